@@ -1,4 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Not yet written.
+//! The project's chores.
 
-fn main() {}
+use clap::{Parser, Subcommand};
+
+mod llama;
+
+/// The project's chores.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run stock llama.cpp with our backend loaded and check the results.
+    Llama(llama::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Llama(args) => llama::run(&args),
+    }
+}
