@@ -1,26 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The project's chores.
+//! The project's chores: `cargo xtask COMMAND`.
 
+mod abi;
+mod bless;
+mod ci;
+mod debian;
+mod generated;
+mod llama;
+mod paths;
+
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-mod llama;
-
-/// The project's chores.
-#[derive(Debug, Parser)]
-#[command(name = "cargo xtask")]
-struct Cli {
+/// The project's chores
+#[derive(Parser, Debug)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand, Debug)]
 enum Command {
-    /// Run stock llama.cpp with our backend loaded and check the results.
+    /// Run every check that must hold before a change lands
+    Ci(ci::Args),
+    /// Take the present output of the golden tests as right
+    Bless,
+    /// Run stock llama.cpp with the backend on the model and compare
     Llama(llama::Args),
+    /// Compare our structs with those of the newest kernel header
+    Abi,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
-        Command::Llama(args) => llama::run(&args),
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Command::Ci(arguments) => ci::run(&arguments),
+        Command::Bless => bless::run(),
+        Command::Llama(arguments) => llama::run(&arguments),
+        Command::Abi => abi::run(),
     }
 }

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs a command with its output passed on as it comes, and keeps the lines
+//! that speak of skipped tests.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow};
+
+/// Marks a test that did not run; the rest of the line is the reason.
+const SKIP: &str = "SKIP ";
+/// Marks a check that the outside world made impossible.
+const SKIP_EXTERNAL: &str = "SKIP-EXTERNAL ";
+
+/// What is kept of a command's output.
+pub(crate) struct Captured {
+    /// How the command ended.
+    pub(crate) status: ExitStatus,
+    /// Lines that begin with SKIP, without that word.
+    pub(crate) skips: Vec<String>,
+    /// Lines that begin with SKIP-EXTERNAL, without that word.
+    pub(crate) external: Vec<String>,
+}
+
+/// Runs `command` to its end.
+pub(crate) fn run(command: &mut Command) -> Result<Captured> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("starting it")?;
+    let stdout = child.stdout.take().ok_or_else(|| anyhow!("no stdout"))?;
+    let stderr = child.stderr.take().ok_or_else(|| anyhow!("no stderr"))?;
+    let errors = thread::spawn(move || pass_on(stderr, io::stderr()));
+    let mut lines = pass_on(stdout, io::stdout())?;
+    lines.extend(
+        errors
+            .join()
+            .map_err(|_| anyhow!("the stderr reader panicked"))??,
+    );
+    let status = child.wait().context("waiting for it")?;
+    let kept = |prefix: &str| -> Vec<String> {
+        let rest = |line: &String| line.strip_prefix(prefix).map(str::to_owned);
+        lines.iter().filter_map(rest).collect()
+    };
+    Ok(Captured {
+        status,
+        skips: kept(SKIP),
+        external: kept(SKIP_EXTERNAL),
+    })
+}
+
+/// Copies `from` to `to` line by line; returns the lines that begin with SKIP.
+fn pass_on(from: impl Read, mut to: impl Write) -> io::Result<Vec<String>> {
+    let mut reader = BufReader::new(from);
+    let mut kept = Vec::new();
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        to.write_all(&line)?;
+        to.flush()?;
+        let text = String::from_utf8_lossy(&line);
+        if text.starts_with(SKIP) || text.starts_with(SKIP_EXTERNAL) {
+            kept.push(text.trim_end().to_owned());
+        }
+        line.clear();
+    }
+    Ok(kept)
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The steps of CI as data: what each runs, in the order in which a newcomer
+//! would want to know.
+
+use std::fmt;
+use std::process::Command;
+
+use crate::paths;
+
+/// The nightly toolchain of the Miri step; Miri exists only on nightly, and a
+/// moving one would fail for reasons that are not ours.
+const MIRI_TOOLCHAIN: &str = "nightly-2026-10-30";
+
+/// The version of cargo-deny that deny.toml is written for.
+const CARGO_DENY_VERSION: &str = "0.20.2";
+
+/// The board's architecture.
+const AARCH64: &str = "aarch64-unknown-linux-gnu";
+
+/// Property test cases per test in the long run; the tests' own default is a
+/// few dozen to a few hundred.
+const LONG_CASES: &str = "5000";
+
+/// One step: a name, what it proves, and commands that must all succeed.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) runs: Vec<Run>,
+}
+
+/// One command with its environment.
+pub(crate) struct Run {
+    program: String,
+    arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Run {
+    fn new(program: &str, arguments: &str) -> Self {
+        Self {
+            program: program.to_owned(),
+            arguments: arguments.split_whitespace().map(str::to_owned).collect(),
+            environment: Vec::new(),
+        }
+    }
+
+    fn cargo(arguments: &str) -> Self {
+        Self::new("cargo", arguments)
+    }
+
+    fn env(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    /// The command, to be run at the root of the work tree.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(paths::root());
+        for (name, value) in &self.environment {
+            command.env(name, value);
+        }
+        command
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.environment {
+            write!(f, "{name}={value} ")?;
+        }
+        write!(f, "{}", self.program)?;
+        for argument in &self.arguments {
+            write!(f, " {argument}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Every step of CI; with `long`, those that take longer too.
+pub(crate) fn all(long: bool) -> Vec<Step> {
+    let mut steps = readme();
+    steps.extend(checks());
+    steps.push(deny());
+    steps.push(miri());
+    steps.push(aarch64());
+    if long {
+        steps.extend(longer());
+    }
+    steps
+}
+
+/// What README tells users to run, just as it is written there.
+fn readme() -> Vec<Step> {
+    vec![
+        Step {
+            name: "probe",
+            what: "README: the 64x64 INT8 self-test",
+            runs: vec![Run::cargo("run --release -p npu-probe")],
+        },
+        Step {
+            name: "test",
+            what: "README: the tests of every member",
+            runs: vec![Run::cargo("test --no-fail-fast -- --show-output")],
+        },
+        Step {
+            name: "llama",
+            what: "README: stock llama.cpp with the backend, on the model",
+            runs: vec![Run::cargo("xtask llama")],
+        },
+    ]
+}
+
+fn checks() -> Vec<Step> {
+    vec![
+        Step {
+            name: "fmt",
+            what: "the sources are formatted",
+            runs: vec![Run::cargo("fmt --all --check")],
+        },
+        Step {
+            name: "clippy",
+            what: "no lint fires",
+            runs: vec![Run::cargo(
+                "clippy --workspace --all-targets -- -D warnings",
+            )],
+        },
+        Step {
+            name: "docs",
+            what: "rustdoc is clean",
+            runs: vec![Run::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings")],
+        },
+        Step {
+            name: "hw-model",
+            what: "the driver regression suite on the model, destructive rows included",
+            runs: vec![Run::cargo(
+                "run --release -p rocket-hw-tests -- --device model --destructive",
+            )],
+        },
+        Step {
+            name: "abi",
+            what: "structs and request numbers equal the kernel header's",
+            runs: vec![Run::cargo("xtask abi")],
+        },
+    ]
+}
+
+fn deny() -> Step {
+    let tools = paths::target().join("tools");
+    let tools = tools.to_string_lossy();
+    Step {
+        name: "deny",
+        what: "licences and sources of the dependencies",
+        runs: vec![
+            // Does nothing where that version is there already.
+            Run::cargo(&format!(
+                "install --quiet --locked --root {tools} cargo-deny --version {CARGO_DENY_VERSION}"
+            )),
+            Run::new(
+                &format!("{tools}/bin/cargo-deny"),
+                "check licenses bans sources",
+            ),
+        ],
+    }
+}
+
+fn miri() -> Step {
+    Step {
+        name: "miri",
+        what: "no undefined behaviour in regcmd, nor in uapi over the model",
+        runs: vec![
+            Run::new(
+                "rustup",
+                &format!(
+                    "toolchain install {MIRI_TOOLCHAIN} --profile minimal -c miri -c rust-src"
+                ),
+            ),
+            Run::cargo(&format!(
+                "+{MIRI_TOOLCHAIN} miri test -p rknpu-regcmd -p rocket-uapi"
+            ))
+            // Reading the clock and the golden files needs the host.
+            .env("MIRIFLAGS", "-Zmiri-disable-isolation"),
+        ],
+    }
+}
+
+fn aarch64() -> Step {
+    Step {
+        name: "aarch64",
+        what: "the board's architecture: cross-built, tests under qemu-user",
+        runs: vec![
+            Run::new("rustup", &format!("target add {AARCH64}")),
+            Run::cargo(&format!(
+                "test --target {AARCH64} --workspace --exclude xtask -- --show-output"
+            ))
+            .env(
+                "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER",
+                "aarch64-linux-gnu-gcc",
+            )
+            .env(
+                "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
+                // The CPU of the board, and where Debian keeps its C library.
+                "qemu-aarch64-static -cpu cortex-a76 -L /usr/aarch64-linux-gnu",
+            ),
+        ],
+    }
+}
+
+fn longer() -> Vec<Step> {
+    vec![
+        Step {
+            name: "properties",
+            what: "the property tests, many more cases",
+            runs: vec![
+                Run::cargo("test --release -p rknpu-regcmd -p npu-model -p npu-matmul")
+                    .env("PROPTEST_CASES", LONG_CASES),
+            ],
+        },
+        Step {
+            name: "soak",
+            what: "two thousand self-tests in one process",
+            runs: vec![Run::cargo(
+                "run --release -p npu-probe -- --device model --repeat 2000",
+            )],
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let steps = all(true);
+        let names: BTreeSet<_> = steps.iter().map(|step| step.name).collect();
+        assert_eq!(names.len(), steps.len());
+    }
+
+    /// What users are told to run is what CI runs.
+    #[test]
+    fn the_commands_of_the_readme_are_run() {
+        let readme = fs::read_to_string(paths::root().join("README.md")).unwrap();
+        for told in [
+            "cargo run --release -p npu-probe",
+            "cargo test",
+            "cargo xtask llama",
+        ] {
+            assert!(readme.contains(told), "README no longer tells `{told}`");
+            assert!(
+                super::readme()
+                    .iter()
+                    .flat_map(|step| &step.runs)
+                    .any(|run| run.to_string().starts_with(told)),
+                "CI no longer runs `{told}`"
+            );
+        }
+    }
+}

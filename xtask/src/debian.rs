@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Debian packages in a private directory: nothing is installed on the
+//! machine, and any suite and architecture can be read through the package
+//! sources that the machine itself is set up with.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// Where Debian's own package of archive keys puts them.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// An apt with its own lists, cache and (empty) state.
+pub(crate) struct PrivateApt {
+    directory: PathBuf,
+    options: Vec<String>,
+}
+
+impl PrivateApt {
+    /// Sets one up below `directory` for `suite` (say `sid`) and Debian's name
+    /// of an architecture (`amd64`, `arm64`), and reads the package lists.
+    pub(crate) fn new(directory: &Path, suite: &str, architecture: &str) -> Result<Self> {
+        for part in ["lists/partial", "archives/partial", "etc"] {
+            let path = directory.join(part);
+            fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
+        }
+        let sources = directory.join("etc/sources.list");
+        fs::write(
+            &sources,
+            format!(
+                "deb [arch={architecture} signed-by={KEYRING}] {} {suite} main\n",
+                mirror()?
+            ),
+        )?;
+        // An empty status makes apt fetch the whole closure, the C library
+        // included: the binaries must not depend on what is installed here.
+        let status = directory.join("status");
+        fs::write(&status, "")?;
+        let set = |name: &str, value: &dyn std::fmt::Display| format!("{name}={value}");
+        let options = [
+            set("Dir::Etc::sourcelist", &sources.display()),
+            set("Dir::Etc::sourceparts", &"-"),
+            set("Dir::State::lists", &directory.join("lists").display()),
+            set("Dir::State::status", &status.display()),
+            set("Dir::Cache", &directory.display()),
+            set("APT::Architecture", &architecture),
+            set("APT::Architectures::", &architecture),
+            set("APT::Install-Recommends", &"0"),
+            set("APT::Sandbox::User", &"root"),
+            set("Acquire::Languages", &"none"),
+            set("Debug::NoLocking", &"1"),
+        ]
+        .into_iter()
+        .flat_map(|option| ["-o".to_owned(), option])
+        .collect();
+        let apt = Self {
+            directory: directory.to_owned(),
+            options,
+        };
+        apt.run("apt-get", &["--quiet=2", "update"])?;
+        Ok(apt)
+    }
+
+    /// Downloads `packages`, with everything they depend on if `closure`;
+    /// returns the files.
+    pub(crate) fn download(&self, packages: &[&str], closure: bool) -> Result<Vec<PathBuf>> {
+        let archives = self.directory.join("archives");
+        if closure {
+            let mut arguments = vec!["--yes", "--quiet=2", "--download-only", "install"];
+            arguments.extend(packages);
+            self.run("apt-get", &arguments)?;
+        } else {
+            let mut arguments = vec!["--quiet=2", "download"];
+            arguments.extend(packages);
+            self.run_in("apt-get", &arguments, &archives)?;
+        }
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&archives)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "deb") {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<()> {
+        self.run_in(program, arguments, &self.directory)
+    }
+
+    fn run_in(&self, program: &str, arguments: &[&str], directory: &Path) -> Result<()> {
+        let output = Command::new(program)
+            .args(&self.options)
+            .args(arguments)
+            .current_dir(directory)
+            .output()
+            .with_context(|| format!("running {program}"))?;
+        if !output.status.success() {
+            bail!(
+                "{program} {} failed: {}",
+                arguments.join(" "),
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Unpacks one package below `root`.
+pub(crate) fn unpack(package: &Path, root: &Path) -> Result<()> {
+    let status = Command::new("dpkg-deb")
+        .arg("--extract")
+        .arg(package)
+        .arg(root)
+        .status()
+        .context("running dpkg-deb")?;
+    if !status.success() {
+        bail!("dpkg-deb could not unpack {}: {status}", package.display());
+    }
+    Ok(())
+}
+
+/// The machine's own Debian mirror, as its apt is set up.
+fn mirror() -> Result<String> {
+    let output = Command::new("apt-get")
+        .args(["indextargets", "--format", "$(REPO_URI)"])
+        .output()
+        .context("asking apt for its mirrors (is this a Debian machine?)")?;
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| line.trim_end_matches('/'))
+        .find(|line| line.ends_with("/debian"))
+        .map(str::to_owned)
+        .context("apt knows no Debian mirror; run `apt-get update` and try again")
+}
