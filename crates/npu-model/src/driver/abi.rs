@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Request numbers and argument structures, as the kernel side knows them.
+//!
+//! Written down apart from `rocket-uapi`'s, from include/uapi/drm/drm.h and
+//! include/uapi/drm/rocket_accel.h (Linux 6.18, unchanged since): client and
+//! driver check each other.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Direction bit of a request: the kernel writes the argument back.
+pub(super) const IOC_READ: u32 = 2;
+/// Direction bit of a request: the kernel reads the argument.
+pub(super) const IOC_WRITE: u32 = 1;
+
+/// The letter of all DRM requests.
+pub(super) const DRM_IOCTL_BASE: u8 = b'd';
+
+/// First request number of a driver.
+pub(super) const DRM_COMMAND_BASE: u8 = 0x40;
+/// End of a driver's request numbers.
+pub(super) const DRM_COMMAND_END: u8 = 0xa0;
+
+/// A request number taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request(pub(super) u32);
+
+impl Request {
+    pub(super) const fn nr(self) -> u8 {
+        (self.0 & 0xff) as u8
+    }
+
+    pub(super) const fn letter(self) -> u8 {
+        (self.0 >> 8 & 0xff) as u8
+    }
+
+    pub(super) const fn size(self) -> usize {
+        (self.0 >> 16 & 0x3fff) as usize
+    }
+
+    pub(super) const fn direction(self) -> u32 {
+        self.0 >> 30
+    }
+}
+
+/// `DRM_IOCTL_VERSION`.
+pub(super) const VERSION: Request = Request(0xc040_6400);
+/// `DRM_IOCTL_GET_UNIQUE`, the bus-id ioctl.
+pub(super) const GET_UNIQUE: Request = Request(0xc010_6401);
+/// `DRM_IOCTL_GEM_CLOSE`.
+pub(super) const GEM_CLOSE: Request = Request(0x4008_6409);
+/// `DRM_IOCTL_GEM_FLINK`.
+pub(super) const GEM_FLINK: Request = Request(0xc008_640a);
+/// `DRM_IOCTL_GEM_OPEN`.
+pub(super) const GEM_OPEN: Request = Request(0xc010_640b);
+/// `DRM_IOCTL_GET_CAP`.
+pub(super) const GET_CAP: Request = Request(0xc010_640c);
+/// `DRM_IOCTL_PRIME_HANDLE_TO_FD`.
+pub(super) const PRIME_HANDLE_TO_FD: Request = Request(0xc00c_642d);
+/// `DRM_IOCTL_PRIME_FD_TO_HANDLE`.
+pub(super) const PRIME_FD_TO_HANDLE: Request = Request(0xc00c_642e);
+/// `DRM_IOCTL_ROCKET_CREATE_BO`.
+pub(super) const CREATE_BO: Request = Request(0xc018_6440);
+/// `DRM_IOCTL_ROCKET_SUBMIT`.
+pub(super) const SUBMIT: Request = Request(0x4018_6441);
+/// `DRM_IOCTL_ROCKET_PREP_BO`.
+pub(super) const PREP_BO: Request = Request(0x4010_6442);
+/// `DRM_IOCTL_ROCKET_FINI_BO`.
+pub(super) const FINI_BO: Request = Request(0x4008_6443);
+
+/// Numbers of the core requests for which this device lacks the feature
+/// (mode setting and sync objects): they end in `EOPNOTSUPP`.
+pub(super) const UNSUPPORTED_CORE: [std::ops::RangeInclusive<u8>; 3] =
+    [0x0d..=0x0d, 0xa0..=0xbe, 0xbf..=0xd0];
+
+/// `DRM_CAP_PRIME`.
+pub(super) const CAP_PRIME: u64 = 0x5;
+/// `DRM_CAP_TIMESTAMP_MONOTONIC`.
+pub(super) const CAP_TIMESTAMP_MONOTONIC: u64 = 0x6;
+/// `DRM_CAP_SYNCOBJ`.
+pub(super) const CAP_SYNCOBJ: u64 = 0x13;
+/// `DRM_CAP_SYNCOBJ_TIMELINE`.
+pub(super) const CAP_SYNCOBJ_TIMELINE: u64 = 0x14;
+/// `DRM_PRIME_CAP_IMPORT | DRM_PRIME_CAP_EXPORT`.
+pub(super) const PRIME_CAP_BOTH: u64 = 3;
+
+/// Declares a C structure whose size the kernel fixes.
+macro_rules! c_struct {
+    ($(#[$doc:meta])* $name:ident($size:literal) { $($field:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        pub(super) struct $name { $(pub(super) $field: $type,)* }
+        const _: () = assert!(size_of::<$name>() == $size);
+    };
+}
+
+c_struct! {
+    /// `struct drm_version`; lengths and pointers of three strings.
+    Version(64) {
+        major: i32,
+        minor: i32,
+        patchlevel: i32,
+        padding: u32,
+        name_len: u64,
+        name: u64,
+        date_len: u64,
+        date: u64,
+        desc_len: u64,
+        desc: u64,
+    }
+}
+
+c_struct! {
+    /// `struct drm_gem_close`.
+    GemClose(8) { handle: u32, pad: u32, }
+}
+
+c_struct! {
+    /// `struct drm_get_cap`.
+    GetCap(16) { capability: u64, value: u64, }
+}
+
+c_struct! {
+    /// `struct drm_prime_handle`.
+    PrimeHandle(12) { handle: u32, flags: u32, fd: i32, }
+}
+
+c_struct! {
+    /// `struct drm_rocket_create_bo`.
+    CreateBo(24) { size: u32, handle: u32, dma_address: u64, offset: u64, }
+}
+
+c_struct! {
+    /// `struct drm_rocket_submit`.
+    Submit(24) { jobs: u64, job_count: u32, job_struct_size: u32, reserved: u64, }
+}
+
+c_struct! {
+    /// `struct drm_rocket_prep_bo`.
+    PrepBo(16) { handle: u32, reserved: u32, timeout_ns: i64, }
+}
+
+c_struct! {
+    /// `struct drm_rocket_fini_bo`.
+    FiniBo(8) { handle: u32, reserved: u32, }
+}
+
+c_struct! {
+    /// `struct drm_rocket_job`.
+    Job(40) {
+        tasks: u64,
+        in_bo_handles: u64,
+        out_bo_handles: u64,
+        task_count: u32,
+        task_struct_size: u32,
+        in_bo_handle_count: u32,
+        out_bo_handle_count: u32,
+    }
+}
+
+c_struct! {
+    /// `struct drm_rocket_task`.
+    Task(8) { regcmd: u32, regcmd_count: u32, }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_numbers_carry_the_size_of_their_structure() {
+        for (request, size) in [
+            (VERSION, size_of::<Version>()),
+            (GEM_CLOSE, size_of::<GemClose>()),
+            (GET_CAP, size_of::<GetCap>()),
+            (PRIME_HANDLE_TO_FD, size_of::<PrimeHandle>()),
+            (PRIME_FD_TO_HANDLE, size_of::<PrimeHandle>()),
+            (CREATE_BO, size_of::<CreateBo>()),
+            (SUBMIT, size_of::<Submit>()),
+            (PREP_BO, size_of::<PrepBo>()),
+            (FINI_BO, size_of::<FiniBo>()),
+        ] {
+            assert_eq!(request.size(), size, "{request:x?}");
+            assert_eq!(request.letter(), DRM_IOCTL_BASE);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Job fences: signalled once, with or without an error, and waited for the
+//! way the kernel's `dma_resv_wait_timeout` is.
+//!
+//! A wait has to end on completion, at an absolute deadline, or on a signal
+//! handler. For the last the thread must sleep in a system call that the
+//! kernel treats like the real ioctl: `EINTR` after a handler without
+//! `SA_RESTART`, transparently resumed after one with it. `poll` and timed
+//! futex waits are never resumed; a read of a timerfd is. So each wait owns
+//! a timerfd armed with its deadline, and signalling the fence makes the
+//! timer expire at once.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec,
+};
+
+use super::lock;
+
+/// What became of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceState {
+    /// Not finished yet.
+    Active,
+    /// Finished without an error.
+    Signaled,
+    /// Finished with an error: the job was killed.
+    Failed(Errno),
+}
+
+/// Why a wait ended without the fence being signalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitEnd {
+    /// The deadline passed.
+    TimedOut,
+    /// A signal handler ran.
+    Interrupted,
+}
+
+/// An absolute time on CLOCK_MONOTONIC, nanoseconds, as PREP_BO takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Until(pub(super) i64);
+
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
+
+impl Until {
+    /// No deadline.
+    pub(super) const FOREVER: Self = Self(i64::MAX);
+
+    /// Time left; zero at and after the deadline, which the driver takes for
+    /// "only look".
+    pub(super) fn remaining(self) -> Duration {
+        let now = rustix::time::clock_gettime(ClockId::Monotonic);
+        let now = now
+            .tv_sec
+            .saturating_mul(NANOS_PER_SECOND)
+            .saturating_add(now.tv_nsec);
+        let left = self.0.saturating_sub(now).max(0);
+        Duration::from_nanos(left.unsigned_abs())
+    }
+
+    fn timespec(self) -> Timespec {
+        Timespec {
+            tv_sec: self.0 / NANOS_PER_SECOND,
+            tv_nsec: self.0 % NANOS_PER_SECOND,
+        }
+    }
+}
+
+/// Completion of one job.
+#[derive(Debug, Default)]
+pub(super) struct Fence {
+    inner: Mutex<Inner>,
+    /// For waits without a timer of their own.
+    signalled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    result: Option<Result<(), Errno>>,
+    /// Timers of the threads that sleep on this fence.
+    sleepers: Vec<Arc<OwnedFd>>,
+    /// Whether a sync_file was made of it; see [`Fence::mark_exported`].
+    exported: bool,
+}
+
+impl Fence {
+    pub(super) fn state(&self) -> FenceState {
+        match lock(&self.inner).result {
+            None => FenceState::Active,
+            Some(Ok(())) => FenceState::Signaled,
+            Some(Err(errno)) => FenceState::Failed(errno),
+        }
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.state() == FenceState::Active
+    }
+
+    /// Notes that a client has taken this fence out of its BO, and says
+    /// whether it is the first.
+    pub(super) fn mark_exported(&self) -> bool {
+        !std::mem::replace(&mut lock(&self.inner).exported, true)
+    }
+
+    /// Ends the job. Only the first call counts.
+    pub(super) fn signal(&self, result: Result<(), Errno>) {
+        let mut inner = lock(&self.inner);
+        if inner.result.is_some() {
+            return;
+        }
+        inner.result = Some(result);
+        for timer in inner.sleepers.drain(..) {
+            wake(&timer);
+        }
+        drop(inner);
+        self.signalled.notify_all();
+    }
+
+    /// Sleeps until the fence is signalled.
+    pub(super) fn wait(&self, until: Until) -> Result<(), WaitEnd> {
+        if !self.is_active() {
+            return Ok(());
+        }
+        if until.remaining().is_zero() {
+            return Err(WaitEnd::TimedOut);
+        }
+        match timer(until) {
+            Some(timer) => self.wait_interruptibly(until, &Arc::new(timer)),
+            None => self.wait_on_condvar(until),
+        }
+    }
+
+    fn wait_interruptibly(&self, until: Until, timer: &Arc<OwnedFd>) -> Result<(), WaitEnd> {
+        {
+            let mut inner = lock(&self.inner);
+            if inner.result.is_some() {
+                return Ok(());
+            }
+            inner.sleepers.push(Arc::clone(timer));
+        }
+        let mut expirations = [0; size_of::<u64>()];
+        let slept = rustix::io::read(timer, &mut expirations);
+        let mut inner = lock(&self.inner);
+        inner.sleepers.retain(|other| !Arc::ptr_eq(other, timer));
+        if inner.result.is_some() {
+            return Ok(());
+        }
+        drop(inner);
+        match slept {
+            Err(Errno::INTR) => Err(WaitEnd::Interrupted),
+            Ok(_) => Err(WaitEnd::TimedOut),
+            // Not a way a timerfd read fails; but the wait must still end
+            // rightly if one day it does.
+            Err(_) => self.wait_on_condvar(until),
+        }
+    }
+
+    /// The wait of hosts without timerfd (Miri) or without a free file
+    /// descriptor: same, but no signal handler ends it.
+    fn wait_on_condvar(&self, until: Until) -> Result<(), WaitEnd> {
+        let mut inner = lock(&self.inner);
+        while inner.result.is_none() {
+            let remaining = until.remaining();
+            if remaining.is_zero() {
+                return Err(WaitEnd::TimedOut);
+            }
+            inner = if until == Until::FOREVER {
+                self.signalled
+                    .wait(inner)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+            } else {
+                self.signalled
+                    .wait_timeout(inner, remaining)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .0
+            };
+        }
+        Ok(())
+    }
+}
+
+/// A timer that expires at `until`; `None` where there is none to have.
+fn timer(until: Until) -> Option<OwnedFd> {
+    if cfg!(miri) {
+        return None;
+    }
+    let timer =
+        rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).ok()?;
+    if until != Until::FOREVER {
+        arm(&timer, until.timespec()).ok()?;
+    }
+    Some(timer)
+}
+
+fn arm(timer: &OwnedFd, at: Timespec) -> Result<(), Errno> {
+    let zero = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let new = Itimerspec {
+        it_interval: zero,
+        it_value: at,
+    };
+    rustix::time::timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &new).map(drop)
+}
+
+/// Makes a sleeping timer expire now: its deadline becomes the first
+/// nanosecond of the clock (0 would disarm it).
+fn wake(timer: &OwnedFd) {
+    let past = Timespec {
+        tv_sec: 0,
+        tv_nsec: 1,
+    };
+    if let Err(errno) = arm(timer, past) {
+        tracing::error!(%errno, "cannot wake a thread that waits for a fence");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(duration: Duration) -> Until {
+        let now = rustix::time::clock_gettime(ClockId::Monotonic);
+        let nanos = i64::try_from(duration.as_nanos()).unwrap();
+        Until(now.tv_sec * NANOS_PER_SECOND + now.tv_nsec + nanos)
+    }
+
+    #[test]
+    fn the_first_signal_counts() {
+        let fence = Fence::default();
+        assert_eq!(fence.state(), FenceState::Active);
+        fence.signal(Err(Errno::CANCELED));
+        fence.signal(Ok(()));
+        assert_eq!(fence.state(), FenceState::Failed(Errno::CANCELED));
+        assert_eq!(fence.wait(Until(0)), Ok(()), "whatever the deadline");
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline() {
+        let fence = Fence::default();
+        for past in [i64::MIN, -1, 0, 1] {
+            assert_eq!(fence.wait(Until(past)), Err(WaitEnd::TimedOut));
+        }
+        let soon = after(Duration::from_millis(5));
+        assert_eq!(fence.wait(soon), Err(WaitEnd::TimedOut));
+        assert!(soon.remaining().is_zero());
+        assert!(lock(&fence.inner).sleepers.is_empty());
+    }
+
+    #[test]
+    fn a_signal_wakes_all_who_wait() {
+        let fence = Arc::new(Fence::default());
+        let far = after(Duration::from_secs(3600));
+        let sleepers: Vec<_> = [far, Until::FOREVER, far]
+            .into_iter()
+            .map(|until| {
+                let fence = Arc::clone(&fence);
+                std::thread::spawn(move || fence.wait(until))
+            })
+            .collect();
+        if !cfg!(miri) {
+            while lock(&fence.inner).sleepers.len() < 3 {
+                std::thread::yield_now();
+            }
+        }
+        fence.signal(Ok(()));
+        for sleeper in sleepers {
+            assert_eq!(sleeper.join().unwrap(), Ok(()));
+        }
+    }
+}

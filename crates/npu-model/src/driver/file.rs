@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An open file of the device node: handles, address space, queue.
+
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+
+use super::fence::{Fence, FenceState};
+use super::gem::{HandleTable, MmapOffsets, Object};
+use super::iommu::AddressSpace;
+use super::mmap::Mapping;
+use super::sched::EntityId;
+use super::{Device, lock};
+
+/// One open file. Closing is dropping.
+///
+/// Closing waits until the file's queue is empty, that is until its jobs
+/// were handed to a core; the one in flight goes on and its writes land.
+/// Mappings keep their objects.
+#[derive(Debug)]
+pub struct DrmFile {
+    pub(super) device: Arc<Device>,
+    pub(super) space: Arc<AddressSpace>,
+    pub(super) handles: Mutex<HandleTable>,
+    pub(super) entity: EntityId,
+}
+
+/// The unfinished jobs that wrote a buffer object at one moment: what a
+/// sync_file exported from its dma-buf stands for.
+#[derive(Clone, Debug)]
+pub struct WriteFence {
+    fences: Vec<Arc<Fence>>,
+}
+
+impl WriteFence {
+    /// Active while any of the jobs is unfinished, then failed if any was
+    /// killed. Signalled from the start if there was no such job.
+    #[must_use]
+    pub fn state(&self) -> FenceState {
+        let states = self.fences.iter().map(|fence| fence.state());
+        states.fold(FenceState::Signaled, |all, one| match (all, one) {
+            (FenceState::Active, _) | (_, FenceState::Active) => FenceState::Active,
+            (FenceState::Failed(errno), _) | (_, FenceState::Failed(errno)) => {
+                FenceState::Failed(errno)
+            }
+            (FenceState::Signaled, FenceState::Signaled) => FenceState::Signaled,
+        })
+    }
+}
+
+impl DrmFile {
+    pub(super) fn new(device: Arc<Device>) -> Self {
+        let entity = device.scheduler.add_entity();
+        Self {
+            device,
+            space: Arc::new(AddressSpace::new()),
+            handles: Mutex::default(),
+            entity,
+        }
+    }
+
+    pub(super) fn offsets(&self) -> &MmapOffsets {
+        &self.device.offsets
+    }
+
+    pub(super) fn lookup(&self, handle: u32) -> Option<Arc<Object>> {
+        lock(&self.handles).get(handle).cloned()
+    }
+
+    pub(super) fn has_handle(&self, object: &Arc<Object>) -> bool {
+        lock(&self.handles).find(object).is_some()
+    }
+
+    /// How many handles are in use.
+    #[must_use]
+    pub fn handles_in_use(&self) -> usize {
+        lock(&self.handles).len()
+    }
+
+    /// Another open file of the same device.
+    #[must_use]
+    pub fn reopen(&self) -> Self {
+        Self::new(Arc::clone(&self.device))
+    }
+
+    /// The pages of a buffer object, mapped whole, readable and writable.
+    ///
+    /// # Errors
+    /// `ENOENT` for an unknown handle.
+    pub fn map_handle(&self, handle: u32) -> Result<Mapping, Errno> {
+        self.lookup(handle).map(Mapping::shared).ok_or(Errno::NOENT)
+    }
+
+    /// What a sync_file would hold that is exported now from the dma-buf of
+    /// `handle`, for reading: the unfinished jobs that write it.
+    ///
+    /// # Errors
+    /// `ENOENT` for an unknown handle.
+    pub fn write_fence(&self, handle: u32) -> Result<WriteFence, Errno> {
+        let object = self.lookup(handle).ok_or(Errno::NOENT)?;
+        Ok(WriteFence {
+            fences: object.export_writers(),
+        })
+    }
+
+    /// PRIME_HANDLE_TO_FD without the number: a dma-buf of `handle`.
+    ///
+    /// # Errors
+    /// `ENOENT` for an unknown handle, `EOPNOTSUPP` for heap pages,
+    /// `EMFILE`.
+    pub fn prime_export(&self, handle: u32) -> Result<OwnedFd, Errno> {
+        let object = self.lookup(handle).ok_or(Errno::NOENT)?;
+        self.device.dma_bufs.export(&object)
+    }
+
+    /// PRIME_FD_TO_HANDLE: the handle of the buffer object behind a
+    /// descriptor of this process. No IOVA comes with it in a file that did
+    /// not create the object.
+    ///
+    /// # Errors
+    /// `EBADF` for a number that is not open, `EINVAL` for a file that is no
+    /// dma-buf of this device.
+    pub fn prime_import(&self, fd: RawFd) -> Result<u32, Errno> {
+        self.device.dma_bufs.collect();
+        let object = self.device.dma_bufs.find(fd)?;
+        let mut handles = lock(&self.handles);
+        match handles.find(&object) {
+            Some(handle) => Ok(handle),
+            None => handles.insert(object),
+        }
+    }
+}
+
+impl Drop for DrmFile {
+    fn drop(&mut self) {
+        self.device.scheduler.remove_entity(self.entity);
+        let objects = lock(&self.handles).drain();
+        drop(objects);
+        self.device.dma_bufs.collect();
+    }
+}

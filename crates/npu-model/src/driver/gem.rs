@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Buffer objects, their handles, and who keeps them alive.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, Weak};
+
+use rustix::io::Errno;
+
+use super::fence::{Fence, FenceState, Until, WaitEnd};
+use super::iommu::AddressSpace;
+use super::iova::RangeAllocator;
+use super::lock;
+use super::memory::{Backing, PAGE_BYTES, Pages};
+
+/// Largest buffer object that the driver survives, bytes, exclusive. At
+/// 2 GiB the `int` that takes the result of `iommu_map_sgtable` goes
+/// negative and the call fails with `ENOMEM` (Linux 7.2, observed).
+pub(super) const BO_LIMIT_BYTES: u32 = 1 << 31;
+
+/// First mmap offset of a DRM device: above what 32 bits can say (Linux,
+/// `DRM_FILE_PAGE_OFFSET_START`).
+const MMAP_OFFSETS_START: u64 = 1 << 32;
+
+/// End of the mmap offsets (`DRM_FILE_PAGE_OFFSET_SIZE` is 256 times the
+/// start).
+const MMAP_OFFSETS_END: u64 = MMAP_OFFSETS_START * 257;
+
+/// The mmap offsets of one device: all its files share them.
+#[derive(Debug)]
+pub(super) struct MmapOffsets {
+    allocator: Mutex<RangeAllocator>,
+    objects: Mutex<BTreeMap<u64, Weak<Object>>>,
+}
+
+impl MmapOffsets {
+    pub(super) fn new() -> Self {
+        Self {
+            allocator: Mutex::new(RangeAllocator::new(
+                MMAP_OFFSETS_START..MMAP_OFFSETS_END,
+                PAGE_BYTES as u64,
+            )),
+            objects: Mutex::default(),
+        }
+    }
+
+    /// The object whose range starts at `offset`, whichever file it is of.
+    pub(super) fn lookup(&self, offset: u64) -> Option<Arc<Object>> {
+        // The guard is gone at the end of this statement: dropping the
+        // result, if it became the last reference, takes the lock again.
+        lock(&self.objects).get(&offset)?.upgrade()
+    }
+}
+
+/// A buffer object.
+///
+/// Alive as long as a handle, a mapping, a dma-buf or an unfinished job
+/// refers to it. Only then its IOVA, its mmap offset and its pages are free.
+#[derive(Debug)]
+pub(super) struct Object {
+    pages: Arc<Pages>,
+    mmap_offset: u64,
+    offsets: Arc<MmapOffsets>,
+    /// Start in the address space of the file that created it. No other file
+    /// ever gets an address for it.
+    iova: u32,
+    space: Arc<AddressSpace>,
+    reservation: Mutex<Reservation>,
+}
+
+/// The fences on an object. The driver attaches the fence of a job to the
+/// objects that the job writes, and to no others.
+#[derive(Debug, Default)]
+struct Reservation {
+    writers: Vec<Arc<Fence>>,
+}
+
+impl Object {
+    /// Allocates pages, an IOVA in `space` and an mmap offset.
+    ///
+    /// # Errors
+    /// `ENOSPC` for size 0 and for a full address space, `ENOMEM` from
+    /// [`BO_LIMIT_BYTES`] on and where the host has no memory.
+    pub(super) fn create(
+        size: u32,
+        backing: Backing,
+        space: &Arc<AddressSpace>,
+        offsets: &Arc<MmapOffsets>,
+    ) -> Result<Arc<Self>, Errno> {
+        if size == 0 {
+            return Err(Errno::NOSPC);
+        }
+        if size >= BO_LIMIT_BYTES {
+            return Err(Errno::NOMEM);
+        }
+        let pages = Arc::new(Pages::new(size as usize, backing)?);
+        let mmap_offset = lock(&offsets.allocator)
+            .allocate(pages.len() as u64)
+            .ok_or(Errno::NOSPC)?;
+        let Some(iova) = space.map(size, &pages) else {
+            lock(&offsets.allocator).free(mmap_offset);
+            return Err(Errno::NOSPC);
+        };
+        let object = Arc::new(Self {
+            pages,
+            mmap_offset,
+            offsets: Arc::clone(offsets),
+            iova,
+            space: Arc::clone(space),
+            reservation: Mutex::default(),
+        });
+        lock(&offsets.objects).insert(mmap_offset, Arc::downgrade(&object));
+        Ok(object)
+    }
+
+    pub(super) fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    pub(super) fn mmap_offset(&self) -> u64 {
+        self.mmap_offset
+    }
+
+    pub(super) fn iova(&self) -> u32 {
+        self.iova
+    }
+
+    /// The fences of unfinished jobs that write this object.
+    pub(super) fn active_writers(&self) -> Vec<Arc<Fence>> {
+        let mut reservation = lock(&self.reservation);
+        // A failed fence stays until somebody has had a chance to see it;
+        // see `export_writers`.
+        reservation
+            .writers
+            .retain(|fence| fence.state() != FenceState::Signaled);
+        reservation
+            .writers
+            .iter()
+            .filter(|fence| fence.is_active())
+            .cloned()
+            .collect()
+    }
+
+    /// Attaches the fence of a job that writes this object.
+    pub(super) fn add_writer(&self, fence: &Arc<Fence>) {
+        let mut reservation = lock(&self.reservation);
+        reservation.writers.retain(|fence| fence.is_active());
+        reservation.writers.push(Arc::clone(fence));
+    }
+
+    /// What a sync_file exported now would stand for.
+    ///
+    /// The kernel leaves out fences that are already signalled, killed ones
+    /// included; a client that exports right after SUBMIT is in time there,
+    /// because a kill takes 500 ms. The model can kill at once, so a failed
+    /// fence stays visible until it was exported once.
+    pub(super) fn export_writers(&self) -> Vec<Arc<Fence>> {
+        let mut reservation = lock(&self.reservation);
+        let mut exported = Vec::new();
+        reservation.writers.retain(|fence| {
+            let state = fence.state();
+            let wanted = match state {
+                FenceState::Active => {
+                    fence.mark_exported();
+                    true
+                }
+                FenceState::Failed(_) => fence.mark_exported(),
+                FenceState::Signaled => false,
+            };
+            if wanted {
+                exported.push(Arc::clone(fence));
+            }
+            state == FenceState::Active
+        });
+        exported
+    }
+
+    /// Sleeps until no unfinished job writes this object.
+    pub(super) fn wait_for_writers(&self, until: Until) -> Result<(), WaitEnd> {
+        self.active_writers()
+            .iter()
+            .try_for_each(|fence| fence.wait(until))
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        self.space.unmap(self.iova);
+        lock(&self.offsets.objects).remove(&self.mmap_offset);
+        lock(&self.offsets.allocator).free(self.mmap_offset);
+    }
+}
+
+/// The handles of one file: the lowest free integer from 1 on.
+#[derive(Debug, Default)]
+pub(super) struct HandleTable {
+    /// Index is the handle less 1.
+    slots: Vec<Option<Arc<Object>>>,
+    free: BTreeSet<usize>,
+}
+
+impl HandleTable {
+    /// Gives `object` a handle.
+    pub(super) fn insert(&mut self, object: Arc<Object>) -> Result<u32, Errno> {
+        if let Some(index) = self.free.pop_first() {
+            self.slots[index] = Some(object);
+            return Self::handle(index);
+        }
+        let handle = Self::handle(self.slots.len())?;
+        self.slots.push(Some(object));
+        Ok(handle)
+    }
+
+    /// The handle that `object` already has here.
+    pub(super) fn find(&self, object: &Arc<Object>) -> Option<u32> {
+        let index = self
+            .slots
+            .iter()
+            .position(|slot| slot.as_ref().is_some_and(|own| Arc::ptr_eq(own, object)))?;
+        Self::handle(index).ok()
+    }
+
+    pub(super) fn get(&self, handle: u32) -> Option<&Arc<Object>> {
+        self.slots.get(Self::index(handle)?)?.as_ref()
+    }
+
+    pub(super) fn remove(&mut self, handle: u32) -> Option<Arc<Object>> {
+        let index = Self::index(handle)?;
+        let object = self.slots.get_mut(index)?.take()?;
+        self.free.insert(index);
+        Some(object)
+    }
+
+    /// Takes all objects out.
+    pub(super) fn drain(&mut self) -> Vec<Arc<Object>> {
+        self.free.clear();
+        std::mem::take(&mut self.slots)
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+
+    /// How many handles are in use.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn handle(index: usize) -> Result<u32, Errno> {
+        // The kernel's IDR hands out positive `int`s.
+        i32::try_from(index + 1)
+            .map(i32::unsigned_abs)
+            .map_err(|_| Errno::NOSPC)
+    }
+
+    fn index(handle: u32) -> Option<usize> {
+        usize::try_from(handle).ok()?.checked_sub(1)
+    }
+}

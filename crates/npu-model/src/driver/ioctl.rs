@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The ioctl entry: request numbers and bytes in, errno out.
+//!
+//! Copying follows drm_ioctl (Linux, drivers/gpu/drm/drm_ioctl.c): the size
+//! in the request is what the client has, a shorter argument is extended by
+//! zeros, the tail of a longer one is ignored, and the result goes back only
+//! as far as the client's size.
+
+use std::os::fd::IntoRawFd;
+
+use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::abi::{self, Request};
+use super::fence::{Until, WaitEnd};
+use super::file::DrmFile;
+use super::gem::{BO_LIMIT_BYTES, Object};
+use super::job;
+use super::lock;
+use super::user::UserMemory;
+use crate::event::Event;
+
+/// What VERSION says: 0.0.0, although the uAPI is complete (observed).
+const DRIVER_NAME: &str = "rocket";
+const DRIVER_DESCRIPTION: &str = "rocket DRM";
+const DRIVER_DATE: &str = "0";
+
+/// Flags that PRIME_HANDLE_TO_FD takes: `O_CLOEXEC` and `O_RDWR`.
+const PRIME_FLAGS: u32 = 0o2_000_000 | 0o2;
+
+impl DrmFile {
+    /// An ioctl.
+    ///
+    /// `arg` is the memory that the argument pointer points to, which may be
+    /// shorter or longer than the size in the request number; an empty slice
+    /// stands for a null pointer. `user` is the memory that pointers inside
+    /// the structures point into.
+    ///
+    /// # Errors
+    /// The errno that the real driver returns; see `docs/model.md`.
+    pub fn ioctl(&self, request: u32, arg: &mut [u8], user: &dyn UserMemory) -> Result<i32, Errno> {
+        let request = Request(request);
+        if request.letter() != abi::DRM_IOCTL_BASE {
+            return Err(Errno::NOTTY);
+        }
+        let call = Call { request, arg };
+        let nr = request.nr();
+        if (abi::DRM_COMMAND_BASE..abi::DRM_COMMAND_END).contains(&nr) {
+            self.driver_ioctl(call, user)
+        } else {
+            self.core_ioctl(call, user)
+        }
+    }
+
+    fn driver_ioctl(&self, mut call: Call<'_>, user: &dyn UserMemory) -> Result<i32, Errno> {
+        let nr = call.request.nr();
+        if nr == abi::CREATE_BO.nr() {
+            call.update(abi::CREATE_BO, |arg| self.create_bo(arg))
+        } else if nr == abi::SUBMIT.nr() {
+            call.update(abi::SUBMIT, |arg| self.submit(arg, user))
+        } else if nr == abi::PREP_BO.nr() {
+            call.update(abi::PREP_BO, |arg| self.prep_bo(arg))
+        } else if nr == abi::FINI_BO.nr() {
+            call.update(abi::FINI_BO, |arg| self.fini_bo(arg))
+        } else {
+            Err(Errno::INVAL)
+        }
+    }
+
+    fn core_ioctl(&self, mut call: Call<'_>, user: &dyn UserMemory) -> Result<i32, Errno> {
+        let nr = call.request.nr();
+        if nr == abi::VERSION.nr() {
+            call.update(abi::VERSION, |arg| version(arg, user))
+        } else if nr == abi::GET_CAP.nr() {
+            call.update(abi::GET_CAP, get_cap)
+        } else if nr == abi::GEM_CLOSE.nr() {
+            call.update(abi::GEM_CLOSE, |arg| self.gem_close(arg))
+        } else if nr == abi::PRIME_HANDLE_TO_FD.nr() {
+            call.update(abi::PRIME_HANDLE_TO_FD, |arg| self.handle_to_fd(arg))
+        } else if nr == abi::PRIME_FD_TO_HANDLE.nr() {
+            call.update(abi::PRIME_FD_TO_HANDLE, |arg: &mut abi::PrimeHandle| {
+                arg.handle = self.prime_import(arg.fd)?;
+                Ok(())
+            })
+        } else if nr == abi::GET_UNIQUE.nr() {
+            self.device.events.push(Event::KernelBug {
+                what: "DRM_IOCTL_GET_UNIQUE: on a real kernel this dereferences a null pointer \
+                       on any accel node and takes the device with it; never send it",
+            });
+            Err(Errno::INVAL)
+        } else if nr == abi::GEM_FLINK.nr() || nr == abi::GEM_OPEN.nr() {
+            // Global names are for authenticated clients; that means root.
+            Err(Errno::ACCESS)
+        } else if abi::UNSUPPORTED_CORE
+            .iter()
+            .any(|range| range.contains(&nr))
+        {
+            Err(Errno::OPNOTSUPP)
+        } else {
+            Err(Errno::INVAL)
+        }
+    }
+
+    fn create_bo(&self, arg: &mut abi::CreateBo) -> Result<(), Errno> {
+        self.device.dma_bufs.collect();
+        if arg.size == BO_LIMIT_BYTES {
+            self.device.events.push(Event::KernelBug {
+                what: "CREATE_BO of 2 GiB: on a real kernel the freed pages stay mapped for the \
+                       NPU, and every later CREATE_BO of this file fails; stay below 2 GiB",
+            });
+        }
+        let object = Object::create(
+            arg.size,
+            self.device.options.backing,
+            &self.space,
+            &self.device.offsets,
+        )?;
+        arg.dma_address = u64::from(object.iova());
+        arg.offset = object.mmap_offset();
+        arg.handle = lock(&self.handles).insert(object)?;
+        Ok(())
+    }
+
+    fn submit(&self, arg: &mut abi::Submit, user: &dyn UserMemory) -> Result<(), Errno> {
+        for (index, job) in job::read_jobs(arg, user)?.iter().enumerate() {
+            match job::read_job(job, user, &|handle| self.lookup(handle)) {
+                Ok(request) => {
+                    self.device
+                        .scheduler
+                        .push(self.entity, request, &self.space)?;
+                }
+                Err(reason) => self.device.events.push(Event::JobDropped {
+                    index,
+                    reason: reason.to_string(),
+                }),
+            }
+        }
+        Ok(())
+    }
+
+    fn prep_bo(&self, arg: &mut abi::PrepBo) -> Result<(), Errno> {
+        if arg.reserved != 0 {
+            return Err(Errno::INVAL);
+        }
+        let object = self.lookup(arg.handle).ok_or(Errno::NOENT)?;
+        let until = Until(arg.timeout_ns);
+        let only_look = until.remaining().is_zero();
+        object.wait_for_writers(until).map_err(|end| match end {
+            WaitEnd::TimedOut if only_look => Errno::BUSY,
+            WaitEnd::TimedOut => Errno::TIMEDOUT,
+            WaitEnd::Interrupted => Errno::INTR,
+        })
+    }
+
+    fn fini_bo(&self, arg: &mut abi::FiniBo) -> Result<(), Errno> {
+        if arg.reserved != 0 {
+            return Err(Errno::INVAL);
+        }
+        self.lookup(arg.handle).map(drop).ok_or(Errno::NOENT)
+    }
+
+    fn gem_close(&self, arg: &mut abi::GemClose) -> Result<(), Errno> {
+        // The object may go with its last reference, after the lock.
+        let object = lock(&self.handles).remove(arg.handle);
+        object.map(drop).ok_or(Errno::INVAL)?;
+        self.device.dma_bufs.collect();
+        Ok(())
+    }
+
+    fn handle_to_fd(&self, arg: &mut abi::PrimeHandle) -> Result<(), Errno> {
+        if arg.flags & !PRIME_FLAGS != 0 {
+            return Err(Errno::INVAL);
+        }
+        arg.fd = self.prime_export(arg.handle)?.into_raw_fd();
+        Ok(())
+    }
+}
+
+fn version(arg: &mut abi::Version, user: &dyn UserMemory) -> Result<(), Errno> {
+    (arg.major, arg.minor, arg.patchlevel) = (0, 0, 0);
+    let strings = [
+        (&mut arg.name_len, arg.name, DRIVER_NAME),
+        (&mut arg.date_len, arg.date, DRIVER_DATE),
+        (&mut arg.desc_len, arg.desc, DRIVER_DESCRIPTION),
+    ];
+    for (len, buffer, text) in strings {
+        // As much as fits, without a terminator; the length goes back whole.
+        let room = usize::try_from(*len).unwrap_or(usize::MAX);
+        let fits = &text.as_bytes()[..text.len().min(room)];
+        *len = text.len() as u64;
+        if !fits.is_empty() && buffer != 0 {
+            user.write(buffer, fits).map_err(|_| Errno::FAULT)?;
+        }
+    }
+    Ok(())
+}
+
+fn get_cap(arg: &mut abi::GetCap) -> Result<(), Errno> {
+    arg.value = match arg.capability {
+        abi::CAP_PRIME => abi::PRIME_CAP_BOTH,
+        abi::CAP_TIMESTAMP_MONOTONIC => 1,
+        abi::CAP_SYNCOBJ | abi::CAP_SYNCOBJ_TIMELINE => 0,
+        // All others are about mode setting.
+        _ => return Err(Errno::OPNOTSUPP),
+    };
+    Ok(())
+}
+
+/// One ioctl with its argument.
+struct Call<'a> {
+    request: Request,
+    arg: &'a mut [u8],
+}
+
+impl Call<'_> {
+    /// Copies the argument in, lets `action` work on it, copies it out.
+    ///
+    /// `known` is the request as the driver defines it: it says in which
+    /// directions copying makes sense at all.
+    fn update<T: FromBytes + IntoBytes + Immutable>(
+        &mut self,
+        known: Request,
+        action: impl FnOnce(&mut T) -> Result<(), Errno>,
+    ) -> Result<i32, Errno> {
+        let directions = self.request.direction() & known.direction();
+        let sent = self.request.size();
+        let in_size = if directions & abi::IOC_WRITE != 0 {
+            sent
+        } else {
+            0
+        };
+        let out_size = if directions & abi::IOC_READ != 0 {
+            sent
+        } else {
+            0
+        };
+        let mut value = T::new_zeroed();
+        let bytes = value.as_mut_bytes();
+        let known_in = in_size.min(bytes.len());
+        let source = self.arg.get(..in_size).ok_or(Errno::FAULT)?;
+        bytes[..known_in].copy_from_slice(&source[..known_in]);
+
+        let result = action(&mut value);
+
+        // The kernel copies out even after an error.
+        let bytes = value.as_bytes();
+        let known_out = out_size.min(bytes.len());
+        let target = self.arg.get_mut(..out_size).ok_or(Errno::FAULT)?;
+        target[..known_out].copy_from_slice(&bytes[..known_out]);
+        result.map(|()| 0)
+    }
+}

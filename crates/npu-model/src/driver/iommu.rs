@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The address space of one open file: its IOMMU domain.
+//!
+//! All buffer objects of a file are reachable by every job of that file,
+//! listed or not; nothing else is.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use super::iova::RangeAllocator;
+use super::lock;
+use super::memory::{PAGE_BYTES, Pages};
+
+/// Size of the address space behind the `rk_iommu`, bytes.
+const APERTURE_BYTES: u64 = 1 << 32;
+
+/// What an address translates to.
+#[derive(Debug)]
+pub(super) struct AddressSpace {
+    allocator: Mutex<RangeAllocator>,
+    /// Start of each mapping; its length is that of the pages.
+    mappings: RwLock<BTreeMap<u64, Arc<Pages>>>,
+}
+
+/// The first byte of an access that has no translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unmapped(pub(super) u64);
+
+impl AddressSpace {
+    pub(super) fn new() -> Self {
+        Self {
+            allocator: Mutex::new(RangeAllocator::new(0..APERTURE_BYTES, PAGE_BYTES as u64)),
+            mappings: RwLock::default(),
+        }
+    }
+
+    /// Maps `pages` for a buffer object of `size` bytes and returns the
+    /// address. The node has the unrounded size, the mapping whole pages.
+    pub(super) fn map(&self, size: u32, pages: &Arc<Pages>) -> Option<u32> {
+        let start = lock(&self.allocator).allocate(u64::from(size))?;
+        let iova = u32::try_from(start).ok()?;
+        self.mappings
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(start, Arc::clone(pages));
+        Some(iova)
+    }
+
+    pub(super) fn unmap(&self, iova: u32) {
+        let start = u64::from(iova);
+        self.mappings
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&start);
+        lock(&self.allocator).free(start);
+    }
+
+    /// Reads `out.len()` bytes from `iova` on.
+    pub(super) fn read(&self, iova: u32, out: &mut [u8]) -> Result<(), Unmapped> {
+        let mut rest = out;
+        self.for_each_piece(iova, rest.len(), |pages, offset, len| {
+            let (piece, behind) = std::mem::take(&mut rest).split_at_mut(len);
+            pages.load(offset, piece);
+            rest = behind;
+        })
+    }
+
+    /// Writes `data` from `iova` on.
+    pub(super) fn write(&self, iova: u32, data: &[u8]) -> Result<(), Unmapped> {
+        let mut rest = data;
+        self.for_each_piece(iova, rest.len(), |pages, offset, len| {
+            let (piece, behind) = rest.split_at(len);
+            pages.store(offset, piece);
+            rest = behind;
+        })
+    }
+
+    /// Splits an access at the borders of mappings: neighbours in IOVA space
+    /// are not neighbours in host memory.
+    fn for_each_piece(
+        &self,
+        iova: u32,
+        len: usize,
+        mut access: impl FnMut(&Pages, usize, usize),
+    ) -> Result<(), Unmapped> {
+        let mappings = self.mappings.read().unwrap_or_else(PoisonError::into_inner);
+        let mut at = u64::from(iova);
+        let end = at + len as u64;
+        while at < end {
+            let (start, pages) = mappings
+                .range((Bound::Unbounded, Bound::Included(at)))
+                .next_back()
+                .ok_or(Unmapped(at))?;
+            let Some(offset) = usize::try_from(at - start)
+                .ok()
+                .filter(|&offset| offset < pages.len())
+            else {
+                return Err(Unmapped(at));
+            };
+            let available = (pages.len() - offset) as u64;
+            let piece = available.min(end - at);
+            // `piece` is at most `len`, a usize.
+            access(pages, offset, piece as usize);
+            at += piece;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::Backing;
+    use super::*;
+
+    fn bo(space: &AddressSpace, size: u32) -> u32 {
+        let pages = Arc::new(Pages::new(size as usize, Backing::Heap).unwrap());
+        space.map(size, &pages).unwrap()
+    }
+
+    #[test]
+    fn an_access_may_cross_neighbouring_objects() {
+        let space = AddressSpace::new();
+        assert_eq!((bo(&space, 4096), bo(&space, 8192)), (0, 4096));
+        let data: Vec<u8> = (0..100).collect();
+        space.write(4050, &data).unwrap();
+        let mut out = vec![0; 100];
+        space.read(4050, &mut out).unwrap();
+        assert_eq!(out, data);
+    }
+
+    #[test]
+    fn the_first_byte_without_translation_is_named() {
+        let space = AddressSpace::new();
+        let iova = bo(&space, 100);
+        assert_eq!(space.read(iova, &mut [0; 4096]), Ok(()), "whole pages");
+        assert_eq!(space.read(4000, &mut [0; 200]), Err(Unmapped(4096)));
+        assert_eq!(space.write(u32::MAX, &[0; 8]), Err(Unmapped(0xffff_ffff)));
+        space.unmap(iova);
+        assert_eq!(space.read(iova, &mut [0]), Err(Unmapped(0)));
+        assert_eq!(space.read(iova, &mut []), Ok(()));
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Jobs: how SUBMIT reads them from the client's memory, and what makes the
+//! driver drop one without a word.
+//!
+//! SUBMIT fails as a whole only for what concerns the whole array. All that
+//! is wrong with a single job makes that job disappear: the kernel computes
+//! an error code and ignores it (rocket_ioctl_submit, Linux 6.18 to 7.3).
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use zerocopy::FromBytes;
+
+use super::abi;
+use super::fence::Fence;
+use super::gem::Object;
+use super::iommu::AddressSpace;
+use super::user::UserMemory;
+
+/// One register program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Task {
+    /// IOVA of the first command word, as the client gave it.
+    pub(super) regcmd: u32,
+    /// Length, 64-bit words.
+    pub(super) words: u32,
+}
+
+/// What a job asks for, before it is accepted.
+#[derive(Debug)]
+pub(super) struct JobRequest {
+    pub(super) tasks: Vec<Task>,
+    pub(super) reads: Vec<Arc<Object>>,
+    pub(super) writes: Vec<Arc<Object>>,
+}
+
+/// A job that the driver accepted.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// Position in the order of acceptance on this device, from 1 on.
+    pub(super) id: u64,
+    pub(super) request: JobRequest,
+    /// Address space of the file it came by.
+    pub(super) space: Arc<AddressSpace>,
+    /// Fences of the jobs that wrote what this one reads or writes.
+    pub(super) dependencies: Vec<Arc<Fence>>,
+    pub(super) fence: Arc<Fence>,
+}
+
+/// Why one job of a SUBMIT does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Drop {
+    #[error("it has no tasks (EINVAL)")]
+    NoTasks,
+    #[error("task_struct_size {0} is below 8 (EINVAL)")]
+    TaskStructSize(u32),
+    #[error("task {0} has no command words (EINVAL)")]
+    NoWords(u32),
+    #[error("its task array is not readable (EFAULT)")]
+    Tasks,
+    #[error("an array of buffer object handles is not readable (EFAULT)")]
+    Handles,
+    #[error("handle {0} names no buffer object of this file (ENOENT)")]
+    Handle(u32),
+    #[error("a count is beyond what the kernel allocates (ENOMEM)")]
+    Count,
+    #[error("it lists a buffer object twice, or as read and as written (EALREADY)")]
+    Twice,
+}
+
+/// Most bytes that `kvmalloc_array` gives: more than `INT_MAX` is refused.
+const KERNEL_ALLOCATION_LIMIT: u64 = i32::MAX as u64;
+
+/// Bytes of the kernel's own entry per task (`struct rocket_task`: the
+/// address and the count).
+const KERNEL_TASK_BYTES: u64 = 16;
+
+/// Bytes of a pointer in the kernel.
+const KERNEL_POINTER_BYTES: u64 = 8;
+
+fn allocation_fails(count: u32, bytes_each: u64) -> bool {
+    u64::from(count) * bytes_each > KERNEL_ALLOCATION_LIMIT
+}
+
+/// Reads the job array of a SUBMIT.
+///
+/// # Errors
+/// What SUBMIT itself returns: `EINVAL`, `ENOMEM`, `EFAULT`.
+pub(super) fn read_jobs(
+    submit: &abi::Submit,
+    user: &dyn UserMemory,
+) -> Result<Vec<abi::Job>, Errno> {
+    if submit.job_count == 0 {
+        return Ok(Vec::new());
+    }
+    if submit.reserved != 0 || (submit.job_struct_size as usize) < size_of::<abi::Job>() {
+        return Err(Errno::INVAL);
+    }
+    if allocation_fails(submit.job_count, size_of::<abi::Job>() as u64) {
+        return Err(Errno::NOMEM);
+    }
+    // Not reserved at once: the count is the client's word, and most wrong
+    // ones end at an unmapped page long before.
+    (0..submit.job_count)
+        .map(|index| read_entry(user, submit.jobs, submit.job_struct_size, index))
+        .collect::<Option<_>>()
+        .ok_or(Errno::FAULT)
+}
+
+/// Reads entry `index` of an array whose entries are `stride` bytes apart.
+fn read_entry<T: FromBytes + zerocopy::IntoBytes>(
+    user: &dyn UserMemory,
+    array: u64,
+    stride: u32,
+    index: u32,
+) -> Option<T> {
+    let at = array.checked_add(u64::from(stride) * u64::from(index))?;
+    let mut entry = T::new_zeroed();
+    user.read(at, entry.as_mut_bytes()).ok()?;
+    Some(entry)
+}
+
+/// Reads what one job points to and looks its handles up.
+///
+/// # Errors
+/// Why the job is dropped, in the order in which the kernel looks.
+pub(super) fn read_job(
+    job: &abi::Job,
+    user: &dyn UserMemory,
+    lookup: &dyn Fn(u32) -> Option<Arc<Object>>,
+) -> Result<JobRequest, Drop> {
+    let request = JobRequest {
+        tasks: read_tasks(job, user)?,
+        reads: read_handles(job.in_bo_handles, job.in_bo_handle_count, user, lookup)?,
+        writes: read_handles(job.out_bo_handles, job.out_bo_handle_count, user, lookup)?,
+    };
+    // The kernel locks the reservations of both lists together; meeting one
+    // that it has already locked ends the job.
+    let mut seen: Vec<_> = request
+        .reads
+        .iter()
+        .chain(&request.writes)
+        .map(Arc::as_ptr)
+        .collect();
+    seen.sort_unstable();
+    if seen.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(Drop::Twice);
+    }
+    Ok(request)
+}
+
+fn read_tasks(job: &abi::Job, user: &dyn UserMemory) -> Result<Vec<Task>, Drop> {
+    if job.task_count == 0 {
+        return Err(Drop::NoTasks);
+    }
+    if (job.task_struct_size as usize) < size_of::<abi::Task>() {
+        return Err(Drop::TaskStructSize(job.task_struct_size));
+    }
+    if allocation_fails(job.task_count, KERNEL_TASK_BYTES) {
+        return Err(Drop::Count);
+    }
+    (0..job.task_count)
+        .map(|index| {
+            let task: abi::Task =
+                read_entry(user, job.tasks, job.task_struct_size, index).ok_or(Drop::Tasks)?;
+            if task.regcmd_count == 0 {
+                return Err(Drop::NoWords(index));
+            }
+            Ok(Task {
+                regcmd: task.regcmd,
+                words: task.regcmd_count,
+            })
+        })
+        .collect()
+}
+
+fn read_handles(
+    array: u64,
+    count: u32,
+    user: &dyn UserMemory,
+    lookup: &dyn Fn(u32) -> Option<Arc<Object>>,
+) -> Result<Vec<Arc<Object>>, Drop> {
+    if allocation_fails(count, KERNEL_POINTER_BYTES) {
+        return Err(Drop::Count);
+    }
+    // The kernel copies the whole array before it looks one handle up.
+    const STRIDE: u32 = size_of::<u32>() as u32;
+    let handles = (0..count)
+        .map(|index| read_entry(user, array, STRIDE, index))
+        .collect::<Option<Vec<u32>>>()
+        .ok_or(Drop::Handles)?;
+    handles
+        .into_iter()
+        .map(|handle| lookup(handle).ok_or(Drop::Handle(handle)))
+        .collect()
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! mmap of the device node: buffer objects by their offsets.
+
+use std::sync::Arc;
+
+use memmap2::MmapRaw;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::file::DrmFile;
+use super::gem::Object;
+use super::memory::PAGE_BYTES;
+
+/// A mapping of a buffer object.
+///
+/// It keeps the object alive: IOVA, mmap offset and pages stay as they are
+/// when the handle is closed, and even when the file is, until this is
+/// dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    memory: Memory,
+    len: usize,
+    object: Arc<Object>,
+}
+
+#[derive(Debug)]
+enum Memory {
+    /// A mapping of its own, with the protection asked for.
+    Own(MmapRaw),
+    /// The pages that the NPU side uses too.
+    Shared,
+}
+
+impl Mapping {
+    /// The whole object, through the pages that the NPU side uses.
+    pub(super) fn shared(object: Arc<Object>) -> Self {
+        Self {
+            memory: Memory::Shared,
+            len: object.pages().len(),
+            object,
+        }
+    }
+
+    /// First byte. Valid for `len()` bytes as long as the mapping lives, for
+    /// writes only where it was made writable.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        match &self.memory {
+            Memory::Own(map) => map.as_mut_ptr(),
+            Memory::Shared => self.object.pages().as_ptr(),
+        }
+    }
+
+    /// Length in bytes, as asked for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: nothing can be mapped with length 0.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl DrmFile {
+    /// mmap with this file: `offset` is what CREATE_BO returned, `len` may
+    /// be less than the object.
+    ///
+    /// With [`Backing::Heap`](super::Backing::Heap) the mapping is always
+    /// the one set of pages, whatever `prot` says.
+    ///
+    /// # Errors
+    /// `EINVAL` where no object starts at `offset`, for length 0 or more
+    /// than the object has pages, and for a private mapping; `EACCES` where
+    /// the object has no handle in this file.
+    pub fn mmap(
+        &self,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Mapping, Errno> {
+        let object = self.offsets().lookup(offset).ok_or(Errno::INVAL)?;
+        let pages = object.pages();
+        let whole = len
+            .checked_next_multiple_of(PAGE_BYTES)
+            .filter(|&whole| 0 < whole && whole <= pages.len())
+            .ok_or(Errno::INVAL)?;
+        if !self.has_handle(&object) {
+            return Err(Errno::ACCESS);
+        }
+        // Copy on write is refused even where it is only possible, that is
+        // for private read-only mappings too.
+        if !flags.contains(MapFlags::SHARED) {
+            return Err(Errno::INVAL);
+        }
+        let memory = match pages.fd() {
+            Some(_) => Memory::Own(pages.map_again(whole, prot)?),
+            None => Memory::Shared,
+        };
+        Ok(Mapping {
+            memory,
+            len,
+            object,
+        })
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the model noticed while it ran: kills, faults, silent drops.
+//!
+//! The real driver keeps such things to itself or writes them to the kernel
+//! log. Here they can be read back, and go to `tracing` as well.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::chip::{Diagnosis, Fault};
+use crate::driver::lock;
+
+/// Which task of which job on which core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Number of the job, from 1 on, in the order in which the driver
+    /// accepted them on this device.
+    pub job: u64,
+    /// Core that ran it.
+    pub core: u32,
+    /// Index of the task in its job.
+    pub task: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "job {}, task {}, core {}",
+            self.job, self.task, self.core
+        )
+    }
+}
+
+/// Why the driver killed a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KillCause {
+    /// The task never raised its interrupt.
+    Hang,
+    /// All tasks so far together take longer on the device than the driver
+    /// allows for a job.
+    TooLong {
+        /// Modelled time up to and including the task, of the whole job.
+        device_time: Duration,
+    },
+    /// The model itself failed. Please report it with the program.
+    ModelFailure,
+}
+
+impl fmt::Display for KillCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hang => f.write_str("no interrupt"),
+            Self::TooLong { device_time } => {
+                write!(f, "too long: {device_time:?} of modelled device time")
+            }
+            Self::ModelFailure => f.write_str("the model itself failed (a bug)"),
+        }
+    }
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// SUBMIT returned 0 and this job will never run.
+    JobDropped {
+        /// Position in the job array of that SUBMIT.
+        index: usize,
+        /// What the kernel found, and kept to itself.
+        reason: String,
+    },
+    /// A job ended in the driver's timeout path; its fence has an error,
+    /// PREP_BO returns 0 all the same.
+    JobKilled {
+        /// The task that did it.
+        place: Place,
+        /// Why.
+        cause: KillCause,
+        /// What the chip knows about it.
+        diagnosis: Vec<Diagnosis>,
+    },
+    /// A task did something that silicon punishes, but raised its interrupt.
+    Diagnosed {
+        /// The task.
+        place: Place,
+        /// What the chip knows about it.
+        diagnosis: Vec<Diagnosis>,
+    },
+    /// A DMA access went where nothing is mapped.
+    Fault {
+        /// The task.
+        place: Place,
+        /// The access.
+        fault: Fault,
+    },
+    /// The interrupt status had a DMA error bit, for which the real driver
+    /// prints a warning with a stack trace.
+    DmaErrorInterrupt {
+        /// The task.
+        place: Place,
+        /// PC.INTERRUPT_RAW_STATUS.
+        raw_status: u32,
+    },
+    /// The client did something that damages the real kernel. The model
+    /// only tells.
+    KernelBug {
+        /// What was done and what it does to a real kernel.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::JobDropped { index, reason } => write!(
+                f,
+                "job {index} of a SUBMIT that returned 0 was dropped: {reason}"
+            ),
+            Self::JobKilled {
+                place,
+                cause,
+                diagnosis,
+            } => {
+                write!(f, "{place}: killed, {cause}")?;
+                diagnosis.iter().try_for_each(|one| describe(f, one))
+            }
+            Self::Diagnosed { place, diagnosis } => {
+                write!(f, "{place}: trap")?;
+                diagnosis.iter().try_for_each(|one| describe(f, one))
+            }
+            Self::Fault { place, fault } => write!(f, "{place}: {fault}"),
+            Self::DmaErrorInterrupt { place, raw_status } => {
+                write!(f, "{place}: DMA error in interrupt status {raw_status:#x}")
+            }
+            Self::KernelBug { what } => f.write_str(what),
+        }
+    }
+}
+
+fn describe(f: &mut fmt::Formatter<'_>, one: &Diagnosis) -> fmt::Result {
+    write!(f, "; {}: {} (", one.trap, one.rule)?;
+    for (index, (name, value)) in one.registers.iter().enumerate() {
+        let comma = if index == 0 { "" } else { ", " };
+        write!(f, "{comma}{name}={value:#x}")?;
+    }
+    write!(f, "). {}", one.remedy)
+}
+
+/// How many events are kept; older ones are forgotten.
+const EVENTS_KEPT: usize = 4096;
+
+/// The latest events of one device.
+#[derive(Debug, Default)]
+pub(crate) struct EventLog {
+    events: Mutex<VecDeque<Event>>,
+}
+
+impl EventLog {
+    pub(crate) fn push(&self, event: Event) {
+        match &event {
+            Event::JobDropped { .. } | Event::Diagnosed { .. } => tracing::debug!("{event}"),
+            _ => tracing::warn!("{event}"),
+        }
+        let mut events = lock(&self.events);
+        if events.len() == EVENTS_KEPT {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    pub(crate) fn snapshot(&self) -> Vec<Event> {
+        lock(&self.events).iter().cloned().collect()
+    }
+
+    pub(crate) fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *lock(&self.events)).into()
+    }
+}

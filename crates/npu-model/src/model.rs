@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One software device: a chip with the driver on top.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::chip::{Chip, ChipOptions, Level};
+use crate::driver::{Backing, ChipCore, Driver, DriverOptions, DrmFile, JOB_TIME_LIMIT};
+use crate::event::Event;
+use crate::trace::TaskTrace;
+
+/// Most cores a device can have: the driver puts the number of the core into
+/// four bits of S_POINTER.
+const MAX_CORES: u32 = 16;
+
+/// What can be chosen about a [`Model`].
+#[derive(Clone, Debug)]
+pub struct ModelOptions {
+    /// Number of cores, 1 to 16 (values outside count as the nearest).
+    /// RK3588: 3.
+    pub cores: u32,
+    /// What happens when a program does what silicon punishes.
+    pub level: Level,
+    /// How long a hung job holds its core, wall clock. 500 ms in the real
+    /// driver; tests shorten it. [`Level::Strict`] does not wait at all.
+    pub hang_timeout: Duration,
+    /// What buffer objects are made of.
+    pub backing: Backing,
+    /// Whether each DMA access is recorded for [`Model::take_traces`].
+    pub trace: bool,
+}
+
+impl Default for ModelOptions {
+    fn default() -> Self {
+        Self {
+            cores: ChipOptions::default().cores,
+            level: Level::default(),
+            hang_timeout: JOB_TIME_LIMIT,
+            backing: if cfg!(miri) {
+                Backing::Heap
+            } else {
+                Backing::default()
+            },
+            trace: false,
+        }
+    }
+}
+
+/// One software device. All files opened on it share its cores.
+///
+/// It costs nothing while idle: the threads of its cores start with their
+/// first job and sleep between jobs. They end when the model and everything
+/// opened on it are gone.
+#[derive(Debug)]
+pub struct Model {
+    driver: Driver,
+    cores: u32,
+}
+
+impl Model {
+    /// A device after power-up.
+    #[must_use]
+    pub fn new(options: ModelOptions) -> Arc<Self> {
+        let ModelOptions {
+            cores,
+            level,
+            hang_timeout,
+            backing,
+            trace,
+        } = options;
+        let cores = cores.clamp(1, MAX_CORES);
+        let chip = Arc::new(Chip::new(&ChipOptions { cores, level }));
+        let driver_options = DriverOptions {
+            hang_timeout: if level == Level::Strict {
+                Duration::ZERO
+            } else {
+                hang_timeout
+            },
+            backing,
+            trace,
+            ..DriverOptions::default()
+        };
+        Arc::new(Self {
+            driver: Driver::new(driver_options, ChipCore::all(&chip)),
+            cores,
+        })
+    }
+
+    /// Opens the device as a raw file: ioctl numbers and bytes.
+    #[must_use]
+    pub fn open_file(&self) -> DrmFile {
+        self.driver.open()
+    }
+
+    /// Number of cores.
+    #[must_use]
+    pub fn cores(&self) -> u32 {
+        self.cores
+    }
+
+    /// What happened so far, oldest first; the latest few thousand events.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        self.driver.events()
+    }
+
+    /// What happened since the last call.
+    #[must_use]
+    pub fn take_events(&self) -> Vec<Event> {
+        self.driver.take_events()
+    }
+
+    /// The tasks since the last call with all their DMA accesses, if
+    /// [`ModelOptions::trace`] is set.
+    #[must_use]
+    pub fn take_traces(&self) -> Vec<TaskTrace> {
+        self.driver.take_traces()
+    }
+}

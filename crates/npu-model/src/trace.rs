@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What each task really touched, for tests that compare it with what was
+//! computed beforehand from the register values.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::chip::{Direction, Master};
+use crate::event::Place;
+
+/// The DMA accesses of one task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskTrace {
+    /// Which task.
+    pub place: Place,
+    /// Whether it raised its interrupt.
+    pub completed: bool,
+    /// Every byte touched, by master; ranges of one master and direction are
+    /// disjoint, not adjacent, and in ascending order.
+    pub accesses: Vec<DmaAccess>,
+}
+
+/// A range of bytes that one master touched in one direction, in one or many
+/// accesses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DmaAccess {
+    /// Who.
+    pub master: Master,
+    /// Read or written.
+    pub direction: Direction,
+    /// IOVAs, bytes.
+    pub range: Range<u64>,
+}
+
+/// Collects the accesses of the task that runs.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    /// Start to end, for each master (reads and writes apart).
+    ranges: BTreeMap<(Master, bool), BTreeMap<u64, u64>>,
+}
+
+impl Recorder {
+    pub(crate) fn note(&mut self, master: Master, direction: Direction, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let set = self
+            .ranges
+            .entry((master, direction == Direction::Write))
+            .or_default();
+        let Range { mut start, mut end } = range;
+        // All that overlaps or adjoins becomes one range.
+        while let Some((&other, &other_end)) = set.range(..=end).next_back() {
+            if other_end < start {
+                break;
+            }
+            set.remove(&other);
+            start = start.min(other);
+            end = end.max(other_end);
+        }
+        set.insert(start, end);
+    }
+
+    pub(crate) fn finish(self) -> Vec<DmaAccess> {
+        self.ranges
+            .into_iter()
+            .flat_map(|((master, write), set)| {
+                let direction = if write {
+                    Direction::Write
+                } else {
+                    Direction::Read
+                };
+                set.into_iter().map(move |(start, end)| DmaAccess {
+                    master,
+                    direction,
+                    range: start..end,
+                })
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 128 }))]
+
+        #[test]
+        fn ranges_are_the_bytes_touched(touched in prop::collection::vec((0u64..60, 0u64..12), 0..20)) {
+            let mut recorder = Recorder::default();
+            let mut bytes = [false; 80];
+            for &(start, len) in &touched {
+                recorder.note(Master::Feature, Direction::Read, start..start + len);
+                bytes[start as usize..(start + len) as usize].fill(true);
+            }
+            let accesses = recorder.finish();
+            let mut seen = [false; 80];
+            let mut last_end = None;
+            for access in accesses {
+                prop_assert!(last_end.is_none_or(|end| end < access.range.start));
+                last_end = Some(access.range.end);
+                seen[access.range.start as usize..access.range.end as usize].fill(true);
+            }
+            prop_assert_eq!(seen, bytes);
+        }
+    }
+}
