@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Precisions: what goes into the NPU, what comes out, and the numbers of its
+//! memory formats that follow from the element sizes.
+//!
+//! Sources: the RK3588 TRM's NPU chapter for atoms; kernel and channel groups
+//! as measured on silicon by happyme531/rknpu2_matmul_open and librocketnpu
+//! (rocket-userspace).
+
+use std::fmt;
+
+/// Bytes of an atom, the unit in which the NPU addresses feature and output
+/// cubes (RK3588 TRM, NPU chapter).
+pub const ATOM_BYTES: usize = 16;
+
+/// Input channels of one weight group, the same for every input type here
+/// (measured on silicon by librocketnpu: fp16, int8 and int4 alike).
+pub const CHANNEL_GROUP: usize = 32;
+
+/// Rows of an activation tile are a multiple of this. The feature fetch walks
+/// lines in groups of four; librocketnpu measured wrong results at other
+/// heights.
+pub const ROW_MULTIPLE: usize = 4;
+
+/// The precision of a product: what its operands are, and with that what the
+/// NPU adds up in and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Precision {
+    /// Signed 8-bit operands, exact 32-bit results.
+    Int8,
+    /// Signed 4-bit operands (-8..=7). The NPU writes 16-bit results that
+    /// saturate; tiles are bounded so that none does, and the CPU adds the
+    /// tiles up to exact 32-bit results.
+    Int4,
+    /// IEEE binary16 operands, binary32 results.
+    Fp16,
+}
+
+impl Precision {
+    /// All precisions, for tables and tests.
+    pub const ALL: [Self; 3] = [Self::Int8, Self::Int4, Self::Fp16];
+
+    /// Bits of one operand element.
+    #[must_use]
+    pub const fn input_bits(self) -> usize {
+        match self {
+            Self::Int8 => 8,
+            Self::Int4 => 4,
+            Self::Fp16 => 16,
+        }
+    }
+
+    /// Bytes that `elements` operand elements occupy; `elements` is even for
+    /// [`Precision::Int4`] (every padded K is).
+    #[must_use]
+    pub const fn input_bytes(self, elements: usize) -> usize {
+        elements * self.input_bits() / 8
+    }
+
+    /// Operand elements in one atom: the channels of one surface.
+    #[must_use]
+    pub const fn atom_elements(self) -> usize {
+        ATOM_BYTES * 8 / self.input_bits()
+    }
+
+    /// Output channels of one kernel group: N is padded to a multiple of it
+    /// and may be cut only at its boundaries.
+    #[must_use]
+    pub const fn kernel_group(self) -> usize {
+        match self {
+            Self::Int8 => 32,
+            Self::Int4 => 64,
+            Self::Fp16 => 16,
+        }
+    }
+
+    /// K is padded with zeros to a multiple of this.
+    #[must_use]
+    pub const fn k_multiple(self) -> usize {
+        CHANNEL_GROUP
+    }
+
+    /// Bytes of one element that the NPU writes.
+    #[must_use]
+    pub const fn output_bytes(self) -> usize {
+        match self {
+            Self::Int8 | Self::Fp16 => 4,
+            Self::Int4 => 2,
+        }
+    }
+
+    /// Output elements in one atom.
+    #[must_use]
+    pub const fn output_atom_elements(self) -> usize {
+        ATOM_BYTES / self.output_bytes()
+    }
+
+    /// Multiply-accumulates of one core in one clock cycle (RK3588 TRM, NPU
+    /// chapter).
+    #[must_use]
+    pub const fn macs_per_clock(self) -> u64 {
+        match self {
+            Self::Int8 => 1024,
+            Self::Int4 => 2048,
+            Self::Fp16 => 512,
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
+            Self::Fp16 => "fp16",
+        })
+    }
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where an element lives in the memory that the NPU reads and writes.
+//!
+//! The chip dictates these formats; `pack` and `unpack` obey them and nothing
+//! else knows them. One tile of a product C = A x B^T:
+//!
+//! ```text
+//! A, M x K: "NC1HWC2". K is cut into surfaces of one atom (16 bytes) depth;
+//! a surface holds one atom of each row, row after row.
+//!
+//!          k: 0..C2      C2..2*C2                    C2 channels an atom:
+//!          +---------+   +---------+                   int4 32, int8 16, fp16 8
+//!    m = 0 | atom 0  |   | atom M  |
+//!    m = 1 | atom 1  |   | atom M+1|  ...
+//!      :   |   :     |   |   :     |
+//!  m = M-1 | atom M-1|   | atom 2M-1|
+//!          +---------+   +---------+
+//!           surface 0     surface 1
+//!
+//! B, N x K: kernels in groups of G, channels in groups of 32, in the order
+//! (N/G, K/32, G, 32). A group of channels of one kernel is one run:
+//!
+//!    kernel group 0                          kernel group 1 ...
+//!    | channels 0..32        | 32..64    |
+//!    | n=0 | n=1 | .. | n=G-1| n=0 | ..  |     G: int4 64, int8 32, fp16 16
+//!
+//! C, M x N: as A, with atoms of int32/fp32 (4 channels) or int16 (8).
+//! ```
+//!
+//! int4: two elements a byte, the even index in the low nibble.
+//!
+//! Sources: measured on silicon by mtx512/rk3588-npu (fp16, int8),
+//! happyme531/rknpu2_matmul_open and librocketnpu (rocket-userspace; all three
+//! input types).
+
+use crate::dtype::{ATOM_BYTES, CHANNEL_GROUP, Precision};
+
+/// The place of an operand element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Byte offset in the tile.
+    pub byte: usize,
+    /// Lowest bit of the element in that byte: 4 for the high nibble of an
+    /// int4 pair, else 0.
+    pub bit: u32,
+}
+
+impl Position {
+    /// The position of the element with this index in a packed array.
+    const fn of_index(precision: Precision, index: usize) -> Self {
+        let bits = index * precision.input_bits();
+        Self {
+            byte: bits / 8,
+            bit: (bits % 8) as u32,
+        }
+    }
+}
+
+/// Element (m, k) of an activation tile of `rows` rows.
+#[must_use]
+pub const fn activation(precision: Precision, rows: usize, m: usize, k: usize) -> Position {
+    let c2 = precision.atom_elements();
+    let atom = (k / c2) * rows + m;
+    Position::of_index(precision, atom * c2 + k % c2)
+}
+
+/// Element (n, k) of a weight tile with `k_padded` channels, a multiple of
+/// [`CHANNEL_GROUP`].
+#[must_use]
+pub const fn weight(precision: Precision, k_padded: usize, n: usize, k: usize) -> Position {
+    let g = precision.kernel_group();
+    let i = CHANNEL_GROUP;
+    let index = (n / g) * g * k_padded + (k / i) * i * g + (n % g) * i + k % i;
+    Position::of_index(precision, index)
+}
+
+/// Byte offset of element (m, n) of an output tile of `rows` rows.
+#[must_use]
+pub const fn output(precision: Precision, rows: usize, m: usize, n: usize) -> usize {
+    let c2 = precision.output_atom_elements();
+    ((n / c2) * rows + m) * ATOM_BYTES + (n % c2) * precision.output_bytes()
+}
+
+/// Bytes of an activation tile. `k` is a multiple of
+/// [`Precision::k_multiple`].
+#[must_use]
+pub const fn activation_bytes(precision: Precision, rows: usize, k: usize) -> usize {
+    precision.input_bytes(rows * k)
+}
+
+/// Bytes of a weight tile; `n` whole kernel groups, `k` whole channel groups.
+#[must_use]
+pub const fn weight_bytes(precision: Precision, n: usize, k: usize) -> usize {
+    precision.input_bytes(n * k)
+}
+
+/// Bytes of an output tile; `n` is a multiple of the kernel group, and the NPU
+/// writes every one of them.
+#[must_use]
+pub const fn output_bytes(precision: Precision, rows: usize, n: usize) -> usize {
+    rows * n * precision.output_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hands out consecutive positions, in memory order.
+    struct Cursor {
+        bits: usize,
+        step: usize,
+    }
+
+    impl Cursor {
+        fn next(&mut self) -> Position {
+            let at = self.bits;
+            self.bits += self.step;
+            Position {
+                byte: at / 8,
+                bit: u32::try_from(at % 8).unwrap(),
+            }
+        }
+    }
+
+    // The loops below enumerate memory from its first bit to its last, with
+    // the group sizes written out: they share nothing with the formulas.
+
+    #[test]
+    fn activation_formula_is_the_memory_order() {
+        for (precision, bits, c2) in [
+            (Precision::Int8, 8, 16),
+            (Precision::Int4, 4, 32),
+            (Precision::Fp16, 16, 8),
+        ] {
+            for (rows, k) in [(4, 32), (8, 64), (12, 96), (20, 160)] {
+                let mut memory = Cursor {
+                    bits: 0,
+                    step: bits,
+                };
+                for surface in 0..k / c2 {
+                    for m in 0..rows {
+                        for lane in 0..c2 {
+                            let expected = memory.next();
+                            let k = surface * c2 + lane;
+                            assert_eq!(activation(precision, rows, m, k), expected);
+                        }
+                    }
+                }
+                assert_eq!(memory.bits / 8, activation_bytes(precision, rows, k));
+            }
+        }
+    }
+
+    #[test]
+    fn weight_formula_is_the_memory_order() {
+        for (precision, bits, group) in [
+            (Precision::Int8, 8, 32),
+            (Precision::Int4, 4, 64),
+            (Precision::Fp16, 16, 16),
+        ] {
+            for (groups, k) in [(1, 32), (2, 64), (3, 96)] {
+                let mut memory = Cursor {
+                    bits: 0,
+                    step: bits,
+                };
+                for outer_n in 0..groups {
+                    for outer_k in 0..k / 32 {
+                        for inner_n in 0..group {
+                            for inner_k in 0..32 {
+                                let expected = memory.next();
+                                let n = outer_n * group + inner_n;
+                                let channel = outer_k * 32 + inner_k;
+                                assert_eq!(weight(precision, k, n, channel), expected);
+                            }
+                        }
+                    }
+                }
+                assert_eq!(memory.bits / 8, weight_bytes(precision, groups * group, k));
+            }
+        }
+    }
+
+    #[test]
+    fn output_formula_is_the_memory_order() {
+        for (precision, bytes, c2) in [
+            (Precision::Int8, 4, 4),
+            (Precision::Int4, 2, 8),
+            (Precision::Fp16, 4, 4),
+        ] {
+            for (rows, n) in [(4, 64), (8, 128), (20, 64)] {
+                let mut next = 0;
+                for surface in 0..n / c2 {
+                    for m in 0..rows {
+                        for lane in 0..c2 {
+                            assert_eq!(output(precision, rows, m, surface * c2 + lane), next);
+                            next += bytes;
+                        }
+                    }
+                }
+                assert_eq!(next, output_bytes(precision, rows, n));
+            }
+        }
+    }
+
+    #[test]
+    fn int4_puts_the_even_index_low() {
+        let low = activation(Precision::Int4, 4, 1, 6);
+        let high = activation(Precision::Int4, 4, 1, 7);
+        assert_eq!((low.byte, low.bit), (16 + 3, 0));
+        assert_eq!((high.byte, high.bit), (16 + 3, 4));
+    }
+}

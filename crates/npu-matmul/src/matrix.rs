@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Row-major matrices in host memory, borrowed, and blocks of them.
+
+use std::ops::Range;
+
+/// A block of a row-major matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct MatrixView<'a, T> {
+    data: &'a [T],
+    stride: usize,
+    rows: usize,
+    columns: usize,
+}
+
+impl<'a, T> MatrixView<'a, T> {
+    /// A whole matrix of `rows x columns`; `None` unless `data` has exactly
+    /// that many elements.
+    #[must_use]
+    pub fn new(data: &'a [T], rows: usize, columns: usize) -> Option<Self> {
+        (rows.checked_mul(columns)? == data.len()).then_some(Self {
+            data,
+            stride: columns,
+            rows,
+            columns,
+        })
+    }
+
+    /// The part of this matrix in both ranges, clipped to the matrix.
+    #[must_use]
+    pub fn block(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        let row_end = rows.end.min(self.rows);
+        let row_start = rows.start.min(row_end);
+        let column_end = columns.end.min(self.columns);
+        let column_start = columns.start.min(column_end);
+        // A block without elements may begin behind the last one.
+        let first = row_start * self.stride + column_start;
+        Self {
+            data: self.data.get(first..).unwrap_or_default(),
+            stride: self.stride,
+            rows: row_end - row_start,
+            columns: column_end - column_start,
+        }
+    }
+
+    /// Rows.
+    #[must_use]
+    pub const fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns.
+    #[must_use]
+    pub const fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Row `row`; empty where there is none.
+    #[must_use]
+    pub fn row(&self, row: usize) -> &'a [T] {
+        if row >= self.rows {
+            return &[];
+        }
+        &self.data[row * self.stride..][..self.columns]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_clipped() {
+        let data: Vec<u32> = (0..12).collect();
+        let matrix = MatrixView::new(&data, 3, 4).unwrap();
+        assert!(MatrixView::new(&data, 3, 5).is_none());
+        let block = matrix.block(1..9, 2..9);
+        assert_eq!((block.rows(), block.columns()), (2, 2));
+        assert_eq!(block.row(0), [6, 7]);
+        assert_eq!(block.row(1), [10, 11]);
+        assert_eq!(block.row(2), [0; 0]);
+        assert_eq!(block.block(1..2, 1..2).row(0), [11]);
+        let empty = matrix.block(5..9, 0..4);
+        assert_eq!((empty.rows(), empty.row(0)), (0, &[][..]));
+        let no_columns = matrix.block(2..3, 4..9);
+        assert_eq!((no_columns.columns(), no_columns.row(0)), (0, &[][..]));
+    }
+}

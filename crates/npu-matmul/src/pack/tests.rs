@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packing against the scalar reference: each element put where the layout's
+//! formula says, one by one.
+
+use half::f16;
+use proptest::prelude::*;
+
+use super::*;
+use crate::dtype::Precision;
+use crate::layout::{self, Position};
+use crate::matrix::MatrixView;
+
+/// The bits of one host element.
+pub(crate) trait ElementBits: Copy {
+    fn bits(self, precision: Precision) -> u16;
+}
+
+impl ElementBits for i8 {
+    fn bits(self, precision: Precision) -> u16 {
+        let byte = u16::from(self.cast_unsigned());
+        if precision == Precision::Int4 {
+            byte & 15
+        } else {
+            byte
+        }
+    }
+}
+
+impl ElementBits for f16 {
+    fn bits(self, _: Precision) -> u16 {
+        self.to_bits()
+    }
+}
+
+fn put(tile: &mut [u8], at: Position, bits: u16, precision: Precision) {
+    let value = bits.to_le_bytes();
+    tile[at.byte] |= value[0] << at.bit;
+    if precision == Precision::Fp16 {
+        tile[at.byte + 1] |= value[1];
+    }
+}
+
+/// A tile of `len` bytes by the formula `position(row, column)`.
+fn pack_reference<F: Format>(
+    block: MatrixView<'_, F::Host>,
+    len: usize,
+    position: impl Fn(usize, usize) -> Position,
+) -> Vec<u8>
+where
+    F::Host: ElementBits,
+{
+    let mut tile = vec![0; len];
+    for row in 0..block.rows() {
+        for (column, &value) in block.row(row).iter().enumerate() {
+            let bits = value.bits(F::PRECISION);
+            put(&mut tile, position(row, column), bits, F::PRECISION);
+        }
+    }
+    tile
+}
+
+/// Packs a block both ways, over a destination full of junk.
+fn check<F: Format>(matrix: &[F::Host], rows: usize, columns: usize)
+where
+    F::Host: ElementBits,
+{
+    let p = F::PRECISION;
+    let whole = MatrixView::new(matrix, rows, columns).unwrap();
+    let block = whole.block(rows / 4..rows, columns / 3..columns);
+
+    let k = block.columns().next_multiple_of(p.k_multiple());
+    let tile_rows = block.rows().next_multiple_of(4);
+    let mut tile = vec![0xa5; layout::activation_bytes(p, tile_rows, k)];
+    pack_activation::<F>(block, tile_rows, &mut tile);
+    let expected = pack_reference::<F>(block, tile.len(), |m, k| {
+        layout::activation(p, tile_rows, m, k)
+    });
+    assert_eq!(tile, expected, "activation {rows}x{columns}");
+
+    let n = block.rows().next_multiple_of(p.kernel_group());
+    let mut tile = vec![0xa5; layout::weight_bytes(p, n, k)];
+    pack_weight::<F>(block, k, &mut tile);
+    let expected = pack_reference::<F>(block, tile.len(), |n, channel| {
+        layout::weight(p, k, n, channel)
+    });
+    assert_eq!(tile, expected, "weight {rows}x{columns}");
+}
+
+fn matrix<T: std::fmt::Debug>(
+    element: impl Strategy<Value = T> + Clone,
+) -> impl Strategy<Value = (usize, usize, Vec<T>)> {
+    (1..80_usize, 1..150_usize).prop_flat_map(move |(rows, columns)| {
+        let data = prop::collection::vec(element.clone(), rows * columns);
+        (Just(rows), Just(columns), data)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn int8_equals_reference((rows, columns, data) in matrix(any::<i8>())) {
+        check::<Int8>(&data, rows, columns);
+    }
+
+    #[test]
+    fn int4_equals_reference((rows, columns, data) in matrix(-8..=7_i8)) {
+        check::<Int4>(&data, rows, columns);
+    }
+
+    #[test]
+    fn fp16_equals_reference(
+        (rows, columns, data) in matrix(any::<u16>().prop_map(f16::from_bits)),
+    ) {
+        check::<Fp16>(&data, rows, columns);
+    }
+
+    #[test]
+    fn int4_range_search(values in prop::collection::vec(-9..=8_i8, 0..600)) {
+        let reference = values.iter().position(|v| *v < -8 || *v > 7);
+        prop_assert_eq!(first_beyond_int4(&values), reference);
+    }
+}
+
+#[test]
+fn int4_range_search_beyond_the_first_block() {
+    let mut values = vec![7; 1000];
+    assert_eq!(first_beyond_int4(&values), None);
+    values[777] = 8;
+    values[900] = -9;
+    assert_eq!(first_beyond_int4(&values), Some(777));
+}
+
+#[test]
+fn a_degenerate_tile_is_left_alone() {
+    let data = [1_i8, 2];
+    let view = MatrixView::new(&data, 1, 2).unwrap();
+    pack_activation::<Int8>(view, 0, &mut []);
+    pack_weight::<Int8>(view, 0, &mut []);
+}

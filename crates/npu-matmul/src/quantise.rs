@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Symmetric INT8 quantisation: one scale for each row of a matrix.
+//!
+//! A row x becomes integers q in -127..=127 and a scale s with x ~ s * q,
+//! where s = max|x| / 127 and q = round(x / s), halves to even. For
+//! activations a row is one token, for weights B[N, K] one output channel, so
+//! a product is dequantised as `i32 * row scale * column scale`.
+//!
+//! What is not a number that can be scaled:
+//! - a row of zeros, and one whose scale would be subnormal (max|x| below
+//!   about 1.5e-36), becomes zeros with scale 0;
+//! - a row with a NaN or an infinity becomes zeros with scale NaN: all
+//!   results that depend on it are NaN, as they could be in float arithmetic,
+//!   and no other result is touched.
+
+/// The largest magnitude of a quantised element; -128 is not used, so that
+/// negation stays in range.
+pub const INT8_MAX: f32 = 127.0;
+
+/// Adding and subtracting 1.5 * 2^23 rounds an f32 of magnitude below 2^22 to
+/// an integer, halves to even, and leaves that integer in the low mantissa
+/// bits: rounding in one addition, which vectorises on any target.
+const ROUND_TO_INTEGER: f32 = 12_582_912.0;
+
+/// Bits of an f32 without its sign; as an integer they order magnitudes, with
+/// infinity and NaN above every finite value.
+const MAGNITUDE_BITS: u32 = 0x7fff_ffff;
+
+/// The bits of infinity.
+const INFINITY_BITS: u32 = 0x7f80_0000;
+
+/// Quantises one row into `out` and returns its scale. Elements beyond the
+/// shorter of the two slices are left alone.
+#[must_use]
+pub fn quantise_row(row: &[f32], out: &mut [i8]) -> f32 {
+    let scale = row_scale(row);
+    if scale.is_nan() || scale == 0.0 {
+        out.fill(0);
+        return scale;
+    }
+    let inverse = scale.recip();
+    for (q, &x) in out.iter_mut().zip(row) {
+        // In range: |x * inverse| is at most 127 * (1 + 2^-22), which rounds
+        // to 127. The cast keeps the low byte, the integer in two's complement.
+        *q = (x * inverse + ROUND_TO_INTEGER).to_bits() as i8;
+    }
+    scale
+}
+
+/// The scale of a row: max|x| / 127, or 0 or NaN as the module says.
+#[must_use]
+pub fn row_scale(row: &[f32]) -> f32 {
+    let largest = row
+        .iter()
+        .fold(0, |max: u32, x| max.max(x.to_bits() & MAGNITUDE_BITS));
+    if largest >= INFINITY_BITS {
+        return f32::NAN;
+    }
+    let scale = f32::from_bits(largest) / INT8_MAX;
+    if scale < f32::MIN_POSITIVE {
+        0.0
+    } else {
+        scale
+    }
+}
+
+/// Quantises the rows of a row-major matrix with `columns` columns; returns
+/// the integers and one scale a row.
+#[must_use]
+pub fn quantise_rows(matrix: &[f32], columns: usize) -> (Vec<i8>, Vec<f32>) {
+    let mut integers = vec![0; matrix.len()];
+    let scales = matrix
+        .chunks(columns.max(1))
+        .zip(integers.chunks_mut(columns.max(1)))
+        .map(|(row, out)| quantise_row(row, out))
+        .collect();
+    (integers, scales)
+}
+
+/// The float that an integer result stands for. The order of the two
+/// multiplications is fixed: results do not depend on how a product was cut.
+#[must_use]
+pub fn dequantise(sum: i32, row_scale: f32, column_scale: f32) -> f32 {
+    sum as f32 * row_scale * column_scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The definition, word for word.
+    fn quantise_row_reference(row: &[f32]) -> (Vec<i8>, f32) {
+        if row.iter().any(|x| !x.is_finite()) {
+            return (vec![0; row.len()], f32::NAN);
+        }
+        let largest = row.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+        let scale = largest / 127.0;
+        if scale < f32::MIN_POSITIVE {
+            return (vec![0; row.len()], 0.0);
+        }
+        let inverse = 1.0 / scale;
+        let q = row.iter().map(|x| (x * inverse).round_ties_even() as i8);
+        (q.collect(), scale)
+    }
+
+    proptest! {
+        #[test]
+        fn fast_equals_reference(row in prop::collection::vec(any::<f32>(), 0..70)) {
+            let mut fast = vec![1; row.len()];
+            let scale = quantise_row(&row, &mut fast);
+            let (expected, expected_scale) = quantise_row_reference(&row);
+            prop_assert_eq!(fast, expected);
+            prop_assert_eq!(scale.to_bits(), expected_scale.to_bits());
+        }
+
+        #[test]
+        fn error_is_half_a_step(row in prop::collection::vec(-1e3_f32..1e3, 1..70)) {
+            let mut q = vec![0; row.len()];
+            let scale = quantise_row(&row, &mut q);
+            for (&x, &q) in row.iter().zip(&q) {
+                prop_assert!(q != i8::MIN);
+                let back = f64::from(q) * f64::from(scale);
+                let step = f64::from(scale);
+                prop_assert!((back - f64::from(x)).abs() <= step * 0.5001, "{x} became {back}");
+            }
+        }
+    }
+
+    #[test]
+    fn halves_go_to_even() {
+        let mut q = [0; 5];
+        assert_eq!(quantise_row(&[127.0, 0.5, 1.5, -0.5, -2.5], &mut q), 1.0);
+        assert_eq!(q, [127, 0, 2, 0, -2]);
+    }
+
+    #[test]
+    fn rows_that_cannot_be_scaled() {
+        let mut q = [1; 3];
+        assert_eq!(quantise_row(&[0.0, -0.0, 0.0], &mut q), 0.0);
+        assert_eq!(q, [0; 3]);
+        q = [1; 3];
+        assert_eq!(quantise_row(&[1e-40, 0.0, -1e-38], &mut q), 0.0);
+        assert_eq!(q, [0; 3]);
+        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            q = [1; 3];
+            assert!(quantise_row(&[1.0, poison, 2.0], &mut q).is_nan());
+            assert_eq!(q, [0; 3]);
+        }
+        let mut extremes = [0; 2];
+        let scale = quantise_row(&[f32::MAX, -f32::MAX], &mut extremes);
+        assert!(scale.is_finite());
+        assert_eq!(extremes, [127, -127]);
+    }
+
+    #[test]
+    fn a_row_a_scale() {
+        let (q, scales) = quantise_rows(&[127.0, 1.0, 254.0, 2.0], 2);
+        assert_eq!((q, scales), (vec![127, 1, 127, 1], vec![1.0, 2.0]));
+    }
+}

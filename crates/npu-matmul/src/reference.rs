@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The oracle: what a product is. The rest of this crate is a faster way.
+
+use half::f16;
+
+/// C = A x B^T for integers: A is `m x k`, B `n x k`, C `m x n`, row major.
+/// Sums that leave 32 bits wrap around, as those of the engine do.
+#[must_use]
+pub fn multiply_i32(m: usize, n: usize, k: usize, a: &[i8], b: &[i8]) -> Vec<i32> {
+    let product = |i: usize, j: usize| i32::from(a[i]) * i32::from(b[j]);
+    let dot = |i: usize, j: usize| {
+        (0..k).fold(0_i32, |s, x| s.wrapping_add(product(i * k + x, j * k + x)))
+    };
+    (0..m * n).map(|at| dot(at / n, at % n)).collect()
+}
+
+/// One element of a float product.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expected {
+    /// The sum of products, in f64.
+    pub value: f64,
+    /// How far an f32 result may lie from it: 2^-20 of the sum of |a*b|, for
+    /// f32 additions in an order that the NPU does not tell, and half an ulp.
+    pub tolerance: f64,
+}
+
+/// C = A x B^T for binary16, with the tolerance of each element.
+#[must_use]
+pub fn multiply_f64(m: usize, n: usize, k: usize, a: &[f16], b: &[f16]) -> Vec<Expected> {
+    let dot = |i: usize, j: usize| {
+        let products = (0..k).map(|x| a[i * k + x].to_f64() * b[j * k + x].to_f64());
+        let (value, sum) = products.fold((0.0, 0.0), |(v, s), p| (v + p, s + p.abs()));
+        let near = value.abs() as f32;
+        let half_ulp = (f64::from(near.next_up()) - f64::from(near)) / 2.0;
+        let tolerance = sum * 0.5_f64.powi(20) + half_ulp;
+        Expected { value, tolerance }
+    };
+    (0..m * n).map(|at| dot(at / n, at % n)).collect()
+}
