@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The driver half against what was observed of the real driver, row by row.
+
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
+
+mod client;
+mod script;
+
+mod copying;
+mod gem;
+mod hangs;
+mod order;
+mod prime;
+mod random;
+mod submit;
+mod waiting;

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! PREP_BO and FINI_BO.
+
+use std::time::Duration;
+
+use npu_model::driver::FenceState;
+use rustix::io::Errno;
+
+use crate::client::*;
+use crate::script::Step;
+
+const GATE: u32 = 1;
+
+#[test]
+fn checks_come_in_order() {
+    let bench = Bench::new(1);
+    let client = bench.client();
+    let bo = client.create(1).unwrap();
+    for handle in [0, bo.handle, 99] {
+        assert_eq!(client.prep_reserved(handle, 1, 0), Err(Errno::INVAL));
+        assert_eq!(client.fini(handle, 1), Err(Errno::INVAL));
+    }
+    for handle in [0, 99] {
+        assert_eq!(client.prep(handle, 0), Err(Errno::NOENT));
+        assert_eq!(client.fini(handle, 0), Err(Errno::NOENT));
+    }
+}
+
+#[test]
+fn an_idle_object_never_waits() {
+    let bench = Bench::new(1);
+    let client = bench.client();
+    let bo = client.create(1).unwrap();
+    for timeout in [0, 1, -1, i64::MIN, i64::MAX] {
+        assert_eq!(client.prep(bo.handle, timeout), Ok(()));
+    }
+    for _ in 0..2 {
+        assert_eq!(client.fini(bo.handle, 0), Ok(()));
+    }
+}
+
+#[test]
+fn a_busy_object_is_busy_late_or_done() {
+    let bench = Bench::new(1);
+    let client = bench.client();
+    let (input, out) = (client.create(4096).unwrap(), client.create(4096).unwrap());
+    let write = Step::Write {
+        iova: out.iova,
+        value: 9,
+    };
+    client.run(&[Step::Wait { gate: GATE }, write], &[input], &[out]);
+    for past in [0, 1, -1, i64::MIN] {
+        assert_eq!(client.prep(out.handle, past), Err(Errno::BUSY));
+    }
+    let soon = after(Duration::from_millis(3));
+    assert_eq!(client.prep(out.handle, soon), Err(Errno::TIMEDOUT));
+    assert!(after(Duration::ZERO) >= soon, "not before the deadline");
+    assert_eq!(client.fini(out.handle, 0), Ok(()), "never waits");
+    assert_eq!(client.prep(input.handle, 0), Ok(()), "no fence for readers");
+    let fence = client.0.write_fence(out.handle).unwrap();
+    assert_eq!(fence.state(), FenceState::Active);
+    let none = client.0.write_fence(input.handle).unwrap();
+    assert_eq!(none.state(), FenceState::Signaled);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| client.prep(out.handle, i64::MAX));
+        let other = scope.spawn(|| client.prep(out.handle, after(Duration::from_secs(600))));
+        bench.stage.await_arrival(GATE);
+        bench.stage.open_gate(GATE);
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+        assert_eq!(other.join().unwrap(), Ok(()));
+    });
+    assert_eq!(client.value(out), 9);
+    assert_eq!(fence.state(), FenceState::Signaled);
+    assert_eq!(client.prep(out.handle, 0), Ok(()));
+}
+
+#[test]
+fn closing_busy_objects_lets_the_job_finish() {
+    let bench = Bench::new(1);
+    let client = bench.client();
+    let out = client.create(4096).unwrap();
+    let map = client.map(out);
+    let write = Step::Write {
+        iova: out.iova,
+        value: 3,
+    };
+    let program = client.program(&[Step::Wait { gate: GATE }, write]);
+    let probe = client.create(4096).unwrap();
+    client
+        .submit(&[JobSpec::new(&program, &[program.bo], &[out, probe])])
+        .unwrap();
+    client.close(out.handle).unwrap();
+    client.close(program.bo.handle).unwrap();
+    assert_eq!(client.prep(out.handle, 0), Err(Errno::NOENT));
+    let elsewhere = client.create(4096).unwrap();
+    assert!(elsewhere.iova > probe.iova, "the address is not free yet");
+    bench.stage.open_gate(GATE);
+    client.prep(probe.handle, FOREVER).unwrap();
+    let mut bytes = [0; 4];
+    read(&map, 0, &mut bytes);
+    assert_eq!(bytes, 3u32.to_le_bytes(), "the write landed");
+    assert_eq!(
+        client.create(32).unwrap().iova,
+        program.bo.iova,
+        "now it is"
+    );
+}
+
+/// Signals end a wait, or resume it, as the ioctl of the real driver.
+#[cfg(not(miri))]
+mod signals {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use nix::sys::pthread::{pthread_kill, pthread_self};
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+    use super::*;
+
+    static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn handler(_: i32) {
+        HANDLED.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn install(signal: Signal, flags: SaFlags) {
+        let action = SigAction::new(SigHandler::Handler(handler), flags, SigSet::empty());
+        // SAFETY: the handler only touches an atomic, which is allowed in a
+        // signal handler.
+        unsafe { sigaction(signal, &action) }.unwrap();
+    }
+
+    /// Waits with `timeout` in a thread that gets `signal` until the wait
+    /// ends or `signals` handlers ran, then lets the job finish.
+    fn wait_under_fire(signal: Signal, timeout: i64) -> Result<(), Errno> {
+        let bench = Bench::new(1);
+        let client = bench.client();
+        let out = client.create(4096).unwrap();
+        client.run(&[Step::Wait { gate: GATE }], &[], &[out]);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(move || {
+                sender.send(pthread_self()).unwrap();
+                let result = client.prep(out.handle, timeout);
+                // Keep the thread alive until it is no longer shot at.
+                drop(client);
+                (result, sender)
+            });
+            let thread = receiver.recv().unwrap();
+            let before = HANDLED.load(Ordering::SeqCst);
+            while !waiter.is_finished() && HANDLED.load(Ordering::SeqCst) < before + 20 {
+                if pthread_kill(thread, signal).is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            bench.stage.open_gate(GATE);
+            waiter.join().unwrap().0
+        })
+    }
+
+    #[test]
+    fn handlers_interrupt_or_restart() {
+        install(Signal::SIGUSR1, SaFlags::empty());
+        install(Signal::SIGUSR2, SaFlags::SA_RESTART);
+        let far = after(Duration::from_secs(600));
+        for timeout in [far, i64::MAX] {
+            assert_eq!(wait_under_fire(Signal::SIGUSR2, timeout), Ok(()));
+            assert_eq!(wait_under_fire(Signal::SIGUSR1, timeout), Err(Errno::INTR));
+        }
+    }
+}
