@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Registers and their fields as data, and the macro that declares them.
+
+use thiserror::Error;
+
+use crate::word::Block;
+
+/// A bit field of a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldInfo {
+    /// Name as in the register database, lower case.
+    pub name: &'static str,
+    /// Lowest bit.
+    pub lsb: u8,
+    /// Highest bit.
+    pub msb: u8,
+    /// Whether the field holds a two's complement number.
+    pub signed: bool,
+    /// Meaning, with unit.
+    pub doc: &'static str,
+}
+
+impl FieldInfo {
+    /// Width in bits.
+    #[must_use]
+    pub const fn width(&self) -> u32 {
+        (self.msb - self.lsb + 1) as u32
+    }
+
+    /// Largest unsigned value that fits.
+    #[must_use]
+    pub const fn max(&self) -> u32 {
+        u32::MAX >> (32 - self.width())
+    }
+
+    /// The field's bits in the register.
+    #[must_use]
+    pub const fn mask(&self) -> u32 {
+        self.max() << self.lsb
+    }
+
+    /// The field's value, not sign-extended.
+    #[must_use]
+    pub const fn extract(&self, register: u32) -> u32 {
+        (register >> self.lsb) & self.max()
+    }
+
+    /// The field's value as a two's complement number.
+    #[must_use]
+    pub const fn extract_signed(&self, register: u32) -> i32 {
+        let unused = 32 - self.width();
+        ((self.extract(register) << unused) as i32) >> unused
+    }
+
+    /// `register` with the field set to `value`.
+    ///
+    /// # Errors
+    /// When `value` needs more bits than the field has. The hardware would
+    /// drop the upper bits without a word.
+    pub const fn insert(&self, register: u32, value: u32) -> Result<u32, FieldRangeError> {
+        if value > self.max() {
+            return Err(FieldRangeError {
+                field: self.name,
+                value: value as i64,
+                min: 0,
+                max: self.max() as i64,
+            });
+        }
+        Ok(register & !self.mask() | value << self.lsb)
+    }
+
+    /// `register` with the field set to the two's complement of `value`.
+    ///
+    /// # Errors
+    /// When `value` is outside the field's range.
+    pub const fn insert_signed(&self, register: u32, value: i32) -> Result<u32, FieldRangeError> {
+        let max = (self.max() >> 1) as i32;
+        if value > max || value < -max - 1 {
+            return Err(FieldRangeError {
+                field: self.name,
+                value: value as i64,
+                min: -(max as i64) - 1,
+                max: max as i64,
+            });
+        }
+        Ok(register & !self.mask() | (value as u32 & self.max()) << self.lsb)
+    }
+}
+
+/// A value that does not fit its register field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{value} does not fit the register field {field}, which holds {min} to {max}")]
+pub struct FieldRangeError {
+    /// The field.
+    pub field: &'static str,
+    /// The value.
+    pub value: i64,
+    /// Smallest value that fits.
+    pub min: i64,
+    /// Largest value that fits.
+    pub max: i64,
+}
+
+/// Who may touch a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Written by programs.
+    Program,
+    /// Written by the kernel driver only, by MMIO.
+    Driver,
+    /// Read only.
+    ReadOnly,
+}
+
+/// What a register's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Fields.
+    Plain,
+    /// A DMA base address: an IOVA, 16-byte aligned.
+    Address,
+}
+
+/// One register, as declared.
+#[derive(Clone, Copy, Debug)]
+pub struct RegisterInfo {
+    /// Name as in the register database.
+    pub name: &'static str,
+    /// The block that owns it.
+    pub block: Block,
+    /// Byte offset in the core's register window.
+    pub offset: u16,
+    /// Its fields, from bit 0 up.
+    pub fields: &'static [FieldInfo],
+    /// Meaning, and source where it is not the register database.
+    pub doc: &'static str,
+    /// Who may touch it.
+    pub access: Access,
+    /// Fields or an address.
+    pub kind: Kind,
+}
+
+/// A register as a type: the value it holds.
+pub trait Register: Copy {
+    /// The declaration.
+    const INFO: &'static RegisterInfo;
+    /// The register holding `bits`.
+    fn from_bits(bits: u32) -> Self;
+    /// The bits to write.
+    fn bits(self) -> u32;
+}
+
+/// A register that holds a DMA base address.
+pub trait AddressRegister: Register {}
+
+/// Declares the registers of a block, each once: the type with its getters and
+/// range-checked setters, its [`RegisterInfo`], and the block's table
+/// `REGISTERS`.
+macro_rules! registers {
+    (@signed) => { false };
+    (@signed signed) => { true };
+    (@get $field:expr, $bits:expr) => { $field.extract($bits) };
+    (@kind plain) => { $crate::field::Kind::Plain };
+    (@kind address) => { $crate::field::Kind::Address };
+    (@access) => { $crate::field::Access::Program };
+    (@access driver) => { $crate::field::Access::Driver };
+    (@access readonly) => { $crate::field::Access::ReadOnly };
+    (@mark plain $type:ident) => {};
+    (@mark address $type:ident) => { impl $crate::field::AddressRegister for $type {} };
+
+    (@accessors $name:ident $index:expr;) => {};
+    (@accessors $name:ident $index:expr; $fdoc:literal $field:ident; $($rest:tt)*) => {
+        pastey::paste! {
+            #[doc = $fdoc]
+            #[must_use]
+            pub const fn $field(self) -> u32 { Self::FIELDS[$index].extract(self.0) }
+            #[doc = concat!("Sets `", stringify!($field), "`: ", $fdoc)]
+            ///
+            /// # Errors
+            /// When the value does not fit the field.
+            pub const fn [<with_ $field>](self, value: u32) -> Result<Self, $crate::field::FieldRangeError> {
+                match Self::FIELDS[$index].insert(self.0, value) {
+                    Ok(bits) => Ok(Self(bits)),
+                    Err(error) => Err(error),
+                }
+            }
+        }
+        registers!(@accessors $name $index + 1; $($rest)*);
+    };
+    (@accessors $name:ident $index:expr; $fdoc:literal $field:ident signed; $($rest:tt)*) => {
+        pastey::paste! {
+            #[doc = $fdoc]
+            #[must_use]
+            pub const fn $field(self) -> i32 { Self::FIELDS[$index].extract_signed(self.0) }
+            #[doc = concat!("Sets `", stringify!($field), "`: ", $fdoc)]
+            ///
+            /// # Errors
+            /// When the value does not fit the field.
+            pub const fn [<with_ $field>](self, value: i32) -> Result<Self, $crate::field::FieldRangeError> {
+                match Self::FIELDS[$index].insert_signed(self.0, value) {
+                    Ok(bits) => Ok(Self(bits)),
+                    Err(error) => Err(error),
+                }
+            }
+        }
+        registers!(@accessors $name $index + 1; $($rest)*);
+    };
+
+    (
+        block $block:ident;
+        $(
+            $(#[doc = $doc:literal])+
+            $kind:ident $(($access:ident))? $type:ident $name:ident @ $offset:literal {
+                $( $field:ident: $lsb:literal..=$msb:literal $($signed:ident)? = $fdoc:literal, )*
+            }
+        )+
+    ) => {
+        $(
+            $(#[doc = $doc])+
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+            pub struct $type(u32);
+
+            impl $type {
+                /// Byte offset in the core's register window.
+                pub const OFFSET: u16 = $offset;
+                const FIELDS: &'static [$crate::field::FieldInfo] = &[
+                    $( $crate::field::FieldInfo {
+                        name: stringify!($field),
+                        lsb: $lsb,
+                        msb: $msb,
+                        signed: registers!(@signed $($signed)?),
+                        doc: $fdoc,
+                    }, )*
+                ];
+                /// All bits 0.
+                #[must_use]
+                pub const fn new() -> Self { Self(0) }
+                registers!(@accessors $type 0; $( $fdoc $field $($signed)?; )*);
+            }
+
+            impl $crate::field::Register for $type {
+                const INFO: &'static $crate::field::RegisterInfo = &$crate::field::RegisterInfo {
+                    name: stringify!($name),
+                    block: $crate::word::Block::$block,
+                    offset: $offset,
+                    fields: Self::FIELDS,
+                    doc: concat!($($doc, "\n"),+),
+                    access: registers!(@access $($access)?),
+                    kind: registers!(@kind $kind),
+                };
+                fn from_bits(bits: u32) -> Self { Self(bits) }
+                fn bits(self) -> u32 { self.0 }
+            }
+
+            registers!(@mark $kind $type);
+        )+
+
+        /// The registers of the block, by offset.
+        pub static REGISTERS: &[&$crate::field::RegisterInfo] = &[
+            $( <$type as $crate::field::Register>::INFO, )+
+        ];
+    };
+}
+pub(crate) use registers;

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! PPU: pooling (page 6).
+//! Source: Mesa `registers.xml`, RK3588 TRM; other sources are named at the
+//! register.
+
+use crate::field::registers;
+
+registers! {
+    block Ppu;
+
+    /// State of the two register groups.
+    plain(readonly) SStatus S_STATUS @ 0x6000 {
+        status_0: 0..=1 = "Group 0: 0 idle, 1 executing, 2 waiting.",
+        status_1: 16..=17 = "Group 1, likewise.",
+    }
+    /// Selects register groups; programs write 0xE.
+    plain SPointer S_POINTER @ 0x6004 {
+        pointer: 0..=0 = "Group that writes go to.",
+        pointer_pp_en: 1..=1 = "1: toggle the pointer.",
+        executer_pp_en: 2..=2 = "1: toggle the executer.",
+        pointer_pp_mode: 3..=3 = "0: toggle by the executer, 1: by the pointer.",
+        pointer_pp_clear: 4..=4 = "Write 1: pointer to 0.",
+        executer_pp_clear: 5..=5 = "Write 1: executer to 0.",
+        executer: 16..=16 = "Read only: group in execution.",
+    }
+    /// Starts the block in CPU mode; programs use the enable word.
+    plain(driver) OperationEnable OPERATION_ENABLE @ 0x6008 {
+        op_en: 0..=0 = "1: start.",
+    }
+    /// Width of the input.
+    plain DataCubeInWidth DATA_CUBE_IN_WIDTH @ 0x600c { cube_in_width: 0..=12 = "Pixels per line - 1.", }
+    /// Height of the input.
+    plain DataCubeInHeight DATA_CUBE_IN_HEIGHT @ 0x6010 { cube_in_height: 0..=12 = "Lines - 1.", }
+    /// Channel of the input.
+    plain DataCubeInChannel DATA_CUBE_IN_CHANNEL @ 0x6014 { cube_in_channel: 0..=12 = "Channels - 1.", }
+    /// Width of the output.
+    plain DataCubeOutWidth DATA_CUBE_OUT_WIDTH @ 0x6018 { cube_out_width: 0..=12 = "Pixels per line - 1.", }
+    /// Height of the output.
+    plain DataCubeOutHeight DATA_CUBE_OUT_HEIGHT @ 0x601c { cube_out_height: 0..=12 = "Lines - 1.", }
+    /// Channel of the output.
+    plain DataCubeOutChannel DATA_CUBE_OUT_CHANNEL @ 0x6020 { cube_out_channel: 0..=12 = "Channels - 1.", }
+    /// Mode of the pooling.
+    plain OperationModeCfg OPERATION_MODE_CFG @ 0x6024 {
+        pooling_method: 0..=1 = "0 average, 1 max, 2 min.",
+        flying_mode: 4..=4 = "Input: 0 from the DPU, 1 from PPU_RDMA.",
+        use_cnt: 5..=7 = "0.",
+        notch_addr: 16..=28 = "Atoms skipped after each output line.",
+        index_en: 30..=30 = "0; semantics unknown.",
+    }
+    /// Kernel and stride.
+    plain PoolingKernelCfg POOLING_KERNEL_CFG @ 0x6034 {
+        kernel_width: 0..=3 = "Pixels - 1.",
+        kernel_height: 8..=11 = "Lines - 1.",
+        kernel_stride_width: 16..=19 = "Pixels - 1.",
+        kernel_stride_height: 20..=23 = "Lines - 1.",
+    }
+    /// Reciprocal of the kernel's width.
+    plain RecipKernelWidth RECIP_KERNEL_WIDTH @ 0x6038 {
+        recip_kernel_width: 0..=16 = "Average: fp16 bits of 65536 / width.",
+    }
+    /// Reciprocal of the kernel's height.
+    plain RecipKernelHeight RECIP_KERNEL_HEIGHT @ 0x603c {
+        recip_kernel_height: 0..=16 = "Average: fp16 bits of 65536 / height.",
+    }
+    /// Padding.
+    plain PoolingPaddingCfg POOLING_PADDING_CFG @ 0x6040 {
+        pad_left: 0..=2 = "Pixels.",
+        pad_top: 4..=6 = "Lines.",
+        pad_right: 8..=10 = "Pixels.",
+        pad_bottom: 12..=14 = "Lines.",
+    }
+    /// Value of padded pixels.
+    plain PaddingValue1 PADDING_VALUE_1 @ 0x6044 {
+        pad_value_0: 0..=31 = "Max pooling with padding: 0xFC00, fp16 minus infinity.",
+    }
+    /// Value of padded pixels, upper part.
+    plain PaddingValue2 PADDING_VALUE_2 @ 0x6048 {
+        pad_value_1: 0..=2 = "0.",
+    }
+    /// Base address of the output.
+    address DstBaseAddr DST_BASE_ADDR @ 0x6070 {
+        dst_base_addr: 4..=31 = "Bits 31..4 of the IOVA.",
+    }
+    /// Distance of surfaces of the output.
+    plain DstSurfStride DST_SURF_STRIDE @ 0x607c {
+        dst_surf_stride: 4..=31 = "Atoms.",
+    }
+    /// Precision.
+    plain DataFormat DATA_FORMAT @ 0x6084 {
+        proc_precision: 0..=2 = "Precision code.",
+        dpu_flyin: 3..=3 = "0.",
+        index_add: 4..=31 = "Atoms; as DST_SURF_STRIDE in known programs.",
+    }
+    /// Bursts.
+    plain MiscCtrl MISC_CTRL @ 0x60dc {
+        burst_len: 0..=3 = "Beats - 1 of a burst.",
+        nonalign: 7..=7 = "0.",
+        mc_surf_out: 8..=8 = "0.",
+        surf_len: 16..=31 = "0.",
+    }
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The 64-bit register command word.
+//!
+//! ```text
+//! 63        48 47                    16 15        0
+//! |  target   |         value          |  offset   |
+//! ```
+//!
+//! Source: Mesa `registers.xml` and its `EMIT` macro, mtx512/rk3588-npu; the
+//! same in every known program.
+
+use core::fmt;
+
+use bitflags::bitflags;
+
+/// Low byte of a target: write the register at `offset`.
+const TARGET_WRITE: u16 = 0x01;
+/// Target of the enable word (Mesa: `OP_ENABLE`).
+const TARGET_ENABLE: u16 = 0x0081;
+/// Target of the marker that precedes the enable word (Mesa: `OP_40`).
+const TARGET_MARKER: u16 = 0x0041;
+/// The offset that the enable word carries: PC OPERATION_ENABLE.
+const OFFSET_ENABLE: u16 = 0x0008;
+
+/// An IO virtual address: where the NPU sees a byte, in the 4 GiB space of one
+/// DRM file. 0 is a normal address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Iova(pub u32);
+
+impl fmt::Display for Iova {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x}", self.0)
+    }
+}
+
+/// A block of an NPU core that programs address: one page of its register
+/// window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Block {
+    /// Program controller.
+    Pc,
+    /// Feature and weight fetch, input conversion, sequencing.
+    Cna,
+    /// MAC array and accumulators.
+    Core,
+    /// Post-processing and output.
+    Dpu,
+    /// Read engines of the DPU.
+    DpuRdma,
+    /// Pooling.
+    Ppu,
+    /// Read engine of the PPU.
+    PpuRdma,
+}
+
+impl Block {
+    /// All blocks, in the order of their pages.
+    pub const ALL: [Self; 7] = [
+        Self::Pc,
+        Self::Cna,
+        Self::Core,
+        Self::Dpu,
+        Self::DpuRdma,
+        Self::Ppu,
+        Self::PpuRdma,
+    ];
+
+    /// Number of the block's 4 KiB page in the core's register window. Page 2
+    /// is a hole (RK3588 TRM, NPU chapter).
+    #[must_use]
+    pub const fn page(self) -> u16 {
+        match self {
+            Self::Pc => 0,
+            Self::Cna => 1,
+            Self::Core => 3,
+            Self::Dpu => 4,
+            Self::DpuRdma => 5,
+            Self::Ppu => 6,
+            Self::PpuRdma => 7,
+        }
+    }
+
+    /// Target of a word that writes one of the block's registers.
+    #[must_use]
+    pub const fn target(self) -> u16 {
+        (0x100 << self.page()) | TARGET_WRITE
+    }
+
+    /// The block whose page holds `offset`.
+    #[must_use]
+    pub fn of_offset(offset: u16) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|block| block.page() == offset >> 12)
+    }
+
+    /// The block whose registers words of `target` write.
+    #[must_use]
+    pub fn from_target(target: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|block| block.target() == target)
+    }
+
+    /// The block's bit of the enable mask; the PC has none.
+    #[must_use]
+    pub fn enable(self) -> EnableMask {
+        match self {
+            Self::Pc => EnableMask::empty(),
+            Self::Cna => EnableMask::CNA,
+            Self::Core => EnableMask::CORE,
+            Self::Dpu => EnableMask::DPU,
+            Self::DpuRdma => EnableMask::DPU_RDMA,
+            Self::Ppu => EnableMask::PPU,
+            Self::PpuRdma => EnableMask::PPU_RDMA,
+        }
+    }
+
+    /// The block's name as the register database writes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pc => "PC",
+            Self::Cna => "CNA",
+            Self::Core => "CORE",
+            Self::Dpu => "DPU",
+            Self::DpuRdma => "DPU_RDMA",
+            Self::Ppu => "PPU",
+            Self::PpuRdma => "PPU_RDMA",
+        }
+    }
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+bitflags! {
+    /// Blocks that an enable word starts: bit = page - 1 (GLOBAL
+    /// OPERATION_ENABLE of Mesa `registers.xml`; bit 1 is the hole at page 2).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct EnableMask: u32 {
+        /// CNA.
+        const CNA = 1 << 0;
+        /// CORE.
+        const CORE = 1 << 2;
+        /// DPU.
+        const DPU = 1 << 3;
+        /// DPU_RDMA.
+        const DPU_RDMA = 1 << 4;
+        /// PPU.
+        const PPU = 1 << 5;
+        /// PPU_RDMA.
+        const PPU_RDMA = 1 << 6;
+    }
+}
+
+/// One register command.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
+pub struct Word(u64);
+
+impl Word {
+    /// Does nothing; also the place of an absent link in a trailer.
+    pub const NOP: Self = Self(0);
+    /// Must stand directly before the enable word.
+    pub const MARKER: Self = Self::new(TARGET_MARKER, 0, 0);
+
+    /// The word `target`, `value`, `offset`.
+    #[must_use]
+    pub const fn new(target: u16, offset: u16, value: u32) -> Self {
+        Self((target as u64) << 48 | (value as u64) << 16 | offset as u64)
+    }
+
+    /// The word that starts the blocks of `mask`.
+    #[must_use]
+    pub const fn enable(mask: EnableMask) -> Self {
+        Self::new(TARGET_ENABLE, OFFSET_ENABLE, mask.bits())
+    }
+
+    /// The word with these bits.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The bits of the word.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Bits 63..48.
+    #[must_use]
+    pub const fn target(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+
+    /// Bits 47..16.
+    #[must_use]
+    pub const fn value(self) -> u32 {
+        (self.0 >> 16) as u32
+    }
+
+    /// Bits 15..0: a byte offset in the core's register window.
+    #[must_use]
+    pub const fn offset(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// Whether this is an enable word.
+    #[must_use]
+    pub const fn is_enable(self) -> bool {
+        self.target() == TARGET_ENABLE
+    }
+
+    /// Whether this is the marker.
+    #[must_use]
+    pub const fn is_marker(self) -> bool {
+        self.target() == TARGET_MARKER
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Word({:#018x})", self.0)
+    }
+}
