@@ -59,7 +59,7 @@ impl Bench {
     }
 
     pub fn client(&self) -> Client {
-        Client(self.driver.open())
+        Client(self.driver.open(), Arc::clone(&self.stage))
     }
 
     pub fn drops(&self) -> Vec<String> {
@@ -75,8 +75,20 @@ impl Bench {
     }
 }
 
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.stage.let_all_pass_after_a_panic();
+    }
+}
+
 /// One open file.
-pub struct Client(pub DrmFile);
+pub struct Client(pub DrmFile, Arc<Stage>);
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.1.let_all_pass_after_a_panic();
+    }
+}
 
 /// A buffer object as CREATE_BO describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +210,22 @@ impl Client {
         arg[4..8].copy_from_slice(&reserved.to_le_bytes());
         arg[8..16].copy_from_slice(&timeout.to_le_bytes());
         self.raw(PREP_BO, &mut arg).map(drop)
+    }
+
+    /// Waits with a deadline a little ahead. A slow host may be past it when
+    /// the call comes, so it is given more and more.
+    pub fn prep_a_moment(&self, handle: u32) -> Result<(), Errno> {
+        let mut moment = Duration::from_millis(3);
+        loop {
+            let deadline = after(moment);
+            match self.prep(handle, deadline) {
+                Err(Errno::BUSY) => moment *= 4,
+                result => {
+                    assert!(result.is_ok() || after(Duration::ZERO) >= deadline);
+                    return result;
+                }
+            }
+        }
     }
 
     pub fn fini(&self, handle: u32, reserved: u32) -> Result<(), Errno> {

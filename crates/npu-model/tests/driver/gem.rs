@@ -16,6 +16,7 @@ fn map(file: &DrmFile, bo: Bo, len: usize) -> Result<npu_model::driver::Mapping,
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "zeroing 3 MiB of pages takes minutes there")]
 fn addresses_offsets_and_handles_of_a_fresh_file() {
     let bench = Bench::new(1);
     let client = bench.client();
