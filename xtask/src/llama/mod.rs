@@ -1,18 +1,120 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask llama`: stock llama.cpp with our backend loaded.
+//! `cargo xtask llama`: Debian's stock llama.cpp, with our backend loaded.
+//!
+//! Fetches the binaries into a private directory, makes tiny models, builds
+//! `libggml-rocket.so`, and compares runs with it and without it. Prints one
+//! line a check, `PASS`, `FAIL`, `SKIP` or `SKIP-EXTERNAL`, and at the end
+//! `N passed, N failed, N skipped`.
+//!
+//! `SKIP-EXTERNAL` is what the outside world took away: no network, a package
+//! gone, or a ggml newer than the newest that this was tested with and that
+//! does not work. Only `FAIL` makes the command fail.
 
-use anyhow::Result;
+mod arch;
+mod backend_ops;
+mod build;
+mod devices;
+mod divergence;
+mod model;
+mod process;
+mod report;
+mod server;
+mod stats;
+mod stock;
+mod texts;
+
+use anyhow::{Result, bail};
+
+use arch::Arch;
+use model::Workshop;
+use report::{Report, Verdict};
+use stock::Stock;
+
+/// The CPU's share of a computation depends on how many threads divide it, so
+/// that both sides of each comparison use the same number.
+const THREADS: &str = "2";
 
 /// Options of `cargo xtask llama`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Debian architecture of the stock binaries.
-    #[arg(long, default_value = "amd64")]
-    pub(crate) arch: String,
+    /// Debian's name of the architecture of the stock binaries
+    #[arg(long, value_enum, default_value_t = Arch::Amd64)]
+    arch: Arch,
+    /// Debian suite to take them from
+    #[arg(long, default_value = "sid")]
+    suite: String,
+    /// Device that the backend uses: auto, model or a path
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Fetch the packages again, even if they are less than a day old
+    #[arg(long)]
+    refresh: bool,
 }
 
-/// Runs the command.
+/// Runs all checks; an error if one failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    anyhow::ensure!(args.arch == "amd64", "only amd64 is supported");
+    let mut report = Report::default();
+    check(args, &mut report);
+    println!("\n{}", report.closing_line());
+    if report.failed() > 0 {
+        bail!("{} checks failed", report.failed());
+    }
     Ok(())
+}
+
+fn check(args: &Args, report: &mut Report) {
+    const CHECKS: [&str; 4] = [
+        devices::NAME,
+        texts::NAME,
+        divergence::NAME,
+        backend_ops::NAME,
+    ];
+    if let Some(missing) = missing_program(args.arch) {
+        for name in CHECKS {
+            let why = format!("needs the program {missing}, which this machine does not have");
+            report.add(name, Ok(Verdict::Skip(why)));
+        }
+        return;
+    }
+    let prepared = (|| {
+        let library = build::library(args.arch)?;
+        let stock = Stock::prepare(args, library)?;
+        println!(
+            "llama.cpp of Debian {} ({}), ggml {}, in {}",
+            args.suite,
+            args.arch,
+            stock.ggml_version(),
+            stock.directory().display()
+        );
+        let workshop = Workshop::prepare()?;
+        Ok((stock, workshop))
+    })();
+    let (stock, workshop) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            // Nothing can run: each check says why, so that none is lost.
+            for name in CHECKS {
+                report.error(name, &error);
+            }
+            return;
+        }
+    };
+    report.set_host(stock.ggml_version());
+    report.add(devices::NAME, devices::check(&stock));
+    report.add(texts::NAME, texts::check(&stock, &workshop));
+    report.add(divergence::NAME, divergence::check(&stock, &workshop));
+    report.add(backend_ops::NAME, backend_ops::check(&stock));
+}
+
+/// A program that the checks call and that is not there.
+fn missing_program(arch: Arch) -> Option<String> {
+    let mut programs = vec!["apt-get".to_owned(), "dpkg-deb".into(), "python3".into()];
+    if !arch.is_native() {
+        programs.push(arch.emulator()[0].into());
+        programs.push(arch.cross_linker());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    programs.into_iter().find(|program| {
+        !std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    })
 }

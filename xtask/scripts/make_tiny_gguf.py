@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Write a small llama model with random weights, for tests.
+
+Needs numpy and gguf (PyPI), no network. The same arguments give the same
+file. The text that such a model writes means nothing, but it depends on every
+weight; and because all that it can write is visible (see `pieces`), two texts
+are equal only if each token is.
+"""
+
+import argparse
+import string
+
+import gguf
+import numpy as np
+
+# The byte that sentencepiece puts in place of a space.
+SPACE = "\u2581"
+HEAD_DIM = 64
+
+
+def pieces(size):
+    """The vocabulary: (text, score, type) for each of `size` tokens.
+
+    Control tokens, one token per byte (so that any text can be read), then
+    visible pieces: single characters and pairs of them. A pair's score is
+    above every character's, so that the tokenizer prefers it.
+    """
+    kinds = gguf.TokenType
+    table = [
+        ("<unk>", 0.0, kinds.UNKNOWN),
+        ("<s>", 0.0, kinds.CONTROL),
+        ("</s>", 0.0, kinds.CONTROL),
+    ]
+    table += [(f"<0x{byte:02X}>", 0.0, kinds.BYTE) for byte in range(256)]
+    first_visible = len(table)
+    characters = [SPACE] + [chr(code) for code in range(33, 127)]
+    table += [(text, -1000.0 - rank, kinds.NORMAL) for rank, text in enumerate(characters)]
+    pairs = [SPACE + letter for letter in string.ascii_lowercase]
+    pairs += [first + second for first in "etaoinshr" for second in string.ascii_lowercase]
+    wanted = size - len(table)
+    if not 0 <= wanted <= len(pairs):
+        raise SystemExit(f"the vocabulary must have {len(table)} to {len(table) + len(pairs)} tokens")
+    table += [(text, -float(rank), kinds.NORMAL) for rank, text in enumerate(pairs[:wanted])]
+    return table, first_visible
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", help="the GGUF file to write")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--embedding", type=int, default=256, help="a multiple of 64")
+    parser.add_argument("--feed-forward", type=int, default=768)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--kv-heads", type=int, default=2)
+    parser.add_argument("--vocabulary", type=int, default=512)
+    parser.add_argument("--context", type=int, default=2048)
+    args = parser.parse_args()
+    if args.embedding % HEAD_DIM:
+        parser.error(f"--embedding must be a multiple of {HEAD_DIM}")
+    heads = args.embedding // HEAD_DIM
+    if heads % args.kv_heads:
+        parser.error(f"--kv-heads must divide the {heads} heads")
+
+    random = np.random.default_rng(args.seed)
+    writer = gguf.GGUFWriter(args.out, "llama")
+    writer.add_name(f"tiny random llama, seed {args.seed}")
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    writer.add_context_length(args.context)
+    writer.add_embedding_length(args.embedding)
+    writer.add_feed_forward_length(args.feed_forward)
+    writer.add_block_count(args.layers)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(args.kv_heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(HEAD_DIM)
+    writer.add_rope_freq_base(10000.0)
+
+    table, first_visible = pieces(args.vocabulary)
+    writer.add_vocab_size(len(table))
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list([text for text, _, _ in table])
+    writer.add_token_scores([score for _, score, _ in table])
+    writer.add_token_types([int(kind) for _, _, kind in table])
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_add_bos_token(True)
+    writer.add_add_space_prefix(True)
+
+    def matrix(name, rows, columns):
+        # Keeps the size of what it multiplies.
+        values = random.standard_normal((rows, columns), dtype=np.float32) / np.sqrt(columns)
+        if name == "output.weight":
+            # Greedy text then never picks a token that prints as nothing.
+            values[:first_visible] = 0.0
+        writer.add_tensor(name, values.astype(np.float16))
+
+    def norm(name):
+        values = 1.0 + 0.1 * random.standard_normal(args.embedding, dtype=np.float32)
+        writer.add_tensor(name, values.astype(np.float32))
+
+    embedding = random.standard_normal((len(table), args.embedding), dtype=np.float32)
+    writer.add_tensor("token_embd.weight", embedding.astype(np.float16))
+    keys = args.kv_heads * HEAD_DIM
+    for layer in range(args.layers):
+        block = f"blk.{layer}"
+        norm(f"{block}.attn_norm.weight")
+        matrix(f"{block}.attn_q.weight", args.embedding, args.embedding)
+        matrix(f"{block}.attn_k.weight", keys, args.embedding)
+        matrix(f"{block}.attn_v.weight", keys, args.embedding)
+        matrix(f"{block}.attn_output.weight", args.embedding, args.embedding)
+        norm(f"{block}.ffn_norm.weight")
+        matrix(f"{block}.ffn_gate.weight", args.feed_forward, args.embedding)
+        matrix(f"{block}.ffn_up.weight", args.feed_forward, args.embedding)
+        matrix(f"{block}.ffn_down.weight", args.embedding, args.feed_forward)
+    norm("output_norm.weight")
+    matrix("output.weight", len(table), args.embedding)
+
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+if __name__ == "__main__":
+    main()

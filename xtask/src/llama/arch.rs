@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What depends on the architecture of the stock binaries.
+
+use std::fmt;
+
+/// An architecture that stock binaries can be run for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Arch {
+    /// x86-64
+    Amd64,
+    /// 64-bit ARM; under qemu-user on other machines
+    Arm64,
+}
+
+impl Arch {
+    /// Debian's name.
+    pub(crate) fn debian(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    /// Directory of its libraries.
+    pub(crate) fn triplet(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64-linux-gnu",
+            Self::Arm64 => "aarch64-linux-gnu",
+        }
+    }
+
+    /// File name of its dynamic loader.
+    pub(crate) fn loader(self) -> &'static str {
+        match self {
+            Self::Amd64 => "ld-linux-x86-64.so.2",
+            Self::Arm64 => "ld-linux-aarch64.so.1",
+        }
+    }
+
+    /// Rust's name.
+    pub(crate) fn rust_target(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64-unknown-linux-gnu",
+            Self::Arm64 => "aarch64-unknown-linux-gnu",
+        }
+    }
+
+    /// Rust's name of the CPU alone.
+    fn cpu(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64",
+            Self::Arm64 => "aarch64",
+        }
+    }
+
+    /// Whether this machine runs it without help.
+    pub(crate) fn is_native(self) -> bool {
+        self.cpu() == std::env::consts::ARCH
+    }
+
+    /// The program and its first arguments that run it elsewhere. The RK3588's
+    /// big cores are Cortex-A76, which decides about ggml's kernels.
+    pub(crate) fn emulator(self) -> &'static [&'static str] {
+        match self {
+            Self::Amd64 => &["qemu-x86_64-static"],
+            Self::Arm64 => &["qemu-aarch64-static", "-cpu", "cortex-a76"],
+        }
+    }
+
+    /// Linker for it, on a machine of another architecture.
+    pub(crate) fn cross_linker(self) -> String {
+        format!("{}-gcc", self.triplet())
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.debian())
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Check: ggml's own comparison of backends, on the products that we take.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+
+use super::process;
+use super::report::Verdict;
+use super::stats::Stats;
+use super::stock::{Backend, Stock};
+
+/// Name of the check.
+pub(super) const NAME: &str = "test-backend-ops";
+const LIMIT: Duration = Duration::from_secs(420);
+/// The program loses the end of its output now and then, with status 0.
+const ATTEMPTS: usize = 3;
+/// Fewer cases than this, and something quietly stopped being offered.
+const ENOUGH: u64 = 300;
+/// F16 and Q8_0 weights, F32 activations, and at most four digits of rows: the
+/// one case left out has 2 105 344 rows and takes 400 MB, which the software
+/// model has no use for.
+const CASES: &str = "type_a=(f16|q8_0),type_b=f32,m=[0-9]+,n=[0-9]{1,4},";
+const LEFT_OUT: &str = "n=2105344 left out for its size";
+
+/// Runs it.
+pub(super) fn check(stock: &Stock) -> Result<Verdict> {
+    let mut lost = None;
+    for _ in 0..ATTEMPTS {
+        let mut command = stock.command("test-backend-ops", Backend::With)?;
+        command
+            .args(["test", "-o", "MUL_MAT", "-b", "ROCKET0", "-p", CASES])
+            .env("GGML_ROCKET_MIN_M", "1");
+        let started = Instant::now();
+        let output = process::run(command, LIMIT)?;
+        let took = started.elapsed().as_secs();
+        let text = output.text();
+        // The exit status and "backends passed" say nothing: with a device
+        // that does not exist they are just as good.
+        let Some(result) = parse(&text) else {
+            lost = Some(output.tail());
+            continue;
+        };
+        if result.passed != result.cases || !output.status.success() {
+            let failing: Vec<&str> = failing(&text).take(5).collect();
+            bail!(
+                "{} of {} cases passed, status {}; the first that did not: {}",
+                result.passed,
+                result.cases,
+                output.status,
+                failing.join("; ")
+            );
+        }
+        ensure!(
+            result.cases > ENOUGH,
+            "only {} cases are supported; more than {ENOUGH} should be",
+            result.cases
+        );
+        let stats = Stats::find(&output.stderr)?;
+        let (fp16, int8) = (stats.offloaded("fp16")?, stats.offloaded("int8")?);
+        ensure!(
+            fp16 + int8 >= result.cases,
+            "{} cases passed, but only {} products were ours",
+            result.cases,
+            fp16 + int8
+        );
+        return Ok(Verdict::Pass(format!(
+            "{}/{} cases passed on {} ({fp16} products in FP16, {int8} in INT8) with \
+             GGML_ROCKET_MIN_M=1, {took} s; {LEFT_OUT}",
+            result.passed,
+            result.cases,
+            stats.device()
+        )));
+    }
+    bail!(
+        "test-backend-ops printed no result for ROCKET0 in {ATTEMPTS} runs: {}",
+        lost.unwrap_or_default()
+    )
+}
+
+/// A device's own line.
+#[derive(Debug, PartialEq)]
+struct Cases {
+    passed: u64,
+    cases: u64,
+}
+
+/// Finds `n/m tests passed` of ROCKET0, whose section must be complete.
+fn parse(text: &str) -> Option<Cases> {
+    let section = text.split("Backend ").find(|section| {
+        let title = section.lines().next().unwrap_or_default();
+        title.ends_with(": ROCKET0")
+    })?;
+    let line = section
+        .lines()
+        .find(|line| line.trim_end().ends_with("tests passed"))?;
+    let (passed, cases) = line.split_whitespace().next()?.split_once('/')?;
+    Some(Cases {
+        passed: passed.parse().ok()?,
+        cases: cases.parse().ok().filter(|cases| *cases > 0)?,
+    })
+}
+
+/// The lines of cases that did not pass.
+fn failing(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| line.contains("MUL_MAT(") && line.contains("FAIL"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SKIPPED: &str = "Testing 2 devices\n\nBackend 1/2: ROCKET0\n  Skipping\n\
+        Backend 2/2: CPU\n  Skipping\n2/2 backends passed\n";
+
+    #[test]
+    fn the_devices_own_line_decides() {
+        let good = SKIPPED.replacen("  Skipping", "  MUL_MAT(x): OK\n  395/395 tests passed", 1);
+        let cases = parse(&good).unwrap();
+        assert_eq!((cases.passed, cases.cases), (395, 395));
+    }
+
+    #[test]
+    fn a_device_that_was_not_tested_has_no_result() {
+        assert_eq!(parse(SKIPPED), None);
+        assert_eq!(parse("2/2 backends passed\n"), None);
+        let none = SKIPPED.replacen("  Skipping", "  0/0 tests passed", 1);
+        assert_eq!(parse(&none), None);
+    }
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The stock llama-server as a source of logits.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::stock::{Backend, Stock};
+
+/// How long the server may take to load a tiny model.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long one answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+/// Candidates asked for at each step.
+const CANDIDATES: usize = 8;
+
+/// A token that might have been written.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    /// Its number.
+    pub(super) id: u32,
+    /// Its text.
+    pub(super) bytes: Vec<u8>,
+    /// How far its logit lies below the best one.
+    pub(super) gap: f64,
+}
+
+/// One token that the CPU wrote, and what else it might have written.
+#[derive(Debug)]
+pub(super) struct Step {
+    /// Best first.
+    candidates: Vec<Candidate>,
+}
+
+impl Step {
+    /// Makes a step of at least two candidates, best first.
+    pub(super) fn new(candidates: Vec<Candidate>) -> Result<Self> {
+        ensure!(
+            candidates.len() >= 2,
+            "a step with fewer than two candidates"
+        );
+        Ok(Self { candidates })
+    }
+
+    /// The token that was written.
+    pub(super) fn id(&self) -> u32 {
+        self.candidates[0].id
+    }
+
+    /// Its text.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.candidates[0].bytes
+    }
+
+    /// How far the second best logit lies below the best one.
+    pub(super) fn gap(&self) -> f64 {
+        self.candidates[1].gap
+    }
+
+    /// Other tokens whose logit lies less than `tie` below the best one.
+    pub(super) fn rivals(&self, tie: f64) -> impl Iterator<Item = &Candidate> {
+        self.candidates[1..]
+            .iter()
+            .filter(move |candidate| candidate.gap < tie)
+    }
+}
+
+/// A running server; stopped when dropped.
+#[derive(Debug)]
+pub(super) struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    completion_probabilities: Vec<Choice>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    id: u32,
+    top_logprobs: Vec<Scored>,
+}
+
+#[derive(Deserialize)]
+struct Scored {
+    id: u32,
+    bytes: Vec<u8>,
+    logprob: f64,
+}
+
+impl Server {
+    /// Starts one without our backend, and waits until it answers.
+    pub(super) fn start(stock: &Stock, model: &str, threads: &str) -> Result<Self> {
+        // A port that is free now; the server takes it a moment later.
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|listener| listener.local_addr())
+            .context("looking for a free port")?
+            .port();
+        let child = stock
+            .command("llama-server", Backend::Without)?
+            .args([
+                "-m",
+                model,
+                "--host",
+                "127.0.0.1",
+                "--port",
+                &port.to_string(),
+            ])
+            .args(["-t", threads, "-tb", threads, "-np", "1"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("starting llama-server")?;
+        let mut server = Self { child, port };
+        let end = Instant::now() + START_LIMIT;
+        while server.request("GET", "/health", None).is_err() {
+            if let Some(status) = server.child.try_wait()? {
+                bail!("llama-server ended with {status} while starting");
+            }
+            if Instant::now() > end {
+                bail!(
+                    "llama-server did not answer within {} s",
+                    START_LIMIT.as_secs()
+                );
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(server)
+    }
+
+    /// The tokens of a prompt, as llama-completion makes them.
+    pub(super) fn tokenize(&self, prompt: &str) -> Result<Vec<u32>> {
+        let request = json!({ "content": prompt, "add_special": true });
+        let mut answer = self.request("POST", "/tokenize", Some(&request))?;
+        serde_json::from_value(answer["tokens"].take()).context("reading the tokens")
+    }
+
+    /// What the CPU writes after `tokens`: `count` steps, greedily.
+    pub(super) fn complete(&self, tokens: &[u32], count: usize) -> Result<Vec<Step>> {
+        let request = json!({
+            "prompt": tokens,
+            "n_predict": count,
+            "n_probs": CANDIDATES,
+            "temperature": 0,
+            "ignore_eos": true,
+            // Each answer from scratch, as llama-completion computes it.
+            "cache_prompt": false,
+        });
+        let answer = self.request("POST", "/completion", Some(&request))?;
+        let steps = read_steps(answer)?;
+        ensure!(
+            steps.len() == count,
+            "llama-server wrote {} tokens, not {count}",
+            steps.len()
+        );
+        Ok(steps)
+    }
+
+    /// One HTTP request with a JSON answer. The server is local and closes
+    /// the connection when asked to, so no client library is needed.
+    fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+        let body = body.map(Value::to_string).unwrap_or_default();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        read_answer(&answer).with_context(|| format!("{method} {path}"))
+    }
+}
+
+fn read_answer(answer: &[u8]) -> Result<Value> {
+    let text = std::str::from_utf8(answer).context("the answer is not UTF-8")?;
+    let (head, body) = text
+        .split_once("\r\n\r\n")
+        .context("the answer has no end of its head")?;
+    let status = head.split_whitespace().nth(1).unwrap_or_default();
+    ensure!(status == "200", "status {status}: {body}");
+    serde_json::from_str(body).context("the answer is not JSON")
+}
+
+fn read_steps(answer: Value) -> Result<Vec<Step>> {
+    let completion: Completion = serde_json::from_value(answer).context("reading the answer")?;
+    completion
+        .completion_probabilities
+        .into_iter()
+        .map(|choice| {
+            let best = choice
+                .top_logprobs
+                .first()
+                .map_or(0.0, |first| first.logprob);
+            let mut candidates: Vec<Candidate> = choice
+                .top_logprobs
+                .into_iter()
+                .map(|scored| Candidate {
+                    id: scored.id,
+                    bytes: scored.bytes,
+                    gap: best - scored.logprob,
+                })
+                .collect();
+            // Of exactly equal candidates the one that was written is first.
+            candidates.sort_by_key(|candidate| candidate.id != choice.id);
+            Step::new(candidates)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read() {
+        let body = json!({ "completion_probabilities": [{
+            "id": 7, "token": "a", "logprob": -1.0,
+            "top_logprobs": [
+                { "id": 7, "token": "a", "bytes": [97], "logprob": -1.0 },
+                { "id": 9, "token": "b", "bytes": [98], "logprob": -1.5 },
+            ],
+        }]});
+        let answer = format!("HTTP/1.1 200 OK\r\nServer: x\r\n\r\n{body}");
+        let steps = read_steps(read_answer(answer.as_bytes()).unwrap()).unwrap();
+        assert_eq!((steps[0].id(), steps[0].bytes()), (7, &b"a"[..]));
+        assert!((steps[0].gap() - 0.5).abs() < 1e-12);
+        assert_eq!(steps[0].rivals(0.6).count(), 1);
+        assert_eq!(steps[0].rivals(0.4).count(), 0);
+    }
+
+    #[test]
+    fn an_error_is_told() {
+        let error = read_answer(b"HTTP/1.1 503 Busy\r\n\r\nloading").unwrap_err();
+        assert!(error.to_string().contains("503: loading"), "{error}");
+    }
+}

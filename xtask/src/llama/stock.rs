@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Debian's stock llama.cpp in a private directory, and how to run it there.
+//!
+//! The binaries need a newer C library than this machine may have, so their
+//! own dynamic loader starts them, with their own libraries. One thing is
+//! special: ggml looks for its backends in a directory that was fixed when
+//! Debian built it (and that does not exist here), and then next to
+//! `/proc/self/exe`, which is the file of the loader. So the loader gets a
+//! directory of its own, with links to the CPU backends beside it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::Args;
+use super::arch::Arch;
+use super::process::{self, Output};
+use super::report::external;
+use crate::debian::{self, PrivateApt};
+use crate::paths;
+
+/// The packages with the programs used here; apt adds what they need.
+const PACKAGES: [&str; 4] = [
+    "llama.cpp-tools",
+    "llama.cpp-tools-extra",
+    "llama.cpp-tests",
+    "libggml0",
+];
+/// How long fetched packages are good.
+const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The stock binaries.
+#[derive(Debug)]
+pub(super) struct Stock {
+    arch: Arch,
+    root: PathBuf,
+    loader: PathBuf,
+    library: PathBuf,
+    device: String,
+    ggml_version: String,
+}
+
+/// Whether a run has our backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Backend {
+    /// As Debian ships it.
+    Without,
+    /// With `GGML_BACKEND_PATH`.
+    With,
+}
+
+impl Stock {
+    /// Fetches and unpacks the packages, unless they are there.
+    pub(super) fn prepare(args: &Args, library: PathBuf) -> Result<Self> {
+        let arch = args.arch;
+        let directory = paths::target().join(format!("llama/{}-{arch}", args.suite));
+        let root = directory.join("root");
+        let stamp = directory.join("complete");
+        if args.refresh || !is_fresh(&stamp) {
+            let fetched = fetch(&directory, &root, &args.suite, arch);
+            match (fetched, stamp.exists()) {
+                (Ok(()), _) => fs::write(&stamp, "").context("writing the stamp")?,
+                (Err(error), true) => {
+                    println!("using the packages of an earlier day, because: {error:#}");
+                }
+                (Err(error), false) => {
+                    return Err(external(&error)).context("fetching the stock binaries");
+                }
+            }
+        }
+        let loader = place_loader(&directory, &root, arch)?;
+        let ggml_version = version_of_ggml(&root.join("usr/lib").join(arch.triplet()))?;
+        Ok(Self {
+            arch,
+            root,
+            loader,
+            library,
+            device: args.device.clone(),
+            ggml_version,
+        })
+    }
+
+    /// Version of its ggml.
+    pub(super) fn ggml_version(&self) -> &str {
+        &self.ggml_version
+    }
+
+    /// Where it lies.
+    pub(super) fn directory(&self) -> &Path {
+        &self.root
+    }
+
+    /// A command line that starts `tool`; the caller adds arguments.
+    pub(super) fn command(&self, tool: &str, backend: Backend) -> Result<Command> {
+        let triplet = self.arch.triplet();
+        let binary = [
+            "usr/bin".to_owned(),
+            format!("usr/libexec/{triplet}/llama.cpp-tests"),
+        ]
+        .iter()
+        .map(|directory| self.root.join(directory).join(tool))
+        .find(|path| path.exists())
+        .with_context(|| format!("the packages contain no {tool}"))
+        .map_err(|error| external(&error))?;
+        let libraries = self.root.join("usr/lib").join(triplet);
+        let path = format!(
+            "{}:{}",
+            libraries.display(),
+            libraries.join("llama").display()
+        );
+        let mut command = if self.arch.is_native() {
+            Command::new(&self.loader)
+        } else {
+            let emulator = self.arch.emulator();
+            let mut command = Command::new(emulator[0]);
+            command.args(&emulator[1..]).arg(&self.loader);
+            command
+        };
+        command
+            .args(["--argv0", tool, "--library-path", &path])
+            .arg(binary)
+            .current_dir(&self.root);
+        // Nothing of the caller's environment may reach one side only.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("GGML_") || text.starts_with("LLAMA_") {
+                command.env_remove(name);
+            }
+        }
+        if backend == Backend::With {
+            command
+                .env("GGML_BACKEND_PATH", &self.library)
+                .env("GGML_ROCKET_DEVICE", &self.device)
+                .env("GGML_ROCKET_STATS", "1");
+        }
+        Ok(command)
+    }
+
+    /// Runs `tool` to its end.
+    pub(super) fn run(
+        &self,
+        tool: &str,
+        backend: Backend,
+        arguments: &[&str],
+        limit: Duration,
+    ) -> Result<Output> {
+        let mut command = self.command(tool, backend)?;
+        command.args(arguments);
+        process::run(command, limit).with_context(|| tool.to_owned())
+    }
+}
+
+fn is_fresh(stamp: &Path) -> bool {
+    let age = fs::metadata(stamp)
+        .and_then(|metadata| metadata.modified())
+        .map(|time| time.elapsed().unwrap_or_default());
+    age.is_ok_and(|age| age < FRESH)
+}
+
+/// Downloads the packages and unpacks them into an empty `root`.
+fn fetch(directory: &Path, root: &Path, suite: &str, arch: Arch) -> Result<()> {
+    println!(
+        "fetching {} from Debian {suite} ({arch})",
+        PACKAGES.join(", ")
+    );
+    let apt = PrivateApt::new(&directory.join("apt"), suite, arch.debian())?;
+    let packages = apt.download(&PACKAGES, true)?;
+    let fresh = directory.join("root.new");
+    if fresh.exists() {
+        fs::remove_dir_all(&fresh).context("removing an unfinished directory")?;
+    }
+    fs::create_dir_all(&fresh).context("making the directory")?;
+    for package in &packages {
+        debian::unpack(package, &fresh)?;
+    }
+    if root.exists() {
+        fs::remove_dir_all(root).context("removing the old directory")?;
+    }
+    fs::rename(&fresh, root).context("moving the new directory in place")
+}
+
+/// Puts the loader into a directory with ggml's CPU backends.
+fn place_loader(directory: &Path, root: &Path, arch: Arch) -> Result<PathBuf> {
+    let libraries = root.join("usr/lib").join(arch.triplet());
+    let original = [
+        libraries.join(arch.loader()),
+        root.join("usr/lib64").join(arch.loader()),
+        root.join("usr/lib").join(arch.loader()),
+    ]
+    .into_iter()
+    .find(|path| path.exists())
+    .with_context(|| format!("the packages contain no {}", arch.loader()))
+    .map_err(|error| external(&error))?;
+    let private = directory.join("loader");
+    if private.exists() {
+        fs::remove_dir_all(&private).context("removing the old loader")?;
+    }
+    fs::create_dir_all(&private).context("making the loader's directory")?;
+    let loader = private.join("ld.so");
+    fs::copy(&original, &loader).context("copying the loader")?;
+    let mut backends = 0;
+    for entry in fs::read_dir(libraries.join("ggml/backends0"))
+        .context("the packages contain no directory of ggml backends")
+        .map_err(|error| external(&error))?
+    {
+        let entry = entry?;
+        if entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with("libggml-cpu")
+        {
+            symlink(entry.path(), private.join(entry.file_name()))?;
+            backends += 1;
+        }
+    }
+    if backends == 0 {
+        bail!(external(&anyhow::anyhow!(
+            "the packages contain no CPU backend of ggml"
+        )));
+    }
+    Ok(loader)
+}
+
+/// Reads the version off the file name of libggml-base.
+fn version_of_ggml(libraries: &Path) -> Result<String> {
+    let mut longest = String::new();
+    for entry in fs::read_dir(libraries).context("reading the libraries' directory")? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if let Some(version) = name.strip_prefix("libggml-base.so.")
+            && version.len() > longest.len()
+        {
+            longest = version.to_owned();
+        }
+    }
+    if longest.is_empty() {
+        bail!(external(&anyhow::anyhow!(
+            "the packages contain no libggml-base.so with a version"
+        )));
+    }
+    Ok(longest)
+}
