@@ -13,7 +13,9 @@ pub mod event;
 pub mod trace;
 
 mod model;
+mod select;
 
 pub use chip::Level;
 pub use driver::Backing;
 pub use model::{Model, ModelOptions};
+pub use select::{DEVICE_VARIABLE, Selector};
