@@ -161,7 +161,8 @@ pub(crate) struct EventLog {
 impl EventLog {
     pub(crate) fn push(&self, event: Event) {
         match &event {
-            Event::JobDropped { .. } | Event::Diagnosed { .. } => tracing::debug!("{event}"),
+            // One for each run of the same program.
+            Event::Diagnosed { .. } => tracing::info!("{event}"),
             _ => tracing::warn!("{event}"),
         }
         let mut events = lock(&self.events);

@@ -15,6 +15,7 @@ use super::abi;
 use super::fence::Fence;
 use super::gem::Object;
 use super::iommu::AddressSpace;
+use super::memory::PAGE_BYTES;
 use super::user::UserMemory;
 
 /// One register program.
@@ -49,13 +50,13 @@ pub(super) struct Job {
 
 /// Why one job of a SUBMIT does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Drop {
+pub(super) enum DropReason {
     #[error("it has no tasks (EINVAL)")]
     NoTasks,
     #[error("task_struct_size {0} is below 8 (EINVAL)")]
     TaskStructSize(u32),
     #[error("task {0} has no command words (EINVAL)")]
-    NoWords(u32),
+    NoWords(usize),
     #[error("its task array is not readable (EFAULT)")]
     Tasks,
     #[error("an array of buffer object handles is not readable (EFAULT)")]
@@ -99,25 +100,49 @@ pub(super) fn read_jobs(
     if allocation_fails(submit.job_count, size_of::<abi::Job>() as u64) {
         return Err(Errno::NOMEM);
     }
-    // Not reserved at once: the count is the client's word, and most wrong
-    // ones end at an unmapped page long before.
-    (0..submit.job_count)
-        .map(|index| read_entry(user, submit.jobs, submit.job_struct_size, index))
-        .collect::<Option<_>>()
-        .ok_or(Errno::FAULT)
+    read_array(user, submit.jobs, submit.job_struct_size, submit.job_count).ok_or(Errno::FAULT)
 }
 
-/// Reads entry `index` of an array whose entries are `stride` bytes apart.
-fn read_entry<T: FromBytes + zerocopy::IntoBytes>(
+/// Most bytes copied from the client at once.
+const COPY_BYTES: usize = 64 << 10;
+
+/// Reads an array whose entries are `stride` bytes apart; `None` where one
+/// of them is not readable.
+///
+/// Memory is taken as the reading proceeds, not as the count says: that is
+/// the client's word, and a wrong one mostly ends at an unmapped page long
+/// before.
+fn read_array<T: FromBytes>(
     user: &dyn UserMemory,
     array: u64,
     stride: u32,
-    index: u32,
-) -> Option<T> {
-    let at = array.checked_add(u64::from(stride) * u64::from(index))?;
-    let mut entry = T::new_zeroed();
-    user.read(at, entry.as_mut_bytes()).ok()?;
-    Some(entry)
+    count: u32,
+) -> Option<Vec<T>> {
+    let stride = stride as usize;
+    // Within this stride each page of the span has a part of some entry, so
+    // reading the gaps as well cannot fail where reading entries would not.
+    let at_once = if stride <= PAGE_BYTES {
+        COPY_BYTES / stride.max(1)
+    } else {
+        1
+    };
+    let mut entries = Vec::new();
+    let mut chunk = Vec::new();
+    let mut left = count as usize;
+    let mut at = array;
+    while left > 0 {
+        let now = left.min(at_once);
+        // The client need not have the tail of the last entry.
+        chunk.resize((now - 1) * stride + size_of::<T>(), 0);
+        user.read(at, &mut chunk).ok()?;
+        entries.try_reserve(now).ok()?;
+        for entry in chunk.chunks(stride) {
+            entries.push(T::read_from_prefix(entry).ok()?.0);
+        }
+        left -= now;
+        at = at.wrapping_add((now * stride) as u64);
+    }
+    Some(entries)
 }
 
 /// Reads what one job points to and looks its handles up.
@@ -128,7 +153,7 @@ pub(super) fn read_job(
     job: &abi::Job,
     user: &dyn UserMemory,
     lookup: &dyn Fn(u32) -> Option<Arc<Object>>,
-) -> Result<JobRequest, Drop> {
+) -> Result<JobRequest, DropReason> {
     let request = JobRequest {
         tasks: read_tasks(job, user)?,
         reads: read_handles(job.in_bo_handles, job.in_bo_handle_count, user, lookup)?,
@@ -144,34 +169,31 @@ pub(super) fn read_job(
         .collect();
     seen.sort_unstable();
     if seen.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(Drop::Twice);
+        return Err(DropReason::Twice);
     }
     Ok(request)
 }
 
-fn read_tasks(job: &abi::Job, user: &dyn UserMemory) -> Result<Vec<Task>, Drop> {
+fn read_tasks(job: &abi::Job, user: &dyn UserMemory) -> Result<Vec<Task>, DropReason> {
     if job.task_count == 0 {
-        return Err(Drop::NoTasks);
+        return Err(DropReason::NoTasks);
     }
     if (job.task_struct_size as usize) < size_of::<abi::Task>() {
-        return Err(Drop::TaskStructSize(job.task_struct_size));
+        return Err(DropReason::TaskStructSize(job.task_struct_size));
     }
     if allocation_fails(job.task_count, KERNEL_TASK_BYTES) {
-        return Err(Drop::Count);
+        return Err(DropReason::Count);
     }
-    (0..job.task_count)
-        .map(|index| {
-            let task: abi::Task =
-                read_entry(user, job.tasks, job.task_struct_size, index).ok_or(Drop::Tasks)?;
-            if task.regcmd_count == 0 {
-                return Err(Drop::NoWords(index));
-            }
-            Ok(Task {
-                regcmd: task.regcmd,
-                words: task.regcmd_count,
-            })
-        })
-        .collect()
+    let tasks: Vec<abi::Task> = read_array(user, job.tasks, job.task_struct_size, job.task_count)
+        .ok_or(DropReason::Tasks)?;
+    if let Some(index) = tasks.iter().position(|task| task.regcmd_count == 0) {
+        return Err(DropReason::NoWords(index));
+    }
+    let tasks = tasks.into_iter().map(|task| Task {
+        regcmd: task.regcmd,
+        words: task.regcmd_count,
+    });
+    Ok(tasks.collect())
 }
 
 fn read_handles(
@@ -179,18 +201,15 @@ fn read_handles(
     count: u32,
     user: &dyn UserMemory,
     lookup: &dyn Fn(u32) -> Option<Arc<Object>>,
-) -> Result<Vec<Arc<Object>>, Drop> {
+) -> Result<Vec<Arc<Object>>, DropReason> {
     if allocation_fails(count, KERNEL_POINTER_BYTES) {
-        return Err(Drop::Count);
+        return Err(DropReason::Count);
     }
     // The kernel copies the whole array before it looks one handle up.
     const STRIDE: u32 = size_of::<u32>() as u32;
-    let handles = (0..count)
-        .map(|index| read_entry(user, array, STRIDE, index))
-        .collect::<Option<Vec<u32>>>()
-        .ok_or(Drop::Handles)?;
+    let handles: Vec<u32> = read_array(user, array, STRIDE, count).ok_or(DropReason::Handles)?;
     handles
         .into_iter()
-        .map(|handle| lookup(handle).ok_or(Drop::Handle(handle)))
+        .map(|handle| lookup(handle).ok_or(DropReason::Handle(handle)))
         .collect()
 }

@@ -27,6 +27,9 @@ pub(super) const PAGE_BYTES: usize = 4096;
 /// Bytes per atomic word.
 const WORD_BYTES: usize = size_of::<u64>();
 
+/// Words per page.
+const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
+
 /// What the pages of buffer objects are made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backing {
@@ -42,7 +45,7 @@ pub enum Backing {
 /// One page of the heap variant.
 #[repr(C, align(4096))]
 #[derive(Debug)]
-struct HeapPage([AtomicU64; PAGE_BYTES / WORD_BYTES]);
+struct HeapPage([AtomicU64; PAGE_WORDS]);
 
 #[derive(Debug)]
 enum Store {
@@ -97,7 +100,7 @@ impl Pages {
         let count = len / PAGE_BYTES;
         let mut pages = Vec::new();
         pages.try_reserve_exact(count).map_err(|_| Errno::NOMEM)?;
-        pages.extend((0..count).map(|_| HeapPage([const { AtomicU64::new(0) }; 512])));
+        pages.extend((0..count).map(|_| HeapPage([const { AtomicU64::new(0) }; PAGE_WORDS])));
         Ok(Store::Heap(pages.into_boxed_slice()))
     }
 

@@ -27,6 +27,7 @@ use super::hardware::{Interrupt, NpuCore, TaskBus, run_task};
 use super::iommu::AddressSpace;
 use super::job::{Job, JobRequest, Task};
 use super::{DriverOptions, lock};
+use crate::chip::Diagnosis;
 use crate::event::{Event, EventLog, KillCause, Place};
 use crate::trace::TaskTrace;
 
@@ -70,6 +71,14 @@ struct Entity {
     /// job on.
     attached: bool,
     last_scheduled: Option<Arc<Fence>>,
+}
+
+/// How a task ended.
+struct Outcome {
+    /// Whether it raised its interrupt.
+    completed: bool,
+    device_time: Duration,
+    diagnosis: Vec<Diagnosis>,
 }
 
 /// Traces kept when nobody takes them.
@@ -268,20 +277,7 @@ impl Shared {
 
     /// Runs a job and ends it.
     fn finish(&self, core: usize, job: Job) {
-        // A panic of the model must not leave clients waiting for ever.
-        let result = catch_unwind(AssertUnwindSafe(|| self.run(core, &job))).unwrap_or_else(|_| {
-            let place = Place {
-                job: job.id,
-                core: core as u32,
-                task: 0,
-            };
-            self.kill(
-                place,
-                KillCause::ModelFailure,
-                &mut **lock(&self.cores[core]),
-            );
-            Err(Errno::CANCELED)
-        });
+        let result = self.run(core, &job);
         let Job { fence, request, .. } = job;
         // The kernel drops the references a little after it signals the
         // fence. The model does it before, so that what a client sees after
@@ -289,6 +285,8 @@ impl Shared {
         drop(request);
         lock(&self.state).jobs_on[core] -= 1;
         fence.signal(result);
+        // Whoever found the fence active while holding this lock sleeps by
+        // now, and is woken.
         drop(lock(&self.state));
         self.changed.notify_all();
     }
@@ -303,18 +301,28 @@ impl Shared {
                 core: core as u32,
                 task: index,
             };
-            let completed = self.run_task(place, &mut **hardware, task, &job.space);
+            // A panic of the model must not leave clients waiting for ever.
+            let run = AssertUnwindSafe(|| self.run_task(place, &mut **hardware, task, &job.space));
+            let Ok(outcome) = catch_unwind(run) else {
+                self.kill(place, KillCause::ModelFailure, Vec::new(), &mut **hardware);
+                return Err(Errno::CANCELED);
+            };
+            let Outcome {
+                completed,
+                diagnosis,
+                ..
+            } = outcome;
             if !completed {
                 self.wait_for_the_time_limit(device_time);
-                self.kill(place, KillCause::Hang, &mut **hardware);
+                self.kill(place, KillCause::Hang, diagnosis, &mut **hardware);
                 return Err(Errno::CANCELED);
             }
-            device_time += hardware.device_time();
+            device_time += outcome.device_time;
             if device_time > self.options.job_limit {
-                self.kill(place, KillCause::TooLong { device_time }, &mut **hardware);
+                let cause = KillCause::TooLong { device_time };
+                self.kill(place, cause, diagnosis, &mut **hardware);
                 return Err(Errno::CANCELED);
             }
-            let diagnosis = hardware.diagnosis();
             if !diagnosis.is_empty() {
                 self.events.push(Event::Diagnosed { place, diagnosis });
             }
@@ -322,14 +330,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Runs one task; whether it raised its interrupt.
+    /// Runs one task.
     fn run_task(
         &self,
         place: Place,
         hardware: &mut dyn NpuCore,
         task: Task,
         space: &AddressSpace,
-    ) -> bool {
+    ) -> Outcome {
         let bus = TaskBus::new(space, self.options.trace);
         let Interrupt {
             completed,
@@ -354,7 +362,11 @@ impl Shared {
                 accesses: recorder.finish(),
             });
         }
-        completed
+        Outcome {
+            completed,
+            device_time: hardware.device_time(),
+            diagnosis: hardware.diagnosis(),
+        }
     }
 
     /// A job that hangs keeps its core until the driver loses patience. What
@@ -376,13 +388,20 @@ impl Shared {
     }
 
     /// The driver's timeout path: the core is reset, the job is gone.
-    fn kill(&self, place: Place, cause: KillCause, hardware: &mut dyn NpuCore) {
-        let diagnosis = hardware.diagnosis();
-        hardware.reset();
+    fn kill(
+        &self,
+        place: Place,
+        cause: KillCause,
+        diagnosis: Vec<Diagnosis>,
+        hardware: &mut dyn NpuCore,
+    ) {
         self.events.push(Event::JobKilled {
             place,
             cause,
             diagnosis,
         });
+        if catch_unwind(AssertUnwindSafe(|| hardware.reset())).is_err() {
+            tracing::error!(core = place.core, "the model failed in a reset");
+        }
     }
 }
