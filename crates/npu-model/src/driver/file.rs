@@ -4,6 +4,7 @@
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
 
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::fence::{Fence, FenceState};
@@ -70,6 +71,21 @@ impl DrmFile {
 
     pub(super) fn has_handle(&self, object: &Arc<Object>) -> bool {
         lock(&self.handles).find(object).is_some()
+    }
+
+    /// poll without waiting: the events that are there. A device without
+    /// mode setting never has any.
+    #[must_use]
+    pub fn poll(&self) -> PollFlags {
+        PollFlags::empty()
+    }
+
+    /// A read with `O_NONBLOCK`: of DRM events, of which there are none.
+    ///
+    /// # Errors
+    /// `EAGAIN`, always.
+    pub fn read_nonblocking(&self, _buffer: &mut [u8]) -> Result<usize, Errno> {
+        Err(Errno::AGAIN)
     }
 
     /// How many handles are in use.

@@ -135,3 +135,11 @@ fn arguments_are_extended_cut_or_refused() {
     assert_eq!(client.raw(create(8), &mut arg), Ok(0));
     assert_eq!(arg[4..], [2, 0, 0, 0, 0xaa, 0xaa, 0xaa, 0xaa]);
 }
+
+#[test]
+fn the_file_has_no_events() {
+    let bench = Bench::new(1);
+    let client = bench.client();
+    assert!(client.0.poll().is_empty());
+    assert_eq!(client.0.read_nonblocking(&mut [0; 64]), Err(Errno::AGAIN));
+}
