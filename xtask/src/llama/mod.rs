@@ -17,6 +17,7 @@ mod devices;
 mod divergence;
 mod model;
 mod process;
+mod refusals;
 mod report;
 mod server;
 mod stats;
@@ -63,8 +64,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn check(args: &Args, report: &mut Report) {
-    const CHECKS: [&str; 4] = [
+    const CHECKS: [&str; 5] = [
         devices::NAME,
+        refusals::NAME,
         texts::NAME,
         divergence::NAME,
         backend_ops::NAME,
@@ -101,6 +103,7 @@ fn check(args: &Args, report: &mut Report) {
     };
     report.set_host(stock.ggml_version());
     report.add(devices::NAME, devices::check(&stock));
+    report.add(refusals::NAME, refusals::check(&stock, &workshop));
     report.add(texts::NAME, texts::check(&stock, &workshop));
     report.add(divergence::NAME, divergence::check(&stock, &workshop));
     report.add(backend_ops::NAME, backend_ops::check(&stock));

@@ -84,6 +84,11 @@ impl Stock {
         })
     }
 
+    /// The library that [`Backend::With`] loads.
+    pub(super) fn library(&self) -> &Path {
+        &self.library
+    }
+
     /// Version of its ggml.
     pub(super) fn ggml_version(&self) -> &str {
         &self.ggml_version

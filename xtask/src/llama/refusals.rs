@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Check: where the backend cannot serve, it says why in one line, and the
+//! program does its work on the CPU.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::model::Workshop;
+use super::process::{self, Output};
+use super::report::Verdict;
+use super::stock::{Backend, Stock};
+use super::{THREADS, stats::Stats};
+
+/// Name of the check.
+pub(super) const NAME: &str = "refusals";
+const LIMIT: Duration = Duration::from_secs(120);
+/// A tail of stdout is lost now and then.
+const ATTEMPTS: usize = 3;
+
+/// The function by which the backend recognises the layout that it speaks,
+/// and a name of the same length that no ggml exports.
+const PROBE: &[u8] = b"ggml_backend_buft_alloc_buffer_n\0";
+const BLIND_PROBE: &[u8] = b"ggml_backend_buft_alloc_buffer_?\0";
+
+/// Runs it.
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+    let model = workshop.tiny_f16(1)?;
+    let model = model.to_string_lossy();
+    let run = |environment: &[(&str, &str)], backend| -> Result<Output> {
+        let mut command = stock.command("llama-completion", backend)?;
+        command
+            .args(["-m", &*model, "-p", "Hello", "-n", "8", "--temp", "0"])
+            .args(["--ignore-eos", "-no-cnv", "-t", THREADS])
+            .envs(environment.iter().copied());
+        process::run(command, LIMIT)?.checked("llama-completion")
+    };
+    let expected = run(&[], Backend::Without)?.stdout;
+
+    let blind = blind_library(stock, workshop)?;
+    let cases = [
+        (
+            "a ggml of another layout",
+            [("GGML_BACKEND_PATH", &*blind.to_string_lossy())],
+            "lays out its backend interface like the versions",
+        ),
+        (
+            "a device that is not there",
+            [("GGML_ROCKET_DEVICE", "/dev/accel/no-such-device")],
+            "/dev/accel/no-such-device",
+        ),
+    ];
+    for (what, environment, line) in cases {
+        let mut agreed = false;
+        for _ in 0..ATTEMPTS {
+            let output = run(&environment, Backend::With)?;
+            let said = output
+                .stderr
+                .lines()
+                .filter(|text| text.contains("ROCKET0: ") && text.contains("without the NPU"))
+                .collect::<Vec<_>>();
+            ensure!(
+                said.len() == 1 && said[0].contains(line),
+                "{what}: expected one line with {line:?}, got {said:?}"
+            );
+            ensure!(
+                Stats::find(&output.stderr).is_err(),
+                "{what}: the backend was used all the same"
+            );
+            agreed = output.stdout == expected;
+            if agreed {
+                break;
+            }
+        }
+        ensure!(agreed, "{what}: the text is not the CPU's");
+    }
+    let names: Vec<&str> = cases.iter().map(|(what, ..)| *what).collect();
+    Ok(Verdict::Pass(format!(
+        "one clear line and the CPU's text for {}",
+        names.join(" and ")
+    )))
+}
+
+/// A copy of the library that cannot see the function it looks for, so that
+/// it takes the present ggml for one of an earlier layout.
+fn blind_library(stock: &Stock, workshop: &Workshop) -> Result<PathBuf> {
+    let mut bytes = fs::read(stock.library()).context("reading the library")?;
+    let places: Vec<usize> = bytes
+        .windows(PROBE.len())
+        .enumerate()
+        .filter_map(|(place, window)| (window == PROBE).then_some(place))
+        .collect();
+    ensure!(
+        places.len() == 1,
+        "the library contains {} times the name that it probes for",
+        places.len()
+    );
+    bytes[places[0]..places[0] + BLIND_PROBE.len()].copy_from_slice(BLIND_PROBE);
+    let path = workshop.path("libggml-rocket-blind.so");
+    fs::write(&path, bytes).context("writing the changed library")?;
+    Ok(path)
+}
