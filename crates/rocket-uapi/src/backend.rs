@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The seam: everything that differs between the kernel driver and the
+//! software model. Above it all code is shared.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rknpu_regcmd::Iova;
+
+use crate::Errno;
+use crate::error::Error;
+use crate::raw::RawDevice;
+use crate::units::{ByteLen, Deadline, Handle};
+
+/// The CPU's mapping of a BO's pages.
+///
+/// # Safety
+/// `as_ptr` is the start of `len` bytes, a multiple of the page size, that are
+/// initialised, readable and writable until the value is dropped, and stay
+/// where they are. Nobody but the NPU and holders of this pointer writes them.
+pub unsafe trait BoMemory: fmt::Debug + Send + Sync {
+    /// First byte.
+    fn as_ptr(&self) -> *mut u8;
+    /// Length in bytes.
+    fn len(&self) -> usize;
+    /// Whether there are none: never.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A new BO.
+#[derive(Debug)]
+pub struct RawBo {
+    /// Its GEM handle.
+    pub handle: Handle,
+    /// Where the NPU sees it, through the file that made it.
+    pub iova: Iova,
+    /// The CPU's view of it. Dropping it unmaps.
+    pub memory: Box<dyn BoMemory>,
+}
+
+/// One program to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawTask {
+    /// Where its command words are; 16-byte aligned.
+    pub regcmd: Iova,
+    /// How many 64-bit words.
+    pub words: u32,
+}
+
+/// Programs that run one after another on one core, with one fence.
+#[derive(Clone, Copy, Debug)]
+pub struct RawJob<'a> {
+    /// The programs.
+    pub tasks: &'a [RawTask],
+    /// BOs that the job only reads, each once.
+    pub reads: &'a [Handle],
+    /// BOs that the job writes (and may read), each once, none also in
+    /// `reads`.
+    pub writes: &'a [Handle],
+}
+
+/// The state of a fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceStatus {
+    /// The job has not ended.
+    Active,
+    /// The job ended well.
+    Signaled,
+    /// The job was killed.
+    Failed(Errno),
+}
+
+/// The end of the job that last wrote a BO.
+pub trait Fence: fmt::Debug + Send + Sync {
+    /// Where the job is.
+    ///
+    /// # Errors
+    /// When the device cannot be asked.
+    fn status(&self) -> Result<FenceStatus, Error>;
+}
+
+/// What a device says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The node's path, or what stands in for it.
+    pub name: String,
+    /// The DRM driver's name.
+    pub driver: String,
+    /// The DRM driver's version: major, minor, patch level.
+    pub version: (i32, i32, i32),
+    /// The DRM driver's description.
+    pub description: String,
+    /// Whether this is software.
+    pub is_model: bool,
+    /// NPU cores; the mainline uAPI does not tell, so for a kernel device this
+    /// is what the chip has.
+    pub cores: u32,
+}
+
+/// One open file of a device.
+///
+/// Addresses and handles belong to the file. Nothing here is checked beyond
+/// what the driver checks: [`crate::Device`] and its types are the interface
+/// for programs.
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// What the device says of itself.
+    fn info(&self) -> DeviceInfo;
+
+    /// CREATE_BO and mmap: zeroed memory.
+    ///
+    /// # Errors
+    /// Out of memory, addresses or file descriptors; device gone.
+    fn create_bo(&self, len: ByteLen) -> Result<RawBo, Error>;
+
+    /// GEM_CLOSE. The memory should be unmapped by now.
+    ///
+    /// # Errors
+    /// An unknown handle.
+    fn close_bo(&self, handle: Handle) -> Result<(), Error>;
+
+    /// PREP_BO: waits until no job writes the BO, and gives it to the CPU.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] at the deadline; an unknown handle.
+    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error>;
+
+    /// FINI_BO: gives the BO to the NPU.
+    ///
+    /// # Errors
+    /// An unknown handle.
+    fn fini_bo(&self, handle: Handle) -> Result<(), Error>;
+
+    /// SUBMIT. Success does not mean that a job runs.
+    ///
+    /// # Errors
+    /// When the whole call is refused.
+    fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error>;
+
+    /// PRIME export: a dma-buf of the BO.
+    ///
+    /// # Errors
+    /// An unknown handle; no file descriptor left.
+    fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error>;
+
+    /// The fence of the jobs that write the BO.
+    ///
+    /// # Errors
+    /// An unknown handle; no file descriptor left.
+    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error>;
+
+    /// Opens the same device once more: a file with its own addresses and its
+    /// own place in the queue for cores.
+    ///
+    /// # Errors
+    /// As opening it the first time.
+    fn reopen(&self) -> Result<Arc<dyn Backend>, Error>;
+
+    /// How long after the last job's end the file may be closed. Kernels of
+    /// today drop a finished job's BO references a little later, into freed
+    /// memory if the file is gone (a use after free in `rocket_gem.c`).
+    fn settle(&self) -> Duration;
+
+    /// The door for driver tests, where there is one.
+    fn raw(&self) -> Option<&dyn RawDevice>;
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong below the job, each with what to do about it.
+
+use thiserror::Error;
+
+use crate::Errno;
+use crate::units::{ByteLen, Handle};
+
+/// A length that no BO can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum LengthError {
+    /// 0 bytes.
+    #[error("a buffer object of 0 bytes; it needs at least 1")]
+    Zero,
+    /// 2 GiB or more.
+    #[error(
+        "a buffer object of {bytes} bytes; below 2 GiB they must stay, because larger ones \
+         break the driver for the rest of the file's life: use several"
+    )]
+    TooLong {
+        /// The length asked for.
+        bytes: usize,
+    },
+}
+
+/// An ioctl or a system call on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Opening the node.
+    Open,
+    /// DRM_IOCTL_VERSION.
+    Version,
+    /// DRM_IOCTL_ROCKET_CREATE_BO.
+    CreateBo,
+    /// mmap of a BO.
+    Mmap,
+    /// DRM_IOCTL_ROCKET_SUBMIT.
+    Submit,
+    /// DRM_IOCTL_ROCKET_PREP_BO.
+    PrepBo,
+    /// DRM_IOCTL_ROCKET_FINI_BO.
+    FiniBo,
+    /// DRM_IOCTL_GEM_CLOSE.
+    GemClose,
+    /// DRM_IOCTL_PRIME_HANDLE_TO_FD.
+    PrimeExport,
+    /// DMA_BUF_IOCTL_EXPORT_SYNC_FILE.
+    ExportSyncFile,
+    /// SYNC_IOC_FILE_INFO.
+    SyncFileInfo,
+}
+
+impl Call {
+    /// The kernel's name of the call.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Version => "VERSION",
+            Self::CreateBo => "CREATE_BO",
+            Self::Mmap => "mmap",
+            Self::Submit => "SUBMIT",
+            Self::PrepBo => "PREP_BO",
+            Self::FiniBo => "FINI_BO",
+            Self::GemClose => "GEM_CLOSE",
+            Self::PrimeExport => "PRIME_HANDLE_TO_FD",
+            Self::ExportSyncFile => "EXPORT_SYNC_FILE",
+            Self::SyncFileInfo => "SYNC_IOC_FILE_INFO",
+        }
+    }
+}
+
+/// Why a device did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A length that no BO can have.
+    #[error(transparent)]
+    Length(#[from] LengthError),
+    /// No memory or no address space left for a BO.
+    #[error(
+        "CREATE_BO of {len} failed: out of memory, or the file's 4 GiB of NPU addresses are \
+         used up; free buffer objects or spread them over several files"
+    )]
+    OutOfMemory {
+        /// The length asked for.
+        len: ByteLen,
+    },
+    /// No file descriptor left.
+    #[error("{} failed: the process has no file descriptor left; raise `ulimit -n`", call.name())]
+    OutOfFileDescriptors {
+        /// The call.
+        call: Call,
+    },
+    /// The device is gone.
+    #[error("{} failed: the device is gone", call.name())]
+    DeviceGone {
+        /// The call.
+        call: Call,
+    },
+    /// A wait ended at its deadline.
+    #[error("the wait for buffer object {handle} ended at its deadline; a job still writes it")]
+    TimedOut {
+        /// The BO.
+        handle: Handle,
+    },
+    /// The device gave a BO an address that the NPU cannot use.
+    #[error(
+        "the driver placed a buffer object at {address:#x}, beyond the NPU's 32-bit addresses; \
+         close other buffer objects of this file"
+    )]
+    AddressTooHigh {
+        /// The address.
+        address: u64,
+    },
+    /// Any other refusal.
+    #[error("{}{} failed: {errno}", call.name(), on(*handle))]
+    Refused {
+        /// The call.
+        call: Call,
+        /// The BO, where the call names one.
+        handle: Option<Handle>,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// The backend has no such function.
+    #[error("{} is not possible on this device", call.name())]
+    Unsupported {
+        /// The call.
+        call: Call,
+    },
+}
+
+impl Error {
+    /// The error for `call` failing with `errno`.
+    #[must_use]
+    pub fn of(call: Call, handle: Option<Handle>, errno: Errno) -> Self {
+        match errno {
+            Errno::MFILE | Errno::NFILE => Self::OutOfFileDescriptors { call },
+            Errno::NODEV | Errno::NXIO => Self::DeviceGone { call },
+            _ => Self::Refused {
+                call,
+                handle,
+                errno,
+            },
+        }
+    }
+}
+
+fn on(handle: Option<Handle>) -> String {
+    handle.map_or_else(String::new, |handle| format!(" of buffer object {handle}"))
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Handles, lengths and deadlines as types, so that they cannot be mixed.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::error::LengthError;
+
+/// Bytes of a page: the kernel rounds BO mappings up to pages. 4 KiB on every
+/// kernel that runs on the RK3588.
+pub const PAGE_BYTES: usize = 4096;
+
+/// The handle of a GEM object. 0 is never one (Linux `drm_gem.c`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(NonZeroU32);
+
+impl Handle {
+    /// The handle with this number; None for 0.
+    #[must_use]
+    pub const fn new(raw: u32) -> Option<Self> {
+        match NonZeroU32::new(raw) {
+            Some(raw) => Some(Self(raw)),
+            None => None,
+        }
+    }
+
+    /// The number that ioctls take.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({})", self.0)
+    }
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// The length of a BO in bytes: at least 1, below 2 GiB.
+///
+/// The kernel's limit is a bug: at 2 GiB an `int` overflows in `rocket_gem.c`,
+/// CREATE_BO fails with ENOMEM, and so does every later one of that file
+/// (observed on Linux 7.2). So the length is refused before it gets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteLen(u32);
+
+impl ByteLen {
+    /// Largest length: 2 GiB less a page.
+    pub const MAX: Self = Self((1 << 31) - PAGE_BYTES as u32);
+
+    /// The length of `bytes` bytes.
+    ///
+    /// # Errors
+    /// When `bytes` is 0 or more than [`ByteLen::MAX`].
+    pub fn new(bytes: usize) -> Result<Self, LengthError> {
+        match u32::try_from(bytes) {
+            Ok(0) => Err(LengthError::Zero),
+            Ok(len) if len <= Self::MAX.0 => Ok(Self(len)),
+            _ => Err(LengthError::TooLong { bytes }),
+        }
+    }
+
+    /// In bytes.
+    #[must_use]
+    pub const fn get(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Rounded up to whole pages, as the kernel maps it.
+    #[must_use]
+    pub const fn page_rounded(self) -> Self {
+        Self(self.0.next_multiple_of(PAGE_BYTES as u32))
+    }
+}
+
+impl fmt::Display for ByteLen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+/// A moment at which waiting ends: nanoseconds of CLOCK_MONOTONIC.
+///
+/// PREP_BO takes an absolute time; a relative one looks like the distant past
+/// and the wait returns at once. There is no way to make a `Deadline` from a
+/// bare number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Deadline(i64);
+
+impl Deadline {
+    /// In the past: do not wait, only look.
+    pub const NOW: Self = Self(0);
+    /// Wait as long as it takes.
+    pub const FOREVER: Self = Self(i64::MAX);
+
+    /// `duration` from now; [`Deadline::FOREVER`] where that is beyond what
+    /// the clock can tell.
+    #[must_use]
+    pub fn after(duration: Duration) -> Self {
+        let nanoseconds = i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
+        Self(monotonic_ns().saturating_add(nanoseconds))
+    }
+
+    /// The absolute time for the kernel, in nanoseconds.
+    #[must_use]
+    pub const fn as_nanos(self) -> i64 {
+        self.0
+    }
+
+    /// How long until then; zero if it has passed.
+    #[must_use]
+    pub fn remaining(self) -> Duration {
+        let left = self.0.saturating_sub(monotonic_ns());
+        u64::try_from(left).map_or(Duration::ZERO, Duration::from_nanos)
+    }
+
+    /// Whether it has passed.
+    #[must_use]
+    pub fn has_passed(self) -> bool {
+        self.0 <= monotonic_ns()
+    }
+}
+
+/// CLOCK_MONOTONIC, in nanoseconds.
+fn monotonic_ns() -> i64 {
+    /// Nanoseconds of a second.
+    const SECOND: i64 = 1_000_000_000;
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec
+        .saturating_mul(SECOND)
+        .saturating_add(now.tv_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_end_below_two_gib() {
+        assert_eq!(ByteLen::new(0), Err(LengthError::Zero));
+        assert_eq!(ByteLen::new(1).unwrap().page_rounded().get(), PAGE_BYTES);
+        assert_eq!(
+            ByteLen::new(ByteLen::MAX.get()).unwrap().page_rounded(),
+            ByteLen::MAX
+        );
+        for bytes in [ByteLen::MAX.get() + 1, 1 << 31, usize::MAX] {
+            assert_eq!(ByteLen::new(bytes), Err(LengthError::TooLong { bytes }));
+        }
+    }
+
+    #[test]
+    fn deadlines_are_absolute() {
+        assert!(Deadline::NOW.has_passed());
+        assert!(!Deadline::FOREVER.has_passed());
+        assert_eq!(Deadline::after(Duration::MAX), Deadline::FOREVER);
+        let hour = Deadline::after(Duration::from_secs(3600));
+        assert!(hour.remaining() > Duration::from_secs(3000));
+        assert!(hour.remaining() <= Duration::from_secs(3600));
+    }
+}
