@@ -6,14 +6,16 @@
 //! * [`chip`]: the silicon. Register windows and a bus, nothing else.
 //! * [`driver`]: the `rocket` kernel driver. Raw ioctls in, errno out.
 //! * [`Model`]: both together, one device that can be opened.
+#![deny(unsafe_code)]
 
+#[allow(unsafe_code)]
+mod backend;
 pub mod chip;
 pub mod driver;
 pub mod event;
-pub mod trace;
-
 mod model;
 mod select;
+pub mod trace;
 
 pub use chip::Level;
 pub use driver::Backing;

@@ -4,6 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rocket_uapi::Backend;
+
+use crate::backend::ModelBackend;
 use crate::chip::{Chip, ChipOptions, Level};
 use crate::driver::{Backing, ChipCore, Driver, DriverOptions, DrmFile, JOB_TIME_LIMIT};
 use crate::event::Event;
@@ -84,6 +87,12 @@ impl Model {
             driver: Driver::new(driver_options, ChipCore::all(&chip)),
             cores,
         })
+    }
+
+    /// Opens the device: a file with its own handles, addresses and queue.
+    #[must_use]
+    pub fn open(&self) -> Arc<dyn Backend> {
+        Arc::new(ModelBackend::new(self.driver.open(), self.cores))
     }
 
     /// Opens the device as a raw file: ioctl numbers and bytes.

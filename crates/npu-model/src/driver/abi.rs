@@ -8,80 +8,80 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Direction bit of a request: the kernel writes the argument back.
-pub(super) const IOC_READ: u32 = 2;
+pub(crate) const IOC_READ: u32 = 2;
 /// Direction bit of a request: the kernel reads the argument.
-pub(super) const IOC_WRITE: u32 = 1;
+pub(crate) const IOC_WRITE: u32 = 1;
 
 /// The letter of all DRM requests.
-pub(super) const DRM_IOCTL_BASE: u8 = b'd';
+pub(crate) const DRM_IOCTL_BASE: u8 = b'd';
 
 /// First request number of a driver.
-pub(super) const DRM_COMMAND_BASE: u8 = 0x40;
+pub(crate) const DRM_COMMAND_BASE: u8 = 0x40;
 /// End of a driver's request numbers.
-pub(super) const DRM_COMMAND_END: u8 = 0xa0;
+pub(crate) const DRM_COMMAND_END: u8 = 0xa0;
 
 /// A request number taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Request(pub(super) u32);
+pub(crate) struct Request(pub(crate) u32);
 
 impl Request {
-    pub(super) const fn nr(self) -> u8 {
+    pub(crate) const fn nr(self) -> u8 {
         (self.0 & 0xff) as u8
     }
 
-    pub(super) const fn letter(self) -> u8 {
+    pub(crate) const fn letter(self) -> u8 {
         (self.0 >> 8 & 0xff) as u8
     }
 
-    pub(super) const fn size(self) -> usize {
+    pub(crate) const fn size(self) -> usize {
         (self.0 >> 16 & 0x3fff) as usize
     }
 
-    pub(super) const fn direction(self) -> u32 {
+    pub(crate) const fn direction(self) -> u32 {
         self.0 >> 30
     }
 }
 
 /// `DRM_IOCTL_VERSION`.
-pub(super) const VERSION: Request = Request(0xc040_6400);
+pub(crate) const VERSION: Request = Request(0xc040_6400);
 /// `DRM_IOCTL_GET_UNIQUE`, the bus-id ioctl.
-pub(super) const GET_UNIQUE: Request = Request(0xc010_6401);
+pub(crate) const GET_UNIQUE: Request = Request(0xc010_6401);
 /// `DRM_IOCTL_GEM_CLOSE`.
-pub(super) const GEM_CLOSE: Request = Request(0x4008_6409);
+pub(crate) const GEM_CLOSE: Request = Request(0x4008_6409);
 /// `DRM_IOCTL_GEM_FLINK`.
-pub(super) const GEM_FLINK: Request = Request(0xc008_640a);
+pub(crate) const GEM_FLINK: Request = Request(0xc008_640a);
 /// `DRM_IOCTL_GEM_OPEN`.
-pub(super) const GEM_OPEN: Request = Request(0xc010_640b);
+pub(crate) const GEM_OPEN: Request = Request(0xc010_640b);
 /// `DRM_IOCTL_GET_CAP`.
-pub(super) const GET_CAP: Request = Request(0xc010_640c);
+pub(crate) const GET_CAP: Request = Request(0xc010_640c);
 /// `DRM_IOCTL_PRIME_HANDLE_TO_FD`.
-pub(super) const PRIME_HANDLE_TO_FD: Request = Request(0xc00c_642d);
+pub(crate) const PRIME_HANDLE_TO_FD: Request = Request(0xc00c_642d);
 /// `DRM_IOCTL_PRIME_FD_TO_HANDLE`.
-pub(super) const PRIME_FD_TO_HANDLE: Request = Request(0xc00c_642e);
+pub(crate) const PRIME_FD_TO_HANDLE: Request = Request(0xc00c_642e);
 /// `DRM_IOCTL_ROCKET_CREATE_BO`.
-pub(super) const CREATE_BO: Request = Request(0xc018_6440);
+pub(crate) const CREATE_BO: Request = Request(0xc018_6440);
 /// `DRM_IOCTL_ROCKET_SUBMIT`.
-pub(super) const SUBMIT: Request = Request(0x4018_6441);
+pub(crate) const SUBMIT: Request = Request(0x4018_6441);
 /// `DRM_IOCTL_ROCKET_PREP_BO`.
-pub(super) const PREP_BO: Request = Request(0x4010_6442);
+pub(crate) const PREP_BO: Request = Request(0x4010_6442);
 /// `DRM_IOCTL_ROCKET_FINI_BO`.
-pub(super) const FINI_BO: Request = Request(0x4008_6443);
+pub(crate) const FINI_BO: Request = Request(0x4008_6443);
 
 /// Numbers of the core requests for which this device lacks the feature
 /// (mode setting and sync objects): they end in `EOPNOTSUPP`.
-pub(super) const UNSUPPORTED_CORE: [std::ops::RangeInclusive<u8>; 3] =
+pub(crate) const UNSUPPORTED_CORE: [std::ops::RangeInclusive<u8>; 3] =
     [0x0d..=0x0d, 0xa0..=0xbe, 0xbf..=0xd0];
 
 /// `DRM_CAP_PRIME`.
-pub(super) const CAP_PRIME: u64 = 0x5;
+pub(crate) const CAP_PRIME: u64 = 0x5;
 /// `DRM_CAP_TIMESTAMP_MONOTONIC`.
-pub(super) const CAP_TIMESTAMP_MONOTONIC: u64 = 0x6;
+pub(crate) const CAP_TIMESTAMP_MONOTONIC: u64 = 0x6;
 /// `DRM_CAP_SYNCOBJ`.
-pub(super) const CAP_SYNCOBJ: u64 = 0x13;
+pub(crate) const CAP_SYNCOBJ: u64 = 0x13;
 /// `DRM_CAP_SYNCOBJ_TIMELINE`.
-pub(super) const CAP_SYNCOBJ_TIMELINE: u64 = 0x14;
+pub(crate) const CAP_SYNCOBJ_TIMELINE: u64 = 0x14;
 /// `DRM_PRIME_CAP_IMPORT | DRM_PRIME_CAP_EXPORT`.
-pub(super) const PRIME_CAP_BOTH: u64 = 3;
+pub(crate) const PRIME_CAP_BOTH: u64 = 3;
 
 /// Declares a C structure whose size the kernel fixes.
 macro_rules! c_struct {
@@ -89,7 +89,7 @@ macro_rules! c_struct {
         $(#[$doc])*
         #[repr(C)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-        pub(super) struct $name { $(pub(super) $field: $type,)* }
+        pub(crate) struct $name { $(pub(crate) $field: $type,)* }
         const _: () = assert!(size_of::<$name>() == $size);
     };
 }

@@ -21,7 +21,7 @@
 //! an errno, so a typed layer, a preload library and a fuzzer are served
 //! alike.
 
-mod abi;
+pub(crate) mod abi;
 mod fence;
 mod file;
 mod gem;
@@ -30,10 +30,12 @@ mod ioctl;
 mod iommu;
 mod iova;
 mod job;
+#[allow(unsafe_code)]
 mod memory;
 mod mmap;
 mod prime;
 mod sched;
+#[allow(unsafe_code)]
 mod user;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The model behind `rocket-uapi`'s seam: values in, values out, over the
+//! same ioctl bytes that any other client would send.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocket_uapi::{
+    Backend, BoMemory, ByteLen, Call, Deadline, DeviceInfo, Errno, Error, Fence, FenceStatus,
+    Handle, Iova, RawBo, RawDevice, RawJob, RawMap,
+};
+use rustix::mm::{MapFlags, ProtFlags};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::driver::abi::{self, Request};
+use crate::driver::{Arena, DrmFile, FenceState, Mapping, OwnProcess, UserMemory, WriteFence};
+
+/// What [`DeviceInfo::name`] says of the model.
+const MODEL_NAME: &str = "software model";
+
+/// Bytes asked for of each string of VERSION; the real ones are shorter.
+const VERSION_TEXT_BYTES: usize = 64;
+
+/// One open file of the model.
+#[derive(Debug)]
+pub(crate) struct ModelBackend {
+    file: DrmFile,
+    cores: u32,
+}
+
+impl ModelBackend {
+    pub(crate) fn new(file: DrmFile, cores: u32) -> Self {
+        Self { file, cores }
+    }
+
+    /// One ioctl with a structure as argument.
+    fn ioctl<T: FromBytes + IntoBytes + Immutable>(
+        &self,
+        request: Request,
+        arg: &mut T,
+        user: &dyn UserMemory,
+    ) -> Result<(), Errno> {
+        self.file
+            .ioctl(request.0, arg.as_mut_bytes(), user)
+            .map(drop)
+    }
+
+    /// Name and description, as VERSION gives them.
+    fn version(&self) -> Result<(abi::Version, String, String), Errno> {
+        let arena = Arena::new();
+        let [name, date, desc] = [(); 3].map(|()| arena.push(&[0; VERSION_TEXT_BYTES]));
+        let room = VERSION_TEXT_BYTES as u64;
+        let mut version = abi::Version {
+            name,
+            date,
+            desc,
+            name_len: room,
+            date_len: room,
+            desc_len: room,
+            ..abi::Version::default()
+        };
+        self.ioctl(abi::VERSION, &mut version, &arena)?;
+        let text = |at, len: u64| {
+            let mut bytes = vec![0; len.min(room) as usize];
+            arena.read(at, &mut bytes).map_err(|_| Errno::FAULT)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let name = text(name, version.name_len)?;
+        let desc = text(desc, version.desc_len)?;
+        Ok((version, name, desc))
+    }
+}
+
+impl Backend for ModelBackend {
+    fn info(&self) -> DeviceInfo {
+        let (version, driver, description) = self.version().unwrap_or_default();
+        DeviceInfo {
+            name: MODEL_NAME.to_owned(),
+            driver,
+            version: (version.major, version.minor, version.patchlevel),
+            description,
+            is_model: true,
+            cores: self.cores,
+        }
+    }
+
+    fn create_bo(&self, len: ByteLen) -> Result<RawBo, Error> {
+        let mut arg = abi::CreateBo {
+            size: len.get() as u32,
+            ..abi::CreateBo::default()
+        };
+        self.ioctl(abi::CREATE_BO, &mut arg, &Arena::new())
+            .map_err(|errno| match errno {
+                Errno::NOMEM | Errno::NOSPC => Error::OutOfMemory { len },
+                _ => Error::of(Call::CreateBo, None, errno),
+            })?;
+        let refused = |errno| Error::of(Call::Mmap, Handle::new(arg.handle), errno);
+        let handle = Handle::new(arg.handle).ok_or_else(|| refused(Errno::INVAL))?;
+        let iova = u32::try_from(arg.dma_address).map_err(|_| Error::AddressTooHigh {
+            address: arg.dma_address,
+        })?;
+        let mapping = self.file.map_handle(arg.handle).map_err(refused)?;
+        Ok(RawBo {
+            handle,
+            iova: Iova(iova),
+            memory: Box::new(BoMapping(mapping)),
+        })
+    }
+
+    fn close_bo(&self, handle: Handle) -> Result<(), Error> {
+        let mut arg = abi::GemClose {
+            handle: handle.get(),
+            ..abi::GemClose::default()
+        };
+        self.ioctl(abi::GEM_CLOSE, &mut arg, &Arena::new())
+            .map_err(|errno| Error::of(Call::GemClose, Some(handle), errno))
+    }
+
+    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error> {
+        let mut arg = abi::PrepBo {
+            handle: handle.get(),
+            timeout_ns: until.as_nanos(),
+            ..abi::PrepBo::default()
+        };
+        loop {
+            return match self.ioctl(abi::PREP_BO, &mut arg, &Arena::new()) {
+                // The deadline is absolute, so waiting goes on as before.
+                Err(Errno::INTR) => continue,
+                Err(Errno::BUSY | Errno::TIMEDOUT) => Err(Error::TimedOut { handle }),
+                Err(errno) => Err(Error::of(Call::PrepBo, Some(handle), errno)),
+                Ok(()) => Ok(()),
+            };
+        }
+    }
+
+    fn fini_bo(&self, handle: Handle) -> Result<(), Error> {
+        let mut arg = abi::FiniBo {
+            handle: handle.get(),
+            ..abi::FiniBo::default()
+        };
+        self.ioctl(abi::FINI_BO, &mut arg, &Arena::new())
+            .map_err(|errno| Error::of(Call::FiniBo, Some(handle), errno))
+    }
+
+    fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
+        let refused = |errno| Error::of(Call::Submit, None, errno);
+        let arena = Arena::new();
+        let placed = jobs
+            .iter()
+            .map(|job| place(job, &arena))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(refused)?;
+        let mut arg = abi::Submit {
+            jobs: arena.push(placed.as_bytes()),
+            job_count: count(placed.len()).map_err(refused)?,
+            job_struct_size: size_of::<abi::Job>() as u32,
+            reserved: 0,
+        };
+        self.ioctl(abi::SUBMIT, &mut arg, &arena).map_err(refused)
+    }
+
+    fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
+        let call = Call::PrimeExport;
+        self.file
+            .prime_export(handle.get())
+            .map_err(|errno| match errno {
+                Errno::OPNOTSUPP => Error::Unsupported { call },
+                _ => Error::of(call, Some(handle), errno),
+            })
+    }
+
+    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error> {
+        let fence = self
+            .file
+            .write_fence(handle.get())
+            .map_err(|errno| Error::of(Call::ExportSyncFile, Some(handle), errno))?;
+        Ok(Box::new(fence))
+    }
+
+    fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {
+        Ok(Arc::new(Self::new(self.file.reopen(), self.cores)))
+    }
+
+    fn settle(&self) -> Duration {
+        // References of finished jobs are gone before their fences signal.
+        Duration::ZERO
+    }
+
+    fn raw(&self) -> Option<&dyn RawDevice> {
+        Some(self)
+    }
+}
+
+/// Writes one job's arrays into `arena`.
+fn place(job: &RawJob<'_>, arena: &Arena) -> Result<abi::Job, Errno> {
+    let tasks: Vec<_> = job
+        .tasks
+        .iter()
+        .map(|task| abi::Task {
+            regcmd: task.regcmd.0,
+            regcmd_count: task.words,
+        })
+        .collect();
+    let handles = |list: &[Handle]| -> Vec<u32> { list.iter().map(|bo| bo.get()).collect() };
+    Ok(abi::Job {
+        tasks: arena.push(tasks.as_bytes()),
+        in_bo_handles: arena.push(handles(job.reads).as_bytes()),
+        out_bo_handles: arena.push(handles(job.writes).as_bytes()),
+        task_count: count(tasks.len())?,
+        task_struct_size: size_of::<abi::Task>() as u32,
+        in_bo_handle_count: count(job.reads.len())?,
+        out_bo_handle_count: count(job.writes.len())?,
+    })
+}
+
+/// A length as the uAPI's 32-bit counts; what does not fit is what the kernel
+/// would call too much memory.
+fn count(len: usize) -> Result<u32, Errno> {
+    u32::try_from(len).map_err(|_| Errno::NOMEM)
+}
+
+/// The CPU's view of a buffer object.
+#[derive(Debug)]
+struct BoMapping(Mapping);
+
+// SAFETY: `Mapping::shared`, which `map_handle` returns, gives the start and
+// the page-rounded length of the object's pages. They are zeroed when made,
+// readable and writable, at a fixed place (a memfd mapping or a boxed slice),
+// and live as long as the object, which the mapping keeps alive. Within this
+// process the model writes them only on behalf of jobs, that is as the NPU.
+unsafe impl BoMemory for BoMapping {
+    fn as_ptr(&self) -> *mut u8 {
+        self.0.as_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Fence for WriteFence {
+    fn status(&self) -> Result<FenceStatus, Error> {
+        Ok(match self.state() {
+            FenceState::Active => FenceStatus::Active,
+            FenceState::Signaled => FenceStatus::Signaled,
+            FenceState::Failed(errno) => FenceStatus::Failed(errno),
+        })
+    }
+}
+
+impl RawMap for Mapping {
+    fn as_ptr(&self) -> *mut u8 {
+        self.as_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+impl RawDevice for ModelBackend {
+    unsafe fn ioctl(&self, request: u32, arg: Option<&mut [u8]>) -> Result<i32, Errno> {
+        // SAFETY: whoever calls promises for the addresses in `arg` and
+        // behind it just what `OwnProcess` asks for. It lives for this call.
+        let user = unsafe { OwnProcess::new() };
+        self.file.ioctl(request, arg.unwrap_or_default(), &user)
+    }
+
+    fn mmap(
+        &self,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Box<dyn RawMap>, Errno> {
+        let mapping = self.file.mmap(offset, len, prot, flags)?;
+        Ok(Box::new(mapping))
+    }
+
+    fn poll(&self) -> Result<i16, Errno> {
+        Ok(self.file.poll().bits() as i16)
+    }
+
+    fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        self.file.read_nonblocking(into)
+    }
+}
