@@ -72,7 +72,11 @@ impl Model {
             trace,
         } = options;
         let cores = cores.clamp(1, MAX_CORES);
-        let chip = Arc::new(Chip::new(&ChipOptions { cores, level }));
+        let chip = Arc::new(Chip::new(&ChipOptions {
+            cores,
+            level,
+            ..ChipOptions::default()
+        }));
         let driver_options = DriverOptions {
             hang_timeout: if level == Level::Strict {
                 Duration::ZERO

@@ -8,8 +8,34 @@
 //! therefore sit below the driver half of this crate, behind a preload
 //! library, or behind a virtual machine's device model.
 
+mod cbuf;
+mod check;
+mod cna;
+mod conv;
+mod conv_config;
+mod core;
+mod dma;
+mod dpu;
+mod flying;
+mod mac;
+mod npu_core;
+mod patches;
+mod pc;
+mod ppu;
+mod precision;
+mod rdma;
+mod registers;
+mod rows;
+mod task;
+mod time;
+mod trap;
+mod weights;
+mod writer;
+
 use std::sync::Mutex;
 use std::time::Duration;
+
+pub use npu_core::Core;
 
 /// Which memory master of a core makes an access.
 ///
@@ -90,11 +116,27 @@ pub enum Level {
     Silent,
 }
 
+/// What a trap does to the task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// No completion interrupt: the driver's time limit ends the job.
+    Hang,
+    /// The task completes with wrong results.
+    Garbage,
+    /// The task completes, but part of the output keeps its old bytes.
+    NoWrite,
+    /// Nothing that is known to go wrong, but worth a look.
+    Note,
+}
+
 /// What is wrong with a task, in words a person can act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// Stable identifier of the trap or rule, e.g. `"mrdma-unused"`.
+    /// Stable identifier of the trap or rule, e.g. `"T01-mrdma-unfed"`; the
+    /// number is that of the list in `docs/model.md`.
     pub trap: &'static str,
+    /// What happens because of it.
+    pub effect: Effect,
     /// The registers that show it, by name, with their values.
     pub registers: Vec<(&'static str, u32)>,
     /// The rule that was broken.
@@ -110,13 +152,20 @@ pub struct ChipOptions {
     pub cores: u32,
     /// What happens on a trap.
     pub level: Level,
+    /// A kick that would take longer on the device is not computed: it hangs.
+    /// (The mainline driver gives a job 500 ms.)
+    pub task_limit: Duration,
 }
+
+/// Time that the mainline driver gives a job.
+const TASK_LIMIT: Duration = Duration::from_millis(500);
 
 impl Default for ChipOptions {
     fn default() -> Self {
         Self {
             cores: 3,
             level: Level::default(),
+            task_limit: TASK_LIMIT,
         }
     }
 }
@@ -133,12 +182,7 @@ impl Chip {
     pub fn new(options: &ChipOptions) -> Self {
         Self {
             cores: (0..options.cores)
-                .map(|index| {
-                    Mutex::new(Core {
-                        index,
-                        level: options.level,
-                    })
-                })
+                .map(|_| Mutex::new(Core::new(options)))
                 .collect(),
         }
     }
@@ -147,46 +191,5 @@ impl Chip {
     #[must_use]
     pub fn cores(&self) -> &[Mutex<Core>] {
         &self.cores
-    }
-}
-
-/// One core: registers, convolution buffer, tables.
-#[derive(Debug)]
-pub struct Core {
-    index: u32,
-    level: Level,
-}
-
-impl Core {
-    /// A register write by the CPU, at `offset` bytes from the core's base.
-    ///
-    /// When a write starts the task (PC.OPERATION_ENABLE = 1) the task has
-    /// run when this returns. It completed if PC.INTERRUPT_RAW_STATUS has
-    /// bits set; if it has none, the core hangs, as on silicon.
-    pub fn mmio_write(&mut self, offset: u32, value: u32, bus: &dyn Bus) {
-        let _ = (offset, value, bus);
-    }
-
-    /// A register read by the CPU.
-    pub fn mmio_read(&mut self, offset: u32) -> u32 {
-        let _ = offset;
-        0
-    }
-
-    /// What went wrong in the last task (empty: nothing known).
-    #[must_use]
-    pub fn diagnosis(&self) -> Vec<Diagnosis> {
-        Vec::new()
-    }
-
-    /// How long the last task takes on the device, by the timing model.
-    #[must_use]
-    pub fn device_time(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// The reset pulse: every register returns to its value after power-up.
-    pub fn reset(&mut self) {
-        let _ = (self.index, self.level);
     }
 }

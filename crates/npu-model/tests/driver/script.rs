@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use npu_model::chip::{Bus, Diagnosis, Master};
+use npu_model::chip::{Bus, Diagnosis, Effect, Master};
 use npu_model::driver::NpuCore;
 
 /// One step of a script. Each takes two 64-bit words.
@@ -229,6 +229,7 @@ impl NpuCore for ScriptedCore {
         }
         vec![Diagnosis {
             trap: "script-hang",
+            effect: Effect::Hang,
             registers: vec![],
             rule: "a script said so".into(),
             remedy: "do not".into(),

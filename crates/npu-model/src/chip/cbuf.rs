@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CBUF: 12 banks of 32 KiB between the DMA and the MAC array.
+//!
+//! Features take the first DATA_BANK banks, one line every DATA_ENTRIES * 64
+//! bytes; weights the banks behind them (inferred; RK3588 TRM has the sizes).
+//! The contents outlive a task, which DATA_REUSE and WEIGHT_REUSE rely on.
+//!
+//! The model computes from what the DMA fetched, as silicon does where lines
+//! and kernels stream through. It keeps this memory for two purposes: what a
+//! later task reuses, and what happens to lines that find no room. Those are
+//! written into the banks of the weights, and the weights come after them: a
+//! line that does not fit reads as weights. That is why the last rows of a
+//! tile with one bank too few are garbage while all others are exact
+//! (librocketnpu's measured "resonances"; the rule that reproduces its list is
+//! inferred).
+
+use super::cna::FeatureCube;
+use super::conv_config::CbufConfig;
+
+/// Banks of a core (RK3588 TRM).
+pub(crate) const BANKS: usize = 12;
+/// Bytes of a bank (RK3588 TRM).
+pub(crate) const BANK_BYTES: usize = 32 * 1024;
+/// Bytes of an entry as DATA_ENTRIES counts them.
+pub(crate) const ENTRY_BYTES: usize = 64;
+const BYTES: usize = BANKS * BANK_BYTES;
+
+/// What a task left behind, as a later one has to find it for reuse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Left {
+    /// Bank split, bytes, and whether all of it stayed.
+    banks: (usize, usize),
+    len: usize,
+    whole: bool,
+}
+
+/// The buffer of one core.
+#[derive(Debug)]
+pub(crate) struct Cbuf {
+    memory: Box<[u8]>,
+    features: Option<Left>,
+    weights: Option<Left>,
+}
+
+impl Default for Cbuf {
+    fn default() -> Self {
+        Self {
+            memory: vec![0; BYTES].into_boxed_slice(),
+            features: None,
+            weights: None,
+        }
+    }
+}
+
+impl CbufConfig {
+    /// Bytes between the starts of two lines.
+    pub(crate) fn line_bytes(&self) -> usize {
+        self.entries * ENTRY_BYTES
+    }
+
+    /// Lines that the data banks hold.
+    pub(crate) fn lines_that_fit(&self) -> usize {
+        (self.data_banks * BANK_BYTES)
+            .checked_div(self.line_bytes())
+            .unwrap_or(usize::MAX)
+    }
+
+    fn split(&self) -> (usize, usize) {
+        (self.data_banks, self.weight_banks)
+    }
+}
+
+impl Cbuf {
+    /// Copies `data` to `at`, as a ring within `room` bytes from `start` on.
+    fn store(&mut self, start: usize, room: usize, mut at: usize, mut data: &[u8]) {
+        if room == 0 {
+            return;
+        }
+        // Of what goes round more than once only the last turn stays.
+        if data.len() > room {
+            at += data.len() - room;
+            data = &data[data.len() - room..];
+        }
+        while !data.is_empty() {
+            let place = at % room;
+            let now = data.len().min(room - place);
+            let target = (start + place) % BYTES;
+            let now = now.min(BYTES - target);
+            self.memory[target..target + now].copy_from_slice(&data[..now]);
+            data = &data[now..];
+            at += now;
+        }
+    }
+
+    /// Reads what [`Self::store`] would have put there.
+    fn load(&self, start: usize, room: usize, mut at: usize, mut out: &mut [u8]) {
+        if room == 0 {
+            out.fill(0);
+            return;
+        }
+        while !out.is_empty() {
+            let place = at % room;
+            let now = out.len().min(room - place);
+            let source = (start + place) % BYTES;
+            let now = now.min(BYTES - source);
+            let (head, rest) = out.split_at_mut(now);
+            head.copy_from_slice(&self.memory[source..source + now]);
+            out = rest;
+            at += now;
+        }
+    }
+
+    /// Keeps the features of a task, streaming through the data banks.
+    pub(crate) fn keep_features(&mut self, config: &CbufConfig, cube: &FeatureCube) {
+        let room = config.data_banks * BANK_BYTES;
+        let step = config.line_bytes();
+        for y in 0..cube.height {
+            self.store(0, room, y * step, cube.line(y));
+        }
+        self.features = Some(Left {
+            banks: config.split(),
+            len: cube.height * cube.line_bytes(),
+            whole: cube.height <= config.lines_that_fit(),
+        });
+    }
+
+    /// Keeps the weights of a task, streaming through the weight banks.
+    pub(crate) fn keep_weights(&mut self, config: &CbufConfig, weights: &[u8]) {
+        let room = config.weight_banks * BANK_BYTES;
+        self.store(config.data_banks * BANK_BYTES, room, 0, weights);
+        self.weights = Some(Left {
+            banks: config.split(),
+            len: weights.len(),
+            whole: weights.len() <= room,
+        });
+    }
+
+    /// Fills the lines from `first` on with what CBUF holds in their place,
+    /// `bank` banks further on.
+    pub(crate) fn load_lines(
+        &self,
+        config: &CbufConfig,
+        bank: usize,
+        first: usize,
+        cube: &mut FeatureCube,
+    ) {
+        let step = config.line_bytes();
+        for y in first..cube.height {
+            self.load(bank * BANK_BYTES, BYTES, y * step, cube.line_mut(y));
+        }
+    }
+
+    /// Fills all lines with the features that an earlier task left.
+    pub(crate) fn reuse_features(&self, config: &CbufConfig, cube: &mut FeatureCube) {
+        let room = config.data_banks * BANK_BYTES;
+        let step = config.line_bytes();
+        for y in 0..cube.height {
+            self.load(0, room, y * step, cube.line_mut(y));
+        }
+    }
+
+    /// Fills `weights` with those that an earlier task left.
+    pub(crate) fn reuse_weights(&self, config: &CbufConfig, weights: &mut [u8]) {
+        let room = config.weight_banks * BANK_BYTES;
+        self.load(config.data_banks * BANK_BYTES, room, 0, weights);
+    }
+
+    /// Whether the features that an earlier task left are what a task of this
+    /// bank split and size expects, as far as CBUF can tell.
+    pub(crate) fn has_features(&self, config: &CbufConfig, cube: &FeatureCube) -> bool {
+        self.features.is_some_and(|left| {
+            left.whole
+                && left.banks == config.split()
+                && left.len == cube.height * cube.line_bytes()
+        })
+    }
+
+    /// Likewise for weights.
+    pub(crate) fn has_weights(&self, config: &CbufConfig, len: usize) -> bool {
+        self.weights
+            .is_some_and(|left| left.whole && left.banks == config.split() && left.len >= len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(data_banks: usize, entries: usize) -> CbufConfig {
+        CbufConfig {
+            data_banks,
+            weight_banks: BANKS - data_banks,
+            fc_data_bank: 0,
+            data_reuse: false,
+            weight_reuse: false,
+            entries,
+            grains: 4,
+        }
+    }
+
+    #[test]
+    fn a_ring_keeps_the_last_turn() {
+        let mut cbuf = Cbuf::default();
+        let data: Vec<u8> = (0..BANK_BYTES * 2 + 3).map(|i| (i / 7) as u8).collect();
+        cbuf.store(0, BANK_BYTES, 0, &data);
+        let mut out = vec![0; BANK_BYTES];
+        cbuf.load(0, BANK_BYTES, 3, &mut out);
+        assert_eq!(out, data[BANK_BYTES + 3..]);
+    }
+
+    #[test]
+    fn lines_without_room_read_as_weights() {
+        // Lines of 512 entries fill a bank: the second one finds no room.
+        let config = config(1, 512);
+        let mut cube = FeatureCube::empty(1, 2, BANK_BYTES / 16).unwrap();
+        cube.line_mut(0).fill(1);
+        cube.line_mut(1).fill(2);
+        let mut cbuf = Cbuf::default();
+        cbuf.keep_features(&config, &cube);
+        cbuf.keep_weights(&config, &vec![3; BANK_BYTES]);
+        cbuf.load_lines(&config, 0, config.lines_that_fit(), &mut cube);
+        assert!(cube.line(0).iter().all(|&b| b == 1));
+        assert!(cube.line(1).iter().all(|&b| b == 3));
+        assert!(!cbuf.has_features(&config, &cube));
+    }
+
+    #[test]
+    fn reuse_finds_what_was_left() {
+        let config = config(2, 4);
+        let mut cube = FeatureCube::empty(2, 8, 7).unwrap();
+        for y in 0..8 {
+            cube.line_mut(y).fill(y as u8 + 1);
+        }
+        let weights: Vec<u8> = (0..999u32).map(|i| i as u8).collect();
+        let mut cbuf = Cbuf::default();
+        assert!(!cbuf.has_weights(&config, 999));
+        cbuf.keep_features(&config, &cube);
+        cbuf.keep_weights(&config, &weights);
+        assert!(cbuf.has_features(&config, &cube) && cbuf.has_weights(&config, 999));
+        let mut again = FeatureCube::empty(2, 8, 7).unwrap();
+        cbuf.reuse_features(&config, &mut again);
+        assert_eq!(again, cube);
+        let mut found = vec![0; 999];
+        cbuf.reuse_weights(&config, &mut found);
+        assert_eq!(found, weights);
+        let other = CbufConfig {
+            data_banks: 3,
+            weight_banks: 9,
+            ..config
+        };
+        assert!(!cbuf.has_features(&other, &cube));
+    }
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CNA, feature side: the cube in memory, by atoms.
+//!
+//! The address of an atom is one formula for every known program (group mode,
+//! line mode, native, row-major and panel matrices); it was inferred from the
+//! register streams of librocketnpu, mtx512, happyme531 and Mesa, all proven
+//! on silicon:
+//!
+//! ```text
+//! addr(y, x, c1) = base + 16 * ((y/G)*LINE_STRIDE + (y%G)*W + x + c1*(G*W + SURF_STRIDE))
+//! G = 4 if GROUP_LINE_OFF = 0, else 1;  W = DMA_WIDTH;  SURF_STRIDE signed
+//! ```
+
+use super::Master;
+use super::dma::{self, Dma};
+use super::precision::{ATOM, Precision};
+use super::trap::Stop;
+
+/// Lines that one step of LINE_STRIDE covers in group mode.
+const GROUP_LINES: i64 = 4;
+
+/// The feature DMA as the registers describe it. Strides are in atoms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FeatureDma {
+    pub(crate) base: u32,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    /// Atoms of one pixel.
+    pub(crate) surfaces: usize,
+    /// GROUP_LINE_OFF = 0.
+    pub(crate) grouped: bool,
+    pub(crate) line_stride: u32,
+    pub(crate) surf_stride: i32,
+}
+
+impl FeatureDma {
+    /// Atoms of the whole cube.
+    pub(crate) fn atoms(&self) -> u64 {
+        self.width as u64 * self.height as u64 * self.surfaces as u64
+    }
+
+    fn group(&self) -> i64 {
+        if self.grouped { GROUP_LINES } else { 1 }
+    }
+
+    /// Distance between the same pixel of successive surfaces, atoms.
+    fn surface_pitch(&self) -> i64 {
+        self.group() * self.width as i64 + i64::from(self.surf_stride)
+    }
+
+    /// First atom of a line of the first surface, relative to the base.
+    fn line(&self, y: usize) -> i64 {
+        let y = y as i64;
+        y / self.group() * i64::from(self.line_stride) + y % self.group() * self.width as i64
+    }
+
+    /// Byte address of an atom: the formula of this module.
+    pub(crate) fn address(&self, y: usize, x: usize, c1: usize) -> i64 {
+        i64::from(self.base)
+            + ATOM as i64 * (self.line(y) + x as i64 + c1 as i64 * self.surface_pitch())
+    }
+
+    /// How many lines from `y` on lie one behind the other in a surface.
+    fn contiguous_lines(&self, y: usize) -> usize {
+        let mut end = y + 1;
+        while end < self.height && self.line(end) == self.line(y) + ((end - y) * self.width) as i64
+        {
+            end += 1;
+        }
+        end - y
+    }
+
+    /// Reads the cube, as atoms in the order (y, x, c1): the channels of a
+    /// pixel lie together, as the MAC array takes them.
+    pub(crate) fn fetch(&self, dma: &Dma<'_>) -> Result<FeatureCube, Stop> {
+        let mut cube = FeatureCube::empty(self.width, self.height, self.surfaces)?;
+        // Row-major matrices: a line holds all channels of its pixels.
+        let by_line = self.surface_pitch() == self.width as i64;
+        let mut y = 0;
+        while y < self.height {
+            if by_line {
+                self.fetch_line(dma, y, &mut cube)?;
+                y += 1;
+            } else {
+                let lines = self.contiguous_lines(y);
+                self.fetch_lines(dma, y, lines, &mut cube)?;
+                y += lines;
+            }
+        }
+        Ok(cube)
+    }
+
+    /// One line whose surfaces follow each other: a single access.
+    fn fetch_line(&self, dma: &Dma<'_>, y: usize, cube: &mut FeatureCube) -> Result<(), Stop> {
+        let mut run = dma::buffer::<u8>(self.width * self.surfaces * ATOM)?;
+        dma.read(Master::Feature, self.address(y, 0, 0), &mut run)?;
+        if self.width == 1 {
+            cube.line_mut(y).copy_from_slice(&run);
+            return Ok(());
+        }
+        for (c1, surface) in run.chunks_exact(self.width * ATOM).enumerate() {
+            cube.scatter(y, c1, surface);
+        }
+        Ok(())
+    }
+
+    /// Several lines that lie together: one access a surface.
+    fn fetch_lines(
+        &self,
+        dma: &Dma<'_>,
+        y: usize,
+        lines: usize,
+        cube: &mut FeatureCube,
+    ) -> Result<(), Stop> {
+        let mut run = dma::buffer::<u8>(self.width * lines * ATOM)?;
+        for c1 in 0..self.surfaces {
+            dma.read(Master::Feature, self.address(y, 0, c1), &mut run)?;
+            cube.scatter(y, c1, &run);
+        }
+        Ok(())
+    }
+
+    /// Reads atom by atom: the reference for [`Self::fetch`].
+    #[cfg(test)]
+    pub(crate) fn fetch_literally(&self, dma: &Dma<'_>) -> Result<FeatureCube, Stop> {
+        let mut cube = FeatureCube::empty(self.width, self.height, self.surfaces)?;
+        for y in 0..self.height {
+            for x in 0..self.width {
+                for c1 in 0..self.surfaces {
+                    let mut atom = [0; ATOM];
+                    dma.read(Master::Feature, self.address(y, x, c1), &mut atom)?;
+                    let at = ((y * self.width + x) * self.surfaces + c1) * ATOM;
+                    cube.atoms[at..at + ATOM].copy_from_slice(&atom);
+                }
+            }
+        }
+        Ok(cube)
+    }
+}
+
+/// Features on their way to the MAC array: atoms in the order (y, x, c1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FeatureCube {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    surfaces: usize,
+    atoms: Vec<u8>,
+}
+
+impl FeatureCube {
+    /// A cube of zeros.
+    pub(crate) fn empty(width: usize, height: usize, surfaces: usize) -> Result<Self, Stop> {
+        Ok(Self {
+            width,
+            height,
+            surfaces,
+            atoms: dma::buffer(width * height * surfaces * ATOM)?,
+        })
+    }
+
+    /// Bytes of a line.
+    pub(crate) fn line_bytes(&self) -> usize {
+        self.width * self.surfaces * ATOM
+    }
+
+    /// The atoms of line `y`.
+    pub(crate) fn line(&self, y: usize) -> &[u8] {
+        let bytes = self.line_bytes();
+        &self.atoms[y * bytes..(y + 1) * bytes]
+    }
+
+    /// The atoms of line `y`, to be written.
+    pub(crate) fn line_mut(&mut self, y: usize) -> &mut [u8] {
+        let bytes = self.line_bytes();
+        &mut self.atoms[y * bytes..(y + 1) * bytes]
+    }
+
+    /// All channels of the pixel (y, x).
+    pub(crate) fn pixel(&self, y: usize, x: usize) -> &[u8] {
+        let bytes = self.surfaces * ATOM;
+        let start = (y * self.width + x) * bytes;
+        &self.atoms[start..start + bytes]
+    }
+
+    /// Bytes of one pixel.
+    pub(crate) fn pixel_bytes(&self) -> usize {
+        self.surfaces * ATOM
+    }
+
+    /// Puts atoms of surface `c1`, from line `y` on, to their pixels.
+    fn scatter(&mut self, y: usize, c1: usize, surface: &[u8]) {
+        let start = (y * self.width * self.surfaces + c1) * ATOM;
+        let stride = self.surfaces * ATOM;
+        let targets = self.atoms[start..].chunks_mut(stride);
+        for (target, atom) in targets.zip(surface.chunks_exact(ATOM)) {
+            target[..ATOM].copy_from_slice(atom);
+        }
+    }
+}
+
+/// The input converter (CVT), for integer features.
+///
+/// Programs that use it (Mesa: images of one channel) want `x - 128`, which
+/// only comes out if the offset is added after the shift; the manual's words
+/// for CVT_TYPE 0 leave that open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InputCvt {
+    /// CVT_TYPE: add, then multiply.
+    pub(crate) add_first: bool,
+    /// ROUND_TYPE: ties up.
+    pub(crate) ties_up: bool,
+    /// DATA_SIGN.
+    pub(crate) signed: bool,
+    /// Scale, offset and shift of channel `c % 4`.
+    pub(crate) channels: [(u16, i16, u32); 4],
+    /// CVT_CON5: channels (modulo 32) that are converted.
+    pub(crate) mask: u32,
+}
+
+impl InputCvt {
+    /// The value of a byte of channel `c`, saturated to int8.
+    pub(crate) fn apply(&self, byte: u8, c: usize) -> i8 {
+        let x = if self.signed {
+            i64::from(byte as i8)
+        } else {
+            i64::from(byte)
+        };
+        if self.mask >> (c % 32) & 1 == 0 {
+            return byte as i8;
+        }
+        let (scale, offset, shift) = self.channels[c % 4];
+        let (scale, offset) = (i64::from(scale), i64::from(offset));
+        let shifted = |value| super::core::shift_right_rounded(value, shift, self.ties_up);
+        let y = if self.add_first {
+            shifted((x + offset) * scale)
+        } else {
+            shifted(x * scale) + offset
+        };
+        y.clamp(i8::MIN.into(), i8::MAX.into()) as i8
+    }
+}
+
+/// Packed pixels of 1 to 4 byte channels (ARGB_IN): dense lines, widened to
+/// the atoms of an int8 cube.
+///
+/// The unit of LINE_STRIDE is a pixel here (inferred from Mesa's programs,
+/// whose images of one channel have rows of `max(W, 16)` bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PixelDma {
+    pub(crate) base: u32,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    /// Channels of a packed pixel, 1..=4.
+    pub(crate) packed: usize,
+    /// Atoms of a pixel of the cube.
+    pub(crate) surfaces: usize,
+    pub(crate) line_stride: u32,
+}
+
+impl PixelDma {
+    /// Reads and converts the image.
+    pub(crate) fn fetch(&self, dma: &Dma<'_>, cvt: Option<&InputCvt>) -> Result<FeatureCube, Stop> {
+        let mut cube = FeatureCube::empty(self.width, self.height, self.surfaces)?;
+        let mut line = dma::buffer::<u8>(self.width * self.packed)?;
+        let pixel = cube.pixel_bytes();
+        for y in 0..self.height {
+            let step = y as i64 * i64::from(self.line_stride) * self.packed as i64;
+            dma.read(Master::Feature, i64::from(self.base) + step, &mut line)?;
+            let targets = cube.line_mut(y).chunks_exact_mut(pixel);
+            for (target, source) in targets.zip(line.chunks_exact(self.packed)) {
+                for (c, (target, &byte)) in target.iter_mut().zip(source).enumerate() {
+                    *target = cvt.map_or(byte, |cvt| cvt.apply(byte, c) as u8);
+                }
+            }
+        }
+        Ok(cube)
+    }
+}
+
+/// Applies the converter to a cube of bytes that came as atoms.
+pub(crate) fn convert(cube: &mut FeatureCube, precision: Precision, cvt: &InputCvt) {
+    if precision != Precision::Int8 {
+        return;
+    }
+    let pixel = cube.pixel_bytes();
+    for atoms in cube.atoms.chunks_exact_mut(pixel.max(1)) {
+        for (c, byte) in atoms.iter_mut().enumerate() {
+            *byte = cvt.apply(*byte, c) as u8;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dma::tests::Flat;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Every atom of the memory holds its own number.
+    fn numbered(atoms: usize) -> Flat {
+        Flat::new((0..atoms).flat_map(|i| (i as u128).to_le_bytes()).collect())
+    }
+
+    #[test]
+    fn a_matrix_of_one_row_has_the_pitch_of_its_signed_stride() {
+        let dma = FeatureDma {
+            base: 0,
+            width: 1,
+            height: 1,
+            surfaces: 4,
+            grouped: true,
+            line_stride: 4,
+            surf_stride: -3,
+        };
+        let addresses: Vec<i64> = (0..4).map(|c1| dma.address(0, 0, c1)).collect();
+        assert_eq!(addresses, [0, 16, 32, 48]);
+    }
+
+    #[test]
+    fn single_channel_images_become_centred_int8() {
+        let bus = Flat::new((0..=255).collect());
+        let cvt = InputCvt {
+            add_first: false,
+            ties_up: false,
+            signed: false,
+            channels: [(16384, -128, 14); 4],
+            mask: 0xffff,
+        };
+        let dma = PixelDma {
+            base: 0,
+            width: 16,
+            height: 16,
+            packed: 1,
+            surfaces: 1,
+            line_stride: 16,
+        };
+        let cube = dma.fetch(&Dma::new(&bus, 0), Some(&cvt)).unwrap();
+        for y in 0..16 {
+            for x in 0..16 {
+                let expected = (y * 16 + x) as i32 - 128;
+                assert_eq!(i32::from(cube.pixel(y, x)[0] as i8), expected);
+                assert_eq!(cube.pixel(y, x)[1..], [0; 15]);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn whole_lines_equal_the_formula(
+            width in 1usize..6,
+            height in 1usize..10,
+            surfaces in 1usize..5,
+            grouped: bool,
+            line in 0u32..30,
+            pitch in prop_oneof![Just(None), (-20i32..40).prop_map(Some)],
+            dense: bool,
+        ) {
+            let group = if grouped { 4 } else { 1 };
+            let line_stride = if dense { (group * width) as u32 } else { line };
+            let surf_stride = pitch.unwrap_or(width as i32 - (group * width) as i32);
+            let dma = FeatureDma {
+                base: 4096, width, height, surfaces, grouped, line_stride, surf_stride,
+            };
+            let bus = numbered(1024);
+            let dma_port = Dma::new(&bus, 0);
+            let fast = dma.fetch(&dma_port).ok();
+            prop_assert_eq!(fast, dma.fetch_literally(&dma_port).ok());
+        }
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A convolution task: CNA -> CORE -> DPU -> memory.
+//!
+//! The work is cut into tiles of some pixels and one group of channels. A
+//! tile's windows and kernels are gathered into rows of numbers, multiplied,
+//! post-processed and written. The weight zero point correction (CPEND) adds
+//! BS_OW_OP to every weight, padded taps included; a captured run confirms it
+//! to the bit.
+
+use rknpu_regcmd::{EnableMask, RegisterFile};
+
+use super::Master;
+use super::cbuf::Cbuf;
+use super::check;
+use super::cna::{self, FeatureCube};
+use super::conv_config::{ConvConfig, FeatureSource};
+use super::dma::{self, Dma};
+use super::dpu::Dpu;
+use super::dpu::lut::Lut;
+use super::dpu::stage::ChannelOperand;
+use super::dpu::tile::{Tile, Values};
+use super::mac::{Mac, MacInput};
+use super::precision::ATOM;
+use super::rdma::RdmaConfig;
+use super::time::{self, Work};
+use super::trap::{Report, Stop};
+use super::writer::{Placement, Writer};
+
+/// Elements of gathered windows that stay in a host's second-level cache.
+const WINDOW_ELEMENTS: usize = 1 << 18;
+/// Pixels of a tile: enough that decoding the kernels does not count.
+const TILE_PIXELS: std::ops::RangeInclusive<usize> = 16..=256;
+
+/// The parts of a core that a task works with.
+pub(crate) struct Machine<'a> {
+    pub(crate) dma: Dma<'a>,
+    pub(crate) cbuf: &'a mut Cbuf,
+    pub(crate) lut: &'a Lut,
+    pub(crate) report: &'a mut Report,
+    pub(crate) clock: &'a mut time::Clock,
+}
+
+/// Runs the task that `regs` describe.
+pub(crate) fn run(
+    machine: &mut Machine<'_>,
+    regs: &RegisterFile,
+    enable: EnableMask,
+) -> Result<(), Stop> {
+    let conv = ConvConfig::decode(regs);
+    let writer = Writer::decode(regs);
+    let rdma = enable
+        .contains(EnableMask::DPU_RDMA)
+        .then(|| RdmaConfig::decode(regs));
+    check::read_engines(machine.report, regs, rdma.as_ref(), false)?;
+    check::cbuf(machine.report, regs, &conv)?;
+    check::stream(machine.report, regs, &conv, &writer, rdma.as_ref())?;
+    machine
+        .clock
+        .spend(&Work::convolution(&conv, &writer, regs))?;
+
+    let dpu = Dpu::load(regs, rdma.as_ref(), false, &machine.dma)?;
+    check::writer(
+        machine.report,
+        regs,
+        &writer,
+        conv.output_group(),
+        dpu.out.precision,
+    )?;
+    check::correction(machine.report, regs, &conv)?;
+    let mut cube = features(machine, regs, &conv)?;
+    let weights = weights(machine, regs, &conv)?;
+    spill(machine, regs, &conv, &mut cube)?;
+    let task = Convolution {
+        conv: &conv,
+        dpu: &dpu,
+        writer: &writer,
+        cube: &cube,
+        weights: &weights,
+        dma: machine.dma,
+        lut: machine.lut,
+    };
+    if conv.precision.is_float() {
+        task.run::<f32>()
+    } else {
+        task.run::<i16>()
+    }
+}
+
+/// Brings the features into CBUF.
+fn features(
+    machine: &mut Machine<'_>,
+    regs: &RegisterFile,
+    conv: &ConvConfig,
+) -> Result<FeatureCube, Stop> {
+    if conv.cbuf.data_reuse {
+        let (width, height, surfaces) = conv.source.shape();
+        let mut cube = FeatureCube::empty(width, height, surfaces)?;
+        check::reuse(
+            machine.report,
+            regs,
+            "data",
+            machine.cbuf.has_features(&conv.cbuf, &cube),
+        )?;
+        machine.cbuf.reuse_features(&conv.cbuf, &mut cube);
+        return Ok(cube);
+    }
+    let cube = match &conv.source {
+        FeatureSource::Cube(source) => {
+            let mut cube = source.fetch(&machine.dma)?;
+            if let Some(cvt) = &conv.cvt {
+                cna::convert(&mut cube, conv.window.precision, cvt);
+            }
+            cube
+        }
+        FeatureSource::Pixels(source) => source.fetch(&machine.dma, conv.cvt.as_ref())?,
+    };
+    machine.cbuf.keep_features(&conv.cbuf, &cube);
+    Ok(cube)
+}
+
+/// Brings the weights into CBUF.
+fn weights(
+    machine: &mut Machine<'_>,
+    regs: &RegisterFile,
+    conv: &ConvConfig,
+) -> Result<Vec<u8>, Stop> {
+    let len = usize::try_from(conv.weight_bytes).map_err(|_| Stop::HostMemory)?;
+    let mut weights = dma::buffer::<u8>(len)?;
+    if conv.cbuf.weight_reuse {
+        let found = machine.cbuf.has_weights(&conv.cbuf, len);
+        check::reuse(machine.report, regs, "weight", found)?;
+        machine.cbuf.reuse_weights(&conv.cbuf, &mut weights);
+        return Ok(weights);
+    }
+    machine
+        .dma
+        .read(Master::Weight, conv.weight_base.into(), &mut weights)?;
+    machine.cbuf.keep_weights(&conv.cbuf, &weights);
+    Ok(weights)
+}
+
+/// What becomes of lines that the data banks cannot hold.
+fn spill(
+    machine: &mut Machine<'_>,
+    regs: &RegisterFile,
+    conv: &ConvConfig,
+    cube: &mut FeatureCube,
+) -> Result<(), Stop> {
+    let bank = conv.cbuf.fc_data_bank as usize;
+    if bank != 0 {
+        check::fc_data_bank(machine.report, regs)?;
+        machine.cbuf.load_lines(&conv.cbuf, bank, 0, cube);
+        return Ok(());
+    }
+    let fit = conv.cbuf.lines_that_fit();
+    // With fewer grains than lines the rest streams through.
+    let resident = conv.cbuf.grains > cube.height;
+    let packed = matches!(conv.source, FeatureSource::Pixels(_));
+    if resident && !packed && !conv.cbuf.data_reuse && fit < cube.height {
+        check::lines(machine.report, regs, conv, cube.height)?;
+        machine.cbuf.load_lines(&conv.cbuf, 0, fit, cube);
+    }
+    Ok(())
+}
+
+/// The part of a task that is arithmetic.
+struct Convolution<'a> {
+    conv: &'a ConvConfig,
+    dpu: &'a Dpu,
+    writer: &'a Writer,
+    cube: &'a FeatureCube,
+    weights: &'a [u8],
+    dma: Dma<'a>,
+    lut: &'a Lut,
+}
+
+impl Convolution<'_> {
+    fn run<T: Mac>(&self) -> Result<(), Stop> {
+        let padding = self.conv.window.padding::<T>();
+        let pixels = self.writer.pixels().min(self.conv.pixels);
+        let row = if self.conv.depthwise {
+            self.conv.window.taps() * self.conv.output_group()
+        } else {
+            self.conv.weights.row_len()
+        };
+        let tile = (WINDOW_ELEMENTS / row.max(1)).clamp(*TILE_PIXELS.start(), *TILE_PIXELS.end());
+        for first in (0..pixels).step_by(tile) {
+            let count = tile.min(pixels - first);
+            if self.conv.depthwise {
+                self.depthwise::<T>(&padding, first, count)?;
+            } else {
+                self.direct::<T>(&padding, first, count)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Channels between the starts of two groups, and of a tile: a group, or
+    /// an atom of the output if that is more.
+    fn groups(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
+        let group = self.conv.output_group();
+        let width = group.next_multiple_of(self.dpu.out.precision.per_atom());
+        (0..self.writer.channels.div_ceil(group)).map(move |g| (g, g * group, width))
+    }
+
+    fn direct<T: Mac>(&self, padding: &[T], first: usize, count: usize) -> Result<(), Stop> {
+        let window = &self.conv.window;
+        let windows = window.rows(self.cube, padding, (first, count), 0..window.channels)?;
+        for (group, channel, channels) in self.groups() {
+            let kernels = self
+                .conv
+                .weights
+                .rows::<T>(self.weights, channel, channels)?;
+            let input = MacInput {
+                conv: self.conv,
+                windows: &windows,
+                kernels: &kernels,
+                pixels: count,
+                channel,
+                channels,
+                weight_offset: self.weight_offset(),
+            };
+            self.finish(group, first, &input, T::direct(&input)?)?;
+        }
+        Ok(())
+    }
+
+    fn depthwise<T: Mac>(&self, padding: &[T], first: usize, count: usize) -> Result<(), Stop> {
+        let window = &self.conv.window;
+        for (group, channel, channels) in self.groups() {
+            // Channels beyond the input are written too, from zeros.
+            let mut padding = padding.to_vec();
+            padding.resize((channel + channels).max(padding.len()), T::default());
+            let range = channel..channel + channels;
+            let windows = window.rows(self.cube, &padding, (first, count), range)?;
+            let kernels = self
+                .conv
+                .weights
+                .depthwise_rows::<T>(self.weights, channel, channels)?;
+            let input = MacInput {
+                conv: self.conv,
+                windows: &windows,
+                kernels: &kernels,
+                pixels: count,
+                channel,
+                channels,
+                weight_offset: self.weight_offset(),
+            };
+            self.finish(group, first, &input, T::depthwise(&input)?)?;
+        }
+        Ok(())
+    }
+
+    /// CPEND's operand, where the sum of the features that it needs is made.
+    fn weight_offset(&self) -> Option<&ChannelOperand> {
+        self.dpu.cpend.as_ref().filter(|_| self.conv.sum_features)
+    }
+
+    fn finish<T>(
+        &self,
+        group: usize,
+        pixel: usize,
+        input: &MacInput<'_, T>,
+        values: Values,
+    ) -> Result<(), Stop> {
+        let tile = Tile {
+            pixel,
+            pixels: input.pixels,
+            channel: input.channel,
+            channels: input.channels,
+            values,
+        };
+        let per_atom = self.dpu.out.precision.per_atom();
+        let mut bytes = Vec::new();
+        self.dpu.process(&self.dma, self.lut, tile, &mut bytes)?;
+        let place = Placement {
+            group,
+            pixel,
+            pixels: input.pixels,
+            atoms: (self.writer.channels - input.channel)
+                .min(input.channels)
+                .div_ceil(per_atom),
+        };
+        let pitch = input.channels / per_atom * ATOM;
+        self.writer.store(&self.dma, place, &bytes, pitch)
+    }
+}

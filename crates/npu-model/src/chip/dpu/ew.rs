@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! EW: an operation with an operand for each element, then the look-up
+//! tables, then a rectifier.
+
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::regs::dpu;
+
+use super::super::core::{saturate_i32, shift_right_rounded};
+use super::super::dma::{self, Dma};
+use super::super::precision::{ATOM, Precision, decode_float, decode_int, u32_at};
+use super::super::rdma::{EwLayout, RdmaConfig};
+use super::super::trap::Stop;
+use super::lut::{Lut, LutConfig, float_index};
+use super::stage::{AluOp, Relu};
+use super::tile::{Tile, Values};
+
+/// Registers of operands.
+const OPERAND_REGISTERS: usize = 8;
+
+/// Where the operand comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Source {
+    /// EW_OP_VALUE_0..7: channel modulo 8 (inferred).
+    Registers([u32; OPERAND_REGISTERS]),
+    /// ERDMA.
+    Memory {
+        layout: EwLayout,
+        precision: Precision,
+        /// Pixels that the engine delivers.
+        pixels: usize,
+    },
+}
+
+/// The operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Alu(AluOp),
+    /// With PReLU: only negative values.
+    Mul {
+        prelu: bool,
+    },
+}
+
+/// Conversion of an integer operand: `(b + OFFSET) * SCALE >> SHIFT`, or
+/// `(b * SCALE + OFFSET) >> SHIFT` with CVT_TYPE 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OperandCvt {
+    offset: i64,
+    scale: i64,
+    shift: u32,
+    ties_up: bool,
+    add_first: bool,
+}
+
+impl OperandCvt {
+    fn apply(&self, b: i32) -> i32 {
+        let b = i64::from(b);
+        let product = if self.add_first {
+            (b + self.offset) * self.scale
+        } else {
+            b * self.scale + self.offset
+        };
+        saturate_i32(shift_right_rounded(product, self.shift, self.ties_up))
+    }
+}
+
+/// The stage as the registers describe it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ew {
+    pub(crate) operation: Option<(Operation, Source)>,
+    /// `None`: OP_CVT_BYPASS.
+    cvt: Option<OperandCvt>,
+    /// Right shift of integer products.
+    truncate: u32,
+    lut: Option<LutConfig>,
+    relu: Relu,
+}
+
+impl Ew {
+    /// Whether the registers ask for an operand from memory.
+    pub(crate) fn wants_memory(regs: &RegisterFile) -> bool {
+        let cfg = regs.get::<dpu::EwCfg>();
+        cfg.ew_bypass() == 0 && cfg.ew_op_bypass() == 0 && cfg.ew_op_src() == 1
+    }
+
+    pub(crate) fn decode(
+        regs: &RegisterFile,
+        rdma: Option<&RdmaConfig>,
+        flying: bool,
+        float: bool,
+    ) -> Self {
+        let cfg = regs.get::<dpu::EwCfg>();
+        let scale = regs.get::<dpu::EwCvtScaleValue>();
+        if cfg.ew_bypass() == 1 {
+            return Self {
+                operation: None,
+                cvt: None,
+                truncate: 0,
+                lut: None,
+                relu: Relu::Off,
+            };
+        }
+        let lut = (cfg.ew_lut_bypass() == 0).then(|| LutConfig::decode(regs));
+        let operation = if cfg.ew_op_type() == 1 {
+            Operation::Mul {
+                prelu: cfg.ew_mul_prelu() == 1,
+            }
+        } else {
+            Operation::Alu(AluOp::from_code(cfg.ew_alu_algo()))
+        };
+        let source = match rdma {
+            Some(rdma) if cfg.ew_op_src() == 1 => Source::Memory {
+                layout: rdma.ew_layout(flying),
+                precision: rdma.ew_precision(float),
+                pixels: rdma.pixels(),
+            },
+            _ => Source::Registers(operand_registers(regs)),
+        };
+        // librocketnpu's look-up programs leave the operation on, as a
+        // maximum with a register of 0, and yet negative numbers reach the
+        // table: with a register operand the look-up takes its place.
+        let replaced = lut.is_some() && cfg.ew_op_src() == 0;
+        Self {
+            operation: (cfg.ew_op_bypass() == 0 && !replaced).then_some((operation, source)),
+            cvt: (cfg.ew_op_cvt_bypass() == 0).then(|| OperandCvt {
+                offset: i64::from(regs.get::<dpu::EwCvtOffsetValue>().ew_op_cvt_offset() as i32),
+                scale: i64::from(scale.ew_op_cvt_scale()),
+                shift: scale.ew_op_cvt_shift(),
+                ties_up: cfg.ew_cvt_round() == 1,
+                add_first: cfg.ew_cvt_type() == 1,
+            }),
+            truncate: scale.ew_truncate(),
+            lut,
+            relu: Relu::new(
+                cfg.ew_relu_bypass(),
+                cfg.ew_relux_en(),
+                regs.get::<dpu::EwReluxCmpValue>().ew_relux_cmp_dat(),
+            ),
+        }
+    }
+
+    /// A whole tile.
+    pub(crate) fn apply(&self, dma: &Dma<'_>, lut: &Lut, tile: &mut Tile) -> Result<(), Stop> {
+        if let Some((operation, source)) = &self.operation {
+            match &tile.values {
+                Values::Int(_) => {
+                    let operands = self.int_operands(dma, source, tile)?;
+                    if let Values::Int(values) = &mut tile.values {
+                        for (x, b) in values.iter_mut().zip(operands) {
+                            *x = self.int(*operation, *x, b);
+                        }
+                    }
+                }
+                Values::Float(_) => {
+                    let operands = float_operands(dma, *operation, source, tile)?;
+                    if let Values::Float(values) = &mut tile.values {
+                        for (x, b) in values.iter_mut().zip(operands) {
+                            *x = float(*operation, *x, b);
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(config) = &self.lut {
+            match &mut tile.values {
+                Values::Int(values) => {
+                    for x in values {
+                        *x = config.look_up(lut, *x);
+                    }
+                }
+                Values::Float(values) => {
+                    for x in values {
+                        *x = config.look_up(lut, float_index(*x)) as f32;
+                    }
+                }
+            }
+        }
+        match (&mut tile.values, self.relu) {
+            (_, Relu::Off) => {}
+            (Values::Int(values), relu) => values.iter_mut().for_each(|x| *x = relu.int(*x)),
+            (Values::Float(values), relu) => values.iter_mut().for_each(|x| *x = relu.float(*x)),
+        }
+        Ok(())
+    }
+
+    fn int(&self, operation: Operation, x: i32, b: i32) -> i32 {
+        match operation {
+            Operation::Alu(op) => op.int(x, b),
+            Operation::Mul { prelu: true } if x >= 0 => x,
+            Operation::Mul { .. } => saturate_i32(shift_right_rounded(
+                i64::from(x) * i64::from(b),
+                self.truncate,
+                true,
+            )),
+        }
+    }
+
+    fn int_operands(&self, dma: &Dma<'_>, source: &Source, tile: &Tile) -> Result<Vec<i32>, Stop> {
+        let (mut operands, precision) = match source {
+            Source::Registers(values) => {
+                let words = register_operands(values, tile)?;
+                (
+                    words.into_iter().map(|w| w as i32).collect(),
+                    Precision::Int32,
+                )
+            }
+            Source::Memory {
+                layout,
+                precision,
+                pixels,
+            } => {
+                let mut out = dma::buffer::<i32>(tile.pixels * tile.channels)?;
+                gather(dma, layout, *precision, *pixels, tile, &mut out, decode_int)?;
+                (out, *precision)
+            }
+        };
+        if let Some(cvt) = &self.cvt {
+            for b in &mut operands {
+                // A 32-bit operand that goes through the converter comes out
+                // as if it had been made a float (measured as such garbage).
+                *b = if precision == Precision::Int32 && matches!(source, Source::Memory { .. }) {
+                    (*b as f32).to_bits() as i32
+                } else {
+                    cvt.apply(*b)
+                };
+            }
+        }
+        Ok(operands)
+    }
+}
+
+/// Float operation: IEEE fp32.
+fn float(operation: Operation, x: f32, b: f32) -> f32 {
+    match operation {
+        Operation::Alu(op) => op.float(x, b),
+        Operation::Mul { prelu: true } if x >= 0.0 => x,
+        Operation::Mul { .. } => x * b,
+    }
+}
+
+fn operand_registers(regs: &RegisterFile) -> [u32; OPERAND_REGISTERS] {
+    [
+        regs.get::<dpu::EwOpValue0>().ew_operand(),
+        regs.get::<dpu::EwOpValue1>().ew_operand(),
+        regs.get::<dpu::EwOpValue2>().ew_operand(),
+        regs.get::<dpu::EwOpValue3>().ew_operand(),
+        regs.get::<dpu::EwOpValue4>().ew_operand(),
+        regs.get::<dpu::EwOpValue5>().ew_operand(),
+        regs.get::<dpu::EwOpValue6>().ew_operand(),
+        regs.get::<dpu::EwOpValue7>().ew_operand(),
+    ]
+}
+
+/// The register operands of a tile, one an element.
+fn register_operands(values: &[u32; OPERAND_REGISTERS], tile: &Tile) -> Result<Vec<u32>, Stop> {
+    let mut out = dma::buffer(tile.pixels * tile.channels)?;
+    for pixel in out.chunks_exact_mut(tile.channels.max(1)) {
+        for (c, value) in pixel.iter_mut().enumerate() {
+            *value = values[(tile.channel + c) % OPERAND_REGISTERS];
+        }
+    }
+    Ok(out)
+}
+
+/// Float operands. A multiplier takes fp16 also from 32-bit words, from their
+/// low half (happyme531's per-channel scales, proven on silicon).
+fn float_operands(
+    dma: &Dma<'_>,
+    operation: Operation,
+    source: &Source,
+    tile: &Tile,
+) -> Result<Vec<f32>, Stop> {
+    let half_of = |word: u32| half::f16::from_bits(word as u16).to_f32();
+    let multiplies = matches!(operation, Operation::Mul { .. });
+    match source {
+        Source::Registers(values) => Ok(register_operands(values, tile)?
+            .into_iter()
+            .map(|w| {
+                if multiplies {
+                    half_of(w)
+                } else {
+                    f32::from_bits(w)
+                }
+            })
+            .collect()),
+        Source::Memory {
+            layout,
+            precision,
+            pixels,
+        } => {
+            let mut out = dma::buffer::<f32>(tile.pixels * tile.channels)?;
+            if multiplies && *precision == Precision::Fp32 {
+                let decode = |_, atom: &[u8], out: &mut [f32]| {
+                    for (i, value) in out.iter_mut().enumerate() {
+                        *value = half_of(u32_at(atom, i));
+                    }
+                };
+                gather(dma, layout, *precision, *pixels, tile, &mut out, decode)?;
+            } else {
+                gather(
+                    dma,
+                    layout,
+                    *precision,
+                    *pixels,
+                    tile,
+                    &mut out,
+                    decode_float,
+                )?;
+            }
+            Ok(out)
+        }
+    }
+}
+
+/// Reads the operand of a tile and decodes it atom by atom. Pixels that the
+/// engine does not deliver are left alone.
+fn gather<T>(
+    dma: &Dma<'_>,
+    layout: &EwLayout,
+    precision: Precision,
+    pixels: usize,
+    tile: &Tile,
+    out: &mut [T],
+    decode: impl Fn(Precision, &[u8], &mut [T]),
+) -> Result<(), Stop>
+where
+    T: Copy + Default,
+{
+    let count = tile.pixels.min(pixels.saturating_sub(tile.pixel));
+    if count == 0 || tile.channels == 0 {
+        return Ok(());
+    }
+    let per_atom = precision.per_atom();
+    let mut run = dma::buffer::<u8>(count * ATOM)?;
+    let mut values = vec![T::default(); per_atom];
+    let end = tile.channel + tile.channels;
+    for c1 in tile.channel / per_atom..end.div_ceil(per_atom) {
+        layout.read(dma, c1, tile.pixel, &mut run)?;
+        let first = tile.channel.max(c1 * per_atom);
+        let last = end.min((c1 + 1) * per_atom);
+        let skip = first - c1 * per_atom;
+        let rows = out.chunks_exact_mut(tile.channels);
+        for (atom, row) in run.chunks_exact(ATOM).zip(rows) {
+            decode(precision, atom, &mut values);
+            row[first - tile.channel..last - tile.channel]
+                .copy_from_slice(&values[skip..skip + last - first]);
+        }
+    }
+    Ok(())
+}
+
+/// The main input of a flying task, read by MRDMA.
+pub(crate) fn main_input(
+    dma: &Dma<'_>,
+    rdma: &RdmaConfig,
+    float: bool,
+    mut tile: Tile,
+) -> Result<Tile, Stop> {
+    let layout = EwLayout::Cube(rdma.main());
+    let (precision, pixels) = (rdma.in_precision, rdma.pixels());
+    let len = tile.pixels * tile.channels;
+    tile.values = if float {
+        let mut out = dma::buffer::<f32>(len)?;
+        gather(
+            dma,
+            &layout,
+            precision,
+            pixels,
+            &tile,
+            &mut out,
+            decode_float,
+        )?;
+        Values::Float(out)
+    } else {
+        let mut out = dma::buffer::<i32>(len)?;
+        gather(dma, &layout, precision, pixels, &tile, &mut out, decode_int)?;
+        Values::Int(out)
+    };
+    Ok(tile)
+}

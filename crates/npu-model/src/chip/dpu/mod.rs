@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! DPU: what happens to each element between CORE (or MRDMA) and memory, in
+//! the order BS, BN, EW, output conversion.
+//!
+//! The weight zero point correction (CPEND), which the manual puts behind BS,
+//! is part of the accumulation in this model (see [`super::conv`]): it is a
+//! sum over the window, and what it adds is what a larger weight would.
+
+pub(crate) mod ew;
+pub(crate) mod lut;
+pub(crate) mod out_cvt;
+pub(crate) mod stage;
+pub(crate) mod tile;
+
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::regs::dpu;
+
+use super::Master;
+use super::dma::Dma;
+use super::precision::Precision;
+use super::rdma::{self, RdmaConfig};
+use super::trap::Stop;
+use ew::Ew;
+use lut::Lut;
+use out_cvt::OutCvt;
+use stage::{AluOp, ChannelOperand, Multiplier, Relu, Stage};
+use tile::Tile;
+
+/// The stages of one task, with their per-channel operands.
+#[derive(Clone, Debug)]
+pub(crate) struct Dpu {
+    /// PROC_PRECISION is a float type.
+    pub(crate) float: bool,
+    /// Operand of the weight zero point correction; `None`: OD_BYPASS.
+    pub(crate) cpend: Option<ChannelOperand>,
+    bs: Stage,
+    bn: Stage,
+    pub(crate) ew: Ew,
+    pub(crate) out: OutCvt,
+}
+
+impl Dpu {
+    /// Decodes the registers and lets BRDMA and NRDMA fetch their operands.
+    pub(crate) fn load(
+        regs: &RegisterFile,
+        rdma: Option<&RdmaConfig>,
+        flying: bool,
+        dma: &Dma<'_>,
+    ) -> Result<Self, Stop> {
+        let format = regs.get::<dpu::DataFormat>();
+        let float = Precision::from_code(format.proc_precision()).is_float();
+        let narrow = flying
+            && rdma.is_some_and(|rdma| {
+                !rdma.widen && matches!(rdma.in_precision, Precision::Fp16 | Precision::Bf16)
+            });
+        let ow = regs.get::<dpu::BsOwCfg>();
+        let b = Operands::new(
+            dma,
+            Master::Brdma,
+            rdma.map(|r| (r.brdma_use, r.bs_base, r.channels)),
+        );
+        let n = Operands::new(
+            dma,
+            Master::Nrdma,
+            rdma.map(|r| (r.nrdma_use, r.bn_base, r.channels)),
+        );
+        let cpend = if ow.od_bypass() == 1 {
+            None
+        } else {
+            let register = regs.get::<dpu::BsOwOp>().ow_op() as u32;
+            Some(b.operand(rdma::USE_CPEND, ow.ow_src(), register)?)
+        };
+        Ok(Self {
+            float,
+            cpend,
+            bs: bs_stage(regs, &b)?,
+            bn: bn_stage(regs, &n)?,
+            ew: Ew::decode(regs, rdma, flying, float),
+            out: OutCvt::decode(regs, narrow),
+        })
+    }
+
+    /// Takes a tile through all stages and appends its bytes to `out`, in the
+    /// order (pixel, channel).
+    pub(crate) fn process(
+        &self,
+        dma: &Dma<'_>,
+        lut: &Lut,
+        tile: Tile,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        let mut tile = tile.into_pipeline(self.float);
+        self.bs.apply(&mut tile);
+        self.bn.apply(&mut tile);
+        self.ew.apply(dma, lut, &mut tile)?;
+        self.out.encode(&tile.values, out);
+        Ok(())
+    }
+}
+
+/// The operand words that one of BRDMA and NRDMA delivers.
+struct Operands<'a> {
+    dma: &'a Dma<'a>,
+    master: Master,
+    /// DATA_USE, base and channels; `None` without DPU_RDMA.
+    engine: Option<(u32, u32, usize)>,
+}
+
+impl<'a> Operands<'a> {
+    fn new(dma: &'a Dma<'a>, master: Master, engine: Option<(u32, u32, usize)>) -> Self {
+        Self {
+            dma,
+            master,
+            engine,
+        }
+    }
+
+    /// The operand of `consumer`: from the engine where `source` says so,
+    /// else the register's.
+    fn operand(&self, consumer: u32, source: u32, register: u32) -> Result<ChannelOperand, Stop> {
+        if source == 0 {
+            return Ok(ChannelOperand::Scalar(register));
+        }
+        let Some((data_use, base, channels)) = self.engine else {
+            return Ok(ChannelOperand::Scalar(0));
+        };
+        let words = rdma::channel_words(self.dma, self.master, base, data_use, channels, consumer)?;
+        Ok(words.map_or(ChannelOperand::Scalar(0), ChannelOperand::Array))
+    }
+}
+
+fn bs_stage(regs: &RegisterFile, engine: &Operands<'_>) -> Result<Stage, Stop> {
+    let cfg = regs.get::<dpu::BsCfg>();
+    let mul = regs.get::<dpu::BsMulCfg>();
+    let active = cfg.bs_bypass() == 0;
+    let alu = if active && cfg.bs_alu_bypass() == 0 {
+        let register = regs.get::<dpu::BsAluCfg>().bs_alu_operand();
+        let operand = engine.operand(rdma::USE_ALU, cfg.bs_alu_src(), register)?;
+        Some((AluOp::from_code(cfg.bs_alu_algo()), operand))
+    } else {
+        None
+    };
+    let multiplier = if active && cfg.bs_mul_bypass() == 0 {
+        Some(Multiplier {
+            operand: engine.operand(rdma::USE_MUL, mul.bs_mul_src(), mul.bs_mul_operand())?,
+            shift: engine.operand(
+                rdma::USE_SHIFT,
+                mul.bs_truncate_src(),
+                mul.bs_mul_shift_value(),
+            )?,
+            prelu: cfg.bs_mul_prelu() == 1,
+        })
+    } else {
+        None
+    };
+    let bound = regs.get::<dpu::BsReluxCmpValue>().bs_relux_cmp_dat();
+    let bypass = if active { cfg.bs_relu_bypass() } else { 1 };
+    Ok(Stage {
+        alu,
+        multiplier,
+        relu: Relu::new(bypass, cfg.bs_relux_en(), bound),
+        multiply_first: false,
+    })
+}
+
+fn bn_stage(regs: &RegisterFile, engine: &Operands<'_>) -> Result<Stage, Stop> {
+    let cfg = regs.get::<dpu::BnCfg>();
+    let mul = regs.get::<dpu::BnMulCfg>();
+    let active = cfg.bn_bypass() == 0;
+    let alu = if active && cfg.bn_alu_bypass() == 0 {
+        let register = regs.get::<dpu::BnAluCfg>().bn_alu_operand();
+        let operand = engine.operand(rdma::USE_ALU, cfg.bn_alu_src(), register)?;
+        Some((AluOp::from_code(cfg.bn_alu_algo()), operand))
+    } else {
+        None
+    };
+    let multiplier = if active && cfg.bn_mul_bypass() == 0 {
+        Some(Multiplier {
+            operand: engine.operand(rdma::USE_MUL, mul.bn_mul_src(), mul.bn_mul_operand())?,
+            shift: engine.operand(
+                rdma::USE_SHIFT,
+                mul.bn_truncate_src(),
+                mul.bn_mul_shift_value(),
+            )?,
+            prelu: cfg.bn_mul_prelu() == 1,
+        })
+    } else {
+        None
+    };
+    let bound = regs.get::<dpu::BnReluxCmpValue>().bn_relux_cmp_dat();
+    let bypass = if active { cfg.bn_relu_bypass() } else { 1 };
+    Ok(Stage {
+        alu,
+        multiplier,
+        relu: Relu::new(bypass, cfg.bn_relux_en(), bound),
+        multiply_first: true,
+    })
+}

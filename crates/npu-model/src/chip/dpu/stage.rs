@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! BS and BN: an ALU, a multiplier and a rectifier with an operand for each
+//! channel, or one for all.
+//!
+//! BS adds first (measured on the sibling RK3576, products saturate), BN
+//! multiplies first (measured by librocketnpu's look-up programs, which could
+//! not hit their index otherwise).
+
+use super::super::core::{saturate_i32, shift_right_rounded};
+use super::tile::{Tile, Values};
+
+/// What the ALU does with its operand (codes: RK3588 TRM).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AluOp {
+    Max,
+    Min,
+    Add,
+    Div,
+    Minus,
+    Abs,
+    Neg,
+    Floor,
+    Ceil,
+    /// A code without known meaning; passes its input on.
+    Unknown(u32),
+}
+
+impl AluOp {
+    pub(crate) fn from_code(code: u32) -> Self {
+        match code {
+            0 => Self::Max,
+            1 => Self::Min,
+            2 => Self::Add,
+            3 => Self::Div,
+            4 => Self::Minus,
+            5 => Self::Abs,
+            6 => Self::Neg,
+            7 => Self::Floor,
+            8 => Self::Ceil,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// Integer pipeline: saturates. Division truncates; by zero it saturates
+    /// towards the sign of the dividend (not characterised).
+    pub(crate) fn int(self, x: i32, operand: i32) -> i32 {
+        let (wide, other) = (i64::from(x), i64::from(operand));
+        match self {
+            Self::Max => x.max(operand),
+            Self::Min => x.min(operand),
+            Self::Add => saturate_i32(wide + other),
+            Self::Minus => saturate_i32(wide - other),
+            Self::Div => wide
+                .checked_div(other)
+                .map_or(if x < 0 { i32::MIN } else { i32::MAX }, saturate_i32),
+            Self::Abs => saturate_i32(wide.abs()),
+            Self::Neg => saturate_i32(-wide),
+            Self::Floor | Self::Ceil | Self::Unknown(_) => x,
+        }
+    }
+
+    /// Float pipeline: IEEE fp32; of a NaN and a number, MAX and MIN take the
+    /// number (not characterised).
+    pub(crate) fn float(self, x: f32, operand: f32) -> f32 {
+        match self {
+            Self::Max => x.max(operand),
+            Self::Min => x.min(operand),
+            Self::Add => x + operand,
+            Self::Minus => x - operand,
+            Self::Div => x / operand,
+            Self::Abs => x.abs(),
+            Self::Neg => -x,
+            Self::Floor => x.floor(),
+            Self::Ceil => x.ceil(),
+            Self::Unknown(_) => x,
+        }
+    }
+}
+
+/// Rectifier at the end of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relu {
+    Off,
+    /// `max(x, 0)`
+    On,
+    /// `min(max(x, 0), bound)`; int32 or fp32 bits.
+    Clipped(u32),
+}
+
+impl Relu {
+    /// From the bypass and enable bits and the compare register.
+    pub(crate) fn new(bypass: u32, clip: u32, bound: u32) -> Self {
+        match (bypass, clip) {
+            (1, _) => Self::Off,
+            (_, 1) => Self::Clipped(bound),
+            _ => Self::On,
+        }
+    }
+
+    pub(crate) fn int(self, x: i32) -> i32 {
+        match self {
+            Self::Off => x,
+            Self::On => x.max(0),
+            Self::Clipped(bound) => x.max(0).min(bound as i32),
+        }
+    }
+
+    pub(crate) fn float(self, x: f32) -> f32 {
+        match self {
+            Self::Off => x,
+            Self::On => x.max(0.0),
+            Self::Clipped(bound) => x.max(0.0).min(f32::from_bits(bound)),
+        }
+    }
+}
+
+/// An operand word for each channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ChannelOperand {
+    /// From a register: the same for all.
+    Scalar(u32),
+    /// From a read engine. Channels it did not read are 0.
+    Array(Vec<u32>),
+}
+
+impl ChannelOperand {
+    pub(crate) fn at(&self, channel: usize) -> u32 {
+        match self {
+            Self::Scalar(value) => *value,
+            Self::Array(values) => values.get(channel).copied().unwrap_or(0),
+        }
+    }
+}
+
+/// The multiplier of a stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Multiplier {
+    /// int16, or fp16 bits in the float pipeline: the low half of each word.
+    pub(crate) operand: ChannelOperand,
+    /// Right shift of integer products, rounded, ties up.
+    pub(crate) shift: ChannelOperand,
+    /// Only negative values are multiplied.
+    pub(crate) prelu: bool,
+}
+
+impl Multiplier {
+    /// Widest shift of the register's field.
+    const SHIFT_MASK: u32 = 0x3f;
+
+    fn int(&self, x: i32, channel: usize) -> i32 {
+        if self.prelu && x >= 0 {
+            return x;
+        }
+        let operand = self.operand.at(channel) as i16;
+        let shift = self.shift.at(channel) & Self::SHIFT_MASK;
+        saturate_i32(shift_right_rounded(
+            i64::from(x) * i64::from(operand),
+            shift,
+            true,
+        ))
+    }
+
+    fn float(&self, x: f32, channel: usize) -> f32 {
+        if self.prelu && x >= 0.0 {
+            return x;
+        }
+        x * half::f16::from_bits(self.operand.at(channel) as u16).to_f32()
+    }
+}
+
+/// One of the two stages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stage {
+    pub(crate) alu: Option<(AluOp, ChannelOperand)>,
+    pub(crate) multiplier: Option<Multiplier>,
+    pub(crate) relu: Relu,
+    /// BN multiplies before its ALU, BS after.
+    pub(crate) multiply_first: bool,
+}
+
+impl Stage {
+    /// Whether the stage changes nothing.
+    fn is_idle(&self) -> bool {
+        self.alu.is_none() && self.multiplier.is_none() && self.relu == Relu::Off
+    }
+
+    /// One integer value.
+    fn int(&self, mut x: i32, channel: usize) -> i32 {
+        let multiply = |x| self.multiplier.as_ref().map_or(x, |m| m.int(x, channel));
+        if self.multiply_first {
+            x = multiply(x);
+        }
+        if let Some((op, operand)) = &self.alu {
+            x = op.int(x, operand.at(channel) as i32);
+        }
+        if !self.multiply_first {
+            x = multiply(x);
+        }
+        self.relu.int(x)
+    }
+
+    /// One float value.
+    fn float(&self, mut x: f32, channel: usize) -> f32 {
+        let multiply = |x| self.multiplier.as_ref().map_or(x, |m| m.float(x, channel));
+        if self.multiply_first {
+            x = multiply(x);
+        }
+        if let Some((op, operand)) = &self.alu {
+            x = op.float(x, f32::from_bits(operand.at(channel)));
+        }
+        if !self.multiply_first {
+            x = multiply(x);
+        }
+        self.relu.float(x)
+    }
+
+    /// A whole tile.
+    pub(crate) fn apply(&self, tile: &mut Tile) {
+        if self.is_idle() || tile.channels == 0 {
+            return;
+        }
+        let first = tile.channel;
+        match &mut tile.values {
+            Values::Int(values) => {
+                for pixel in values.chunks_exact_mut(tile.channels) {
+                    for (c, x) in pixel.iter_mut().enumerate() {
+                        *x = self.int(*x, first + c);
+                    }
+                }
+            }
+            Values::Float(values) => {
+                for pixel in values.chunks_exact_mut(tile.channels) {
+                    for (c, x) in pixel.iter_mut().enumerate() {
+                        *x = self.float(*x, first + c);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(multiply_first: bool) -> Stage {
+        Stage {
+            alu: Some((AluOp::Add, ChannelOperand::Array(vec![1, 10]))),
+            multiplier: Some(Multiplier {
+                operand: ChannelOperand::Scalar(3),
+                shift: ChannelOperand::Scalar(1),
+                prelu: false,
+            }),
+            relu: Relu::On,
+            multiply_first,
+        }
+    }
+
+    #[test]
+    fn the_stages_differ_in_their_order() {
+        let bs = stage(false);
+        assert_eq!(bs.int(3, 0), 6);
+        assert_eq!(bs.int(3, 1), 20);
+        let bn = stage(true);
+        assert_eq!(bn.int(3, 0), 6);
+        assert_eq!(bn.int(3, 1), 15);
+        assert_eq!(bn.int(-100, 0), 0);
+    }
+
+    #[test]
+    fn integers_saturate() {
+        assert_eq!(AluOp::Add.int(i32::MAX, 1), i32::MAX);
+        assert_eq!(AluOp::Minus.int(i32::MIN, 1), i32::MIN);
+        assert_eq!(AluOp::Neg.int(i32::MIN, 0), i32::MAX);
+        assert_eq!(AluOp::Div.int(-5, 0), i32::MIN);
+        assert_eq!(AluOp::Div.int(i32::MIN, -1), i32::MAX);
+        let multiplier = Multiplier {
+            operand: ChannelOperand::Scalar(0x7fff),
+            shift: ChannelOperand::Scalar(0),
+            prelu: true,
+        };
+        assert_eq!(multiplier.int(i32::MIN, 0), i32::MIN);
+        assert_eq!(multiplier.int(5, 0), 5);
+    }
+
+    #[test]
+    fn floats_take_fp16_multipliers_and_fp32_addends() {
+        let stage = Stage {
+            alu: Some((AluOp::Add, ChannelOperand::Scalar(8192.0f32.to_bits()))),
+            multiplier: Some(Multiplier {
+                operand: ChannelOperand::Scalar(0x6400),
+                shift: ChannelOperand::Scalar(0),
+                prelu: false,
+            }),
+            relu: Relu::Clipped(9000.0f32.to_bits()),
+            multiply_first: true,
+        };
+        assert_eq!(stage.float(0.5, 0), 8704.0);
+        assert_eq!(stage.float(4.0, 0), 9000.0);
+        assert_eq!(stage.float(-10.0, 0), 0.0);
+    }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What flows through the DPU: some pixels of some channels.
+
+/// Values in the type of the pipeline, ordered (pixel, channel).
+///
+/// The DPU has two pipelines: 32-bit integers, and floats. Which one a task
+/// uses is PROC_PRECISION of DPU.DATA_FORMAT.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Values {
+    Int(Vec<i32>),
+    Float(Vec<f32>),
+}
+
+/// A rectangle of the output: consecutive pixels of the stream, consecutive
+/// channels.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Tile {
+    /// First pixel of the stream.
+    pub(crate) pixel: usize,
+    /// Number of pixels.
+    pub(crate) pixels: usize,
+    /// First channel.
+    pub(crate) channel: usize,
+    /// Number of channels.
+    pub(crate) channels: usize,
+    pub(crate) values: Values,
+}
+
+impl Tile {
+    /// The tile in the pipeline that the DPU is set to. A main input of the
+    /// other kind comes as its bits, as wires would carry it.
+    pub(crate) fn into_pipeline(mut self, float: bool) -> Self {
+        self.values = match self.values {
+            Values::Int(values) if float => Values::Float(
+                values
+                    .into_iter()
+                    .map(|v| f32::from_bits(v as u32))
+                    .collect(),
+            ),
+            Values::Float(values) if !float => {
+                Values::Int(values.into_iter().map(|v| v.to_bits() as i32).collect())
+            }
+            values => values,
+        };
+        self
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A flying task: the DPU takes its main input from memory, by MRDMA.
+//!
+//! A group of the writer is SIZE_E + 1 atoms of output channels here
+//! (inferred; all known programs use one).
+
+use rknpu_regcmd::RegisterFile;
+
+use super::check;
+use super::conv::Machine;
+use super::dpu::Dpu;
+use super::dpu::ew;
+use super::dpu::tile::{Tile, Values};
+use super::precision::ATOM;
+use super::rdma::RdmaConfig;
+use super::time::Work;
+use super::trap::Stop;
+use super::writer::{Placement, Writer};
+
+/// Pixels of a tile.
+const TILE_PIXELS: usize = 4096;
+
+/// Runs the task that `regs` describe.
+pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), Stop> {
+    let rdma = RdmaConfig::decode(regs);
+    let writer = Writer::decode(regs);
+    check::read_engines(machine.report, regs, Some(&rdma), true)?;
+    check::flying_stream(machine.report, regs, &writer, &rdma)?;
+    machine.clock.spend(&Work::flying(&writer, &rdma, regs))?;
+    let dpu = Dpu::load(regs, Some(&rdma), true, &machine.dma)?;
+    let dropped = check::comb_use_flying(machine.report, regs, &rdma)?;
+
+    let per_atom = dpu.out.precision.per_atom();
+    let channels = writer.atoms * per_atom;
+    let pixels = writer.pixels();
+    for first in (0..pixels).step_by(TILE_PIXELS) {
+        let count = TILE_PIXELS.min(pixels - first);
+        for group in 0..writer.channels.div_ceil(channels) {
+            let channel = group * channels;
+            let tile = Tile {
+                pixel: first,
+                pixels: count,
+                channel,
+                channels,
+                values: Values::Int(Vec::new()),
+            };
+            let tile = ew::main_input(&machine.dma, &rdma, dpu.float, tile)?;
+            let mut bytes = Vec::new();
+            dpu.process(&machine.dma, machine.lut, tile, &mut bytes)?;
+            if dropped {
+                bytes.fill(0);
+            }
+            let place = Placement {
+                group,
+                pixel: first,
+                pixels: count,
+                atoms: (writer.channels - channel).min(channels).div_ceil(per_atom),
+            };
+            writer.store(&machine.dma, place, &bytes, writer.atoms * ATOM)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CNA, sequencing side: which input pixels meet which taps of the kernel.
+//!
+//! Output pixel (oy, ox) and tap (ky, kx) meet the input pixel
+//! `(oy*SY - PAD_TOP + ky*DY, ox*SX - PAD_LEFT + kx*DX)`; outside the input
+//! it is the pad value. There are no registers for padding right and below:
+//! it follows from the number of output pixels. (librocketnpu and Mesa, both
+//! proven on silicon.)
+
+use std::ops::Range;
+
+use super::cna::FeatureCube;
+use super::precision::{ATOM, Precision};
+use super::rows::{Operand, Rows};
+use super::trap::Stop;
+
+/// The window that moves over the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// DATAIN_WIDTH and DATAIN_HEIGHT: inside is the input, outside the pad.
+    pub(crate) in_width: usize,
+    pub(crate) in_height: usize,
+    /// DATAOUT_WIDTH.
+    pub(crate) out_width: usize,
+    pub(crate) stride: (usize, usize),
+    pub(crate) dilation: (usize, usize),
+    /// PAD_LEFT and PAD_TOP.
+    pub(crate) pad: (usize, usize),
+    /// WEIGHT_WIDTH and WEIGHT_HEIGHT.
+    pub(crate) kernel: (usize, usize),
+    /// DATAIN_CHANNEL.
+    pub(crate) channels: usize,
+    pub(crate) precision: Precision,
+    /// PAD_CON1.
+    pub(crate) pad_value: u32,
+    pub(crate) depthwise: bool,
+}
+
+/// In a depthwise int8 task, channels from here on in each group of 64 are
+/// padded with the low byte of PAD_CON1 only. Measured (Mesa's captured run),
+/// not explained.
+const DEPTHWISE_LOW_PAD_FROM: usize = 32;
+
+impl Window {
+    /// Taps of the kernel.
+    pub(crate) fn taps(&self) -> usize {
+        self.kernel.0 * self.kernel.1
+    }
+
+    /// Input pixel under a tap, `None` where it is padding.
+    pub(crate) fn input(&self, pixel: usize, ky: usize, kx: usize) -> Option<(usize, usize)> {
+        let (oy, ox) = (pixel / self.out_width, pixel % self.out_width);
+        let y = (oy * self.stride.1 + ky * self.dilation.1).checked_sub(self.pad.1)?;
+        let x = (ox * self.stride.0 + kx * self.dilation.0).checked_sub(self.pad.0)?;
+        (y < self.in_height && x < self.in_width).then_some((y, x))
+    }
+
+    /// What a padded tap holds, for each channel.
+    ///
+    /// PAD_CON1 is a 16-bit pattern: even int8 channels take its low byte,
+    /// odd ones its high byte (measured). Types of 4 bytes take the whole
+    /// register (inferred).
+    pub(crate) fn padding<T: Operand>(&self) -> Vec<T> {
+        let low = self.pad_value as u16;
+        let word = match self.precision {
+            Precision::Int32 | Precision::Fp32 | Precision::Tf32 => self.pad_value,
+            _ => u32::from(low) << 16 | u32::from(low),
+        };
+        let mut atom = [0; ATOM];
+        for target in atom.chunks_exact_mut(4) {
+            target.copy_from_slice(&word.to_le_bytes());
+        }
+        let mut values = vec![T::default(); self.channels];
+        let per_atom = self.precision.per_atom();
+        for chunk in values.chunks_mut(per_atom) {
+            T::decode(self.precision, &atom, 0, chunk);
+        }
+        if self.depthwise && self.precision == Precision::Int8 {
+            let even = values.first().copied().unwrap_or_default();
+            let group = Precision::Int8.depthwise_group();
+            for (c, value) in values.iter_mut().enumerate() {
+                if c % group >= DEPTHWISE_LOW_PAD_FROM {
+                    *value = even;
+                }
+            }
+        }
+        values
+    }
+
+    /// Gathers the windows of the pixels `first..first + count`, one row each
+    /// in the order (tap, channel), of the given channels.
+    pub(crate) fn rows<T: Operand>(
+        &self,
+        cube: &FeatureCube,
+        padding: &[T],
+        (first, count): (usize, usize),
+        channels: Range<usize>,
+    ) -> Result<Rows<T>, Stop> {
+        let width = channels.len();
+        let padding = &padding[channels.clone()];
+        let mut rows = Rows::zeroed(count, self.taps() * width)?;
+        for index in 0..count {
+            let row = rows.row_mut(index);
+            for ky in 0..self.kernel.1 {
+                for kx in 0..self.kernel.0 {
+                    let tap = ky * self.kernel.0 + kx;
+                    let out = &mut row[tap * width..(tap + 1) * width];
+                    match self.input(first + index, ky, kx) {
+                        None => out.copy_from_slice(padding),
+                        // The DMA brought less than the window expects.
+                        Some((y, x)) if y >= cube.height || x >= cube.width => {
+                            out.fill(T::default());
+                        }
+                        Some((y, x)) => {
+                            T::decode(self.precision, cube.pixel(y, x), channels.start, out);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(precision: Precision, channels: usize) -> Window {
+        Window {
+            in_width: 4,
+            in_height: 4,
+            out_width: 4,
+            stride: (1, 1),
+            dilation: (1, 1),
+            pad: (1, 1),
+            kernel: (3, 3),
+            channels,
+            precision,
+            pad_value: 0x0000_007e,
+            depthwise: false,
+        }
+    }
+
+    #[test]
+    fn the_first_and_last_windows_reach_into_the_padding() {
+        let window = window(Precision::Int8, 16);
+        assert_eq!(window.input(0, 0, 0), None);
+        assert_eq!(window.input(0, 1, 1), Some((0, 0)));
+        assert_eq!(window.input(15, 1, 1), Some((3, 3)));
+        assert_eq!(window.input(15, 2, 1), None);
+        let strided = Window {
+            stride: (2, 1),
+            dilation: (2, 3),
+            out_width: 2,
+            ..window
+        };
+        assert_eq!(strided.input(3, 1, 1), Some((3, 3)));
+    }
+
+    #[test]
+    fn the_pad_value_is_a_pattern_of_16_bits() {
+        let direct = window(Precision::Int8, 64).padding::<i16>();
+        assert!(direct.iter().step_by(2).all(|&v| v == 126));
+        assert!(direct.iter().skip(1).step_by(2).all(|&v| v == 0));
+        let depthwise = Window {
+            depthwise: true,
+            ..window(Precision::Int8, 64)
+        };
+        let values = depthwise.padding::<i16>();
+        assert_eq!(values[..32], direct[..32]);
+        assert!(values[32..].iter().all(|&v| v == 126));
+        let one = Window {
+            pad_value: 0x3c00,
+            ..window(Precision::Fp16, 8)
+        };
+        assert_eq!(one.padding::<f32>(), [1.0; 8]);
+    }
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! PC: fetches command words and executes them.
+//!
+//! A kick runs TASK_NUMBER tasks. After each the PC goes on with the program
+//! that the trailer links to. The mainline driver asks for one task a kick,
+//! so that a link in a trailer is not followed there.
+
+use rknpu_regcmd::regs::{dpu, pc};
+use rknpu_regcmd::{Block, EnableMask, Register, Word};
+
+use super::conv::Machine;
+use super::dma::{self, Dma};
+use super::dpu::lut::Lut;
+use super::precision::ATOM;
+use super::registers::Registers;
+use super::time::{Clock, Work};
+use super::trap::{Report, Stop};
+use super::{Effect, Master, cbuf::Cbuf, task};
+
+/// Command words of one fetch of 128 bits.
+const WORDS_PER_FETCH: usize = 2;
+/// Targets that do nothing: our and Mesa's, and that of vendor captures.
+const TARGETS_NOTHING: [u16; 2] = [0x0000, 0x0001];
+
+/// Where a program is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) base: pc::BaseAddress,
+    pub(crate) amounts: pc::RegisterAmounts,
+}
+
+impl Segment {
+    /// Command words that are fetched.
+    fn words(&self) -> usize {
+        (self.amounts.pc_data_amount() as usize + 1) * WORDS_PER_FETCH
+    }
+
+    fn address(&self) -> u32 {
+        self.base.bits() & !(ATOM as u32 - 1)
+    }
+}
+
+/// The parts of a core that a kick works with.
+pub(crate) struct Kick<'a> {
+    pub(crate) registers: &'a mut Registers,
+    pub(crate) cbuf: &'a mut Cbuf,
+    pub(crate) lut: &'a mut Lut,
+    pub(crate) report: &'a mut Report,
+    pub(crate) clock: &'a mut Clock,
+    pub(crate) dma: Dma<'a>,
+    /// Tasks to run.
+    pub(crate) tasks: u32,
+}
+
+/// What a kick left when it ended well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Finished {
+    pub(crate) tasks: u32,
+    /// Group that the DPU executed last, if it ran; likewise the PPU.
+    pub(crate) dpu: Option<usize>,
+    pub(crate) ppu: Option<usize>,
+}
+
+impl Kick<'_> {
+    /// Fetches and executes from `first` on.
+    pub(crate) fn run(&mut self, first: Segment) -> Result<Finished, Stop> {
+        if first.base.pc_sel() == 1 {
+            self.report.note(
+                "T06-slave-mode",
+                Effect::Hang,
+                &[(pc::BaseAddress::INFO.name, first.base.bits())],
+                "bit 0 of the program's address is set: the PC is in slave mode and fetches nothing",
+                "place programs at multiples of 16",
+            )?;
+        }
+        self.registers.begin();
+        let mut finished = Finished::default();
+        let mut segment = first;
+        while finished.tasks < self.tasks.max(1) {
+            match self.segment(segment, &mut finished)? {
+                Some(next) => segment = next,
+                None => break,
+            }
+        }
+        if finished.tasks < self.tasks {
+            self.report.note(
+                "T10-missing-link",
+                Effect::NoWrite,
+                &[(pc::TaskCon::INFO.name, self.tasks)],
+                format!(
+                    "{} of {} tasks ran: the trailer links to no other",
+                    finished.tasks, self.tasks
+                ),
+                "write BASE_ADDRESS and REGISTER_AMOUNTS of the next program to the trailer",
+            )?;
+        }
+        Ok(finished)
+    }
+
+    /// Executes one program up to its enable word; where the next one is.
+    fn segment(&mut self, at: Segment, finished: &mut Finished) -> Result<Option<Segment>, Stop> {
+        let words = self.fetch(at)?;
+        let mut link = Segment::default();
+        for word in words {
+            if word.is_enable() {
+                let enable = EnableMask::from_bits_retain(word.value());
+                self.start(enable, finished)?;
+                let linked = link.address() != 0;
+                return Ok(linked.then_some(link));
+            }
+            self.execute(word, &mut link)?;
+        }
+        self.report.note(
+            "T05-no-enable-word",
+            Effect::Hang,
+            &[
+                (pc::BaseAddress::INFO.name, at.base.bits()),
+                (pc::RegisterAmounts::INFO.name, at.amounts.bits()),
+            ],
+            format!(
+                "no enable word among the {} words fetched: no block starts",
+                at.words()
+            ),
+            "end the program with marker and enable word, and count all words",
+        )?;
+        Err(Stop::Hang)
+    }
+
+    fn fetch(&mut self, at: Segment) -> Result<Vec<Word>, Stop> {
+        let mut bytes = dma::buffer::<u8>(at.words() * size_of::<u64>())?;
+        self.clock.spend(&Work::fetch(at.words()))?;
+        self.dma
+            .read(Master::Fetch, at.address().into(), &mut bytes)?;
+        Ok(bytes
+            .as_chunks::<{ size_of::<u64>() }>()
+            .0
+            .iter()
+            .map(|&word| Word::from_bits(u64::from_le_bytes(word)))
+            .collect())
+    }
+
+    /// Executes one word that is not the enable word.
+    fn execute(&mut self, word: Word, link: &mut Segment) -> Result<(), Stop> {
+        if word.is_marker() || TARGETS_NOTHING.contains(&word.target()) {
+            return Ok(());
+        }
+        let block = Block::from_target(word.target());
+        if block.is_none() || block != Block::of_offset(word.offset()) {
+            return self.report.note(
+                "T05-unknown-word",
+                Effect::Note,
+                &[
+                    ("target", word.target().into()),
+                    ("offset", word.offset().into()),
+                ],
+                "the word's target is none, or not that of the register's page; it is ignored \
+                 (what silicon does is not known)",
+                "write each register with the target of its block",
+            );
+        }
+        match (block, word.offset()) {
+            (Some(Block::Pc), pc::BaseAddress::OFFSET) => {
+                link.base = pc::BaseAddress::from_bits(word.value());
+            }
+            (Some(Block::Pc), pc::RegisterAmounts::OFFSET) => {
+                link.amounts = pc::RegisterAmounts::from_bits(word.value());
+            }
+            // Other registers of the PC are the driver's.
+            (Some(Block::Pc), _) => {}
+            _ => write(self.registers, self.lut, word.offset(), word.value()),
+        }
+        Ok(())
+    }
+
+    /// The enable word: runs a task.
+    fn start(&mut self, enable: EnableMask, finished: &mut Finished) -> Result<(), Stop> {
+        self.pointers(enable, finished.tasks)?;
+        let regs = self.registers.executing();
+        let mut machine = Machine {
+            dma: self.dma,
+            cbuf: self.cbuf,
+            lut: self.lut,
+            report: self.report,
+            clock: self.clock,
+        };
+        task::run(&mut machine, &regs, enable)?;
+        finished.tasks += 1;
+        let group = |block: Block| {
+            enable
+                .contains(block.enable())
+                .then(|| self.registers.executed(block))
+        };
+        finished.dpu = group(Block::Dpu).or(finished.dpu);
+        finished.ppu = group(Block::Ppu).or(finished.ppu);
+        self.registers
+            .finish(|block| block != Block::Pc && enable.contains(block.enable()));
+        Ok(())
+    }
+
+    /// S_POINTER of every block that starts must have been written.
+    fn pointers(&mut self, enable: EnableMask, tasks: u32) -> Result<(), Stop> {
+        for block in Block::ALL {
+            let starts = block != Block::Pc && enable.contains(block.enable());
+            if !starts || self.registers.pointer_set(block) {
+                continue;
+            }
+            if tasks == 0 {
+                return self.report.note(
+                    "T05-no-pointer",
+                    Effect::Hang,
+                    &[("enable", enable.bits())],
+                    format!("{block} starts, but its S_POINTER was not written for this task"),
+                    format!("write 0xE to {block} S_POINTER at the start of the program"),
+                );
+            }
+            // The kernel sets those of CNA and CORE once a kick. Whether a
+            // chain needs them again is not known; the model keeps the group.
+            self.report.note(
+                "T08-no-pointer-in-chain",
+                Effect::Garbage,
+                &[("enable", enable.bits())],
+                format!(
+                    "a later task of a chain does not write {block} S_POINTER: it repeats the first"
+                ),
+                "write 0xE to S_POINTER of every enabled block in each segment",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A register write by PC or CPU, with what it sets off.
+pub(crate) fn write(registers: &mut Registers, lut: &mut Lut, offset: u16, value: u32) {
+    registers.write(offset, value);
+    match offset {
+        dpu::LutAccessCfg::OFFSET => lut.access(dpu::LutAccessCfg::from_bits(value)),
+        dpu::LutAccessData::OFFSET => lut.write(dpu::LutAccessData::from_bits(value)),
+        _ => {}
+    }
+}

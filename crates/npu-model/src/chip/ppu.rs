@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! PPU and PPU_RDMA: pooling of an fp16 cube in memory.
+//!
+//! Window of output (oy, ox): input `oy*SY - TOP + ky`, `ox*SX - LEFT + kx`.
+//! Maximum and minimum take the pad value outside the input; the average
+//! counts padding as zeros, is summed in float64, multiplied by both
+//! reciprocals and 2^-32, and rounded once to fp16 (silicon was measured to
+//! within that rounding by librocketnpu; its own order is not known).
+
+use half::f16;
+use rknpu_regcmd::regs::{ppu, ppu_rdma};
+use rknpu_regcmd::{Register, RegisterFile};
+
+use super::check::shown;
+use super::conv::Machine;
+use super::dma::{self, Dma};
+use super::precision::{ATOM, Precision, fp16_to_fp32, u16_at};
+use super::time::Work;
+use super::trap::{Report, Stop};
+use super::{Effect, Master};
+
+/// fp16 elements of an atom.
+const LANES: usize = 8;
+/// Scale of both reciprocals together: each is 65536 / size.
+const RECIPROCAL_SCALE: f64 = 1.0 / 4_294_967_296.0;
+
+/// What a window becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    Average,
+    Max,
+    Min,
+    /// Code 3 has no known meaning; passes on the first element.
+    Unknown,
+}
+
+/// The pooling as the registers describe it. Strides are in atoms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pooling {
+    in_width: usize,
+    in_height: usize,
+    surfaces: usize,
+    out_width: usize,
+    out_height: usize,
+    method: Method,
+    kernel: (usize, usize),
+    stride: (usize, usize),
+    pad: (usize, usize),
+    pad_value: u16,
+    reciprocal: f64,
+    src_base: u32,
+    src_line: u32,
+    src_surface: u32,
+    dst_base: u32,
+    dst_surface: u32,
+    dst_notch: u32,
+}
+
+impl Pooling {
+    fn decode(regs: &RegisterFile) -> Self {
+        let mode = regs.get::<ppu::OperationModeCfg>();
+        let kernel = regs.get::<ppu::PoolingKernelCfg>();
+        let pad = regs.get::<ppu::PoolingPaddingCfg>();
+        let channels = regs.get::<ppu_rdma::CubeInChannel>().cube_in_channel() as usize + 1;
+        let reciprocal = |bits: u32| f64::from(fp16_to_fp32(bits as u16));
+        Self {
+            in_width: regs.get::<ppu::DataCubeInWidth>().cube_in_width() as usize + 1,
+            in_height: regs.get::<ppu::DataCubeInHeight>().cube_in_height() as usize + 1,
+            surfaces: channels.div_ceil(LANES),
+            out_width: regs.get::<ppu::DataCubeOutWidth>().cube_out_width() as usize + 1,
+            out_height: regs.get::<ppu::DataCubeOutHeight>().cube_out_height() as usize + 1,
+            method: match mode.pooling_method() {
+                0 => Method::Average,
+                1 => Method::Max,
+                2 => Method::Min,
+                _ => Method::Unknown,
+            },
+            kernel: (
+                kernel.kernel_width() as usize + 1,
+                kernel.kernel_height() as usize + 1,
+            ),
+            stride: (
+                kernel.kernel_stride_width() as usize + 1,
+                kernel.kernel_stride_height() as usize + 1,
+            ),
+            pad: (pad.pad_left() as usize, pad.pad_top() as usize),
+            pad_value: regs.get::<ppu::PaddingValue1>().pad_value_0() as u16,
+            reciprocal: reciprocal(regs.get::<ppu::RecipKernelWidth>().recip_kernel_width())
+                * reciprocal(regs.get::<ppu::RecipKernelHeight>().recip_kernel_height())
+                * RECIPROCAL_SCALE,
+            src_base: regs.get::<ppu_rdma::SrcBaseAddr>().src_base_addr(),
+            src_line: regs.get::<ppu_rdma::SrcLineStride>().src_line_stride(),
+            src_surface: regs.get::<ppu_rdma::SrcSurfStride>().src_surf_stride(),
+            dst_base: regs.get::<ppu::DstBaseAddr>().bits() & !(ATOM as u32 - 1),
+            dst_surface: regs.get::<ppu::DstSurfStride>().dst_surf_stride(),
+            dst_notch: mode.notch_addr(),
+        }
+    }
+
+    /// Reads one surface, line by line, as numbers ordered (y, x, lane).
+    fn read(&self, dma: &Dma<'_>, c1: usize) -> Result<Vec<f32>, Stop> {
+        let mut line = dma::buffer::<u8>(self.in_width * ATOM)?;
+        let lanes = self.in_width * LANES;
+        let mut values = dma::buffer::<f32>(self.in_height * lanes)?;
+        for (y, values) in values.chunks_exact_mut(lanes).enumerate() {
+            let atoms =
+                c1 as i64 * i64::from(self.src_surface) + y as i64 * i64::from(self.src_line);
+            let at = i64::from(self.src_base) + ATOM as i64 * atoms;
+            dma.read(Master::PpuRead, at, &mut line)?;
+            for (i, value) in values.iter_mut().enumerate() {
+                *value = fp16_to_fp32(u16_at(&line, i));
+            }
+        }
+        Ok(values)
+    }
+
+    /// The atom of the window at (oy, ox).
+    fn window(&self, surface: &[f32], oy: usize, ox: usize) -> [f32; LANES] {
+        let pad = fp16_to_fp32(self.pad_value);
+        let mut sums = [0f64; LANES];
+        let mut best: Option<[f32; LANES]> = None;
+        for ky in 0..self.kernel.1 {
+            for kx in 0..self.kernel.0 {
+                let y = (oy * self.stride.1 + ky).checked_sub(self.pad.1);
+                let x = (ox * self.stride.0 + kx).checked_sub(self.pad.0);
+                let inside = match (y, x) {
+                    (Some(y), Some(x)) if y < self.in_height && x < self.in_width => {
+                        let at = (y * self.in_width + x) * LANES;
+                        surface[at..].first_chunk::<LANES>()
+                    }
+                    _ => None,
+                };
+                match self.method {
+                    Method::Average => {
+                        for (sum, &value) in sums.iter_mut().zip(inside.into_iter().flatten()) {
+                            *sum += f64::from(value);
+                        }
+                    }
+                    method => {
+                        let values = inside.copied().unwrap_or([pad; LANES]);
+                        best = Some(match best {
+                            None => values,
+                            Some(best) => method.choose(best, values),
+                        });
+                    }
+                }
+            }
+        }
+        match (self.method, best) {
+            (Method::Average, _) => sums.map(|sum| f16::from_f64(sum * self.reciprocal).to_f32()),
+            (_, best) => best.unwrap_or([0.0; LANES]),
+        }
+    }
+
+    fn run(&self, dma: &Dma<'_>) -> Result<(), Stop> {
+        for c1 in 0..self.surfaces {
+            let surface = self.read(dma, c1)?;
+            for oy in 0..self.out_height {
+                let mut line = Vec::with_capacity(self.out_width * ATOM);
+                for ox in 0..self.out_width {
+                    for value in self.window(&surface, oy, ox) {
+                        line.extend_from_slice(&f16::from_f32(value).to_le_bytes());
+                    }
+                }
+                let pitch = self.out_width as i64 + i64::from(self.dst_notch);
+                let atoms = c1 as i64 * i64::from(self.dst_surface) + oy as i64 * pitch;
+                let at = i64::from(self.dst_base) + ATOM as i64 * atoms;
+                dma.write(Master::PpuWrite, at, &line)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Method {
+    fn choose(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|lane| match self {
+            Self::Max => a[lane].max(b[lane]),
+            Self::Min => a[lane].min(b[lane]),
+            Self::Average | Self::Unknown => a[lane],
+        })
+    }
+}
+
+/// Runs the task that `regs` describe.
+pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), Stop> {
+    let pooling = Pooling::decode(regs);
+    check(machine.report, regs, &pooling)?;
+    let surfaces = pooling.surfaces as f64;
+    let work = Work::pooling(
+        surfaces * (pooling.in_width * pooling.in_height) as f64,
+        surfaces * (pooling.out_width * pooling.out_height) as f64,
+        (pooling.kernel.0 * pooling.kernel.1) as f64,
+    );
+    machine.clock.spend(&work)?;
+    pooling.run(&machine.dma)
+}
+
+fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<(), Stop> {
+    let show = [
+        shown::<ppu::OperationModeCfg>(regs),
+        shown::<ppu::DataFormat>(regs),
+        shown::<ppu_rdma::DataFormat>(regs),
+    ];
+    let from_memory = regs.get::<ppu::OperationModeCfg>().flying_mode() == 1;
+    let sizes = (
+        regs.get::<ppu_rdma::CubeInWidth>().cube_in_width() as usize + 1,
+        regs.get::<ppu_rdma::CubeInHeight>().cube_in_height() as usize + 1,
+    );
+    if !from_memory || sizes.0 < pooling.in_width || sizes.1 < pooling.in_height {
+        return report.note(
+            "H05-pooling-input",
+            Effect::Hang,
+            &show,
+            "the PPU waits for more than PPU_RDMA delivers; input from the DPU is not modelled",
+            "set flying_mode, and the same size in both blocks",
+        );
+    }
+    let precision = Precision::from_code(regs.get::<ppu::DataFormat>().proc_precision());
+    if precision != Precision::Fp16 {
+        report.note(
+            "T58-pooling-precision",
+            Effect::Garbage,
+            &show,
+            "pooling is only known to work on fp16; anything else is read as fp16",
+            "write 2 to both DATA_FORMAT registers",
+        )?;
+    }
+    let (kw, kh) = pooling.kernel;
+    if pooling.method == Method::Average && (kw == 1 || kh == 1) {
+        report.note(
+            "T59-average-of-one",
+            Effect::Garbage,
+            &[shown::<ppu::PoolingKernelCfg>(regs)],
+            "the reciprocal of a kernel of 1 is 65536, which fp16 cannot hold",
+            "use a kernel of 2 or more in both directions",
+        )?;
+    }
+    let padded = regs.get::<ppu::PoolingPaddingCfg>();
+    let pads = padded.pad_left() + padded.pad_top() + padded.pad_right() + padded.pad_bottom();
+    if pooling.method == Method::Max && pads != 0 && pooling.pad_value != MINUS_INFINITY {
+        report.note(
+            "T60-max-padding",
+            Effect::Garbage,
+            &[
+                shown::<ppu::PaddingValue1>(regs),
+                shown::<ppu::PoolingPaddingCfg>(regs),
+            ],
+            "padded cells take part in the maximum",
+            "write 0xFC00, minus infinity, to PADDING_VALUE_1",
+        )?;
+    }
+    Ok(())
+}
+
+/// fp16 bits of minus infinity.
+const MINUS_INFINITY: u16 = 0xfc00;

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The 3-bit precision codes of CNA, CORE, DPU and DPU_RDMA, and what follows
+//! from them: size, atoms, kernel groups.
+//!
+//! Codes: RK3588 TRM, NPU chapter, and Mesa's registers.xml. Group sizes:
+//! measured on silicon through the weight layouts of librocketnpu, mtx512 and
+//! happyme531.
+
+/// Bytes of one atom: the unit of every cube in memory.
+pub(crate) const ATOM: usize = 16;
+
+/// Type of the elements of a cube.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    Int8,
+    Int16,
+    Fp16,
+    Bf16,
+    Int32,
+    Fp32,
+    /// Two elements a byte, the even one in the low nibble.
+    Int4,
+    /// A 4-byte fp32 container of which 10 bits of mantissa count.
+    Tf32,
+}
+
+impl Precision {
+    /// The type that a 3-bit field selects; all eight codes are taken.
+    pub(crate) fn from_code(code: u32) -> Self {
+        match code & 7 {
+            0 => Self::Int8,
+            1 => Self::Int16,
+            2 => Self::Fp16,
+            3 => Self::Bf16,
+            4 => Self::Int32,
+            5 => Self::Fp32,
+            6 => Self::Int4,
+            _ => Self::Tf32,
+        }
+    }
+
+    /// Elements of one 16-byte atom ("C2").
+    pub(crate) fn per_atom(self) -> usize {
+        match self {
+            Self::Int4 => 32,
+            Self::Int8 => 16,
+            Self::Int16 | Self::Fp16 | Self::Bf16 => 8,
+            Self::Int32 | Self::Fp32 | Self::Tf32 => 4,
+        }
+    }
+
+    /// Bytes that `elements` of this type take, rounded up.
+    pub(crate) fn bytes(self, elements: u64) -> u64 {
+        (elements * ATOM as u64).div_ceil(self.per_atom() as u64)
+    }
+
+    /// Whether values of this type run through the float pipeline.
+    pub(crate) fn is_float(self) -> bool {
+        matches!(self, Self::Fp16 | Self::Bf16 | Self::Fp32 | Self::Tf32)
+    }
+
+    /// Kernels (output channels) computed together in a direct convolution.
+    pub(crate) fn kernel_group(self) -> usize {
+        match self {
+            Self::Int8 => 32,
+            Self::Int4 => 64,
+            _ => 16,
+        }
+    }
+
+    /// Channels computed together in a depthwise convolution: 64 for int8 and
+    /// 32 for fp16 (measured), twice the kernel group for the others
+    /// (inferred).
+    pub(crate) fn depthwise_group(self) -> usize {
+        2 * self.kernel_group()
+    }
+
+    /// Channels that lie together in the weights of one kernel.
+    pub(crate) fn channel_group(self) -> usize {
+        match self {
+            Self::Int32 | Self::Fp32 | Self::Tf32 => 16,
+            _ => 32,
+        }
+    }
+
+    /// Multiply-accumulates a core makes each clock (RK3588 TRM).
+    pub(crate) fn macs_per_clock(self) -> u64 {
+        match self {
+            Self::Int4 => 2048,
+            Self::Int8 => 1024,
+            Self::Int16 | Self::Fp16 | Self::Bf16 => 512,
+            Self::Int32 | Self::Fp32 | Self::Tf32 => 256,
+        }
+    }
+}
+
+/// Element `index` of the int4 values packed in `bytes`.
+pub(crate) fn int4_at(bytes: &[u8], index: usize) -> i8 {
+    let byte = bytes[index / 2] as i8;
+    if index.is_multiple_of(2) {
+        (byte << 4) >> 4
+    } else {
+        byte >> 4
+    }
+}
+
+/// The value of a 2-byte element at `index`, as its bits.
+pub(crate) fn u16_at(bytes: &[u8], index: usize) -> u16 {
+    u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]])
+}
+
+/// The value of a 4-byte element at `index`, as its bits.
+pub(crate) fn u32_at(bytes: &[u8], index: usize) -> u32 {
+    let at = 4 * index;
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// tf32 as the MAC array sees an fp32 word: the low 13 bits of the mantissa
+/// are cut off (measured by happyme531; rockchip-npu-notes says rounded).
+pub(crate) fn tf32_operand(bits: u32) -> f32 {
+    const DROPPED: u32 = (1 << 13) - 1;
+    f32::from_bits(bits & !DROPPED)
+}
+
+/// fp16 to fp32, exactly, without a branch, so that loops over it become
+/// vector code on any machine.
+pub(crate) fn fp16_to_fp32(bits: u16) -> f32 {
+    /// Moves fp16's mantissa to where fp32 has it.
+    const SHIFT: u32 = 13;
+    /// 2^112: the distance of the exponent biases, 127 - 15.
+    const REBIAS: f32 = f32::from_bits((127 + 112) << 23);
+    const EXPONENT: u32 = 0x7c00;
+    let bits = u32::from(bits);
+    let magnitude = f32::from_bits((bits & 0x7fff) << SHIFT) * REBIAS;
+    // Infinities and NaNs have come out as large numbers.
+    let special = if bits & EXPONENT == EXPONENT {
+        f32::INFINITY.to_bits()
+    } else {
+        0
+    };
+    f32::from_bits(magnitude.to_bits() | special | (bits & 0x8000) << 16)
+}
+
+/// Decodes integer elements, one for each slot of `out`.
+///
+/// Types that are not integers give their bits, as signed numbers: a cube
+/// read with the wrong precision is garbage, not an error.
+pub(crate) fn decode_int(precision: Precision, bytes: &[u8], out: &mut [i32]) {
+    match precision {
+        Precision::Int4 => {
+            for (i, value) in out.iter_mut().enumerate() {
+                *value = int4_at(bytes, i).into();
+            }
+        }
+        Precision::Int8 => {
+            for (value, &byte) in out.iter_mut().zip(bytes) {
+                *value = (byte as i8).into();
+            }
+        }
+        Precision::Int16 | Precision::Fp16 | Precision::Bf16 => {
+            for (value, pair) in out.iter_mut().zip(bytes.chunks_exact(2)) {
+                *value = i16::from_le_bytes([pair[0], pair[1]]).into();
+            }
+        }
+        Precision::Int32 | Precision::Fp32 | Precision::Tf32 => {
+            for (i, value) in out.iter_mut().enumerate() {
+                *value = u32_at(bytes, i) as i32;
+            }
+        }
+    }
+}
+
+/// Decodes elements into the float pipeline; integer types are converted.
+pub(crate) fn decode_float(precision: Precision, bytes: &[u8], out: &mut [f32]) {
+    match precision {
+        Precision::Int4 => {
+            for (i, value) in out.iter_mut().enumerate() {
+                *value = int4_at(bytes, i).into();
+            }
+        }
+        Precision::Int8 => {
+            for (value, &byte) in out.iter_mut().zip(bytes) {
+                *value = (byte as i8).into();
+            }
+        }
+        Precision::Int16 => {
+            for (i, value) in out.iter_mut().enumerate() {
+                *value = (u16_at(bytes, i) as i16).into();
+            }
+        }
+        Precision::Fp16 => {
+            for (i, value) in out.iter_mut().enumerate() {
+                *value = fp16_to_fp32(u16_at(bytes, i));
+            }
+        }
+        Precision::Bf16 => {
+            for (i, value) in out.iter_mut().enumerate() {
+                *value = half::bf16::from_bits(u16_at(bytes, i)).to_f32();
+            }
+        }
+        Precision::Int32 => {
+            for (i, value) in out.iter_mut().enumerate() {
+                *value = u32_at(bytes, i) as i32 as f32;
+            }
+        }
+        Precision::Fp32 => {
+            for (i, value) in out.iter_mut().enumerate() {
+                *value = f32::from_bits(u32_at(bytes, i));
+            }
+        }
+        Precision::Tf32 => {
+            for (i, value) in out.iter_mut().enumerate() {
+                *value = tf32_operand(u32_at(bytes, i));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nibbles_are_signed_and_low_first() {
+        let bytes = [0x8f, 0x70];
+        let values: Vec<i8> = (0..4).map(|i| int4_at(&bytes, i)).collect();
+        assert_eq!(values, [-1, -8, 0, 7]);
+    }
+
+    #[test]
+    fn bytes_round_up_to_whole_bytes() {
+        assert_eq!(Precision::Int4.bytes(3), 2);
+        assert_eq!(Precision::Int8.bytes(3), 3);
+        assert_eq!(Precision::Fp16.bytes(3), 6);
+        assert_eq!(Precision::Tf32.bytes(3), 12);
+    }
+
+    #[test]
+    fn every_fp16_converts_exactly() {
+        for bits in 0..=u16::MAX {
+            let expected = half::f16::from_bits(bits).to_f32();
+            let got = fp16_to_fp32(bits);
+            assert!(
+                got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan(),
+                "{bits:#06x}: {got} for {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn tf32_truncates() {
+        let one_and_a_bit = f32::from_bits(1.0f32.to_bits() + (1 << 13) + 1);
+        assert_eq!(
+            tf32_operand(one_and_a_bit.to_bits()).to_bits(),
+            1.0f32.to_bits() + (1 << 13)
+        );
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The registers of one core: two groups of each block, and S_POINTER, which
+//! says which group is written and which is executed.
+//!
+//! All known programs write 0xE to S_POINTER: group 0, and both pointers
+//! toggle. After a task the group that is written toggles; the one that is
+//! executed is set again by the next write of S_POINTER. So the segments of a
+//! chain that do not write it repeat the first one's result, as was measured
+//! (allbilly).
+
+use rknpu_regcmd::regs::{self, cna};
+use rknpu_regcmd::{Block, Register, RegisterFile};
+
+/// Blocks with two groups; the PC has one.
+const BLOCKS: usize = Block::ALL.len();
+/// Byte offset of a register in its page.
+const PAGE_MASK: u16 = 0xfff;
+
+/// Which group a block's registers are written to and executed from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pointers {
+    written: usize,
+    executed: usize,
+    toggles: bool,
+    /// S_POINTER was written since the last task.
+    set: bool,
+}
+
+/// The register file of a core.
+#[derive(Debug, Default)]
+pub(crate) struct Registers {
+    groups: [RegisterFile; 2],
+    pointers: [Pointers; BLOCKS],
+}
+
+fn index(block: Block) -> usize {
+    // Discriminants count from 0 in the order of `Block::ALL`.
+    block as usize
+}
+
+/// Whether this is a block's S_POINTER: the same place in every page but the
+/// PC's.
+fn is_pointer(block: Block, offset: u16) -> bool {
+    block != Block::Pc && offset & PAGE_MASK == cna::SPointer::OFFSET & PAGE_MASK
+}
+
+impl Registers {
+    /// Writes a register, in the group that its block's S_POINTER selects.
+    /// Returns false where no register can be.
+    pub(crate) fn write(&mut self, offset: u16, value: u32) -> bool {
+        let Some(block) = Block::of_offset(offset) else {
+            return false;
+        };
+        let pointers = &mut self.pointers[index(block)];
+        if is_pointer(block, offset) {
+            // The field positions are those of every block.
+            let pointer = cna::SPointer::from_bits(value);
+            let group = if pointer.pointer_pp_clear() == 1 {
+                0
+            } else {
+                pointer.pointer() as usize
+            };
+            *pointers = Pointers {
+                written: group,
+                executed: group,
+                toggles: pointer.pointer_pp_en() == 1,
+                set: true,
+            };
+            for group in &mut self.groups {
+                group.set(offset, value);
+            }
+            return true;
+        }
+        self.groups[pointers.written].set(offset, value)
+    }
+
+    /// Reads a register of the group that is written.
+    pub(crate) fn read(&self, offset: u16) -> u32 {
+        Block::of_offset(offset).map_or(0, |block| {
+            self.groups[self.pointers[index(block)].written].value(offset)
+        })
+    }
+
+    /// Group that a block executes.
+    pub(crate) fn executed(&self, block: Block) -> usize {
+        self.pointers[index(block)].executed
+    }
+
+    /// Whether a block's S_POINTER was written since the last task.
+    pub(crate) fn pointer_set(&self, block: Block) -> bool {
+        self.pointers[index(block)].set
+    }
+
+    /// The registers as the blocks execute them.
+    pub(crate) fn executing(&self) -> RegisterFile {
+        let mut file = self.groups[0].clone();
+        for block in Block::ALL {
+            if self.executed(block) == 0 {
+                continue;
+            }
+            for register in regs::of_block(block) {
+                file.set(register.offset, self.groups[1].value(register.offset));
+            }
+        }
+        file
+    }
+
+    /// A kick begins: nothing of what is in the registers was written by it.
+    pub(crate) fn begin(&mut self) {
+        for group in &mut self.groups {
+            group.forget_writes();
+        }
+    }
+
+    /// The blocks that ran go on to their other group.
+    pub(crate) fn finish(&mut self, ran: impl Fn(Block) -> bool) {
+        for block in Block::ALL {
+            let pointers = &mut self.pointers[index(block)];
+            if ran(block) {
+                if pointers.toggles {
+                    pointers.written ^= 1;
+                }
+                pointers.set = false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rknpu_regcmd::regs::dpu;
+
+    const PING_PONG: u32 = 0xe;
+
+    #[test]
+    fn blocks_are_numbered_in_order() {
+        for (number, block) in Block::ALL.into_iter().enumerate() {
+            assert_eq!(index(block), number);
+        }
+    }
+
+    #[test]
+    fn a_segment_without_pointer_repeats_the_first() {
+        let mut registers = Registers::default();
+        registers.write(dpu::SPointer::OFFSET, PING_PONG);
+        registers.write(dpu::DstBaseAddr::OFFSET, 16);
+        assert_eq!(
+            registers
+                .executing()
+                .get::<dpu::DstBaseAddr>()
+                .dst_base_addr(),
+            16
+        );
+        registers.finish(|block| block == Block::Dpu);
+        registers.write(dpu::DstBaseAddr::OFFSET, 32);
+        assert!(!registers.pointer_set(Block::Dpu));
+        assert_eq!(
+            registers
+                .executing()
+                .get::<dpu::DstBaseAddr>()
+                .dst_base_addr(),
+            16
+        );
+        registers.write(dpu::SPointer::OFFSET, PING_PONG);
+        registers.write(dpu::DstBaseAddr::OFFSET, 48);
+        assert_eq!(
+            registers
+                .executing()
+                .get::<dpu::DstBaseAddr>()
+                .dst_base_addr(),
+            48
+        );
+        registers.write(dpu::SPointer::OFFSET, PING_PONG | 1);
+        registers.write(dpu::DstBaseAddr::OFFSET, 64);
+        assert_eq!(registers.executed(Block::Dpu), 1);
+        assert_eq!(
+            registers
+                .executing()
+                .get::<dpu::DstBaseAddr>()
+                .dst_base_addr(),
+            64
+        );
+    }
+
+    #[test]
+    fn there_is_nothing_in_the_hole() {
+        let mut registers = Registers::default();
+        assert!(!registers.write(0x2000, 1));
+        assert_eq!(registers.read(0x2000), 0);
+    }
+}

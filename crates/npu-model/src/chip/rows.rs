@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Operands of the MAC array: rows of numbers, all of one length, in the type
+//! that the precision computes with.
+
+use super::core::FLOAT_LANES;
+use super::dma;
+use super::precision::{Precision, fp16_to_fp32, int4_at, tf32_operand, u16_at, u32_at};
+use super::trap::Stop;
+
+/// A number that the MAC array multiplies: `i16` for the integer precisions,
+/// `f32` for the float ones.
+pub(crate) trait Operand: Copy + Default + PartialEq + std::fmt::Debug {
+    /// Decodes `out.len()` elements of `bytes`, from element `first` on.
+    /// Elements that `bytes` does not hold are 0.
+    fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]);
+}
+
+/// The part of `bytes` from element `first` on, for types of whole bytes.
+fn from_element(bytes: &[u8], first: usize, size: usize) -> &[u8] {
+    bytes.get(first * size..).unwrap_or_default()
+}
+
+impl Operand for i16 {
+    fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
+        match precision {
+            Precision::Int4 => {
+                let held = (bytes.len() * 2).saturating_sub(first).min(out.len());
+                for (i, value) in out[..held].iter_mut().enumerate() {
+                    *value = int4_at(bytes, first + i).into();
+                }
+                out[held..].fill(0);
+            }
+            Precision::Int8 => {
+                let source = from_element(bytes, first, 1);
+                let held = source.len().min(out.len());
+                for (value, &byte) in out.iter_mut().zip(source) {
+                    *value = (byte as i8).into();
+                }
+                out[held..].fill(0);
+            }
+            // The float types do not come here; as 16-bit patterns they are
+            // what a mismatch of precisions deserves.
+            _ => {
+                let source = from_element(bytes, first, 2);
+                let held = (source.len() / 2).min(out.len());
+                for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
+                    *value = i16::from_le_bytes([pair[0], pair[1]]);
+                }
+                out[held..].fill(0);
+            }
+        }
+    }
+}
+
+impl Operand for f32 {
+    fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
+        let size = match precision {
+            Precision::Fp16 | Precision::Bf16 | Precision::Int16 => 2,
+            Precision::Tf32 | Precision::Fp32 | Precision::Int32 => 4,
+            Precision::Int8 | Precision::Int4 => 1,
+        };
+        let source = from_element(bytes, first, size);
+        let held = (source.len() / size).min(out.len());
+        let (out, rest) = out.split_at_mut(held);
+        rest.fill(0.0);
+        match precision {
+            Precision::Fp16 => {
+                for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
+                    *value = fp16_to_fp32(u16_at(pair, 0));
+                }
+            }
+            Precision::Bf16 => {
+                for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
+                    *value = half::bf16::from_bits(u16_at(pair, 0)).to_f32();
+                }
+            }
+            Precision::Int16 => {
+                for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
+                    *value = f32::from(u16_at(pair, 0) as i16);
+                }
+            }
+            Precision::Tf32 | Precision::Fp32 | Precision::Int32 => {
+                for (value, word) in out.iter_mut().zip(source.chunks_exact(4)) {
+                    *value = tf32_operand(u32_at(word, 0));
+                }
+            }
+            Precision::Int8 | Precision::Int4 => {
+                for (value, &byte) in out.iter_mut().zip(source) {
+                    *value = (byte as i8).into();
+                }
+            }
+        }
+    }
+}
+
+/// Rows of equal length, padded with zeros to whole lanes of the array.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rows<T> {
+    data: Vec<T>,
+    stride: usize,
+}
+
+impl<T: Operand> Rows<T> {
+    /// `count` rows of `len` zeros.
+    pub(crate) fn zeroed(count: usize, len: usize) -> Result<Self, Stop> {
+        let stride = len.next_multiple_of(FLOAT_LANES);
+        Ok(Self {
+            data: dma::buffer(count * stride)?,
+            stride,
+        })
+    }
+
+    pub(crate) fn row(&self, index: usize) -> &[T] {
+        &self.data[index * self.stride..(index + 1) * self.stride]
+    }
+
+    pub(crate) fn row_mut(&mut self, index: usize) -> &mut [T] {
+        &mut self.data[index * self.stride..(index + 1) * self.stride]
+    }
+}

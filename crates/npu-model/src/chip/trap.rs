@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What silicon punishes: each trap by its number, and the record of those
+//! that a task ran into.
+
+use super::{Diagnosis, Effect, Fault, Level};
+
+/// Why a task ends without its completion interrupt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The core waits for something that never comes.
+    Hang,
+    /// An access without translation.
+    Fault(Fault),
+    /// The program asked for more data than the host can hold.
+    HostMemory,
+    /// Modelled to take longer than any job may: not computed.
+    TooLong,
+}
+
+/// Everything that was wrong with the task that runs.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    level: Level,
+    found: Vec<Diagnosis>,
+}
+
+impl Report {
+    pub(crate) fn new(level: Level) -> Self {
+        Self {
+            level,
+            found: Vec::new(),
+        }
+    }
+
+    /// Notes a trap, once a task.
+    ///
+    /// # Errors
+    /// [`Stop::Hang`] where the task ends here: always for
+    /// [`Effect::Hang`], and at [`Level::Strict`] for everything that makes a
+    /// result wrong.
+    pub(crate) fn note(
+        &mut self,
+        trap: &'static str,
+        effect: Effect,
+        registers: &[(&'static str, u32)],
+        rule: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Result<(), Stop> {
+        if !self.found.iter().any(|known| known.trap == trap) {
+            self.found.push(Diagnosis {
+                trap,
+                effect,
+                registers: registers.to_vec(),
+                rule: rule.into(),
+                remedy: remedy.into(),
+            });
+        }
+        match effect {
+            Effect::Hang => Err(Stop::Hang),
+            Effect::Note => Ok(()),
+            Effect::Garbage | Effect::NoWrite if self.level == Level::Strict => Err(Stop::Hang),
+            Effect::Garbage | Effect::NoWrite => Ok(()),
+        }
+    }
+
+    /// What was found, in order; nothing at [`Level::Silent`].
+    pub(crate) fn into_diagnoses(self) -> Vec<Diagnosis> {
+        if self.level == Level::Silent {
+            Vec::new()
+        } else {
+            self.found
+        }
+    }
+}

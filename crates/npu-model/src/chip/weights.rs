@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CNA, weight side: from the stream in memory to the kernels of a group.
+//!
+//! The stream is dense. Order of a direct convolution, outermost first:
+//! kernel group, channel group, ky, kx, kernel of the group, channel of the
+//! group; the last groups may be smaller than the rest (Mesa's int8 programs
+//! rely on it; the packers of librocketnpu, mtx512 and happyme531 pad). Order
+//! of a depthwise one: channel group, ky, kx, channel. Both measured.
+
+use super::precision::Precision;
+use super::rows::{Operand, Rows};
+use super::trap::Stop;
+
+/// The kernels as the registers describe them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WeightShape {
+    pub(crate) precision: Precision,
+    /// WEIGHT_KERNELS.
+    pub(crate) kernels: usize,
+    /// DATAIN_CHANNEL: channels of a kernel.
+    pub(crate) channels: usize,
+    /// WEIGHT_WIDTH * WEIGHT_HEIGHT.
+    pub(crate) taps: usize,
+}
+
+impl WeightShape {
+    /// Elements of a kernel, in the order (tap, channel).
+    pub(crate) fn row_len(&self) -> usize {
+        self.taps * self.channels
+    }
+
+    /// Position in the stream of the element of kernel `n`, tap and channel:
+    /// the definition of the order.
+    pub(crate) fn element(&self, n: usize, tap: usize, channel: usize) -> usize {
+        let group_size = self.precision.kernel_group();
+        let channel_size = self.precision.channel_group();
+        let (group, channels) = (n / group_size, channel / channel_size);
+        let kernels_here = group_size.min(self.kernels - group * group_size);
+        let channels_here = channel_size.min(self.channels - channels * channel_size);
+        group * group_size * self.row_len()
+            + channels * channel_size * self.taps * kernels_here
+            + (tap * kernels_here + n % group_size) * channels_here
+            + channel % channel_size
+    }
+
+    /// The kernels `first..first + count` as rows in the order (tap,
+    /// channel). Kernels that do not exist are rows of zeros.
+    pub(crate) fn rows<T: Operand>(
+        &self,
+        stream: &[u8],
+        first: usize,
+        count: usize,
+    ) -> Result<Rows<T>, Stop> {
+        let mut rows = Rows::zeroed(count, self.row_len())?;
+        let present = count.min(self.kernels.saturating_sub(first));
+        let run = self.precision.channel_group();
+        for index in 0..present {
+            let row = rows.row_mut(index);
+            for tap in 0..self.taps {
+                let row = &mut row[tap * self.channels..(tap + 1) * self.channels];
+                for (group, out) in row.chunks_mut(run).enumerate() {
+                    let at = self.element(first + index, tap, group * run);
+                    T::decode(self.precision, stream, at, out);
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Position in the stream of a depthwise weight.
+    pub(crate) fn depthwise_element(&self, tap: usize, channel: usize) -> usize {
+        let group = self.precision.depthwise_group();
+        (channel / group * self.taps + tap) * group + channel % group
+    }
+
+    /// The depthwise weights of the channels `first..first + count` of one
+    /// channel group: a row a tap. Channels beyond the stream are 0.
+    pub(crate) fn depthwise_rows<T: Operand>(
+        &self,
+        stream: &[u8],
+        first: usize,
+        count: usize,
+    ) -> Result<Rows<T>, Stop> {
+        let mut rows = Rows::zeroed(self.taps, count)?;
+        for tap in 0..self.taps {
+            let at = self.depthwise_element(tap, first);
+            T::decode(self.precision, stream, at, &mut rows.row_mut(tap)[..count]);
+        }
+        Ok(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The order spelled out as the loops that write the stream.
+    fn walk(shape: &WeightShape, mut visit: impl FnMut(usize, usize, usize)) {
+        let group = shape.precision.kernel_group();
+        let run = shape.precision.channel_group();
+        for n0 in (0..shape.kernels).step_by(group) {
+            for c0 in (0..shape.channels).step_by(run) {
+                for tap in 0..shape.taps {
+                    for n in n0..shape.kernels.min(n0 + group) {
+                        for c in c0..shape.channels.min(c0 + run) {
+                            visit(n, tap, c);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn the_stream_is_dense_and_in_order(
+            code in prop::sample::select(vec![0u32, 1, 2, 6, 7]),
+            kernels in 1usize..140,
+            channels in 1usize..80,
+            taps in 1usize..5,
+        ) {
+            let shape = WeightShape { precision: Precision::from_code(code), kernels, channels, taps };
+            let mut at = 0;
+            walk(&shape, |n, tap, c| {
+                assert_eq!(shape.element(n, tap, c), at);
+                at += 1;
+            });
+        }
+
+        #[test]
+        fn rows_hold_what_the_stream_holds(
+            kernels in 1usize..70,
+            channels in 1usize..70,
+            taps in 1usize..4,
+            seed: u8,
+        ) {
+            for code in [0, 6] {
+                let precision = Precision::from_code(code);
+                let shape = WeightShape { precision, kernels, channels, taps };
+                let bytes: Vec<u8> = (0..kernels * channels * taps)
+                    .map(|i| (i as u8).wrapping_mul(37).wrapping_add(seed))
+                    .collect();
+                let rows = shape.rows::<i16>(&bytes, 0, kernels + 3).unwrap();
+                let mut want = [0i16];
+                for n in 0..kernels {
+                    for tap in 0..taps {
+                        for c in 0..channels {
+                            i16::decode(precision, &bytes, shape.element(n, tap, c), &mut want);
+                            prop_assert_eq!(rows.row(n)[tap * channels + c], want[0]);
+                        }
+                    }
+                }
+                prop_assert!(rows.row(kernels).iter().all(|&w| w == 0));
+            }
+        }
+    }
+}
