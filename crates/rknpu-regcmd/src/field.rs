@@ -106,7 +106,8 @@ pub struct FieldRangeError {
 pub enum Access {
     /// Written by programs.
     Program,
-    /// Written by the kernel driver only, by MMIO.
+    /// Not written by any known program: the kernel driver's, by MMIO, if
+    /// anybody's.
     Driver,
     /// Read only.
     ReadOnly,
@@ -138,6 +139,32 @@ pub struct RegisterInfo {
     pub access: Access,
     /// Fields or an address.
     pub kind: Kind,
+}
+
+/// Offset of S_POINTER in every block's page.
+const S_POINTER: u16 = 0x004;
+
+impl RegisterInfo {
+    /// Whether this is a block's S_POINTER, which selects register groups.
+    #[must_use]
+    pub fn is_pointer(&self) -> bool {
+        self.block != Block::Pc && self.offset & 0xfff == S_POINTER
+    }
+
+    /// Whether this is a register of a task: one that programs write, that
+    /// says what a block is to do. A complete program writes them all.
+    #[must_use]
+    pub fn is_operand(&self) -> bool {
+        self.block != Block::Pc && self.access == Access::Program && !self.is_pointer()
+    }
+
+    /// The bits that belong to some field. What the others do is not known.
+    #[must_use]
+    pub fn declared_bits(&self) -> u32 {
+        self.fields
+            .iter()
+            .fold(0, |bits, field| bits | field.mask())
+    }
 }
 
 /// A register as a type: the value it holds.

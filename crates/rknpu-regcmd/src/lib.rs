@@ -5,6 +5,37 @@
 //! an array of 64-bit command words. This crate declares every register once
 //! ([`regs`]) and builds on that table: typed registers, programs with symbolic
 //! addresses, decoding, and what a task touches in memory.
+//!
+//! ```text
+//! MatmulTask --check, program--> Program --link--> LinkedProgram --words--> NPU
+//! words --decode--> items;  words --tasks--> register values --extents--> ranges
+//! ```
+//!
+//! # Example
+//!
+//! ```
+//! use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType};
+//!
+//! let (a, b, c) = (BufferId(0), BufferId(1), BufferId(2));
+//! let task = MatmulTask {
+//!     ty: MatmulType::Int8ToInt32,
+//!     m: 64,
+//!     k: 64,
+//!     n: 64,
+//!     a: a.at(0),
+//!     b: b.at(0),
+//!     c: c.at(0),
+//! };
+//! let program = task.program(&ChipProfile::RK3588)?;
+//! let linked = program.link(&[
+//!     Binding { id: a, iova: Iova(0x0000), len: 4096 },
+//!     Binding { id: b, iova: Iova(0x1000), len: 4096 },
+//!     Binding { id: c, iova: Iova(0x2000), len: 4 * 4096 },
+//! ])?;
+//! assert_eq!(linked.words().len(), 108);
+//! assert_eq!(linked.last_written_atom(), Some(Iova(0x2000 + 4 * 4096 - 16)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -12,14 +43,29 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod chip;
+mod decode;
+mod extent;
 mod field;
+mod link;
+mod matmul;
+mod precision;
+mod program;
 mod regfile;
 pub mod regs;
+mod task;
 mod word;
 
+pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
+pub use decode::{Item, decode, encode};
+pub use extent::{Access as DmaAccess, DmaEngine, Extent, ExtentError, extents};
 pub use field::{
     Access, AddressRegister, FieldInfo, FieldRangeError, Kind, Register, RegisterInfo,
 };
+pub use link::{Binding, LinkError, LinkedProgram};
+pub use matmul::{CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType};
+pub use program::{BufferId, BufferRef, Program, ProgramBuilder, RegisterSet, Relocation};
 pub use regfile::RegisterFile;
 pub use regs::{all, lookup};
+pub use task::{Task, Tasks, tasks};
 pub use word::{Block, EnableMask, Iova, Word};

@@ -51,6 +51,12 @@ impl RegisterFile {
         true
     }
 
+    /// Writes a register.
+    pub fn put<R: Register>(&mut self, register: R) {
+        // Every declared register has a place; a test holds that.
+        self.set(R::INFO.offset, register.bits());
+    }
+
     /// Whether the register at `offset` was written.
     #[must_use]
     pub fn was_written(&self, offset: u16) -> bool {

@@ -178,7 +178,7 @@ registers! {
         dma_channel: 0..=15 = "Channels, padded.",
     }
     /// Clock gating; not used in programs.
-    plain ClkGate CLK_GATE @ 0x1090 {
+    plain(driver) ClkGate CLK_GATE @ 0x1090 {
         gates: 0..=31 = "Bits of the blocks.",
     }
     /// Weight decompression. Persists: every program must write it.

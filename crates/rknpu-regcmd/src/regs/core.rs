@@ -28,7 +28,7 @@ registers! {
         op_en: 0..=0 = "1: start.",
     }
     /// Clock gating; not written by programs.
-    plain MacGating MAC_GATING @ 0x300c {
+    plain(driver) MacGating MAC_GATING @ 0x300c {
         slcg_op_en: 0..=26 = "Bits of the clock gates.",
     }
     /// Mode of the MAC array.

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Words -> what they mean. Total: any word has a meaning, if only "unknown",
+//! and every meaning gives back its word.
+
+use crate::field::RegisterInfo;
+use crate::regs;
+use crate::word::{Block, EnableMask, Word};
+
+/// Targets of words that do nothing: Mesa and mtx512 write the first, captures
+/// of the vendor's compiler the second.
+const TARGETS_NOP: [u16; 2] = [0x0000, 0x0001];
+
+/// What a word means.
+#[derive(Clone, Copy, Debug)]
+pub enum Item {
+    /// Writes a declared register.
+    Write {
+        /// The register.
+        register: &'static RegisterInfo,
+        /// The value.
+        value: u32,
+    },
+    /// Writes an offset of the block at which no register is declared.
+    Undeclared {
+        /// The block.
+        block: Block,
+        /// Byte offset in the core's register window.
+        offset: u16,
+        /// The value.
+        value: u32,
+    },
+    /// Starts blocks. Bits that name no block are kept.
+    Enable(EnableMask),
+    /// The marker before the enable word.
+    Marker,
+    /// Nothing; the whole word is kept.
+    Nop(Word),
+    /// A word of no known meaning, among them those whose target and offset
+    /// name different blocks.
+    Unknown(Word),
+}
+
+impl Item {
+    /// What `word` means.
+    #[must_use]
+    pub fn of(word: Word) -> Self {
+        let (offset, value) = (word.offset(), word.value());
+        if TARGETS_NOP.contains(&word.target()) {
+            return Self::Nop(word);
+        }
+        if word == Word::MARKER {
+            return Self::Marker;
+        }
+        let enable = EnableMask::from_bits_retain(value);
+        if word == Word::enable(enable) {
+            return Self::Enable(enable);
+        }
+        match (Block::from_target(word.target()), Block::of_offset(offset)) {
+            (Some(block), Some(page)) if block == page => match regs::lookup(offset) {
+                Some(register) => Self::Write { register, value },
+                None => Self::Undeclared {
+                    block,
+                    offset,
+                    value,
+                },
+            },
+            _ => Self::Unknown(word),
+        }
+    }
+
+    /// The word that means this.
+    #[must_use]
+    pub fn word(&self) -> Word {
+        match *self {
+            Self::Write { register, value } => {
+                Word::new(register.block.target(), register.offset, value)
+            }
+            Self::Undeclared {
+                block,
+                offset,
+                value,
+            } => Word::new(block.target(), offset, value),
+            Self::Enable(mask) => Word::enable(mask),
+            Self::Marker => Word::MARKER,
+            Self::Nop(word) | Self::Unknown(word) => word,
+        }
+    }
+}
+
+/// What each word means.
+pub fn decode(words: &[Word]) -> impl DoubleEndedIterator<Item = Item> + ExactSizeIterator + '_ {
+    words.iter().map(|&word| Item::of(word))
+}
+
+/// The words that mean `items`: the inverse of [`decode`].
+pub fn encode(items: impl IntoIterator<Item = Item>) -> impl Iterator<Item = Word> {
+    items.into_iter().map(|item| item.word())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::regs::{cna, dpu};
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn any_word() -> impl Strategy<Value = Word> {
+        let targets = std::vec![
+            0, 1, 0x41, 0x81, 0x101, 0x201, 0x801, 0x1001, 0x2001, 0x4001, 0x8001,
+        ];
+        prop_oneof![
+            any::<u64>().prop_map(Word::from_bits),
+            (prop::sample::select(targets), 0u16..0x8000, any::<u32>())
+                .prop_map(|(target, offset, value)| Word::new(target, offset & !3, value)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 32 } else { 512 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn decoding_loses_nothing(words in prop::collection::vec(any_word(), 0..16)) {
+            prop_assert_eq!(encode(decode(&words)).collect::<Vec<_>>(), words);
+        }
+    }
+
+    #[test]
+    fn words_mean_what_they_say() {
+        let word = Word::new(Block::Dpu.target(), dpu::BsCfg::OFFSET, 0x53);
+        assert!(
+            matches!(Item::of(word), Item::Write { register, value: 0x53 } if register.name == "BS_CFG")
+        );
+        let word = Word::new(Block::Dpu.target(), cna::ConvCon1::OFFSET, 0);
+        assert!(matches!(Item::of(word), Item::Unknown(_)));
+        let word = Word::new(Block::Dpu.target(), 0x4ffc, 0);
+        assert!(matches!(
+            Item::of(word),
+            Item::Undeclared { offset: 0x4ffc, .. }
+        ));
+        assert!(matches!(Item::of(Word::from_bits(1 << 48)), Item::Nop(_)));
+        assert!(matches!(Item::of(Word::new(0x41, 0, 1)), Item::Unknown(_)));
+        let mask = EnableMask::from_bits_retain(0xffff_ffff);
+        assert!(matches!(Item::of(Word::enable(mask)), Item::Enable(found) if found == mask));
+    }
+}

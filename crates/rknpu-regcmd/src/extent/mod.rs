@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a task touches in memory, computed from its register values.
+//!
+//! For each DMA engine that runs: the range from the first to the last byte
+//! that it can reach. The safety of running a program rests on it, so it errs
+//! on one side only: where sources leave two readings of a register, the range
+//! covers both, and a mode that no source describes is an error. The words of
+//! the program itself are not part of it.
+//!
+//! Strides and addresses have at most 28 bits of atoms and counts at most 16
+//! bits, so that every sum stays far below 2^63.
+
+mod cna;
+mod dpu;
+mod ppu;
+mod rdma;
+
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::fmt;
+
+use thiserror::Error;
+
+use crate::chip::ATOM_BYTES;
+use crate::field::{AddressRegister, Register, RegisterInfo};
+use crate::regfile::RegisterFile;
+use crate::regs::pc;
+use crate::word::{EnableMask, Iova};
+
+/// A memory master of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DmaEngine {
+    /// CNA: feature data.
+    Feature,
+    /// CNA: weights.
+    Weight,
+    /// DPU_RDMA: main input.
+    Mrdma,
+    /// DPU_RDMA: BS operands.
+    Brdma,
+    /// DPU_RDMA: BN operands.
+    Nrdma,
+    /// DPU_RDMA: EW operand.
+    Erdma,
+    /// DPU: output.
+    DpuWrite,
+    /// PPU_RDMA: pooling input.
+    PpuRead,
+    /// PPU: output.
+    PpuWrite,
+}
+
+impl DmaEngine {
+    /// What the engine does.
+    #[must_use]
+    pub const fn access(self) -> Access {
+        match self {
+            Self::DpuWrite | Self::PpuWrite => Access::Write,
+            _ => Access::Read,
+        }
+    }
+}
+
+impl fmt::Display for DmaEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Feature => "feature fetch",
+            Self::Weight => "weight fetch",
+            Self::Mrdma => "MRDMA",
+            Self::Brdma => "BRDMA",
+            Self::Nrdma => "NRDMA",
+            Self::Erdma => "ERDMA",
+            Self::DpuWrite => "DPU writer",
+            Self::PpuRead => "PPU reader",
+            Self::PpuWrite => "PPU writer",
+        })
+    }
+}
+
+/// Direction of DMA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// From memory to the NPU.
+    Read,
+    /// From the NPU to memory.
+    Write,
+}
+
+/// The bytes between the first and the last that an engine can touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Who.
+    pub engine: DmaEngine,
+    /// First byte, an IOVA.
+    pub start: u64,
+    /// One past the last byte; at most 2^32.
+    pub end: u64,
+    /// Read or written.
+    pub access: Access,
+}
+
+impl Extent {
+    /// Whether the whole range lies in `len` bytes from `iova` on.
+    #[must_use]
+    pub fn within(&self, iova: Iova, len: u32) -> bool {
+        let start = u64::from(iova.0);
+        start <= self.start && self.end <= start + u64::from(len)
+    }
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:#010x}..{:#x}", self.engine, self.start, self.end)
+    }
+}
+
+/// Why it cannot be told what a task touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ExtentError {
+    /// The enable mask starts blocks that no source describes.
+    #[error("the enable mask starts unknown blocks: bits {bits:#x}")]
+    UnknownBlocks {
+        /// The bits.
+        bits: u32,
+    },
+    /// A field holds a value whose effect on addresses is not known.
+    #[error("{register}.{field} = {value}: what this mode touches is not known")]
+    UnknownMode {
+        /// The register.
+        register: &'static str,
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u32,
+    },
+    /// A size that is written as it is, not less one, is 0.
+    #[error("{register}.{field} is 0, and what an empty fetch touches is not known")]
+    Empty {
+        /// The register.
+        register: &'static str,
+        /// The field.
+        field: &'static str,
+    },
+    /// CORE and DPU disagree about the type of the accumulators.
+    #[error("CORE computes in precision {core}, but the DPU takes precision {dpu}")]
+    PrecisionMismatch {
+        /// CORE MISC_CFG.proc_precision.
+        core: u32,
+        /// DPU DATA_FORMAT.in_precision.
+        dpu: u32,
+    },
+    /// PC TASK_DMA_BASE_ADDR, which shifts every address, is not 0.
+    #[error("TASK_DMA_BASE_ADDR is {value:#x}; programs must leave it at 0")]
+    DmaBase {
+        /// Its value.
+        value: u32,
+    },
+    /// A base address is not a multiple of 16.
+    #[error("{register} is {value:#010x}; base addresses are multiples of 16")]
+    Unaligned {
+        /// The register.
+        register: &'static str,
+        /// Its value.
+        value: u32,
+    },
+    /// The range leaves the 4 GiB of IO virtual addresses.
+    #[error("the {engine} would touch {start:#x} to {end:#x}, outside of 32-bit addresses")]
+    OutOfRange {
+        /// Who.
+        engine: DmaEngine,
+        /// First byte.
+        start: i64,
+        /// One past the last byte.
+        end: i64,
+    },
+}
+
+/// What the blocks of `enable` touch, run with `regs`.
+///
+/// Engines that do not run have no extent: those of blocks that are not
+/// enabled, read engines that are turned off, fetches that a reuse bit skips.
+///
+/// # Errors
+/// [`ExtentError`]: an unknown mode, or addresses that leave 32 bits.
+pub fn extents(regs: &RegisterFile, enable: EnableMask) -> Result<Vec<Extent>, ExtentError> {
+    compute(&Reader::new(regs), enable)
+}
+
+/// As [`extents`], and the first register that was consulted without having
+/// been written: the value of such a one is somebody else's.
+pub(crate) fn extents_and_unwritten(
+    regs: &RegisterFile,
+    enable: EnableMask,
+) -> (
+    Result<Vec<Extent>, ExtentError>,
+    Option<&'static RegisterInfo>,
+) {
+    let reader = Reader::new(regs);
+    let extents = compute(&reader, enable);
+    (extents, reader.unwritten.get())
+}
+
+/// The last atom that a completed task has surely written, by the largest
+/// counters of its writer: `None` where nothing is written to memory, or where
+/// the geometry leaves doubt.
+pub(crate) fn last_written_atom(regs: &RegisterFile, enable: EnableMask) -> Option<Iova> {
+    let reader = Reader::new(regs);
+    let address = if enable.contains(EnableMask::PPU) {
+        ppu::last_written_atom(&reader)
+    } else if enable.contains(EnableMask::DPU) {
+        dpu::last_written_atom(&reader, enable)
+    } else {
+        None
+    };
+    address
+        .and_then(|address| u32::try_from(address).ok())
+        .map(Iova)
+}
+
+fn compute(reader: &Reader<'_>, enable: EnableMask) -> Result<Vec<Extent>, ExtentError> {
+    let unknown = enable.bits() & !EnableMask::all().bits();
+    if unknown != 0 {
+        return Err(ExtentError::UnknownBlocks { bits: unknown });
+    }
+    // Not a register of programs: the kernel writes 0 before each task.
+    let base = reader.regs.value(pc::TaskDmaBaseAddr::OFFSET);
+    if base != 0 {
+        return Err(ExtentError::DmaBase { value: base });
+    }
+    let mut extents = Vec::new();
+    if enable.contains(EnableMask::CNA) {
+        cna::extents(reader, &mut extents)?;
+    }
+    if enable.contains(EnableMask::DPU_RDMA) {
+        rdma::extents(reader, &mut extents)?;
+    }
+    if enable.contains(EnableMask::DPU) {
+        dpu::extents(reader, enable, &mut extents)?;
+    }
+    if enable.contains(EnableMask::PPU_RDMA) {
+        ppu::read_extents(reader, &mut extents)?;
+    }
+    if enable.contains(EnableMask::PPU) {
+        ppu::write_extents(reader, &mut extents)?;
+    }
+    Ok(extents)
+}
+
+/// Reads registers and remembers whether one of them was not written.
+struct Reader<'a> {
+    regs: &'a RegisterFile,
+    unwritten: Cell<Option<&'static RegisterInfo>>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(regs: &'a RegisterFile) -> Self {
+        Self {
+            regs,
+            unwritten: Cell::new(None),
+        }
+    }
+
+    fn get<R: Register>(&self) -> R {
+        if !self.regs.was_written(R::INFO.offset) && self.unwritten.get().is_none() {
+            self.unwritten.set(Some(R::INFO));
+        }
+        self.regs.get()
+    }
+
+    /// The base address in `R`.
+    fn base<R: AddressRegister>(&self) -> Result<u32, ExtentError> {
+        let value = self.get::<R>().bits();
+        if !value.is_multiple_of(ATOM_BYTES) {
+            return Err(ExtentError::Unaligned {
+                register: R::INFO.name,
+                value,
+            });
+        }
+        Ok(value)
+    }
+}
+
+/// An error unless `value` is the only one that known programs use, 0.
+fn must_be_zero<R: Register>(field: &'static str, value: u32) -> Result<(), ExtentError> {
+    if value == 0 {
+        Ok(())
+    } else {
+        Err(unknown::<R>(field, value))
+    }
+}
+
+fn unknown<R: Register>(field: &'static str, value: u32) -> ExtentError {
+    ExtentError::UnknownMode {
+        register: R::INFO.name,
+        field,
+        value,
+    }
+}
+
+/// The extent of `engine` from the atom `first` to the atom `last` (included),
+/// relative to `base`.
+fn atoms(engine: DmaEngine, base: u32, first: i64, last: i64) -> Result<Extent, ExtentError> {
+    let atom = i64::from(ATOM_BYTES);
+    let start = i64::from(base) + first * atom;
+    let end = i64::from(base) + (last + 1) * atom;
+    bytes(engine, start, end)
+}
+
+fn bytes(engine: DmaEngine, start: i64, end: i64) -> Result<Extent, ExtentError> {
+    match (u64::try_from(start), u64::try_from(end)) {
+        (Ok(first), Ok(past)) if past <= 1 << 32 => Ok(Extent {
+            engine,
+            start: first,
+            end: past,
+            access: engine.access(),
+        }),
+        _ => Err(ExtentError::OutOfRange { engine, start, end }),
+    }
+}
+
+/// Atoms that hold `channels` elements of `bits` bits.
+fn surfaces(channels: u32, bits: u32) -> i64 {
+    (i64::from(channels) * i64::from(bits)).div_ceil_i64(i64::from(ATOM_BYTES) * 8)
+}
+
+/// `div_ceil` for counts, which are never negative.
+trait DivCeil {
+    fn div_ceil_i64(self, divisor: i64) -> i64;
+}
+
+impl DivCeil for i64 {
+    fn div_ceil_i64(self, divisor: i64) -> i64 {
+        (self + divisor - 1) / divisor
+    }
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pooling: input and output.
+//!
+//! ```text
+//! in   SRC_BASE + c1*SRC_SURF_STRIDE + y*SRC_LINE_STRIDE + 16*x
+//! out  DST_BASE + c1*DST_SURF_STRIDE + 16*(y*(OW + NOTCH) + x)
+//! ```
+//!
+//! Source: librocketnpu, measured on silicon for fp16; RK3588 TRM for the notch.
+
+use alloc::vec::Vec;
+
+use super::{DmaEngine, Extent, ExtentError, Reader, atoms, must_be_zero, surfaces, unknown};
+use crate::chip::ATOM_BYTES;
+use crate::precision;
+use crate::regs::{ppu, ppu_rdma};
+
+pub(super) fn read_extents(reader: &Reader<'_>, out: &mut Vec<Extent>) -> Result<(), ExtentError> {
+    let code = reader.get::<ppu_rdma::DataFormat>().in_precision();
+    let width = i64::from(reader.get::<ppu_rdma::CubeInWidth>().cube_in_width()) + 1;
+    let height = i64::from(reader.get::<ppu_rdma::CubeInHeight>().cube_in_height()) + 1;
+    let channels = reader.get::<ppu_rdma::CubeInChannel>().cube_in_channel() + 1;
+    let line = i64::from(reader.get::<ppu_rdma::SrcLineStride>().src_line_stride());
+    let surface = i64::from(reader.get::<ppu_rdma::SrcSurfStride>().src_surf_stride());
+    let count = surfaces(channels, precision::size_bits(code));
+    let last = (count - 1) * surface + (height - 1) * line + width - 1;
+    let base = reader.base::<ppu_rdma::SrcBaseAddr>()?;
+    out.push(atoms(DmaEngine::PpuRead, base, 0, last)?);
+    Ok(())
+}
+
+pub(super) fn write_extents(reader: &Reader<'_>, out: &mut Vec<Extent>) -> Result<(), ExtentError> {
+    let base = reader.base::<ppu::DstBaseAddr>()?;
+    out.push(atoms(DmaEngine::PpuWrite, base, 0, last_atom(reader)?)?);
+    Ok(())
+}
+
+pub(super) fn last_written_atom(reader: &Reader<'_>) -> Option<i64> {
+    let base = reader.base::<ppu::DstBaseAddr>().ok()?;
+    Some(i64::from(base) + last_atom(reader).ok()? * i64::from(ATOM_BYTES))
+}
+
+/// The farthest atom of the output, which is also the last one written.
+fn last_atom(reader: &Reader<'_>) -> Result<i64, ExtentError> {
+    let mode = reader.get::<ppu::OperationModeCfg>();
+    must_be_zero::<ppu::OperationModeCfg>("use_cnt", mode.use_cnt())?;
+    must_be_zero::<ppu::OperationModeCfg>("index_en", mode.index_en())?;
+    let format = reader.get::<ppu::DataFormat>();
+    must_be_zero::<ppu::DataFormat>("dpu_flyin", format.dpu_flyin())?;
+    let misc = reader.get::<ppu::MiscCtrl>();
+    must_be_zero::<ppu::MiscCtrl>("nonalign", misc.nonalign())?;
+    must_be_zero::<ppu::MiscCtrl>("mc_surf_out", misc.mc_surf_out())?;
+    must_be_zero::<ppu::MiscCtrl>("surf_len", misc.surf_len())?;
+    let bits = precision::dpu_bits(format.proc_precision())
+        .ok_or_else(|| unknown::<ppu::DataFormat>("proc_precision", format.proc_precision()))?;
+    let width = i64::from(reader.get::<ppu::DataCubeOutWidth>().cube_out_width()) + 1;
+    let height = i64::from(reader.get::<ppu::DataCubeOutHeight>().cube_out_height()) + 1;
+    let channels = reader.get::<ppu::DataCubeOutChannel>().cube_out_channel() + 1;
+    let surface = i64::from(reader.get::<ppu::DstSurfStride>().dst_surf_stride());
+    let notch = i64::from(mode.notch_addr());
+    Ok((surfaces(channels, bits) - 1) * surface + (height - 1) * (width + notch) + width - 1)
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Linking: addresses filled in, and the proof that the program stays within
+//! its buffers.
+//!
+//! The proof needs more than ranges: the values must be those that the
+//! hardware uses. So the program must write every register that decides where
+//! it reads or writes (otherwise an earlier program's value would count), must
+//! write it into the register group that runs, and may set no bit that no
+//! source describes.
+
+use alloc::vec::Vec;
+
+use thiserror::Error;
+
+use crate::decode::{Item, decode};
+use crate::extent::{self, Extent, ExtentError};
+use crate::field::RegisterInfo;
+use crate::program::{BufferId, BufferRef, Program};
+use crate::regs::pc;
+use crate::task::tasks;
+use crate::word::{Block, EnableMask, Iova, Word};
+
+/// The only value of S_POINTER in programs: both pointers toggle, writes go to
+/// the group that the enable word starts.
+pub(crate) const POINTER_VALUE: u32 = 0xe;
+
+/// Where a buffer of a program lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The buffer.
+    pub id: BufferId,
+    /// Its first byte.
+    pub iova: Iova,
+    /// Its length in bytes.
+    pub len: u32,
+}
+
+/// Why a program cannot be linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// The program names a buffer that has no binding.
+    #[error("buffer {} is used by word {word} but not bound", id.0)]
+    Unbound {
+        /// The buffer.
+        id: BufferId,
+        /// Index of the word.
+        word: usize,
+    },
+    /// Two bindings of one buffer.
+    #[error("buffer {} is bound twice", id.0)]
+    BoundTwice {
+        /// The buffer.
+        id: BufferId,
+    },
+    /// An address is outside its buffer.
+    #[error("word {word} points {offset} bytes into buffer {}, which has {len}", id.0)]
+    OffsetBeyondBuffer {
+        /// Index of the word.
+        word: usize,
+        /// The buffer.
+        id: BufferId,
+        /// The offset.
+        offset: u32,
+        /// The length.
+        len: u32,
+    },
+    /// A binding reaches beyond 32-bit addresses.
+    #[error("buffer {} at {iova} with {len} bytes leaves the 4 GiB address space", id.0)]
+    BindingOutOfRange {
+        /// The buffer.
+        id: BufferId,
+        /// Where it lies.
+        iova: Iova,
+        /// Its length.
+        len: u32,
+    },
+    /// A word that writes no known register, or an unknown bit.
+    #[error("word {word} ({bits:#018x}) is not known to be harmless")]
+    UnknownWord {
+        /// Index of the word.
+        word: usize,
+        /// Its bits.
+        bits: u64,
+    },
+    /// The program writes a register of the kernel driver, or a link to a
+    /// further program.
+    #[error("word {word} writes {register}, which belongs to the kernel driver")]
+    ForeignRegister {
+        /// Index of the word.
+        word: usize,
+        /// The register.
+        register: &'static str,
+    },
+    /// A block's S_POINTER is missing, late, or not 0xE, so that other values
+    /// than those written may be used.
+    #[error("{block}: S_POINTER must be written first, and as 0xe")]
+    RegisterGroup {
+        /// The block.
+        block: Block,
+    },
+    /// A register that decides about addresses is left to earlier programs.
+    #[error("{block} {register} decides what is touched, and the program does not write it")]
+    Unwritten {
+        /// The block.
+        block: Block,
+        /// The register.
+        register: &'static str,
+    },
+    /// The words do not hold exactly one task that ends with them.
+    #[error("a program is one task that ends with its enable word; this has {tasks}")]
+    NotOneTask {
+        /// Enable words.
+        tasks: usize,
+    },
+    /// What the program touches cannot be told.
+    #[error(transparent)]
+    Extent(#[from] ExtentError),
+    /// An engine would leave the buffers.
+    #[error("{extent} is not within any bound buffer; check sizes and strides")]
+    OutsideBuffers {
+        /// The engine and its range.
+        extent: Extent,
+    },
+}
+
+impl Program {
+    /// Fills in addresses and proves that all the program touches lies in the
+    /// bound buffers.
+    ///
+    /// # Errors
+    /// [`LinkError`]; nothing is linked then.
+    pub fn link(&self, bindings: &[Binding]) -> Result<LinkedProgram, LinkError> {
+        check_bindings(bindings)?;
+        let mut words = self.words().to_vec();
+        for relocation in self.relocations() {
+            let word = relocation.word;
+            let iova = resolve(relocation.to, word, bindings)?;
+            if let Some(slot) = words.get_mut(word) {
+                *slot = Word::new(slot.target(), slot.offset(), iova.0);
+            }
+        }
+        prove(words, bindings)
+    }
+}
+
+/// A program that can run: every byte that it reads or writes lies in one of
+/// the buffers that it was linked with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkedProgram {
+    words: Vec<Word>,
+    enable: EnableMask,
+    extents: Vec<Extent>,
+    last_written: Option<Iova>,
+}
+
+impl LinkedProgram {
+    /// The words, an even number.
+    #[must_use]
+    pub fn words(&self) -> &[Word] {
+        &self.words
+    }
+
+    /// The blocks that it starts.
+    #[must_use]
+    pub fn enable(&self) -> EnableMask {
+        self.enable
+    }
+
+    /// All that it touches besides its own words.
+    #[must_use]
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    /// Address of the last 16-byte atom of the output. A program that ran to
+    /// its end has written it; `None` if it writes nothing to memory.
+    #[must_use]
+    pub fn last_written_atom(&self) -> Option<Iova> {
+        self.last_written
+    }
+}
+
+fn check_bindings(bindings: &[Binding]) -> Result<(), LinkError> {
+    for (index, &Binding { id, iova, len }) in bindings.iter().enumerate() {
+        if u64::from(iova.0) + u64::from(len) > 1 << 32 {
+            return Err(LinkError::BindingOutOfRange { id, iova, len });
+        }
+        if bindings.iter().take(index).any(|other| other.id == id) {
+            return Err(LinkError::BoundTwice { id });
+        }
+    }
+    Ok(())
+}
+
+fn resolve(to: BufferRef, word: usize, bindings: &[Binding]) -> Result<Iova, LinkError> {
+    let BufferRef { buffer: id, offset } = to;
+    let binding = bindings
+        .iter()
+        .find(|binding| binding.id == id)
+        .ok_or(LinkError::Unbound { id, word })?;
+    let len = binding.len;
+    binding
+        .iova
+        .0
+        .checked_add(offset)
+        .filter(|_| offset < len)
+        .map(Iova)
+        .ok_or(LinkError::OffsetBeyondBuffer {
+            word,
+            id,
+            offset,
+            len,
+        })
+}
+
+fn prove(words: Vec<Word>, bindings: &[Binding]) -> Result<LinkedProgram, LinkError> {
+    let enable_words = words.iter().filter(|word| word.is_enable()).count();
+    let ends = words.last().is_some_and(|word| word.is_enable());
+    let task = match tasks(&words).next() {
+        Some(task) if enable_words == 1 && ends => task,
+        _ => {
+            return Err(LinkError::NotOneTask {
+                tasks: enable_words,
+            });
+        }
+    };
+    check_words(&words)?;
+    check_groups(&words, task.enable)?;
+    let (extents, unwritten) = extent::extents_and_unwritten(&task.regs, task.enable);
+    let extents = extents?;
+    if let Some(&RegisterInfo { block, name, .. }) = unwritten {
+        return Err(LinkError::Unwritten {
+            block,
+            register: name,
+        });
+    }
+    for &extent in &extents {
+        if !bindings.iter().any(|b| extent.within(b.iova, b.len)) {
+            return Err(LinkError::OutsideBuffers { extent });
+        }
+    }
+    Ok(LinkedProgram {
+        last_written: extent::last_written_atom(&task.regs, task.enable),
+        enable: task.enable,
+        extents,
+        words,
+    })
+}
+
+/// Every word does what this crate knows it to do.
+fn check_words(words: &[Word]) -> Result<(), LinkError> {
+    for (word, item) in decode(words).enumerate() {
+        match item {
+            Item::Write { register, value } => {
+                let foreign = match register.block {
+                    // The trailer's length of the next program: there is none.
+                    Block::Pc => register.offset != pc::RegisterAmounts::OFFSET || value != 0,
+                    _ => !register.is_operand() && !register.is_pointer(),
+                };
+                if foreign {
+                    let register = register.name;
+                    return Err(LinkError::ForeignRegister { word, register });
+                }
+                if value & !register.declared_bits() != 0 {
+                    let bits = item.word().bits();
+                    return Err(LinkError::UnknownWord { word, bits });
+                }
+            }
+            Item::Enable(_) | Item::Marker | Item::Nop(_) => {}
+            Item::Undeclared { .. } | Item::Unknown(_) => {
+                let bits = item.word().bits();
+                return Err(LinkError::UnknownWord { word, bits });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All values go into the register group that the enable word starts.
+///
+/// The kernel writes the S_POINTER of CNA and CORE, with the core's number in
+/// it, so that a program must not (Linux `drivers/accel/rocket`).
+fn check_groups(words: &[Word], enable: EnableMask) -> Result<(), LinkError> {
+    for block in Block::ALL {
+        if block == Block::Pc {
+            continue;
+        }
+        let by_kernel = matches!(block, Block::Cna | Block::Core);
+        let mut selected = by_kernel || !enable.contains(block.enable());
+        for item in decode(words) {
+            let Item::Write { register, value } = item else {
+                continue;
+            };
+            if register.block != block {
+                continue;
+            }
+            let good = if register.is_pointer() {
+                selected = true;
+                !by_kernel && value == POINTER_VALUE
+            } else {
+                selected
+            };
+            if !good {
+                return Err(LinkError::RegisterGroup { block });
+            }
+        }
+        if !selected {
+            return Err(LinkError::RegisterGroup { block });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rules of legality of a product, each as the error that names it.
+
+use thiserror::Error;
+
+use super::MatmulType;
+use crate::field::FieldRangeError;
+
+/// The rule that a product breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum MatmulError {
+    /// M is not a whole number of line groups. The feature fetch takes four
+    /// lines at a time; other heights were measured to give wrong results
+    /// (librocketnpu), and the surface stride of known generators is wrong for
+    /// them.
+    #[error("M = {m} is not a positive multiple of {multiple}; pad the rows of A")]
+    RowMultiple {
+        /// Rows.
+        m: u32,
+        /// What M must be a multiple of.
+        multiple: u32,
+    },
+    /// M + 1 lines do not fit FEATURE_GRAINS, 10 bits. Fewer were measured to
+    /// corrupt deep products (happyme: K = 3840).
+    #[error("M = {m} is more than the {max} rows that a task takes; split M")]
+    TooManyRows {
+        /// Rows.
+        m: u32,
+        /// The most.
+        max: u32,
+    },
+    /// K is not a whole number of channel groups.
+    #[error("K = {k} is not a positive multiple of {multiple} ({ty:?}); pad A and B with zeros")]
+    DepthMultiple {
+        /// Types.
+        ty: MatmulType,
+        /// Depth.
+        k: u32,
+        /// What K must be a multiple of.
+        multiple: u32,
+    },
+    /// K does not fit DATAIN_CHANNEL_REAL, 14 bits.
+    #[error("K = {k} is more than the {max} channels that a task counts; split K")]
+    TooDeep {
+        /// Depth.
+        k: u32,
+        /// The most.
+        max: u32,
+    },
+    /// N is not a whole number of kernel groups.
+    #[error("N = {n} is not a positive multiple of {multiple} ({ty:?}); pad B with zeros")]
+    ColumnMultiple {
+        /// Types.
+        ty: MatmulType,
+        /// Columns of C.
+        n: u32,
+        /// What N must be a multiple of.
+        multiple: u32,
+    },
+    /// N does not fit the channel counters of the DPU, 13 bits.
+    #[error("N = {n} is more than the {max} channels that a task counts; split N")]
+    TooManyColumns {
+        /// Columns of C.
+        n: u32,
+        /// The most.
+        max: u32,
+    },
+    /// One kernel, a row of B, is larger than a CBUF bank.
+    #[error("K = {k} makes kernels of {bytes} bytes, more than a CBUF bank of {max}; split K")]
+    KernelTooLarge {
+        /// Depth.
+        k: u32,
+        /// Bytes of a kernel.
+        bytes: u32,
+        /// Bytes of a bank.
+        max: u32,
+    },
+    /// The rows of A do not fit CBUF. Each row begins at an entry of 64 bytes;
+    /// generators that forget this lose the last rows of some sizes, which
+    /// librocketnpu measured for int8 as a "resonance".
+    #[error("{m} rows of K = {k} take {needed} CBUF banks, of {max}; split M or K")]
+    DataBanks {
+        /// Rows.
+        m: u32,
+        /// Depth.
+        k: u32,
+        /// Banks that the rows take.
+        needed: u32,
+        /// Banks that there are for them.
+        max: u32,
+    },
+    /// The banks that the rows of A leave cannot hold a block of kernels.
+    #[error(
+        "the rows of A take {data_banks} CBUF banks and leave {left}, but the weights \
+         need {needed}; split M or K"
+    )]
+    WeightBanks {
+        /// Banks that the rows take.
+        data_banks: u32,
+        /// Banks that the weights need.
+        needed: u32,
+        /// Banks that are left.
+        left: u32,
+    },
+    /// An operand does not begin at an atom.
+    #[error("operand {operand} begins {offset} bytes into its buffer, not a multiple of 16")]
+    Unaligned {
+        /// "A", "B" or "C".
+        operand: &'static str,
+        /// The offset.
+        offset: u32,
+    },
+    /// A value does not fit its register. The rules above exclude it on the
+    /// chips that are known.
+    #[error("the product does not fit the registers: {0}")]
+    Register(#[from] FieldRangeError),
+}

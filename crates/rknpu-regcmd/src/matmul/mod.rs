@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A matrix product as one task: C\[M,N\] = A\[M,K\] x B\[N,K\]^T.
+//!
+//! To the NPU it is a 1x1 convolution over a cube of width 1, height M and K
+//! channels, with N kernels. The operands are packed:
+//!
+//! ```text
+//! A   cube: element (m, k) in surface k / C2, atom m        C2 = elements of an atom
+//! B   (N/G, K/32, G, 32) elements                           G  = kernel group
+//! C   cube: element (m, n) in surface n / C2', atom m       C2' = output elements of an atom
+//! ```
+//!
+//! Register values: mtx512/rk3588-npu (form A) and librocketnpu (form B),
+//! measured on silicon; the streams of both generators agree with these
+//! programs but for the number of feature banks, for which see
+//! [`MatmulError::DataBanks`].
+
+mod emit;
+mod error;
+
+pub use error::MatmulError;
+
+use crate::chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
+use crate::precision;
+use crate::program::{BufferRef, Program};
+
+/// Operand and result types of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MatmulType {
+    /// int8 operands, exact int32 sums.
+    Int8ToInt32,
+    /// fp16 operands, fp32 sums.
+    Fp16ToFp32,
+    /// fp16 operands, sums rounded to fp16 once.
+    Fp16ToFp16,
+    /// int4 operands (two's complement, the even index in the low nibble),
+    /// int16 sums that saturate.
+    Int4ToInt16,
+}
+
+impl MatmulType {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Int8ToInt32,
+        Self::Fp16ToFp32,
+        Self::Fp16ToFp16,
+        Self::Int4ToInt16,
+    ];
+
+    /// Bits of an element of A and B.
+    #[must_use]
+    pub const fn operand_bits(self) -> u32 {
+        match self {
+            Self::Int8ToInt32 => 8,
+            Self::Fp16ToFp32 | Self::Fp16ToFp16 => 16,
+            Self::Int4ToInt16 => 4,
+        }
+    }
+
+    /// Bytes of an element of C.
+    #[must_use]
+    pub const fn out_bytes(self) -> u32 {
+        match self {
+            Self::Int8ToInt32 | Self::Fp16ToFp32 => 4,
+            Self::Fp16ToFp16 | Self::Int4ToInt16 => 2,
+        }
+    }
+
+    /// What K must be a multiple of: the channels of one weight group.
+    #[must_use]
+    pub const fn k_multiple(self) -> u32 {
+        32
+    }
+
+    /// What N must be a multiple of: the kernel group.
+    #[must_use]
+    pub const fn n_multiple(self) -> u32 {
+        self.kernel_group()
+    }
+
+    /// Output channels that the MAC array computes together (measured on
+    /// silicon by mtx512/rk3588-npu and happyme).
+    #[must_use]
+    pub const fn kernel_group(self) -> u32 {
+        match self {
+            Self::Int8ToInt32 => 32,
+            Self::Fp16ToFp32 | Self::Fp16ToFp16 => 16,
+            Self::Int4ToInt16 => 64,
+        }
+    }
+
+    /// Precision code of the operands.
+    const fn operand_code(self) -> u32 {
+        match self {
+            Self::Int8ToInt32 => precision::INT8,
+            Self::Fp16ToFp32 | Self::Fp16ToFp16 => precision::FP16,
+            Self::Int4ToInt16 => precision::INT4,
+        }
+    }
+
+    /// Precision code of the result.
+    const fn out_code(self) -> u32 {
+        match self {
+            Self::Int8ToInt32 => precision::INT32,
+            Self::Fp16ToFp32 => precision::FP32,
+            Self::Fp16ToFp16 => precision::FP16,
+            Self::Int4ToInt16 => precision::INT16,
+        }
+    }
+}
+
+/// The two forms of the program that are known to work on silicon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MatmulForm {
+    /// CNA, CORE and DPU (mtx512/rk3588-npu). With DPU_RDMA not started, it
+    /// cannot wait for data that nobody sends.
+    #[default]
+    A,
+    /// DPU_RDMA started too, with its engines off (librocketnpu).
+    B,
+}
+
+/// How a task divides CBUF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CbufSplit {
+    /// Banks for features.
+    pub data_banks: u32,
+    /// Banks for weights.
+    pub weight_banks: u32,
+}
+
+/// A product with packed and padded operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatmulTask {
+    /// Types.
+    pub ty: MatmulType,
+    /// Rows of A and C: a multiple of 4.
+    pub m: u32,
+    /// Columns of A and B: a multiple of [`MatmulType::k_multiple`].
+    pub k: u32,
+    /// Rows of B, columns of C: a multiple of [`MatmulType::n_multiple`].
+    pub n: u32,
+    /// The cube of A.
+    pub a: BufferRef,
+    /// The weights B.
+    pub b: BufferRef,
+    /// Where the cube of C is written.
+    pub c: BufferRef,
+}
+
+impl MatmulTask {
+    /// Checks every rule of legality, and divides CBUF.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn check(&self, chip: &ChipProfile) -> Result<CbufSplit, MatmulError> {
+        let &Self { ty, m, k, n, .. } = self;
+        if m == 0 || !m.is_multiple_of(chip.line_group) {
+            return Err(MatmulError::RowMultiple {
+                m,
+                multiple: chip.line_group,
+            });
+        }
+        // All rows and one more are to be resident before computing starts.
+        let rows_max = (chip.grains_max - 1) / chip.line_group * chip.line_group;
+        if m > rows_max {
+            return Err(MatmulError::TooManyRows { m, max: rows_max });
+        }
+        let multiple = ty.k_multiple();
+        if k == 0 || !k.is_multiple_of(multiple) {
+            return Err(MatmulError::DepthMultiple { ty, k, multiple });
+        }
+        let multiple = ty.n_multiple();
+        if n == 0 || !n.is_multiple_of(multiple) {
+            return Err(MatmulError::ColumnMultiple { ty, n, multiple });
+        }
+        let max = chip.output_channels_max;
+        if n > max {
+            return Err(MatmulError::TooManyColumns { n, max });
+        }
+        let max = chip.input_channels_max;
+        if k > max {
+            return Err(MatmulError::TooDeep { k, max });
+        }
+        let (bytes, max) = (self.kernel_bytes(), chip.kernel_bytes_max);
+        if bytes > max {
+            return Err(MatmulError::KernelTooLarge { k, bytes, max });
+        }
+        for (operand, at) in [("A", self.a), ("B", self.b), ("C", self.c)] {
+            if !at.offset.is_multiple_of(ATOM_BYTES) {
+                let offset = at.offset;
+                return Err(MatmulError::Unaligned { operand, offset });
+            }
+        }
+        self.split(chip)
+    }
+
+    /// The register program, form A.
+    ///
+    /// # Errors
+    /// The rule of legality that the task breaks.
+    pub fn program(&self, chip: &ChipProfile) -> Result<Program, MatmulError> {
+        self.program_in(MatmulForm::A, chip)
+    }
+
+    /// The register program, in a form of choice.
+    ///
+    /// # Errors
+    /// The rule of legality that the task breaks.
+    pub fn program_in(&self, form: MatmulForm, chip: &ChipProfile) -> Result<Program, MatmulError> {
+        emit::program(self, form, self.check(chip)?)
+    }
+
+    /// Bytes of A as packed.
+    #[must_use]
+    pub fn a_bytes(&self) -> u64 {
+        u64::from(self.m) * u64::from(self.k) * u64::from(self.ty.operand_bits()) / 8
+    }
+
+    /// Bytes of B as packed.
+    #[must_use]
+    pub fn b_bytes(&self) -> u64 {
+        u64::from(self.n) * u64::from(self.k) * u64::from(self.ty.operand_bits()) / 8
+    }
+
+    /// Bytes of C as written.
+    #[must_use]
+    pub fn c_bytes(&self) -> u64 {
+        u64::from(self.m) * u64::from(self.n) * u64::from(self.ty.out_bytes())
+    }
+
+    /// Bytes of one row of A, or one kernel. K is bounded before this counts.
+    fn kernel_bytes(&self) -> u32 {
+        (u64::from(self.k) * u64::from(self.ty.operand_bits()) / 8) as u32
+    }
+
+    /// CBUF entries of a line.
+    fn entries(&self) -> u32 {
+        self.kernel_bytes().div_ceil(CBUF_ENTRY_BYTES)
+    }
+
+    fn split(&self, chip: &ChipProfile) -> Result<CbufSplit, MatmulError> {
+        // Each line begins at an entry of its own.
+        let lines = u64::from(self.m) * u64::from(self.entries() * CBUF_ENTRY_BYTES);
+        let data_banks = lines.div_ceil(chip.cbuf_bank_bytes.into()) as u32;
+        // At least one bank must remain.
+        let max = chip.cbuf_banks - 1;
+        if data_banks > max {
+            let (m, k, needed) = (self.m, self.k, data_banks);
+            return Err(MatmulError::DataBanks { m, k, needed, max });
+        }
+        let weight_banks = chip.cbuf_banks - data_banks;
+        let resident = self.n.min(chip.resident_kernels);
+        let needed = (resident * self.kernel_bytes())
+            .div_ceil(chip.cbuf_bank_bytes)
+            .max(chip.weight_banks_min);
+        if weight_banks < needed {
+            return Err(MatmulError::WeightBanks {
+                data_banks,
+                needed,
+                left: weight_banks,
+            });
+        }
+        Ok(CbufSplit {
+            data_banks,
+            weight_banks,
+        })
+    }
+}

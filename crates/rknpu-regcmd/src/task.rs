@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From words to what they ask for: register values and blocks to start.
+
+use core::ops::Range;
+
+use crate::regfile::RegisterFile;
+use crate::word::{Block, EnableMask, Word};
+
+/// What a program asks for when its enable word is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// The registers; those that the task itself wrote are marked as written.
+    pub regs: RegisterFile,
+    /// The blocks to start. Bits that name no block are kept.
+    pub enable: EnableMask,
+    /// Its words, from the first after the previous enable word to its own.
+    pub words: Range<usize>,
+}
+
+/// The tasks in `words`, of a core whose registers are 0.
+///
+/// Total: words that write no register are passed over (see
+/// [`decode`](crate::decode())), and so are words after the last enable word.
+#[must_use]
+pub fn tasks(words: &[Word]) -> Tasks<'_> {
+    Tasks::after(words, RegisterFile::new())
+}
+
+/// Iterator over the tasks of a program.
+#[derive(Clone, Debug)]
+pub struct Tasks<'a> {
+    words: &'a [Word],
+    next: usize,
+    regs: RegisterFile,
+}
+
+impl<'a> Tasks<'a> {
+    /// The tasks in `words`, of a core whose registers hold what `regs` says:
+    /// they keep their values from task to task.
+    #[must_use]
+    pub fn after(words: &'a [Word], regs: RegisterFile) -> Self {
+        Self {
+            words,
+            next: 0,
+            regs,
+        }
+    }
+}
+
+impl Iterator for Tasks<'_> {
+    type Item = Task;
+
+    fn next(&mut self) -> Option<Task> {
+        let start = self.next;
+        self.regs.forget_writes();
+        for (index, &word) in self.words.iter().enumerate().skip(start) {
+            if word.is_enable() {
+                self.next = index + 1;
+                return Some(Task {
+                    regs: self.regs.clone(),
+                    enable: EnableMask::from_bits_retain(word.value()),
+                    words: start..self.next,
+                });
+            }
+            if Block::from_target(word.target()) == Block::of_offset(word.offset())
+                && Block::of_offset(word.offset()).is_some()
+            {
+                self.regs.set(word.offset(), word.value());
+            }
+        }
+        self.next = self.words.len();
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::regs::{cna, dpu};
+    use std::vec::Vec;
+
+    #[test]
+    fn registers_persist_from_task_to_task() {
+        let words = [
+            Word::new(Block::Cna.target(), cna::ConvCon2::OFFSET, 7 << 4),
+            Word::MARKER,
+            Word::enable(EnableMask::CNA),
+            Word::new(Block::Dpu.target(), dpu::BsCfg::OFFSET, 0x53),
+            Word::enable(EnableMask::DPU),
+            Word::NOP,
+        ];
+        let tasks: Vec<Task> = tasks(&words).collect();
+        assert_eq!(tasks.len(), 2);
+        assert_eq!(
+            (tasks[0].words.clone(), tasks[1].words.clone()),
+            (0..3, 3..5)
+        );
+        assert!(tasks[0].regs.was_written(cna::ConvCon2::OFFSET));
+        assert!(!tasks[1].regs.was_written(cna::ConvCon2::OFFSET));
+        assert_eq!(tasks[1].regs.get::<cna::ConvCon2>().feature_grains(), 7);
+        assert_eq!(tasks[1].enable, EnableMask::DPU);
+    }
+
+    #[test]
+    fn a_target_that_disagrees_with_its_offset_writes_nothing() {
+        let words = [
+            Word::new(Block::Cna.target(), dpu::BsCfg::OFFSET, 1),
+            Word::new(0, 0x1010, 1),
+            Word::new(0x0202, 0x2000, 1),
+            Word::enable(EnableMask::empty()),
+        ];
+        let task = tasks(&words).next().unwrap();
+        assert_eq!(task.regs, RegisterFile::new());
+    }
+}
