@@ -8,6 +8,8 @@
 
 use std::fmt;
 
+use rknpu_regcmd::MatmulType;
+
 /// Bytes of an atom, the unit in which the NPU addresses feature and output
 /// cubes (RK3588 TRM, NPU chapter).
 pub const ATOM_BYTES: usize = 16;
@@ -102,6 +104,16 @@ impl Precision {
             Self::Int8 => 1024,
             Self::Int4 => 2048,
             Self::Fp16 => 512,
+        }
+    }
+
+    /// The register program that computes this precision.
+    #[must_use]
+    pub const fn matmul_type(self) -> MatmulType {
+        match self {
+            Self::Int8 => MatmulType::Int8ToInt32,
+            Self::Int4 => MatmulType::Int4ToInt16,
+            Self::Fp16 => MatmulType::Fp16ToFp32,
         }
     }
 }

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A job of a plan -> register programs.
+
+use rknpu_regcmd::{BufferId, ChipProfile, MatmulError, MatmulTask, Program};
+
+use crate::dtype::Precision;
+use crate::plan::JobPlan;
+
+/// The activation buffer in a program's addresses.
+pub const ACTIVATIONS: BufferId = BufferId(0);
+
+/// The weight block.
+pub const WEIGHTS: BufferId = BufferId(1);
+
+/// The output buffer.
+pub const OUTPUT: BufferId = BufferId(2);
+
+/// One program for each task of the job, in order.
+///
+/// # Errors
+/// The rule that a task breaks; plans that were checked break none.
+pub fn programs(precision: Precision, job: &JobPlan) -> Result<Vec<Program>, MatmulError> {
+    let program = |task: &crate::plan::TaskPlan| {
+        MatmulTask {
+            ty: precision.matmul_type(),
+            m: task.m_padded,
+            k: task.k_padded,
+            n: task.n_padded,
+            a: ACTIVATIONS.at(task.a),
+            b: WEIGHTS.at(task.b),
+            c: OUTPUT.at(task.c),
+        }
+        .program(&ChipProfile::RK3588)
+    };
+    job.tasks.iter().map(program).collect()
+}

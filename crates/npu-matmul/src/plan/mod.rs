@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which tiles, in which order, on which device: data, and nothing but.
+//!
+//! A [`WeightPlan`] cuts B when it is loaded; a [`Plan`] adds M and cuts the
+//! product into [`Step`]s. A step is at most one job for each device: a range
+//! of rows, a range of K tiles, and for each device a range of its output
+//! channels. Its jobs run at the same time; the steps follow one another.
+//!
+//! ```text
+//!             N: device 0  |  device 1  |  device 2        (blocks of weights)
+//!           +-----+-----+--+-----+-----+--+-----+-----+
+//!   rows    | job | job |  | job | job |  | job | job |    step 0, step 1
+//!           +-----+-----+--+-----+-----+--+-----+-----+
+//!   M       | job | job |  | job | job |  | job | job |    step 2, step 3
+//!           +-----+-----+--+-----+-----+--+-----+-----+
+//!
+//!   in a job: row tiles x K tiles x N tiles, a task each; one task writes one
+//!   partial result, and the CPU adds those of different K tiles up.
+//! ```
+//!
+//! The plan of a product that fits into one job per device has one step.
+//! Nothing here touches a device, and the same arguments give the same plan.
+
+mod cost;
+mod options;
+mod step;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use std::fmt;
+
+pub use cost::task_time_bound_ns;
+pub use options::{JobLimits, PlanError, PlanOptions};
+pub use step::{ActivationTile, JobPlan, Step, TaskPlan};
+pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
+
+use crate::dtype::ROW_MULTIPLE;
+use crate::layout;
+use weights::{N_TILE_MAX, check_tile};
+
+/// Most rows of one product: far beyond any memory, and small enough that no
+/// sum of row numbers overflows.
+const ROWS_MAX: usize = i32::MAX as usize;
+
+/// How one product is computed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan<'w> {
+    /// How the weights were cut.
+    pub weights: &'w WeightPlan,
+    /// Rows of A and C.
+    pub m: usize,
+    /// Rows of every tile but the last.
+    pub row_tile: usize,
+    /// Most output channels of a tile.
+    pub n_tile: usize,
+    /// Row tiles of a job.
+    pub row_tiles_per_job: usize,
+    /// Kernel groups of a job, at most.
+    pub groups_per_job: usize,
+    /// K tiles of a job.
+    pub k_tiles_per_job: usize,
+}
+
+impl<'w> Plan<'w> {
+    /// Plans the product of `m` rows with these weights.
+    ///
+    /// # Errors
+    /// [`PlanError`], in particular the rule that a forced tile breaks.
+    pub fn new(
+        weights: &'w WeightPlan,
+        m: usize,
+        options: &PlanOptions,
+    ) -> Result<Self, PlanError> {
+        if m == 0 {
+            return Err(PlanError::EmptyDimension { dimension: "M" });
+        }
+        if m > ROWS_MAX {
+            return Err(PlanError::TooManyRows { m, max: ROWS_MAX });
+        }
+        let precision = weights.precision;
+        let row_tile = match options.row_tile {
+            Some(0) => return Err(PlanError::EmptyTile),
+            Some(forced) => forced,
+            None => even_tile(m, weights.row_tile_max.max(ROW_MULTIPLE), ROW_MULTIPLE),
+        };
+        let n_tile = match options.n_tile {
+            Some(0) => return Err(PlanError::EmptyTile),
+            Some(forced) => forced,
+            None => N_TILE_MAX,
+        };
+        check_tile(precision, row_tile, weights.k_tile, n_tile)?;
+        let mut plan = Self {
+            weights,
+            m,
+            row_tile: m.min(row_tile).next_multiple_of(ROW_MULTIPLE),
+            n_tile,
+            row_tiles_per_job: 1,
+            groups_per_job: 1,
+            k_tiles_per_job: 1,
+        };
+        plan.fill_jobs(&options.limits)?;
+        Ok(plan)
+    }
+
+    /// Makes jobs as large as the limits allow: first all of K, so that each
+    /// result is read once, then N, then M.
+    fn fill_jobs(&mut self, limits: &JobLimits) -> Result<(), PlanError> {
+        let group = self.weights.precision.kernel_group();
+        let widest = self.weights.blocks.iter().map(|b| b.padded / group).max();
+        let widest = widest.unwrap_or(1);
+        let k_tiles = self.weights.k_tile_count();
+        let row_tiles = self.m.div_ceil(self.row_tile);
+
+        let depth = largest(k_tiles, |k| self.job_fits(limits, 1, 1, k));
+        if depth == 0 {
+            return Err(PlanError::JobLimits {
+                m: self.row_tile,
+                k: self.weights.k_tile,
+                n: group,
+                limits: *limits,
+            });
+        }
+        self.k_tiles_per_job = depth;
+        let width = largest(widest, |n| self.job_fits(limits, 1, n, depth));
+        self.groups_per_job = even_tile(widest, width, 1);
+        let height = |m: usize| self.job_fits(limits, m, self.groups_per_job, depth);
+        self.row_tiles_per_job = even_tile(row_tiles, largest(row_tiles, height), 1);
+        Ok(())
+    }
+
+    /// Whether a job of this many row tiles, kernel groups and K tiles stays
+    /// within the limits; grows with each of them.
+    fn job_fits(
+        &self,
+        limits: &JobLimits,
+        row_tiles: usize,
+        groups: usize,
+        k_tiles: usize,
+    ) -> bool {
+        let precision = self.weights.precision;
+        let (m, k) = (self.row_tile, self.weights.k_tile);
+        let n = groups * precision.kernel_group();
+        let time = task_time_bound_ns(precision, m, k, n.min(self.n_tile));
+        // Wide enough for the product of any three counts and a size.
+        let repeated = row_tiles as u128 * k_tiles as u128;
+        let tasks = repeated * n.div_ceil(self.n_tile) as u128;
+        let a_bytes = repeated * layout::activation_bytes(precision, m, k) as u128;
+        let c_bytes = repeated * layout::output_bytes(precision, m, n) as u128;
+        tasks <= limits.tasks as u128
+            && tasks * u128::from(time) <= limits.time.as_nanos()
+            && a_bytes.max(c_bytes) <= limits.buffer_bytes as u128
+    }
+}
+
+impl fmt::Display for Plan<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let w = self.weights;
+        let steps = self.steps();
+        write!(
+            f,
+            "{} M={} K={} N={}: tiles of {} x {} x {}, {} K tile(s), {} block(s) of weights, \
+             {} step(s) of up to {} row tile(s), {} channels, {} K tile(s) a device",
+            w.precision,
+            self.m,
+            w.k,
+            w.n,
+            self.row_tile,
+            w.k_tile,
+            self.n_tile,
+            w.k_tile_count(),
+            w.blocks.len(),
+            steps.len(),
+            self.row_tiles_per_job,
+            self.groups_per_job * w.precision.kernel_group(),
+            self.k_tiles_per_job,
+        )
+    }
+}
+
+/// The largest `x` in `1..=max` for which `holds`, where `holds` is true up to
+/// some point and false from there on; 0 if it never is.
+fn largest(max: usize, holds: impl Fn(usize) -> bool) -> usize {
+    let (mut yes, mut no) = (0, max + 1);
+    while no - yes > 1 {
+        let middle = yes + (no - yes) / 2;
+        if holds(middle) {
+            yes = middle
+        } else {
+            no = middle
+        }
+    }
+    yes
+}
+
+/// The tile size, a multiple of `unit` and at most `max`, that cuts `total`
+/// into as few tiles as `max` does, but even ones.
+fn even_tile(total: usize, max: usize, unit: usize) -> usize {
+    let max = max.max(1);
+    total
+        .div_ceil(total.div_ceil(max))
+        .next_multiple_of(unit)
+        .min(max)
+}
+
+/// Sizes beyond 32 bits become one that every rule refuses.
+fn to_u32(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
+}

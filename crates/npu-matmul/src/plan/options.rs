@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a caller may fix in a plan, and why a plan cannot be made.
+
+use std::time::Duration;
+
+use rknpu_regcmd::MatmulError;
+
+/// Bounds of one job. A product that exceeds them is cut into several jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobLimits {
+    /// Device time by [`task_time_bound_ns`](super::task_time_bound_ns). The
+    /// default is a fifth of the 500 ms after which the kernel kills a job.
+    pub time: Duration,
+    /// Bytes of the activation buffer, and likewise of the output buffer.
+    /// PREP_BO and FINI_BO maintain the caches of a whole buffer, and
+    /// librocketnpu measured that buffers far larger than their live part cost
+    /// more than the product, so buffers stay moderate and fit exactly.
+    pub buffer_bytes: usize,
+    /// Tasks: bounds the size of the programs, 864 bytes each.
+    pub tasks: usize,
+}
+
+impl Default for JobLimits {
+    fn default() -> Self {
+        Self {
+            time: Duration::from_millis(100),
+            buffer_bytes: 64 << 20,
+            tasks: 1024,
+        }
+    }
+}
+
+/// What the caller fixes; the plan chooses what is `None`. Results of integer
+/// products do not depend on any of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// Rows of a tile, a multiple of 4.
+    pub row_tile: Option<usize>,
+    /// Channels of a tile, a multiple of 32. Fixed when weights are loaded.
+    pub k_tile: Option<usize>,
+    /// Output channels of a tile, whole kernel groups.
+    pub n_tile: Option<usize>,
+    /// Bounds of one job.
+    pub limits: JobLimits,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A dimension of the product is zero.
+    #[error("{dimension} is 0: a product needs M, N and K of at least 1")]
+    EmptyDimension {
+        /// "M", "N" or "K".
+        dimension: &'static str,
+    },
+    /// The device pool is empty.
+    #[error("there is no device to put the weights on")]
+    NoDevice,
+    /// The hardware cannot compute a tile of this size.
+    #[error("a tile of {m} rows, K = {k}, N = {n} is not legal: {source}")]
+    IllegalTile {
+        /// Rows.
+        m: usize,
+        /// Channels.
+        k: usize,
+        /// Output channels.
+        n: usize,
+        /// The rule that it breaks.
+        source: MatmulError,
+    },
+    /// An INT4 tile so deep that its 16-bit results could saturate.
+    #[error(
+        "an int4 tile of K = {k} could saturate its 16-bit results; \
+         K tiles of at most {max} cannot"
+    )]
+    Int4Saturation {
+        /// The depth asked for.
+        k: usize,
+        /// The deepest one that cannot saturate.
+        max: usize,
+    },
+    /// A forced tile size is zero.
+    #[error("a forced tile size is 0")]
+    EmptyTile,
+    /// M is beyond what a plan counts.
+    #[error("M = {m} is more than the {max} rows that one call takes")]
+    TooManyRows {
+        /// The rows.
+        m: usize,
+        /// The most.
+        max: usize,
+    },
+    /// One group of output channels does not fit a buffer.
+    #[error(
+        "a group of output channels of K = {k} takes {bytes} bytes, more than \
+         the {limit} of a weight buffer; multiply parts of K and add them up"
+    )]
+    GroupTooLarge {
+        /// The depth of the weights.
+        k: usize,
+        /// What a group takes.
+        bytes: u128,
+        /// The most that a weight buffer holds.
+        limit: usize,
+    },
+    /// The weights do not fit the address space of the devices.
+    #[error(
+        "these weights take {bytes} bytes on each of {devices} file descriptor(s), \
+         which address 4 GiB each; use more descriptors, or parts of N"
+    )]
+    WeightsTooLarge {
+        /// Bytes on one device.
+        bytes: u128,
+        /// Devices.
+        devices: usize,
+    },
+    /// Not even one tile stays within the job limits.
+    #[error("one tile of {m} rows, K = {k}, N = {n} exceeds the limits of a job: {limits:?}")]
+    JobLimits {
+        /// Rows.
+        m: usize,
+        /// Channels.
+        k: usize,
+        /// Output channels.
+        n: usize,
+        /// The limits.
+        limits: JobLimits,
+    },
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The steps of a plan, with every offset worked out.
+
+use std::ops::Range;
+
+use super::{KTile, Plan, to_u32};
+use crate::dtype::ROW_MULTIPLE;
+use crate::layout;
+
+/// At most one job for each device; all of them read the same activations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Rows of A and C.
+    pub rows: Range<usize>,
+    /// Rows of every row tile but the last.
+    pub row_tile: usize,
+    /// The K tiles, one after the other.
+    pub k_tiles: Vec<KTile>,
+    /// The tiles of A in the activation buffer, by row tile, then K tile.
+    pub activations: Vec<ActivationTile>,
+    /// Bytes of the activation buffer.
+    pub activation_bytes: usize,
+    /// The jobs, each of another device.
+    pub jobs: Vec<JobPlan>,
+}
+
+/// A tile of A in the activation buffer of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActivationTile {
+    /// Rows of the caller's matrix.
+    pub rows: Range<usize>,
+    /// Rows in memory: a multiple of 4.
+    pub padded: usize,
+    /// Which K tile.
+    pub k_tile: KTile,
+    /// Byte offset in the buffer.
+    pub offset: usize,
+}
+
+/// What one device computes in a step: one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobPlan {
+    /// Index into the device pool.
+    pub device: usize,
+    /// Index into [`WeightPlan::blocks`](super::WeightPlan::blocks).
+    pub block: usize,
+    /// Output channels of the caller's matrix.
+    pub n: Range<usize>,
+    /// The tasks, in the order of the activation tiles, those of one
+    /// activation tile in the order of their channels.
+    pub tasks: Vec<TaskPlan>,
+    /// Bytes of the output buffer.
+    pub output_bytes: usize,
+}
+
+/// One task: a tile of A times a tile of B into a tile of C.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskPlan {
+    /// Index into [`Step::activations`].
+    pub activation: usize,
+    /// Output channels of the caller's matrix.
+    pub n: Range<usize>,
+    /// Rows of the tiles of A and C.
+    pub m_padded: u32,
+    /// Depth of the tiles of A and B.
+    pub k_padded: u32,
+    /// Channels of the tiles of B and C: whole kernel groups.
+    pub n_padded: u32,
+    /// Byte offset of the tile of A in the activation buffer.
+    pub a: u32,
+    /// Byte offset of the tile of B in the weight block.
+    pub b: u32,
+    /// Byte offset of the tile of C in the output buffer.
+    pub c: u32,
+}
+
+/// A range of channels that one job computes, in a block.
+struct Pass {
+    block: usize,
+    n: Range<usize>,
+}
+
+impl Plan<'_> {
+    /// The steps, in the order in which they must be added up: the first K
+    /// tiles of a part of C before the later ones.
+    #[must_use]
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = Step> + '_ {
+        let passes = self.passes();
+        let waves = passes.iter().map(Vec::len).max().unwrap_or(0);
+        let row_tiles = self.m.div_ceil(self.row_tile);
+        let bands = row_tiles.div_ceil(self.row_tiles_per_job);
+        let depths = self.weights.k_tile_count().div_ceil(self.k_tiles_per_job);
+        (0..bands * waves * depths).map(move |index| {
+            let (band, rest) = (index / (waves * depths), index % (waves * depths));
+            let (wave, depth) = (rest / depths, rest % depths);
+            self.step(band, depth, passes.iter().filter_map(|p| p.get(wave)))
+        })
+    }
+
+    /// For each device, the ranges of channels that it computes in turn.
+    fn passes(&self) -> Vec<Vec<Pass>> {
+        let width = self.groups_per_job * self.weights.precision.kernel_group();
+        let mut passes = Vec::new();
+        for (block, b) in self.weights.blocks.iter().enumerate() {
+            if passes.len() <= b.device {
+                passes.resize_with(b.device + 1, Vec::new);
+            }
+            passes[b.device].extend((b.n.start..b.n.end).step_by(width).map(|start| Pass {
+                block,
+                n: start..(start + width).min(b.n.end),
+            }));
+        }
+        passes
+    }
+
+    fn step<'p>(&self, band: usize, depth: usize, passes: impl Iterator<Item = &'p Pass>) -> Step {
+        let band_rows = self.row_tile * self.row_tiles_per_job;
+        let rows = band * band_rows..((band + 1) * band_rows).min(self.m);
+        let first = depth * self.k_tiles_per_job;
+        let end = (first + self.k_tiles_per_job).min(self.weights.k_tile_count());
+        let k_tiles: Vec<_> = (first..end).map(|i| self.weights.k_tile(i)).collect();
+
+        let mut activations = Vec::new();
+        let mut activation_bytes = 0;
+        for start in rows.clone().step_by(self.row_tile) {
+            let tile_rows = start..(start + self.row_tile).min(rows.end);
+            let padded = tile_rows.len().next_multiple_of(ROW_MULTIPLE);
+            for k_tile in &k_tiles {
+                activations.push(ActivationTile {
+                    rows: tile_rows.clone(),
+                    padded,
+                    k_tile: k_tile.clone(),
+                    offset: activation_bytes,
+                });
+                activation_bytes +=
+                    layout::activation_bytes(self.weights.precision, padded, k_tile.padded);
+            }
+        }
+        let jobs = passes.map(|pass| self.job(pass, &activations)).collect();
+        Step {
+            rows,
+            row_tile: self.row_tile,
+            k_tiles,
+            activations,
+            activation_bytes,
+            jobs,
+        }
+    }
+
+    fn job(&self, pass: &Pass, activations: &[ActivationTile]) -> JobPlan {
+        let precision = self.weights.precision;
+        let block = &self.weights.blocks[pass.block];
+        let mut tasks = Vec::new();
+        let mut output_bytes = 0;
+        for (activation, a) in activations.iter().enumerate() {
+            for start in pass.n.clone().step_by(self.n_tile) {
+                let n = start..(start + self.n_tile).min(pass.n.end);
+                let n_padded = n.len().next_multiple_of(precision.kernel_group());
+                let in_block = start - block.n.start;
+                let b = self.weights.weight_offset(block, a.k_tile.index, in_block);
+                tasks.push(TaskPlan {
+                    activation,
+                    n,
+                    m_padded: to_u32(a.padded),
+                    k_padded: to_u32(a.k_tile.padded),
+                    n_padded: to_u32(n_padded),
+                    // Buffers are below 2 GiB, so offsets have 32 bits.
+                    a: to_u32(a.offset),
+                    b: to_u32(b),
+                    c: to_u32(output_bytes),
+                });
+                output_bytes += layout::output_bytes(precision, a.padded, n_padded);
+            }
+        }
+        JobPlan {
+            device: block.device,
+            block: pass.block,
+            n: pass.n.clone(),
+            tasks,
+            output_bytes,
+        }
+    }
+}
+
+impl JobPlan {
+    /// The tasks of one activation tile.
+    #[must_use]
+    pub fn tasks_of(&self, activations: usize, activation: usize) -> &[TaskPlan] {
+        let n_tiles = self.tasks.len() / activations.max(1);
+        &self.tasks[activation * n_tiles..][..n_tiles]
+    }
+}

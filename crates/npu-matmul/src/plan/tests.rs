@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Properties that hold for every plan.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rknpu_regcmd::MatmulError;
+
+use super::*;
+use crate::dtype::Precision;
+
+fn precision() -> impl Strategy<Value = Precision> {
+    prop::sample::select(&Precision::ALL[..])
+}
+
+/// Limits from "almost nothing" to the default.
+fn limits() -> impl Strategy<Value = JobLimits> {
+    let small = JobLimits {
+        time: Duration::from_millis(4),
+        buffer_bytes: 256 << 10,
+        tasks: 7,
+    };
+    prop::sample::select(vec![small, JobLimits::default()])
+}
+
+/// What `ranges` cover: for each element of `0..len`, how often.
+fn assert_covers(len: usize, ranges: impl Iterator<Item = std::ops::Range<usize>>) {
+    let mut ranges: Vec<_> = ranges.collect();
+    ranges.sort_by_key(|r| r.start);
+    let mut next = 0;
+    for range in ranges {
+        assert_eq!(range.start, next);
+        assert!(!range.is_empty());
+        next = range.end;
+    }
+    assert_eq!(next, len);
+}
+
+/// Checks all that execution relies on.
+fn check(plan: &Plan<'_>, limits: &JobLimits) {
+    let w = plan.weights;
+    let p = w.precision;
+    assert_covers(w.n, w.blocks.iter().map(|b| b.n.clone()));
+    assert_covers(w.k, w.k_tiles().map(|t| t.k));
+    // (first row, first channel) -> the K tiles computed so far.
+    let mut done: HashMap<(usize, usize), usize> = HashMap::new();
+    let mut area = 0;
+    for step in plan.steps() {
+        let mut a_end = 0;
+        for a in &step.activations {
+            assert_eq!(a.offset, a_end);
+            a_end += layout::activation_bytes(p, a.padded, a.k_tile.padded);
+            assert!(a.padded >= a.rows.len() && a.padded % 4 == 0);
+        }
+        assert_eq!(a_end, step.activation_bytes);
+        assert!(a_end <= limits.buffer_bytes);
+        let mut devices: Vec<_> = step.jobs.iter().map(|j| j.device).collect();
+        devices.dedup();
+        assert_eq!(devices.len(), step.jobs.len(), "two jobs on one device");
+        for job in &step.jobs {
+            let block = &w.blocks[job.block];
+            assert_eq!(job.device, block.device);
+            assert!(job.output_bytes <= limits.buffer_bytes);
+            assert!(job.tasks.len() <= limits.tasks);
+            let (mut time, mut c_end) = (0, 0);
+            for task in &job.tasks {
+                let (m, k, n) = (
+                    task.m_padded as usize,
+                    task.k_padded as usize,
+                    task.n_padded as usize,
+                );
+                check_tile(p, m, k, n).unwrap();
+                time += task_time_bound_ns(p, m, k, n);
+                let a = &step.activations[task.activation];
+                assert_eq!((a.padded, a.k_tile.padded), (m, k));
+                assert_eq!(a.offset, task.a as usize);
+                assert_eq!(task.c as usize, c_end);
+                c_end += layout::output_bytes(p, m, n);
+                assert_eq!((task.n.start - block.n.start) % p.kernel_group(), 0);
+                assert!(task.n.len() <= n);
+                let b_end = task.b as usize + layout::weight_bytes(p, n, k);
+                assert!(b_end <= w.block_bytes(block));
+                area += a.rows.len() * a.k_tile.k.len() * task.n.len();
+                let seen = done.entry((a.rows.start, task.n.start)).or_default();
+                assert_eq!(*seen, a.k_tile.index, "K tiles out of order");
+                *seen += 1;
+            }
+            assert_eq!(c_end, job.output_bytes);
+            assert!(u128::from(time) <= limits.time.as_nanos());
+        }
+    }
+    assert!(done.values().all(|&seen| seen == w.k_tile_count()));
+    assert_eq!(area, plan.m * w.k * w.n);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn plans_are_whole_legal_and_bounded(
+        precision in precision(),
+        m in 1..3000_usize,
+        k in 1..20_000_usize,
+        n in 1..20_000_usize,
+        devices in 1..6_usize,
+        limits in limits(),
+    ) {
+        let options = PlanOptions { limits, ..PlanOptions::default() };
+        let weights = WeightPlan::new(precision, n, k, devices, &options).unwrap();
+        match Plan::new(&weights, m, &options) {
+            Ok(plan) => check(&plan, &limits),
+            Err(PlanError::JobLimits { .. }) => prop_assert_ne!(limits, JobLimits::default()),
+            Err(other) => prop_assert!(false, "{other}"),
+        }
+    }
+
+    #[test]
+    fn forced_tiles_are_obeyed_or_refused(
+        precision in precision(),
+        m in 1..300_usize,
+        k in 1..1000_usize,
+        n in 1..1000_usize,
+        row_tile in 0..1100_usize,
+        k_tile in 0..1100_usize,
+        n_tile in 0..1100_usize,
+        multiples in any::<bool>(),
+    ) {
+        let round = |size: usize, unit: usize| if multiples { size / unit * unit } else { size };
+        let options = PlanOptions {
+            row_tile: Some(round(row_tile, 4)),
+            k_tile: Some(round(k_tile, 32)),
+            n_tile: Some(round(n_tile, precision.kernel_group())),
+            ..PlanOptions::default()
+        };
+        let plan = WeightPlan::new(precision, n, k, 2, &options);
+        if let Ok(weights) = &plan
+            && let Ok(plan) = Plan::new(weights, m, &options)
+        {
+            prop_assert!(plan.row_tile <= row_tile && weights.k_tile <= k_tile);
+            check(&plan, &options.limits);
+        }
+    }
+
+    #[test]
+    fn any_numbers_give_a_plan_or_an_error(
+        precision in precision(),
+        m in any::<usize>(),
+        k in any::<usize>(),
+        n in any::<usize>(),
+        shift in 0..60_u32,
+        forced in any::<Option<usize>>(),
+    ) {
+        let options = PlanOptions {
+            row_tile: forced,
+            k_tile: forced,
+            n_tile: forced,
+            ..PlanOptions::default()
+        };
+        for options in [options, PlanOptions::default()] {
+            let Ok(weights) = WeightPlan::new(precision, n >> shift, k >> shift, 3, &options) else {
+                continue;
+            };
+            if let Ok(plan) = Plan::new(&weights, m >> shift, &options) {
+                let _ = plan.steps().next();
+            }
+        }
+    }
+}
+
+fn weights(precision: Precision, n: usize, k: usize, devices: usize) -> WeightPlan {
+    WeightPlan::new(precision, n, k, devices, &PlanOptions::default()).unwrap()
+}
+
+#[test]
+fn k_is_in_one_tile_where_that_leaves_rows() {
+    assert_eq!(weights(Precision::Int8, 64, 64, 1).k_tile_count(), 1);
+    assert_eq!(weights(Precision::Int8, 64, 4096, 1).k_tile, 4096);
+    assert_eq!(weights(Precision::Fp16, 64, 2048, 1).k_tile, 2048);
+    // 11008 = 3 tiles of at most 4096, evened out.
+    assert_eq!(weights(Precision::Int8, 64, 11008, 1).k_tile, 3680);
+    assert_eq!(weights(Precision::Int4, 64, 4096, 1).k_tile, 480);
+}
+
+#[test]
+fn small_products_are_one_task() {
+    let w = weights(Precision::Int8, 64, 64, 1);
+    let plan = Plan::new(&w, 64, &PlanOptions::default()).unwrap();
+    let steps: Vec<_> = plan.steps().collect();
+    assert_eq!(steps.len(), 1);
+    assert_eq!(steps[0].jobs.len(), 1);
+    assert_eq!(steps[0].jobs[0].tasks.len(), 1);
+    assert_eq!(
+        plan.to_string(),
+        "int8 M=64 K=64 N=64: tiles of 64 x 64 x 8192, 1 K tile(s), 1 block(s) of weights, \
+         1 step(s) of up to 1 row tile(s), 64 channels, 1 K tile(s) a device"
+    );
+}
+
+#[test]
+fn channels_are_spread_evenly() {
+    let w = weights(Precision::Int8, 4096, 64, 3);
+    let sizes: Vec<_> = w.blocks.iter().map(|b| b.padded / 32).collect();
+    assert_eq!(sizes, [43, 43, 42]);
+    // Fewer groups than devices: the others have nothing to do.
+    assert_eq!(weights(Precision::Int8, 33, 64, 5).blocks.len(), 2);
+}
+
+#[test]
+fn illegal_sizes_are_named() {
+    let none = PlanOptions::default();
+    let new = |n, k, options: &PlanOptions| WeightPlan::new(Precision::Int8, n, k, 1, options);
+    assert_eq!(
+        new(0, 1, &none),
+        Err(PlanError::EmptyDimension { dimension: "N" })
+    );
+    assert_eq!(
+        new(1, 0, &none),
+        Err(PlanError::EmptyDimension { dimension: "K" })
+    );
+    assert_eq!(
+        WeightPlan::new(Precision::Int8, 1, 1, 0, &none),
+        Err(PlanError::NoDevice)
+    );
+    let w = new(64, 64, &none).unwrap();
+    assert_eq!(
+        Plan::new(&w, 0, &none),
+        Err(PlanError::EmptyDimension { dimension: "M" })
+    );
+    assert!(matches!(
+        new(1, 1 << 30, &none),
+        Err(PlanError::GroupTooLarge { .. })
+    ));
+    assert!(matches!(
+        new(1 << 30, 1 << 10, &none),
+        Err(PlanError::WeightsTooLarge { .. })
+    ));
+
+    let forced = |row_tile, k_tile, n_tile| PlanOptions {
+        row_tile,
+        k_tile,
+        n_tile,
+        ..PlanOptions::default()
+    };
+    let rule = |result: Result<(), PlanError>| -> MatmulError {
+        match result {
+            Err(PlanError::IllegalTile { source, .. }) => source,
+            other => panic!("{other:?}"),
+        }
+    };
+    let plan = |options| rule(Plan::new(&w, 64, &options).map(|_| ()));
+    assert!(matches!(
+        plan(forced(Some(6), None, None)),
+        MatmulError::RowMultiple { m: 6, multiple: 4 }
+    ));
+    assert!(matches!(
+        plan(forced(Some(2048), None, None)),
+        MatmulError::TooManyRows { m: 2048, .. }
+    ));
+    assert!(matches!(
+        plan(forced(None, None, Some(33))),
+        MatmulError::ColumnMultiple { n: 33, .. }
+    ));
+    assert!(matches!(
+        plan(forced(None, None, Some(16384))),
+        MatmulError::TooManyColumns { n: 16384, .. }
+    ));
+    for k_tile in [33, 16384] {
+        rule(new(64, 64, &forced(None, Some(k_tile), None)).map(|_| ()));
+    }
+    assert_eq!(
+        WeightPlan::new(Precision::Int4, 1, 1024, 1, &forced(None, Some(512), None)),
+        Err(PlanError::Int4Saturation { k: 512, max: 480 })
+    );
+    assert_eq!(
+        new(1, 1, &forced(None, Some(0), None)),
+        Err(PlanError::EmptyTile)
+    );
+}
+
+#[test]
+fn int4_cannot_saturate() {
+    assert!(INT4_K_TILE_MAX * 8 * 8 <= i16::MAX as usize);
+    assert_eq!(INT4_K_TILE_MAX % Precision::Int4.k_multiple(), 0);
+}

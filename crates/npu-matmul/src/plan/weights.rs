@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How weights are cut: made once, when they are loaded, before anything is
+//! known about M.
+
+use std::ops::Range;
+
+use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask};
+
+use super::options::{PlanError, PlanOptions};
+use super::{largest, to_u32};
+use crate::dtype::{Precision, ROW_MULTIPLE};
+use crate::layout;
+
+/// The deepest INT4 tile whose 16-bit results cannot saturate: products are at
+/// most 64 in magnitude, 32767 / 64 = 511, rounded down to whole channel
+/// groups of 32.
+pub const INT4_K_TILE_MAX: usize = 480;
+
+/// A K tile is made no deeper than lets this many rows share one pass over the
+/// weights. Deeper tiles save partial sums, but leave so few CBUF banks for
+/// activations that the weights are read again and again: with 64 rows a core
+/// does 64 multiply-accumulates per INT8 weight byte that it fetches, which is
+/// about where fetching stops to be the bottleneck.
+const ROWS_PER_WEIGHT_PASS: usize = 64;
+
+/// Rows of a tile are below 1024 (CNA grains field, 10 bits; RK3588 TRM), so no
+/// search goes further.
+const ROW_TILE_MAX: usize = 1020;
+
+/// Output channels of one task (13-bit channel counters, of which N = 8192 is
+/// the largest that rknpu-regcmd lets pass).
+pub(super) const N_TILE_MAX: usize = 8192;
+
+/// Bytes that a file descriptor can address (mainline `drivers/accel/rocket`:
+/// one 32-bit address space for each).
+const DEVICE_BYTES_MAX: u128 = 1 << 32;
+
+/// Bytes of one weight buffer. A buffer object is below 2 GiB; half of that
+/// leaves the address space of a file descriptor, 4 GiB, room to be filled
+/// without large gaps.
+const BLOCK_BYTES_MAX: usize = 1 << 30;
+
+/// A part of K: `padded` channels in memory, of which `k` exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KTile {
+    /// Its place in the sequence of K tiles.
+    pub index: usize,
+    /// The channels of the caller's matrices.
+    pub k: Range<usize>,
+    /// Depth in memory: a multiple of 32.
+    pub padded: usize,
+}
+
+/// Output channels that lie in one buffer on one device, over all of K.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightBlock {
+    /// Index into the device pool.
+    pub device: usize,
+    /// The output channels of the caller's matrix; begins at a kernel group.
+    pub n: Range<usize>,
+    /// Channels in memory: whole kernel groups.
+    pub padded: usize,
+}
+
+/// Which output channels live on which device, and where K is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightPlan {
+    /// Precision of the product.
+    pub precision: Precision,
+    /// Output channels.
+    pub n: usize,
+    /// Channels.
+    pub k: usize,
+    /// Padded depth of every K tile but the last, which may be less.
+    pub k_tile: usize,
+    /// Most rows of a tile that is `k_tile` deep.
+    pub row_tile_max: usize,
+    /// The blocks, in the order of their channels.
+    pub blocks: Vec<WeightBlock>,
+}
+
+impl WeightPlan {
+    /// Cuts B, `n x k`, for `devices` devices: N evenly over the devices (a
+    /// buffer object has an address only in its own file descriptor, so each
+    /// channel lives on one), K as deep as is sensible.
+    ///
+    /// # Errors
+    /// [`PlanError`], in particular the rule that a forced K tile breaks.
+    pub fn new(
+        precision: Precision,
+        n: usize,
+        k: usize,
+        devices: usize,
+        options: &PlanOptions,
+    ) -> Result<Self, PlanError> {
+        for (dimension, size) in [("N", n), ("K", k)] {
+            if size == 0 {
+                return Err(PlanError::EmptyDimension { dimension });
+            }
+        }
+        if devices == 0 {
+            return Err(PlanError::NoDevice);
+        }
+        let group = precision.kernel_group();
+        let group_bytes = (k as u128).next_multiple_of(precision.k_multiple() as u128)
+            * (group * precision.input_bits() / 8) as u128;
+        if group_bytes > BLOCK_BYTES_MAX as u128 {
+            let (bytes, limit) = (group_bytes, BLOCK_BYTES_MAX);
+            return Err(PlanError::GroupTooLarge { k, bytes, limit });
+        }
+        let bytes = n.div_ceil(group).div_ceil(devices) as u128 * group_bytes;
+        if bytes > DEVICE_BYTES_MAX {
+            return Err(PlanError::WeightsTooLarge { bytes, devices });
+        }
+        let k_tile = match options.k_tile {
+            Some(forced) => forced_k_tile(precision, k, forced)?,
+            None => choose_k_tile(precision, k),
+        };
+        Ok(Self {
+            precision,
+            n,
+            k,
+            k_tile,
+            row_tile_max: max_rows(precision, k_tile),
+            // In bounds: group_bytes was just compared with a usize.
+            blocks: blocks(n, group, BLOCK_BYTES_MAX / group_bytes as usize, devices),
+        })
+    }
+
+    /// Number of K tiles.
+    #[must_use]
+    pub fn k_tile_count(&self) -> usize {
+        self.k.div_ceil(self.k_tile)
+    }
+
+    /// K tile `index`.
+    #[must_use]
+    pub fn k_tile(&self, index: usize) -> KTile {
+        let start = (index * self.k_tile).min(self.k);
+        let end = (start + self.k_tile).min(self.k);
+        KTile {
+            index,
+            k: start..end,
+            padded: (end - start).next_multiple_of(self.precision.k_multiple()),
+        }
+    }
+
+    /// All K tiles.
+    pub fn k_tiles(&self) -> impl ExactSizeIterator<Item = KTile> + '_ {
+        (0..self.k_tile_count()).map(|index| self.k_tile(index))
+    }
+
+    /// K as it lies in memory.
+    #[must_use]
+    pub const fn k_padded(&self) -> usize {
+        self.k.next_multiple_of(self.precision.k_multiple())
+    }
+
+    /// Bytes of a block's buffer: each K tile is an operand of its own, one
+    /// after the other.
+    #[must_use]
+    pub const fn block_bytes(&self, block: &WeightBlock) -> usize {
+        layout::weight_bytes(self.precision, block.padded, self.k_padded())
+    }
+
+    /// Where the weights of K tile `k_tile` and channel `n` (a multiple of the
+    /// kernel group, counted from the block's first) begin in the block.
+    #[must_use]
+    pub fn weight_offset(&self, block: &WeightBlock, k_tile: usize, n: usize) -> usize {
+        layout::weight_bytes(self.precision, block.padded, k_tile * self.k_tile)
+            + layout::weight_bytes(self.precision, n, self.k_tile(k_tile).padded)
+    }
+
+    /// Bytes of all buffers together.
+    #[must_use]
+    pub fn device_bytes(&self) -> u64 {
+        self.blocks.iter().map(|b| self.block_bytes(b) as u64).sum()
+    }
+}
+
+/// Checks one tile against the rules of the hardware and of its precision.
+pub(super) fn check_tile(
+    precision: Precision,
+    m: usize,
+    k: usize,
+    n: usize,
+) -> Result<(), PlanError> {
+    if precision == Precision::Int4 && k > INT4_K_TILE_MAX {
+        let max = INT4_K_TILE_MAX;
+        return Err(PlanError::Int4Saturation { k, max });
+    }
+    let task = MatmulTask {
+        ty: precision.matmul_type(),
+        m: to_u32(m),
+        k: to_u32(k),
+        n: to_u32(n),
+        a: BufferId(0).at(0),
+        b: BufferId(1).at(0),
+        c: BufferId(2).at(0),
+    };
+    match task.check(&ChipProfile::RK3588) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(PlanError::IllegalTile { m, k, n, source }),
+    }
+}
+
+/// Most rows of a legal tile of depth `k`; 0 if there is none. The number of
+/// kernels matters only below 32, where it makes the rule milder.
+fn max_rows(precision: Precision, k: usize) -> usize {
+    let n = precision.kernel_group().max(32);
+    let legal = |fours: usize| check_tile(precision, fours * ROW_MULTIPLE, k, n).is_ok();
+    largest(ROW_TILE_MAX / ROW_MULTIPLE, legal) * ROW_MULTIPLE
+}
+
+/// The deepest sensible K tile, evened out over the tiles.
+fn choose_k_tile(precision: Precision, k: usize) -> usize {
+    let unit = precision.k_multiple();
+    let units = k.div_ceil(unit);
+    let sensible = |u: usize| max_rows(precision, u * unit) >= ROWS_PER_WEIGHT_PASS;
+    // One unit is always sensible: 1020 rows of 64 bytes are two banks.
+    let deepest = largest(units, sensible).max(1);
+    units.div_ceil(units.div_ceil(deepest)) * unit
+}
+
+/// A K tile that the caller fixed, cut to what K needs.
+fn forced_k_tile(precision: Precision, k: usize, forced: usize) -> Result<usize, PlanError> {
+    if forced == 0 {
+        return Err(PlanError::EmptyTile);
+    }
+    check_tile(precision, ROW_MULTIPLE, forced, precision.kernel_group())?;
+    Ok(forced.min(k.next_multiple_of(precision.k_multiple())))
+}
+
+/// Spreads the kernel groups of `n` channels evenly over the devices, at most
+/// `groups_max` a block.
+fn blocks(n: usize, group: usize, groups_max: usize, devices: usize) -> Vec<WeightBlock> {
+    let groups = n.div_ceil(group);
+    let mut blocks = Vec::new();
+    let mut next = 0;
+    for device in 0..devices {
+        // The first devices take one group more each.
+        let share = groups / devices + usize::from(device < groups % devices);
+        let end = next + share;
+        while next < end {
+            let take = (end - next).min(groups_max);
+            let channels = next * group..((next + take) * group).min(n);
+            blocks.push(WeightBlock {
+                device,
+                n: channels,
+                padded: take * group,
+            });
+            next += take;
+        }
+    }
+    blocks
+}
