@@ -113,6 +113,15 @@ pub enum Error {
         /// The address.
         address: u64,
     },
+    /// The node is served by another driver.
+    #[error("the node is driven by `{driver}`, not by `rocket`")]
+    OtherDriver {
+        /// Its name.
+        driver: String,
+    },
+    /// A job was given to a file that its buffers do not belong to.
+    #[error("the job was built for another open file, where addresses differ")]
+    OtherDevice,
     /// Any other refusal.
     #[error("{}{} failed: {errno}", call.name(), on(*handle))]
     Refused {

@@ -1,16 +1,49 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Safe access to the Linux `rocket` accel driver.
+//! Safe access to the Linux `rocket` accel driver of the RK3588 NPU, and to
+//! whatever stands in for it.
+//!
+//! | ioctl | here |
+//! |---|---|
+//! | CREATE_BO | [`Device::alloc`] gives a [`Bo`], mapped |
+//! | PREP_BO, FINI_BO | [`Bo::read`], [`Bo::write`] and dropping the guard |
+//! | SUBMIT | [`Device::submit`] takes [`Job`]s, gives [`PendingJob`]s |
+//! | GEM_CLOSE | dropping a [`Bo`] |
+//! | PRIME export | [`Bo::export`] |
+//!
+//! Ownership is the safety argument: a job owns its buffers until it has ended,
+//! and takes only programs whose memory accesses, computed from their register
+//! values, stay within them. SUBMIT returning 0 does not mean that a job runs,
+//! nor PREP_BO returning 0 that it succeeded; [`PendingJob::wait`] proves it.
+//! The story is in docs/uapi.md.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
+mod access;
+#[allow(unsafe_code)]
 mod backend;
+mod bo;
+mod device;
+mod discover;
 mod error;
+mod job;
+#[allow(unsafe_code)]
+mod kernel;
+mod program_bo;
 #[allow(unsafe_code)]
 mod raw;
+pub mod sys;
 mod units;
 
+pub use access::{CpuRead, CpuWrite};
 pub use backend::{Backend, BoMemory, DeviceInfo, Fence, FenceStatus, RawBo, RawJob, RawTask};
+pub use bo::{Bo, DmaBuf, FrozenBo};
+pub use device::{Device, DevicePool};
+pub use discover::{ACCEL_DIRECTORY, DiscoverError, RefusedNode};
 pub use error::{Call, Error, LengthError};
+pub use job::{
+    BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WaitError,
+};
+pub use program_bo::ProgramBo;
 pub use raw::{RawDevice, RawMap};
 pub use rknpu_regcmd::Iova;
 pub use rustix::io::Errno;

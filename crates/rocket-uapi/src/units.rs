@@ -15,6 +15,7 @@ pub const PAGE_BYTES: usize = 4096;
 
 /// The handle of a GEM object. 0 is never one (Linux `drm_gem.c`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct Handle(NonZeroU32);
 
 impl Handle {

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CPU access to a buffer object: PREP_BO, a slice, FINI_BO.
+//!
+//! Why plain slices of memory that a device writes are sound here. While a
+//! guard lives it borrows its [`Bo`], so no job can own the `Bo`; and a job's
+//! programs touch nothing but the job's own buffers, which
+//! [`crate::JobBuilder::build`] proves from their register values. So no device
+//! writes these bytes while the slice exists. Whoever uses `unsafe` doors
+//! ([`crate::Device::submit_raw`], raw ioctls) promises the same by hand. A
+//! frozen object may be read by NPU and CPU at once: nobody writes it.
+//! The bytes are initialised: pages of a GEM object arrive zeroed
+//! (`drm_gem_shmem_helper.c`).
+
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::slice;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::bo::Bo;
+use crate::error::Error;
+
+/// Read access. Dropping it gives the object back to the NPU.
+#[derive(Debug)]
+pub struct CpuRead<'a> {
+    bo: &'a Bo,
+}
+
+impl<'a> CpuRead<'a> {
+    pub(crate) fn new(bo: &'a Bo) -> Self {
+        Self { bo }
+    }
+
+    /// The bytes as values of `T`, as many as fit.
+    #[must_use]
+    pub fn as_slice_of<T: FromBytes + Immutable + KnownLayout>(&self) -> &[T] {
+        whole::<T>(self)
+    }
+}
+
+impl Deref for CpuRead<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        bytes(self.bo)
+    }
+}
+
+impl Drop for CpuRead<'_> {
+    fn drop(&mut self) {
+        give_back(self.bo);
+    }
+}
+
+/// Read and write access. [`CpuWrite::finish`] gives the object back to the
+/// NPU and tells whether that worked; dropping it logs a failure.
+#[derive(Debug)]
+pub struct CpuWrite<'a> {
+    bo: &'a mut Bo,
+}
+
+impl<'a> CpuWrite<'a> {
+    pub(crate) fn new(bo: &'a mut Bo) -> Self {
+        Self { bo }
+    }
+
+    /// The bytes as values of `T`, as many as fit.
+    #[must_use]
+    pub fn as_slice_of<T: FromBytes + Immutable + KnownLayout>(&self) -> &[T] {
+        whole::<T>(self)
+    }
+
+    /// The bytes as values of `T`, as many as fit.
+    #[must_use]
+    pub fn as_mut_slice_of<T: FromBytes + IntoBytes + KnownLayout>(&mut self) -> &mut [T] {
+        let bytes: &mut [u8] = self;
+        let whole = bytes.len() - bytes.len() % size_of::<T>().max(1);
+        // A page is aligned for every type there is, so this cannot fail.
+        <[T]>::mut_from_bytes(&mut bytes[..whole]).unwrap_or_default()
+    }
+
+    /// Gives the object back to the NPU.
+    ///
+    /// # Errors
+    /// When FINI_BO fails.
+    pub fn finish(self) -> Result<(), Error> {
+        let guard = ManuallyDrop::new(self);
+        guard.bo.finish()
+    }
+}
+
+impl Deref for CpuWrite<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        bytes(self.bo)
+    }
+}
+
+impl DerefMut for CpuWrite<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let Some(memory) = self.bo.memory() else {
+            return &mut [];
+        };
+        // SAFETY: `BoMemory` promises `len` initialised, writable bytes at
+        // `as_ptr` for as long as the mapping lives, which the borrow of the
+        // `Bo` outlasts. The borrow is unique, and see the module's head for
+        // why the device does not touch them.
+        unsafe { slice::from_raw_parts_mut(memory.as_ptr(), memory.len()) }
+    }
+}
+
+impl Drop for CpuWrite<'_> {
+    fn drop(&mut self) {
+        give_back(self.bo);
+    }
+}
+
+fn bytes(bo: &Bo) -> &[u8] {
+    let Some(memory) = bo.memory() else {
+        return &[];
+    };
+    // SAFETY: as in `deref_mut`, for reading: every holder of a shared borrow
+    // of the `Bo` only reads, and a unique one excludes them.
+    unsafe { slice::from_raw_parts(memory.as_ptr(), memory.len()) }
+}
+
+fn whole<T: FromBytes + Immutable + KnownLayout>(bytes: &[u8]) -> &[T] {
+    let whole = bytes.len() - bytes.len() % size_of::<T>().max(1);
+    // A page is aligned for every type there is, so this cannot fail.
+    <[T]>::ref_from_bytes(&bytes[..whole]).unwrap_or_default()
+}
+
+fn give_back(bo: &Bo) {
+    if let Err(error) = bo.finish() {
+        tracing::warn!(handle = %bo.handle(), %error, "FINI_BO failed");
+    }
+}

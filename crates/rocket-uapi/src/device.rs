@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An open device, and several of them.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use crate::backend::{Backend, DeviceInfo, RawJob};
+use crate::bo::Bo;
+use crate::error::Error;
+use crate::job::{Job, PendingJob, SubmitError};
+use crate::units::ByteLen;
+
+/// One open file of the driver: its own NPU addresses, its own place in the
+/// queue for cores. Clones share the file.
+///
+/// The file is closed when the last clone and the last buffer of it are gone,
+/// and not before the driver is done with the last job (see
+/// [`Backend::settle`]).
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    /// When the last job was seen to end.
+    last_end: Mutex<Option<Instant>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let last_end = *self.last_end.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ended) = last_end {
+            thread::sleep(self.backend.settle().saturating_sub(ended.elapsed()));
+        }
+    }
+}
+
+impl Device {
+    /// The device behind `backend`.
+    #[must_use]
+    pub fn from_backend(backend: Arc<dyn Backend>) -> Self {
+        Self(Arc::new(Inner {
+            backend,
+            last_end: Mutex::new(None),
+        }))
+    }
+
+    /// Opens the kernel device at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is not driven by `rocket`.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Ok(Self::from_backend(Arc::new(crate::kernel::Kernel::open(
+            path,
+        )?)))
+    }
+
+    /// Opens the same device once more, with addresses of its own.
+    ///
+    /// # Errors
+    /// As opening it the first time.
+    pub fn reopen(&self) -> Result<Self, Error> {
+        self.backend().reopen().map(Self::from_backend)
+    }
+
+    /// What the device says of itself.
+    #[must_use]
+    pub fn info(&self) -> DeviceInfo {
+        self.backend().info()
+    }
+
+    /// The backend, for tests of drivers.
+    #[must_use]
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.0.backend
+    }
+
+    /// A new buffer object of zeroes.
+    ///
+    /// # Errors
+    /// Out of memory, NPU addresses or file descriptors; device gone.
+    pub fn alloc(&self, len: ByteLen) -> Result<Bo, Error> {
+        Bo::new(self.clone(), self.backend().create_bo(len)?)
+    }
+
+    /// Hands jobs to the driver in one call. They run in order, on one core.
+    ///
+    /// # Errors
+    /// When the driver refuses the call; the jobs, none of which runs, come
+    /// back with the error.
+    pub fn submit(&self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, SubmitError> {
+        PendingJob::submit(self, jobs)
+    }
+
+    /// Hands register programs of any kind to the driver.
+    ///
+    /// # Errors
+    /// When the driver refuses the call.
+    ///
+    /// # Safety
+    /// Until the jobs have ended: every address that a program can make the
+    /// NPU read or write lies in a buffer object of this file that stays
+    /// alive, and of which no guard or slice exists.
+    #[allow(unsafe_code)]
+    pub unsafe fn submit_raw(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
+        self.backend().submit(jobs)
+    }
+
+    /// Remembers that a job has ended now.
+    pub(crate) fn note_end(&self) {
+        *self
+            .0
+            .last_end
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether both are the same open file.
+    #[must_use]
+    pub fn is_same_file(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Device").field(&self.0.backend).finish()
+    }
+}
+
+/// Several open files of one device.
+///
+/// The mainline driver gives every file one place in the queue for cores, so
+/// one file never keeps more than one core busy: for N cores it takes N files.
+/// A buffer object has an address only in its own file, so what several cores
+/// need exists once per file.
+#[derive(Clone, Debug)]
+pub struct DevicePool {
+    devices: Vec<Device>,
+}
+
+impl DevicePool {
+    /// `device` and as many more files of it as make `files` (at least one).
+    ///
+    /// # Errors
+    /// When the device cannot be opened that often.
+    pub fn open(device: &Device, files: usize) -> Result<Self, Error> {
+        let mut devices = vec![device.clone()];
+        for _ in 1..files {
+            devices.push(device.reopen()?);
+        }
+        Ok(Self { devices })
+    }
+
+    /// The files; never none.
+    #[must_use]
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+}

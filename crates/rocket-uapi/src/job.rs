@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Jobs: programs, and the buffers that they may touch.
+
+mod builder;
+mod canary;
+mod error;
+mod pending;
+
+pub use builder::{Job, JobBuilder};
+pub use error::{BuildError, Refusal, SubmitError, WaitError};
+pub use pending::{FinishedJob, PendingJob};

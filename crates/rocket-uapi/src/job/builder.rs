@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Putting a job together, and refusing what could not end well.
+
+use std::collections::BTreeSet;
+
+use rknpu_regcmd::{DmaAccess, Extent};
+
+use super::canary::Canary;
+use super::error::{BuildError, Refusal};
+use crate::backend::RawTask;
+use crate::bo::{Bo, FrozenBo};
+use crate::device::Device;
+use crate::program_bo::{Placed, ProgramBo};
+use crate::units::Handle;
+
+/// A job that can be submitted: programs, and the buffers they stay within.
+#[derive(Debug)]
+pub struct Job {
+    pub(super) device: Device,
+    pub(super) tasks: Vec<RawTask>,
+    pub(super) frozen: Vec<FrozenBo>,
+    pub(super) reads: Vec<Bo>,
+    pub(super) writes: Vec<Bo>,
+    pub(super) canary: Option<Canary>,
+    /// Whether running it twice gives the same as once.
+    pub(super) repeatable: bool,
+}
+
+impl Job {
+    /// A job to be filled, for `device`.
+    #[must_use]
+    pub fn builder(device: &Device) -> JobBuilder {
+        JobBuilder {
+            device: device.clone(),
+            programs: Vec::new(),
+            frozen: Vec::new(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            refusal: None,
+        }
+    }
+
+    /// The buffers, back from a job that was not submitted.
+    #[must_use]
+    pub fn into_bos(self) -> (Vec<Bo>, Vec<Bo>) {
+        (self.reads, self.writes)
+    }
+
+    /// Handles that the job only reads, each once.
+    pub(super) fn read_handles(&self) -> Vec<Handle> {
+        let handles: BTreeSet<Handle> = self
+            .frozen
+            .iter()
+            .map(FrozenBo::handle)
+            .chain(self.reads.iter().map(Bo::handle))
+            .collect();
+        handles.into_iter().collect()
+    }
+
+    /// Handles that the job writes, each once.
+    pub(super) fn write_handles(&self) -> Vec<Handle> {
+        self.writes.iter().map(Bo::handle).collect()
+    }
+}
+
+/// Collects a job's programs and buffers. Frozen buffers may be named as often
+/// as it is convenient, program buffers included; owned ones cannot be named
+/// twice, since they are moved in.
+#[derive(Debug)]
+pub struct JobBuilder {
+    device: Device,
+    programs: Vec<Placed>,
+    frozen: Vec<FrozenBo>,
+    reads: Vec<Bo>,
+    writes: Vec<Bo>,
+    refusal: Option<Refusal>,
+}
+
+impl JobBuilder {
+    /// Runs all programs of `programs`, in order.
+    #[must_use]
+    pub fn program(mut self, programs: &ProgramBo) -> Self {
+        self.frozen.push(programs.bo().clone());
+        self.programs.extend_from_slice(programs.programs());
+        self
+    }
+
+    /// Runs one program of `programs`.
+    #[must_use]
+    pub fn task(mut self, programs: &ProgramBo, index: usize) -> Self {
+        if let Some(program) = programs.programs().get(index) {
+            self.frozen.push(programs.bo().clone());
+            self.programs.push(program.clone());
+        } else {
+            self.refusal.get_or_insert(Refusal::NoSuchProgram {
+                index,
+                len: programs.len(),
+            });
+        }
+        self
+    }
+
+    /// Lets the programs read `bo`.
+    #[must_use]
+    pub fn reads(mut self, bo: &FrozenBo) -> Self {
+        self.frozen.push(bo.clone());
+        self
+    }
+
+    /// Lets the programs read `bo`, and keeps it until the job has ended.
+    #[must_use]
+    pub fn reads_owned(mut self, bo: Bo) -> Self {
+        self.reads.push(bo);
+        self
+    }
+
+    /// Lets the programs write (and read) `bo`, and keeps it until the job has
+    /// ended.
+    #[must_use]
+    pub fn writes(mut self, bo: Bo) -> Self {
+        self.writes.push(bo);
+        self
+    }
+
+    /// Checks the job.
+    ///
+    /// # Errors
+    /// When the driver would drop the job silently, or a program reaches
+    /// outside the job's buffers.
+    pub fn build(self) -> Result<Job, BuildError> {
+        if let Some(refusal) = self.refusal.clone().or_else(|| self.check().err()) {
+            return Err(BuildError {
+                refusal,
+                reads: self.reads,
+                writes: self.writes,
+            });
+        }
+        let last = self.programs.last();
+        let canary = last
+            .and_then(|program| program.last_written_atom)
+            .and_then(|iova| Canary::place(&self.writes, iova.0));
+        Ok(Job {
+            repeatable: self.is_repeatable(),
+            canary,
+            tasks: self.programs.iter().map(|program| program.task).collect(),
+            device: self.device,
+            frozen: self.frozen,
+            reads: self.reads,
+            writes: self.writes,
+        })
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        if self.programs.is_empty() {
+            return Err(Refusal::NoPrograms);
+        }
+        if self.programs.iter().any(|program| program.task.words == 0) {
+            return Err(Refusal::NoCommands);
+        }
+        if self.writes.is_empty() {
+            return Err(Refusal::NothingWritten);
+        }
+        self.check_names()?;
+        for extent in self.extents() {
+            let in_write = self.writes.iter().any(|bo| holds(bo, extent));
+            match extent.access {
+                DmaAccess::Write if !in_write => return Err(Refusal::WriteOutside(*extent)),
+                DmaAccess::Read if !in_write && !self.in_reads(extent) => {
+                    return Err(Refusal::ReadOutside(*extent));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_names(&self) -> Result<(), Refusal> {
+        let frozen = self.frozen.iter().map(|bo| (bo.handle(), bo.device()));
+        let owned = self.reads.iter().chain(&self.writes);
+        let owned = owned.map(|bo| (bo.handle(), bo.device()));
+        for (handle, device) in frozen.chain(owned.clone()) {
+            if !device.is_same_file(&self.device) {
+                return Err(Refusal::ForeignBo { handle });
+            }
+        }
+        // Ownership makes this impossible for objects of this crate; a backend
+        // that gives one handle twice is caught here.
+        let mut seen: BTreeSet<Handle> = self.frozen.iter().map(FrozenBo::handle).collect();
+        for (handle, _) in owned {
+            if !seen.insert(handle) {
+                return Err(Refusal::NamedTwice { handle });
+            }
+        }
+        Ok(())
+    }
+
+    fn extents(&self) -> impl Iterator<Item = &Extent> {
+        self.programs.iter().flat_map(|program| &program.extents)
+    }
+
+    fn in_reads(&self, extent: &Extent) -> bool {
+        let frozen = |bo: &FrozenBo| extent.within(bo.iova(), bo.len() as u32);
+        self.frozen.iter().any(frozen) || self.reads.iter().any(|bo| holds(bo, extent))
+    }
+
+    /// A job that reads nothing it writes gives the same when it runs again.
+    fn is_repeatable(&self) -> bool {
+        let of = |access| self.extents().filter(move |e| e.access == access);
+        of(DmaAccess::Write).all(|written| {
+            of(DmaAccess::Read).all(|read| read.end <= written.start || written.end <= read.start)
+        })
+    }
+}
+
+fn holds(bo: &Bo, extent: &Extent) -> bool {
+    extent.within(bo.iova(), bo.len() as u32)
+}

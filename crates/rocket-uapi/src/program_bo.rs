@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Register programs in a buffer object, where PC fetches them.
+
+use rknpu_regcmd::{Extent, Iova, LinkedProgram, Word};
+
+use crate::backend::RawTask;
+use crate::bo::FrozenBo;
+use crate::device::Device;
+use crate::error::{Error, LengthError};
+use crate::units::{ByteLen, Deadline};
+
+/// Programs start on a boundary of this many bytes: 16 is what PC needs (the
+/// low bits of its base address are no address), 64 what Mesa uses.
+const ALIGNMENT: usize = 64;
+
+/// Linked programs in a frozen buffer object. Nobody can change them any more,
+/// so what was proven of them when they were linked stays true.
+#[derive(Clone, Debug)]
+pub struct ProgramBo {
+    bo: FrozenBo,
+    programs: Vec<Placed>,
+}
+
+/// One program in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    /// Where its words are, and how many.
+    pub(crate) task: RawTask,
+    /// What it reads and writes.
+    pub(crate) extents: Vec<Extent>,
+    /// The last atom that it writes.
+    pub(crate) last_written_atom: Option<Iova>,
+}
+
+impl ProgramBo {
+    /// Puts `programs` into a new buffer object of `device`.
+    ///
+    /// # Errors
+    /// When there are none, or the device has no memory for them.
+    pub fn new(device: &Device, programs: &[LinkedProgram]) -> Result<Self, Error> {
+        let mut offsets = Vec::with_capacity(programs.len());
+        let mut end = 0_usize;
+        for program in programs {
+            offsets.push(end);
+            // PC fetches words in pairs: behind an odd program there is a zero
+            // word to fetch, because the object is zeroed.
+            let bytes = size_of_val(program.words()) + size_of::<Word>();
+            end = (end + bytes).next_multiple_of(ALIGNMENT);
+        }
+        if end == 0 {
+            return Err(LengthError::Zero.into());
+        }
+        let mut bo = device.alloc(ByteLen::new(end)?)?;
+        let base = bo.iova().0;
+        let mut guard = bo.write(Deadline::FOREVER)?;
+        let mut placed = Vec::with_capacity(programs.len());
+        for (program, &offset) in programs.iter().zip(&offsets) {
+            let room = guard.get_mut(offset..).unwrap_or_default();
+            for (bytes, word) in room
+                .chunks_exact_mut(size_of::<Word>())
+                .zip(program.words())
+            {
+                bytes.copy_from_slice(&word.bits().to_le_bytes());
+            }
+            placed.push(Placed {
+                task: RawTask {
+                    // Below 2 GiB, and the object ends below 4 GiB.
+                    regcmd: Iova(base + offset as u32),
+                    words: program.words().len() as u32,
+                },
+                extents: program.extents().to_vec(),
+                last_written_atom: program.last_written_atom(),
+            });
+        }
+        guard.finish()?;
+        Ok(Self {
+            bo: bo.freeze(),
+            programs: placed,
+        })
+    }
+
+    /// How many programs there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.programs.len()
+    }
+
+    /// Whether there are none: never.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.programs.is_empty()
+    }
+
+    /// The object that holds them.
+    #[must_use]
+    pub fn bo(&self) -> &FrozenBo {
+        &self.bo
+    }
+
+    pub(crate) fn programs(&self) -> &[Placed] {
+        &self.programs
+    }
+}

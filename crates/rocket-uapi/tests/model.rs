@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Jobs over the software model: the same path that a board takes.
+
+use std::time::Duration;
+
+use npu_model::{Backing, Model, ModelOptions};
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, LinkedProgram, MatmulTask, MatmulType};
+use rocket_uapi::{Bo, ByteLen, Deadline, Device, Job, ProgramBo, Refusal};
+
+const A: BufferId = BufferId(0);
+const B: BufferId = BufferId(1);
+const C: BufferId = BufferId(2);
+
+fn device() -> Device {
+    let backing = if cfg!(miri) {
+        Backing::Heap
+    } else {
+        Backing::Memfd
+    };
+    let model = Model::new(ModelOptions {
+        backing,
+        ..ModelOptions::default()
+    });
+    Device::from_backend(model.open())
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(60))
+}
+
+/// The smallest INT8 product: one kernel group, one channel group, four rows.
+fn task() -> MatmulTask {
+    MatmulTask {
+        ty: MatmulType::Int8ToInt32,
+        m: 4,
+        k: 32,
+        n: 32,
+        a: A.at(0),
+        b: B.at(0),
+        c: C.at(0),
+    }
+}
+
+fn bo(device: &Device, bytes: u64) -> Bo {
+    device.alloc(ByteLen::new(bytes as usize).unwrap()).unwrap()
+}
+
+fn link(a: &Bo, b: &Bo, c: &Bo) -> LinkedProgram {
+    let bind = |id, bo: &Bo| Binding {
+        id,
+        iova: bo.iova(),
+        len: bo.len() as u32,
+    };
+    task()
+        .program(&ChipProfile::RK3588)
+        .unwrap()
+        .link(&[bind(A, a), bind(B, b), bind(C, c)])
+        .unwrap()
+}
+
+#[test]
+fn a_product_of_ones_counts_channels() {
+    let device = device();
+    let (mut a, mut b, c) = (
+        bo(&device, task().a_bytes()),
+        bo(&device, task().b_bytes()),
+        bo(&device, task().c_bytes()),
+    );
+    a.write(soon()).unwrap().fill(1);
+    b.write(soon()).unwrap().fill(1);
+    let programs = ProgramBo::new(&device, &[link(&a, &b, &c)]).unwrap();
+    let job = Job::builder(&device)
+        .program(&programs)
+        .reads_owned(a)
+        .reads(&b.freeze())
+        .writes(c)
+        .build()
+        .unwrap();
+    let pending = device.submit(vec![job]).unwrap().remove(0);
+    let done = pending.wait(soon()).unwrap();
+    let guard = done.writes[0].read(soon()).unwrap();
+    let products = &guard.as_slice_of::<i32>()[..4 * 32];
+    assert!(products.iter().all(|&sum| sum == 32), "{products:?}");
+}
+
+#[test]
+fn a_program_outside_the_buffers_of_the_job_is_refused() {
+    let device = device();
+    let (a, b, c) = (
+        bo(&device, task().a_bytes()),
+        bo(&device, task().b_bytes()),
+        bo(&device, task().c_bytes()),
+    );
+    let programs = ProgramBo::new(&device, &[link(&a, &b, &c)]).unwrap();
+    let refused = Job::builder(&device)
+        .program(&programs)
+        .reads_owned(c)
+        .reads(&b.freeze())
+        .writes(a)
+        .build()
+        .unwrap_err();
+    assert!(
+        matches!(refused.refusal, Refusal::WriteOutside(_)),
+        "{refused}"
+    );
+    assert_eq!((refused.reads.len(), refused.writes.len()), (1, 1));
+}
