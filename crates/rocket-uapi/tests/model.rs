@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Jobs over the software model: the same path that a board takes.
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use std::time::Duration;
 
