@@ -177,3 +177,47 @@ proptest! {
         prop_assert!(!killed_by_model);
     }
 }
+
+/// Several threads on one file, as multi-threaded clients are: whatever the
+/// interleaving, each thread's own work comes out right.
+#[test]
+fn threads_share_a_file() {
+    const THREADS: u32 = 4;
+    const ROUNDS: u32 = if cfg!(miri) { 2 } else { 40 };
+    let bench = Bench::new(3);
+    let (first, second) = (bench.client(), bench.client());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let client = if thread % 2 == 0 { &first } else { &second };
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let value = thread << 16 | round;
+                    let (a, b) = (client.create(4096).unwrap(), client.create(100).unwrap());
+                    let put = Step::Write {
+                        iova: a.iova + 8,
+                        value,
+                    };
+                    let copy = Step::Copy {
+                        from: a.iova + 8,
+                        to: b.iova,
+                    };
+                    let (put, copy) = (client.program(&[put]), client.program(&[copy]));
+                    client
+                        .submit(&[
+                            JobSpec::new(&put, &[put.bo], &[a]),
+                            JobSpec::new(&copy, &[copy.bo, a], &[b]),
+                        ])
+                        .unwrap();
+                    client.prep(b.handle, FOREVER).unwrap();
+                    assert_eq!(client.value(b), value);
+                    for handle in [a.handle, b.handle, put.bo.handle, copy.bo.handle] {
+                        client.close(handle).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(first.0.handles_in_use() + second.0.handles_in_use(), 0);
+    let fresh = first.create(4096).unwrap();
+    assert_eq!((fresh.handle, fresh.iova, fresh.offset), (1, 0, 1 << 32));
+}

@@ -127,8 +127,13 @@ mod signals {
         unsafe { sigaction(signal, &action) }.unwrap();
     }
 
+    /// How many handlers have to run before a wait counts as resumed.
+    const HITS: u32 = 20;
+    /// Signals sent at most, a millisecond apart.
+    const MAX_SHOTS: u32 = 5000;
+
     /// Waits with `timeout` in a thread that gets `signal` until the wait
-    /// ends or `signals` handlers ran, then lets the job finish.
+    /// ends or enough handlers ran, then lets the job finish.
     fn wait_under_fire(signal: Signal, timeout: i64) -> Result<(), Errno> {
         let bench = Bench::new(1);
         let client = bench.client();
@@ -145,7 +150,10 @@ mod signals {
             });
             let thread = receiver.recv().unwrap();
             let before = HANDLED.load(Ordering::SeqCst);
-            while !waiter.is_finished() && HANDLED.load(Ordering::SeqCst) < before + 20 {
+            for _shot in 0..MAX_SHOTS {
+                if waiter.is_finished() || HANDLED.load(Ordering::SeqCst) >= before + HITS {
+                    break;
+                }
                 if pthread_kill(thread, signal).is_err() {
                     break;
                 }
