@@ -5,7 +5,22 @@
 //!
 //! * [`chip`]: the silicon. Register windows and a bus, nothing else.
 //! * [`driver`]: the `rocket` kernel driver. Raw ioctls in, errno out.
-//! * [`Model`]: both together, one device that can be opened.
+//! * [`Model`]: both as one device behind `rocket-uapi`'s `Backend`, and
+//!   [`open`](open()), the one way to choose between it and a real device.
+//!
+//! ```
+//! use npu_model::{Selector, open};
+//! use rocket_uapi::{ByteLen, Deadline};
+//!
+//! let opened = open(&Selector::Model)?;
+//! for line in &opened.why {
+//!     println!("{line}");
+//! }
+//! let mut bo = opened.device.alloc(ByteLen::new(4096)?)?;
+//! bo.write(Deadline::NOW)?[0] = 1;
+//! assert_eq!(bo.read(Deadline::NOW)?[..2], [1, 0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
@@ -14,10 +29,12 @@ pub mod chip;
 pub mod driver;
 pub mod event;
 mod model;
+mod open;
 mod select;
 pub mod trace;
 
 pub use chip::Level;
 pub use driver::Backing;
 pub use model::{Model, ModelOptions};
+pub use open::{OpenError, Opened, open};
 pub use select::{DEVICE_VARIABLE, Selector};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocket_uapi::Backend;
+use rocket_uapi::{Backend, Device};
 
 use crate::backend::ModelBackend;
 use crate::chip::{Chip, ChipOptions, Level};
@@ -97,6 +97,12 @@ impl Model {
     #[must_use]
     pub fn open(&self) -> Arc<dyn Backend> {
         Arc::new(ModelBackend::new(self.driver.open(), self.cores))
+    }
+
+    /// Opens the device for programs; see [`Model::open`].
+    #[must_use]
+    pub fn open_device(&self) -> Device {
+        Device::from_backend(self.open())
     }
 
     /// Opens the device as a raw file: ioctl numbers and bytes.

@@ -25,6 +25,17 @@ pub struct RefusedNode {
     pub reason: String,
 }
 
+impl RefusedNode {
+    /// Why [`Device::open`] of `path` failed with `error`, with the remedy.
+    #[must_use]
+    pub fn new(path: &Path, error: &Error) -> Self {
+        Self {
+            reason: reason(path, error),
+            path: path.to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for RefusedNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.reason)
@@ -64,10 +75,7 @@ impl Device {
                 for path in nodes {
                     match Self::open(&path) {
                         Ok(device) => return Ok(device),
-                        Err(error) => refused.push(RefusedNode {
-                            reason: reason(&path, &error),
-                            path,
-                        }),
+                        Err(error) => refused.push(RefusedNode::new(&path, &error)),
                     }
                 }
                 if refused.is_empty() {

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Opening what a [`Selector`] chose.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rocket_uapi::{Device, RefusedNode};
+
+use crate::model::{Model, ModelOptions};
+use crate::select::Selector;
+
+/// An open device, and how it came to be this one.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Opened {
+    /// The device.
+    pub device: Device,
+    /// The model behind it, if it is one. Its events tell what a kernel
+    /// keeps to itself: why a job was dropped or killed.
+    pub model: Option<Arc<Model>>,
+    /// What was decided and why: one line each, for humans.
+    pub why: Vec<String>,
+}
+
+/// The device that was asked for cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A node was named, and it is not a usable NPU.
+    #[error("no NPU at {node}. `auto` or `model` as the device would use the software model")]
+    NoDevice {
+        /// The node, and what is wrong with it.
+        node: RefusedNode,
+    },
+}
+
+/// Opens the device that `selector` names.
+///
+/// # Errors
+/// [`OpenError::NoDevice`] if a node was named that cannot be used. The other
+/// two choices always lead to a device.
+pub fn open(selector: &Selector) -> Result<Opened, OpenError> {
+    match selector {
+        Selector::Model => Ok(model(vec!["the software model was asked for".to_owned()])),
+        Selector::Path(path) => node(path),
+        Selector::Auto => Ok(auto(Device::discover().map_err(|error| error.refused))),
+    }
+}
+
+fn node(path: &Path) -> Result<Opened, OpenError> {
+    match Device::open(path) {
+        Ok(device) => Ok(Opened {
+            device,
+            model: None,
+            why: vec![format!("{} was asked for", path.display())],
+        }),
+        Err(error) => Err(OpenError::NoDevice {
+            node: RefusedNode::new(path, &error),
+        }),
+    }
+}
+
+/// The kernel device that was found, else the model.
+fn auto(found: Result<Device, Vec<RefusedNode>>) -> Opened {
+    match found {
+        Ok(device) => {
+            let why = format!("{} is driven by rocket", device.info().name);
+            Opened {
+                device,
+                model: None,
+                why: vec![why],
+            }
+        }
+        Err(refused) => {
+            let mut why: Vec<_> = refused.iter().map(RefusedNode::to_string).collect();
+            why.push("no usable NPU, so the software model stands in".to_owned());
+            model(why)
+        }
+    }
+}
+
+fn model(why: Vec<String>) -> Opened {
+    let model = Model::new(ModelOptions::default());
+    Opened {
+        device: model.open_device(),
+        model: Some(model),
+        why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_always_there() {
+        let opened = open(&Selector::Model).unwrap();
+        assert!(opened.device.info().is_model);
+        assert!(opened.model.is_some());
+        assert_eq!(opened.why.len(), 1);
+    }
+
+    #[test]
+    fn auto_says_what_it_passed_over() {
+        let refused = RefusedNode {
+            path: "/dev/accel/accel0".into(),
+            reason: "it is another accelerator".into(),
+        };
+        let opened = auto(Err(vec![refused]));
+        assert!(opened.device.info().is_model);
+        assert_eq!(
+            opened.why[0],
+            "/dev/accel/accel0: it is another accelerator"
+        );
+        assert!(opened.why[1].contains("software model"));
+
+        let real = Model::new(ModelOptions::default()).open_device();
+        let opened = auto(Ok(real));
+        assert!(opened.model.is_none(), "not ours to look into");
+        assert!(opened.why[0].contains("rocket"));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "opens device nodes")]
+    fn a_node_that_was_named_is_never_replaced() {
+        for path in ["/dev/null", "/no/such/node"] {
+            let selector = Selector::Path(path.into());
+            let error = open(&selector).unwrap_err();
+            let OpenError::NoDevice { node } = &error;
+            assert_eq!(node.path, Path::new(path));
+            assert!(error.to_string().contains(path), "{error}");
+        }
+    }
+}
