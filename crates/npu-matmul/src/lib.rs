@@ -18,20 +18,47 @@
 //! The chip dictates the memory formats: [`layout`] has them as formulas and
 //! pictures. [`mod@reference`] says in a few lines what a product is; all tests
 //! compare with it.
+//!
+//! ```no_run
+//! use npu_matmul::Engine;
+//! use rocket_uapi::{Device, DevicePool};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // One file for each core.
+//! let engine = Engine::new(DevicePool::open(&Device::discover()?, 3)?)?;
+//! let weights = engine.load_i8(2, 3, &[1, 2, 3, 4, 5, 6])?;
+//! let mut c = [0; 2];
+//! engine.multiply_i32(&weights, 1, &[1, 0, -1], &mut c)?;
+//! assert_eq!(c, [-2, -2]);
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 #[cfg(target_endian = "big")]
 compile_error!("the RK3588 is little endian, and so are the buffers shared with its NPU");
 
+mod buffers;
+mod counters;
 pub mod dtype;
 pub mod emit;
+mod engine;
+mod error;
+mod exec;
 pub mod layout;
 pub mod matrix;
+mod observe;
 pub mod pack;
 pub mod plan;
 pub mod quantise;
 pub mod reference;
 pub mod unpack;
+mod weights;
 
+pub use counters::Counters;
 pub use dtype::Precision;
+pub use engine::Engine;
+pub use error::{Error, JobFailure};
+pub use observe::{Observer, Submission};
 pub use plan::{Plan, PlanError, PlanOptions};
+pub use weights::Weights;

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What an engine has done so far.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Totals over the life of an engine, over all devices and threads. Only what
+/// completed is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Products: calls that returned a result.
+    pub products: u64,
+    /// Jobs: one wait each.
+    pub jobs: u64,
+    /// Tasks: register programs run.
+    pub tasks: u64,
+    /// Multiply-accumulates of the products, M*K*N each: padding is not
+    /// counted.
+    pub macs: u64,
+    /// Bytes of buffers that the CPU filled for the devices: weights,
+    /// activations (once for each device), programs.
+    pub bytes_to_device: u64,
+    /// Bytes of output buffers that the CPU read.
+    pub bytes_from_device: u64,
+}
+
+/// Counters that many threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicCounters {
+    products: AtomicU64,
+    jobs: AtomicU64,
+    tasks: AtomicU64,
+    macs: AtomicU64,
+    bytes_to_device: AtomicU64,
+    bytes_from_device: AtomicU64,
+}
+
+impl AtomicCounters {
+    pub(crate) fn add(&self, more: &Counters) {
+        // Totals without an order between them: relaxed is enough.
+        for (total, more) in [
+            (&self.products, more.products),
+            (&self.jobs, more.jobs),
+            (&self.tasks, more.tasks),
+            (&self.macs, more.macs),
+            (&self.bytes_to_device, more.bytes_to_device),
+            (&self.bytes_from_device, more.bytes_from_device),
+        ] {
+            total.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> Counters {
+        let get = |total: &AtomicU64| total.load(Ordering::Relaxed);
+        Counters {
+            products: get(&self.products),
+            jobs: get(&self.jobs),
+            tasks: get(&self.tasks),
+            macs: get(&self.macs),
+            bytes_to_device: get(&self.bytes_to_device),
+            bytes_from_device: get(&self.bytes_from_device),
+        }
+    }
+}

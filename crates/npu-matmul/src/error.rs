@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong, and what to do about it.
+
+use std::time::Duration;
+
+use rknpu_regcmd::{LinkError, MatmulError};
+use rocket_uapi::{Errno, FinishedJob, Refusal, WaitError};
+
+use crate::plan::PlanError;
+use crate::weights::Weights;
+
+/// Why a product was not computed, or weights not loaded. The engine and its
+/// devices stay usable; the result of the call that failed is undefined, its
+/// other operands are untouched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A slice does not have the length that the dimensions say.
+    #[error("{operand} has {actual} elements, but {rows} x {columns} were announced")]
+    OperandLength {
+        /// "A", "B" or "C".
+        operand: &'static str,
+        /// Rows announced.
+        rows: usize,
+        /// Columns announced.
+        columns: usize,
+        /// Elements passed.
+        actual: usize,
+    },
+    /// An INT4 operand holds a value that has no four bits.
+    #[error("{operand}[{index}] is {value}; int4 operands hold -8 to 7")]
+    Int4Range {
+        /// "A" or "B".
+        operand: &'static str,
+        /// Index of the first such value.
+        index: usize,
+        /// The value.
+        value: i8,
+    },
+    /// The weights were loaded for another kind of product.
+    #[error("these weights are {actual}, but this call multiplies {expected} weights")]
+    WrongWeights {
+        /// What the call takes.
+        expected: &'static str,
+        /// What the weights are.
+        actual: &'static str,
+    },
+    /// The weights live on the devices of another engine.
+    #[error("these weights were loaded by another engine; load them with this one")]
+    ForeignWeights,
+    /// A quantised product so deep that sums could leave 32 bits.
+    #[error(
+        "K = {k}: sums of int8 products surely fit into 32 bits up to K = {max}; \
+         multiply parts of K and add them up as floats"
+    )]
+    TooDeep {
+        /// Depth of the weights.
+        k: usize,
+        /// The deepest that cannot overflow.
+        max: usize,
+    },
+    /// There is no plan for these sizes.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A planned tile has no register program: a bug of the plan.
+    #[error("a planned tile is not legal, which is a bug in npu-matmul: {0}")]
+    Program(#[from] MatmulError),
+    /// A program leaves its buffers: a bug of the plan.
+    #[error("a planned program leaves its buffers, which is a bug in npu-matmul: {0}")]
+    Link(#[from] LinkError),
+    /// The kernel driver, or its model, refused something.
+    #[error("device {device}: {source}")]
+    Device {
+        /// Index into the device pool.
+        device: usize,
+        /// What it said.
+        source: rocket_uapi::Error,
+    },
+    /// A job was not built: a bug of the plan.
+    #[error("device {device}: a planned job was refused, which is a bug in npu-matmul: {source}")]
+    Build {
+        /// Index into the device pool.
+        device: usize,
+        /// What is wrong with it.
+        source: Refusal,
+    },
+    /// A job was submitted and did not complete.
+    #[error("device {device}: {source}")]
+    Job {
+        /// Index into the device pool.
+        device: usize,
+        /// What became of it.
+        source: JobFailure,
+    },
+}
+
+/// What became of a job that did not complete.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobFailure {
+    /// The driver killed it.
+    #[error(
+        "the driver killed the job ({errno}): it ran for longer than 500 ms, or its program hung; \
+         `npu-probe --dump DIR` with the same sizes collects what is needed to find out"
+    )]
+    Killed {
+        /// What the fence of its output says.
+        errno: Errno,
+    },
+    /// The driver accepted it and did not run it.
+    #[error("the driver accepted the job and did not run it; the kernel log may tell why")]
+    Dropped,
+    /// The kernel did not end it, neither well nor by force.
+    #[error("the job did not end within {} s; the kernel should have killed it", waited.as_secs())]
+    TimedOut {
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// Its state could not be learnt, or is none of the above.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+impl JobFailure {
+    /// The failure in `error`, and the buffers of the job if it has ended. A
+    /// job that has not ended is dropped here, which waits for it.
+    pub(crate) fn of(error: WaitError, waited: Duration) -> (Self, Option<FinishedJob>) {
+        let failure = match &error {
+            WaitError::Killed { errno, .. } => Self::Killed { errno: *errno },
+            WaitError::Dropped { .. } => Self::Dropped,
+            WaitError::TimedOut { .. } => Self::TimedOut { waited },
+            other => Self::Unknown(other.to_string()),
+        };
+        (failure, error.into_finished())
+    }
+}
+
+impl Error {
+    pub(crate) fn wrong_weights(expected: &'static str, weights: &Weights) -> Self {
+        let actual = weights.kind();
+        Self::WrongWeights { expected, actual }
+    }
+
+    /// For `map_err`: an error of this device.
+    pub(crate) fn on_device(device: usize) -> impl Fn(rocket_uapi::Error) -> Self {
+        move |source| Self::Device { device, source }
+    }
+}

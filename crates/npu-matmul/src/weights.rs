@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Weights: packed once, resident on the devices.
+
+use std::fmt;
+
+use rayon::prelude::*;
+use rocket_uapi::{ByteLen, Deadline, FrozenBo};
+
+use crate::buffers::Buffers;
+use crate::dtype::Precision;
+use crate::error::Error;
+use crate::layout;
+use crate::matrix::MatrixView;
+use crate::pack::{Format, pack_weight};
+use crate::plan::{WeightBlock, WeightPlan};
+
+/// Kernel groups that one thread packs at a time.
+const GROUPS_PER_CHUNK: usize = 8;
+
+/// B of C = A x B^T, in the memory of an engine's devices. Any thread may
+/// multiply by it, several at once. Its memory is freed when it is dropped.
+pub struct Weights {
+    plan: WeightPlan,
+    /// One for each block of the plan.
+    buffers: Vec<FrozenBo>,
+    /// One for each output channel, of quantised weights.
+    scales: Option<Vec<f32>>,
+    /// The engine whose devices hold the buffers.
+    engine: u64,
+}
+
+impl Weights {
+    /// Packs `b` into new buffers.
+    pub(crate) fn load<F: Format>(
+        devices: &[Buffers],
+        plan: WeightPlan,
+        b: MatrixView<'_, F::Host>,
+        scales: Option<Vec<f32>>,
+        engine: u64,
+    ) -> Result<Self, Error> {
+        let mut buffers = Vec::with_capacity(plan.blocks.len());
+        for block in &plan.blocks {
+            let failed = Error::on_device(block.device);
+            let len = ByteLen::new(plan.block_bytes(block)).map_err(|e| failed(e.into()))?;
+            let mut bo = devices[block.device].alloc(len).map_err(&failed)?;
+            let mut memory = bo.write(Deadline::FOREVER).map_err(&failed)?;
+            pack_block::<F>(&plan, block, b, &mut memory);
+            memory.finish().map_err(&failed)?;
+            buffers.push(bo.freeze());
+        }
+        Ok(Self {
+            plan,
+            buffers,
+            scales,
+            engine,
+        })
+    }
+
+    /// Output channels: N.
+    #[must_use]
+    pub fn n(&self) -> usize {
+        self.plan.n
+    }
+
+    /// Input channels: K.
+    #[must_use]
+    pub fn k(&self) -> usize {
+        self.plan.k
+    }
+
+    /// Precision of the products.
+    #[must_use]
+    pub fn precision(&self) -> Precision {
+        self.plan.precision
+    }
+
+    /// The scale of each output channel, if the weights were quantised.
+    #[must_use]
+    pub fn scales(&self) -> Option<&[f32]> {
+        self.scales.as_deref()
+    }
+
+    /// Bytes of device memory.
+    #[must_use]
+    pub fn device_bytes(&self) -> u64 {
+        self.buffers.iter().map(|b| b.len() as u64).sum()
+    }
+
+    /// How they were cut.
+    #[must_use]
+    pub fn plan(&self) -> &WeightPlan {
+        &self.plan
+    }
+
+    /// The buffer of a block.
+    pub(crate) fn buffer(&self, block: usize) -> &FrozenBo {
+        &self.buffers[block]
+    }
+
+    pub(crate) fn engine(&self) -> u64 {
+        self.engine
+    }
+
+    /// For messages: what was loaded.
+    pub(crate) fn kind(&self) -> &'static str {
+        match (self.precision(), &self.scales) {
+            (Precision::Int8, Some(_)) => "quantised int8",
+            (Precision::Int8, None) => "int8",
+            (Precision::Int4, _) => "int4",
+            (Precision::Fp16, _) => "fp16",
+        }
+    }
+}
+
+impl fmt::Debug for Weights {
+    /// Without the buffers: they would show the device behind them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Weights")
+            .field("kind", &self.kind())
+            .field("n", &self.n())
+            .field("k", &self.k())
+            .field("device_bytes", &self.device_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Fills the memory of one block: its K tiles, one after the other.
+fn pack_block<F: Format>(
+    plan: &WeightPlan,
+    block: &WeightBlock,
+    b: MatrixView<'_, F::Host>,
+    memory: &mut [u8],
+) {
+    let chunk = GROUPS_PER_CHUNK * plan.precision.kernel_group();
+    for tile in plan.k_tiles() {
+        let start = plan.weight_offset(block, tile.index, 0);
+        let bytes = layout::weight_bytes(plan.precision, block.padded, tile.padded);
+        let chunk_bytes = layout::weight_bytes(plan.precision, chunk, tile.padded);
+        memory[start..start + bytes]
+            .par_chunks_mut(chunk_bytes)
+            .enumerate()
+            .for_each(|(index, memory)| {
+                let first = block.n.start + index * chunk;
+                let kernels = first..(first + chunk).min(block.n.end);
+                pack_weight::<F>(b.block(kernels, tile.k.clone()), tile.padded, memory);
+            });
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Devices and data for tests.
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+use half::f16;
+use npu_matmul::{Engine, PlanOptions};
+use npu_model::Selector;
+use rocket_uapi::DevicePool;
+
+/// File descriptors of the usual pool: one for each core of an RK3588.
+pub(crate) const DEVICES: usize = 3;
+
+/// Sizes of a product.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+}
+
+/// A pool on the device that the environment chooses.
+pub(crate) fn pool(devices: usize) -> DevicePool {
+    let opened = npu_model::open(&Selector::from_env()).unwrap();
+    DevicePool::open(&opened.device, devices).unwrap()
+}
+
+pub(crate) fn engine() -> Engine {
+    engine_with(PlanOptions::default(), DEVICES)
+}
+
+pub(crate) fn engine_with(options: PlanOptions, devices: usize) -> Engine {
+    Engine::with_options(pool(devices), options).unwrap()
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): the same numbers everywhere.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+pub(crate) fn random_i8(seed: u64, len: usize) -> Vec<i8> {
+    let mut random = Random::new(seed);
+    (0..len).map(|_| random.next() as i8).collect()
+}
+
+pub(crate) fn random_i4(seed: u64, len: usize) -> Vec<i8> {
+    let mut random = Random::new(seed);
+    (0..len).map(|_| (random.next() % 16) as i8 - 8).collect()
+}
+
+/// -2 to 2, with many different exponents.
+pub(crate) fn random_f16(seed: u64, len: usize) -> Vec<f16> {
+    let mut random = Random::new(seed);
+    let mut one = || {
+        let x = random.next();
+        let mantissa = (x >> 32) as f32 / u32::MAX as f32 - 0.5;
+        f16::from_f32(mantissa * [0.01, 0.1, 1.0, 4.0][(x % 4) as usize])
+    };
+    (0..len).map(|_| one()).collect()
+}

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What happens when the caller or the device is wrong: a typed error, nothing
+//! lost, and the next product is right.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Random, random_f16, random_i4, random_i8};
+use npu_matmul::{Engine, Error, JobFailure, PlanError, PlanOptions, Weights, reference};
+use npu_model::{Model, ModelOptions};
+use rocket_uapi::{
+    Backend, ByteLen, Call, Deadline, Device, DeviceInfo, DevicePool, Errno, Fence, FenceStatus,
+    Handle, RawBo, RawDevice, RawJob,
+};
+
+/// How many of the next calls fail, and how.
+#[derive(Debug, Default)]
+struct Faults {
+    /// SUBMITs that answer 0 and run nothing.
+    lost: AtomicUsize,
+    /// SUBMITs that are refused.
+    refused: AtomicUsize,
+    /// Jobs whose fence says that they were killed.
+    killed: AtomicUsize,
+    /// CREATE_BOs without memory.
+    no_memory: AtomicUsize,
+    /// FINI_BOs that fail.
+    fini: AtomicUsize,
+    /// Buffer objects that exist.
+    live: AtomicIsize,
+}
+
+/// Takes one from a count of failures to come.
+fn strikes(count: &AtomicUsize) -> bool {
+    count
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
+        .is_ok()
+}
+
+/// A backend that fails when it is told to.
+#[derive(Debug)]
+struct Faulty {
+    inner: Arc<dyn Backend>,
+    faults: Arc<Faults>,
+}
+
+#[derive(Debug)]
+struct Killed;
+
+impl Fence for Killed {
+    fn status(&self) -> Result<FenceStatus, rocket_uapi::Error> {
+        Ok(FenceStatus::Failed(Errno::TIMEDOUT))
+    }
+}
+
+impl Backend for Faulty {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+
+    fn create_bo(&self, len: ByteLen) -> Result<RawBo, rocket_uapi::Error> {
+        if strikes(&self.faults.no_memory) {
+            return Err(rocket_uapi::Error::OutOfMemory { len });
+        }
+        self.faults.live.fetch_add(1, Ordering::Relaxed);
+        self.inner.create_bo(len)
+    }
+
+    fn close_bo(&self, handle: Handle) -> Result<(), rocket_uapi::Error> {
+        self.faults.live.fetch_sub(1, Ordering::Relaxed);
+        self.inner.close_bo(handle)
+    }
+
+    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), rocket_uapi::Error> {
+        self.inner.prep_bo(handle, until)
+    }
+
+    fn fini_bo(&self, handle: Handle) -> Result<(), rocket_uapi::Error> {
+        let result = self.inner.fini_bo(handle);
+        if strikes(&self.faults.fini) {
+            return Err(rocket_uapi::Error::of(
+                Call::FiniBo,
+                Some(handle),
+                Errno::NODEV,
+            ));
+        }
+        result
+    }
+
+    fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), rocket_uapi::Error> {
+        if strikes(&self.faults.refused) {
+            return Err(rocket_uapi::Error::of(Call::Submit, None, Errno::NOMEM));
+        }
+        if strikes(&self.faults.lost) {
+            return Ok(());
+        }
+        self.inner.submit(jobs)
+    }
+
+    fn export_bo(&self, handle: Handle) -> Result<OwnedFd, rocket_uapi::Error> {
+        self.inner.export_bo(handle)
+    }
+
+    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, rocket_uapi::Error> {
+        if strikes(&self.faults.killed) {
+            return Ok(Box::new(Killed));
+        }
+        self.inner.write_fence(handle)
+    }
+
+    fn reopen(&self) -> Result<Arc<dyn Backend>, rocket_uapi::Error> {
+        Ok(Arc::new(Self {
+            inner: self.inner.reopen()?,
+            faults: Arc::clone(&self.faults),
+        }))
+    }
+
+    fn settle(&self) -> Duration {
+        self.inner.settle()
+    }
+
+    fn raw(&self) -> Option<&dyn RawDevice> {
+        None
+    }
+}
+
+/// An engine on a device with faults. Its jobs have few tasks, so that a
+/// product takes several steps.
+fn faulty_engine(devices: usize) -> (Engine, Arc<Faults>) {
+    let faults = Arc::new(Faults::default());
+    let model = Model::new(ModelOptions::default());
+    let device = Device::from_backend(Arc::new(Faulty {
+        inner: model.open(),
+        faults: Arc::clone(&faults),
+    }));
+    let mut options = PlanOptions {
+        row_tile: Some(8),
+        ..PlanOptions::default()
+    };
+    options.limits.tasks = 2;
+    let pool = DevicePool::open(&device, devices).unwrap();
+    (Engine::with_options(pool, options).unwrap(), faults)
+}
+
+const M: usize = 70;
+const N: usize = 150;
+const K: usize = 90;
+
+struct Problem {
+    weights: Weights,
+    a: Vec<i8>,
+    expected: Vec<i32>,
+}
+
+impl Problem {
+    fn new(engine: &Engine) -> Self {
+        let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
+        Self {
+            weights: engine.load_i8(N, K, &b).unwrap(),
+            expected: reference::multiply_i32(M, N, K, &a, &b),
+            a,
+        }
+    }
+
+    fn run(&self, engine: &Engine) -> Result<(), Error> {
+        let mut c = vec![0; M * N];
+        engine.multiply_i32(&self.weights, M, &self.a, &mut c)?;
+        assert!(c == self.expected, "a product that succeeded is wrong");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_lost_job_is_found() {
+    let (engine, faults) = faulty_engine(3);
+    let problem = Problem::new(&engine);
+    problem.run(&engine).unwrap();
+    // Each job is tried twice; all tries are lost.
+    faults.lost.store(usize::MAX, Ordering::Relaxed);
+    let error = problem.run(&engine).unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            Error::Job {
+                source: JobFailure::Dropped,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert!(error.to_string().starts_with("device "), "{error}");
+    // One that is lost once is run by the second try.
+    faults.lost.store(1, Ordering::Relaxed);
+    problem.run(&engine).unwrap();
+    faults.lost.store(0, Ordering::Relaxed);
+    problem.run(&engine).unwrap();
+}
+
+#[test]
+fn a_killed_job_is_found() {
+    let (engine, faults) = faulty_engine(3);
+    let problem = Problem::new(&engine);
+    faults.killed.store(1, Ordering::Relaxed);
+    let error = problem.run(&engine).unwrap_err();
+    let Error::Job {
+        source: JobFailure::Killed { errno },
+        ..
+    } = error
+    else {
+        panic!("{error:?}");
+    };
+    assert_eq!(errno, Errno::TIMEDOUT);
+    problem.run(&engine).unwrap();
+    assert_eq!(engine.counters().products, 1);
+}
+
+#[test]
+fn refusals_and_lack_of_memory_are_errors() {
+    let (engine, faults) = faulty_engine(2);
+    let problem = Problem::new(&engine);
+    faults.refused.store(1, Ordering::Relaxed);
+    let error = problem.run(&engine).unwrap_err();
+    assert!(matches!(error, Error::Device { .. }), "{error:?}");
+    faults.no_memory.store(usize::MAX, Ordering::Relaxed);
+    let error = Problem::try_load(&engine).unwrap_err();
+    assert!(matches!(error, Error::Device { .. }), "{error:?}");
+    faults.no_memory.store(0, Ordering::Relaxed);
+    faults.fini.store(1, Ordering::Relaxed);
+    let error = problem.run(&engine).unwrap_err();
+    assert!(matches!(error, Error::Device { .. }), "{error:?}");
+    problem.run(&engine).unwrap();
+}
+
+impl Problem {
+    fn try_load(engine: &Engine) -> Result<Weights, Error> {
+        // Larger than anything that was used before.
+        engine.load_i8(500, 500, &vec![1; 500 * 500])
+    }
+}
+
+#[test]
+fn memory_kept_for_later_is_given_up_first() {
+    let (engine, faults) = faulty_engine(1);
+    let problem = Problem::new(&engine);
+    problem.run(&engine).unwrap();
+    let live = faults.live.load(Ordering::Relaxed);
+    // The first try fails, and what is kept is freed for the second.
+    faults.no_memory.store(1, Ordering::Relaxed);
+    let weights = Problem::try_load(&engine).unwrap();
+    assert!(faults.live.load(Ordering::Relaxed) < live + 1);
+    drop(weights);
+    problem.run(&engine).unwrap();
+}
+
+#[test]
+fn whatever_fails_results_are_right_and_nothing_leaks() {
+    let (engine, faults) = faulty_engine(3);
+    let problem = Problem::new(&engine);
+    let mut random = Random::new(99);
+    let mut failed = 0;
+    for _ in 0..60 {
+        let counts = [
+            &faults.lost,
+            &faults.refused,
+            &faults.killed,
+            &faults.no_memory,
+            &faults.fini,
+        ];
+        let which = random.next() as usize % counts.len();
+        counts[which].store(random.next() as usize % 3, Ordering::Relaxed);
+        failed += usize::from(problem.run(&engine).is_err());
+        for count in counts {
+            count.store(0, Ordering::Relaxed);
+        }
+        problem.run(&engine).unwrap();
+    }
+    assert!(failed > 5, "only {failed} products failed");
+    drop(problem);
+    drop(engine);
+    assert_eq!(
+        faults.live.load(Ordering::Relaxed),
+        0,
+        "buffer objects leaked"
+    );
+}
+
+#[test]
+fn buffers_are_used_again() {
+    let (engine, faults) = faulty_engine(2);
+    let problem = Problem::new(&engine);
+    problem.run(&engine).unwrap();
+    let live = faults.live.load(Ordering::Relaxed);
+    for _ in 0..5 {
+        problem.run(&engine).unwrap();
+    }
+    assert_eq!(faults.live.load(Ordering::Relaxed), live);
+}
+
+#[test]
+fn operands_that_do_not_fit_are_refused() {
+    let engine = common::engine();
+    let zero = |result: Result<Weights, Error>, name| {
+        let error = result.unwrap_err();
+        assert!(
+            matches!(&error, Error::Plan(PlanError::EmptyDimension { dimension }) if *dimension == name),
+            "{error:?}"
+        );
+    };
+    zero(engine.load_i8(0, 5, &[]), "N");
+    zero(engine.load_i4(5, 0, &[]), "K");
+    zero(engine.load_i8_quantised(0, 0, &[]), "N");
+    assert!(matches!(
+        engine.load_i8(2, 3, &[0; 5]),
+        Err(Error::OperandLength {
+            operand: "B",
+            rows: 2,
+            columns: 3,
+            actual: 5
+        })
+    ));
+    assert!(matches!(
+        engine.load_f16(2, 3, &random_f16(1, 7)),
+        Err(Error::OperandLength { operand: "B", .. })
+    ));
+    assert!(matches!(
+        engine.load_i4(2, 2, &[0, -8, 8, 0]),
+        Err(Error::Int4Range {
+            operand: "B",
+            index: 2,
+            value: 8
+        })
+    ));
+    assert!(matches!(
+        engine.load_i8(usize::MAX, usize::MAX, &[]),
+        Err(Error::Plan(_))
+    ));
+    assert!(matches!(
+        engine.load_i8_quantised(1, 133_153, &[]),
+        Err(Error::TooDeep { .. } | Error::OperandLength { .. })
+    ));
+
+    let bytes = engine.load_i8(2, 3, &[1; 6]).unwrap();
+    let mut c = [0; 4];
+    let error = engine.multiply_i32(&bytes, 0, &[], &mut []).unwrap_err();
+    assert!(matches!(
+        error,
+        Error::Plan(PlanError::EmptyDimension { dimension: "M" })
+    ));
+    assert!(matches!(
+        engine.multiply_i32(&bytes, 2, &[0; 5], &mut c),
+        Err(Error::OperandLength { operand: "A", .. })
+    ));
+    assert!(matches!(
+        engine.multiply_i32(&bytes, 2, &[0; 6], &mut c[..3]),
+        Err(Error::OperandLength { operand: "C", .. })
+    ));
+    assert!(matches!(
+        engine.multiply_i32(&bytes, usize::MAX, &[0; 6], &mut c),
+        Err(Error::Plan(PlanError::TooManyRows { .. }))
+    ));
+}
+
+#[test]
+fn weights_of_another_kind_or_engine_are_refused() {
+    let engine = common::engine();
+    let bytes = engine.load_i8(2, 3, &[1; 6]).unwrap();
+    let nibbles = engine.load_i4(2, 3, &random_i4(1, 6)).unwrap();
+    let halves = engine.load_f16(2, 3, &random_f16(1, 6)).unwrap();
+    let (mut ints, mut floats) = ([0; 2], [0.0; 2]);
+    let wrong = |result: Result<(), Error>| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::WrongWeights { .. }), "{error:?}");
+    };
+    wrong(engine.multiply_i32(&halves, 1, &[0; 3], &mut ints));
+    wrong(engine.multiply_f32(&bytes, 1, &random_f16(1, 3), &mut floats));
+    wrong(engine.multiply_f32(&nibbles, 1, &random_f16(1, 3), &mut floats));
+    wrong(engine.multiply_quantised(&bytes, 1, &[0.0; 3], &mut floats));
+    assert!(matches!(
+        engine.multiply_i32(&nibbles, 1, &[0, 0, -9], &mut ints),
+        Err(Error::Int4Range {
+            operand: "A",
+            index: 2,
+            value: -9
+        })
+    ));
+    let other = common::engine();
+    assert!(matches!(
+        other.multiply_i32(&bytes, 1, &[0; 3], &mut ints),
+        Err(Error::ForeignWeights)
+    ));
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Products on the device that `ROCKET_DEVICE` chooses (the software model
+//! where there is none) against the oracle.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+
+use common::{DEVICES, Shape, engine, engine_with, random_f16, random_i4, random_i8};
+use half::f16;
+use npu_matmul::quantise::{dequantise, quantise_rows};
+use npu_matmul::{Engine, PlanOptions, Weights, reference};
+use proptest::prelude::*;
+
+fn check_i8(engine: &Engine, shape: Shape, seed: u64) {
+    let Shape { m, n, k } = shape;
+    let (a, b) = (random_i8(seed, m * k), random_i8(seed + 1, n * k));
+    let weights = engine.load_i8(n, k, &b).unwrap();
+    check_integers(engine, &weights, shape, &a, &b);
+}
+
+fn check_i4(engine: &Engine, shape: Shape, seed: u64) {
+    let Shape { m, n, k } = shape;
+    let (a, b) = (random_i4(seed, m * k), random_i4(seed + 1, n * k));
+    let weights = engine.load_i4(n, k, &b).unwrap();
+    check_integers(engine, &weights, shape, &a, &b);
+}
+
+fn check_integers(engine: &Engine, weights: &Weights, shape: Shape, a: &[i8], b: &[i8]) {
+    let Shape { m, n, k } = shape;
+    // Junk, so that an element that nobody wrote is seen.
+    let mut c = vec![0x5a5a_5a5a; m * n];
+    engine.multiply_i32(weights, m, a, &mut c).unwrap();
+    assert!(c == reference::multiply_i32(m, n, k, a, b), "{shape:?}");
+}
+
+fn check_f16(engine: &Engine, shape: Shape, seed: u64) {
+    let Shape { m, n, k } = shape;
+    let (a, b) = (random_f16(seed, m * k), random_f16(seed + 1, n * k));
+    let weights = engine.load_f16(n, k, &b).unwrap();
+    let mut c = vec![f32::NAN; m * n];
+    engine.multiply_f32(&weights, m, &a, &mut c).unwrap();
+    let expected = reference::multiply_f64(m, n, k, &a, &b);
+    for (at, (&got, want)) in c.iter().zip(&expected).enumerate() {
+        let error = (f64::from(got) - want.value).abs();
+        assert!(error <= want.tolerance, "{shape:?} [{at}]: {got}, {want:?}");
+    }
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    // Small ones, and long ones in each direction.
+    prop_oneof![
+        (1..70_usize, 1..140_usize, 1..200_usize),
+        (1..6_usize, 1..300_usize, 1..2500_usize),
+        (100..600_usize, 1..40_usize, 1..80_usize),
+    ]
+    .prop_map(|(m, n, k)| Shape { m, n, k })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn int8_equals_the_oracle(shape in shape(), seed in any::<u32>()) {
+        check_i8(&engine(), shape, seed.into());
+    }
+
+    #[test]
+    fn int4_equals_the_oracle(shape in shape(), seed in any::<u32>()) {
+        check_i4(&engine(), shape, seed.into());
+    }
+
+    #[test]
+    fn fp16_is_within_its_bound(shape in shape(), seed in any::<u32>()) {
+        check_f16(&engine(), shape, seed.into());
+    }
+
+    #[test]
+    fn any_tiles_give_the_same_integers(
+        shape in shape(),
+        seed in any::<u32>(),
+        row_tile in 1..10_usize,
+        k_tile in 1..10_usize,
+        n_tile in 1..4_usize,
+        tasks in 1..20_usize,
+    ) {
+        let mut options = PlanOptions {
+            row_tile: Some(row_tile * 4),
+            k_tile: Some(k_tile * 32),
+            n_tile: Some(n_tile * 64),
+            ..PlanOptions::default()
+        };
+        options.limits.tasks = tasks;
+        let engine = engine_with(options, DEVICES);
+        check_i8(&engine, shape, seed.into());
+        check_i4(&engine, shape, seed.into());
+    }
+}
+
+#[test]
+fn the_smallest_and_the_self_test() {
+    let engine = engine();
+    for shape in [(1, 1, 1), (64, 64, 64), (1, 64, 33), (5, 1, 7)] {
+        let (m, n, k) = shape;
+        check_i8(&engine, Shape { m, n, k }, 1);
+        check_i4(&engine, Shape { m, n, k }, 2);
+        check_f16(&engine, Shape { m, n, k }, 3);
+    }
+}
+
+#[test]
+fn extreme_integers() {
+    let engine = engine();
+    let (m, n, k) = (4, 64, 5000);
+    for (a, b) in [(-128, -128), (-128, 127), (127, 127)] {
+        let (a, b) = (vec![a; m * k], vec![b; n * k]);
+        let weights = engine.load_i8(n, k, &b).unwrap();
+        check_integers(&engine, &weights, Shape { m, n, k }, &a, &b);
+    }
+    for (a, b) in [(-8, -8), (-8, 7), (7, 7)] {
+        let (a, b) = (vec![a; m * k], vec![b; n * k]);
+        let weights = engine.load_i4(n, k, &b).unwrap();
+        check_integers(&engine, &weights, Shape { m, n, k }, &a, &b);
+    }
+}
+
+#[test]
+fn quantised_products_are_the_dequantised_integer_product() {
+    let (m, n, k) = (9, 70, 300);
+    let float = |seed| -> Vec<f32> {
+        let integers = random_i8(seed, m.max(n) * k);
+        integers.iter().map(|&x| f32::from(x) * 0.037).collect()
+    };
+    let (mut a, b) = (float(1)[..m * k].to_vec(), float(2)[..n * k].to_vec());
+    a[k..2 * k].fill(0.0);
+    a[2 * k] = f32::NAN;
+    // Whole, and with K cut into several jobs.
+    let mut cut = PlanOptions {
+        k_tile: Some(64),
+        ..PlanOptions::default()
+    };
+    cut.limits.tasks = 2;
+    for options in [PlanOptions::default(), cut] {
+        let engine = engine_with(options, DEVICES);
+        let weights = engine.load_i8_quantised(n, k, &b).unwrap();
+        let mut c = vec![0.0; m * n];
+        engine.multiply_quantised(&weights, m, &a, &mut c).unwrap();
+
+        let ((qa, sa), (qb, sb)) = (quantise_rows(&a, k), quantise_rows(&b, k));
+        assert_eq!(weights.scales(), Some(&sb[..]));
+        let sums = reference::multiply_i32(m, n, k, &qa, &qb);
+        for (at, (&got, &sum)) in c.iter().zip(&sums).enumerate() {
+            let want = dequantise(sum, sa[at / n], sb[at % n]);
+            assert_eq!(got.is_nan(), at / n == 2);
+            assert!(got == want || want.is_nan(), "[{at}]: {got} for {want}");
+        }
+        assert!(c[n..2 * n].iter().all(|&x| x == 0.0));
+    }
+}
+
+#[test]
+fn threads_share_an_engine_and_weights() {
+    let engine = engine();
+    let (n, k) = (96, 200);
+    let b = random_i8(7, n * k);
+    let weights = engine.load_i8(n, k, &b).unwrap();
+    let halves: Vec<f16> = random_f16(8, n * k);
+    let float_weights = engine.load_f16(n, k, &halves).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (engine, weights, float_weights) = (&engine, &weights, &float_weights);
+            let (b, halves) = (&b, &halves);
+            scope.spawn(move || {
+                for round in 0..4 {
+                    let m = 1 + 13 * thread + round;
+                    let a = random_i8(100 + m as u64, m * k);
+                    check_integers(engine, weights, Shape { m, n, k }, &a, b);
+                    let a = random_f16(200 + m as u64, m * k);
+                    let mut c = vec![f32::NAN; m * n];
+                    engine.multiply_f32(float_weights, m, &a, &mut c).unwrap();
+                    let expected = reference::multiply_f64(m, n, k, &a, halves);
+                    for (got, want) in c.iter().zip(&expected) {
+                        assert!((f64::from(*got) - want.value).abs() <= want.tolerance);
+                    }
+                }
+            });
+        }
+    });
+    let counters = engine.counters();
+    assert_eq!(counters.products, 32);
+    let rows: u64 = (0..4)
+        .flat_map(|t| (0..4).map(move |r| 1 + 13 * t + r))
+        .sum();
+    assert_eq!(counters.macs, 2 * rows * (n * k) as u64);
+    assert!(counters.jobs >= 32 && counters.tasks >= counters.jobs);
+    assert!(counters.bytes_from_device >= 4 * 2 * rows * n as u64);
+    assert!(counters.bytes_to_device >= weights.device_bytes() + rows * k as u64);
+}
+
+#[test]
+fn every_pool_size() {
+    for devices in 1..=5 {
+        let engine = engine_with(PlanOptions::default(), devices);
+        let shape = Shape {
+            m: 10,
+            n: 300,
+            k: 100,
+        };
+        check_i8(&engine, shape, 11);
+        check_i4(&engine, shape, 12);
+    }
+}
