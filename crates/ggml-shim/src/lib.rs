@@ -1,2 +1,70 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ggml backend for the RK3588 NPU.
+//! `libggml-rocket.so`: a ggml backend for the RK3588 NPU, for llama.cpp as
+//! distributions ship it.
+//!
+//! ```text
+//! GGML_BACKEND_PATH=/path/to/libggml-rocket.so llama-completion -m model.gguf -p ...
+//! ```
+//!
+//! ggml loads the library, calls [`ggml_backend_init`], and finds one device,
+//! ROCKET0. Matrix products with stored weights and many activation rows (the
+//! prompt) run on the NPU; everything else stays with the CPU backend.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `symbols`, `host`, `log` | the ggml that loaded us: its functions, its version, its log |
+//! | `abi`, `layout` | its structs; the tables that differ by version |
+//! | `runtime` | our state in this process; panics end there |
+//! | `reg`, `device`, `buffer`, `backend` | the four objects that ggml holds |
+//! | `tensor` | follows ggml's pointers, once, into safe values |
+//! | `supports` | pure: which products are offloaded, and why not |
+//! | `mul_mat`, `quants` | operands to the engine's products |
+//! | `resident` | packed weights, kept |
+//! | `engine` | the device behind it all |
+//! | `config`, `stats` | environment variables in, table out |
+//!
+//! The flow of one prompt: `backend::graph_compute` -> `tensor::classify` ->
+//! `supports::computable` -> `mul_mat::compute` -> `npu_matmul::Engine`.
+
+mod abi;
+mod backend;
+mod buffer;
+mod config;
+mod device;
+mod engine;
+mod host;
+mod layout;
+mod log;
+mod mul_mat;
+mod quants;
+mod reg;
+mod resident;
+mod runtime;
+mod stats;
+mod supports;
+mod symbols;
+mod tensor;
+
+use std::ffi::{c_int, c_void};
+use std::panic;
+use std::ptr;
+
+/// Whether this library can serve the program: zero makes ggml pass it over.
+/// More is better where several files offer the same backend, which here they
+/// do not.
+#[unsafe(no_mangle)]
+pub extern "C" fn ggml_backend_score() -> c_int {
+    let loaded = panic::catch_unwind(|| runtime::load().is_some());
+    c_int::from(loaded.unwrap_or(false))
+}
+
+/// Gives ggml our `struct ggml_backend_reg`, or null if this library cannot
+/// serve the program; the reason is then in the program's log.
+#[unsafe(no_mangle)]
+pub extern "C" fn ggml_backend_init() -> *mut c_void {
+    let loaded = panic::catch_unwind(|| runtime::load().map(|runtime| runtime.reg.get()));
+    match loaded {
+        Ok(Some(reg)) => reg.cast(),
+        _ => ptr::null_mut(),
+    }
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What ggml's C interface has in common in every version from 0.9.1 on:
+//! the tensor, the numbers of types and states, the device properties, and
+//! the shapes of the callbacks.
+//!
+//! ggml gives no stable interface to backends: its private header
+//! `ggml-backend-impl.h` is all there is. The tensor below was compared with
+//! the public headers of ggml 0.9.1 to 0.27.0 and with the code of Debian's
+//! 0.27.0; what does differ between versions (the order of the callbacks in
+//! their tables) is in one module per layout, see [`crate::layout`].
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::{align_of, offset_of, size_of};
+
+/// `GGML_MAX_DIMS`.
+pub(crate) const MAX_DIMS: usize = 4;
+/// `GGML_MAX_SRC`.
+const MAX_SRC: usize = 10;
+/// `GGML_MAX_OP_PARAMS`, in 32-bit words.
+const OP_PARAM_WORDS: usize = 16;
+/// `GGML_MAX_NAME`.
+pub(crate) const MAX_NAME: usize = 64;
+
+/// Declares a type that only ggml looks into; here it is an address.
+macro_rules! opaque {
+    ($($(#[$doc:meta])* $name:ident;)+) => {$(
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Debug)]
+        pub(crate) struct $name {
+            _private: [u8; 0],
+        }
+    )+};
+}
+
+opaque! {
+    /// `struct ggml_backend_buffer_type`
+    BufferType;
+    /// `struct ggml_backend_buffer`
+    Buffer;
+    /// `struct ggml_backend`
+    Backend;
+    /// `struct ggml_backend_device`
+    Device;
+    /// `struct ggml_backend_reg`
+    Reg;
+    /// `struct ggml_cgraph`
+    Graph;
+    /// `struct ggml_backend_event`
+    Event;
+}
+
+/// `struct ggml_tensor`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Tensor {
+    /// `enum ggml_type`; the numbers are stable.
+    pub(crate) type_id: u32,
+    /// The buffer that holds the data; null before allocation.
+    pub(crate) buffer: *mut Buffer,
+    /// Elements per dimension, fastest first.
+    pub(crate) ne: [i64; MAX_DIMS],
+    /// Bytes from one element to the next, per dimension.
+    pub(crate) nb: [usize; MAX_DIMS],
+    /// `enum ggml_op`; the numbers change between versions.
+    pub(crate) op: u32,
+    pub(crate) op_params: [i32; OP_PARAM_WORDS],
+    pub(crate) flags: i32,
+    /// Operands; unused ones are null.
+    pub(crate) src: [*mut Tensor; MAX_SRC],
+    /// For a view: the tensor that owns the data, itself no view.
+    pub(crate) view_src: *mut Tensor,
+    pub(crate) view_offs: usize,
+    pub(crate) data: *mut c_void,
+    /// `char[]`, NUL-terminated.
+    pub(crate) name: [u8; MAX_NAME],
+    pub(crate) extra: *mut c_void,
+    pub(crate) padding: [u8; 8],
+}
+
+const _: () = {
+    assert!(size_of::<Tensor>() == 336);
+    assert!(align_of::<Tensor>() == 8);
+    assert!(offset_of!(Tensor, type_id) == 0);
+    assert!(offset_of!(Tensor, buffer) == 8);
+    assert!(offset_of!(Tensor, ne) == 16);
+    assert!(offset_of!(Tensor, nb) == 48);
+    assert!(offset_of!(Tensor, op) == 80);
+    assert!(offset_of!(Tensor, op_params) == 84);
+    assert!(offset_of!(Tensor, flags) == 148);
+    assert!(offset_of!(Tensor, src) == 152);
+    assert!(offset_of!(Tensor, view_src) == 232);
+    assert!(offset_of!(Tensor, view_offs) == 240);
+    assert!(offset_of!(Tensor, data) == 248);
+    assert!(offset_of!(Tensor, name) == 256);
+    assert!(offset_of!(Tensor, extra) == 320);
+};
+
+/// `enum ggml_type`, as far as it is used here.
+pub(crate) mod type_id {
+    /// `GGML_TYPE_F32`
+    pub(crate) const F32: u32 = 0;
+    /// `GGML_TYPE_F16`
+    pub(crate) const F16: u32 = 1;
+    /// `GGML_TYPE_Q8_0`
+    pub(crate) const Q8_0: u32 = 8;
+}
+
+/// `enum ggml_status`.
+pub(crate) mod status {
+    use std::ffi::c_int;
+    /// `GGML_STATUS_SUCCESS`
+    pub(crate) const SUCCESS: c_int = 0;
+    /// `GGML_STATUS_FAILED`
+    pub(crate) const FAILED: c_int = -1;
+}
+
+/// `enum ggml_backend_buffer_usage`.
+pub(crate) mod usage {
+    use std::ffi::c_int;
+    /// `GGML_BACKEND_BUFFER_USAGE_WEIGHTS`
+    pub(crate) const WEIGHTS: c_int = 1;
+}
+
+/// `GGML_BACKEND_DEVICE_TYPE_ACCEL`: used together with the CPU backend; the
+/// layers stay assigned to the CPU.
+pub(crate) const DEVICE_TYPE_ACCEL: c_int = 3;
+
+/// `struct ggml_backend_dev_caps`. `mmap_support` was appended without a new
+/// number; in older versions it falls into the padding of [`DeviceProps`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeviceCaps {
+    pub(crate) asynchronous: bool,
+    pub(crate) host_buffer: bool,
+    pub(crate) buffer_from_host_ptr: bool,
+    pub(crate) events: bool,
+    pub(crate) mmap_support: bool,
+}
+
+/// `struct ggml_backend_dev_props`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct DeviceProps {
+    pub(crate) name: *const c_char,
+    pub(crate) description: *const c_char,
+    pub(crate) memory_free: usize,
+    pub(crate) memory_total: usize,
+    pub(crate) device_type: c_int,
+    pub(crate) device_id: *const c_char,
+    pub(crate) caps: DeviceCaps,
+}
+
+const _: () = {
+    assert!(size_of::<DeviceProps>() == 56);
+    assert!(offset_of!(DeviceProps, device_type) == 32);
+    assert!(offset_of!(DeviceProps, device_id) == 40);
+    assert!(offset_of!(DeviceProps, caps) == 48);
+    assert!(size_of::<DeviceCaps>() == 5);
+};
+
+/// `struct ggml_backend_device_i`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeviceInterface {
+    pub(crate) get_name: unsafe extern "C" fn(*mut Device) -> *const c_char,
+    pub(crate) get_description: unsafe extern "C" fn(*mut Device) -> *const c_char,
+    pub(crate) get_memory: unsafe extern "C" fn(*mut Device, *mut usize, *mut usize),
+    pub(crate) get_type: unsafe extern "C" fn(*mut Device) -> c_int,
+    pub(crate) get_props: unsafe extern "C" fn(*mut Device, *mut DeviceProps),
+    pub(crate) init_backend: unsafe extern "C" fn(*mut Device, *const c_char) -> *mut Backend,
+    pub(crate) get_buffer_type: unsafe extern "C" fn(*mut Device) -> *mut BufferType,
+    pub(crate) get_host_buffer_type: Option<unsafe extern "C" fn(*mut Device) -> *mut BufferType>,
+    pub(crate) buffer_from_host_ptr:
+        Option<unsafe extern "C" fn(*mut Device, *mut c_void, usize, usize) -> *mut Buffer>,
+    pub(crate) supports_op: unsafe extern "C" fn(*mut Device, *const Tensor) -> bool,
+    pub(crate) supports_buft: unsafe extern "C" fn(*mut Device, *mut BufferType) -> bool,
+    pub(crate) offload_op: Option<unsafe extern "C" fn(*mut Device, *const Tensor) -> bool>,
+    pub(crate) event_new: Option<unsafe extern "C" fn(*mut Device) -> *mut Event>,
+    pub(crate) event_free: Option<unsafe extern "C" fn(*mut Device, *mut Event)>,
+    pub(crate) event_synchronize: Option<unsafe extern "C" fn(*mut Device, *mut Event)>,
+}
+
+/// `struct ggml_backend_device`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct DeviceObject {
+    pub(crate) iface: DeviceInterface,
+    pub(crate) reg: *mut Reg,
+    pub(crate) context: *mut c_void,
+}
+
+const _: () = {
+    assert!(size_of::<DeviceInterface>() == 15 * 8);
+    assert!(size_of::<DeviceObject>() == 136);
+    assert!(offset_of!(DeviceInterface, supports_op) == 0x48);
+    assert!(offset_of!(DeviceInterface, supports_buft) == 0x50);
+    assert!(offset_of!(DeviceInterface, offload_op) == 0x58);
+    assert!(offset_of!(DeviceObject, reg) == 0x78);
+    assert!(offset_of!(DeviceObject, context) == 0x80);
+};
+
+/// `struct ggml_backend_reg_i`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RegInterface {
+    pub(crate) get_name: unsafe extern "C" fn(*mut Reg) -> *const c_char,
+    pub(crate) get_device_count: unsafe extern "C" fn(*mut Reg) -> usize,
+    pub(crate) get_device: unsafe extern "C" fn(*mut Reg, usize) -> *mut Device,
+    pub(crate) get_proc_address:
+        Option<unsafe extern "C" fn(*mut Reg, *const c_char) -> *mut c_void>,
+}
+
+/// `struct ggml_backend_reg`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct RegObject {
+    /// Must equal the host's `GGML_BACKEND_API_VERSION`.
+    pub(crate) api_version: c_int,
+    pub(crate) iface: RegInterface,
+    pub(crate) context: *mut c_void,
+}
+
+const _: () = {
+    assert!(size_of::<RegObject>() == 48);
+    assert!(offset_of!(RegObject, iface) == 8);
+    assert!(offset_of!(RegInterface, get_proc_address) == 0x18);
+};

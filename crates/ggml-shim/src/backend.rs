@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The backend object (ggml's word for a stream): computes graphs.
+//!
+//! ggml makes one per context and may compute on several at once; all share
+//! the engine of [`crate::runtime`].
+
+use std::ffi::{c_char, c_int};
+
+use crate::abi::{Backend, Graph, Tensor, status};
+use crate::device;
+use crate::log::Level;
+use crate::mul_mat;
+use crate::runtime::{Runtime, guard};
+use crate::supports::{self, Product, Shape};
+use crate::tensor::{self, Node};
+use crate::{abi, buffer};
+
+/// Tells our backends from others; a random number, like everybody's.
+pub(crate) static GUID: [u8; 16] = [
+    0x1d, 0x8e, 0x52, 0x07, 0xa3, 0x4c, 0x4b, 0x9f, 0x86, 0x30, 0xe7, 0x75, 0x0c, 0xd2, 0x61, 0xfa,
+];
+
+pub(crate) unsafe extern "C" fn name(_backend: *mut Backend) -> *const c_char {
+    device::NAME.as_ptr()
+}
+
+pub(crate) unsafe extern "C" fn free(backend: *mut Backend) {
+    guard("free", (), |runtime| {
+        if !backend.is_null() {
+            // SAFETY: ggml frees a backend that `init_backend` made, once.
+            unsafe { runtime.host.layout().free_backend(backend) };
+        }
+    });
+}
+
+pub(crate) unsafe extern "C" fn graph_compute(_backend: *mut Backend, graph: *mut Graph) -> c_int {
+    guard("graph_compute", status::FAILED, |runtime| {
+        // SAFETY: ggml passes a live graph and waits for the result.
+        let nodes = unsafe { runtime.host.nodes(graph) };
+        for node in nodes {
+            // SAFETY: the nodes of a live graph, with their operands and
+            // buffers, are live and allocated when the graph is computed;
+            // ggml orders the accesses to their data.
+            if let Err(message) = unsafe { compute(runtime, node) } {
+                runtime.stats.failed();
+                runtime.log(Level::Error, &message);
+                return status::FAILED;
+            }
+        }
+        status::SUCCESS
+    })
+}
+
+/// Computes one node; the error is a sentence.
+///
+/// # Safety
+/// `node` is a live tensor of the host, it and its operands are allocated, and
+/// nobody else accesses their data meanwhile but to read the operands.
+unsafe fn compute(runtime: &Runtime, node: *const Tensor) -> Result<(), String> {
+    // SAFETY: live, by the caller's promise.
+    match unsafe { tensor::classify(&runtime.host, runtime.buffer_type.get(), node) } {
+        Node::NoWork => Ok(()),
+        // SAFETY: as above; `classify` found a product.
+        Node::Product(product) => unsafe { compute_product(runtime, node, &product) },
+        Node::Other => Err("asked to compute an operation that supports_op declines".to_owned()),
+    }
+}
+
+/// Computes the product `node`.
+///
+/// # Safety
+/// As [`compute`], and `product` is what [`tensor::classify`] made of `node`.
+unsafe fn compute_product(
+    runtime: &Runtime,
+    node: *const Tensor,
+    product: &Product,
+) -> Result<(), String> {
+    // SAFETY: live, by the caller's promise.
+    let name = unsafe { node.as_ref() }.map_or_else(String::new, Tensor::name);
+    let offload = supports::computable(product)
+        .map_err(|reason| format!("cannot compute {name}: {}", reason.words()))?;
+    let engine = runtime
+        .engine()
+        .ok_or_else(|| format!("cannot compute {name}: the process is ending"))?;
+    // SAFETY: live, by the caller's promise, and so are its operands.
+    let residents = unsafe { resident_weights(runtime, node) };
+    // SAFETY: allocated, and accessed by nobody else but to read the operands,
+    // by the caller's promise; `offload` comes from the product of `node`.
+    let computed = unsafe {
+        tensor::with_data(node, offload, |mul_mat| {
+            mul_mat::compute(&*engine, residents, mul_mat)
+        })
+    };
+    match computed {
+        Some(Ok(())) => {
+            let macs = offload.shape.outputs() as u64 * offload.shape.k as u64;
+            runtime.stats.computed(offload.precision, macs);
+            Ok(())
+        }
+        Some(Err(error)) => {
+            let Shape { n, k, .. } = offload.shape;
+            let rows = offload.shape.rows_per_matrix();
+            let precision = offload.precision.name();
+            Err(format!(
+                "computing {name} ({rows} x {k} times {k} x {n}, {precision}) failed: {error}"
+            ))
+        }
+        None => Err(format!(
+            "cannot compute {name}: an operand has no data, or overlaps the output"
+        )),
+    }
+}
+
+/// Where the packed weights of the product `node` may be kept: only for
+/// buffers that hold weights for good.
+///
+/// # Safety
+/// `node` is a live tensor, and so are its operands and their buffers.
+unsafe fn resident_weights<'a>(
+    runtime: &Runtime,
+    node: *const Tensor,
+) -> Option<&'a crate::resident::Residents<npu_matmul::Weights>> {
+    // SAFETY: live, by the caller's promise.
+    let node = unsafe { node.as_ref() }?;
+    // SAFETY: an operand of a live tensor, by the caller's promise.
+    let weights = unsafe { node.src[0].as_ref() }?;
+    let owner = weights.buffer;
+    if owner.is_null() {
+        return None;
+    }
+    // SAFETY: not null, hence live, by the caller's promise.
+    if unsafe { runtime.host.buffer_usage(owner) } != abi::usage::WEIGHTS {
+        return None;
+    }
+    // SAFETY: as above.
+    unsafe { buffer::residents(runtime, owner) }
+}

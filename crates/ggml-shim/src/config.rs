@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The environment variables.
+
+use std::ffi::OsString;
+
+use npu_model::Selector;
+
+/// Fewest activation rows of a product worth a job. Below it the transfer and
+/// the job's fixed cost outweigh the product: 32 is where ggml draws the same
+/// line for its own devices (`GGML_OP_OFFLOAD_MIN_BATCH`). Inferred; not
+/// measured on a board.
+pub(crate) const DEFAULT_MIN_M: usize = 32;
+
+const MIN_M: &str = "GGML_ROCKET_MIN_M";
+const STATS: &str = "GGML_ROCKET_STATS";
+const DEVICE: &str = "GGML_ROCKET_DEVICE";
+
+/// What the user set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// `GGML_ROCKET_MIN_M`: fewest activation rows (tokens of a batch) of a
+    /// product that is offloaded.
+    pub(crate) min_m: usize,
+    /// `GGML_ROCKET_STATS`: whether to print a table at exit.
+    pub(crate) stats: bool,
+    /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path.
+    pub(crate) device: Selector,
+}
+
+impl Config {
+    /// Reads the process's environment; the second part are complaints, one
+    /// line each, about values that were replaced by the default.
+    pub(crate) fn from_env() -> (Self, Vec<String>) {
+        Self::parse(|name| std::env::var_os(name))
+    }
+
+    fn parse(get: impl Fn(&str) -> Option<OsString>) -> (Self, Vec<String>) {
+        let mut complaints = Vec::new();
+        let mut complain = |name: &str, value: &str, wanted: &str, instead: &str| {
+            complaints.push(format!("{name}={value:?} is not {wanted}; using {instead}"));
+        };
+        // An empty variable counts as unset, as is the custom.
+        let text = |name: &str| {
+            get(name)
+                .map(|value| value.to_string_lossy().trim().to_owned())
+                .filter(|value| !value.is_empty())
+        };
+
+        let mut min_m = DEFAULT_MIN_M;
+        if let Some(value) = text(MIN_M) {
+            match value.parse::<usize>() {
+                Ok(rows) if rows > 0 => min_m = rows,
+                _ => complain(
+                    MIN_M,
+                    &value,
+                    "a number of rows from 1 on",
+                    &DEFAULT_MIN_M.to_string(),
+                ),
+            }
+        }
+        let mut stats = false;
+        if let Some(value) = text(STATS) {
+            match value.as_str() {
+                "1" => stats = true,
+                "0" => {}
+                _ => complain(STATS, &value, "0 or 1", "0"),
+            }
+        }
+        // Whatever is neither `auto` nor `model` is a path; one that is wrong
+        // shows when it is opened.
+        let device = [DEVICE, npu_model::DEVICE_VARIABLE]
+            .into_iter()
+            .filter_map(&get)
+            .find(|value| !value.is_empty())
+            .map_or(Selector::Auto, |value| Selector::from(value.as_os_str()));
+        (
+            Self {
+                min_m,
+                stats,
+                device,
+            },
+            complaints,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(set: &[(&str, &str)]) -> (Config, Vec<String>) {
+        Config::parse(|name| {
+            let found = set.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn nothing_set_gives_the_defaults() {
+        let (config, complaints) = parse(&[]);
+        assert_eq!(config.min_m, DEFAULT_MIN_M);
+        assert!(!config.stats);
+        assert_eq!(config.device, Selector::Auto);
+        assert!(complaints.is_empty());
+        assert_eq!(parse(&[("GGML_ROCKET_MIN_M", " ")]).0, config);
+    }
+
+    #[test]
+    fn good_values_are_taken() {
+        let (config, complaints) = parse(&[
+            ("GGML_ROCKET_MIN_M", "1"),
+            ("GGML_ROCKET_STATS", "1"),
+            ("GGML_ROCKET_DEVICE", "model"),
+            ("ROCKET_DEVICE", "/dev/accel/accel7"),
+        ]);
+        assert_eq!(config.min_m, 1);
+        assert!(config.stats);
+        assert_eq!(config.device, Selector::Model);
+        assert!(complaints.is_empty());
+    }
+
+    #[test]
+    fn the_general_variable_holds_where_ours_is_unset() {
+        let (config, _) = parse(&[("ROCKET_DEVICE", "/dev/accel/accel7")]);
+        assert_eq!(config.device, Selector::Path("/dev/accel/accel7".into()));
+    }
+
+    #[test]
+    fn bad_values_are_named_and_replaced() {
+        for bad in ["0", "-3", "many", "1.5", "99999999999999999999999"] {
+            let (config, complaints) = parse(&[("GGML_ROCKET_MIN_M", bad)]);
+            assert_eq!(config.min_m, DEFAULT_MIN_M);
+            assert_eq!(complaints.len(), 1);
+            assert!(complaints[0].contains(bad) && complaints[0].contains("32"));
+        }
+        let (config, complaints) = parse(&[("GGML_ROCKET_STATS", "yes")]);
+        assert!(!config.stats);
+        assert!(complaints[0].contains("GGML_ROCKET_STATS"));
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The device, and the engine on it.
+
+use half::f16;
+use npu_matmul::{Engine, Error, Weights};
+use npu_model::Selector;
+use rocket_uapi::{DeviceInfo, DevicePool};
+
+use crate::host::LoadError;
+use crate::mul_mat::Multiplier;
+use crate::stats::DeviceCounts;
+
+/// What was opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// Multiplies.
+    pub(crate) engine: Engine,
+    /// What `--list-devices` shows.
+    pub(crate) description: String,
+    /// Whether it is the software model.
+    pub(crate) is_model: bool,
+    /// How it was chosen, one line a step.
+    pub(crate) why: Vec<String>,
+}
+
+/// Opens the device that `selector` names, with one descriptor per NPU core:
+/// the driver schedules the jobs of one descriptor on one core.
+pub(crate) fn open(selector: &Selector) -> Result<Opened, LoadError> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        LoadError::Device(format!("{what} {selector}: {error}"))
+    };
+    let opened = npu_model::open(selector).map_err(|error| failed("device", &error))?;
+    let info = opened.device.info();
+    let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
+    let pool = DevicePool::open(&opened.device, cores).map_err(|error| failed("device", &error))?;
+    let engine = Engine::new(pool).map_err(|error| failed("engine on device", &error))?;
+    Ok(Opened {
+        engine,
+        description: description(&info),
+        is_model: info.is_model,
+        why: opened.why,
+    })
+}
+
+fn description(info: &DeviceInfo) -> String {
+    if info.is_model {
+        return "software model: for testing".to_owned();
+    }
+    let plural = if info.cores == 1 { "" } else { "s" };
+    format!("RK3588 NPU ({}), {} core{plural}", info.driver, info.cores)
+}
+
+/// What the engine counted so far.
+pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
+    let counters = engine.counters();
+    DeviceCounts {
+        jobs: counters.jobs,
+        tasks: counters.tasks,
+        bytes_to_device: counters.bytes_to_device,
+        bytes_from_device: counters.bytes_from_device,
+    }
+}
+
+impl Multiplier for Engine {
+    type Weights = Weights;
+    type Error = Error;
+
+    fn load_f16(&self, n: usize, k: usize, weights: &[f16]) -> Result<Weights, Error> {
+        Engine::load_f16(self, n, k, weights)
+    }
+
+    fn load_int8(
+        &self,
+        n: usize,
+        k: usize,
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Result<Weights, Error> {
+        self.load_i8_quantised_rows(n, k, fill)
+    }
+
+    fn multiply_f16(
+        &self,
+        weights: &Weights,
+        m: usize,
+        activations: &[f16],
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        self.multiply_f32(weights, m, activations, out)
+    }
+
+    fn multiply_int8(
+        &self,
+        weights: &Weights,
+        m: usize,
+        activations: &[f32],
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        self.multiply_quantised(weights, m, activations, out)
+    }
+}

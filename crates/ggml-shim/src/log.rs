@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The program's log.
+
+use std::ffi::{CString, c_char, c_int};
+use std::io::Write as _;
+
+use crate::symbols::{Place, function};
+
+/// Severities of `ggml_log_internal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// `GGML_LOG_LEVEL_INFO`
+    Info = 2,
+    /// `GGML_LOG_LEVEL_WARN`
+    Warn = 3,
+    /// `GGML_LOG_LEVEL_ERROR`
+    Error = 4,
+}
+
+/// `void ggml_log_internal(enum ggml_log_level, const char * format, ...)`.
+type LogInternal = unsafe extern "C" fn(c_int, *const c_char, ...);
+
+/// The program's log; stderr if it has none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Logger(Option<LogInternal>);
+
+impl Logger {
+    /// Finds `ggml_log_internal`, which is the same in every version from
+    /// 0.9.1 on, so that even a ggml that is refused hears why.
+    pub(crate) fn new(place: Option<&Place>) -> Self {
+        Self(place.and_then(|place| function!(place, c"ggml_log_internal", LogInternal)))
+    }
+
+    /// Writes one line, after the device's name.
+    pub(crate) fn write(self, level: Level, message: &str) {
+        // An inner NUL would end the line early.
+        let line = format!("ROCKET0: {}\n", message.replace('\0', " "));
+        match (self.0, CString::new(&*line)) {
+            (Some(log), Ok(line)) => {
+                // SAFETY: `void ggml_log_internal(enum ggml_log_level, const
+                // char * format, ...)`; the format takes one string, which is
+                // NUL-terminated and lives until the call returns.
+                unsafe { log(level as c_int, c"%s".as_ptr(), line.as_ptr()) };
+            }
+            // Nobody is left to tell if stderr is closed.
+            _ => drop(std::io::stderr().write_all(line.as_bytes())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_host_stderr_will_do() {
+        Logger::new(None).write(Level::Info, "a line with a \0 in it");
+    }
+}

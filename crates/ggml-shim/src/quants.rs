@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Numbers of ggml's tensors as the NPU takes them.
+//!
+//! **F16 weights** go to the NPU as they are.
+//!
+//! **Q8_0 weights** (blocks of 32 signed bytes with one FP16 scale) become f32
+//! exactly, and are then quantised anew with one scale per output channel:
+//! the NPU sums a whole row in one INT32, so that scales inside a row are not
+//! possible. The added error is at most half a step of 1/127 of the row's
+//! largest weight.
+//!
+//! **F32 activations** for the FP16 path are rounded to FP16, as ggml's own
+//! CPU backend does for F16 weights. FP16 ends at 65504, and how the NPU
+//! treats infinities, NaN and numbers below 2^-14 (subnormal) is not
+//! documented and was not measured. So rows outside a comfortable range are
+//! scaled by a power of two, which is exact, and their outputs are scaled
+//! back; rows that hold an infinity or a NaN never reach the NPU, and their
+//! outputs are NaN, which is what the sum over such a row is (or an infinity).
+
+use half::f16;
+use zerocopy::FromBytes;
+
+/// Elements of a Q8_0 block (`QK8_0`).
+pub(crate) const Q8_0_ELEMENTS: usize = 32;
+/// Bytes of a Q8_0 block: an FP16 scale, then the elements.
+pub(crate) const Q8_0_BYTES: usize = 2 + Q8_0_ELEMENTS;
+
+/// Largest magnitude that a row may have to be rounded to FP16 as it is;
+/// below 65504 by a factor of two, which leaves room for the rounding.
+const LARGEST_PLAIN: f32 = 32768.0;
+/// Smallest such magnitude: elements down to 2^-12 of the largest one, which
+/// is the rounding of the largest one, are then still normal FP16 numbers.
+const SMALLEST_PLAIN: f32 = 0.25;
+
+/// Weights that are not numbers: the file is damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("weight row {row} holds an infinity or a NaN; is the model file damaged?")]
+pub(crate) struct NotFinite {
+    /// The first such row.
+    pub(crate) row: usize,
+}
+
+/// Decodes one row of Q8_0 blocks into `out`, which gets 32 elements a block.
+pub(crate) fn decode_q8_0(blocks: &[u8], out: &mut [f32]) {
+    for (block, out) in blocks
+        .chunks_exact(Q8_0_BYTES)
+        .zip(out.chunks_exact_mut(Q8_0_ELEMENTS))
+    {
+        let scale = scale_of(block).to_f32();
+        for (out, element) in out.iter_mut().zip(&block[size_of::<f16>()..]) {
+            *out = scale * f32::from(i8::from_le_bytes([*element]));
+        }
+    }
+}
+
+/// Views the bytes of one row as FP16; `None` if they are not aligned.
+pub(crate) fn as_f16(bytes: &[u8]) -> Option<&[f16]> {
+    use half::slice::HalfBitsSliceExt;
+    let bits: &[u16] = <[u16]>::ref_from_bytes(bytes).ok()?;
+    Some(bits.reinterpret_cast())
+}
+
+/// Checks rows of `k` FP16 weights.
+pub(crate) fn check_f16(weights: &[f16], k: usize) -> Result<(), NotFinite> {
+    first_bad(weights.chunks_exact(k), |row| {
+        row.iter().all(|weight| weight.is_finite())
+    })
+}
+
+/// Checks rows of Q8_0 blocks: their scales, since the elements are integers.
+pub(crate) fn check_q8_0(rows: &[&[u8]]) -> Result<(), NotFinite> {
+    first_bad(rows.iter(), |row| {
+        row.chunks_exact(Q8_0_BYTES)
+            .all(|block| scale_of(block).is_finite())
+    })
+}
+
+fn first_bad<T>(rows: impl Iterator<Item = T>, good: impl Fn(T) -> bool) -> Result<(), NotFinite> {
+    for (row, weights) in rows.enumerate() {
+        if !good(weights) {
+            return Err(NotFinite { row });
+        }
+    }
+    Ok(())
+}
+
+/// The scale of a Q8_0 block.
+fn scale_of(block: &[u8]) -> f16 {
+    f16::from_le_bytes([block[0], block[1]])
+}
+
+/// What to do to the outputs of one activation row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Mend {
+    /// Nothing.
+    Nothing,
+    /// Multiply them by this power of two.
+    Scale(f32),
+    /// They are NaN.
+    NotANumber,
+}
+
+impl Mend {
+    /// Applies it to the outputs of the row.
+    pub(crate) fn apply(self, outputs: &mut [f32]) {
+        match self {
+            Self::Nothing => {}
+            Self::Scale(factor) => outputs.iter_mut().for_each(|output| *output *= factor),
+            Self::NotANumber => outputs.fill(f32::NAN),
+        }
+    }
+}
+
+/// Largest magnitude of a row; `None` if it holds an infinity or a NaN.
+fn magnitude(row: &[f32]) -> Option<f32> {
+    let mut largest = 0.0_f32;
+    for value in row {
+        if !value.is_finite() {
+            return None;
+        }
+        largest = largest.max(value.abs());
+    }
+    Some(largest)
+}
+
+/// Whether a row holds only finite numbers.
+pub(crate) fn is_finite(row: &[f32]) -> bool {
+    magnitude(row).is_some()
+}
+
+/// Rounds one row to FP16 into `out`, of the same length.
+pub(crate) fn round_to_f16(row: &[f32], out: &mut [f16]) -> Mend {
+    let (factor, mend) = match magnitude(row) {
+        None => {
+            out.fill(f16::ZERO);
+            return Mend::NotANumber;
+        }
+        Some(0.0) => (1.0, Mend::Nothing),
+        Some(largest) if (SMALLEST_PLAIN..=LARGEST_PLAIN).contains(&largest) => {
+            (1.0, Mend::Nothing)
+        }
+        Some(largest) => {
+            let factor = power_of_two_to_unit(largest);
+            (factor, Mend::Scale(1.0 / factor))
+        }
+    };
+    for (out, value) in out.iter_mut().zip(row) {
+        *out = f16::from_f32(value * factor);
+    }
+    mend
+}
+
+/// The power of two that brings `largest` near one: into [1, 2), or as near as
+/// a normal factor with a normal inverse can.
+fn power_of_two_to_unit(largest: f32) -> f32 {
+    /// Bits of an f32 below its exponent.
+    const MANTISSA: u32 = f32::MANTISSA_DIGITS - 1;
+    /// Exponent field of 1.0.
+    const BIAS: u32 = 127;
+    let exponent = (largest.to_bits() >> MANTISSA).clamp(1, 2 * BIAS - 1);
+    f32::from_bits((2 * BIAS - exponent) << MANTISSA)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn q8_0_blocks_decode_as_ggml_does() {
+        let mut row = Vec::new();
+        for (scale, first) in [(0.5_f32, -128_i8), (-2.0, 127)] {
+            row.extend(f16::from_f32(scale).to_le_bytes());
+            row.push(first.to_le_bytes()[0]);
+            row.extend((1..32_i8).flat_map(i8::to_le_bytes));
+        }
+        assert_eq!(row.len(), 2 * Q8_0_BYTES);
+        let mut out = [0.0; 64];
+        decode_q8_0(&row, &mut out);
+        assert_eq!(out[0], -64.0);
+        assert_eq!(out[3], 1.5);
+        assert_eq!(out[32], -254.0);
+        assert_eq!(out[63], -62.0);
+    }
+
+    #[test]
+    fn misaligned_f16_is_refused_not_read() {
+        let words = [0_u16; 8];
+        let bytes = zerocopy::IntoBytes::as_bytes(&words[..]);
+        assert_eq!(as_f16(&bytes[..8]).unwrap().len(), 4);
+        assert!(as_f16(&bytes[1..9]).is_none());
+        assert!(as_f16(&bytes[..7]).is_none());
+    }
+
+    #[test]
+    fn damaged_weights_are_found_with_their_row() {
+        let mut weights = vec![f16::ONE; 12];
+        assert_eq!(check_f16(&weights, 4), Ok(()));
+        weights[9] = f16::NAN;
+        assert_eq!(check_f16(&weights, 4), Err(NotFinite { row: 2 }));
+        let (mut good, mut bad) = ([0; Q8_0_BYTES], [0; 2 * Q8_0_BYTES]);
+        good[2..].fill(0xff);
+        assert_eq!(check_q8_0(&[&good, &bad]), Ok(()));
+        bad[Q8_0_BYTES..][..2].copy_from_slice(&f16::NEG_INFINITY.to_le_bytes());
+        assert_eq!(check_q8_0(&[&good, &bad]), Err(NotFinite { row: 1 }));
+    }
+
+    #[test]
+    fn ordinary_rows_are_rounded_as_they_are() {
+        let row = [1.0, -0.1, 1e-5, 0.0];
+        let mut out = [f16::ZERO; 4];
+        assert_eq!(round_to_f16(&row, &mut out), Mend::Nothing);
+        assert_eq!(out, row.map(f16::from_f32));
+        assert_eq!(round_to_f16(&[0.0, -0.0], &mut out[..2]), Mend::Nothing);
+    }
+
+    #[test]
+    fn rows_beyond_fp16_are_scaled_exactly() {
+        for row in [
+            [1e9_f32, -3.0e4],
+            [65519.0, 1.0],
+            [3.0e38, -3.0e38],
+            [1e-30, -5e-31],
+            [f32::from_bits(1), 0.0],
+        ] {
+            let mut out = [f16::ZERO; 2];
+            let mend = round_to_f16(&row, &mut out);
+            assert!(matches!(mend, Mend::Scale(_)), "{row:?}");
+            let mut back = out.map(f16::to_f32);
+            mend.apply(&mut back);
+            let largest = row[0].abs();
+            for (value, back) in row.iter().zip(back) {
+                // Half a unit of FP16's 11 bits, measured at the largest.
+                assert!((value - back).abs() <= largest / 2048.0, "{row:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_are_no_numbers_never_reach_the_npu() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut out = [f16::ONE; 2];
+            let mend = round_to_f16(&[1.0, bad], &mut out);
+            assert_eq!(out, [f16::ZERO; 2]);
+            let mut outputs = [1.0, 2.0];
+            mend.apply(&mut outputs);
+            assert!(outputs.iter().all(|output| output.is_nan()));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn rounding_keeps_eleven_bits_at_any_size(bits in proptest::collection::vec(any::<u32>(), 1..40)) {
+            let row: Vec<f32> = bits.into_iter().map(f32::from_bits).filter(|value| value.abs() < 3.0e38).collect();
+            let mut out = vec![f16::ZERO; row.len()];
+            let mend = round_to_f16(&row, &mut out);
+            let largest = row.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+            let mut back: Vec<f32> = out.iter().map(|value| value.to_f32()).collect();
+            mend.apply(&mut back);
+            for (value, back) in row.iter().zip(back) {
+                prop_assert!((f64::from(*value) - f64::from(back)).abs() <= f64::from(largest) / 2048.0 + f64::from(f32::MIN_POSITIVE));
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Weights that stay on the NPU, packed at their first use.
+//!
+//! Each host buffer has one such table; it dies with the buffer. An entry is
+//! found by the address of the matrix *and* its type, dimensions and stride,
+//! and is dropped when the host writes into the bytes it was made from: ggml
+//! reuses addresses freely. Only buffers that the host declared to hold
+//! weights get entries at all.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What tells one matrix from another inside a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    /// Address of the first byte.
+    pub(crate) address: usize,
+    /// Bytes from the first to behind the last.
+    pub(crate) len: usize,
+    /// ggml's type.
+    pub(crate) type_id: u32,
+    /// Rows.
+    pub(crate) n: usize,
+    /// Elements of a row.
+    pub(crate) k: usize,
+    /// Bytes from row to row.
+    pub(crate) stride: usize,
+}
+
+impl Key {
+    fn overlaps(&self, range: &Range<usize>) -> bool {
+        self.address < range.end && range.start < self.address.saturating_add(self.len)
+    }
+}
+
+/// One matrix: empty until the first use, and again if packing failed.
+type Slot<W> = Arc<Mutex<Option<Arc<W>>>>;
+
+/// The resident matrices of one buffer.
+#[derive(Debug)]
+pub(crate) struct Residents<W> {
+    slots: Mutex<HashMap<Key, Slot<W>>>,
+}
+
+impl<W> Default for Residents<W> {
+    fn default() -> Self {
+        Self {
+            slots: Mutex::new(HashMap::new()),
+        }
+    }
+}
+
+/// A panic while a lock was held leaves the table as it was: entries are
+/// replaced whole, after `load` has returned.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<W> Residents<W> {
+    /// The matrix of `key`, made by `load` if it is not there. Two threads
+    /// that ask for the same one load it once; different ones do not wait for
+    /// each other.
+    pub(crate) fn get_or_load<E>(
+        &self,
+        key: Key,
+        load: impl FnOnce() -> Result<W, E>,
+    ) -> Result<Arc<W>, E> {
+        let slot = Arc::clone(lock(&self.slots).entry(key).or_default());
+        let mut slot = lock(&slot);
+        if let Some(weights) = &*slot {
+            return Ok(Arc::clone(weights));
+        }
+        let weights = Arc::new(load()?);
+        *slot = Some(Arc::clone(&weights));
+        Ok(weights)
+    }
+
+    /// Forgets what was made from any byte in `range` of addresses.
+    pub(crate) fn forget(&self, range: Range<usize>) {
+        lock(&self.slots).retain(|key, _| !key.overlaps(&range));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    fn key(address: usize) -> Key {
+        Key {
+            address,
+            len: 64,
+            type_id: 1,
+            n: 4,
+            k: 8,
+            stride: 16,
+        }
+    }
+
+    fn load(residents: &Residents<u32>, key: Key, value: u32) -> u32 {
+        let loaded = residents.get_or_load(key, || Ok::<_, Infallible>(value));
+        let Ok(weights) = loaded;
+        *weights
+    }
+
+    #[test]
+    fn a_matrix_is_loaded_once() {
+        let residents = Residents::default();
+        assert_eq!(load(&residents, key(4096), 1), 1);
+        assert_eq!(load(&residents, key(4096), 2), 1);
+    }
+
+    #[test]
+    fn the_same_address_with_another_shape_is_another_matrix() {
+        let residents = Residents::default();
+        assert_eq!(load(&residents, key(4096), 1), 1);
+        let other = Key { n: 2, ..key(4096) };
+        assert_eq!(load(&residents, other, 2), 2);
+    }
+
+    #[test]
+    fn written_bytes_are_forgotten_and_neighbours_kept() {
+        let residents = Residents::default();
+        for (address, value) in [(4096, 1), (4160, 2), (4224, 3)] {
+            load(&residents, key(address), value);
+        }
+        residents.forget(4160..4161);
+        assert_eq!(load(&residents, key(4096), 9), 1);
+        assert_eq!(load(&residents, key(4160), 9), 9);
+        assert_eq!(load(&residents, key(4224), 9), 3);
+        residents.forget(4160..4160);
+        assert_eq!(load(&residents, key(4160), 7), 9);
+    }
+
+    #[test]
+    fn a_failed_load_is_tried_again() {
+        let residents = Residents::default();
+        assert_eq!(
+            residents
+                .get_or_load(key(0), || Err::<u32, _>("no memory"))
+                .unwrap_err(),
+            "no memory"
+        );
+        assert_eq!(load(&residents, key(0), 5), 5);
+    }
+
+    #[test]
+    fn threads_that_ask_together_load_once() {
+        let residents = Residents::default();
+        let loads = Mutex::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let loaded = residents.get_or_load(key(0), || {
+                        *loads.lock().unwrap() += 1;
+                        Ok::<_, Infallible>(1)
+                    });
+                    assert!(loaded.is_ok());
+                });
+            }
+        });
+        assert_eq!(*loads.lock().unwrap(), 1);
+    }
+}

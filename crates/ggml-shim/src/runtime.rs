@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The state of this library in a process: made once, when ggml loads it, and
+//! shared by all contexts and threads.
+
+use std::ffi::CString;
+use std::io::Write as _;
+use std::panic::{self, AssertUnwindSafe};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use npu_matmul::Engine;
+
+use crate::abi::{BufferType, Device, Reg};
+use crate::config::Config;
+use crate::engine;
+use crate::host::{Host, LoadError};
+use crate::log::{Level, Logger};
+use crate::stats::{DeviceCounts, Stats};
+use crate::symbols::Place;
+use crate::{device, reg};
+
+/// An object that ggml holds by its address. It is made once and lives for
+/// ever; this library never writes to it again.
+#[derive(Debug)]
+pub(crate) struct Shared<T>(NonNull<T>);
+
+impl<T> Shared<T> {
+    /// The address, for ggml.
+    pub(crate) fn get(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+}
+
+// SAFETY: only the address is shared; what it points at is not accessed
+// through this type.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+/// The state.
+#[derive(Debug)]
+pub(crate) struct Runtime {
+    /// The ggml that loaded us.
+    pub(crate) host: Host,
+    /// What the user set.
+    pub(crate) config: Config,
+    /// What `--list-devices` shows.
+    pub(crate) description: CString,
+    /// Counts for the table at exit.
+    pub(crate) stats: Stats,
+    /// `struct ggml_backend_reg` of this library.
+    pub(crate) reg: Shared<Reg>,
+    /// `struct ggml_backend_device` of ROCKET0.
+    pub(crate) device: Shared<Device>,
+    /// `struct ggml_backend_buffer_type` of ROCKET0.
+    pub(crate) buffer_type: Shared<BufferType>,
+    /// `None` once the process ends.
+    engine: Mutex<Option<Arc<Engine>>>,
+}
+
+static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+
+/// Sets everything up at the first call; `None`, after one line in the log, if
+/// this library cannot serve the program.
+pub(crate) fn load() -> Option<&'static Runtime> {
+    let mut fresh = false;
+    let runtime = RUNTIME.get_or_init(|| {
+        fresh = true;
+        match panic::catch_unwind(Runtime::new) {
+            Ok(runtime) => runtime,
+            Err(_) => {
+                Logger::new(Place::find().as_ref()).write(
+                    Level::Error,
+                    "internal error while loading; please report it. The program goes on without \
+                     the NPU.",
+                );
+                None
+            }
+        }
+    });
+    if fresh && runtime.is_some() {
+        // SAFETY: `at_exit` is an `extern "C" fn()` in a library that ggml
+        // never unloads. If the table of handlers is full it is just not
+        // called.
+        unsafe { libc::atexit(at_exit) };
+    }
+    runtime.as_ref()
+}
+
+impl Runtime {
+    fn new() -> Option<Self> {
+        let place = Place::find();
+        let logger = Logger::new(place.as_ref());
+        let runtime = place
+            .ok_or(LoadError::NoGgml)
+            .and_then(|place| Host::new(&place))
+            .and_then(Self::open);
+        match runtime {
+            Ok(runtime) => Some(runtime),
+            Err(error) => {
+                logger.write(
+                    Level::Error,
+                    &format!("{error}. The program goes on without the NPU."),
+                );
+                None
+            }
+        }
+    }
+
+    fn open(host: Host) -> Result<Self, LoadError> {
+        let logger = host.logger();
+        let (config, complaints) = Config::from_env();
+        for complaint in complaints {
+            logger.write(Level::Warn, &complaint);
+        }
+        let opened = engine::open(&config.device)?;
+        for line in &opened.why {
+            logger.write(Level::Info, line);
+        }
+        if opened.is_model {
+            logger.write(
+                Level::Warn,
+                "computing on the software model of the NPU, which is for testing and much slower \
+                 than the CPU; unset GGML_BACKEND_PATH to do without",
+            );
+        }
+        logger.write(
+            Level::Info,
+            &format!(
+                "{}; loaded into ggml {}; products of {} rows and more are offloaded",
+                opened.description,
+                host.version(),
+                config.min_m
+            ),
+        );
+        if host.has_backend(c"BLAS") {
+            logger.write(
+                Level::Warn,
+                "ggml's BLAS backend is loaded too; it comes first and takes the products that \
+                 the NPU would compute. Remove it (Debian: libggml0-backend-blas)",
+            );
+        }
+        let reg = reg::new(host.layout().api_version());
+        let device = device::new(reg);
+        Ok(Self {
+            buffer_type: Shared(host.layout().new_buffer_type(device)),
+            reg: Shared(reg),
+            device: Shared(device),
+            description: CString::new(opened.description.replace('\0', " ")).unwrap_or_default(),
+            stats: Stats::default(),
+            engine: Mutex::new(Some(Arc::new(opened.engine))),
+            host,
+            config,
+        })
+    }
+
+    /// Writes one line to the program's log.
+    pub(crate) fn log(&self, level: Level, message: &str) {
+        self.host.logger().write(level, message);
+    }
+
+    /// The engine; `None` once the process ends.
+    pub(crate) fn engine(&self) -> Option<Arc<Engine>> {
+        let engine = self.engine.lock();
+        // The lock only guards a pointer, which a panic cannot tear.
+        engine.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn take_engine(&self) -> Option<Arc<Engine>> {
+        let engine = self.engine.lock();
+        engine.unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Prints the statistics and closes the device while the process still can:
+/// the driver wants its descriptors closed some time after the last job, which
+/// a plain exit would not heed.
+extern "C" fn at_exit() {
+    let Some(runtime) = RUNTIME.get().and_then(Option::as_ref) else {
+        return;
+    };
+    // Nothing may unwind into the C library.
+    let _ = panic::catch_unwind(AssertUnwindSafe(|| {
+        let engine = runtime.take_engine();
+        if runtime.config.stats {
+            let counts = engine
+                .as_deref()
+                .map_or_else(DeviceCounts::default, engine::counts);
+            let description = runtime.description.to_string_lossy();
+            let table = runtime.stats.table(&description, counts);
+            let _ = std::io::stderr().write_all(table.as_bytes());
+        }
+        drop(engine);
+    }));
+}
+
+/// Runs the body of a function that ggml calls. A panic becomes a line in the
+/// log and `fallback`: unwinding must not reach C.
+pub(crate) fn guard<T>(
+    entry: &'static str,
+    fallback: T,
+    body: impl FnOnce(&'static Runtime) -> T,
+) -> T {
+    let Some(runtime) = RUNTIME.get().and_then(Option::as_ref) else {
+        // ggml has none of our objects before `load` has succeeded.
+        return fallback;
+    };
+    match panic::catch_unwind(AssertUnwindSafe(|| body(runtime))) {
+        Ok(value) => value,
+        Err(_) => {
+            let line = format!("internal error in {entry}; please report it");
+            // The logger is the host's: it may panic no more than we may.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| {
+                runtime.log(Level::Error, &line);
+            }));
+            fallback
+        }
+    }
+}

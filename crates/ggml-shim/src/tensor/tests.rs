@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tensors as llama.cpp and test-backend-ops build them, against a host of a
+//! few lines.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use super::*;
+use crate::abi::MAX_NAME;
+use crate::host::tests::{FakeBuffer, fake_host};
+use crate::supports::{self, Precision, Reason};
+
+/// Numbers of operations in the fake host.
+const MUL_MAT: u32 = 29;
+const VIEW: u32 = 36;
+const ADD: u32 = 2;
+
+/// Two buffer types, told apart by their addresses.
+static TYPES: [u8; 2] = [0; 2];
+
+fn our_type() -> *mut BufferType {
+    ptr::from_ref(&TYPES[0]).cast_mut().cast()
+}
+
+fn other_type() -> *mut BufferType {
+    ptr::from_ref(&TYPES[1]).cast_mut().cast()
+}
+
+fn buffer(buffer_type: *mut BufferType, usage: c_int, size: usize) -> FakeBuffer {
+    FakeBuffer {
+        buffer_type,
+        usage,
+        size,
+    }
+}
+
+fn tensor(type_id: u32, ne: [i64; 4]) -> Tensor {
+    let operand = supports::tests::packed(type_id, ne);
+    let mut name = [0; MAX_NAME];
+    name[..12].copy_from_slice(b"blk.0.ffn_up");
+    Tensor {
+        type_id,
+        buffer: ptr::null_mut(),
+        ne,
+        nb: operand.nb,
+        op: 0,
+        op_params: [0; 16],
+        flags: 0,
+        src: [ptr::null_mut(); 10],
+        view_src: ptr::null_mut(),
+        view_offs: 0,
+        data: ptr::null_mut(),
+        name,
+        extra: ptr::null_mut(),
+        padding: [0; 8],
+    }
+}
+
+/// `weights` times 64 rows of F32 activations.
+fn classify_product(weights: &mut Tensor) -> Product {
+    let (k, n) = (weights.ne[0], weights.ne[1]);
+    let mut activations = tensor(type_id::F32, [k, 64, 1, 1]);
+    activations.op = ADD;
+    let mut output = tensor(type_id::F32, [n, 64, 1, 1]);
+    output.op = MUL_MAT;
+    output.src[0] = weights;
+    output.src[1] = &raw mut activations;
+    // SAFETY: all tensors live until the end of this function.
+    match unsafe { classify(&fake_host(), our_type(), &raw const output) } {
+        Node::Product(product) => product,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn decide(weights: &mut Tensor) -> Result<Precision, Reason> {
+    supports::decide(&classify_product(weights), 32).map(|offload| offload.precision)
+}
+
+const SHAPE: [i64; 4] = [64, 96, 1, 1];
+
+#[test]
+fn llama_cpp_asks_with_an_empty_buffer_and_then_with_the_weights() {
+    for (usage, size) in [(0, 0), (usage::WEIGHTS, 1 << 20)] {
+        let mut buffer = buffer(our_type(), usage, size);
+        let mut weights = tensor(type_id::Q8_0, SHAPE);
+        weights.buffer = (&raw mut buffer).cast();
+        assert_eq!(decide(&mut weights), Ok(Precision::Int8));
+    }
+}
+
+#[test]
+fn a_test_asks_before_it_allocates_also_about_views() {
+    let mut root = tensor(type_id::F16, [128, 96, 1, 1]);
+    let mut weights = tensor(type_id::F16, SHAPE);
+    weights.nb = root.nb;
+    weights.op = VIEW;
+    weights.view_src = &raw mut root;
+    assert_eq!(decide(&mut weights), Ok(Precision::Fp16));
+}
+
+#[test]
+fn weights_of_others_are_left_to_them() {
+    let mut buffer = buffer(other_type(), usage::WEIGHTS, 1 << 20);
+    let mut weights = tensor(type_id::F16, SHAPE);
+    weights.buffer = (&raw mut buffer).cast();
+    assert_eq!(decide(&mut weights), Err(Reason::Elsewhere));
+}
+
+/// A KV cache is a stored tensor too, and attention multiplies by a view of
+/// it; even where it lies in our buffer type it is no weights.
+#[test]
+fn a_kv_cache_is_no_weights() {
+    let mut buffer = buffer(our_type(), 0, 1 << 20);
+    let mut cache = tensor(type_id::F16, [64, 4096, 1, 1]);
+    cache.buffer = (&raw mut buffer).cast();
+    let mut keys = tensor(type_id::F16, SHAPE);
+    keys.op = VIEW;
+    keys.view_src = &raw mut cache;
+    assert_eq!(decide(&mut keys), Err(Reason::Elsewhere));
+}
+
+#[test]
+fn computed_operands_are_attention() {
+    let mut weights = tensor(type_id::F16, SHAPE);
+    weights.op = ADD;
+    assert_eq!(decide(&mut weights), Err(Reason::Computed));
+    let mut root = tensor(type_id::F16, SHAPE);
+    root.op = ADD;
+    let mut view = tensor(type_id::F16, SHAPE);
+    view.op = VIEW;
+    view.view_src = &raw mut root;
+    assert_eq!(decide(&mut view), Err(Reason::Computed));
+}
+
+#[test]
+fn stored_tensors_and_views_need_no_work_and_the_rest_is_not_ours() {
+    let host = fake_host();
+    for (op, no_work) in [(0, true), (VIEW, true), (ADD, false), (u32::MAX, false)] {
+        let mut node = tensor(type_id::F32, SHAPE);
+        node.op = op;
+        // SAFETY: the tensor lives during the call.
+        let found = unsafe { classify(&host, our_type(), &raw const node) };
+        assert_eq!(matches!(found, Node::NoWork), no_work, "op {op}");
+    }
+    let mut no_operands = tensor(type_id::F32, SHAPE);
+    no_operands.op = MUL_MAT;
+    // SAFETY: as above; null is allowed.
+    let found = unsafe {
+        [&raw const no_operands, ptr::null()].map(|node| classify(&host, our_type(), node))
+    };
+    assert!(found.iter().all(|node| matches!(node, Node::Other)));
+}
+
+/// A product of 2 rows with its data in one array: weights, activations,
+/// output at the given places (in elements of f32).
+fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) -> Option<T> {
+    let mut array = vec![1.0_f32; 512];
+    let mut weights = tensor(type_id::F16, [64, 4, 1, 1]);
+    let mut activations = tensor(type_id::F32, [64, 2, 1, 1]);
+    let mut output = tensor(type_id::F32, [4, 2, 1, 1]);
+    let mut product = supports::tests::product(type_id::F16, 2, 4, 64);
+    product.place = Place::Unallocated;
+    let offload = supports::computable(&product).unwrap();
+    let base = array.as_mut_ptr();
+    for (tensor, place) in [&mut weights, &mut activations, &mut output]
+        .into_iter()
+        .zip(places)
+    {
+        tensor.data = base.wrapping_add(place).cast();
+    }
+    output.src[0] = &raw mut weights;
+    output.src[1] = &raw mut activations;
+    // SAFETY: the tensors and the array live until the end of this function,
+    // each tensor lies within the array, and nobody else accesses it.
+    unsafe { with_data(&raw const output, offload, body) }
+}
+
+#[test]
+fn data_is_seen_where_it_lies() {
+    let sizes = with_array([0, 128, 256], |product| {
+        product.out.fill(2.0);
+        (
+            product.weights.bytes.len(),
+            product.activations.bytes.len(),
+            product.out.len(),
+        )
+    });
+    assert_eq!(sizes, Some((64 * 4 * 2, 64 * 2 * 4, 8)));
+}
+
+#[test]
+fn an_output_over_an_operand_is_refused() {
+    for output in [0, 127, 128, 255] {
+        assert_eq!(with_array([0, 128, output], |_| ()), None, "{output}");
+    }
+    assert!(with_array([8, 136, 0], |_| ()).is_some());
+}
+
+#[test]
+fn a_tensor_without_data_is_refused() {
+    let mut weights = tensor(type_id::F16, SHAPE);
+    assert_eq!(weights.range(), None);
+    weights.data = ptr::without_provenance_mut(64);
+    weights.nb[1] = usize::MAX / 2;
+    assert_eq!(weights.range(), None);
+}
+
+#[test]
+fn names_end_at_the_nul_or_with_the_field() {
+    let mut weights = tensor(type_id::F16, SHAPE);
+    assert_eq!(weights.name(), "blk.0.ffn_up");
+    weights.name = [b'x'; MAX_NAME];
+    assert_eq!(weights.name().len(), MAX_NAME);
+}
