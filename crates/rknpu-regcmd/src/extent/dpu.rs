@@ -166,6 +166,14 @@ fn group_of_convolution(reader: &Reader<'_>, enable: EnableMask) -> Result<u32, 
         3 => true,
         other => return Err(unknown::<dpu::FeatureModeCfg>("conv_mode", other)),
     };
+    // Groups of CORE's kind, counted by the DPU as the other: what is written
+    // then is not known.
+    if enable.contains(EnableMask::CORE) {
+        let dw_en = reader.get::<core::MiscCfg>().dw_en();
+        if depthwise != (dw_en == 1) {
+            return Err(unknown::<core::MiscCfg>("dw_en", dw_en));
+        }
+    }
     precision::writer_group(input, depthwise)
         .ok_or_else(|| unknown::<dpu::DataFormat>("in_precision", input))
 }
