@@ -42,9 +42,12 @@ impl Buffers {
         let wanted = len.page_rounded().get();
         let found = {
             let mut idle = self.idle();
-            // The one used last: its pages are likeliest to be in a cache.
-            let at = idle.iter().rposition(|bo| bo.len() == wanted);
-            at.and_then(|at| idle.remove(at))
+            // The one at the lowest address: the same sequence of products
+            // gets the same buffers in the same roles each time, and with them
+            // finds its programs again.
+            let fitting = idle.iter().enumerate().filter(|(_, bo)| bo.len() == wanted);
+            let lowest = fitting.min_by_key(|(_, bo)| bo.iova().0).map(|(at, _)| at);
+            lowest.and_then(|at| idle.remove(at))
         };
         match found {
             Some(bo) => Ok(bo),

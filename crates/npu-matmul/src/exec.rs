@@ -10,6 +10,7 @@
 //! One step is started before the one before it is finished, so that the CPU
 //! packs and unpacks while the NPU computes.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -28,6 +29,7 @@ use crate::matrix::MatrixView;
 use crate::observe::Submission;
 use crate::pack::{Format, pack_activation};
 use crate::plan::{JobPlan, Plan, Step};
+use crate::programs::JobPrograms;
 use crate::unpack::{Mode, Partial, unpack_row};
 use crate::weights::Weights;
 
@@ -148,16 +150,21 @@ where
         memory.finish().map_err(&failed)?;
         let c = buffers.take(job.output_bytes).map_err(&failed)?;
 
-        let programs = self.link(job, &a, &c)?;
-        let program = ProgramBo::new(buffers.device(), &programs).map_err(&failed)?;
+        let made = Cell::new(0);
+        let programs = self.weights.programs().get(job, a.iova(), c.iova(), || {
+            let linked = self.link(job, &a, &c)?;
+            let bo = ProgramBo::new(buffers.device(), &linked).map_err(&failed)?;
+            made.set(bo.bo().len());
+            Ok::<_, Error>(JobPrograms { linked, bo })
+        })?;
         self.engine.observe(&Submission {
             precision: self.weights.precision(),
             step,
             job,
-            programs: &programs,
+            programs: &programs.linked,
         });
         let job = Job::builder(buffers.device())
-            .program(&program)
+            .program(&programs.bo)
             .reads(self.weights.buffer(job.block))
             .reads_owned(a)
             .writes(c)
@@ -175,7 +182,7 @@ where
             failed(error.source)
         })?;
         self.engine.count(&Counters {
-            bytes_to_device: (step.activation_bytes + program.bo().len()) as u64,
+            bytes_to_device: (step.activation_bytes + made.get()) as u64,
             ..Counters::default()
         });
         Ok(InFlight {

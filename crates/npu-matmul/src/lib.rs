@@ -50,8 +50,11 @@ pub mod matrix;
 mod observe;
 pub mod pack;
 pub mod plan;
+mod programs;
 pub mod quantise;
 pub mod reference;
+#[cfg(test)]
+mod testing;
 pub mod unpack;
 mod weights;
 

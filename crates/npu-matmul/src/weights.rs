@@ -13,6 +13,7 @@ use crate::layout;
 use crate::matrix::MatrixView;
 use crate::pack::{Format, pack_weight};
 use crate::plan::{WeightBlock, WeightPlan};
+use crate::programs::ProgramCache;
 
 /// Kernel groups that one thread packs at a time.
 const GROUPS_PER_CHUNK: usize = 8;
@@ -25,6 +26,8 @@ pub struct Weights {
     buffers: Vec<FrozenBo>,
     /// One for each output channel, of quantised weights.
     scales: Option<Vec<f32>>,
+    /// Programs of the latest products.
+    programs: ProgramCache,
     /// The engine whose devices hold the buffers.
     engine: u64,
 }
@@ -52,6 +55,7 @@ impl Weights {
             plan,
             buffers,
             scales,
+            programs: ProgramCache::default(),
             engine,
         })
     }
@@ -95,6 +99,10 @@ impl Weights {
     /// The buffer of a block.
     pub(crate) fn buffer(&self, block: usize) -> &FrozenBo {
         &self.buffers[block]
+    }
+
+    pub(crate) fn programs(&self) -> &ProgramCache {
+        &self.programs
     }
 
     pub(crate) fn engine(&self) -> u64 {

@@ -8,7 +8,9 @@
 
 mod common;
 
-use common::{DEVICES, Shape, engine, engine_with, random_f16, random_i4, random_i8};
+use common::{
+    DEVICES, Shape, engine, engine_with, random_f16, random_i4, random_i8, strict_engine,
+};
 use half::f16;
 use npu_matmul::quantise::{dequantise, quantise_rows};
 use npu_matmul::{Engine, PlanOptions, Weights, reference};
@@ -60,7 +62,7 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(common::cases(16))]
 
     #[test]
     fn int8_equals_the_oracle(shape in shape(), seed in any::<u32>()) {
@@ -97,6 +99,30 @@ proptest! {
         check_i8(&engine, shape, seed.into());
         check_i4(&engine, shape, seed.into());
     }
+}
+
+#[test]
+fn nothing_is_submitted_that_silicon_would_punish() {
+    let (engine, model) = strict_engine(PlanOptions::default(), 2);
+    // The deepest tiles of each precision, the widest, the highest, and some
+    // with odd ends.
+    for (seed, (m, n, k)) in [
+        (64, 64, 4096),
+        (64, 40, 2048),
+        (5, 70, 11008),
+        (4, 8192, 32),
+        (1020, 64, 64),
+        (1021, 33, 96),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let shape = Shape { m, n, k };
+        check_i8(&engine, shape, seed as u64);
+        check_i4(&engine, shape, seed as u64);
+        check_f16(&engine, shape, seed as u64);
+    }
+    assert_eq!(model.events(), []);
 }
 
 #[test]

@@ -6,13 +6,24 @@
     reason = "helpers of tests: a failed unwrap is a failed test"
 )]
 
+use std::sync::Arc;
+
 use half::f16;
 use npu_matmul::{Engine, PlanOptions};
-use npu_model::Selector;
+use npu_model::{Level, Model, ModelOptions, Selector};
+use proptest::prelude::ProptestConfig;
 use rocket_uapi::DevicePool;
 
 /// File descriptors of the usual pool: one for each core of an RK3588.
 pub(crate) const DEVICES: usize = 3;
+
+/// `usual` cases of a property, or as many as `PROPTEST_CASES` says.
+pub(crate) fn cases(usual: u32) -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default(),
+        None => ProptestConfig::with_cases(usual),
+    }
+}
 
 /// Sizes of a product.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +45,17 @@ pub(crate) fn engine() -> Engine {
 
 pub(crate) fn engine_with(options: PlanOptions, devices: usize) -> Engine {
     Engine::with_options(pool(devices), options).unwrap()
+}
+
+/// An engine on a model that stops at whatever silicon would punish, and that
+/// model.
+pub(crate) fn strict_engine(options: PlanOptions, devices: usize) -> (Engine, Arc<Model>) {
+    let model = Model::new(ModelOptions {
+        level: Level::Strict,
+        ..ModelOptions::default()
+    });
+    let pool = DevicePool::open(&model.open_device(), devices).unwrap();
+    (Engine::with_options(pool, options).unwrap(), model)
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): the same numbers everywhere.
