@@ -27,6 +27,9 @@ pub struct ModelOptions {
     /// How long a hung job holds its core, wall clock. 500 ms in the real
     /// driver; tests shorten it. [`Level::Strict`] does not wait at all.
     pub hang_timeout: Duration,
+    /// Longest job, in modelled device time: 500 ms in the real driver. A
+    /// task that alone takes longer is not computed but hangs.
+    pub job_limit: Duration,
     /// What buffer objects are made of.
     pub backing: Backing,
     /// Whether each DMA access is recorded for [`Model::take_traces`].
@@ -39,6 +42,7 @@ impl Default for ModelOptions {
             cores: ChipOptions::default().cores,
             level: Level::default(),
             hang_timeout: JOB_TIME_LIMIT,
+            job_limit: JOB_TIME_LIMIT,
             backing: if cfg!(miri) {
                 Backing::Heap
             } else {
@@ -68,6 +72,7 @@ impl Model {
             cores,
             level,
             hang_timeout,
+            job_limit,
             backing,
             trace,
         } = options;
@@ -75,7 +80,7 @@ impl Model {
         let chip = Arc::new(Chip::new(&ChipOptions {
             cores,
             level,
-            ..ChipOptions::default()
+            task_limit: job_limit,
         }));
         let driver_options = DriverOptions {
             hang_timeout: if level == Level::Strict {
@@ -83,9 +88,9 @@ impl Model {
             } else {
                 hang_timeout
             },
+            job_limit,
             backing,
             trace,
-            ..DriverOptions::default()
         };
         Arc::new(Self {
             driver: Driver::new(driver_options, ChipCore::all(&chip)),

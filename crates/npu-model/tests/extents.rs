@@ -41,6 +41,8 @@ impl Stack {
         let model = Model::new(ModelOptions {
             cores: 1,
             hang_timeout: Duration::ZERO,
+            // Random registers can mean a second of device time: minutes.
+            job_limit: Duration::from_millis(1),
             backing: Backing::Memfd,
             trace: true,
             ..ModelOptions::default()
