@@ -99,9 +99,7 @@ impl Deref for CpuWrite<'_> {
 
 impl DerefMut for CpuWrite<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let Some(memory) = self.bo.memory() else {
-            return &mut [];
-        };
+        let memory = self.bo.memory();
         // SAFETY: `BoMemory` promises `len` initialised, writable bytes at
         // `as_ptr` for as long as the mapping lives, which the borrow of the
         // `Bo` outlasts. The borrow is unique, and see the module's head for
@@ -117,9 +115,7 @@ impl Drop for CpuWrite<'_> {
 }
 
 fn bytes(bo: &Bo) -> &[u8] {
-    let Some(memory) = bo.memory() else {
-        return &[];
-    };
+    let memory = bo.memory();
     // SAFETY: as in `deref_mut`, for reading: every holder of a shared borrow
     // of the `Bo` only reads, and a unique one excludes them.
     unsafe { slice::from_raw_parts(memory.as_ptr(), memory.len()) }

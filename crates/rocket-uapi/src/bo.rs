@@ -11,7 +11,7 @@ use crate::access::{CpuRead, CpuWrite};
 use crate::backend::{BoMemory, RawBo};
 use crate::device::Device;
 use crate::error::Error;
-use crate::units::{Deadline, Handle};
+use crate::units::{ByteLen, Deadline, Handle};
 
 /// One past the last address that the NPU can use.
 const IOVA_END: u64 = 1 << 32;
@@ -27,26 +27,50 @@ const IOVA_END: u64 = 1 << 32;
 /// Dropping it unmaps the memory and closes the handle.
 #[derive(Debug)]
 pub struct Bo {
-    // The order of drops matters: memory before the handle, the file last.
-    memory: Option<Box<dyn BoMemory>>,
-    handle: Handle,
+    // Dropped in this order, which the driver needs (docs/uapi.md): munmap,
+    // GEM_CLOSE, and with the `Device` inside perhaps the file.
+    memory: Box<dyn BoMemory>,
+    gem: GemHandle,
     iova: Iova,
-    device: Device,
     /// Whether the CPU has it, by a PREP_BO that no FINI_BO followed.
     prepared: AtomicBool,
 }
 
+/// A GEM handle of an open file, closed on drop.
+#[derive(Debug)]
+struct GemHandle {
+    handle: Handle,
+    device: Device,
+}
+
+impl Drop for GemHandle {
+    fn drop(&mut self) {
+        if let Err(error) = self.device.backend().close_bo(self.handle) {
+            tracing::warn!(handle = %self.handle, %error, "a buffer object could not be closed");
+        }
+    }
+}
+
 impl Bo {
-    pub(crate) fn new(device: Device, raw: RawBo) -> Result<Self, Error> {
+    /// Takes what the backend made, and checks it; on an error it is closed.
+    pub(crate) fn new(device: &Device, raw: RawBo, len: ByteLen) -> Result<Self, Error> {
         let bo = Self {
-            memory: Some(raw.memory),
-            handle: raw.handle,
+            memory: raw.memory,
+            gem: GemHandle {
+                handle: raw.handle,
+                device: device.clone(),
+            },
             iova: raw.iova,
-            device,
             prepared: AtomicBool::new(false),
         };
-        let end = u64::from(raw.iova.0) + bo.len() as u64;
-        if end > IOVA_END {
+        if bo.len() < len.get() {
+            return Err(Error::MappingTooShort {
+                handle: raw.handle,
+                mapped: bo.len(),
+                len,
+            });
+        }
+        if u64::from(raw.iova.0) + bo.len() as u64 > IOVA_END {
             return Err(Error::AddressTooHigh {
                 address: u64::from(raw.iova.0),
             });
@@ -63,25 +87,25 @@ impl Bo {
     /// Length in bytes: what was asked for, rounded up to pages.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.memory.as_ref().map_or(0, |memory| memory.len())
+        self.memory.len()
     }
 
     /// Whether it has no bytes: never.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        false
     }
 
     /// The file that it belongs to.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.gem.device
     }
 
     /// Its GEM handle.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        self.handle
+        self.gem.handle
     }
 
     /// Lets the CPU read it.
@@ -117,8 +141,12 @@ impl Bo {
     /// # Errors
     /// When the driver refuses, or there is no file descriptor left.
     pub fn export(self) -> Result<DmaBuf, (Error, Self)> {
-        match self.device.backend().export_bo(self.handle) {
-            Ok(fd) => Ok(DmaBuf { fd, bo: self }),
+        match self.device().backend().export_bo(self.handle()) {
+            Ok(fd) => Ok(DmaBuf {
+                fd,
+                device: self.device().clone(),
+                bo: self,
+            }),
             Err(error) => Err((error, self)),
         }
     }
@@ -126,7 +154,7 @@ impl Bo {
     /// PREP_BO, unless the CPU has the object already.
     pub(crate) fn prepare(&self, until: Deadline) -> Result<(), Error> {
         if !self.prepared.load(Ordering::Acquire) {
-            self.device.backend().prep_bo(self.handle, until)?;
+            self.device().backend().prep_bo(self.handle(), until)?;
             self.prepared.store(true, Ordering::Release);
         }
         Ok(())
@@ -135,7 +163,7 @@ impl Bo {
     /// FINI_BO.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         self.prepared.store(false, Ordering::Release);
-        self.device.backend().fini_bo(self.handle)
+        self.device().backend().fini_bo(self.handle())
     }
 
     /// The NPU may write it from here on.
@@ -143,19 +171,19 @@ impl Bo {
         self.prepared.store(false, Ordering::Release);
     }
 
-    pub(crate) fn memory(&self) -> Option<&dyn BoMemory> {
-        self.memory.as_deref()
+    /// The mapping, for the guards.
+    pub(crate) fn memory(&self) -> &dyn BoMemory {
+        &*self.memory
     }
-}
 
-impl Drop for Bo {
-    fn drop(&mut self) {
-        // The mapping goes first: a mapping that outlives its handle keeps
-        // pages and addresses reserved.
-        self.memory = None;
-        if let Err(error) = self.device.backend().close_bo(self.handle) {
-            tracing::warn!(handle = %self.handle, %error, "a buffer object could not be closed");
-        }
+    /// The offset of the bytes `start..end` of the NPU's addresses, if all of
+    /// them are of this object.
+    pub(crate) fn offset_of(&self, start: u64, end: u64) -> Option<usize> {
+        let base = u64::from(self.iova.0);
+        let inside = base <= start && start <= end && end <= base + self.len() as u64;
+        usize::try_from(start.checked_sub(base)?)
+            .ok()
+            .filter(|_| inside)
     }
 }
 
@@ -206,12 +234,16 @@ impl FrozenBo {
 
 /// A buffer object that was exported as a dma-buf.
 ///
-/// No slice of it can be had any more: others may write it.
+/// No slice of it can be had any more and no job can take it: whoever has the
+/// file descriptor may write it at any time. Keep this until the others have
+/// closed their copies of the descriptor: a dma-buf that outlives the file it
+/// came from makes kernels of today use freed memory when it goes.
 #[derive(Debug)]
 pub struct DmaBuf {
-    // The dma-buf is closed before the object, and that before the file.
-    fd: OwnedFd,
+    // Dropped in this order: munmap and GEM_CLOSE, the dma-buf, the file.
     bo: Bo,
+    fd: OwnedFd,
+    device: Device,
 }
 
 impl DmaBuf {
@@ -219,6 +251,12 @@ impl DmaBuf {
     #[must_use]
     pub fn iova(&self) -> Iova {
         self.bo.iova()
+    }
+
+    /// The file that it belongs to.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// Length in bytes.

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use crate::backend::{Backend, DeviceInfo, RawJob};
 use crate::bo::Bo;
+use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
 use crate::error::Error;
 use crate::job::{Job, PendingJob, SubmitError};
 use crate::units::ByteLen;
@@ -50,11 +51,28 @@ impl Device {
     /// Opens the kernel device at `path`.
     ///
     /// # Errors
-    /// When it cannot be opened or is not driven by `rocket`.
+    /// Why the node cannot be used, and what helps: it is missing, belongs to
+    /// a group that this user is not in, is served by another driver.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Ok(Self::from_backend(Arc::new(crate::kernel::Kernel::open(
-            path,
-        )?)))
+        Ok(Self::from_backend(Arc::new(discover::open(path)?)))
+    }
+
+    /// Opens the first node below [`ACCEL_DIRECTORY`] that the `rocket` driver
+    /// serves.
+    ///
+    /// # Errors
+    /// When there is none: every node, with the reason why not and a remedy.
+    pub fn discover() -> Result<Self, DiscoverError> {
+        Self::discover_in(Path::new(ACCEL_DIRECTORY))
+    }
+
+    /// As [`Device::discover`], looking into another directory.
+    ///
+    /// # Errors
+    /// As [`Device::discover`].
+    pub fn discover_in(directory: &Path) -> Result<Self, DiscoverError> {
+        let kernel = discover::first_usable(directory)?;
+        Ok(Self::from_backend(Arc::new(kernel)))
     }
 
     /// Opens the same device once more, with addresses of its own.
@@ -82,7 +100,8 @@ impl Device {
     /// # Errors
     /// Out of memory, NPU addresses or file descriptors; device gone.
     pub fn alloc(&self, len: ByteLen) -> Result<Bo, Error> {
-        Bo::new(self.clone(), self.backend().create_bo(len)?)
+        let len = len.page_rounded();
+        Bo::new(self, self.backend().create_bo(len)?, len)
     }
 
     /// Hands jobs to the driver in one call. They run in order, on one core.

@@ -1,20 +1,65 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finding the NPU among the accel nodes, and saying why others are not it.
+//! Finding the NPU's device node, and saying of each node that will not do
+//! why, and what helps.
 
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use thiserror::Error as ThisError;
-
 use crate::Errno;
-use crate::device::Device;
 use crate::error::{Call, Error};
+use crate::kernel::Kernel;
 
 /// Where the kernel puts accel nodes.
 pub const ACCEL_DIRECTORY: &str = "/dev/accel";
+
+/// What the nodes' names begin with.
+const NODE_PREFIX: &str = "accel";
+
+/// What the DRM driver calls itself (`rocket_drv.c`).
+const DRIVER_NAME: &str = "rocket";
+
+/// The part of a file's mode that is about permissions.
+const PERMISSION_BITS: u32 = 0o7777;
+
+/// Permission of the group to read and write.
+const GROUP_READ_WRITE: u32 = 0o060;
+
+/// What helps where there is no node.
+pub(crate) const DRIVER_REMEDY: &str = "the rocket driver is in Linux 6.18 and newer \
+     (CONFIG_DRM_ACCEL_ROCKET); see that the kernel has it, that `modprobe rocket` succeeds, and \
+     that the board's device tree enables the NPU (`dmesg | grep -i rocket`)";
+
+/// Who may open a node that this process may not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permission {
+    /// Permission bits, e.g. `0o660`.
+    pub mode: u32,
+    /// Name of the group that owns the node, or its number.
+    pub group: String,
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mode, group } = self;
+        if mode & GROUP_READ_WRITE == GROUP_READ_WRITE && group != "root" {
+            write!(
+                f,
+                "it is for the group `{group}` (mode {mode:04o}); join it with \
+                 `sudo usermod -aG {group} $USER` and log in again"
+            )
+        } else {
+            write!(
+                f,
+                "it is for its owner only (mode {mode:04o}, group `{group}`); give it to a group \
+                 with a udev rule such as SUBSYSTEM==\"accel\", GROUP=\"render\", MODE=\"0660\", \
+                 or run as root"
+            )
+        }
+    }
+}
 
 /// A node that was looked at and not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,12 +71,12 @@ pub struct RefusedNode {
 }
 
 impl RefusedNode {
-    /// Why [`Device::open`] of `path` failed with `error`, with the remedy.
+    /// What [`Device::open`](crate::Device::open) of `path` failed with.
     #[must_use]
     pub fn new(path: &Path, error: &Error) -> Self {
         Self {
-            reason: reason(path, error),
             path: path.to_owned(),
+            reason: error.to_string(),
         }
     }
 }
@@ -43,10 +88,10 @@ impl fmt::Display for RefusedNode {
 }
 
 /// No usable NPU.
-#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no usable NPU: {}", list(refused))]
 pub struct DiscoverError {
-    /// What was looked at.
+    /// What was looked at; never empty.
     pub refused: Vec<RefusedNode>,
 }
 
@@ -55,112 +100,67 @@ fn list(refused: &[RefusedNode]) -> String {
     lines.join("; ")
 }
 
-impl Device {
-    /// Opens the first accel node that the `rocket` driver serves.
-    ///
-    /// # Errors
-    /// When there is none: every node with the reason why it is not it.
-    pub fn discover() -> Result<Self, DiscoverError> {
-        Self::discover_in(Path::new(ACCEL_DIRECTORY))
-    }
-
-    /// As [`Device::discover`], looking into another directory.
-    ///
-    /// # Errors
-    /// As [`Device::discover`].
-    pub fn discover_in(directory: &Path) -> Result<Self, DiscoverError> {
-        let mut refused = Vec::new();
-        match nodes(directory) {
-            Ok(nodes) => {
-                for path in nodes {
-                    match Self::open(&path) {
-                        Ok(device) => return Ok(device),
-                        Err(error) => refused.push(RefusedNode::new(&path, &error)),
-                    }
-                }
-                if refused.is_empty() {
-                    refused.push(missing(directory));
+/// Opens the first usable node of `directory`, in the order of their numbers.
+pub(crate) fn first_usable(directory: &Path) -> Result<Kernel, DiscoverError> {
+    let mut refused = Vec::new();
+    match nodes(directory) {
+        Ok(nodes) => {
+            for path in nodes {
+                match open(&path) {
+                    Ok(kernel) => return Ok(kernel),
+                    Err(error) => refused.push(RefusedNode::new(&path, &error)),
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                refused.push(missing(directory));
-            }
-            Err(error) => refused.push(RefusedNode {
-                path: directory.to_owned(),
-                reason: format!("cannot be listed: {error}"),
-            }),
         }
-        Err(DiscoverError { refused })
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => refused.push(RefusedNode {
+            path: directory.to_owned(),
+            reason: format!("cannot be listed: {error}"),
+        }),
     }
+    if refused.is_empty() {
+        refused.push(RefusedNode {
+            path: directory.to_owned(),
+            reason: format!("there is no accel node; {DRIVER_REMEDY}"),
+        });
+    }
+    Err(DiscoverError { refused })
 }
 
-/// The nodes `accelN`, by number.
-fn nodes(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let number = name
-            .to_str()
-            .and_then(|name| name.strip_prefix("accel"))
-            .and_then(|number| number.parse::<u32>().ok());
-        if let Some(number) = number {
-            found.push((number, entry.path()));
+/// Opens the node at `path` if it is an NPU's.
+pub(crate) fn open(path: &Path) -> Result<Kernel, Error> {
+    let metadata = fs::metadata(path).map_err(|error| not_opened(&error, None))?;
+    if !metadata.file_type().is_char_device() {
+        return Err(Error::NotADevice);
+    }
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(|error| not_opened(&error, Some(&metadata)))?;
+    let kernel = Kernel::new(file.into(), path.to_owned()).map_err(|errno| match errno {
+        Errno::NOTTY | Errno::INVAL => Error::NotADevice,
+        _ => Error::of(Call::Version, None, errno),
+    })?;
+    if kernel.driver() != DRIVER_NAME {
+        return Err(Error::OtherDriver {
+            driver: kernel.driver().to_owned(),
+        });
+    }
+    Ok(kernel)
+}
+
+fn not_opened(error: &io::Error, metadata: Option<&fs::Metadata>) -> Error {
+    match (error.kind(), metadata) {
+        (io::ErrorKind::NotFound, _) => Error::NoSuchNode,
+        (io::ErrorKind::PermissionDenied, Some(metadata)) => Error::NoPermission(Permission {
+            mode: metadata.mode() & PERMISSION_BITS,
+            group: group_name(metadata.gid()).unwrap_or_else(|| metadata.gid().to_string()),
+        }),
+        _ => {
+            let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+            Error::of(Call::Open, None, errno)
         }
-    }
-    found.sort();
-    Ok(found.into_iter().map(|(_, path)| path).collect())
-}
-
-fn missing(directory: &Path) -> RefusedNode {
-    RefusedNode {
-        path: directory.to_owned(),
-        reason: "there is no accel node. It takes an RK3588 with Linux 6.18 or later, \
-                 CONFIG_DRM_ACCEL_ROCKET, and the NPU's nodes enabled in the device tree; \
-                 `dmesg | grep -i rocket` tells what the driver found"
-            .to_owned(),
-    }
-}
-
-fn reason(path: &Path, error: &Error) -> String {
-    match error {
-        Error::Refused {
-            call: Call::Open,
-            errno: Errno::ACCESS | Errno::PERM,
-            ..
-        } => denied(path),
-        Error::OtherDriver { .. }
-        | Error::Refused {
-            call: Call::Version,
-            ..
-        } => {
-            format!("{error}; it is another accelerator")
-        }
-        error => error.to_string(),
-    }
-}
-
-/// Who may open the node, and how to become one of them.
-fn denied(path: &Path) -> String {
-    let Ok(metadata) = fs::metadata(path) else {
-        return "permission denied".to_owned();
-    };
-    let group = group_name(metadata.gid()).unwrap_or_else(|| metadata.gid().to_string());
-    let mode = metadata.mode();
-    /// Read and write permission of the group.
-    const GROUP_READ_WRITE: u32 = 0o060;
-    if mode & GROUP_READ_WRITE == GROUP_READ_WRITE {
-        format!(
-            "permission denied; members of the group `{group}` may open it: \
-             `sudo usermod -aG {group} $USER`, then log in again"
-        )
-    } else {
-        format!(
-            "permission denied; it belongs to the group `{group}`, which may not open it either \
-             (mode {:03o}). A udev rule gives it to the group render: \
-             `SUBSYSTEM==\"accel\", GROUP=\"render\", MODE=\"0660\"`",
-            mode & 0o777
-        )
     }
 }
 
@@ -173,4 +173,22 @@ fn group_name(gid: u32) -> Option<String> {
         let name = fields.next()?;
         (fields.nth(1)?.parse() == Ok(gid)).then(|| name.to_owned())
     })
+}
+
+/// The nodes `accelN`, by number.
+fn nodes(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(NODE_PREFIX))
+            .and_then(|number| number.parse::<u32>().ok());
+        if let Some(number) = number {
+            found.push((number, entry.path()));
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
 }

@@ -4,6 +4,7 @@
 use thiserror::Error;
 
 use crate::Errno;
+use crate::discover::{DRIVER_REMEDY, Permission};
 use crate::units::{ByteLen, Handle};
 
 /// A length that no BO can have.
@@ -21,6 +22,44 @@ pub enum LengthError {
         /// The length asked for.
         bytes: usize,
     },
+}
+
+/// A program that the driver or the NPU could not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ProgramError {
+    /// There is none.
+    #[error("no program was given")]
+    None,
+    /// A program without words: the driver drops a job with one, and does not
+    /// tell.
+    #[error("program {index} has no words")]
+    NoWords {
+        /// Which one.
+        index: usize,
+    },
+    /// A program longer than the NPU can fetch.
+    #[error("program {index} has {words} words; the NPU can fetch {MAX_WORDS}")]
+    TooManyWords {
+        /// Which one.
+        index: usize,
+        /// How many words it has.
+        words: usize,
+    },
+}
+
+/// Most command words of a program: REGISTER_AMOUNTS holds the number of pairs
+/// of words, less one, in 16 bits (Linux `rocket_job.c`).
+const MAX_WORDS: usize = 2 << 16;
+
+impl ProgramError {
+    /// Whether a program of `words` words can be.
+    pub(crate) fn check(index: usize, words: usize) -> Result<(), Self> {
+        match words {
+            0 => Err(Self::NoWords { index }),
+            1..=MAX_WORDS => Ok(()),
+            _ => Err(Self::TooManyWords { index, words }),
+        }
+    }
 }
 
 /// An ioctl or a system call on a device.
@@ -113,12 +152,34 @@ pub enum Error {
         /// The address.
         address: u64,
     },
+    /// There is no node at that path.
+    #[error("there is no such device node; {DRIVER_REMEDY}")]
+    NoSuchNode,
+    /// The file is not a DRM device.
+    #[error("it is no DRM device; give the path of an accel node such as /dev/accel/accel0")]
+    NotADevice,
+    /// The user may not open the node.
+    #[error("no permission to open it: {0}")]
+    NoPermission(Permission),
     /// The node is served by another driver.
-    #[error("the node is driven by `{driver}`, not by `rocket`")]
+    #[error("it is served by the driver `{driver}`, not by `rocket`; choose another node")]
     OtherDriver {
         /// Its name.
         driver: String,
     },
+    /// The mapping of a BO is shorter than what was asked for.
+    #[error("buffer object {handle} was mapped with {mapped} bytes instead of {len}: a bug below")]
+    MappingTooShort {
+        /// The BO.
+        handle: Handle,
+        /// Bytes mapped.
+        mapped: usize,
+        /// The length asked for.
+        len: ByteLen,
+    },
+    /// A program that the driver or the NPU could not take.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// A job was given to a file that its buffers do not belong to.
     #[error("the job was built for another open file, where addresses differ")]
     OtherDevice,

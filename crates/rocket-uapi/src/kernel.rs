@@ -1,309 +1,370 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel driver behind the seam: the only file with ioctls and mappings.
+//! The seam over a device node: the only file with ioctl and mmap in it.
+//!
+//! The `drm` crate is not used for the three core ioctls needed here (VERSION,
+//! GEM_CLOSE, PRIME_HANDLE_TO_FD): there the last two belong to the interface
+//! for display devices, and implementing it would put the bus-id ioctl, which
+//! crashes the kernel on an accel node, within everybody's reach.
 
-use std::fs::{File, OpenOptions};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use memmap2::{MmapOptions, MmapRaw};
 use rknpu_regcmd::{ChipProfile, Iova};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::ioctl::{Opcode, Setter, Updater, ioctl};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
+use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Errno;
-use crate::backend::{Backend, BoMemory, DeviceInfo, Fence, FenceStatus, RawBo, RawJob, RawTask};
+use crate::backend::{Backend, BoMemory, DeviceInfo, Fence, FenceStatus, RawBo, RawJob};
+use crate::discover;
 use crate::error::{Call, Error};
 use crate::raw::{RawDevice, RawMap};
 use crate::sys;
 use crate::units::{ByteLen, Deadline, Handle};
 
-/// How long after a job's end the driver's scheduler may still drop references
-/// to BOs through the file (kernel bug, docs/uapi.md): 20 ms were enough in
-/// 300 of 300 runs on Linux 7.2 in QEMU, 50 ms is also the autosuspend delay.
+/// How long after a job's end the file must stay open: the scheduler's worker
+/// drops the job's BO references behind the fence, without regard to the file.
+/// 20 ms were enough in 300 of 300 runs on Linux 7.2; this leaves room.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Room for the strings of DRM_IOCTL_VERSION; the driver's are shorter.
-const NAME_ROOM: usize = 64;
+/// Room for each text of VERSION, bytes; the driver's are at most 10 long.
+const VERSION_TEXT_BYTES: usize = 64;
 
-/// An open `/dev/accel/accelN`.
+/// An ioctl's argument and the one request that takes it.
+///
+/// # Safety
+/// The kernel takes `REQUEST` with a structure of exactly this layout, and
+/// reads and writes no byte beyond its size there.
+unsafe trait Argument {
+    /// The request number, whose bits 16..30 are the size of `Self`.
+    const REQUEST: u32;
+}
+
+// SAFETY (each): layout and request number are those of the kernel's header,
+// asserted in `sys` and compared with the header by CI; the DRM core and the
+// dma-buf and sync_file code copy the number of bytes in the request, which is
+// the structure's size (drm_ioctl.c, dma-buf.c, sync_file.c; Linux 7.2).
+// SAFETY: see above.
+unsafe impl Argument for sys::CreateBo {
+    const REQUEST: u32 = sys::CREATE_BO;
+}
+// SAFETY: see above.
+unsafe impl Argument for sys::Submit {
+    const REQUEST: u32 = sys::SUBMIT;
+}
+// SAFETY: see above.
+unsafe impl Argument for sys::PrepBo {
+    const REQUEST: u32 = sys::PREP_BO;
+}
+// SAFETY: see above.
+unsafe impl Argument for sys::FiniBo {
+    const REQUEST: u32 = sys::FINI_BO;
+}
+// SAFETY: see above.
+unsafe impl Argument for sys::Version {
+    const REQUEST: u32 = sys::VERSION;
+}
+// SAFETY: see above.
+unsafe impl Argument for sys::GemClose {
+    const REQUEST: u32 = sys::GEM_CLOSE;
+}
+// SAFETY: see above. Only PRIME_HANDLE_TO_FD is used here.
+unsafe impl Argument for sys::PrimeHandle {
+    const REQUEST: u32 = sys::PRIME_HANDLE_TO_FD;
+}
+// SAFETY: see above.
+unsafe impl Argument for sys::ExportSyncFile {
+    const REQUEST: u32 = sys::EXPORT_SYNC_FILE;
+}
+// SAFETY: see above.
+unsafe impl Argument for sys::SyncFileInfo {
+    const REQUEST: u32 = sys::SYNC_FILE_INFO;
+}
+
+/// A request number with a pointer.
+struct Request {
+    number: u32,
+    argument: *mut c_void,
+}
+
+// SAFETY: `as_ptr` is the argument as given; nothing is made of the pointer
+// afterwards; `IS_MUTATING` claims nothing. Whether number and pointer fit is
+// the promise of whoever calls `rustix::ioctl::ioctl`, which is unsafe.
+unsafe impl Ioctl for Request {
+    type Output = IoctlOutput;
+
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        self.number as Opcode
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        self.argument
+    }
+
+    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> Result<IoctlOutput, Errno> {
+        Ok(out)
+    }
+}
+
+/// An ioctl, started again whenever a signal handler interrupts it. PREP_BO's
+/// deadline is absolute, so it does not move.
+///
+/// # Safety
+/// Every address in `argument`, and in what it leads to, must be valid for
+/// what the request does there, for the duration of the call.
+unsafe fn ioctl<T: Argument>(fd: BorrowedFd<'_>, argument: &mut T) -> Result<(), Errno> {
+    loop {
+        let request = Request {
+            number: T::REQUEST,
+            argument: ptr::from_mut(argument).cast(),
+        };
+        // SAFETY: the file may be any: an ioctl that it does not know fails.
+        // For one that knows it, `Argument` says that the kernel touches
+        // `size_of::<T>()` bytes at the pointer, which the exclusive borrow
+        // covers, and the caller vouches for addresses inside.
+        match unsafe { rustix::ioctl::ioctl(fd, request) } {
+            Err(Errno::INTR) => {}
+            other => return other.map(drop),
+        }
+    }
+}
+
+/// An ioctl whose argument holds no addresses.
+fn plain_ioctl<T: Argument + WithoutAddresses>(
+    fd: BorrowedFd<'_>,
+    argument: &mut T,
+) -> Result<(), Errno> {
+    // SAFETY: `WithoutAddresses`.
+    unsafe { ioctl(fd, argument) }
+}
+
+/// Structures in which the kernel finds no address to follow.
+trait WithoutAddresses {}
+impl WithoutAddresses for sys::CreateBo {}
+impl WithoutAddresses for sys::PrepBo {}
+impl WithoutAddresses for sys::FiniBo {}
+impl WithoutAddresses for sys::GemClose {}
+impl WithoutAddresses for sys::PrimeHandle {}
+impl WithoutAddresses for sys::ExportSyncFile {}
+
+/// An open accel node.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    file: File,
+    fd: OwnedFd,
     path: PathBuf,
-    version: DriverVersion,
+    info: DeviceInfo,
 }
-
-/// What DRM_IOCTL_VERSION tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DriverVersion {
-    pub(crate) name: String,
-    pub(crate) description: String,
-    pub(crate) version: (i32, i32, i32),
-}
-
-/// Name of the driver (`rocket_drv.c`).
-pub(crate) const DRIVER_NAME: &str = "rocket";
 
 impl Kernel {
-    /// Opens the node and makes sure who drives it.
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let (file, version) = open_drm(path)?;
-        if version.name != DRIVER_NAME {
-            return Err(Error::OtherDriver {
-                driver: version.name,
-            });
-        }
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-            version,
-        })
+    /// Asks the device behind `fd` what it is.
+    ///
+    /// # Errors
+    /// What it says to VERSION.
+    pub(crate) fn new(fd: OwnedFd, path: PathBuf) -> Result<Self, Errno> {
+        let info = version(fd.as_fd(), path.display().to_string())?;
+        Ok(Self { fd, path, info })
     }
 
-    /// An ioctl that only reads its argument.
-    fn set<const REQUEST: Opcode, T>(&self, argument: T) -> Result<(), Errno> {
-        set::<REQUEST, T>(&self.file, argument)
+    /// The DRM driver's name.
+    pub(crate) fn driver(&self) -> &str {
+        &self.info.driver
     }
 
-    fn map(&self, len: ByteLen, offset: u64) -> Result<MmapRaw, Errno> {
-        MmapOptions::new()
-            .len(len.get())
-            .offset(offset)
-            .map_raw(&self.file)
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))
-    }
-
-    fn close(&self, handle: u32) -> Result<(), Errno> {
-        self.set::<{ sys::GEM_CLOSE }, _>(sys::GemClose { handle, padding: 0 })
-    }
-}
-
-/// Opens a DRM node and asks for its driver.
-pub(crate) fn open_drm(path: &Path) -> Result<(File, DriverVersion), Error> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .map_err(|error| {
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            Error::of(Call::Open, None, errno)
-        })?;
-    let version = version(&file).map_err(|errno| Error::of(Call::Version, None, errno))?;
-    Ok((file, version))
-}
-
-fn version(file: &File) -> Result<DriverVersion, Errno> {
-    let mut name = [0_u8; NAME_ROOM];
-    let mut description = [0_u8; NAME_ROOM];
-    let mut argument = sys::Version {
-        name_len: NAME_ROOM as u64,
-        name: name.as_mut_ptr() as u64,
-        desc_len: NAME_ROOM as u64,
-        desc: description.as_mut_ptr() as u64,
-        ..sys::Version::default()
-    };
-    update::<{ sys::VERSION }, _>(file, &mut argument)?;
-    let text = |bytes: &[u8], len: u64| {
-        let len = usize::try_from(len).unwrap_or(NAME_ROOM).min(NAME_ROOM);
-        String::from_utf8_lossy(&bytes[..len])
-            .trim_end_matches('\0')
-            .to_owned()
-    };
-    Ok(DriverVersion {
-        name: text(&name, argument.name_len),
-        description: text(&description, argument.desc_len),
-        version: (
-            argument.version_major,
-            argument.version_minor,
-            argument.version_patchlevel,
-        ),
-    })
-}
-
-/// An ioctl that reads its argument; restarted when a signal interrupts it.
-fn set<const REQUEST: Opcode, T>(fd: impl AsFd, argument: T) -> Result<(), Errno> {
-    let argument = std::mem::ManuallyDrop::new(argument);
-    loop {
-        // SAFETY: a bitwise copy of plain old data (every caller passes a
-        // struct of `sys`), which has no drop glue and is valid as it is.
-        let copy = unsafe { std::ptr::read(&*argument) };
-        // SAFETY: `REQUEST` is made from the size of `T` in `sys`, where both
-        // are compared with the kernel's numbers; the kernel reads that many
-        // bytes of `copy`. Pointers inside it are the caller's to prove.
-        let request = unsafe { Setter::<REQUEST, T>::new(copy) };
-        // SAFETY: `fd` is an open file of the driver (or a dma-buf, a
-        // sync_file) that defines `REQUEST`; the result is checked.
-        match unsafe { ioctl(&fd, request) } {
-            Err(Errno::INTR) => {}
-            result => return result,
-        }
-    }
-}
-
-/// An ioctl that reads and writes its argument; restarted when interrupted.
-fn update<const REQUEST: Opcode, T>(fd: impl AsFd, argument: &mut T) -> Result<(), Errno> {
-    loop {
-        // SAFETY: `REQUEST` is made from the size of `T` in `sys`, where both
-        // are compared with the kernel's numbers; the kernel reads and writes
-        // that many bytes of `argument`, all of whose bit patterns are valid.
-        let request = unsafe { Updater::<REQUEST, T>::new(argument) };
-        // SAFETY: as in `set`.
-        match unsafe { ioctl(&fd, request) } {
-            Err(Errno::INTR) => {}
-            result => return result,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct KernelMemory(MmapRaw);
-
-// SAFETY: `MmapRaw` maps `len` bytes at a fixed place, readable and writable,
-// until it is dropped. Pages of a GEM object are zeroed when it is created
-// (`drm_gem_shmem_helper.c`), hence initialised, and stay alive while mapped.
-// The mapping is of an object that this process just created and that only
-// this crate's types can export.
-unsafe impl BoMemory for KernelMemory {
-    fn as_ptr(&self) -> *mut u8 {
-        self.0.as_mut_ptr()
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-}
-
-impl Backend for Kernel {
-    fn info(&self) -> DeviceInfo {
-        DeviceInfo {
-            name: self.path.display().to_string(),
-            driver: self.version.name.clone(),
-            version: self.version.version,
-            description: self.version.description.clone(),
-            is_model: false,
-            cores: ChipProfile::RK3588.cores,
-        }
-    }
-
-    fn create_bo(&self, len: ByteLen) -> Result<RawBo, Error> {
-        let len = len.page_rounded();
-        let mut argument = sys::CreateBo {
-            size: len.get() as u32,
-            ..sys::CreateBo::default()
-        };
-        update::<{ sys::CREATE_BO }, _>(&self.file, &mut argument).map_err(
-            |errno| match errno {
-                Errno::NOMEM | Errno::NOSPC => Error::OutOfMemory { len },
-                _ => Error::of(Call::CreateBo, None, errno),
-            },
-        )?;
-        let close = |error| {
-            if let Err(errno) = self.close(argument.handle) {
-                tracing::warn!(handle = argument.handle, %errno, "GEM_CLOSE failed");
-            }
-            error
-        };
-        let handle = Handle::new(argument.handle)
-            .ok_or_else(|| Error::of(Call::CreateBo, None, Errno::INVAL))?;
-        let iova = u32::try_from(argument.dma_address).map_err(|_| {
-            close(Error::AddressTooHigh {
-                address: argument.dma_address,
-            })
-        })?;
-        let memory = self
-            .map(len, argument.offset)
-            .map_err(|errno| close(Error::of(Call::Mmap, Some(handle), errno)))?;
-        Ok(RawBo {
-            handle,
-            iova: Iova(iova),
-            memory: Box::new(KernelMemory(memory)),
-        })
-    }
-
-    fn close_bo(&self, handle: Handle) -> Result<(), Error> {
-        self.close(handle.get())
-            .map_err(|errno| Error::of(Call::GemClose, Some(handle), errno))
-    }
-
-    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error> {
-        let argument = sys::PrepBo {
-            handle: handle.get(),
-            reserved: 0,
-            timeout_ns: until.as_nanos(),
-        };
-        self.set::<{ sys::PREP_BO }, _>(argument)
-            .map_err(|errno| match errno {
-                Errno::BUSY | Errno::TIMEDOUT => Error::TimedOut { handle },
-                _ => Error::of(Call::PrepBo, Some(handle), errno),
-            })
-    }
-
-    fn fini_bo(&self, handle: Handle) -> Result<(), Error> {
-        let argument = sys::FiniBo {
-            handle: handle.get(),
-            reserved: 0,
-        };
-        self.set::<{ sys::FINI_BO }, _>(argument)
-            .map_err(|errno| Error::of(Call::FiniBo, Some(handle), errno))
-    }
-
-    fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
-        let tasks: Vec<Vec<sys::Task>> = jobs.iter().map(|job| tasks(job.tasks)).collect();
-        let raw: Vec<sys::Job> = jobs
-            .iter()
-            .zip(&tasks)
-            .map(|(job, tasks)| sys::Job {
-                tasks: tasks.as_ptr() as u64,
-                in_bo_handles: job.reads.as_ptr() as u64,
-                out_bo_handles: job.writes.as_ptr() as u64,
-                task_count: tasks.len() as u32,
-                task_struct_size: size_of::<sys::Task>() as u32,
-                in_bo_handle_count: job.reads.len() as u32,
-                out_bo_handle_count: job.writes.len() as u32,
-            })
-            .collect();
-        // The kernel copies all of it before it returns; the arrays live until
-        // then. `Handle` is one u32 wide and transparent.
-        self.set::<{ sys::SUBMIT }, _>(sys::Submit {
-            jobs: raw.as_ptr() as u64,
-            job_count: raw.len() as u32,
-            job_struct_size: size_of::<sys::Job>() as u32,
-            reserved: 0,
-        })
-        .map_err(|errno| Error::of(Call::Submit, None, errno))
-    }
-
-    fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
+    fn prime_export(&self, handle: Handle) -> Result<OwnedFd, Error> {
         let mut argument = sys::PrimeHandle {
             handle: handle.get(),
             flags: sys::DRM_CLOEXEC | sys::DRM_RDWR,
             fd: -1,
         };
-        update::<{ sys::PRIME_HANDLE_TO_FD }, _>(&self.file, &mut argument)
+        plain_ioctl(self.fd.as_fd(), &mut argument)
             .map_err(|errno| Error::of(Call::PrimeExport, Some(handle), errno))?;
-        // SAFETY: the ioctl succeeded, so the kernel has put a new file
-        // descriptor there, which nobody else owns.
+        // SAFETY: PRIME_HANDLE_TO_FD succeeded, so `fd` is a descriptor that
+        // the kernel has just opened for this process; nobody else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(argument.fd) })
     }
 
+    /// Maps a BO that was just created.
+    fn map(&self, offset: u64, len: ByteLen, handle: Handle) -> Result<MmapRaw, Error> {
+        MmapOptions::new()
+            .offset(offset)
+            .len(len.page_rounded().get())
+            .map_raw(&self.fd)
+            .map_err(|error| {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                match errno {
+                    Errno::NOMEM => Error::OutOfMemory { len },
+                    _ => Error::of(Call::Mmap, Some(handle), errno),
+                }
+            })
+    }
+}
+
+fn version(fd: BorrowedFd<'_>, name: String) -> Result<DeviceInfo, Errno> {
+    let mut driver = [0_u8; VERSION_TEXT_BYTES];
+    let mut description = [0_u8; VERSION_TEXT_BYTES];
+    let mut argument = sys::Version {
+        name_len: driver.len() as u64,
+        name: driver.as_mut_ptr().expose_provenance() as u64,
+        desc_len: description.len() as u64,
+        desc: description.as_mut_ptr().expose_provenance() as u64,
+        ..sys::Version::default()
+    };
+    // SAFETY: `name` and `desc` are the addresses of arrays of this function
+    // with as many bytes as `name_len` and `desc_len` say, nothing else refers
+    // to them during the call; `date_len` is 0, so `date` is not followed.
+    unsafe { ioctl(fd, &mut argument) }?;
+    let text = |bytes: &[u8], len: u64| {
+        let len = usize::try_from(len).map_or(bytes.len(), |len| len.min(bytes.len()));
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    };
+    Ok(DeviceInfo {
+        name,
+        driver: text(&driver, argument.name_len),
+        version: (
+            argument.version_major,
+            argument.version_minor,
+            argument.version_patchlevel,
+        ),
+        description: text(&description, argument.desc_len),
+        is_model: false,
+        // The uAPI has no way to ask.
+        cores: ChipProfile::RK3588.cores,
+    })
+}
+
+// SAFETY: an `MmapRaw` of `map` is a shared, readable and writable mapping of
+// all pages of a BO, `len()` bytes long, at a fixed place until it is dropped.
+// GEM pages come zeroed from shmem and are pinned. Only jobs that use the BO
+// and holders of the pointer write them: the handle is this file's, and a
+// `DmaBuf`, by which others could, ends all CPU access through this crate.
+unsafe impl BoMemory for MmapRaw {
+    fn as_ptr(&self) -> *mut u8 {
+        self.as_mut_ptr()
+    }
+
+    fn len(&self) -> usize {
+        MmapRaw::len(self)
+    }
+}
+
+impl Backend for Kernel {
+    fn info(&self) -> DeviceInfo {
+        self.info.clone()
+    }
+
+    fn create_bo(&self, len: ByteLen) -> Result<RawBo, Error> {
+        let mut argument = sys::CreateBo {
+            // Below 2 GiB, so it fits.
+            size: len.get() as u32,
+            ..sys::CreateBo::default()
+        };
+        plain_ioctl(self.fd.as_fd(), &mut argument).map_err(|errno| match errno {
+            // ENOSPC is what the address allocator says when it is full.
+            Errno::NOMEM | Errno::NOSPC => Error::OutOfMemory { len },
+            _ => Error::of(Call::CreateBo, None, errno),
+        })?;
+        let handle = Handle::new(argument.handle)
+            .ok_or_else(|| Error::of(Call::CreateBo, None, Errno::BADMSG))?;
+        let made = u32::try_from(argument.dma_address)
+            .map_err(|_| Error::AddressTooHigh {
+                address: argument.dma_address,
+            })
+            .and_then(|iova| Ok((iova, self.map(argument.offset, len, handle)?)));
+        match made {
+            Ok((iova, memory)) => Ok(RawBo {
+                handle,
+                iova: Iova(iova),
+                memory: Box::new(memory),
+            }),
+            Err(error) => {
+                if let Err(error) = self.close_bo(handle) {
+                    tracing::error!(%error, "cannot close a buffer object that could not be used");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn close_bo(&self, handle: Handle) -> Result<(), Error> {
+        let mut argument = sys::GemClose {
+            handle: handle.get(),
+            pad: 0,
+        };
+        plain_ioctl(self.fd.as_fd(), &mut argument)
+            .map_err(|errno| Error::of(Call::GemClose, Some(handle), errno))
+    }
+
+    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error> {
+        let mut argument = sys::PrepBo {
+            handle: handle.get(),
+            reserved: 0,
+            timeout_ns: until.as_nanos(),
+        };
+        plain_ioctl(self.fd.as_fd(), &mut argument).map_err(|errno| match errno {
+            // EBUSY where the deadline had passed before the call.
+            Errno::BUSY | Errno::TIMEDOUT => Error::TimedOut { handle },
+            _ => Error::of(Call::PrepBo, Some(handle), errno),
+        })
+    }
+
+    fn fini_bo(&self, handle: Handle) -> Result<(), Error> {
+        let mut argument = sys::FiniBo {
+            handle: handle.get(),
+            reserved: 0,
+        };
+        plain_ioctl(self.fd.as_fd(), &mut argument)
+            .map_err(|errno| Error::of(Call::FiniBo, Some(handle), errno))
+    }
+
+    fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
+        let refused = |errno| Error::of(Call::Submit, None, errno);
+        let placed: Vec<_> = jobs.iter().map(PlacedJob::new).collect();
+        let structures = placed
+            .iter()
+            .map(PlacedJob::structure)
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(|| refused(Errno::INVAL))?;
+        let mut argument = sys::Submit {
+            jobs: address(&structures),
+            job_count: count(&structures).ok_or_else(|| refused(Errno::INVAL))?,
+            job_struct_size: size_of::<sys::Job>() as u32,
+            reserved: 0,
+        };
+        // SAFETY: `jobs` is the address of `job_count` structures in
+        // `structures`; in each, the three addresses are those of vectors in
+        // `placed` with as many elements as the counts beside them say. Both
+        // live past the call, and SUBMIT copies from them before it returns.
+        unsafe { ioctl(self.fd.as_fd(), &mut argument) }.map_err(refused)
+    }
+
+    fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
+        self.prime_export(handle)
+    }
+
     fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error> {
-        let dma_buf = self.export_bo(handle)?;
+        let dma_buf = self.prime_export(handle)?;
         let mut argument = sys::ExportSyncFile {
             flags: sys::DMA_BUF_SYNC_READ,
             fd: -1,
         };
-        update::<{ sys::EXPORT_SYNC_FILE }, _>(&dma_buf, &mut argument)
+        plain_ioctl(dma_buf.as_fd(), &mut argument)
             .map_err(|errno| Error::of(Call::ExportSyncFile, Some(handle), errno))?;
-        // SAFETY: as in `export_bo`.
+        // SAFETY: EXPORT_SYNC_FILE succeeded, so `fd` is a descriptor that the
+        // kernel has just opened for this process; nobody else owns it.
         let sync_file = unsafe { OwnedFd::from_raw_fd(argument.fd) };
         Ok(Box::new(SyncFile(sync_file)))
     }
 
     fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {
-        Ok(Arc::new(Self::open(&self.path)?))
+        Ok(Arc::new(discover::open(&self.path)?))
     }
 
     fn settle(&self) -> Duration {
@@ -315,44 +376,110 @@ impl Backend for Kernel {
     }
 }
 
-fn tasks(tasks: &[RawTask]) -> Vec<sys::Task> {
-    tasks
-        .iter()
-        .map(|task| sys::Task {
-            regcmd: task.regcmd.0,
-            regcmd_count: task.words,
-        })
-        .collect()
+/// The arrays of one job.
+struct PlacedJob {
+    tasks: Vec<sys::Task>,
+    reads: Vec<u32>,
+    writes: Vec<u32>,
 }
 
-/// A sync_file: the fences of a dma-buf at the moment it was made.
+impl PlacedJob {
+    fn new(job: &RawJob<'_>) -> Self {
+        let tasks = job.tasks.iter().map(|task| sys::Task {
+            regcmd: task.regcmd.0,
+            regcmd_count: task.words,
+        });
+        let handles = |list: &[Handle]| list.iter().map(|bo| bo.get()).collect();
+        Self {
+            tasks: tasks.collect(),
+            reads: handles(job.reads),
+            writes: handles(job.writes),
+        }
+    }
+
+    fn structure(&self) -> Option<sys::Job> {
+        Some(sys::Job {
+            tasks: address(&self.tasks),
+            in_bo_handles: address(&self.reads),
+            out_bo_handles: address(&self.writes),
+            task_count: count(&self.tasks)?,
+            task_struct_size: size_of::<sys::Task>() as u32,
+            in_bo_handle_count: count(&self.reads)?,
+            out_bo_handle_count: count(&self.writes)?,
+        })
+    }
+}
+
+/// The address of an array, for the kernel to read from.
+fn address<T>(array: &[T]) -> u64 {
+    array.as_ptr().expose_provenance() as u64
+}
+
+/// The length of an array as the uAPI counts.
+fn count<T>(array: &[T]) -> Option<u32> {
+    u32::try_from(array.len()).ok()
+}
+
+/// The fences of a BO's writers at one moment.
 #[derive(Debug)]
 struct SyncFile(OwnedFd);
 
 impl Fence for SyncFile {
     fn status(&self) -> Result<FenceStatus, Error> {
         let mut argument = sys::SyncFileInfo::default();
-        update::<{ sys::SYNC_FILE_INFO }, _>(&self.0, &mut argument)
+        // SAFETY: `num_fences` is 0: the address is not followed.
+        unsafe { ioctl(self.0.as_fd(), &mut argument) }
             .map_err(|errno| Error::of(Call::SyncFileInfo, None, errno))?;
         Ok(match argument.status {
-            0 => FenceStatus::Active,
-            status if status > 0 => FenceStatus::Signaled,
-            negative => FenceStatus::Failed(Errno::from_raw_os_error(-negative)),
+            sys::SYNC_STATUS_ACTIVE => FenceStatus::Active,
+            killed if killed < 0 => {
+                FenceStatus::Failed(Errno::from_raw_os_error(killed.saturating_neg()))
+            }
+            _ => FenceStatus::Signaled,
         })
+    }
+}
+
+/// A mapping made by a driver test.
+#[derive(Debug)]
+struct TestMap {
+    start: *mut c_void,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread, and the pointer
+// is only handed out, never followed here.
+unsafe impl Send for TestMap {}
+
+impl RawMap for TestMap {
+    fn as_ptr(&self) -> *mut u8 {
+        self.start.cast()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for TestMap {
+    fn drop(&mut self) {
+        // SAFETY: `start` and `len` are those of a successful mmap of this
+        // file, unmapped only here; whoever used the pointer knows that it
+        // ends with this value.
+        if let Err(errno) = unsafe { rustix::mm::munmap(self.start, self.len) } {
+            tracing::error!(%errno, "cannot unmap a test's mapping");
+        }
     }
 }
 
 impl RawDevice for Kernel {
     unsafe fn ioctl(&self, request: u32, arg: Option<&mut [u8]>) -> Result<i32, Errno> {
-        let pointer = arg.map_or(std::ptr::null_mut(), |arg| arg.as_mut_ptr());
-        // SAFETY: the file is open; the caller promises that the request stays
-        // within `arg`. The result is checked.
-        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), request.into(), pointer) };
-        if result < 0 {
-            let error = std::io::Error::last_os_error();
-            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-        }
-        Ok(result)
+        let request = Request {
+            number: request,
+            argument: arg.map_or(ptr::null_mut(), |bytes| bytes.as_mut_ptr().cast()),
+        };
+        // SAFETY: what the caller promises.
+        unsafe { rustix::ioctl::ioctl(self.fd.as_fd(), request) }
     }
 
     fn mmap(
@@ -362,60 +489,31 @@ impl RawDevice for Kernel {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Box<dyn RawMap>, Errno> {
-        // SAFETY: the kernel chooses the place, so that no other mapping is
-        // replaced (a fixed place is masked out), and no reference is made.
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                prot,
-                flags & (MapFlags::SHARED | MapFlags::PRIVATE),
-                &self.file,
-                offset,
-            )
-        }?;
-        Ok(Box::new(KernelMap {
-            start: start.cast(),
-            len,
-        }))
+        // At a place of the kernel's choice: never over a mapping that is
+        // there.
+        let flags = flags.difference(MapFlags::FIXED.union(MapFlags::FIXED_NOREPLACE));
+        // SAFETY: a new mapping at no given place takes nothing from anybody,
+        // and no reference is made to it here.
+        let start =
+            unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, flags, &self.fd, offset) }?;
+        Ok(Box::new(TestMap { start, len }))
     }
 
     fn poll(&self) -> Result<i16, Errno> {
-        let mut fds = [PollFd::new(&self.file, PollFlags::IN | PollFlags::OUT)];
-        poll(&mut fds, Some(&rustix::time::Timespec::default()))?;
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN | PollFlags::OUT)];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        rustix::event::poll(&mut fds, Some(&at_once))?;
         Ok(fds[0].revents().bits() as i16)
     }
 
     fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
-        rustix::fs::fcntl_setfl(&self.file, rustix::fs::OFlags::NONBLOCK)?;
-        rustix::io::read(&self.file, into)
-    }
-}
-
-#[derive(Debug)]
-struct KernelMap {
-    start: *mut u8,
-    len: usize,
-}
-
-// SAFETY: a mapping belongs to the process, not to a thread.
-unsafe impl Send for KernelMap {}
-
-impl RawMap for KernelMap {
-    fn as_ptr(&self) -> *mut u8 {
-        self.start
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-}
-
-impl Drop for KernelMap {
-    fn drop(&mut self) {
-        // SAFETY: exactly the range that `mmap` gave; nothing else knows it.
-        if let Err(errno) = unsafe { munmap(self.start.cast(), self.len) } {
-            tracing::warn!(%errno, "munmap failed");
-        }
+        let before = rustix::fs::fcntl_getfl(&self.fd)?;
+        rustix::fs::fcntl_setfl(&self.fd, before | OFlags::NONBLOCK)?;
+        let read = rustix::io::read(&self.fd, into);
+        rustix::fs::fcntl_setfl(&self.fd, before)?;
+        read
     }
 }

@@ -38,8 +38,8 @@ pub use access::{CpuRead, CpuWrite};
 pub use backend::{Backend, BoMemory, DeviceInfo, Fence, FenceStatus, RawBo, RawJob, RawTask};
 pub use bo::{Bo, DmaBuf, FrozenBo};
 pub use device::{Device, DevicePool};
-pub use discover::{ACCEL_DIRECTORY, DiscoverError, RefusedNode};
-pub use error::{Call, Error, LengthError};
+pub use discover::{ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode};
+pub use error::{Call, Error, LengthError, ProgramError};
 pub use job::{
     BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WaitError,
 };

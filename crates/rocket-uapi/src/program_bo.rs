@@ -6,7 +6,7 @@ use rknpu_regcmd::{Extent, Iova, LinkedProgram, Word};
 use crate::backend::RawTask;
 use crate::bo::FrozenBo;
 use crate::device::Device;
-use crate::error::{Error, LengthError};
+use crate::error::{Error, ProgramError};
 use crate::units::{ByteLen, Deadline};
 
 /// Programs start on a boundary of this many bytes: 16 is what PC needs (the
@@ -36,19 +36,21 @@ impl ProgramBo {
     /// Puts `programs` into a new buffer object of `device`.
     ///
     /// # Errors
-    /// When there are none, or the device has no memory for them.
+    /// When there are none, when one is empty or too long for the NPU, or when
+    /// the device has no memory for them.
     pub fn new(device: &Device, programs: &[LinkedProgram]) -> Result<Self, Error> {
         let mut offsets = Vec::with_capacity(programs.len());
         let mut end = 0_usize;
-        for program in programs {
+        if programs.is_empty() {
+            return Err(ProgramError::None.into());
+        }
+        for (index, program) in programs.iter().enumerate() {
+            ProgramError::check(index, program.words().len())?;
             offsets.push(end);
             // PC fetches words in pairs: behind an odd program there is a zero
             // word to fetch, because the object is zeroed.
             let bytes = size_of_val(program.words()) + size_of::<Word>();
             end = (end + bytes).next_multiple_of(ALIGNMENT);
-        }
-        if end == 0 {
-            return Err(LengthError::Zero.into());
         }
         let mut bo = device.alloc(ByteLen::new(end)?)?;
         let base = bo.iova().0;

@@ -1,214 +1,316 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The uAPI in structs and numbers: `drm/rocket_accel.h` (Linux 6.18, the same
-//! to 7.3), and the few ioctls of DRM core, dma-buf and sync_file around it.
-//! `cargo xtask abi` compares with the kernel's header.
+//! Structures and request numbers, exactly as the kernel's headers have them.
+//!
+//! Sources: `include/uapi/drm/rocket_accel.h` (Linux 6.18, unchanged to 7.2),
+//! `drm.h`, `linux/dma-buf.h`, `linux/sync_file.h`. Sizes, alignments and
+//! offsets are asserted when this is compiled; `abi/print_abi.c` prints the
+//! same facts from the kernel's headers and CI compares.
+//!
+//! Offsets hold for 64-bit machines, which is all that the NPU is found in.
 
+use rustix::fs::OFlags;
 use rustix::ioctl::{Opcode, opcode};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// ioctl type of DRM (`DRM_IOCTL_BASE`).
-const DRM: u8 = b'd';
-/// ioctl type of dma-buf (`DMA_BUF_BASE`).
-const DMA_BUF: u8 = b'b';
-/// ioctl type of sync_file (`SYNC_IOC_MAGIC`).
-const SYNC: u8 = b'>';
+/// What is known of a structure, for comparison with the kernel's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Name in the kernel's header, without `struct`.
+    pub name: &'static str,
+    /// Bytes.
+    pub size: usize,
+    /// Alignment in bytes.
+    pub align: usize,
+    /// Name, offset and size in bytes of each field.
+    pub fields: &'static [(&'static str, usize, usize)],
+}
 
-/// Declares a struct of the uAPI with its size and offsets asserted.
-macro_rules! uapi {
-    ($(#[$doc:meta])* $name:ident: $size:literal { $($(#[$fdoc:meta])* $offset:literal $field:ident: $type:ty,)* }) => {
+macro_rules! uapi_struct {
+    (
+        $(#[$doc:meta])*
+        $name:ident = $c_name:literal, size $size:literal, align $align:literal {
+            $( $(#[$field_doc:meta])* $offset:literal $field:ident: $type:ty, )*
+        }
+    ) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]
-        pub struct $name { $($(#[$fdoc])* pub $field: $type,)* }
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+        )]
+        pub struct $name { $( $(#[$field_doc])* pub $field: $type, )* }
+
+        impl $name {
+            /// Sizes and offsets.
+            pub const LAYOUT: Layout = Layout {
+                name: $c_name,
+                size: size_of::<Self>(),
+                align: align_of::<Self>(),
+                fields: &[
+                    $( (stringify!($field), std::mem::offset_of!(Self, $field), size_of::<$type>()), )*
+                ],
+            };
+        }
+
         const _: () = {
             assert!(size_of::<$name>() == $size);
-            assert!(align_of::<$name>() == 8 || align_of::<$name>() == 4);
-            $(assert!(core::mem::offset_of!($name, $field) == $offset);)*
+            assert!(align_of::<$name>() == $align);
+            $( assert!(std::mem::offset_of!($name, $field) == $offset); )*
         };
     };
 }
 
-uapi! {
-    /// `struct drm_rocket_create_bo`.
-    CreateBo: 24 {
-        /// In: bytes.
+uapi_struct! {
+    /// Argument of CREATE_BO.
+    CreateBo = "drm_rocket_create_bo", size 24, align 8 {
+        /// Bytes wanted.
         0 size: u32,
         /// Out: GEM handle.
         4 handle: u32,
-        /// Out: the BO's IOVA.
+        /// Out: IOVA in this file's address space. 0 is one.
         8 dma_address: u64,
-        /// Out: offset to mmap.
+        /// Out: offset to mmap the node at.
         16 offset: u64,
     }
 }
-uapi! {
-    /// `struct drm_rocket_submit`.
-    Submit: 24 {
-        /// Pointer to the jobs.
+
+uapi_struct! {
+    /// One program of a job.
+    Task = "drm_rocket_task", size 8, align 4 {
+        /// IOVA of the command words.
+        0 regcmd: u32,
+        /// Number of 64-bit words.
+        4 regcmd_count: u32,
+    }
+}
+
+uapi_struct! {
+    /// One job of a SUBMIT.
+    Job = "drm_rocket_job", size 40, align 8 {
+        /// Address of an array of [`Task`].
+        0 tasks: u64,
+        /// Address of an array of handles that the job only reads.
+        8 in_bo_handles: u64,
+        /// Address of an array of handles that the job writes.
+        16 out_bo_handles: u64,
+        /// Number of tasks.
+        24 task_count: u32,
+        /// Stride of the tasks: size of [`Task`].
+        28 task_struct_size: u32,
+        /// Number of read handles.
+        32 in_bo_handle_count: u32,
+        /// Number of written handles.
+        36 out_bo_handle_count: u32,
+    }
+}
+
+uapi_struct! {
+    /// Argument of SUBMIT.
+    Submit = "drm_rocket_submit", size 24, align 8 {
+        /// Address of an array of [`Job`].
         0 jobs: u64,
-        /// How many.
+        /// Number of jobs.
         8 job_count: u32,
-        /// Distance of jobs, at least 40.
+        /// Stride of the jobs: size of [`Job`].
         12 job_struct_size: u32,
         /// 0.
         16 reserved: u64,
     }
 }
-uapi! {
-    /// `struct drm_rocket_job`.
-    Job: 40 {
-        /// Pointer to the tasks.
-        0 tasks: u64,
-        /// Pointer to the handles of BOs that are only read.
-        8 in_bo_handles: u64,
-        /// Pointer to the handles of BOs that are written.
-        16 out_bo_handles: u64,
-        /// How many tasks.
-        24 task_count: u32,
-        /// Distance of tasks, at least 8.
-        28 task_struct_size: u32,
-        /// How many handles at `in_bo_handles`.
-        32 in_bo_handle_count: u32,
-        /// How many handles at `out_bo_handles`.
-        36 out_bo_handle_count: u32,
-    }
-}
-uapi! {
-    /// `struct drm_rocket_task`.
-    Task: 8 {
-        /// IOVA of the commands.
-        0 regcmd: u32,
-        /// Number of 64-bit commands.
-        4 regcmd_count: u32,
-    }
-}
-uapi! {
-    /// `struct drm_rocket_prep_bo`.
-    PrepBo: 16 {
+
+uapi_struct! {
+    /// Argument of PREP_BO.
+    PrepBo = "drm_rocket_prep_bo", size 16, align 8 {
         /// GEM handle.
         0 handle: u32,
         /// 0.
         4 reserved: u32,
-        /// Absolute CLOCK_MONOTONIC time.
+        /// Absolute CLOCK_MONOTONIC, nanoseconds.
         8 timeout_ns: i64,
     }
 }
-uapi! {
-    /// `struct drm_rocket_fini_bo`.
-    FiniBo: 8 {
+
+uapi_struct! {
+    /// Argument of FINI_BO.
+    FiniBo = "drm_rocket_fini_bo", size 8, align 4 {
         /// GEM handle.
         0 handle: u32,
         /// 0.
         4 reserved: u32,
     }
 }
-uapi! {
-    /// `struct drm_version` on 64-bit kernels.
-    Version: 64 {
+
+uapi_struct! {
+    /// Argument of the DRM core's VERSION.
+    Version = "drm_version", size 64, align 8 {
         /// Out.
         0 version_major: i32,
         /// Out.
         4 version_minor: i32,
         /// Out.
         8 version_patchlevel: i32,
-        /// Explicit padding.
+        /// Padding of the C structure, without a name there.
         12 padding: u32,
-        /// In: room, out: length.
+        /// In: room at `name`; out: length of the name.
         16 name_len: u64,
-        /// Pointer.
+        /// Address of room for the name, which gets no terminator.
         24 name: u64,
-        /// In: room, out: length.
+        /// As `name_len`.
         32 date_len: u64,
-        /// Pointer.
+        /// As `name`.
         40 date: u64,
-        /// In: room, out: length.
+        /// As `name_len`.
         48 desc_len: u64,
-        /// Pointer.
+        /// As `name`.
         56 desc: u64,
     }
 }
-uapi! {
-    /// `struct drm_gem_close`.
-    GemClose: 8 {
-        /// GEM handle.
-        0 handle: u32,
-        /// 0.
-        4 padding: u32,
+
+uapi_struct! {
+    /// Argument of the DRM core's GET_CAP.
+    GetCap = "drm_get_cap", size 16, align 8 {
+        /// Which one.
+        0 capability: u64,
+        /// Out.
+        8 value: u64,
     }
 }
-uapi! {
-    /// `struct drm_prime_handle`.
-    PrimeHandle: 12 {
+
+uapi_struct! {
+    /// Argument of the DRM core's GEM_CLOSE.
+    GemClose = "drm_gem_close", size 8, align 4 {
         /// GEM handle.
         0 handle: u32,
-        /// DRM_CLOEXEC, DRM_RDWR.
+        /// Not read.
+        4 pad: u32,
+    }
+}
+
+uapi_struct! {
+    /// Argument of PRIME_HANDLE_TO_FD and PRIME_FD_TO_HANDLE.
+    PrimeHandle = "drm_prime_handle", size 12, align 4 {
+        /// GEM handle.
+        0 handle: u32,
+        /// `O_CLOEXEC`, `O_RDWR`.
         4 flags: u32,
-        /// dma-buf file descriptor.
+        /// dma-buf.
         8 fd: i32,
     }
 }
-uapi! {
-    /// `struct dma_buf_export_sync_file`.
-    ExportSyncFile: 8 {
-        /// Which fences: those that a reader would wait for, or a writer.
+
+uapi_struct! {
+    /// Argument of a dma-buf's EXPORT_SYNC_FILE (since Linux 6.0).
+    ExportSyncFile = "dma_buf_export_sync_file", size 8, align 4 {
+        /// [`DMA_BUF_SYNC_READ`]: what a reader has to wait for.
         0 flags: u32,
-        /// Out: sync_file file descriptor.
+        /// Out: sync_file.
         4 fd: i32,
     }
 }
-uapi! {
-    /// `struct sync_file_info`.
-    SyncFileInfo: 56 {
+
+uapi_struct! {
+    /// Argument of a sync_file's SYNC_IOC_FILE_INFO.
+    SyncFileInfo = "sync_file_info", size 56, align 8 {
         /// Out.
         0 name: [u8; 32],
-        /// Out: 0 active, 1 signalled, negative: an error.
+        /// Out: 0 active, 1 signalled, negative errno.
         32 status: i32,
         /// 0.
         36 flags: u32,
-        /// In: room for fence details; 0 asks for none.
+        /// In: room at `sync_fence_info`; out: number of fences.
         40 num_fences: u32,
-        /// Explicit padding.
-        44 padding: u32,
-        /// Pointer.
+        /// 0.
+        44 pad: u32,
+        /// Address of an array for the single fences.
         48 sync_fence_info: u64,
     }
 }
 
-/// `DMA_BUF_SYNC_READ`: the fences that a reader waits for, those of writers.
+/// `DMA_BUF_SYNC_READ`: the fences of the BO's writers.
 pub const DMA_BUF_SYNC_READ: u32 = 1;
+
 /// `DRM_CLOEXEC`.
-pub const DRM_CLOEXEC: u32 = rustix::fs::OFlags::CLOEXEC.bits();
+pub const DRM_CLOEXEC: u32 = OFlags::CLOEXEC.bits();
 /// `DRM_RDWR`.
-pub const DRM_RDWR: u32 = rustix::fs::OFlags::RDWR.bits();
+pub const DRM_RDWR: u32 = OFlags::RDWR.bits();
 
-/// Request of DRM_IOCTL_VERSION.
-pub const VERSION: Opcode = opcode::read_write::<Version>(DRM, 0x00);
-/// Request of DRM_IOCTL_GEM_CLOSE.
-pub const GEM_CLOSE: Opcode = opcode::write::<GemClose>(DRM, 0x09);
-/// Request of DRM_IOCTL_PRIME_HANDLE_TO_FD.
-pub const PRIME_HANDLE_TO_FD: Opcode = opcode::read_write::<PrimeHandle>(DRM, 0x2d);
-/// Request of DRM_IOCTL_ROCKET_CREATE_BO.
-pub const CREATE_BO: Opcode = opcode::read_write::<CreateBo>(DRM, 0x40);
-/// Request of DRM_IOCTL_ROCKET_SUBMIT.
-pub const SUBMIT: Opcode = opcode::write::<Submit>(DRM, 0x41);
-/// Request of DRM_IOCTL_ROCKET_PREP_BO.
-pub const PREP_BO: Opcode = opcode::write::<PrepBo>(DRM, 0x42);
-/// Request of DRM_IOCTL_ROCKET_FINI_BO.
-pub const FINI_BO: Opcode = opcode::write::<FiniBo>(DRM, 0x43);
-/// Request of DMA_BUF_IOCTL_EXPORT_SYNC_FILE.
-pub const EXPORT_SYNC_FILE: Opcode = opcode::read_write::<ExportSyncFile>(DMA_BUF, 2);
-/// Request of SYNC_IOC_FILE_INFO.
-pub const SYNC_FILE_INFO: Opcode = opcode::read_write::<SyncFileInfo>(SYNC, 4);
+/// [`SyncFileInfo::status`] of a fence that has not signalled.
+pub const SYNC_STATUS_ACTIVE: i32 = 0;
 
-// The numbers as they stand in the kernel's headers, compiled and printed.
+/// CREATE_BO (since 6.18).
+pub const CREATE_BO: u32 = 0xc018_6440;
+/// SUBMIT (since 6.18).
+pub const SUBMIT: u32 = 0x4018_6441;
+/// PREP_BO (since 6.18).
+pub const PREP_BO: u32 = 0x4010_6442;
+/// FINI_BO (since 6.18).
+pub const FINI_BO: u32 = 0x4008_6443;
+/// DRM core: VERSION.
+pub const VERSION: u32 = 0xc040_6400;
+/// DRM core: GEM_CLOSE.
+pub const GEM_CLOSE: u32 = 0x4008_6409;
+/// DRM core: GET_CAP.
+pub const GET_CAP: u32 = 0xc010_640c;
+/// DRM core: PRIME_HANDLE_TO_FD.
+pub const PRIME_HANDLE_TO_FD: u32 = 0xc00c_642d;
+/// DRM core: PRIME_FD_TO_HANDLE.
+pub const PRIME_FD_TO_HANDLE: u32 = 0xc00c_642e;
+/// dma-buf: EXPORT_SYNC_FILE.
+pub const EXPORT_SYNC_FILE: u32 = 0xc008_6202;
+/// sync_file: FILE_INFO.
+pub const SYNC_FILE_INFO: u32 = 0xc038_3e04;
+
+// There is no number of GET_UNIQUE (the bus id) here on purpose: on any accel
+// node it makes the kernel follow a null pointer while it holds a lock.
+
+/// All structures, for the comparison with the kernel's headers.
+pub const LAYOUTS: [Layout; 12] = [
+    CreateBo::LAYOUT,
+    Submit::LAYOUT,
+    Job::LAYOUT,
+    Task::LAYOUT,
+    PrepBo::LAYOUT,
+    FiniBo::LAYOUT,
+    Version::LAYOUT,
+    GetCap::LAYOUT,
+    GemClose::LAYOUT,
+    PrimeHandle::LAYOUT,
+    ExportSyncFile::LAYOUT,
+    SyncFileInfo::LAYOUT,
+];
+
+/// All request numbers by the names of the kernel's headers.
+pub const REQUESTS: [(&str, u32); 11] = [
+    ("DRM_IOCTL_ROCKET_CREATE_BO", CREATE_BO),
+    ("DRM_IOCTL_ROCKET_SUBMIT", SUBMIT),
+    ("DRM_IOCTL_ROCKET_PREP_BO", PREP_BO),
+    ("DRM_IOCTL_ROCKET_FINI_BO", FINI_BO),
+    ("DRM_IOCTL_VERSION", VERSION),
+    ("DRM_IOCTL_GET_CAP", GET_CAP),
+    ("DRM_IOCTL_GEM_CLOSE", GEM_CLOSE),
+    ("DRM_IOCTL_PRIME_HANDLE_TO_FD", PRIME_HANDLE_TO_FD),
+    ("DRM_IOCTL_PRIME_FD_TO_HANDLE", PRIME_FD_TO_HANDLE),
+    ("DMA_BUF_IOCTL_EXPORT_SYNC_FILE", EXPORT_SYNC_FILE),
+    ("SYNC_IOC_FILE_INFO", SYNC_FILE_INFO),
+];
+
+/// Letter of DRM's requests (`DRM_IOCTL_BASE`).
+const DRM: u8 = b'd';
+/// Letter of dma-buf's requests (`DMA_BUF_BASE`).
+const DMA_BUF: u8 = b'b';
+/// Letter of sync_file's requests (`SYNC_IOC_MAGIC`).
+const SYNC: u8 = b'>';
+
+/// Direction, size, letter and number make the request (asm-generic/ioctl.h).
 const _: () = {
-    assert!(CREATE_BO == 0xc018_6440);
-    assert!(SUBMIT == 0x4018_6441);
-    assert!(PREP_BO == 0x4010_6442);
-    assert!(FINI_BO == 0x4008_6443);
-    assert!(VERSION == 0xc040_6400);
-    assert!(GEM_CLOSE == 0x4008_6409);
-    assert!(PRIME_HANDLE_TO_FD == 0xc00c_642d);
-    assert!(EXPORT_SYNC_FILE == 0xc008_6202);
-    assert!(SYNC_FILE_INFO == 0xc038_3e04);
+    assert!(CREATE_BO as Opcode == opcode::read_write::<CreateBo>(DRM, 0x40));
+    assert!(SUBMIT as Opcode == opcode::write::<Submit>(DRM, 0x41));
+    assert!(PREP_BO as Opcode == opcode::write::<PrepBo>(DRM, 0x42));
+    assert!(FINI_BO as Opcode == opcode::write::<FiniBo>(DRM, 0x43));
+    assert!(VERSION as Opcode == opcode::read_write::<Version>(DRM, 0x00));
+    assert!(GEM_CLOSE as Opcode == opcode::write::<GemClose>(DRM, 0x09));
+    assert!(GET_CAP as Opcode == opcode::read_write::<GetCap>(DRM, 0x0c));
+    assert!(PRIME_HANDLE_TO_FD as Opcode == opcode::read_write::<PrimeHandle>(DRM, 0x2d));
+    assert!(PRIME_FD_TO_HANDLE as Opcode == opcode::read_write::<PrimeHandle>(DRM, 0x2e));
+    assert!(EXPORT_SYNC_FILE as Opcode == opcode::read_write::<ExportSyncFile>(DMA_BUF, 2));
+    assert!(SYNC_FILE_INFO as Opcode == opcode::read_write::<SyncFileInfo>(SYNC, 4));
 };

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Prints the structures and request numbers of this crate, line by line as
+//! `abi/print_abi.c` prints those of the kernel's headers.
+
+use rocket_uapi::sys::{LAYOUTS, REQUESTS};
+
+/// Fields that are unnamed padding in C.
+const UNNAMED: &str = "padding";
+
+fn main() {
+    for layout in LAYOUTS {
+        let name = layout.name;
+        println!("struct {name} size {} align {}", layout.size, layout.align);
+        for (field, offset, size) in layout.fields {
+            if *field != UNNAMED {
+                println!("field {name}.{field} offset {offset} size {size}");
+            }
+        }
+    }
+    for (name, request) in REQUESTS {
+        println!("ioctl {name} {request:#010x}");
+    }
+}
