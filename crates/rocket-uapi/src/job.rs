@@ -7,5 +7,5 @@ mod error;
 mod pending;
 
 pub use builder::{Job, JobBuilder};
-pub use error::{BuildError, Refusal, SubmitError, WaitError};
+pub use error::{BuildError, Doubt, Refusal, SubmitError, WaitError};
 pub use pending::{FinishedJob, PendingJob};

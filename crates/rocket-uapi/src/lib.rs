@@ -41,7 +41,7 @@ pub use device::{Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode};
 pub use error::{Call, Error, LengthError, ProgramError};
 pub use job::{
-    BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WaitError,
+    BuildError, Doubt, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WaitError,
 };
 pub use program_bo::ProgramBo;
 pub use raw::{RawDevice, RawMap};

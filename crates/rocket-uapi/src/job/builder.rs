@@ -5,15 +5,21 @@ use std::collections::BTreeSet;
 
 use rknpu_regcmd::{DmaAccess, Extent};
 
-use super::canary::Canary;
+use super::canary::CanaryPlan;
 use super::error::{BuildError, Refusal};
 use crate::backend::RawTask;
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
+use crate::error::ProgramError;
 use crate::program_bo::{Placed, ProgramBo};
 use crate::units::Handle;
 
+/// Most programs of a job. The driver's own limit is the memory for copies of
+/// them, and a count with the top bits set makes it print a kernel warning.
+pub(super) const MAX_PROGRAMS: usize = 1 << 16;
+
 /// A job that can be submitted: programs, and the buffers they stay within.
+#[must_use = "a job does nothing until it is submitted"]
 #[derive(Debug)]
 pub struct Job {
     pub(super) device: Device,
@@ -21,9 +27,7 @@ pub struct Job {
     pub(super) frozen: Vec<FrozenBo>,
     pub(super) reads: Vec<Bo>,
     pub(super) writes: Vec<Bo>,
-    pub(super) canary: Option<Canary>,
-    /// Whether running it twice gives the same as once.
-    pub(super) repeatable: bool,
+    pub(super) canary: CanaryPlan,
 }
 
 impl Job {
@@ -135,13 +139,8 @@ impl JobBuilder {
                 writes: self.writes,
             });
         }
-        let last = self.programs.last();
-        let canary = last
-            .and_then(|program| program.last_written_atom)
-            .and_then(|iova| Canary::place(&self.writes, iova.0));
         Ok(Job {
-            repeatable: self.is_repeatable(),
-            canary,
+            canary: CanaryPlan::of(&self.programs, &self.writes),
             tasks: self.programs.iter().map(|program| program.task).collect(),
             device: self.device,
             frozen: self.frozen,
@@ -151,11 +150,14 @@ impl JobBuilder {
     }
 
     fn check(&self) -> Result<(), Refusal> {
-        if self.programs.is_empty() {
-            return Err(Refusal::NoPrograms);
+        match self.programs.len() {
+            0 => return Err(Refusal::NoPrograms),
+            1..=MAX_PROGRAMS => {}
+            count => return Err(Refusal::TooManyPrograms { count }),
         }
-        if self.programs.iter().any(|program| program.task.words == 0) {
-            return Err(Refusal::NoCommands);
+        for (index, program) in self.programs.iter().enumerate() {
+            // `ProgramBo` makes no others; the driver would drop the job.
+            ProgramError::check(index, program.task.words as usize)?;
         }
         if self.writes.is_empty() {
             return Err(Refusal::NothingWritten);
@@ -201,14 +203,6 @@ impl JobBuilder {
     fn in_reads(&self, extent: &Extent) -> bool {
         let frozen = |bo: &FrozenBo| extent.within(bo.iova(), bo.len() as u32);
         self.frozen.iter().any(frozen) || self.reads.iter().any(|bo| holds(bo, extent))
-    }
-
-    /// A job that reads nothing it writes gives the same when it runs again.
-    fn is_repeatable(&self) -> bool {
-        let of = |access| self.extents().filter(move |e| e.access == access);
-        of(DmaAccess::Write).all(|written| {
-            of(DmaAccess::Read).all(|read| read.end <= written.start || written.end <= read.start)
-        })
     }
 }
 

@@ -6,7 +6,8 @@ use thiserror::Error;
 
 use crate::Errno;
 use crate::bo::Bo;
-use crate::error::Error;
+use crate::error::{Error, ProgramError};
+use crate::job::builder::MAX_PROGRAMS;
 use crate::job::{FinishedJob, Job, PendingJob};
 use crate::units::Handle;
 
@@ -26,9 +27,15 @@ pub enum Refusal {
         /// How many there are.
         len: usize,
     },
-    /// A program without words.
-    #[error("a program without commands; the driver would drop the job without telling")]
-    NoCommands,
+    /// More programs than any use has.
+    #[error("a job of {count} programs; split it into jobs of at most {MAX_PROGRAMS}")]
+    TooManyPrograms {
+        /// How many.
+        count: usize,
+    },
+    /// A program without words, or with more than the NPU can fetch.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// Nothing is written.
     #[error("a job that writes no buffer object; there would be no fence to wait for")]
     NothingWritten,
@@ -98,23 +105,22 @@ pub enum WaitError {
         job: FinishedJob,
     },
     /// The driver dropped it before it ran. Proof: right after SUBMIT no fence
-    /// was pending, and two different canaries in the output survived two
-    /// submissions.
+    /// was pending, twice, and two canaries that differ in every byte survived
+    /// in the output.
     #[error(
         "the driver accepted the job and did not run it: no fence was pending after SUBMIT, and \
          the canary in the output's last atom is intact after two submissions"
     )]
     Dropped {
-        /// The buffers, untouched but for the canary.
+        /// The buffers, as they were before.
         job: FinishedJob,
     },
-    /// It looks dropped, but it reads what it writes, so that running it again
-    /// to make sure could change the result.
-    #[error(
-        "the job looks dropped (no fence was pending after SUBMIT, the canary is intact), but it \
-         reads what it writes and cannot be run again to make sure"
-    )]
+    /// It has ended, or never began; which of the two cannot be proved.
+    #[error("that the job ran cannot be proved: {doubt}")]
     Undecided {
+        /// Why not.
+        #[source]
+        doubt: Doubt,
         /// The buffers.
         job: FinishedJob,
     },
@@ -130,12 +136,39 @@ pub enum WaitError {
     },
 }
 
+/// Why it cannot be proved that a job ran. Its buffers are idle.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Doubt {
+    /// No fence was pending right after SUBMIT and the canary is intact, so
+    /// the job looks dropped; but it overwrites its own input, so that running
+    /// it again to make sure could change the result.
+    #[error(
+        "no fence was pending after SUBMIT and the canary is intact, so it looks dropped; but it \
+         overwrites its own input and cannot be run again to make sure"
+    )]
+    NotRepeatable,
+    /// No fence was pending right after SUBMIT, and the job has no place for a
+    /// canary: each atom that it is known to write is input before.
+    #[error(
+        "no fence was pending after SUBMIT, and it reads each place where a canary could tell; \
+         give it an output that is not also input"
+    )]
+    NoCanary,
+    /// There is no fence to look at, so that a killed job looks like one that
+    /// ran.
+    #[error("its fence could not be looked at: {0}")]
+    NoFence(Error),
+}
+
 impl WaitError {
     /// The buffers, where the job has ended.
     #[must_use]
     pub fn into_finished(self) -> Option<FinishedJob> {
         match self {
-            Self::Killed { job, .. } | Self::Dropped { job } | Self::Undecided { job } => Some(job),
+            Self::Killed { job, .. } | Self::Dropped { job } | Self::Undecided { job, .. } => {
+                Some(job)
+            }
             Self::TimedOut { .. } | Self::Device { .. } => None,
         }
     }

@@ -1,25 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs that the driver has, and the proof that they ran.
+//! Jobs that the driver has, and the proof that they ran. The reasoning is in
+//! `canary.rs`.
 
 use std::mem;
+use std::thread;
 use std::time::Duration;
 
 use super::builder::Job;
-use super::canary::{Attempt, Pattern};
-use super::error::{SubmitError, WaitError};
+use super::canary::{Atom, Attempt};
+use super::error::{Doubt, SubmitError, WaitError};
+use crate::Errno;
 use crate::backend::{Fence, FenceStatus, RawJob};
 use crate::bo::Bo;
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Call, Error};
 use crate::units::Deadline;
 
 /// How long dropping a pending job waits for it: several times the driver's
 /// limit of 500 ms a job, for those before it in the queue.
 const DROP_WAIT: Duration = Duration::from_secs(5);
 
+/// Pause between looks at a fence that is not signalled although PREP_BO says
+/// that its BO is idle. No driver known does that; should one, the wait must
+/// not spin.
+const FENCE_POLL: Duration = Duration::from_millis(1);
+
 /// The buffers of a job that has ended, in the order in which the builder got
 /// them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FinishedJob {
     /// Buffers that it read.
     pub reads: Vec<Bo>,
@@ -32,144 +40,177 @@ pub struct FinishedJob {
 /// It owns its buffers, because the NPU may still touch them. Dropping it waits
 /// for its end, up to five seconds; if that does not come, the buffers are
 /// leaked, because memory under a running DMA must not be reused.
+#[must_use = "dropping a pending job waits for it and throws its results away"]
 #[derive(Debug)]
 pub struct PendingJob {
-    /// None only while its parts are being taken out.
+    /// None once the job has ended and its buffers are given back.
     job: Option<Job>,
-    fence: Result<Box<dyn Fence>, Error>,
-    /// Right after SUBMIT no fence was pending: it was quick, or was dropped.
-    suspicious: bool,
+    evidence: Evidence,
     attempt: Attempt,
-    pattern: Pattern,
+    /// What the canary replaced.
+    replaced: Option<Atom>,
+}
+
+/// What was seen of a job right after SUBMIT.
+#[derive(Debug)]
+enum Evidence {
+    /// Its fence, not yet signalled or failed: the driver took the job.
+    Accepted(Box<dyn Fence>),
+    /// A signalled fence: that of a quick job, or of none.
+    Silent(Box<dyn Fence>),
+    /// There is no fence to look at.
+    Lost(Error),
+}
+
+/// What became of a job, as far as can be told.
+enum Verdict {
+    Ran,
+    Running,
+    LooksDropped,
+    Dropped,
+    Killed(Errno),
+    Undecided(Doubt),
 }
 
 impl PendingJob {
     /// Hands `jobs` to the driver.
     pub(crate) fn submit(device: &Device, mut jobs: Vec<Job>) -> Result<Vec<Self>, SubmitError> {
-        if let Err(source) = prepare(device, &mut jobs).and_then(|()| hand_over(device, &jobs)) {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut replaced = Vec::with_capacity(jobs.len());
+        let submitted =
+            plant(device, &mut jobs, &mut replaced).and_then(|()| hand_over(device, &jobs));
+        if let Err(source) = submitted {
+            for (job, atom) in jobs.iter_mut().zip(replaced) {
+                job.canary.restore(atom, &mut job.writes);
+            }
             return Err(SubmitError { source, jobs });
         }
-        Ok(jobs
-            .into_iter()
-            .map(|job| Self::running(job, Attempt::First))
+        // All fences before anything slower: one that is not signalled yet
+        // proves that the driver took its job.
+        let evidence: Vec<_> = jobs.iter().map(Evidence::collect).collect();
+        let pending = jobs.into_iter().zip(replaced).zip(evidence);
+        Ok(pending
+            .map(|((job, replaced), evidence)| Self {
+                job: Some(job),
+                evidence,
+                attempt: Attempt::First,
+                replaced,
+            })
             .collect())
     }
 
-    /// A job just handed over: looks at its fence at once.
-    fn running(job: Job, attempt: Attempt) -> Self {
-        let fence = match job.writes.first() {
-            Some(bo) => job.device.backend().write_fence(bo.handle()),
-            // Jobs without a written buffer are not built.
-            None => Err(Error::Unsupported {
-                call: crate::error::Call::ExportSyncFile,
-            }),
-        };
-        let status = fence.as_ref().map(|fence| fence.status());
-        Self {
-            suspicious: !matches!(status, Ok(Ok(FenceStatus::Active))),
-            job: Some(job),
-            fence,
-            attempt,
-            pattern: Pattern::Of(attempt),
-        }
-    }
-
     /// Waits for the job's end and proves that it ran.
+    ///
+    /// A job that looks dropped is run a second time, if that is harmless.
     ///
     /// # Errors
     /// When it was killed or dropped, when it has not ended at the deadline,
     /// or when the device does not say. Buffers, or the job, come back.
     pub fn wait(mut self, until: Deadline) -> Result<FinishedJob, WaitError> {
         loop {
-            let Some(job) = &self.job else {
-                return Ok(FinishedJob {
-                    reads: Vec::new(),
-                    writes: Vec::new(),
-                });
-            };
-            match self.verdict(job, until) {
+            match self.verdict(until) {
                 Ok(Verdict::Ran) => return Ok(self.finish()),
-                Ok(Verdict::Killed(errno)) => {
-                    return Err(WaitError::Killed {
-                        errno,
-                        job: self.finish(),
-                    });
+                Ok(Verdict::Running) if until.has_passed() => return Err(self.timed_out()),
+                Ok(Verdict::Running) => thread::sleep(FENCE_POLL),
+                Ok(Verdict::LooksDropped) => {
+                    if let Err(source) = self.run_again() {
+                        return Err(self.unknown(source));
+                    }
                 }
-                Ok(Verdict::LooksDropped) if !job.repeatable => {
-                    return Err(WaitError::Undecided { job: self.finish() });
-                }
-                Ok(Verdict::LooksDropped) if self.attempt == Attempt::Second => {
+                Ok(Verdict::Dropped) => {
+                    self.remove_canary();
                     return Err(WaitError::Dropped { job: self.finish() });
                 }
-                Ok(Verdict::LooksDropped) => self = self.run_again()?,
-                Err(Error::TimedOut { .. }) => {
-                    return Err(WaitError::TimedOut {
-                        job: Box::new(self),
-                    });
+                Ok(Verdict::Killed(errno)) => {
+                    self.remove_canary();
+                    let job = self.finish();
+                    return Err(WaitError::Killed { errno, job });
                 }
-                Err(source) => {
-                    return Err(WaitError::Device {
-                        source,
-                        job: Box::new(self),
-                    });
+                Ok(Verdict::Undecided(doubt)) => {
+                    let job = self.finish();
+                    return Err(WaitError::Undecided { doubt, job });
                 }
+                Err(Error::TimedOut { .. }) => return Err(self.timed_out()),
+                Err(source) => return Err(self.unknown(source)),
             }
         }
     }
 
-    /// Waits, and looks at fence and canary.
-    fn verdict(&self, job: &Job, until: Deadline) -> Result<Verdict, Error> {
+    /// Waits, then weighs fence and canary.
+    fn verdict(&self, until: Deadline) -> Result<Verdict, Error> {
+        let Some(job) = &self.job else {
+            return Ok(Verdict::Ran);
+        };
         for bo in &job.writes {
             // One fence for all: the first wait is the wait, the others only
             // give the buffers to the CPU.
             bo.prepare(until)?;
         }
-        let fence = self.fence.as_ref().map_err(Clone::clone)?;
-        match fence.status()? {
-            FenceStatus::Failed(errno) => return Ok(Verdict::Killed(errno)),
-            // PREP_BO waits for writers; were ours still running, it would not
-            // have returned.
-            FenceStatus::Active | FenceStatus::Signaled => {}
-        }
-        let Some(canary) = job.canary.filter(|_| self.suspicious) else {
-            return Ok(Verdict::Ran);
+        let (fence, accepted) = match &self.evidence {
+            Evidence::Accepted(fence) => (fence.status(), true),
+            Evidence::Silent(fence) => (fence.status(), false),
+            Evidence::Lost(error) => (Err(error.clone()), false),
         };
-        if canary.is_intact(&job.writes, self.pattern)? {
-            Ok(Verdict::LooksDropped)
-        } else {
-            Ok(Verdict::Ran)
-        }
+        let signaled = match fence {
+            Ok(FenceStatus::Active) => return Ok(Verdict::Running),
+            Ok(FenceStatus::Failed(errno)) => return Ok(Verdict::Killed(errno)),
+            Ok(FenceStatus::Signaled) if accepted => return Ok(Verdict::Ran),
+            Ok(FenceStatus::Signaled) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let intact = job.canary.is_intact(self.attempt, &job.writes)?;
+        let again = self.attempt == Attempt::First && job.canary.rerunnable;
+        Ok(match (intact, signaled) {
+            (Some(false), Ok(())) => Verdict::Ran,
+            (Some(true), Ok(())) if self.attempt == Attempt::Second => Verdict::Dropped,
+            // Also where the fence was lost: the second run has its own.
+            (Some(_), _) if again => Verdict::LooksDropped,
+            (Some(true), Ok(())) => Verdict::Undecided(Doubt::NotRepeatable),
+            (None, Ok(())) => Verdict::Undecided(Doubt::NoCanary),
+            (_, Err(error)) => Verdict::Undecided(Doubt::NoFence(error)),
+        })
     }
 
     /// Submits the job once more, with the other canary.
-    fn run_again(mut self) -> Result<Self, WaitError> {
-        let Some(mut job) = self.job.take() else {
-            return Ok(self);
+    fn run_again(&mut self) -> Result<(), Error> {
+        let Some(job) = &mut self.job else {
+            return Ok(());
         };
-        // Whatever fails below, the job has not run again, and either pattern
-        // may stand there: a later wait starts this step over.
-        self.pattern = Pattern::Either;
-        let again = place_canary(&mut job, Attempt::Second)
-            .and_then(|()| hand_over(&job.device.clone(), std::slice::from_ref(&job)));
-        match again {
-            Ok(()) => Ok(Self::running(job, Attempt::Second)),
-            Err(source) => {
-                self.job = Some(job);
-                Err(WaitError::Device {
-                    source,
-                    job: Box::new(self),
-                })
+        tracing::debug!("a job looks dropped; running it again with the second canary");
+        let again = job
+            .canary
+            .plant(Attempt::Second, &mut job.writes)
+            .and_then(|_| hand_over(&job.device, std::slice::from_ref(job)));
+        if let Err(error) = again {
+            // Nothing was submitted. With the first canary back a later wait
+            // comes here again; should that fail too, it finds the canary gone
+            // and must not believe it.
+            if let Err(error) = job.canary.plant(Attempt::First, &mut job.writes) {
+                self.evidence = Evidence::Lost(error);
             }
+            return Err(error);
+        }
+        self.attempt = Attempt::Second;
+        self.evidence = Evidence::collect(job);
+        Ok(())
+    }
+
+    /// Gives the output back as it was, where the job has not written it.
+    fn remove_canary(&mut self) {
+        let Some(job) = &mut self.job else {
+            return;
+        };
+        if let Ok(Some(true)) = job.canary.is_intact(self.attempt, &job.writes) {
+            job.canary.restore(self.replaced, &mut job.writes);
         }
     }
 
     /// The parts of a job that has ended.
     fn finish(&mut self) -> FinishedJob {
         let Some(job) = self.job.take() else {
-            return FinishedJob {
-                reads: Vec::new(),
-                writes: Vec::new(),
-            };
+            return FinishedJob::default();
         };
         job.device.note_end();
         FinishedJob {
@@ -177,13 +218,19 @@ impl PendingJob {
             writes: job.writes,
         }
     }
-}
 
-/// What became of a job.
-enum Verdict {
-    Ran,
-    Killed(crate::Errno),
-    LooksDropped,
+    fn timed_out(self) -> WaitError {
+        WaitError::TimedOut {
+            job: Box::new(self),
+        }
+    }
+
+    fn unknown(self, source: Error) -> WaitError {
+        WaitError::Device {
+            source,
+            job: Box::new(self),
+        }
+    }
 }
 
 impl Drop for PendingJob {
@@ -203,22 +250,33 @@ impl Drop for PendingJob {
     }
 }
 
-/// Puts canaries into the outputs, and gives all buffers to the NPU.
-fn prepare(device: &Device, jobs: &mut [Job]) -> Result<(), Error> {
-    for job in jobs {
-        if !job.device.is_same_file(device) {
-            return Err(Error::OtherDevice);
+impl Evidence {
+    fn collect(job: &Job) -> Self {
+        // Jobs without a written buffer are not built.
+        let Some(bo) = job.writes.first() else {
+            return Self::Lost(Error::Unsupported {
+                call: Call::ExportSyncFile,
+            });
+        };
+        let fence = job.device.backend().write_fence(bo.handle());
+        match fence.and_then(|fence| Ok((fence.status()?, fence))) {
+            Ok((FenceStatus::Signaled, fence)) => Self::Silent(fence),
+            Ok((FenceStatus::Active | FenceStatus::Failed(_), fence)) => Self::Accepted(fence),
+            Err(error) => Self::Lost(error),
         }
-        place_canary(job, Attempt::First)?;
     }
-    Ok(())
 }
 
-fn place_canary(job: &mut Job, attempt: Attempt) -> Result<(), Error> {
-    match job.canary {
-        Some(canary) => canary.write(&mut job.writes, attempt),
-        None => Ok(()),
+/// Puts the first canary into each job's output; `replaced` gets what was
+/// there, for as many jobs as were reached.
+fn plant(device: &Device, jobs: &mut [Job], replaced: &mut Vec<Option<Atom>>) -> Result<(), Error> {
+    if jobs.iter().any(|job| !job.device.is_same_file(device)) {
+        return Err(Error::OtherDevice);
     }
+    for job in jobs {
+        replaced.push(job.canary.plant(Attempt::First, &mut job.writes)?);
+    }
+    Ok(())
 }
 
 /// SUBMIT.
