@@ -26,9 +26,10 @@ pub struct ChipProfile {
     /// Fewest banks that the weights get. Measured on silicon by happyme: a
     /// large product with one weight bank failed at submission.
     pub weight_banks_min: u32,
-    /// Kernels that must fit the weight banks together. The planner of happyme
-    /// reserves as much, and its measured row limits agree; one kernel group
-    /// (16 or 32) may be enough.
+    /// Kernels that must fit the weight banks together, or a kernel group where
+    /// that is more (int4: 64). The planner of happyme reserves 32, and its
+    /// measured row limits of fp16 and int8 agree; one kernel group of 16 was
+    /// enough for tf32.
     pub resident_kernels: u32,
     /// Most bytes of one kernel: one bank, as every known generator has it.
     pub kernel_bytes_max: u32,

@@ -45,9 +45,12 @@ extern crate std;
 
 mod chip;
 mod decode;
+mod disasm;
 mod extent;
 mod field;
 mod link;
+pub mod lint;
+mod markdown;
 mod matmul;
 mod precision;
 mod program;
@@ -58,11 +61,14 @@ mod word;
 
 pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 pub use decode::{Item, decode, encode};
+pub use disasm::disassemble;
 pub use extent::{Access as DmaAccess, DmaEngine, Extent, ExtentError, extents};
 pub use field::{
     Access, AddressRegister, FieldInfo, FieldRangeError, Kind, Register, RegisterInfo,
 };
 pub use link::{Binding, LinkError, LinkedProgram};
+pub use lint::{Before, Finding, LintContext, RuleId, Severity, lint};
+pub use markdown::registers_markdown;
 pub use matmul::{CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType};
 pub use program::{BufferId, BufferRef, Program, ProgramBuilder, RegisterSet, Relocation};
 pub use regfile::RegisterFile;

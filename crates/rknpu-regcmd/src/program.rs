@@ -93,6 +93,13 @@ impl ProgramBuilder {
         self
     }
 
+    /// Writes a register that is not known as a type here: replayed captures,
+    /// tests. Linking checks it like all others.
+    pub fn push_raw(&mut self, register: &RegisterInfo, value: u32) -> &mut Self {
+        self.push_value(register, value);
+        self
+    }
+
     /// Writes every register that programs write (S_POINTER apart) of `block`,
     /// in the order of their offsets: a program that leaves one out runs with
     /// what an earlier one, of any process, left there. Registers that `set`

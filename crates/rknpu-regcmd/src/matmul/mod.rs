@@ -211,22 +211,22 @@ impl MatmulTask {
         emit::program(self, form, self.check(chip)?)
     }
 
-    /// Bytes of A as packed.
+    /// Bytes of A as packed; for sizes beyond all legality the largest number.
     #[must_use]
     pub fn a_bytes(&self) -> u64 {
-        u64::from(self.m) * u64::from(self.k) * u64::from(self.ty.operand_bits()) / 8
+        elements(self.m, self.k).saturating_mul(self.ty.operand_bits().into()) / 8
     }
 
-    /// Bytes of B as packed.
+    /// Bytes of B as packed; for sizes beyond all legality the largest number.
     #[must_use]
     pub fn b_bytes(&self) -> u64 {
-        u64::from(self.n) * u64::from(self.k) * u64::from(self.ty.operand_bits()) / 8
+        elements(self.n, self.k).saturating_mul(self.ty.operand_bits().into()) / 8
     }
 
-    /// Bytes of C as written.
+    /// Bytes of C as written; for sizes beyond all legality the largest number.
     #[must_use]
     pub fn c_bytes(&self) -> u64 {
-        u64::from(self.m) * u64::from(self.n) * u64::from(self.ty.out_bytes())
+        elements(self.m, self.n).saturating_mul(self.ty.out_bytes().into())
     }
 
     /// Bytes of one row of A, or one kernel. K is bounded before this counts.
@@ -250,7 +250,10 @@ impl MatmulTask {
             return Err(MatmulError::DataBanks { m, k, needed, max });
         }
         let weight_banks = chip.cbuf_banks - data_banks;
-        let resident = self.n.min(chip.resident_kernels);
+        let resident = chip
+            .resident_kernels
+            .max(self.ty.kernel_group())
+            .min(self.n);
         let needed = (resident * self.kernel_bytes())
             .div_ceil(chip.cbuf_bank_bytes)
             .max(chip.weight_banks_min);
@@ -266,4 +269,8 @@ impl MatmulTask {
             weight_banks,
         })
     }
+}
+
+fn elements(rows: u32, columns: u32) -> u64 {
+    u64::from(rows) * u64::from(columns)
 }

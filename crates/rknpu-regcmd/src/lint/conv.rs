@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Convolutions: sizes, CBUF, the walk over the input.
+
+use alloc::format;
+
+use super::{Findings, View, rules};
+use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
+use crate::field::Register;
+use crate::precision;
+use crate::regs::{cna, core, dpu};
+use crate::word::EnableMask;
+
+/// CONV_MODE of a depthwise convolution.
+const DEPTHWISE: u32 = 3;
+/// The longest pitch of lines that was measured to work, atoms (allbilly).
+const LINE_STRIDE_MAX: u32 = 4096;
+
+const CHIP: ChipProfile = ChipProfile::RK3588;
+
+pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
+    if view.runs(EnableMask::CORE) {
+        check_modes(view, findings);
+        check_correction(view, findings);
+    }
+    if view.runs(EnableMask::CNA) {
+        check_output_size(view, findings);
+        check_weights(view, findings);
+        check_features(view, findings);
+        check_grains(view, findings);
+        check_walk(view, findings);
+        check_padding(view, findings);
+        check_reuse(view, findings);
+    }
+}
+
+/// Width and height of the cube that is fetched.
+fn cube(view: &View<'_>) -> (u32, u32) {
+    let size = view.get::<cna::FcDataSize0>();
+    (size.dma_width(), size.dma_height())
+}
+
+/// Bytes of all channels of a pixel, in bits.
+fn pixel_bits(view: &View<'_>) -> u64 {
+    let bits = precision::input_bits(view.get::<cna::ConvCon1>().in_precision());
+    u64::from(view.get::<cna::FcDataSize1>().dma_channel()) * u64::from(bits.unwrap_or(0))
+}
+
+/// Packed pixels have rules of their own, of which little is known.
+fn is_packed(view: &View<'_>) -> bool {
+    view.get::<cna::ConvCon1>().argb_in() != 0
+}
+
+fn check_modes(view: &View<'_>, findings: &mut Findings) {
+    let con = view.get::<cna::ConvCon1>();
+    let misc = view.get::<core::MiscCfg>();
+    let format = view.get::<dpu::DataFormat>();
+    let mode = view.get::<dpu::FeatureModeCfg>();
+    let depthwise = con.conv_mode() == DEPTHWISE;
+    if (misc.dw_en() == 1) != depthwise || mode.conv_mode() != con.conv_mode() {
+        let message = format!(
+            "CNA mode {}, CORE depthwise {}, DPU mode {}",
+            con.conv_mode(),
+            misc.dw_en(),
+            mode.conv_mode()
+        );
+        let registers = [
+            cna::ConvCon1::INFO,
+            core::MiscCfg::INFO,
+            dpu::FeatureModeCfg::INFO,
+        ];
+        findings.report(view, &rules::CONV_MODE, &registers, message);
+    }
+    let core = misc.proc_precision();
+    if con.in_precision() != con.proc_precision()
+        || con.proc_precision() != core
+        || format.in_precision() != precision::in_dpu(core)
+        || format.proc_precision() != precision::in_dpu(core)
+    {
+        let message = format!(
+            "CNA {} and {}, CORE {core}, DPU {} and {}",
+            con.in_precision(),
+            con.proc_precision(),
+            format.in_precision(),
+            format.proc_precision()
+        );
+        let registers = [
+            cna::ConvCon1::INFO,
+            core::MiscCfg::INFO,
+            dpu::DataFormat::INFO,
+        ];
+        findings.report(view, &rules::PRECISION, &registers, message);
+    }
+}
+
+/// The sum of the inputs that QD_EN turns on.
+fn check_correction(view: &View<'_>, findings: &mut Findings) {
+    let misc = view.get::<core::MiscCfg>();
+    if misc.qd_en() == 1 {
+        return;
+    }
+    let operand = view.get::<dpu::BsOwOp>().ow_op();
+    let integer = matches!(
+        misc.proc_precision(),
+        precision::INT8 | precision::INT16 | precision::INT4
+    );
+    if integer && view.get::<dpu::BsOwCfg>().od_bypass() == 0 && operand != 0 {
+        let message = format!("weights are corrected by {operand}, but QD_EN is 0");
+        let registers = [core::MiscCfg::INFO, dpu::BsOwOp::INFO];
+        findings.report(view, &rules::CPEND_WITHOUT_QD, &registers, message);
+    }
+    let channels = view.get::<core::DataoutSize1>().dataout_channel() + 1;
+    let group = precision::writer_group(precision::INT16, false).unwrap_or(0);
+    if misc.proc_precision() == precision::INT16 && channels > group {
+        let message = format!("{channels} channels of int16 with QD_EN = 0");
+        findings.report(
+            view,
+            &rules::INT16_WITHOUT_QD,
+            &[core::MiscCfg::INFO],
+            message,
+        );
+    }
+}
+
+fn check_output_size(view: &View<'_>, findings: &mut Findings) {
+    let atomics = view.get::<cna::DataSize3>().dataout_atomics();
+    let size = view.get::<core::DataoutSize0>();
+    let core = (u64::from(size.dataout_width()) + 1) * (u64::from(size.dataout_height()) + 1);
+    let width = view.get::<dpu::DataCubeWidth>().width() + 1;
+    let dpu = width * (view.get::<dpu::DataCubeHeight>().height() + 1);
+    if u64::from(atomics) != core || atomics != dpu {
+        let message = format!("CNA expects {atomics} output pixels, CORE {core}, the DPU {dpu}");
+        let registers = [
+            cna::DataSize3::INFO,
+            core::DataoutSize0::INFO,
+            dpu::DataCubeWidth::INFO,
+            dpu::DataCubeHeight::INFO,
+        ];
+        findings.report(view, &rules::PIXEL_COUNT, &registers, message);
+    }
+    let computed = view.get::<core::DataoutSize1>().dataout_channel() + 1;
+    let written = view.get::<dpu::WdmaSize0>().channel_wdma() + 1;
+    if computed != written {
+        let message = format!("CORE computes {computed} channels, the DPU writes {written}");
+        let registers = [core::DataoutSize1::INFO, dpu::WdmaSize0::INFO];
+        findings.report(view, &rules::OUTPUT_CHANNELS, &registers, message);
+    }
+}
+
+fn check_weights(view: &View<'_>, findings: &mut Findings) {
+    let total = view.get::<cna::WeightSize0>().weight_bytes();
+    let kernel = view.get::<cna::WeightSize1>().weight_bytes_per_kernel();
+    let kernels = view.get::<cna::WeightSize2>().weight_kernels();
+    let con = view.get::<cna::ConvCon1>();
+    let banks = view.get::<cna::CbufCon0>().weight_bank();
+    let space = u64::from(banks) * u64::from(CHIP.cbuf_bank_bytes);
+    if con.conv_mode() == DEPTHWISE {
+        return;
+    }
+    let (kernel_bytes, kernels) = (u64::from(kernel), u64::from(kernels));
+    if u64::from(total) != kernel_bytes * kernels {
+        let message = format!("{total} bytes in all, {kernels} kernels of {kernel} bytes");
+        let registers = [
+            cna::WeightSize0::INFO,
+            cna::WeightSize1::INFO,
+            cna::WeightSize2::INFO,
+        ];
+        findings.report(view, &rules::WEIGHT_BYTES, &registers, message);
+    }
+    if kernel > CHIP.kernel_bytes_max {
+        let message = format!("a kernel has {kernel} bytes");
+        findings.report(
+            view,
+            &rules::KERNEL_BYTES,
+            &[cna::WeightSize1::INFO],
+            message,
+        );
+    }
+    let dpu = precision::in_dpu(con.proc_precision());
+    let group = precision::writer_group(dpu, false).unwrap_or(1);
+    let registers = [cna::CbufCon0::INFO, cna::WeightSize1::INFO];
+    let resident = |count: u32| kernels.min(count.into()) * kernel_bytes;
+    if resident(group) > space {
+        let message = format!("{group} kernels take {} bytes, of {space}", resident(group));
+        findings.report(view, &rules::WEIGHT_GROUP, &registers, message);
+    } else if resident(CHIP.resident_kernels) > space || banks < CHIP.weight_banks_min {
+        let message = format!("{banks} weight banks for kernels of {kernel} bytes");
+        findings.report(view, &rules::WEIGHT_BLOCK, &registers, message);
+    }
+}
+
+fn check_features(view: &View<'_>, findings: &mut Findings) {
+    let cbuf = view.get::<cna::CbufCon0>();
+    let (data, weight) = (cbuf.data_bank(), cbuf.weight_bank());
+    if data == 0 || weight == 0 || data + weight > CHIP.cbuf_banks {
+        let message = format!("{data} feature banks, {weight} weight banks");
+        findings.report(view, &rules::BANK_SUM, &[cna::CbufCon0::INFO], message);
+    }
+    if cbuf.fc_data_bank() != 0 {
+        let message = format!("FC_DATA_BANK is {}", cbuf.fc_data_bank());
+        findings.report(view, &rules::FC_BANK, &[cna::CbufCon0::INFO], message);
+    }
+    if is_packed(view) {
+        return;
+    }
+    let (width, height) = cube(view);
+    let line_bits = u64::from(width) * pixel_bits(view);
+    let needed = line_bits.div_ceil(u64::from(CBUF_ENTRY_BYTES) * 8);
+    let entries = view.get::<cna::CbufCon1>().data_entries();
+    if u64::from(entries) < needed {
+        let message = format!("a line takes {needed} entries, DATA_ENTRIES is {entries}");
+        let registers = [
+            cna::CbufCon1::INFO,
+            cna::FcDataSize0::INFO,
+            cna::FcDataSize1::INFO,
+        ];
+        findings.report(view, &rules::ENTRIES, &registers, message);
+    }
+    // Lines stream through the banks unless more are asked for than there are.
+    let grains = view.get::<cna::ConvCon2>().feature_grains();
+    let lines = u64::from(height.min(grains));
+    let bytes = lines * u64::from(entries) * u64::from(CBUF_ENTRY_BYTES);
+    let banks = bytes.div_ceil(CHIP.cbuf_bank_bytes.into());
+    if u64::from(data) < banks && data != 0 {
+        let message = format!("{lines} lines of {entries} entries take {banks} banks, of {data}");
+        let registers = [cna::CbufCon0::INFO, cna::CbufCon1::INFO];
+        findings.report(view, &rules::DATA_BANKS, &registers, message);
+    }
+    if !pixel_bits(view).is_multiple_of(128) {
+        let message = format!("the channels of a pixel take {} bits", pixel_bits(view));
+        findings.report(
+            view,
+            &rules::ODD_CHANNELS,
+            &[cna::FcDataSize1::INFO],
+            message,
+        );
+    }
+}
+
+fn check_grains(view: &View<'_>, findings: &mut Findings) {
+    let grains = view.get::<cna::ConvCon2>().feature_grains();
+    let kernel = view.get::<cna::WeightSize2>().weight_height();
+    let stride = view.get::<cna::ConvCon3>().conv_y_stride();
+    let (_, height) = cube(view);
+    // More lines than there are cannot be waited for.
+    let most = height + 1;
+    let needed = (kernel + stride).min(most);
+    let message = || format!("FEATURE_GRAINS is {grains}, kernel height {kernel}, stride {stride}");
+    let registers = [
+        cna::ConvCon2::INFO,
+        cna::WeightSize2::INFO,
+        cna::ConvCon3::INFO,
+    ];
+    if grains < needed {
+        findings.report(view, &rules::GRAINS, &registers, message());
+    } else if grains < (kernel + stride + 1).min(most) {
+        findings.report(view, &rules::GRAINS_LOW, &registers, message());
+    }
+}
+
+/// How the fetch walks the cube: lines in groups, then surfaces.
+fn check_walk(view: &View<'_>, findings: &mut Findings) {
+    if is_packed(view) || view.get::<cna::CbufCon0>().data_reuse() == 1 {
+        return;
+    }
+    let (width, height) = cube(view);
+    let surfaces = pixel_bits(view).div_ceil(128);
+    let line = view.get::<cna::DmaCon1>().line_stride();
+    let surf = view.get::<cna::DmaCon2>().surf_stride();
+    let registers = [cna::ConvCon1::INFO, cna::DmaCon1::INFO, cna::DmaCon2::INFO];
+    if view.get::<cna::ConvCon1>().group_line_off() == 1 {
+        if line > LINE_STRIDE_MAX && height > 1 {
+            let message = format!("lines are {line} atoms apart");
+            findings.report(view, &rules::LINE_STRIDE, &registers, message);
+        }
+        let pitch = i64::from(width) + i64::from(surf);
+        if lines_collide(width, height, line, surfaces, pitch) {
+            let message = format!(
+                "{height} lines {line} atoms apart and {surfaces} surfaces {pitch} apart overlap"
+            );
+            findings.report(view, &rules::SURFACE_PITCH, &registers, message);
+        }
+        return;
+    }
+    let group = CHIP.line_group;
+    if height > group && line != group * width {
+        let message = format!("LINE_STRIDE is {line}, four lines are {}", group * width);
+        findings.report(view, &rules::GROUP_STRIDE, &registers, message);
+        return;
+    }
+    let dense = i64::from(width) * i64::from(height);
+    let pitch = i64::from(group) * i64::from(width) + i64::from(surf);
+    if surfaces < 2 {
+        return;
+    }
+    if pitch.abs() < dense {
+        let message = format!("surfaces of {dense} atoms are {pitch} atoms apart");
+        findings.report(view, &rules::SURFACE_PITCH, &registers, message);
+    } else if height < group && surf == 0 {
+        let message = format!("{height} lines of {width} atoms, surfaces {pitch} atoms apart");
+        findings.report(view, &rules::SHORT_CUBE, &registers, message);
+    }
+}
+
+/// Whether lines of `width` atoms, `lines` of them `line` apart in each of
+/// `surfaces` that are `pitch` apart, share an atom.
+fn lines_collide(width: u32, lines: u32, line: u32, surfaces: u64, pitch: i64) -> bool {
+    let (width, line) = (i64::from(width), i64::from(line));
+    if lines > 1 && line < width {
+        return true;
+    }
+    // Every distance of surfaces against the nearest distances of lines.
+    (1..surfaces as i64).any(|surface| {
+        let distance = surface * pitch.abs();
+        if lines < 2 {
+            return distance < width;
+        }
+        let nearest = distance / line;
+        [nearest, nearest + 1]
+            .iter()
+            .any(|&count| count < i64::from(lines) && (distance - count * line).abs() < width)
+    })
+}
+
+/// Whether any tap falls outside the input.
+pub(super) fn pads(view: &View<'_>) -> bool {
+    let pad = view.get::<cna::PadCon0>();
+    if pad.pad_left() != 0 || pad.pad_top() != 0 {
+        return true;
+    }
+    let con = view.get::<cna::ConvCon3>();
+    let weights = view.get::<cna::WeightSize2>();
+    let size = view.get::<cna::DataSize0>();
+    let out = view.get::<core::DataoutSize0>();
+    let reach = |out: u32, stride: u32, taps: u32, dilation: u32| {
+        out * stride + taps.saturating_sub(1) * (dilation + 1)
+    };
+    let right = reach(
+        out.dataout_width(),
+        con.conv_x_stride(),
+        weights.weight_width(),
+        con.atrous_x_dilation(),
+    );
+    let bottom = reach(
+        out.dataout_height(),
+        con.conv_y_stride(),
+        weights.weight_height(),
+        con.atrous_y_dilation(),
+    );
+    right >= size.datain_width() || bottom >= size.datain_height()
+}
+
+fn check_padding(view: &View<'_>, findings: &mut Findings) {
+    if view.get::<cna::ConvCon1>().in_precision() != precision::INT8 || !pads(view) {
+        return;
+    }
+    let value = view.get::<cna::PadCon1>().pad_value();
+    if value & 0xff != value >> 8 & 0xff {
+        let message = format!("the pad value is {value:#010x}");
+        findings.report(view, &rules::PAD_PATTERN, &[cna::PadCon1::INFO], message);
+    }
+}
+
+fn check_reuse(view: &View<'_>, findings: &mut Findings) {
+    let cbuf = view.get::<cna::CbufCon0>();
+    let (data, weight) = (cbuf.data_reuse(), cbuf.weight_reuse());
+    if view.first_in_job && (data | weight) != 0 {
+        let message = format!("DATA_REUSE {data}, WEIGHT_REUSE {weight} in the first task");
+        findings.report(view, &rules::REUSE, &[cna::CbufCon0::INFO], message);
+    }
+}

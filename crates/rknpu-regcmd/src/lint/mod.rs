@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is wrong with a program, found in its words.
+//!
+//! - An *error* is a program that must not run: it would hang, write rubbish,
+//!   or not write.
+//! - A *warning* is one that works only under conditions that the words do not
+//!   show.
+//! - A *note* is worth knowing.
+//!
+//! No program family that is known to work gets an error or a warning; the
+//! tests hold the rules to that. The rules themselves, with what is known
+//! about each, are [`RULES`].
+
+mod conv;
+mod delta;
+mod pool;
+mod rdma;
+mod rules;
+mod structure;
+mod writer;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::extent::{self, ExtentError};
+use crate::field::{Register, RegisterInfo};
+use crate::regfile::RegisterFile;
+use crate::task::{Task, Tasks};
+use crate::word::{EnableMask, Word};
+
+pub use rules::{RULES, Rule};
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Worth knowing.
+    Note,
+    /// Works only under conditions that the words do not show.
+    Warning,
+    /// Must not run.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+/// The stable name of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleId(pub &'static str);
+
+impl fmt::Display for RuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.0)
+    }
+}
+
+/// One thing that is wrong with a program.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The rule that is broken.
+    pub rule: RuleId,
+    /// How bad that is.
+    pub severity: Severity,
+    /// Index of the task.
+    pub task: usize,
+    /// Index of the word, where it is about one.
+    pub word: Option<usize>,
+    /// The registers that show it.
+    pub registers: Vec<&'static RegisterInfo>,
+    /// What is wrong, with the values.
+    pub message: String,
+    /// What to change.
+    pub remedy: &'static str,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { severity, rule, .. } = self;
+        write!(f, "{severity}[{rule}]: task {}", self.task)?;
+        if let Some(word) = self.word {
+            write!(f, ", word {word}")?;
+        }
+        write!(f, ": {}", self.message)?;
+        for (index, register) in self.registers.iter().enumerate() {
+            let gap = if index == 0 { " [" } else { ", " };
+            write!(f, "{gap}{}.{}", register.block, register.name)?;
+        }
+        let close = if self.registers.is_empty() { "" } else { "]" };
+        write!(f, "{close}; {}", self.remedy)
+    }
+}
+
+/// What the registers hold before the program.
+#[derive(Clone, Debug, Default)]
+pub enum Before {
+    /// Anything: other programs may have run.
+    #[default]
+    Unknown,
+    /// 0, as after power-up or a reset.
+    Reset,
+    /// What earlier programs left.
+    Known(RegisterFile),
+}
+
+/// What the words do not tell.
+#[derive(Clone, Debug, Default)]
+pub struct LintContext {
+    /// What the registers hold.
+    pub before: Before,
+    /// Whether earlier tasks of the same job ran on the core, so that CBUF
+    /// holds their data.
+    pub continues_job: bool,
+}
+
+/// What is wrong with `words`, by task and then by rule. Total.
+#[must_use]
+pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
+    let mut findings = Findings(Vec::new());
+    let before = match &context.before {
+        Before::Known(regs) => regs.clone(),
+        Before::Unknown | Before::Reset => RegisterFile::new(),
+    };
+    let zeroed = !matches!(context.before, Before::Unknown);
+    let mut count = 0;
+    let mut end = 0;
+    for (index, task) in Tasks::after(words, before).enumerate() {
+        let view = View {
+            index,
+            words: words.get(task.words.clone()).unwrap_or_default(),
+            task: &task,
+            first_in_job: index == 0 && !context.continues_job,
+        };
+        structure::check(&view, &mut findings);
+        conv::check(&view, &mut findings);
+        writer::check(&view, &mut findings);
+        rdma::check(&view, &mut findings);
+        pool::check(&view, &mut findings);
+        delta::check(&view, zeroed, &mut findings);
+        check_extents(&view, &mut findings);
+        (count, end) = (index + 1, task.words.end);
+    }
+    structure::check_rest(words, count, end, &mut findings);
+    findings.0
+}
+
+/// Where no source says what a task touches, or it would leave 32 bits.
+fn check_extents(view: &View<'_>, findings: &mut Findings) {
+    let Err(error) = extent::extents(&view.task.regs, view.task.enable) else {
+        return;
+    };
+    let rule = match error {
+        // Each has a rule of its own.
+        ExtentError::UnknownBlocks { .. }
+        | ExtentError::PrecisionMismatch { .. }
+        | ExtentError::Unaligned { .. }
+        | ExtentError::DmaBase { .. } => return,
+        ExtentError::UnknownMode { .. } => &rules::UNKNOWN_MODE,
+        ExtentError::Empty { .. } => &rules::EMPTY_FETCH,
+        ExtentError::OutOfRange { .. } => &rules::OUT_OF_RANGE,
+    };
+    findings.report(view, rule, &[], alloc::format!("{error}"));
+}
+
+/// A task, and what surrounds it.
+struct View<'a> {
+    index: usize,
+    /// The task's own words.
+    words: &'a [Word],
+    task: &'a Task,
+    first_in_job: bool,
+}
+
+impl View<'_> {
+    fn get<R: Register>(&self) -> R {
+        self.task.regs.get()
+    }
+
+    fn runs(&self, blocks: EnableMask) -> bool {
+        self.task.enable.contains(blocks)
+    }
+
+    fn writes(&self, register: &RegisterInfo) -> bool {
+        self.task.regs.was_written(register.offset)
+    }
+}
+
+/// Findings in the making.
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn report(
+        &mut self,
+        view: &View<'_>,
+        rule: &'static Rule,
+        registers: &[&'static RegisterInfo],
+        message: String,
+    ) {
+        self.0.push(Finding {
+            rule: rule.id,
+            severity: rule.severity,
+            task: view.index,
+            word: None,
+            registers: registers.to_vec(),
+            message,
+            remedy: rule.remedy,
+        });
+    }
+
+    /// A finding about the word `at`, counted from the task's first.
+    fn report_word(
+        &mut self,
+        view: &View<'_>,
+        rule: &'static Rule,
+        at: usize,
+        registers: &[&'static RegisterInfo],
+        message: String,
+    ) {
+        self.report(view, rule, registers, message);
+        if let Some(finding) = self.0.last_mut() {
+            finding.word = Some(view.task.words.start + at);
+        }
+    }
+}

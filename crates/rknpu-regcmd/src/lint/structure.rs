@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The shape of a program: words, register groups, blocks.
+
+use alloc::format;
+
+use super::rules::{self, Rule};
+use super::{Finding, Findings, View};
+use crate::chip::ATOM_BYTES;
+use crate::decode::{Item, decode};
+use crate::field::{Access, Kind, Register, RegisterInfo};
+use crate::link::POINTER_VALUE;
+use crate::precision;
+use crate::regs::dpu;
+use crate::regs::{self, core, pc, ppu};
+use crate::word::{Block, EnableMask, Word};
+
+pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
+    for (at, item) in decode(view.words).enumerate() {
+        check_word(view, at, item, findings);
+    }
+    let marked = view
+        .words
+        .iter()
+        .rev()
+        .nth(1)
+        .is_some_and(|w| *w == Word::MARKER);
+    if !marked {
+        let message = "no marker directly before the enable word".into();
+        findings.report(view, &rules::NO_MARKER, &[], message);
+    }
+    check_pointers(view, findings);
+    check_blocks(view, findings);
+    check_chain(view, findings);
+}
+
+/// What stands behind the last task.
+pub(super) fn check_rest(words: &[Word], tasks: usize, end: usize, findings: &mut Findings) {
+    let mut report = |rule: &'static Rule, message: alloc::string::String| {
+        findings.0.push(Finding {
+            rule: rule.id,
+            severity: rule.severity,
+            task: tasks.saturating_sub(1),
+            word: Some(end),
+            registers: alloc::vec::Vec::new(),
+            message,
+            remedy: rule.remedy,
+        });
+    };
+    if tasks == 0 {
+        report(&rules::NO_ENABLE, "no enable word".into());
+        return;
+    }
+    let rest = words.get(end..).unwrap_or_default();
+    if rest.iter().any(|&word| word != Word::NOP) {
+        let message = format!("{} words behind the last enable word", rest.len());
+        report(&rules::WORDS_AFTER_END, message);
+    }
+    if !words.len().is_multiple_of(2) {
+        let message = format!("{} words", words.len());
+        report(&rules::ODD_LENGTH, message);
+    }
+}
+
+fn check_word(view: &View<'_>, at: usize, item: Item, findings: &mut Findings) {
+    match item {
+        Item::Write { register, value } => {
+            let stray = value & !register.declared_bits();
+            if stray != 0 {
+                let message =
+                    format!("{value:#010x} sets bits {stray:#010x}, which are in no field");
+                findings.report_word(view, &rules::UNDECLARED_BITS, at, &[register], message);
+            }
+            if register.access != Access::Program {
+                let message = format!("{value:#010x} is written");
+                findings.report_word(view, &rules::DRIVER_REGISTER, at, &[register], message);
+            }
+            if register.kind == Kind::Address && !value.is_multiple_of(ATOM_BYTES) {
+                let message = format!("{value:#010x} is no multiple of 16");
+                findings.report_word(view, &rules::MISALIGNED, at, &[register], message);
+            }
+        }
+        Item::Undeclared { offset, value, .. } => {
+            let message = format!("{value:#010x} is written to offset {offset:#06x}");
+            findings.report_word(view, &rules::UNDECLARED_REGISTER, at, &[], message);
+        }
+        Item::Unknown(_) => {
+            let message = format!("{item}");
+            findings.report_word(view, &rules::UNKNOWN_WORD, at, &[], message);
+        }
+        Item::Enable(_) | Item::Marker | Item::Nop(_) => {}
+    }
+}
+
+/// S_POINTER of every block: there, first, and as always.
+fn check_pointers(view: &View<'_>, findings: &mut Findings) {
+    for block in Block::ALL {
+        let Some(pointer) = pointer_of(block) else {
+            continue;
+        };
+        let by_kernel = matches!(block, Block::Cna | Block::Core);
+        let written = view.writes(pointer);
+        if by_kernel {
+            if written {
+                let message = format!("the program writes the S_POINTER of {block}");
+                findings.report(view, &rules::CORE_POINTER, &[pointer], message);
+            }
+            continue;
+        }
+        if !written {
+            if view.runs(block.enable()) {
+                let message = format!("{block} is started without an S_POINTER write");
+                findings.report(view, &rules::MISSING_POINTER, &[pointer], message);
+            }
+            continue;
+        }
+        let value = view.task.regs.value(pointer.offset);
+        if value != POINTER_VALUE {
+            let message = format!("S_POINTER of {block} is {value:#x}");
+            findings.report(view, &rules::POINTER_VALUE, &[pointer], message);
+        }
+        let mut of_block = decode(view.words).filter_map(|item| match item {
+            Item::Write { register, .. } if register.block == block => Some(register),
+            _ => None,
+        });
+        if let Some(first) = of_block.next().filter(|first| !first.is_pointer()) {
+            let message = format!("{} is written before the S_POINTER of {block}", first.name);
+            findings.report(view, &rules::LATE_POINTER, &[pointer, first], message);
+        }
+    }
+}
+
+fn pointer_of(block: Block) -> Option<&'static RegisterInfo> {
+    let mut registers = regs::of_block(block).iter().copied();
+    registers.find(|register| register.is_pointer())
+}
+
+/// Every block that is started gets its data from one that is, too.
+fn check_blocks(view: &View<'_>, findings: &mut Findings) {
+    let enable = view.task.enable;
+    let unknown = enable.bits() & !EnableMask::all().bits();
+    if unknown != 0 {
+        let message = format!(
+            "the mask {:#x} has unknown bits {unknown:#x}",
+            enable.bits()
+        );
+        findings.report(view, &rules::UNKNOWN_BLOCK, &[], message);
+    }
+    if enable.is_empty() {
+        let message = "the enable mask is 0".into();
+        findings.report(view, &rules::EMPTY_ENABLE, &[], message);
+        return;
+    }
+    let on = |block| view.runs(block);
+    let dpu_flies = view.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
+    let ppu_flies = view.get::<ppu::OperationModeCfg>().flying_mode() == 1;
+    let (cna, core) = (on(EnableMask::CNA), on(EnableMask::CORE));
+    let (dpu, rdma) = (on(EnableMask::DPU), on(EnableMask::DPU_RDMA));
+    let (ppu, ppu_rdma) = (on(EnableMask::PPU), on(EnableMask::PPU_RDMA));
+    for (broken, message) in [
+        (cna != core, "CNA and CORE work only together"),
+        (core && !dpu, "CORE has no DPU to give its results to"),
+        (
+            core && dpu && dpu_flies,
+            "CORE runs, but the DPU takes its input from memory",
+        ),
+        (
+            dpu && !dpu_flies && !core,
+            "the DPU waits for CORE, which is not started",
+        ),
+        (
+            dpu && dpu_flies && !rdma,
+            "the DPU takes its input from memory, but DPU_RDMA is off",
+        ),
+        (rdma && !dpu, "DPU_RDMA has no DPU to give its data to"),
+        (
+            ppu && ppu_flies && !ppu_rdma,
+            "the PPU takes its input from memory, but PPU_RDMA is off",
+        ),
+        (
+            ppu && !ppu_flies && !dpu,
+            "the PPU waits for the DPU, which is not started",
+        ),
+        (ppu_rdma && !ppu, "PPU_RDMA has no PPU to give its data to"),
+    ] {
+        if broken {
+            findings.report(view, &rules::BROKEN_PIPELINE, &[], message.into());
+        }
+    }
+}
+
+/// A link to a further program.
+fn check_chain(view: &View<'_>, findings: &mut Findings) {
+    let info = pc::BaseAddress::INFO;
+    let link = view.task.regs.value(info.offset);
+    if !view.writes(info) || link == 0 {
+        return;
+    }
+    if !link.is_multiple_of(ATOM_BYTES) {
+        let message = format!("the link is {link:#010x}");
+        findings.report(view, &rules::BAD_LINK, &[info], message);
+    }
+    let misc = view.get::<core::MiscCfg>();
+    let integer = matches!(misc.proc_precision(), precision::INT8 | precision::INT4);
+    if view.runs(EnableMask::CORE) && integer && misc.qd_en() == 0 {
+        let message = "a chained integer program with QD_EN = 0".into();
+        findings.report(view, &rules::INTEGER_CHAIN, &[core::MiscCfg::INFO], message);
+    }
+}

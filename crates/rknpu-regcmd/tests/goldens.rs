@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Golden programs: the words of products of matrices, hex and meaning side by
+//! side, under `goldens/`. A difference is a changed program, so it is shown
+//! in full; `BLESS=1` (`cargo xtask bless`) takes what is made now as right.
+
+// Miri has no file access.
+#![cfg(not(miri))]
+// A helper that unwraps is a test that fails.
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use rknpu_regcmd::{
+    Binding, BufferId, ChipProfile, Iova, MatmulForm, MatmulTask, MatmulType, disassemble,
+};
+
+/// Set to bless.
+const BLESS: &str = "BLESS";
+
+/// Shapes by type: the least, a common one, one whose lines end within a CBUF
+/// entry where the type allows it, a deep one, a wide one.
+fn shapes(ty: MatmulType) -> [(u32, u32, u32); 5] {
+    match ty {
+        MatmulType::Int8ToInt32 => [
+            (4, 32, 32),
+            (64, 64, 64),
+            (144, 224, 96),
+            (4, 10240, 32),
+            (32, 512, 8192),
+        ],
+        MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16 => [
+            (4, 32, 16),
+            (64, 64, 64),
+            (144, 224, 48),
+            (4, 9216, 16),
+            (32, 512, 8192),
+        ],
+        MatmulType::Int4ToInt16 => [
+            (4, 32, 64),
+            (64, 64, 64),
+            (288, 160, 128),
+            (4, 480, 64),
+            (32, 512, 8192),
+        ],
+    }
+}
+
+fn name(ty: MatmulType) -> &'static str {
+    match ty {
+        MatmulType::Int8ToInt32 => "int8_int32",
+        MatmulType::Fp16ToFp32 => "fp16_fp32",
+        MatmulType::Fp16ToFp16 => "fp16_fp16",
+        MatmulType::Int4ToInt16 => "int4_int16",
+    }
+}
+
+/// The program with A from 16 MiB on, B from 1 GiB, C from 2 GiB.
+fn golden(ty: MatmulType, (m, k, n): (u32, u32, u32), form: MatmulForm) -> String {
+    let ids = [BufferId(0), BufferId(1), BufferId(2)];
+    let task = MatmulTask {
+        ty,
+        m,
+        k,
+        n,
+        a: ids[0].at(0),
+        b: ids[1].at(0),
+        c: ids[2].at(0),
+    };
+    let program = task.program_in(form, &ChipProfile::RK3588).unwrap();
+    let sizes = [task.a_bytes(), task.b_bytes(), task.c_bytes()];
+    let places = [0x0100_0000, 0x4000_0000, 0x8000_0000];
+    let bindings: Vec<Binding> = (0..3)
+        .map(|i| Binding {
+            id: ids[i],
+            iova: Iova(places[i]),
+            len: u32::try_from(sizes[i]).unwrap(),
+        })
+        .collect();
+    let linked = program.link(&bindings).unwrap();
+    let mut text = format!("# {ty:?}, M={m} K={k} N={n}, form {form:?}\n");
+    for extent in linked.extents() {
+        writeln!(text, "# {extent}").unwrap();
+    }
+    let last = linked.last_written_atom().unwrap();
+    writeln!(text, "# last atom written: {last}").unwrap();
+    text + &disassemble(linked.words())
+}
+
+#[test]
+fn programs_are_as_they_were() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("goldens");
+    let mut differences = String::new();
+    for ty in MatmulType::ALL {
+        for (form, suffix) in [(MatmulForm::A, "a"), (MatmulForm::B, "b")] {
+            let mut text = String::new();
+            // One shape shows what form B adds.
+            let count = if form == MatmulForm::A { 5 } else { 2 };
+            for shape in &shapes(ty)[..count] {
+                if !text.is_empty() {
+                    text.push('\n');
+                }
+                text += &golden(ty, *shape, form);
+            }
+            let file = directory.join(format!("matmul_{}_form_{suffix}.txt", name(ty)));
+            compare(&file, &text, &mut differences);
+        }
+    }
+    assert!(
+        differences.is_empty(),
+        "programs changed; if they should have, run `cargo xtask bless` and read the diff\n{differences}"
+    );
+}
+
+/// Notes every line of `file` that is not as in `text`; or writes the file.
+fn compare(file: &PathBuf, text: &str, differences: &mut String) {
+    if std::env::var_os(BLESS).is_some_and(|value| value == "1") {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+        return;
+    }
+    let golden = std::fs::read_to_string(file).unwrap_or_default();
+    if golden == text {
+        return;
+    }
+    writeln!(differences, "{}:", file.display()).unwrap();
+    let (old, new): (Vec<&str>, Vec<&str>) = (golden.lines().collect(), text.lines().collect());
+    for line in 0..old.len().max(new.len()) {
+        let (old, new) = (old.get(line), new.get(line));
+        if old == new {
+            continue;
+        }
+        for (mark, line_text) in [('-', old), ('+', new)] {
+            if let Some(line_text) = line_text {
+                writeln!(differences, "{:5} {mark}{line_text}", line + 1).unwrap();
+            }
+        }
+    }
+}

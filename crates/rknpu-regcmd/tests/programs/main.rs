@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whole programs: our own, those of the known generators, and random ones.
+
+// A helper that unwraps is a test that fails.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod families;
+mod known;
+mod matmul;
+mod random;
+mod traps;

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs of products: the values of the known generators, the rules, the
+//! buffers.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use rknpu_regcmd::{
+    Binding, BufferId, ChipProfile, DmaAccess, DmaEngine, Extent, Iova, LintContext, MatmulError,
+    MatmulForm, MatmulTask, MatmulType, Severity, Word, lint,
+};
+
+use crate::families::matmul::{self, Types};
+use crate::families::{A, B, C};
+use crate::random::config;
+
+const CHIP: ChipProfile = ChipProfile::RK3588;
+const IDS: [BufferId; 3] = [BufferId(10), BufferId(11), BufferId(12)];
+
+fn task(ty: MatmulType, m: u32, k: u32, n: u32) -> MatmulTask {
+    let [a, b, c] = IDS.map(|id| id.at(0));
+    MatmulTask {
+        ty,
+        m,
+        k,
+        n,
+        a,
+        b,
+        c,
+    }
+}
+
+fn types(ty: MatmulType) -> Types {
+    match ty {
+        MatmulType::Int8ToInt32 => matmul::INT8_INT32,
+        MatmulType::Fp16ToFp32 => matmul::FP16_FP32,
+        MatmulType::Fp16ToFp16 => matmul::FP16_FP16,
+        MatmulType::Int4ToInt16 => matmul::INT4_INT16,
+    }
+}
+
+/// Buffers that fit exactly, at `places`.
+fn bindings(task: &MatmulTask, places: [u32; 3]) -> [Binding; 3] {
+    let sizes = [task.a_bytes(), task.b_bytes(), task.c_bytes()];
+    [0, 1, 2].map(|i| Binding {
+        id: IDS[i],
+        iova: Iova(places[i]),
+        len: u32::try_from(sizes[i]).unwrap(),
+    })
+}
+
+/// Offsets and values, whatever the order.
+fn values(words: &[Word]) -> BTreeMap<(u16, u16), u32> {
+    words
+        .iter()
+        .map(|w| ((w.target(), w.offset()), w.value()))
+        .collect()
+}
+
+/// The values of fp16 -> fp32 with M = 4, K = 32, N = 16 and all addresses 0,
+/// as mtx512/rk3588-npu and librocketnpu write them.
+#[test]
+fn the_smallest_fp16_product_has_the_known_values() {
+    let task = task(MatmulType::Fp16ToFp32, 4, 32, 16);
+    let program = task.program(&CHIP).unwrap();
+    let values = values(program.words());
+    for (target, offset, value) in [
+        (0x0201, 0x100c, 0x120),
+        (0x0201, 0x1010, 0x50),
+        (0x0201, 0x1020, 0x0001_0004),
+        (0x0201, 0x1024, 0x001f_0020),
+        (0x0201, 0x1030, 0x400),
+        (0x0201, 0x1034, 0x40),
+        (0x0201, 0x1038, 0x0101_0010),
+        (0x0201, 0x1040, 0xb1),
+        (0x0201, 0x1044, 1),
+        (0x0201, 0x107c, 4),
+        (0x0201, 0x1080, 0),
+        (0x0801, 0x3010, 0x201),
+        (0x0801, 0x3014, 0x30000),
+        (0x0801, 0x3018, 0xf),
+        (0x1001, 0x400c, 0x1e4),
+        (0x1001, 0x4010, 0xa800_0002),
+        (0x1001, 0x4024, 0x40),
+        (0x1001, 0x4050, 0x36e),
+        (0x1001, 0x40c0, 0x100),
+    ] {
+        assert_eq!(values.get(&(target, offset)), Some(&value), "{offset:#x}");
+    }
+    assert_eq!(program.words().len(), 108);
+    // The kernel sets the S_POINTER of CNA and CORE, with the core's number.
+    assert!(!values.contains_key(&(0x0201, 0x1004)));
+    assert!(!values.contains_key(&(0x0801, 0x3004)));
+    assert_eq!(program.words()[0].bits(), 0x1001_0000_000e_4004);
+}
+
+fn legal_task() -> impl Strategy<Value = MatmulTask> {
+    (
+        prop::sample::select(&MatmulType::ALL[..]),
+        1u32..=255,
+        1u32..=96,
+        1u32..=64,
+    )
+        .prop_map(|(ty, m, k, n)| task(ty, 4 * m, ty.k_multiple() * k, ty.n_multiple() * n))
+        .prop_filter("legal", |task| task.check(&CHIP).is_ok())
+}
+
+proptest! {
+    #![proptest_config(config(64))]
+
+    /// Both forms hold the words of the known generators, no more, no less.
+    #[test]
+    fn programs_are_those_of_the_known_generators(task in legal_task(), with_rdma: bool) {
+        let form = if with_rdma { MatmulForm::B } else { MatmulForm::A };
+        let linked = task
+            .program_in(form, &CHIP)
+            .unwrap()
+            .link(&bindings(&task, [A, B, C]))
+            .unwrap();
+        let known = matmul::product(types(task.ty), task.m, task.k, task.n).program(with_rdma);
+        prop_assert_eq!(linked.words().len(), known.len());
+        prop_assert_eq!(values(linked.words()), values(&known));
+    }
+
+    /// A product touches its three buffers, each from end to end.
+    #[test]
+    fn products_touch_their_buffers_and_nothing_else(task in legal_task()) {
+        let bindings = bindings(&task, [0, B, C]);
+        let linked = task.program(&CHIP).unwrap().link(&bindings).unwrap();
+        let engines = [DmaEngine::Feature, DmaEngine::Weight, DmaEngine::DpuWrite];
+        let expected: Vec<Extent> = [0, 1, 2]
+            .map(|i| Extent {
+                engine: engines[i],
+                start: bindings[i].iova.0.into(),
+                end: u64::from(bindings[i].iova.0) + u64::from(bindings[i].len),
+                access: if i == 2 { DmaAccess::Write } else { DmaAccess::Read },
+            })
+            .to_vec();
+        prop_assert_eq!(linked.extents(), &expected);
+        let last = C + bindings[2].len - 16;
+        prop_assert_eq!(linked.last_written_atom(), Some(Iova(last)));
+        let findings = lint(linked.words(), &LintContext::default());
+        prop_assert!(findings.iter().all(|finding| finding.severity == Severity::Note));
+    }
+
+    /// Any sizes give a program or the name of a rule.
+    #[test]
+    fn illegal_sizes_are_refused(
+        ty in prop::sample::select(&MatmulType::ALL[..]),
+        m: u32,
+        k: u32,
+        n: u32,
+        offset: u32,
+    ) {
+        let mut task = task(ty, m, k, n);
+        task.a.offset = offset;
+        let program = task.program(&CHIP);
+        prop_assert_eq!(program.is_ok(), task.check(&CHIP).is_ok());
+        let _ = (task.a_bytes(), task.b_bytes(), task.c_bytes());
+    }
+}
+
+#[test]
+fn each_rule_has_its_error() {
+    use MatmulType::{Fp16ToFp32, Int4ToInt16, Int8ToInt32};
+    let error = |ty, m, k, n| task(ty, m, k, n).check(&CHIP).unwrap_err();
+    let int8 = |m, k, n| error(Int8ToInt32, m, k, n);
+    for m in [0, 1, 6, 1019] {
+        assert!(
+            matches!(int8(m, 32, 32), MatmulError::RowMultiple { .. }),
+            "{m}"
+        );
+    }
+    assert!(matches!(
+        int8(1024, 32, 32),
+        MatmulError::TooManyRows { max: 1020, .. }
+    ));
+    for k in [0, 16, 33] {
+        assert!(matches!(
+            int8(4, k, 32),
+            MatmulError::DepthMultiple { multiple: 32, .. }
+        ));
+    }
+    for n in [0, 16, 33] {
+        assert!(matches!(
+            int8(4, 32, n),
+            MatmulError::ColumnMultiple { multiple: 32, .. }
+        ));
+    }
+    assert!(matches!(
+        error(Int4ToInt16, 4, 32, 32),
+        MatmulError::ColumnMultiple { multiple: 64, .. }
+    ));
+    assert!(matches!(
+        int8(4, 32, 8224),
+        MatmulError::TooManyColumns { max: 8192, .. }
+    ));
+    assert!(matches!(
+        error(Int4ToInt16, 4, 16416, 64),
+        MatmulError::TooDeep { max: 16384, .. }
+    ));
+    assert!(matches!(
+        error(Fp16ToFp32, 4, 16384, 16),
+        MatmulError::WeightBanks { .. }
+    ));
+    assert!(matches!(
+        error(Fp16ToFp32, 1020, 384, 16),
+        MatmulError::DataBanks {
+            needed: 24,
+            max: 11,
+            ..
+        }
+    ));
+    let mut unaligned = task(Int8ToInt32, 4, 32, 32);
+    unaligned.c.offset = 8;
+    assert_eq!(
+        unaligned.check(&CHIP),
+        Err(MatmulError::Unaligned {
+            operand: "C",
+            offset: 8
+        })
+    );
+}
+
+/// A kernel larger than a bank cannot pass the other rules on RK3588; on a chip
+/// that counts more channels it could.
+#[test]
+fn kernels_are_at_most_a_bank() {
+    let mut chip = CHIP;
+    chip.input_channels_max = 1 << 16;
+    let error = task(MatmulType::Int8ToInt32, 4, 32800, 32).check(&chip);
+    assert!(matches!(
+        error,
+        Err(MatmulError::KernelTooLarge {
+            bytes: 32800,
+            max: 32768,
+            ..
+        })
+    ));
+}
+
+/// The deepest products of four rows, and the line rounding of int8.
+#[test]
+fn cbuf_is_divided_by_the_exact_rule() {
+    use MatmulType::{Fp16ToFp32, Int8ToInt32};
+    let split = |ty, m, k, n| {
+        let split = task(ty, m, k, n).check(&CHIP)?;
+        Ok::<_, MatmulError>((split.data_banks, split.weight_banks))
+    };
+    assert_eq!(split(Fp16ToFp32, 4, 9216, 16), Ok((3, 9)));
+    assert!(split(Fp16ToFp32, 4, 9248, 16).is_err());
+    assert_eq!(split(Int8ToInt32, 4, 10240, 32), Ok((2, 10)));
+    assert!(split(Int8ToInt32, 4, 10272, 32).is_err());
+    // 144 rows of 224 bytes are 32256 bytes, but take 256 bytes each.
+    assert_eq!(split(Int8ToInt32, 144, 224, 32), Ok((2, 10)));
+    assert_eq!(split(Int8ToInt32, 144, 192, 32), Ok((1, 11)));
+}

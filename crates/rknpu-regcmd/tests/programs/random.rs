@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! No words make this crate panic or hang.
+
+use std::sync::OnceLock;
+
+use proptest::prelude::*;
+use rknpu_regcmd::{
+    Before, Binding, Block, BufferId, EnableMask, Iova, Item, LintContext, Program, Register,
+    RegisterSet, Word, decode, disassemble, encode, extents, lint, regs, tasks,
+};
+
+use crate::families;
+
+/// So many cases, or as few as Miri finishes soon.
+pub(crate) fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { cases },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+/// Words of known targets and registers more often than chance has them.
+pub(crate) fn any_word() -> impl Strategy<Value = Word> {
+    let registers: Vec<_> = regs::all().collect();
+    let enable = prop_oneof![
+        prop::sample::select(vec![0x0d, 0x1d, 0x18, 0x60, 0x7d]),
+        any::<u32>(),
+    ];
+    let value = prop_oneof![any::<u32>(), Just(0), 0u32..64, Just(u32::MAX)];
+    prop_oneof![
+        1 => any::<u64>().prop_map(Word::from_bits),
+        1 => enable.prop_map(|mask| Word::enable(EnableMask::from_bits_retain(mask))),
+        8 => (prop::sample::select(registers), value)
+            .prop_map(|(info, value)| Word::new(info.block.target(), info.offset, value)),
+    ]
+}
+
+/// The known programs, made once; a few of them for Miri.
+fn known() -> &'static [families::Sample] {
+    static KNOWN: OnceLock<Vec<families::Sample>> = OnceLock::new();
+    KNOWN.get_or_init(|| {
+        if cfg!(miri) {
+            families::mesa::all()
+        } else {
+            families::all()
+        }
+    })
+}
+
+fn try_all(words: &[Word]) {
+    assert_eq!(encode(decode(words)).collect::<Vec<_>>(), words);
+    assert_eq!(disassemble(words).lines().count(), words.len());
+    for task in tasks(words) {
+        if let Ok(extents) = extents(&task.regs, task.enable) {
+            for extent in extents {
+                assert!(
+                    extent.start < extent.end && extent.end <= 1 << 32,
+                    "{extent}"
+                );
+            }
+        }
+    }
+    for before in [Before::Unknown, Before::Reset] {
+        let context = LintContext {
+            before,
+            continues_job: false,
+        };
+        for finding in lint(words, &context) {
+            let _ = finding.to_string();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config(256))]
+
+    #[test]
+    fn random_words_do_no_harm(words in prop::collection::vec(any_word(), 0..64)) {
+        try_all(&words);
+    }
+
+    /// Programs that work, with some words changed: closer to the edges.
+    #[test]
+    fn mutated_programs_do_no_harm(
+        sample in any::<prop::sample::Index>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any_word()), 1..6),
+        bits in prop::collection::vec((any::<prop::sample::Index>(), 0u32..64), 0..4),
+    ) {
+        let mut words = sample.get(known()).words.clone();
+        for (index, word) in changes {
+            *index.get_mut(&mut words) = word;
+        }
+        for (index, bit) in bits {
+            let word = index.get_mut(&mut words);
+            *word = Word::from_bits(word.bits() ^ 1 << bit);
+        }
+        try_all(&words);
+    }
+
+    /// Linking refuses or proves; what it lets pass stays within its buffers.
+    #[test]
+    fn what_is_linked_is_proven(
+        values in prop::collection::vec(any_word(), 0..200),
+        enable in prop::sample::select(vec![0x0du32, 0x1d, 0x18, 0x60]),
+        iova in 0u32..0x1000,
+        len: u32,
+    ) {
+        let mut set = RegisterSet::new();
+        set.set_address::<regs::cna::FeatureDataAddr>(BufferId(1).at(16));
+        set.set(regs::dpu::BsCfg::from_bits(0x53));
+        let mut builder = Program::builder();
+        builder.push(regs::dpu::SPointer::from_bits(0xe));
+        builder.push(regs::dpu_rdma::SPointer::from_bits(0xe));
+        for block in Block::ALL {
+            builder.push_block(block, &set);
+        }
+        for item in decode(&values) {
+            if let Item::Write { register, value } = item {
+                builder.push_raw(register, value);
+            }
+        }
+        let program = builder.finish(EnableMask::from_bits_retain(enable));
+        let binding = Binding { id: BufferId(1), iova: Iova(iova << 12), len };
+        if let Ok(linked) = program.link(&[binding]) {
+            for extent in linked.extents() {
+                prop_assert!(extent.within(binding.iova, binding.len));
+            }
+            if let Some(last) = linked.last_written_atom() {
+                let last = u64::from(last.0);
+                prop_assert!(linked.extents().iter().any(|e| e.start <= last && last + 16 <= e.end));
+            }
+        }
+    }
+}

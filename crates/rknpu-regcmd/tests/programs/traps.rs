@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every rule of the lint fires where it should: programs that work, each with
+//! one thing broken.
+
+use std::collections::BTreeSet;
+
+use rknpu_regcmd::lint::RULES;
+use rknpu_regcmd::{Before, EnableMask, LintContext, RegisterFile, Word, lint, regs};
+
+use crate::families::conv::Conv;
+use crate::families::matmul::{
+    FP16_FP16, FP16_FP32, INT8_INT32, INT16_INT32, accumulating, product,
+};
+use crate::families::{self, A, C, D, flying, write};
+
+/// A program with changes.
+#[derive(Clone)]
+struct Case {
+    rule: &'static str,
+    words: Vec<Word>,
+    context: LintContext,
+}
+
+impl Case {
+    fn new(rule: &'static str, words: Vec<Word>) -> Self {
+        Self {
+            rule,
+            words,
+            context: LintContext::default(),
+        }
+    }
+
+    /// With another value in every write of the register.
+    fn set(mut self, offset: u16, value: u32) -> Self {
+        let mut found = false;
+        for word in &mut self.words {
+            if word.offset() == offset && word.target() == write(offset, 0).target() {
+                *word = write(offset, value);
+                found = true;
+            }
+        }
+        assert!(found, "{}: {offset:#x} is not written", self.rule);
+        self
+    }
+
+    fn without(mut self, offset: u16) -> Self {
+        let before = self.words.len();
+        let target = write(offset, 0).target();
+        self.words
+            .retain(|w| w.offset() != offset || w.target() != target);
+        assert_ne!(self.words.len(), before);
+        self
+    }
+
+    /// With a word put in front.
+    fn first(mut self, word: Word) -> Self {
+        self.words.insert(0, word);
+        self
+    }
+
+    fn enable(mut self, mask: u32) -> Self {
+        let last = self.words.last_mut().unwrap();
+        *last = Word::enable(EnableMask::from_bits_retain(mask));
+        self
+    }
+
+    fn before(mut self, before: Before) -> Self {
+        self.context.before = before;
+        self
+    }
+
+    fn rules(&self) -> BTreeSet<&'static str> {
+        let findings = lint(&self.words, &self.context);
+        findings.iter().map(|finding| finding.rule.0).collect()
+    }
+}
+
+fn sample(name: &str) -> Vec<Word> {
+    let mut all = families::all().into_iter();
+    let found = all.find(|sample| sample.name.starts_with(name));
+    found.unwrap_or_else(|| panic!("no sample {name}")).words
+}
+
+fn int8() -> Conv {
+    product(INT8_INT32, 64, 64, 64)
+}
+
+fn fp16() -> Conv {
+    product(FP16_FP32, 64, 64, 64)
+}
+
+fn form_a(rule: &'static str) -> Case {
+    Case::new(rule, int8().program(false))
+}
+
+fn form_b(rule: &'static str) -> Case {
+    Case::new(rule, fp16().program(true))
+}
+
+fn add(rule: &'static str) -> Case {
+    let words = accumulating(0x1082_02c0, 64, 64, 64).program(true);
+    Case::new(rule, words)
+}
+
+fn int32_add(rule: &'static str) -> Case {
+    Case::new(rule, flying::int32_add(64, 64, 4, None))
+}
+
+fn max_pool(rule: &'static str) -> Case {
+    Case::new(rule, sample("librocketnpu pooling 16x16x32 by 3, max true"))
+}
+
+fn average_pool(rule: &'static str) -> Case {
+    Case::new(
+        rule,
+        sample("librocketnpu pooling 16x16x32 by 3, max false"),
+    )
+}
+
+fn structure() -> Vec<Case> {
+    let mut unmarked = form_a("no-marker");
+    unmarked.words.retain(|&word| word != Word::MARKER);
+    let mut endless = form_a("no-enable");
+    endless.words.pop();
+    let mut longer = form_a("words-after-end");
+    longer.words.push(write(0x1010, 1));
+    let mut late = form_a("late-pointer");
+    late.words.swap(0, 60);
+    assert_eq!(late.words[0].target(), write(0x4000, 0).target());
+    let linked = |rule, address| {
+        let mut case = form_a(rule);
+        let link = case.words.len() - 4;
+        case.words[link] = write(0x0010, address);
+        case
+    };
+    vec![
+        unmarked,
+        endless,
+        longer,
+        late,
+        form_a("odd-length").first(Word::NOP),
+        form_a("unknown-word").first(Word::new(0x0201, 0x4010, 0)),
+        form_a("unknown-word").first(Word::new(0x0301, 0x1010, 0)),
+        form_a("undeclared-register").first(write(0x1ffc, 0)),
+        // 1024 lines, one more than FEATURE_GRAINS holds.
+        form_a("undeclared-bits").set(0x1010, 1024 << 4),
+        form_a("driver-register").first(write(0x0034, 0)),
+        form_a("driver-register").first(write(0x4008, 1)),
+        form_a("core-pointer").first(write(0x1004, 0xe)),
+        form_a("core-pointer").first(write(0x3004, 0xe)),
+        form_a("missing-pointer").without(0x4004),
+        form_b("missing-pointer").without(0x5004),
+        max_pool("missing-pointer").without(0x6004),
+        max_pool("missing-pointer").without(0x7004),
+        form_a("pointer-value").set(0x4004, 0xf),
+        form_a("empty-enable").enable(0),
+        form_a("unknown-block").enable(0x8d),
+        form_a("broken-pipeline").enable(0x0c),
+        form_a("broken-pipeline").enable(0x09),
+        form_a("broken-pipeline").enable(0x05),
+        form_a("broken-pipeline").set(0x400c, 0x1e5),
+        int32_add("broken-pipeline").enable(0x08),
+        int32_add("broken-pipeline").enable(0x10),
+        max_pool("broken-pipeline").enable(0x20),
+        max_pool("broken-pipeline").enable(0x40),
+        max_pool("broken-pipeline").set(0x6024, 1),
+        form_a("misaligned-address").set(0x1070, A + 8),
+        linked("bad-link", 0x1001),
+        linked("integer-chain", 0x1000),
+        form_a("unknown-mode").set(0x100c, 1 << 16),
+        form_a("empty-fetch").set(0x1088, 0),
+        form_a("out-of-range").set(0x4020, 0xffff_fff0),
+    ]
+}
+
+fn registers() -> Vec<Case> {
+    let mut left = RegisterFile::new();
+    left.set(regs::dpu::OutCvtShift::OFFSET, 7);
+    let mut compressed = RegisterFile::new();
+    compressed.set(regs::cna::DcompCtrl::OFFSET, 1);
+    vec![
+        form_a("delta-program").without(0x1020),
+        form_a("delta-program").without(0x4020),
+        form_a("delta-program").without(0x100c).without(0x4010),
+        form_a("register-left-alone")
+            .without(0x4088)
+            .before(Before::Reset),
+        form_a("register-left-alone").without(0x4088),
+        form_a("register-left-by-earlier")
+            .without(0x4088)
+            .before(Before::Known(left)),
+        form_a("register-left-by-earlier")
+            .without(0x1100)
+            .before(Before::Known(compressed)),
+        form_a("dcomp-left-alone").without(0x1100),
+        form_a("dcomp-left-alone").without(0x1104),
+        Case::new("operand-left-alone", sample("librocketnpu sigmoid")).without(0x4068),
+    ]
+}
+
+fn convolution() -> Vec<Case> {
+    let depthwise = |rule| Case::new(rule, sample("librocketnpu fp16 depthwise 8x8x32"));
+    let int16 = || product(INT16_INT32, 64, 64, 64);
+    let row_major = |rule| Case::new(rule, sample("happyme int8 RowMajor to RowMajor"));
+    // 144 rows of 7 * 32 bytes: 3.5 entries, rounded up to 4, 2 banks. Without
+    // the rounding 1 bank of 32256 bytes would do.
+    let resonance = product(INT8_INT32, 144, 224, 64);
+    assert_eq!(resonance.banks, (2, 10));
+    let tight = Conv {
+        banks: (1, 11),
+        ..resonance
+    };
+    // Clamped strides of one row, and the integer formula for six.
+    let rows = |m: u32, surf_stride: u32| Conv {
+        surf_stride,
+        ..product(FP16_FP32, m, 128, 32)
+    };
+    // The window of a captured program pads odd channels with 0.
+    let captured = sample("captured int8 depthwise");
+    let corrected = Conv {
+        od_bypass: 0,
+        ow_op: 3,
+        ..int8()
+    };
+    let clamped = Conv {
+        surf_stride: 0,
+        ..product(FP16_FP32, 4, 128, 32)
+    };
+    let reuse = LintContext {
+        continues_job: true,
+        ..LintContext::default()
+    };
+    let first = Conv {
+        reuse: (1, 1),
+        ..int8()
+    };
+    assert!(
+        !Case {
+            context: reuse,
+            ..Case::new("", first.program(false))
+        }
+        .rules()
+        .contains("reuse-in-first-task")
+    );
+    assert!(
+        !Case::new("", clamped.program(false))
+            .rules()
+            .contains("short-cube")
+    );
+    vec![
+        depthwise("conv-mode").set(0x3010, 0x201),
+        depthwise("conv-mode").set(0x400c, 0x1e4),
+        form_a("precision-mismatch").set(0x3010, 0x200),
+        form_a("precision-mismatch").set(0x4010, 0xa800_0002),
+        form_a("precision-mismatch").set(0x100c, 0x20),
+        form_a("pixel-count").set(0x102c, 63),
+        form_a("pixel-count").set(0x3014, 64 << 16),
+        form_a("pixel-count").set(0x4034, 64),
+        form_a("output-channels").set(0x3018, 31),
+        form_a("weight-bytes").set(0x1030, 64),
+        form_a("bank-split").set(0x1040, 0xc1),
+        form_a("bank-split").set(0x1040, 0xb0),
+        form_a("bank-split").set(0x1040, 0x0b),
+        Case::new("data-banks", tight.program(false)),
+        form_a("data-entries").set(0x1044, 0),
+        Case::new(
+            "weight-group",
+            product(FP16_FP32, 4, 12288, 16).program(false),
+        )
+        .set(0x1040, 0xa2),
+        Case::new(
+            "weight-block",
+            product(FP16_FP32, 16, 4096, 32).program(false),
+        )
+        .set(0x1040, 0x48),
+        Case::new(
+            "kernel-bytes",
+            product(INT8_INT32, 4, 32800, 32).program(false),
+        ),
+        form_a("fc-data-bank").set(0x1040, 0x1b1),
+        form_a("reuse-in-first-task").set(0x1040, 0x10b1),
+        form_a("reuse-in-first-task").set(0x1040, 0x20b1),
+        form_a("grains-too-few").set(0x1010, 1 << 4),
+        form_a("grains-below-manual").set(0x1010, 2 << 4),
+        Case::new("surface-pitch", rows(6, 0).program(false)),
+        Case::new("surface-pitch", rows(2, 0x0fff_fffd).program(false)),
+        row_major("surface-pitch").set(0x107c, 4),
+        Case::new("short-cube", rows(1, 0).program(false)),
+        form_a("group-line-stride").set(0x107c, 16),
+        row_major("line-stride").set(0x107c, 8192),
+        form_a("partial-atom").set(0x1088, 60),
+        Case::new("pad-pattern", captured),
+        Case::new("correction-without-sum", corrected.program(false)),
+        Case::new(
+            "int16-without-sum",
+            Conv { qd: 0, ..int16() }.program(false),
+        ),
+        // The writer.
+        form_a("size-e-too-small").set(0x4050, 0x36e),
+        Case::new("size-e-too-small", int8().program(false))
+            .set(0x4010, 0x4000_0000)
+            .set(0x4050, 0x126),
+        Case::new("size-e-too-large", int16().program(false)).set(0x4050, 0x7fe),
+        Case::new("group-not-writable", sample("captured int8 depthwise")).set(0x4010, 0x8000_0000),
+        form_a("output-overlap").set(0x40c0, (4 * 64) << 4),
+        form_a("output-overlap").set(0x4024, 32 << 4),
+        row_major("output-overlap").set(0x4038, 0),
+        form_a("output-gaps").set(0x40c0, (16 * 64) << 4),
+        form_a("writer-size").set(0x405c, 31 << 16),
+        form_a("writer-size").set(0x4038, 1),
+        Case::new("wide-flying", sample("librocketnpu sigmoid, 4096"))
+            .set(0x4030, 8190)
+            .set(0x405c, 8190),
+    ]
+}
+
+fn operands() -> Vec<Case> {
+    let biased = |rule| Case::new(rule, sample("Mesa 1x1 4x4x8"));
+    let narrow = accumulating(0x1082_02c0, 4, 64, 64).program(true);
+    vec![
+        form_b("mrdma-unused").set(0x5044, 0x7800),
+        form_b("mrdma-unused").set(0x5044, 0),
+        int32_add("flying-mismatch").set(0x5044, 0x27880),
+        int32_add("flying-mismatch").set(0x5044, 0x27891),
+        add("erdma-off").set(0x5034, 1),
+        add("erdma-off").enable(0x0d),
+        form_b("erdma-unused").set(0x5034, 0x4000_0008),
+        add("erdma-without-mrdma").set(0x5044, 0x17d50),
+        biased("brdma-off").set(0x501c, 0),
+        biased("brdma-off").enable(0x0d),
+        biased("brdma-unused").set(0x4040, 0x53),
+        form_b("brdma-unused").set(0x5028, 8),
+        add("comb-notch").set(0x504c, 0),
+        add("comb-notch").set(0x506c, 0),
+        Case::new("comb-small-surface", narrow),
+        add("in-place").set(0x4020, D),
+        add("ew-operand-as-int8").set(0x5044, 0x17d00),
+        add("edata-size").set(0x5034, 0x4000_000c),
+        int32_add("int32-add-converted").set(0x4070, 0x10c2_02c0),
+        Case::new("int32-add-behind-convolution", int8().program(true))
+            .set(0x4070, 0x10c2_03c0)
+            .set(0x5034, 0x4000_000c),
+        add("fp16-add-unconverted").set(0x4070, 0x1082_03c0),
+        Case::new("flying-comb", sample("allbilly fp16 mul")).set(0x5044, 0x17d49),
+    ]
+}
+
+fn pooling() -> Vec<Case> {
+    vec![
+        average_pool("average-of-one").set(0x6034, 0x0002),
+        average_pool("average-reciprocal").set(0x6038, 0),
+        max_pool("max-padding").set(0x6044, 0),
+        max_pool("pooling-precision").set(0x7030, 0),
+        max_pool("pooling-precision").set(0x6084, 16 * 64),
+        max_pool("pooling-input").set(0x700c, 7),
+        Case::new("small-pool-output", sample("librocketnpu pooling 7x7x64")),
+    ]
+}
+
+#[test]
+fn every_rule_fires_where_it_is_broken() {
+    let cases = [
+        structure(),
+        registers(),
+        convolution(),
+        operands(),
+        pooling(),
+    ]
+    .concat();
+    let silent: Vec<String> = cases
+        .iter()
+        .filter(|case| !case.rules().contains(case.rule))
+        .map(|case| format!("{}: found {:?}", case.rule, case.rules()))
+        .collect();
+    assert!(silent.is_empty(), "{silent:#?}");
+    let tried: BTreeSet<&str> = cases.iter().map(|case| case.rule).collect();
+    let untried: Vec<&str> = RULES
+        .iter()
+        .map(|rule| rule.id.0)
+        .filter(|id| !tried.contains(id))
+        .collect();
+    assert!(untried.is_empty(), "rules without a case: {untried:?}");
+    assert_eq!(
+        RULES
+            .iter()
+            .map(|rule| rule.id)
+            .collect::<BTreeSet<_>>()
+            .len(),
+        RULES.len()
+    );
+}
+
+/// Values that an earlier task of the same program left count, too.
+#[test]
+fn a_task_that_relies_on_the_one_before_is_found() {
+    let mut words = fp16().program(false);
+    let second = Case::new("", fp16().program(false)).without(0x4070);
+    words.extend(second.words);
+    let findings = lint(&words, &LintContext::default());
+    let found = findings
+        .iter()
+        .find(|finding| finding.rule.0 == "register-left-by-earlier")
+        .expect("EW_CFG is left at 0x383");
+    assert_eq!(found.task, 1);
+    assert_eq!(
+        found.to_string(),
+        "error[register-left-by-earlier]: task 1: DPU.EW_CFG still holds 0x00000383 \
+         [DPU.EW_CFG]; write it"
+    );
+}
+
+/// In place is fine for additions fed from memory (measured by happyme).
+#[test]
+fn flying_additions_may_be_in_place() {
+    let case = int32_add("in-place").set(0x4020, A);
+    assert!(!case.rules().contains("in-place"));
+    let elsewhere = product(FP16_FP16, 64, 64, 64).program(true);
+    assert!(
+        !Case::new("", elsewhere)
+            .set(0x4020, C)
+            .rules()
+            .contains("in-place")
+    );
+}
