@@ -14,14 +14,18 @@
 
 use alloc::vec::Vec;
 
-use super::{DivCeil, DmaEngine, Extent, ExtentError, Reader, atoms, must_be_zero, unknown};
+use super::{
+    DivCeil, DmaEngine, Extent, ExtentError, Reader, atoms, must_agree, must_be_zero, unknown,
+};
 use crate::chip::ATOM_BYTES;
 use crate::precision;
-use crate::regs::{core, dpu};
+use crate::regs::{cna, core, dpu};
 use crate::word::EnableMask;
 
 /// Bit of OUTPUT_MODE: the output goes to memory.
 const TO_MEMORY: u32 = 2;
+/// CONV_MODE: depthwise convolution.
+const DEPTHWISE: u32 = 3;
 
 /// What the writer does, in atoms.
 struct Writer {
@@ -160,20 +164,30 @@ fn group_of_convolution(reader: &Reader<'_>, enable: EnableMask) -> Result<u32, 
         if precision::in_dpu(core) != input {
             return Err(ExtentError::PrecisionMismatch { core, dpu: input });
         }
+        // Groups of CORE's kind, counted by the DPU as the other: what is
+        // written then is not known.
+        let depthwise = u32::from(mode.conv_mode() == DEPTHWISE);
+        let dw_en = reader.get::<core::MiscCfg>().dw_en();
+        must_agree::<core::MiscCfg, dpu::FeatureModeCfg>("depthwise", dw_en, depthwise)?;
+        if enable.contains(EnableMask::CNA) {
+            let con1 = reader.get::<cna::ConvCon1>();
+            must_agree::<cna::ConvCon1, dpu::FeatureModeCfg>(
+                "conv_mode",
+                con1.conv_mode(),
+                mode.conv_mode(),
+            )?;
+            must_agree::<cna::ConvCon1, core::MiscCfg>(
+                "proc_precision",
+                con1.proc_precision(),
+                core,
+            )?;
+        }
     }
     let depthwise = match mode.conv_mode() {
         0 => false,
-        3 => true,
+        DEPTHWISE => true,
         other => return Err(unknown::<dpu::FeatureModeCfg>("conv_mode", other)),
     };
-    // Groups of CORE's kind, counted by the DPU as the other: what is written
-    // then is not known.
-    if enable.contains(EnableMask::CORE) {
-        let dw_en = reader.get::<core::MiscCfg>().dw_en();
-        if depthwise != (dw_en == 1) {
-            return Err(unknown::<core::MiscCfg>("dw_en", dw_en));
-        }
-    }
     precision::writer_group(input, depthwise)
         .ok_or_else(|| unknown::<dpu::DataFormat>("in_precision", input))
 }

@@ -150,6 +150,17 @@ pub enum ExtentError {
         /// DPU DATA_FORMAT.in_precision.
         dpu: u32,
     },
+    /// Two registers that all known programs write alike differ, and which of
+    /// them decides is not known.
+    #[error("{first} and {second} disagree about {what}; what is touched is then not known")]
+    Disagreement {
+        /// One register.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+        /// About what.
+        what: &'static str,
+    },
     /// PC TASK_DMA_BASE_ADDR, which shifts every address, is not 0.
     #[error("TASK_DMA_BASE_ADDR is {value:#x}; programs must leave it at 0")]
     DmaBase {
@@ -239,10 +250,10 @@ fn compute(reader: &Reader<'_>, enable: EnableMask) -> Result<Vec<Extent>, Exten
         dpu::extents(reader, enable, &mut extents)?;
     }
     if enable.contains(EnableMask::PPU_RDMA) {
-        ppu::read_extents(reader, &mut extents)?;
+        ppu::read_extents(reader, enable, &mut extents)?;
     }
     if enable.contains(EnableMask::PPU) {
-        ppu::write_extents(reader, &mut extents)?;
+        ppu::write_extents(reader, enable, &mut extents)?;
     }
     Ok(extents)
 }
@@ -279,6 +290,22 @@ impl<'a> Reader<'a> {
         }
         Ok(value)
     }
+}
+
+/// An error unless the registers `A` and `B` say the same of `what`.
+fn must_agree<A: Register, B: Register>(
+    what: &'static str,
+    a: u32,
+    b: u32,
+) -> Result<(), ExtentError> {
+    if a == b {
+        return Ok(());
+    }
+    Err(ExtentError::Disagreement {
+        first: A::INFO.name,
+        second: B::INFO.name,
+        what,
+    })
 }
 
 /// An error unless `value` is the only one that known programs use, 0.

@@ -7,16 +7,58 @@
 //! ```
 //!
 //! Source: librocketnpu, measured on silicon for fp16; RK3588 TRM for the notch.
+//! Pooling of other types was tried and did not work (rockchip-npu-notes), so
+//! that nobody knows what it touches.
 
 use alloc::vec::Vec;
 
-use super::{DmaEngine, Extent, ExtentError, Reader, atoms, must_be_zero, surfaces, unknown};
+use super::{
+    DmaEngine, Extent, ExtentError, Reader, atoms, must_agree, must_be_zero, surfaces, unknown,
+};
 use crate::chip::ATOM_BYTES;
 use crate::precision;
 use crate::regs::{ppu, ppu_rdma};
+use crate::word::EnableMask;
 
-pub(super) fn read_extents(reader: &Reader<'_>, out: &mut Vec<Extent>) -> Result<(), ExtentError> {
+/// PPU_RDMA DATA_FORMAT.in_precision: 16-bit elements.
+const SIZE_16_BIT: u32 = 2;
+
+/// The sizes that both blocks are told, where both run.
+fn sizes_agree(reader: &Reader<'_>, enable: EnableMask) -> Result<(), ExtentError> {
+    if !enable.contains(EnableMask::PPU | EnableMask::PPU_RDMA) {
+        return Ok(());
+    }
+    let width = reader.get::<ppu::DataCubeInWidth>().cube_in_width();
+    let height = reader.get::<ppu::DataCubeInHeight>().cube_in_height();
+    let channel = reader.get::<ppu::DataCubeInChannel>().cube_in_channel();
+    let out_channel = reader.get::<ppu::DataCubeOutChannel>().cube_out_channel();
+    let read_width = reader.get::<ppu_rdma::CubeInWidth>().cube_in_width();
+    let read_height = reader.get::<ppu_rdma::CubeInHeight>().cube_in_height();
+    let read_channel = reader.get::<ppu_rdma::CubeInChannel>().cube_in_channel();
+    must_agree::<ppu::DataCubeInWidth, ppu_rdma::CubeInWidth>("the width", width, read_width)?;
+    must_agree::<ppu::DataCubeInHeight, ppu_rdma::CubeInHeight>("the height", height, read_height)?;
+    must_agree::<ppu::DataCubeInChannel, ppu_rdma::CubeInChannel>(
+        "the channels",
+        channel,
+        read_channel,
+    )?;
+    must_agree::<ppu::DataCubeInChannel, ppu::DataCubeOutChannel>(
+        "the channels",
+        channel,
+        out_channel,
+    )
+}
+
+pub(super) fn read_extents(
+    reader: &Reader<'_>,
+    enable: EnableMask,
+    out: &mut Vec<Extent>,
+) -> Result<(), ExtentError> {
+    sizes_agree(reader, enable)?;
     let code = reader.get::<ppu_rdma::DataFormat>().in_precision();
+    if code != SIZE_16_BIT {
+        return Err(unknown::<ppu_rdma::DataFormat>("in_precision", code));
+    }
     let width = i64::from(reader.get::<ppu_rdma::CubeInWidth>().cube_in_width()) + 1;
     let height = i64::from(reader.get::<ppu_rdma::CubeInHeight>().cube_in_height()) + 1;
     let channels = reader.get::<ppu_rdma::CubeInChannel>().cube_in_channel() + 1;
@@ -29,7 +71,12 @@ pub(super) fn read_extents(reader: &Reader<'_>, out: &mut Vec<Extent>) -> Result
     Ok(())
 }
 
-pub(super) fn write_extents(reader: &Reader<'_>, out: &mut Vec<Extent>) -> Result<(), ExtentError> {
+pub(super) fn write_extents(
+    reader: &Reader<'_>,
+    enable: EnableMask,
+    out: &mut Vec<Extent>,
+) -> Result<(), ExtentError> {
+    sizes_agree(reader, enable)?;
     let base = reader.base::<ppu::DstBaseAddr>()?;
     out.push(atoms(DmaEngine::PpuWrite, base, 0, last_atom(reader)?)?);
     Ok(())
@@ -51,12 +98,21 @@ fn last_atom(reader: &Reader<'_>) -> Result<i64, ExtentError> {
     must_be_zero::<ppu::MiscCtrl>("nonalign", misc.nonalign())?;
     must_be_zero::<ppu::MiscCtrl>("mc_surf_out", misc.mc_surf_out())?;
     must_be_zero::<ppu::MiscCtrl>("surf_len", misc.surf_len())?;
-    let bits = precision::dpu_bits(format.proc_precision())
-        .ok_or_else(|| unknown::<ppu::DataFormat>("proc_precision", format.proc_precision()))?;
+    if format.proc_precision() != precision::FP16 {
+        return Err(unknown::<ppu::DataFormat>(
+            "proc_precision",
+            format.proc_precision(),
+        ));
+    }
     let width = i64::from(reader.get::<ppu::DataCubeOutWidth>().cube_out_width()) + 1;
     let height = i64::from(reader.get::<ppu::DataCubeOutHeight>().cube_out_height()) + 1;
     let channels = reader.get::<ppu::DataCubeOutChannel>().cube_out_channel() + 1;
     let surface = i64::from(reader.get::<ppu::DstSurfStride>().dst_surf_stride());
     let notch = i64::from(mode.notch_addr());
-    Ok((surfaces(channels, bits) - 1) * surface + (height - 1) * (width + notch) + width - 1)
+    Ok(
+        (surfaces(channels, precision::size_bits(SIZE_16_BIT)) - 1) * surface
+            + (height - 1) * (width + notch)
+            + width
+            - 1,
+    )
 }
