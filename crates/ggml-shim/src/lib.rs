@@ -46,7 +46,6 @@ mod symbols;
 mod tensor;
 
 use std::ffi::{c_int, c_void};
-use std::panic;
 use std::ptr;
 
 /// Whether this library can serve the program: zero makes ggml pass it over.
@@ -54,17 +53,26 @@ use std::ptr;
 /// do not.
 #[unsafe(no_mangle)]
 pub extern "C" fn ggml_backend_score() -> c_int {
-    let loaded = panic::catch_unwind(|| runtime::load().is_some());
-    c_int::from(loaded.unwrap_or(false))
+    c_int::from(runtime::contain(|| runtime::load().is_some()) == Some(true))
 }
 
 /// Gives ggml our `struct ggml_backend_reg`, or null if this library cannot
 /// serve the program; the reason is then in the program's log.
 #[unsafe(no_mangle)]
 pub extern "C" fn ggml_backend_init() -> *mut c_void {
-    let loaded = panic::catch_unwind(|| runtime::load().map(|runtime| runtime.reg.get()));
-    match loaded {
-        Ok(Some(reg)) => reg.cast(),
+    match runtime::contain(runtime::load) {
+        Some(Some(runtime)) => runtime.reg.get().cast(),
         _ => ptr::null_mut(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_ggml_gets_no_backend() {
+        assert_eq!(ggml_backend_score(), 0);
+        assert!(ggml_backend_init().is_null());
     }
 }

@@ -66,22 +66,19 @@ pub(crate) fn load() -> Option<&'static Runtime> {
     let mut fresh = false;
     let runtime = RUNTIME.get_or_init(|| {
         fresh = true;
-        match panic::catch_unwind(Runtime::new) {
-            Ok(runtime) => runtime,
-            Err(_) => {
-                Logger::new(Place::find().as_ref()).write(
-                    Level::Error,
-                    "internal error while loading; please report it. The program goes on without \
-                     the NPU.",
-                );
-                None
-            }
-        }
+        contain(Runtime::new).unwrap_or_else(|| {
+            Logger::new(Place::find().as_ref()).write(
+                Level::Error,
+                "internal error while loading; please report it. The program goes on without the \
+                 NPU.",
+            );
+            None
+        })
     });
     if fresh && runtime.is_some() {
-        // SAFETY: `at_exit` is an `extern "C" fn()` in a library that ggml
-        // never unloads. If the table of handlers is full it is just not
-        // called.
+        // SAFETY: `at_exit` is an `extern "C" fn()`; should this library be
+        // unloaded, the C library calls it before. If the table of handlers is
+        // full it is just not called.
         unsafe { libc::atexit(at_exit) };
     }
     runtime.as_ref()
@@ -179,8 +176,7 @@ extern "C" fn at_exit() {
     let Some(runtime) = RUNTIME.get().and_then(Option::as_ref) else {
         return;
     };
-    // Nothing may unwind into the C library.
-    let _ = panic::catch_unwind(AssertUnwindSafe(|| {
+    contain(|| {
         let engine = runtime.take_engine();
         if runtime.config.stats {
             let counts = engine
@@ -191,11 +187,20 @@ extern "C" fn at_exit() {
             let _ = std::io::stderr().write_all(table.as_bytes());
         }
         drop(engine);
-    }));
+    });
+}
+
+/// Runs `body` and stops a panic: unwinding must not reach C. `None` if there
+/// was one.
+///
+/// Nothing is torn by it that is used again: shared state is atomics, and
+/// locks whose contents are replaced whole.
+pub(crate) fn contain<T>(body: impl FnOnce() -> T) -> Option<T> {
+    panic::catch_unwind(AssertUnwindSafe(body)).ok()
 }
 
 /// Runs the body of a function that ggml calls. A panic becomes a line in the
-/// log and `fallback`: unwinding must not reach C.
+/// log and `fallback`.
 pub(crate) fn guard<T>(
     entry: &'static str,
     fallback: T,
@@ -205,15 +210,26 @@ pub(crate) fn guard<T>(
         // ggml has none of our objects before `load` has succeeded.
         return fallback;
     };
-    match panic::catch_unwind(AssertUnwindSafe(|| body(runtime))) {
-        Ok(value) => value,
-        Err(_) => {
-            let line = format!("internal error in {entry}; please report it");
-            // The logger is the host's: it may panic no more than we may.
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| {
-                runtime.log(Level::Error, &line);
-            }));
-            fallback
-        }
+    contain(|| body(runtime)).unwrap_or_else(|| {
+        let line = format!("internal error in {entry}; please report it");
+        contain(|| runtime.log(Level::Error, &line));
+        fallback
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_here() {
+        assert_eq!(contain(|| 7), Some(7));
+        assert_eq!(contain(|| -> i32 { panic!("a test of panics") }), None);
+    }
+
+    #[test]
+    fn without_a_host_there_is_no_runtime() {
+        assert!(load().is_none());
+        assert_eq!(guard("a test", -1, |_| 0), -1);
     }
 }
