@@ -160,6 +160,7 @@ fn check_extents(view: &View<'_>, findings: &mut Findings) {
         // Each has a rule of its own.
         ExtentError::UnknownBlocks { .. }
         | ExtentError::PrecisionMismatch { .. }
+        | ExtentError::Disagreement { .. }
         | ExtentError::Unaligned { .. }
         | ExtentError::DmaBase { .. } => return,
         ExtentError::UnknownMode { .. } => &rules::UNKNOWN_MODE,
