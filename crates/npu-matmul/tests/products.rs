@@ -8,13 +8,16 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{
     DEVICES, Shape, engine, engine_with, random_f16, random_i4, random_i8, strict_engine,
 };
 use half::f16;
 use npu_matmul::quantise::{dequantise, quantise_rows};
-use npu_matmul::{Engine, PlanOptions, Weights, reference};
+use npu_matmul::{Engine, Observer, PlanOptions, Submission, Weights, reference};
 use proptest::prelude::*;
+use rknpu_regcmd::{LintContext, Severity, lint};
 
 fn check_i8(engine: &Engine, shape: Shape, seed: u64) {
     let Shape { m, n, k } = shape;
@@ -101,9 +104,28 @@ proptest! {
     }
 }
 
+/// Refuses programs that the lint warns of.
+#[derive(Debug)]
+struct Lint;
+
+impl Observer for Lint {
+    fn submitting(&self, submission: &Submission<'_>) {
+        for (index, program) in submission.programs.iter().enumerate() {
+            let context = LintContext {
+                continues_job: index > 0,
+                ..LintContext::default()
+            };
+            for finding in lint(program.words(), &context) {
+                assert!(finding.severity < Severity::Warning, "{finding}");
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_is_submitted_that_silicon_would_punish() {
     let (engine, model) = strict_engine(PlanOptions::default(), 2);
+    let engine = engine.observed_by(Arc::new(Lint));
     // The deepest tiles of each precision, the widest, the highest, and some
     // with odd ends.
     for (seed, (m, n, k)) in [
