@@ -1,4 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Not yet written.
+//! `npu-probe`: does the NPU of this machine multiply?
+//!
+//! Alone it runs the self-test; `info` tells what device there is; `decode`
+//! makes register programs readable. Flags are parsed without touching the
+//! system (`flags`), commands do the work (`cmd`), and what they print is made
+//! by `report` and leaves through `output`.
 
-fn main() {}
+mod capture;
+mod cmd;
+mod data;
+mod dump;
+mod exit;
+mod expected;
+mod flags;
+mod host;
+mod output;
+mod report;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::flags::{Command, Flags};
+
+fn main() -> ExitCode {
+    // Libraries log what they do; RUST_LOG=debug shows it.
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .init();
+    let flags = match Flags::try_parse().and_then(Flags::check) {
+        Ok(flags) => flags,
+        Err(told) => return exit::of_clap(&told),
+    };
+    let outcome = match &flags.command {
+        None => cmd::selftest::run(&flags),
+        Some(Command::Info) => cmd::info::run(&flags),
+        Some(Command::Decode(decode)) => cmd::decode::run(&flags, decode),
+    };
+    exit::of(outcome)
+}

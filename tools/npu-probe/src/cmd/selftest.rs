@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The self-test: multiply on the NPU, multiply on the CPU, compare.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, anyhow};
+use npu_matmul::{Engine, Error, Observer, Precision, Weights};
+use npu_model::Model;
+use rocket_uapi::DevicePool;
+
+use crate::capture::{Capture, Captured};
+use crate::data::Operands;
+use crate::dump::Dump;
+use crate::exit::{Failure, Verdict};
+use crate::expected::{Product, Reference};
+use crate::flags::{Flags, SelfTest};
+use crate::output;
+use crate::report::{DeviceReport, ProblemReport, ProgramReport, Report, RunReport, time_of};
+
+/// Most elements of one matrix: what a buffer of 2 GiB could ever hold.
+const ELEMENTS_MAX: usize = 1 << 31;
+
+pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
+    let test = flags.selftest.resolve();
+    let lengths = Lengths::of(&test)?;
+    let opened = super::open(flags)?;
+    let device = DeviceReport::new(opened.device.info(), opened.why);
+    let say = |text: &str| {
+        if flags.json {
+            Ok(())
+        } else {
+            output::print(text)
+        }
+    };
+    say(&device.text())?;
+
+    let operands = Operands::random(test.precision, lengths.a, lengths.b, test.seed);
+    let expected = Reference::compute(&test, &operands);
+    let pool = DevicePool::open(&opened.device, test.fds)
+        .context("cannot open the device again")
+        .map_err(Failure::Device)?;
+    let capture = Arc::new(Capture::default());
+    let observer: Arc<dyn Observer> = Arc::<Capture>::clone(&capture);
+    let engine = Engine::new(pool).map_err(failure)?.observed_by(observer);
+    let weights = load(&engine, &test, &operands).map_err(failure)?;
+    let plan = engine.plan(&weights, test.m);
+    let plan = plan.map_err(|error| failure(error.into()))?;
+    let problem = ProblemReport::new(&test, plan.to_string());
+    say(&problem.text())?;
+
+    let bench = Bench {
+        test: &test,
+        lengths: &lengths,
+        device: &device,
+        problem: &problem,
+        operands: &operands,
+        expected: &expected,
+        engine: &engine,
+        weights: &weights,
+        capture: &capture,
+        model: opened.model.as_deref(),
+    };
+    let (program, runs) = bench.run()?;
+    let verdict = if runs.iter().all(RunReport::passes) {
+        Verdict::Pass
+    } else {
+        Verdict::Mismatch
+    };
+    let report = Report {
+        result: match verdict {
+            Verdict::Pass => "PASS",
+            Verdict::Mismatch => "FAIL",
+        },
+        time_of: time_of(device.is_model),
+        model_events: bench.model_events(),
+        device: device.clone(),
+        problem: problem.clone(),
+        program,
+        runs,
+    };
+    if flags.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&(program.text() + &report.verdict_text()))?;
+        if let Some(directory) = &test.dump {
+            output::print(&format!("dump       {}\n", directory.display()))?;
+        }
+    }
+    Ok(verdict)
+}
+
+/// All that the runs of one self-test share.
+struct Bench<'a> {
+    test: &'a SelfTest,
+    lengths: &'a Lengths,
+    device: &'a DeviceReport,
+    problem: &'a ProblemReport,
+    operands: &'a Operands,
+    expected: &'a Reference,
+    engine: &'a Engine,
+    weights: &'a Weights,
+    capture: &'a Capture,
+    model: Option<&'a Model>,
+}
+
+impl Bench<'_> {
+    /// Multiplies and compares as often as asked for. The first run is dumped,
+    /// and in its place the first that fails.
+    fn run(&self) -> Result<(ProgramReport, Vec<RunReport>), Failure> {
+        let mut runs: Vec<RunReport> = Vec::new();
+        let mut program = ProgramReport::default();
+        for _ in 0..self.test.repeat {
+            let start = Instant::now();
+            let product = self.multiply();
+            let wall = start.elapsed();
+            let captured = self.capture.take();
+            program = ProgramReport::new(&captured);
+            let product = match product {
+                Ok(product) => product,
+                Err(error) => {
+                    self.dump(&captured, Err(&error))?;
+                    for event in self.model_events() {
+                        output::complain(&format!("the model says: {event}"));
+                    }
+                    return Err(failure(error));
+                }
+            };
+            let run = RunReport::new(wall, self.expected.compare(&product, self.test.n));
+            let first_failure = !run.passes() && runs.iter().all(RunReport::passes);
+            if runs.is_empty() || first_failure {
+                self.dump(&captured, Ok(&product))?;
+            }
+            runs.push(run);
+        }
+        Ok((program, runs))
+    }
+
+    fn multiply(&self) -> Result<Product, Error> {
+        let (m, c_len) = (self.test.m, self.lengths.c);
+        // Filled with what hardly any product gives, so that an element that
+        // nobody wrote is seen.
+        match self.operands {
+            Operands::Integers { a, .. } => {
+                let mut c = vec![i32::MIN; c_len];
+                self.engine.multiply_i32(self.weights, m, a, &mut c)?;
+                Ok(Product::Integers(c))
+            }
+            Operands::Floats { a, .. } => {
+                let mut c = vec![f32::NAN; c_len];
+                self.engine.multiply_f32(self.weights, m, a, &mut c)?;
+                Ok(Product::Floats(c))
+            }
+        }
+    }
+
+    /// Writes what was submitted and what came of it, if that is wanted.
+    fn dump(&self, captured: &Captured, outcome: Result<&Product, &Error>) -> Result<(), Failure> {
+        let Some(directory) = &self.test.dump else {
+            return Ok(());
+        };
+        let error = outcome.err().map(ToString::to_string);
+        let dump = Dump {
+            device: self.device,
+            problem: self.problem,
+            captured,
+            operands: self.operands,
+            expected: self.expected,
+            product: outcome.ok(),
+            error: error.as_deref(),
+            model_events: &self.model_events(),
+        };
+        dump.write(directory).map_err(Failure::Output)
+    }
+
+    fn model_events(&self) -> Vec<String> {
+        let events = self.model.map(Model::events).unwrap_or_default();
+        events.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// Elements of the three matrices.
+struct Lengths {
+    a: usize,
+    b: usize,
+    c: usize,
+}
+
+impl Lengths {
+    fn of(test: &SelfTest) -> Result<Self, Failure> {
+        let length = |name: &str, rows: usize, columns: usize| {
+            rows.checked_mul(columns)
+                .filter(|&len| len <= ELEMENTS_MAX)
+                .ok_or_else(|| {
+                    Failure::Usage(anyhow!(
+                        "{name} of {rows} x {columns} has more than {ELEMENTS_MAX} elements"
+                    ))
+                })
+        };
+        Ok(Self {
+            a: length("A", test.m, test.k)?,
+            b: length("B", test.n, test.k)?,
+            c: length("C", test.m, test.n)?,
+        })
+    }
+}
+
+fn load(engine: &Engine, test: &SelfTest, operands: &Operands) -> Result<Weights, Error> {
+    match operands {
+        Operands::Floats { b, .. } => engine.load_f16(test.n, test.k, b),
+        Operands::Integers { b, .. } if test.precision == Precision::Int4 => {
+            engine.load_i4(test.n, test.k, b)
+        }
+        Operands::Integers { b, .. } => engine.load_i8(test.n, test.k, b),
+    }
+}
+
+/// Whose fault an engine's error is.
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Plan(_) => Failure::Usage(error.into()),
+        _ => Failure::Device(error.into()),
+    }
+}

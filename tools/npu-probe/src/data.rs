@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Matrices from a seed, the same on every machine.
+
+use half::f16;
+use npu_matmul::Precision;
+
+/// SplitMix64: "Fast splittable pseudorandom number generators", Steele, Lea
+/// and Flood, OOPSLA 2014. Integer arithmetic only, so that a seed means the
+/// same numbers everywhere.
+#[derive(Clone, Debug)]
+pub(crate) struct SplitMix64(u64);
+
+impl SplitMix64 {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// The highest `bits` bits of the next number, as a signed integer.
+    fn signed(&mut self, bits: u32) -> i64 {
+        self.next().cast_signed() >> (64 - bits)
+    }
+}
+
+/// The operands of a product.
+#[derive(Clone, Debug)]
+pub(crate) enum Operands {
+    /// INT8 or INT4.
+    Integers { a: Vec<i8>, b: Vec<i8> },
+    /// FP16.
+    Floats { a: Vec<f16>, b: Vec<f16> },
+}
+
+/// Fraction bits of random floats: multiples of 1/1024 from -2 up to 2, all of
+/// them exact in binary16.
+const FRACTION_BITS: i32 = 10;
+
+/// Bits of a random float as an integer, its sign included.
+const FLOAT_BITS: u32 = 12;
+
+impl Operands {
+    /// A first, then B, row by row, one number an element. INT8: -128 to 127;
+    /// INT4: -8 to 7; FP16: -2 to 2 in steps of 1/1024.
+    pub(crate) fn random(precision: Precision, a_len: usize, b_len: usize, seed: u64) -> Self {
+        let mut random = SplitMix64::new(seed);
+        match precision {
+            Precision::Int8 | Precision::Int4 => {
+                let bits = if precision == Precision::Int8 { 8 } else { 4 };
+                let mut integers = |len| (0..len).map(|_| random.signed(bits) as i8).collect();
+                Self::Integers {
+                    a: integers(a_len),
+                    b: integers(b_len),
+                }
+            }
+            Precision::Fp16 => {
+                let step = 2.0_f32.powi(-FRACTION_BITS);
+                let mut floats = |len| {
+                    (0..len)
+                        .map(|_| f16::from_f32(random.signed(FLOAT_BITS) as f32 * step))
+                        .collect()
+                };
+                Self::Floats {
+                    a: floats(a_len),
+                    b: floats(b_len),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splitmix64_gives_its_published_numbers() {
+        // First outputs for seed 1234567, as in the reference implementation.
+        let mut random = SplitMix64::new(1_234_567);
+        assert_eq!(random.next(), 6_457_827_717_110_365_317);
+        assert_eq!(random.next(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn every_value_appears_and_none_beyond() {
+        let Operands::Integers { a, b } = Operands::random(Precision::Int4, 500, 500, 3) else {
+            panic!("int4 is an integer");
+        };
+        for value in -8..=7 {
+            assert!(a.contains(&value) && b.contains(&value));
+        }
+        assert!(a.iter().chain(&b).all(|x| (-8..=7).contains(x)));
+        let Operands::Integers { a, .. } = Operands::random(Precision::Int8, 9000, 1, 3) else {
+            panic!("int8 is an integer");
+        };
+        assert!(a.contains(&-128) && a.contains(&127));
+        let Operands::Floats { a, .. } = Operands::random(Precision::Fp16, 9000, 1, 3) else {
+            panic!("fp16 is a float");
+        };
+        assert!(a.iter().all(|x| x.to_f32().abs() <= 2.0));
+        assert!(a.iter().any(|x| x.to_f32() < -1.9));
+    }
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the result should be, and where one differs.
+
+use std::num::NonZeroUsize;
+use std::thread;
+
+use npu_matmul::reference::{self, Expected};
+use serde::Serialize;
+
+use crate::data::Operands;
+use crate::flags::SelfTest;
+
+/// Most differing elements that a report shows.
+const SHOWN: usize = 8;
+
+/// The CPU's result.
+#[derive(Clone, Debug)]
+pub(crate) enum Reference {
+    /// Exact.
+    Integers(Vec<i32>),
+    /// With a tolerance each.
+    Floats(Vec<Expected>),
+}
+
+/// The NPU's result.
+#[derive(Clone, Debug)]
+pub(crate) enum Product {
+    Integers(Vec<i32>),
+    Floats(Vec<f32>),
+}
+
+/// An element that differs.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Difference {
+    pub(crate) row: usize,
+    pub(crate) column: usize,
+    /// Text, since JSON has no NaN and no infinity.
+    pub(crate) got: String,
+    pub(crate) expected: String,
+    /// Floats: how far apart they may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tolerance: Option<f64>,
+}
+
+/// How a result compares.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Comparison {
+    /// Elements compared.
+    pub(crate) elements: usize,
+    /// Elements that differ.
+    pub(crate) different: usize,
+    /// The first few of them.
+    pub(crate) first: Vec<Difference>,
+}
+
+impl Reference {
+    /// Multiplies on the CPU: the oracle, a band of rows on each thread.
+    pub(crate) fn compute(test: &SelfTest, operands: &Operands) -> Self {
+        let (m, n, k) = (test.m, test.n, test.k);
+        match operands {
+            Operands::Integers { a, b } => Self::Integers(by_bands(m, |from, to| {
+                reference::multiply_i32(to - from, n, k, &a[from * k..to * k], b)
+            })),
+            Operands::Floats { a, b } => Self::Floats(by_bands(m, |from, to| {
+                reference::multiply_f64(to - from, n, k, &a[from * k..to * k], b)
+            })),
+        }
+    }
+
+    /// Compares a product of `n` columns with this.
+    pub(crate) fn compare(&self, product: &Product, n: usize) -> Comparison {
+        match (self, product) {
+            (Self::Integers(want), Product::Integers(got)) => compare(n, want, got, |want, got| {
+                (want != got).then(|| (want.to_string(), got.to_string(), None))
+            }),
+            (Self::Floats(want), Product::Floats(got)) => compare(n, want, got, |want, got| {
+                // Not "greater than": a NaN must not pass.
+                let close = (f64::from(*got) - want.value).abs() <= want.tolerance;
+                let texts = || {
+                    (
+                        want.value.to_string(),
+                        got.to_string(),
+                        Some(want.tolerance),
+                    )
+                };
+                (!close).then(texts)
+            }),
+            // Both come from the same precision; if not, nothing is right.
+            _ => Comparison {
+                elements: self.len(),
+                different: self.len(),
+                first: Vec::new(),
+            },
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Integers(x) => x.len(),
+            Self::Floats(x) => x.len(),
+        }
+    }
+}
+
+/// Runs `rows(from, to)` for bands of `0..m`, on all CPUs, and joins the
+/// results in order.
+fn by_bands<T: Send>(m: usize, rows: impl Fn(usize, usize) -> Vec<T> + Sync) -> Vec<T> {
+    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let band = m.div_ceil(threads).max(1);
+    let mut parts: Vec<Vec<T>> = Vec::new();
+    parts.resize_with(m.div_ceil(band), Vec::new);
+    thread::scope(|scope| {
+        for (index, part) in parts.iter_mut().enumerate() {
+            let rows = &rows;
+            scope.spawn(move || *part = rows(index * band, ((index + 1) * band).min(m)));
+        }
+    });
+    parts.into_iter().flatten().collect()
+}
+
+type Texts = (String, String, Option<f64>);
+
+fn compare<W, G>(
+    n: usize,
+    want: &[W],
+    got: &[G],
+    differ: impl Fn(&W, &G) -> Option<Texts>,
+) -> Comparison {
+    let mut comparison = Comparison {
+        elements: want.len(),
+        // Elements that are missing on either side are wrong.
+        different: want.len().abs_diff(got.len()),
+        first: Vec::new(),
+    };
+    for (at, (want, got)) in want.iter().zip(got).enumerate() {
+        let Some((expected, got, tolerance)) = differ(want, got) else {
+            continue;
+        };
+        comparison.different += 1;
+        if comparison.first.len() < SHOWN {
+            comparison.first.push(Difference {
+                row: at / n,
+                column: at % n,
+                got,
+                expected,
+                tolerance,
+            });
+        }
+    }
+    comparison
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_found_and_placed() {
+        let want = Reference::Integers((0..12).collect());
+        let mut got: Vec<i32> = (0..12).collect();
+        assert_eq!(
+            want.compare(&Product::Integers(got.clone()), 4).different,
+            0
+        );
+        got[6] = -1;
+        got[11] = -2;
+        let found = want.compare(&Product::Integers(got), 4);
+        assert_eq!(found.different, 2);
+        assert_eq!((found.first[0].row, found.first[0].column), (1, 2));
+        assert_eq!(
+            (
+                found.first[1].got.as_str(),
+                found.first[1].expected.as_str()
+            ),
+            ("-2", "11")
+        );
+        let all_wrong = want.compare(&Product::Integers(vec![-5; 12]), 4);
+        assert_eq!((all_wrong.different, all_wrong.first.len()), (12, SHOWN));
+    }
+
+    #[test]
+    fn floats_have_a_tolerance_and_nan_never_passes() {
+        let expected = Expected {
+            value: 1.0,
+            tolerance: 0.25,
+        };
+        let want = Reference::Floats(vec![expected; 4]);
+        let got = Product::Floats(vec![0.75, 1.25, 1.5, f32::NAN]);
+        let found = want.compare(&got, 4);
+        assert_eq!(found.different, 2);
+        assert_eq!(found.first[1].got, "NaN");
+    }
+
+    #[test]
+    fn bands_join_in_order() {
+        for m in [1, 2, 3, 100] {
+            let joined = by_bands(m, |from, to| (from..to).collect());
+            assert_eq!(joined, (0..m).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line: parsed here, without touching the system.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use npu_matmul::Precision;
+use npu_model::Selector;
+
+/// Check that the RK3588 NPU of this machine computes what it should.
+///
+/// Without a command, the self-test: multiplies two matrices of random integers
+/// (or floats) on the NPU, through the same path that everything else here
+/// uses, and compares each element of the result with the CPU's.
+///
+/// Where there is no NPU it runs on a software model of it, and says so.
+#[derive(Debug, Parser)]
+#[command(name = "npu-probe", version, after_long_help = AFTER_HELP)]
+pub(crate) struct Flags {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
+    /// Device to use: a path, `model`, or `auto`
+    ///
+    /// `auto` takes a device of the kernel's rocket driver if it can be used,
+    /// else the software model. A path, such as /dev/accel/accel0, demands that
+    /// device: without it the exit code is 3. Where this option is not given,
+    /// the environment variable ROCKET_DEVICE is asked, then `auto` is taken.
+    #[arg(long, global = true, value_name = "PATH|model|auto")]
+    device: Option<Selector>,
+
+    /// Print one JSON object instead of text
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) selftest: SelfTestFlags,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  the result is right (or the command did its work)
+  1  the result differs from the CPU's
+  2  the command line or an input file makes no sense
+  3  the device that was demanded is not there, or not usable
+  4  the device or its driver failed
+  5  the output could not be written
+
+Examples:
+  npu-probe                                the self-test, 64 x 64 x 64, int8
+  npu-probe --dtype fp16 --m 100 --k 999   other sizes, any from 1
+  npu-probe --device /dev/accel/accel0     on this device and no other
+  npu-probe --dump report                  keep programs and matrices, to send
+                                           them to somebody
+  npu-probe info                           which device, which driver, and why
+  npu-probe decode report/task-0000.words  what a register program says
+
+RUST_LOG=debug shows what the libraries do.";
+
+/// What to do other than the self-test.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Tell which device would be used, and why
+    Info,
+    /// Disassemble a register program and tell what is wrong with it
+    Decode(DecodeFlags),
+}
+
+/// Options of the self-test. All optional here, so that one that is given with
+/// a command can be refused.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Self-test")]
+pub(crate) struct SelfTestFlags {
+    /// Precision of the matrices [default: int8]
+    #[arg(long)]
+    dtype: Option<Dtype>,
+
+    /// Rows of A and of the result [default: 64]
+    #[arg(long, value_name = "ROWS")]
+    m: Option<NonZeroUsize>,
+
+    /// Columns of A and of B: the length of each sum [default: 64]
+    #[arg(long, value_name = "DEPTH")]
+    k: Option<NonZeroUsize>,
+
+    /// Rows of B, columns of the result [default: 64]
+    #[arg(long, value_name = "COLUMNS")]
+    n: Option<NonZeroUsize>,
+
+    /// Start of the random numbers; the same seed gives the same matrices on
+    /// every machine [default: 1]
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Multiply this many times, and check each result [default: 1]
+    #[arg(long, value_name = "TIMES")]
+    repeat: Option<NonZeroUsize>,
+
+    /// File descriptors to spread the columns over [default: 1]
+    ///
+    /// The kernel runs one job at a time for each, on any core that is free:
+    /// three keep the three cores of an RK3588 busy.
+    #[arg(long, value_name = "NUMBER")]
+    fds: Option<NonZeroUsize>,
+
+    /// Write programs, disassembly, matrices and a manifest into this directory
+    ///
+    /// That is what it takes to find out why a result is wrong. The directory
+    /// is made if need be; files of an earlier dump are replaced.
+    #[arg(long, value_name = "DIR")]
+    dump: Option<PathBuf>,
+}
+
+/// Options of `decode`.
+#[derive(Debug, Args)]
+pub(crate) struct DecodeFlags {
+    /// File with the words of a program; `-` is standard input
+    ///
+    /// Text: 64-bit words in hexadecimal, between blanks or commas; `#` and `;`
+    /// begin comments. Anything else is taken as binary, little endian.
+    pub(crate) file: PathBuf,
+}
+
+/// Precision on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Dtype {
+    /// Signed 8-bit integers; the result is exact, 32 bits
+    Int8,
+    /// IEEE half precision; the result is single precision, within a bound
+    Fp16,
+    /// Integers from -8 to 7; the result is exact, 32 bits
+    Int4,
+}
+
+/// A self-test with every choice made.
+#[derive(Clone, Debug)]
+pub(crate) struct SelfTest {
+    pub(crate) precision: Precision,
+    pub(crate) m: usize,
+    pub(crate) k: usize,
+    pub(crate) n: usize,
+    pub(crate) seed: u64,
+    pub(crate) repeat: usize,
+    pub(crate) fds: usize,
+    pub(crate) dump: Option<PathBuf>,
+}
+
+/// Rows, depth and columns where none are given: one tile of every precision.
+const DEFAULT_SIZE: usize = 64;
+
+impl Flags {
+    /// Refuses what clap cannot: self-test options with another command.
+    pub(crate) fn check(self) -> Result<Self, clap::Error> {
+        if self.command.is_some() && self.selftest.any() {
+            return Err(Self::command().error(
+                ErrorKind::ArgumentConflict,
+                "options of the self-test cannot be used with a command",
+            ));
+        }
+        Ok(self)
+    }
+
+    /// The device to use; asks the environment if the command line says
+    /// nothing.
+    pub(crate) fn selector(&self) -> Selector {
+        self.device.clone().unwrap_or_else(Selector::from_env)
+    }
+}
+
+impl SelfTestFlags {
+    fn any(&self) -> bool {
+        let Self {
+            dtype,
+            m,
+            k,
+            n,
+            seed,
+            repeat,
+            fds,
+            dump,
+        } = self;
+        dtype.is_some()
+            || m.or(*k).or(*n).or(*repeat).or(*fds).is_some()
+            || seed.is_some()
+            || dump.is_some()
+    }
+
+    pub(crate) fn resolve(&self) -> SelfTest {
+        let size = |given: Option<NonZeroUsize>| given.map_or(DEFAULT_SIZE, NonZeroUsize::get);
+        let count = |given: Option<NonZeroUsize>| given.map_or(1, NonZeroUsize::get);
+        SelfTest {
+            precision: match self.dtype.unwrap_or(Dtype::Int8) {
+                Dtype::Int8 => Precision::Int8,
+                Dtype::Fp16 => Precision::Fp16,
+                Dtype::Int4 => Precision::Int4,
+            },
+            m: size(self.m),
+            k: size(self.k),
+            n: size(self.n),
+            seed: self.seed.unwrap_or(1),
+            repeat: count(self.repeat),
+            fds: count(self.fds),
+            dump: self.dump.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Flags, clap::Error> {
+        Flags::try_parse_from(line.split_whitespace()).and_then(Flags::check)
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn alone_is_the_self_test() {
+        let flags = parse("npu-probe").unwrap();
+        assert!(flags.command.is_none());
+        let test = flags.selftest.resolve();
+        assert_eq!((test.m, test.k, test.n), (64, 64, 64));
+        assert_eq!(
+            (test.precision, test.repeat, test.fds),
+            (Precision::Int8, 1, 1)
+        );
+    }
+
+    #[test]
+    fn options_go_where_they_belong() {
+        let line = "npu-probe --dtype fp16 --m 3 --k 5 --n 7 --seed 9 --repeat 2 --dump x --json";
+        let flags = parse(line).unwrap();
+        let test = flags.selftest.resolve();
+        assert_eq!((test.m, test.k, test.n), (3, 5, 7));
+        assert_eq!(
+            (test.precision, test.seed, test.repeat),
+            (Precision::Fp16, 9, 2)
+        );
+        assert!(flags.json);
+        for line in [
+            "npu-probe --device model info",
+            "npu-probe info --device model",
+        ] {
+            assert_eq!(parse(line).unwrap().selector(), Selector::Model);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "npu-probe --m 0",
+            "npu-probe --m -1",
+            "npu-probe --dtype int2",
+            "npu-probe --repeat 0",
+            "npu-probe --m 5 info",
+            "npu-probe --dump x decode y",
+            "npu-probe decode",
+            "npu-probe frobnicate",
+        ] {
+            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The way out: all text leaves through here, because `println!` panics when
+//! the reader has gone away.
+
+use std::io::{ErrorKind, Write, stderr, stdout};
+
+use anyhow::Context;
+
+use crate::exit::Failure;
+
+/// Writes to standard output. A reader who closed the pipe has seen enough:
+/// that is no error.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error)
+            .context("cannot write to standard output")
+            .map_err(Failure::Output),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a JSON object and a newline.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value)
+        .context("cannot make JSON of the report")
+        .map_err(Failure::Output)?;
+    print(&(text + "\n"))
+}
+
+/// Writes a line to standard error.
+pub(crate) fn complain(text: &str) {
+    // There is no other place to report that this failed.
+    let _ = writeln!(stderr().lock(), "npu-probe: {text}");
+}

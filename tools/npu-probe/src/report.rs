@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the self-test found out, and how it is told.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use rocket_uapi::DeviceInfo;
+use serde::Serialize;
+
+use crate::capture::Captured;
+use crate::expected::Comparison;
+use crate::flags::SelfTest;
+use crate::host::Host;
+
+/// A device in a report.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DeviceReport {
+    /// The node, or what stands in for it.
+    pub(crate) name: String,
+    /// Whether it is software.
+    pub(crate) is_model: bool,
+    /// The DRM driver's name.
+    pub(crate) driver: String,
+    /// Its version: major, minor, patch level.
+    pub(crate) driver_version: String,
+    /// Its description.
+    pub(crate) description: String,
+    /// NPU cores.
+    pub(crate) cores: u32,
+    /// Why this device, decision by decision.
+    pub(crate) why: Vec<String>,
+    /// The machine it is in.
+    pub(crate) host: Host,
+}
+
+impl DeviceReport {
+    pub(crate) fn new(info: DeviceInfo, why: Vec<String>) -> Self {
+        let (major, minor, patch) = info.version;
+        Self {
+            name: info.name,
+            is_model: info.is_model,
+            driver: info.driver,
+            driver_version: format!("{major}.{minor}.{patch}"),
+            description: info.description,
+            cores: info.cores,
+            why,
+            host: Host::look(),
+        }
+    }
+
+    /// A few lines.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("device     {}\n", self.name);
+        for why in &self.why {
+            let _ = writeln!(text, "           {why}");
+        }
+        let _ = writeln!(
+            text,
+            "driver     {} {} ({})",
+            self.driver, self.driver_version, self.description
+        );
+        let _ = writeln!(text, "cores      {}", self.cores);
+        text + &self.host.text()
+    }
+}
+
+/// The problem in a report.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ProblemReport {
+    pub(crate) dtype: String,
+    pub(crate) m: usize,
+    pub(crate) k: usize,
+    pub(crate) n: usize,
+    pub(crate) seed: u64,
+    pub(crate) fds: usize,
+    /// How the product was cut, in words.
+    pub(crate) plan: String,
+}
+
+impl ProblemReport {
+    pub(crate) fn new(test: &SelfTest, plan: String) -> Self {
+        Self {
+            dtype: test.precision.to_string(),
+            m: test.m,
+            k: test.k,
+            n: test.n,
+            seed: test.seed,
+            fds: test.fds,
+            plan,
+        }
+    }
+
+    /// One line.
+    pub(crate) fn text(&self) -> String {
+        let Self {
+            dtype,
+            m,
+            k,
+            n,
+            seed,
+            ..
+        } = self;
+        format!("problem    C[{m},{n}] = A[{m},{k}] x B[{n},{k}]^T, {dtype}, seed {seed}\n")
+    }
+}
+
+/// What was submitted for one product.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct ProgramReport {
+    pub(crate) jobs: usize,
+    pub(crate) tasks: usize,
+    /// 64-bit command words of all tasks.
+    pub(crate) words: usize,
+}
+
+impl ProgramReport {
+    pub(crate) fn new(captured: &Captured) -> Self {
+        Self {
+            jobs: captured.jobs,
+            tasks: captured.tasks.len(),
+            words: captured.tasks.iter().map(|task| task.words.len()).sum(),
+        }
+    }
+
+    /// One line.
+    pub(crate) fn text(self) -> String {
+        let Self { jobs, tasks, words } = self;
+        let one = "program    ";
+        if tasks == 1 {
+            return format!("{one}{words} words, one task\n");
+        }
+        format!("{one}{words} words, {tasks} tasks in {jobs} job(s)\n")
+    }
+}
+
+/// One multiplication.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RunReport {
+    /// Wall time of packing, running and reading back, in microseconds.
+    pub(crate) wall_us: f64,
+    pub(crate) comparison: Comparison,
+}
+
+/// The self-test.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    /// "PASS" or "FAIL".
+    pub(crate) result: &'static str,
+    pub(crate) device: DeviceReport,
+    pub(crate) problem: ProblemReport,
+    pub(crate) program: ProgramReport,
+    /// Whose time `wall_us` is.
+    pub(crate) time_of: &'static str,
+    pub(crate) runs: Vec<RunReport>,
+    /// What the model noticed: traps, faults, kills. A kernel keeps such
+    /// things to itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) model_events: Vec<String>,
+}
+
+/// Whose wall time a report shows. The model's says nothing about the NPU.
+pub(crate) const fn time_of(is_model: bool) -> &'static str {
+    if is_model {
+        "the software model on this host, not an NPU"
+    } else {
+        "the NPU, with packing and reading back"
+    }
+}
+
+/// Milliseconds, for people.
+fn milliseconds(us: f64) -> String {
+    format!("{:.3} ms", us / 1000.0)
+}
+
+impl RunReport {
+    pub(crate) fn new(wall: Duration, comparison: Comparison) -> Self {
+        Self {
+            wall_us: wall.as_secs_f64() * 1e6,
+            comparison,
+        }
+    }
+
+    pub(crate) const fn passes(&self) -> bool {
+        self.comparison.different == 0
+    }
+}
+
+impl Report {
+    /// The wall time, the verdict, and what differs.
+    pub(crate) fn verdict_text(&self) -> String {
+        let mut times: Vec<f64> = self.runs.iter().map(|run| run.wall_us).collect();
+        times.sort_by(f64::total_cmp);
+        let mut text = String::from("wall time  ");
+        match times.as_slice() {
+            [] => text.push_str("none"),
+            [only] => text.push_str(&milliseconds(*only)),
+            [least, .., most] => {
+                let median = milliseconds(times[times.len() / 2]);
+                let (least, most) = (milliseconds(*least), milliseconds(*most));
+                let _ = write!(text, "{median} median, {least} to {most}");
+                let _ = write!(text, ", {} times", times.len());
+            }
+        }
+        let _ = writeln!(text, " ({})", self.time_of);
+        match self.runs.iter().position(|run| !run.passes()) {
+            None => {
+                let elements: usize = self.runs.iter().map(|run| run.comparison.elements).sum();
+                let _ = writeln!(text, "PASS       all {elements} elements are right");
+            }
+            Some(at) => self.failure_text(&mut text, at),
+        }
+        for event in &self.model_events {
+            let _ = writeln!(text, "model      {event}");
+        }
+        text
+    }
+
+    fn failure_text(&self, text: &mut String, at: usize) {
+        let Comparison {
+            elements,
+            different,
+            first,
+        } = &self.runs[at].comparison;
+        let bad = self.runs.iter().filter(|run| !run.passes()).count();
+        let _ = write!(
+            text,
+            "FAIL       {different} of {elements} elements are wrong"
+        );
+        if self.runs.len() > 1 {
+            let _ = write!(
+                text,
+                " in run {} ({bad} of {} runs)",
+                at + 1,
+                self.runs.len()
+            );
+        }
+        text.push_str("; the first:\n");
+        let _ = writeln!(
+            text,
+            "{:>8} {:>8} {:>24} {:>24}",
+            "row", "column", "NPU", "CPU"
+        );
+        for d in first {
+            let _ = write!(
+                text,
+                "{:>8} {:>8} {:>24} {:>24}",
+                d.row, d.column, d.got, d.expected
+            );
+            if let Some(tolerance) = d.tolerance {
+                let _ = write!(text, "  +- {tolerance:.3e}");
+            }
+            text.push('\n');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expected::Difference;
+
+    fn report(different: &[usize]) -> Report {
+        let difference = Difference {
+            row: 3,
+            column: 17,
+            got: "NaN".to_owned(),
+            expected: "1.5".to_owned(),
+            tolerance: Some(1e-6),
+        };
+        let run = |&different: &usize| {
+            let comparison = Comparison {
+                elements: 100,
+                different,
+                first: vec![difference.clone(); different.min(2)],
+            };
+            RunReport::new(Duration::from_micros(1500), comparison)
+        };
+        Report {
+            result: "FAIL",
+            device: DeviceReport {
+                name: "a device".to_owned(),
+                is_model: true,
+                driver: "rocket".to_owned(),
+                driver_version: "0.0.0".to_owned(),
+                description: String::new(),
+                cores: 3,
+                why: vec!["because".to_owned()],
+                host: Host::default(),
+            },
+            problem: ProblemReport {
+                dtype: "fp16".to_owned(),
+                m: 10,
+                k: 10,
+                n: 10,
+                seed: 1,
+                fds: 1,
+                plan: String::new(),
+            },
+            program: ProgramReport::default(),
+            time_of: time_of(true),
+            runs: different.iter().map(run).collect(),
+            model_events: vec!["something happened".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_failure_shows_the_first_differences() {
+        let text = report(&[0, 5, 0]).verdict_text();
+        for part in [
+            "FAIL       5 of 100 elements are wrong in run 2 (1 of 3 runs); the first:",
+            "       3       17                      NaN                      1.5  +- 1.000e-6",
+            "1.500 ms median, 1.500 ms to 1.500 ms, 3 times",
+            "model      something happened",
+        ] {
+            assert!(text.contains(part), "no `{part}` in:\n{text}");
+        }
+        assert!(
+            report(&[2])
+                .verdict_text()
+                .contains("2 of 100 elements are wrong; the")
+        );
+        assert!(!report(&[0]).verdict_text().contains("FAIL"));
+    }
+
+    #[test]
+    fn a_report_with_nan_is_json_all_the_same() {
+        let text = serde_json::to_string(&report(&[1])).unwrap();
+        let back: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(back["runs"][0]["comparison"]["first"][0]["got"], "NaN");
+        assert_eq!(back["model_events"][0], "something happened");
+    }
+
+    #[test]
+    fn one_program_or_many() {
+        let one = ProgramReport {
+            jobs: 1,
+            tasks: 1,
+            words: 108,
+        };
+        assert_eq!(one.text(), "program    108 words, one task\n");
+        let many = ProgramReport {
+            jobs: 2,
+            tasks: 3,
+            words: 324,
+        };
+        assert_eq!(many.text(), "program    324 words, 3 tasks in 2 job(s)\n");
+    }
+}

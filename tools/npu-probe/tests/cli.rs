@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The binary as its users run it: exit codes, JSON, dumps, pipes.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The tool, on the model whatever the environment says.
+fn probe(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_npu-probe"));
+    command
+        .args(arguments)
+        .env("ROCKET_DEVICE", "model")
+        .env_remove("RUST_LOG");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    probe(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = run(arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn alone_it_tests_and_says_on_what() {
+    let output = run(&[]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+    for part in [
+        "model", "C[64,64]", "int8", "seed 1", "words", "PASS", "4096",
+    ] {
+        assert!(text.contains(part), "no `{part}` in:\n{text}");
+    }
+    // The model's time must not be taken for the NPU's.
+    assert!(text.contains("not an NPU"), "{text}");
+}
+
+#[test]
+fn every_precision_and_odd_sizes() {
+    for dtype in ["int8", "fp16", "int4"] {
+        for [m, k, n] in [["64", "64", "64"], ["1", "1", "1"], ["5", "700", "33"]] {
+            let sizes = ["--dtype", dtype, "--m", m, "--k", k, "--n", n, "--fds", "2"];
+            let output = run(&sizes);
+            let text = stdout(&output) + &stderr(&output);
+            assert_eq!(output.status.code(), Some(0), "{sizes:?}:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn json_is_one_object_with_everything() {
+    let report = json(&["--json", "--repeat", "3", "--seed", "7"]);
+    assert_eq!(report["result"], "PASS");
+    assert_eq!(report["device"]["is_model"], true);
+    assert_eq!(report["device"]["driver"], "rocket");
+    assert_eq!(report["problem"]["seed"], 7);
+    assert_eq!(report["program"]["tasks"], 1);
+    assert!(report["program"]["words"].as_u64().unwrap() > 100);
+    let runs = report["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 3);
+    for run in runs {
+        assert_eq!(run["comparison"]["elements"], 4096);
+        assert_eq!(run["comparison"]["different"], 0);
+    }
+}
+
+#[test]
+fn info_names_device_and_reason() {
+    let output = run(&["info"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stdout(&output).contains("driver     rocket"));
+    assert_eq!(json(&["info", "--json"])["is_model"], true);
+}
+
+#[test]
+fn exit_codes() {
+    for (code, arguments) in [
+        (0, &["--help"][..]),
+        (0, &["--version"]),
+        (2, &["--m", "0"]),
+        (2, &["--dtype", "int3"]),
+        (2, &["--m", "3", "info"]),
+        (2, &["--m", "9999999999", "--k", "9999999999"]),
+        (2, &["decode", "/nonexistent/file"]),
+        (3, &["--device", "/nonexistent/accel0"]),
+        (3, &["info", "--device", "/nonexistent/accel0"]),
+        (3, &["--device", "/dev/null"]),
+    ] {
+        let output = run(arguments);
+        let (out, err) = (stdout(&output), stderr(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{arguments:?}:\n{out}{err}"
+        );
+        // Exactly one of them speaks, and never by a panic.
+        assert_eq!(code == 0, err.is_empty(), "{arguments:?}:\n{err}");
+        assert!(!err.contains("panicked"), "{err}");
+    }
+}
+
+#[test]
+fn the_environment_chooses_and_the_option_overrides() {
+    let nowhere = "/nonexistent/accel0";
+    let output = probe(&["info"])
+        .env("ROCKET_DEVICE", nowhere)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains(nowhere));
+    let output = probe(&["info", "--device", "model"])
+        .env("ROCKET_DEVICE", nowhere)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+}
+
+/// Names, sizes and the manifest of a dump.
+fn check_dump(directory: &Path, result_bytes: u64, has_tolerance: bool) {
+    let manifest = fs::read(directory.join("manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    assert_eq!(manifest["error"], Value::Null);
+    let files = manifest["files"].as_array().unwrap();
+    for file in files {
+        let name = file["name"].as_str().unwrap();
+        assert!(
+            !fs::read(directory.join(name)).unwrap().is_empty(),
+            "{name} is empty"
+        );
+    }
+    let exists = |name: &str| files.iter().any(|file| file["name"] == name);
+    for name in [
+        "a.bin",
+        "b.bin",
+        "c.bin",
+        "expected.bin",
+        "task-0000.words",
+        "task-0000.txt",
+    ] {
+        assert!(exists(name), "no {name}");
+    }
+    assert_eq!(exists("tolerance.bin"), has_tolerance);
+    assert_eq!(
+        fs::metadata(directory.join("c.bin")).unwrap().len(),
+        result_bytes
+    );
+}
+
+#[test]
+fn a_dump_holds_all_and_can_be_decoded() {
+    let base = tempfile::tempdir().unwrap();
+    let directory = base.path().join("made/for it");
+    let path = directory.to_str().unwrap();
+    let output = run(&["--dump", path]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    check_dump(&directory, 64 * 64 * 4, false);
+    let c = fs::read(directory.join("c.bin")).unwrap();
+    assert!(c == fs::read(directory.join("expected.bin")).unwrap());
+
+    // The program as text, and as binary, says the same.
+    let words = directory.join("task-0000.words");
+    let from_text = run(&["decode", words.to_str().unwrap()]);
+    assert_eq!(from_text.status.code(), Some(0), "{}", stderr(&from_text));
+    assert!(stdout(&from_text).contains("CNA"), "{}", stdout(&from_text));
+    let binary: Vec<u8> = fs::read_to_string(&words)
+        .unwrap()
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .flat_map(|line| u64::from_str_radix(line, 16).unwrap().to_le_bytes())
+        .collect();
+    let file = directory.join("task.bin");
+    fs::write(&file, &binary).unwrap();
+    let from_binary = run(&["decode", file.to_str().unwrap()]);
+    assert_eq!(stdout(&from_text), stdout(&from_binary));
+    let report = json(&["decode", "--json", file.to_str().unwrap()]);
+    assert_eq!(report["words"], binary.len() / 8);
+
+    // Over the old one, other sizes; then again, with nothing left over.
+    let output = run(&["--dump", path, "--dtype", "fp16", "--m", "3", "--n", "5"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    check_dump(&directory, 3 * 5 * 4, true);
+    let output = run(&["--dump", path, "--dtype", "int4"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    check_dump(&directory, 64 * 64 * 4, false);
+    assert!(!directory.join("tolerance.bin").exists());
+    assert!(file.exists(), "a file that is not a dump's was removed");
+}
+
+#[test]
+fn a_dump_that_cannot_be_written_is_told() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let output = run(&["--dump", file.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(stderr(&output).contains("directory"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_seed_makes_the_data() {
+    let base = tempfile::tempdir().unwrap();
+    let operands = |name: &str, seed: &str| {
+        let directory = base.path().join(name);
+        let output = run(&["--seed", seed, "--dump", directory.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0));
+        (
+            fs::read(directory.join("a.bin")).unwrap(),
+            fs::read(directory.join("b.bin")).unwrap(),
+        )
+    };
+    let first = operands("first", "5");
+    assert!(first == operands("again", "5"));
+    assert!(first != operands("other", "6"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for arguments in [&[][..], &["--json"], &["info"], &["--help"]] {
+        let mut child = probe(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The only reading end is closed before anything can be written to it,
+        // or soon after.
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        assert_eq!(stderr(&output), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_told() {
+    let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else {
+        println!("SKIP: there is no /dev/full here");
+        return;
+    };
+    let output = probe(&["info"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+}
+
+#[test]
+fn decode_survives_anything() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("input");
+    let path = file.to_str().unwrap();
+    for (code, content) in [
+        (0, vec![0xff; 64]),
+        (0, vec![0; 8]),
+        (0, b"ffffffffffffffff 0x0 1,2".to_vec()),
+        (2, Vec::new()),
+        (2, vec![0; 7]),
+        (2, b"not a program".to_vec()),
+    ] {
+        fs::write(&file, &content).unwrap();
+        for arguments in [&["decode", path][..], &["decode", "--json", path]] {
+            let output = run(arguments);
+            let err = stderr(&output);
+            assert_eq!(output.status.code(), Some(code), "{content:?}: {err}");
+            assert!(!err.contains("panicked"), "{err}");
+        }
+    }
+}
