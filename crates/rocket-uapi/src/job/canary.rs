@@ -114,14 +114,15 @@ impl CanaryPlan {
         let Some(bo) = writes.get_mut(index) else {
             return Ok(None);
         };
-        // Idle: this file has no other owner of it.
-        let mut access = bo.write(Deadline::FOREVER)?;
-        let mut old = Atom::default();
-        if let Some(bytes) = access.get_mut(offset..offset + CANARY_BYTES) {
-            old.copy_from_slice(bytes);
-            bytes.copy_from_slice(&new);
+        // The BO is idle: the job owns it, and does not run.
+        let (old, given_back) = put(bo, offset, new)?;
+        if let Err(error) = given_back {
+            // Let the caller find the output as it was.
+            if let Err(error) = put(bo, offset, old) {
+                tracing::warn!(%error, "an output buffer keeps a canary");
+            }
+            return Err(error);
         }
-        access.finish()?;
         Ok(Some(old))
     }
 
@@ -138,6 +139,18 @@ impl CanaryPlan {
         let found = access.get(offset..offset + CANARY_BYTES);
         Ok(found.map(|found| found == attempt.canary()))
     }
+}
+
+/// Replaces an atom of a BO. Returns what was there, and how giving the BO back
+/// to the NPU went.
+fn put(bo: &mut Bo, offset: usize, new: Atom) -> Result<(Atom, Result<(), Error>), Error> {
+    let mut old = Atom::default();
+    let mut access = bo.write(Deadline::FOREVER)?;
+    if let Some(bytes) = access.get_mut(offset..offset + CANARY_BYTES) {
+        old.copy_from_slice(bytes);
+        bytes.copy_from_slice(&new);
+    }
+    Ok((old, access.finish()))
 }
 
 fn locate(atom: Iova, writes: &[Bo]) -> Option<(usize, usize)> {

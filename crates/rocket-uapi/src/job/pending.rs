@@ -20,9 +20,9 @@ use crate::units::Deadline;
 /// limit of 500 ms a job, for those before it in the queue.
 const DROP_WAIT: Duration = Duration::from_secs(5);
 
-/// Pause between looks at a fence that is not signalled although PREP_BO says
-/// that its BO is idle. No driver known does that; should one, the wait must
-/// not spin.
+/// Pause between looks at a job where PREP_BO itself does not wait: it failed,
+/// or it says that the BO is idle while the fence says otherwise (no driver
+/// known does that). Waiting must not spin.
 const FENCE_POLL: Duration = Duration::from_millis(1);
 
 /// The buffers of a job that has ended, in the order in which the builder got
@@ -239,11 +239,21 @@ impl Drop for PendingJob {
             return;
         };
         let until = Deadline::after(DROP_WAIT);
-        for bo in &job.writes {
-            if let Err(error) = bo.prepare(until) {
-                tracing::error!(%error, "a job was dropped and did not end: its buffers are leaked");
-                mem::forget(job);
-                return;
+        loop {
+            let waited = job.writes.iter().try_for_each(|bo| bo.prepare(until));
+            match waited {
+                Ok(()) => break,
+                // The wait failed, but the fence has signalled.
+                Err(_) if self.evidence.says_ended() => break,
+                Err(error) if until.has_passed() || matches!(error, Error::TimedOut { .. }) => {
+                    tracing::error!(
+                        %error,
+                        "a job was dropped and did not end: its buffers are leaked"
+                    );
+                    mem::forget(job);
+                    return;
+                }
+                Err(_) => thread::sleep(FENCE_POLL),
             }
         }
         job.device.note_end();
@@ -264,6 +274,18 @@ impl Evidence {
             Ok((FenceStatus::Active | FenceStatus::Failed(_), fence)) => Self::Accepted(fence),
             Err(error) => Self::Lost(error),
         }
+    }
+
+    /// Whether the fence tells that the NPU is done with the job, or never had
+    /// it.
+    fn says_ended(&self) -> bool {
+        let (Self::Accepted(fence) | Self::Silent(fence)) = self else {
+            return false;
+        };
+        matches!(
+            fence.status(),
+            Ok(FenceStatus::Signaled | FenceStatus::Failed(_))
+        )
     }
 }
 

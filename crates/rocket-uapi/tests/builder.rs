@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Jobs that are refused, each for its reason, with the buffers back.
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+mod common;
+
+use common::{A_BYTES, B_BYTES, C_BYTES, Mock, alloc, program};
+use rocket_uapi::{Bo, Device, Error, Job, JobBuilder, ProgramBo, ProgramError, Refusal};
+
+struct Parts {
+    device: Device,
+    a: Bo,
+    b: Bo,
+    c: Bo,
+    programs: ProgramBo,
+}
+
+fn parts(mock: &Mock) -> Parts {
+    let device = mock.device();
+    let (a, b, c) = (
+        alloc(&device, A_BYTES).unwrap(),
+        alloc(&device, B_BYTES).unwrap(),
+        alloc(&device, C_BYTES).unwrap(),
+    );
+    let linked = program(&a, (b.iova(), b.len()), &c);
+    let programs = ProgramBo::new(&device, &[linked.clone(), linked]).unwrap();
+    Parts {
+        device,
+        a,
+        b,
+        c,
+        programs,
+    }
+}
+
+/// Builds, and checks that the buffers come back.
+fn refusal(builder: JobBuilder, reads: usize, writes: usize) -> Refusal {
+    let error = builder.build().unwrap_err();
+    assert_eq!((error.reads.len(), error.writes.len()), (reads, writes));
+    error.refusal
+}
+
+#[test]
+fn a_job_needs_programs() {
+    let Parts { device, a, c, .. } = parts(&Mock::default());
+    let builder = Job::builder(&device).reads_owned(a).writes(c);
+    assert_eq!(refusal(builder, 1, 1), Refusal::NoPrograms);
+    assert_eq!(refusal(Job::builder(&device), 0, 0), Refusal::NoPrograms);
+}
+
+#[test]
+fn a_program_must_exist() {
+    let parts = parts(&Mock::default());
+    let builder = Job::builder(&parts.device)
+        .task(&parts.programs, 2)
+        .writes(parts.c);
+    let expected = Refusal::NoSuchProgram { index: 2, len: 2 };
+    assert_eq!(refusal(builder, 0, 1), expected);
+}
+
+#[test]
+fn a_program_bo_needs_programs() {
+    let error = ProgramBo::new(&Mock::default().device(), &[]).unwrap_err();
+    assert_eq!(error, Error::Program(ProgramError::None));
+}
+
+#[test]
+fn a_job_must_write() {
+    let parts = parts(&Mock::default());
+    let builder = Job::builder(&parts.device)
+        .program(&parts.programs)
+        .reads_owned(parts.a);
+    assert_eq!(refusal(builder, 1, 0), Refusal::NothingWritten);
+}
+
+#[test]
+fn a_job_takes_buffers_of_its_own_file_only() {
+    let ours = parts(&Mock::default());
+    let theirs = parts(&Mock::default());
+    let handle = theirs.b.handle();
+    let builder = Job::builder(&ours.device)
+        .program(&ours.programs)
+        .reads_owned(ours.a)
+        .reads(&theirs.b.freeze())
+        .writes(ours.c);
+    assert_eq!(refusal(builder, 1, 1), Refusal::ForeignBo { handle });
+    let handle = theirs.programs.bo().handle();
+    let builder = Job::builder(&ours.device)
+        .program(&theirs.programs)
+        .writes(ours.b);
+    assert_eq!(refusal(builder, 0, 1), Refusal::ForeignBo { handle });
+}
+
+/// Ownership forbids naming a buffer twice; a handle can still come twice.
+#[test]
+fn a_handle_that_a_backend_gives_twice_is_noticed() {
+    let mock = Mock::default();
+    let parts = parts(&mock);
+    let handle = parts.c.handle();
+    mock.reuse(handle);
+    let twin = alloc(&parts.device, 1).unwrap();
+    let builder = Job::builder(&parts.device)
+        .program(&parts.programs)
+        .reads_owned(parts.a)
+        .reads_owned(twin)
+        .reads(&parts.b.freeze())
+        .writes(parts.c);
+    assert_eq!(refusal(builder, 2, 1), Refusal::NamedTwice { handle });
+}
+
+#[test]
+fn reads_must_be_listed() {
+    let parts = parts(&Mock::default());
+    let builder = Job::builder(&parts.device)
+        .program(&parts.programs)
+        .reads_owned(parts.a)
+        .writes(parts.c);
+    let refused = refusal(builder, 1, 1);
+    assert!(matches!(refused, Refusal::ReadOutside(_)), "{refused}");
+}
+
+#[test]
+fn writes_must_be_listed_as_such() {
+    let parts = parts(&Mock::default());
+    let builder = Job::builder(&parts.device)
+        .program(&parts.programs)
+        .reads_owned(parts.c)
+        .reads(&parts.b.freeze())
+        .writes(parts.a);
+    let refused = refusal(builder, 1, 1);
+    assert!(matches!(refused, Refusal::WriteOutside(_)), "{refused}");
+}
+
+#[test]
+fn inputs_may_lie_in_written_buffers_and_be_named_often() {
+    let parts = parts(&Mock::default());
+    let b = parts.b.freeze();
+    let job = Job::builder(&parts.device)
+        .task(&parts.programs, 1)
+        .task(&parts.programs, 0)
+        .reads(&b)
+        .reads(&b)
+        .writes(parts.a)
+        .writes(parts.c)
+        .build()
+        .unwrap();
+    let (reads, writes) = job.into_bos();
+    assert_eq!((reads.len(), writes.len()), (0, 2));
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Heap pages that a CPU guard and the mock's "NPU" share.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+
+use rocket_uapi::{BoMemory, PAGE_BYTES};
+
+#[repr(C, align(4096))]
+struct Page([u8; PAGE_BYTES]);
+
+/// Zeroed pages.
+pub(super) struct Pages(Box<[UnsafeCell<Page>]>);
+
+// SAFETY: the CPU's slices and the mock's accesses never meet: the mock
+// touches a BO in SUBMIT only, while the job owns it and no guard exists.
+// SAFETY: see above.
+unsafe impl Send for Pages {}
+// SAFETY: see above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    pub(super) fn new(len: usize) -> Self {
+        let page = || UnsafeCell::new(Page([0; PAGE_BYTES]));
+        Self((0..len.div_ceil(PAGE_BYTES)).map(|_| page()).collect())
+    }
+
+    fn len(&self) -> usize {
+        self.0.len() * PAGE_BYTES
+    }
+
+    fn as_ptr(&self) -> *mut u8 {
+        self.0.as_ptr().cast_mut().cast()
+    }
+
+    pub(super) fn to_vec(&self) -> Vec<u8> {
+        // SAFETY: `len` initialised bytes of one allocation that `self` keeps,
+        // which nobody writes now (see `Sync`).
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }.to_vec()
+    }
+
+    pub(super) fn fill(&self, byte: u8) {
+        // SAFETY: `len` bytes of one allocation that `self` keeps, inside
+        // `UnsafeCell`, to which no reference exists now (see `Sync`).
+        unsafe { std::ptr::write_bytes(self.as_ptr(), byte, self.len()) }
+    }
+
+    pub(super) fn copy_from(&self, bytes: &[u8]) {
+        let len = bytes.len().min(self.len());
+        // SAFETY: as in `fill`; `bytes` is another allocation.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.as_ptr(), len) }
+    }
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pages({})", self.len())
+    }
+}
+
+type Callback = Box<dyn Fn() + Send + Sync>;
+
+/// A "mapping", which tells when it ends.
+pub(super) struct Mapping {
+    pages: std::sync::Arc<Pages>,
+    unmapped: Callback,
+}
+
+impl Mapping {
+    pub(super) fn new(pages: std::sync::Arc<Pages>, unmapped: Callback) -> Self {
+        Self { pages, unmapped }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        (self.unmapped)();
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pages.fmt(f)
+    }
+}
+
+// SAFETY: `len` zeroed bytes, whole aligned pages, in one allocation inside
+// `UnsafeCell` that the mapping keeps alive and in place. The mock writes them
+// only in SUBMIT, as the NPU.
+unsafe impl BoMemory for Mapping {
+    fn as_ptr(&self) -> *mut u8 {
+        self.pages.as_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.pages.len()
+    }
+}

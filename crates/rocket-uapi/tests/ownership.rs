@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who owns what, in which order it goes, and that nothing is left behind.
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Event, Fate, Mock, alloc, builder, ends, job, soon};
+use rocket_uapi::{ByteLen, Device, DevicePool, Error, Iova, LengthError, PAGE_BYTES};
+
+/// Everything this crate does, once; errors end it early.
+fn scenario(device: &Device) -> Result<(), Box<dyn std::error::Error>> {
+    let pool = DevicePool::open(device, 2)?;
+    let first = builder(device)?.build()?;
+    let second = builder(device)?.build()?;
+    let mut pending = device.submit(vec![first, second])?;
+    let abandoned = pending.pop();
+    for job in pending {
+        let done = job.wait(soon())?;
+        done.writes[0].read(soon())?;
+    }
+    drop(abandoned);
+    drop(builder(&pool.devices()[1])?);
+    Ok(())
+}
+
+#[test]
+fn nothing_is_left_behind_wherever_a_call_fails() {
+    for fates in [
+        &[Fate::RunsAtOnce, Fate::RunsAtOnce][..],
+        &[Fate::Runs, Fate::Runs],
+        &[Fate::IsDropped, Fate::Runs, Fate::IsDropped],
+        &[Fate::IsKilled, Fate::IsKilled],
+    ] {
+        let mock = Mock::new(fates);
+        // An error from the fate itself is part of the scenario.
+        let _ = scenario(&mock.device());
+        mock.assert_all_gone("without a failure");
+        let calls = mock.calls();
+        assert!(calls > 30, "{calls} calls are too few to mean much");
+        for failing in 0..calls {
+            let mock = Mock::new(fates);
+            mock.fail_at(failing);
+            let error = scenario(&mock.device())
+                .err()
+                .map(|error| error.to_string());
+            mock.assert_all_gone(&format!("{fates:?}, call {failing}: {error:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_bo_is_unmapped_then_closed_then_its_file() {
+    let mock = Mock::default();
+    let bo = alloc(&mock.device(), 1).unwrap();
+    let handle = bo.handle();
+    assert_eq!(mock.take_events(), [Event::Create(handle)]);
+    drop(bo);
+    let expected = [Event::Unmap(handle), Event::Close(handle), Event::CloseFile];
+    assert_eq!(mock.take_events(), expected);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "needs pipes")]
+fn a_dma_buf_is_closed_before_its_file() {
+    let mock = Mock::default();
+    let bo = alloc(&mock.device(), 1).unwrap();
+    let handle = bo.handle();
+    let dma_buf = bo.export().unwrap();
+    assert_eq!(dma_buf.len(), PAGE_BYTES);
+    mock.take_events();
+    drop(dma_buf);
+    let expected = [
+        Event::Unmap(handle),
+        Event::Close(handle),
+        Event::CloseDmaBuf,
+        Event::CloseFile,
+    ];
+    assert_eq!(mock.take_events(), expected);
+}
+
+#[test]
+fn an_export_that_fails_gives_the_bo_back() {
+    let mock = Mock::default();
+    let bo = alloc(&mock.device(), 1).unwrap();
+    mock.fail_at(0);
+    let (error, bo) = bo.export().unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    assert_eq!(bo.len(), PAGE_BYTES);
+}
+
+#[test]
+fn guards_prepare_and_finish() {
+    let mock = Mock::default();
+    let mut bo = alloc(&mock.device(), 8).unwrap();
+    let handle = bo.handle();
+    mock.take_events();
+    let expected = [Event::Prep(handle), Event::Fini(handle)];
+    let mut access = bo.write(soon()).unwrap();
+    access.as_mut_slice_of::<u16>()[1] = 0x0102;
+    access.finish().unwrap();
+    assert_eq!(mock.take_events(), expected);
+    drop(bo.write(soon()).unwrap());
+    assert_eq!(mock.take_events(), expected);
+    let frozen = bo.freeze();
+    let access = frozen.read(soon()).unwrap();
+    assert_eq!(access.as_slice_of::<u32>()[0].to_ne_bytes(), {
+        let [low, high] = 0x0102_u16.to_ne_bytes();
+        [0, 0, low, high]
+    });
+    assert_eq!(access.as_slice_of::<[u8; 3]>().len(), PAGE_BYTES / 3);
+    drop(access);
+    assert_eq!(mock.take_events(), expected);
+}
+
+#[test]
+fn the_file_stays_open_until_the_driver_has_let_go() {
+    let settle = Duration::from_millis(30);
+    let mock = Mock::new(&[Fate::Runs]);
+    mock.settle_for(settle);
+    let device = mock.device();
+    let pending = device.submit(vec![job(&device)]).unwrap().remove(0);
+    let done = pending.wait(soon()).unwrap();
+    let ended = Instant::now();
+    drop((done, device));
+    mock.assert_all_gone("after the wait");
+    // `ended` was taken a little after the end that the device noted.
+    assert!(ended.elapsed() + Duration::from_millis(20) >= settle);
+}
+
+#[test]
+fn a_dropped_pending_job_waits() {
+    let mock = Mock::new(&[Fate::Runs]);
+    let device = mock.device();
+    drop(device.submit(vec![job(&device)]).unwrap());
+    drop(device);
+    mock.assert_all_gone("the job ended");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "leaks on purpose")]
+fn buffers_of_a_job_that_does_not_end_are_leaked() {
+    let mock = Mock::new(&[Fate::Hangs]);
+    let device = mock.device();
+    drop(device.submit(vec![job(&device)]).unwrap());
+    drop(device);
+    // A, B, C and the programs.
+    assert_eq!(mock.open_things().0, 4);
+    assert!(!mock.events().contains(&Event::CloseFile));
+}
+
+#[test]
+fn a_refused_submit_gives_everything_back_as_it_was() {
+    // 0 to 3: PREP and FINI of two canaries; 4: SUBMIT.
+    for failing in 0..5 {
+        let mock = Mock::default();
+        let device = mock.device();
+        let jobs = vec![job(&device), job(&device)];
+        mock.fail_at(failing);
+        let error = device.submit(jobs).unwrap_err();
+        assert_eq!(error.jobs.len(), 2);
+        for job in error.jobs {
+            let (reads, writes) = job.into_bos();
+            assert_eq!(reads.len(), 1);
+            assert_eq!(ends(&writes[0]), (0x11, 0x11), "call {failing}");
+        }
+        assert_eq!(mock.submissions(), 0);
+    }
+}
+
+#[test]
+fn a_job_of_another_file_is_refused() {
+    let device = Mock::default().device();
+    let other = Mock::default().device();
+    let error = device.submit(vec![job(&other)]).unwrap_err();
+    assert_eq!((error.source, error.jobs.len()), (Error::OtherDevice, 1));
+    assert!(device.submit(Vec::new()).unwrap().is_empty());
+}
+
+#[test]
+fn what_a_backend_must_not_give_is_closed_again() {
+    let mock = Mock::default();
+    let device = mock.device();
+    mock.place_next_at(Iova(0xffff_f000));
+    let error = device.alloc(ByteLen::new(2 * PAGE_BYTES).unwrap());
+    let address = 0xffff_f000;
+    assert_eq!(error.unwrap_err(), Error::AddressTooHigh { address });
+    mock.place_next_at(Iova(0xffff_f000));
+    assert!(alloc(&device, PAGE_BYTES).is_ok(), "the last page is one");
+    mock.shorten_mappings();
+    let error = alloc(&device, PAGE_BYTES + 1).unwrap_err();
+    assert!(matches!(error, Error::MappingTooShort { .. }), "{error}");
+    drop(device);
+    mock.assert_all_gone("all of them");
+}
+
+#[test]
+fn lengths_are_checked_before_the_driver_is_asked() {
+    let device = Mock::default().device();
+    let bytes = 1 << 31;
+    let expected = Error::Length(LengthError::TooLong { bytes });
+    assert_eq!(alloc(&device, bytes).unwrap_err(), expected);
+}
