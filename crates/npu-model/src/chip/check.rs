@@ -326,6 +326,9 @@ pub(crate) fn stream(
             "all blocks need the same number of pixels: width x height",
         );
     }
+    if let Some(rdma) = rdma.filter(|_| reads) {
+        operand_channels(report, regs, writer, rdma)?;
+    }
     if writer.pixels() < conv.pixels {
         report.note(
             "H05-pixels-left",
@@ -346,7 +349,7 @@ pub(crate) fn stream(
         shown::<cna::FcDataSize0>(regs),
         shown::<cna::FcDataSize1>(regs),
     ];
-    if conv.window.in_height > height {
+    if conv.window.in_height > height || width * height * surfaces == 0 {
         return report.note(
             "H05-lines",
             Effect::Hang,
@@ -372,6 +375,31 @@ pub(crate) fn stream(
         )?;
     }
     entries(report, regs, conv)
+}
+
+/// Whether DPU_RDMA delivers all channels that the DPU writes.
+fn operand_channels(
+    report: &mut Report,
+    regs: &RegisterFile,
+    writer: &Writer,
+    rdma: &RdmaConfig,
+) -> Result<(), Stop> {
+    if rdma.channels >= writer.channels {
+        return Ok(());
+    }
+    report.note(
+        "H05-channels",
+        Effect::Hang,
+        &[
+            shown::<dpu_rdma::DataCubeChannel>(regs),
+            shown::<dpu::WdmaSize0>(regs),
+        ],
+        format!(
+            "the DPU writes {} channels, DPU_RDMA delivers {} (inferred)",
+            writer.channels, rdma.channels
+        ),
+        "write the same number of channels to both",
+    )
 }
 
 /// Room of a line in CBUF.
@@ -585,6 +613,7 @@ pub(crate) fn flying_stream(
     writer: &Writer,
     rdma: &RdmaConfig,
 ) -> Result<(), Stop> {
+    operand_channels(report, regs, writer, rdma)?;
     let show = [
         shown::<dpu_rdma::FeatureModeCfg>(regs),
         shown::<dpu_rdma::DataCubeWidth>(regs),

@@ -74,6 +74,9 @@ impl FeatureDma {
     /// pixel lie together, as the MAC array takes them.
     pub(crate) fn fetch(&self, dma: &Dma<'_>) -> Result<FeatureCube, Stop> {
         let mut cube = FeatureCube::empty(self.width, self.height, self.surfaces)?;
+        if self.atoms() == 0 {
+            return Ok(cube);
+        }
         // Row-major matrices: a line holds all channels of its pixels.
         let by_line = self.surface_pitch() == self.width as i64;
         let mut y = 0;

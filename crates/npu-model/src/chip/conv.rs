@@ -24,7 +24,7 @@ use super::precision::ATOM;
 use super::rdma::RdmaConfig;
 use super::time::{self, Work};
 use super::trap::{Report, Stop};
-use super::writer::{Placement, Writer};
+use super::writer::{self, Placement, Writer};
 
 /// Elements of gathered windows that stay in a host's second-level cache.
 const WINDOW_ELEMENTS: usize = 1 << 18;
@@ -48,6 +48,7 @@ pub(crate) fn run(
 ) -> Result<(), Stop> {
     let conv = ConvConfig::decode(regs);
     let writer = Writer::decode(regs);
+    let group = writer::group_from_core(regs);
     let rdma = enable
         .contains(EnableMask::DPU_RDMA)
         .then(|| RdmaConfig::decode(regs));
@@ -56,22 +57,17 @@ pub(crate) fn run(
     check::stream(machine.report, regs, &conv, &writer, rdma.as_ref())?;
     machine
         .clock
-        .spend(&Work::convolution(&conv, &writer, regs))?;
+        .spend(&Work::convolution(&conv, &writer, group, regs))?;
 
     let dpu = Dpu::load(regs, rdma.as_ref(), false, &machine.dma)?;
-    check::writer(
-        machine.report,
-        regs,
-        &writer,
-        conv.output_group(),
-        dpu.out.precision,
-    )?;
+    check::writer(machine.report, regs, &writer, group, dpu.out.precision)?;
     check::correction(machine.report, regs, &conv)?;
     let mut cube = features(machine, regs, &conv)?;
     let weights = weights(machine, regs, &conv)?;
     spill(machine, regs, &conv, &mut cube)?;
     let task = Convolution {
         conv: &conv,
+        group,
         dpu: &dpu,
         writer: &writer,
         cube: &cube,
@@ -166,6 +162,8 @@ fn spill(
 /// The part of a task that is arithmetic.
 struct Convolution<'a> {
     conv: &'a ConvConfig,
+    /// Channels of one group of the writer.
+    group: usize,
     dpu: &'a Dpu,
     writer: &'a Writer,
     cube: &'a FeatureCube,
@@ -179,7 +177,7 @@ impl Convolution<'_> {
         let padding = self.conv.window.padding::<T>();
         let pixels = self.writer.pixels().min(self.conv.pixels);
         let row = if self.conv.depthwise {
-            self.conv.window.taps() * self.conv.output_group()
+            self.conv.window.taps() * self.group
         } else {
             self.conv.weights.row_len()
         };
@@ -198,7 +196,7 @@ impl Convolution<'_> {
     /// Channels between the starts of two groups, and of a tile: a group, or
     /// an atom of the output if that is more.
     fn groups(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
-        let group = self.conv.output_group();
+        let group = self.group;
         let width = group.next_multiple_of(self.dpu.out.precision.per_atom());
         (0..self.writer.channels.div_ceil(group)).map(move |g| (g, g * group, width))
     }

@@ -155,15 +155,6 @@ impl ConvConfig {
             IntRange::Word
         }
     }
-
-    /// Output channels that the writer takes as one group.
-    pub(crate) fn output_group(&self) -> usize {
-        if self.depthwise {
-            self.precision.depthwise_group()
-        } else {
-            self.precision.kernel_group()
-        }
-    }
 }
 
 fn feature_source(regs: &RegisterFile, precision: Precision) -> FeatureSource {

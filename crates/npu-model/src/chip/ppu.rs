@@ -21,6 +21,8 @@ use super::{Effect, Master};
 
 /// fp16 elements of an atom.
 const LANES: usize = 8;
+/// Channels of an atom of 4-bit elements.
+const MOST_CHANNELS: usize = 32;
 /// Scale of both reciprocals together: each is 65536 / size.
 const RECIPROCAL_SCALE: f64 = 1.0 / 4_294_967_296.0;
 
@@ -61,12 +63,17 @@ impl Pooling {
         let mode = regs.get::<ppu::OperationModeCfg>();
         let kernel = regs.get::<ppu::PoolingKernelCfg>();
         let pad = regs.get::<ppu::PoolingPaddingCfg>();
-        let channels = regs.get::<ppu_rdma::CubeInChannel>().cube_in_channel() as usize + 1;
+        // By the manual's codes an atom that is read holds 32, 16, 8 or 4
+        // channels; one that is written, those of the PPU's precision.
+        let read = MOST_CHANNELS >> regs.get::<ppu_rdma::DataFormat>().in_precision();
+        let written = regs.get::<ppu::DataFormat>().proc_precision();
+        let per_atom = read.max(Precision::from_code(written).per_atom());
+        let channels = regs.get::<ppu::DataCubeOutChannel>().cube_out_channel() as usize + 1;
         let reciprocal = |bits: u32| f64::from(fp16_to_fp32(bits as u16));
         Self {
             in_width: regs.get::<ppu::DataCubeInWidth>().cube_in_width() as usize + 1,
             in_height: regs.get::<ppu::DataCubeInHeight>().cube_in_height() as usize + 1,
-            surfaces: channels.div_ceil(LANES),
+            surfaces: channels.div_ceil(per_atom),
             out_width: regs.get::<ppu::DataCubeOutWidth>().cube_out_width() as usize + 1,
             out_height: regs.get::<ppu::DataCubeOutHeight>().cube_out_height() as usize + 1,
             method: match mode.pooling_method() {
@@ -207,7 +214,9 @@ fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<
         regs.get::<ppu_rdma::CubeInWidth>().cube_in_width() as usize + 1,
         regs.get::<ppu_rdma::CubeInHeight>().cube_in_height() as usize + 1,
     );
-    if !from_memory || sizes.0 < pooling.in_width || sizes.1 < pooling.in_height {
+    let channels = regs.get::<ppu_rdma::CubeInChannel>().cube_in_channel();
+    let missing = channels < regs.get::<ppu::DataCubeOutChannel>().cube_out_channel();
+    if !from_memory || missing || sizes.0 < pooling.in_width || sizes.1 < pooling.in_height {
         return report.note(
             "H05-pooling-input",
             Effect::Hang,

@@ -45,9 +45,14 @@ impl Work {
         }
     }
 
-    pub(crate) fn convolution(conv: &ConvConfig, writer: &Writer, regs: &RegisterFile) -> Self {
-        let group = conv.output_group() as f64;
-        let channels = (writer.channels as f64 / group).ceil() * group;
+    /// A convolution whose writer takes groups of `group` channels.
+    pub(crate) fn convolution(
+        conv: &ConvConfig,
+        writer: &Writer,
+        group: usize,
+        regs: &RegisterFile,
+    ) -> Self {
+        let channels = writer.channels.next_multiple_of(group) as f64;
         let rate = conv.precision.macs_per_clock() as f64;
         let taps = conv.window.taps() as f64;
         // Depthwise uses one of the channels that work in parallel.
@@ -69,7 +74,7 @@ impl Work {
         let (_, height, _) = conv.source.shape();
         let grains = conv.cbuf.grains.min(height) as f64;
         let operands = if Ew::wants_memory(regs) { 1.0 } else { 0.0 };
-        let out = output_bytes(writer, conv.output_group());
+        let out = output_bytes(writer, group);
         Self {
             clocks,
             bytes: features + weights + out * (1.0 + operands),

@@ -73,8 +73,8 @@ impl WeightShape {
         (channel / group * self.taps + tap) * group + channel % group
     }
 
-    /// The depthwise weights of the channels `first..first + count` of one
-    /// channel group: a row a tap. Channels beyond the stream are 0.
+    /// The depthwise weights of the channels `first..first + count`: a row a
+    /// tap. Channels beyond the stream are 0.
     pub(crate) fn depthwise_rows<T: Operand>(
         &self,
         stream: &[u8],
@@ -82,9 +82,18 @@ impl WeightShape {
         count: usize,
     ) -> Result<Rows<T>, Stop> {
         let mut rows = Rows::zeroed(self.taps, count)?;
+        let group = self.precision.depthwise_group();
         for tap in 0..self.taps {
-            let at = self.depthwise_element(tap, first);
-            T::decode(self.precision, stream, at, &mut rows.row_mut(tap)[..count]);
+            let row = &mut rows.row_mut(tap)[..count];
+            let mut done = 0;
+            while done < count {
+                // A run ends with its channel group.
+                let channel = first + done;
+                let run = (group - channel % group).min(count - done);
+                let at = self.depthwise_element(tap, channel);
+                T::decode(self.precision, stream, at, &mut row[done..done + run]);
+                done += run;
+            }
         }
         Ok(rows)
     }

@@ -15,7 +15,7 @@ use rknpu_regcmd::regs::dpu;
 
 use super::Master;
 use super::dma::{self, Dma};
-use super::precision::ATOM;
+use super::precision::{ATOM, Precision};
 use super::trap::Stop;
 
 /// The writer as the registers describe it. Distances are in atoms.
@@ -31,6 +31,20 @@ pub(crate) struct Writer {
     pub(crate) surf_add: u32,
     /// Atoms of a pixel and group: SIZE_E + 1.
     pub(crate) atoms: usize,
+}
+
+/// CONV_MODE of a depthwise convolution (Mesa, librocketnpu).
+const CONV_MODE_DEPTHWISE: u32 = 3;
+
+/// Channels that the DPU takes from CORE as one group: those of a kernel
+/// group, or of a depthwise channel group.
+pub(crate) fn group_from_core(regs: &RegisterFile) -> usize {
+    let precision = Precision::from_code(regs.get::<dpu::DataFormat>().in_precision());
+    if regs.get::<dpu::FeatureModeCfg>().conv_mode() == CONV_MODE_DEPTHWISE {
+        precision.depthwise_group()
+    } else {
+        precision.kernel_group()
+    }
 }
 
 /// What one call stores: some pixels of one group.

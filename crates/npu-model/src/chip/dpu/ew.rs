@@ -26,9 +26,24 @@ pub(crate) enum Source {
     Memory {
         layout: EwLayout,
         precision: Precision,
-        /// Pixels that the engine delivers.
-        pixels: usize,
+        delivered: Delivered,
     },
+}
+
+/// What a read engine delivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivered {
+    pixels: usize,
+    channels: usize,
+}
+
+impl Delivered {
+    fn of(rdma: &RdmaConfig) -> Self {
+        Self {
+            pixels: rdma.pixels(),
+            channels: rdma.channels,
+        }
+    }
 }
 
 /// The operation.
@@ -112,7 +127,7 @@ impl Ew {
             Some(rdma) if cfg.ew_op_src() == 1 => Source::Memory {
                 layout: rdma.ew_layout(flying),
                 precision: rdma.ew_precision(float),
-                pixels: rdma.pixels(),
+                delivered: Delivered::of(rdma),
             },
             _ => Source::Registers(operand_registers(regs)),
         };
@@ -120,8 +135,16 @@ impl Ew {
         // maximum with a register of 0, and yet negative numbers reach the
         // table: with a register operand the look-up takes its place.
         let replaced = lut.is_some() && cfg.ew_op_src() == 0;
+        // Behind CORE a float addition without the operand converter loses
+        // its operand (measured by happyme531).
+        let lost = float
+            && !flying
+            && cfg.ew_op_src() == 1
+            && cfg.ew_op_type() == 0
+            && cfg.ew_op_cvt_bypass() == 1;
         Self {
-            operation: (cfg.ew_op_bypass() == 0 && !replaced).then_some((operation, source)),
+            operation: (cfg.ew_op_bypass() == 0 && !replaced && !lost)
+                .then_some((operation, source)),
             cvt: (cfg.ew_op_cvt_bypass() == 0).then(|| OperandCvt {
                 offset: i64::from(regs.get::<dpu::EwCvtOffsetValue>().ew_op_cvt_offset() as i32),
                 scale: i64::from(scale.ew_op_cvt_scale()),
@@ -207,10 +230,12 @@ impl Ew {
             Source::Memory {
                 layout,
                 precision,
-                pixels,
+                delivered,
             } => {
                 let mut out = dma::buffer::<i32>(tile.pixels * tile.channels)?;
-                gather(dma, layout, *precision, *pixels, tile, &mut out, decode_int)?;
+                gather(
+                    dma, layout, *precision, *delivered, tile, &mut out, decode_int,
+                )?;
                 (out, *precision)
             }
         };
@@ -286,7 +311,7 @@ fn float_operands(
         Source::Memory {
             layout,
             precision,
-            pixels,
+            delivered,
         } => {
             let mut out = dma::buffer::<f32>(tile.pixels * tile.channels)?;
             if multiplies && *precision == Precision::Fp32 {
@@ -295,13 +320,13 @@ fn float_operands(
                         *value = half_of(u32_at(atom, i));
                     }
                 };
-                gather(dma, layout, *precision, *pixels, tile, &mut out, decode)?;
+                gather(dma, layout, *precision, *delivered, tile, &mut out, decode)?;
             } else {
                 gather(
                     dma,
                     layout,
                     *precision,
-                    *pixels,
+                    *delivered,
                     tile,
                     &mut out,
                     decode_float,
@@ -312,13 +337,13 @@ fn float_operands(
     }
 }
 
-/// Reads the operand of a tile and decodes it atom by atom. Pixels that the
-/// engine does not deliver are left alone.
+/// Reads the operand of a tile and decodes it atom by atom. What the engine
+/// does not deliver is left alone.
 fn gather<T>(
     dma: &Dma<'_>,
     layout: &EwLayout,
     precision: Precision,
-    pixels: usize,
+    delivered: Delivered,
     tile: &Tile,
     out: &mut [T],
     decode: impl Fn(Precision, &[u8], &mut [T]),
@@ -326,7 +351,7 @@ fn gather<T>(
 where
     T: Copy + Default,
 {
-    let count = tile.pixels.min(pixels.saturating_sub(tile.pixel));
+    let count = tile.pixels.min(delivered.pixels.saturating_sub(tile.pixel));
     if count == 0 || tile.channels == 0 {
         return Ok(());
     }
@@ -334,7 +359,8 @@ where
     let mut run = dma::buffer::<u8>(count * ATOM)?;
     let mut values = vec![T::default(); per_atom];
     let end = tile.channel + tile.channels;
-    for c1 in tile.channel / per_atom..end.div_ceil(per_atom) {
+    let surfaces = end.min(delivered.channels).div_ceil(per_atom);
+    for c1 in tile.channel / per_atom..surfaces {
         layout.read(dma, c1, tile.pixel, &mut run)?;
         let first = tile.channel.max(c1 * per_atom);
         let last = end.min((c1 + 1) * per_atom);
@@ -357,7 +383,7 @@ pub(crate) fn main_input(
     mut tile: Tile,
 ) -> Result<Tile, Stop> {
     let layout = EwLayout::Cube(rdma.main());
-    let (precision, pixels) = (rdma.in_precision, rdma.pixels());
+    let (precision, delivered) = (rdma.in_precision, Delivered::of(rdma));
     let len = tile.pixels * tile.channels;
     tile.values = if float {
         let mut out = dma::buffer::<f32>(len)?;
@@ -365,7 +391,7 @@ pub(crate) fn main_input(
             dma,
             &layout,
             precision,
-            pixels,
+            delivered,
             &tile,
             &mut out,
             decode_float,
@@ -373,7 +399,9 @@ pub(crate) fn main_input(
         Values::Float(out)
     } else {
         let mut out = dma::buffer::<i32>(len)?;
-        gather(dma, &layout, precision, pixels, &tile, &mut out, decode_int)?;
+        gather(
+            dma, &layout, precision, delivered, &tile, &mut out, decode_int,
+        )?;
         Values::Int(out)
     };
     Ok(tile)

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one piece of captured silicon output that is public: a depthwise int8
+//! convolution, compared byte for byte.
+//!
+//! `data/depthwise-64x8x8.txt` has bias, weights and outputs, and says where
+//! they come from.
+
+use super::board::Board;
+use super::programs::{MatType, Rdma};
+
+const CAPTURE: &str = include_str!("data/depthwise-64x8x8.txt");
+const CHANNELS: usize = 64;
+const SIDE: usize = 8;
+
+struct Channel {
+    bias: i32,
+    weights: [i8; 9],
+    /// By row class and column class: first, inner, last.
+    outputs: [i8; 9],
+}
+
+fn capture() -> Vec<Channel> {
+    CAPTURE
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
+        .enumerate()
+        .map(|(number, line)| {
+            let values: Vec<i32> = line
+                .split_whitespace()
+                .map(|word| word.parse().unwrap())
+                .collect();
+            assert_eq!((values[0] as usize, values.len()), (number, 20));
+            let nine = |at: usize| std::array::from_fn(|i| i8::try_from(values[at + i]).unwrap());
+            Channel {
+                bias: values[1],
+                weights: nine(2),
+                outputs: nine(11),
+            }
+        })
+        .collect()
+}
+
+/// Border class of a coordinate.
+fn class(at: usize) -> usize {
+    match at {
+        0 => 0,
+        at if at == SIDE - 1 => 2,
+        _ => 1,
+    }
+}
+
+#[test]
+fn the_captured_depthwise_run_comes_out_to_the_byte() {
+    let channels = capture();
+    assert_eq!(channels.len(), CHANNELS);
+    let weights: Vec<u8> = (0..9)
+        .flat_map(|tap| channels.iter().map(move |c| c.weights[tap] as u8))
+        .collect();
+    let bias: Vec<u8> = channels.iter().flat_map(|c| c.bias.to_le_bytes()).collect();
+    let len = CHANNELS * SIDE * SIDE;
+
+    let mut board = Board::strict(1 << 20);
+    let at = (
+        board.place(&vec![0x80; len]),
+        board.place(&weights),
+        board.reserve(len),
+    );
+    let bias = board.place(&bias);
+    let mut conv = MatType::Int8Int32.matmul(4, CHANNELS as u32, CHANNELS as u32, at);
+    conv.po = 0;
+    conv.depthwise = true;
+    conv.qd = 1;
+    conv.input = (8, 8, 64);
+    conv.output = (8, 8, 64);
+    conv.kernel = (3, 3);
+    conv.kernels = 1;
+    conv.kernel_bytes = 576;
+    conv.weight_bytes = 576;
+    conv.pad = (1, 1);
+    conv.pad_value = 0x0000_007e;
+    conv.grains = 52;
+    conv.entries = 8;
+    conv.data_banks = 2;
+    conv.line_stride = 32;
+    conv.surf_stride = 32;
+    conv.bs_cfg = 0x20150;
+    conv.size_e = 3;
+    conv.writer = (8, 8, 64, 0, 4 * 64);
+    conv.od_bypass = 0;
+    conv.ow_op = 0x80;
+    conv.out_offset = -123i32 as u32;
+    conv.out_scale = 17675;
+    conv.out_shift = 22;
+    conv.rdma = Some(Rdma {
+        brdma: 2,
+        bias,
+        mode: 0x7816,
+        ..Rdma::default()
+    });
+    board.run(&conv.program()).assert_clean();
+
+    let out = board.bytes(at.2, len);
+    let mut wrong = Vec::new();
+    for (c, channel) in channels.iter().enumerate() {
+        for y in 0..SIDE {
+            for x in 0..SIDE {
+                let got = out[((c / 16) * SIDE * SIDE + y * SIDE + x) * 16 + c % 16] as i8;
+                let expected = channel.outputs[class(y) * 3 + class(x)];
+                if got != expected {
+                    wrong.push((c, y, x, got, expected));
+                }
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {len}: {:?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(8)]
+    );
+}

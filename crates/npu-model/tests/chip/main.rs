@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The chip under the programs that are known from silicon, and under
+//! programs that nobody should write.
+
+mod board;
+mod programs;
+mod tensor;
+
+mod convolution;
+mod elementwise;
+mod golden;
+mod layouts;
+mod lookup;
+mod matmul;
+mod pooling;
+mod robust;
+mod traps;
