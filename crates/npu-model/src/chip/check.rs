@@ -82,6 +82,15 @@ pub(crate) fn read_engines(
              FEATURE_MODE_CFG.mrdma_disable (0x7810)",
         );
     }
+    if fed && rdma.ew_mode == rdma::DATA_MODE_CHANNEL {
+        return report.note(
+            "H06-operand-mode",
+            Effect::Hang,
+            &show,
+            "COMB_USE 5 with one operand for each channel: no source says what that reads",
+            "set ERDMA_CFG.erdma_data_mode to 1",
+        );
+    }
     ew_conv_fed(report, regs, rdma)
 }
 

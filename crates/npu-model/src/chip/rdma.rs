@@ -28,7 +28,7 @@ pub(crate) const USE_CPEND: u32 = 2;
 pub(crate) const USE_MUL: u32 = 4;
 pub(crate) const USE_SHIFT: u32 = 8;
 /// ERDMA DATA_MODE: one value for each channel.
-const DATA_MODE_CHANNEL: u32 = 0;
+pub(crate) const DATA_MODE_CHANNEL: u32 = 0;
 
 /// The block's registers, decoded. Strides and notches are in atoms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,14 @@ impl RdmaConfig {
             surface_pitch: self.pixels() as i64 + i64::from(self.surf_notch),
             line_pitch: self.width as i64 + i64::from(self.line_notch),
             width: self.width,
+            count: self.channels.div_ceil(self.in_precision.per_atom()),
         }
+    }
+
+    /// Surfaces that the EW operand has by ERDMA's element size.
+    fn ew_surfaces(&self) -> usize {
+        const MOST_CHANNELS: usize = 32;
+        self.channels.div_ceil(MOST_CHANNELS >> self.ew_size)
     }
 
     /// Where the EW operand lies.
@@ -123,8 +130,13 @@ impl RdmaConfig {
                 surface_pitch: self.pixels() as i64 + i64::from(self.ew_surf_notch),
                 line_pitch: self.width as i64 + i64::from(self.ew_line_notch),
                 width: self.width,
+                count: self.ew_surfaces().div_ceil(2),
             };
-            return EwLayout::Dual(self.main(), odd);
+            // Each engine takes its share of the surfaces, by its own
+            // element size where they differ.
+            let mut even = self.main();
+            even.count = even.count.div_ceil(2);
+            return EwLayout::Dual(even, odd);
         }
         if self.ew_mode == DATA_MODE_CHANNEL {
             return EwLayout::Channels(self.ew_base);
@@ -135,6 +147,7 @@ impl RdmaConfig {
             surface_pitch: self.ew_surf_stride.into(),
             line_pitch: self.width as i64 + i64::from(self.ew_line_notch),
             width: self.width,
+            count: self.ew_surfaces(),
         })
     }
 
@@ -200,6 +213,8 @@ pub(crate) struct Surfaces {
     pub(crate) surface_pitch: i64,
     pub(crate) line_pitch: i64,
     pub(crate) width: usize,
+    /// Surfaces that the engine reads; there is nothing behind them.
+    pub(crate) count: usize,
 }
 
 impl Surfaces {
@@ -210,7 +225,8 @@ impl Surfaces {
             + ATOM as i64 * (c1 as i64 * self.surface_pitch + y * self.line_pitch + x)
     }
 
-    /// Reads the atoms of surface `c1` from pixel `first` on.
+    /// Reads the atoms of surface `c1` from pixel `first` on; zeros where the
+    /// engine reads no such surface.
     pub(crate) fn read(
         &self,
         dma: &Dma<'_>,
@@ -218,6 +234,10 @@ impl Surfaces {
         first: usize,
         out: &mut [u8],
     ) -> Result<(), Stop> {
+        if c1 >= self.count {
+            out.fill(0);
+            return Ok(());
+        }
         if self.line_pitch == self.width as i64 {
             return dma.read(self.master, self.address(c1, first), out);
         }
@@ -276,6 +296,7 @@ mod tests {
             surface_pitch: 40,
             line_pitch: 5,
             width: 3,
+            count: 2,
         };
         let mut out = vec![0; 7 * ATOM];
         surfaces.read(&dma, 1, 2, &mut out).unwrap();

@@ -2,6 +2,8 @@
 //! The chip under the programs that are known from silicon, and under
 //! programs that nobody should write.
 
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
+
 mod board;
 mod programs;
 mod tensor;

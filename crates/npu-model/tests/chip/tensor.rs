@@ -27,10 +27,6 @@ impl Numbers {
         low + (self.next() >> 11) as i64 % (high - low + 1)
     }
 
-    pub(crate) fn below(&mut self, end: u32) -> u32 {
-        self.int(0, i64::from(end) - 1) as u32
-    }
-
     pub(crate) fn i8s(&mut self, len: usize) -> Vec<i8> {
         (0..len).map(|_| self.int(-128, 127) as i8).collect()
     }
