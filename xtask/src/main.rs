@@ -5,6 +5,7 @@ mod abi;
 mod bless;
 mod ci;
 mod debian;
+mod docs;
 mod generated;
 mod llama;
 mod paths;
@@ -26,6 +27,8 @@ enum Command {
     Ci(ci::Args),
     /// Take the present output of the golden tests as right
     Bless,
+    /// Write the generated pages below docs/
+    Docs(docs::Args),
     /// Run stock llama.cpp with the backend on the model and compare
     Llama(llama::Args),
     /// Compare our structs with those of the newest kernel header
@@ -36,6 +39,7 @@ fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Ci(arguments) => ci::run(&arguments),
         Command::Bless => bless::run(),
+        Command::Docs(arguments) => docs::run(&arguments),
         Command::Llama(arguments) => llama::run(&arguments),
         Command::Abi => abi::run(),
     }

@@ -127,8 +127,11 @@ fn checks() -> Vec<Step> {
         },
         Step {
             name: "docs",
-            what: "rustdoc is clean",
-            runs: vec![Run::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings")],
+            what: "rustdoc is clean, generated pages are current",
+            runs: vec![
+                Run::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
+                Run::cargo("xtask docs --check"),
+            ],
         },
         Step {
             name: "hw-model",

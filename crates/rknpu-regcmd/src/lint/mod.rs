@@ -160,10 +160,9 @@ fn check_extents(view: &View<'_>, findings: &mut Findings) {
         // Each has a rule of its own.
         ExtentError::UnknownBlocks { .. }
         | ExtentError::PrecisionMismatch { .. }
-        | ExtentError::Disagreement { .. }
         | ExtentError::Unaligned { .. }
         | ExtentError::DmaBase { .. } => return,
-        ExtentError::UnknownMode { .. } => &rules::UNKNOWN_MODE,
+        ExtentError::UnknownMode { .. } | ExtentError::Disagreement { .. } => &rules::UNKNOWN_MODE,
         ExtentError::Empty { .. } => &rules::EMPTY_FETCH,
         ExtentError::OutOfRange { .. } => &rules::OUT_OF_RANGE,
     };
