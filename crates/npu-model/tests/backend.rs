@@ -9,8 +9,7 @@ use std::time::Duration;
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{
-    Backend, ByteLen, Call, Deadline, DeviceInfo, Errno, Error, FenceStatus, Handle, RawBo, RawJob,
-    RawTask,
+    Backend, ByteLen, Call, Deadline, DeviceInfo, Errno, Error, FenceStatus, RawBo, RawJob, RawTask,
 };
 
 fn model() -> Arc<Model> {
@@ -161,7 +160,7 @@ fn an_exported_object_is_a_file() {
     let bo = create(&*backend, 5000);
     let file = std::fs::File::from(backend.export_bo(bo.handle).unwrap());
     assert_eq!(file.metadata().unwrap().len(), 8192);
-    let unknown = Handle::new(9).unwrap();
+    let unknown = rocket_uapi::Handle::new(9).unwrap();
     assert!(backend.export_bo(unknown).is_err());
 }
 

@@ -14,7 +14,7 @@
 //! | `iova`, `iommu` | drm_mm, the IOMMU domain |
 //! | `mmap`, `prime` | mappings, dma-bufs |
 //! | `job`, `sched`, `fence` | SUBMIT, the DRM scheduler, dma_fence |
-//! | `hardware` | the register accesses of one task |
+//! | `run`, `hardware` | a job on its core; the register accesses of one task |
 //! | `memory`, `user` | pages; the client's memory |
 //!
 //! Nothing here knows Rust callers: [`DrmFile::ioctl`] takes bytes and gives
@@ -34,6 +34,7 @@ mod job;
 mod memory;
 mod mmap;
 mod prime;
+mod run;
 mod sched;
 #[allow(unsafe_code)]
 mod user;

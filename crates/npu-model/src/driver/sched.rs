@@ -15,7 +15,6 @@
 //! * A core takes the job that was pushed first among those ready.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -23,12 +22,11 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::fence::Fence;
-use super::hardware::{Interrupt, NpuCore, TaskBus, run_task};
+use super::hardware::NpuCore;
 use super::iommu::AddressSpace;
-use super::job::{Job, JobRequest, Task};
+use super::job::{Job, JobRequest};
 use super::{DriverOptions, lock};
-use crate::chip::Diagnosis;
-use crate::event::{Event, EventLog, KillCause, Place};
+use crate::event::EventLog;
 use crate::trace::TaskTrace;
 
 /// One file's queue.
@@ -43,11 +41,11 @@ pub(super) struct Scheduler {
 }
 
 #[derive(Debug)]
-struct Shared {
-    options: DriverOptions,
-    events: Arc<EventLog>,
-    traces: Mutex<VecDeque<TaskTrace>>,
-    cores: Vec<Mutex<Box<dyn NpuCore>>>,
+pub(super) struct Shared {
+    pub(super) options: DriverOptions,
+    pub(super) events: Arc<EventLog>,
+    pub(super) traces: Mutex<VecDeque<TaskTrace>>,
+    pub(super) cores: Vec<Mutex<Box<dyn NpuCore>>>,
     state: Mutex<State>,
     /// Something in `state` or a fence changed.
     changed: Condvar,
@@ -72,17 +70,6 @@ struct Entity {
     attached: bool,
     last_scheduled: Option<Arc<Fence>>,
 }
-
-/// How a task ended.
-struct Outcome {
-    /// Whether it raised its interrupt.
-    completed: bool,
-    device_time: Duration,
-    diagnosis: Vec<Diagnosis>,
-}
-
-/// Traces kept when nobody takes them.
-const TRACES_KEPT: usize = 65_536;
 
 impl State {
     fn score(&self, core: usize) -> usize {
@@ -291,91 +278,14 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Runs the tasks of a job in order.
-    fn run(&self, core: usize, job: &Job) -> Result<(), Errno> {
-        let mut hardware = lock(&self.cores[core]);
-        let mut device_time = Duration::ZERO;
-        for (index, &task) in job.request.tasks.iter().enumerate() {
-            let place = Place {
-                job: job.id,
-                core: core as u32,
-                task: index,
-            };
-            // A panic of the model must not leave clients waiting for ever.
-            let run = AssertUnwindSafe(|| self.run_task(place, &mut **hardware, task, &job.space));
-            let Ok(outcome) = catch_unwind(run) else {
-                self.kill(place, KillCause::ModelFailure, Vec::new(), &mut **hardware);
-                return Err(Errno::CANCELED);
-            };
-            let Outcome {
-                completed,
-                diagnosis,
-                ..
-            } = outcome;
-            if !completed {
-                self.wait_for_the_time_limit(device_time);
-                self.kill(place, KillCause::Hang, diagnosis, &mut **hardware);
-                return Err(Errno::CANCELED);
-            }
-            device_time += outcome.device_time;
-            if device_time > self.options.job_limit {
-                let cause = KillCause::TooLong { device_time };
-                self.kill(place, cause, diagnosis, &mut **hardware);
-                return Err(Errno::CANCELED);
-            }
-            if !diagnosis.is_empty() {
-                self.events.push(Event::Diagnosed { place, diagnosis });
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs one task.
-    fn run_task(
-        &self,
-        place: Place,
-        hardware: &mut dyn NpuCore,
-        task: Task,
-        space: &AddressSpace,
-    ) -> Outcome {
-        let bus = TaskBus::new(space, self.options.trace);
-        let Interrupt {
-            completed,
-            dma_error,
-        } = run_task(hardware, place.core, task, &bus);
-        let (faults, recorder) = bus.into_parts();
-        for fault in faults {
-            self.events.push(Event::Fault { place, fault });
-        }
-        if let Some(raw_status) = dma_error {
-            self.events
-                .push(Event::DmaErrorInterrupt { place, raw_status });
-        }
-        if let Some(recorder) = recorder {
-            let mut traces = lock(&self.traces);
-            if traces.len() == TRACES_KEPT {
-                traces.pop_front();
-            }
-            traces.push_back(TaskTrace {
-                place,
-                completed,
-                accesses: recorder.finish(),
-            });
-        }
-        Outcome {
-            completed,
-            device_time: hardware.device_time(),
-            diagnosis: hardware.diagnosis(),
-        }
-    }
-
     /// A job that hangs keeps its core until the driver loses patience. What
     /// its earlier tasks took on the device has passed already.
-    fn wait_for_the_time_limit(&self, device_time: Duration) {
-        let end = Instant::now() + self.options.hang_timeout.saturating_sub(device_time);
+    pub(super) fn wait_for_the_time_limit(&self, device_time: Duration) {
+        let patience = self.options.hang_timeout.saturating_sub(device_time);
+        let start = Instant::now();
         let mut state = lock(&self.state);
         loop {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = patience.saturating_sub(start.elapsed());
             if state.stopping || left.is_zero() {
                 return;
             }
@@ -384,24 +294,6 @@ impl Shared {
                 .wait_timeout(state, left)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
-        }
-    }
-
-    /// The driver's timeout path: the core is reset, the job is gone.
-    fn kill(
-        &self,
-        place: Place,
-        cause: KillCause,
-        diagnosis: Vec<Diagnosis>,
-        hardware: &mut dyn NpuCore,
-    ) {
-        self.events.push(Event::JobKilled {
-            place,
-            cause,
-            diagnosis,
-        });
-        if catch_unwind(AssertUnwindSafe(|| hardware.reset())).is_err() {
-            tracing::error!(core = place.core, "the model failed in a reset");
         }
     }
 }

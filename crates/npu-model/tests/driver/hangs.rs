@@ -214,7 +214,7 @@ fn a_failure_of_the_model_kills_only_the_job() {
 
 #[test]
 fn dropping_the_device_does_not_wait_for_a_hang() {
-    let bench = Bench::with_hang_timeout(1, Duration::from_secs(3600));
+    let bench = Bench::with_hang_timeout(1, Duration::MAX);
     let client = bench.client();
     client.run(&[Step::Hang], &[], &[]);
     drop(client);
