@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +14,7 @@ use crate::buffers::Buffers;
 use crate::counters::{AtomicCounters, Counters};
 use crate::dtype::Precision;
 use crate::error::Error;
-use crate::exec::Product;
+use crate::exec::{FinishRow, Product};
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Submission};
 use crate::pack::{Format, Fp16, Int4, Int8, first_beyond_int4};
@@ -164,10 +163,10 @@ impl Engine {
         out: &mut [i32],
     ) -> Result<(), Error> {
         match weights.precision() {
-            Precision::Int8 => self.multiply::<Int8, i32, _>(weights, m, a, out, |_, _, _| {}),
+            Precision::Int8 => self.multiply::<Int8, i32>(weights, m, a, out, |_, _, _| {}),
             Precision::Int4 => {
                 check_int4("A", a)?;
-                self.multiply::<Int4, i16, _>(weights, m, a, out, |_, _, _| {})
+                self.multiply::<Int4, i16>(weights, m, a, out, |_, _, _| {})
             }
             Precision::Fp16 => Err(Error::wrong_weights("int8 or int4", weights)),
         }
@@ -186,7 +185,7 @@ impl Engine {
         out: &mut [f32],
     ) -> Result<(), Error> {
         match weights.precision() {
-            Precision::Fp16 => self.multiply::<Fp16, f32, _>(weights, m, a, out, |_, _, _| {}),
+            Precision::Fp16 => self.multiply::<Fp16, f32>(weights, m, a, out, |_, _, _| {}),
             _ => Err(Error::wrong_weights("fp16", weights)),
         }
     }
@@ -217,7 +216,7 @@ impl Engine {
             .collect();
         // Integers are added up where the floats will be: both have 4 bytes.
         let sums: &mut [i32] = zerocopy::transmute_mut!(out);
-        self.multiply::<Int8, i32, _>(weights, m, &integers, sums, |row, channels, part| {
+        self.multiply::<Int8, i32>(weights, m, &integers, sums, |row, channels, part| {
             for (sum, &scale) in part.iter_mut().zip(&scales[channels]) {
                 let value = dequantise(*sum, row_scales[row], scale);
                 *sum = value.to_bits().cast_signed();
@@ -261,19 +260,18 @@ impl Engine {
         Ok(weights)
     }
 
-    fn multiply<F, T, E>(
+    fn multiply<F, T>(
         &self,
         weights: &Weights,
         m: usize,
         a: &[F::Host],
         out: &mut [T::Sum],
-        finish_row: E,
+        finish_row: impl FinishRow<T::Sum>,
     ) -> Result<(), Error>
     where
         F: Format + Sync,
         T: Partial,
         T::Sum: Send + Sync,
-        E: Fn(usize, Range<usize>, &mut [T::Sum]) + Sync,
     {
         if weights.engine() != self.id {
             return Err(Error::ForeignWeights);

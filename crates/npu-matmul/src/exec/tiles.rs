@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Matrices to buffers, and buffers to matrices, on all CPUs.
+
+use rayon::prelude::*;
+
+use super::{FinishRow, Product};
+use crate::layout;
+use crate::pack::{Format, pack_activation};
+use crate::plan::{JobPlan, Step};
+use crate::unpack::{Mode, Partial, unpack_row};
+
+/// Rows that one thread unpacks at a time: those that share cache lines, four
+/// atoms of 16 bytes each.
+const ROWS_PER_CHUNK: usize = 4;
+
+impl<F, T> Product<'_, F, T>
+where
+    F: Format + Sync,
+    T: Partial,
+    T::Sum: Send,
+{
+    /// The tiles of A, into the activation buffer.
+    pub(super) fn pack(&self, step: &Step, memory: &mut [u8]) {
+        let mut rest = memory;
+        let mut tiles = Vec::with_capacity(step.activations.len());
+        for tile in &step.activations {
+            let bytes = layout::activation_bytes(F::PRECISION, tile.padded, tile.k_tile.padded);
+            let (memory, behind) = rest.split_at_mut(bytes);
+            tiles.push((tile, memory));
+            rest = behind;
+        }
+        tiles.into_par_iter().for_each(|(tile, memory)| {
+            let block = self.a.block(tile.rows.clone(), tile.k_tile.k.clone());
+            pack_activation::<F>(block, tile.padded, memory);
+        });
+    }
+
+    /// Adds the tiles of C of one job up into rows of `out`.
+    pub(super) fn unpack(
+        &self,
+        step: &Step,
+        job: &JobPlan,
+        memory: &[u8],
+        out: &mut [T::Sum],
+        finish_row: &impl FinishRow<T::Sum>,
+    ) {
+        let n = self.weights.n();
+        let tiles = step.activations.len();
+        let depth = step.k_tiles.len();
+        let complete =
+            step.k_tiles.last().map(|k| k.index + 1) == Some(self.plan.weights.k_tile_count());
+        out[step.rows.start * n..step.rows.end * n]
+            .par_chunks_mut(n)
+            .with_min_len(ROWS_PER_CHUNK)
+            .enumerate()
+            .for_each(|(index, row)| {
+                let (row_tile, m) = (index / step.row_tile, index % step.row_tile);
+                for at in row_tile * depth..(row_tile + 1) * depth {
+                    let a = &step.activations[at];
+                    let mode = if a.k_tile.index == 0 {
+                        Mode::Store
+                    } else {
+                        Mode::Add
+                    };
+                    for task in job.tasks_of(tiles, at) {
+                        // The tile begins here; its rows end where the row does.
+                        let tile = &memory[task.c as usize..];
+                        unpack_row::<T>(tile, a.padded, m, mode, &mut row[task.n.clone()]);
+                    }
+                }
+                if complete {
+                    let part = &mut row[job.n.clone()];
+                    finish_row(step.rows.start + index, job.n.clone(), part);
+                }
+            });
+    }
+}
