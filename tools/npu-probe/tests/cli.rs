@@ -254,7 +254,7 @@ fn a_reader_that_goes_away_is_no_error() {
 #[test]
 fn output_that_cannot_be_written_is_told() {
     let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else {
-        println!("SKIP: there is no /dev/full here");
+        println!("SKIP output_that_cannot_be_written_is_told: there is no /dev/full");
         return;
     };
     let output = probe(&["info"]).stdout(full).output().unwrap();
