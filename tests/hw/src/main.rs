@@ -1,4 +1,89 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Not yet written.
+//! Runs the driver regression tests on a board, or on the software model.
 
-fn main() {}
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use npu_model::Selector;
+use rocket_hw_tests::{Choice, ROWS, run};
+
+/// Checks what the rocket driver answers to each call, row by row.
+///
+/// Ends with the line `N passed, N failed, N skipped`. Exit status: 0 if no
+/// row failed, 1 if one did, 2 for a wrong command line, 3 if the device that
+/// was asked for cannot be used, 4 if the output cannot be written.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Where to run: `auto` (a kernel device if there is one, else the
+    /// model), `model`, or the path of a device node [default: $ROCKET_DEVICE,
+    /// else auto]
+    #[arg(long, value_name = "auto|model|PATH")]
+    device: Option<Selector>,
+    /// On a board, run also the rows that may damage its kernel (the model
+    /// runs them always)
+    #[arg(long)]
+    destructive: bool,
+    /// List the rows instead of running them
+    #[arg(long)]
+    list: bool,
+    /// Run only the rows whose names contain one of these
+    names: Vec<String>,
+}
+
+/// The device that was asked for cannot be used.
+const NO_DEVICE: u8 = 3;
+/// The output cannot be written.
+const NO_OUTPUT: u8 = 4;
+
+fn main() -> ExitCode {
+    match execute(Arguments::parse(), &mut io::stdout().lock()) {
+        Ok(code) => code,
+        // Whoever reads has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cannot write the results: {error}");
+            ExitCode::from(NO_OUTPUT)
+        }
+    }
+}
+
+fn execute(arguments: Arguments, out: &mut dyn Write) -> io::Result<ExitCode> {
+    let choice = Choice {
+        names: arguments.names,
+        destructive: arguments.destructive,
+    };
+    if arguments.list {
+        for row in ROWS.iter().filter(|row| choice.names(row)) {
+            let mark = if row.destructive {
+                " [destructive]"
+            } else {
+                ""
+            };
+            writeln!(out, "{:<18} {}{mark}", row.name, row.what)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(name) = choice.unknown_name() {
+        eprintln!("no row has `{name}` in its name; --list shows them all");
+        return Ok(ExitCode::from(2));
+    }
+    let selector = arguments.device.unwrap_or_else(Selector::from_env);
+    let opened = match npu_model::open(&selector) {
+        Ok(opened) => opened,
+        Err(error) => {
+            eprintln!("{error}");
+            return Ok(ExitCode::from(NO_DEVICE));
+        }
+    };
+    for line in &opened.why {
+        writeln!(out, "{line}")?;
+    }
+    let summary = run(&opened.device, &choice, out)?;
+    Ok(if summary.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A job that runs for a while, so that its buffers are busy.
+//!
+//! It is a harmless one, so that rows about busy buffers can run on any board:
+//! one matrix product, again and again. How often is measured first, since a
+//! board is a thousand times faster than the model.
+
+use std::time::{Duration, Instant};
+
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType};
+use rocket_uapi::{Bo, ByteLen, Deadline, Device, FrozenBo, Job, PendingJob, ProgramBo};
+
+use crate::check::{Must, Reason};
+
+/// How long the job should run: much longer than a row needs to look, and well
+/// below the 500 ms after which the driver kills it.
+const DURATION: Duration = Duration::from_millis(200);
+
+/// Tasks of the job that is timed first.
+const SAMPLE_TASKS: usize = 4;
+
+/// Most tasks of a job here: more are not needed for any device.
+const MAX_TASKS: usize = 8192;
+
+/// How long to wait for any of these jobs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A job on the device.
+#[derive(Debug)]
+pub(crate) struct Busy {
+    pending: PendingJob,
+    /// Handle of the buffer that it writes.
+    pub(crate) output: u32,
+    /// Handle of a buffer that it only reads.
+    pub(crate) input: u32,
+}
+
+/// What the job consists of.
+struct Parts {
+    device: Device,
+    programs: ProgramBo,
+    input: FrozenBo,
+    weights: FrozenBo,
+}
+
+impl Busy {
+    /// Starts a job that runs for a good while.
+    pub(crate) fn start(device: &Device) -> Result<Self, Reason> {
+        let (parts, output) = Parts::new(device)?;
+        let (sample, output) = parts.time(output)?;
+        let each = sample.max(Duration::from_nanos(1)).as_secs_f64() / SAMPLE_TASKS as f64;
+        let tasks = (DURATION.as_secs_f64() / each).ceil() as usize;
+        let (handle, input) = (output.handle().get(), parts.input.handle().get());
+        Ok(Self {
+            pending: parts.submit(output, tasks.clamp(1, MAX_TASKS))?,
+            output: handle,
+            input,
+        })
+    }
+
+    /// Waits for its end.
+    pub(crate) fn finish(self) -> Result<(), Reason> {
+        self.pending.wait(Deadline::after(PATIENCE))?;
+        Ok(())
+    }
+}
+
+impl Parts {
+    fn new(device: &Device) -> Result<(Self, Bo), Reason> {
+        let [a, b, c] = [0, 1, 2].map(BufferId);
+        let task = MatmulTask {
+            ty: MatmulType::Int8ToInt32,
+            m: 64,
+            k: 512,
+            n: 256,
+            a: a.at(0),
+            b: b.at(0),
+            c: c.at(0),
+        };
+        let alloc = |bytes: u64| -> Result<Bo, Reason> {
+            let len = ByteLen::new(bytes as usize).must("a buffer's length")?;
+            Ok(device.alloc(len)?)
+        };
+        let (input, weights, output) = (
+            alloc(task.a_bytes())?,
+            alloc(task.b_bytes())?,
+            alloc(task.c_bytes())?,
+        );
+        let bind = |id, bo: &Bo| Binding {
+            id,
+            iova: bo.iova(),
+            len: bo.len() as u32,
+        };
+        let program = task
+            .program(&ChipProfile::RK3588)
+            .must("a register program")?
+            .link(&[bind(a, &input), bind(b, &weights), bind(c, &output)])
+            .must("linking")?;
+        let parts = Self {
+            device: device.clone(),
+            programs: ProgramBo::new(device, &[program])?,
+            input: input.freeze(),
+            weights: weights.freeze(),
+        };
+        Ok((parts, output))
+    }
+
+    fn submit(&self, output: Bo, tasks: usize) -> Result<PendingJob, Reason> {
+        let builder = Job::builder(&self.device)
+            .reads(&self.input)
+            .reads(&self.weights)
+            .writes(output);
+        let job = (0..tasks)
+            .fold(builder, |builder, _| builder.task(&self.programs, 0))
+            .build()?;
+        let pending = self.device.submit(vec![job])?.pop();
+        pending.ok_or_else(|| Reason::Fail("SUBMIT of a job gave none".to_owned()))
+    }
+
+    /// How long a few tasks take.
+    fn time(&self, output: Bo) -> Result<(Duration, Bo), Reason> {
+        let start = Instant::now();
+        let mut done = self
+            .submit(output, SAMPLE_TASKS)?
+            .wait(Deadline::after(PATIENCE))?;
+        let elapsed = start.elapsed();
+        let output = done.writes.pop();
+        let output = output.ok_or_else(|| Reason::Fail("a job kept its output".to_owned()))?;
+        Ok((elapsed, output))
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a row ends.
+
+use std::fmt;
+
+use rocket_uapi::{BuildError, Errno, Error, SubmitError, WaitError};
+
+/// Why a row did not pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The driver does something else than expected.
+    Fail(String),
+    /// The row cannot run here.
+    Skip(String),
+}
+
+/// How a row ended.
+pub type Outcome = Result<(), Reason>;
+
+/// Fails unless the driver did what is expected.
+pub(crate) fn expect<T: PartialEq + fmt::Debug>(what: &str, got: T, want: T) -> Outcome {
+    if got == want {
+        Ok(())
+    } else {
+        Err(Reason::Fail(format!("{what}: {got:?}, expected {want:?}")))
+    }
+}
+
+/// Fails unless `condition` holds.
+pub(crate) fn ensure(what: &str, condition: bool) -> Outcome {
+    if condition {
+        Ok(())
+    } else {
+        Err(Reason::Fail(format!("not so: {what}")))
+    }
+}
+
+/// What an ioctl that returns nothing but success says.
+pub(crate) fn nothing(result: Result<i32, Errno>) -> Result<(), Errno> {
+    result.map(drop)
+}
+
+/// A step that must work for the row to mean anything.
+pub(crate) trait Must<T> {
+    /// The value, or a failure that names the step.
+    fn must(self, step: &str) -> Result<T, Reason>;
+}
+
+impl<T, E: fmt::Display> Must<T> for Result<T, E> {
+    fn must(self, step: &str) -> Result<T, Reason> {
+        self.map_err(|error| Reason::Fail(format!("{step}: {error}")))
+    }
+}
+
+macro_rules! fails_with {
+    ($($error:ty)*) => { $(
+        impl From<$error> for Reason {
+            fn from(error: $error) -> Self {
+                Self::Fail(error.to_string())
+            }
+        }
+    )* };
+}
+
+fails_with!(Error BuildError SubmitError WaitError);

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Driver regression tests: what `rocket` answers to each call, row by row,
+//! on a board or on the software model.
+//!
+//! Each row is a fact observed on the unmodified driver of Linux 7.2, run in
+//! QEMU with a modelled NPU behind it. A row that passes on the model and
+//! fails on a board has found an error of the model, or a change of the
+//! kernel; what is known to differ between kernels is data in [`expect`].
+//!
+//! Rows send raw ioctls, through the door that `rocket_uapi` has for such
+//! tests, so that they can send what a correct client never would. Rows that
+//! may leave a kernel damaged are *destructive* and run on a board only when
+//! asked for.
+#![deny(unsafe_code)]
+
+mod busy;
+mod check;
+pub mod expect;
+#[allow(unsafe_code)]
+mod raw;
+mod rows;
+#[allow(unsafe_code)]
+mod signal;
+
+use std::io::{self, Write};
+
+use rocket_uapi::{Device, DeviceInfo};
+
+pub use check::{Outcome, Reason};
+pub use rows::{ROWS, Row};
+
+use expect::Expected;
+
+/// What a row has to work with.
+#[derive(Debug)]
+pub struct Context {
+    device: Device,
+    info: DeviceInfo,
+    expected: &'static Expected,
+}
+
+/// Which rows to run.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// Parts of names; empty: all rows.
+    pub names: Vec<String>,
+    /// Whether rows run on a board that may damage its kernel.
+    pub destructive: bool,
+}
+
+/// How many rows ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// The driver does what is expected.
+    pub passed: usize,
+    /// It does not.
+    pub failed: usize,
+    /// Not run.
+    pub skipped: usize,
+}
+
+impl Choice {
+    /// Whether the row was chosen by name.
+    #[must_use]
+    pub fn names(&self, row: &Row) -> bool {
+        self.names.is_empty()
+            || self
+                .names
+                .iter()
+                .any(|name| row.name.contains(name.as_str()))
+    }
+
+    /// A name that no row has, if there is one: more likely a slip than a wish
+    /// to run nothing.
+    #[must_use]
+    pub fn unknown_name(&self) -> Option<&str> {
+        let known = |name: &String| ROWS.iter().any(|row| row.name.contains(name.as_str()));
+        self.names
+            .iter()
+            .find(|name| !known(name))
+            .map(String::as_str)
+    }
+
+    /// Why not to run the row on this device.
+    fn refuses(&self, row: &Row, info: &DeviceInfo) -> Option<&'static str> {
+        (row.destructive && !self.destructive && !info.is_model)
+            .then_some("it can damage the kernel it runs on; --destructive runs it all the same")
+    }
+}
+
+/// Runs the chosen rows on `device`, a line each, and a line of sums.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn run(device: &Device, choice: &Choice, out: &mut dyn Write) -> io::Result<Summary> {
+    let info = device.info();
+    let kernel = if info.is_model {
+        expect::MODEL_KERNEL.to_owned()
+    } else {
+        expect::running_kernel()
+    };
+    let expected = Expected::of(&kernel);
+    writeln!(
+        out,
+        "{} ({}), kernel {kernel}, expecting what {} does",
+        info.name, info.driver, expected.since
+    )?;
+    let mut summary = Summary::default();
+    for row in ROWS.iter().filter(|row| choice.names(row)) {
+        let outcome = match choice.refuses(row, &info) {
+            Some(reason) => Err(Reason::Skip(reason.to_owned())),
+            None => run_row(row, device, &info, expected),
+        };
+        match outcome {
+            Ok(()) => {
+                summary.passed += 1;
+                writeln!(out, "PASS {}", row.name)?;
+            }
+            Err(Reason::Fail(reason)) => {
+                summary.failed += 1;
+                writeln!(out, "FAIL {}: {reason} (row: {})", row.name, row.what)?;
+            }
+            Err(Reason::Skip(reason)) => {
+                summary.skipped += 1;
+                writeln!(out, "SKIP {}: {reason}", row.name)?;
+            }
+        }
+    }
+    let Summary {
+        passed,
+        failed,
+        skipped,
+    } = summary;
+    writeln!(out, "{passed} passed, {failed} failed, {skipped} skipped")?;
+    Ok(summary)
+}
+
+/// Runs a row on a file of its own, so that addresses, handles and whatever
+/// the row breaks are its own.
+fn run_row(row: &Row, device: &Device, info: &DeviceInfo, expected: &'static Expected) -> Outcome {
+    let context = Context {
+        device: device.reopen()?,
+        info: info.clone(),
+        expected,
+    };
+    (row.run)(&context)
+}

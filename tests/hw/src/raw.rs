@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Raw ioctls with the arguments that rows need, good and bad ones.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rocket_uapi::{Device, Errno, RawDevice, RawMap, sys};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::check::Reason;
+
+/// Structures in which the kernel follows no address.
+pub(crate) trait WithoutAddresses: FromBytes + IntoBytes + Immutable {}
+impl WithoutAddresses for sys::CreateBo {}
+impl WithoutAddresses for sys::PrepBo {}
+impl WithoutAddresses for sys::FiniBo {}
+impl WithoutAddresses for sys::GemClose {}
+impl WithoutAddresses for sys::GetCap {}
+impl WithoutAddresses for sys::PrimeHandle {}
+
+/// Bits of a request number that hold the size of its argument.
+const SIZE_SHIFT: u32 = 16;
+const SIZE_MASK: u32 = 0x3fff << SIZE_SHIFT;
+
+/// SYNCOBJ_CREATE (drm.h): a handle and flags.
+const SYNCOBJ_CREATE: u32 = 0xc008_64bf;
+/// A driver ioctl that rocket does not have: number 4, 8 bytes, written.
+const UNKNOWN_DRIVER_IOCTL: u32 = 0x4008_6444;
+/// An ioctl with a letter that is not DRM's, 8 bytes, written.
+const NOT_DRM: u32 = 0x4008_7a44;
+
+/// Room for each text of VERSION, bytes.
+const TEXT_BYTES: usize = 64;
+
+/// One open file, seen through its raw door.
+#[derive(Clone, Debug)]
+pub(crate) struct File {
+    device: Device,
+}
+
+/// What VERSION says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) version: (i32, i32, i32),
+    /// Name, description, date.
+    pub(crate) texts: [String; 3],
+}
+
+impl File {
+    /// # Errors
+    /// A skip, where the backend has no such door.
+    pub(crate) fn new(device: &Device) -> Result<Self, Reason> {
+        match device.backend().raw() {
+            Some(_) => Ok(Self {
+                device: device.clone(),
+            }),
+            None => Err(Reason::Skip("the device takes no raw ioctls".to_owned())),
+        }
+    }
+
+    /// A second file of the same device.
+    pub(crate) fn reopen(&self) -> Result<Self, Reason> {
+        Self::new(&self.device.reopen()?)
+    }
+
+    fn raw(&self) -> Result<&dyn RawDevice, Errno> {
+        self.device.backend().raw().ok_or(Errno::NOTTY)
+    }
+
+    /// An ioctl whose structure holds no address.
+    fn plain<T: WithoutAddresses>(&self, request: u32, arg: &mut T) -> Result<i32, Errno> {
+        debug_assert_eq!((request & SIZE_MASK) >> SIZE_SHIFT, size_of::<T>() as u32);
+        // SAFETY: every caller passes the request of `T`, so the kernel stays
+        // within its bytes, and follows no address in it.
+        unsafe { self.raw()?.ioctl(request, Some(arg.as_mut_bytes())) }
+    }
+
+    pub(crate) fn create(&self, size: u32) -> Result<sys::CreateBo, Errno> {
+        let mut arg = sys::CreateBo {
+            size,
+            ..sys::CreateBo::default()
+        };
+        self.plain(sys::CREATE_BO, &mut arg)?;
+        Ok(arg)
+    }
+
+    pub(crate) fn close(&self, handle: u32) -> Result<i32, Errno> {
+        self.plain(sys::GEM_CLOSE, &mut sys::GemClose { handle, pad: 0 })
+    }
+
+    pub(crate) fn prep(&self, handle: u32, timeout_ns: i64) -> Result<i32, Errno> {
+        self.prep_reserved(handle, 0, timeout_ns)
+    }
+
+    pub(crate) fn prep_reserved(
+        &self,
+        handle: u32,
+        reserved: u32,
+        timeout_ns: i64,
+    ) -> Result<i32, Errno> {
+        let mut arg = sys::PrepBo {
+            handle,
+            reserved,
+            timeout_ns,
+        };
+        self.plain(sys::PREP_BO, &mut arg)
+    }
+
+    pub(crate) fn fini(&self, handle: u32, reserved: u32) -> Result<i32, Errno> {
+        self.plain(sys::FINI_BO, &mut sys::FiniBo { handle, reserved })
+    }
+
+    /// FINI_BO of `handle` with a structure of another size, 4 bytes at least.
+    pub(crate) fn fini_sized(&self, handle: u32, size: usize) -> Result<i32, Errno> {
+        // What is behind the real structure must not matter.
+        let mut arg = vec![0xff; size];
+        for (byte, value) in arg
+            .iter_mut()
+            .zip(handle.to_ne_bytes().into_iter().chain([0; 4]))
+        {
+            *byte = value;
+        }
+        let request = sys::FINI_BO & !SIZE_MASK | (size as u32) << SIZE_SHIFT;
+        // SAFETY: the size in the request is that of `arg`, and FINI_BO
+        // follows no address.
+        unsafe { self.raw()?.ioctl(request, Some(&mut arg)) }
+    }
+
+    pub(crate) fn fini_null(&self) -> Result<i32, Errno> {
+        // SAFETY: nothing can be read or written at NULL.
+        unsafe { self.raw()?.ioctl(sys::FINI_BO, None) }
+    }
+
+    pub(crate) fn get_cap(&self, capability: u64) -> Result<u64, Errno> {
+        let mut arg = sys::GetCap {
+            capability,
+            value: u64::MAX,
+        };
+        self.plain(sys::GET_CAP, &mut arg)?;
+        Ok(arg.value)
+    }
+
+    pub(crate) fn syncobj_create(&self) -> Result<i32, Errno> {
+        self.eight_bytes(SYNCOBJ_CREATE)
+    }
+
+    pub(crate) fn unknown_driver_ioctl(&self) -> Result<i32, Errno> {
+        self.eight_bytes(UNKNOWN_DRIVER_IOCTL)
+    }
+
+    pub(crate) fn not_drm(&self) -> Result<i32, Errno> {
+        self.eight_bytes(NOT_DRM)
+    }
+
+    /// One of the requests above, which all take 8 bytes, with zeros.
+    fn eight_bytes(&self, request: u32) -> Result<i32, Errno> {
+        let mut arg = [0_u8; 8];
+        // SAFETY: the size in each of the three requests is 8. Nobody knows
+        // two of them; the third holds no address.
+        unsafe { self.raw()?.ioctl(request, Some(&mut arg)) }
+    }
+
+    pub(crate) fn version(&self) -> Result<Version, Errno> {
+        let mut texts = [[0_u8; TEXT_BYTES]; 3];
+        let [name, desc, date] = texts
+            .each_mut()
+            .map(|text| text.as_mut_ptr().expose_provenance() as u64);
+        let room = TEXT_BYTES as u64;
+        let mut arg = sys::Version {
+            name_len: room,
+            name,
+            date_len: room,
+            date,
+            desc_len: room,
+            desc,
+            ..sys::Version::default()
+        };
+        // SAFETY: the request is that of the structure; its three addresses
+        // are those of local arrays with as many bytes as the lengths say.
+        unsafe { self.raw()?.ioctl(sys::VERSION, Some(arg.as_mut_bytes())) }?;
+        let text = |index: usize, len: u64| {
+            let len = usize::try_from(len).map_or(TEXT_BYTES, |len| len.min(TEXT_BYTES));
+            String::from_utf8_lossy(&texts[index][..len]).into_owned()
+        };
+        Ok(Version {
+            version: (arg.version_major, arg.version_minor, arg.version_patchlevel),
+            texts: [
+                text(0, arg.name_len),
+                text(1, arg.desc_len),
+                text(2, arg.date_len),
+            ],
+        })
+    }
+
+    /// SUBMIT of `count` jobs, which are empty: 0 or 1.
+    pub(crate) fn submit_empty(
+        &self,
+        count: bool,
+        job_struct_size: u32,
+        reserved: u64,
+    ) -> Result<i32, Errno> {
+        // No tasks, no handles, no addresses: it does not run.
+        let job = sys::Job::default();
+        let mut arg = sys::Submit {
+            jobs: (&raw const job).expose_provenance() as u64,
+            job_count: count.into(),
+            job_struct_size,
+            reserved,
+        };
+        // SAFETY: `jobs` is the address of one job, and of one at most the
+        // kernel reads at most its own size of a job, whatever the stride.
+        unsafe { self.raw()?.ioctl(sys::SUBMIT, Some(arg.as_mut_bytes())) }
+    }
+
+    /// The handle of a dma-buf in this file.
+    pub(crate) fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<u32, Errno> {
+        let mut arg = sys::PrimeHandle {
+            handle: 0,
+            flags: 0,
+            fd: dma_buf.as_raw_fd(),
+        };
+        self.plain(sys::PRIME_FD_TO_HANDLE, &mut arg)?;
+        Ok(arg.handle)
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn poll(&self) -> Result<i16, Errno> {
+        self.raw()?.poll()
+    }
+
+    pub(crate) fn read(&self) -> Result<usize, Errno> {
+        self.raw()?.read(&mut [0; 64])
+    }
+
+    pub(crate) fn map(
+        &self,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Map, Errno> {
+        let map = self.raw()?.mmap(offset, len, prot, flags)?;
+        Ok(Map(map))
+    }
+
+    /// A shared mapping for reading and writing.
+    pub(crate) fn map_shared(&self, offset: u64, len: usize) -> Result<Map, Errno> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        self.map(offset, len, prot, MapFlags::SHARED)
+    }
+}
+
+/// A mapping, readable at least.
+#[derive(Debug)]
+pub(crate) struct Map(Box<dyn RawMap>);
+
+impl Map {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset < self.0.len(), "offset {offset} outside a mapping");
+        self.0.as_ptr().wrapping_add(offset)
+    }
+
+    pub(crate) fn get(&self, offset: usize) -> u8 {
+        let byte = self.at(offset);
+        // SAFETY: `at` checked that the byte is inside; every row maps for
+        // reading; volatile, because other mappings show the same pages.
+        unsafe { byte.read_volatile() }
+    }
+
+    /// Writes a byte of a mapping that was made, or made again, writable.
+    pub(crate) fn set(&self, offset: usize, value: u8) {
+        let byte = self.at(offset);
+        // SAFETY: `at` checked that the byte is inside, and rows call this for
+        // writable mappings only (else the process ends with a signal, which
+        // is no undefined behaviour).
+        unsafe { byte.write_volatile(value) }
+    }
+
+    pub(crate) fn is_zero(&self) -> bool {
+        (0..self.len()).all(|offset| self.get(offset) == 0)
+    }
+
+    pub(crate) fn make_writable(&self) -> Result<(), Errno> {
+        let flags = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: exactly the pages of this mapping, to which no reference
+        // exists, and reading stays allowed.
+        unsafe { rustix::mm::mprotect(self.0.as_ptr().cast(), self.0.len(), flags) }
+    }
+}

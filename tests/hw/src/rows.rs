@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rows, in the order of what they are about.
+
+mod create;
+mod entry;
+mod mmap;
+mod prep;
+mod submit;
+
+use crate::Context;
+use crate::check::Outcome;
+
+/// One fact about the driver.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// The fact.
+    pub what: &'static str,
+    /// Whether it may leave the kernel damaged.
+    pub destructive: bool,
+    /// Checks it.
+    pub(crate) run: fn(&Context) -> Outcome,
+}
+
+const fn row(name: &'static str, what: &'static str, run: fn(&Context) -> Outcome) -> Row {
+    Row {
+        name,
+        what,
+        destructive: false,
+        run,
+    }
+}
+
+const fn destructive(name: &'static str, what: &'static str, run: fn(&Context) -> Outcome) -> Row {
+    Row {
+        destructive: true,
+        ..row(name, what, run)
+    }
+}
+
+/// All rows.
+pub const ROWS: &[Row] = &[
+    row(
+        "version",
+        "VERSION names the driver `rocket`",
+        entry::version,
+    ),
+    row(
+        "capabilities",
+        "GET_CAP: PRIME both ways, monotonic timestamps, no sync objects",
+        entry::capabilities,
+    ),
+    row(
+        "unknown-ioctl",
+        "an unknown driver ioctl is EINVAL, one that is not DRM's ENOTTY",
+        entry::unknown,
+    ),
+    row(
+        "poll-read",
+        "poll finds no events, a non-blocking read is EAGAIN",
+        entry::poll_and_read,
+    ),
+    row(
+        "argument-size",
+        "a shorter argument is extended by zeros, a longer one's tail ignored, NULL is EFAULT",
+        entry::argument_size,
+    ),
+    row(
+        "create-nothing",
+        "CREATE_BO of 0 bytes is ENOSPC",
+        create::nothing,
+    ),
+    row(
+        "create-small",
+        "CREATE_BO of 1, 100, 4096, 4097 bytes gives whole pages of zeros",
+        create::small,
+    ),
+    row("create-1gib", "CREATE_BO of 1 GiB works", create::one_gib),
+    destructive(
+        "create-2gib",
+        "CREATE_BO of 2 GiB and of 4 GiB - 1 is ENOMEM (2 GiB stay mapped for the NPU)",
+        create::too_large,
+    ),
+    row(
+        "gem-close",
+        "GEM_CLOSE of an unknown handle, twice, or of 0 is EINVAL",
+        create::close,
+    ),
+    row(
+        "mmap-part",
+        "mmap of a part, read-only, executable, and read-only made writable work",
+        mmap::parts,
+    ),
+    row(
+        "mmap-range",
+        "mmap longer than the pages, inside a BO, or at offset 0 is EINVAL",
+        mmap::out_of_range,
+    ),
+    row("mmap-private", "MAP_PRIVATE is EINVAL", mmap::private),
+    row(
+        "mmap-other-file",
+        "mmap through another file is EACCES until that file has imported the BO",
+        mmap::other_file,
+    ),
+    row(
+        "mmap-after-close",
+        "a mapping stays valid after GEM_CLOSE, and address and offset stay taken",
+        mmap::after_close,
+    ),
+    row(
+        "prep-reserved",
+        "PREP_BO and FINI_BO with reserved != 0 are EINVAL, whatever the handle",
+        prep::reserved,
+    ),
+    row(
+        "prep-unknown",
+        "PREP_BO and FINI_BO of an unknown handle or 0 are ENOENT",
+        prep::unknown_handle,
+    ),
+    row(
+        "fini-any",
+        "FINI_BO works in any state, without PREP_BO, repeatedly, and never waits",
+        prep::fini_any_state,
+    ),
+    row(
+        "prep-idle",
+        "PREP_BO of an idle BO works with any timeout",
+        prep::idle,
+    ),
+    row(
+        "prep-busy-past",
+        "PREP_BO of a busy BO with a deadline in the past is EBUSY at once",
+        prep::busy_past,
+    ),
+    row(
+        "prep-busy-future",
+        "PREP_BO of a busy BO is ETIMEDOUT when its deadline passes, not before",
+        prep::busy_future,
+    ),
+    row(
+        "prep-busy-forever",
+        "PREP_BO of a busy BO without a deadline waits for the job's end",
+        prep::busy_forever,
+    ),
+    row(
+        "prep-read-only",
+        "PREP_BO of a BO that a running job only reads does not wait",
+        prep::only_read,
+    ),
+    row(
+        "prep-signal",
+        "a signal ends PREP_BO with EINTR, or not at all under SA_RESTART",
+        prep::interrupted,
+    ),
+    row(
+        "submit-no-jobs",
+        "SUBMIT of no jobs works, even with reserved != 0",
+        submit::no_jobs,
+    ),
+    row(
+        "submit-malformed",
+        "SUBMIT with a job size below 40 or reserved != 0 is EINVAL",
+        submit::malformed,
+    ),
+];

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Buffer objects: making and closing.
+
+use std::fs;
+
+use rocket_uapi::{Errno, PAGE_BYTES};
+
+use crate::Context;
+use crate::check::{self, Must, Outcome, Reason, ensure, expect};
+use crate::raw::File;
+
+/// 1 GiB in bytes.
+const GIB: u32 = 1 << 30;
+
+/// Memory that a board must have to spare before a row takes 1 GiB of it, in
+/// KiB as /proc/meminfo counts: 1.5 GiB.
+const SPARE_FOR_ONE_GIB: u64 = 3 << 19;
+
+/// A handle that no file here has.
+pub(super) const UNKNOWN_HANDLE: u32 = 4711;
+
+pub(super) fn nothing(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let created = file.create(0).map(drop);
+    expect("CREATE_BO of 0 bytes", created, Err(Errno::NOSPC))
+}
+
+pub(super) fn small(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    for size in [1, 100, 4096, 4097] {
+        let bo = file
+            .create(size)
+            .must(&format!("CREATE_BO of {size} bytes"))?;
+        let len = (size as usize).next_multiple_of(PAGE_BYTES);
+        let map = file
+            .map_shared(bo.offset, len)
+            .must(&format!("mmap of {len} bytes"))?;
+        ensure("fresh pages are zero", map.is_zero())?;
+        map.set(len - 1, 1);
+        expect("the last byte", map.get(len - 1), 1)?;
+        drop(map);
+        file.close(bo.handle).must("GEM_CLOSE")?;
+    }
+    Ok(())
+}
+
+pub(super) fn one_gib(context: &Context) -> Outcome {
+    if !context.info.is_model && spare_memory_kib() < SPARE_FOR_ONE_GIB {
+        return Err(Reason::Skip(
+            "the machine has less than 1.5 GiB of memory to spare".to_owned(),
+        ));
+    }
+    let file = File::new(&context.device)?;
+    let bo = file.create(GIB).must("CREATE_BO of 1 GiB")?;
+    file.close(bo.handle).must("GEM_CLOSE")?;
+    Ok(())
+}
+
+/// After it, every CREATE_BO of this file fails.
+pub(super) fn too_large(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    for size in [2 * GIB, u32::MAX] {
+        let what = format!("CREATE_BO of {size} bytes");
+        let created = file.create(size).map(drop);
+        expect(&what, created, Err(Errno::NOMEM))?;
+    }
+    Ok(())
+}
+
+pub(super) fn close(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let bo = file.create(1).must("CREATE_BO")?;
+    file.close(bo.handle).must("GEM_CLOSE")?;
+    for (what, handle) in [
+        ("GEM_CLOSE a second time", bo.handle),
+        ("GEM_CLOSE of an unknown handle", UNKNOWN_HANDLE),
+        ("GEM_CLOSE of 0", 0),
+    ] {
+        let closed = check::nothing(file.close(handle));
+        expect(what, closed, Err(Errno::INVAL))?;
+    }
+    Ok(())
+}
+
+/// What /proc/meminfo calls available.
+fn spare_memory_kib() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the DRM core does before the driver is asked.
+
+use rocket_uapi::Errno;
+
+use crate::Context;
+use crate::check::{Must, Outcome, expect, nothing};
+use crate::raw::{File, Version};
+
+/// DRM_CAP_PRIME (drm.h).
+const CAP_PRIME: u64 = 0x5;
+/// DRM_CAP_TIMESTAMP_MONOTONIC.
+const CAP_TIMESTAMP_MONOTONIC: u64 = 0x6;
+/// DRM_CAP_SYNCOBJ.
+const CAP_SYNCOBJ: u64 = 0x13;
+/// DRM_CAP_SYNCOBJ_TIMELINE.
+const CAP_SYNCOBJ_TIMELINE: u64 = 0x14;
+
+pub(super) fn version(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let want = Version {
+        version: context.expected.version,
+        texts: context.expected.texts.map(str::to_owned),
+    };
+    expect("VERSION", file.version(), Ok(want))
+}
+
+pub(super) fn capabilities(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let expected = context.expected;
+    for (name, capability, value) in [
+        ("PRIME", CAP_PRIME, expected.cap_prime),
+        ("TIMESTAMP_MONOTONIC", CAP_TIMESTAMP_MONOTONIC, 1),
+        ("SYNCOBJ", CAP_SYNCOBJ, expected.cap_syncobj),
+        (
+            "SYNCOBJ_TIMELINE",
+            CAP_SYNCOBJ_TIMELINE,
+            expected.cap_syncobj,
+        ),
+    ] {
+        expect(name, file.get_cap(capability), Ok(value))?;
+    }
+    if expected.cap_syncobj == 0 {
+        let created = nothing(file.syncobj_create());
+        expect("SYNCOBJ_CREATE", created, Err(Errno::OPNOTSUPP))?;
+    }
+    Ok(())
+}
+
+pub(super) fn unknown(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let unknown = nothing(file.unknown_driver_ioctl());
+    expect("driver ioctl 4", unknown, Err(Errno::INVAL))?;
+    expect("letter z", nothing(file.not_drm()), Err(Errno::NOTTY))
+}
+
+pub(super) fn poll_and_read(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    expect("poll", file.poll(), Ok(0))?;
+    expect("read", file.read(), Err(Errno::AGAIN))
+}
+
+pub(super) fn argument_size(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let bo = file.create(1).must("CREATE_BO")?;
+    for size in [4, 8, 32] {
+        let what = format!("FINI_BO with {size} bytes");
+        expect(&what, nothing(file.fini_sized(bo.handle, size)), Ok(()))?;
+    }
+    expect("NULL", nothing(file.fini_null()), Err(Errno::FAULT))?;
+    file.close(bo.handle).must("GEM_CLOSE")?;
+    Ok(())
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! PREP_BO and FINI_BO: giving a buffer object to the CPU and back.
+
+use std::time::{Duration, Instant};
+
+use rocket_uapi::{Deadline, Errno};
+
+use super::create::UNKNOWN_HANDLE;
+use crate::Context;
+use crate::busy::Busy;
+use crate::check::{Must, Outcome, ensure, expect, nothing};
+use crate::raw::File;
+use crate::signal::under_signals;
+
+/// No deadline.
+const FOREVER: i64 = i64::MAX;
+
+/// Deadlines that have passed whenever this runs.
+const PAST: [i64; 4] = [0, 1, -1, i64::MIN];
+
+/// A wait that ends before a job of [`Busy`] does.
+const SHORT: Duration = Duration::from_millis(20);
+
+pub(super) fn reserved(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let bo = file.create(1).must("CREATE_BO")?;
+    for handle in [bo.handle, UNKNOWN_HANDLE] {
+        let prep = nothing(file.prep_reserved(handle, 1, 0));
+        expect("PREP_BO", prep, Err(Errno::INVAL))?;
+        expect("FINI_BO", nothing(file.fini(handle, 1)), Err(Errno::INVAL))?;
+    }
+    file.close(bo.handle).must("GEM_CLOSE")?;
+    Ok(())
+}
+
+pub(super) fn unknown_handle(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    for handle in [0, UNKNOWN_HANDLE] {
+        expect("PREP_BO", nothing(file.prep(handle, 0)), Err(Errno::NOENT))?;
+        expect("FINI_BO", nothing(file.fini(handle, 0)), Err(Errno::NOENT))?;
+    }
+    Ok(())
+}
+
+pub(super) fn fini_any_state(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let bo = file.create(1).must("CREATE_BO")?;
+    for what in ["FINI_BO without PREP_BO", "FINI_BO again"] {
+        expect(what, nothing(file.fini(bo.handle, 0)), Ok(()))?;
+    }
+    file.close(bo.handle).must("GEM_CLOSE")?;
+    let busy = Busy::start(&context.device)?;
+    for handle in [busy.output, busy.input] {
+        expect(
+            "FINI_BO of a busy BO",
+            nothing(file.fini(handle, 0)),
+            Ok(()),
+        )?;
+    }
+    still_busy(&file, &busy)?;
+    busy.finish()
+}
+
+pub(super) fn idle(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let bo = file.create(1).must("CREATE_BO")?;
+    for timeout in PAST.into_iter().chain([FOREVER]) {
+        let what = format!("PREP_BO until {timeout}");
+        expect(&what, nothing(file.prep(bo.handle, timeout)), Ok(()))?;
+    }
+    file.close(bo.handle).must("GEM_CLOSE")?;
+    Ok(())
+}
+
+pub(super) fn busy_past(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let busy = Busy::start(&context.device)?;
+    for timeout in PAST {
+        let what = format!("PREP_BO until {timeout}");
+        let prep = nothing(file.prep(busy.output, timeout));
+        expect(&what, prep, Err(Errno::BUSY))?;
+    }
+    busy.finish()
+}
+
+pub(super) fn busy_future(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let busy = Busy::start(&context.device)?;
+    let start = Instant::now();
+    let deadline = Deadline::after(SHORT);
+    let prep = nothing(file.prep(busy.output, deadline.as_nanos()));
+    let waited = start.elapsed();
+    expect("PREP_BO for 20 ms", prep, Err(Errno::TIMEDOUT))?;
+    ensure("it waits until its deadline", waited >= SHORT)?;
+    still_busy(&file, &busy)?;
+    busy.finish()
+}
+
+pub(super) fn busy_forever(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let busy = Busy::start(&context.device)?;
+    still_busy(&file, &busy)?;
+    expect("PREP_BO", nothing(file.prep(busy.output, FOREVER)), Ok(()))?;
+    let again = nothing(file.prep(busy.output, 0));
+    expect("PREP_BO after the wait", again, Ok(()))?;
+    busy.finish()
+}
+
+pub(super) fn only_read(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let busy = Busy::start(&context.device)?;
+    for timeout in [0, FOREVER] {
+        let what = format!("PREP_BO of the input until {timeout}");
+        expect(&what, nothing(file.prep(busy.input, timeout)), Ok(()))?;
+    }
+    still_busy(&file, &busy)?;
+    busy.finish()
+}
+
+pub(super) fn interrupted(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    for (restart, want) in [(false, Err(Errno::INTR)), (true, Ok(()))] {
+        let busy = Busy::start(&context.device)?;
+        let prep = under_signals(restart, || nothing(file.prep(busy.output, FOREVER)))?;
+        let what = format!("PREP_BO under signals, SA_RESTART {restart}");
+        expect(&what, prep, want)?;
+        busy.finish()?;
+    }
+    Ok(())
+}
+
+/// The job runs on; else what was seen before means nothing.
+fn still_busy(file: &File, busy: &Busy) -> Outcome {
+    let prep = nothing(file.prep(busy.output, 0));
+    expect("PREP_BO while the job runs", prep, Err(Errno::BUSY))
+}

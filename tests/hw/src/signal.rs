@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Signals that interrupt a system call of one thread.
+
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::pthread::{pthread_kill, pthread_self};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+use crate::check::{Must, Reason};
+
+/// The signal: one that has no other use here.
+const SIGNAL: Signal = Signal::SIGUSR1;
+
+/// Between two signals: many of them fall into the wait.
+const PERIOD: Duration = Duration::from_millis(5);
+
+/// The disposition of a signal is one for the whole process.
+static IN_USE: Mutex<()> = Mutex::new(());
+
+extern "C" fn ignore(_: i32) {}
+
+/// Runs `call` in a thread of its own that gets a signal every few
+/// milliseconds, whose handler does nothing, until it returns.
+pub(crate) fn under_signals<T: Send>(
+    restart: bool,
+    call: impl FnOnce() -> T + Send,
+) -> Result<T, Reason> {
+    let _guard = IN_USE.lock().must("another row with signals failed")?;
+    let flags = if restart {
+        SaFlags::SA_RESTART
+    } else {
+        SaFlags::empty()
+    };
+    let handler = SigAction::new(SigHandler::Handler(ignore), flags, SigSet::empty());
+    // SAFETY: the handler does nothing, which is allowed at any point.
+    let before = unsafe { sigaction(SIGNAL, &handler) }.must("sigaction")?;
+    let result = thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let caller = scope.spawn(move || {
+            // A send fails only if the receiver has given up.
+            let _ = tell.send(pthread_self());
+            call()
+        });
+        let thread = told.recv().must("the thread did not start")?;
+        while !caller.is_finished() {
+            thread::sleep(PERIOD);
+            // A thread that has ended is still there until it is joined.
+            pthread_kill(thread, SIGNAL).must("pthread_kill")?;
+        }
+        caller
+            .join()
+            .map_err(|_| Reason::Fail("the thread panicked".to_owned()))
+    });
+    // SAFETY: puts back what was there.
+    unsafe { sigaction(SIGNAL, &before) }.must("sigaction")?;
+    result
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All rows on the software model, and the suite's own behaviour.
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+use std::process::Command;
+
+use npu_model::{Model, ModelOptions};
+use rocket_hw_tests::{Choice, ROWS, Summary, run};
+use rocket_uapi::Device;
+
+#[test]
+fn the_model_does_what_the_driver_does() {
+    let device = Device::from_backend(Model::new(ModelOptions::default()).open());
+    let mut out = Vec::new();
+    let summary = run(&device, &Choice::default(), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    println!("{text}");
+    let expected = Summary {
+        passed: ROWS.len(),
+        ..Summary::default()
+    };
+    assert_eq!(summary, expected, "{text}");
+    let sums = format!("{} passed, 0 failed, 0 skipped", ROWS.len());
+    assert_eq!(text.lines().last(), Some(sums.as_str()));
+}
+
+fn suite(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_rocket-hw-tests"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    (output.status.code(), text)
+}
+
+#[test]
+fn rows_can_be_chosen_by_name() {
+    let (status, text) = suite(&["--device", "model", "mmap-private", "create-n"]);
+    assert_eq!(status, Some(0), "{text}");
+    let (lines, sums) = text.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(sums, "2 passed, 0 failed, 0 skipped");
+    assert!(lines.contains("PASS mmap-private"), "{text}");
+}
+
+#[test]
+fn rows_are_listed_with_their_facts() {
+    let (status, text) = suite(&["--list"]);
+    assert_eq!(status, Some(0));
+    assert_eq!(text.lines().count(), ROWS.len());
+    assert!(text.contains("[destructive]"), "{text}");
+}
+
+#[test]
+fn mistakes_have_their_exit_status() {
+    assert_eq!(suite(&["--device", "model", "no-such-row"]).0, Some(2));
+    assert_eq!(suite(&["--no-such-option"]).0, Some(2));
+    assert_eq!(suite(&["--device", "/dev/null"]).0, Some(3));
+}
+
+#[test]
+fn names_are_unique() {
+    let mut names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), ROWS.len());
+}
