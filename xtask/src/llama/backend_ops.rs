@@ -14,7 +14,7 @@ use super::stock::{Backend, Stock};
 pub(super) const NAME: &str = "test-backend-ops";
 const LIMIT: Duration = Duration::from_secs(420);
 /// The program loses the end of its output now and then, with status 0.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 5;
 /// Fewer cases than this, and something quietly stopped being offered.
 const ENOUGH: u64 = 300;
 /// F16 and Q8_0 weights, F32 activations, and at most four digits of rows: the

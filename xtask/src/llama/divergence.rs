@@ -16,7 +16,7 @@ use crate::paths;
 pub(super) const NAME: &str = "q8_0-divergence";
 const LIMIT: Duration = Duration::from_secs(300);
 /// Some tools lose the end of their output now and then, with status 0.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 5;
 /// Tokens of a chunk, and chunks of the text.
 const CONTEXT: &str = "128";
 const CHUNKS: &str = "8";

@@ -18,7 +18,7 @@ use super::{THREADS, stats::Stats};
 pub(super) const NAME: &str = "refusals";
 const LIMIT: Duration = Duration::from_secs(120);
 /// The program loses the end of its output now and then, with status 0.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 5;
 
 /// The function by which the backend recognises the layout that it speaks,
 /// and a name of the same length that no ggml exports.

@@ -26,7 +26,7 @@ use super::stock::{Backend, Stock};
 pub(super) const NAME: &str = "f16-same-text";
 const LIMIT: Duration = Duration::from_secs(120);
 /// Some tools lose the end of their output now and then, with status 0.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 5;
 /// Tokens to write.
 const TOKENS: usize = 64;
 /// Logits nearer to each other than this may change places.
@@ -34,20 +34,24 @@ const TIE: f64 = 1e-3;
 /// How many ties in one text are followed up.
 const MOST_TIES: usize = 4;
 
-/// Prompts long enough to be offloaded, each with a model of its own seed.
+/// Prompts long enough to be offloaded, each with a model of its own seed. Of
+/// sixty seeds these were chosen because in their texts the best token leads
+/// the second by more than 0.017 at each step, on an x86-64 CPU: some ten
+/// times the rounding noise of these models' logits. A difference is then more
+/// than noise on other CPUs too, whose kernels sum in another order.
 const PROMPTS: [(u32, &str); 3] = [
     (
-        1,
+        49,
         "The quick brown fox jumps over the lazy dog, and then it thinks about the reason for \
          doing so again and again.",
     ),
     (
-        2,
+        54,
         "In the beginning there was a matrix, and it was multiplied by another one; the product \
          was good, but it took rather long.",
     ),
     (
-        3,
+        15,
         "0 1 1 2 3 5 8 13 21 34 55 89 144: each number is the sum of the two before it. Question: \
          what comes next? Answer:",
     ),
@@ -58,8 +62,8 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let mut notes = Vec::new();
     for (seed, prompt) in PROMPTS {
         let note = compare(stock, workshop, seed, prompt)
-            .with_context(|| format!("model and prompt {seed}"))?;
-        notes.push(format!("{seed}: {note}"));
+            .with_context(|| format!("model with seed {seed}"))?;
+        notes.push(format!("seed {seed}: {note}"));
     }
     Ok(Verdict::Pass(format!(
         "{TOKENS} tokens each, {THREADS} threads on both sides; ties are judged by the CPU's \
