@@ -30,7 +30,8 @@ impl WeightShape {
     }
 
     /// Position in the stream of the element of kernel `n`, tap and channel:
-    /// the definition of the order.
+    /// the definition of the order, which [`Self::rows`] is tested against.
+    #[cfg(test)]
     pub(crate) fn element(&self, n: usize, tap: usize, channel: usize) -> usize {
         let group_size = self.precision.kernel_group();
         let channel_size = self.precision.channel_group();
@@ -53,18 +54,44 @@ impl WeightShape {
     ) -> Result<Rows<T>, Stop> {
         let mut rows = Rows::zeroed(count, self.row_len())?;
         let present = count.min(self.kernels.saturating_sub(first));
-        let run = self.precision.channel_group();
-        for index in 0..present {
-            let row = rows.row_mut(index);
-            for tap in 0..self.taps {
-                let row = &mut row[tap * self.channels..(tap + 1) * self.channels];
-                for (group, out) in row.chunks_mut(run).enumerate() {
-                    let at = self.element(first + index, tap, group * run);
-                    T::decode(self.precision, stream, at, out);
-                }
-            }
+        let group = self.precision.kernel_group();
+        let mut done = 0;
+        while done < present {
+            // Part of one kernel group: `skip..skip + take` of its kernels.
+            let skip = (first + done) % group;
+            let start = first + done - skip;
+            let size = group.min(self.kernels - start);
+            let take = (size - skip).min(present - done);
+            let at = start * self.row_len();
+            self.group_rows(stream, at, (size, skip, take), &mut rows, done);
+            done += take;
         }
         Ok(rows)
+    }
+
+    /// Decodes kernels `skip..skip + take` of the group of `size` kernels
+    /// whose elements begin at `at`, into the rows from `row` on. The stream
+    /// of a group is walked from end to end.
+    fn group_rows<T: Operand>(
+        &self,
+        stream: &[u8],
+        mut at: usize,
+        (size, skip, take): (usize, usize, usize),
+        rows: &mut Rows<T>,
+        row: usize,
+    ) {
+        let run = self.precision.channel_group();
+        for channel in (0..self.channels).step_by(run) {
+            let width = run.min(self.channels - channel);
+            for tap in 0..self.taps {
+                let place = tap * self.channels + channel;
+                for n in 0..take {
+                    let out = &mut rows.row_mut(row + n)[place..place + width];
+                    T::decode(self.precision, stream, at + (skip + n) * width, out);
+                }
+                at += size * width;
+            }
+        }
     }
 
     /// Position in the stream of a depthwise weight.
@@ -152,17 +179,18 @@ mod tests {
                 let bytes: Vec<u8> = (0..kernels * channels * taps)
                     .map(|i| (i as u8).wrapping_mul(37).wrapping_add(seed))
                     .collect();
-                let rows = shape.rows::<i16>(&bytes, 0, kernels + 3).unwrap();
+                let first = usize::from(seed) % kernels;
+                let rows = shape.rows::<i16>(&bytes, first, kernels + 3).unwrap();
                 let mut want = [0i16];
-                for n in 0..kernels {
+                for n in first..kernels {
                     for tap in 0..taps {
                         for c in 0..channels {
                             i16::decode(precision, &bytes, shape.element(n, tap, c), &mut want);
-                            prop_assert_eq!(rows.row(n)[tap * channels + c], want[0]);
+                            prop_assert_eq!(rows.row(n - first)[tap * channels + c], want[0]);
                         }
                     }
                 }
-                prop_assert!(rows.row(kernels).iter().all(|&w| w == 0));
+                prop_assert!(rows.row(kernels - first).iter().all(|&w| w == 0));
             }
         }
     }
