@@ -201,6 +201,74 @@ fn ew_conv_fed(report: &mut Report, regs: &RegisterFile, rdma: &RdmaConfig) -> R
     Ok(())
 }
 
+/// Whether the program is one of a few changed registers, which was measured
+/// to leave its output untouched.
+pub(crate) fn delta(report: &mut Report, regs: &RegisterFile, flying: bool) -> Result<bool, Stop> {
+    let written = |offset| regs.was_written(offset);
+    let (size, precision) = if flying {
+        let mode = written(dpu_rdma::FeatureModeCfg::OFFSET);
+        (written(dpu::DataCubeWidth::OFFSET), mode)
+    } else {
+        let con1 = written(cna::ConvCon1::OFFSET);
+        (written(cna::DataSize0::OFFSET), con1)
+    };
+    let format = written(dpu::DataFormat::OFFSET);
+    if size && written(dpu::DstBaseAddr::OFFSET) && (precision || format) {
+        return Ok(false);
+    }
+    report.note(
+        "T07-delta-program",
+        Effect::NoWrite,
+        &[
+            shown::<dpu::DstBaseAddr>(regs),
+            shown::<dpu::DataFormat>(regs),
+        ],
+        "the program does not write the sizes, the output address or any precision, \
+         and relies on those of an earlier task",
+        "write every register that the task uses",
+    )?;
+    Ok(true)
+}
+
+/// Weight decompression.
+pub(crate) fn compression(
+    report: &mut Report,
+    regs: &RegisterFile,
+    conv: &ConvConfig,
+) -> Result<(), Stop> {
+    if conv.compressed.is_none() {
+        return Ok(());
+    }
+    let show = [
+        shown::<cna::DcompCtrl>(regs),
+        shown::<cna::DcompRegnum>(regs),
+    ];
+    if !regs.was_written(cna::DcompCtrl::OFFSET) {
+        report.note(
+            "T14-stale-decompression",
+            Effect::Garbage,
+            &show,
+            "an earlier task left DCOMP_CTRL on: the weights are decoded as a compressed stream",
+            "write 0 to DCOMP_CTRL and DCOMP_REGNUM in every program",
+        )?;
+    }
+    if regs.get::<cna::DcompRegnum>().decomp_regnum() != DCOMP_KNOWN_MODE
+        || conv.weights.precision != Precision::Int8
+    {
+        report.note(
+            "H06-decompression-mode",
+            Effect::Note,
+            &show,
+            "only DCOMP_REGNUM 0x55555555 with int8 weights is known; it is decoded as that",
+            "write 0x55555555 to DCOMP_REGNUM",
+        )?;
+    }
+    Ok(())
+}
+
+/// DCOMP_REGNUM of the known programs.
+const DCOMP_KNOWN_MODE: u32 = 0x5555_5555;
+
 /// The division of CBUF.
 pub(crate) fn cbuf(
     report: &mut Report,

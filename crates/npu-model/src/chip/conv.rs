@@ -52,6 +52,9 @@ pub(crate) fn run(
     let rdma = enable
         .contains(EnableMask::DPU_RDMA)
         .then(|| RdmaConfig::decode(regs));
+    if check::delta(machine.report, regs, false)? {
+        return Ok(());
+    }
     check::read_engines(machine.report, regs, rdma.as_ref(), false)?;
     check::cbuf(machine.report, regs, &conv)?;
     check::stream(machine.report, regs, &conv, &writer, rdma.as_ref())?;
@@ -128,9 +131,13 @@ fn weights(
         machine.cbuf.reuse_weights(&conv.cbuf, &mut weights);
         return Ok(weights);
     }
-    machine
-        .dma
-        .read(Master::Weight, conv.weight_base.into(), &mut weights)?;
+    check::compression(machine.report, regs, conv)?;
+    match &conv.compressed {
+        Some(lanes) => lanes.fetch(&machine.dma, conv.weight_base, &mut weights)?,
+        None => machine
+            .dma
+            .read(Master::Weight, conv.weight_base.into(), &mut weights)?,
+    }
     machine.cbuf.keep_weights(&conv.cbuf, &weights);
     Ok(weights)
 }

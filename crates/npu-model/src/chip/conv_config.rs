@@ -6,6 +6,7 @@ use rknpu_regcmd::regs::{cna, core};
 
 use super::cna::{FeatureDma, InputCvt, PixelDma};
 use super::core::{IntRange, Truncate};
+use super::dcomp::Compressed;
 use super::patches::Window;
 use super::precision::Precision;
 use super::weights::WeightShape;
@@ -67,6 +68,8 @@ pub(crate) struct ConvConfig {
     pub(crate) weight_base: u32,
     /// WEIGHT_BYTES.
     pub(crate) weight_bytes: u64,
+    /// Set where the weights in memory are compressed.
+    pub(crate) compressed: Option<Compressed>,
     /// WEIGHT_BYTES_PER_KERNEL.
     pub(crate) bytes_per_kernel: u64,
     pub(crate) cbuf: CbufConfig,
@@ -129,6 +132,7 @@ impl ConvConfig {
             },
             weight_base: regs.get::<cna::DcompAddr0>().decompress_addr0(),
             weight_bytes: regs.get::<cna::WeightSize0>().weight_bytes().into(),
+            compressed: Compressed::decode(regs),
             bytes_per_kernel: regs
                 .get::<cna::WeightSize1>()
                 .weight_bytes_per_kernel()

@@ -24,6 +24,9 @@ const TILE_PIXELS: usize = 4096;
 pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), Stop> {
     let rdma = RdmaConfig::decode(regs);
     let writer = Writer::decode(regs);
+    if check::delta(machine.report, regs, true)? {
+        return Ok(());
+    }
     check::read_engines(machine.report, regs, Some(&rdma), true)?;
     check::flying_stream(machine.report, regs, &writer, &rdma)?;
     machine.clock.spend(&Work::flying(&writer, &rdma, regs))?;

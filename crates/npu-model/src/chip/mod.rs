@@ -14,6 +14,7 @@ mod cna;
 mod conv;
 mod conv_config;
 mod core;
+mod dcomp;
 mod dma;
 mod dpu;
 mod flying;

@@ -91,16 +91,26 @@ impl Registers {
         self.pointers[index(block)].set
     }
 
-    /// The registers as the blocks execute them.
+    /// The registers as the blocks execute them. Those that the kick wrote
+    /// are marked as written.
     pub(crate) fn executing(&self) -> RegisterFile {
-        let mut file = self.groups[0].clone();
-        for block in Block::ALL {
-            if self.executed(block) == 0 {
-                continue;
-            }
-            for register in regs::of_block(block) {
-                file.set(register.offset, self.groups[1].value(register.offset));
-            }
+        if self.pointers.iter().all(|pointers| pointers.executed == 0) {
+            return self.groups[0].clone();
+        }
+        let mut file = RegisterFile::new();
+        let registers = || {
+            Block::ALL.into_iter().flat_map(|block| {
+                let group = &self.groups[self.executed(block)];
+                let registers = regs::of_block(block).iter();
+                registers.map(move |register| (group, register.offset))
+            })
+        };
+        for (group, offset) in registers() {
+            file.set(offset, group.value(offset));
+        }
+        file.forget_writes();
+        for (group, offset) in registers().filter(|(group, offset)| group.was_written(*offset)) {
+            file.set(offset, group.value(offset));
         }
         file
     }

@@ -69,7 +69,8 @@ impl Work {
         let weights = if conv.cbuf.weight_reuse {
             0.0
         } else {
-            conv.weight_bytes as f64
+            let fetched = conv.compressed.map_or(0, |lanes| lanes.bytes());
+            conv.weight_bytes.max(fetched) as f64
         };
         let (_, height, _) = conv.source.shape();
         let grains = conv.cbuf.grains.min(height) as f64;

@@ -212,6 +212,43 @@ fn chain(link: bool, pointer: bool, tasks: u32) -> (Outcome, Vec<u8>, Vec<u8>) {
 }
 
 #[test]
+fn t07_a_program_of_changed_registers_writes_nothing() {
+    let mut product = small();
+    product.board.run(&product.conv.program()).assert_clean();
+    let second = product.board.reserve(product.len);
+    let mut words = Words::default();
+    words
+        .set::<dpu::SPointer>(0xe)
+        .set::<dpu::DstBaseAddr>(second);
+    let words = words.finish(0x0d);
+    let outcome = product.board.run(&words);
+    assert!(outcome.completed());
+    assert_trap(&outcome, "T07-delta-program", Effect::NoWrite);
+    let out = product.board.bytes(second, product.len);
+    assert!(out.iter().all(|&b| b == SENTINEL));
+}
+
+#[test]
+fn t14_decompression_that_was_left_on() {
+    let mut product = small();
+    let mut words = product.conv.words();
+    words.patch::<cna::DcompCtrl>(1);
+    words.patch::<cna::DcompRegnum>(0x5555_5555);
+    // Raw weights are no stream, but decode to something.
+    product.board.run(&words.finish(0x0d)).assert_clean();
+    let spoiled = product.out();
+    let mut words = product.conv.words();
+    words.without::<cna::DcompCtrl>();
+    words.without::<cna::DcompRegnum>();
+    let outcome = product.board.run(&words.finish(0x0d));
+    assert!(outcome.completed());
+    assert_trap(&outcome, "T14-stale-decompression", Effect::Garbage);
+    assert_eq!(product.out(), spoiled);
+    product.board.run(&product.conv.program()).assert_clean();
+    assert_ne!(product.out(), spoiled);
+}
+
+#[test]
 fn t08_a_chain_needs_a_pointer_in_each_segment() {
     let (outcome, first, second) = chain(true, true, 2);
     assert!(outcome.completed());
