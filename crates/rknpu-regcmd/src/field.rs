@@ -289,3 +289,96 @@ macro_rules! registers {
     };
 }
 pub(crate) use registers;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::regs::{self, cna, dpu};
+    use alloc::string::ToString;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_field_holds_its_range_and_leaves_its_neighbours() {
+        for register in regs::all() {
+            for field in register.fields {
+                for around in [0, u32::MAX, 0x5555_5555] {
+                    for value in [0, 1, field.max() / 2, field.max()] {
+                        let bits = field.insert(around, value).unwrap();
+                        assert_eq!(field.extract(bits), value, "{}", field.name);
+                        assert_eq!(bits & !field.mask(), around & !field.mask());
+                    }
+                    if field.max() < u32::MAX {
+                        let error = field.insert(around, field.max() + 1).unwrap_err();
+                        assert_eq!(error.max, i64::from(field.max()));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn setters_name_the_field_that_is_too_small() {
+        let error = cna::ConvCon2::new().with_feature_grains(1024).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "1024 does not fit the register field feature_grains, which holds 0 to 1023"
+        );
+        let error = cna::DmaCon2::new().with_surf_stride(1 << 27).unwrap_err();
+        assert_eq!((error.min, error.max), (-(1 << 27), (1 << 27) - 1));
+    }
+
+    /// Getters and setters of a register's first, middle and last fields.
+    #[test]
+    fn accessors_use_the_field_of_their_name() {
+        let con1 = cna::ConvCon1::new()
+            .with_conv_mode(3)
+            .unwrap()
+            .with_argb_in(8)
+            .unwrap()
+            .with_nonalign_dma(1)
+            .unwrap();
+        assert_eq!(con1.bits(), 1 << 30 | 8 << 12 | 3);
+        assert_eq!(
+            (con1.conv_mode(), con1.argb_in(), con1.nonalign_dma()),
+            (3, 8, 1)
+        );
+        let ew = dpu::EwCfg::from_bits(0x1082_02c0);
+        assert_eq!(
+            (ew.ew_alu_algo(), ew.edata_size(), ew.ew_data_mode()),
+            (2, 2, 1)
+        );
+        assert_eq!(
+            (ew.ew_op_src(), ew.ew_lut_bypass(), ew.ew_op_cvt_bypass()),
+            (1, 1, 0)
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 16 } else { 256 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn signed_fields_hold_what_fits(bits: u32, value: i32) {
+            for register in regs::all() {
+                for field in register.fields.iter().filter(|field| field.signed) {
+                    let max = (i64::from(field.max()) - 1) / 2;
+                    let fits = (-max - 1..=max).contains(&i64::from(value));
+                    match field.insert_signed(bits, value) {
+                        Ok(set) => {
+                            prop_assert!(fits);
+                            prop_assert_eq!(field.extract_signed(set), value);
+                            prop_assert_eq!(set & !field.mask(), bits & !field.mask());
+                        }
+                        Err(error) => {
+                            prop_assert!(!fits);
+                            prop_assert_eq!((error.min, error.max), (-max - 1, max));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -6,6 +6,8 @@
 
 mod families;
 mod known;
+mod linking;
 mod matmul;
 mod random;
+mod ranges;
 mod traps;

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What linking refuses.
+
+use proptest::prelude::*;
+use rknpu_regcmd::regs::{cna, core, dpu, pc};
+use rknpu_regcmd::{
+    Binding, Block, BufferId, ChipProfile, EnableMask, ExtentError, Iova, Item, LinkError,
+    MatmulTask, MatmulType, Program, Register, RegisterInfo, Word, decode,
+};
+
+use crate::families::{self, Sample};
+use crate::random::{any_word, config, known};
+
+const IDS: [BufferId; 3] = [BufferId(0), BufferId(1), BufferId(2)];
+
+fn task() -> MatmulTask {
+    MatmulTask {
+        ty: MatmulType::Int8ToInt32,
+        m: 64,
+        k: 64,
+        n: 64,
+        a: IDS[0].at(0),
+        b: IDS[1].at(0),
+        c: IDS[2].at(0),
+    }
+}
+
+fn program(task: &MatmulTask) -> Program {
+    task.program(&ChipProfile::RK3588).unwrap()
+}
+
+/// A at 0, B behind it, C at 64 KiB.
+fn bindings() -> [Binding; 3] {
+    let bind = |i: usize, iova, len| Binding {
+        id: IDS[i],
+        iova: Iova(iova),
+        len,
+    };
+    [
+        bind(0, 0, 4096),
+        bind(1, 4096, 4096),
+        bind(2, 0x10000, 16384),
+    ]
+}
+
+/// One binding of all addresses but the last 4 KiB.
+const EVERYWHERE: Binding = Binding {
+    id: BufferId(0),
+    iova: Iova(0),
+    len: u32::MAX - 4095,
+};
+
+/// The program of these words, written as they are.
+fn rebuild(words: &[Word], edit: impl Fn(&'static RegisterInfo, u32) -> Option<u32>) -> Program {
+    let mut builder = Program::builder();
+    let mut enable = EnableMask::empty();
+    for item in decode(words) {
+        match item {
+            Item::Write { register, value } if register.block != Block::Pc => {
+                if let Some(value) = edit(register, value) {
+                    builder.push_raw(register, value);
+                }
+            }
+            Item::Enable(mask) => enable = mask,
+            _ => {}
+        }
+    }
+    builder.finish(enable)
+}
+
+fn link_edited(edit: impl Fn(&'static RegisterInfo, u32) -> Option<u32>) -> Result<(), LinkError> {
+    let linked = program(&task()).link(&bindings()).unwrap();
+    rebuild(linked.words(), edit).link(&[EVERYWHERE]).map(drop)
+}
+
+fn set(offset: u16, to: u32) -> impl Fn(&'static RegisterInfo, u32) -> Option<u32> {
+    move |register, value| Some(if register.offset == offset { to } else { value })
+}
+
+#[test]
+fn addresses_are_filled_in() {
+    let linked = program(&task()).link(&bindings()).unwrap();
+    let value = |offset| {
+        linked
+            .words()
+            .iter()
+            .find(|w| w.offset() == offset)
+            .unwrap()
+            .value()
+    };
+    assert_eq!(value(cna::FeatureDataAddr::OFFSET), 0);
+    assert_eq!(value(cna::DcompAddr0::OFFSET), 4096);
+    assert_eq!(value(dpu::DstBaseAddr::OFFSET), 0x10000);
+    assert_eq!(
+        linked.enable(),
+        EnableMask::CNA | EnableMask::CORE | EnableMask::DPU
+    );
+}
+
+#[test]
+fn buffers_must_be_bound_once_and_be_large_enough() {
+    let program = program(&task());
+    let [a, b, c] = bindings();
+    assert!(matches!(
+        program.link(&[a, b]),
+        Err(LinkError::Unbound {
+            id: BufferId(2),
+            ..
+        })
+    ));
+    assert_eq!(
+        program.link(&[a, b, c, a]),
+        Err(LinkError::BoundTwice { id: IDS[0] })
+    );
+    let beyond = Binding {
+        iova: Iova(u32::MAX - 4095),
+        len: 4097,
+        ..a
+    };
+    assert!(matches!(
+        program.link(&[beyond, b, c]),
+        Err(LinkError::BindingOutOfRange { .. })
+    ));
+    // The end of the address space is a place like any other.
+    let last = Binding {
+        len: 4096,
+        ..beyond
+    };
+    assert!(program.link(&[last, b, c]).is_ok());
+    for (i, binding) in bindings().into_iter().enumerate() {
+        let mut short = bindings();
+        short[i].len = binding.len - 1;
+        assert!(matches!(
+            program.link(&short),
+            Err(LinkError::OutsideBuffers { .. })
+        ));
+    }
+    let mut task = task();
+    task.b.offset = 4096;
+    assert!(matches!(
+        self::program(&task).link(&bindings()),
+        Err(LinkError::OffsetBeyondBuffer { offset: 4096, .. })
+    ));
+    task.b.offset = 16;
+    assert!(matches!(
+        self::program(&task).link(&bindings()),
+        Err(LinkError::OutsideBuffers { .. })
+    ));
+}
+
+#[test]
+fn buffers_are_aligned() {
+    let [mut a, b, c] = bindings();
+    a.iova = Iova(8);
+    assert!(matches!(
+        program(&task()).link(&[a, b, c]),
+        Err(LinkError::Extent(ExtentError::Unaligned { .. }))
+    ));
+}
+
+/// Every register that decides about addresses must be written.
+#[test]
+fn nothing_that_matters_is_left_to_earlier_programs() {
+    for offset in [
+        cna::FeatureDataAddr::OFFSET,
+        cna::DmaCon2::OFFSET,
+        cna::DcompCtrl::OFFSET,
+        cna::CbufCon0::OFFSET,
+        cna::WeightSize0::OFFSET,
+        core::MiscCfg::OFFSET,
+        dpu::DstBaseAddr::OFFSET,
+        dpu::SurfaceAdd::OFFSET,
+        dpu::BsOwCfg::OFFSET,
+        dpu::FeatureModeCfg::OFFSET,
+    ] {
+        let result = link_edited(|register, value| (register.offset != offset).then_some(value));
+        assert!(
+            matches!(
+                result,
+                Err(LinkError::Unwritten { .. } | LinkError::Extent(_))
+            ),
+            "{offset:#x}: {result:?}"
+        );
+    }
+    // What only changes numbers may stay away.
+    let result = link_edited(|r, v| (r.offset != dpu::OutCvtShift::OFFSET).then_some(v));
+    assert_eq!(result, Ok(()));
+}
+
+#[test]
+fn values_go_to_the_register_group_that_runs() {
+    let group = LinkError::RegisterGroup { block: Block::Dpu };
+    assert_eq!(link_edited(set(dpu::SPointer::OFFSET, 0xf)), Err(group));
+    let gone = |r: &'static RegisterInfo, v| (r.offset != dpu::SPointer::OFFSET).then_some(v);
+    assert_eq!(link_edited(gone), Err(group));
+    // The kernel wrote that of CNA, with the number of the core.
+    let mut builder = Program::builder();
+    builder.push(cna::SPointer::from_bits(0xe));
+    assert_eq!(
+        builder.finish(EnableMask::empty()).link(&[]),
+        Err(LinkError::RegisterGroup { block: Block::Cna })
+    );
+    let mut builder = Program::builder();
+    builder.push(dpu::BsCfg::new());
+    builder.push(dpu::SPointer::from_bits(0xe));
+    assert_eq!(builder.finish(EnableMask::DPU).link(&[]), Err(group));
+}
+
+#[test]
+fn registers_of_the_kernel_and_unknown_bits_are_refused() {
+    for register in [
+        pc::TaskDmaBaseAddr::INFO,
+        pc::BaseAddress::INFO,
+        cna::OperationEnable::INFO,
+    ] {
+        let mut builder = Program::builder();
+        builder.push_raw(register, 0);
+        assert!(matches!(
+            builder.finish(EnableMask::empty()).link(&[]),
+            Err(LinkError::ForeignRegister { word: 0, .. })
+        ));
+    }
+    let stray = link_edited(set(dpu::DstSurfStride::OFFSET, 64 << 4 | 1));
+    assert!(matches!(stray, Err(LinkError::UnknownWord { .. })));
+    let unknown = link_edited(set(cna::ConvCon1::OFFSET, 1 << 16));
+    assert!(matches!(
+        unknown,
+        Err(LinkError::Extent(ExtentError::UnknownMode { .. }))
+    ));
+    let blocks = Program::builder()
+        .finish(EnableMask::from_bits_retain(0x80))
+        .link(&[]);
+    assert!(matches!(
+        blocks,
+        Err(LinkError::Extent(ExtentError::UnknownBlocks { bits: 0x80 }))
+    ));
+}
+
+fn single_task(sample: &&Sample) -> bool {
+    sample.words.iter().filter(|word| word.is_enable()).count() == 1
+}
+
+/// The known programs that write all that matters can be linked; happyme's and
+/// the look-up programs leave registers to chance.
+#[test]
+fn complete_known_programs_link() {
+    let (mut linked, mut left) = (0, 0);
+    for sample in families::all().iter().filter(single_task) {
+        match rebuild(&sample.words, |_, value| Some(value)).link(&[EVERYWHERE]) {
+            Ok(_) => linked += 1,
+            Err(LinkError::Unwritten { .. } | LinkError::RegisterGroup { .. }) => {
+                assert!(
+                    sample.name.contains("happyme") || sample.name.contains("sigmoid"),
+                    "{}",
+                    sample.name
+                );
+                left += 1;
+            }
+            Err(error) => panic!("{}: {error}", sample.name),
+        }
+    }
+    assert!(linked > 100 && left < linked, "{linked} linked, {left} not");
+}
+
+proptest! {
+    #![proptest_config(config(256))]
+
+    /// What passes stays within its buffers, and ends within what it writes.
+    #[test]
+    fn what_is_linked_is_proven(
+        sample in any::<prop::sample::Index>(),
+        changes in prop::collection::vec(any_word(), 0..6),
+        start in 0u32..0x4000_0000,
+        len in 0x8000_0000u32..,
+    ) {
+        let mut words = sample.get(known()).words.clone();
+        for change in changes {
+            for word in &mut words {
+                if word.offset() == change.offset() && word.target() == change.target() {
+                    *word = change;
+                }
+            }
+        }
+        let binding = Binding { id: BufferId(0), iova: Iova(start), len: len - start };
+        if let Ok(linked) = rebuild(&words, |_, value| Some(value)).link(&[binding]) {
+            for extent in linked.extents() {
+                prop_assert!(extent.within(binding.iova, binding.len));
+            }
+            if let Some(last) = linked.last_written_atom() {
+                let last = u64::from(last.0);
+                let writes = linked.extents().iter().filter(|e| e.access == rknpu_regcmd::DmaAccess::Write);
+                prop_assert!(writes.clone().any(|e| e.start <= last && last + 16 <= e.end));
+            }
+        }
+    }
+}
