@@ -116,11 +116,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: if cfg!(miri) { 32 } else { 512 },
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(crate::test_cases(512))]
 
         #[test]
         fn decoding_loses_nothing(words in prop::collection::vec(any_word(), 0..16)) {

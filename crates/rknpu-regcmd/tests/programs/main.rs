@@ -5,9 +5,15 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod families;
-mod known;
-mod linking;
 mod matmul;
 mod random;
+
+// Hundreds of programs each: too slow for Miri, and there is no unsafe code.
+#[cfg(not(miri))]
+mod known;
+#[cfg(not(miri))]
+mod linking;
+#[cfg(not(miri))]
 mod ranges;
+#[cfg(not(miri))]
 mod traps;

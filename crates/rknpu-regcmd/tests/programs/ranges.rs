@@ -206,12 +206,7 @@ fn extent_of(extents: &[Extent], engine: DmaEngine) -> (i64, i64) {
 /// The known programs have one reading only.
 #[test]
 fn extents_of_known_programs_are_what_the_formulas_reach() {
-    let samples = if cfg!(miri) {
-        families::mesa::all()
-    } else {
-        families::all()
-    };
-    for sample in samples {
+    for sample in families::all() {
         for task in tasks(&sample.words) {
             let extents = extents(&task.regs, task.enable).unwrap();
             for (engine, reached) in reached(&task) {

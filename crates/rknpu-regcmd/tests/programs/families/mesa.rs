@@ -36,6 +36,11 @@ const LAYER: Layer = Layer {
     link: None,
 };
 
+/// One small convolution.
+pub(crate) fn smallest() -> Sample {
+    Sample::new("Mesa 1x1 4x4x8", LAYER.program())
+}
+
 pub(crate) fn all() -> Vec<Sample> {
     let sample = |name: &str, layer: Layer| Sample::new(format!("Mesa {name}"), layer.program());
     let two = {
@@ -67,7 +72,7 @@ pub(crate) fn all() -> Vec<Sample> {
         ..LAYER
     };
     vec![
-        sample("1x1 4x4x8", LAYER),
+        smallest(),
         sample(
             "3x3 16x16x32",
             Layer {
