@@ -65,6 +65,7 @@ pub(crate) struct Tensor {
     /// `enum ggml_op`; the numbers change between versions.
     pub(crate) op: u32,
     pub(crate) op_params: [i32; OP_PARAM_WORDS],
+    /// A set of `enum ggml_tensor_flag`.
     pub(crate) flags: i32,
     /// Operands; unused ones are null.
     pub(crate) src: [*mut Tensor; MAX_SRC],
@@ -105,6 +106,9 @@ pub(crate) mod type_id {
     /// `GGML_TYPE_Q8_0`
     pub(crate) const Q8_0: u32 = 8;
 }
+
+/// `GGML_TENSOR_FLAG_PARAM`: trained, so that its data changes in place.
+pub(crate) const FLAG_PARAM: i32 = 4;
 
 /// `enum ggml_status`.
 pub(crate) mod status {

@@ -112,7 +112,7 @@ unsafe fn compute_product(
 }
 
 /// Where the packed weights of the product `node` may be kept: only for
-/// buffers that hold weights for good.
+/// buffers that hold weights for good, and not while they are trained.
 ///
 /// # Safety
 /// `node` is a live tensor, and so are its operands and their buffers.
@@ -125,7 +125,7 @@ unsafe fn resident_weights<'a>(
     // SAFETY: an operand of a live tensor, by the caller's promise.
     let weights = unsafe { node.src[0].as_ref() }?;
     let owner = weights.buffer;
-    if owner.is_null() {
+    if owner.is_null() || weights.flags & abi::FLAG_PARAM != 0 {
         return None;
     }
     // SAFETY: not null, hence live, by the caller's promise.
