@@ -98,14 +98,15 @@ impl Backend for Faulty {
         result
     }
 
-    fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), rocket_uapi::Error> {
+    unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), rocket_uapi::Error> {
         if strikes(&self.faults.refused) {
             return Err(rocket_uapi::Error::of(Call::Submit, None, Errno::NOMEM));
         }
         if strikes(&self.faults.lost) {
             return Ok(());
         }
-        self.inner.submit(jobs)
+        // SAFETY: what the caller promises.
+        unsafe { self.inner.submit(jobs) }
     }
 
     fn export_bo(&self, handle: Handle) -> Result<OwnedFd, rocket_uapi::Error> {

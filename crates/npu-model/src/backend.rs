@@ -143,7 +143,7 @@ impl Backend for ModelBackend {
             .map_err(|errno| Error::of(Call::FiniBo, Some(handle), errno))
     }
 
-    fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
+    unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
         let refused = |errno| Error::of(Call::Submit, None, errno);
         let arena = Arena::new();
         let placed = jobs

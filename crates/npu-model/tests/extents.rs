@@ -85,7 +85,8 @@ impl Stack {
             reads: &[self.program.handle],
             writes: &[out],
         };
-        self.backend.submit(&[job]).unwrap();
+        // SAFETY: no slice of these buffers exists while the job runs.
+        unsafe { self.backend.submit(&[job]) }.unwrap();
         self.backend.prep_bo(out, Deadline::FOREVER).unwrap();
         let mut traces = self.model.take_traces();
         assert_eq!(traces.len(), 1);

@@ -138,7 +138,13 @@ pub trait Backend: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// When the whole call is refused.
-    fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error>;
+    ///
+    /// # Safety
+    /// The NPU reads and writes wherever the command words say. Until the jobs
+    /// have ended: what a program makes the NPU write lies in BOs of this file
+    /// of which no reference exists; what it makes the NPU read lies in BOs
+    /// that stay alive.
+    unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error>;
 
     /// PRIME export: a dma-buf of the BO.
     ///

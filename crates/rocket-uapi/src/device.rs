@@ -104,7 +104,8 @@ impl Device {
         Bo::new(self, self.backend().create_bo(len)?, len)
     }
 
-    /// Hands jobs to the driver in one call. They run in order, on one core.
+    /// Hands jobs to the driver in one call. The driver keeps them in order and,
+    /// as long as one of them is unfinished, on one core.
     ///
     /// # Errors
     /// When the driver refuses the call; the jobs, none of which runs, come
@@ -124,7 +125,8 @@ impl Device {
     /// alive, and of which no guard or slice exists.
     #[allow(unsafe_code)]
     pub unsafe fn submit_raw(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
-        self.backend().submit(jobs)
+        // SAFETY: what the caller promises.
+        unsafe { self.backend().submit(jobs) }
     }
 
     /// Remembers that a job has ended now.

@@ -4,6 +4,8 @@
 mod builder;
 mod canary;
 mod error;
+#[allow(unsafe_code)]
+mod hand_over;
 mod pending;
 
 pub use builder::{Job, JobBuilder};

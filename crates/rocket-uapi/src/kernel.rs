@@ -324,7 +324,7 @@ impl Backend for Kernel {
             .map_err(|errno| Error::of(Call::FiniBo, Some(handle), errno))
     }
 
-    fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
+    unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
         let refused = |errno| Error::of(Call::Submit, None, errno);
         let placed: Vec<_> = jobs.iter().map(PlacedJob::new).collect();
         let structures = placed
@@ -341,7 +341,8 @@ impl Backend for Kernel {
         // SAFETY: `jobs` is the address of `job_count` structures in
         // `structures`; in each, the three addresses are those of vectors in
         // `placed` with as many elements as the counts beside them say. Both
-        // live past the call, and SUBMIT copies from them before it returns.
+        // live past the call, and SUBMIT copies from them before it returns. What the
+        // NPU does with the words is the caller's promise.
         unsafe { ioctl(self.fd.as_fd(), &mut argument) }.map_err(refused)
     }
 

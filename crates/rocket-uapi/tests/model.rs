@@ -6,23 +6,41 @@ use std::time::Duration;
 
 use npu_model::{Backing, Model, ModelOptions};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, LinkedProgram, MatmulTask, MatmulType};
-use rocket_uapi::{Bo, ByteLen, Deadline, Device, Job, ProgramBo, Refusal};
+use rocket_uapi::{
+    Bo, ByteLen, Deadline, Device, DevicePool, Errno, Job, ProgramBo, Refusal, WaitError,
+};
 
 const A: BufferId = BufferId(0);
 const B: BufferId = BufferId(1);
 const C: BufferId = BufferId(2);
 
 fn device() -> Device {
+    device_with(ModelOptions::default())
+}
+
+fn device_with(options: ModelOptions) -> Device {
     let backing = if cfg!(miri) {
         Backing::Heap
     } else {
         Backing::Memfd
     };
-    let model = Model::new(ModelOptions {
-        backing,
-        ..ModelOptions::default()
-    });
+    let model = Model::new(ModelOptions { backing, ..options });
     Device::from_backend(model.open())
+}
+
+/// A job from the product of ones, into `c`.
+fn ones(device: &Device, c: Bo) -> Job {
+    let (mut a, mut b) = (bo(device, task().a_bytes()), bo(device, task().b_bytes()));
+    a.write(soon()).unwrap().fill(1);
+    b.write(soon()).unwrap().fill(1);
+    let programs = ProgramBo::new(device, &[link(&a, &b, &c)]).unwrap();
+    Job::builder(device)
+        .program(&programs)
+        .reads_owned(a)
+        .reads(&b.freeze())
+        .writes(c)
+        .build()
+        .unwrap()
 }
 
 fn soon() -> Deadline {
@@ -62,26 +80,57 @@ fn link(a: &Bo, b: &Bo, c: &Bo) -> LinkedProgram {
 #[test]
 fn a_product_of_ones_counts_channels() {
     let device = device();
-    let (mut a, mut b, c) = (
-        bo(&device, task().a_bytes()),
-        bo(&device, task().b_bytes()),
-        bo(&device, task().c_bytes()),
-    );
-    a.write(soon()).unwrap().fill(1);
-    b.write(soon()).unwrap().fill(1);
-    let programs = ProgramBo::new(&device, &[link(&a, &b, &c)]).unwrap();
-    let job = Job::builder(&device)
-        .program(&programs)
-        .reads_owned(a)
-        .reads(&b.freeze())
-        .writes(c)
-        .build()
-        .unwrap();
+    let c = bo(&device, task().c_bytes());
+    let job = ones(&device, c);
     let pending = device.submit(vec![job]).unwrap().remove(0);
     let done = pending.wait(soon()).unwrap();
     let guard = done.writes[0].read(soon()).unwrap();
     let products = &guard.as_slice_of::<i32>()[..4 * 32];
     assert!(products.iter().all(|&sum| sum == 32), "{products:?}");
+}
+
+/// The driver kills a job that takes longer than it allows; PREP_BO says 0 all
+/// the same.
+#[test]
+fn a_killed_job_is_told_from_one_that_ran() {
+    let device = device_with(ModelOptions {
+        job_limit: Duration::from_nanos(1),
+        hang_timeout: Duration::from_millis(1),
+        ..ModelOptions::default()
+    });
+    let c = bo(&device, task().c_bytes());
+    let job = ones(&device, c);
+    let pending = device.submit(vec![job]).unwrap().remove(0);
+    let WaitError::Killed { errno, job } = pending.wait(soon()).unwrap_err() else {
+        panic!("expected a killed job");
+    };
+    assert_eq!(errno, Errno::CANCELED);
+    // The buffers serve again.
+    assert_eq!((job.reads.len(), job.writes.len()), (1, 1));
+    assert!(job.writes[0].read(soon()).is_ok());
+}
+
+/// More jobs than cores, from several files and threads at once.
+#[test]
+#[cfg_attr(miri, ignore = "too many jobs for an interpreter")]
+fn files_and_threads_do_not_disturb_each_other() {
+    let pool = DevicePool::open(&device(), 3).unwrap();
+    std::thread::scope(|scope| {
+        for device in pool.devices() {
+            scope.spawn(move || {
+                let mut pending = Vec::new();
+                for _ in 0..4 {
+                    let jobs = [(), ()].map(|()| ones(device, bo(device, task().c_bytes())));
+                    pending.extend(device.submit(jobs.into()).unwrap());
+                }
+                for job in pending {
+                    let done = job.wait(soon()).unwrap();
+                    let guard = done.writes[0].read(soon()).unwrap();
+                    assert_eq!(guard.as_slice_of::<i32>()[127], 32);
+                }
+            });
+        }
+    });
 }
 
 #[test]

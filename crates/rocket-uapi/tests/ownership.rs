@@ -39,7 +39,8 @@ fn nothing_is_left_behind_wherever_a_call_fails() {
         mock.assert_all_gone("without a failure");
         let calls = mock.calls();
         assert!(calls > 30, "{calls} calls are too few to mean much");
-        for failing in 0..calls {
+        // An interpreter such as Miri takes its time.
+        for failing in (0..calls).step_by(if cfg!(miri) { 7 } else { 1 }) {
             let mock = Mock::new(fates);
             mock.fail_at(failing);
             let error = scenario(&mock.device())

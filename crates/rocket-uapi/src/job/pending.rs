@@ -9,8 +9,9 @@ use std::time::Duration;
 use super::builder::Job;
 use super::canary::{Atom, Attempt};
 use super::error::{Doubt, SubmitError, WaitError};
+use super::hand_over::hand_over;
 use crate::Errno;
-use crate::backend::{Fence, FenceStatus, RawJob};
+use crate::backend::{Fence, FenceStatus};
 use crate::bo::Bo;
 use crate::device::Device;
 use crate::error::{Call, Error};
@@ -299,25 +300,4 @@ fn plant(device: &Device, jobs: &mut [Job], replaced: &mut Vec<Option<Atom>>) ->
         replaced.push(job.canary.plant(Attempt::First, &mut job.writes)?);
     }
     Ok(())
-}
-
-/// SUBMIT.
-fn hand_over(device: &Device, jobs: &[Job]) -> Result<(), Error> {
-    let handles: Vec<_> = jobs
-        .iter()
-        .map(|job| (job.read_handles(), job.write_handles()))
-        .collect();
-    let raw: Vec<_> = jobs
-        .iter()
-        .zip(&handles)
-        .map(|(job, (reads, writes))| RawJob {
-            tasks: &job.tasks,
-            reads,
-            writes,
-        })
-        .collect();
-    for bo in jobs.iter().flat_map(|job| &job.writes) {
-        bo.mark_busy();
-    }
-    device.backend().submit(&raw)
 }
