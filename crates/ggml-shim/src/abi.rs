@@ -110,6 +110,10 @@ pub(crate) mod type_id {
 /// `GGML_TENSOR_FLAG_PARAM`: trained, so that its data changes in place.
 pub(crate) const FLAG_PARAM: i32 = 4;
 
+/// `GGML_TENSOR_FLAG_COMPUTE`: a node of a graph that is to be computed; see
+/// [`crate::layout::Layout::marks_computed_nodes`].
+pub(crate) const FLAG_COMPUTE: i32 = 16;
+
 /// `enum ggml_status`.
 pub(crate) mod status {
     use std::ffi::c_int;

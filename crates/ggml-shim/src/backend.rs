@@ -57,6 +57,11 @@ pub(crate) unsafe extern "C" fn graph_compute(_backend: *mut Backend, graph: *mu
 /// `node` is a live tensor of the host, it and its operands are allocated, and
 /// nobody else accesses their data meanwhile but to read the operands.
 unsafe fn compute(runtime: &Runtime, node: *const Tensor) -> Result<(), String> {
+    // SAFETY: null or live, by the caller's promise.
+    let flags = unsafe { node.as_ref() }.map_or(0, |node| node.flags);
+    if runtime.host.layout().marks_computed_nodes() && flags & abi::FLAG_COMPUTE == 0 {
+        return Ok(());
+    }
     // SAFETY: live, by the caller's promise.
     match unsafe { tensor::classify(&runtime.host, runtime.buffer_type.get(), node) } {
         Node::NoWork => Ok(()),

@@ -61,6 +61,15 @@ impl Layout {
         }
     }
 
+    /// Whether hosts with this layout mark the nodes of a graph that are to be
+    /// computed with [`crate::abi::FLAG_COMPUTE`]. The others belong to a
+    /// branch that was not chosen, and may not even be allocated.
+    pub(crate) fn marks_computed_nodes(self) -> bool {
+        match self {
+            Self::Api3 => true,
+        }
+    }
+
     /// Makes the buffer type of `device`; it lives for ever.
     pub(crate) fn new_buffer_type(self, device: NonNull<Device>) -> NonNull<BufferType> {
         match self {
