@@ -4,11 +4,13 @@
 //! The NPU has no instructions: a *task* is a set of register values, given as
 //! an array of 64-bit command words. This crate declares every register once
 //! ([`regs`]) and builds on that table: typed registers, programs with symbolic
-//! addresses, decoding, and what a task touches in memory.
+//! addresses, decoding and disassembly, what a task touches in memory, and a
+//! lint that knows the traps of the hardware.
 //!
 //! ```text
 //! MatmulTask --check, program--> Program --link--> LinkedProgram --words--> NPU
 //! words --decode--> items;  words --tasks--> register values --extents--> ranges
+//! words --disassemble--> text;  words --lint--> findings
 //! ```
 //!
 //! # Example

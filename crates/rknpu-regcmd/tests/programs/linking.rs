@@ -236,6 +236,41 @@ fn registers_of_the_kernel_and_unknown_bits_are_refused() {
     ));
 }
 
+/// The canary of a job is put where a completed task has surely written.
+#[test]
+fn the_last_atom_is_one_that_is_surely_written() {
+    let words = program(&task()).link(&bindings()).unwrap().words().to_vec();
+    let last = |edits: &[(u16, u32)]| {
+        let edited = rebuild(&words, |register, value| {
+            let edit = edits.iter().find(|&&(offset, _)| offset == register.offset);
+            Some(edit.map_or(value, |&(_, to)| to))
+        });
+        edited.link(&[EVERYWHERE]).unwrap().last_written_atom()
+    };
+    // 16 surfaces of 64 atoms.
+    assert_eq!(last(&[]), Some(Iova(0x10000 + 16 * (16 * 64 - 1))));
+    // 36 channels: the last one is in the first atom of the second group, and
+    // whether the rest of the group is written is not known.
+    let partial = [(0x403c, 35), (0x4058, 35)];
+    assert_eq!(last(&partial), Some(Iova(0x10000 + 16 * (9 * 64 - 1))));
+    // Half of the atoms of each group: the fourth is the last.
+    assert_eq!(
+        last(&[(0x4050, 0x36e)]),
+        Some(Iova(0x10000 + 16 * (12 * 64 - 1)))
+    );
+    // Sizes that disagree, and output that does not go to memory.
+    assert_eq!(last(&[(0x405c, 31 << 16)]), None);
+    assert_eq!(last(&[(0x400c, 0x1e0)]), None);
+    // int16 without the sum of inputs stops after 16 channels.
+    let int16 = [
+        (0x100c, 0x90),
+        (0x3010, 0x100),
+        (0x4010, 0x8400_0001),
+        (0x4050, 0x36e),
+    ];
+    assert_eq!(last(&int16), None);
+}
+
 fn single_task(sample: &&Sample) -> bool {
     sample.words.iter().filter(|word| word.is_enable()).count() == 1
 }
