@@ -233,6 +233,39 @@ macro_rules! registers {
         registers!(@accessors $name $index + 1; $($rest)*);
     };
 
+    // The three registers that every block but PC begins with: their offsets,
+    // the meaning of S_POINTER, and fields that only some blocks have.
+    (
+        block $block:ident;
+        common $status:literal $pointer:literal $enable:literal $meaning:literal { $($extra:tt)* }
+        $($rest:tt)+
+    ) => {
+        registers! {
+            block $block;
+
+            /// State of the two register groups.
+            plain(readonly) SStatus S_STATUS @ $status {
+                status_0: 0..=1 = "Group 0: 0 idle, 1 executing, 2 waiting.",
+                status_1: 16..=17 = "Group 1, likewise.",
+            }
+            #[doc = $meaning]
+            plain SPointer S_POINTER @ $pointer {
+                pointer: 0..=0 = "Group that writes go to.",
+                pointer_pp_en: 1..=1 = "1: toggle the pointer.",
+                executer_pp_en: 2..=2 = "1: toggle the executer.",
+                pointer_pp_mode: 3..=3 = "0: toggle by the executer, 1: by the pointer.",
+                pointer_pp_clear: 4..=4 = "Write 1: pointer to 0.",
+                executer_pp_clear: 5..=5 = "Write 1: executer to 0.",
+                executer: 16..=16 = "Read only: group in execution.",
+                $($extra)*
+            }
+            /// Starts the block in CPU mode; programs use the enable word.
+            plain(driver) OperationEnable OPERATION_ENABLE @ $enable {
+                op_en: 0..=0 = "1: start.",
+            }
+            $($rest)+
+        }
+    };
     (
         block $block:ident;
         $(

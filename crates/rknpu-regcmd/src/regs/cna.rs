@@ -8,26 +8,10 @@ use crate::field::registers;
 registers! {
     block Cna;
 
-    /// State of the two register groups.
-    plain(readonly) SStatus S_STATUS @ 0x1000 {
-        status_0: 0..=1 = "Group 0: 0 idle, 1 executing, 2 waiting.",
-        status_1: 16..=17 = "Group 1, likewise.",
-    }
-    /// Selects register groups. The kernel writes 0xE with the core's number in bits 29..28; programs leave it alone (Linux `drivers/accel/rocket`).
-    plain SPointer S_POINTER @ 0x1004 {
-        pointer: 0..=0 = "Group that writes go to.",
-        pointer_pp_en: 1..=1 = "1: toggle the pointer.",
-        executer_pp_en: 2..=2 = "1: toggle the executer.",
-        pointer_pp_mode: 3..=3 = "0: toggle by the executer, 1: by the pointer.",
-        pointer_pp_clear: 4..=4 = "Write 1: pointer to 0.",
-        executer_pp_clear: 5..=5 = "Write 1: executer to 0.",
-        executer: 16..=16 = "Read only: group in execution.",
+    common 0x1000 0x1004 0x1008 "Selects register groups. The kernel writes 0xE with the core's number in bits 29..28; programs leave it alone (Linux `drivers/accel/rocket`)." {
         core: 28..=29 = "Number of the core, as the kernel sets it.",
     }
-    /// Starts the block in CPU mode; programs use the enable word.
-    plain(driver) OperationEnable OPERATION_ENABLE @ 0x1008 {
-        op_en: 0..=0 = "1: start.",
-    }
+
     /// Mode and precisions of the convolution.
     plain ConvCon1 CONV_CON1 @ 0x100c {
         conv_mode: 0..=3 = "0 direct convolution, 3 depthwise.",

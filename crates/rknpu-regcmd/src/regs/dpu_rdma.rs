@@ -9,25 +9,8 @@ use crate::field::registers;
 registers! {
     block DpuRdma;
 
-    /// State of the two register groups.
-    plain(readonly) SStatus S_STATUS @ 0x5000 {
-        status_0: 0..=1 = "Group 0: 0 idle, 1 executing, 2 waiting.",
-        status_1: 16..=17 = "Group 1, likewise.",
-    }
-    /// Selects register groups; programs write 0xE.
-    plain SPointer S_POINTER @ 0x5004 {
-        pointer: 0..=0 = "Group that writes go to.",
-        pointer_pp_en: 1..=1 = "1: toggle the pointer.",
-        executer_pp_en: 2..=2 = "1: toggle the executer.",
-        pointer_pp_mode: 3..=3 = "0: toggle by the executer, 1: by the pointer.",
-        pointer_pp_clear: 4..=4 = "Write 1: pointer to 0.",
-        executer_pp_clear: 5..=5 = "Write 1: executer to 0.",
-        executer: 16..=16 = "Read only: group in execution.",
-    }
-    /// Starts the block in CPU mode; programs use the enable word.
-    plain(driver) OperationEnable OPERATION_ENABLE @ 0x5008 {
-        op_en: 0..=0 = "1: start.",
-    }
+    common 0x5000 0x5004 0x5008 "Selects register groups; programs write 0xE." {}
+
     /// Width of the cube to read.
     plain DataCubeWidth DATA_CUBE_WIDTH @ 0x500c {
         width: 0..=12 = "Pixels per line - 1.",
