@@ -58,6 +58,7 @@ pub(crate) fn run(
     check::read_engines(machine.report, regs, rdma.as_ref(), false)?;
     check::cbuf(machine.report, regs, &conv)?;
     check::stream(machine.report, regs, &conv, &writer, rdma.as_ref())?;
+    check::entries(machine.report, regs, &conv)?;
     machine
         .clock
         .spend(&Work::convolution(&conv, &writer, group, regs))?;

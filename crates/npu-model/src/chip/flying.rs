@@ -9,7 +9,7 @@ use rknpu_regcmd::RegisterFile;
 use super::check;
 use super::conv::Machine;
 use super::dpu::Dpu;
-use super::dpu::ew;
+use super::dpu::gather;
 use super::dpu::tile::{Tile, Values};
 use super::precision::ATOM;
 use super::rdma::RdmaConfig;
@@ -47,7 +47,7 @@ pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), 
                 channels,
                 values: Values::Int(Vec::new()),
             };
-            let tile = ew::main_input(&machine.dma, &rdma, dpu.float, tile)?;
+            let tile = gather::main_input(&machine.dma, &rdma, dpu.float, tile)?;
             let mut bytes = Vec::new();
             dpu.process(&machine.dma, machine.lut, tile, &mut bytes)?;
             if dropped {

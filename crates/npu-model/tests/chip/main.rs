@@ -14,6 +14,7 @@ mod golden;
 mod layouts;
 mod lookup;
 mod matmul;
+mod mesa;
 mod pooling;
 mod robust;
 mod traps;

@@ -7,6 +7,7 @@
 //! sum over the window, and what it adds is what a larger weight would.
 
 pub(crate) mod ew;
+pub(crate) mod gather;
 pub(crate) mod lut;
 pub(crate) mod out_cvt;
 pub(crate) mod stage;

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CBUF: its division, what must fit, and what is in it already.
+
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::regs::cna;
+
+use super::shown;
+use crate::chip::Effect;
+use crate::chip::cbuf::{BANK_BYTES, BANKS, ENTRY_BYTES};
+use crate::chip::conv_config::{ConvConfig, FeatureSource};
+use crate::chip::precision::ATOM;
+use crate::chip::trap::{Report, Stop};
+
+/// Most bytes of one kernel: a bank.
+const KERNEL_BYTES_MAX: u64 = BANK_BYTES as u64;
+
+/// Kernels that the planners whose limits were measured keep in CBUF.
+const SAFE_KERNELS: usize = 32;
+
+/// The division of CBUF.
+pub(crate) fn cbuf(
+    report: &mut Report,
+    regs: &RegisterFile,
+    conv: &ConvConfig,
+) -> Result<(), Stop> {
+    let show = [
+        shown::<cna::CbufCon0>(regs),
+        shown::<cna::WeightSize1>(regs),
+        shown::<cna::WeightSize2>(regs),
+    ];
+    let (data, weight) = (conv.cbuf.data_banks, conv.cbuf.weight_banks);
+    if data == 0 || weight == 0 || data + weight > BANKS {
+        return report.note(
+            "T26-banks",
+            Effect::Hang,
+            &show[..1],
+            format!("{data} data and {weight} weight banks; both must be above 0, together at most {BANKS}"),
+            "give the weights what the features leave of 12 banks",
+        );
+    }
+    if conv.depthwise {
+        return Ok(());
+    }
+    let counted = conv.weights.precision.bytes(conv.weights.row_len() as u64);
+    let kernel = conv.bytes_per_kernel.max(counted);
+    if kernel > KERNEL_BYTES_MAX {
+        return report.note(
+            "T27-kernel-size",
+            Effect::Hang,
+            &show,
+            format!("a kernel of {kernel} bytes does not fit a bank of {BANK_BYTES} (no known program tried)"),
+            "split the channels over several tasks and add the results",
+        );
+    }
+    let group = conv
+        .weights
+        .precision
+        .kernel_group()
+        .min(conv.weights.kernels) as u64;
+    let room = (weight * BANK_BYTES) as u64;
+    if group * kernel > room {
+        return report.note(
+            "T26a-weight-banks",
+            Effect::Hang,
+            &show,
+            format!(
+                "a group of {group} kernels of {kernel} bytes does not fit {weight} weight banks"
+            ),
+            "give the weights more banks, or split the channels",
+        );
+    }
+    let safe = conv.weights.kernels.min(SAFE_KERNELS) as u64;
+    if safe * kernel > room {
+        report.note(
+            "T26a-weight-block",
+            Effect::Note,
+            &show,
+            format!(
+                "a block of {safe} kernels of {kernel} bytes does not fit {weight} weight banks"
+            ),
+            "known to be safe: WEIGHT_BANK >= max(2, ceil(min(N, 32) * bytes per kernel / 32768))",
+        )?;
+    }
+    grains(report, regs, conv)
+}
+
+/// Lines that must be present before the computation starts.
+fn grains(report: &mut Report, regs: &RegisterFile, conv: &ConvConfig) -> Result<(), Stop> {
+    let show = [
+        shown::<cna::ConvCon2>(regs),
+        shown::<cna::WeightSize2>(regs),
+    ];
+    let lines = conv.window.kernel.1.min(conv.window.in_height);
+    if conv.cbuf.grains < lines {
+        return report.note(
+            "T23-grains",
+            Effect::Hang,
+            &show,
+            format!(
+                "FEATURE_GRAINS {} is below the {lines} lines of a window (inferred)",
+                conv.cbuf.grains
+            ),
+            "use the input height + 1, at most 1023",
+        );
+    }
+    let (_, height, _) = conv.source.shape();
+    if conv.cbuf.grains <= height && conv.cbuf.grains < lines + conv.window.stride.1 {
+        report.note(
+            "T23-few-grains",
+            Effect::Note,
+            &show,
+            "fewer grains than kernel height + stride were seen to corrupt some shapes",
+            "use the input height + 1, at most 1023",
+        )?;
+    }
+    Ok(())
+}
+
+/// Room of a line in CBUF.
+pub(crate) fn entries(
+    report: &mut Report,
+    regs: &RegisterFile,
+    conv: &ConvConfig,
+) -> Result<(), Stop> {
+    let FeatureSource::Cube(source) = &conv.source else {
+        return Ok(());
+    };
+    let needed = (source.width * source.surfaces * ATOM).div_ceil(ENTRY_BYTES);
+    if conv.cbuf.entries < needed {
+        report.note(
+            "T20-entries",
+            Effect::Note,
+            &[
+                shown::<cna::CbufCon1>(regs),
+                shown::<cna::FcDataSize0>(regs),
+            ],
+            format!(
+                "a line takes {needed} entries of {ENTRY_BYTES} bytes, DATA_ENTRIES is {}",
+                conv.cbuf.entries
+            ),
+            format!("set DATA_ENTRIES to {needed}"),
+        )?;
+    }
+    Ok(())
+}
+
+/// Lines beyond the data banks.
+pub(crate) fn lines(
+    report: &mut Report,
+    regs: &RegisterFile,
+    conv: &ConvConfig,
+    height: usize,
+) -> Result<(), Stop> {
+    let fit = conv.cbuf.lines_that_fit();
+    let banks = (height * conv.cbuf.line_bytes()).div_ceil(BANK_BYTES);
+    report.note(
+        "T20-line-rounding",
+        Effect::Garbage,
+        &[
+            shown::<cna::CbufCon0>(regs),
+            shown::<cna::CbufCon1>(regs),
+            shown::<cna::ConvCon2>(regs),
+        ],
+        format!(
+            "{height} lines of {} bytes need {banks} data banks; in {} only {fit} lines fit, \
+             and the rest reads as weights",
+            conv.cbuf.line_bytes(),
+            conv.cbuf.data_banks
+        ),
+        format!("DATA_BANK = ceil(lines * DATA_ENTRIES * {ENTRY_BYTES} / {BANK_BYTES})"),
+    )
+}
+
+/// FC_DATA_BANK.
+pub(crate) fn fc_data_bank(report: &mut Report, regs: &RegisterFile) -> Result<(), Stop> {
+    report.note(
+        "T28-fc-data-bank",
+        Effect::Garbage,
+        &[shown::<cna::CbufCon0>(regs)],
+        "FC_DATA_BANK is not 0: the features are looked for in other banks than they are in",
+        "write 0 to CBUF_CON0.fc_data_bank",
+    )
+}
+
+/// DATA_REUSE and WEIGHT_REUSE.
+pub(crate) fn reuse(
+    report: &mut Report,
+    regs: &RegisterFile,
+    what: &str,
+    found: bool,
+) -> Result<(), Stop> {
+    if found {
+        return Ok(());
+    }
+    report.note(
+        "T29-stale-cbuf",
+        Effect::Garbage,
+        &[shown::<cna::CbufCon0>(regs)],
+        format!(
+            "{what} reuse, but the task before on this core left no such {what} in CBUF, \
+             or divided the banks otherwise"
+        ),
+        "fetch in the first task of a job, and reuse only with the same banks and size",
+    )
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tasks whose main input comes from memory.
+
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::regs::{dpu, dpu_rdma};
+
+use super::shown;
+use super::stream::operand_channels;
+use super::writer::transposing;
+use crate::chip::Effect;
+use crate::chip::dpu::ew::Ew;
+use crate::chip::precision::Precision;
+use crate::chip::rdma::{self, RdmaConfig};
+use crate::chip::trap::{Report, Stop};
+use crate::chip::writer::Writer;
+
+/// Widths at which trap 30 was measured.
+const WIDTH_LIMIT: usize = 8191;
+
+/// Whether MRDMA delivers what the DPU waits for.
+pub(crate) fn flying_stream(
+    report: &mut Report,
+    regs: &RegisterFile,
+    writer: &Writer,
+    rdma: &RdmaConfig,
+) -> Result<(), Stop> {
+    operand_channels(report, regs, writer, rdma)?;
+    let show = [
+        shown::<dpu_rdma::FeatureModeCfg>(regs),
+        shown::<dpu_rdma::DataCubeWidth>(regs),
+        shown::<dpu_rdma::DataCubeHeight>(regs),
+        shown::<dpu::DataCubeWidth>(regs),
+        shown::<dpu::DataCubeHeight>(regs),
+    ];
+    if !rdma.flying || !rdma.mrdma_enabled || writer.pixels() > rdma.pixels() {
+        return report.note(
+            "H05-flying-input",
+            Effect::Hang,
+            &show,
+            format!(
+                "the DPU waits for {} pixels from MRDMA, which delivers {}",
+                writer.pixels(),
+                if rdma.flying && rdma.mrdma_enabled {
+                    rdma.pixels()
+                } else {
+                    0
+                }
+            ),
+            "set flying_mode in both blocks, clear mrdma_disable, and give both the same size",
+        );
+    }
+    if writer.width >= WIDTH_LIMIT {
+        report.note(
+            "T30-width",
+            Effect::Note,
+            &show,
+            "at the widest lines some 54 elements at the end were measured to be wrong",
+            "keep lines at 4096 pixels or below",
+        )?;
+    }
+    let cfg = regs.get::<dpu::EwCfg>();
+    let float = Precision::from_code(regs.get::<dpu::DataFormat>().proc_precision()).is_float();
+    let alu = Ew::wants_memory(regs) && cfg.ew_op_type() == 0;
+    if alu && !float && cfg.ew_op_cvt_bypass() == 0 && rdma.ew_precision(false) == Precision::Int32
+    {
+        report.note(
+            "T46-operand-as-float",
+            Effect::Garbage,
+            &[shown::<dpu::EwCfg>(regs)],
+            "an int32 operand goes through the operand converter and comes out as a float",
+            "set OP_CVT_BYPASS (EW_CFG 0x10C203C0)",
+        )?;
+    }
+    transposing(report, regs)
+}
+
+/// COMB_USE 5 in a flying task: everything comes out as zeros.
+pub(crate) fn comb_use_flying(
+    report: &mut Report,
+    regs: &RegisterFile,
+    rdma: &RdmaConfig,
+) -> Result<bool, Stop> {
+    let dropped = Ew::wants_memory(regs) && rdma.comb_use == rdma::COMB_USE_DUAL;
+    if dropped {
+        report.note(
+            "T48-comb-use-flying",
+            Effect::Garbage,
+            &[shown::<dpu_rdma::FeatureModeCfg>(regs)],
+            "a flying operation on two operands with COMB_USE 5 writes zeros",
+            "set comb_use to 0",
+        )?;
+    }
+    Ok(dropped)
+}

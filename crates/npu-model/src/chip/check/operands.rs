@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The read engines of the DPU, and what they read for.
+
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::regs::{dpu, dpu_rdma};
+
+use super::shown;
+use crate::chip::Effect;
+use crate::chip::dpu::ew::Ew;
+use crate::chip::precision::Precision;
+use crate::chip::rdma::{self, RdmaConfig};
+use crate::chip::trap::{Report, Stop};
+use crate::chip::writer::Writer;
+
+/// Whether the operands that the DPU's stages wait for are read, and what is
+/// read is waited for.
+pub(crate) fn read_engines(
+    report: &mut Report,
+    regs: &RegisterFile,
+    rdma: Option<&RdmaConfig>,
+    flying: bool,
+) -> Result<(), Stop> {
+    let wants_ew = Ew::wants_memory(regs);
+    let show = [
+        shown::<dpu::EwCfg>(regs),
+        shown::<dpu_rdma::ErdmaCfg>(regs),
+        shown::<dpu_rdma::FeatureModeCfg>(regs),
+    ];
+    if wants_ew && !rdma.is_some_and(|rdma| rdma.erdma_enabled) {
+        return report.note(
+            "T02-operand-not-read",
+            Effect::Hang,
+            &show,
+            "EW takes its operand from memory, but ERDMA is off or DPU_RDMA is not enabled",
+            "enable DPU_RDMA and clear ERDMA_CFG.erdma_disable, or bypass EW (EW_CFG 0x383)",
+        );
+    }
+    stage_operands(report, regs, rdma)?;
+    let Some(rdma) = rdma else { return Ok(()) };
+    if rdma.erdma_enabled && !wants_ew {
+        report.note(
+            "T02-operand-not-used",
+            if flying { Effect::Note } else { Effect::Hang },
+            &show,
+            "ERDMA is on, but EW does not take an operand from memory",
+            "set ERDMA_CFG.erdma_disable (ERDMA_CFG 1)",
+        )?;
+    }
+    if flying {
+        return Ok(());
+    }
+    if rdma.erdma_enabled && !rdma.mrdma_enabled {
+        return report.note(
+            "T03-erdma-without-mrdma",
+            Effect::Hang,
+            &show,
+            "behind CORE, ERDMA works only together with MRDMA, on every other surface",
+            "clear FEATURE_MODE_CFG.mrdma_disable and set comb_use to 5",
+        );
+    }
+    let fed = wants_ew && rdma.comb_use == rdma::COMB_USE_DUAL;
+    if rdma.mrdma_enabled && !fed {
+        return report.note(
+            "T01-mrdma-unfed",
+            Effect::Hang,
+            &show,
+            "DPU_RDMA is enabled and MRDMA armed, but nothing takes what it reads",
+            "leave DPU_RDMA out of the enable mask (0x0D), or set \
+             FEATURE_MODE_CFG.mrdma_disable (0x7810)",
+        );
+    }
+    if fed && rdma.ew_mode == rdma::DATA_MODE_CHANNEL {
+        return report.note(
+            "H06-operand-mode",
+            Effect::Hang,
+            &show,
+            "COMB_USE 5 with one operand for each channel: no source says what that reads",
+            "set ERDMA_CFG.erdma_data_mode to 1",
+        );
+    }
+    ew_conv_fed(report, regs, rdma)
+}
+
+/// BS and BN operands from memory that no engine reads.
+fn stage_operands(
+    report: &mut Report,
+    regs: &RegisterFile,
+    rdma: Option<&RdmaConfig>,
+) -> Result<(), Stop> {
+    let bs = regs.get::<dpu::BsCfg>();
+    let bs_mul = regs.get::<dpu::BsMulCfg>();
+    let bn = regs.get::<dpu::BnCfg>();
+    let bn_mul = regs.get::<dpu::BnMulCfg>();
+    let uses =
+        |alu: bool, mul: bool| u32::from(alu) * rdma::USE_ALU + u32::from(mul) * rdma::USE_MUL;
+    let bs_on = bs.bs_bypass() == 0;
+    let wants_b = uses(
+        bs_on && bs.bs_alu_bypass() == 0 && bs.bs_alu_src() == 1,
+        bs_on && bs.bs_mul_bypass() == 0 && bs_mul.bs_mul_src() == 1,
+    );
+    let bn_on = bn.bn_bypass() == 0;
+    let wants_n = uses(
+        bn_on && bn.bn_alu_bypass() == 0 && bn.bn_alu_src() == 1,
+        bn_on && bn.bn_mul_bypass() == 0 && bn_mul.bn_mul_src() == 1,
+    );
+    let (has_b, has_n) = rdma.map_or((0, 0), |rdma| (rdma.brdma_use, rdma.nrdma_use));
+    if wants_b & !has_b != 0 || wants_n & !has_n != 0 {
+        return report.note(
+            "T02-stage-operand-not-read",
+            Effect::Hang,
+            &[
+                shown::<dpu::BsCfg>(regs),
+                shown::<dpu_rdma::BrdmaCfg>(regs),
+                shown::<dpu::BnCfg>(regs),
+                shown::<dpu_rdma::NrdmaCfg>(regs),
+            ],
+            "BS or BN takes an operand from memory that BRDMA or NRDMA does not read (inferred)",
+            "enable DPU_RDMA and set the operand's bit of BRDMA_CFG or NRDMA_CFG",
+        );
+    }
+    Ok(())
+}
+
+/// Element-wise words that give garbage behind CORE.
+fn ew_conv_fed(report: &mut Report, regs: &RegisterFile, rdma: &RdmaConfig) -> Result<(), Stop> {
+    if !Ew::wants_memory(regs) {
+        return Ok(());
+    }
+    let cfg = regs.get::<dpu::EwCfg>();
+    let float = Precision::from_code(regs.get::<dpu::DataFormat>().proc_precision()).is_float();
+    let show = [
+        shown::<dpu::EwCfg>(regs),
+        shown::<dpu_rdma::FeatureModeCfg>(regs),
+        shown::<dpu_rdma::SurfNotch>(regs),
+        shown::<dpu_rdma::EwSurfNotch>(regs),
+    ];
+    if float && cfg.ew_op_type() == 0 && cfg.ew_op_cvt_bypass() == 1 {
+        report.note(
+            "T47-operand-ignored",
+            Effect::Garbage,
+            &show,
+            "behind CORE, a float ALU operation with OP_CVT_BYPASS ignores its operand",
+            "use EW_CFG 0x108202C0 for fp16 addition",
+        )?;
+    }
+    if float && rdma.ew_precision(float) == Precision::Int8 && cfg.edata_size() != 1 {
+        report.note(
+            "T45-operand-as-bytes",
+            Effect::Garbage,
+            &show,
+            "with precision 0 in DPU_RDMA's FEATURE_MODE_CFG the operand is read as int8",
+            "set proc_precision and in_precision to 2 for fp16 (0x17D40)",
+        )?;
+    }
+    // One surface pair needs no step.
+    let pairs = rdma.channels > 2 * rdma.ew_precision(float).per_atom();
+    let pixels = rdma.pixels() as u32;
+    if pairs && rdma.surf_notch == 0 {
+        report.note(
+            "T43-no-surface-notch",
+            Effect::Garbage,
+            &show,
+            "MRDMA and ERDMA share the surfaces; without a notch each reads the other's",
+            format!("set SURF_NOTCH and EW_SURF_NOTCH to {pixels} atoms, one surface"),
+        )?;
+    } else if pairs && rdma.surf_notch > pixels && rdma.ew_base_is_dense() {
+        report.note(
+            "T42-surface-notch",
+            Effect::Garbage,
+            &show,
+            format!("the notch skips more than a surface of {pixels} atoms"),
+            "give the operand at least 12 rows, or store it with the notch's pitch",
+        )?;
+    }
+    let writer = Writer::decode(regs);
+    if writer.base == rdma.src_base {
+        report.note(
+            "T44-in-place",
+            Effect::Garbage,
+            &[
+                shown::<dpu::DstBaseAddr>(regs),
+                shown::<dpu_rdma::SrcBaseAddr>(regs),
+            ],
+            "the result overwrites the operand before it is read; the model does not show how",
+            "let the operand and the result take turns in two buffers",
+        )?;
+    }
+    Ok(())
+}

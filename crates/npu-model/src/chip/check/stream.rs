@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sizes: whether each block produces what the next one waits for.
+
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
+
+use super::shown;
+use crate::chip::Effect;
+use crate::chip::conv_config::ConvConfig;
+use crate::chip::dpu::ew::Ew;
+use crate::chip::rdma::RdmaConfig;
+use crate::chip::trap::{Report, Stop};
+use crate::chip::writer::Writer;
+
+/// Whether each block produces what the next one waits for.
+pub(crate) fn stream(
+    report: &mut Report,
+    regs: &RegisterFile,
+    conv: &ConvConfig,
+    writer: &Writer,
+    rdma: Option<&RdmaConfig>,
+) -> Result<(), Stop> {
+    let show = [
+        shown::<cna::DataSize3>(regs),
+        shown::<core::DataoutSize0>(regs),
+        shown::<dpu::DataCubeWidth>(regs),
+        shown::<dpu::DataCubeHeight>(regs),
+    ];
+    let reads = Ew::wants_memory(regs);
+    let operand = rdma
+        .filter(|_| reads)
+        .map_or(usize::MAX, RdmaConfig::pixels);
+    if conv.core_pixels > conv.pixels || writer.pixels() > conv.core_pixels.min(operand) {
+        return report.note(
+            "H05-pixels",
+            Effect::Hang,
+            &show,
+            format!(
+                "CNA produces {} pixels, CORE expects {}, the DPU {} (inferred)",
+                conv.pixels,
+                conv.core_pixels,
+                writer.pixels()
+            ),
+            "all blocks need the same number of pixels: width x height",
+        );
+    }
+    if let Some(rdma) = rdma.filter(|_| reads) {
+        operand_channels(report, regs, writer, rdma)?;
+    }
+    if writer.pixels() < conv.pixels {
+        report.note(
+            "H05-pixels-left",
+            Effect::Note,
+            &show,
+            format!(
+                "CNA produces {} pixels, of which the DPU writes {}",
+                conv.pixels,
+                writer.pixels()
+            ),
+            "all blocks need the same number of pixels: width x height",
+        )?;
+    }
+    let (width, height, surfaces) = conv.source.shape();
+    let show = [
+        shown::<cna::DataSize0>(regs),
+        shown::<cna::DataSize1>(regs),
+        shown::<cna::FcDataSize0>(regs),
+        shown::<cna::FcDataSize1>(regs),
+    ];
+    if conv.window.in_height > height || width * height * surfaces == 0 {
+        return report.note(
+            "H05-lines",
+            Effect::Hang,
+            &show,
+            format!(
+                "the window moves over {} lines, but {height} are fetched (inferred)",
+                conv.window.in_height
+            ),
+            "write the same size to DATA_SIZE0 and FC_DATA_SIZE0",
+        );
+    }
+    let wanted = conv
+        .window
+        .channels
+        .div_ceil(conv.window.precision.per_atom());
+    if (conv.window.in_width, conv.window.in_height, wanted) != (width, height, surfaces) {
+        report.note(
+            "H05-sizes-differ",
+            Effect::Note,
+            &show,
+            "the cube that is fetched and the one that is convolved differ",
+            "write the same size to DATA_SIZE0/1 and FC_DATA_SIZE0/1",
+        )?;
+    }
+    Ok(())
+}
+
+/// Whether DPU_RDMA delivers all channels that the DPU writes.
+pub(crate) fn operand_channels(
+    report: &mut Report,
+    regs: &RegisterFile,
+    writer: &Writer,
+    rdma: &RdmaConfig,
+) -> Result<(), Stop> {
+    if rdma.channels >= writer.channels {
+        return Ok(());
+    }
+    report.note(
+        "H05-channels",
+        Effect::Hang,
+        &[
+            shown::<dpu_rdma::DataCubeChannel>(regs),
+            shown::<dpu::WdmaSize0>(regs),
+        ],
+        format!(
+            "the DPU writes {} channels, DPU_RDMA delivers {} (inferred)",
+            writer.channels, rdma.channels
+        ),
+        "write the same number of channels to both",
+    )
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The writer's groups and modes.
+
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::regs::dpu;
+
+use super::shown;
+use crate::chip::Effect;
+use crate::chip::precision::Precision;
+use crate::chip::trap::{Report, Stop};
+use crate::chip::writer::Writer;
+
+/// Most atoms that SIZE_E can ask for.
+const SIZE_E_MAX: usize = 8;
+
+/// The writer's groups.
+pub(crate) fn writer(
+    report: &mut Report,
+    regs: &RegisterFile,
+    writer: &Writer,
+    group: usize,
+    out: Precision,
+) -> Result<(), Stop> {
+    let show = [
+        shown::<dpu::BsOwCfg>(regs),
+        shown::<dpu::SurfaceAdd>(regs),
+        shown::<dpu::DstSurfStride>(regs),
+        shown::<dpu::DataFormat>(regs),
+    ];
+    let needed = group.div_ceil(out.per_atom());
+    let present = needed.min(writer.channels.div_ceil(out.per_atom()));
+    if writer.atoms < present {
+        let trap = if needed > SIZE_E_MAX {
+            "T35-group-too-wide"
+        } else {
+            "T33-size-e-small"
+        };
+        report.note(
+            trap,
+            Effect::NoWrite,
+            &show,
+            format!(
+                "a group of {group} channels is {needed} atoms, SIZE_E writes {}",
+                writer.atoms
+            ),
+            if needed > SIZE_E_MAX {
+                "choose an output type of at most 8 atoms a group".to_owned()
+            } else {
+                format!("set all three SIZE_E to {}", needed - 1)
+            },
+        )?;
+    }
+    let groups = writer.channels.div_ceil(group);
+    let step = (present as u64).min(writer.atoms as u64) * u64::from(writer.surf_stride);
+    if groups > 1 && writer.atoms > needed {
+        report.note(
+            "T37-size-e-large",
+            Effect::Garbage,
+            &show,
+            format!(
+                "a group of {group} channels is {needed} atoms, SIZE_E says {}",
+                writer.atoms
+            ),
+            format!("set all three SIZE_E to {}", needed - 1),
+        )?;
+    } else if groups > 1 && u64::from(writer.surf_add) < step {
+        report.note(
+            "T34-surf-add",
+            Effect::Garbage,
+            &show,
+            format!("groups are {} atoms apart and take {step}", writer.surf_add),
+            "SURF_ADD = (SIZE_E + 1) * DST_SURF_STRIDE",
+        )?;
+    }
+    transposing(report, regs)
+}
+
+/// Modes of the writer that are not modelled.
+pub(crate) fn transposing(report: &mut Report, regs: &RegisterFile) -> Result<(), Stop> {
+    let mode = regs.get::<dpu::FeatureModeCfg>();
+    if regs.get::<dpu::BsOwCfg>().tp_org_en() == 1 || mode.tp_en() == 1 {
+        report.note(
+            "T41-transposing-writer",
+            Effect::Garbage,
+            &[
+                shown::<dpu::BsOwCfg>(regs),
+                shown::<dpu::FeatureModeCfg>(regs),
+            ],
+            "the transposing writer is not modelled; the result is written untransposed",
+            "transpose on the host",
+        )?;
+    }
+    Ok(())
+}
