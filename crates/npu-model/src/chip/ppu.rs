@@ -7,6 +7,9 @@
 //! reciprocals and 2^-32, and rounded once to fp16 (silicon was measured to
 //! within that rounding by librocketnpu; its own order is not known).
 
+use std::collections::VecDeque;
+use std::ops::Range;
+
 use half::f16;
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
 use rknpu_regcmd::{Register, RegisterFile};
@@ -104,25 +107,29 @@ impl Pooling {
         }
     }
 
-    /// Reads one surface, line by line, as numbers ordered (y, x, lane).
-    fn read(&self, dma: &Dma<'_>, c1: usize) -> Result<Vec<f32>, Stop> {
-        let mut line = dma::buffer::<u8>(self.in_width * ATOM)?;
-        let lanes = self.in_width * LANES;
-        let mut values = dma::buffer::<f32>(self.in_height * lanes)?;
-        for (y, values) in values.chunks_exact_mut(lanes).enumerate() {
-            let atoms =
-                c1 as i64 * i64::from(self.src_surface) + y as i64 * i64::from(self.src_line);
-            let at = i64::from(self.src_base) + ATOM as i64 * atoms;
-            dma.read(Master::PpuRead, at, &mut line)?;
-            for (i, value) in values.iter_mut().enumerate() {
-                *value = fp16_to_fp32(u16_at(&line, i));
-            }
+    /// Reads a line of a surface as numbers ordered (x, lane).
+    fn line(&self, dma: &Dma<'_>, c1: usize, y: usize) -> Result<Vec<f32>, Stop> {
+        let mut bytes = dma::buffer::<u8>(self.in_width * ATOM)?;
+        let atoms = c1 as i64 * i64::from(self.src_surface) + y as i64 * i64::from(self.src_line);
+        let at = i64::from(self.src_base) + ATOM as i64 * atoms;
+        dma.read(Master::PpuRead, at, &mut bytes)?;
+        let mut values = dma::buffer::<f32>(self.in_width * LANES)?;
+        for (i, value) in values.iter_mut().enumerate() {
+            *value = fp16_to_fp32(u16_at(&bytes, i));
         }
         Ok(values)
     }
 
-    /// The atom of the window at (oy, ox).
-    fn window(&self, surface: &[f32], oy: usize, ox: usize) -> [f32; LANES] {
+    /// Input lines under the windows of output line `oy`.
+    fn lines_under(&self, oy: usize) -> Range<usize> {
+        let start = oy * self.stride.1;
+        let within = |y: usize| y.saturating_sub(self.pad.1).min(self.in_height);
+        within(start)..within(start + self.kernel.1)
+    }
+
+    /// The atom of the window at (oy, ox). `lines` are those under `oy`.
+    fn window(&self, lines: &VecDeque<Vec<f32>>, oy: usize, ox: usize) -> [f32; LANES] {
+        let first = self.lines_under(oy).start;
         let pad = fp16_to_fp32(self.pad_value);
         let mut sums = [0f64; LANES];
         let mut best: Option<[f32; LANES]> = None;
@@ -130,11 +137,10 @@ impl Pooling {
             for kx in 0..self.kernel.0 {
                 let y = (oy * self.stride.1 + ky).checked_sub(self.pad.1);
                 let x = (ox * self.stride.0 + kx).checked_sub(self.pad.0);
-                let inside = match (y, x) {
-                    (Some(y), Some(x)) if y < self.in_height && x < self.in_width => {
-                        let at = (y * self.in_width + x) * LANES;
-                        surface[at..].first_chunk::<LANES>()
-                    }
+                let inside = match (y.and_then(|y| y.checked_sub(first)), x) {
+                    (Some(index), Some(x)) if x < self.in_width => lines
+                        .get(index)
+                        .and_then(|line| line[x * LANES..].first_chunk::<LANES>()),
                     _ => None,
                 };
                 match self.method {
@@ -161,11 +167,21 @@ impl Pooling {
 
     fn run(&self, dma: &Dma<'_>) -> Result<(), Stop> {
         for c1 in 0..self.surfaces {
-            let surface = self.read(dma, c1)?;
+            // The lines under one line of the output, and where they begin.
+            let mut lines = VecDeque::new();
+            let mut next = 0;
             for oy in 0..self.out_height {
+                let under = self.lines_under(oy);
+                let held = next - lines.len();
+                lines.drain(..(under.start.max(held) - held).min(lines.len()));
+                next = next.max(under.start);
+                while next < under.end {
+                    lines.push_back(self.line(dma, c1, next)?);
+                    next += 1;
+                }
                 let mut line = Vec::with_capacity(self.out_width * ATOM);
                 for ox in 0..self.out_width {
-                    for value in self.window(&surface, oy, ox) {
+                    for value in self.window(&lines, oy, ox) {
                         line.extend_from_slice(&f16::from_f32(value).to_le_bytes());
                     }
                 }
