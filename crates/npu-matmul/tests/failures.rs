@@ -63,7 +63,8 @@ impl Fence for Killed {
     }
 }
 
-impl Backend for Faulty {
+// SAFETY: all but errors is the inner backend's.
+unsafe impl Backend for Faulty {
     fn info(&self) -> DeviceInfo {
         self.inner.info()
     }

@@ -72,7 +72,11 @@ impl ModelBackend {
     }
 }
 
-impl Backend for ModelBackend {
+// SAFETY: the driver half gives each handle and address once while the BO lives,
+// and translates an address to the BO's own pages; PREP_BO waits for the fences
+// of the jobs that write it, which are signalled when the core has ended the
+// job, and `write_fence` gives those fences.
+unsafe impl Backend for ModelBackend {
     fn info(&self) -> DeviceInfo {
         let (version, driver, description) = self.version().unwrap_or_default();
         DeviceInfo {
@@ -97,10 +101,19 @@ impl Backend for ModelBackend {
             })?;
         let refused = |errno| Error::of(Call::Mmap, Handle::new(arg.handle), errno);
         let handle = Handle::new(arg.handle).ok_or_else(|| refused(Errno::INVAL))?;
-        let iova = u32::try_from(arg.dma_address).map_err(|_| Error::AddressTooHigh {
-            address: arg.dma_address,
+        let close = |error| {
+            if let Err(error) = self.close_bo(handle) {
+                tracing::warn!(%handle, %error, "a buffer object could not be closed");
+            }
+            error
+        };
+        let iova = u32::try_from(arg.dma_address).map_err(|_| {
+            close(Error::AddressTooHigh {
+                address: arg.dma_address,
+            })
         })?;
-        let mapping = self.file.map_handle(arg.handle).map_err(refused)?;
+        let mapped = self.file.map_handle(arg.handle);
+        let mapping = mapped.map_err(|errno| close(refused(errno)))?;
         Ok(RawBo {
             handle,
             iova: Iova(iova),

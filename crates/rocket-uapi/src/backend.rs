@@ -106,7 +106,14 @@ pub struct DeviceInfo {
 /// Addresses and handles belong to the file. Nothing here is checked beyond
 /// what the driver checks: [`crate::Device`] and its types are the interface
 /// for programs.
-pub trait Backend: fmt::Debug + Send + Sync {
+///
+/// # Safety
+/// The guards of this crate make slices of BOs on the word of a backend, so it
+/// keeps it: the handle of each open BO is unique in the file; `iova` is where
+/// the NPU sees exactly the pages of `memory`; when `prep_bo` returns success no
+/// submitted job still writes the BO; a fence that `write_fence` gave is not
+/// signalled before the job that writes the BO has ended.
+pub unsafe trait Backend: fmt::Debug + Send + Sync {
     /// What the device says of itself.
     fn info(&self) -> DeviceInfo;
 

@@ -156,6 +156,16 @@ impl Bo {
         if !self.prepared.load(Ordering::Acquire) {
             self.device().backend().prep_bo(self.handle(), until)?;
             self.prepared.store(true, Ordering::Release);
+            self.device().note_wait();
+        }
+        Ok(())
+    }
+
+    /// Gives it to the NPU if the CPU still has it: a wait for a job takes it,
+    /// and so does a guard that was forgotten instead of dropped.
+    pub(crate) fn give_back(&self) -> Result<(), Error> {
+        if self.prepared.load(Ordering::Acquire) {
+            self.finish()?;
         }
         Ok(())
     }
@@ -164,11 +174,6 @@ impl Bo {
     pub(crate) fn finish(&self) -> Result<(), Error> {
         self.prepared.store(false, Ordering::Release);
         self.device().backend().fini_bo(self.handle())
-    }
-
-    /// The NPU may write it from here on.
-    pub(crate) fn mark_busy(&self) {
-        self.prepared.store(false, Ordering::Release);
     }
 
     /// The mapping, for the guards.
@@ -221,6 +226,11 @@ impl FrozenBo {
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.0.handle()
+    }
+
+    /// See [`Bo::give_back`].
+    pub(crate) fn give_back(&self) -> Result<(), Error> {
+        self.0.give_back()
     }
 
     /// Lets the CPU read it, also while jobs do.

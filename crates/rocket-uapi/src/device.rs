@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -12,6 +13,7 @@ use crate::bo::Bo;
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
 use crate::error::Error;
 use crate::job::{Job, PendingJob, SubmitError};
+use crate::raw::RawDevice;
 use crate::units::ByteLen;
 
 /// One open file of the driver: its own NPU addresses, its own place in the
@@ -27,6 +29,8 @@ struct Inner {
     backend: Arc<dyn Backend>,
     /// When the last job was seen to end.
     last_end: Mutex<Option<Instant>>,
+    /// Whether there were jobs whose end nobody here waits for.
+    raw_jobs: AtomicBool,
 }
 
 impl Drop for Inner {
@@ -45,6 +49,7 @@ impl Device {
         Self(Arc::new(Inner {
             backend,
             last_end: Mutex::new(None),
+            raw_jobs: AtomicBool::new(false),
         }))
     }
 
@@ -89,9 +94,15 @@ impl Device {
         self.backend().info()
     }
 
-    /// The backend, for tests of drivers.
+    /// The door for driver tests, where the backend has one.
     #[must_use]
-    pub fn backend(&self) -> &dyn Backend {
+    pub fn raw(&self) -> Option<&dyn RawDevice> {
+        self.backend().raw()
+    }
+
+    /// Not public: closing a handle under a live [`Bo`] would let the next one
+    /// have its number.
+    pub(crate) fn backend(&self) -> &dyn Backend {
         &*self.0.backend
     }
 
@@ -125,8 +136,17 @@ impl Device {
     /// alive, and of which no guard or slice exists.
     #[allow(unsafe_code)]
     pub unsafe fn submit_raw(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
+        self.0.raw_jobs.store(true, Ordering::Release);
+        self.note_end();
         // SAFETY: what the caller promises.
         unsafe { self.backend().submit(jobs) }
+    }
+
+    /// A wait for a buffer has ended: maybe one for a raw job.
+    pub(crate) fn note_wait(&self) {
+        if self.0.raw_jobs.load(Ordering::Acquire) {
+            self.note_end();
+        }
     }
 
     /// Remembers that a job has ended now.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Raw ioctls with the arguments that rows need, good and bad ones.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rocket_uapi::{Device, Errno, RawDevice, RawMap, sys};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -50,7 +50,7 @@ impl File {
     /// # Errors
     /// A skip, where the backend has no such door.
     pub(crate) fn new(device: &Device) -> Result<Self, Reason> {
-        match device.backend().raw() {
+        match device.raw() {
             Some(_) => Ok(Self {
                 device: device.clone(),
             }),
@@ -64,7 +64,7 @@ impl File {
     }
 
     fn raw(&self) -> Result<&dyn RawDevice, Errno> {
-        self.device.backend().raw().ok_or(Errno::NOTTY)
+        self.device.raw().ok_or(Errno::NOTTY)
     }
 
     /// An ioctl whose structure holds no address.
@@ -212,6 +212,19 @@ impl File {
         unsafe { self.raw()?.ioctl(sys::SUBMIT, Some(arg.as_mut_bytes())) }
     }
 
+    /// A dma-buf of a buffer object of this file.
+    pub(crate) fn export(&self, handle: u32) -> Result<OwnedFd, Errno> {
+        let mut arg = sys::PrimeHandle {
+            handle,
+            flags: sys::DRM_CLOEXEC | sys::DRM_RDWR,
+            fd: -1,
+        };
+        self.plain(sys::PRIME_HANDLE_TO_FD, &mut arg)?;
+        // SAFETY: the driver has put a new descriptor there, which nobody else
+        // knows.
+        Ok(unsafe { OwnedFd::from_raw_fd(arg.fd) })
+    }
+
     /// The handle of a dma-buf in this file.
     pub(crate) fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<u32, Errno> {
         let mut arg = sys::PrimeHandle {
@@ -221,10 +234,6 @@ impl File {
         };
         self.plain(sys::PRIME_FD_TO_HANDLE, &mut arg)?;
         Ok(arg.handle)
-    }
-
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
     }
 
     pub(crate) fn poll(&self) -> Result<i16, Errno> {

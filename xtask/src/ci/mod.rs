@@ -55,13 +55,16 @@ pub(crate) struct Outcome {
 
 /// Runs the steps chosen by `args`.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let chosen: Vec<Step> = steps::all(args.long)
+    let all = steps::all(args.long);
+    for name in &args.only {
+        if !all.iter().any(|step| step.name == name) {
+            bail!("no step is called {name}; `cargo xtask ci --list` names them all");
+        }
+    }
+    let chosen: Vec<Step> = all
         .into_iter()
         .filter(|step| args.only.is_empty() || args.only.iter().any(|name| name == step.name))
         .collect();
-    if chosen.is_empty() {
-        bail!("no step of that name; `cargo xtask ci --list` names them all");
-    }
     if args.list {
         for step in &chosen {
             println!("{:12} {}", step.name, step.what);

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::chip::ATOM_BYTES;
 use crate::precision;
-use crate::regs::{cna, core, dpu};
+use crate::regs::{cna, core, dpu, dpu_rdma};
 use crate::word::EnableMask;
 
 /// Bit of OUTPUT_MODE: the output goes to memory.
@@ -122,6 +122,12 @@ impl Writer {
         let height = reader.get::<dpu::DataCubeHeight>();
         must_be_zero::<dpu::DataCubeHeight>("minmax_ctl", height.minmax_ctl())?;
         let notch = reader.get::<dpu::DataCubeNotchAddr>();
+        must_agree::<dpu::DataCubeNotchAddr, dpu::DataCubeNotchAddr>(
+            "the notch",
+            notch.notch_addr_0(),
+            notch.notch_addr_1(),
+        )?;
+        counts_agree(reader, enable)?;
 
         let out_bits = match format.out_precision() {
             precision::INT4 => None,
@@ -151,9 +157,45 @@ impl Writer {
                 i64::from(height.height()) + 1,
                 i64::from(reader.get::<dpu::DataCubeChannel>().channel()) + 1,
             ],
-            notch: notch.notch_addr_0().max(notch.notch_addr_1()).into(),
+            notch: notch.notch_addr_0().into(),
         }))
     }
+}
+
+/// Writer and producer count the same pixels and channels: whether the writer
+/// stops where its own cube ends or where the stream does is not known. The
+/// shapes may differ, and do in programs that combine layouts.
+fn counts_agree(reader: &Reader<'_>, enable: EnableMask) -> Result<(), ExtentError> {
+    let pixels = |width: u32, height: u32| (width + 1) * (height + 1);
+    let width = reader.get::<dpu::DataCubeWidth>().width();
+    let cube = pixels(width, reader.get::<dpu::DataCubeHeight>().height());
+    let size1 = reader.get::<dpu::WdmaSize1>();
+    let written = pixels(size1.width_wdma(), size1.height_wdma());
+    must_agree::<dpu::DataCubeWidth, dpu::WdmaSize1>("the number of pixels", cube, written)?;
+    let channels = reader.get::<dpu::WdmaSize0>().channel_wdma();
+    if reader.get::<dpu::FeatureModeCfg>().flying_mode() == 1 {
+        if enable.contains(EnableMask::DPU_RDMA) {
+            let width = reader.get::<dpu_rdma::DataCubeWidth>().width();
+            let read = pixels(width, reader.get::<dpu_rdma::DataCubeHeight>().height());
+            must_agree::<dpu_rdma::DataCubeWidth, dpu::DataCubeWidth>(
+                "the number of pixels",
+                read,
+                cube,
+            )?;
+        }
+    } else if enable.contains(EnableMask::CORE) {
+        let size = reader.get::<core::DataoutSize0>();
+        let out = u64::from(size.dataout_width() + 1) * u64::from(size.dataout_height() + 1);
+        let out = u32::try_from(out).unwrap_or(u32::MAX);
+        must_agree::<core::DataoutSize0, dpu::DataCubeWidth>("the number of pixels", out, cube)?;
+        let of_core = reader.get::<core::DataoutSize1>().dataout_channel();
+        must_agree::<core::DataoutSize1, dpu::WdmaSize0>("the channels", of_core, channels)?;
+        if enable.contains(EnableMask::CNA) {
+            let stream = reader.get::<cna::DataSize3>().dataout_atomics();
+            must_agree::<cna::DataSize3, dpu::DataCubeWidth>("the number of pixels", stream, cube)?;
+        }
+    }
+    Ok(())
 }
 
 fn group_of_convolution(reader: &Reader<'_>, enable: EnableMask) -> Result<u32, ExtentError> {

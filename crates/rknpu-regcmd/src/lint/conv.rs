@@ -305,7 +305,7 @@ fn check_walk(view: &View<'_>, findings: &mut Findings) {
 /// `surfaces` that are `pitch` apart, share an atom.
 fn lines_collide(width: u32, lines: u32, line: u32, surfaces: u64, pitch: i64) -> bool {
     let (width, line) = (i64::from(width), i64::from(line));
-    if lines > 1 && line < width {
+    if lines > 1 && (line == 0 || line < width) {
         return true;
     }
     // Every distance of surfaces against the nearest distances of lines.
@@ -366,5 +366,18 @@ fn check_reuse(view: &View<'_>, findings: &mut Findings) {
     if view.first_in_job && (data | weight) != 0 {
         let message = format!("DATA_REUSE {data}, WEIGHT_REUSE {weight} in the first task");
         findings.report(view, &rules::REUSE, &[cna::CbufCon0::INFO], message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_no_distance_collide() {
+        assert!(lines_collide(0, 2, 0, 2, 4));
+        assert!(lines_collide(1, 2, 0, 1, 4));
+        assert!(!lines_collide(1, 1, 0, 2, 4));
+        assert!(!lines_collide(4, 8, 64, 16, 4));
     }
 }

@@ -251,15 +251,15 @@ fn the_last_atom_is_one_that_is_surely_written() {
     assert_eq!(last(&[]), Some(Iova(0x10000 + 16 * (16 * 64 - 1))));
     // 36 channels: the last one is in the first atom of the second group, and
     // whether the rest of the group is written is not known.
-    let partial = [(0x403c, 35), (0x4058, 35)];
+    let partial = [(0x3018, 35), (0x403c, 35), (0x4058, 35)];
     assert_eq!(last(&partial), Some(Iova(0x10000 + 16 * (9 * 64 - 1))));
     // Half of the atoms of each group: the fourth is the last.
     assert_eq!(
         last(&[(0x4050, 0x36e)]),
         Some(Iova(0x10000 + 16 * (12 * 64 - 1)))
     );
-    // Sizes that disagree, and output that does not go to memory.
-    assert_eq!(last(&[(0x405c, 31 << 16)]), None);
+    // Shapes that disagree, and output that does not go to memory.
+    assert_eq!(last(&[(0x405c, 31 << 16 | 1)]), None);
     assert_eq!(last(&[(0x400c, 0x1e0)]), None);
     // int16 without the sum of inputs stops after 16 channels.
     let int16 = [

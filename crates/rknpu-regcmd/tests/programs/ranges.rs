@@ -295,6 +295,9 @@ proptest! {
         for offset in [0x4034, 0x5010] {
             set(offset, oh - 1 + if offset == 0x5010 { rdma.4 << 16 } else { 0 });
         }
+        set(0x102c, ow * oh);
+        set(0x3014, (oh - 1) << 16 | (ow - 1));
+        set(0x3018, n - 1);
         set(0x405c, (oh - 1) << 16 | (ow - 1));
         set(0x4038, notch << 16 | notch);
         set(0x403c, n - 1);

@@ -4,6 +4,7 @@
 
 use super::builder::Job;
 use crate::backend::RawJob;
+use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
 use crate::error::Error;
 
@@ -22,8 +23,12 @@ pub(super) fn hand_over(device: &Device, jobs: &[Job]) -> Result<(), Error> {
             writes,
         })
         .collect();
-    for bo in jobs.iter().flat_map(|job| &job.writes) {
-        bo.mark_busy();
+    for job in jobs {
+        job.writes
+            .iter()
+            .chain(&job.reads)
+            .try_for_each(Bo::give_back)?;
+        job.frozen.iter().try_for_each(FrozenBo::give_back)?;
     }
     // SAFETY: the words are those of linked programs in frozen BOs, which
     // nobody changes. `JobBuilder::build` checked that each byte that an

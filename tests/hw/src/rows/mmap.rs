@@ -3,11 +3,11 @@
 
 use std::os::fd::AsFd;
 
-use rocket_uapi::{Errno, Handle, PAGE_BYTES};
+use rocket_uapi::{Errno, PAGE_BYTES};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Context;
-use crate::check::{Must, Outcome, Reason, ensure, expect};
+use crate::check::{Must, Outcome, ensure, expect};
 use crate::raw::File;
 
 /// Pages of the buffer objects here.
@@ -82,9 +82,7 @@ pub(super) fn other_file(context: &Context) -> Outcome {
     let bo = file.create(SIZE as u32).must("CREATE_BO")?;
     let early = other.map_shared(bo.offset, SIZE).map(drop);
     expect("mmap before the import", early, Err(Errno::ACCESS))?;
-    let handle = Handle::new(bo.handle)
-        .ok_or_else(|| Reason::Fail("CREATE_BO gave the handle 0".to_owned()))?;
-    let dma_buf = file.device().backend().export_bo(handle)?;
+    let dma_buf = file.export(bo.handle).must("PRIME export")?;
     let imported = other.import(dma_buf.as_fd()).must("PRIME import")?;
     let here = file.map_shared(bo.offset, SIZE).must("mmap")?;
     let there = other
