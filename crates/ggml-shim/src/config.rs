@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The environment variables.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use npu_model::Selector;
 
@@ -72,7 +72,10 @@ impl Config {
             .into_iter()
             .filter_map(&get)
             .find(|value| !value.is_empty())
-            .map_or(Selector::Auto, |value| Selector::from(value.as_os_str()));
+            .map_or(Selector::Auto, |value| match value.to_str() {
+                Some(text) => Selector::from(OsStr::new(text.trim())),
+                None => Selector::from(value.as_os_str()),
+            });
         (
             Self {
                 min_m,

@@ -22,6 +22,15 @@ pub(crate) enum LoadError {
          (libggml-base); one with ggml linked in statically cannot use this backend"
     )]
     NoGgml,
+    /// More than one ggml.
+    #[error(
+        "{copies} copies of ggml in this process, and no way to tell which of them loads this \
+         backend; use one that shares its ggml"
+    )]
+    SeveralGgml {
+        /// How many.
+        copies: usize,
+    },
     /// A ggml of another layout.
     #[error(
         "ggml {version} lays out its backend interface like the versions {speaks}; this backend \
@@ -50,6 +59,17 @@ pub(crate) enum LoadError {
     /// No device, or a device that could not be set up.
     #[error("{0}")]
     Device(String),
+}
+
+/// Newest ggml with which `cargo xtask llama` was seen to pass.
+const NEWEST_TRIED: (u32, u32) = (0, 27);
+
+fn is_newer_than_tried(version: &str) -> bool {
+    let mut numbers = version.split('.').map_while(|part| part.parse().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) => (major, minor) > NEWEST_TRIED,
+        _ => true,
+    }
 }
 
 /// Numbers of the operations that matter, which differ between versions.
@@ -177,6 +197,12 @@ impl Host {
     /// What `ggml_version` says.
     pub(crate) fn version(&self) -> &str {
         &self.version
+    }
+
+    /// Whether nobody has tried this backend with this ggml. Its tables have
+    /// once grown slots without a new API number, and may again.
+    pub(crate) fn is_newer_than_tried(&self) -> bool {
+        is_newer_than_tried(&self.version)
     }
 
     /// The program's log.

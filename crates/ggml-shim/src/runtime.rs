@@ -90,7 +90,10 @@ impl Runtime {
         let logger = Logger::new(place.as_ref());
         let runtime = place
             .ok_or(LoadError::NoGgml)
-            .and_then(|place| Host::new(&place))
+            .and_then(|place| match Place::copies() {
+                0 | 1 => Host::new(&place),
+                copies => Err(LoadError::SeveralGgml { copies }),
+            })
             .and_then(Self::open);
         match runtime {
             Ok(runtime) => Some(runtime),
@@ -119,6 +122,16 @@ impl Runtime {
                 Level::Warn,
                 "computing on the software model of the NPU, which is for testing and much slower \
                  than the CPU; unset GGML_BACKEND_PATH to do without",
+            );
+        }
+        if host.is_newer_than_tried() {
+            logger.write(
+                Level::Warn,
+                &format!(
+                    "ggml {} is newer than the versions that this backend was tried with; if \
+                     results are wrong or the program crashes, unset GGML_BACKEND_PATH",
+                    host.version()
+                ),
             );
         }
         logger.write(

@@ -5,8 +5,9 @@
 //! many hosts load it with RTLD_LOCAL, so that neither DT_NEEDED nor plain
 //! undefined symbols would find the copy that is running. Instead the global
 //! scope is asked first, and then each loaded library with `libggml` in its
-//! file name. All functions of libggml-base come from one place: two copies of
-//! ggml in one process are never mixed.
+//! file name. All functions of libggml-base come from one place. Where the
+//! process has two copies of ggml, which of them loaded us cannot be told, and
+//! buffers of one must not reach the other: that is refused.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -28,12 +29,24 @@ pub(crate) use function;
 #[derive(Debug)]
 pub(crate) struct Place(*mut c_void);
 
+/// A function that every libggml-base exports.
+const TELLING: &CStr = c"ggml_backend_buffer_init";
+
 impl Place {
-    /// Where this process has its ggml.
+    /// Where this process has its ggml; the first one, if it has several.
     pub(crate) fn find() -> Option<Self> {
         Self::candidates()
             .into_iter()
-            .find(|place| place.symbol(c"ggml_backend_buffer_init").is_some())
+            .find(|place| place.symbol(TELLING).is_some())
+    }
+
+    /// How many copies of ggml this process has.
+    pub(crate) fn copies() -> usize {
+        let places = Self::candidates();
+        let mut found: Vec<_> = places.iter().filter_map(|p| p.symbol(TELLING)).collect();
+        found.sort_unstable();
+        found.dedup();
+        found.len()
     }
 
     /// The global scope, then each loaded library with `libggml` in its name.
@@ -98,6 +111,7 @@ mod tests {
     #[test]
     fn a_process_without_ggml_is_seen() {
         assert!(Place::find().is_none());
+        assert_eq!(Place::copies(), 0);
     }
 
     #[test]

@@ -77,17 +77,24 @@ pub fn quantise_rows(matrix: &[f32], columns: usize) -> (Vec<i8>, Vec<f32>) {
     (integers, scales)
 }
 
-/// The float that an integer result stands for. The order of the two
-/// multiplications is fixed: results do not depend on how a product was cut.
+/// The float that an integer result stands for, rounded once: both scales and
+/// the sum together can leave the range of f32 half-way to a result within it.
 #[must_use]
 pub fn dequantise(sum: i32, row_scale: f32, column_scale: f32) -> f32 {
-    sum as f32 * row_scale * column_scale
+    (f64::from(sum) * f64::from(row_scale) * f64::from(column_scale)) as f32
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn scales_of_any_size_give_the_result_that_fits() {
+        assert_eq!(dequantise(1 << 20, 1e35, 1e-35), (1 << 20) as f32);
+        assert_eq!(dequantise(3, 0.0, 1e38), 0.0);
+        assert!(dequantise(1 << 20, 1e35, 0.0) == 0.0);
+    }
 
     /// The definition, word for word.
     fn quantise_row_reference(row: &[f32]) -> (Vec<i8>, f32) {

@@ -13,6 +13,16 @@ pub(crate) enum Arch {
 }
 
 impl Arch {
+    /// That of this machine; amd64 where it is neither, so that what is
+    /// missing gets a name.
+    pub(crate) fn native() -> Self {
+        if cfg!(target_arch = "aarch64") {
+            Self::Arm64
+        } else {
+            Self::Amd64
+        }
+    }
+
     /// Debian's name.
     pub(crate) fn debian(self) -> &'static str {
         match self {

@@ -38,6 +38,12 @@ pub(super) fn check(stock: &Stock) -> Result<Verdict> {
         // The exit status and "backends passed" say nothing: with a device
         // that does not exist they are just as good.
         let Some(result) = parse(&text) else {
+            ensure!(
+                output.status.success(),
+                "test-backend-ops ended with {}: {}",
+                output.status,
+                output.tail()
+            );
             lost = Some(output.tail());
             continue;
         };

@@ -38,8 +38,9 @@ const THREADS: &str = "2";
 /// Options of `cargo xtask llama`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Debian's name of the architecture of the stock binaries
-    #[arg(long, value_enum, default_value_t = Arch::Amd64)]
+    /// Debian's name of the architecture of the stock binaries [default: this
+    /// machine's]
+    #[arg(long, value_enum, default_value_t = Arch::native(), hide_default_value = true)]
     arch: Arch,
     /// Debian suite to take them from
     #[arg(long, default_value = "sid")]
