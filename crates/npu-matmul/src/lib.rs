@@ -53,8 +53,6 @@ pub mod plan;
 mod programs;
 pub mod quantise;
 pub mod reference;
-#[cfg(test)]
-mod testing;
 pub mod unpack;
 mod weights;
 

@@ -2,6 +2,7 @@
 //! The model behind `rocket-uapi`'s seam: values in, values out, over the
 //! same ioctl bytes that any other client would send.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +24,19 @@ const MODEL_NAME: &str = "software model";
 const VERSION_TEXT_BYTES: usize = 64;
 
 /// One open file of the model.
-#[derive(Debug)]
 pub(crate) struct ModelBackend {
     file: DrmFile,
     cores: u32,
+}
+
+impl fmt::Debug for ModelBackend {
+    /// Not the device behind it, which prints CBUF and all.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file: _, cores } = self;
+        f.debug_struct("ModelBackend")
+            .field("cores", cores)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ModelBackend {

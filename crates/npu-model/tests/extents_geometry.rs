@@ -21,16 +21,6 @@ const PROGRAM: u32 = 0x7000_0000;
 /// Page size of the sparse memory.
 const PAGE: u32 = 4096;
 
-/// `cases` a run, or as many as PROPTEST_CASES says.
-fn config(cases: u32) -> ProptestConfig {
-    let wanted = std::env::var("PROPTEST_CASES").ok();
-    ProptestConfig {
-        cases: wanted.and_then(|n| n.parse().ok()).unwrap_or(cases),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
-}
-
 /// Memory that is there everywhere, and notes who touched what.
 #[derive(Default)]
 struct Everywhere {
@@ -350,7 +340,7 @@ fn change(words: &mut Vec<Word>, (offset, value): (u16, u32)) {
 }
 
 proptest! {
-    #![proptest_config(config(64))]
+    #![proptest_config(test_cases::cases(64))]
 
     /// Both directions: of a product, the first and the last byte are touched.
     #[test]
@@ -373,7 +363,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(400))]
+    #![proptest_config(test_cases::cases(400))]
 
     /// A product with some registers changed at random: convolutions, flying
     /// tasks, odd strides, mostly nonsense.

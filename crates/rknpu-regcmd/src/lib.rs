@@ -77,21 +77,3 @@ pub use regfile::RegisterFile;
 pub use regs::{all, lookup};
 pub use task::{Task, Tasks, tasks};
 pub use word::{Block, EnableMask, Iova, Word};
-
-/// So many cases of a property, as many as `PROPTEST_CASES` says, or as few as
-/// Miri finishes soon.
-#[cfg(test)]
-fn test_cases(cases: u32) -> proptest::prelude::ProptestConfig {
-    let default = proptest::prelude::ProptestConfig::default();
-    proptest::prelude::ProptestConfig {
-        cases: if cfg!(miri) {
-            1
-        } else if std::env::var_os("PROPTEST_CASES").is_some() {
-            default.cases
-        } else {
-            cases
-        },
-        failure_persistence: None,
-        ..default
-    }
-}

@@ -19,7 +19,7 @@ const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
 /// Property test cases per test in the long run; the tests' own default is a
 /// few dozen to a few hundred.
-const LONG_CASES: &str = "5000";
+const LONG_CASES: &str = "1000";
 
 /// One step: a name, what it proves, and commands that must all succeed.
 pub(crate) struct Step {

@@ -52,34 +52,41 @@ impl Report {
 
     /// Counts and prints the outcome of the check `name`.
     pub(crate) fn add(&mut self, name: &str, outcome: Result<Verdict, Error>) {
-        match outcome {
-            Ok(Verdict::Pass(seen)) => {
-                self.passed += 1;
-                println!("PASS {name}: {seen}");
-            }
-            Ok(Verdict::Skip(why)) => {
-                self.skipped += 1;
-                println!("SKIP {name}: {why}");
-            }
-            Err(error) => self.error(name, &error),
-        }
+        println!("{}", self.judge(name, outcome.as_ref()));
     }
 
     /// Counts and prints an error of the check `name`.
     pub(crate) fn error(&mut self, name: &str, error: &Error) {
-        if error.chain().any(|cause| cause.is::<External>()) {
-            self.skipped += 1;
-            println!("SKIP-EXTERNAL {name}: {error:#}");
-        } else if let Some(version) = &self.newer_ggml {
-            let (major, minor) = NEWEST_TESTED_GGML;
-            self.skipped += 1;
-            println!(
-                "SKIP-EXTERNAL {name}: fails with ggml {version}, newer than {major}.{minor} that \
-                 this release was tested with: {error:#}"
-            );
-        } else {
-            self.failed += 1;
-            println!("FAIL {name}: {error:#}");
+        println!("{}", self.judge(name, Err(error)));
+    }
+
+    /// Counts the outcome of the check `name`; returns the line that tells it.
+    fn judge(&mut self, name: &str, outcome: Result<&Verdict, &Error>) -> String {
+        match (outcome, &self.newer_ggml) {
+            (Ok(Verdict::Pass(seen)), _) => {
+                self.passed += 1;
+                format!("PASS {name}: {seen}")
+            }
+            (Ok(Verdict::Skip(why)), _) => {
+                self.skipped += 1;
+                format!("SKIP {name}: {why}")
+            }
+            (Err(error), _) if error.chain().any(|cause| cause.is::<External>()) => {
+                self.skipped += 1;
+                format!("SKIP-EXTERNAL {name}: {error:#}")
+            }
+            (Err(error), Some(version)) => {
+                let (major, minor) = NEWEST_TESTED_GGML;
+                self.skipped += 1;
+                format!(
+                    "SKIP-EXTERNAL {name}: fails with ggml {version}, newer than {major}.{minor} \
+                     that this release was tested with: {error:#}"
+                )
+            }
+            (Err(error), None) => {
+                self.failed += 1;
+                format!("FAIL {name}: {error:#}")
+            }
         }
     }
 
@@ -112,12 +119,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_are_counted() {
+    fn verdicts_are_counted_and_told() {
         let mut report = Report::default();
-        report.add("a", Ok(Verdict::Pass("well".into())));
-        report.add("b", Ok(Verdict::Skip("no".into())));
-        report.add("c", Err(anyhow!("ours")));
-        report.add("d", Err(external(&anyhow!("theirs")).context("fetching")));
+        let pass = Verdict::Pass("well".into());
+        assert_eq!(report.judge("a", Ok(&pass)), "PASS a: well");
+        let skip = Verdict::Skip("no".into());
+        assert_eq!(report.judge("b", Ok(&skip)), "SKIP b: no");
+        let ours = anyhow!("ours");
+        assert_eq!(report.judge("c", Err(&ours)), "FAIL c: ours");
+        let theirs = external(&anyhow!("theirs")).context("fetching");
+        assert_eq!(
+            report.judge("d", Err(&theirs)),
+            "SKIP-EXTERNAL d: fetching: theirs"
+        );
         assert_eq!(report.closing_line(), "1 passed, 1 failed, 2 skipped");
     }
 
@@ -126,7 +140,7 @@ mod tests {
         for (version, failed) in [("0.27.3", 1), ("0.28.0", 0), ("1.0", 0), ("odd", 1)] {
             let mut report = Report::default();
             report.set_host(version);
-            report.add("a", Err(anyhow!("refused")));
+            report.judge("a", Err(&anyhow!("refused")));
             assert_eq!(report.failed(), failed, "{version}");
         }
     }

@@ -11,19 +11,10 @@ use std::sync::Arc;
 use half::f16;
 use npu_matmul::{Engine, PlanOptions};
 use npu_model::{Level, Model, ModelOptions, Selector};
-use proptest::prelude::ProptestConfig;
 use rocket_uapi::DevicePool;
 
 /// File descriptors of the usual pool: one for each core of an RK3588.
 pub(crate) const DEVICES: usize = 3;
-
-/// `usual` cases of a property, or as many as `PROPTEST_CASES` says.
-pub(crate) fn cases(usual: u32) -> ProptestConfig {
-    match std::env::var_os("PROPTEST_CASES") {
-        Some(_) => ProptestConfig::default(),
-        None => ProptestConfig::with_cases(usual),
-    }
-}
 
 /// Sizes of a product.
 #[derive(Clone, Copy, Debug)]

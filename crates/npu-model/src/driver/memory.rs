@@ -298,7 +298,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 64 }))]
+        #![proptest_config(test_cases::cases(64))]
 
         #[test]
         fn copies_match_a_plain_vector(

@@ -9,7 +9,7 @@ use rknpu_regcmd::{
 };
 
 use crate::families::{self, Sample};
-use crate::random::{any_word, config, known};
+use crate::random::{any_word, known};
 
 const IDS: [BufferId; 3] = [BufferId(0), BufferId(1), BufferId(2)];
 
@@ -298,7 +298,7 @@ fn complete_known_programs_link() {
 }
 
 proptest! {
-    #![proptest_config(config(256))]
+    #![proptest_config(test_cases::cases(256))]
 
     /// What passes stays within its buffers, and ends within what it writes.
     #[test]

@@ -12,7 +12,6 @@ use rknpu_regcmd::{
 
 use crate::families::matmul::{self, Types};
 use crate::families::{A, B, C};
-use crate::random::config;
 
 const CHIP: ChipProfile = ChipProfile::RK3588;
 const IDS: [BufferId; 3] = [BufferId(10), BufferId(11), BufferId(12)];
@@ -106,7 +105,7 @@ fn legal_task() -> impl Strategy<Value = MatmulTask> {
 }
 
 proptest! {
-    #![proptest_config(config(64))]
+    #![proptest_config(test_cases::cases(64))]
 
     /// Both forms hold the words of the known generators, no more, no less.
     #[test]

@@ -10,23 +10,6 @@ use rknpu_regcmd::{
 
 use crate::families;
 
-/// So many cases, as many as `PROPTEST_CASES` says, or as few as Miri
-/// finishes soon.
-pub(crate) fn config(cases: u32) -> ProptestConfig {
-    let default = ProptestConfig::default();
-    ProptestConfig {
-        cases: if cfg!(miri) {
-            1
-        } else if std::env::var_os("PROPTEST_CASES").is_some() {
-            default.cases
-        } else {
-            cases
-        },
-        failure_persistence: None,
-        ..default
-    }
-}
-
 /// Words of known targets and registers more often than chance has them.
 pub(crate) fn any_word() -> impl Strategy<Value = Word> {
     let registers: Vec<_> = regs::all().collect();
@@ -80,7 +63,7 @@ fn try_all(words: &[Word]) {
 }
 
 proptest! {
-    #![proptest_config(config(256))]
+    #![proptest_config(test_cases::cases(256))]
 
     #[test]
     fn random_words_do_no_harm(words in prop::collection::vec(any_word(), 0..64)) {

@@ -10,7 +10,6 @@ use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
 use rknpu_regcmd::{DmaEngine, EnableMask, Extent, RegisterFile, Task, extents, tasks};
 
 use crate::families::{self, matmul};
-use crate::random::config;
 
 /// Bits of a channel by precision code, as CNA and DPU_RDMA have them.
 fn bits(code: u32) -> i64 {
@@ -255,7 +254,7 @@ fn what_does_not_run_touches_nothing() {
 }
 
 proptest! {
-    #![proptest_config(config(128))]
+    #![proptest_config(test_cases::cases(128))]
 
     /// Whatever the values, the extents cover what the formulas reach.
     #[test]
