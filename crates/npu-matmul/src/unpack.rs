@@ -145,7 +145,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(test_cases::cases(32))]
+        #![proptest_config(test_support::cases(32))]
 
         #[test]
         fn equals_the_formula(

@@ -65,7 +65,7 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(16))]
+    #![proptest_config(test_support::cases(16))]
 
     #[test]
     fn int8_equals_the_oracle(shape in shape(), seed in any::<u32>()) {

@@ -86,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(test_cases::cases(128))]
+        #![proptest_config(test_support::cases(128))]
 
         #[test]
         fn ranges_are_the_bytes_touched(touched in prop::collection::vec((0u64..60, 0u64..12), 0..20)) {

@@ -198,7 +198,7 @@ fn computed(words: &[Word]) -> Option<Vec<Extent>> {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(48))]
+    #![proptest_config(test_support::cases(48))]
 
     /// A product touches the computed ranges from end to end.
     #[test]
@@ -220,7 +220,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(500))]
+    #![proptest_config(test_support::cases(500))]
 
     /// Whatever is in the registers, the model stays inside what is computed
     /// from them, or nothing is computed and no client would run it.

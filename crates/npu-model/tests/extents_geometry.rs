@@ -340,7 +340,7 @@ fn change(words: &mut Vec<Word>, (offset, value): (u16, u32)) {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(64))]
+    #![proptest_config(test_support::cases(64))]
 
     /// Both directions: of a product, the first and the last byte are touched.
     #[test]
@@ -363,7 +363,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(400))]
+    #![proptest_config(test_support::cases(400))]
 
     /// A product with some registers changed at random: convolutions, flying
     /// tasks, odd strides, mostly nonsense.

@@ -116,7 +116,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(test_cases::cases(512))]
+        #![proptest_config(test_support::cases(512))]
 
         #[test]
         fn decoding_loses_nothing(words in prop::collection::vec(any_word(), 0..16)) {

@@ -389,7 +389,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(test_cases::cases(256))]
+        #![proptest_config(test_support::cases(256))]
 
         #[test]
         fn signed_fields_hold_what_fits(bits: u32, value: i32) {

@@ -2,8 +2,6 @@
 //! All rows on the software model, and the suite's own behaviour.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
-use std::process::Command;
-
 use npu_model::{Model, ModelOptions};
 use rocket_hw_tests::{Choice, ROWS, Summary, run};
 use rocket_uapi::Device;
@@ -24,27 +22,12 @@ fn the_model_does_what_the_driver_does() {
     assert_eq!(text.lines().last(), Some(sums.as_str()));
 }
 
-/// Where cargo looks for the program that runs this test, when it was built
-/// for a processor that is not the host's.
-const RUNNER: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER";
-
-/// The suite's program, under the same emulator as this test.
-fn program() -> Command {
-    let binary = env!("CARGO_BIN_EXE_rocket-hw-tests");
-    let runner = std::env::var(RUNNER).unwrap_or_default();
-    let mut words = runner.split_whitespace();
-    match words.next() {
-        Some(emulator) if cfg!(target_arch = "aarch64") => {
-            let mut command = Command::new(emulator);
-            command.args(words).arg(binary);
-            command
-        }
-        _ => Command::new(binary),
-    }
-}
-
 fn suite(arguments: &[&str]) -> (Option<i32>, String) {
-    let output = program().args(arguments).output().unwrap();
+    let binary = env!("CARGO_BIN_EXE_rocket-hw-tests");
+    let output = test_support::program(binary)
+        .args(arguments)
+        .output()
+        .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     (output.status.code(), text)
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// The tool, on the model whatever the environment says.
 fn probe(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_npu-probe"));
+    let mut command = test_support::program(env!("CARGO_BIN_EXE_npu-probe"));
     command
         .args(arguments)
         .env("ROCKET_DEVICE", "model")

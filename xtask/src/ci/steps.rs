@@ -170,7 +170,7 @@ fn deny() -> Step {
 fn miri() -> Step {
     Step {
         name: "miri",
-        what: "no undefined behaviour in regcmd, nor in uapi over the model",
+        what: "no undefined behaviour in regcmd, in uapi over the model, in the model's memory",
         runs: vec![
             Run::new(
                 "rustup",
@@ -182,6 +182,11 @@ fn miri() -> Step {
                 "+{MIRI_TOOLCHAIN} miri test -p rknpu-regcmd -p rocket-uapi"
             ))
             // Reading the clock and the golden files needs the host.
+            .env("MIRIFLAGS", "-Zmiri-disable-isolation"),
+            // The model's unsafe code: pages that CPU and NPU share.
+            Run::cargo(&format!(
+                "+{MIRI_TOOLCHAIN} miri test -p npu-model --lib driver::memory"
+            ))
             .env("MIRIFLAGS", "-Zmiri-disable-isolation"),
         ],
     }

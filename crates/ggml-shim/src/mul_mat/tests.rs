@@ -190,7 +190,7 @@ fn run_f16(multiplier: &Plain, shape: Shape, order: [usize; 3], gap: usize) -> V
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(64))]
+    #![proptest_config(test_support::cases(64))]
 
     #[test]
     fn any_stride_and_broadcast_equals_the_definition(

@@ -96,7 +96,7 @@ fn matrix<T: std::fmt::Debug>(
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(24))]
+    #![proptest_config(test_support::cases(24))]
 
     #[test]
     fn int8_equals_reference((rows, columns, data) in matrix(any::<i8>())) {

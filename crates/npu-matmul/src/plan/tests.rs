@@ -95,7 +95,7 @@ fn check(plan: &Plan<'_>, limits: &JobLimits) {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(96))]
+    #![proptest_config(test_support::cases(96))]
 
     #[test]
     fn plans_are_whole_legal_and_bounded(

@@ -348,7 +348,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(test_cases::cases(128))]
+        #![proptest_config(test_support::cases(128))]
 
         #[test]
         fn whole_lines_equal_the_formula(

@@ -202,7 +202,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(test_cases::cases(64))]
+        #![proptest_config(test_support::cases(64))]
 
         #[test]
         fn integers_equal_the_reference(pairs in prop::collection::vec((-128i16..=127, -128i16..=127), 0..600)) {

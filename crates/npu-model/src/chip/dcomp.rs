@@ -238,7 +238,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(test_cases::cases(16))]
+        #![proptest_config(test_support::cases(16))]
 
         #[test]
         fn what_was_compressed_comes_back(

@@ -149,7 +149,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(test_cases::cases(32))]
+        #![proptest_config(test_support::cases(32))]
 
         #[test]
         fn the_stream_is_dense_and_in_order(

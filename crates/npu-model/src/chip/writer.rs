@@ -169,7 +169,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(test_cases::cases(128))]
+        #![proptest_config(test_support::cases(128))]
 
         #[test]
         fn whole_runs_equal_the_formula(

@@ -164,7 +164,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(test_cases::cases(64))]
+        #![proptest_config(test_support::cases(64))]
 
         /// Against the plainest statement of the rule: nodes never overlap,
         /// are aligned, and all space comes back.

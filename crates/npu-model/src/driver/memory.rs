@@ -298,7 +298,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(test_cases::cases(64))]
+        #![proptest_config(test_support::cases(64))]
 
         #[test]
         fn copies_match_a_plain_vector(

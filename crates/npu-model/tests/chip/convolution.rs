@@ -142,7 +142,7 @@ fn weight_index(shape: &Shape, g: usize, n: usize, c: usize, ky: usize, kx: usiz
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(24))]
+    #![proptest_config(test_support::cases(24))]
 
     #[test]
     fn int8_to_int32(shape in shapes(), pad in any::<u8>(), seed: u64) {

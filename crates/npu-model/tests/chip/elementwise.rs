@@ -73,7 +73,7 @@ fn fp16_operations_on_flat_vectors() {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(16))]
+    #![proptest_config(test_support::cases(16))]
 
     #[test]
     fn int32_cubes_are_added_also_in_place(

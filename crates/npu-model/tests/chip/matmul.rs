@@ -51,7 +51,7 @@ fn verify(ty: MatType, product: &Product) {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(24))]
+    #![proptest_config(test_support::cases(24))]
 
     #[test]
     fn products_are_exact(

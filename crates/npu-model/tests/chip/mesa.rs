@@ -279,7 +279,7 @@ fn single_channel(words: &mut Words, width: u32, height: u32) {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(24))]
+    #![proptest_config(test_support::cases(24))]
 
     #[test]
     fn a_layer_is_what_the_network_means(layer in layers(), seed: u64) {

@@ -9,7 +9,7 @@ use super::programs::Pool;
 use super::tensor::Numbers;
 
 proptest! {
-    #![proptest_config(test_cases::cases(32))]
+    #![proptest_config(test_support::cases(32))]
 
     #[test]
     fn pooling_is_what_it_says(

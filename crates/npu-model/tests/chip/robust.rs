@@ -140,7 +140,7 @@ fn any_value() -> impl Strategy<Value = u32> {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(300))]
+    #![proptest_config(test_support::cases(300))]
 
     #[test]
     fn changed_registers_end_and_stay_within_their_extents(

@@ -147,7 +147,7 @@ fn perform(client: &Client, call: Call, mappings: &mut Vec<npu_model::driver::Ma
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(96))]
+    #![proptest_config(test_support::cases(96))]
 
     #[test]
     fn sequences_never_panic_and_leave_nothing(

@@ -298,7 +298,7 @@ fn complete_known_programs_link() {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(256))]
+    #![proptest_config(test_support::cases(256))]
 
     /// What passes stays within its buffers, and ends within what it writes.
     #[test]

@@ -105,7 +105,7 @@ fn legal_task() -> impl Strategy<Value = MatmulTask> {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(64))]
+    #![proptest_config(test_support::cases(64))]
 
     /// Both forms hold the words of the known generators, no more, no less.
     #[test]

@@ -63,7 +63,7 @@ fn try_all(words: &[Word]) {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(256))]
+    #![proptest_config(test_support::cases(256))]
 
     #[test]
     fn random_words_do_no_harm(words in prop::collection::vec(any_word(), 0..64)) {

@@ -254,7 +254,7 @@ fn what_does_not_run_touches_nothing() {
 }
 
 proptest! {
-    #![proptest_config(test_cases::cases(128))]
+    #![proptest_config(test_support::cases(128))]
 
     /// Whatever the values, the extents cover what the formulas reach.
     #[test]

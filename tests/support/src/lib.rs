@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tests of several members need: how many cases a property test
+//! runs, and how a program of this workspace is started.
+
+use std::path::Path;
+use std::process::Command;
+
+use proptest::test_runner::Config;
+
+/// Where cargo looks for the program that runs tests built for the board's
+/// processor on a host of another kind.
+const RUNNER: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER";
+
+/// Starts the program `binary` as this test was started: under the same
+/// emulator, if there is one.
+#[must_use]
+pub fn program(binary: impl AsRef<Path>) -> Command {
+    let binary = binary.as_ref();
+    let runner = std::env::var(RUNNER).unwrap_or_default();
+    let mut words = runner.split_whitespace();
+    match words.next() {
+        Some(emulator) if cfg!(target_arch = "aarch64") => {
+            let mut command = Command::new(emulator);
+            command.args(words).arg(binary);
+            command
+        }
+        _ => Command::new(binary),
+    }
+}
+
+/// Environment variable that proptest itself reads, but only for tests that do
+/// not choose a number of cases.
+const VARIABLE: &str = "PROPTEST_CASES";
+
+/// Under Miri, which is some hundred times slower, one case in so many is run.
+const MIRI_SHARE: u32 = 32;
+
+/// `usual` cases, or as many as PROPTEST_CASES says; a few under Miri. Failing
+/// cases are printed, not written into the source tree.
+#[must_use]
+pub fn cases(usual: u32) -> Config {
+    let wanted = std::env::var(VARIABLE).ok();
+    let cases = wanted
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(if cfg!(miri) {
+            (usual / MIRI_SHARE).max(2)
+        } else {
+            usual
+        });
+    Config {
+        cases,
+        failure_persistence: None,
+        ..Config::default()
+    }
+}
