@@ -199,6 +199,11 @@ extern "C" fn at_exit() {
             let table = runtime.stats.table(&description, counts);
             let _ = std::io::stderr().write_all(table.as_bytes());
         }
+        // Weights of models that nobody freed keep the device open until the
+        // process is gone.
+        if let Some(engine) = &engine {
+            engine.settle();
+        }
         drop(engine);
     });
 }

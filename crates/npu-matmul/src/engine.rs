@@ -74,6 +74,15 @@ impl Engine {
         })
     }
 
+    /// Waits until the driver is done with the last job; see
+    /// [`rocket_uapi::Device::settle`]. Dropping engine and weights does it
+    /// too; a process that is about to exit without that should call it.
+    pub fn settle(&self) {
+        for buffers in &self.devices {
+            buffers.device().settle();
+        }
+    }
+
     /// Shows every job to `observer` from now on.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {

@@ -33,12 +33,18 @@ struct Inner {
     raw_jobs: AtomicBool,
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
+impl Inner {
+    fn settle(&self) {
         let last_end = *self.last_end.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ended) = last_end {
             thread::sleep(self.backend.settle().saturating_sub(ended.elapsed()));
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.settle();
     }
 }
 
@@ -147,6 +153,13 @@ impl Device {
         if self.0.raw_jobs.load(Ordering::Acquire) {
             self.note_end();
         }
+    }
+
+    /// Waits until the driver is done with the last job, as dropping the device
+    /// does: for a process that exits with buffers still alive, whose file the
+    /// kernel closes.
+    pub fn settle(&self) {
+        self.0.settle();
     }
 
     /// Remembers that a job has ended now.

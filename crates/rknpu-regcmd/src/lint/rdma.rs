@@ -22,8 +22,12 @@ const SIZE_16: u32 = 2;
 const SIZE_32: u32 = 3;
 /// DATA_USE: the ALU's operand, and the multiplier's.
 const USE_ALU: u32 = 1;
+/// As USE_ALU: the weight zero point correction.
+const USE_CPEND: u32 = 2;
 /// As USE_ALU.
 const USE_MUL: u32 = 4;
+/// As USE_ALU: the multiplier's shift.
+const USE_SHIFT: u32 = 8;
 
 pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
     if !view.runs(EnableMask::DPU) {
@@ -147,27 +151,46 @@ fn check_stage_operands(view: &View<'_>, findings: &mut Findings) {
     let (bs, bn) = (view.get::<dpu::BsCfg>(), view.get::<dpu::BnCfg>());
     let bs_mul = view.get::<dpu::BsMulCfg>();
     let bn_mul = view.get::<dpu::BnMulCfg>();
-    let alu = |on: bool, bypass: u32, source: u32| on && bypass == 0 && source == 1;
+    let ow = view.get::<dpu::BsOwCfg>();
+    let from_memory = |on: bool, bypass: u32, source: u32, operand: u32| {
+        if on && bypass == 0 && source == 1 {
+            operand
+        } else {
+            0
+        }
+    };
     let bs_on = bs.bs_bypass() == 0;
     let bn_on = bn.bn_bypass() == 0;
-    for (name, read, alu, mul, registers) in [
+    for (name, read, wanted, registers) in [
         (
             "BS",
             view.get::<dpu_rdma::BrdmaCfg>().brdma_data_use(),
-            alu(bs_on, bs.bs_alu_bypass(), bs.bs_alu_src()),
-            alu(bs_on, bs.bs_mul_bypass(), bs_mul.bs_mul_src()),
+            from_memory(bs_on, bs.bs_alu_bypass(), bs.bs_alu_src(), USE_ALU)
+                | from_memory(true, ow.od_bypass(), ow.ow_src(), USE_CPEND)
+                | from_memory(bs_on, bs.bs_mul_bypass(), bs_mul.bs_mul_src(), USE_MUL)
+                | from_memory(
+                    bs_on,
+                    bs.bs_mul_bypass(),
+                    bs_mul.bs_truncate_src(),
+                    USE_SHIFT,
+                ),
             [dpu::BsCfg::INFO, dpu_rdma::BrdmaCfg::INFO],
         ),
         (
             "BN",
             view.get::<dpu_rdma::NrdmaCfg>().nrdma_data_use(),
-            alu(bn_on, bn.bn_alu_bypass(), bn.bn_alu_src()),
-            alu(bn_on, bn.bn_mul_bypass(), bn_mul.bn_mul_src()),
+            from_memory(bn_on, bn.bn_alu_bypass(), bn.bn_alu_src(), USE_ALU)
+                | from_memory(bn_on, bn.bn_mul_bypass(), bn_mul.bn_mul_src(), USE_MUL)
+                | from_memory(
+                    bn_on,
+                    bn.bn_mul_bypass(),
+                    bn_mul.bn_truncate_src(),
+                    USE_SHIFT,
+                ),
             [dpu::BnCfg::INFO, dpu_rdma::NrdmaCfg::INFO],
         ),
     ] {
         let read = if rdma { read } else { 0 };
-        let wanted = (u32::from(alu) * USE_ALU) | (u32::from(mul) * USE_MUL);
         let message = format!("{name} takes operands {wanted:#x} from memory, read are {read:#x}");
         if wanted & !read != 0 {
             findings.report(view, &rules::BRDMA_OFF, &registers, message);

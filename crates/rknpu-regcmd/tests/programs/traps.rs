@@ -328,6 +328,8 @@ fn operands() -> Vec<Case> {
         add("erdma-without-mrdma").set(0x5044, 0x17d50),
         biased("brdma-off").set(0x501c, 0),
         biased("brdma-off").enable(0x0d),
+        form_b("brdma-off").set(0x4050, 0x36d),
+        form_b("brdma-off").set(0x4040, 0x42).set(0x4048, 2),
         biased("brdma-unused").set(0x4040, 0x53),
         form_b("brdma-unused").set(0x5028, 8),
         add("comb-notch").set(0x504c, 0),
