@@ -9,7 +9,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use super::Outcome;
+use super::{Outcome, steps};
 use crate::generated::replace_section;
 use crate::paths;
 
@@ -18,29 +18,67 @@ pub(crate) fn write(outcomes: &[Outcome], long: bool) -> Result<()> {
     let path = paths::root().join("docs/testing.md");
     let page = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let section = if long { "ci-long" } else { "ci" };
-    let page = replace_section(&page, section, &table(outcomes)?)?;
+    let mut rows = rows(&page, section);
+    for outcome in outcomes {
+        rows.retain(|row| row.name != outcome.name);
+        rows.push(Row {
+            name: outcome.name.to_owned(),
+            minutes: outcome.took.as_secs_f64() / 60.0,
+            skips: outcome.skips.len(),
+            result: outcome.failure.clone().unwrap_or_else(|| "ok".to_owned()),
+        });
+    }
+    // In the order of CI, whatever was run last; steps that are gone go.
+    let order: Vec<_> = steps::all(true).iter().map(|step| step.name).collect();
+    rows.retain(|row| order.contains(&row.name.as_str()));
+    rows.sort_by_key(|row| order.iter().position(|name| *name == row.name));
+    let page = replace_section(&page, section, &table(&rows)?)?;
     fs::write(&path, page).with_context(|| format!("writing {}", path.display()))
 }
 
-fn table(outcomes: &[Outcome]) -> Result<String> {
+/// A line of the table.
+#[derive(Debug, PartialEq)]
+struct Row {
+    name: String,
+    minutes: f64,
+    skips: usize,
+    result: String,
+}
+
+/// The rows that the page has now: a run of some steps only replaces theirs.
+fn rows(page: &str, section: &str) -> Vec<Row> {
+    let begin = format!("<!-- {section}:begin -->");
+    let end = format!("<!-- {section}:end -->");
+    let after = page.split_once(&begin).map_or("", |(_, rest)| rest);
+    let table = after.split_once(&end).map_or("", |(table, _)| table);
+    let row = |line: &str| {
+        let mut cells = line.split('|').skip(1).map(str::trim);
+        Some(Row {
+            name: cells.next()?.to_owned(),
+            minutes: cells.next()?.parse().ok()?,
+            skips: cells.next()?.parse().ok()?,
+            result: cells.next()?.to_owned(),
+        })
+    };
+    table.lines().filter_map(row).collect()
+}
+
+fn table(rows: &[Row]) -> Result<String> {
     let cores = thread::available_parallelism().context("counting cores")?;
     let mut text = format!(
         "Run on {} on {cores} cores ({}).\n\n| step | minutes | skips | result |\n|---|---|---|---|\n",
         today()?,
         std::env::consts::ARCH,
     );
-    for outcome in outcomes {
+    for row in rows {
         writeln!(
             text,
             "| {} | {:.1} | {} | {} |",
-            outcome.name,
-            outcome.took.as_secs_f64() / 60.0,
-            outcome.skips.len(),
-            outcome.failure.as_deref().unwrap_or("ok"),
+            row.name, row.minutes, row.skips, row.result,
         )?;
     }
-    let total: f64 = outcomes.iter().map(|o| o.took.as_secs_f64()).sum();
-    writeln!(text, "| all | {:.1} | | |", total / 60.0)?;
+    let total: f64 = rows.iter().map(|row| row.minutes).sum();
+    writeln!(text, "| all | {total:.1} | | |")?;
     Ok(text)
 }
 
@@ -52,4 +90,23 @@ fn today() -> Result<String> {
         .output()
         .context("running date")?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read_back() {
+        let page = "<!-- ci:begin -->\n| step | minutes | skips | result |\n|---|---|---|---|\n\
+                    | fmt | 0.5 | 2 | ok |\n| all | 0.5 | | |\n<!-- ci:end -->\n";
+        let fmt = Row {
+            name: "fmt".into(),
+            minutes: 0.5,
+            skips: 2,
+            result: "ok".into(),
+        };
+        assert_eq!(rows(page, "ci"), [fmt]);
+        assert_eq!(rows(page, "ci-long"), []);
+    }
 }
