@@ -16,8 +16,8 @@ use npu_model::trace::TaskTrace;
 use npu_model::{Backing, Model, ModelOptions};
 use proptest::prelude::*;
 use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, DmaEngine, Extent, LinkedProgram, MatmulForm, MatmulTask,
-    MatmulType, Word, extents, lookup, tasks,
+    Binding, BufferId, ChipProfile, Extent, LinkedProgram, MatmulForm, MatmulTask, MatmulType,
+    Word, extents, lookup, tasks,
 };
 use rocket_uapi::{Backend, ByteLen, Deadline, RawBo, RawJob, RawTask};
 
@@ -94,26 +94,11 @@ impl Stack {
     }
 }
 
-/// The master whose accesses an engine's extent is about.
-fn master(engine: DmaEngine) -> Master {
-    match engine {
-        DmaEngine::Feature => Master::Feature,
-        DmaEngine::Weight => Master::Weight,
-        DmaEngine::Mrdma => Master::Mrdma,
-        DmaEngine::Brdma => Master::Brdma,
-        DmaEngine::Nrdma => Master::Nrdma,
-        DmaEngine::Erdma => Master::Erdma,
-        DmaEngine::DpuWrite => Master::DpuWrite,
-        DmaEngine::PpuRead => Master::PpuRead,
-        DmaEngine::PpuWrite => Master::PpuWrite,
-    }
-}
-
 /// What was touched outside of `computed`.
 fn outside(trace: &TaskTrace, computed: &[Extent]) -> Vec<String> {
     let covered = |access: &npu_model::trace::DmaAccess| {
         computed.iter().any(|extent| {
-            master(extent.engine) == access.master
+            Some(extent.engine) == access.master.engine()
                 && extent.start <= access.range.start
                 && access.range.end <= extent.end
         })
@@ -211,7 +196,7 @@ proptest! {
         prop_assert!(trace.completed, "{:?}", stack.model.events());
         prop_assert_eq!(outside(&trace, program.extents()), Vec::<String>::new());
         for extent in program.extents() {
-            let touched = trace.accesses.iter().filter(|a| a.master == master(extent.engine));
+            let touched = trace.accesses.iter().filter(|a| a.master.engine() == Some(extent.engine));
             let start = touched.clone().map(|access| access.range.start).min();
             let end = touched.map(|access| access.range.end).max();
             prop_assert_eq!((start, end), (Some(extent.start), Some(extent.end)), "{}", extent);

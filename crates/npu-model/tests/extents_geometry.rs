@@ -85,21 +85,6 @@ fn run(words: &[Word]) -> Vec<(Master, u64, u64)> {
     memory.touched.into_inner()
 }
 
-fn engine(master: Master) -> Option<DmaEngine> {
-    Some(match master {
-        Master::Fetch => return None,
-        Master::Feature => DmaEngine::Feature,
-        Master::Weight => DmaEngine::Weight,
-        Master::Mrdma => DmaEngine::Mrdma,
-        Master::Brdma => DmaEngine::Brdma,
-        Master::Nrdma => DmaEngine::Nrdma,
-        Master::Erdma => DmaEngine::Erdma,
-        Master::DpuWrite => DmaEngine::DpuWrite,
-        Master::PpuRead => DmaEngine::PpuRead,
-        Master::PpuWrite => DmaEngine::PpuWrite,
-    })
-}
-
 /// Every access lies in an extent of its engine, where those are known.
 fn check(words: &[Word]) -> Result<(), TestCaseError> {
     let Some(task) = tasks(words).next() else {
@@ -110,7 +95,7 @@ fn check(words: &[Word]) -> Result<(), TestCaseError> {
     };
     let touched = run(words);
     for &(master, start, end) in &touched {
-        let Some(engine) = engine(master) else {
+        let Some(engine) = master.engine() else {
             continue;
         };
         prop_assert!(
@@ -349,7 +334,7 @@ proptest! {
         let state = tasks(&words).next().unwrap();
         let touched = run(&words);
         for extent in extents(&state.regs, state.enable).unwrap() {
-            let of_engine = || touched.iter().filter(|(m, ..)| engine(*m) == Some(extent.engine));
+            let of_engine = || touched.iter().filter(|(m, ..)| m.engine() == Some(extent.engine));
             prop_assert_eq!(of_engine().map(|t| t.1).min(), Some(extent.start));
             prop_assert_eq!(of_engine().map(|t| t.2).max(), Some(extent.end));
             prop_assert_eq!(extent.access == DmaAccess::Write, extent.engine == DmaEngine::DpuWrite);

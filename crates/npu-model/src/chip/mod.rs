@@ -37,6 +37,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 pub use npu_core::Core;
+use rknpu_regcmd::DmaEngine;
 
 /// Which memory master of a core makes an access.
 ///
@@ -64,6 +65,26 @@ pub enum Master {
     PpuRead,
     /// PPU: the output writer.
     PpuWrite,
+}
+
+impl Master {
+    /// The engine whose extent, computed by rknpu-regcmd, covers the accesses
+    /// of this master; none for the fetch of the program itself.
+    #[must_use]
+    pub const fn engine(self) -> Option<DmaEngine> {
+        Some(match self {
+            Self::Fetch => return None,
+            Self::Feature => DmaEngine::Feature,
+            Self::Weight => DmaEngine::Weight,
+            Self::Mrdma => DmaEngine::Mrdma,
+            Self::Brdma => DmaEngine::Brdma,
+            Self::Nrdma => DmaEngine::Nrdma,
+            Self::Erdma => DmaEngine::Erdma,
+            Self::DpuWrite => DmaEngine::DpuWrite,
+            Self::PpuRead => DmaEngine::PpuRead,
+            Self::PpuWrite => DmaEngine::PpuWrite,
+        })
+    }
 }
 
 /// Whether a [`Master`] read or wrote.

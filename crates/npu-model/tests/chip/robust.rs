@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use npu_model::chip::{ChipOptions, Direction, Master};
+use npu_model::chip::{ChipOptions, Direction};
 use proptest::prelude::*;
-use rknpu_regcmd::{Block, DmaAccess, DmaEngine, EnableMask, Word, extents, regs, tasks};
+use rknpu_regcmd::{Block, DmaAccess, EnableMask, Word, extents, regs, tasks};
 
 use super::board::Board;
 use super::programs::{Conv, Flying, MatType, Pool, Rdma};
@@ -20,21 +20,6 @@ fn board() -> Board {
             ..ChipOptions::default()
         },
     )
-}
-
-fn engine(master: Master) -> Option<DmaEngine> {
-    Some(match master {
-        Master::Fetch => return None,
-        Master::Feature => DmaEngine::Feature,
-        Master::Weight => DmaEngine::Weight,
-        Master::Mrdma => DmaEngine::Mrdma,
-        Master::Brdma => DmaEngine::Brdma,
-        Master::Nrdma => DmaEngine::Nrdma,
-        Master::Erdma => DmaEngine::Erdma,
-        Master::DpuWrite => DmaEngine::DpuWrite,
-        Master::PpuRead => DmaEngine::PpuRead,
-        Master::PpuWrite => DmaEngine::PpuWrite,
-    })
 }
 
 /// A program of each family that is known to be good.
@@ -93,7 +78,7 @@ fn assert_within_extents(board: &Board, words: &[Word]) -> Result<(), TestCaseEr
         return Ok(());
     };
     for &(master, direction, start, end) in board.memory.accesses.lock().unwrap().iter() {
-        let Some(engine) = engine(master) else {
+        let Some(engine) = master.engine() else {
             continue;
         };
         let access = match direction {
