@@ -165,7 +165,115 @@ c_struct! {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::offset_of;
+
+    use rocket_uapi::sys;
+
     use super::*;
+
+    /// Size of a field, which an instance of its structure shows.
+    fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
+        size_of::<F>()
+    }
+
+    /// One structure of this table as `sys` describes its own.
+    macro_rules! layout {
+        ($theirs:ident, $name:ident { $($field:ident = $their_name:ident),* $(,)? }) => {{
+            const FIELDS: &[&str] = &[$(stringify!($their_name)),*];
+            let ours: Vec<(&str, usize, usize)> = FIELDS
+                .iter()
+                .copied()
+                .zip([$((
+                    offset_of!($name, $field),
+                    size_of_field(|value: &$name| &value.$field),
+                )),*])
+                .map(|(name, (offset, size))| (name, offset, size))
+                .collect();
+            (sys::$theirs::LAYOUT, size_of::<$name>(), align_of::<$name>(), ours)
+        }};
+        ($name:ident { $($field:ident),* $(,)? }) => {
+            layout!($name, $name { $($field = $field),* })
+        };
+    }
+
+    /// Client and driver wrote the same header down twice.
+    #[test]
+    fn both_tables_have_the_same_structures() {
+        let tables = [
+            layout!(CreateBo {
+                size,
+                handle,
+                dma_address,
+                offset
+            }),
+            layout!(Submit {
+                jobs,
+                job_count,
+                job_struct_size,
+                reserved
+            }),
+            layout!(Job {
+                tasks,
+                in_bo_handles,
+                out_bo_handles,
+                task_count,
+                task_struct_size,
+                in_bo_handle_count,
+                out_bo_handle_count,
+            }),
+            layout!(Task {
+                regcmd,
+                regcmd_count
+            }),
+            layout!(PrepBo {
+                handle,
+                reserved,
+                timeout_ns
+            }),
+            layout!(FiniBo { handle, reserved }),
+            layout!(Version, Version {
+                major = version_major,
+                minor = version_minor,
+                patchlevel = version_patchlevel,
+                padding = padding,
+                name_len = name_len,
+                name = name,
+                date_len = date_len,
+                date = date,
+                desc_len = desc_len,
+                desc = desc,
+            }),
+            layout!(GetCap { capability, value }),
+            layout!(GemClose { handle, pad }),
+            layout!(PrimeHandle { handle, flags, fd }),
+        ];
+        for (theirs, size, align, fields) in tables {
+            assert_eq!(
+                (theirs.size, theirs.align),
+                (size, align),
+                "{}",
+                theirs.name
+            );
+            assert_eq!(theirs.fields, fields, "{}", theirs.name);
+        }
+    }
+
+    #[test]
+    fn both_tables_have_the_same_requests() {
+        for (ours, theirs) in [
+            (VERSION, sys::VERSION),
+            (GEM_CLOSE, sys::GEM_CLOSE),
+            (GET_CAP, sys::GET_CAP),
+            (PRIME_HANDLE_TO_FD, sys::PRIME_HANDLE_TO_FD),
+            (PRIME_FD_TO_HANDLE, sys::PRIME_FD_TO_HANDLE),
+            (CREATE_BO, sys::CREATE_BO),
+            (SUBMIT, sys::SUBMIT),
+            (PREP_BO, sys::PREP_BO),
+            (FINI_BO, sys::FINI_BO),
+        ] {
+            assert_eq!(ours, Request(theirs));
+        }
+    }
 
     #[test]
     fn request_numbers_carry_the_size_of_their_structure() {

@@ -6,10 +6,10 @@
 //! means. A bad one is `EFAULT`, never a crash.
 
 use std::cell::RefCell;
-use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsRawFd, OwnedFd};
 
+use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 
@@ -105,14 +105,68 @@ impl OwnProcess {
     pub unsafe fn new() -> Self {
         Self(())
     }
+}
 
-    /// The way for hosts without `process_vm_readv`, such as qemu-user.
-    fn mem(write: bool) -> Result<File, Efault> {
-        OpenOptions::new()
-            .read(true)
-            .write(write)
-            .open("/proc/self/mem")
-            .map_err(|_| Efault)
+/// Copies through a pipe, for hosts without `process_vm_readv` such as
+/// qemu-user: to a system call that reads or writes a buffer the kernel says
+/// `EFAULT` where the page is not mapped *or its protection forbids it*, just
+/// as to an ioctl. (`/proc/self/mem` would not do: it writes read-only pages.)
+mod pipe {
+    use super::{AsRawFd, Efault, OwnedFd, libc};
+
+    /// Bytes moved at once. POSIX grants every empty pipe this much room, so
+    /// that nothing here ever blocks.
+    const CHUNK_BYTES: usize = 512;
+
+    fn new() -> Result<(OwnedFd, OwnedFd), Efault> {
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|_| Efault)
+    }
+
+    /// The address `offset` bytes behind `addr`.
+    fn at(addr: u64, offset: usize) -> Result<usize, Efault> {
+        let addr = usize::try_from(addr).map_err(|_| Efault)?;
+        addr.checked_add(offset).ok_or(Efault)
+    }
+
+    /// Fills `out` from the memory of this process at `addr`.
+    pub(super) fn read(addr: u64, out: &mut [u8]) -> Result<(), Efault> {
+        let (reader, writer) = new()?;
+        for (index, chunk) in out.chunks_mut(CHUNK_BYTES).enumerate() {
+            let from = at(addr, index * CHUNK_BYTES)?;
+            let from = std::ptr::with_exposed_provenance::<libc::c_void>(from);
+            // SAFETY: the kernel checks the address and says EFAULT to a bad
+            // one. Good ones may be read: `OwnProcess::new`'s caller said so.
+            let copied = unsafe { libc::write(writer.as_raw_fd(), from, chunk.len()) };
+            if usize::try_from(copied) != Ok(chunk.len()) {
+                return Err(Efault);
+            }
+            let moved = rustix::io::read(&reader, &mut *chunk).map_err(|_| Efault)?;
+            if moved != chunk.len() {
+                return Err(Efault);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `data` to the memory of this process at `addr`.
+    pub(super) fn write(addr: u64, data: &[u8]) -> Result<(), Efault> {
+        let (reader, writer) = new()?;
+        for (index, chunk) in data.chunks(CHUNK_BYTES).enumerate() {
+            let to = at(addr, index * CHUNK_BYTES)?;
+            let to = std::ptr::with_exposed_provenance_mut::<libc::c_void>(to);
+            let moved = rustix::io::write(&writer, chunk).map_err(|_| Efault)?;
+            if moved != chunk.len() {
+                return Err(Efault);
+            }
+            // SAFETY: the kernel checks the address and its protection and
+            // says EFAULT where this process could not write. Where it could,
+            // it may: `OwnProcess::new`'s caller said so.
+            let copied = unsafe { libc::read(reader.as_raw_fd(), to, chunk.len()) };
+            if usize::try_from(copied) != Ok(chunk.len()) {
+                return Err(Efault);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -137,9 +191,7 @@ impl UserMemory for OwnProcess {
         );
         match copied {
             Ok(copied) if copied == len => Ok(()),
-            Err(errno) if call_is_missing(errno) => Self::mem(false)?
-                .read_exact_at(out, addr)
-                .map_err(|_| Efault),
+            Err(errno) if call_is_missing(errno) => pipe::read(addr, out),
             Ok(_) | Err(_) => Err(Efault),
         }
     }
@@ -157,9 +209,7 @@ impl UserMemory for OwnProcess {
         );
         match copied {
             Ok(copied) if copied == len => Ok(()),
-            Err(errno) if call_is_missing(errno) => Self::mem(true)?
-                .write_all_at(data, addr)
-                .map_err(|_| Efault),
+            Err(errno) if call_is_missing(errno) => pipe::write(addr, data),
             Ok(_) | Err(_) => Err(Efault),
         }
     }
@@ -185,22 +235,85 @@ mod tests {
         }
     }
 
+    /// Both ways into this process, the second one for hosts that lack the
+    /// first.
+    type Copier = (
+        fn(u64, &mut [u8]) -> Result<(), Efault>,
+        fn(u64, &[u8]) -> Result<(), Efault>,
+    );
+
+    fn copiers() -> [Copier; 2] {
+        fn own() -> OwnProcess {
+            // SAFETY: the addresses used below are local arrays, mappings made
+            // by the test, and addresses that no process can map.
+            unsafe { OwnProcess::new() }
+        }
+        [
+            (
+                |addr, out| own().read(addr, out),
+                |addr, data| own().write(addr, data),
+            ),
+            (pipe::read, pipe::write),
+        ]
+    }
+
     #[test]
     #[cfg_attr(miri, ignore = "needs process_vm_readv")]
     fn a_wild_pointer_is_efault() {
-        // SAFETY: the addresses used below are a local array, and addresses
-        // that no process can map.
-        let own = unsafe { OwnProcess::new() };
-        let mut local = *b"hello";
-        let addr = (&raw mut local) as u64;
-        let mut out = [0; 5];
-        own.read(addr, &mut out).unwrap();
-        assert_eq!(&out, b"hello");
-        own.write(addr, b"HELLO").unwrap();
-        assert_eq!(std::hint::black_box(&local), b"HELLO");
-        for wild in [0, 8, u64::MAX - 4, 0xdead_0000_0000_0000] {
-            assert_eq!(own.read(wild, &mut out), Err(Efault));
-            assert_eq!(own.write(wild, &out), Err(Efault));
+        for (read, write) in copiers() {
+            let mut local = *b"hello";
+            let addr = (&raw mut local).expose_provenance() as u64;
+            let mut out = [0; 5];
+            read(addr, &mut out).unwrap();
+            assert_eq!(&out, b"hello");
+            write(addr, b"HELLO").unwrap();
+            assert_eq!(std::hint::black_box(&local), b"HELLO");
+            for wild in [0, 8, u64::MAX - 4, 0xdead_0000_0000_0000] {
+                assert_eq!(read(wild, &mut out), Err(Efault));
+                assert_eq!(write(wild, &out), Err(Efault));
+            }
         }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs process_vm_readv")]
+    fn long_ranges_arrive_whole() {
+        for (read, write) in copiers() {
+            let mut target = vec![0u8; 3000];
+            let data: Vec<u8> = (0..3000u32).map(|byte| byte as u8).collect();
+            let addr = target.as_mut_ptr().expose_provenance() as u64;
+            write(addr, &data).unwrap();
+            let mut back = vec![0; 3000];
+            read(addr, &mut back).unwrap();
+            assert_eq!(std::hint::black_box(&target), &data);
+            assert_eq!(back, data);
+        }
+    }
+
+    /// Protection counts as it does for an ioctl: no write to read-only pages,
+    /// no read of pages without access.
+    #[test]
+    #[cfg_attr(miri, ignore = "needs process_vm_readv")]
+    fn protection_is_respected() {
+        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+        const LEN: usize = 4096;
+        let (prot, flags) = (ProtFlags::READ, MapFlags::PRIVATE);
+        // SAFETY: a new mapping at a place that the kernel chooses.
+        let page = unsafe { mmap_anonymous(std::ptr::null_mut(), LEN, prot, flags) }.unwrap();
+        let addr = page.expose_provenance() as u64;
+        for (read, write) in copiers() {
+            // SAFETY: nobody but this test uses the mapping made above.
+            unsafe { mprotect(page, LEN, MprotectFlags::READ) }.unwrap();
+            assert_eq!(write(addr, &[1; 8]), Err(Efault));
+            let mut out = [9; 8];
+            read(addr, &mut out).unwrap();
+            assert_eq!(out, [0; 8]);
+            // SAFETY: as above.
+            unsafe { mprotect(page, LEN, MprotectFlags::empty()) }.unwrap();
+            assert_eq!(read(addr, &mut out), Err(Efault));
+            assert_eq!(write(addr, &out), Err(Efault));
+        }
+        // SAFETY: the mapping made above, of which nothing is left in use.
+        unsafe { munmap(page, LEN) }.unwrap();
     }
 }
