@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tasks on one core of the chip, over a memory that is a plain vector.
+
+use std::sync::Mutex;
+
+use npu_model::chip::{Bus, Chip, ChipOptions, Core, Direction, Fault, Master};
+use rknpu_regcmd::Word;
+use rknpu_regcmd::regs::{cna, core, pc};
+
+use crate::programs::{Conv, MatType, Pool};
+
+/// Interrupts DPU_0 and DPU_1.
+const DPU_DONE: u32 = 0x300;
+
+/// Memory from IOVA 0 on.
+struct Memory(Mutex<Vec<u8>>);
+
+impl Bus for Memory {
+    fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+        let memory = self.0.lock().unwrap();
+        let start = iova as usize;
+        let source = memory.get(start..start + out.len());
+        out.copy_from_slice(source.ok_or(Fault {
+            address: iova.into(),
+            direction: Direction::Read,
+            master,
+        })?);
+        Ok(())
+    }
+
+    fn write(&self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+        let mut memory = self.0.lock().unwrap();
+        let start = iova as usize;
+        let target = memory.get_mut(start..start + data.len());
+        target
+            .ok_or(Fault {
+                address: iova.into(),
+                direction: Direction::Write,
+                master,
+            })?
+            .copy_from_slice(data);
+        Ok(())
+    }
+}
+
+/// Programs in memory, ready to be kicked.
+pub(crate) struct Task {
+    chip: Chip,
+    memory: Memory,
+    /// Address and words of each program.
+    programs: Vec<(u32, u32)>,
+    /// Bytes of the features.
+    pub(crate) input: usize,
+}
+
+impl Task {
+    fn new(bytes: usize, input: usize, programs: &[Vec<Word>]) -> Self {
+        let mut memory: Vec<u8> = (0..bytes).map(filler).collect();
+        let mut placed = Vec::new();
+        for words in programs {
+            memory.resize(memory.len().next_multiple_of(16), 0);
+            placed.push((memory.len() as u32, words.len() as u32));
+            memory.extend(words.iter().flat_map(|word| word.bits().to_le_bytes()));
+        }
+        memory.resize(memory.len().next_multiple_of(4096), 0);
+        Self {
+            chip: Chip::new(&ChipOptions::default()),
+            memory: Memory(Mutex::new(memory)),
+            programs: placed,
+            input,
+        }
+    }
+
+    /// int8 3x3, padded, on 56x56x64, to 64 int32 channels.
+    pub(crate) fn convolution() -> Self {
+        let (side, channels) = (56, 64);
+        let conv = image(MatType::Int8Int32, side, channels);
+        let input = (side * side * channels) as usize;
+        Self::new(conv.c as usize + input * 4, input, &[conv.program()])
+    }
+
+    /// int8 3x3 depthwise, padded, requantised, on 112x112x64.
+    pub(crate) fn depthwise() -> Self {
+        let (side, channels) = (112, 64);
+        let mut conv = image(MatType::Int8Int32, side, channels);
+        conv.depthwise = true;
+        conv.kernels = 1;
+        conv.kernel_bytes = 9 * channels;
+        conv.weight_bytes = conv.kernel_bytes;
+        conv.po = 0;
+        conv.qd = 1;
+        conv.size_e = 3;
+        conv.writer.4 = 4 * side * side;
+        conv.out_offset = -5i32 as u32;
+        conv.out_scale = 0x6543;
+        conv.out_shift = 22;
+        let input = (side * side * channels) as usize;
+        Self::new(conv.c as usize + input, input, &[conv.program()])
+    }
+
+    /// fp16 maximum of 3x3 windows, stride 2, on 112x112x64.
+    pub(crate) fn pooling() -> Self {
+        let (side, channels) = (112u32, 64);
+        let input = (side * side * channels) as usize * 2;
+        let pool = Pool {
+            input: (side, side),
+            output: (side / 2, side / 2),
+            channels,
+            method: 1,
+            kernel: (3, 3),
+            stride: (2, 2),
+            pad: (1, 1, 0, 0),
+            pad_value: 0xfc00,
+            src: 0,
+            dst: input as u32,
+        };
+        Self::new(2 * input, input, &[pool.program()])
+    }
+
+    /// Runs all programs on core 0, as the mainline driver kicks them.
+    pub(crate) fn run(&mut self) {
+        let mut core = self.chip.cores()[0].lock().unwrap();
+        for &(at, words) in &self.programs {
+            kick(&mut core, &self.memory, at, words);
+        }
+    }
+}
+
+/// Bytes of inputs: all values, but no infinity or NaN of fp16.
+fn filler(index: usize) -> u8 {
+    (index as u32).wrapping_mul(0x9e37_79b1).to_le_bytes()[3] & 0xbb
+}
+
+/// A padded 3x3 convolution of a square image whose output takes the place
+/// behind the weights.
+fn image(ty: MatType, side: u32, channels: u32) -> Conv {
+    let input = side * side * channels;
+    let weights = 9 * channels * channels;
+    let mut conv = ty.matmul(4, channels, channels, (0, input, input + weights));
+    let pixels = side * side;
+    conv.input = (side, side, channels);
+    conv.output = (side, side, channels);
+    conv.kernel = (3, 3);
+    conv.pad = (1, 1);
+    conv.kernel_bytes = 9 * channels;
+    conv.weight_bytes = weights;
+    conv.entries = (side * channels).div_ceil(64);
+    // Lines stream through what the weights leave.
+    conv.data_banks = 9;
+    conv.grains = 56;
+    conv.line_stride = 4 * side;
+    conv.surf_stride = (side * (side - 4)) as i32;
+    let group = conv.size_e + 1;
+    conv.writer = (side, side, pixels, 0, group * pixels);
+    conv
+}
+
+/// Rows of a tile whose features fill two thirds of CBUF, and its columns.
+pub(crate) fn tile(ty: MatType, k: usize) -> (usize, usize) {
+    const FEATURE_BYTES: usize = 8 * 32 * 1024;
+    const COLUMNS: usize = 1024;
+    (FEATURE_BYTES * 2 / (k * ty.half_bytes()), COLUMNS)
+}
+
+/// The programs of a product whose operands and results lie at `a`, `b` and
+/// `c`, columns `columns` of it.
+pub(crate) fn tiles(
+    ty: MatType,
+    (m, k, _): (usize, usize, usize),
+    columns: std::ops::Range<usize>,
+    (a, b, c): (u32, u32, u32),
+) -> Vec<Vec<Word>> {
+    let (rows, width) = tile(ty, k);
+    let bytes = |elements: usize| (elements * ty.half_bytes() / 2) as u32;
+    let mut programs = Vec::new();
+    for column in columns.clone().step_by(width) {
+        let width = width.min(columns.end - column);
+        for row in (0..m).step_by(rows) {
+            let rows = rows.min(m - row);
+            let tile = (column - columns.start) * m + row * width;
+            let at = (
+                a + bytes(row * k),
+                b + bytes((column - columns.start) * k),
+                c + (tile * ty.out_bytes()) as u32,
+            );
+            programs.push(ty.matmul(rows as u32, k as u32, width as u32, at).program());
+        }
+    }
+    programs
+}
+
+/// A whole product.
+pub(crate) fn product(ty: MatType, (m, k, n): (usize, usize, usize)) -> Task {
+    let bytes = |elements: usize| elements * ty.half_bytes() / 2;
+    let (a, b) = (bytes(m * k), bytes(k * n));
+    let at = (0, a as u32, (a + b) as u32);
+    let programs = tiles(ty, (m, k, n), 0..n, at);
+    Task::new(a + b + m * n * ty.out_bytes(), a, &programs)
+}
+
+fn kick(core: &mut Core, bus: &Memory, at: u32, words: u32) {
+    let mut write = |offset: u16, value| core.mmio_write(offset.into(), value, bus);
+    write(pc::BaseAddress::OFFSET, 1);
+    write(cna::SPointer::OFFSET, 0xe);
+    write(core::SPointer::OFFSET, 0xe);
+    write(pc::BaseAddress::OFFSET, at);
+    write(pc::RegisterAmounts::OFFSET, words.div_ceil(2) - 1);
+    write(pc::InterruptMask::OFFSET, DPU_DONE);
+    write(pc::InterruptClear::OFFSET, DPU_DONE);
+    write(pc::TaskCon::OFFSET, 0x7001);
+    write(pc::TaskDmaBaseAddr::OFFSET, 0);
+    write(pc::OperationEnable::OFFSET, 1);
+    let status = core.mmio_read(pc::InterruptRawStatus::OFFSET.into());
+    assert!(status & DPU_DONE != 0, "{:#?}", core.diagnosis());
+    let spoilt = core.diagnosis();
+    let spoilt = spoilt
+        .iter()
+        .find(|d| d.effect != npu_model::chip::Effect::Note);
+    assert!(spoilt.is_none(), "{spoilt:#?}");
+    core.mmio_write(pc::OperationEnable::OFFSET.into(), 0, bus);
+    core.mmio_write(pc::InterruptClear::OFFSET.into(), 0x1_ffff, bus);
+}

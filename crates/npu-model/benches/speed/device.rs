@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The whole device: a file, a queue and a share of the columns for each core.
+
+use std::sync::Arc;
+
+use npu_model::{Model, ModelOptions};
+use rocket_uapi::{Backend, ByteLen, Deadline, RawBo, RawJob, RawTask};
+
+use crate::chip::tiles;
+use crate::programs::MatType;
+
+/// A product, cut by columns into a job for each core.
+pub(crate) struct Product {
+    jobs: Vec<Share>,
+    _model: Arc<Model>,
+}
+
+/// One file's part.
+struct Share {
+    file: Arc<dyn Backend>,
+    reads: Vec<RawBo>,
+    output: RawBo,
+    tasks: Vec<RawTask>,
+}
+
+impl Product {
+    pub(crate) fn new(ty: MatType, (m, k, n): (usize, usize, usize), cores: usize) -> Self {
+        let model = Model::new(ModelOptions::default());
+        let (_, group) = ty.multiples();
+        let share = n.div_ceil(cores).next_multiple_of(group);
+        let jobs = (0..n)
+            .step_by(share)
+            .map(|first| Share::new(model.open(), ty, (m, k, n), first..n.min(first + share)))
+            .collect();
+        Self {
+            jobs,
+            _model: model,
+        }
+    }
+
+    /// Submits all jobs, then waits for them.
+    pub(crate) fn run(&mut self) {
+        for share in &self.jobs {
+            let reads: Vec<_> = share.reads.iter().map(|bo| bo.handle).collect();
+            let job = RawJob {
+                tasks: &share.tasks,
+                reads: &reads,
+                writes: &[share.output.handle],
+            };
+            // SAFETY: the programs read and write within these BOs, which
+            // live until the wait below and are not touched meanwhile.
+            unsafe { share.file.submit(&[job]) }.unwrap();
+        }
+        for share in &self.jobs {
+            share
+                .file
+                .prep_bo(share.output.handle, Deadline::FOREVER)
+                .unwrap();
+            let fence = share.file.write_fence(share.output.handle).unwrap();
+            let status = fence.status().unwrap();
+            assert_eq!(status, rocket_uapi::FenceStatus::Signaled);
+        }
+    }
+}
+
+impl Share {
+    fn new(
+        file: Arc<dyn Backend>,
+        ty: MatType,
+        (m, k, n): (usize, usize, usize),
+        columns: std::ops::Range<usize>,
+    ) -> Self {
+        let bo = |len: usize| file.create_bo(ByteLen::new(len).unwrap()).unwrap();
+        let bytes = |elements: usize| elements * ty.half_bytes() / 2;
+        let width = columns.len();
+        let (a, b) = (bo(bytes(m * k)), bo(bytes(width * k)));
+        let output = bo(m * width * ty.out_bytes());
+        let at = (a.iova.0, b.iova.0, output.iova.0);
+        let programs = tiles(ty, (m, k, n), columns, at);
+        let mut stream = Vec::new();
+        let mut places = Vec::new();
+        for words in &programs {
+            stream.resize(stream.len().next_multiple_of(16), 0);
+            places.push((stream.len() as u32, words.len() as u32));
+            stream.extend(words.iter().flat_map(|word| word.bits().to_le_bytes()));
+        }
+        let commands = bo(stream.len().next_multiple_of(16));
+        fill(&a, |i| {
+            (i as u32).wrapping_mul(0x9e37_79b1).to_le_bytes()[3] & 0xbb
+        });
+        fill(&b, |i| {
+            (i as u32).wrapping_mul(0x9e37_79b1).to_le_bytes()[2] & 0xbb
+        });
+        fill(&commands, |i| stream.get(i).copied().unwrap_or(0));
+        let tasks = places
+            .into_iter()
+            .map(|(at, words)| RawTask {
+                regcmd: rocket_uapi::Iova(commands.iova.0 + at),
+                words,
+            })
+            .collect();
+        Self {
+            file,
+            reads: vec![a, b, commands],
+            output,
+            tasks,
+        }
+    }
+}
+
+fn fill(bo: &RawBo, byte: impl Fn(usize) -> u8) {
+    let base = bo.memory.as_ptr();
+    for i in 0..bo.memory.len() {
+        // SAFETY: `i` is within the mapping.
+        let at = unsafe { base.add(i) };
+        // SAFETY: the mapping is writable, and no job runs yet.
+        unsafe { at.write(byte(i)) };
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the figures were measured on.
+
+use std::fmt::Write;
+
+/// The CPU, its vector instructions, its load, and the date.
+pub(crate) fn conditions() -> String {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = cpuinfo
+        .lines()
+        .find(|line| line.starts_with("model name"))
+        .and_then(|line| line.split_once(": "))
+        .map_or(std::env::consts::ARCH, |(_, name)| name);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut text = format!("{model}, {cores} host cores,");
+    for feature in features() {
+        let _ = write!(text, " {feature}");
+    }
+    let load = read("/proc/loadavg");
+    let load = load.split_whitespace().next().unwrap_or("unknown");
+    let _ = write!(text, ", load {load}");
+    text
+}
+
+#[cfg(target_arch = "x86_64")]
+fn features() -> Vec<&'static str> {
+    let mut found = Vec::new();
+    if std::arch::is_x86_feature_detected!("avx2") {
+        found.push("avx2");
+    }
+    if std::arch::is_x86_feature_detected!("fma") {
+        found.push("fma");
+    }
+    if std::arch::is_x86_feature_detected!("avx512vnni") {
+        found.push("avx512vnni");
+    }
+    found
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn features() -> Vec<&'static str> {
+    vec![std::env::consts::ARCH]
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How fast the software NPU computes, next to what the same host reaches
+//! with the fastest matrix product on crates.io (or with memcpy).
+//!
+//! `cargo bench -p npu-model --bench speed`; the ratios at the end compare
+//! the best run of each. An argument selects groups by name.
+
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
+
+mod chip;
+mod device;
+mod host;
+#[path = "../../tests/chip/programs.rs"]
+#[allow(dead_code)]
+mod programs;
+mod yardstick;
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use criterion::Criterion;
+
+use chip::Task;
+use programs::MatType;
+
+/// Rows, inner dimension and columns of the large product.
+const PRODUCT: (usize, usize, usize) = (512, 4096, 4096);
+/// Threads of a device: one a core of the NPU.
+const CORES: usize = 3;
+
+/// Best time of every bench, in the order they ran.
+#[derive(Default)]
+struct Best(RefCell<Vec<(String, String, Duration)>>);
+
+impl Best {
+    /// Measures `run` as `name` of `group`.
+    fn bench(&self, c: &mut Criterion, group: &str, name: &str, mut run: impl FnMut()) {
+        let mut best = Duration::MAX;
+        c.benchmark_group(group).bench_function(name, |b| {
+            b.iter_custom(|times| {
+                let mut total = Duration::ZERO;
+                for _ in 0..times {
+                    let start = Instant::now();
+                    run();
+                    let elapsed = start.elapsed();
+                    best = best.min(elapsed);
+                    total += elapsed;
+                }
+                total
+            });
+        });
+        // Without a run (filtered out) there is nothing to compare.
+        if best < Duration::MAX {
+            let row = (group.to_owned(), name.to_owned(), best);
+            self.0.borrow_mut().push(row);
+        }
+    }
+
+    /// Prints each group against its fastest yardstick.
+    fn print(&self) {
+        println!("{}", host::conditions());
+        let rows = self.0.borrow();
+        for (group, name, model) in rows.iter().filter(|row| row.1.starts_with("model")) {
+            let others = rows.iter().filter(|row| row.0 == *group);
+            let fastest = others
+                .filter(|row| !row.1.starts_with("model"))
+                .min_by_key(|row| row.2);
+            if let Some((_, yardstick, time)) = fastest {
+                println!(
+                    "{group}: {name} {model:.2?}, {yardstick} {time:.2?}, ratio {:.2}",
+                    model.as_secs_f64() / time.as_secs_f64()
+                );
+            }
+        }
+    }
+}
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_secs(3))
+        .configure_from_args();
+    let c = &mut criterion;
+    let best = Best::default();
+
+    let group = "int8 512x4096x4096, 1 thread";
+    yardstick::int8(c, &best, group, PRODUCT, 1);
+    let mut tasks = chip::product(MatType::Int8Int32, PRODUCT);
+    best.bench(c, group, "model, 1 core", || tasks.run());
+    let group = "int8 512x4096x4096, 3 threads";
+    yardstick::int8(c, &best, group, PRODUCT, CORES);
+    let mut device = device::Product::new(MatType::Int8Int32, PRODUCT, CORES);
+    best.bench(c, group, "model, device", || device.run());
+    drop(device);
+
+    let group = "fp16 512x4096x4096, 1 thread";
+    yardstick::fp16(c, &best, group, PRODUCT, 1);
+    let mut tasks = chip::product(MatType::Fp16Fp32, PRODUCT);
+    best.bench(c, group, "model, 1 core", || tasks.run());
+    let group = "fp16 512x4096x4096, 3 threads";
+    yardstick::fp16(c, &best, group, PRODUCT, CORES);
+    let mut device = device::Product::new(MatType::Fp16Fp32, PRODUCT, CORES);
+    best.bench(c, group, "model, device", || device.run());
+    drop(device);
+
+    let group = "int8 conv 3x3, 56x56x64 to 64, 1 thread";
+    yardstick::convolution(c, &best, group);
+    let mut task = Task::convolution();
+    best.bench(c, group, "model, 1 core", || task.run());
+
+    let group = "int8 depthwise 3x3, 112x112x64";
+    let mut task = Task::depthwise();
+    yardstick::memcpy(c, &best, group, task.input);
+    best.bench(c, group, "model, 1 core", || task.run());
+
+    let group = "fp16 max pooling 3x3 by 2, 112x112x64";
+    let mut task = Task::pooling();
+    yardstick::memcpy(c, &best, group, task.input);
+    best.bench(c, group, "model, 1 core", || task.run());
+
+    criterion.final_summary();
+    best.print();
+}
