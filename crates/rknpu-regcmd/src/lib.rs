@@ -59,6 +59,7 @@ mod program;
 mod regfile;
 pub mod regs;
 mod task;
+pub mod timing;
 mod word;
 
 pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};

@@ -51,6 +51,19 @@ pub enum DmaEngine {
 }
 
 impl DmaEngine {
+    /// All of them, in order.
+    pub const ALL: [Self; 9] = [
+        Self::Feature,
+        Self::Weight,
+        Self::Mrdma,
+        Self::Brdma,
+        Self::Nrdma,
+        Self::Erdma,
+        Self::DpuWrite,
+        Self::PpuRead,
+        Self::PpuWrite,
+    ];
+
     /// What the engine does.
     #[must_use]
     pub const fn access(self) -> Access {

@@ -16,4 +16,6 @@ mod linking;
 #[cfg(not(miri))]
 mod ranges;
 #[cfg(not(miri))]
+mod timing;
+#[cfg(not(miri))]
 mod traps;

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The parameters of the timing model, each with the measurement it is from.
+//!
+//! They were fixed before anything was planned with them. `docs/timing.md`
+//! says which published figures they were fitted to; all others are
+//! predictions.
+
+use crate::chip::ChipProfile;
+
+/// Picoseconds of a second.
+pub(super) const PS_PER_SECOND: u128 = 1_000_000_000_000;
+/// Picoseconds of a microsecond.
+const PS_PER_US: u64 = 1_000_000;
+
+/// How fast data move between DRAM and the cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dram {
+    /// Bytes that one core moves in each of its clocks, all engines together.
+    pub core_bytes_per_clock: u32,
+    /// Bytes per second that one core moves however fast its clock is.
+    pub core_bytes_per_second: u64,
+    /// Bytes per second that all cores move together.
+    pub shared_bytes_per_second: u64,
+}
+
+impl Dram {
+    /// LPDDR of an RK3588 board.
+    ///
+    /// * A core: 8 bytes a clock, the whole number with the least squared
+    ///   relative error over four single-core figures of rockchip-npu-notes at
+    ///   600 MHz: tile 256x384x256 fp16 in a chain (150 us) and kicked by
+    ///   itself (194 us), a submit of 64x256x512 (109 us), a job of 16 tasks
+    ///   256x512x256 (3 ms).
+    /// * No more than at 600 MHz: the same tiles take as long at 900 MHz
+    ///   (rockchip-npu-notes).
+    /// * All together: 17 GB/s, what the board's LPDDR gives
+    ///   (rockchip-npu-notes).
+    pub const RK3588: Self = Self {
+        core_bytes_per_clock: 8,
+        core_bytes_per_second: 4_800_000_000,
+        shared_bytes_per_second: 17_000_000_000,
+    };
+
+    /// Bytes per second of one core at `clock_hz` while `cores` of them move
+    /// data; at least 1.
+    #[must_use]
+    pub fn rate(&self, clock_hz: u64, cores: u64) -> u64 {
+        let by_clock = u64::from(self.core_bytes_per_clock).saturating_mul(clock_hz);
+        let share = self.shared_bytes_per_second / cores.max(1);
+        by_clock.min(self.core_bytes_per_second).min(share).max(1)
+    }
+}
+
+/// What the kernel driver adds to the work of the device, in picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverCosts {
+    /// From the SUBMIT call until the job is queued.
+    pub submit_ps: u64,
+    /// Attaching the file's address space to the core's IOMMU and detaching
+    /// it, once a job.
+    pub attach_ps: u64,
+    /// Each kick: the register writes before it, the interrupt and its thread
+    /// after it.
+    pub kick_ps: u64,
+    /// From the end of a job until the waiting client runs again.
+    pub wake_ps: u64,
+    /// Whether the tasks of a job run in one kick, linked by the words of
+    /// their programs. Not so in mainline Linux.
+    pub chained: bool,
+}
+
+impl DriverCosts {
+    /// Mainline `rocket` as it is set up by default, its interrupts on an A55.
+    ///
+    /// Medians of a submit and wait of a tiny job (8x64x16) by
+    /// rockchip-npu-notes, Linux 7.1: 51 to 54 us; 34 with the IOMMU kept
+    /// attached, hence 18 us for attaching (17 to 18 there by a second way);
+    /// 31 to 33 with interrupts on an A76, hence 20 us less a kick; 27 to 28
+    /// with interrupt and client on the same A76, hence the 4.5 us less to
+    /// wake. How the rest divides into submitting, kick and waking was not
+    /// measured: 2, 26 and 5 us are chosen.
+    pub const MAINLINE: Self = Self {
+        submit_ps: 2 * PS_PER_US,
+        attach_ps: 18 * PS_PER_US,
+        kick_ps: 26 * PS_PER_US,
+        wake_ps: 5 * PS_PER_US,
+        chained: false,
+    };
+
+    /// The same with its interrupts on an A76, the client on another.
+    pub const MAINLINE_IRQ_ON_A76: Self = Self {
+        kick_ps: 6 * PS_PER_US,
+        ..Self::MAINLINE
+    };
+
+    /// The same with interrupts and client on one A76.
+    pub const MAINLINE_ONE_A76: Self = Self {
+        wake_ps: PS_PER_US / 2,
+        ..Self::MAINLINE_IRQ_ON_A76
+    };
+
+    /// Interrupts on an A55, but address spaces stay attached (a patch that
+    /// mainline has not).
+    pub const KEPT_ATTACHED: Self = Self {
+        attach_ps: 0,
+        ..Self::MAINLINE
+    };
+
+    /// Tasks of a job in one kick (a patch that mainline has not).
+    pub const CHAINED: Self = Self {
+        chained: true,
+        ..Self::MAINLINE
+    };
+
+    /// Nothing but the device.
+    pub const NONE: Self = Self {
+        submit_ps: 0,
+        attach_ps: 0,
+        kick_ps: 0,
+        wake_ps: 0,
+        chained: true,
+    };
+}
+
+/// Everything that modelled times depend on, besides the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// The chip: its number of cores counts here.
+    pub chip: ChipProfile,
+    /// Clock of the NPU, Hz. Shared by the cores.
+    pub clock_hz: u64,
+    /// Memory.
+    pub dram: Dram,
+    /// Driver.
+    pub driver: DriverCosts,
+}
+
+impl Machine {
+    /// RK3588 at 600 MHz under the mainline driver: the conditions of most
+    /// published figures (rockchip-npu-notes). An unpatched kernel leaves the
+    /// clock at [`Self::BOOT_CLOCK_HZ`].
+    pub const RK3588: Self = Self {
+        chip: ChipProfile::RK3588,
+        clock_hz: 600_000_000,
+        dram: Dram::RK3588,
+        driver: DriverCosts::MAINLINE,
+    };
+
+    /// The clock that RK3588 boards boot with and that mainline Linux keeps.
+    pub const BOOT_CLOCK_HZ: u64 = 200_000_000;
+
+    /// The machine under a driver with other costs.
+    #[must_use]
+    pub const fn with_driver(mut self, driver: DriverCosts) -> Self {
+        self.driver = driver;
+        self
+    }
+
+    /// The machine at another clock, in Hz.
+    #[must_use]
+    pub const fn at_clock(mut self, clock_hz: u64) -> Self {
+        self.clock_hz = clock_hz;
+        self
+    }
+
+    /// Bytes per second of one core while `cores` of them move data.
+    pub(super) fn rate(&self, cores: u64) -> u64 {
+        self.dram.rate(self.clock_hz, cores)
+    }
+
+    /// Picoseconds of `clocks` clocks, rounded up.
+    pub(super) fn clocks_ps(&self, clocks: u64) -> u64 {
+        let ps = (u128::from(clocks) * PS_PER_SECOND).div_ceil(self.clock_hz.max(1).into());
+        u64::try_from(ps).unwrap_or(u64::MAX)
+    }
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self::RK3588
+    }
+}
+
+/// Picoseconds to move `bytes` at `rate` bytes per second, rounded up.
+pub(super) fn bytes_ps(bytes: u64, rate: u64) -> u64 {
+    let ps = (u128::from(bytes) * PS_PER_SECOND).div_ceil(rate.max(1).into());
+    u64::try_from(ps).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_gets_its_own_ceiling_or_its_share() {
+        let dram = Dram::RK3588;
+        assert_eq!(dram.rate(200_000_000, 1), 1_600_000_000);
+        assert_eq!(dram.rate(600_000_000, 3), 4_800_000_000);
+        assert_eq!(dram.rate(900_000_000, 1), 4_800_000_000);
+        assert_eq!(dram.rate(600_000_000, 4), 4_250_000_000);
+        assert_eq!(dram.rate(0, 0), 1);
+    }
+
+    #[test]
+    fn times_round_up_and_saturate() {
+        let machine = Machine::RK3588;
+        assert_eq!(machine.clocks_ps(3), 5_000);
+        assert_eq!(machine.clocks_ps(1), 1_667);
+        assert_eq!(machine.at_clock(0).clocks_ps(u64::MAX), u64::MAX);
+        assert_eq!(bytes_ps(48, 4_800_000_000), 10_000);
+        assert_eq!(bytes_ps(u64::MAX, 0), u64::MAX);
+    }
+}

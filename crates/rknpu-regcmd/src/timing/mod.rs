@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long tasks take on the device, computed from their register values.
+//!
+//! ```text
+//! registers, enable mask --TaskWork::of--> bytes and clocks (integers)
+//! TaskWork + Machine     --spans---------> when each engine works, one task alone
+//! Jobs + Machine         --schedule------> several jobs on several cores
+//! ```
+//!
+//! Everything here is *modelled*: no figure comes from a clock. The parameters
+//! of a [`Machine`] say from which measurement each was taken;
+//! `docs/timing.md` holds them against every published figure that the model
+//! can express, and says where it fails.
+
+mod machine;
+mod queue;
+mod running;
+mod schedule;
+mod spans;
+mod work;
+
+pub use machine::{Dram, DriverCosts, Machine};
+pub use schedule::{Job, JobTime, ScheduleError, TaskTime, Timeline, schedule};
+pub use spans::{Span, Spans, Stage};
+pub use work::{EngineBytes, TaskWork, WorkError};

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A job on a core: which phase it is in, and how much of it is left.
+
+use super::machine::{Machine, PS_PER_SECOND};
+use super::schedule::TaskTime;
+use super::spans::Phase;
+use super::work::TaskWork;
+
+/// Where in its life a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// The driver attaches the address space.
+    Attach,
+    /// The driver kicks the task.
+    Kick,
+    /// A phase of the task.
+    Phase(usize),
+    /// Nothing is left.
+    Over,
+}
+
+/// A job that a core has.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    pub(super) job: usize,
+    at: At,
+    task: usize,
+    phases: [Phase; 4],
+    kick_ps: u64,
+    start_ps: u64,
+    ends_ps: [u64; 4],
+    /// Data left to move in this phase, in bytes times picoseconds per second.
+    data: u128,
+    /// Time left to compute or to wait in this phase.
+    fixed_ps: u64,
+}
+
+impl Running {
+    /// The job as the driver takes it up.
+    pub(super) fn new(job: usize, tasks: &[TaskWork], machine: &Machine) -> Self {
+        let mut run = Self {
+            job,
+            at: At::Attach,
+            task: 0,
+            phases: tasks.first().copied().unwrap_or_default().phases(machine),
+            kick_ps: 0,
+            start_ps: 0,
+            ends_ps: [0; 4],
+            data: 0,
+            fixed_ps: machine.driver.attach_ps,
+        };
+        if tasks.is_empty() {
+            run.at = At::Over;
+            run.fixed_ps = 0;
+        }
+        run
+    }
+
+    /// Whether it moves data.
+    pub(super) fn moves(&self) -> bool {
+        self.data > 0
+    }
+
+    /// Time to the end of the phase if data move at `rate` bytes per second.
+    pub(super) fn left_ps(&self, rate: u64) -> u64 {
+        let moving = u64::try_from(self.data.div_ceil(rate.max(1).into())).unwrap_or(u64::MAX);
+        moving.max(self.fixed_ps)
+    }
+
+    /// Lets time pass. The longest time that there is ends everything.
+    pub(super) fn pass(&mut self, ps: u64, rate: u64) {
+        if ps == u64::MAX {
+            (self.data, self.fixed_ps) = (0, 0);
+            return;
+        }
+        let moved = u128::from(ps) * u128::from(rate.max(1));
+        self.data = self.data.saturating_sub(moved);
+        self.fixed_ps = self.fixed_ps.saturating_sub(ps);
+    }
+
+    /// Whether the phase has nothing left.
+    pub(super) fn phase_is_over(&self) -> bool {
+        self.data == 0 && self.fixed_ps == 0
+    }
+
+    /// Whether the job has nothing left.
+    pub(super) fn is_over(&self) -> bool {
+        self.at == At::Over
+    }
+
+    /// Goes on to the next phase. Gives the task that has ended with this one.
+    pub(super) fn next_phase(
+        &mut self,
+        now: u64,
+        tasks: &[TaskWork],
+        machine: &Machine,
+    ) -> Option<TaskTime> {
+        let mut done = None;
+        self.at = match self.at {
+            At::Attach => At::Kick,
+            At::Kick => {
+                self.start_ps = now;
+                At::Phase(0)
+            }
+            At::Phase(index) => {
+                self.ends_ps[index] = now;
+                if index + 1 < self.phases.len() {
+                    At::Phase(index + 1)
+                } else {
+                    done = Some(self.task_time());
+                    self.task += 1;
+                    match tasks.get(self.task) {
+                        Some(work) => {
+                            self.phases = work.phases(machine);
+                            At::Kick
+                        }
+                        None => At::Over,
+                    }
+                }
+            }
+            At::Over => At::Over,
+        };
+        let (bytes, fixed_ps) = match self.at {
+            At::Kick => {
+                self.kick_ps = now;
+                let linked = machine.driver.chained && self.task > 0;
+                (0, if linked { 0 } else { machine.driver.kick_ps })
+            }
+            At::Phase(index) => (self.phases[index].bytes, self.phases[index].compute_ps),
+            At::Attach | At::Over => (0, 0),
+        };
+        self.data = u128::from(bytes) * PS_PER_SECOND;
+        self.fixed_ps = fixed_ps;
+        done
+    }
+
+    fn task_time(&self) -> TaskTime {
+        TaskTime {
+            job: self.job,
+            task: self.task,
+            // The caller knows the core.
+            core: 0,
+            kick_ps: self.kick_ps,
+            start_ps: self.start_ps,
+            ends_ps: self.ends_ps,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! When each engine of a core works on a task.
+//!
+//! ```text
+//! fetch   command words
+//! fill    the first lines and the first group of kernels into CBUF
+//! flow    all other reads and writes, while the MAC array (DPU, PPU) computes:
+//!         as long as the longer of the two
+//! drain   the output of the last group
+//! ```
+//!
+//! All engines of a core share its path to memory, so that within a phase only
+//! the sum of their bytes counts. That tasks follow each other without overlap
+//! is how the mainline driver runs them; within a chain it is an assumption.
+
+use alloc::vec::Vec;
+
+use super::machine::{Machine, bytes_ps};
+use super::work::TaskWork;
+use crate::extent::{Access, DmaEngine};
+
+/// The phases of a task, as bytes to move and time to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Phase {
+    pub(super) bytes: u64,
+    pub(super) compute_ps: u64,
+}
+
+impl TaskWork {
+    /// The longest of the blocks that compute.
+    fn compute_clocks(&self) -> u64 {
+        self.mac_clocks
+            .max(self.decompress_clocks)
+            .max(self.dpu_clocks)
+            .max(self.ppu_clocks)
+    }
+
+    /// Fetch, fill, flow, drain.
+    pub(super) fn phases(&self, machine: &Machine) -> [Phase; 4] {
+        let moved = |bytes| Phase {
+            bytes,
+            compute_ps: 0,
+        };
+        let fill = self
+            .feature_fill_bytes
+            .saturating_add(self.weight_fill_bytes);
+        let edges = fill.saturating_add(self.drain_bytes);
+        [
+            moved(self.command_bytes),
+            moved(fill),
+            Phase {
+                bytes: self.bytes.total().saturating_sub(edges),
+                compute_ps: machine.clocks_ps(self.compute_clocks()),
+            },
+            moved(self.drain_bytes),
+        ]
+    }
+
+    /// Modelled time of the task on a core that has the memory for itself,
+    /// without what the driver adds, in picoseconds.
+    #[must_use]
+    pub fn duration_ps(&self, machine: &Machine) -> u64 {
+        self.ends(machine)[3]
+    }
+
+    /// When each phase ends, the memory being the core's own.
+    fn ends(&self, machine: &Machine) -> [u64; 4] {
+        let rate = machine.rate(1);
+        let mut now = 0u64;
+        self.phases(machine).map(|phase| {
+            let time = bytes_ps(phase.bytes, rate).max(phase.compute_ps);
+            now = now.saturating_add(time);
+            now
+        })
+    }
+
+    /// When each engine works, on a core that has the memory for itself.
+    /// Times are modelled and count from the start of the fetch.
+    #[must_use]
+    pub fn spans(&self, machine: &Machine) -> Spans {
+        Spans::between(self, machine, 0, self.ends(machine))
+    }
+}
+
+/// What a [`Span`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// PC: fetch of the command words.
+    Fetch,
+    /// An engine that moves data.
+    Dma(DmaEngine),
+    /// The MAC array.
+    Mac,
+    /// Post-processing.
+    Dpu,
+    /// Pooling.
+    Ppu,
+}
+
+impl Stage {
+    /// All of them, in the order of the data.
+    pub const ALL: [Self; 13] = [
+        Self::Fetch,
+        Self::Dma(DmaEngine::Feature),
+        Self::Dma(DmaEngine::Weight),
+        Self::Mac,
+        Self::Dma(DmaEngine::Mrdma),
+        Self::Dma(DmaEngine::Brdma),
+        Self::Dma(DmaEngine::Nrdma),
+        Self::Dma(DmaEngine::Erdma),
+        Self::Dpu,
+        Self::Dma(DmaEngine::DpuWrite),
+        Self::Dma(DmaEngine::PpuRead),
+        Self::Ppu,
+        Self::Dma(DmaEngine::PpuWrite),
+    ];
+}
+
+impl core::fmt::Display for Stage {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Fetch => f.pad("command fetch"),
+            Self::Dma(engine) => engine.fmt(f),
+            Self::Mac => f.pad("MAC array"),
+            Self::Dpu => f.pad("DPU"),
+            Self::Ppu => f.pad("PPU"),
+        }
+    }
+}
+
+/// A time in which an engine works, if not all of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Who.
+    pub stage: Stage,
+    /// Modelled start, picoseconds.
+    pub start_ps: u64,
+    /// Modelled end, picoseconds.
+    pub end_ps: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// How long a block that computes is busy within it, picoseconds.
+    pub busy_ps: u64,
+}
+
+/// The engines of a core at one task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spans {
+    /// One for each engine that has something to do, in the order of the data.
+    pub spans: Vec<Span>,
+    /// Modelled end of the last, picoseconds.
+    pub end_ps: u64,
+}
+
+impl Spans {
+    /// The spans of `work`, whose phases end at `ends`.
+    pub(super) fn between(work: &TaskWork, machine: &Machine, start: u64, ends: [u64; 4]) -> Self {
+        let [fetched, filled, flowed, drained] = ends;
+        let mut spans = Vec::new();
+        for stage in Stage::ALL {
+            let (bytes, clocks, start_ps, end_ps) = match stage {
+                Stage::Fetch => (work.command_bytes, 0, start, fetched),
+                Stage::Dma(engine) => {
+                    let bytes = work.bytes.of(engine);
+                    // What is all there before the first MAC ends with it.
+                    let loaded = |first| if first == bytes { filled } else { flowed };
+                    let (from, to) = match engine {
+                        DmaEngine::Feature => (fetched, loaded(work.feature_fill_bytes)),
+                        DmaEngine::Weight => (fetched, loaded(work.weight_fill_bytes)),
+                        engine if engine.access() == Access::Write => (filled, drained),
+                        _ => (filled, flowed),
+                    };
+                    (bytes, 0, from, to)
+                }
+                Stage::Mac => (0, work.mac_clocks, filled, flowed),
+                Stage::Dpu => (0, work.dpu_clocks, filled, drained),
+                Stage::Ppu => (0, work.ppu_clocks, filled, flowed),
+            };
+            if bytes > 0 || clocks > 0 {
+                spans.push(Span {
+                    stage,
+                    start_ps,
+                    end_ps,
+                    bytes,
+                    busy_ps: machine.clocks_ps(clocks),
+                });
+            }
+        }
+        Self {
+            spans,
+            end_ps: drained,
+        }
+    }
+}
