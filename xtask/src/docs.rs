@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask docs`: writes the pages that come from tables in the code.
+//! `cargo xtask docs`: writes the pages, and sections of pages, that come from
+//! tables in the code.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::paths;
+use crate::generated::replace_section;
+use crate::{paths, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -15,22 +18,32 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// Writes or checks docs/registers.md.
+/// Writes or checks docs/registers.md and the table of docs/timing.md.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let path = paths::root().join("docs/registers.md");
+    let registers = paths::root().join("docs/registers.md");
+    let present = fs::read_to_string(&registers).unwrap_or_default();
     let wanted = rknpu_regcmd::registers_markdown();
+    write(args, &registers, &present, &wanted)?;
+
+    let page = paths::root().join("docs/timing.md");
+    let present =
+        fs::read_to_string(&page).with_context(|| format!("reading {}", page.display()))?;
+    let wanted = replace_section(&present, timing::SECTION, &timing::markdown()?)?;
+    write(args, &page, &present, &wanted)
+}
+
+fn write(args: &Args, path: &Path, present: &str, wanted: &str) -> Result<()> {
     if args.check {
-        let present = fs::read_to_string(&path).unwrap_or_default();
         if present != wanted {
             bail!(
-                "{} is not what the register table says; run `cargo xtask docs`",
+                "{} is not what the code says; run `cargo xtask docs`",
                 path.display()
             );
         }
         println!("{} is current", path.display());
         return Ok(());
     }
-    fs::write(&path, wanted).with_context(|| format!("writing {}", path.display()))?;
+    fs::write(path, wanted).with_context(|| format!("writing {}", path.display()))?;
     println!("wrote {}", path.display());
     Ok(())
 }

@@ -9,6 +9,7 @@ mod docs;
 mod generated;
 mod llama;
 mod paths;
+mod timing;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};

@@ -12,6 +12,7 @@
 //! `docs/timing.md` holds them against every published figure that the model
 //! can express, and says where it fails.
 
+mod host;
 mod machine;
 mod queue;
 mod running;
@@ -19,6 +20,7 @@ mod schedule;
 mod spans;
 mod work;
 
+pub use host::{HostCosts, seconds};
 pub use machine::{Dram, DriverCosts, Machine};
 pub use schedule::{Job, JobTime, ScheduleError, TaskTime, Timeline, schedule};
 pub use spans::{Span, Spans, Stage};

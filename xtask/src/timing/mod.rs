@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The timing model against what others measured: the table of
+//! docs/timing.md.
+
+mod product;
+mod rows;
+mod tiles;
+
+use std::fmt::Write;
+
+use anyhow::Result;
+
+/// Name of the section of docs/timing.md that the table stands in.
+pub(crate) const SECTION: &str = "timing";
+
+/// What a published figure was used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// A parameter was chosen by it.
+    Fitted,
+    /// Nothing was; the model predicts it.
+    HeldOut,
+}
+
+/// A published figure and what the model says.
+#[derive(Clone, Debug)]
+struct Row {
+    what: String,
+    unit: &'static str,
+    published: f64,
+    modelled: f64,
+    role: Role,
+}
+
+impl Row {
+    fn error(&self) -> f64 {
+        self.modelled / self.published - 1.0
+    }
+}
+
+/// Rows of one subject.
+#[derive(Debug)]
+struct Group {
+    title: &'static str,
+    conditions: &'static str,
+    rows: Vec<Row>,
+}
+
+/// The table, as Markdown.
+pub(crate) fn markdown() -> Result<String> {
+    let mut page =
+        String::from("Modelled figures; F: a parameter was fitted to it, H: held out.\n");
+    for group in rows::all()? {
+        write!(page, "\n### {}\n\n{}\n\n", group.title, group.conditions)?;
+        page.push_str(
+            "| figure | unit | published | modelled | error | |\n|---|---|---|---|---|---|\n",
+        );
+        for row in &group.rows {
+            let role = match row.role {
+                Role::Fitted => "F",
+                Role::HeldOut => "H",
+            };
+            writeln!(
+                page,
+                "| {} | {} | {} | {} | {:+.0} % | {role} |",
+                row.what,
+                row.unit,
+                number(row.published),
+                number(row.modelled),
+                100.0 * row.error()
+            )?;
+        }
+    }
+    Ok(page)
+}
+
+/// Three digits that count.
+fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let shown = [461.2, 25.32, 7.678, 0.7904].map(number);
+        assert_eq!(shown, ["461", "25.3", "7.68", "0.790"]);
+    }
+
+    #[test]
+    fn every_row_is_a_line() {
+        let page = markdown().unwrap();
+        let rows: usize = rows::all()
+            .unwrap()
+            .iter()
+            .map(|group| group.rows.len())
+            .sum();
+        let lines = page
+            .lines()
+            .filter(|line| line.ends_with("| F |") || line.ends_with("| H |"));
+        assert_eq!(lines.count(), rows);
+        assert!(rows > 30);
+    }
+}
