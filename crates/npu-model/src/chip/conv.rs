@@ -19,6 +19,7 @@ use super::dpu::Dpu;
 use super::dpu::lut::Lut;
 use super::dpu::stage::ChannelOperand;
 use super::dpu::tile::{Tile, Values};
+use super::gemm::Vectors;
 use super::mac::{Mac, MacInput};
 use super::precision::ATOM;
 use super::rdma::RdmaConfig;
@@ -78,9 +79,10 @@ pub(crate) fn run(
         weights: &weights,
         dma: machine.dma,
         lut: machine.lut,
+        vectors: Vectors::detect(),
     };
     if conv.precision.is_float() {
-        task.run::<f32>()
+        task.run::<f64>()
     } else {
         task.run::<i16>()
     }
@@ -178,6 +180,7 @@ struct Convolution<'a> {
     weights: &'a [u8],
     dma: Dma<'a>,
     lut: &'a Lut,
+    vectors: Vectors,
 }
 
 impl Convolution<'_> {
@@ -225,6 +228,7 @@ impl Convolution<'_> {
                 channel,
                 channels,
                 weight_offset: self.weight_offset(),
+                vectors: self.vectors,
             };
             self.finish(group, first, &input, T::direct(&input)?)?;
         }
@@ -251,6 +255,7 @@ impl Convolution<'_> {
                 channel,
                 channels,
                 weight_offset: self.weight_offset(),
+                vectors: self.vectors,
             };
             self.finish(group, first, &input, T::depthwise(&input)?)?;
         }

@@ -3,10 +3,11 @@
 //! CORE, the weight zero point correction, and the shift on the way out.
 
 use super::conv_config::ConvConfig;
-use super::core::{dot_float, dot_int};
+use super::core::{INT8_ROW_MAX, IntRange, dot_int, round_sum};
 use super::dma;
 use super::dpu::stage::ChannelOperand;
 use super::dpu::tile::Values;
+use super::gemm::{self, Vectors};
 use super::rows::{Operand, Rows};
 use super::trap::Stop;
 
@@ -23,6 +24,8 @@ pub(crate) struct MacInput<'a, T> {
     pub(crate) channels: usize,
     /// BS_OW_OP, added to every weight (CPEND).
     pub(crate) weight_offset: Option<&'a ChannelOperand>,
+    /// What the host multiplies with.
+    pub(crate) vectors: Vectors,
 }
 
 /// A number type that the MAC array computes with.
@@ -34,23 +37,57 @@ pub(crate) trait Mac: Operand {
     fn depthwise(input: &MacInput<'_, Self>) -> Result<Values, Stop>;
 }
 
+/// CPEND of a tile: the sum of each window times the offset of each channel.
+struct Offsets {
+    windows: Vec<i64>,
+    weights: Vec<i64>,
+}
+
+impl Offsets {
+    fn new(input: &MacInput<'_, i16>, operand: &ChannelOperand) -> Result<Self, Stop> {
+        let mut windows = dma::buffer(input.pixels)?;
+        for (pixel, sum) in windows.iter_mut().enumerate() {
+            *sum = input.windows.row(pixel).iter().map(|&v| i64::from(v)).sum();
+        }
+        let channels = input.channel..input.channel + input.channels;
+        Ok(Self {
+            windows,
+            weights: channels.map(|c| i64::from(operand.at(c) as i16)).collect(),
+        })
+    }
+}
+
 impl Mac for i16 {
     fn direct(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        let range = input.conv.int_range();
         let truncate = input.conv.truncate;
-        let mut out = dma::buffer::<i32>(input.pixels * input.channels)?;
-        for (pixel, out) in out.chunks_exact_mut(input.channels).enumerate() {
-            let window = input.windows.row(pixel);
-            let sum: i64 = match input.weight_offset {
-                Some(_) => window.iter().map(|&v| i64::from(v)).sum(),
-                None => 0,
-            };
-            for (n, out) in out.iter_mut().enumerate() {
-                let mut accumulator = dot_int(range, window, input.kernels.row(n));
-                if let Some(offset) = input.weight_offset {
-                    accumulator += sum * i64::from(offset.at(input.channel + n) as i16);
+        let channels = input.channels;
+        let offsets = match input.weight_offset {
+            Some(offset) => Some(Offsets::new(input, offset)?),
+            None => None,
+        };
+        let mut out = dma::buffer::<i32>(input.pixels * channels)?;
+        let mut put = |pixel: usize, n: usize, sum: i64| {
+            let offset = offsets
+                .as_ref()
+                .map_or(0, |o| o.windows[pixel] * o.weights[n]);
+            out[pixel * channels + n] = truncate.apply(sum + offset);
+        };
+        let short = input.conv.weights.row_len() <= INT8_ROW_MAX;
+        if input.conv.int_range() == IntRange::Byte && short {
+            let windows = (input.windows, input.pixels);
+            let kernels = (input.kernels, channels);
+            gemm::products(input.vectors, windows, kernels, |pixel, n, sums| {
+                put(pixel, n, gemm::total_int(sums));
+            })?;
+        } else {
+            for pixel in 0..input.pixels {
+                for n in 0..channels {
+                    put(
+                        pixel,
+                        n,
+                        dot_int(input.windows.row(pixel), input.kernels.row(n)),
+                    );
                 }
-                *out = truncate.apply(accumulator);
             }
         }
         Ok(Values::Int(out))
@@ -85,20 +122,20 @@ impl Mac for i16 {
     }
 }
 
-impl Mac for f32 {
+impl Mac for f64 {
     fn direct(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        let mut out = dma::buffer::<f32>(input.pixels * input.channels)?;
-        for (pixel, out) in out.chunks_exact_mut(input.channels).enumerate() {
-            let window = input.windows.row(pixel);
-            for (n, out) in out.iter_mut().enumerate() {
-                *out = dot_float(window, input.kernels.row(n));
-            }
-        }
+        let channels = input.channels;
+        let mut out = dma::buffer::<f32>(input.pixels * channels)?;
+        let windows = (input.windows, input.pixels);
+        let kernels = (input.kernels, channels);
+        gemm::products(input.vectors, windows, kernels, |pixel, n, sums| {
+            out[pixel * channels + n] = round_sum(gemm::total_float(sums));
+        })?;
         Ok(Values::Float(out))
     }
 
-    /// The products of the taps, exact in fp32, are summed in float64 in the
-    /// order of the taps and rounded once.
+    /// The products of the taps are summed in float64 in the order of the taps
+    /// and rounded once.
     fn depthwise(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
         let channels = input.channels;
         let mut out = dma::buffer::<f32>(input.pixels * channels)?;
@@ -109,11 +146,11 @@ impl Mac for f32 {
             for (tap, values) in taps.take(input.conv.window.taps()).enumerate() {
                 let weights = &input.kernels.row(tap)[..channels];
                 for c in 0..channels {
-                    sums[c] += f64::from(values[c] * weights[c]);
+                    sums[c] += values[c] * weights[c];
                 }
             }
             for (out, &sum) in out.iter_mut().zip(&sums) {
-                *out = sum as f32;
+                *out = round_sum(sum);
             }
         }
         Ok(Values::Float(out))

@@ -18,6 +18,7 @@ mod dcomp;
 mod dma;
 mod dpu;
 mod flying;
+mod gemm;
 mod mac;
 mod npu_core;
 mod patches;

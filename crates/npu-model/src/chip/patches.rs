@@ -174,6 +174,6 @@ mod tests {
             pad_value: 0x3c00,
             ..window(Precision::Fp16, 8)
         };
-        assert_eq!(one.padding::<f32>(), [1.0; 8]);
+        assert_eq!(one.padding::<f64>(), [1.0; 8]);
     }
 }

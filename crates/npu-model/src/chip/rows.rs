@@ -2,13 +2,12 @@
 //! Operands of the MAC array: rows of numbers, all of one length, in the type
 //! that the precision computes with.
 
-use super::core::FLOAT_LANES;
 use super::dma;
 use super::precision::{Precision, fp16_to_fp32, int4_at, tf32_operand, u16_at, u32_at};
 use super::trap::Stop;
 
 /// A number that the MAC array multiplies: `i16` for the integer precisions,
-/// `f32` for the float ones.
+/// `f64` for the float ones.
 pub(crate) trait Operand: Copy + Default + PartialEq + std::fmt::Debug {
     /// Decodes `out.len()` elements of `bytes`, from element `first` on.
     /// Elements that `bytes` does not hold are 0.
@@ -52,7 +51,7 @@ impl Operand for i16 {
     }
 }
 
-impl Operand for f32 {
+impl Operand for f64 {
     fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
         let size = match precision {
             Precision::Fp16 | Precision::Bf16 | Precision::Int16 => 2,
@@ -66,22 +65,22 @@ impl Operand for f32 {
         match precision {
             Precision::Fp16 => {
                 for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
-                    *value = fp16_to_fp32(u16_at(pair, 0));
+                    *value = fp16_to_fp32(u16_at(pair, 0)).into();
                 }
             }
             Precision::Bf16 => {
                 for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
-                    *value = half::bf16::from_bits(u16_at(pair, 0)).to_f32();
+                    *value = half::bf16::from_bits(u16_at(pair, 0)).to_f32().into();
                 }
             }
             Precision::Int16 => {
                 for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
-                    *value = f32::from(u16_at(pair, 0) as i16);
+                    *value = f64::from(u16_at(pair, 0) as i16);
                 }
             }
             Precision::Tf32 | Precision::Fp32 | Precision::Int32 => {
                 for (value, word) in out.iter_mut().zip(source.chunks_exact(4)) {
-                    *value = tf32_operand(u32_at(word, 0));
+                    *value = tf32_operand(u32_at(word, 0)).into();
                 }
             }
             Precision::Int8 | Precision::Int4 => {
@@ -93,28 +92,46 @@ impl Operand for f32 {
     }
 }
 
-/// Rows of equal length, padded with zeros to whole lanes of the array.
+/// Rows are padded to a multiple of this many elements.
+pub(crate) const ROW_ELEMENTS: usize = 16;
+
+/// Bytes after which the sets of a first-level cache repeat.
+const CACHE_WAY: usize = 4096;
+/// Where in a way a long row begins, counted from the one before: equal parts
+/// of successive rows then lie in different sets.
+const ROW_SHIFT: usize = 1024 + 64;
+
+/// Rows of equal length, padded with zeros.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rows<T> {
     data: Vec<T>,
+    len: usize,
     stride: usize,
 }
 
 impl<T: Operand> Rows<T> {
     /// `count` rows of `len` zeros.
     pub(crate) fn zeroed(count: usize, len: usize) -> Result<Self, Stop> {
-        let stride = len.next_multiple_of(FLOAT_LANES);
+        let len = len.next_multiple_of(ROW_ELEMENTS);
+        let bytes = len * size_of::<T>();
+        let padded = if bytes > ROW_SHIFT {
+            (bytes - ROW_SHIFT).next_multiple_of(CACHE_WAY) + ROW_SHIFT
+        } else {
+            bytes
+        };
+        let stride = padded / size_of::<T>();
         Ok(Self {
             data: dma::buffer(count * stride)?,
+            len,
             stride,
         })
     }
 
     pub(crate) fn row(&self, index: usize) -> &[T] {
-        &self.data[index * self.stride..(index + 1) * self.stride]
+        &self.data[index * self.stride..][..self.len]
     }
 
     pub(crate) fn row_mut(&mut self, index: usize) -> &mut [T] {
-        &mut self.data[index * self.stride..(index + 1) * self.stride]
+        &mut self.data[index * self.stride..][..self.len]
     }
 }

@@ -2,7 +2,7 @@
 //! How fast the software NPU computes, next to what the same host reaches
 //! with the fastest matrix product on crates.io (or with memcpy).
 //!
-//! `cargo bench -p npu-model --bench speed`; the ratios at the end compare
+//! `cargo bench -p npu-bench`; the ratios at the end compare
 //! the best run of each. An argument selects groups by name.
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
@@ -10,7 +10,7 @@
 mod chip;
 mod device;
 mod host;
-#[path = "../../tests/chip/programs.rs"]
+#[path = "../../../../crates/npu-model/tests/chip/programs.rs"]
 #[allow(dead_code)]
 mod programs;
 mod yardstick;

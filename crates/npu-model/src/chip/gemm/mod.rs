@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Inner products of many rows with many rows: the hot loop of the model.
+//!
+//! The result is defined by eight running sums: element `i` of a row goes to
+//! sum `i % 8`, in order, and the eight are added in order at the end. Integer
+//! sums are exact, so that their order is of no matter. Float sums are made in
+//! float64, in which every product of two fp16, bf16 or tf32 numbers is exact:
+//! it has at most 22 bits of mantissa and an exponent of at most 9 bits. So a
+//! fused multiply-add and a product followed by an addition give the same bits,
+//! and with them every host, whatever vectors it has.
+//!
+//! ```text
+//! for 16 kernels                       their chunks stay in the first cache
+//!   for a chunk of the row
+//!     for 3 pixels
+//!       for NR kernels   tile(): 3 x NR pairs of rows, in registers
+//! ```
+//!
+//! `tile` exists once for each kind of vectors (`x86.rs`, `neon.rs`), and once
+//! without (`portable.rs`), which is the reference.
+
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code)]
+mod neon;
+mod portable;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86;
+
+use super::dma;
+use super::rows::{Operand, Rows};
+use super::trap::Stop;
+
+/// Running sums of a pair of rows.
+pub(crate) const LANES: usize = 8;
+/// Rows of `a` in a tile.
+const MR: usize = 3;
+/// Rows of `b` whose chunks are used together.
+const BLOCK: usize = 16;
+/// Bytes of a chunk of a row: those of [`BLOCK`] rows fill half of a
+/// first-level cache of 32 KiB.
+const CHUNK_BYTES: usize = 1024;
+
+/// The running sums of one pair.
+pub(crate) type Sums<T> = [T; LANES];
+
+/// Which vectors this host has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vectors {
+    /// Whatever the compiler makes of plain loops.
+    Portable,
+    /// AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// NEON, which every AArch64 has.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+}
+
+impl Vectors {
+    /// The best of this host.
+    pub(crate) fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if x86::available() {
+            return Self::Avx2;
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            Self::Neon
+        }
+        #[cfg(not(target_arch = "aarch64"))]
+        Self::Portable
+    }
+}
+
+/// An element type with a tile routine.
+pub(crate) trait Element: Operand {
+    /// Type of the running sums.
+    type Sum: Copy + Default + PartialEq + std::fmt::Debug;
+
+    /// Adds the inner products of `MR` rows with `BLOCK` rows. All rows have
+    /// the same length, whole multiples of [`super::rows::ROW_ELEMENTS`].
+    fn block(
+        vectors: Vectors,
+        a: [&[Self]; MR],
+        b: &[&[Self]; BLOCK],
+        sums: &mut [[Sums<Self::Sum>; BLOCK]; MR],
+    );
+}
+
+/// int8 and int4: the sum of a row of at most 2^16 elements fits an i32.
+impl Element for i16 {
+    type Sum = i32;
+
+    fn block(
+        vectors: Vectors,
+        a: [&[Self]; MR],
+        b: &[&[Self]; BLOCK],
+        sums: &mut [[Sums<i32>; BLOCK]; MR],
+    ) {
+        match vectors {
+            Vectors::Portable => portable::block(a, b, sums, |sum, a, b| {
+                *sum += i32::from(a) * i32::from(b);
+            }),
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2 => x86::block_i16(a, b, sums),
+            #[cfg(target_arch = "aarch64")]
+            Vectors::Neon => neon::block_i16(a, b, sums),
+        }
+    }
+}
+
+/// Floats, and int16, whose sums are exact in float64 as well.
+impl Element for f64 {
+    type Sum = f64;
+
+    fn block(
+        vectors: Vectors,
+        a: [&[Self]; MR],
+        b: &[&[Self]; BLOCK],
+        sums: &mut [[Sums<f64>; BLOCK]; MR],
+    ) {
+        match vectors {
+            Vectors::Portable => portable::block(a, b, sums, |sum, a, b| *sum += a * b),
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2 => x86::block_f64(a, b, sums),
+            #[cfg(target_arch = "aarch64")]
+            Vectors::Neon => neon::block_f64(a, b, sums),
+        }
+    }
+}
+
+/// Calls `emit(row of a, row of b, sums)` for each pair of the first rows.
+pub(crate) fn products<T: Element>(
+    vectors: Vectors,
+    (a, rows): (&Rows<T>, usize),
+    (b, columns): (&Rows<T>, usize),
+    mut emit: impl FnMut(usize, usize, &Sums<T::Sum>),
+) -> Result<(), Stop> {
+    if rows == 0 || columns == 0 {
+        return Ok(());
+    }
+    let len = a.row(0).len();
+    let chunk = CHUNK_BYTES / size_of::<T>();
+    let mut sums = dma::buffer::<[[Sums<T::Sum>; BLOCK]; MR]>(rows.div_ceil(MR))?;
+    for first in (0..columns).step_by(BLOCK) {
+        sums.fill(Default::default());
+        for start in (0..len).step_by(chunk) {
+            let part = start..len.min(start + chunk);
+            // Where rows are missing, the last one stands in for them.
+            let b: [&[T]; BLOCK] =
+                std::array::from_fn(|n| &b.row((first + n).min(columns - 1))[part.clone()]);
+            for (tile, sums) in sums.iter_mut().enumerate() {
+                let a: [&[T]; MR] =
+                    std::array::from_fn(|m| &a.row((tile * MR + m).min(rows - 1))[part.clone()]);
+                T::block(vectors, a, &b, sums);
+            }
+        }
+        for row in 0..rows {
+            for column in first..columns.min(first + BLOCK) {
+                emit(row, column, &sums[row / MR][row % MR][column - first]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The sum of integer lanes: exact.
+pub(crate) fn total_int(sums: &Sums<i32>) -> i64 {
+    sums.iter().map(|&sum| i64::from(sum)).sum()
+}
+
+/// The sum of float lanes, in order.
+pub(crate) fn total_float(sums: &Sums<f64>) -> f64 {
+    sums.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The definition, pair by pair.
+    fn literally<T: Element>(
+        a: &Rows<T>,
+        b: &Rows<T>,
+        (row, column): (usize, usize),
+        add: impl Fn(&mut T::Sum, T, T),
+    ) -> Sums<T::Sum> {
+        let mut sums = [T::Sum::default(); LANES];
+        for (i, (&a, &b)) in a.row(row).iter().zip(b.row(column)).enumerate() {
+            add(&mut sums[i % LANES], a, b);
+        }
+        sums
+    }
+
+    fn rows<T: Operand>(count: usize, len: usize, mut value: impl FnMut() -> T) -> Rows<T> {
+        let mut rows = Rows::zeroed(count, len).unwrap();
+        for index in 0..count {
+            rows.row_mut(index)[..len].fill_with(&mut value);
+        }
+        rows
+    }
+
+    /// Numbers from a seed, by the constants of PCG.
+    fn numbers(mut state: u64) -> impl FnMut() -> u16 {
+        move || {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 40) as u16
+        }
+    }
+
+    #[test]
+    fn the_longest_row_of_extremes_is_exact() {
+        let len = super::super::core::INT8_ROW_MAX;
+        let a = rows(1, len, || -128i16);
+        for vectors in [Vectors::Portable, Vectors::detect()] {
+            products(vectors, (&a, 1), (&a, 1), |_, _, sums| {
+                assert_eq!(total_int(sums), len as i64 * 16384);
+            })
+            .unwrap();
+        }
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn integers_equal_the_definition(
+            pixels in 1usize..9,
+            kernels in 1usize..40,
+            len in prop_oneof![0usize..100, 400usize..1700],
+            seed: u64,
+        ) {
+            let mut next = numbers(seed);
+            let mut byte = || i16::from(next() as i8);
+            let a = rows(pixels, len, &mut byte);
+            let b = rows(kernels, len, &mut byte);
+            for vectors in [Vectors::Portable, Vectors::detect()] {
+                let mut seen = 0;
+                products(vectors, (&a, pixels), (&b, kernels), |row, column, sums| {
+                    let want = literally(&a, &b, (row, column), |sum, a, b| {
+                        *sum += i32::from(a) * i32::from(b);
+                    });
+                    assert_eq!(total_int(sums), total_int(&want));
+                    seen += 1;
+                }).unwrap();
+                prop_assert_eq!(seen, pixels * kernels);
+            }
+        }
+
+        #[test]
+        fn floats_equal_the_definition_to_the_bit(
+            pixels in 1usize..9,
+            kernels in 1usize..40,
+            len in prop_oneof![0usize..100, 400usize..1700],
+            wide: bool,
+            seed: u64,
+        ) {
+            let mut next = numbers(seed);
+            // fp16, or bf16 with its exponents up to where fp32 overflows.
+            let mut value = || {
+                let bits = next();
+                f64::from(if wide {
+                    half::bf16::from_bits(bits).to_f32()
+                } else {
+                    half::f16::from_bits(bits).to_f32()
+                })
+            };
+            let a = rows(pixels, len, &mut value);
+            let b = rows(kernels, len, &mut value);
+            for vectors in [Vectors::Portable, Vectors::detect()] {
+                products(vectors, (&a, pixels), (&b, kernels), |row, column, sums| {
+                    let want = literally(&a, &b, (row, column), |sum, a, b| *sum += a * b);
+                    let round = |sums| super::super::core::round_sum(total_float(sums)).to_bits();
+                    assert_eq!(round(sums), round(&want));
+                }).unwrap();
+            }
+        }
+
+        #[test]
+        fn float_sums_keep_the_stated_bound(len in 1usize..3000, seed: u64) {
+            let mut next = numbers(seed);
+            let mut value = || {
+                let value = half::f16::from_bits(next()).to_f64();
+                if value.is_finite() { value } else { 1.0 }
+            };
+            let a = rows(1, len, &mut value);
+            let b = rows(1, len, &mut value);
+            // Products of fp16 are multiples of 2^-48 below 2^32: exact sums.
+            let fixed = |a: f64, b: f64| (a * b * 48f64.exp2()) as i128;
+            let pairs = || a.row(0).iter().zip(b.row(0));
+            let exact: i128 = pairs().map(|(&a, &b)| fixed(a, b)).sum();
+            let magnitude: i128 = pairs().map(|(&a, &b)| fixed(a, b).abs()).sum();
+            let scale = |value: i128| value as f64 * (-48f64).exp2();
+            products(Vectors::detect(), (&a, 1), (&b, 1), |_, _, sums| {
+                let got = f64::from(super::super::core::round_sum(total_float(sums)));
+                let bound = scale(exact).abs() * (-24f64).exp2() + scale(magnitude) * (-37f64).exp2();
+                assert!((got - scale(exact)).abs() <= bound, "{got} against {}", scale(exact));
+            }).unwrap();
+        }
+    }
+}

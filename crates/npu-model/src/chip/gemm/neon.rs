@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! NEON, which is part of AArch64's baseline.
+//!
+//! Each pair of rows runs in the eight lanes of the definition: two registers
+//! of integers, four of floats.
+
+use std::arch::aarch64::{
+    float64x2_t, int16x8_t, int32x4_t, vfmaq_f64, vget_high_s16, vget_low_s16, vmlal_s16,
+};
+
+use zerocopy::transmute;
+
+use super::{BLOCK, MR, Sums};
+
+/// Rows of `b` in registers: with 3 rows of `a` 24 sums of the 32 registers.
+const NR_I16: usize = 4;
+/// Likewise where a pair's sums take four registers.
+const NR_F64: usize = 2;
+
+pub(super) fn block_i16(a: [&[i16]; MR], b: &[&[i16]; BLOCK], sums: &mut [[Sums<i32>; BLOCK]; MR]) {
+    // SAFETY: this target has NEON in its baseline.
+    unsafe { block_i16_neon(a, b, sums) }
+}
+
+pub(super) fn block_f64(a: [&[f64]; MR], b: &[&[f64]; BLOCK], sums: &mut [[Sums<f64>; BLOCK]; MR]) {
+    // SAFETY: this target has NEON in its baseline.
+    unsafe { block_f64_neon(a, b, sums) }
+}
+
+#[target_feature(enable = "neon")]
+fn block_i16_neon(a: [&[i16]; MR], b: &[&[i16]; BLOCK], sums: &mut [[Sums<i32>; BLOCK]; MR]) {
+    let steps = a[0].len() / 8;
+    let a = a.map(|row| &row.as_chunks::<8>().0[..steps]);
+    for first in (0..BLOCK).step_by(NR_I16) {
+        let b: [&[[i16; 8]]; NR_I16] =
+            std::array::from_fn(|n| &b[first + n].as_chunks::<8>().0[..steps]);
+        let mut running: [[[int32x4_t; 2]; NR_I16]; MR] =
+            std::array::from_fn(|m| std::array::from_fn(|n| transmute!(sums[m][first + n])));
+        for step in 0..steps {
+            let b: [int16x8_t; NR_I16] = std::array::from_fn(|n| transmute!(b[n][step]));
+            for m in 0..MR {
+                let a: int16x8_t = transmute!(a[m][step]);
+                for n in 0..NR_I16 {
+                    let [low, high] = running[m][n];
+                    running[m][n] = [
+                        vmlal_s16(low, vget_low_s16(a), vget_low_s16(b[n])),
+                        vmlal_s16(high, vget_high_s16(a), vget_high_s16(b[n])),
+                    ];
+                }
+            }
+        }
+        for m in 0..MR {
+            for n in 0..NR_I16 {
+                sums[m][first + n] = transmute!(running[m][n]);
+            }
+        }
+    }
+}
+
+#[target_feature(enable = "neon")]
+fn block_f64_neon(a: [&[f64]; MR], b: &[&[f64]; BLOCK], sums: &mut [[Sums<f64>; BLOCK]; MR]) {
+    let steps = a[0].len() / 8;
+    let a = a.map(|row| &row.as_chunks::<8>().0[..steps]);
+    for first in (0..BLOCK).step_by(NR_F64) {
+        let b: [&[[f64; 8]]; NR_F64] =
+            std::array::from_fn(|n| &b[first + n].as_chunks::<8>().0[..steps]);
+        let mut running: [[[float64x2_t; 4]; NR_F64]; MR] =
+            std::array::from_fn(|m| std::array::from_fn(|n| transmute!(sums[m][first + n])));
+        for step in 0..steps {
+            let b: [[float64x2_t; 4]; NR_F64] = std::array::from_fn(|n| transmute!(b[n][step]));
+            for m in 0..MR {
+                let a: [float64x2_t; 4] = transmute!(a[m][step]);
+                for n in 0..NR_F64 {
+                    for part in 0..4 {
+                        running[m][n][part] = vfmaq_f64(running[m][n][part], a[part], b[n][part]);
+                    }
+                }
+            }
+        }
+        for m in 0..MR {
+            for n in 0..NR_F64 {
+                sums[m][first + n] = transmute!(running[m][n]);
+            }
+        }
+    }
+}
