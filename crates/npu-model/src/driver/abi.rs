@@ -83,6 +83,33 @@ pub(crate) const CAP_SYNCOBJ_TIMELINE: u64 = 0x14;
 /// `DRM_PRIME_CAP_IMPORT | DRM_PRIME_CAP_EXPORT`.
 pub(crate) const PRIME_CAP_BOTH: u64 = 3;
 
+// dma-bufs and sync_files compare whole request numbers (include/uapi/linux/
+// dma-buf.h and sync_file.h).
+
+/// `DMA_BUF_IOCTL_SYNC`.
+pub(crate) const DMA_BUF_SYNC: u32 = 0x4008_6200;
+/// `DMA_BUF_SET_NAME_A`, with the size of a 32-bit pointer.
+pub(crate) const DMA_BUF_SET_NAME_A: u32 = 0x4004_6201;
+/// `DMA_BUF_SET_NAME_B`, with the size of a 64-bit pointer.
+pub(crate) const DMA_BUF_SET_NAME_B: u32 = 0x4008_6201;
+/// `DMA_BUF_IOCTL_EXPORT_SYNC_FILE`.
+pub(crate) const DMA_BUF_EXPORT_SYNC_FILE: u32 = 0xc008_6202;
+/// `DMA_BUF_IOCTL_IMPORT_SYNC_FILE`.
+pub(crate) const DMA_BUF_IMPORT_SYNC_FILE: u32 = 0x4008_6203;
+/// `SYNC_IOC_MERGE`.
+pub(crate) const SYNC_IOC_MERGE: u32 = 0xc030_3e03;
+/// `SYNC_IOC_FILE_INFO`.
+pub(crate) const SYNC_IOC_FILE_INFO: u32 = 0xc038_3e04;
+/// `SYNC_IOC_SET_DEADLINE`.
+pub(crate) const SYNC_IOC_SET_DEADLINE: u32 = 0x4010_3e05;
+
+/// `DMA_BUF_SYNC_WRITE`.
+pub(crate) const DMA_BUF_SYNC_WRITE: u64 = 2;
+/// `DMA_BUF_SYNC_RW`.
+pub(crate) const DMA_BUF_SYNC_RW: u64 = 3;
+/// `DMA_BUF_SYNC_END`; a start has no flag.
+pub(crate) const DMA_BUF_SYNC_END: u64 = 4;
+
 /// Declares a C structure whose size the kernel fixes.
 macro_rules! c_struct {
     ($(#[$doc:meta])* $name:ident($size:literal) { $($field:ident: $type:ty,)* }) => {
@@ -161,6 +188,44 @@ c_struct! {
 c_struct! {
     /// `struct drm_rocket_task`.
     Task(8) { regcmd: u32, regcmd_count: u32, }
+}
+
+c_struct! {
+    /// `struct dma_buf_export_sync_file` and `dma_buf_import_sync_file`.
+    DmaBufSyncFile(8) { flags: u32, fd: i32, }
+}
+
+c_struct! {
+    /// `struct sync_merge_data`.
+    SyncMerge(48) { name: [u8; 32], fd2: i32, fence: i32, flags: u32, pad: u32, }
+}
+
+c_struct! {
+    /// `struct sync_fence_info`.
+    SyncFenceInfo(80) {
+        obj_name: [u8; 32],
+        driver_name: [u8; 32],
+        status: i32,
+        flags: u32,
+        timestamp_ns: u64,
+    }
+}
+
+c_struct! {
+    /// `struct sync_file_info`.
+    SyncFileInfo(56) {
+        name: [u8; 32],
+        status: i32,
+        flags: u32,
+        num_fences: u32,
+        pad: u32,
+        sync_fence_info: u64,
+    }
+}
+
+c_struct! {
+    /// `struct sync_set_deadline`.
+    SyncSetDeadline(16) { deadline_ns: u64, pad: u64, }
 }
 
 #[cfg(test)]
@@ -290,6 +355,16 @@ mod tests {
         ] {
             assert_eq!(request.size(), size, "{request:x?}");
             assert_eq!(request.letter(), DRM_IOCTL_BASE);
+        }
+        for (request, size) in [
+            (DMA_BUF_SYNC, size_of::<u64>()),
+            (DMA_BUF_EXPORT_SYNC_FILE, size_of::<DmaBufSyncFile>()),
+            (DMA_BUF_IMPORT_SYNC_FILE, size_of::<DmaBufSyncFile>()),
+            (SYNC_IOC_MERGE, size_of::<SyncMerge>()),
+            (SYNC_IOC_FILE_INFO, size_of::<SyncFileInfo>()),
+            (SYNC_IOC_SET_DEADLINE, size_of::<SyncSetDeadline>()),
+        ] {
+            assert_eq!(Request(request).size(), size, "{request:x}");
         }
     }
 }

@@ -9,9 +9,14 @@
 //! futex waits are never resumed; a read of a timerfd is. So each wait owns
 //! a timerfd armed with its deadline, and signalling the fence makes the
 //! timer expire at once.
+//!
+//! A fence has the kernel's identity too: a context, which is a timeline, and
+//! a number on it. Later on one timeline means not signalled earlier.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -47,6 +52,14 @@ pub(super) struct Until(pub(super) i64);
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
+/// CLOCK_MONOTONIC, nanoseconds.
+fn now_ns() -> i64 {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    now.tv_sec
+        .saturating_mul(NANOS_PER_SECOND)
+        .saturating_add(now.tv_nsec)
+}
+
 impl Until {
     /// No deadline.
     pub(super) const FOREVER: Self = Self(i64::MAX);
@@ -54,12 +67,7 @@ impl Until {
     /// Time left; zero at and after the deadline, which the driver takes for
     /// "only look".
     pub(super) fn remaining(self) -> Duration {
-        let now = rustix::time::clock_gettime(ClockId::Monotonic);
-        let now = now
-            .tv_sec
-            .saturating_mul(NANOS_PER_SECOND)
-            .saturating_add(now.tv_nsec);
-        let left = self.0.saturating_sub(now).max(0);
+        let left = self.0.saturating_sub(now_ns()).max(0);
         Duration::from_nanos(left.unsigned_abs())
     }
 
@@ -71,9 +79,42 @@ impl Until {
     }
 }
 
+/// Fence contexts are one for all drivers of a kernel
+/// (`dma_fence_context_alloc`); 0 is that of fences that never wait.
+static NEXT_CONTEXT: AtomicU64 = AtomicU64::new(1);
+
+/// `count` contexts in a row; returns the first.
+pub(super) fn new_contexts(count: u64) -> u64 {
+    NEXT_CONTEXT.fetch_add(count, Ordering::Relaxed)
+}
+
+/// Who made a fence, for its names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Maker {
+    /// The kernel itself, where nothing is to be waited for.
+    #[default]
+    Stub,
+    /// The scheduler of this core.
+    Core(usize),
+}
+
+/// Address of the first core's registers in the RK3588, and the distance to
+/// the next one's: the kernel names a core's scheduler after its device.
+const FIRST_CORE: usize = 0xfdab_0000;
+const CORE_STEP: usize = 0x1_0000;
+
+/// Told when a fence that it watches is signalled.
+pub(super) trait Watcher: fmt::Debug + Send + Sync {
+    /// A fence is signalled. No lock of the fence is held.
+    fn signalled(&self);
+}
+
 /// Completion of one job.
 #[derive(Debug, Default)]
 pub(super) struct Fence {
+    context: u64,
+    seqno: u64,
+    maker: Maker,
     inner: Mutex<Inner>,
     /// For waits without a timer of their own.
     signalled: Condvar,
@@ -82,6 +123,9 @@ pub(super) struct Fence {
 #[derive(Debug, Default)]
 struct Inner {
     result: Option<Result<(), Errno>>,
+    /// When it was signalled: CLOCK_MONOTONIC, nanoseconds.
+    ended_ns: i64,
+    watchers: Vec<Weak<dyn Watcher>>,
     /// Timers of the threads that sleep on this fence.
     sleepers: Vec<Arc<OwnedFd>>,
     /// Whether a sync_file was made of it; see [`Fence::mark_exported`].
@@ -89,6 +133,68 @@ struct Inner {
 }
 
 impl Fence {
+    /// The fence of a job on `core`: number `seqno` of the timeline `context`.
+    pub(super) fn of_job(context: u64, seqno: u64, core: usize) -> Self {
+        Self {
+            context,
+            seqno,
+            maker: Maker::Core(core),
+            ..Self::default()
+        }
+    }
+
+    /// One that was signalled from the start, at this time.
+    pub(super) fn stub(ended_ns: i64) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                result: Some(Ok(())),
+                ended_ns,
+                ..Inner::default()
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// One that is signalled by now, since nothing was to be waited for.
+    pub(super) fn stub_now() -> Self {
+        Self::stub(now_ns())
+    }
+
+    pub(super) fn context(&self) -> u64 {
+        self.context
+    }
+
+    pub(super) fn seqno(&self) -> u64 {
+        self.seqno
+    }
+
+    /// When it was signalled, CLOCK_MONOTONIC nanoseconds; `None` if it is
+    /// not.
+    pub(super) fn ended_ns(&self) -> Option<i64> {
+        let inner = lock(&self.inner);
+        inner.result.is_some().then_some(inner.ended_ns)
+    }
+
+    /// Driver and timeline, as the kernel names them: a signalled fence has
+    /// let go of its driver, and has names that say so (since Linux 6.17).
+    pub(super) fn names(&self) -> (&'static str, String) {
+        match self.maker {
+            Maker::Core(core) if self.is_active() => (
+                "drm_sched",
+                format!("{:x}.npu", FIRST_CORE + core * CORE_STEP),
+            ),
+            _ => ("detached-driver", "signaled-timeline".to_owned()),
+        }
+    }
+
+    /// Has `watcher` told when this is signalled; not if it is already.
+    pub(super) fn watch(&self, watcher: Weak<dyn Watcher>) {
+        let mut inner = lock(&self.inner);
+        if inner.result.is_none() {
+            inner.watchers.push(watcher);
+        }
+    }
+
     pub(super) fn state(&self) -> FenceState {
         match lock(&self.inner).result {
             None => FenceState::Active,
@@ -114,11 +220,16 @@ impl Fence {
             return;
         }
         inner.result = Some(result);
+        inner.ended_ns = now_ns();
         for timer in inner.sleepers.drain(..) {
             wake(&timer);
         }
+        let watchers = std::mem::take(&mut inner.watchers);
         drop(inner);
         self.signalled.notify_all();
+        for watcher in watchers.iter().filter_map(Weak::upgrade) {
+            watcher.signalled();
+        }
     }
 
     /// Sleeps until the fence is signalled.
@@ -226,9 +337,8 @@ mod tests {
     use super::*;
 
     fn after(duration: Duration) -> Until {
-        let now = rustix::time::clock_gettime(ClockId::Monotonic);
         let nanos = i64::try_from(duration.as_nanos()).unwrap();
-        Until(now.tv_sec * NANOS_PER_SECOND + now.tv_nsec + nanos)
+        Until(now_ns() + nanos)
     }
 
     #[test]

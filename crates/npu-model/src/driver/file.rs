@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An open file of the device node: handles, address space, queue.
 
-use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
 
 use rustix::event::PollFlags;
@@ -11,7 +10,9 @@ use super::fence::{Fence, FenceState};
 use super::gem::{HandleTable, MmapOffsets, Object};
 use super::iommu::AddressSpace;
 use super::mmap::Mapping;
+use super::resv::Usage;
 use super::sched::EntityId;
+use super::shared_file;
 use super::{Device, lock};
 
 /// One open file. Closing is dropping.
@@ -61,7 +62,7 @@ impl DrmFile {
         }
     }
 
-    pub(super) fn offsets(&self) -> &MmapOffsets {
+    pub(super) fn offsets(&self) -> &Arc<MmapOffsets> {
         &self.device.offsets
     }
 
@@ -116,35 +117,8 @@ impl DrmFile {
     pub fn write_fence(&self, handle: u32) -> Result<WriteFence, Errno> {
         let object = self.lookup(handle).ok_or(Errno::NOENT)?;
         Ok(WriteFence {
-            fences: object.export_writers(),
+            fences: object.reservation().export(Usage::in_the_way_of(false)),
         })
-    }
-
-    /// PRIME_HANDLE_TO_FD without the number: a dma-buf of `handle`.
-    ///
-    /// # Errors
-    /// `ENOENT` for an unknown handle, `EOPNOTSUPP` for heap pages,
-    /// `EMFILE`.
-    pub fn prime_export(&self, handle: u32) -> Result<OwnedFd, Errno> {
-        let object = self.lookup(handle).ok_or(Errno::NOENT)?;
-        self.device.dma_bufs.export(&object)
-    }
-
-    /// PRIME_FD_TO_HANDLE: the handle of the buffer object behind a
-    /// descriptor of this process. No IOVA comes with it in a file that did
-    /// not create the object.
-    ///
-    /// # Errors
-    /// `EBADF` for a number that is not open, `EINVAL` for a file that is no
-    /// dma-buf of this device.
-    pub fn prime_import(&self, fd: RawFd) -> Result<u32, Errno> {
-        self.device.dma_bufs.collect();
-        let object = self.device.dma_bufs.find(fd)?;
-        let mut handles = lock(&self.handles);
-        match handles.find(&object) {
-            Some(handle) => Ok(handle),
-            None => handles.insert(object),
-        }
     }
 }
 
@@ -153,6 +127,6 @@ impl Drop for DrmFile {
         self.device.scheduler.remove_entity(self.entity);
         let objects = lock(&self.handles).drain();
         drop(objects);
-        self.device.dma_bufs.collect();
+        shared_file::collect();
     }
 }

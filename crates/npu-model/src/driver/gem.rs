@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rustix::io::Errno;
 
-use super::fence::{Fence, FenceState, Until, WaitEnd};
 use super::iommu::AddressSpace;
 use super::iova::RangeAllocator;
 use super::lock;
 use super::memory::{Backing, PAGE_BYTES, Pages};
+use super::resv::Reservation;
 
 /// Largest buffer object that the driver survives, bytes, exclusive. At
 /// 2 GiB the `int` that takes the result of `iommu_map_sgtable` goes
@@ -64,14 +64,7 @@ pub(super) struct Object {
     /// ever gets an address for it.
     iova: u32,
     space: Arc<AddressSpace>,
-    reservation: Mutex<Reservation>,
-}
-
-/// The fences on an object. The driver attaches the fence of a job to the
-/// objects that the job writes, and to no others.
-#[derive(Debug, Default)]
-struct Reservation {
-    writers: Vec<Arc<Fence>>,
+    reservation: Reservation,
 }
 
 impl Object {
@@ -106,7 +99,7 @@ impl Object {
             offsets: Arc::clone(offsets),
             iova,
             space: Arc::clone(space),
-            reservation: Mutex::default(),
+            reservation: Reservation::default(),
         });
         lock(&offsets.objects).insert(mmap_offset, Arc::downgrade(&object));
         Ok(object)
@@ -124,61 +117,14 @@ impl Object {
         self.iova
     }
 
-    /// The fences of unfinished jobs that write this object.
-    pub(super) fn active_writers(&self) -> Vec<Arc<Fence>> {
-        let mut reservation = lock(&self.reservation);
-        // A failed fence stays until somebody has had a chance to see it;
-        // see `export_writers`.
-        reservation
-            .writers
-            .retain(|fence| fence.state() != FenceState::Signaled);
-        reservation
-            .writers
-            .iter()
-            .filter(|fence| fence.is_active())
-            .cloned()
-            .collect()
+    /// The fences on it.
+    pub(super) fn reservation(&self) -> &Reservation {
+        &self.reservation
     }
 
-    /// Attaches the fence of a job that writes this object.
-    pub(super) fn add_writer(&self, fence: &Arc<Fence>) {
-        let mut reservation = lock(&self.reservation);
-        reservation.writers.retain(|fence| fence.is_active());
-        reservation.writers.push(Arc::clone(fence));
-    }
-
-    /// What a sync_file exported now would stand for.
-    ///
-    /// The kernel leaves out fences that are already signalled, killed ones
-    /// included; a client that exports right after SUBMIT is in time there,
-    /// because a kill takes 500 ms. The model can kill at once, so a failed
-    /// fence stays visible until it was exported once.
-    pub(super) fn export_writers(&self) -> Vec<Arc<Fence>> {
-        let mut reservation = lock(&self.reservation);
-        let mut exported = Vec::new();
-        reservation.writers.retain(|fence| {
-            let state = fence.state();
-            let wanted = match state {
-                FenceState::Active => {
-                    fence.mark_exported();
-                    true
-                }
-                FenceState::Failed(_) => fence.mark_exported(),
-                FenceState::Signaled => false,
-            };
-            if wanted {
-                exported.push(Arc::clone(fence));
-            }
-            state == FenceState::Active
-        });
-        exported
-    }
-
-    /// Sleeps until no unfinished job writes this object.
-    pub(super) fn wait_for_writers(&self, until: Until) -> Result<(), WaitEnd> {
-        self.active_writers()
-            .iter()
-            .try_for_each(|fence| fence.wait(until))
+    /// Whether it is of the device with these offsets.
+    pub(super) fn is_of(&self, offsets: &Arc<MmapOffsets>) -> bool {
+        Arc::ptr_eq(&self.offsets, offsets)
     }
 }
 

@@ -17,6 +17,8 @@ use super::file::DrmFile;
 use super::gem::{BO_LIMIT_BYTES, Object};
 use super::job;
 use super::lock;
+use super::resv::Usage;
+use super::shared_file;
 use super::user::UserMemory;
 use crate::event::Event;
 
@@ -102,7 +104,7 @@ impl DrmFile {
     }
 
     fn create_bo(&self, arg: &mut abi::CreateBo) -> Result<(), Errno> {
-        self.device.dma_bufs.collect();
+        shared_file::collect();
         if arg.size == BO_LIMIT_BYTES {
             self.device.events.push(Event::KernelBug {
                 what: "CREATE_BO of 2 GiB: on a real kernel the freed pages stay mapped for the \
@@ -145,11 +147,15 @@ impl DrmFile {
         let object = self.lookup(arg.handle).ok_or(Errno::NOENT)?;
         let until = Until(arg.timeout_ns);
         let only_look = until.remaining().is_zero();
-        object.wait_for_writers(until).map_err(|end| match end {
-            WaitEnd::TimedOut if only_look => Errno::BUSY,
-            WaitEnd::TimedOut => Errno::TIMEDOUT,
-            WaitEnd::Interrupted => Errno::INTR,
-        })
+        let writers = Usage::in_the_way_of(false);
+        object
+            .reservation()
+            .wait(writers, until)
+            .map_err(|end| match end {
+                WaitEnd::TimedOut if only_look => Errno::BUSY,
+                WaitEnd::TimedOut => Errno::TIMEDOUT,
+                WaitEnd::Interrupted => Errno::INTR,
+            })
     }
 
     fn fini_bo(&self, arg: &mut abi::FiniBo) -> Result<(), Errno> {
@@ -163,7 +169,7 @@ impl DrmFile {
         // The object may go with its last reference, after the lock.
         let object = lock(&self.handles).remove(arg.handle);
         object.map(drop).ok_or(Errno::INVAL)?;
-        self.device.dma_bufs.collect();
+        shared_file::collect();
         Ok(())
     }
 

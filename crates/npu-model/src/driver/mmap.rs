@@ -41,6 +41,29 @@ impl Mapping {
         }
     }
 
+    /// The first `whole` bytes, which are pages, mapped anew; `len` of them
+    /// were asked for.
+    ///
+    /// # Errors
+    /// What mmap says.
+    pub(super) fn own(
+        object: &Arc<Object>,
+        whole: usize,
+        len: usize,
+        prot: ProtFlags,
+    ) -> Result<Self, Errno> {
+        let pages = object.pages();
+        let memory = match pages.fd() {
+            Some(_) => Memory::Own(pages.map_again(whole, prot)?),
+            None => Memory::Shared,
+        };
+        Ok(Self {
+            memory,
+            len,
+            object: Arc::clone(object),
+        })
+    }
+
     /// First byte. Valid for `len()` bytes as long as the mapping lives, for
     /// writes only where it was made writable.
     #[must_use]
@@ -96,14 +119,6 @@ impl DrmFile {
         if !flags.contains(MapFlags::SHARED) {
             return Err(Errno::INVAL);
         }
-        let memory = match pages.fd() {
-            Some(_) => Memory::Own(pages.map_again(whole, prot)?),
-            None => Memory::Shared,
-        };
-        Ok(Mapping {
-            memory,
-            len,
-            object,
-        })
+        Mapping::own(&object, whole, len, prot)
     }
 }

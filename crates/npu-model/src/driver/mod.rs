@@ -12,16 +12,18 @@
 //! | `file` | an open file: handles, address space, queue |
 //! | `gem` | buffer objects, handles, reservations |
 //! | `iova`, `iommu` | drm_mm, the IOMMU domain |
-//! | `mmap`, `prime` | mappings, dma-bufs |
-//! | `job`, `sched`, `fence` | SUBMIT, the DRM scheduler, dma_fence |
+//! | `mmap`, `prime` | mappings, export and import |
+//! | `shared_file`, `dma_buf`, `sync_file` | the files that are not the device node's |
+//! | `job`, `sched`, `fence`, `resv` | SUBMIT, the DRM scheduler, dma_fence, dma_resv |
 //! | `run`, `hardware` | a job on its core; the register accesses of one task |
 //! | `memory`, `user` | pages; the client's memory |
 //!
 //! Nothing here knows Rust callers: [`DrmFile::ioctl`] takes bytes and gives
 //! an errno, so a typed layer, a preload library and a fuzzer are served
-//! alike.
+//! alike; [`SharedFile::ioctl`] is the same for dma-bufs and sync_files.
 
 pub(crate) mod abi;
+mod dma_buf;
 mod fence;
 mod file;
 mod gem;
@@ -34,8 +36,11 @@ mod job;
 mod memory;
 mod mmap;
 mod prime;
+mod resv;
 mod run;
 mod sched;
+mod shared_file;
+mod sync_file;
 #[allow(unsafe_code)]
 mod user;
 
@@ -48,6 +53,7 @@ pub(crate) use hardware::ChipCore;
 pub use hardware::NpuCore;
 pub use memory::Backing;
 pub use mmap::Mapping;
+pub use shared_file::SharedFile;
 pub use user::{Arena, Efault, OwnProcess, UserMemory};
 
 use crate::event::{Event, EventLog};
@@ -98,7 +104,6 @@ struct Device {
     options: DriverOptions,
     events: Arc<EventLog>,
     offsets: Arc<gem::MmapOffsets>,
-    dma_bufs: prime::DmaBufs,
     scheduler: sched::Scheduler,
 }
 
@@ -113,7 +118,6 @@ impl Driver {
                 options,
                 events,
                 offsets: Arc::new(gem::MmapOffsets::new()),
-                dma_bufs: prime::DmaBufs::default(),
                 scheduler,
             }),
         }

@@ -1,123 +1,55 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PRIME: buffer objects as file descriptors, and back.
+//! PRIME: buffer objects as dma-bufs, and back.
 //!
-//! What is exported is the memfd behind the object, opened anew. Such a file
-//! is known again at import by its inode; any other file is foreign, and the
-//! rocket driver cannot import those.
-//!
-//! A dma-buf keeps its object alive. Whether any copy of the exported
-//! descriptor is still open, in whatever process, is asked of the kernel: the
-//! exported open file holds a lock (flock belongs to the open file and ends
-//! with its last descriptor), and the device tries to take it.
+//! The rocket driver cannot import the pages of another exporter. So a file
+//! of another device, or none of the model's, is refused.
 
-use std::collections::HashMap;
-use std::fs::OpenOptions;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex};
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
 
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use super::dma_buf::DmaBuf;
+use super::file::DrmFile;
 use super::gem::Object;
 use super::lock;
+use super::shared_file::{self, Kind, SharedFile};
 
-/// Identity of a file of this kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-/// The dma-bufs of one device.
-#[derive(Debug, Default)]
-pub(super) struct DmaBufs {
-    exported: Mutex<HashMap<FileId, Arc<Object>>>,
-}
-
-/// The path by which this process reaches one of its own descriptors.
-fn own_fd(fd: RawFd) -> String {
-    format!("/proc/self/fd/{fd}")
-}
-
-fn errno(error: &std::io::Error, otherwise: Errno) -> Errno {
-    Errno::from_io_error(error).unwrap_or(otherwise)
-}
-
-impl DmaBufs {
-    /// Makes a file descriptor of `object`.
+impl DrmFile {
+    /// PRIME_HANDLE_TO_FD without the number: a dma-buf of `handle`.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for heap pages, else what opening a file gives
-    /// (`EMFILE`, `ENFILE`).
-    pub(super) fn export(&self, object: &Arc<Object>) -> Result<OwnedFd, Errno> {
-        let pages = object.pages().fd().ok_or(Errno::OPNOTSUPP)?;
-        // Held all along: `collect` takes the file lock for a moment.
-        let mut exported = lock(&self.exported);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(own_fd(pages.as_raw_fd()))
-            .map_err(|error| errno(&error, Errno::MFILE))?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
-        let metadata = file
-            .metadata()
-            .map_err(|error| errno(&error, Errno::INVAL))?;
-        let id = FileId {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        };
-        exported.insert(id, Arc::clone(object));
-        Ok(file.into())
+    /// `ENOENT` for an unknown handle, `EOPNOTSUPP` for heap pages,
+    /// `EMFILE`.
+    pub fn prime_export(&self, handle: u32) -> Result<OwnedFd, Errno> {
+        let object = self.lookup(handle).ok_or(Errno::NOENT)?;
+        DmaBuf::export(&object)
     }
 
-    /// The object behind a file descriptor of this process.
+    /// PRIME_FD_TO_HANDLE: the handle of the buffer object behind a
+    /// descriptor of this process. No IOVA comes with it in a file that did
+    /// not create the object.
     ///
     /// # Errors
-    /// `EBADF` for a number that is not open, `EINVAL` for any file that
-    /// this device has not exported.
-    pub(super) fn find(&self, fd: RawFd) -> Result<Arc<Object>, Errno> {
-        if fd < 0 {
-            return Err(Errno::BADF);
+    /// `EBADF` for a number that is not open, `EINVAL` for a file that is no
+    /// dma-buf of this device.
+    pub fn prime_import(&self, fd: RawFd) -> Result<u32, Errno> {
+        shared_file::collect();
+        let object = self.exported(fd)?;
+        let mut handles = lock(&self.handles);
+        match handles.find(&object) {
+            Some(handle) => Ok(handle),
+            None => handles.insert(object),
         }
-        let metadata = std::fs::metadata(own_fd(fd)).map_err(|_| Errno::BADF)?;
-        let id = FileId {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        };
-        let found = lock(&self.exported).get(&id).cloned();
-        found.ok_or(Errno::INVAL)
     }
 
-    /// Lets go of objects whose exported descriptors are all closed.
-    pub(super) fn collect(&self) {
-        let mut exported = lock(&self.exported);
-        let mut closed = Vec::new();
-        exported.retain(|_, object| {
-            let open = still_open(object);
-            if !open {
-                closed.push(Arc::clone(object));
+    /// The object that this device exported as `fd`.
+    fn exported(&self, fd: RawFd) -> Result<Arc<Object>, Errno> {
+        match SharedFile::of(fd)? {
+            Some(SharedFile(Kind::DmaBuf(dma_buf))) if dma_buf.object().is_of(self.offsets()) => {
+                Ok(Arc::clone(dma_buf.object()))
             }
-            open
-        });
-        drop(exported);
-        // Here the last references may go, without the lock.
-        drop(closed);
-    }
-}
-
-/// Whether an exported descriptor of `object` is open anywhere.
-fn still_open(object: &Object) -> bool {
-    let Some(pages) = object.pages().fd() else {
-        return false;
-    };
-    match rustix::fs::flock(pages, FlockOperation::NonBlockingLockExclusive) {
-        Err(_) => true,
-        Ok(()) => {
-            // Nobody else has the file; the lock must not stay, or the next
-            // export could not take its own.
-            let _ = rustix::fs::flock(pages, FlockOperation::Unlock);
-            false
+            _ => Err(Errno::INVAL),
         }
     }
 }

@@ -11,20 +11,23 @@
 //!   cores 0 and 1 (drm_sched_entity_select_rq, drm_sched_pick_best; seen on
 //!   Linux 7.2).
 //! * A job waits for the fences of earlier jobs that write what it reads or
-//!   writes. Nothing waits for readers.
+//!   writes, and for all fences on what it writes. Jobs leave no fence on what
+//!   they only read, so nothing waits for readers unless a client imports one.
 //! * A core takes the job that was pushed first among those ready.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::fence::Fence;
+use super::fence::{Fence, Watcher, new_contexts};
+use super::gem::Object;
 use super::hardware::NpuCore;
 use super::iommu::AddressSpace;
 use super::job::{Job, JobRequest};
+use super::resv::Usage;
 use super::{DriverOptions, lock};
 use crate::event::EventLog;
 use crate::trace::TaskTrace;
@@ -69,7 +72,14 @@ struct Entity {
     /// job on.
     attached: bool,
     last_scheduled: Option<Arc<Fence>>,
+    /// The timeline of its jobs, and how many there were.
+    context: u64,
+    jobs: u64,
 }
+
+/// Contexts of an entity: for the fences of starts and of ends. Only the
+/// latter are ever seen.
+const CONTEXTS: u64 = 2;
 
 impl State {
     fn score(&self, core: usize) -> usize {
@@ -140,7 +150,11 @@ impl Scheduler {
         let mut state = lock(&self.shared.state);
         state.entities_made += 1;
         let id = EntityId(state.entities_made);
-        state.entities.insert(id, Entity::default());
+        let entity = Entity {
+            context: new_contexts(CONTEXTS) + 1,
+            ..Entity::default()
+        };
+        state.entities.insert(id, entity);
         id
     }
 
@@ -176,17 +190,33 @@ impl Scheduler {
             None => return Err(Errno::NODEV),
         };
         self.start(core)?;
+        let contexts: Vec<_> = state.entities.values().map(|own| own.context).collect();
         let entity = state.entities.get_mut(&id).ok_or(Errno::NODEV)?;
         entity.core = core;
         entity.attached = true;
 
         // Dependencies are taken and the fence is attached in one step, as
         // under the kernel's reservation locks.
-        let fence = Arc::new(Fence::default());
-        let objects = request.reads.iter().chain(&request.writes);
-        let dependencies = objects.flat_map(|object| object.active_writers()).collect();
+        entity.jobs += 1;
+        let fence = Arc::new(Fence::of_job(entity.context, entity.jobs, core));
+        let in_the_way = |objects: &[Arc<Object>], writes| {
+            let usage = Usage::in_the_way_of(writes);
+            let fences = objects
+                .iter()
+                .map(|object| object.reservation().active(usage));
+            fences.flatten().collect::<Vec<_>>()
+        };
+        let mut dependencies = in_the_way(&request.reads, false);
+        dependencies.extend(in_the_way(&request.writes, true));
+        // Fences of other devices do not wake this one's cores by themselves.
+        // Under the lock: a core looks at the fence before or after all of it.
+        let is_own = |fence: &Fence| contexts.contains(&fence.context());
+        for foreign in dependencies.iter().filter(|fence| !is_own(fence)) {
+            let shared: Weak<Shared> = Arc::downgrade(&self.shared);
+            foreign.watch(shared);
+        }
         for object in &request.writes {
-            object.add_writer(&fence);
+            object.reservation().add(Usage::Write, &fence);
         }
         state.jobs_accepted += 1;
         state.jobs_on[core] += 1;
@@ -235,6 +265,15 @@ impl Drop for Scheduler {
     }
 }
 
+impl Watcher for Shared {
+    fn signalled(&self) {
+        // Whoever found the fence active while holding this lock sleeps by
+        // now, and is woken.
+        drop(lock(&self.state));
+        self.changed.notify_all();
+    }
+}
+
 impl Shared {
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.changed
@@ -272,10 +311,7 @@ impl Shared {
         drop(request);
         lock(&self.state).jobs_on[core] -= 1;
         fence.signal(result);
-        // Whoever found the fence active while holding this lock sleeps by
-        // now, and is woken.
-        drop(lock(&self.state));
-        self.changed.notify_all();
+        self.signalled();
     }
 
     /// A job that hangs keeps its core until the driver loses patience. What

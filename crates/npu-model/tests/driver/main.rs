@@ -7,10 +7,14 @@ mod client;
 mod script;
 
 mod copying;
+mod dma_buf;
+mod fences;
 mod gem;
 mod hangs;
 mod order;
 mod prime;
 mod random;
+mod shared;
 mod submit;
+mod sync_file;
 mod waiting;

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! dma-bufs: what the file of an exported buffer object answers (Linux,
+//! drivers/dma-buf/dma-buf.c).
+//!
+//! The descriptor is the memfd behind the object, opened anew. Whether any
+//! copy of it is still open, in whatever process, is asked of the host: the
+//! exported open file holds a lock (flock belongs to the open file and ends
+//! with its last descriptor), and the model tries to take it.
+
+use std::fs::OpenOptions;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use rustix::event::PollFlags;
+use rustix::fs::{FlockOperation, SeekFrom};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::abi;
+use super::fence::{Until, WaitEnd};
+use super::gem::Object;
+use super::lock;
+use super::memory::PAGE_BYTES;
+use super::mmap::Mapping;
+use super::resv::Usage;
+use super::shared_file::{self, FileId, Kind, SharedFile, copy_in, copy_out, own_fd};
+use super::sync_file::SyncFile;
+use super::user::UserMemory;
+
+/// Longest name, its terminator included (`DMA_BUF_NAME_LEN`).
+const NAME_BYTES: u64 = 32;
+
+/// An exported buffer object, as long as a descriptor of it is open.
+#[derive(Debug)]
+pub(super) struct DmaBuf {
+    object: Arc<Object>,
+    name: Mutex<Vec<u8>>,
+}
+
+impl DmaBuf {
+    /// Makes a file descriptor of `object`.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for heap pages, else what opening a file gives
+    /// (`EMFILE`, `ENFILE`).
+    pub(super) fn export(object: &Arc<Object>) -> Result<OwnedFd, Errno> {
+        let pages = object.pages().fd().ok_or(Errno::OPNOTSUPP)?;
+        // In the table's hold all along: `is_open` takes the file lock for a
+        // moment.
+        shared_file::install(|files| {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(own_fd(pages.as_raw_fd()))
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
+            // Exported again, it is the same dma-buf.
+            files
+                .entry(FileId::of(file.as_raw_fd())?)
+                .or_insert_with(|| {
+                    Kind::DmaBuf(Arc::new(Self {
+                        object: Arc::clone(object),
+                        name: Mutex::default(),
+                    }))
+                });
+            Ok(file.into())
+        })
+    }
+
+    pub(super) fn object(&self) -> &Arc<Object> {
+        &self.object
+    }
+
+    /// Whether an exported descriptor is open anywhere.
+    pub(super) fn is_open(&self) -> bool {
+        let Some(pages) = self.object.pages().fd() else {
+            return false;
+        };
+        match rustix::fs::flock(pages, FlockOperation::NonBlockingLockExclusive) {
+            Err(_) => true,
+            Ok(()) => {
+                // Nobody else has the file; the lock must not stay, or the
+                // next export could not take its own.
+                let _ = rustix::fs::flock(pages, FlockOperation::Unlock);
+                false
+            }
+        }
+    }
+
+    pub(super) fn ioctl(
+        &self,
+        request: u32,
+        arg: u64,
+        user: &dyn UserMemory,
+    ) -> Result<i32, Errno> {
+        match request {
+            abi::DMA_BUF_SYNC => self.sync(copy_in(user, arg)?)?,
+            abi::DMA_BUF_SET_NAME_A | abi::DMA_BUF_SET_NAME_B => self.set_name(arg, user)?,
+            abi::DMA_BUF_EXPORT_SYNC_FILE => {
+                let mut argument: abi::DmaBufSyncFile = copy_in(user, arg)?;
+                let sync_file = self.export_sync_file(argument.flags)?;
+                argument.fd = sync_file.as_raw_fd();
+                copy_out(user, arg, &argument)?;
+                let _ = sync_file.into_raw_fd();
+            }
+            abi::DMA_BUF_IMPORT_SYNC_FILE => {
+                let argument: abi::DmaBufSyncFile = copy_in(user, arg)?;
+                self.import_sync_file(argument)?;
+            }
+            _ => return Err(Errno::NOTTY),
+        }
+        Ok(0)
+    }
+
+    /// DMA_BUF_IOCTL_SYNC. The driver's dma-bufs have no hooks for it, so
+    /// that a start waits and an end does nothing; neither touches a cache.
+    fn sync(&self, flags: u64) -> Result<(), Errno> {
+        if flags & !(abi::DMA_BUF_SYNC_RW | abi::DMA_BUF_SYNC_END) != 0
+            || flags & abi::DMA_BUF_SYNC_RW == 0
+        {
+            return Err(Errno::INVAL);
+        }
+        if flags & abi::DMA_BUF_SYNC_END != 0 {
+            return Ok(());
+        }
+        let usage = Usage::in_the_way_of(flags & abi::DMA_BUF_SYNC_WRITE != 0);
+        self.object
+            .reservation()
+            .wait(usage, Until::FOREVER)
+            .map_err(|end| match end {
+                WaitEnd::Interrupted => Errno::INTR,
+                WaitEnd::TimedOut => Errno::TIMEDOUT,
+            })
+    }
+
+    fn set_name(&self, at: u64, user: &dyn UserMemory) -> Result<(), Errno> {
+        let mut name = Vec::new();
+        loop {
+            let byte: u8 = copy_in(user, at.wrapping_add(name.len() as u64))?;
+            if byte == 0 {
+                break;
+            }
+            name.push(byte);
+            if name.len() as u64 >= NAME_BYTES {
+                return Err(Errno::INVAL);
+            }
+        }
+        *lock(&self.name) = name;
+        Ok(())
+    }
+
+    /// A sync_file of what is in the way of a reader, or with the flag for
+    /// writing of a writer.
+    ///
+    /// # Errors
+    /// `EINVAL` for other flags or none; no descriptor left.
+    pub(super) fn export_sync_file(&self, flags: u32) -> Result<OwnedFd, Errno> {
+        let usage = Usage::in_the_way_of(writes(flags)?);
+        SyncFile::create(self.object.reservation().export(usage))
+    }
+
+    /// Adds the fences of a sync_file, as a reader's or a writer's.
+    fn import_sync_file(&self, argument: abi::DmaBufSyncFile) -> Result<(), Errno> {
+        let usage = if writes(argument.flags)? {
+            Usage::Write
+        } else {
+            Usage::Read
+        };
+        let sync_file = SharedFile::sync_file(argument.fd).ok_or(Errno::INVAL)?;
+        for fence in sync_file.fences() {
+            self.object.reservation().add(usage, fence);
+        }
+        Ok(())
+    }
+
+    pub(super) fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
+        match to {
+            SeekFrom::Start(0) => Ok(0),
+            SeekFrom::End(0) => Ok(self.object.pages().len() as u64),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    pub(super) fn poll(&self, wanted: PollFlags) -> PollFlags {
+        let ready = |events, writes| {
+            let usage = Usage::in_the_way_of(writes);
+            if self.object.reservation().active(usage).is_empty() {
+                events
+            } else {
+                PollFlags::empty()
+            }
+        };
+        (ready(PollFlags::IN, false) | ready(PollFlags::OUT, true)) & wanted
+    }
+
+    /// Any part in range shows the object from its start: the fault handler
+    /// counts pages from the start of the mapping (drm_gem_shmem_fault).
+    pub(super) fn mmap(
+        &self,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Mapping, Errno> {
+        let whole = len
+            .checked_next_multiple_of(PAGE_BYTES)
+            .filter(|&whole| whole > 0)
+            .ok_or(Errno::INVAL)?;
+        let end = offset.checked_add(whole as u64).ok_or(Errno::INVAL)?;
+        if !offset.is_multiple_of(PAGE_BYTES as u64)
+            || end > self.object.pages().len() as u64
+            || !flags.contains(MapFlags::SHARED)
+        {
+            return Err(Errno::INVAL);
+        }
+        Mapping::own(&self.object, whole, len, prot)
+    }
+}
+
+/// Whether the flags of an export or an import are those of a writer.
+///
+/// # Errors
+/// `EINVAL` for others, and for none.
+fn writes(flags: u32) -> Result<bool, Errno> {
+    let flags = u64::from(flags);
+    if flags & !abi::DMA_BUF_SYNC_RW != 0 || flags == 0 {
+        return Err(Errno::INVAL);
+    }
+    Ok(flags & abi::DMA_BUF_SYNC_WRITE != 0)
+}

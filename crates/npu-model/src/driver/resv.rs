@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The reservation of a buffer object: the fences on it, and who waits for
+//! which (Linux, drivers/dma-buf/dma-resv.c).
+//!
+//! The driver attaches the fence of a job to the objects that the job writes,
+//! as a writer's, and to no others. A reader's fence comes by
+//! IMPORT_SYNC_FILE only.
+
+use std::sync::{Arc, Mutex};
+
+use super::fence::{Fence, FenceState, Until, WaitEnd};
+use super::lock;
+
+/// How an access uses an object. The order is the kernel's: asking for one
+/// usage finds the fences of all up to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Usage {
+    /// It writes.
+    Write,
+    /// It only reads.
+    Read,
+}
+
+impl Usage {
+    /// The fences that an access has to wait for: a writer for all, a reader
+    /// for writers (`dma_resv_usage_rw`).
+    pub(super) fn in_the_way_of(writes: bool) -> Self {
+        if writes { Self::Read } else { Self::Write }
+    }
+}
+
+/// The fences on one object.
+#[derive(Debug, Default)]
+pub(super) struct Reservation(Mutex<Vec<(Usage, Arc<Fence>)>>);
+
+impl Reservation {
+    /// The unsignalled fences of all usages up to `usage`.
+    pub(super) fn active(&self, usage: Usage) -> Vec<Arc<Fence>> {
+        let mut fences = lock(&self.0);
+        // A failed fence stays until somebody has had a chance to see it;
+        // see `export`.
+        fences.retain(|(_, fence)| fence.state() != FenceState::Signaled);
+        fences
+            .iter()
+            .filter(|(own, fence)| *own <= usage && fence.is_active())
+            .map(|(_, fence)| Arc::clone(fence))
+            .collect()
+    }
+
+    /// Attaches a fence. It takes the place of an earlier one of its timeline
+    /// that promises no more.
+    pub(super) fn add(&self, usage: Usage, fence: &Arc<Fence>) {
+        let mut fences = lock(&self.0);
+        fences.retain(|(own, old)| {
+            let outlived =
+                old.context() == fence.context() && old.seqno() <= fence.seqno() && *own >= usage;
+            old.is_active() && !outlived
+        });
+        if fence.is_active() {
+            fences.push((usage, Arc::clone(fence)));
+        }
+    }
+
+    /// What a sync_file exported now would stand for.
+    ///
+    /// The kernel leaves out fences that are already signalled, killed ones
+    /// included; a client that exports right after SUBMIT is in time there,
+    /// because a kill takes 500 ms. The model can kill at once, so a failed
+    /// fence stays visible until it was exported once.
+    pub(super) fn export(&self, usage: Usage) -> Vec<Arc<Fence>> {
+        let mut fences = lock(&self.0);
+        let mut exported = Vec::new();
+        fences.retain(|(own, fence)| {
+            let state = fence.state();
+            if *own > usage {
+                return state != FenceState::Signaled;
+            }
+            let wanted = match state {
+                FenceState::Active => {
+                    fence.mark_exported();
+                    true
+                }
+                FenceState::Failed(_) => fence.mark_exported(),
+                FenceState::Signaled => false,
+            };
+            if wanted {
+                exported.push(Arc::clone(fence));
+            }
+            state == FenceState::Active
+        });
+        exported
+    }
+
+    /// Sleeps until the fences of all usages up to `usage` are signalled.
+    pub(super) fn wait(&self, usage: Usage, until: Until) -> Result<(), WaitEnd> {
+        self.active(usage)
+            .iter()
+            .try_for_each(|fence| fence.wait(until))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fence(context: u64, seqno: u64) -> Arc<Fence> {
+        Arc::new(Fence::of_job(context, seqno, 0))
+    }
+
+    fn count(reservation: &Reservation) -> (usize, usize) {
+        let of = |usage| reservation.active(usage).len();
+        (of(Usage::Write), of(Usage::Read))
+    }
+
+    #[test]
+    fn readers_wait_for_writers_and_writers_for_all() {
+        let reservation = Reservation::default();
+        let (write, read) = (fence(1, 1), fence(2, 1));
+        reservation.add(Usage::Write, &write);
+        reservation.add(Usage::Read, &read);
+        assert_eq!(count(&reservation), (1, 2));
+        write.signal(Ok(()));
+        assert_eq!(count(&reservation), (0, 1));
+        assert!(reservation.export(Usage::Write).is_empty());
+        assert_eq!(reservation.export(Usage::Read).len(), 1);
+        assert_eq!(
+            reservation.wait(Usage::Read, Until(0)),
+            Err(WaitEnd::TimedOut)
+        );
+        assert_eq!(reservation.wait(Usage::Write, Until(0)), Ok(()));
+    }
+
+    #[test]
+    fn a_later_fence_takes_the_place_of_an_earlier_one_that_promises_no_more() {
+        let reservation = Reservation::default();
+        reservation.add(Usage::Write, &fence(1, 1));
+        reservation.add(Usage::Write, &fence(1, 2));
+        assert_eq!(count(&reservation), (1, 1));
+        // A reader's fence does not stand for a writer's.
+        reservation.add(Usage::Read, &fence(1, 3));
+        assert_eq!(count(&reservation), (1, 2));
+        reservation.add(Usage::Write, &fence(1, 4));
+        assert_eq!(count(&reservation), (1, 1));
+        reservation.add(Usage::Write, &fence(1, 3));
+        assert_eq!(count(&reservation), (2, 2), "an earlier one replaces none");
+        reservation.add(Usage::Write, &fence(2, 5));
+        assert_eq!(count(&reservation), (3, 3), "nor one of another timeline");
+    }
+}

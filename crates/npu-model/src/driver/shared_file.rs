@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The files that a client gets besides the device node: dma-bufs and
+//! sync_files, and the table that finds them by descriptor.
+//!
+//! In the kernel such a file answers ioctl, poll, lseek and mmap itself. Here
+//! a descriptor is one of the host's, chosen so that it behaves as far as it
+//! can by itself, and can be passed on to any process:
+//!
+//! | file | descriptor | by itself |
+//! |---|---|---|
+//! | dma-buf | the object's memfd, opened anew | mmap, size |
+//! | sync_file | one end of a socket pair | poll for reading |
+//!
+//! Each has an inode of its own, which every copy of the descriptor shares,
+//! also one that came from another process; so the table is by inode. What
+//! the descriptor does not do by itself is asked of [`SharedFile`]. The table
+//! is one for the process, as the kernel's files are not any driver's: fences
+//! and dma-bufs of one device are found by another.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use rustix::event::PollFlags;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::dma_buf::DmaBuf;
+use super::lock;
+use super::mmap::Mapping;
+use super::sync_file::SyncFile;
+use super::user::UserMemory;
+
+/// Identity of a file of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FileId {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+impl FileId {
+    /// The file behind a descriptor of this process.
+    ///
+    /// # Errors
+    /// `EBADF` for a number that is not open.
+    pub(super) fn of(fd: RawFd) -> Result<Self, Errno> {
+        if fd < 0 {
+            return Err(Errno::BADF);
+        }
+        let metadata = std::fs::metadata(own_fd(fd)).map_err(|_| Errno::BADF)?;
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
+    }
+}
+
+/// The path by which this process reaches one of its own descriptors.
+pub(super) fn own_fd(fd: RawFd) -> String {
+    format!("/proc/self/fd/{fd}")
+}
+
+/// A dma-buf or a sync_file of the model, which answers what a client asks of
+/// its descriptor.
+#[derive(Clone, Debug)]
+pub struct SharedFile(pub(super) Kind);
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    DmaBuf(Arc<DmaBuf>),
+    SyncFile(Arc<SyncFile>),
+}
+
+impl Kind {
+    /// Whether any process has a descriptor of it.
+    fn is_open(&self) -> bool {
+        match self {
+            Self::DmaBuf(dma_buf) => dma_buf.is_open(),
+            Self::SyncFile(sync_file) => sync_file.is_open(),
+        }
+    }
+}
+
+/// The files of which a client has, or had a moment ago, a descriptor.
+static FILES: LazyLock<Mutex<HashMap<FileId, Kind>>> = LazyLock::new(Mutex::default);
+
+/// Puts a file into the table while `make` makes its descriptor. Nothing is
+/// collected meanwhile.
+pub(super) fn install<T>(
+    make: impl FnOnce(&mut HashMap<FileId, Kind>) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    make(&mut lock(&FILES))
+}
+
+/// Lets go of files whose descriptors are all closed.
+pub(super) fn collect() {
+    let mut closed = Vec::new();
+    lock(&FILES).retain(|_, file| {
+        let open = file.is_open();
+        if !open {
+            closed.push(file.clone());
+        }
+        open
+    });
+    // Here the last references may go, without the lock.
+    drop(closed);
+}
+
+impl SharedFile {
+    /// The file of the model behind a descriptor of this process; `None` if
+    /// the descriptor is of something else, for which the host answers.
+    ///
+    /// # Errors
+    /// `EBADF` for a number that is not open.
+    pub fn of(fd: RawFd) -> Result<Option<Self>, Errno> {
+        let id = FileId::of(fd)?;
+        // One that nobody has open is a left-over, whose inode has come back.
+        let found = lock(&FILES).get(&id).filter(|file| file.is_open()).cloned();
+        Ok(found.map(Self))
+    }
+
+    /// An ioctl. `arg` is the argument as the client passes it, mostly an
+    /// address in `user`.
+    ///
+    /// # Errors
+    /// The errno that the kernel returns; see `docs/model.md`.
+    pub fn ioctl(&self, request: u32, arg: u64, user: &dyn UserMemory) -> Result<i32, Errno> {
+        match &self.0 {
+            Kind::DmaBuf(dma_buf) => dma_buf.ioctl(request, arg, user),
+            Kind::SyncFile(sync_file) => sync_file.ioctl(request, arg, user),
+        }
+    }
+
+    /// lseek: tells the size of a dma-buf.
+    ///
+    /// # Errors
+    /// `EINVAL` for anything but the start and the end, `ESPIPE` for a
+    /// sync_file.
+    pub fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
+        match &self.0 {
+            Kind::DmaBuf(dma_buf) => dma_buf.seek(to),
+            Kind::SyncFile(_) => Err(Errno::SPIPE),
+        }
+    }
+
+    /// poll without waiting: which of `wanted` are there. A dma-buf can be
+    /// read when no job writes it any more and written when none uses it; a
+    /// sync_file can be read when its fences are signalled.
+    ///
+    /// To wait for a dma-buf, export a sync_file and poll that.
+    #[must_use]
+    pub fn poll(&self, wanted: PollFlags) -> PollFlags {
+        match &self.0 {
+            Kind::DmaBuf(dma_buf) => dma_buf.poll(wanted),
+            Kind::SyncFile(sync_file) => sync_file.poll() & wanted,
+        }
+    }
+
+    /// mmap.
+    ///
+    /// # Errors
+    /// `EINVAL` beyond the end of a dma-buf and for a private mapping,
+    /// `ENODEV` for a sync_file.
+    pub fn mmap(
+        &self,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Mapping, Errno> {
+        match &self.0 {
+            Kind::DmaBuf(dma_buf) => dma_buf.mmap(offset, len, prot, flags),
+            Kind::SyncFile(_) => Err(Errno::NODEV),
+        }
+    }
+
+    /// The sync_file behind a descriptor.
+    pub(super) fn sync_file(fd: RawFd) -> Option<Arc<SyncFile>> {
+        match Self::of(fd) {
+            Ok(Some(Self(Kind::SyncFile(sync_file)))) => Some(sync_file),
+            _ => None,
+        }
+    }
+}
+
+/// Reads an ioctl's structure, as `copy_from_user`.
+pub(super) fn copy_in<T: zerocopy::FromBytes + zerocopy::IntoBytes>(
+    user: &dyn UserMemory,
+    arg: u64,
+) -> Result<T, Errno> {
+    let mut value = T::new_zeroed();
+    user.read(arg, value.as_mut_bytes())
+        .map_err(|_| Errno::FAULT)?;
+    Ok(value)
+}
+
+/// Writes an ioctl's structure back, as `copy_to_user`.
+pub(super) fn copy_out<T: zerocopy::IntoBytes + zerocopy::Immutable + ?Sized>(
+    user: &dyn UserMemory,
+    arg: u64,
+    value: &T,
+) -> Result<(), Errno> {
+    user.write(arg, value.as_bytes()).map_err(|_| Errno::FAULT)
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! sync_files: fences in a file (Linux, drivers/dma-buf/sync_file.c).
+//!
+//! The client's descriptor is one end of a socket pair. When the fences are
+//! signalled the model shuts its own end down for writing: from then on, and
+//! for all who have a copy, the descriptor polls as readable, and no read can
+//! change that. When the last copy is closed, the model's end has hung up.
+
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
+use zerocopy::IntoBytes;
+
+use super::abi;
+use super::fence::{Fence, FenceState, Watcher, new_contexts};
+use super::shared_file::{self, FileId, Kind, SharedFile, copy_in, copy_out};
+use super::user::UserMemory;
+
+/// Bytes of a name, its terminator included.
+const NAME_BYTES: usize = 32;
+
+/// What SYNC_IOC_FILE_INFO says of a signalled fence.
+const STATUS_SIGNALED: i32 = 1;
+
+/// Fences in a file.
+#[derive(Debug)]
+pub(super) struct SyncFile {
+    /// At least one.
+    fences: Vec<Arc<Fence>>,
+    /// The timeline of several fences as one (`dma_fence_array`).
+    array_context: u64,
+    /// As MERGE was given it; else empty.
+    name: Vec<u8>,
+    /// The model's end of the socket pair.
+    socket: OwnedFd,
+}
+
+impl SyncFile {
+    /// A file of these fences; of a signalled one if there are none.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub(super) fn create(fences: Vec<Arc<Fence>>) -> Result<OwnedFd, Errno> {
+        Self::named(fences, Vec::new())
+    }
+
+    fn named(mut fences: Vec<Arc<Fence>>, name: Vec<u8>) -> Result<OwnedFd, Errno> {
+        if fences.is_empty() {
+            fences.push(Arc::new(Fence::stub_now()));
+        }
+        // Files of others that are closed by now make room.
+        shared_file::collect();
+        let (socket, client) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let file = Arc::new(Self {
+            fences,
+            array_context: new_contexts(1),
+            name,
+            socket,
+        });
+        let id = FileId::of(client.as_raw_fd())?;
+        shared_file::install(|files| {
+            files.insert(id, Kind::SyncFile(Arc::clone(&file)));
+            Ok(())
+        })?;
+        let watcher: Weak<Self> = Arc::downgrade(&file);
+        for fence in &file.fences {
+            fence.watch(watcher.clone());
+        }
+        // For those that were signalled before.
+        file.signalled();
+        Ok(client)
+    }
+
+    pub(super) fn fences(&self) -> &[Arc<Fence>] {
+        &self.fences
+    }
+
+    /// Whether the client's end is open anywhere.
+    pub(super) fn is_open(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let polled = rustix::event::poll(&mut fds, Some(&at_once));
+        polled.is_err() || !fds[0].revents().contains(PollFlags::HUP)
+    }
+
+    fn is_active(&self) -> bool {
+        self.fences.iter().any(|fence| fence.is_active())
+    }
+
+    pub(super) fn poll(&self) -> PollFlags {
+        if self.is_active() {
+            PollFlags::empty()
+        } else {
+            PollFlags::IN
+        }
+    }
+
+    pub(super) fn ioctl(
+        &self,
+        request: u32,
+        arg: u64,
+        user: &dyn UserMemory,
+    ) -> Result<i32, Errno> {
+        match request {
+            abi::SYNC_IOC_MERGE => {
+                let mut argument: abi::SyncMerge = copy_in(user, arg)?;
+                let merged = self.merge(&argument)?;
+                argument.fence = merged.as_raw_fd();
+                copy_out(user, arg, &argument)?;
+                let _ = merged.into_raw_fd();
+            }
+            abi::SYNC_IOC_FILE_INFO => {
+                let mut argument: abi::SyncFileInfo = copy_in(user, arg)?;
+                self.info(&mut argument, user)?;
+                copy_out(user, arg, &argument)?;
+            }
+            abi::SYNC_IOC_SET_DEADLINE => {
+                // A hint to drivers; this one has no use for it.
+                let argument: abi::SyncSetDeadline = copy_in(user, arg)?;
+                if argument.pad != 0 {
+                    return Err(Errno::INVAL);
+                }
+            }
+            _ => return Err(Errno::NOTTY),
+        }
+        Ok(0)
+    }
+
+    /// A file of what is unsignalled in this and another one.
+    ///
+    /// What is signalled is left out, with its error; of one timeline the
+    /// latest stays.
+    ///
+    /// # Errors
+    /// `EINVAL` for flags, `ENOENT` where the other is no sync_file.
+    pub(super) fn merge(&self, argument: &abi::SyncMerge) -> Result<OwnedFd, Errno> {
+        if argument.flags != 0 || argument.pad != 0 {
+            return Err(Errno::INVAL);
+        }
+        let other = SharedFile::sync_file(argument.fd2).ok_or(Errno::NOENT)?;
+        let both = || self.fences.iter().chain(&other.fences);
+        let mut fences: Vec<_> = both().filter(|fence| fence.is_active()).cloned().collect();
+        fences.sort_by_key(|fence| (fence.context(), std::cmp::Reverse(fence.seqno())));
+        fences.dedup_by_key(|fence| fence.context());
+        if fences.is_empty() {
+            let last = both().filter_map(|fence| fence.ended_ns()).max();
+            fences.push(Arc::new(Fence::stub(last.unwrap_or_default())));
+        }
+        let name = argument.name[..NAME_BYTES - 1].split(|&byte| byte == 0);
+        let name = name.into_iter().next().unwrap_or_default();
+        Self::named(fences, name.to_vec())
+    }
+
+    /// SYNC_IOC_FILE_INFO: of the whole, and of each fence if there is room.
+    fn info(&self, argument: &mut abi::SyncFileInfo, user: &dyn UserMemory) -> Result<(), Errno> {
+        if argument.flags != 0 || argument.pad != 0 {
+            return Err(Errno::INVAL);
+        }
+        let room = argument.num_fences as usize;
+        if room == 0 {
+            argument.status = self.status_as_one();
+        } else if room < self.fences.len() {
+            return Err(Errno::INVAL);
+        } else {
+            let infos: Vec<_> = self.fences.iter().map(|fence| fence_info(fence)).collect();
+            // The first one that is not signalled well decides.
+            argument.status = infos
+                .iter()
+                .map(|info| info.status)
+                .find(|&status| status <= 0)
+                .unwrap_or(STATUS_SIGNALED);
+            user.write(argument.sync_fence_info, infos.as_bytes())
+                .map_err(|_| Errno::FAULT)?;
+        }
+        argument.name = text(&self.name());
+        // Bounded by what a reservation holds, far below 2^32.
+        argument.num_fences = self.fences.len() as u32;
+        Ok(())
+    }
+
+    /// The status of all fences as one.
+    ///
+    /// The kernel's container of several fences learns of their errors only
+    /// if somebody waited for it while they were active; else it ends well.
+    /// The model cannot see who polls and shows the worse.
+    fn status_as_one(&self) -> i32 {
+        match &self.fences[..] {
+            [one] => status(one),
+            several => i32::from(several.iter().all(|fence| !fence.is_active())),
+        }
+    }
+
+    fn name(&self) -> Vec<u8> {
+        if !self.name.is_empty() {
+            return self.name.clone();
+        }
+        let (driver, timeline, context, seqno) = match &self.fences[..] {
+            [one] => {
+                let (driver, timeline) = one.names();
+                (driver, timeline, one.context(), one.seqno())
+            }
+            _ if self.is_active() => (
+                "dma_fence_array",
+                "unbound".to_owned(),
+                self.array_context,
+                1,
+            ),
+            [first, ..] => {
+                let (driver, timeline) = first.names();
+                (driver, timeline, self.array_context, 1)
+            }
+            [] => return Vec::new(),
+        };
+        format!("{driver}-{timeline}{context}-{seqno}").into_bytes()
+    }
+}
+
+impl Watcher for SyncFile {
+    fn signalled(&self) {
+        if self.is_active() {
+            return;
+        }
+        if let Err(errno) = rustix::net::shutdown(&self.socket, Shutdown::Write) {
+            tracing::error!(%errno, "cannot tell that a sync_file is signalled");
+        }
+    }
+}
+
+fn status(fence: &Fence) -> i32 {
+    match fence.state() {
+        FenceState::Active => 0,
+        FenceState::Signaled => STATUS_SIGNALED,
+        FenceState::Failed(errno) => -errno.raw_os_error(),
+    }
+}
+
+fn fence_info(fence: &Fence) -> abi::SyncFenceInfo {
+    let (driver, timeline) = fence.names();
+    let status = status(fence);
+    let ended = fence.ended_ns().filter(|_| status != 0);
+    abi::SyncFenceInfo {
+        obj_name: text(timeline.as_bytes()),
+        driver_name: text(driver.as_bytes()),
+        status,
+        flags: 0,
+        timestamp_ns: ended.unwrap_or_default().unsigned_abs(),
+    }
+}
+
+/// A C string of at most 31 bytes.
+fn text(bytes: &[u8]) -> [u8; NAME_BYTES] {
+    let mut text = [0; NAME_BYTES];
+    let len = bytes.len().min(NAME_BYTES - 1);
+    text[..len].copy_from_slice(&bytes[..len]);
+    text
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_forgets_it_with_its_last_descriptor() {
+        let fd = SyncFile::create(Vec::new()).unwrap();
+        let copy = fd.try_clone().unwrap();
+        let number = fd.as_raw_fd();
+        let file = SharedFile::sync_file(number).map(|file| Arc::downgrade(&file));
+        let file = file.unwrap();
+        drop(copy);
+        shared_file::collect();
+        assert!(file.upgrade().is_some());
+        drop(fd);
+        shared_file::collect();
+        assert!(file.upgrade().is_none());
+    }
+}
