@@ -7,7 +7,7 @@ use std::time::Duration;
 use rocket_uapi::{Backend, Device};
 
 use crate::backend::ModelBackend;
-use crate::chip::{Chip, ChipOptions, Level};
+use crate::chip::{Chip, ChipOptions, Contested, Level};
 use crate::driver::{Backing, ChipCore, Driver, DriverOptions, DrmFile, JOB_TIME_LIMIT};
 use crate::event::Event;
 use crate::trace::TaskTrace;
@@ -24,6 +24,8 @@ pub struct ModelOptions {
     pub cores: u32,
     /// What happens when a program does what silicon punishes.
     pub level: Level,
+    /// Sides of the facts about the chip that the sources disagree on.
+    pub contested: Contested,
     /// How long a hung job holds its core, wall clock. 500 ms in the real
     /// driver; tests shorten it. [`Level::Strict`] does not wait at all.
     pub hang_timeout: Duration,
@@ -41,6 +43,7 @@ impl Default for ModelOptions {
         Self {
             cores: ChipOptions::default().cores,
             level: Level::default(),
+            contested: Contested::default(),
             hang_timeout: JOB_TIME_LIMIT,
             job_limit: JOB_TIME_LIMIT,
             backing: if cfg!(miri) {
@@ -71,6 +74,7 @@ impl Model {
         let ModelOptions {
             cores,
             level,
+            contested,
             hang_timeout,
             job_limit,
             backing,
@@ -81,6 +85,7 @@ impl Model {
             cores,
             level,
             task_limit: job_limit,
+            contested,
         }));
         let driver_options = DriverOptions {
             hang_timeout: if level == Level::Strict {

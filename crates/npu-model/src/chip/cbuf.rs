@@ -32,6 +32,34 @@ struct Left {
     banks: (usize, usize),
     len: usize,
     whole: bool,
+    /// Address it was fetched from.
+    base: u32,
+    /// By a task of the job that runs.
+    of_this_job: bool,
+}
+
+/// Why what CBUF holds is not what a task that reuses it expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stale {
+    /// Nothing of that size and bank split is there.
+    Other,
+    /// An earlier job left it: another file's may have run in between, or the
+    /// core be another one.
+    EarlierJob,
+    /// It was fetched from this address.
+    Address(u32),
+}
+
+impl Left {
+    fn check(&self, base: u32) -> Result<(), Stale> {
+        if !self.of_this_job {
+            Err(Stale::EarlierJob)
+        } else if self.base != base {
+            Err(Stale::Address(self.base))
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// The buffer of one core.
@@ -111,7 +139,7 @@ impl Cbuf {
     }
 
     /// Keeps the features of a task, streaming through the data banks.
-    pub(crate) fn keep_features(&mut self, config: &CbufConfig, cube: &FeatureCube) {
+    pub(crate) fn keep_features(&mut self, config: &CbufConfig, cube: &FeatureCube, base: u32) {
         let room = config.data_banks * BANK_BYTES;
         let step = config.line_bytes();
         for y in 0..cube.height {
@@ -121,17 +149,21 @@ impl Cbuf {
             banks: config.split(),
             len: cube.height * cube.line_bytes(),
             whole: cube.height <= config.lines_that_fit(),
+            base,
+            of_this_job: true,
         });
     }
 
     /// Keeps the weights of a task, streaming through the weight banks.
-    pub(crate) fn keep_weights(&mut self, config: &CbufConfig, weights: &[u8]) {
+    pub(crate) fn keep_weights(&mut self, config: &CbufConfig, weights: &[u8], base: u32) {
         let room = config.weight_banks * BANK_BYTES;
         self.store(config.data_banks * BANK_BYTES, room, 0, weights);
         self.weights = Some(Left {
             banks: config.split(),
             len: weights.len(),
             whole: weights.len() <= room,
+            base,
+            of_this_job: true,
         });
     }
 
@@ -166,19 +198,41 @@ impl Cbuf {
     }
 
     /// Whether the features that an earlier task left are what a task of this
-    /// bank split and size expects, as far as CBUF can tell.
-    pub(crate) fn has_features(&self, config: &CbufConfig, cube: &FeatureCube) -> bool {
-        self.features.is_some_and(|left| {
-            left.whole
-                && left.banks == config.split()
-                && left.len == cube.height * cube.line_bytes()
-        })
+    /// bank split, size and address expects, as far as CBUF can tell.
+    pub(crate) fn has_features(
+        &self,
+        config: &CbufConfig,
+        cube: &FeatureCube,
+        base: u32,
+    ) -> Result<(), Stale> {
+        let len = cube.height * cube.line_bytes();
+        self.features
+            .filter(|left| left.whole && left.banks == config.split() && left.len == len)
+            .ok_or(Stale::Other)?
+            .check(base)
     }
 
     /// Likewise for weights.
-    pub(crate) fn has_weights(&self, config: &CbufConfig, len: usize) -> bool {
+    pub(crate) fn has_weights(
+        &self,
+        config: &CbufConfig,
+        len: usize,
+        base: u32,
+    ) -> Result<(), Stale> {
         self.weights
-            .is_some_and(|left| left.whole && left.banks == config.split() && left.len >= len)
+            .filter(|left| left.whole && left.banks == config.split() && left.len >= len)
+            .ok_or(Stale::Other)?
+            .check(base)
+    }
+
+    /// Another job begins: what is here was left by an earlier one.
+    pub(crate) fn begin_job(&mut self) {
+        for left in [&mut self.features, &mut self.weights]
+            .into_iter()
+            .flatten()
+        {
+            left.of_this_job = false;
+        }
     }
 }
 
@@ -216,12 +270,12 @@ mod tests {
         cube.line_mut(0).fill(1);
         cube.line_mut(1).fill(2);
         let mut cbuf = Cbuf::default();
-        cbuf.keep_features(&config, &cube);
-        cbuf.keep_weights(&config, &vec![3; BANK_BYTES]);
+        cbuf.keep_features(&config, &cube, 64);
+        cbuf.keep_weights(&config, &vec![3; BANK_BYTES], 0);
         cbuf.load_lines(&config, 0, config.lines_that_fit(), &mut cube);
         assert!(cube.line(0).iter().all(|&b| b == 1));
         assert!(cube.line(1).iter().all(|&b| b == 3));
-        assert!(!cbuf.has_features(&config, &cube));
+        assert_eq!(cbuf.has_features(&config, &cube, 64), Err(Stale::Other));
     }
 
     #[test]
@@ -233,10 +287,13 @@ mod tests {
         }
         let weights: Vec<u8> = (0..999u32).map(|i| i as u8).collect();
         let mut cbuf = Cbuf::default();
-        assert!(!cbuf.has_weights(&config, 999));
-        cbuf.keep_features(&config, &cube);
-        cbuf.keep_weights(&config, &weights);
-        assert!(cbuf.has_features(&config, &cube) && cbuf.has_weights(&config, 999));
+        assert_eq!(cbuf.has_weights(&config, 999, 128), Err(Stale::Other));
+        cbuf.keep_features(&config, &cube, 64);
+        cbuf.keep_weights(&config, &weights, 128);
+        assert_eq!(cbuf.has_features(&config, &cube, 64), Ok(()));
+        assert_eq!(cbuf.has_weights(&config, 999, 128), Ok(()));
+        let elsewhere = cbuf.has_weights(&config, 999, 0);
+        assert_eq!(elsewhere, Err(Stale::Address(128)));
         let mut again = FeatureCube::empty(2, 8, 7).unwrap();
         cbuf.reuse_features(&config, &mut again);
         assert_eq!(again, cube);
@@ -248,6 +305,9 @@ mod tests {
             weight_banks: 9,
             ..config
         };
-        assert!(!cbuf.has_features(&other, &cube));
+        assert_eq!(cbuf.has_features(&other, &cube, 64), Err(Stale::Other));
+        cbuf.begin_job();
+        let found = cbuf.has_features(&config, &cube, 64);
+        assert_eq!(found, Err(Stale::EarlierJob));
     }
 }

@@ -17,7 +17,7 @@ use super::precision::{ATOM, Precision};
 use super::trap::Stop;
 
 /// Lines that one step of LINE_STRIDE covers in group mode.
-const GROUP_LINES: i64 = 4;
+pub(crate) const LINE_GROUP: usize = 4;
 
 /// The feature DMA as the registers describe it. Strides are in atoms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl FeatureDma {
     }
 
     fn group(&self) -> i64 {
-        if self.grouped { GROUP_LINES } else { 1 }
+        if self.grouped { LINE_GROUP as i64 } else { 1 }
     }
 
     /// Distance between the same pixel of successive surfaces, atoms.

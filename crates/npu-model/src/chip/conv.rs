@@ -7,12 +7,13 @@
 //! BS_OW_OP to every weight, padded taps included; a captured run confirms it
 //! to the bit.
 
+use std::sync::Mutex;
+
 use rknpu_regcmd::{EnableMask, RegisterFile};
 
-use super::Master;
-use super::cbuf::Cbuf;
-use super::check;
-use super::cna::{self, FeatureCube};
+use super::cbuf::{BANK_BYTES, Cbuf};
+use super::check::{self, Spoiled, Watch};
+use super::cna::{self, FeatureCube, LINE_GROUP};
 use super::conv_config::{ConvConfig, FeatureSource};
 use super::dma::{self, Dma};
 use super::dpu::Dpu;
@@ -21,16 +22,21 @@ use super::dpu::stage::ChannelOperand;
 use super::dpu::tile::{Tile, Values};
 use super::gemm::Vectors;
 use super::mac::{Mac, MacInput};
-use super::precision::ATOM;
+use super::precision::{ATOM, Precision, round_tf32};
 use super::rdma::RdmaConfig;
 use super::time::{self, Work};
+use super::transpose;
 use super::trap::{Report, Stop};
 use super::writer::{self, Placement, Writer};
+use super::{Contested, DepthwisePad, FewGrains, LineRounding, Master, ShortHeight, Tf32Operand};
 
 /// Elements of gathered windows that stay in a host's second-level cache.
 const WINDOW_ELEMENTS: usize = 1 << 18;
 /// Pixels of a tile: enough that decoding the kernels does not count.
 const TILE_PIXELS: std::ops::RangeInclusive<usize> = 16..=256;
+
+/// Sums that stay in the accumulators: enough to spoil a later task.
+const SUMS_KEPT: usize = 64;
 
 /// The parts of a core that a task works with.
 pub(crate) struct Machine<'a> {
@@ -39,6 +45,16 @@ pub(crate) struct Machine<'a> {
     pub(crate) lut: &'a Lut,
     pub(crate) report: &'a mut Report,
     pub(crate) clock: &'a mut time::Clock,
+    pub(crate) contested: &'a Contested,
+    pub(crate) chain: Chain<'a>,
+}
+
+/// The place of a task in its kick.
+pub(crate) struct Chain<'a> {
+    /// Another task of the kick ran before.
+    pub(crate) later: bool,
+    /// What the integer accumulators held when it ended.
+    pub(crate) sums: &'a mut Vec<i32>,
 }
 
 /// Runs the task that `regs` describe.
@@ -47,29 +63,38 @@ pub(crate) fn run(
     regs: &RegisterFile,
     enable: EnableMask,
 ) -> Result<(), Stop> {
-    let conv = ConvConfig::decode(regs);
+    let mut conv = ConvConfig::decode(regs);
+    conv.window.low_pad &= machine.contested.depthwise_pad == DepthwisePad::LowByte;
     let writer = Writer::decode(regs);
     let group = writer::group_from_core(regs);
     let rdma = enable
         .contains(EnableMask::DPU_RDMA)
         .then(|| RdmaConfig::decode(regs));
-    if check::delta(machine.report, regs, false)? {
+    if check::delta(machine.report, regs, false, machine.contested)? {
         return Ok(());
     }
     check::read_engines(machine.report, regs, rdma.as_ref(), false)?;
-    check::cbuf(machine.report, regs, &conv)?;
+    check::cbuf(machine.report, regs, &conv, machine.contested)?;
     check::stream(machine.report, regs, &conv, &writer, rdma.as_ref())?;
     check::entries(machine.report, regs, &conv)?;
+    check::addresses(machine.report, regs, &conv)?;
     machine
         .clock
         .spend(&Work::convolution(&conv, &writer, group, regs))?;
 
-    let dpu = Dpu::load(regs, rdma.as_ref(), false, &machine.dma)?;
+    let mut dpu = Dpu::load(regs, rdma.as_ref(), false, &machine.dma, machine.contested)?;
     check::writer(machine.report, regs, &writer, group, dpu.out.precision)?;
+    if writer.transposed {
+        dpu.out.precision = Precision::Int16;
+    }
     check::correction(machine.report, regs, &conv)?;
+    let spoiled = check::sums(machine, regs, &conv, &writer)?;
     let mut cube = features(machine, regs, &conv)?;
-    let weights = weights(machine, regs, &conv)?;
+    let mut weights = weights(machine, regs, &conv)?;
     spill(machine, regs, &conv, &mut cube)?;
+    if machine.contested.tf32_operand == Tf32Operand::Nearest {
+        round_operands(&conv, &mut cube, &mut weights);
+    }
     let task = Convolution {
         conv: &conv,
         group,
@@ -80,11 +105,30 @@ pub(crate) fn run(
         dma: machine.dma,
         lut: machine.lut,
         vectors: Vectors::detect(),
+        spoiled,
+        left: std::mem::take(machine.chain.sums),
+        sums: Mutex::default(),
+        watch: Watch::new(machine.report, regs),
     };
     if conv.precision.is_float() {
-        task.run::<f64>()
+        task.run::<f64>()?;
     } else {
-        task.run::<i16>()
+        task.run::<i16>()?;
+    }
+    *machine.chain.sums = task.sums.into_inner().unwrap_or_default();
+    Ok(())
+}
+
+/// Rounds tf32 operands to the mantissa that the MAC array takes, which then
+/// finds nothing to cut off.
+fn round_operands(conv: &ConvConfig, cube: &mut FeatureCube, weights: &mut [u8]) {
+    if conv.window.precision == Precision::Tf32 {
+        for y in 0..cube.height {
+            round_tf32(cube.line_mut(y));
+        }
+    }
+    if conv.weights.precision == Precision::Tf32 {
+        round_tf32(weights);
     }
 }
 
@@ -101,7 +145,9 @@ fn features(
             machine.report,
             regs,
             "data",
-            machine.cbuf.has_features(&conv.cbuf, &cube),
+            machine
+                .cbuf
+                .has_features(&conv.cbuf, &cube, conv.source.base()),
         )?;
         machine.cbuf.reuse_features(&conv.cbuf, &mut cube);
         return Ok(cube);
@@ -116,7 +162,9 @@ fn features(
         }
         FeatureSource::Pixels(source) => source.fetch(&machine.dma, conv.cvt.as_ref())?,
     };
-    machine.cbuf.keep_features(&conv.cbuf, &cube);
+    machine
+        .cbuf
+        .keep_features(&conv.cbuf, &cube, conv.source.base());
     Ok(cube)
 }
 
@@ -129,7 +177,7 @@ fn weights(
     let len = usize::try_from(conv.weight_bytes).map_err(|_| Stop::HostMemory)?;
     let mut weights = dma::buffer::<u8>(len)?;
     if conv.cbuf.weight_reuse {
-        let found = machine.cbuf.has_weights(&conv.cbuf, len);
+        let found = machine.cbuf.has_weights(&conv.cbuf, len, conv.weight_base);
         check::reuse(machine.report, regs, "weight", found)?;
         machine.cbuf.reuse_weights(&conv.cbuf, &mut weights);
         return Ok(weights);
@@ -141,7 +189,9 @@ fn weights(
             .dma
             .read(Master::Weight, conv.weight_base.into(), &mut weights)?,
     }
-    machine.cbuf.keep_weights(&conv.cbuf, &weights);
+    machine
+        .cbuf
+        .keep_weights(&conv.cbuf, &weights, conv.weight_base);
     Ok(weights)
 }
 
@@ -152,19 +202,47 @@ fn spill(
     conv: &ConvConfig,
     cube: &mut FeatureCube,
 ) -> Result<(), Stop> {
+    // Lines that are read too early, or not at all, show the weights.
+    let bank_behind = conv.cbuf.data_banks;
     let bank = conv.cbuf.fc_data_bank as usize;
     if bank != 0 {
         check::fc_data_bank(machine.report, regs)?;
         machine.cbuf.load_lines(&conv.cbuf, bank, 0, cube);
         return Ok(());
     }
-    let fit = conv.cbuf.lines_that_fit();
+    let FeatureSource::Cube(source) = &conv.source else {
+        return Ok(());
+    };
+    if conv.cbuf.data_reuse {
+        return Ok(());
+    }
+    if machine.contested.short_height == ShortHeight::Garbage
+        && source.grouped
+        && (1..LINE_GROUP).contains(&cube.height)
+    {
+        check::short_height(machine.report, regs)?;
+        machine.cbuf.load_lines(&conv.cbuf, bank_behind, 0, cube);
+        return Ok(());
+    }
+    let fit = match machine.contested.line_rounding {
+        LineRounding::Entries => conv.cbuf.lines_that_fit(),
+        LineRounding::Dense => (conv.cbuf.data_banks * BANK_BYTES)
+            .checked_div(cube.line_bytes())
+            .unwrap_or(usize::MAX),
+    };
     // With fewer grains than lines the rest streams through.
-    let resident = conv.cbuf.grains > cube.height;
-    let packed = matches!(conv.source, FeatureSource::Pixels(_));
-    if resident && !packed && !conv.cbuf.data_reuse && fit < cube.height {
-        check::lines(machine.report, regs, conv, cube.height)?;
-        machine.cbuf.load_lines(&conv.cbuf, 0, fit, cube);
+    if conv.cbuf.grains > cube.height {
+        if fit < cube.height {
+            check::lines(machine.report, regs, conv, cube.height)?;
+            machine.cbuf.load_lines(&conv.cbuf, 0, fit, cube);
+        }
+    } else if machine.contested.few_grains == FewGrains::Garbage
+        && conv.window.precision == Precision::Fp16
+    {
+        check::few_grains(machine.report, regs)?;
+        machine
+            .cbuf
+            .load_lines(&conv.cbuf, bank_behind, conv.cbuf.grains, cube);
     }
     Ok(())
 }
@@ -181,6 +259,12 @@ struct Convolution<'a> {
     dma: Dma<'a>,
     lut: &'a Lut,
     vectors: Vectors,
+    spoiled: Spoiled,
+    /// What the accumulators held when the task began.
+    left: Vec<i32>,
+    /// What they hold now.
+    sums: Mutex<Vec<i32>>,
+    watch: Watch<'a>,
 }
 
 impl Convolution<'_> {
@@ -272,8 +356,12 @@ impl Convolution<'_> {
         group: usize,
         pixel: usize,
         input: &MacInput<'_, T>,
-        values: Values,
+        mut values: Values,
     ) -> Result<(), Stop> {
+        if self.spoiled.first_group_only && group > 0 {
+            return Ok(());
+        }
+        self.accumulators(&mut values);
         let tile = Tile {
             pixel,
             pixels: input.pixels,
@@ -283,7 +371,15 @@ impl Convolution<'_> {
         };
         let per_atom = self.dpu.out.precision.per_atom();
         let mut bytes = Vec::new();
-        self.dpu.process(&self.dma, self.lut, tile, &mut bytes)?;
+        let noticed = self.dpu.process(&self.dma, self.lut, tile, &mut bytes)?;
+        self.watch.note(noticed)?;
+        if self.depthwise_too_wide() {
+            interleave(&mut bytes, self.dpu.out.precision, input.channels);
+        }
+        if self.writer.transposed {
+            let at = (pixel, input.channel);
+            return transpose::store(self.writer, &self.dma, at, input.channels, &bytes);
+        }
         let place = Placement {
             group,
             pixel,
@@ -294,5 +390,39 @@ impl Convolution<'_> {
         };
         let pitch = input.channels / per_atom * ATOM;
         self.writer.store(&self.dma, place, &bytes, pitch)
+    }
+
+    /// What integer accumulators add that were not cleared, and what they
+    /// hold in the end.
+    fn accumulators(&self, values: &mut Values) {
+        let Values::Int(values) = values else { return };
+        if self.spoiled.dirty {
+            for (value, left) in values.iter_mut().zip(self.left.iter().cycle()) {
+                *value = value.saturating_add(*left);
+            }
+        }
+        if let Ok(mut sums) = self.sums.lock() {
+            sums.clear();
+            sums.extend(values.iter().take(SUMS_KEPT));
+        }
+    }
+
+    /// Whether a depthwise group takes more atoms than the writer can count.
+    fn depthwise_too_wide(&self) -> bool {
+        let atoms = self.group.div_ceil(self.dpu.out.precision.per_atom());
+        self.conv.depthwise && atoms > writer::SIZE_E_MAX
+    }
+}
+
+/// Spreads the channels of a group that is too wide: channel k lands at 2k,
+/// and the upper half is lost (measured by librocketnpu; what lies between is
+/// not known, here zeros).
+fn interleave(bytes: &mut [u8], precision: Precision, channels: usize) {
+    let size = ATOM / precision.per_atom();
+    for pixel in bytes.chunks_exact_mut(channels * size) {
+        for k in (0..channels / 2).rev() {
+            pixel.copy_within(k * size..(k + 1) * size, 2 * k * size);
+            pixel[(2 * k + 1) * size..(2 * k + 2) * size].fill(0);
+        }
     }
 }

@@ -48,6 +48,14 @@ impl FeatureSource {
         }
     }
 
+    /// Address of its first byte.
+    pub(crate) fn base(&self) -> u32 {
+        match self {
+            Self::Cube(dma) => dma.base,
+            Self::Pixels(dma) => dma.base,
+        }
+    }
+
     /// Bytes read from memory.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
@@ -122,7 +130,7 @@ impl ConvConfig {
                 channels,
                 precision: feature_precision,
                 pad_value: regs.get::<cna::PadCon1>().pad_value(),
-                depthwise: con1.conv_mode() == CONV_MODE_DEPTHWISE,
+                low_pad: con1.conv_mode() == CONV_MODE_DEPTHWISE,
             },
             weights: WeightShape {
                 precision: Precision::from_code(con1.proc_precision()),

@@ -6,7 +6,8 @@
 
 use rknpu_regcmd::RegisterFile;
 
-use super::check;
+use super::FlyingDual;
+use super::check::{self, Watch};
 use super::conv::Machine;
 use super::dpu::Dpu;
 use super::dpu::gather;
@@ -24,14 +25,16 @@ const TILE_PIXELS: usize = 4096;
 pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), Stop> {
     let rdma = RdmaConfig::decode(regs);
     let writer = Writer::decode(regs);
-    if check::delta(machine.report, regs, true)? {
+    if check::delta(machine.report, regs, true, machine.contested)? {
         return Ok(());
     }
     check::read_engines(machine.report, regs, Some(&rdma), true)?;
     check::flying_stream(machine.report, regs, &writer, &rdma)?;
     machine.clock.spend(&Work::flying(&writer, &rdma, regs))?;
-    let dpu = Dpu::load(regs, Some(&rdma), true, &machine.dma)?;
-    let dropped = check::comb_use_flying(machine.report, regs, &rdma)?;
+    let dpu = Dpu::load(regs, Some(&rdma), true, &machine.dma, machine.contested)?;
+    let dropped = machine.contested.flying_dual == FlyingDual::Zeros
+        && check::comb_use_flying(machine.report, regs, &rdma)?;
+    let watch = Watch::new(machine.report, regs);
 
     let per_atom = dpu.out.precision.per_atom();
     let channels = writer.atoms * per_atom;
@@ -47,9 +50,12 @@ pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), 
                 channels,
                 values: Values::Int(Vec::new()),
             };
-            let tile = gather::main_input(&machine.dma, &rdma, dpu.float, tile)?;
+            let mut tile = gather::main_input(&machine.dma, &rdma, dpu.float, tile)?;
+            if writer.width >= check::WIDTH_LIMIT {
+                spoil_line_ends(&mut tile, writer.width, rdma.in_precision.per_atom());
+            }
             let mut bytes = Vec::new();
-            dpu.process(&machine.dma, machine.lut, tile, &mut bytes)?;
+            watch.note(dpu.process(&machine.dma, machine.lut, tile, &mut bytes)?)?;
             if dropped {
                 bytes.fill(0);
             }
@@ -63,4 +69,20 @@ pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// The last elements of lines that are as wide as the field can hold.
+fn spoil_line_ends(tile: &mut Tile, width: usize, per_atom: usize) {
+    for index in 0..tile.pixels {
+        let behind = (width - 1 - (tile.pixel + index) % width) * per_atom;
+        for channel in 0..tile.channels {
+            if behind + per_atom - 1 - channel % per_atom < check::TRAILING {
+                let at = index * tile.channels + channel;
+                match &mut tile.values {
+                    Values::Int(values) => values[at] = 0,
+                    Values::Float(values) => values[at] = 0.0,
+                }
+            }
+        }
+    }
 }

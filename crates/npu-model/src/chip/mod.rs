@@ -11,6 +11,7 @@
 mod cbuf;
 mod check;
 mod cna;
+mod contested;
 mod conv;
 mod conv_config;
 mod core;
@@ -30,6 +31,7 @@ mod registers;
 mod rows;
 mod task;
 mod time;
+mod transpose;
 mod trap;
 mod weights;
 mod writer;
@@ -37,6 +39,12 @@ mod writer;
 use std::sync::Mutex;
 use std::time::Duration;
 
+pub use contested::{
+    AverageRounding, BytePooling, Contested, CoreNumber, DeltaProgram, DepthwisePad, FewGrains,
+    FlyingDual, FreshStages, Int16WithoutSum, IntegerChain, LineRounding, LutIndex, NanCompare,
+    PoolingInterrupt, ShortHeight, SmallExponent, Switch, Tf32Operand, UnknownSwitch, Wedge,
+    WeightRoom, WideRounding,
+};
 pub use npu_core::Core;
 use rknpu_regcmd::DmaEngine;
 
@@ -178,6 +186,8 @@ pub struct ChipOptions {
     /// A kick that would take longer on the device is not computed: it hangs.
     /// (The mainline driver gives a job 500 ms.)
     pub task_limit: Duration,
+    /// Sides of the facts that the sources disagree on.
+    pub contested: Contested,
 }
 
 /// Time that the mainline driver gives a job.
@@ -189,6 +199,7 @@ impl Default for ChipOptions {
             cores: 3,
             level: Level::default(),
             task_limit: TASK_LIMIT,
+            contested: Contested::default(),
         }
     }
 }

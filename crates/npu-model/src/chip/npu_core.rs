@@ -13,7 +13,7 @@ use super::pc::{Finished, Kick, Segment};
 use super::registers::Registers;
 use super::time::Clock;
 use super::trap::{Report, Stop};
-use super::{Bus, ChipOptions, Diagnosis, Direction, Effect};
+use super::{Bus, ChipOptions, Diagnosis, Direction, Effect, PoolingInterrupt, Wedge};
 
 /// Interrupts that can be cleared.
 const INTERRUPT_BITS: u32 = 0x1_ffff;
@@ -34,13 +34,15 @@ pub struct Core {
     tasks_done: u32,
     diagnosis: Vec<Diagnosis>,
     device_time: Duration,
+    /// A kick hung: the blocks still wait for what never comes.
+    wedged: bool,
 }
 
 impl Core {
     pub(super) fn new(options: &ChipOptions) -> Self {
         Self {
             options: options.clone(),
-            registers: Registers::default(),
+            registers: Registers::new(options.contested.fresh_stages),
             cbuf: Cbuf::default(),
             lut: Lut::default(),
             segment: Segment::default(),
@@ -51,6 +53,7 @@ impl Core {
             tasks_done: 0,
             diagnosis: Vec::new(),
             device_time: Duration::ZERO,
+            wedged: false,
         }
     }
 
@@ -129,13 +132,36 @@ impl Core {
 
     /// The reset pulse: every register returns to its value after power-up.
     pub fn reset(&mut self) {
-        *self = Self::new(&self.options);
+        let wedged = self.wedged && self.options.contested.wedge == Wedge::UntilPowerCycle;
+        *self = Self {
+            wedged,
+            ..Self::new(&self.options)
+        };
+    }
+
+    /// Tells that the next task belongs to another job. Silicon knows no jobs;
+    /// what a task may rely on to be in CBUF does.
+    pub fn begin_job(&mut self) {
+        self.cbuf.begin_job();
     }
 
     /// PC.OPERATION_ENABLE = 1.
     fn kick(&mut self, bus: &dyn Bus) {
         let mut report = Report::new(self.options.level);
         let mut clock = Clock::new(self.options.task_limit);
+        if self.wedged {
+            self.device_time = Duration::ZERO;
+            // A hang, which is the end of the kick already.
+            drop(report.note(
+                "T12-wedged",
+                Effect::Hang,
+                &[],
+                "an earlier task hung, and the core was not reset since: nothing starts",
+                "reset the core; the mainline driver does so after its time limit",
+            ));
+            self.diagnosis = report.into_diagnoses();
+            return;
+        }
         let result = Kick {
             registers: &mut self.registers,
             cbuf: &mut self.cbuf,
@@ -144,6 +170,8 @@ impl Core {
             clock: &mut clock,
             dma: Dma::new(bus, self.dma_base.bits()),
             tasks: self.task_con.task_number(),
+            contested: &self.options.contested,
+            sums: Vec::new(),
         }
         .run(self.segment);
         self.device_time = clock.elapsed();
@@ -160,7 +188,11 @@ impl Core {
     fn complete(&mut self, finished: Finished) {
         self.tasks_done = self.tasks_done.saturating_add(finished.tasks);
         let bit = |group: usize| 1u32 << group;
-        let dpu = finished.dpu.or(finished.ppu).map_or(0, bit);
+        let pooled = match self.options.contested.pooling_interrupt {
+            PoolingInterrupt::WithDpu => finished.ppu,
+            PoolingInterrupt::PpuOnly => None,
+        };
+        let dpu = finished.dpu.or(pooled).map_or(0, bit);
         let ppu = finished.ppu.map_or(0, bit);
         self.raise(|now| now.with_dpu(now.dpu() | dpu));
         self.raise(|now| now.with_ppu(now.ppu() | ppu));
@@ -178,6 +210,7 @@ impl Core {
 
     /// A kick that never ends.
     fn stop(&mut self, stop: &Stop, report: &mut Report) {
+        self.wedged = true;
         let noted = match stop {
             Stop::Hang => Ok(()),
             Stop::Fault(fault) => {

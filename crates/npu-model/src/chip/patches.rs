@@ -33,7 +33,8 @@ pub(crate) struct Window {
     pub(crate) precision: Precision,
     /// PAD_CON1.
     pub(crate) pad_value: u32,
-    pub(crate) depthwise: bool,
+    /// Depthwise: the upper channels of a group are padded with the low byte.
+    pub(crate) low_pad: bool,
 }
 
 /// In a depthwise int8 task, channels from here on in each group of 64 are
@@ -75,7 +76,7 @@ impl Window {
         for chunk in values.chunks_mut(per_atom) {
             T::decode(self.precision, &atom, 0, chunk);
         }
-        if self.depthwise && self.precision == Precision::Int8 {
+        if self.low_pad && self.precision == Precision::Int8 {
             let even = values.first().copied().unwrap_or_default();
             let group = Precision::Int8.depthwise_group();
             for (c, value) in values.iter_mut().enumerate() {
@@ -138,7 +139,7 @@ mod tests {
             channels,
             precision,
             pad_value: 0x0000_007e,
-            depthwise: false,
+            low_pad: false,
         }
     }
 
@@ -164,7 +165,7 @@ mod tests {
         assert!(direct.iter().step_by(2).all(|&v| v == 126));
         assert!(direct.iter().skip(1).step_by(2).all(|&v| v == 0));
         let depthwise = Window {
-            depthwise: true,
+            low_pad: true,
             ..window(Precision::Int8, 64)
         };
         let values = depthwise.padding::<i16>();

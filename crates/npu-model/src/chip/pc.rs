@@ -5,17 +5,18 @@
 //! that the trailer links to. The mainline driver asks for one task a kick,
 //! so that a link in a trailer is not followed there.
 
-use rknpu_regcmd::regs::{dpu, pc};
+use rknpu_regcmd::regs::{cna, core, dpu, pc};
 use rknpu_regcmd::{Block, EnableMask, Register, Word};
 
-use super::conv::Machine;
+use super::check;
+use super::conv::{Chain, Machine};
 use super::dma::{self, Dma};
 use super::dpu::lut::Lut;
 use super::precision::ATOM;
-use super::registers::Registers;
+use super::registers::{CORE_NUMBER_SHIFT, Registers};
 use super::time::{Clock, Work};
 use super::trap::{Report, Stop};
-use super::{Effect, Master, cbuf::Cbuf, task};
+use super::{Contested, CoreNumber, Effect, Master, cbuf::Cbuf, task};
 
 /// Command words of one fetch of 128 bits.
 const WORDS_PER_FETCH: usize = 2;
@@ -50,6 +51,9 @@ pub(crate) struct Kick<'a> {
     pub(crate) dma: Dma<'a>,
     /// Tasks to run.
     pub(crate) tasks: u32,
+    pub(crate) contested: &'a Contested,
+    /// What the accumulators held when the task before ended.
+    pub(crate) sums: Vec<i32>,
 }
 
 /// What a kick left when it ended well.
@@ -167,21 +171,70 @@ impl Kick<'_> {
             }
             // Other registers of the PC are the driver's.
             (Some(Block::Pc), _) => {}
+            (
+                Some(block @ (Block::Cna | Block::Core)),
+                cna::SPointer::OFFSET | core::SPointer::OFFSET,
+            ) => {
+                self.core_number(block, word.value())?;
+                write(self.registers, self.lut, word.offset(), word.value());
+            }
             _ => write(self.registers, self.lut, word.offset(), word.value()),
         }
         Ok(())
+    }
+
+    /// A program that writes S_POINTER of CNA or CORE overwrites what the
+    /// kernel put there, the number of the core included.
+    fn core_number(&mut self, block: Block, value: u32) -> Result<(), Stop> {
+        let number = self.registers.core_number(block);
+        if value >> CORE_NUMBER_SHIFT == number {
+            return Ok(());
+        }
+        self.report.note(
+            "H07-core-number",
+            match self.contested.core_number {
+                CoreNumber::Ignored => Effect::Note,
+                CoreNumber::Required => Effect::Hang,
+            },
+            &[(cna::SPointer::INFO.name, value)],
+            format!(
+                "the program clears the number of core {number} that the kernel wrote to {block} \
+                 S_POINTER; it is said to hang cores 1 and 2"
+            ),
+            "leave S_POINTER of CNA and CORE to the kernel",
+        )
     }
 
     /// The enable word: runs a task.
     fn start(&mut self, enable: EnableMask, finished: &mut Finished) -> Result<(), Stop> {
         self.pointers(enable, finished.tasks)?;
         let regs = self.registers.executing();
+        let ran = |block: Block| block != Block::Pc && enable.contains(block.enable());
+        check::overflowing(self.report, &regs, ran)?;
+        check::stale(self.report, &regs, enable, self.contested)?;
+        if self.lut.take_restarted() {
+            self.report.note(
+                "T55-upload-restarted",
+                Effect::Note,
+                &[(
+                    dpu::LutAccessCfg::INFO.name,
+                    regs.get::<dpu::LutAccessCfg>().bits(),
+                )],
+                "LUT_ACCESS_CFG was written between the entries of a table: the upload began anew",
+                "write LUT_ACCESS_CFG once, then all 513 entries",
+            )?;
+        }
         let mut machine = Machine {
             dma: self.dma,
             cbuf: self.cbuf,
             lut: self.lut,
             report: self.report,
             clock: self.clock,
+            contested: self.contested,
+            chain: Chain {
+                later: finished.tasks > 0,
+                sums: &mut self.sums,
+            },
         };
         task::run(&mut machine, &regs, enable)?;
         finished.tasks += 1;
@@ -192,8 +245,7 @@ impl Kick<'_> {
         };
         finished.dpu = group(Block::Dpu).or(finished.dpu);
         finished.ppu = group(Block::Ppu).or(finished.ppu);
-        self.registers
-            .finish(|block| block != Block::Pc && enable.contains(block.enable()));
+        self.registers.finish(ran);
         Ok(())
     }
 
@@ -213,8 +265,11 @@ impl Kick<'_> {
                     format!("write 0xE to {block} S_POINTER at the start of the program"),
                 );
             }
-            // The kernel sets those of CNA and CORE once a kick. Whether a
-            // chain needs them again is not known; the model keeps the group.
+            // The kernel sets those of CNA and CORE once a kick, and chains
+            // that leave it at that work (happyme531).
+            if matches!(block, Block::Cna | Block::Core) {
+                continue;
+            }
             self.report.note(
                 "T08-no-pointer-in-chain",
                 Effect::Garbage,

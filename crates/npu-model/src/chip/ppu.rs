@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PPU and PPU_RDMA: pooling of an fp16 cube in memory.
+//! PPU and PPU_RDMA: pooling of an fp16 cube in memory, and of bytes where
+//! the contested fact byte-pooling says that it works.
 //!
 //! Window of output (oy, ox): input `oy*SY - TOP + ky`, `ox*SX - LEFT + kx`.
 //! Maximum and minimum take the pad value outside the input; the average
@@ -20,14 +21,14 @@ use super::dma::{self, Dma};
 use super::precision::{ATOM, Precision, fp16_to_fp32, u16_at};
 use super::time::Work;
 use super::trap::{Report, Stop};
-use super::{Effect, Master};
+use super::{AverageRounding, BytePooling, Contested, Effect, Master};
 
-/// fp16 elements of an atom.
-const LANES: usize = 8;
+/// Most elements of an atom that is pooled: bytes. fp16 has half of them.
+const LANES: usize = 16;
 /// Channels of an atom of 4-bit elements.
 const MOST_CHANNELS: usize = 32;
-/// Scale of both reciprocals together: each is 65536 / size.
-const RECIPROCAL_SCALE: f64 = 1.0 / 4_294_967_296.0;
+/// Scale of a reciprocal: it is 65536 / size.
+const RECIPROCAL_SCALE: f64 = 1.0 / 65_536.0;
 
 /// What a window becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,12 @@ pub(crate) struct Pooling {
     stride: (usize, usize),
     pad: (usize, usize),
     pad_value: u16,
-    reciprocal: f64,
+    /// Elements of an atom.
+    lanes: usize,
+    /// What a kernel's width and height contribute to an average.
+    reciprocal: (f64, f64),
+    /// Rounded after each step instead of once.
+    rounds_each: bool,
     src_base: u32,
     src_line: u32,
     src_surface: u32,
@@ -62,7 +68,7 @@ pub(crate) struct Pooling {
 }
 
 impl Pooling {
-    fn decode(regs: &RegisterFile) -> Self {
+    fn decode(regs: &RegisterFile, contested: &Contested) -> Self {
         let mode = regs.get::<ppu::OperationModeCfg>();
         let kernel = regs.get::<ppu::PoolingKernelCfg>();
         let pad = regs.get::<ppu::PoolingPaddingCfg>();
@@ -72,7 +78,7 @@ impl Pooling {
         let written = regs.get::<ppu::DataFormat>().proc_precision();
         let per_atom = read.max(Precision::from_code(written).per_atom());
         let channels = regs.get::<ppu::DataCubeOutChannel>().cube_out_channel() as usize + 1;
-        let reciprocal = |bits: u32| f64::from(fp16_to_fp32(bits as u16));
+        let reciprocal = |bits: u32| f64::from(fp16_to_fp32(bits as u16)) * RECIPROCAL_SCALE;
         Self {
             in_width: regs.get::<ppu::DataCubeInWidth>().cube_in_width() as usize + 1,
             in_height: regs.get::<ppu::DataCubeInHeight>().cube_in_height() as usize + 1,
@@ -95,9 +101,16 @@ impl Pooling {
             ),
             pad: (pad.pad_left() as usize, pad.pad_top() as usize),
             pad_value: regs.get::<ppu::PaddingValue1>().pad_value_0() as u16,
-            reciprocal: reciprocal(regs.get::<ppu::RecipKernelWidth>().recip_kernel_width())
-                * reciprocal(regs.get::<ppu::RecipKernelHeight>().recip_kernel_height())
-                * RECIPROCAL_SCALE,
+            lanes: if byte_pooling(regs, contested) {
+                LANES
+            } else {
+                LANES / size_of::<f16>()
+            },
+            reciprocal: (
+                reciprocal(regs.get::<ppu::RecipKernelWidth>().recip_kernel_width()),
+                reciprocal(regs.get::<ppu::RecipKernelHeight>().recip_kernel_height()),
+            ),
+            rounds_each: contested.average_rounding == AverageRounding::Each,
             src_base: regs.get::<ppu_rdma::SrcBaseAddr>().src_base_addr(),
             src_line: regs.get::<ppu_rdma::SrcLineStride>().src_line_stride(),
             src_surface: regs.get::<ppu_rdma::SrcSurfStride>().src_surf_stride(),
@@ -114,10 +127,45 @@ impl Pooling {
         let at = i64::from(self.src_base) + ATOM as i64 * atoms;
         dma.read(Master::PpuRead, at, &mut bytes)?;
         let mut values = dma::buffer::<f32>(self.in_width * LANES)?;
-        for (i, value) in values.iter_mut().enumerate() {
-            *value = fp16_to_fp32(u16_at(&bytes, i));
+        for (values, atom) in values.chunks_exact_mut(LANES).zip(bytes.chunks_exact(ATOM)) {
+            for (lane, value) in values.iter_mut().enumerate().take(self.lanes) {
+                *value = if self.bytes() {
+                    f32::from(atom[lane] as i8)
+                } else {
+                    fp16_to_fp32(u16_at(atom, lane))
+                };
+            }
         }
         Ok(values)
+    }
+
+    fn bytes(&self) -> bool {
+        self.lanes == LANES
+    }
+
+    /// The value of an average, of the sum of a window.
+    fn average(&self, sum: f64) -> f32 {
+        let (width, height) = self.reciprocal;
+        let round = |x: f64| f64::from(f16::from_f64(x).to_f32());
+        if self.rounds_each {
+            round(round(round(sum) * width) * height) as f32
+        } else if self.bytes() {
+            (sum * width * height) as f32
+        } else {
+            round(sum * width * height) as f32
+        }
+    }
+
+    /// Appends an atom to `out` as it lies in memory.
+    fn store(&self, values: [f32; LANES], out: &mut Vec<u8>) {
+        for &value in &values[..self.lanes] {
+            if self.bytes() {
+                // `as` saturates.
+                out.push(value.round_ties_even() as i8 as u8);
+            } else {
+                out.extend_from_slice(&f16::from_f32(value).to_le_bytes());
+            }
+        }
     }
 
     /// Input lines under the windows of output line `oy`.
@@ -130,7 +178,11 @@ impl Pooling {
     /// The atom of the window at (oy, ox). `lines` are those under `oy`.
     fn window(&self, lines: &VecDeque<Vec<f32>>, oy: usize, ox: usize) -> [f32; LANES] {
         let first = self.lines_under(oy).start;
-        let pad = fp16_to_fp32(self.pad_value);
+        let pad = if self.bytes() {
+            f32::from(self.pad_value as i8)
+        } else {
+            fp16_to_fp32(self.pad_value)
+        };
         let mut sums = [0f64; LANES];
         let mut best: Option<[f32; LANES]> = None;
         for ky in 0..self.kernel.1 {
@@ -160,7 +212,7 @@ impl Pooling {
             }
         }
         match (self.method, best) {
-            (Method::Average, _) => sums.map(|sum| f16::from_f64(sum * self.reciprocal).to_f32()),
+            (Method::Average, _) => sums.map(|sum| self.average(sum)),
             (_, best) => best.unwrap_or([0.0; LANES]),
         }
     }
@@ -181,9 +233,7 @@ impl Pooling {
                 }
                 let mut line = Vec::with_capacity(self.out_width * ATOM);
                 for ox in 0..self.out_width {
-                    for value in self.window(&lines, oy, ox) {
-                        line.extend_from_slice(&f16::from_f32(value).to_le_bytes());
-                    }
+                    self.store(self.window(&lines, oy, ox), &mut line);
                 }
                 let pitch = self.out_width as i64 + i64::from(self.dst_notch);
                 let atoms = c1 as i64 * i64::from(self.dst_surface) + oy as i64 * pitch;
@@ -207,7 +257,7 @@ impl Method {
 
 /// Runs the task that `regs` describe.
 pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), Stop> {
-    let pooling = Pooling::decode(regs);
+    let pooling = Pooling::decode(regs, machine.contested);
     check(machine.report, regs, &pooling)?;
     let surfaces = pooling.surfaces as f64;
     let work = Work::pooling(
@@ -217,6 +267,14 @@ pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), 
     );
     machine.clock.spend(&work)?;
     pooling.run(&machine.dma)
+}
+
+/// Whether bytes are pooled as bytes: the manual's code for 8 bits, and int8.
+fn byte_pooling(regs: &RegisterFile, contested: &Contested) -> bool {
+    const EIGHT_BITS: u32 = 1;
+    contested.byte_pooling == BytePooling::Works
+        && regs.get::<ppu_rdma::DataFormat>().in_precision() == EIGHT_BITS
+        && Precision::from_code(regs.get::<ppu::DataFormat>().proc_precision()) == Precision::Int8
 }
 
 fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<(), Stop> {
@@ -242,13 +300,28 @@ fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<
         );
     }
     let precision = Precision::from_code(regs.get::<ppu::DataFormat>().proc_precision());
-    if precision != Precision::Fp16 {
+    if precision != Precision::Fp16 && !pooling.bytes() {
         report.note(
             "T58-pooling-precision",
             Effect::Garbage,
             &show,
             "pooling is only known to work on fp16; anything else is read as fp16",
             "write 2 to both DATA_FORMAT registers",
+        )?;
+    }
+    if pooling.in_width.min(pooling.in_height) < SMALL {
+        report.note(
+            "T57-small-cube",
+            Effect::Note,
+            &[
+                shown::<ppu::DataCubeInWidth>(regs),
+                shown::<ppu::DataCubeInHeight>(regs),
+            ],
+            format!(
+                "fewer than {SMALL} lines or columns: such a cube was measured to be misread where \
+                 another pooling wrote it (how is not known; here it is read right)"
+            ),
+            format!("let pooling that feeds pooling end at {SMALL} lines and columns or more"),
         )?;
     }
     let (kw, kh) = pooling.kernel;
@@ -263,7 +336,12 @@ fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<
     }
     let padded = regs.get::<ppu::PoolingPaddingCfg>();
     let pads = padded.pad_left() + padded.pad_top() + padded.pad_right() + padded.pad_bottom();
-    if pooling.method == Method::Max && pads != 0 && pooling.pad_value != MINUS_INFINITY {
+    let lowest = if pooling.bytes() {
+        pooling.pad_value as i8 == i8::MIN
+    } else {
+        pooling.pad_value == MINUS_INFINITY
+    };
+    if pooling.method == Method::Max && pads != 0 && !lowest {
         report.note(
             "T60-max-padding",
             Effect::Garbage,
@@ -277,6 +355,10 @@ fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<
     }
     Ok(())
 }
+
+/// Lines and columns below which a pooled cube is misread by another pooling
+/// (rockchip-npu-notes).
+const SMALL: usize = 4;
 
 /// fp16 bits of minus infinity.
 const MINUS_INFINITY: u16 = 0xfc00;

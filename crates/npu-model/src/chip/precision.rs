@@ -122,6 +122,19 @@ pub(crate) fn tf32_operand(bits: u32) -> f32 {
     f32::from_bits(bits & !DROPPED)
 }
 
+/// Rounds tf32 words to the nearest 10 bits of mantissa, ties to even, in
+/// place. Infinities and NaNs stay.
+pub(crate) fn round_tf32(bytes: &mut [u8]) {
+    const DROPPED: u32 = (1 << 13) - 1;
+    for word in bytes.as_chunks_mut::<4>().0 {
+        let bits = u32::from_le_bytes(*word);
+        if f32::from_bits(bits).is_finite() {
+            let even = bits >> 13 & 1;
+            *word = ((bits + DROPPED / 2 + even) & !DROPPED).to_le_bytes();
+        }
+    }
+}
+
 /// fp16 to fp32, exactly, without a branch, so that loops over it become
 /// vector code on any machine.
 pub(crate) fn fp16_to_fp32(bits: u16) -> f32 {

@@ -8,13 +8,28 @@
 //! chain that do not write it repeat the first one's result, as was measured
 //! (allbilly).
 
-use rknpu_regcmd::regs::{self, cna};
+use rknpu_regcmd::regs::{self, cna, dpu};
 use rknpu_regcmd::{Block, Register, RegisterFile};
+
+use super::FreshStages;
 
 /// Blocks with two groups; the PC has one.
 const BLOCKS: usize = Block::ALL.len();
 /// Byte offset of a register in its page.
 const PAGE_MASK: u16 = 0xfff;
+
+/// BS_CFG and BN_CFG with the stage and all its parts bypassed, and EW_CFG,
+/// as every known program writes them.
+const STAGE_BYPASSED: u32 = 0x53;
+const EW_BYPASSED: u32 = 0x383;
+/// Registers that are not 0 after a reset (contested: fresh-stages).
+const AFTER_RESET: [(u16, u32); 3] = [
+    (dpu::BsCfg::OFFSET, STAGE_BYPASSED),
+    (dpu::BnCfg::OFFSET, STAGE_BYPASSED),
+    (dpu::EwCfg::OFFSET, EW_BYPASSED),
+];
+/// Where drivers put the number of the core in S_POINTER of CNA and CORE.
+pub(crate) const CORE_NUMBER_SHIFT: u32 = 28;
 
 /// Which group a block's registers are written to and executed from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +39,8 @@ struct Pointers {
     toggles: bool,
     /// S_POINTER was written since the last task.
     set: bool,
+    /// The core's number as S_POINTER has it.
+    core_number: u32,
 }
 
 /// The register file of a core.
@@ -31,6 +48,12 @@ struct Pointers {
 pub(crate) struct Registers {
     groups: [RegisterFile; 2],
     pointers: [Pointers; BLOCKS],
+}
+
+/// Value of the register at `offset` after a reset, with the stages bypassed.
+pub(crate) fn value_after_reset(offset: u16) -> u32 {
+    let special = AFTER_RESET.iter().find(|(at, _)| *at == offset);
+    special.map_or(0, |(_, value)| *value)
 }
 
 fn index(block: Block) -> usize {
@@ -45,6 +68,25 @@ fn is_pointer(block: Block, offset: u16) -> bool {
 }
 
 impl Registers {
+    /// The registers after a reset.
+    pub(crate) fn new(stages: FreshStages) -> Self {
+        let mut registers = Self::default();
+        if stages == FreshStages::Bypassed {
+            for group in &mut registers.groups {
+                for (offset, value) in AFTER_RESET {
+                    group.set(offset, value);
+                }
+                group.forget_writes();
+            }
+        }
+        registers
+    }
+
+    /// The core's number that a block's S_POINTER holds.
+    pub(crate) fn core_number(&self, block: Block) -> u32 {
+        self.pointers[index(block)].core_number
+    }
+
     /// Writes a register, in the group that its block's S_POINTER selects.
     /// Returns false where no register can be.
     pub(crate) fn write(&mut self, offset: u16, value: u32) -> bool {
@@ -65,6 +107,7 @@ impl Registers {
                 executed: group,
                 toggles: pointer.pointer_pp_en() == 1,
                 set: true,
+                core_number: value >> CORE_NUMBER_SHIFT,
             };
             for group in &mut self.groups {
                 group.set(offset, value);

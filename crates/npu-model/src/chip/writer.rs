@@ -31,7 +31,12 @@ pub(crate) struct Writer {
     pub(crate) surf_add: u32,
     /// Atoms of a pixel and group: SIZE_E + 1.
     pub(crate) atoms: usize,
+    /// The transposing writer, in the one form that is known.
+    pub(crate) transposed: bool,
 }
+
+/// Most atoms of a pixel and group that SIZE_E can ask for (3 bits).
+pub(crate) const SIZE_E_MAX: usize = 8;
 
 /// CONV_MODE of a depthwise convolution (Mesa, librocketnpu).
 const CONV_MODE_DEPTHWISE: u32 = 3;
@@ -68,6 +73,10 @@ impl Writer {
             surf_stride: regs.get::<dpu::DstSurfStride>().dst_surf_stride(),
             surf_add: regs.get::<dpu::SurfaceAdd>().surf_add(),
             atoms: regs.get::<dpu::BsOwCfg>().size_e_0() as usize + 1,
+            transposed: regs.get::<dpu::BsOwCfg>().tp_org_en() == 1
+                && regs.get::<dpu::WdmaSize0>().tp_precision() == 1
+                && Precision::from_code(regs.get::<dpu::DataFormat>().in_precision())
+                    == Precision::Int16,
         }
     }
 
@@ -185,7 +194,7 @@ mod tests {
         ) {
             let writer = Writer {
                 base: 256, width, height: 5, channels: 64, notch, surf_stride, surf_add,
-                atoms: size,
+                atoms: size, transposed: false,
             };
             let pitch = 8 * ATOM;
             let data: Vec<u8> = (0..pixels * pitch).map(|i| (i / ATOM) as u8).collect();

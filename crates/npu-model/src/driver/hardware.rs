@@ -63,6 +63,8 @@ pub trait NpuCore: Send + fmt::Debug {
     fn device_time(&self) -> Duration;
     /// The reset pulse; see [`Core::reset`].
     fn reset(&mut self);
+    /// The next task belongs to another job; see [`Core::begin_job`].
+    fn begin_job(&mut self) {}
 }
 
 /// One core of a [`Chip`] that others may look at as well.
@@ -112,6 +114,10 @@ impl NpuCore for ChipCore {
 
     fn reset(&mut self) {
         self.with(Core::reset);
+    }
+
+    fn begin_job(&mut self) {
+        self.with(Core::begin_job);
     }
 }
 

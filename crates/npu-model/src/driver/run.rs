@@ -31,6 +31,7 @@ impl Shared {
     /// Runs the tasks of a job in order.
     pub(super) fn run(&self, core: usize, job: &Job) -> Result<(), Errno> {
         let mut hardware = lock(&self.cores[core]);
+        hardware.begin_job();
         let mut device_time = Duration::ZERO;
         for (index, &task) in job.request.tasks.iter().enumerate() {
             let place = Place {

@@ -151,6 +151,23 @@ impl Board {
 
     /// One kick of `tasks` chained tasks, the first of `words` words at `at`.
     pub(crate) fn kick(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Outcome {
+        let outcome = self.start(index, at, words, tasks);
+        let mut core = self.chip.cores()[index].lock().unwrap();
+        if outcome.completed() {
+            write::<pc::OperationEnable>(&mut core, 0, &self.memory);
+            write::<pc::InterruptClear>(&mut core, 0x1_ffff, &self.memory);
+        } else {
+            core.reset();
+        }
+        outcome
+    }
+
+    /// A kick of one task on core 0, whatever comes of it.
+    pub(crate) fn kick_without_reset(&mut self, at: u32, words: usize) -> Outcome {
+        self.start(0, at, words, 1)
+    }
+
+    fn start(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Outcome {
         let mut core = self.chip.cores()[index].lock().unwrap();
         let bus = &self.memory;
         write::<pc::BaseAddress>(&mut core, 1, bus);
@@ -164,18 +181,11 @@ impl Board {
         write::<pc::TaskDmaBaseAddr>(&mut core, 0, bus);
         write::<pc::OperationEnable>(&mut core, 1, bus);
         let raw_status = core.mmio_read(pc::InterruptRawStatus::OFFSET.into());
-        let outcome = Outcome {
+        Outcome {
             raw_status,
             diagnosis: core.diagnosis(),
             device_time: core.device_time(),
-        };
-        if outcome.completed() {
-            write::<pc::OperationEnable>(&mut core, 0, bus);
-            write::<pc::InterruptClear>(&mut core, 0x1_ffff, bus);
-        } else {
-            core.reset();
         }
-        outcome
     }
 }
 

@@ -8,6 +8,7 @@ mod board;
 mod programs;
 mod tensor;
 
+mod contested;
 mod convolution;
 mod elementwise;
 mod golden;
@@ -18,3 +19,4 @@ mod mesa;
 mod pooling;
 mod robust;
 mod traps;
+mod traps_geometry;

@@ -5,14 +5,17 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::cna;
 
 use super::shown;
-use crate::chip::Effect;
-use crate::chip::cbuf::{BANK_BYTES, BANKS, ENTRY_BYTES};
+use crate::chip::cbuf::{BANK_BYTES, BANKS, ENTRY_BYTES, Stale};
 use crate::chip::conv_config::{ConvConfig, FeatureSource};
 use crate::chip::precision::ATOM;
 use crate::chip::trap::{Report, Stop};
+use crate::chip::{Contested, Effect, WeightRoom};
 
 /// Most bytes of one kernel: a bank.
 const KERNEL_BYTES_MAX: u64 = BANK_BYTES as u64;
+
+/// Fewest banks that weights stream through.
+const STREAMING_BANKS: usize = 2;
 
 /// Kernels that the planners whose limits were measured keep in CBUF.
 const SAFE_KERNELS: usize = 32;
@@ -22,6 +25,7 @@ pub(crate) fn cbuf(
     report: &mut Report,
     regs: &RegisterFile,
     conv: &ConvConfig,
+    contested: &Contested,
 ) -> Result<(), Stop> {
     let show = [
         shown::<cna::CbufCon0>(regs),
@@ -52,13 +56,14 @@ pub(crate) fn cbuf(
             "split the channels over several tasks and add the results",
         );
     }
-    let group = conv
-        .weights
-        .precision
-        .kernel_group()
-        .min(conv.weights.kernels) as u64;
+    let together = match contested.weight_room {
+        WeightRoom::Group => conv.weights.precision.kernel_group(),
+        WeightRoom::Block => SAFE_KERNELS,
+        WeightRoom::All => usize::MAX,
+    };
+    let group = together.min(conv.weights.kernels) as u64;
     let room = (weight * BANK_BYTES) as u64;
-    if group * kernel > room {
+    if group.saturating_mul(kernel) > room {
         return report.note(
             "T26a-weight-banks",
             Effect::Hang,
@@ -67,6 +72,17 @@ pub(crate) fn cbuf(
                 "a group of {group} kernels of {kernel} bytes does not fit {weight} weight banks"
             ),
             "give the weights more banks, or split the channels",
+        );
+    }
+    // fp16 with M = 3000, K = 384 and one weight bank failed at submission
+    // (happyme531); all weights of a small task fit one bank without harm.
+    if weight < STREAMING_BANKS && (conv.weights.kernels as u64).saturating_mul(kernel) > room {
+        return report.note(
+            "T26a-one-weight-bank",
+            Effect::Hang,
+            &show,
+            "weights stream through one bank, which was measured to fail",
+            "give weights that do not fit one bank two banks or more",
         );
     }
     let safe = conv.weights.kernels.min(SAFE_KERNELS) as u64;
@@ -171,6 +187,31 @@ pub(crate) fn lines(
     )
 }
 
+/// Cubes of which not all lines are in CBUF before the computation starts.
+pub(crate) fn few_grains(report: &mut Report, regs: &RegisterFile) -> Result<(), Stop> {
+    report.note(
+        "T23-lines-not-awaited",
+        Effect::Garbage,
+        &[
+            shown::<cna::ConvCon2>(regs),
+            shown::<cna::FcDataSize0>(regs),
+        ],
+        "fewer grains than lines: with fp16 some of these were measured to be garbage",
+        "use the input height + 1, at most 1023",
+    )
+}
+
+/// Cubes of fewer lines than a group.
+pub(crate) fn short_height(report: &mut Report, regs: &RegisterFile) -> Result<(), Stop> {
+    report.note(
+        "T21-short-group",
+        Effect::Garbage,
+        &[shown::<cna::FcDataSize0>(regs), shown::<cna::DmaCon2>(regs)],
+        "a cube of fewer than four lines, fetched in groups of four (contested: short-height)",
+        "pad to four lines",
+    )
+}
+
 /// FC_DATA_BANK.
 pub(crate) fn fc_data_bank(report: &mut Report, regs: &RegisterFile) -> Result<(), Stop> {
     report.note(
@@ -187,19 +228,27 @@ pub(crate) fn reuse(
     report: &mut Report,
     regs: &RegisterFile,
     what: &str,
-    found: bool,
+    found: Result<(), Stale>,
 ) -> Result<(), Stop> {
-    if found {
-        return Ok(());
+    let Err(stale) = found else { return Ok(()) };
+    let why = match stale {
+        Stale::Other => "the task before on this core left none of this size and bank split",
+        Stale::EarlierJob => "what CBUF holds is of an earlier job, of whatever file",
+        Stale::Address(_) => "what CBUF holds was fetched from another address",
+    };
+    let mut show = vec![shown::<cna::CbufCon0>(regs)];
+    if let Stale::Address(fetched) = stale {
+        show.push(("fetched from", fetched));
     }
     report.note(
         "T29-stale-cbuf",
-        Effect::Garbage,
-        &[shown::<cna::CbufCon0>(regs)],
-        format!(
-            "{what} reuse, but the task before on this core left no such {what} in CBUF, \
-             or divided the banks otherwise"
-        ),
+        match stale {
+            Stale::Other | Stale::EarlierJob => Effect::Garbage,
+            // The address is not used; a program may leave it alone.
+            Stale::Address(_) => Effect::Note,
+        },
+        &show,
+        format!("{what} reuse, but {why}"),
         "fetch in the first task of a job, and reuse only with the same banks and size",
     )
 }

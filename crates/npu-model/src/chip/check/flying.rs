@@ -14,8 +14,9 @@ use crate::chip::rdma::{self, RdmaConfig};
 use crate::chip::trap::{Report, Stop};
 use crate::chip::writer::Writer;
 
-/// Widths at which trap 30 was measured.
-const WIDTH_LIMIT: usize = 8191;
+/// Widths at which trap 30 was measured, and how many elements were wrong.
+pub(crate) const WIDTH_LIMIT: usize = 8191;
+pub(crate) const TRAILING: usize = 54;
 
 /// Whether MRDMA delivers what the DPU waits for.
 pub(crate) fn flying_stream(
@@ -52,9 +53,12 @@ pub(crate) fn flying_stream(
     if writer.width >= WIDTH_LIMIT {
         report.note(
             "T30-width",
-            Effect::Note,
+            Effect::Garbage,
             &show,
-            "at the widest lines some 54 elements at the end were measured to be wrong",
+            format!(
+                "in the widest lines about {TRAILING} elements at the end were measured to be \
+                 wrong; here they read as 0"
+            ),
             "keep lines at 4096 pixels or below",
         )?;
     }
@@ -71,7 +75,7 @@ pub(crate) fn flying_stream(
             "set OP_CVT_BYPASS (EW_CFG 0x10C203C0)",
         )?;
     }
-    transposing(report, regs)
+    transposing(report, regs, writer)
 }
 
 /// COMB_USE 5 in a flying task: everything comes out as zeros.

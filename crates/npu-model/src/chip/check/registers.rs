@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Registers that an earlier task left as they are.
 
-use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
+use rknpu_regcmd::regs::{self, cna, core, dpu, dpu_rdma};
+use rknpu_regcmd::{Block, FieldInfo, RegisterFile};
 
 use super::shown;
-use crate::chip::Effect;
 use crate::chip::conv_config::ConvConfig;
 use crate::chip::precision::Precision;
 use crate::chip::trap::{Report, Stop};
+use crate::chip::{Contested, DeltaProgram, Effect};
 
 /// Whether the program is one of a few changed registers, which was measured
 /// to leave its output untouched.
-pub(crate) fn delta(report: &mut Report, regs: &RegisterFile, flying: bool) -> Result<bool, Stop> {
+pub(crate) fn delta(
+    report: &mut Report,
+    regs: &RegisterFile,
+    flying: bool,
+    contested: &Contested,
+) -> Result<bool, Stop> {
     let written = |offset| regs.was_written(offset);
     let (size, precision) = if flying {
         let mode = written(dpu_rdma::FeatureModeCfg::OFFSET);
@@ -25,9 +30,14 @@ pub(crate) fn delta(report: &mut Report, regs: &RegisterFile, flying: bool) -> R
     if size && written(dpu::DstBaseAddr::OFFSET) && (precision || format) {
         return Ok(false);
     }
+    let runs = contested.delta_program == DeltaProgram::Runs;
     report.note(
         "T07-delta-program",
-        Effect::NoWrite,
+        if runs {
+            Effect::Garbage
+        } else {
+            Effect::NoWrite
+        },
         &[
             shown::<dpu::DstBaseAddr>(regs),
             shown::<dpu::DataFormat>(regs),
@@ -36,7 +46,40 @@ pub(crate) fn delta(report: &mut Report, regs: &RegisterFile, flying: bool) -> R
          and relies on those of an earlier task",
         "write every register that the task uses",
     )?;
-    Ok(true)
+    Ok(!runs)
+}
+
+/// Values with bits beyond the fields of their register: silicon drops them.
+/// The sign of a negative stride is none.
+pub(crate) fn overflowing(
+    report: &mut Report,
+    regs: &RegisterFile,
+    ran: impl Fn(Block) -> bool,
+) -> Result<(), Stop> {
+    for (offset, value) in regs.written() {
+        let Some(info) = regs::lookup(offset).filter(|info| ran(info.block)) else {
+            continue;
+        };
+        let lost = value & !info.declared_bits();
+        let sign = |field: &FieldInfo| {
+            field.signed
+                && field.extract_signed(value) < 0
+                && lost == !(u32::MAX >> (u32::BITS - 1 - u32::from(field.msb)))
+        };
+        if lost != 0 && !info.fields.iter().any(sign) {
+            return report.note(
+                "T30-field-overflow",
+                Effect::Note,
+                &[(info.name, value)],
+                format!(
+                    "bits {lost:#010x} are beyond the fields of {}, and are dropped",
+                    info.name
+                ),
+                "keep sizes below 8192 (CNA widths and heights below 2048), strides within 28 bits",
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Weight decompression.

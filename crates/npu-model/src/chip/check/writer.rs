@@ -7,11 +7,9 @@ use rknpu_regcmd::regs::dpu;
 use super::shown;
 use crate::chip::Effect;
 use crate::chip::precision::Precision;
+use crate::chip::transpose::CHANNELS_KNOWN;
 use crate::chip::trap::{Report, Stop};
-use crate::chip::writer::Writer;
-
-/// Most atoms that SIZE_E can ask for.
-const SIZE_E_MAX: usize = 8;
+use crate::chip::writer::{SIZE_E_MAX, Writer};
 
 /// The writer's groups.
 pub(crate) fn writer(
@@ -21,6 +19,9 @@ pub(crate) fn writer(
     group: usize,
     out: Precision,
 ) -> Result<(), Stop> {
+    if writer.transposed {
+        return transposing(report, regs, writer);
+    }
     let show = [
         shown::<dpu::BsOwCfg>(regs),
         shown::<dpu::SurfaceAdd>(regs),
@@ -72,21 +73,62 @@ pub(crate) fn writer(
             "SURF_ADD = (SIZE_E + 1) * DST_SURF_STRIDE",
         )?;
     }
-    transposing(report, regs)
+    rows(report, regs, writer, out)?;
+    transposing(report, regs, writer)
 }
 
-/// Modes of the writer that are not modelled.
-pub(crate) fn transposing(report: &mut Report, regs: &RegisterFile) -> Result<(), Stop> {
+/// Rows that lie within each other: a result whose surfaces follow each other
+/// line by line, with a notch that does not skip them.
+fn rows(
+    report: &mut Report,
+    regs: &RegisterFile,
+    writer: &Writer,
+    out: Precision,
+) -> Result<(), Stop> {
+    let atoms = writer.channels.div_ceil(out.per_atom());
+    let pitch = writer.width + writer.notch as usize;
+    let by_line = writer.surf_stride as usize == writer.width;
+    if by_line && writer.height > 1 && atoms > 1 && pitch < writer.width * atoms {
+        report.note(
+            "T39-rows-overlap",
+            Effect::Garbage,
+            &[
+                shown::<dpu::DataCubeNotchAddr>(regs),
+                shown::<dpu::DstSurfStride>(regs),
+                shown::<dpu::WdmaSize0>(regs),
+            ],
+            format!(
+                "a row takes {} atoms, the next one begins after {pitch}",
+                writer.width * atoms
+            ),
+            "NOTCH = width * (channels * bytes / 16 - 1), in both halves",
+        )?;
+    }
+    Ok(())
+}
+
+/// Modes of the writer of which little is known.
+pub(crate) fn transposing(
+    report: &mut Report,
+    regs: &RegisterFile,
+    writer: &Writer,
+) -> Result<(), Stop> {
     let mode = regs.get::<dpu::FeatureModeCfg>();
-    if regs.get::<dpu::BsOwCfg>().tp_org_en() == 1 || mode.tp_en() == 1 {
+    let asked = regs.get::<dpu::BsOwCfg>().tp_org_en() == 1 || mode.tp_en() == 1;
+    let known = writer.transposed && mode.tp_en() == 0 && writer.channels <= CHANNELS_KNOWN;
+    if asked && !known {
         report.note(
             "T41-transposing-writer",
             Effect::Garbage,
             &[
                 shown::<dpu::BsOwCfg>(regs),
+                shown::<dpu::WdmaSize0>(regs),
                 shown::<dpu::FeatureModeCfg>(regs),
             ],
-            "the transposing writer is not modelled; the result is written untransposed",
+            format!(
+                "the transposing writer is known for int16 products of at most {CHANNELS_KNOWN} \
+                 channels only"
+            ),
             "transpose on the host",
         )?;
     }

@@ -5,13 +5,14 @@
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
+use super::super::Contested;
 use super::super::core::{saturate_i32, shift_right_rounded};
 use super::super::dma::{self, Dma};
 use super::super::precision::{Precision, decode_float, decode_int, u32_at};
 use super::super::rdma::{EwLayout, RdmaConfig};
 use super::super::trap::Stop;
 use super::gather::{Delivered, gather};
-use super::lut::{Lut, LutConfig, float_index};
+use super::lut::{Lut, LutConfig};
 use super::stage::{AluOp, Relu};
 use super::tile::{Tile, Values};
 
@@ -88,6 +89,7 @@ impl Ew {
         rdma: Option<&RdmaConfig>,
         flying: bool,
         float: bool,
+        contested: &Contested,
     ) -> Self {
         let cfg = regs.get::<dpu::EwCfg>();
         let scale = regs.get::<dpu::EwCvtScaleValue>();
@@ -100,13 +102,13 @@ impl Ew {
                 relu: Relu::Off,
             };
         }
-        let lut = (cfg.ew_lut_bypass() == 0).then(|| LutConfig::decode(regs));
+        let lut = (cfg.ew_lut_bypass() == 0).then(|| LutConfig::decode(regs, contested));
         let operation = if cfg.ew_op_type() == 1 {
             Operation::Mul {
                 prelu: cfg.ew_mul_prelu() == 1,
             }
         } else {
-            Operation::Alu(AluOp::from_code(cfg.ew_alu_algo()))
+            Operation::Alu(AluOp::from_code(cfg.ew_alu_algo(), contested))
         };
         let source = match rdma {
             Some(rdma) if cfg.ew_op_src() == 1 => Source::Memory {
@@ -178,7 +180,7 @@ impl Ew {
                 }
                 Values::Float(values) => {
                     for x in values {
-                        *x = config.look_up(lut, float_index(*x)) as f32;
+                        *x = config.look_up_float(lut, *x);
                     }
                 }
             }

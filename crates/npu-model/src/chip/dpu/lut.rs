@@ -13,6 +13,7 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
 use super::super::core::{saturate_i32, shift_right_rounded};
+use super::super::{Contested, LutIndex};
 
 /// Entries of a table.
 pub(crate) const ENTRIES: usize = 513;
@@ -25,6 +26,8 @@ pub(crate) struct Lut {
     table: usize,
     next: usize,
     writing: bool,
+    /// An upload began anew before its table was full.
+    restarted: bool,
 }
 
 impl Default for Lut {
@@ -34,6 +37,7 @@ impl Default for Lut {
             table: 0,
             next: 0,
             writing: false,
+            restarted: false,
         }
     }
 }
@@ -41,9 +45,17 @@ impl Default for Lut {
 impl Lut {
     /// A write to LUT_ACCESS_CFG: also between entries it sets the address.
     pub(crate) fn access(&mut self, config: dpu::LutAccessCfg) {
+        let within = self.writing && (1..ENTRIES).contains(&self.next);
+        let same = self.table == config.lut_table_id() as usize;
+        self.restarted |= within && same && config.lut_access_type() == 1;
         self.table = config.lut_table_id() as usize;
         self.next = config.lut_addr() as usize;
         self.writing = config.lut_access_type() == 1;
+    }
+
+    /// Whether an upload was begun anew within its table since this was asked.
+    pub(crate) fn take_restarted(&mut self) -> bool {
+        std::mem::take(&mut self.restarted)
     }
 
     /// A write to LUT_ACCESS_DATA: one entry. Behind the last entry, and
@@ -76,13 +88,15 @@ pub(crate) struct LutConfig {
     steps: (u32, u32),
     underflow: (i64, u32),
     overflow: (i64, u32),
+    /// How a float becomes an index.
+    index: LutIndex,
 }
 
 impl LutConfig {
     /// Steps beyond this make every index 0.
     const STEP_MAX: u32 = 40;
 
-    pub(crate) fn decode(regs: &RegisterFile) -> Self {
+    pub(crate) fn decode(regs: &RegisterFile, contested: &Contested) -> Self {
         let info = regs.get::<dpu::LutInfo>();
         let below = regs.get::<dpu::LutLeSlopeScale>();
         let above = regs.get::<dpu::LutLoSlopeScale>();
@@ -98,12 +112,18 @@ impl LutConfig {
                 regs.get::<dpu::LutLeSlopeShift>()
                     .lut_le_slope_uflow_shift(),
             ),
+            index: contested.lut_index,
             overflow: (
                 above.lut_lo_slope_oflow_scale().into(),
                 regs.get::<dpu::LutLoSlopeShift>()
                     .lut_lo_slope_oflow_shift(),
             ),
         }
+    }
+
+    /// The value for a float.
+    pub(crate) fn look_up_float(&self, lut: &Lut, x: f32) -> f32 {
+        self.look_up(lut, float_index(x, self.index)) as f32
     }
 
     /// The value for `v`. The domain is open above: `v == end` overflows.
@@ -131,9 +151,12 @@ impl LutConfig {
 }
 
 /// The integer that a float looks up.
-pub(crate) fn float_index(x: f32) -> i32 {
+fn float_index(x: f32, index: LutIndex) -> i32 {
     // `as` saturates, and takes NaN to 0.
-    x.round_ties_even() as i32
+    match index {
+        LutIndex::Nearest => x.round_ties_even() as i32,
+        LutIndex::Floor => x.floor() as i32,
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +179,7 @@ mod tests {
             steps: (5, 5),
             underflow: (1, 0),
             overflow: (0, 0),
+            index: LutIndex::Nearest,
         };
         (lut, config)
     }
@@ -196,8 +220,10 @@ mod tests {
 
     #[test]
     fn floats_saturate_to_an_index() {
-        assert_eq!(float_index(2.5), 2);
-        assert_eq!(float_index(f32::INFINITY), i32::MAX);
-        assert_eq!(float_index(f32::NAN), 0);
+        let nearest = |x| float_index(x, LutIndex::Nearest);
+        assert_eq!(nearest(2.5), 2);
+        assert_eq!(nearest(f32::INFINITY), i32::MAX);
+        assert_eq!(nearest(f32::NAN), 0);
+        assert_eq!(float_index(-0.25, LutIndex::Floor), -1);
     }
 }

@@ -16,14 +16,14 @@ pub(crate) mod tile;
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
-use super::Master;
 use super::dma::Dma;
 use super::precision::Precision;
 use super::rdma::{self, RdmaConfig};
 use super::trap::Stop;
+use super::{Contested, Master};
 use ew::Ew;
 use lut::Lut;
-use out_cvt::OutCvt;
+use out_cvt::{Noticed, OutCvt};
 use stage::{AluOp, ChannelOperand, Multiplier, Relu, Stage};
 use tile::Tile;
 
@@ -47,6 +47,7 @@ impl Dpu {
         rdma: Option<&RdmaConfig>,
         flying: bool,
         dma: &Dma<'_>,
+        contested: &Contested,
     ) -> Result<Self, Stop> {
         let format = regs.get::<dpu::DataFormat>();
         let float = Precision::from_code(format.proc_precision()).is_float();
@@ -74,10 +75,10 @@ impl Dpu {
         Ok(Self {
             float,
             cpend,
-            bs: bs_stage(regs, &b)?,
-            bn: bn_stage(regs, &n)?,
-            ew: Ew::decode(regs, rdma, flying, float),
-            out: OutCvt::decode(regs, narrow),
+            bs: bs_stage(regs, &b, contested)?,
+            bn: bn_stage(regs, &n, contested)?,
+            ew: Ew::decode(regs, rdma, flying, float, contested),
+            out: OutCvt::decode(regs, narrow, contested),
         })
     }
 
@@ -89,13 +90,12 @@ impl Dpu {
         lut: &Lut,
         tile: Tile,
         out: &mut Vec<u8>,
-    ) -> Result<(), Stop> {
+    ) -> Result<Noticed, Stop> {
         let mut tile = tile.into_pipeline(self.float);
         self.bs.apply(&mut tile);
         self.bn.apply(&mut tile);
         self.ew.apply(dma, lut, &mut tile)?;
-        self.out.encode(&tile.values, out);
-        Ok(())
+        Ok(self.out.encode(&tile.values, out))
     }
 }
 
@@ -130,14 +130,18 @@ impl<'a> Operands<'a> {
     }
 }
 
-fn bs_stage(regs: &RegisterFile, engine: &Operands<'_>) -> Result<Stage, Stop> {
+fn bs_stage(
+    regs: &RegisterFile,
+    engine: &Operands<'_>,
+    contested: &Contested,
+) -> Result<Stage, Stop> {
     let cfg = regs.get::<dpu::BsCfg>();
     let mul = regs.get::<dpu::BsMulCfg>();
     let active = cfg.bs_bypass() == 0;
     let alu = if active && cfg.bs_alu_bypass() == 0 {
         let register = regs.get::<dpu::BsAluCfg>().bs_alu_operand();
         let operand = engine.operand(rdma::USE_ALU, cfg.bs_alu_src(), register)?;
-        Some((AluOp::from_code(cfg.bs_alu_algo()), operand))
+        Some((AluOp::from_code(cfg.bs_alu_algo(), contested), operand))
     } else {
         None
     };
@@ -164,14 +168,18 @@ fn bs_stage(regs: &RegisterFile, engine: &Operands<'_>) -> Result<Stage, Stop> {
     })
 }
 
-fn bn_stage(regs: &RegisterFile, engine: &Operands<'_>) -> Result<Stage, Stop> {
+fn bn_stage(
+    regs: &RegisterFile,
+    engine: &Operands<'_>,
+    contested: &Contested,
+) -> Result<Stage, Stop> {
     let cfg = regs.get::<dpu::BnCfg>();
     let mul = regs.get::<dpu::BnMulCfg>();
     let active = cfg.bn_bypass() == 0;
     let alu = if active && cfg.bn_alu_bypass() == 0 {
         let register = regs.get::<dpu::BnAluCfg>().bn_alu_operand();
         let operand = engine.operand(rdma::USE_ALU, cfg.bn_alu_src(), register)?;
-        Some((AluOp::from_code(cfg.bn_alu_algo()), operand))
+        Some((AluOp::from_code(cfg.bn_alu_algo(), contested), operand))
     } else {
         None
     };

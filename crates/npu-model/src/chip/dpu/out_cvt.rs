@@ -10,11 +10,21 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
 use super::super::core::{saturate_i32, shift_right_rounded};
-use super::super::precision::Precision;
+use super::super::precision::{ATOM, Precision};
+use super::super::{Contested, SmallExponent, WideRounding};
 use super::tile::Values;
 
 /// Bits of the exponent field of fp16, and where it starts.
 const FP16_EXPONENT: (u16, u16) = (0x1f, 10);
+
+/// What the values of a tile ran into on their way out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Noticed {
+    /// An exponent wrapped around.
+    pub(crate) wrapped: bool,
+    /// An int16 did not hold its value.
+    pub(crate) saturated: bool,
+}
 
 /// The converter as the registers describe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +37,23 @@ pub(crate) struct OutCvt {
     pub(crate) add_first: bool,
     /// Type in memory.
     pub(crate) precision: Precision,
+    /// Shifted integers go down instead of to the nearest.
+    pub(crate) floor: bool,
+    /// MINUS_EXP wraps within the exponent field; else it stops at zero.
+    pub(crate) exponent_wraps: bool,
     /// FP32TOFP16_EN, or a pipeline that holds 16-bit floats already: the
     /// value is narrowed. Without it a 16-bit type gets the low half of fp32.
     pub(crate) narrow: bool,
 }
 
 impl OutCvt {
-    pub(crate) fn decode(regs: &RegisterFile, pipeline_is_16_bit: bool) -> Self {
+    pub(crate) fn decode(
+        regs: &RegisterFile,
+        pipeline_is_16_bit: bool,
+        contested: &Contested,
+    ) -> Self {
+        let precision = Precision::from_code(regs.get::<dpu::DataFormat>().out_precision());
+        let wide = precision.per_atom() == ATOM / size_of::<u32>();
         let scale = regs.get::<dpu::OutCvtScale>();
         let shift = regs.get::<dpu::OutCvtShift>();
         Self {
@@ -43,7 +63,9 @@ impl OutCvt {
             minus_exp: shift.minus_exp(),
             ties_up: shift.cvt_round() == 1,
             add_first: shift.cvt_type() == 1,
-            precision: Precision::from_code(regs.get::<dpu::DataFormat>().out_precision()),
+            precision,
+            floor: wide && shift.cvt_type() == 1 && contested.wide_rounding == WideRounding::Floor,
+            exponent_wraps: contested.small_exponent == SmallExponent::Wraps,
             narrow: scale.fp32tofp16_en() == 1 || pipeline_is_16_bit,
         }
     }
@@ -51,8 +73,14 @@ impl OutCvt {
     /// An integer, before it is cast.
     fn int(&self, x: i32) -> i64 {
         let (x, offset) = (i64::from(x), i64::from(self.offset));
-        let scaled =
-            |x: i64| shift_right_rounded(x * i64::from(self.scale), self.shift, self.ties_up);
+        let scaled = |x: i64| {
+            let product = x * i64::from(self.scale);
+            if self.floor {
+                product >> self.shift.min(i64::BITS - 1)
+            } else {
+                shift_right_rounded(product, self.shift, self.ties_up)
+            }
+        };
         if self.add_first {
             scaled(x + offset)
         } else {
@@ -90,22 +118,33 @@ impl OutCvt {
     /// The subtraction wraps within the five bits: of a zero it makes
     /// 2^(17 - MINUS_EXP). Inferred; it gives all four anomalies that
     /// rockchip-npu-notes measured.
-    fn fp16(&self, x: f32) -> u16 {
+    fn fp16(&self, x: f32, noticed: &mut Noticed) -> u16 {
         let bits = f16::from_f32(x).to_bits();
         let (mask, at) = FP16_EXPONENT;
-        let exponent = (bits >> at & mask).wrapping_sub(self.minus_exp as u16) & mask;
+        let exponent = bits >> at & mask;
+        let less = self.minus_exp as u16;
+        if less <= exponent {
+            return bits - (less << at);
+        }
+        if !self.exponent_wraps {
+            return bits & f16::NEG_ZERO.to_bits();
+        }
+        noticed.wrapped = true;
+        let exponent = exponent.wrapping_sub(less) & mask;
         bits & !(mask << at) | exponent << at
     }
 
     /// Converts values and appends them to `out` as they lie in memory.
-    pub(crate) fn encode(&self, values: &Values, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, values: &Values, out: &mut Vec<u8>) -> Noticed {
+        let mut noticed = Noticed::default();
         match values {
-            Values::Int(values) => self.encode_int(values, out),
-            Values::Float(values) => self.encode_float(values, out),
+            Values::Int(values) => self.encode_int(values, out, &mut noticed),
+            Values::Float(values) => self.encode_float(values, out, &mut noticed),
         }
+        noticed
     }
 
-    fn encode_int(&self, values: &[i32], out: &mut Vec<u8>) {
+    fn encode_int(&self, values: &[i32], out: &mut Vec<u8>, noticed: &mut Noticed) {
         match self.precision {
             Precision::Int8 => out.extend(
                 values
@@ -113,7 +152,10 @@ impl OutCvt {
                     .map(|&x| self.int(x).clamp(i8::MIN.into(), i8::MAX.into()) as u8),
             ),
             Precision::Int16 => extend(out, values, |x| {
-                (self.int(x).clamp(i16::MIN.into(), i16::MAX.into()) as i16).to_le_bytes()
+                let wide = self.int(x);
+                let kept = wide.clamp(i16::MIN.into(), i16::MAX.into());
+                noticed.saturated |= kept != wide;
+                (kept as i16).to_le_bytes()
             }),
             Precision::Int32 => {
                 let identity = self.scale == 1 && self.shift == 0 && self.offset == 0;
@@ -138,14 +180,16 @@ impl OutCvt {
         }
     }
 
-    fn encode_float(&self, values: &[f32], out: &mut Vec<u8>) {
+    fn encode_float(&self, values: &[f32], out: &mut Vec<u8>, noticed: &mut Noticed) {
         let nearest = |x: f32| i64::from(saturate_i32(self.float(x).round_ties_even() as i64));
         match self.precision {
             Precision::Fp32 | Precision::Tf32 => {
                 extend(out, values, |x| self.float(x).to_le_bytes());
             }
             Precision::Fp16 if self.narrow => {
-                extend(out, values, |x| self.fp16(self.float(x)).to_le_bytes());
+                extend(out, values, |x| {
+                    self.fp16(self.float(x), noticed).to_le_bytes()
+                });
             }
             Precision::Bf16 if self.narrow => {
                 extend(out, values, |x| bf16::from_f32(self.float(x)).to_le_bytes());
@@ -167,7 +211,11 @@ impl OutCvt {
     }
 }
 
-fn extend<T: Copy, const N: usize>(out: &mut Vec<u8>, values: &[T], encode: impl Fn(T) -> [u8; N]) {
+fn extend<T: Copy, const N: usize>(
+    out: &mut Vec<u8>,
+    values: &[T],
+    mut encode: impl FnMut(T) -> [u8; N],
+) {
     out.reserve(values.len() * N);
     for &value in values {
         out.extend_from_slice(&encode(value));
@@ -200,6 +248,8 @@ mod tests {
             ties_up: false,
             add_first: false,
             precision,
+            floor: false,
+            exponent_wraps: true,
             narrow: true,
         }
     }
@@ -256,10 +306,28 @@ mod tests {
                 add_first: true,
                 ..cvt(Precision::Fp16)
             };
-            let got = |x: f32| f16::from_bits(cvt.fp16(cvt.float(x))).to_f32();
-            assert_eq!(got(0.0), expected);
+            let mut noticed = Noticed::default();
+            let mut got = |x: f32| f16::from_bits(cvt.fp16(cvt.float(x), &mut noticed)).to_f32();
             assert_eq!(got(1024.0), 1024.0 * (-(minus_exp as f32)).exp2());
+            assert_eq!(got(0.0), expected);
+            assert!(noticed.wrapped);
+            let flushes = OutCvt {
+                exponent_wraps: false,
+                ..cvt
+            };
+            assert_eq!(flushes.fp16(0.0, &mut noticed), 0);
         }
+    }
+
+    #[test]
+    fn wide_results_may_round_down() {
+        let floor = OutCvt {
+            shift: 1,
+            add_first: true,
+            floor: true,
+            ..cvt(Precision::Int32)
+        };
+        assert_eq!([3, -3, 5].map(|x| floor.int(x)), [1, -2, 2]);
     }
 
     #[test]

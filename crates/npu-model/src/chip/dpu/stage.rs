@@ -7,6 +7,7 @@
 //! not hit their index otherwise).
 
 use super::super::core::{saturate_i32, shift_right_rounded};
+use super::super::{Contested, NanCompare};
 use super::tile::{Tile, Values};
 
 /// What the ALU does with its operand (codes: RK3588 TRM).
@@ -14,6 +15,9 @@ use super::tile::{Tile, Values};
 pub(crate) enum AluOp {
     Max,
     Min,
+    /// As MAX and MIN, but of a number and a NaN they take the NaN.
+    MaxNan,
+    MinNan,
     Add,
     Div,
     Minus,
@@ -26,7 +30,12 @@ pub(crate) enum AluOp {
 }
 
 impl AluOp {
-    pub(crate) fn from_code(code: u32) -> Self {
+    pub(crate) fn from_code(code: u32, contested: &Contested) -> Self {
+        match (code, contested.nan_compare) {
+            (0, NanCompare::Nan) => return Self::MaxNan,
+            (1, NanCompare::Nan) => return Self::MinNan,
+            _ => {}
+        }
         match code {
             0 => Self::Max,
             1 => Self::Min,
@@ -46,8 +55,8 @@ impl AluOp {
     pub(crate) fn int(self, x: i32, operand: i32) -> i32 {
         let (wide, other) = (i64::from(x), i64::from(operand));
         match self {
-            Self::Max => x.max(operand),
-            Self::Min => x.min(operand),
+            Self::Max | Self::MaxNan => x.max(operand),
+            Self::Min | Self::MinNan => x.min(operand),
             Self::Add => saturate_i32(wide + other),
             Self::Minus => saturate_i32(wide - other),
             Self::Div => wide
@@ -59,12 +68,12 @@ impl AluOp {
         }
     }
 
-    /// Float pipeline: IEEE fp32; of a NaN and a number, MAX and MIN take the
-    /// number (not characterised).
+    /// Float pipeline: IEEE fp32.
     pub(crate) fn float(self, x: f32, operand: f32) -> f32 {
         match self {
-            Self::Max => x.max(operand),
-            Self::Min => x.min(operand),
+            Self::MaxNan | Self::MinNan if x.is_nan() || operand.is_nan() => f32::NAN,
+            Self::Max | Self::MaxNan => x.max(operand),
+            Self::Min | Self::MinNan => x.min(operand),
             Self::Add => x + operand,
             Self::Minus => x - operand,
             Self::Div => x / operand,
@@ -265,6 +274,16 @@ mod tests {
         assert_eq!(bn.int(3, 0), 6);
         assert_eq!(bn.int(3, 1), 15);
         assert_eq!(bn.int(-100, 0), 0);
+    }
+
+    #[test]
+    fn a_maximum_takes_the_number_or_the_nan() {
+        let mut facts = Contested::default();
+        let max = |facts: &Contested, x| AluOp::from_code(0, facts).float(x, 1.0);
+        assert_eq!(max(&facts, f32::NAN), 1.0);
+        facts.nan_compare = NanCompare::Nan;
+        assert!(max(&facts, f32::NAN).is_nan());
+        assert_eq!(max(&facts, 2.0), 2.0);
     }
 
     #[test]

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The transposing writer (TP_ORG_EN), as far as it is known: 16-bit results
+//! of an int16 product, saturated, at
+//!
+//! ```text
+//! slot(m, n) = 4*m + (n/4)%4 + (n/16)*4*M + (n%4)*16*M      slots of 2 bytes from DST_BASE
+//! ```
+//!
+//! M is the number of pixels. Measured by rockchip-npu-notes for M of 4 to 32
+//! and up to 32 channels; with 64 and more it was wrong there.
+
+use super::Master;
+use super::dma::Dma;
+use super::trap::Stop;
+use super::writer::Writer;
+
+/// Bytes of an element.
+const ELEMENT: i64 = size_of::<i16>() as i64;
+/// Channels that the writer was measured to place right.
+pub(crate) const CHANNELS_KNOWN: usize = 32;
+
+/// Byte address of an element: the formula of this module.
+fn address(writer: &Writer, pixel: usize, channel: usize) -> i64 {
+    let (m, n, rows) = (pixel as i64, channel as i64, writer.pixels() as i64);
+    let slot = 4 * m + n / 4 % 4 + n / 16 * 4 * rows + n % 4 * 16 * rows;
+    i64::from(writer.base) + ELEMENT * slot
+}
+
+/// Writes the elements of a tile, 16 bits each in the order (pixel, channel),
+/// `channels` a pixel, from (pixel, channel) on.
+pub(crate) fn store(
+    writer: &Writer,
+    dma: &Dma<'_>,
+    (pixel, channel): (usize, usize),
+    channels: usize,
+    elements: &[u8],
+) -> Result<(), Stop> {
+    for (index, element) in elements.chunks_exact(size_of::<i16>()).enumerate() {
+        let n = channel + index % channels;
+        if n < writer.channels {
+            let at = address(writer, pixel + index / channels, n);
+            dma.write(Master::DpuWrite, at, element)?;
+        }
+    }
+    Ok(())
+}
