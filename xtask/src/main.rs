@@ -6,8 +6,10 @@ mod bless;
 mod ci;
 mod debian;
 mod docs;
+mod fuzz;
 mod generated;
 mod llama;
+mod nightly;
 mod paths;
 mod timing;
 
@@ -32,6 +34,8 @@ enum Command {
     Docs(docs::Args),
     /// Run stock llama.cpp with the backend on the model and compare
     Llama(llama::Args),
+    /// Run the fuzz targets
+    Fuzz(fuzz::Args),
     /// Compare our structs with those of the newest kernel header
     Abi,
 }
@@ -42,6 +46,7 @@ fn main() -> Result<()> {
         Command::Bless => bless::run(),
         Command::Docs(arguments) => docs::run(&arguments),
         Command::Llama(arguments) => llama::run(&arguments),
+        Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Abi => abi::run(),
     }
 }

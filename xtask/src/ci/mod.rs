@@ -51,6 +51,8 @@ pub(crate) struct Outcome {
     pub(crate) skips: Vec<String>,
     /// What the outside world did not give us.
     pub(crate) external: Vec<String>,
+    /// Figures for the record.
+    pub(crate) results: Vec<String>,
 }
 
 /// Runs the steps chosen by `args`.
@@ -101,12 +103,14 @@ fn run_step(step: &Step, expected: &ExpectedSkips) -> Outcome {
         took: Duration::ZERO,
         skips: Vec::new(),
         external: Vec::new(),
+        results: Vec::new(),
     };
     for run in &step.runs {
         match output::run(&mut run.command()) {
             Ok(captured) => {
                 outcome.skips.extend(captured.skips);
                 outcome.external.extend(captured.external);
+                outcome.results.extend(captured.results);
                 if !captured.status.success() {
                     outcome.failure = Some(format!("`{run}` ended with {}", captured.status));
                     break;

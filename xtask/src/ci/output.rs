@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs a command with its output passed on as it comes, and keeps the lines
-//! that speak of skipped tests.
+//! that speak of skipped tests or tell results.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, ExitStatus, Stdio};
@@ -13,6 +13,9 @@ const SKIP: &str = "SKIP ";
 /// Marks a check that the outside world made impossible.
 const SKIP_EXTERNAL: &str = "SKIP-EXTERNAL ";
 
+/// Marks a figure that belongs into the record of a step.
+const RESULT: &str = "RESULT ";
+
 /// What is kept of a command's output.
 pub(crate) struct Captured {
     /// How the command ended.
@@ -21,6 +24,8 @@ pub(crate) struct Captured {
     pub(crate) skips: Vec<String>,
     /// Lines that begin with SKIP-EXTERNAL, without that word.
     pub(crate) external: Vec<String>,
+    /// Lines that begin with RESULT, without that word.
+    pub(crate) results: Vec<String>,
 }
 
 /// Runs `command` to its end.
@@ -49,10 +54,11 @@ pub(crate) fn run(command: &mut Command) -> Result<Captured> {
         status,
         skips: kept(SKIP),
         external: kept(SKIP_EXTERNAL),
+        results: kept(RESULT),
     })
 }
 
-/// Copies `from` to `to` line by line; returns the lines that begin with SKIP.
+/// Copies `from` to `to` line by line; returns the lines that are marked.
 fn pass_on(from: impl Read, mut to: impl Write) -> io::Result<Vec<String>> {
     let mut reader = BufReader::new(from);
     let mut kept = Vec::new();
@@ -61,7 +67,10 @@ fn pass_on(from: impl Read, mut to: impl Write) -> io::Result<Vec<String>> {
         to.write_all(&line)?;
         to.flush()?;
         let text = String::from_utf8_lossy(&line);
-        if text.starts_with(SKIP) || text.starts_with(SKIP_EXTERNAL) {
+        if [SKIP, SKIP_EXTERNAL, RESULT]
+            .iter()
+            .any(|mark| text.starts_with(mark))
+        {
             kept.push(text.trim_end().to_owned());
         }
         line.clear();

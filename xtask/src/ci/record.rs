@@ -25,7 +25,7 @@ pub(crate) fn write(outcomes: &[Outcome], long: bool) -> Result<()> {
             name: outcome.name.to_owned(),
             minutes: outcome.took.as_secs_f64() / 60.0,
             skips: outcome.skips.len(),
-            result: outcome.failure.clone().unwrap_or_else(|| "ok".to_owned()),
+            result: result(outcome),
         });
     }
     // In the order of CI, whatever was run last; steps that are gone go.
@@ -34,6 +34,13 @@ pub(crate) fn write(outcomes: &[Outcome], long: bool) -> Result<()> {
     rows.sort_by_key(|row| order.iter().position(|name| *name == row.name));
     let page = replace_section(&page, section, &table(&rows)?)?;
     fs::write(&path, page).with_context(|| format!("writing {}", path.display()))
+}
+
+/// How a step ended, and the figures that it told.
+fn result(outcome: &Outcome) -> String {
+    let mut parts = vec![outcome.failure.as_deref().unwrap_or("ok")];
+    parts.extend(outcome.results.iter().map(String::as_str));
+    parts.join("; ")
 }
 
 /// A line of the table.

@@ -5,17 +5,20 @@
 use std::fmt;
 use std::process::Command;
 
-use crate::paths;
+use crate::{nightly, paths};
 
-/// The nightly toolchain of the Miri step; Miri exists only on nightly, and a
-/// moving one would fail for reasons that are not ours.
-const MIRI_TOOLCHAIN: &str = "nightly-2026-10-30";
+/// The nightly toolchain of the steps that need one.
+const NIGHTLY: &str = nightly::TOOLCHAIN;
 
 /// The version of cargo-deny that deny.toml is written for.
 const CARGO_DENY_VERSION: &str = "0.20.2";
 
 /// The board's architecture.
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
+
+/// How long each fuzz target runs, seconds, and how long in the long run.
+const FUZZ_SECONDS: u32 = 20;
+const LONG_FUZZ_SECONDS: u32 = 600;
 
 /// Property test cases per test in the long run; the tests' own default is a
 /// few dozen to a few hundred.
@@ -83,6 +86,11 @@ pub(crate) fn all(long: bool) -> Vec<Step> {
     steps.extend(checks());
     steps.push(deny());
     steps.push(miri());
+    steps.push(fuzz(if long {
+        LONG_FUZZ_SECONDS
+    } else {
+        FUZZ_SECONDS
+    }));
     steps.push(aarch64());
     if long {
         steps.extend(longer());
@@ -116,7 +124,10 @@ fn checks() -> Vec<Step> {
         Step {
             name: "fmt",
             what: "the sources are formatted",
-            runs: vec![Run::cargo("fmt --all --check")],
+            runs: vec![
+                Run::cargo("fmt --all --check"),
+                Run::cargo("fmt --manifest-path fuzz/Cargo.toml -- --check"),
+            ],
         },
         Step {
             name: "clippy",
@@ -174,21 +185,27 @@ fn miri() -> Step {
         runs: vec![
             Run::new(
                 "rustup",
-                &format!(
-                    "toolchain install {MIRI_TOOLCHAIN} --profile minimal -c miri -c rust-src"
-                ),
+                &format!("toolchain install {NIGHTLY} --profile minimal -c miri -c rust-src"),
             ),
             Run::cargo(&format!(
-                "+{MIRI_TOOLCHAIN} miri test -p rknpu-regcmd -p rocket-uapi"
+                "+{NIGHTLY} miri test -p rknpu-regcmd -p rocket-uapi"
             ))
             // Reading the clock and the golden files needs the host.
             .env("MIRIFLAGS", "-Zmiri-disable-isolation"),
             // The model's unsafe code: pages that CPU and NPU share.
             Run::cargo(&format!(
-                "+{MIRI_TOOLCHAIN} miri test -p npu-model --lib driver::memory"
+                "+{NIGHTLY} miri test -p npu-model --lib driver::memory"
             ))
             .env("MIRIFLAGS", "-Zmiri-disable-isolation"),
         ],
+    }
+}
+
+fn fuzz(seconds: u32) -> Step {
+    Step {
+        name: "fuzz",
+        what: "the fuzz targets, for a while each; `test` has replayed their corpora",
+        runs: vec![Run::cargo(&format!("xtask fuzz --seconds {seconds}"))],
     }
 }
 

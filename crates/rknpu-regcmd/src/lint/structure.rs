@@ -40,7 +40,8 @@ pub(super) fn check_rest(words: &[Word], tasks: usize, end: usize, findings: &mu
             rule: rule.id,
             severity: rule.severity,
             task: tasks.saturating_sub(1),
-            word: Some(end),
+            // Where the tasks end, if there is a word at all.
+            word: (end < words.len()).then_some(end),
             registers: alloc::vec::Vec::new(),
             message,
             remedy: rule.remedy,

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A core with a few buffer objects, and what a kick on it left.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use npu_model::chip::{Bus, Chip, ChipOptions, Core, Diagnosis, Direction, Fault, Level, Master};
+use rknpu_regcmd::Word;
+use rknpu_regcmd::regs::{self, cna, core, pc};
+
+/// Modelled time of a kick. A hostile program is computed as long as it is
+/// below the limit, so that this bounds the time of one input; what the
+/// program would do beyond is the same again.
+pub(crate) const TASK_LIMIT: Duration = Duration::from_micros(50);
+
+/// Interrupts DPU_0 and DPU_1: what the kernel driver waits for.
+const DPU_DONE: u32 = 0x300;
+/// Interrupts DMA_READ_ERROR and DMA_WRITE_ERROR.
+const DMA_ERRORS: u32 = 0x3000;
+/// S_POINTER as the kernel driver writes it.
+const PING_PONG: u32 = 0xe;
+/// Where the kernel driver puts the number of the core into S_POINTER.
+const POINTER_CORE_SHIFT: u32 = 28;
+/// TASK_CON as the kernel driver writes it, but for the number of tasks.
+const TASK_CON: u32 = 0x7000;
+
+/// First and last byte, and how many bytes, that a master touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Touched {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) bytes: u64,
+}
+
+/// All accesses of a kick.
+pub(crate) type Accesses = BTreeMap<(Master, bool), Touched>;
+
+/// Memory of a few buffer objects; nothing is mapped between them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory {
+    objects: Vec<(u32, RefCell<Vec<u8>>)>,
+    accesses: RefCell<Accesses>,
+    faults: Cell<u32>,
+}
+
+impl Memory {
+    /// Buffer objects of `len` bytes at `places`, filled with bytes that
+    /// `seed` decides.
+    pub(crate) fn new(places: &[u32], len: usize, seed: u8) -> Self {
+        let noise = noise();
+        let fill = |index: usize| {
+            let from = (usize::from(seed) + index * OBJECT_SKEW) % NOISE_BYTES;
+            let mut bytes = noise[from..].to_vec();
+            while bytes.len() < len {
+                bytes.extend_from_slice(noise);
+            }
+            bytes.truncate(len);
+            RefCell::new(bytes)
+        };
+        Self {
+            objects: places
+                .iter()
+                .enumerate()
+                .map(|(index, &place)| (place, fill(index)))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Copies `data` to `iova` on.
+    pub(crate) fn place(&self, iova: u32, data: &[u8]) {
+        let (object, at) = self.find(iova, data.len()).unwrap();
+        object.borrow_mut()[at..at + data.len()].copy_from_slice(data);
+    }
+
+    /// The bytes from `iova` on.
+    pub(crate) fn bytes(&self, iova: u32, len: usize) -> Vec<u8> {
+        let (object, at) = self.find(iova, len).unwrap();
+        object.borrow()[at..at + len].to_vec()
+    }
+
+    /// The contents of all objects.
+    pub(crate) fn contents(&self) -> Vec<Vec<u8>> {
+        self.objects
+            .iter()
+            .map(|(_, bytes)| bytes.borrow().clone())
+            .collect()
+    }
+
+    /// The accesses since the last call, and how many were refused.
+    pub(crate) fn take_accesses(&self) -> (Accesses, u32) {
+        (self.accesses.take(), self.faults.take())
+    }
+
+    fn find(&self, iova: u32, len: usize) -> Option<(&RefCell<Vec<u8>>, usize)> {
+        self.objects.iter().find_map(|(start, bytes)| {
+            let at = iova.checked_sub(*start)? as usize;
+            (at.checked_add(len)? <= bytes.borrow().len()).then_some((bytes, at))
+        })
+    }
+
+    fn access(
+        &self,
+        master: Master,
+        direction: Direction,
+        iova: u32,
+        len: usize,
+    ) -> Result<(&RefCell<Vec<u8>>, usize), Fault> {
+        let (start, end) = (u64::from(iova), u64::from(iova) + len as u64);
+        let mut accesses = self.accesses.borrow_mut();
+        let touched = accesses
+            .entry((master, direction == Direction::Write))
+            .or_insert(Touched {
+                start,
+                end,
+                bytes: 0,
+            });
+        touched.start = touched.start.min(start);
+        touched.end = touched.end.max(end);
+        touched.bytes += len as u64;
+        self.find(iova, len).ok_or_else(|| {
+            self.faults.set(self.faults.get() + 1);
+            Fault {
+                address: start,
+                direction,
+                master,
+            }
+        })
+    }
+}
+
+/// Bytes before the contents of objects repeat: a prime.
+const NOISE_BYTES: usize = 16_381;
+/// By how many bytes the contents of two objects are apart.
+const OBJECT_SKEW: usize = 1009;
+
+/// Small numbers of either sign, which are finite in every format.
+fn noise() -> &'static [u8] {
+    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
+    NOISE.get_or_init(|| {
+        let byte = |at: u32| {
+            let mixed = at.wrapping_mul(0x9e37_79b1);
+            let sign = if mixed & 1 << 20 == 0 { 0 } else { 0xf8 };
+            (mixed >> 28) as u8 ^ sign
+        };
+        (0..NOISE_BYTES as u32).map(byte).collect()
+    })
+}
+
+impl Bus for Memory {
+    fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+        let (object, at) = self.access(master, Direction::Read, iova, out.len())?;
+        out.copy_from_slice(&object.borrow()[at..at + out.len()]);
+        Ok(())
+    }
+
+    fn write(&self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+        let (object, at) = self.access(master, Direction::Write, iova, data.len())?;
+        object.borrow_mut()[at..at + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+}
+
+/// What a kick left behind, as far as registers and the bus show it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outcome {
+    pub(crate) completed: bool,
+    pub(crate) dma_error: bool,
+    pub(crate) diagnosis: Vec<Diagnosis>,
+    pub(crate) device_time: Duration,
+    pub(crate) registers: Vec<u32>,
+}
+
+/// A chip of one core.
+pub(crate) struct Board {
+    chip: Chip,
+}
+
+impl Board {
+    pub(crate) fn new(level: Level) -> Self {
+        Self {
+            chip: Chip::new(&ChipOptions {
+                cores: 1,
+                level,
+                task_limit: TASK_LIMIT,
+                ..ChipOptions::default()
+            }),
+        }
+    }
+
+    fn with<T>(&self, action: impl FnOnce(&mut Core) -> T) -> T {
+        action(&mut self.chip.cores()[0].lock().unwrap())
+    }
+
+    pub(crate) fn write(&self, offset: u32, value: u32, bus: &dyn Bus) {
+        self.with(|core| core.mmio_write(offset, value, bus));
+    }
+
+    pub(crate) fn reset(&self) {
+        self.with(Core::reset);
+    }
+
+    /// Writes the registers that start a program, as the kernel driver does
+    /// on its core `index`, and returns what is then to be seen.
+    pub(crate) fn kick(
+        &self,
+        bus: &dyn Bus,
+        index: u32,
+        at: u32,
+        words: usize,
+        tasks: u32,
+    ) -> Outcome {
+        let pointer = PING_PONG | index << POINTER_CORE_SHIFT;
+        let amounts = (words.div_ceil(2) as u32).wrapping_sub(1) & 0xffff;
+        for (offset, value) in [
+            (pc::BaseAddress::OFFSET, 1),
+            (cna::SPointer::OFFSET, pointer),
+            (core::SPointer::OFFSET, pointer),
+            (pc::BaseAddress::OFFSET, at),
+            (pc::RegisterAmounts::OFFSET, amounts),
+            (pc::InterruptMask::OFFSET, DPU_DONE),
+            (pc::InterruptClear::OFFSET, DPU_DONE),
+            (pc::TaskCon::OFFSET, TASK_CON | tasks),
+            (pc::TaskDmaBaseAddr::OFFSET, 0),
+            (pc::OperationEnable::OFFSET, 1),
+        ] {
+            self.write(offset.into(), value, bus);
+        }
+        let outcome = self.with(|core| {
+            let raw = core.mmio_read(pc::InterruptRawStatus::OFFSET.into());
+            Outcome {
+                completed: raw & DPU_DONE != 0,
+                dma_error: raw & DMA_ERRORS != 0,
+                diagnosis: core.diagnosis(),
+                device_time: core.device_time(),
+                registers: regs::all()
+                    .map(|info| core.mmio_read(info.offset.into()))
+                    .collect(),
+            }
+        });
+        if outcome.completed {
+            self.write(pc::InterruptMask::OFFSET.into(), 0, bus);
+            self.write(pc::OperationEnable::OFFSET.into(), 0, bus);
+            self.write(pc::InterruptClear::OFFSET.into(), 0x1_ffff, bus);
+        }
+        outcome
+    }
+}
+
+/// The words as the PC fetches them.
+pub(crate) fn bytes(words: &[Word]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.bits().to_le_bytes()).collect();
+    bytes.resize(bytes.len().next_multiple_of(16), 0);
+    bytes
+}

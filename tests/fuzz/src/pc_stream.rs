@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Register programs and register accesses on a core, at every level.
+
+use arbitrary::{Result, Unstructured};
+use npu_model::chip::{Direction, Effect, Level};
+use rknpu_regcmd::{
+    Binding, BufferId, ChipProfile, DmaAccess, Iova, MatmulTask, MatmulType, Word, extents, tasks,
+};
+
+use crate::board::{Accesses, Board, Memory, Outcome, TASK_LIMIT, bytes};
+use crate::families::{A, B, C, D};
+use crate::words;
+
+/// Buffer objects: where the families have theirs, where the first object of
+/// a file is, and the very end of all addresses.
+const PLACES: [u32; 6] = [0, A, B, C, D, u32::MAX - OBJECT_BYTES as u32 + 1];
+/// Bytes of each.
+const OBJECT_BYTES: usize = 64 << 10;
+/// Where programs are placed: over the tail of the first object, so that an
+/// output can overwrite the program that writes it.
+const PROGRAM: u32 = (OBJECT_BYTES - PROGRAM_BYTES) as u32;
+/// Room for a program.
+const PROGRAM_BYTES: usize = 16 << 10;
+/// Most operations of one input.
+const OPERATIONS_MAX: u8 = 4;
+
+/// Bytes that a kick may move: what the modelled DMA moves within the limit
+/// is 225 kB. The model may read some data more than once, and the bound is
+/// against work that is not accounted for at all.
+const TRAFFIC_MAX: u64 = 4 << 20;
+
+enum Operation {
+    Run {
+        words: Vec<Word>,
+        core: u32,
+        tasks: u32,
+        /// Whether the core is reset after a hang, as the driver does.
+        reset: bool,
+    },
+    Write {
+        offset: u32,
+        value: u32,
+    },
+    Reset,
+}
+
+fn operation(u: &mut Unstructured<'_>) -> Result<Operation> {
+    Ok(match u.int_in_range(0..=7)? {
+        0 => Operation::Write {
+            offset: if u.arbitrary()? {
+                words::register(u)?.offset.into()
+            } else {
+                u.int_in_range(0..=0x1_0000)?
+            },
+            value: words::value(u)?,
+        },
+        1 => Operation::Reset,
+        _ => Operation::Run {
+            core: u.int_in_range(0..=2)?,
+            tasks: if u.ratio(1, 4)? {
+                u.int_in_range(0..=0xfff)?
+            } else {
+                1
+            },
+            reset: u.ratio(7, 8)?,
+            words: words::program(u)?,
+        },
+    })
+}
+
+/// Runs programs on a core. No panic; a hang or a result within bounded work;
+/// the same result each time; no access beyond what the registers say; and
+/// afterwards a core that computes rightly.
+pub fn pc_stream(data: &[u8]) {
+    let mut u = Unstructured::new(data);
+    let Ok((operations, level, seed)) = parse(&mut u) else {
+        return;
+    };
+    let (faithful, memory) = perform(&operations, Level::Faithful, seed);
+    let (other, other_memory) = perform(&operations, level, seed);
+    let mut same = true;
+    for (one, two) in faithful.iter().zip(&other) {
+        same = compare(one, two, level);
+        if !same {
+            break;
+        }
+    }
+    if same {
+        assert!(memory == other_memory, "memory differs at {level:?}");
+    }
+    if let Some(Operation::Run {
+        words, tasks: 1, ..
+    }) = operations.first()
+    {
+        within_extents(words, &faithful[0].1);
+    }
+}
+
+fn parse(u: &mut Unstructured<'_>) -> Result<(Vec<Operation>, Level, u8)> {
+    let level = *u.choose(&[Level::Faithful, Level::Silent, Level::Strict])?;
+    let seed = u.arbitrary()?;
+    let count = u.int_in_range(1..=OPERATIONS_MAX)?;
+    let operations = (0..count).map(|_| operation(u)).collect::<Result<_>>()?;
+    Ok((operations, level, seed))
+}
+
+/// What a kick left, and what it touched.
+type Kicked = (Outcome, Accesses);
+
+fn perform(operations: &[Operation], level: Level, seed: u8) -> (Vec<Kicked>, Vec<Vec<u8>>) {
+    let board = Board::new(level);
+    let memory = Memory::new(&PLACES, OBJECT_BYTES, seed);
+    let mut kicks: Vec<Kicked> = Vec::new();
+    for operation in operations {
+        match operation {
+            Operation::Run {
+                words,
+                core,
+                tasks,
+                reset,
+            } => {
+                let mut program = bytes(words);
+                program.truncate(PROGRAM_BYTES);
+                memory.place(PROGRAM, &program);
+                let outcome = board.kick(&memory, *core, PROGRAM, program.len() / 8, *tasks);
+                let (accesses, refused) = memory.take_accesses();
+                check(&outcome, &accesses, refused);
+                if *reset && !outcome.completed {
+                    board.reset();
+                }
+                kicks.push((outcome, accesses));
+            }
+            Operation::Write { offset, value } => board.write(*offset, *value, &memory),
+            Operation::Reset => board.reset(),
+        }
+    }
+    if kicks.last().is_some_and(|(last, _)| !last.completed) {
+        board.reset();
+    }
+    still_multiplies(&board);
+    (kicks, memory.contents())
+}
+
+fn check(outcome: &Outcome, accesses: &Accesses, refused: u32) {
+    let Outcome {
+        completed,
+        dma_error,
+        diagnosis,
+        device_time,
+        ..
+    } = outcome;
+    assert!(
+        refused == 0 || (!completed && *dma_error),
+        "a refused access is no DMA error: {diagnosis:?}"
+    );
+    assert!(!completed || *device_time <= TASK_LIMIT, "{device_time:?}");
+    let hangs = diagnosis.iter().any(|d| d.effect == Effect::Hang);
+    assert!(
+        !(*completed && hangs),
+        "completes in spite of {diagnosis:?}"
+    );
+    let bytes: u64 = accesses.values().map(|touched| touched.bytes).sum();
+    assert!(
+        bytes <= TRAFFIC_MAX,
+        "{bytes} bytes moved in {device_time:?}: {accesses:?}"
+    );
+}
+
+/// Compares what a kick left at two levels; false where they part.
+fn compare(faithful: &Kicked, other: &Kicked, level: Level) -> bool {
+    let silenced = (
+        Outcome {
+            diagnosis: Vec::new(),
+            ..faithful.0.clone()
+        },
+        faithful.1.clone(),
+    );
+    match level {
+        Level::Faithful => assert_eq!(faithful, other, "not the same again"),
+        Level::Silent => assert_eq!(&silenced, other, "Silent changes more than the diagnosis"),
+        Level::Strict if other.0.completed => {
+            assert_eq!(faithful, other, "Strict completes otherwise than Faithful");
+            let notes = other.0.diagnosis.iter().all(|d| d.effect == Effect::Note);
+            assert!(notes, "Strict completes: {:?}", other.0.diagnosis);
+        }
+        Level::Strict => return faithful == other,
+    }
+    true
+}
+
+/// The first program of a core: its registers are known.
+fn within_extents(words: &[Word], accesses: &Accesses) {
+    let Some(task) = tasks(words).next() else {
+        return;
+    };
+    let Ok(ranges) = extents(&task.regs, task.enable) else {
+        return;
+    };
+    for (&(master, write), touched) in accesses {
+        let Some(engine) = master.engine() else {
+            continue;
+        };
+        let access = if write {
+            DmaAccess::Write
+        } else {
+            DmaAccess::Read
+        };
+        let known = ranges.iter().any(|range| {
+            range.engine == engine
+                && range.access == access
+                && range.start <= touched.start
+                && touched.end <= range.end
+        });
+        assert!(
+            known,
+            "{master:?} {:?} {:#x}..{:#x} is not in {ranges:#x?}",
+            if write {
+                Direction::Write
+            } else {
+                Direction::Read
+            },
+            touched.start,
+            touched.end
+        );
+    }
+}
+
+/// A linked product depends on nothing that earlier programs left.
+fn still_multiplies(board: &Board) {
+    const PAGE: u32 = 4096;
+    let (a, b, c) = (BufferId(0), BufferId(1), BufferId(2));
+    let task = MatmulTask {
+        ty: MatmulType::Int8ToInt32,
+        m: 4,
+        k: 32,
+        n: 32,
+        a: a.at(0),
+        b: b.at(0),
+        c: c.at(0),
+    };
+    let bind = |id, page| Binding {
+        id,
+        iova: Iova(page * PAGE),
+        len: PAGE,
+    };
+    let program = task.program(&ChipProfile::RK3588).unwrap();
+    let linked = program.link(&[bind(a, 0), bind(b, 1), bind(c, 2)]).unwrap();
+    let memory = Memory::new(&[0], 4 * PAGE as usize, 0);
+    memory.place(0, &vec![3; task.a_bytes() as usize]);
+    memory.place(PAGE, &vec![0xfe; task.b_bytes() as usize]);
+    memory.place(3 * PAGE, &bytes(linked.words()));
+    let outcome = board.kick(&memory, 0, 3 * PAGE, linked.words().len(), 1);
+    assert!(outcome.completed, "{:?}", outcome.diagnosis);
+    // 32 products of 3 and -2.
+    let expected = (-192i32)
+        .to_le_bytes()
+        .repeat((task.c_bytes() / 4) as usize);
+    assert!(
+        memory.bytes(2 * PAGE, expected.len()) == expected,
+        "wrong product"
+    );
+}
