@@ -15,7 +15,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::driver::abi::{self, Request};
-use crate::driver::{Arena, DrmFile, FenceState, Mapping, OwnProcess, UserMemory, WriteFence};
+use crate::driver::{Arena, Bug, DrmFile, FenceState, Mapping, OwnProcess, UserMemory, WriteFence};
 
 /// What [`DeviceInfo::name`] says of the model.
 const MODEL_NAME: &str = "software model";
@@ -41,6 +41,10 @@ impl fmt::Debug for ModelBackend {
 
 impl ModelBackend {
     pub(crate) fn new(file: DrmFile, cores: u32) -> Self {
+        if !file.options().bugs.contains(Bug::UseAfterClose) {
+            // Its clients wait as long as `settle` says.
+            file.need_not_settle();
+        }
         Self { file, cores }
     }
 
@@ -206,8 +210,12 @@ unsafe impl Backend for ModelBackend {
     }
 
     fn settle(&self) -> Duration {
-        // References of finished jobs are gone before their fences signal.
-        Duration::ZERO
+        let options = self.file.options();
+        if options.bugs.contains(Bug::UseAfterClose) {
+            options.profile.free_delay
+        } else {
+            Duration::ZERO
+        }
     }
 
     fn raw(&self) -> Option<&dyn RawDevice> {

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::chip::{Diagnosis, Fault};
-use crate::driver::lock;
+use crate::driver::{Bug, lock};
 
 /// Which task of which job on which core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +104,21 @@ pub enum Event {
         /// PC.INTERRUPT_RAW_STATUS.
         raw_status: u32,
     },
-    /// The client did something that damages the real kernel. The model
-    /// only tells.
+    /// The client ran into a bug of the real kernel.
     KernelBug {
-        /// What was done and what it does to a real kernel.
-        what: &'static str,
+        /// Which.
+        bug: Bug,
+        /// What the client did.
+        how: String,
+        /// Whether it took the modelled kernel down; see [`DriverBugs`].
+        ///
+        /// [`DriverBugs`]: crate::driver::DriverBugs
+        oops: bool,
+    },
+    /// A core was without a job for so long that its registers are lost.
+    RegistersLost {
+        /// The core.
+        core: u32,
     },
 }
 
@@ -135,7 +145,11 @@ impl fmt::Display for Event {
             Self::DmaErrorInterrupt { place, raw_status } => {
                 write!(f, "{place}: DMA error in interrupt status {raw_status:#x}")
             }
-            Self::KernelBug { what } => f.write_str(what),
+            Self::KernelBug { bug, how, oops } => {
+                write!(f, "kernel bug {bug}: {how}")?;
+                f.write_str(if *oops { "; the kernel is down" } else { "" })
+            }
+            Self::RegistersLost { core } => write!(f, "core {core}: idle, its registers are lost"),
         }
     }
 }

@@ -30,6 +30,7 @@ pub mod driver;
 pub mod event;
 mod model;
 mod open;
+mod options;
 mod select;
 pub mod trace;
 
@@ -37,4 +38,5 @@ pub use chip::Level;
 pub use driver::Backing;
 pub use model::{Model, ModelOptions};
 pub use open::{OpenError, Opened, open};
+pub use options::OptionError;
 pub use select::{DEVICE_VARIABLE, Selector};

@@ -8,7 +8,7 @@ use rocket_uapi::{Backend, Device};
 
 use crate::backend::ModelBackend;
 use crate::chip::{Chip, ChipOptions, Contested, Level};
-use crate::driver::{Backing, ChipCore, Driver, DriverOptions, DrmFile, JOB_TIME_LIMIT};
+use crate::driver::{Backing, ChipCore, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile};
 use crate::event::Event;
 use crate::trace::TaskTrace;
 
@@ -29,9 +29,20 @@ pub struct ModelOptions {
     /// How long a hung job holds its core, wall clock. 500 ms in the real
     /// driver; tests shorten it. [`Level::Strict`] does not wait at all.
     pub hang_timeout: Duration,
-    /// Longest job, in modelled device time: 500 ms in the real driver. A
-    /// task that alone takes longer is not computed but hangs.
-    pub job_limit: Duration,
+    /// The kernel and its IOMMU. A task that alone takes longer than
+    /// [`DriverProfile::job_limit`] is not computed but hangs.
+    pub driver: DriverProfile,
+    /// Which bugs of the kernel take effect. Running into any is an
+    /// [`Event::KernelBug`].
+    pub bugs: DriverBugs,
+    /// Whether root opens the device. Only GEM names (FLINK, OPEN) ask.
+    pub privileged: bool,
+    /// Whether a core loses its registers when it was without a job for
+    /// [`DriverProfile::autosuspend`], by the clock of the host.
+    pub registers_lost: bool,
+    /// Memory of the board for buffer objects, bytes. `None`: what the host
+    /// gives, page by page as they are touched.
+    pub memory: Option<u64>,
     /// What buffer objects are made of.
     pub backing: Backing,
     /// Whether each DMA access is recorded for [`Model::take_traces`].
@@ -44,8 +55,12 @@ impl Default for ModelOptions {
             cores: ChipOptions::default().cores,
             level: Level::default(),
             contested: Contested::default(),
-            hang_timeout: JOB_TIME_LIMIT,
-            job_limit: JOB_TIME_LIMIT,
+            hang_timeout: DriverProfile::default().job_limit,
+            driver: DriverProfile::default(),
+            bugs: DriverBugs::NONE,
+            privileged: false,
+            registers_lost: false,
+            memory: None,
             backing: if cfg!(miri) {
                 Backing::Heap
             } else {
@@ -76,7 +91,11 @@ impl Model {
             level,
             contested,
             hang_timeout,
-            job_limit,
+            driver,
+            bugs,
+            privileged,
+            registers_lost,
+            memory,
             backing,
             trace,
         } = options;
@@ -84,7 +103,7 @@ impl Model {
         let chip = Arc::new(Chip::new(&ChipOptions {
             cores,
             level,
-            task_limit: job_limit,
+            task_limit: driver.job_limit,
             contested,
         }));
         let driver_options = DriverOptions {
@@ -93,7 +112,11 @@ impl Model {
             } else {
                 hang_timeout
             },
-            job_limit,
+            profile: driver,
+            bugs,
+            privileged,
+            registers_lost,
+            memory,
             backing,
             trace,
         };
@@ -125,6 +148,13 @@ impl Model {
     #[must_use]
     pub fn cores(&self) -> u32 {
         self.cores
+    }
+
+    /// Whether a client has taken the modelled kernel down; see
+    /// [`Driver::is_oopsed`].
+    #[must_use]
+    pub fn is_oopsed(&self) -> bool {
+        self.driver.is_oopsed()
     }
 
     /// What happened so far, oldest first; the latest few thousand events.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rocket_uapi::{Device, RefusedNode};
 
 use crate::model::{Model, ModelOptions};
+use crate::options::OptionError;
 use crate::select::Selector;
 
 /// An open device, and how it came to be this one.
@@ -32,16 +33,27 @@ pub enum OpenError {
         /// The node, and what is wrong with it.
         node: RefusedNode,
     },
+    /// The model was asked for, with options that it does not have.
+    #[error(transparent)]
+    Options(#[from] OptionError),
 }
 
 /// Opens the device that `selector` names.
 ///
 /// # Errors
-/// [`OpenError::NoDevice`] if a node was named that cannot be used. The other
-/// two choices always lead to a device.
+/// [`OpenError::NoDevice`] if a node was named that cannot be used,
+/// [`OpenError::Options`] for wrong options of the model. The other two
+/// choices always lead to a device.
 pub fn open(selector: &Selector) -> Result<Opened, OpenError> {
     match selector {
-        Selector::Model => Ok(model(vec!["the software model was asked for".to_owned()])),
+        Selector::Model => Ok(model(
+            ModelOptions::default(),
+            vec!["the software model was asked for".to_owned()],
+        )),
+        Selector::ModelWith(options) => Ok(model(
+            options.parse()?,
+            vec![format!("the software model was asked for, with {options}")],
+        )),
         Selector::Path(path) => node(path),
         Selector::Auto => Ok(auto(Device::discover().map_err(|error| error.refused))),
     }
@@ -74,13 +86,13 @@ fn auto(found: Result<Device, Vec<RefusedNode>>) -> Opened {
         Err(refused) => {
             let mut why: Vec<_> = refused.iter().map(RefusedNode::to_string).collect();
             why.push("no usable NPU, so the software model stands in".to_owned());
-            model(why)
+            model(ModelOptions::default(), why)
         }
     }
 }
 
-fn model(why: Vec<String>) -> Opened {
-    let model = Model::new(ModelOptions::default());
+fn model(options: ModelOptions, why: Vec<String>) -> Opened {
+    let model = Model::new(options);
     Opened {
         device: model.open_device(),
         model: Some(model),
@@ -98,6 +110,15 @@ mod tests {
         assert!(opened.device.info().is_model);
         assert!(opened.model.is_some());
         assert_eq!(opened.why.len(), 1);
+    }
+
+    #[test]
+    fn options_reach_the_model() {
+        let opened = open(&Selector::ModelWith("cores=1,level=silent".into())).unwrap();
+        assert_eq!(opened.device.info().cores, 1);
+        assert!(opened.why[0].contains("level=silent"), "{:?}", opened.why);
+        let error = open(&Selector::ModelWith("core=1".into())).unwrap_err();
+        assert!(matches!(error, OpenError::Options(_)), "{error}");
     }
 
     #[test]
@@ -126,7 +147,9 @@ mod tests {
         for path in ["/dev/null", "/no/such/node"] {
             let selector = Selector::Path(path.into());
             let error = open(&selector).unwrap_err();
-            let OpenError::NoDevice { node } = &error;
+            let OpenError::NoDevice { node } = &error else {
+                panic!("{error}");
+            };
             assert_eq!(node.path, Path::new(path));
             assert!(error.to_string().contains(path), "{error}");
         }

@@ -11,7 +11,12 @@ use std::str::FromStr;
 /// Environment variable that [`Selector::from_env`] reads.
 pub const DEVICE_VARIABLE: &str = "ROCKET_DEVICE";
 
-/// A choice of device: `auto`, `model`, or the path of a device node.
+/// What comes before the options of a model.
+const MODEL_WITH: &str = "model:";
+
+/// A choice of device: `auto`, `model`, `model:` with options (as
+/// [`ModelOptions`](crate::ModelOptions) takes them, judged when it is
+/// opened), or the path of a device node.
 ///
 /// ```
 /// use npu_model::Selector;
@@ -28,6 +33,8 @@ pub enum Selector {
     Auto,
     /// The software model.
     Model,
+    /// The software model with options: `driver=linux-6.18,bugs=all`.
+    ModelWith(String),
     /// This device node and no other.
     Path(PathBuf),
 }
@@ -42,11 +49,16 @@ impl Selector {
 }
 
 impl From<&OsStr> for Selector {
-    /// Anything but `auto`, `model` and the empty string is a path.
+    /// Anything but `auto`, `model`, `model:...` and the empty string is a
+    /// path.
     fn from(value: &OsStr) -> Self {
-        match value.to_str() {
-            Some("" | "auto") => Self::Auto,
-            Some("model") => Self::Model,
+        let Some(text) = value.to_str() else {
+            return Self::Path(PathBuf::from(value));
+        };
+        match (text, text.strip_prefix(MODEL_WITH)) {
+            ("" | "auto", _) => Self::Auto,
+            ("model", _) => Self::Model,
+            (_, Some(options)) => Self::ModelWith(options.to_owned()),
             _ => Self::Path(PathBuf::from(value)),
         }
     }
@@ -65,6 +77,7 @@ impl fmt::Display for Selector {
         match self {
             Self::Auto => f.write_str("auto"),
             Self::Model => f.write_str("model"),
+            Self::ModelWith(options) => write!(f, "{MODEL_WITH}{options}"),
             Self::Path(path) => path.display().fmt(f),
         }
     }
@@ -76,11 +89,23 @@ mod tests {
 
     #[test]
     fn text_and_selector_agree() {
-        for text in ["auto", "model", "/dev/accel/accel3", "./model", "Model"] {
+        for text in [
+            "auto",
+            "model",
+            "model:bugs=all,cores=1",
+            "model:",
+            "/dev/accel/accel3",
+            "./model:",
+            "Model",
+        ] {
             let selector: Selector = text.parse().unwrap();
             assert_eq!(selector.to_string(), text);
         }
         assert_eq!("".parse(), Ok(Selector::Auto));
+        assert_eq!(
+            "model:bugs=all".parse(),
+            Ok(Selector::ModelWith("bugs=all".into()))
+        );
         assert_eq!("Model".parse(), Ok(Selector::Path("Model".into())));
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use npu_model::chip::Master;
+use npu_model::driver::DriverProfile;
 use npu_model::trace::TaskTrace;
 use npu_model::{Backing, Model, ModelOptions};
 use proptest::prelude::*;
@@ -42,7 +43,10 @@ impl Stack {
             cores: 1,
             hang_timeout: Duration::ZERO,
             // Random registers can mean a second of device time: minutes.
-            job_limit: Duration::from_millis(1),
+            driver: DriverProfile {
+                job_limit: Duration::from_millis(1),
+                ..DriverProfile::default()
+            },
             backing: Backing::Memfd,
             trace: true,
             ..ModelOptions::default()

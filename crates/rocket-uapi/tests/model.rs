@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use npu_model::driver::{DriverBugs, DriverProfile};
+use npu_model::event::Event;
 use npu_model::{Backing, Model, ModelOptions};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, LinkedProgram, MatmulTask, MatmulType};
 use rocket_uapi::{
@@ -94,7 +96,10 @@ fn a_product_of_ones_counts_channels() {
 #[test]
 fn a_killed_job_is_told_from_one_that_ran() {
     let device = device_with(ModelOptions {
-        job_limit: Duration::from_nanos(1),
+        driver: DriverProfile {
+            job_limit: Duration::from_nanos(1),
+            ..DriverProfile::default()
+        },
         hang_timeout: Duration::from_millis(1),
         ..ModelOptions::default()
     });
@@ -154,4 +159,89 @@ fn a_program_outside_the_buffers_of_the_job_is_refused() {
         "{refused}"
     );
     assert_eq!((refused.reads.len(), refused.writes.len()), (1, 1));
+}
+
+/// A kernel with all its bugs, which goes down when a client runs into one.
+fn frail() -> std::sync::Arc<Model> {
+    let backing = if cfg!(miri) {
+        Backing::Heap
+    } else {
+        Backing::Memfd
+    };
+    Model::new(ModelOptions {
+        backing,
+        bugs: DriverBugs::all(),
+        driver: DriverProfile {
+            // Longer than closing a file takes on a slow host: who does not
+            // wait is caught.
+            free_delay: Duration::from_millis(if cfg!(miri) { 2000 } else { 200 }),
+            ..DriverProfile::LINUX_6_18
+        },
+        ..ModelOptions::default()
+    })
+}
+
+fn assert_healthy(model: &Model, what: &str) {
+    let events = model.take_events();
+    let bug = |event: &&Event| matches!(event, Event::KernelBug { .. });
+    let bugs: Vec<_> = events.iter().filter(bug).collect();
+    assert!(bugs.is_empty(), "{what}: {bugs:?}");
+    assert!(!model.is_oopsed(), "{what}");
+}
+
+/// Whichever way a client lets go of things, the file closes last and late
+/// enough.
+#[test]
+fn every_way_to_close_spares_the_kernel() {
+    let model = frail();
+    let submit = |device: &Device| {
+        let c = bo(device, task().c_bytes());
+        let job = ones(device, c);
+        device.submit(vec![job]).unwrap().remove(0)
+    };
+
+    let device = model.open_device();
+    let done = submit(&device).wait(soon()).unwrap();
+    drop(device);
+    drop(done);
+    assert_healthy(&model, "the buffers go last");
+
+    let device = model.open_device();
+    let done = submit(&device).wait(soon()).unwrap();
+    drop(done);
+    drop(device);
+    assert_healthy(&model, "the device goes last");
+
+    let device = model.open_device();
+    let pending = submit(&device);
+    drop(device);
+    drop(pending);
+    assert_healthy(&model, "a job that nobody waits for");
+
+    let device = model.open_device();
+    let done = submit(&device).wait(soon()).unwrap();
+    let guard = done.writes[0].read(soon()).unwrap();
+    drop(device);
+    drop(guard);
+    drop(done);
+    assert_healthy(&model, "a guard is open");
+    let device = model.open_device();
+    assert!(device.alloc(ByteLen::new(4096).unwrap()).is_ok());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "needs memfd")]
+fn exported_buffers_spare_the_kernel() {
+    let model = frail();
+    let device = model.open_device();
+    let c = bo(&device, task().c_bytes());
+    let job = ones(&device, c);
+    let pending = device.submit(vec![job]).unwrap().remove(0);
+    let mut done = pending.wait(soon()).unwrap();
+    let shared = done.writes.remove(0).export().unwrap();
+    drop(done);
+    drop(device);
+    assert_healthy(&model, "the dma-buf keeps its file");
+    drop(shared);
+    assert_healthy(&model, "handle, dma-buf, file");
 }

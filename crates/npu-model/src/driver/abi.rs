@@ -186,6 +186,11 @@ c_struct! {
 }
 
 c_struct! {
+    /// `struct drm_rocket_job` of kernels patched with `rocket_batch_submit`.
+    FlaggedJob(48) { job: Job, flags: u32, reserved: u32, }
+}
+
+c_struct! {
     /// `struct drm_rocket_task`.
     Task(8) { regcmd: u32, regcmd_count: u32, }
 }

@@ -54,6 +54,7 @@ impl DmaBuf {
                 .open(own_fd(pages.as_raw_fd()))
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
             rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
+            object.mark_exported();
             // Exported again, it is the same dma-buf.
             files
                 .entry(FileId::of(file.as_raw_fd())?)

@@ -53,7 +53,7 @@ pub(super) struct Until(pub(super) i64);
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
 /// CLOCK_MONOTONIC, nanoseconds.
-fn now_ns() -> i64 {
+pub(super) fn now_ns() -> i64 {
     let now = rustix::time::clock_gettime(ClockId::Monotonic);
     now.tv_sec
         .saturating_mul(NANOS_PER_SECOND)
@@ -63,6 +63,8 @@ fn now_ns() -> i64 {
 impl Until {
     /// No deadline.
     pub(super) const FOREVER: Self = Self(i64::MAX);
+    /// No wait.
+    pub(super) const PAST: Self = Self(0);
 
     /// Time left; zero at and after the deadline, which the driver takes for
     /// "only look".

@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An open file of the device node: handles, address space, queue.
 
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
+use super::bugs::Bug;
 use super::fence::{Fence, FenceState};
-use super::gem::{HandleTable, MmapOffsets, Object};
+use super::gem::{HandleTable, Object};
 use super::iommu::AddressSpace;
 use super::mmap::Mapping;
+use super::release::{Life, OpenFile};
 use super::resv::Usage;
-use super::sched::EntityId;
-use super::shared_file;
-use super::{Device, lock};
+use super::{Device, DriverOptions, lock};
 
 /// One open file. Closing is dropping.
 ///
-/// Closing waits until the file's queue is empty, that is until its jobs
-/// were handed to a core; the one in flight goes on and its writes land.
-/// Mappings keep their objects.
+/// The file is released when the last of its mappings is gone too. That waits
+/// until its queue is empty, that is until its jobs were handed to a core;
+/// the one in flight goes on and its writes land.
 #[derive(Debug)]
 pub struct DrmFile {
-    pub(super) device: Arc<Device>,
-    pub(super) space: Arc<AddressSpace>,
-    pub(super) handles: Mutex<HandleTable>,
-    pub(super) entity: EntityId,
+    open: Arc<OpenFile>,
 }
 
 /// The unfinished jobs that wrote a buffer object at one moment: what a
@@ -52,53 +50,109 @@ impl WriteFence {
 }
 
 impl DrmFile {
-    pub(super) fn new(device: Arc<Device>) -> Self {
+    pub(super) fn new(device: Arc<Device>, privileged: bool) -> Self {
         let entity = device.scheduler.add_entity();
-        Self {
+        let aperture = device.options.profile.iommu.aperture();
+        let open = Arc::new(OpenFile {
             device,
-            space: Arc::new(AddressSpace::new()),
+            space: Arc::new(AddressSpace::new(aperture, Life::default())),
             handles: Mutex::default(),
             entity,
-        }
+            privileged,
+            exiting: AtomicBool::new(false),
+            need_not_settle: AtomicBool::new(false),
+        });
+        Self { open }
     }
 
-    pub(super) fn offsets(&self) -> &Arc<MmapOffsets> {
-        &self.device.offsets
+    pub(super) fn open(&self) -> &Arc<OpenFile> {
+        &self.open
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.open.device
+    }
+
+    pub(super) fn handles(&self) -> MutexGuard<'_, HandleTable> {
+        lock(&self.open.handles)
+    }
+
+    /// `ENODEV` once the kernel is down; see [`Driver::is_oopsed`].
+    ///
+    /// [`Driver::is_oopsed`]: super::Driver::is_oopsed
+    pub(super) fn check_device(&self) -> Result<(), Errno> {
+        if self.device().health.is_oopsed() {
+            return Err(Errno::NODEV);
+        }
+        Ok(())
     }
 
     pub(super) fn lookup(&self, handle: u32) -> Option<Arc<Object>> {
-        lock(&self.handles).get(handle).cloned()
+        let handles = self.handles();
+        if handles.is_dangling(handle) {
+            let how = format!("used handle {handle}, which a failed CREATE_BO left");
+            self.device().health.run_into(Bug::DanglingHandle, how);
+        }
+        handles.get(handle).cloned()
     }
 
     pub(super) fn has_handle(&self, object: &Arc<Object>) -> bool {
-        lock(&self.handles).find(object).is_some()
+        self.handles().find(object).is_some()
+    }
+
+    /// The end of the client's process, be it by SIGKILL or by exit: closes
+    /// the file as the kernel does then.
+    ///
+    /// What is queued gets [`exit_wait`] to be handed to a core; the rest is
+    /// dropped, its fences signalled with `ESRCH`. The job in flight goes on.
+    /// Mappings of the file must be gone by now, as those of a process that
+    /// ended are; else the last one does the waiting.
+    ///
+    /// [`exit_wait`]: super::DriverProfile::exit_wait
+    pub fn kill(self) {
+        self.open.exiting.store(true, Ordering::Release);
+    }
+
+    /// For a client that knows of the model and does not wait before it
+    /// closes, as it would on a real kernel.
+    pub(crate) fn need_not_settle(&self) {
+        self.open.need_not_settle.store(true, Ordering::Release);
+    }
+
+    /// The options of its driver.
+    pub(crate) fn options(&self) -> &DriverOptions {
+        &self.device().options
     }
 
     /// poll without waiting: the events that are there. A device without
-    /// mode setting never has any.
+    /// mode setting never has any, unless the kernel is down.
     #[must_use]
     pub fn poll(&self) -> PollFlags {
-        PollFlags::empty()
+        match self.check_device() {
+            Ok(()) => PollFlags::empty(),
+            Err(_) => PollFlags::HUP | PollFlags::ERR,
+        }
     }
 
     /// A read with `O_NONBLOCK`: of DRM events, of which there are none.
     ///
     /// # Errors
-    /// `EAGAIN`, always.
+    /// `EAGAIN`, always, unless the kernel is down.
     pub fn read_nonblocking(&self, _buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.check_device()?;
         Err(Errno::AGAIN)
     }
 
     /// How many handles are in use.
     #[must_use]
     pub fn handles_in_use(&self) -> usize {
-        lock(&self.handles).len()
+        self.handles().len()
     }
 
     /// Another open file of the same device.
     #[must_use]
     pub fn reopen(&self) -> Self {
-        Self::new(Arc::clone(&self.device))
+        Self::new(Arc::clone(&self.open.device), self.open.privileged)
     }
 
     /// The pages of a buffer object, mapped whole, readable and writable.
@@ -106,7 +160,9 @@ impl DrmFile {
     /// # Errors
     /// `ENOENT` for an unknown handle.
     pub fn map_handle(&self, handle: u32) -> Result<Mapping, Errno> {
-        self.lookup(handle).map(Mapping::shared).ok_or(Errno::NOENT)
+        self.check_device()?;
+        let object = self.lookup(handle).ok_or(Errno::NOENT)?;
+        Ok(Mapping::shared(object, Arc::clone(&self.open)))
     }
 
     /// What a sync_file would hold that is exported now from the dma-buf of
@@ -119,14 +175,5 @@ impl DrmFile {
         Ok(WriteFence {
             fences: object.reservation().export(Usage::in_the_way_of(false)),
         })
-    }
-}
-
-impl Drop for DrmFile {
-    fn drop(&mut self) {
-        self.device.scheduler.remove_entity(self.entity);
-        let objects = lock(&self.handles).drain();
-        drop(objects);
-        shared_file::collect();
     }
 }

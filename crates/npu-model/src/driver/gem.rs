@@ -2,20 +2,22 @@
 //! Buffer objects, their handles, and who keeps them alive.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use rustix::io::Errno;
 
+use super::bugs::{Bug, Health};
 use super::iommu::AddressSpace;
 use super::iova::RangeAllocator;
-use super::lock;
-use super::memory::{Backing, PAGE_BYTES, Pages};
+use super::memory::{PAGE_BYTES, Pages};
 use super::resv::Reservation;
+use super::{Device, lock};
 
 /// Largest buffer object that the driver survives, bytes, exclusive. At
 /// 2 GiB the `int` that takes the result of `iommu_map_sgtable` goes
 /// negative and the call fails with `ENOMEM` (Linux 7.2, observed).
-pub(super) const BO_LIMIT_BYTES: u32 = 1 << 31;
+const BO_LIMIT_BYTES: u32 = 1 << 31;
 
 /// First mmap offset of a DRM device: above what 32 bits can say (Linux,
 /// `DRM_FILE_PAGE_OFFSET_START`).
@@ -30,17 +32,34 @@ const MMAP_OFFSETS_END: u64 = MMAP_OFFSETS_START * 257;
 pub(super) struct MmapOffsets {
     allocator: Mutex<RangeAllocator>,
     objects: Mutex<BTreeMap<u64, Weak<Object>>>,
+    /// Bytes of memory left for buffer objects.
+    memory: Mutex<u64>,
 }
 
 impl MmapOffsets {
-    pub(super) fn new() -> Self {
+    /// The offsets of a device with so much memory.
+    pub(super) fn new(memory: Option<u64>) -> Self {
         Self {
+            memory: Mutex::new(memory.unwrap_or(u64::MAX)),
             allocator: Mutex::new(RangeAllocator::new(
                 MMAP_OFFSETS_START..MMAP_OFFSETS_END,
                 PAGE_BYTES as u64,
             )),
             objects: Mutex::default(),
         }
+    }
+
+    /// Takes memory for an object of `size` bytes.
+    fn charge(&self, size: u32) -> Result<(), Errno> {
+        let mut memory = lock(&self.memory);
+        let left = memory.checked_sub(whole_pages(size));
+        *memory = left.ok_or(Errno::NOMEM)?;
+        Ok(())
+    }
+
+    fn refund(&self, size: u32) {
+        let mut memory = lock(&self.memory);
+        *memory = memory.saturating_add(whole_pages(size));
     }
 
     /// The object whose range starts at `offset`, whichever file it is of.
@@ -51,20 +70,29 @@ impl MmapOffsets {
     }
 }
 
+fn whole_pages(size: u32) -> u64 {
+    u64::from(size).next_multiple_of(PAGE_BYTES as u64)
+}
+
 /// A buffer object.
 ///
 /// Alive as long as a handle, a mapping, a dma-buf or an unfinished job
 /// refers to it. Only then its IOVA, its mmap offset and its pages are free.
 #[derive(Debug)]
 pub(super) struct Object {
+    /// As CREATE_BO was told.
+    size: u32,
     pages: Arc<Pages>,
     mmap_offset: u64,
     offsets: Arc<MmapOffsets>,
     /// Start in the address space of the file that created it. No other file
     /// ever gets an address for it.
-    iova: u32,
+    iova: u64,
     space: Arc<AddressSpace>,
     reservation: Reservation,
+    /// Whether there ever was a dma-buf of it.
+    exported: AtomicBool,
+    health: Arc<Health>,
 }
 
 impl Object {
@@ -72,37 +100,68 @@ impl Object {
     ///
     /// # Errors
     /// `ENOSPC` for size 0 and for a full address space, `ENOMEM` from
-    /// [`BO_LIMIT_BYTES`] on and where the host has no memory.
+    /// [`BO_LIMIT_BYTES`] on and where host or board have no memory.
     pub(super) fn create(
         size: u32,
-        backing: Backing,
+        device: &Device,
         space: &Arc<AddressSpace>,
-        offsets: &Arc<MmapOffsets>,
     ) -> Result<Arc<Self>, Errno> {
         if size == 0 {
             return Err(Errno::NOSPC);
         }
+        device.offsets.charge(size)?;
+        let object = Self::allocate(size, device, space);
+        if object.is_err() {
+            device.offsets.refund(size);
+        }
+        object
+    }
+
+    fn allocate(size: u32, device: &Device, space: &Arc<AddressSpace>) -> Result<Arc<Self>, Errno> {
         if size >= BO_LIMIT_BYTES {
+            let how = format!("CREATE_BO of {size} bytes; stay below 2 GiB");
+            device.health.run_into(Bug::HugeBo, how);
+            if device.health.has(Bug::HugeBo) {
+                space.leave_mapped(size)?;
+            }
             return Err(Errno::NOMEM);
         }
-        let pages = Arc::new(Pages::new(size as usize, backing)?);
+        let offsets = &device.offsets;
+        let pages = Arc::new(Pages::new(size as usize, device.options.backing)?);
         let mmap_offset = lock(&offsets.allocator)
             .allocate(pages.len() as u64)
             .ok_or(Errno::NOSPC)?;
-        let Some(iova) = space.map(size, &pages) else {
+        let iova = space.map(size, &pages).inspect_err(|_| {
             lock(&offsets.allocator).free(mmap_offset);
-            return Err(Errno::NOSPC);
-        };
+        })?;
         let object = Arc::new(Self {
+            size,
             pages,
             mmap_offset,
             offsets: Arc::clone(offsets),
             iova,
             space: Arc::clone(space),
             reservation: Reservation::default(),
+            exported: AtomicBool::new(false),
+            health: Arc::clone(&device.health),
         });
         lock(&offsets.objects).insert(mmap_offset, Arc::downgrade(&object));
         Ok(object)
+    }
+
+    /// The address space of the file that created it.
+    pub(super) fn space(&self) -> &Arc<AddressSpace> {
+        &self.space
+    }
+
+    /// Notes that there is a dma-buf of it.
+    pub(super) fn mark_exported(&self) {
+        self.exported.store(true, Ordering::Release);
+    }
+
+    /// Whether there ever was a dma-buf of it.
+    pub(super) fn was_exported(&self) -> bool {
+        self.exported.load(Ordering::Acquire)
     }
 
     pub(super) fn pages(&self) -> &Pages {
@@ -113,7 +172,7 @@ impl Object {
         self.mmap_offset
     }
 
-    pub(super) fn iova(&self) -> u32 {
+    pub(super) fn iova(&self) -> u64 {
         self.iova
     }
 
@@ -130,9 +189,14 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
+        if self.space.life.is_over() {
+            let how = "a job, a mapping or a dma-buf held a buffer object longer than the file";
+            self.health.run_into(Bug::UseAfterClose, how);
+        }
         self.space.unmap(self.iova);
         lock(&self.offsets.objects).remove(&self.mmap_offset);
         lock(&self.offsets.allocator).free(self.mmap_offset);
+        self.offsets.refund(self.size);
     }
 }
 
@@ -142,17 +206,40 @@ pub(super) struct HandleTable {
     /// Index is the handle less 1.
     slots: Vec<Option<Arc<Object>>>,
     free: BTreeSet<usize>,
+    /// Handles of objects that are gone; see [`Bug::DanglingHandle`].
+    dangling: BTreeSet<usize>,
 }
 
 impl HandleTable {
     /// Gives `object` a handle.
     pub(super) fn insert(&mut self, object: Arc<Object>) -> Result<u32, Errno> {
+        self.insert_slot(Some(object))
+    }
+
+    /// Takes a handle for an object that is gone.
+    pub(super) fn insert_dangling(&mut self) -> Result<u32, Errno> {
+        let handle = self.insert_slot(None)?;
+        self.dangling.extend(Self::index(handle));
+        Ok(handle)
+    }
+
+    /// Whether `handle` is one for an object that is gone.
+    pub(super) fn is_dangling(&self, handle: u32) -> bool {
+        Self::index(handle).is_some_and(|index| self.dangling.contains(&index))
+    }
+
+    /// Whether there is any such handle.
+    pub(super) fn has_dangling(&self) -> bool {
+        !self.dangling.is_empty()
+    }
+
+    fn insert_slot(&mut self, slot: Option<Arc<Object>>) -> Result<u32, Errno> {
         if let Some(index) = self.free.pop_first() {
-            self.slots[index] = Some(object);
+            self.slots[index] = slot;
             return Self::handle(index);
         }
         let handle = Self::handle(self.slots.len())?;
-        self.slots.push(Some(object));
+        self.slots.push(slot);
         Ok(handle)
     }
 

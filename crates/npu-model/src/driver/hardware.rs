@@ -44,8 +44,11 @@ const INTERRUPT_DPU: u32 = 0x300;
 const INTERRUPT_DMA_ERRORS: u32 = 0x3000;
 /// All interrupt bits.
 const INTERRUPT_ALL: u32 = 0x1_ffff;
-/// TASK_CON: one task, TASK_PP_EN, TASK_COUNT_CLEAR, and bit 14.
-const TASK_CON_ONE_TASK: u32 = 0x7001;
+/// TASK_CON: TASK_PP_EN, TASK_COUNT_CLEAR, and bit 14. The number of tasks
+/// goes below.
+const TASK_CON: u32 = 0x7000;
+/// Most programs of one kick: TASK_NUMBER has twelve bits.
+pub(super) const MAX_CHAIN: usize = 0xfff;
 /// Width of the amount in PC.REGISTER_AMOUNTS.
 const AMOUNT_MASK: u32 = 0xffff;
 
@@ -199,9 +202,15 @@ pub(super) struct Interrupt {
     pub(super) dma_error: Option<u32>,
 }
 
-/// Kicks one task off, waits for it (it runs within the last write), and
-/// answers its interrupt.
-pub(super) fn run_task(core: &mut dyn NpuCore, index: u32, task: Task, bus: &dyn Bus) -> Interrupt {
+/// Kicks one task off, or the chain of `tasks` programs that it begins, waits
+/// for it (it runs within the last write), and answers its interrupt.
+pub(super) fn run_task(
+    core: &mut dyn NpuCore,
+    index: u32,
+    task: Task,
+    tasks: u32,
+    bus: &dyn Bus,
+) -> Interrupt {
     let pointer = S_POINTER_PING_PONG | index.wrapping_shl(S_POINTER_CORE_SHIFT);
     // Two words are fetched at a time, so an odd program gets one word more
     // than it has. Too long programs lose their upper bits, as in the kernel.
@@ -214,7 +223,7 @@ pub(super) fn run_task(core: &mut dyn NpuCore, index: u32, task: Task, bus: &dyn
         (offset::PC_REGISTER_AMOUNTS, amount),
         (offset::PC_INTERRUPT_MASK, INTERRUPT_DPU),
         (offset::PC_INTERRUPT_CLEAR, INTERRUPT_DPU),
-        (offset::PC_TASK_CON, TASK_CON_ONE_TASK),
+        (offset::PC_TASK_CON, TASK_CON | tasks),
         (offset::PC_TASK_DMA_BASE_ADDR, 0),
         (offset::PC_OPERATION_ENABLE, 1),
     ];

@@ -11,12 +11,13 @@ use std::os::fd::IntoRawFd;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::Device;
 use super::abi::{self, Request};
-use super::fence::{Until, WaitEnd};
+use super::bugs::Bug;
+use super::fence::{self, Until, WaitEnd};
 use super::file::DrmFile;
-use super::gem::{BO_LIMIT_BYTES, Object};
-use super::job;
-use super::lock;
+use super::gem::Object;
+use super::job::{self, DropReason};
 use super::resv::Usage;
 use super::shared_file;
 use super::user::UserMemory;
@@ -42,6 +43,7 @@ impl DrmFile {
     /// The errno that the real driver returns; see `docs/model.md`.
     pub fn ioctl(&self, request: u32, arg: &mut [u8], user: &dyn UserMemory) -> Result<i32, Errno> {
         let request = Request(request);
+        self.check_device()?;
         if request.letter() != abi::DRM_IOCTL_BASE {
             return Err(Errno::NOTTY);
         }
@@ -85,10 +87,9 @@ impl DrmFile {
                 Ok(())
             })
         } else if nr == abi::GET_UNIQUE.nr() {
-            self.device.events.push(Event::KernelBug {
-                what: "DRM_IOCTL_GET_UNIQUE: on a real kernel this dereferences a null pointer \
-                       on any accel node and takes the device with it; never send it",
-            });
+            let how = "DRM_IOCTL_GET_UNIQUE; never send it to an accel node";
+            self.device().health.run_into(Bug::GetUnique, how);
+            self.check_device()?;
             Err(Errno::INVAL)
         } else if nr == abi::GEM_FLINK.nr() || nr == abi::GEM_OPEN.nr() {
             // Global names are for authenticated clients; that means root.
@@ -105,36 +106,69 @@ impl DrmFile {
 
     fn create_bo(&self, arg: &mut abi::CreateBo) -> Result<(), Errno> {
         shared_file::collect();
-        if arg.size == BO_LIMIT_BYTES {
-            self.device.events.push(Event::KernelBug {
-                what: "CREATE_BO of 2 GiB: on a real kernel the freed pages stay mapped for the \
-                       NPU, and every later CREATE_BO of this file fails; stay below 2 GiB",
-            });
-        }
-        let object = Object::create(
-            arg.size,
-            self.device.options.backing,
-            &self.space,
-            &self.device.offsets,
-        )?;
-        arg.dma_address = u64::from(object.iova());
+        let device = self.device();
+        let object = match Object::create(arg.size, device, &self.open().space) {
+            Ok(object) => object,
+            Err(errno) => return Err(self.create_failed(arg, errno)),
+        };
+        arg.dma_address = object.iova();
         arg.offset = object.mmap_offset();
-        arg.handle = lock(&self.handles).insert(object)?;
+        arg.handle = self.handles().insert(object)?;
         Ok(())
     }
 
+    /// What a CREATE_BO leaves behind that failed with `errno`.
+    fn create_failed(&self, arg: &mut abi::CreateBo, errno: Errno) -> Errno {
+        let Device {
+            options, health, ..
+        } = self.device();
+        // Size 0 fails before there is a handle.
+        if options.profile.create_unwinds || arg.size == 0 {
+            return errno;
+        }
+        if health.has(Bug::DanglingHandle) {
+            // The kernel copies the argument out after errors too.
+            arg.handle = self.handles().insert_dangling().unwrap_or_default();
+        }
+        if errno == Errno::NOSPC {
+            // Without an address the object goes to 0, where one is already,
+            // and then its unallocated node is removed.
+            let how = "CREATE_BO in a full address space";
+            health.run_into(Bug::DanglingHandle, how);
+            return Errno::NOMEM;
+        }
+        errno
+    }
+
     fn submit(&self, arg: &mut abi::Submit, user: &dyn UserMemory) -> Result<(), Errno> {
-        for (index, job) in job::read_jobs(arg, user)?.iter().enumerate() {
+        let Device {
+            options,
+            health,
+            scheduler,
+            ..
+        } = self.device();
+        let warn = || health.run_into(Bug::CountWarning, "SUBMIT with an absurd count");
+        let jobs = job::read_jobs(arg, user, options.profile.chained_kicks);
+        let jobs = jobs.inspect_err(|&errno| {
+            if errno == Errno::NOMEM {
+                warn();
+            }
+        })?;
+        for (index, job) in jobs.iter().enumerate() {
             match job::read_job(job, user, &|handle| self.lookup(handle)) {
                 Ok(request) => {
-                    self.device
-                        .scheduler
-                        .push(self.entity, request, &self.space)?;
+                    let open = self.open();
+                    scheduler.push(open.entity, request, &open.space)?;
                 }
-                Err(reason) => self.device.events.push(Event::JobDropped {
-                    index,
-                    reason: reason.to_string(),
-                }),
+                Err(reason) => {
+                    health.events.push(Event::JobDropped {
+                        index,
+                        reason: reason.to_string(),
+                    });
+                    if reason == DropReason::Count {
+                        warn();
+                    }
+                }
             }
         }
         Ok(())
@@ -145,8 +179,14 @@ impl DrmFile {
             return Err(Errno::INVAL);
         }
         let object = self.lookup(arg.handle).ok_or(Errno::NOENT)?;
-        let until = Until(arg.timeout_ns);
-        let only_look = until.remaining().is_zero();
+        let left = Until(arg.timeout_ns).remaining();
+        let only_look = left.is_zero();
+        let until = if only_look {
+            Until::PAST
+        } else {
+            let profile = &self.device().options.profile;
+            profile.end_of_wait(fence::now_ns(), left)
+        };
         let writers = Usage::in_the_way_of(false);
         object
             .reservation()
@@ -166,8 +206,12 @@ impl DrmFile {
     }
 
     fn gem_close(&self, arg: &mut abi::GemClose) -> Result<(), Errno> {
+        if self.handles().is_dangling(arg.handle) {
+            drop(self.lookup(arg.handle));
+            return Ok(());
+        }
         // The object may go with its last reference, after the lock.
-        let object = lock(&self.handles).remove(arg.handle);
+        let object = self.handles().remove(arg.handle);
         object.map(drop).ok_or(Errno::INVAL)?;
         shared_file::collect();
         Ok(())

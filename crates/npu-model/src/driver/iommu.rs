@@ -5,15 +5,15 @@
 //! listed or not; nothing else is.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use rustix::io::Errno;
 
 use super::iova::RangeAllocator;
 use super::lock;
 use super::memory::{PAGE_BYTES, Pages};
-
-/// Size of the address space behind the `rk_iommu`, bytes.
-const APERTURE_BYTES: u64 = 1 << 32;
+use super::release::Life;
 
 /// What an address translates to.
 #[derive(Debug)]
@@ -21,6 +21,11 @@ pub(super) struct AddressSpace {
     allocator: Mutex<RangeAllocator>,
     /// Start of each mapping; its length is that of the pages.
     mappings: RwLock<BTreeMap<u64, Arc<Pages>>>,
+    /// Ranges that stay mapped behind the allocator's back; see
+    /// [`Bug::HugeBo`](super::Bug::HugeBo).
+    left_mapped: Mutex<Vec<Range<u64>>>,
+    /// Whether the file is still open.
+    pub(super) life: Life,
 }
 
 /// The first byte of an access that has no translation.
@@ -28,32 +33,62 @@ pub(super) struct AddressSpace {
 pub(super) struct Unmapped(pub(super) u64);
 
 impl AddressSpace {
-    pub(super) fn new() -> Self {
+    /// An empty one of `aperture` bytes.
+    pub(super) fn new(aperture: u64, life: Life) -> Self {
         Self {
-            allocator: Mutex::new(RangeAllocator::new(0..APERTURE_BYTES, PAGE_BYTES as u64)),
+            allocator: Mutex::new(RangeAllocator::new(0..aperture, PAGE_BYTES as u64)),
             mappings: RwLock::default(),
+            left_mapped: Mutex::default(),
+            life,
         }
     }
 
     /// Maps `pages` for a buffer object of `size` bytes and returns the
     /// address. The node has the unrounded size, the mapping whole pages.
-    pub(super) fn map(&self, size: u32, pages: &Arc<Pages>) -> Option<u32> {
-        let start = lock(&self.allocator).allocate(u64::from(size))?;
-        let iova = u32::try_from(start).ok()?;
+    ///
+    /// # Errors
+    /// `ENOSPC` where no hole has `size` bytes, `ENOMEM` where the chosen one
+    /// turns out to be mapped.
+    pub(super) fn map(&self, size: u32, pages: &Arc<Pages>) -> Result<u64, Errno> {
+        let mut allocator = lock(&self.allocator);
+        let start = allocator.allocate(u64::from(size)).ok_or(Errno::NOSPC)?;
+        let end = start + pages.len() as u64;
+        let taken = lock(&self.left_mapped)
+            .iter()
+            .any(|range| range.start < end && start < range.end);
+        if taken {
+            allocator.free(start);
+            return Err(Errno::NOMEM);
+        }
+        drop(allocator);
         self.mappings
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(start, Arc::clone(pages));
-        Some(iova)
+        Ok(start)
     }
 
-    pub(super) fn unmap(&self, iova: u32) {
-        let start = u64::from(iova);
+    pub(super) fn unmap(&self, iova: u64) {
         self.mappings
             .write()
             .unwrap_or_else(PoisonError::into_inner)
-            .remove(&start);
-        lock(&self.allocator).free(start);
+            .remove(&iova);
+        lock(&self.allocator).free(iova);
+    }
+
+    /// Leaves the range mapped at which `size` bytes would land, but not
+    /// allocated.
+    ///
+    /// # Errors
+    /// `ENOSPC` where no hole has `size` bytes.
+    pub(super) fn leave_mapped(&self, size: u32) -> Result<(), Errno> {
+        let size = u64::from(size);
+        let mut allocator = lock(&self.allocator);
+        let start = allocator.allocate(size).ok_or(Errno::NOSPC)?;
+        allocator.free(start);
+        let end = start + size.next_multiple_of(PAGE_BYTES as u64);
+        lock(&self.left_mapped).push(start..end);
+        Ok(())
     }
 
     /// Reads `out.len()` bytes from `iova` on.
@@ -110,17 +145,22 @@ impl AddressSpace {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Iommu;
     use super::super::memory::Backing;
     use super::*;
 
+    fn space() -> AddressSpace {
+        AddressSpace::new(Iommu::Rockchip.aperture(), Life::default())
+    }
+
     fn bo(space: &AddressSpace, size: u32) -> u32 {
         let pages = Arc::new(Pages::new(size as usize, Backing::Heap).unwrap());
-        space.map(size, &pages).unwrap()
+        u32::try_from(space.map(size, &pages).unwrap()).unwrap()
     }
 
     #[test]
     fn an_access_may_cross_neighbouring_objects() {
-        let space = AddressSpace::new();
+        let space = space();
         assert_eq!((bo(&space, 4096), bo(&space, 8192)), (0, 4096));
         let data: Vec<u8> = (0..100).collect();
         space.write(4050, &data).unwrap();
@@ -131,12 +171,12 @@ mod tests {
 
     #[test]
     fn the_first_byte_without_translation_is_named() {
-        let space = AddressSpace::new();
+        let space = space();
         let iova = bo(&space, 100);
         assert_eq!(space.read(iova, &mut [0; 4096]), Ok(()), "whole pages");
         assert_eq!(space.read(4000, &mut [0; 200]), Err(Unmapped(4096)));
         assert_eq!(space.write(u32::MAX, &[0; 8]), Err(Unmapped(0xffff_ffff)));
-        space.unmap(iova);
+        space.unmap(u64::from(iova));
         assert_eq!(space.read(iova, &mut [0]), Err(Unmapped(0)));
         assert_eq!(space.read(iova, &mut []), Ok(()));
     }

@@ -14,8 +14,10 @@ use zerocopy::FromBytes;
 use super::abi;
 use super::fence::Fence;
 use super::gem::Object;
+use super::hardware;
 use super::iommu::AddressSpace;
 use super::memory::PAGE_BYTES;
+use super::profile::{ChainedKicks, JOB_CHAINED};
 use super::user::UserMemory;
 
 /// One register program.
@@ -31,8 +33,19 @@ pub(super) struct Task {
 #[derive(Debug)]
 pub(super) struct JobRequest {
     pub(super) tasks: Vec<Task>,
+    /// Whether one kick starts all of its tasks.
+    pub(super) chained: bool,
     pub(super) reads: Vec<Arc<Object>>,
     pub(super) writes: Vec<Arc<Object>>,
+}
+
+impl JobRequest {
+    /// The scheduler drops its references from now on, but not at once.
+    pub(super) fn note_end(&self) {
+        for object in self.reads.iter().chain(&self.writes) {
+            object.space().life.note_job_end();
+        }
+    }
 }
 
 /// A job that the driver accepted.
@@ -90,7 +103,8 @@ fn allocation_fails(count: u32, bytes_each: u64) -> bool {
 pub(super) fn read_jobs(
     submit: &abi::Submit,
     user: &dyn UserMemory,
-) -> Result<Vec<abi::Job>, Errno> {
+    chained_kicks: ChainedKicks,
+) -> Result<Vec<abi::FlaggedJob>, Errno> {
     if submit.job_count == 0 {
         return Ok(Vec::new());
     }
@@ -100,7 +114,29 @@ pub(super) fn read_jobs(
     if allocation_fails(submit.job_count, size_of::<abi::Job>() as u64) {
         return Err(Errno::NOMEM);
     }
-    read_array(user, submit.jobs, submit.job_struct_size, submit.job_count).ok_or(Errno::FAULT)
+    let &abi::Submit {
+        jobs,
+        job_struct_size: stride,
+        job_count: count,
+        ..
+    } = submit;
+    let has_flags = stride as usize >= size_of::<abi::FlaggedJob>();
+    let flagged = if chained_kicks == ChainedKicks::Flagged && has_flags {
+        read_array(user, jobs, stride, count)
+    } else {
+        let flags = match chained_kicks {
+            ChainedKicks::All => JOB_CHAINED,
+            ChainedKicks::Never | ChainedKicks::Flagged => 0,
+        };
+        let plain = read_array(user, jobs, stride, count);
+        let with_flags = |job| abi::FlaggedJob {
+            job,
+            flags,
+            reserved: 0,
+        };
+        plain.map(|jobs: Vec<abi::Job>| jobs.into_iter().map(with_flags).collect())
+    };
+    flagged.ok_or(Errno::FAULT)
 }
 
 /// Most bytes copied from the client at once.
@@ -150,12 +186,16 @@ fn read_array<T: FromBytes>(
 /// # Errors
 /// Why the job is dropped, in the order in which the kernel looks.
 pub(super) fn read_job(
-    job: &abi::Job,
+    flagged: &abi::FlaggedJob,
     user: &dyn UserMemory,
     lookup: &dyn Fn(u32) -> Option<Arc<Object>>,
 ) -> Result<JobRequest, DropReason> {
+    let job = &flagged.job;
+    let tasks = read_tasks(job, user)?;
     let request = JobRequest {
-        tasks: read_tasks(job, user)?,
+        chained: flagged.flags & JOB_CHAINED != 0
+            && (2..=hardware::MAX_CHAIN).contains(&tasks.len()),
+        tasks,
         reads: read_handles(job.in_bo_handles, job.in_bo_handle_count, user, lookup)?,
         writes: read_handles(job.out_bo_handles, job.out_bo_handle_count, user, lookup)?,
     };

@@ -10,17 +10,21 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::file::DrmFile;
 use super::gem::Object;
 use super::memory::PAGE_BYTES;
+use super::release::OpenFile;
 
 /// A mapping of a buffer object.
 ///
 /// It keeps the object alive: IOVA, mmap offset and pages stay as they are
 /// when the handle is closed, and even when the file is, until this is
-/// dropped.
+/// dropped. The file too stays open behind its closed descriptor so long.
 #[derive(Debug)]
 pub struct Mapping {
+    // Dropped in this order: the object must be gone when the file goes.
     memory: Memory,
     len: usize,
     object: Arc<Object>,
+    /// Of a mapping of the device node.
+    file: Option<Arc<OpenFile>>,
 }
 
 #[derive(Debug)]
@@ -33,11 +37,12 @@ enum Memory {
 
 impl Mapping {
     /// The whole object, through the pages that the NPU side uses.
-    pub(super) fn shared(object: Arc<Object>) -> Self {
+    pub(super) fn shared(object: Arc<Object>, file: Arc<OpenFile>) -> Self {
         Self {
             memory: Memory::Shared,
             len: object.pages().len(),
             object,
+            file: Some(file),
         }
     }
 
@@ -61,6 +66,7 @@ impl Mapping {
             memory,
             len,
             object: Arc::clone(object),
+            file: None,
         })
     }
 
@@ -97,7 +103,8 @@ impl DrmFile {
     /// # Errors
     /// `EINVAL` where no object starts at `offset`, for length 0 or more
     /// than the object has pages, and for a private mapping; `EACCES` where
-    /// the object has no handle in this file.
+    /// the object has no handle in this file; `ENODEV` once the kernel is
+    /// down.
     pub fn mmap(
         &self,
         offset: u64,
@@ -105,7 +112,9 @@ impl DrmFile {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Mapping, Errno> {
-        let object = self.offsets().lookup(offset).ok_or(Errno::INVAL)?;
+        self.check_device()?;
+        let offsets = &self.device().offsets;
+        let object = offsets.lookup(offset).ok_or(Errno::INVAL)?;
         let pages = object.pages();
         let whole = len
             .checked_next_multiple_of(PAGE_BYTES)
@@ -119,6 +128,8 @@ impl DrmFile {
         if !flags.contains(MapFlags::SHARED) {
             return Err(Errno::INVAL);
         }
-        Mapping::own(&object, whole, len, prot)
+        let mut mapping = Mapping::own(&object, whole, len, prot)?;
+        mapping.file = Some(Arc::clone(self.open()));
+        Ok(mapping)
     }
 }

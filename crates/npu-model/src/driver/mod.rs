@@ -11,18 +11,21 @@
 //! | `ioctl` | drm_ioctl and the handlers |
 //! | `file` | an open file: handles, address space, queue |
 //! | `gem` | buffer objects, handles, reservations |
+//! | `release` | the end of a file: drm_release, rocket_postclose |
 //! | `iova`, `iommu` | drm_mm, the IOMMU domain |
 //! | `mmap`, `prime` | mappings, export and import |
 //! | `shared_file`, `dma_buf`, `sync_file` | the files that are not the device node's |
 //! | `job`, `sched`, `fence`, `resv` | SUBMIT, the DRM scheduler, dma_fence, dma_resv |
 //! | `run`, `hardware` | a job on its core; the register accesses of one task |
 //! | `memory`, `user` | pages; the client's memory |
+//! | `profile`, `bugs` | what differs between kernels; what they do wrong |
 //!
 //! Nothing here knows Rust callers: [`DrmFile::ioctl`] takes bytes and gives
 //! an errno, so a typed layer, a preload library and a fuzzer are served
 //! alike; [`SharedFile::ioctl`] is the same for dma-bufs and sync_files.
 
 pub(crate) mod abi;
+mod bugs;
 mod dma_buf;
 mod fence;
 mod file;
@@ -36,6 +39,8 @@ mod job;
 mod memory;
 mod mmap;
 mod prime;
+mod profile;
+mod release;
 mod resv;
 mod run;
 mod sched;
@@ -47,28 +52,38 @@ mod user;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+pub use bugs::{Bug, DriverBugs};
 pub use fence::FenceState;
 pub use file::{DrmFile, WriteFence};
 pub(crate) use hardware::ChipCore;
 pub use hardware::NpuCore;
 pub use memory::Backing;
 pub use mmap::Mapping;
+pub use profile::{ChainedKicks, DriverProfile, Iommu};
 pub use shared_file::SharedFile;
 pub use user::{Arena, Efault, OwnProcess, UserMemory};
 
 use crate::event::{Event, EventLog};
 use crate::trace::TaskTrace;
 
-/// How long the driver lets a job run: 500 ms from its hand-over to the
-/// hardware, all its tasks together (Linux 7.2, observed).
-pub const JOB_TIME_LIMIT: Duration = Duration::from_millis(500);
-
 /// What can be chosen about a [`Driver`].
 #[derive(Clone, Debug)]
 pub struct DriverOptions {
-    /// Longest job, in modelled device time. How slow this host computes it
-    /// never matters.
-    pub job_limit: Duration,
+    /// The kernel.
+    pub profile: DriverProfile,
+    /// Which of its bugs take effect.
+    pub bugs: DriverBugs,
+    /// Whether [`Driver::open`] is called by root (`CAP_SYS_ADMIN`), which
+    /// may use GEM names.
+    pub privileged: bool,
+    /// Whether a core loses its registers after
+    /// [`DriverProfile::autosuspend`] without a job, by the clock of the host.
+    /// The real one may.
+    pub registers_lost: bool,
+    /// Memory of the board for buffer objects, bytes: CREATE_BO beyond it
+    /// fails with `ENOMEM`. `None`: what the host gives, page by page as they
+    /// are touched.
+    pub memory: Option<u64>,
     /// How long a job that will never raise its interrupt holds its core, in
     /// wall clock time.
     pub hang_timeout: Duration,
@@ -81,8 +96,12 @@ pub struct DriverOptions {
 impl Default for DriverOptions {
     fn default() -> Self {
         Self {
-            job_limit: JOB_TIME_LIMIT,
-            hang_timeout: JOB_TIME_LIMIT,
+            hang_timeout: DriverProfile::default().job_limit,
+            profile: DriverProfile::default(),
+            bugs: DriverBugs::NONE,
+            privileged: false,
+            registers_lost: false,
+            memory: None,
             backing: Backing::default(),
             trace: false,
         }
@@ -102,7 +121,7 @@ pub struct Driver {
 #[derive(Debug)]
 struct Device {
     options: DriverOptions,
-    events: Arc<EventLog>,
+    health: Arc<bugs::Health>,
     offsets: Arc<gem::MmapOffsets>,
     scheduler: sched::Scheduler,
 }
@@ -112,12 +131,13 @@ impl Driver {
     #[must_use]
     pub fn new(options: DriverOptions, cores: Vec<Box<dyn NpuCore>>) -> Self {
         let events = Arc::new(EventLog::default());
-        let scheduler = sched::Scheduler::new(&options, cores, Arc::clone(&events));
+        let health = Arc::new(bugs::Health::new(options.bugs.clone(), events));
+        let scheduler = sched::Scheduler::new(&options, cores, Arc::clone(&health));
         Self {
             device: Arc::new(Device {
+                offsets: Arc::new(gem::MmapOffsets::new(options.memory)),
                 options,
-                events,
-                offsets: Arc::new(gem::MmapOffsets::new()),
+                health,
                 scheduler,
             }),
         }
@@ -126,19 +146,32 @@ impl Driver {
     /// Opens the device node.
     #[must_use]
     pub fn open(&self) -> DrmFile {
-        DrmFile::new(Arc::clone(&self.device))
+        self.open_as(self.device.options.privileged)
+    }
+
+    /// Opens the device node as root or not, whatever the options say.
+    #[must_use]
+    pub fn open_as(&self, privileged: bool) -> DrmFile {
+        DrmFile::new(Arc::clone(&self.device), privileged)
+    }
+
+    /// Whether a client has run into a bug that is switched on and takes the
+    /// kernel down: from then on all calls on all files fail with `ENODEV`.
+    #[must_use]
+    pub fn is_oopsed(&self) -> bool {
+        self.device.health.is_oopsed()
     }
 
     /// What happened, oldest first; the latest few thousand.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
-        self.device.events.snapshot()
+        self.device.health.events.snapshot()
     }
 
     /// What happened since the last call.
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
-        self.device.events.take()
+        self.device.health.events.take()
     }
 
     /// The tasks that ran since the last call with all their DMA accesses,

@@ -12,7 +12,6 @@ use rustix::io::Errno;
 use super::dma_buf::DmaBuf;
 use super::file::DrmFile;
 use super::gem::Object;
-use super::lock;
 use super::shared_file::{self, Kind, SharedFile};
 
 impl DrmFile {
@@ -36,7 +35,7 @@ impl DrmFile {
     pub fn prime_import(&self, fd: RawFd) -> Result<u32, Errno> {
         shared_file::collect();
         let object = self.exported(fd)?;
-        let mut handles = lock(&self.handles);
+        let mut handles = self.handles();
         match handles.find(&object) {
             Some(handle) => Ok(handle),
             None => handles.insert(object),
@@ -46,7 +45,9 @@ impl DrmFile {
     /// The object that this device exported as `fd`.
     fn exported(&self, fd: RawFd) -> Result<Arc<Object>, Errno> {
         match SharedFile::of(fd)? {
-            Some(SharedFile(Kind::DmaBuf(dma_buf))) if dma_buf.object().is_of(self.offsets()) => {
+            Some(SharedFile(Kind::DmaBuf(dma_buf)))
+                if dma_buf.object().is_of(&self.device().offsets) =>
+            {
                 Ok(Arc::clone(dma_buf.object()))
             }
             _ => Err(Errno::INVAL),

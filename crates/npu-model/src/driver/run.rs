@@ -3,15 +3,15 @@
 //! limits of the driver, and what is reported of them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use super::bugs::{Bug, Health};
 use super::hardware::{Interrupt, NpuCore, TaskBus, run_task};
-use super::iommu::AddressSpace;
 use super::job::{Job, Task};
 use super::lock;
-use super::sched::Shared;
+use super::sched::{Hardware, Shared};
 use crate::chip::Diagnosis;
 use crate::event::{Event, KillCause, Place};
 use crate::trace::TaskTrace;
@@ -30,19 +30,52 @@ struct Outcome {
 impl Shared {
     /// Runs the tasks of a job in order.
     pub(super) fn run(&self, core: usize, job: &Job) -> Result<(), Errno> {
-        let mut hardware = lock(&self.cores[core]);
+        let mut guard = lock(&self.cores[core]);
+        let Hardware {
+            core: hardware,
+            idle_since,
+        } = &mut *guard;
+        self.resume(core, &mut **hardware, idle_since.take());
         hardware.begin_job();
+        let result = self.run_tasks(core, &mut **hardware, job);
+        if result.is_ok() {
+            *idle_since = Some(Instant::now());
+        }
+        result
+    }
+
+    /// What becomes of a core that had no job since `idle_since`.
+    fn resume(&self, core: usize, hardware: &mut dyn NpuCore, idle_since: Option<Instant>) {
+        let options = &self.options;
+        let suspended = idle_since.is_some_and(|at| at.elapsed() >= options.profile.autosuspend);
+        if options.registers_lost && suspended {
+            let core = core as u32;
+            self.health.events.push(Event::RegistersLost { core });
+            self.reset(core, hardware);
+        }
+    }
+
+    fn run_tasks(&self, core: usize, hardware: &mut dyn NpuCore, job: &Job) -> Result<(), Errno> {
         let mut device_time = Duration::ZERO;
-        for (index, &task) in job.request.tasks.iter().enumerate() {
+        let tasks = &job.request.tasks;
+        let (kicks, tasks_a_kick) = if job.request.chained {
+            (&tasks[..1], tasks.len() as u32)
+        } else {
+            (&tasks[..], 1)
+        };
+        for (index, &task) in kicks.iter().enumerate() {
             let place = Place {
                 job: job.id,
                 core: core as u32,
                 task: index,
             };
             // A panic of the model must not leave clients waiting for ever.
-            let run = AssertUnwindSafe(|| self.run_task(place, &mut **hardware, task, &job.space));
+            let run = AssertUnwindSafe(|| {
+                let bus = TaskBus::new(&job.space, self.options.trace);
+                self.run_task(place, hardware, (task, tasks_a_kick), bus)
+            });
             let Ok(outcome) = catch_unwind(run) else {
-                self.kill(place, KillCause::ModelFailure, Vec::new(), &mut **hardware);
+                self.kill(place, KillCause::ModelFailure, Vec::new(), hardware);
                 return Err(Errno::CANCELED);
             };
             let Outcome {
@@ -52,42 +85,47 @@ impl Shared {
             } = outcome;
             if !completed {
                 self.wait_for_the_time_limit(device_time);
-                self.kill(place, KillCause::Hang, diagnosis, &mut **hardware);
+                self.kill(place, KillCause::Hang, diagnosis, hardware);
                 return Err(Errno::CANCELED);
             }
             device_time += outcome.device_time;
-            if device_time > self.options.job_limit {
+            if device_time > self.options.profile.job_limit {
                 let cause = KillCause::TooLong { device_time };
-                self.kill(place, cause, diagnosis, &mut **hardware);
+                self.kill(place, cause, diagnosis, hardware);
                 return Err(Errno::CANCELED);
             }
             if !diagnosis.is_empty() {
-                self.events.push(Event::Diagnosed { place, diagnosis });
+                self.health
+                    .events
+                    .push(Event::Diagnosed { place, diagnosis });
             }
         }
         Ok(())
     }
 
-    /// Runs one task.
+    /// Runs one task, or a chain of as many as said.
     fn run_task(
         &self,
         place: Place,
         hardware: &mut dyn NpuCore,
-        task: Task,
-        space: &AddressSpace,
+        (task, tasks): (Task, u32),
+        bus: TaskBus<'_>,
     ) -> Outcome {
-        let bus = TaskBus::new(space, self.options.trace);
         let Interrupt {
             completed,
             dma_error,
-        } = run_task(hardware, place.core, task, &bus);
+        } = run_task(hardware, place.core, task, tasks, &bus);
         let (faults, recorder) = bus.into_parts();
+        let Health { events, .. } = &*self.health;
         for fault in faults {
-            self.events.push(Event::Fault { place, fault });
+            events.push(Event::Fault { place, fault });
         }
         if let Some(raw_status) = dma_error {
-            self.events
-                .push(Event::DmaErrorInterrupt { place, raw_status });
+            events.push(Event::DmaErrorInterrupt { place, raw_status });
+            if self.health.has(Bug::DmaWarning) {
+                let how = format!("{place}: an interrupt with a DMA error");
+                self.health.run_into(Bug::DmaWarning, how);
+            }
         }
         if let Some(recorder) = recorder {
             let mut traces = lock(&self.traces);
@@ -115,13 +153,17 @@ impl Shared {
         diagnosis: Vec<Diagnosis>,
         hardware: &mut dyn NpuCore,
     ) {
-        self.events.push(Event::JobKilled {
+        self.health.events.push(Event::JobKilled {
             place,
             cause,
             diagnosis,
         });
+        self.reset(place.core, hardware);
+    }
+
+    fn reset(&self, core: u32, hardware: &mut dyn NpuCore) {
         if catch_unwind(AssertUnwindSafe(|| hardware.reset())).is_err() {
-            tracing::error!(core = place.core, "the model failed in a reset");
+            tracing::error!(core, "the model failed in a reset");
         }
     }
 }

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use super::bugs::Health;
 use super::fence::{Fence, Watcher, new_contexts};
 use super::gem::Object;
 use super::hardware::NpuCore;
@@ -29,7 +30,6 @@ use super::iommu::AddressSpace;
 use super::job::{Job, JobRequest};
 use super::resv::Usage;
 use super::{DriverOptions, lock};
-use crate::event::EventLog;
 use crate::trace::TaskTrace;
 
 /// One file's queue.
@@ -46,17 +46,35 @@ pub(super) struct Scheduler {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: DriverOptions,
-    pub(super) events: Arc<EventLog>,
+    pub(super) health: Arc<Health>,
     pub(super) traces: Mutex<VecDeque<TaskTrace>>,
-    pub(super) cores: Vec<Mutex<Box<dyn NpuCore>>>,
+    pub(super) cores: Vec<Mutex<Hardware>>,
     state: Mutex<State>,
     /// Something in `state` or a fence changed.
     changed: Condvar,
 }
 
+/// A core, and what its power management knows.
+#[derive(Debug)]
+pub(super) struct Hardware {
+    pub(super) core: Box<dyn NpuCore>,
+    /// The end of its last job; none before the first, and after a killed
+    /// one, which keeps it awake until the next job completes.
+    pub(super) idle_since: Option<Instant>,
+}
+
+/// What a process left queued that has ended.
+#[derive(Debug)]
+struct Orphans {
+    /// They end behind this one.
+    behind: Option<Arc<Fence>>,
+    jobs: Vec<Job>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     entities: BTreeMap<EntityId, Entity>,
+    orphans: Vec<Orphans>,
     /// Jobs queued for and running on each core.
     jobs_on: Vec<usize>,
     jobs_accepted: u64,
@@ -106,6 +124,15 @@ impl State {
             .unwrap_or_default()
     }
 
+    /// Takes the orphans whose turn to end has come.
+    fn ending_orphans(&mut self) -> Vec<Job> {
+        let waits = |orphans: &Orphans| orphans.behind.as_ref().is_some_and(|f| f.is_active());
+        let (waiting, ending) = self.orphans.drain(..).partition(waits);
+        self.orphans = waiting;
+        let jobs: Vec<Job> = ending.into_iter().flat_map(|o: Orphans| o.jobs).collect();
+        jobs
+    }
+
     /// Takes the first ready job for `core`.
     fn next_job(&mut self, core: usize) -> Option<Job> {
         let entity = self
@@ -127,15 +154,21 @@ impl Scheduler {
     pub(super) fn new(
         options: &DriverOptions,
         cores: Vec<Box<dyn NpuCore>>,
-        events: Arc<EventLog>,
+        health: Arc<Health>,
     ) -> Self {
         let count = cores.len();
+        let hardware = |core| {
+            Mutex::new(Hardware {
+                core,
+                idle_since: None,
+            })
+        };
         Self {
             shared: Arc::new(Shared {
                 options: options.clone(),
-                events,
+                health,
                 traces: Mutex::default(),
-                cores: cores.into_iter().map(Mutex::new).collect(),
+                cores: cores.into_iter().map(hardware).collect(),
                 state: Mutex::new(State {
                     jobs_on: vec![0; count],
                     ..State::default()
@@ -159,17 +192,36 @@ impl Scheduler {
     }
 
     /// Waits until all jobs of the file were handed to a core, then forgets
-    /// the file. The one in flight goes on.
-    pub(super) fn remove_entity(&self, id: EntityId) {
+    /// the file. The one in flight goes on. After `patience`, if given, what
+    /// is still queued is dropped: its fences fail with `ESRCH`, when those
+    /// before them have signalled (drm_sched_entity_destroy, _kill).
+    pub(super) fn remove_entity(&self, id: EntityId, patience: Option<Duration>) {
+        let start = Instant::now();
         let mut state = lock(&self.shared.state);
         while state
             .entities
             .get(&id)
             .is_some_and(|entity| !entity.queue.is_empty())
         {
-            state = self.shared.wait(state);
+            let left = patience.map(|patience| patience.saturating_sub(start.elapsed()));
+            state = match left {
+                None => self.shared.wait(state),
+                Some(Duration::ZERO) => break,
+                Some(left) => self.shared.wait_timeout(state, left),
+            };
         }
-        state.entities.remove(&id);
+        if let Some(entity) = state.entities.remove(&id)
+            && !entity.queue.is_empty()
+        {
+            state.jobs_on[entity.core] -= entity.queue.len();
+            state.orphans.push(Orphans {
+                behind: entity.last_scheduled,
+                jobs: entity.queue.into(),
+            });
+        }
+        let ending = state.ending_orphans();
+        drop(state);
+        self.shared.end_orphans(ending);
     }
 
     /// Accepts a job: from here on it runs.
@@ -281,6 +333,31 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn wait_timeout<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        timeout: Duration,
+    ) -> MutexGuard<'a, State> {
+        self.changed
+            .wait_timeout(state, timeout)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+    }
+
+    /// Ends jobs that nobody will run.
+    fn end_orphans(&self, jobs: Vec<Job>) {
+        if jobs.is_empty() {
+            return;
+        }
+        for Job { fence, request, .. } in jobs {
+            request.note_end();
+            fence.signal(Err(Errno::SRCH));
+            drop(request);
+        }
+        drop(lock(&self.state));
+        self.changed.notify_all();
+    }
+
     /// The life of one core.
     fn work(&self, core: usize) {
         loop {
@@ -305,13 +382,16 @@ impl Shared {
     fn finish(&self, core: usize, job: Job) {
         let result = self.run(core, &job);
         let Job { fence, request, .. } = job;
+        request.note_end();
         // The kernel drops the references a little after it signals the
         // fence. The model does it before, so that what a client sees after
         // a wait (addresses, offsets) does not depend on luck.
         drop(request);
         lock(&self.state).jobs_on[core] -= 1;
         fence.signal(result);
+        let ending = lock(&self.state).ending_orphans();
         self.signalled();
+        self.end_orphans(ending);
     }
 
     /// A job that hangs keeps its core until the driver loses patience. What
@@ -325,11 +405,7 @@ impl Shared {
             if state.stopping || left.is_zero() {
                 return;
             }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.wait_timeout(state, left);
         }
     }
 }

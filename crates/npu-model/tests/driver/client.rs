@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use npu_model::driver::{
-    Arena, Backing, Driver, DriverOptions, DrmFile, Mapping, NpuCore, UserMemory,
+    Arena, Backing, Bug, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile, Mapping,
+    NpuCore, UserMemory,
 };
 use npu_model::event::Event;
 use rustix::io::Errno;
@@ -44,12 +45,30 @@ impl Bench {
     }
 
     pub fn with_hang_timeout(cores: usize, hang_timeout: Duration) -> Self {
-        let stage = Arc::new(Stage::default());
         let options = DriverOptions {
             hang_timeout,
+            ..DriverOptions::default()
+        };
+        Self::with_options(cores, options)
+    }
+
+    /// Another kernel; hangs end after a millisecond.
+    pub fn with_profile(cores: usize, profile: DriverProfile, bugs: DriverBugs) -> Self {
+        let options = DriverOptions {
+            hang_timeout: Duration::from_millis(1),
+            profile,
+            bugs,
+            ..DriverOptions::default()
+        };
+        Self::with_options(cores, options)
+    }
+
+    pub fn with_options(cores: usize, options: DriverOptions) -> Self {
+        let stage = Arc::new(Stage::default());
+        let options = DriverOptions {
             backing: BACKING,
             trace: true,
-            ..DriverOptions::default()
+            ..options
         };
         let cores: Vec<Box<dyn NpuCore>> = ScriptedCore::all(cores, &stage);
         Self {
@@ -59,7 +78,21 @@ impl Bench {
     }
 
     pub fn client(&self) -> Client {
-        Client(self.driver.open(), Arc::clone(&self.stage))
+        self.client_as(false)
+    }
+
+    pub fn client_as(&self, privileged: bool) -> Client {
+        Client(self.driver.open_as(privileged), Arc::clone(&self.stage))
+    }
+
+    /// The bugs that clients ran into since the last look at the events.
+    pub fn bugs(&self) -> Vec<Bug> {
+        let bug = |event| match event {
+            Event::KernelBug { bug, .. } => Some(bug),
+            _ => None,
+        };
+        let events = self.driver.take_events();
+        events.into_iter().filter_map(bug).collect()
     }
 
     pub fn drops(&self) -> Vec<String> {
@@ -192,6 +225,12 @@ impl Client {
             iova: u32::try_from(u64_at(8)).unwrap(),
             offset: u64_at(16),
         })
+    }
+
+    /// The process of this client ends.
+    pub fn kill(mut self) {
+        let spare = self.0.reopen();
+        std::mem::replace(&mut self.0, spare).kill();
     }
 
     pub fn close(&self, handle: u32) -> Result<(), Errno> {

@@ -6,6 +6,8 @@
 mod client;
 mod script;
 
+mod bugs;
+mod closing;
 mod copying;
 mod dma_buf;
 mod fences;
@@ -13,6 +15,7 @@ mod gem;
 mod hangs;
 mod order;
 mod prime;
+mod profiles;
 mod random;
 mod shared;
 mod submit;

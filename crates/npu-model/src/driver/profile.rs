@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What differs between kernels, as plain data.
+//!
+//! The uAPI is the same from Linux 6.18 on: four ioctls, driver version
+//! 0.0.0. What is known to differ is how CREATE_BO fails, and what no version
+//! decides: the IOMMU of the machine, CONFIG_HZ, patches outside of mainline.
+
+use std::time::Duration;
+
+use super::fence::Until;
+
+/// The IOMMU behind which the cores sit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Iommu {
+    /// `rk_iommu` of the RK3588: 32-bit addresses.
+    Rockchip,
+    /// An Arm SMMUv3, as QEMU's `virt` machine has: 48-bit addresses. All
+    /// that was observed on it is the same but for what needs more than 4 GiB
+    /// of buffer objects in one file.
+    SmmuV3,
+}
+
+impl Iommu {
+    /// Bytes of an address space (`geometry.aperture_end` + 1).
+    pub(super) const fn aperture(self) -> u64 {
+        match self {
+            Self::Rockchip => 1 << 32,
+            Self::SmmuV3 => 1 << 48,
+        }
+    }
+}
+
+/// Whether a job's tasks are started by one kick, as a chain of programs that
+/// raises one interrupt at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChainedKicks {
+    /// One kick a task: every mainline kernel.
+    Never,
+    /// Jobs with bit 0 set in a 32-bit `flags` field at byte 40, behind the
+    /// mainline job structure: the out-of-tree patch `rocket_batch_submit` of
+    /// rockchip-npu-notes in its later form (`DRM_ROCKET_JOB_BATCHED`).
+    Flagged,
+    /// All jobs of several tasks: the same patch in its first form, a module
+    /// parameter without a flag.
+    All,
+}
+
+/// How a job asks for [`ChainedKicks::Flagged`].
+pub(super) const JOB_CHAINED: u32 = 1;
+
+/// One kernel.
+///
+/// The constants are mainline kernels as released, on an RK3588. Of all other
+/// fields no difference between versions is known: they hold the same data,
+/// observed on 7.2.12, and unchanged in the sources of 6.18 to 7.3.4.
+///
+/// ```
+/// use npu_model::driver::{DriverProfile, Iommu};
+///
+/// let qemu = DriverProfile {
+///     iommu: Iommu::SmmuV3,
+///     ..DriverProfile::LINUX_7_2
+/// };
+/// assert_eq!(DriverProfile::by_name("linux-7.2"), Some(DriverProfile::LINUX_7_2));
+/// # let _ = qemu;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverProfile {
+    /// As [`DriverProfile::by_name`] takes it.
+    pub name: &'static str,
+    /// The size of a file's address space. Observed with both.
+    pub iommu: Iommu,
+    /// Longest job, all its tasks together, in modelled device time. Linux:
+    /// `JOB_TIMEOUT_MS`, 500; observed.
+    pub job_limit: Duration,
+    /// Length of a jiffy, to which PREP_BO's deadlines are rounded up: 4 ms at
+    /// CONFIG_HZ=250, arm64's default. Observed at 1000 (+20 ms became
+    /// 20.7 ms); rounding from source (`drm_timeout_abs_to_jiffies`).
+    pub tick: Duration,
+    /// Idle time after which a core may lose its registers. Linux: 50 ms;
+    /// observed (active at 30 ms, suspended at 90 ms).
+    pub autosuspend: Duration,
+    /// How long an exiting process waits for its queue to be handed over
+    /// before the rest is dropped. Linux: `MAX_WAIT_SCHED_ENTITY_Q_EMPTY`,
+    /// 1 s; source, and observed within it.
+    pub exit_wait: Duration,
+    /// How long after a job's end the scheduler may still hold its buffer
+    /// objects. Observed: 10 of 300 files closed at once were too early, none
+    /// of 300 closed 20 ms later.
+    pub free_delay: Duration,
+    /// Whether CREATE_BO makes the handle last and checks whether there was
+    /// an address. Before that fix ("accel/rocket: fix UAF via dangling GEM
+    /// handle in create_bo", mainline in May 2026, hence 7.1; in 6.18.y since
+    /// June 2026) a failed CREATE_BO leaves a handle to freed memory. Source.
+    pub create_unwinds: bool,
+    /// One kick or many. Source; the patch as described by
+    /// rockchip-npu-notes, which measured it.
+    pub chained_kicks: ChainedKicks,
+}
+
+/// The driver before CREATE_BO was fixed.
+const FIRST: DriverProfile = DriverProfile {
+    name: "linux-6.18",
+    iommu: Iommu::Rockchip,
+    job_limit: Duration::from_millis(500),
+    tick: Duration::from_millis(4),
+    autosuspend: Duration::from_millis(50),
+    exit_wait: Duration::from_secs(1),
+    free_delay: Duration::from_millis(20),
+    create_unwinds: false,
+    chained_kicks: ChainedKicks::Never,
+};
+
+const FIXED: DriverProfile = DriverProfile {
+    create_unwinds: true,
+    ..FIRST
+};
+
+impl DriverProfile {
+    /// Linux 6.18, the first with the driver, as released.
+    pub const LINUX_6_18: Self = FIRST;
+    /// Linux 6.19. Nothing is known to differ from 6.18.
+    pub const LINUX_6_19: Self = Self {
+        name: "linux-6.19",
+        ..FIRST
+    };
+    /// Linux 7.0. Nothing is known to differ from 6.18.
+    pub const LINUX_7_0: Self = Self {
+        name: "linux-7.0",
+        ..FIRST
+    };
+    /// Linux 7.1: CREATE_BO fixed.
+    pub const LINUX_7_1: Self = Self {
+        name: "linux-7.1",
+        ..FIXED
+    };
+    /// Linux 7.2, on which all "observed" of this crate was observed.
+    pub const LINUX_7_2: Self = Self {
+        name: "linux-7.2",
+        ..FIXED
+    };
+    /// Linux 7.3: the same code as 7.2 in all places looked at (7.3.4).
+    pub const LINUX_7_3: Self = Self {
+        name: "linux-7.3",
+        ..FIXED
+    };
+
+    /// All of them, oldest first.
+    pub const ALL: [Self; 6] = [
+        Self::LINUX_6_18,
+        Self::LINUX_6_19,
+        Self::LINUX_7_0,
+        Self::LINUX_7_1,
+        Self::LINUX_7_2,
+        Self::LINUX_7_3,
+    ];
+
+    /// The profile of that name: `linux-7.2`.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name == name)
+    }
+
+    /// When a wait really ends that is to end `left` from `now` on: a whole
+    /// number of ticks later, at least one more than fits.
+    pub(super) fn end_of_wait(&self, now: i64, left: Duration) -> Until {
+        let tick = self.tick.as_nanos().max(1);
+        let whole = (left.as_nanos() / tick + 1).saturating_mul(tick);
+        let end = i64::try_from(whole).ok().and_then(|ns| now.checked_add(ns));
+        end.map_or(Until::FOREVER, Until)
+    }
+}
+
+impl Default for DriverProfile {
+    /// The kernel that was observed.
+    fn default() -> Self {
+        Self::LINUX_7_2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_find_their_profiles() {
+        for profile in DriverProfile::ALL {
+            assert_eq!(DriverProfile::by_name(profile.name), Some(profile));
+        }
+        assert_eq!(DriverProfile::by_name("linux-5.10"), None);
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        /// Never early, and late by at most a tick.
+        #[test]
+        fn deadlines_are_rounded_up(now in 0i64..1 << 60, left in 0u64..1 << 60, tick in 1u64..1 << 30) {
+            let profile = DriverProfile {
+                tick: Duration::from_nanos(tick),
+                ..DriverProfile::default()
+            };
+            let Until(end) = profile.end_of_wait(now, Duration::from_nanos(left));
+            let late = end - now - left as i64;
+            prop_assert!(0 < late && late as u64 <= tick, "{}", late);
+        }
+    }
+
+    #[test]
+    fn far_deadlines_are_none() {
+        let profile = DriverProfile::default();
+        let left = Duration::from_nanos(i64::MAX.unsigned_abs());
+        assert_eq!(profile.end_of_wait(1, left), Until::FOREVER);
+    }
+}

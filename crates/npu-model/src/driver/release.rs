@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of an open file: what closing waits for, what it drops, and what
+//! is still alive behind it.
+//!
+//! The kernel releases a file when its last descriptor *and* its last mapping
+//! are gone. It closes the handles first, then waits for the queue, then frees
+//! what belongs to the file (drm_file_free, rocket_postclose).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::bugs::Bug;
+use super::gem::HandleTable;
+use super::iommu::AddressSpace;
+use super::sched::EntityId;
+use super::{Device, lock, shared_file};
+
+/// What the kernel's `rocket_file_priv` lives through.
+#[derive(Debug, Default)]
+pub(super) struct Life {
+    over: AtomicBool,
+    /// When the last job that used an object of this file ended.
+    last_end: Mutex<Option<Instant>>,
+}
+
+impl Life {
+    /// Whether the kernel has freed it.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// A job that used an object of this file has ended.
+    pub(super) fn note_job_end(&self) {
+        *lock(&self.last_end) = Some(Instant::now());
+    }
+
+    /// Whether such a job ended less than `delay` ago.
+    fn job_ended_within(&self, delay: Duration) -> bool {
+        lock(&self.last_end).is_some_and(|end| end.elapsed() < delay)
+    }
+}
+
+/// What descriptor and mappings of one open file share. Dropping the last of
+/// them releases the file.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) device: Arc<Device>,
+    pub(super) space: Arc<AddressSpace>,
+    pub(super) handles: Mutex<HandleTable>,
+    pub(super) entity: EntityId,
+    /// Whether root opened it.
+    pub(super) privileged: bool,
+    /// Whether the process is ending, rather than just closing the file.
+    pub(super) exiting: AtomicBool,
+    /// Whether its client does not wait before closing, because it knows that
+    /// this is the model.
+    pub(super) need_not_settle: AtomicBool,
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let Device {
+            options,
+            health,
+            scheduler,
+            ..
+        } = &*self.device;
+        let (objects, dangling) = {
+            let mut handles = lock(&self.handles);
+            let dangling = handles.has_dangling();
+            (handles.drain(), dangling)
+        };
+        if dangling {
+            let how = "closed a file with a handle that a failed CREATE_BO left";
+            health.run_into(Bug::DanglingHandle, how);
+        }
+        // A dma-buf in the file's own cache goes after the file.
+        let cached = objects
+            .iter()
+            .any(|object| object.was_exported() && Arc::ptr_eq(object.space(), &self.space));
+        drop(objects);
+        let exit_wait = self
+            .exiting
+            .load(Ordering::Acquire)
+            .then_some(options.profile.exit_wait);
+        scheduler.remove_entity(self.entity, exit_wait);
+        shared_file::collect();
+        if cached {
+            let how = "closed a file without GEM_CLOSE of an object that was exported";
+            health.run_into(Bug::UseAfterClose, how);
+        }
+        let delay = options.profile.free_delay;
+        let patient = self.need_not_settle.load(Ordering::Acquire);
+        if !patient && self.space.life.job_ended_within(delay) {
+            let how = format!("closed a file less than {delay:?} after a job's end");
+            health.run_into(Bug::UseAfterClose, how);
+        }
+        self.space.life.over.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! [`ModelOptions`] as text: `driver=linux-6.18,bugs=all,cores=1`.
+
+use std::str::FromStr;
+
+use crate::chip::Level;
+use crate::driver::{Bug, ChainedKicks, DriverBugs, DriverProfile, Iommu};
+use crate::model::ModelOptions;
+
+/// A text does not describe a model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// No option has that name.
+    #[error("the model has no option `{name}`. It has: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The options there are.
+        known: String,
+    },
+    /// An option does not take that value.
+    #[error("the option `{name}` of the model does not take `{value}`, but {takes}")]
+    Value {
+        /// The option.
+        name: &'static str,
+        /// What was given.
+        value: String,
+        /// What it takes.
+        takes: String,
+    },
+}
+
+/// An option: how to set it (`None` for a value that it does not take), and
+/// what it takes.
+struct Entry {
+    name: &'static str,
+    set: fn(&mut ModelOptions, &str) -> Option<()>,
+    takes: fn() -> String,
+}
+
+const OPTIONS: &[Entry] = &[
+    Entry {
+        name: "driver",
+        set: |options, value| {
+            // What was said of parts of a profile stays.
+            let old = &options.driver;
+            options.driver = DriverProfile {
+                iommu: old.iommu,
+                chained_kicks: old.chained_kicks,
+                ..DriverProfile::by_name(value)?
+            };
+            Some(())
+        },
+        takes: || list(DriverProfile::ALL.iter().map(|profile| profile.name)),
+    },
+    Entry {
+        name: "iommu",
+        set: |options, value| {
+            options.driver.iommu = pick(value, &IOMMUS)?;
+            Some(())
+        },
+        takes: || names(&IOMMUS),
+    },
+    Entry {
+        name: "chained-kicks",
+        set: |options, value| {
+            options.driver.chained_kicks = pick(value, &CHAINED_KICKS)?;
+            Some(())
+        },
+        takes: || names(&CHAINED_KICKS),
+    },
+    Entry {
+        name: "bugs",
+        set: |options, value| {
+            options.bugs = match value {
+                "all" => DriverBugs::all(),
+                "none" => DriverBugs::NONE,
+                _ => value.split('+').map(Bug::by_name).collect::<Option<_>>()?,
+            };
+            Some(())
+        },
+        takes: || {
+            let names = list(Bug::ALL.iter().map(|bug| bug.name()));
+            format!("all, none, or some of these with + between them: {names}")
+        },
+    },
+    Entry {
+        name: "registers",
+        set: |options, value| {
+            options.registers_lost = pick(value, &REGISTERS)?;
+            Some(())
+        },
+        takes: || names(&REGISTERS),
+    },
+    Entry {
+        name: "user",
+        set: |options, value| {
+            options.privileged = pick(value, &USERS)?;
+            Some(())
+        },
+        takes: || names(&USERS),
+    },
+    Entry {
+        name: "memory",
+        set: |options, value| {
+            let mebibytes: u64 = value.parse().ok()?;
+            options.memory = Some(mebibytes.checked_mul(BYTES_PER_MEBIBYTE)?);
+            Some(())
+        },
+        takes: || "a number of MiB".to_owned(),
+    },
+    Entry {
+        name: "cores",
+        set: |options, value| {
+            options.cores = value.parse().ok().filter(|cores| *cores > 0)?;
+            Some(())
+        },
+        takes: || "a number from 1 on".to_owned(),
+    },
+    Entry {
+        name: "level",
+        set: |options, value| {
+            options.level = pick(value, &LEVELS)?;
+            Some(())
+        },
+        takes: || names(&LEVELS),
+    },
+];
+
+const IOMMUS: [(&str, Iommu); 2] = [("rockchip", Iommu::Rockchip), ("smmuv3", Iommu::SmmuV3)];
+const CHAINED_KICKS: [(&str, ChainedKicks); 3] = [
+    ("never", ChainedKicks::Never),
+    ("flagged", ChainedKicks::Flagged),
+    ("all", ChainedKicks::All),
+];
+const REGISTERS: [(&str, bool); 2] = [("kept", false), ("lost", true)];
+const USERS: [(&str, bool); 2] = [("other", false), ("root", true)];
+const LEVELS: [(&str, Level); 3] = [
+    ("faithful", Level::Faithful),
+    ("strict", Level::Strict),
+    ("silent", Level::Silent),
+];
+const BYTES_PER_MEBIBYTE: u64 = 1 << 20;
+
+fn pick<T: Copy>(value: &str, choices: &[(&str, T)]) -> Option<T> {
+    let found = choices.iter().find(|(name, _)| *name == value);
+    found.map(|(_, choice)| *choice)
+}
+
+fn names<T>(choices: &[(&'static str, T)]) -> String {
+    list(choices.iter().map(|(name, _)| *name))
+}
+
+fn list(names: impl Iterator<Item = &'static str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+impl FromStr for ModelOptions {
+    type Err = OptionError;
+
+    /// Options as `name=value`, with commas between them; what is not said
+    /// stays as [`ModelOptions::default`] has it.
+    ///
+    /// ```
+    /// use npu_model::ModelOptions;
+    /// use npu_model::driver::{Bug, DriverProfile};
+    ///
+    /// let options: ModelOptions = "driver=linux-6.18,bugs=huge-bo+get-unique".parse()?;
+    /// assert_eq!(options.driver, DriverProfile::LINUX_6_18);
+    /// assert!(options.bugs.contains(Bug::HugeBo));
+    /// # Ok::<(), npu_model::OptionError>(())
+    /// ```
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let mut options = Self::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let Some(entry) = OPTIONS.iter().find(|entry| entry.name == name) else {
+                return Err(OptionError::Unknown {
+                    name: name.to_owned(),
+                    known: list(OPTIONS.iter().map(|entry| entry.name)),
+                });
+            };
+            (entry.set)(&mut options, value).ok_or_else(|| OptionError::Value {
+                name: entry.name,
+                value: value.to_owned(),
+                takes: (entry.takes)(),
+            })?;
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_takes_what_it_says() {
+        let text = "driver=linux-7.0,iommu=smmuv3,chained-kicks=flagged,bugs=all,registers=lost,\
+                    user=root,memory=8192,cores=2,level=strict";
+        let options: ModelOptions = text.parse().unwrap();
+        let expected = DriverProfile {
+            iommu: Iommu::SmmuV3,
+            chained_kicks: ChainedKicks::Flagged,
+            ..DriverProfile::LINUX_7_0
+        };
+        assert_eq!(options.driver, expected);
+        assert_eq!(options.bugs, DriverBugs::all());
+        assert!(options.registers_lost && options.privileged);
+        assert_eq!((options.memory, options.cores), (Some(8 << 30), 2));
+        assert_eq!(options.level, Level::Strict);
+        let order = "iommu=smmuv3,driver=linux-7.0".parse::<ModelOptions>();
+        assert_eq!(order.unwrap().driver.iommu, Iommu::SmmuV3);
+    }
+
+    #[test]
+    fn errors_say_what_would_do() {
+        for (text, part) in [
+            ("drivers=linux-7.2", "driver, iommu"),
+            ("driver=linux-5", "linux-7.2"),
+            ("bugs=all+huge-bo", "dangling-handle"),
+            ("cores=0", "from 1 on"),
+            ("level", "strict"),
+            ("memory=99999999999999999999", "MiB"),
+        ] {
+            let error = text.parse::<ModelOptions>().unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        assert!("".parse::<ModelOptions>().is_ok());
+    }
+}
