@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rknpu_regcmd::timing::Machine;
 use rocket_uapi::{Backend, Device};
 
 use crate::backend::ModelBackend;
@@ -47,6 +48,8 @@ pub struct ModelOptions {
     pub backing: Backing,
     /// Whether each DMA access is recorded for [`Model::take_traces`].
     pub trace: bool,
+    /// What modelled times depend on: clock, memory, and what the driver adds.
+    pub machine: Machine,
 }
 
 impl Default for ModelOptions {
@@ -67,6 +70,7 @@ impl Default for ModelOptions {
                 Backing::default()
             },
             trace: false,
+            machine: Machine::RK3588,
         }
     }
 }
@@ -98,6 +102,7 @@ impl Model {
             memory,
             backing,
             trace,
+            machine,
         } = options;
         let cores = cores.clamp(1, MAX_CORES);
         let chip = Arc::new(Chip::new(&ChipOptions {
@@ -105,6 +110,7 @@ impl Model {
             level,
             task_limit: driver.job_limit,
             contested,
+            machine,
         }));
         let driver_options = DriverOptions {
             hang_timeout: if level == Level::Strict {

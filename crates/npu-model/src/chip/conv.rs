@@ -24,7 +24,7 @@ use super::gemm::Vectors;
 use super::mac::{Mac, MacInput};
 use super::precision::{ATOM, Precision, round_tf32};
 use super::rdma::RdmaConfig;
-use super::time::{self, Work};
+use super::time;
 use super::transpose;
 use super::trap::{Report, Stop};
 use super::writer::{self, Placement, Writer};
@@ -32,6 +32,11 @@ use super::{Contested, DepthwisePad, FewGrains, LineRounding, Master, ShortHeigh
 
 /// Elements of gathered windows that stay in a host's second-level cache.
 const WINDOW_ELEMENTS: usize = 1 << 18;
+/// The blocks that this is about.
+const BLOCKS: EnableMask = EnableMask::CNA
+    .union(EnableMask::CORE)
+    .union(EnableMask::DPU)
+    .union(EnableMask::DPU_RDMA);
 /// Pixels of a tile: enough that decoding the kernels does not count.
 const TILE_PIXELS: std::ops::RangeInclusive<usize> = 16..=256;
 
@@ -78,9 +83,7 @@ pub(crate) fn run(
     check::stream(machine.report, regs, &conv, &writer, rdma.as_ref())?;
     check::entries(machine.report, regs, &conv)?;
     check::addresses(machine.report, regs, &conv)?;
-    machine
-        .clock
-        .spend(&Work::convolution(&conv, &writer, group, regs))?;
+    machine.clock.spend(regs, enable & BLOCKS)?;
 
     let mut dpu = Dpu::load(regs, rdma.as_ref(), false, &machine.dma, machine.contested)?;
     check::writer(machine.report, regs, &writer, group, dpu.out.precision)?;

@@ -55,14 +55,6 @@ impl FeatureSource {
             Self::Pixels(dma) => dma.base,
         }
     }
-
-    /// Bytes read from memory.
-    pub(crate) fn bytes(&self) -> u64 {
-        match self {
-            Self::Cube(dma) => dma.atoms() * super::precision::ATOM as u64,
-            Self::Pixels(dma) => (dma.width * dma.height * dma.packed) as u64,
-        }
-    }
 }
 
 /// A convolution.

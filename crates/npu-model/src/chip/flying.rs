@@ -4,7 +4,7 @@
 //! A group of the writer is SIZE_E + 1 atoms of output channels here
 //! (inferred; all known programs use one).
 
-use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::{EnableMask, RegisterFile};
 
 use super::FlyingDual;
 use super::check::{self, Watch};
@@ -14,10 +14,11 @@ use super::dpu::gather;
 use super::dpu::tile::{Tile, Values};
 use super::precision::ATOM;
 use super::rdma::RdmaConfig;
-use super::time::Work;
 use super::trap::Stop;
 use super::writer::{Placement, Writer};
 
+/// The blocks that this is about.
+const BLOCKS: EnableMask = EnableMask::DPU.union(EnableMask::DPU_RDMA);
 /// Pixels of a tile.
 const TILE_PIXELS: usize = 4096;
 
@@ -30,7 +31,7 @@ pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), 
     }
     check::read_engines(machine.report, regs, Some(&rdma), true)?;
     check::flying_stream(machine.report, regs, &writer, &rdma)?;
-    machine.clock.spend(&Work::flying(&writer, &rdma, regs))?;
+    machine.clock.spend(regs, BLOCKS)?;
     let dpu = Dpu::load(regs, Some(&rdma), true, &machine.dma, machine.contested)?;
     let dropped = machine.contested.flying_dual == FlyingDual::Zeros
         && check::comb_use_flying(machine.report, regs, &rdma)?;

@@ -47,6 +47,7 @@ pub use contested::{
 };
 pub use npu_core::Core;
 use rknpu_regcmd::DmaEngine;
+use rknpu_regcmd::timing::Machine;
 
 /// Which memory master of a core makes an access.
 ///
@@ -188,6 +189,8 @@ pub struct ChipOptions {
     pub task_limit: Duration,
     /// Sides of the facts that the sources disagree on.
     pub contested: Contested,
+    /// What modelled times depend on.
+    pub machine: Machine,
 }
 
 /// Time that the mainline driver gives a job.
@@ -200,6 +203,7 @@ impl Default for ChipOptions {
             level: Level::default(),
             task_limit: TASK_LIMIT,
             contested: Contested::default(),
+            machine: Machine::RK3588,
         }
     }
 }

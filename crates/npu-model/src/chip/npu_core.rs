@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rknpu_regcmd::Register;
 use rknpu_regcmd::regs::pc;
+use rknpu_regcmd::timing::TaskWork;
 
 use super::cbuf::Cbuf;
 use super::dma::Dma;
@@ -36,6 +37,7 @@ pub struct Core {
     device_time: Duration,
     /// A kick hung: the blocks still wait for what never comes.
     wedged: bool,
+    work: TaskWork,
 }
 
 impl Core {
@@ -54,6 +56,7 @@ impl Core {
             diagnosis: Vec::new(),
             device_time: Duration::ZERO,
             wedged: false,
+            work: TaskWork::default(),
         }
     }
 
@@ -130,6 +133,12 @@ impl Core {
         self.device_time
     }
 
+    /// What the last task had to move and to compute, as far as it came.
+    #[must_use]
+    pub fn work(&self) -> TaskWork {
+        self.work
+    }
+
     /// The reset pulse: every register returns to its value after power-up.
     pub fn reset(&mut self) {
         let wedged = self.wedged && self.options.contested.wedge == Wedge::UntilPowerCycle;
@@ -148,9 +157,10 @@ impl Core {
     /// PC.OPERATION_ENABLE = 1.
     fn kick(&mut self, bus: &dyn Bus) {
         let mut report = Report::new(self.options.level);
-        let mut clock = Clock::new(self.options.task_limit);
+        let mut clock = Clock::new(self.options.machine, self.options.task_limit);
         if self.wedged {
             self.device_time = Duration::ZERO;
+            self.work = TaskWork::default();
             // A hang, which is the end of the kick already.
             drop(report.note(
                 "T12-wedged",
@@ -175,6 +185,7 @@ impl Core {
         }
         .run(self.segment);
         self.device_time = clock.elapsed();
+        self.work = clock.work();
         match result {
             Ok(finished) => self.complete(finished),
             Err(stop) => self.stop(&stop, &mut report),
@@ -231,7 +242,7 @@ impl Core {
                 Effect::Hang,
                 &[],
                 format!(
-                    "the task would take {:?} on the device; the limit is {:?}, and it was not computed",
+                    "the task would take {:?} of modelled device time; the limit is {:?}, and it was not computed",
                     self.device_time, self.options.task_limit
                 ),
                 "split the task",

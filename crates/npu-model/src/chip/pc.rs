@@ -14,7 +14,7 @@ use super::dma::{self, Dma};
 use super::dpu::lut::Lut;
 use super::precision::ATOM;
 use super::registers::{CORE_NUMBER_SHIFT, Registers};
-use super::time::{Clock, Work};
+use super::time::Clock;
 use super::trap::{Report, Stop};
 use super::{Contested, CoreNumber, Effect, Master, cbuf::Cbuf, task};
 
@@ -132,7 +132,7 @@ impl Kick<'_> {
 
     fn fetch(&mut self, at: Segment) -> Result<Vec<Word>, Stop> {
         let mut bytes = dma::buffer::<u8>(at.words() * size_of::<u64>())?;
-        self.clock.spend(&Work::fetch(at.words()))?;
+        self.clock.fetch(at.words())?;
         self.dma
             .read(Master::Fetch, at.address().into(), &mut bytes)?;
         Ok(bytes

@@ -13,13 +13,12 @@ use std::ops::Range;
 
 use half::f16;
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
-use rknpu_regcmd::{Register, RegisterFile};
+use rknpu_regcmd::{EnableMask, Register, RegisterFile};
 
 use super::check::shown;
 use super::conv::Machine;
 use super::dma::{self, Dma};
 use super::precision::{ATOM, Precision, fp16_to_fp32, u16_at};
-use super::time::Work;
 use super::trap::{Report, Stop};
 use super::{AverageRounding, BytePooling, Contested, Effect, Master};
 
@@ -29,6 +28,9 @@ const LANES: usize = 16;
 const MOST_CHANNELS: usize = 32;
 /// Scale of a reciprocal: it is 65536 / size.
 const RECIPROCAL_SCALE: f64 = 1.0 / 65_536.0;
+
+/// The blocks that this is about.
+const BLOCKS: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
 
 /// What a window becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,13 +261,7 @@ impl Method {
 pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), Stop> {
     let pooling = Pooling::decode(regs, machine.contested);
     check(machine.report, regs, &pooling)?;
-    let surfaces = pooling.surfaces as f64;
-    let work = Work::pooling(
-        surfaces * (pooling.in_width * pooling.in_height) as f64,
-        surfaces * (pooling.out_width * pooling.out_height) as f64,
-        (pooling.kernel.0 * pooling.kernel.1) as f64,
-    );
-    machine.clock.spend(&work)?;
+    machine.clock.spend(regs, BLOCKS)?;
     pooling.run(&machine.dma)
 }
 

@@ -82,16 +82,6 @@ impl Precision {
             _ => 32,
         }
     }
-
-    /// Multiply-accumulates a core makes each clock (RK3588 TRM).
-    pub(crate) fn macs_per_clock(self) -> u64 {
-        match self {
-            Self::Int4 => 2048,
-            Self::Int8 => 1024,
-            Self::Int16 | Self::Fp16 | Self::Bf16 => 512,
-            Self::Int32 | Self::Fp32 | Self::Tf32 => 256,
-        }
-    }
 }
 
 /// Element `index` of the int4 values packed in `bytes`.

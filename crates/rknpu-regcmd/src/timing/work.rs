@@ -165,7 +165,8 @@ impl TaskWork {
         self.bytes.total().saturating_add(self.command_bytes)
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Adds the work of another task, as if one did both.
+    pub fn add(&mut self, other: &Self) {
         let Self {
             command_bytes,
             bytes,
