@@ -159,10 +159,15 @@ impl Fuzzer {
         let log = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
             eprintln!("{log}");
+            let mut lines = log
+                .lines()
+                .skip_while(|line| !line.contains(" panicked at "));
+            let panic: Vec<_> = lines.by_ref().take(2).collect();
             bail!(
-                "{} failed; the input is in {}: add it to tests/fuzz/regressions/{}.txt, in hex \
+                "{} failed ({}); the input is in {}: add it to tests/fuzz/regressions/{}.txt, in hex \
                  and with a name, once it is fixed",
                 self.target,
+                panic.join(" "),
                 self.failed.display(),
                 self.target
             );

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use npu_model::chip::{Bus, Chip, ChipOptions, Core, Diagnosis, Direction, Fault, Level, Master};
+use npu_model::chip::{
+    Bus, Chip, ChipOptions, Contested, Core, Diagnosis, Direction, Fault, Level, Master,
+};
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{self, cna, core, pc};
 
@@ -179,12 +181,13 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    pub(crate) fn new(level: Level) -> Self {
+    pub(crate) fn new(level: Level, contested: Contested) -> Self {
         Self {
             chip: Chip::new(&ChipOptions {
                 cores: 1,
                 level,
                 task_limit: TASK_LIMIT,
+                contested,
                 ..ChipOptions::default()
             }),
         }

@@ -6,10 +6,10 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arbitrary::{Result, Unstructured};
-use npu_model::driver::{Arena, DrmFile, Mapping};
+use npu_model::driver::{Arena, ChainedKicks, DriverProfile, DrmFile, Iommu, Mapping};
 use npu_model::event::{Event, KillCause};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, LinkedProgram, MatmulTask, MatmulType};
@@ -68,12 +68,11 @@ const NAMES: u32 = 6;
 /// is closed, and another file's memory as it was.
 pub fn ioctl_sequence(data: &[u8]) {
     let descriptors = open_descriptors();
-    let model = Model::new(ModelOptions {
-        cores: 2,
-        hang_timeout: Duration::ZERO,
-        job_limit: TASK_LIMIT,
-        ..ModelOptions::default()
-    });
+    let mut u = Unstructured::new(data);
+    let Ok(options) = options(&mut u) else {
+        return;
+    };
+    let model = Model::new(options);
     let other = Client::new(&model);
     let secret = other.create(4 * PAGE).unwrap();
     other.fill(secret.handle, 0, &pattern());
@@ -84,7 +83,6 @@ pub fn ioctl_sequence(data: &[u8]) {
             mappings: Vec::new(),
             model: &model,
         };
-        let mut u = Unstructured::new(data);
         for _ in 0..CALLS_MAX {
             if u.is_empty() || world.call(&mut u).is_err() {
                 break;
@@ -112,6 +110,30 @@ pub fn ioctl_sequence(data: &[u8]) {
     assert_eq!(open_descriptors(), descriptors, "descriptors are left");
 }
 
+/// A kernel without its bugs, some of which end with the device gone.
+fn options(u: &mut Unstructured<'_>) -> Result<ModelOptions> {
+    let profile = u.choose(&DriverProfile::ALL)?.clone();
+    let driver = DriverProfile {
+        iommu: *u.choose(&[Iommu::Rockchip, Iommu::SmmuV3])?,
+        chained_kicks: *u.choose(&[
+            ChainedKicks::Never,
+            ChainedKicks::Flagged,
+            ChainedKicks::All,
+        ])?,
+        job_limit: TASK_LIMIT,
+        autosuspend: Duration::ZERO,
+        ..profile
+    };
+    Ok(ModelOptions {
+        cores: u.int_in_range(1..=3)?,
+        hang_timeout: Duration::ZERO,
+        driver,
+        privileged: u.arbitrary()?,
+        registers_lost: u.arbitrary()?,
+        ..ModelOptions::default()
+    })
+}
+
 fn pattern() -> Vec<u8> {
     (0..4 * PAGE).map(|at| (at ^ at >> 8) as u8).collect()
 }
@@ -120,11 +142,34 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// How long jobs in flight may keep the objects of closed files: far longer
+/// than any is computed.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The first object of a fresh file, once no job in flight keeps the mmap
+/// offset that it has to get.
+fn first_object(client: &Client) -> Bo {
+    let start = Instant::now();
+    loop {
+        let bo = client.create(4 * PAGE).unwrap();
+        assert_eq!((bo.handle, bo.iova), (1, 0));
+        if bo.offset == OFFSETS {
+            return bo;
+        }
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{:#x} is not given back",
+            OFFSETS
+        );
+        client.close(bo.handle);
+        std::thread::yield_now();
+    }
+}
+
 /// The device gives what was used again, and computes.
 fn works(model: &Arc<Model>) {
     let client = Client::new(model);
-    let bo = client.create(4 * PAGE).unwrap();
-    assert_eq!((bo.handle, bo.iova, bo.offset), (1, 0, OFFSETS));
+    let bo = first_object(&client);
     let (linked, expected) = product(bo.iova);
     client.fill(bo.handle, 0, &[3; 128]);
     client.fill(bo.handle, PAGE.into(), &[0xfe; 1024]);
@@ -218,6 +263,12 @@ impl Client {
             iova: word(8),
             offset: u64::from(word(20)) << 32 | u64::from(word(16)),
         })
+    }
+
+    fn close(&self, handle: u32) {
+        let mut arg = [0; 8];
+        arg[..4].copy_from_slice(&handle.to_le_bytes());
+        self.ioctl(GEM_CLOSE, &mut arg, &Arena::new()).unwrap();
     }
 
     fn prep(&self, handle: u32, until: i64) -> std::result::Result<(), Errno> {

@@ -165,7 +165,7 @@ fn run(
             linked.extents()
         );
     }
-    let board = Board::new(Level::Faithful);
+    let board = Board::new(Level::Faithful, words::contested(u)?);
     let bus = Within {
         program: bytes(words),
         extents: linked.extents(),

@@ -2,7 +2,7 @@
 //! Register programs and register accesses on a core, at every level.
 
 use arbitrary::{Result, Unstructured};
-use npu_model::chip::{Direction, Effect, Level};
+use npu_model::chip::{Contested, Direction, Effect, Level};
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, DmaAccess, Iova, MatmulTask, MatmulType, Word, extents, tasks,
 };
@@ -73,11 +73,12 @@ fn operation(u: &mut Unstructured<'_>) -> Result<Operation> {
 /// afterwards a core that computes rightly.
 pub fn pc_stream(data: &[u8]) {
     let mut u = Unstructured::new(data);
-    let Ok((operations, level, seed)) = parse(&mut u) else {
+    let Ok(input) = parse(&mut u) else {
         return;
     };
-    let (faithful, memory) = perform(&operations, Level::Faithful, seed);
-    let (other, other_memory) = perform(&operations, level, seed);
+    let (operations, level) = (&input.operations, input.level);
+    let (faithful, memory) = perform(&input, Level::Faithful);
+    let (other, other_memory) = perform(&input, level);
     let mut same = true;
     for (one, two) in faithful.iter().zip(&other) {
         same = compare(one, two, level);
@@ -96,22 +97,38 @@ pub fn pc_stream(data: &[u8]) {
     }
 }
 
-fn parse(u: &mut Unstructured<'_>) -> Result<(Vec<Operation>, Level, u8)> {
+/// What the bytes ask for.
+struct Input {
+    operations: Vec<Operation>,
+    /// The level of the second run.
+    level: Level,
+    contested: Contested,
+    /// What memory holds.
+    seed: u8,
+}
+
+fn parse(u: &mut Unstructured<'_>) -> Result<Input> {
     let level = *u.choose(&[Level::Faithful, Level::Silent, Level::Strict])?;
     let seed = u.arbitrary()?;
+    let contested = words::contested(u)?;
     let count = u.int_in_range(1..=OPERATIONS_MAX)?;
     let operations = (0..count).map(|_| operation(u)).collect::<Result<_>>()?;
-    Ok((operations, level, seed))
+    Ok(Input {
+        operations,
+        level,
+        contested,
+        seed,
+    })
 }
 
 /// What a kick left, and what it touched.
 type Kicked = (Outcome, Accesses);
 
-fn perform(operations: &[Operation], level: Level, seed: u8) -> (Vec<Kicked>, Vec<Vec<u8>>) {
-    let board = Board::new(level);
-    let memory = Memory::new(&PLACES, OBJECT_BYTES, seed);
+fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
+    let board = Board::new(level, input.contested);
+    let memory = Memory::new(&PLACES, OBJECT_BYTES, input.seed);
     let mut kicks: Vec<Kicked> = Vec::new();
-    for operation in operations {
+    for operation in &input.operations {
         match operation {
             Operation::Run {
                 words,

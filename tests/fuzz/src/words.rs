@@ -5,6 +5,7 @@
 use std::sync::OnceLock;
 
 use arbitrary::{Result, Unstructured};
+use npu_model::chip::Contested;
 use rknpu_regcmd::{Block, EnableMask, RegisterInfo, Word, regs};
 
 use crate::families::{self, Sample};
@@ -94,6 +95,21 @@ pub(crate) fn change(words: &mut Vec<Word>, u: &mut Unstructured<'_>) -> Result<
         }
     }
     Ok(())
+}
+
+/// Sides of contested facts: mostly the default, else one or two others.
+pub(crate) fn contested(u: &mut Unstructured<'_>) -> Result<Contested> {
+    let mut contested = Contested::default();
+    if u.ratio(1, 2)? {
+        for _ in 0..2 {
+            let switch = u.choose(Contested::SWITCHES)?;
+            let side = u.choose(switch.sides)?;
+            let text = format!("{}={side}", switch.name);
+            assert_eq!(contested.set(&text), Ok(()));
+            assert!(contested.sides().any(|known| known == (switch.name, *side)));
+        }
+    }
+    Ok(contested)
 }
 
 /// A program.
