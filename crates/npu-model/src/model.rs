@@ -111,6 +111,7 @@ impl Model {
             task_limit: driver.job_limit,
             contested,
             machine,
+            literal: false,
         }));
         let driver_options = DriverOptions {
             hang_timeout: if level == Level::Strict {

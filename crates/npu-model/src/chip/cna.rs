@@ -77,6 +77,9 @@ impl FeatureDma {
         if self.atoms() == 0 {
             return Ok(cube);
         }
+        if dma.literal() {
+            return self.fetch_literally(dma);
+        }
         // Row-major matrices: a line holds all channels of its pixels.
         let by_line = self.surface_pitch() == self.width as i64;
         let mut y = 0;
@@ -124,8 +127,7 @@ impl FeatureDma {
     }
 
     /// Reads atom by atom: the reference for [`Self::fetch`].
-    #[cfg(test)]
-    pub(crate) fn fetch_literally(&self, dma: &Dma<'_>) -> Result<FeatureCube, Stop> {
+    fn fetch_literally(&self, dma: &Dma<'_>) -> Result<FeatureCube, Stop> {
         let mut cube = FeatureCube::empty(self.width, self.height, self.surfaces)?;
         for y in 0..self.height {
             for x in 0..self.width {

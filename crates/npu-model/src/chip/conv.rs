@@ -24,6 +24,7 @@ use super::gemm::Vectors;
 use super::mac::{Mac, MacInput};
 use super::precision::{ATOM, Precision, round_tf32};
 use super::rdma::RdmaConfig;
+use super::rows::Rows;
 use super::time;
 use super::transpose;
 use super::trap::{Report, Stop};
@@ -107,7 +108,11 @@ pub(crate) fn run(
         weights: &weights,
         dma: machine.dma,
         lut: machine.lut,
-        vectors: Vectors::detect(),
+        vectors: if machine.dma.literal() {
+            Vectors::Literal
+        } else {
+            Vectors::detect()
+        },
         spoiled,
         left: std::mem::take(machine.chain.sums),
         sums: Mutex::default(),
@@ -250,6 +255,13 @@ fn spill(
     Ok(())
 }
 
+/// Operands of a tile, kept from tile to tile for their memory.
+#[derive(Default)]
+struct Scratch<T> {
+    windows: Rows<T>,
+    kernels: Rows<T>,
+}
+
 /// The part of a task that is arithmetic.
 struct Convolution<'a> {
     conv: &'a ConvConfig,
@@ -279,13 +291,14 @@ impl Convolution<'_> {
         } else {
             self.conv.weights.row_len()
         };
+        let mut scratch = Scratch::default();
         let tile = (WINDOW_ELEMENTS / row.max(1)).clamp(*TILE_PIXELS.start(), *TILE_PIXELS.end());
         for first in (0..pixels).step_by(tile) {
             let count = tile.min(pixels - first);
             if self.conv.depthwise {
-                self.depthwise::<T>(&padding, first, count)?;
+                self.depthwise::<T>(&padding, (first, count), &mut scratch)?;
             } else {
-                self.direct::<T>(&padding, first, count)?;
+                self.direct::<T>(&padding, (first, count), &mut scratch)?;
             }
         }
         Ok(())
@@ -299,18 +312,27 @@ impl Convolution<'_> {
         (0..self.writer.channels.div_ceil(group)).map(move |g| (g, g * group, width))
     }
 
-    fn direct<T: Mac>(&self, padding: &[T], first: usize, count: usize) -> Result<(), Stop> {
+    fn direct<T: Mac>(
+        &self,
+        padding: &[T],
+        (first, count): (usize, usize),
+        scratch: &mut Scratch<T>,
+    ) -> Result<(), Stop> {
         let window = &self.conv.window;
-        let windows = window.rows(self.cube, padding, (first, count), 0..window.channels)?;
+        let all = 0..window.channels;
+        let Scratch { windows, kernels } = scratch;
+        window.rows(self.cube, padding, (first, count), all, windows)?;
         for (group, channel, channels) in self.groups() {
-            let kernels = self
-                .conv
-                .weights
-                .rows::<T>(self.weights, channel, channels)?;
+            let weights = &self.conv.weights;
+            if self.dma.literal() {
+                weights.rows_literally(self.weights, channel, channels, kernels)?;
+            } else {
+                weights.rows(self.weights, channel, channels, kernels)?;
+            }
             let input = MacInput {
                 conv: self.conv,
-                windows: &windows,
-                kernels: &kernels,
+                windows,
+                kernels,
                 pixels: count,
                 channel,
                 channels,
@@ -322,22 +344,26 @@ impl Convolution<'_> {
         Ok(())
     }
 
-    fn depthwise<T: Mac>(&self, padding: &[T], first: usize, count: usize) -> Result<(), Stop> {
+    fn depthwise<T: Mac>(
+        &self,
+        padding: &[T],
+        (first, count): (usize, usize),
+        scratch: &mut Scratch<T>,
+    ) -> Result<(), Stop> {
         let window = &self.conv.window;
+        let Scratch { windows, kernels } = scratch;
         for (group, channel, channels) in self.groups() {
             // Channels beyond the input are written too, from zeros.
             let mut padding = padding.to_vec();
             padding.resize((channel + channels).max(padding.len()), T::default());
             let range = channel..channel + channels;
-            let windows = window.rows(self.cube, &padding, (first, count), range)?;
-            let kernels = self
-                .conv
-                .weights
-                .depthwise_rows::<T>(self.weights, channel, channels)?;
+            window.rows(self.cube, &padding, (first, count), range, windows)?;
+            let weights = &self.conv.weights;
+            weights.depthwise_rows(self.weights, channel, channels, kernels)?;
             let input = MacInput {
                 conv: self.conv,
-                windows: &windows,
-                kernels: &kernels,
+                windows,
+                kernels,
                 pixels: count,
                 channel,
                 channels,

@@ -14,11 +14,26 @@ pub(crate) struct Dma<'a> {
     bus: &'a dyn Bus,
     /// Added to every address (PC.TASK_DMA_BASE_ADDR).
     offset: u32,
+    literal: bool,
 }
 
 impl<'a> Dma<'a> {
     pub(crate) fn new(bus: &'a dyn Bus, offset: u32) -> Self {
-        Self { bus, offset }
+        Self {
+            bus,
+            offset,
+            literal: false,
+        }
+    }
+
+    /// The same port, for [`super::ChipOptions::literal`].
+    pub(crate) fn literally(self, literal: bool) -> Self {
+        Self { literal, ..self }
+    }
+
+    /// Whether to compute by the defining formulas.
+    pub(crate) fn literal(&self) -> bool {
+        self.literal
     }
 
     /// Reads `out.len()` bytes from `address` on.

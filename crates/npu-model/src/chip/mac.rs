@@ -73,7 +73,8 @@ impl Mac for i16 {
             out[pixel * channels + n] = truncate.apply(sum + offset);
         };
         let short = input.conv.weights.row_len() <= INT8_ROW_MAX;
-        if input.conv.int_range() == IntRange::Byte && short {
+        let fast = short && input.vectors != Vectors::Literal;
+        if input.conv.int_range() == IntRange::Byte && fast {
             let windows = (input.windows, input.pixels);
             let kernels = (input.kernels, channels);
             gemm::products(input.vectors, windows, kernels, |pixel, n, sums| {

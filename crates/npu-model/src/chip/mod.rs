@@ -20,6 +20,7 @@ mod dma;
 mod dpu;
 mod flying;
 mod gemm;
+mod halves;
 mod mac;
 mod npu_core;
 mod patches;
@@ -191,6 +192,10 @@ pub struct ChipOptions {
     pub contested: Contested,
     /// What modelled times depend on.
     pub machine: Machine,
+    /// Computes everything by the formulas that define it, atom by atom and
+    /// product by product: slow, with the same results. For tests of the fast
+    /// ways.
+    pub literal: bool,
 }
 
 /// Time that the mainline driver gives a job.
@@ -204,6 +209,7 @@ impl Default for ChipOptions {
             task_limit: TASK_LIMIT,
             contested: Contested::default(),
             machine: Machine::RK3588,
+            literal: false,
         }
     }
 }

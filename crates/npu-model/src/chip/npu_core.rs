@@ -178,7 +178,7 @@ impl Core {
             lut: &mut self.lut,
             report: &mut report,
             clock: &mut clock,
-            dma: Dma::new(bus, self.dma_base.bits()),
+            dma: Dma::new(bus, self.dma_base.bits()).literally(self.options.literal),
             tasks: self.task_con.task_number(),
             contested: &self.options.contested,
             sums: Vec::new(),

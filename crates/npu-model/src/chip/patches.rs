@@ -48,11 +48,23 @@ impl Window {
         self.kernel.0 * self.kernel.1
     }
 
-    /// Input pixel under a tap, `None` where it is padding.
-    pub(crate) fn input(&self, pixel: usize, ky: usize, kx: usize) -> Option<(usize, usize)> {
+    /// Line and column of a window's first tap, counted from the corner of
+    /// the padding.
+    pub(crate) fn corner(&self, pixel: usize) -> (usize, usize) {
         let (oy, ox) = (pixel / self.out_width, pixel % self.out_width);
-        let y = (oy * self.stride.1 + ky * self.dilation.1).checked_sub(self.pad.1)?;
-        let x = (ox * self.stride.0 + kx * self.dilation.0).checked_sub(self.pad.0)?;
+        (oy * self.stride.1, ox * self.stride.0)
+    }
+
+    /// Input pixel under a tap of the window at `corner`, `None` where it is
+    /// padding.
+    pub(crate) fn under(
+        &self,
+        corner: (usize, usize),
+        ky: usize,
+        kx: usize,
+    ) -> Option<(usize, usize)> {
+        let y = (corner.0 + ky * self.dilation.1).checked_sub(self.pad.1)?;
+        let x = (corner.1 + kx * self.dilation.0).checked_sub(self.pad.0)?;
         (y < self.in_height && x < self.in_width).then_some((y, x))
     }
 
@@ -88,7 +100,7 @@ impl Window {
         values
     }
 
-    /// Gathers the windows of the pixels `first..first + count`, one row each
+    /// Makes `rows` the windows of the pixels `first..first + count`, one each
     /// in the order (tap, channel), of the given channels.
     pub(crate) fn rows<T: Operand>(
         &self,
@@ -96,17 +108,19 @@ impl Window {
         padding: &[T],
         (first, count): (usize, usize),
         channels: Range<usize>,
-    ) -> Result<Rows<T>, Stop> {
+        rows: &mut Rows<T>,
+    ) -> Result<(), Stop> {
         let width = channels.len();
         let padding = &padding[channels.clone()];
-        let mut rows = Rows::zeroed(count, self.taps() * width)?;
+        rows.reshape(count, self.taps() * width)?;
         for index in 0..count {
             let row = rows.row_mut(index);
+            let corner = self.corner(first + index);
             for ky in 0..self.kernel.1 {
                 for kx in 0..self.kernel.0 {
                     let tap = ky * self.kernel.0 + kx;
                     let out = &mut row[tap * width..(tap + 1) * width];
-                    match self.input(first + index, ky, kx) {
+                    match self.under(corner, ky, kx) {
                         None => out.copy_from_slice(padding),
                         // The DMA brought less than the window expects.
                         Some((y, x)) if y >= cube.height || x >= cube.width => {
@@ -119,7 +133,7 @@ impl Window {
                 }
             }
         }
-        Ok(rows)
+        Ok(())
     }
 }
 
@@ -146,17 +160,17 @@ mod tests {
     #[test]
     fn the_first_and_last_windows_reach_into_the_padding() {
         let window = window(Precision::Int8, 16);
-        assert_eq!(window.input(0, 0, 0), None);
-        assert_eq!(window.input(0, 1, 1), Some((0, 0)));
-        assert_eq!(window.input(15, 1, 1), Some((3, 3)));
-        assert_eq!(window.input(15, 2, 1), None);
+        assert_eq!(window.under(window.corner(0), 0, 0), None);
+        assert_eq!(window.under(window.corner(0), 1, 1), Some((0, 0)));
+        assert_eq!(window.under(window.corner(15), 1, 1), Some((3, 3)));
+        assert_eq!(window.under(window.corner(15), 2, 1), None);
         let strided = Window {
             stride: (2, 1),
             dilation: (2, 3),
             out_width: 2,
             ..window
         };
-        assert_eq!(strided.input(3, 1, 1), Some((3, 3)));
+        assert_eq!(strided.under(strided.corner(3), 1, 1), Some((3, 3)));
     }
 
     #[test]

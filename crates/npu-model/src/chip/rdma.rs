@@ -238,6 +238,12 @@ impl Surfaces {
             out.fill(0);
             return Ok(());
         }
+        if dma.literal() {
+            for (index, atom) in out.chunks_exact_mut(ATOM).enumerate() {
+                dma.read(self.master, self.address(c1, first + index), atom)?;
+            }
+            return Ok(());
+        }
         if self.line_pitch == self.width as i64 {
             return dma.read(self.master, self.address(c1, first), out);
         }

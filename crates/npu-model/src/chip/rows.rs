@@ -3,7 +3,8 @@
 //! that the precision computes with.
 
 use super::dma;
-use super::precision::{Precision, fp16_to_fp32, int4_at, tf32_operand, u16_at, u32_at};
+use super::halves;
+use super::precision::{Precision, int4_at, tf32_operand, u16_at, u32_at};
 use super::trap::Stop;
 
 /// A number that the MAC array multiplies: `i16` for the integer precisions,
@@ -64,9 +65,7 @@ impl Operand for f64 {
         rest.fill(0.0);
         match precision {
             Precision::Fp16 => {
-                for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
-                    *value = fp16_to_fp32(u16_at(pair, 0)).into();
-                }
+                halves::widen(source, out);
             }
             Precision::Bf16 => {
                 for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
@@ -102,16 +101,32 @@ const CACHE_WAY: usize = 4096;
 const ROW_SHIFT: usize = 1024 + 64;
 
 /// Rows of equal length, padded with zeros.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Rows<T> {
     data: Vec<T>,
+    count: usize,
+    /// Elements asked for, and with what pads them.
+    asked: usize,
     len: usize,
+    /// Elements between the starts of two rows.
     stride: usize,
 }
 
 impl<T: Operand> Rows<T> {
+    /// Becomes `count` rows of `len` elements. What the elements are is left
+    /// open; what pads the rows is 0.
+    pub(crate) fn reshape(&mut self, count: usize, len: usize) -> Result<(), Stop> {
+        if (self.count, self.asked) != (count, len) {
+            // The old memory goes before the new is asked for.
+            *self = Self::default();
+            *self = Self::zeroed(count, len)?;
+        }
+        Ok(())
+    }
+
     /// `count` rows of `len` zeros.
     pub(crate) fn zeroed(count: usize, len: usize) -> Result<Self, Stop> {
+        let asked = len;
         let len = len.next_multiple_of(ROW_ELEMENTS);
         let bytes = len * size_of::<T>();
         let padded = if bytes > ROW_SHIFT {
@@ -122,6 +137,8 @@ impl<T: Operand> Rows<T> {
         let stride = padded / size_of::<T>();
         Ok(Self {
             data: dma::buffer(count * stride)?,
+            count,
+            asked,
             len,
             stride,
         })

@@ -31,7 +31,6 @@ impl WeightShape {
 
     /// Position in the stream of the element of kernel `n`, tap and channel:
     /// the definition of the order, which [`Self::rows`] is tested against.
-    #[cfg(test)]
     pub(crate) fn element(&self, n: usize, tap: usize, channel: usize) -> usize {
         let group_size = self.precision.kernel_group();
         let channel_size = self.precision.channel_group();
@@ -44,16 +43,20 @@ impl WeightShape {
             + channel % channel_size
     }
 
-    /// The kernels `first..first + count` as rows in the order (tap,
+    /// Makes `rows` the kernels `first..first + count`, in the order (tap,
     /// channel). Kernels that do not exist are rows of zeros.
     pub(crate) fn rows<T: Operand>(
         &self,
         stream: &[u8],
         first: usize,
         count: usize,
-    ) -> Result<Rows<T>, Stop> {
-        let mut rows = Rows::zeroed(count, self.row_len())?;
+        rows: &mut Rows<T>,
+    ) -> Result<(), Stop> {
+        rows.reshape(count, self.row_len())?;
         let present = count.min(self.kernels.saturating_sub(first));
+        for missing in present..count {
+            rows.row_mut(missing).fill(T::default());
+        }
         let group = self.precision.kernel_group();
         let mut done = 0;
         while done < present {
@@ -63,10 +66,32 @@ impl WeightShape {
             let size = group.min(self.kernels - start);
             let take = (size - skip).min(present - done);
             let at = start * self.row_len();
-            self.group_rows(stream, at, (size, skip, take), &mut rows, done);
+            self.group_rows(stream, at, (size, skip, take), rows, done);
             done += take;
         }
-        Ok(rows)
+        Ok(())
+    }
+
+    /// [`Self::rows`], element by element.
+    pub(crate) fn rows_literally<T: Operand>(
+        &self,
+        stream: &[u8],
+        first: usize,
+        count: usize,
+        rows: &mut Rows<T>,
+    ) -> Result<(), Stop> {
+        *rows = Rows::zeroed(count, self.row_len())?;
+        for n in first..self.kernels.min(first + count) {
+            for tap in 0..self.taps {
+                for channel in 0..self.channels {
+                    let place = tap * self.channels + channel;
+                    let out = &mut rows.row_mut(n - first)[place..=place];
+                    let at = self.element(n, tap, channel);
+                    T::decode(self.precision, stream, at, out);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Decodes kernels `skip..skip + take` of the group of `size` kernels
@@ -100,15 +125,16 @@ impl WeightShape {
         (channel / group * self.taps + tap) * group + channel % group
     }
 
-    /// The depthwise weights of the channels `first..first + count`: a row a
-    /// tap. Channels beyond the stream are 0.
+    /// Makes `rows` the depthwise weights of the channels
+    /// `first..first + count`: a row a tap. Channels beyond the stream are 0.
     pub(crate) fn depthwise_rows<T: Operand>(
         &self,
         stream: &[u8],
         first: usize,
         count: usize,
-    ) -> Result<Rows<T>, Stop> {
-        let mut rows = Rows::zeroed(self.taps, count)?;
+        rows: &mut Rows<T>,
+    ) -> Result<(), Stop> {
+        rows.reshape(self.taps, count)?;
         let group = self.precision.depthwise_group();
         for tap in 0..self.taps {
             let row = &mut rows.row_mut(tap)[..count];
@@ -122,7 +148,7 @@ impl WeightShape {
                 done += run;
             }
         }
-        Ok(rows)
+        Ok(())
     }
 }
 
@@ -180,7 +206,8 @@ mod tests {
                     .map(|i| (i as u8).wrapping_mul(37).wrapping_add(seed))
                     .collect();
                 let first = usize::from(seed) % kernels;
-                let rows = shape.rows::<i16>(&bytes, first, kernels + 3).unwrap();
+                let mut rows = Rows::default();
+                shape.rows::<i16>(&bytes, first, kernels + 3, &mut rows).unwrap();
                 let mut want = [0i16];
                 for n in first..kernels {
                     for tap in 0..taps {

@@ -112,6 +112,9 @@ impl Writer {
         if atoms == 0 {
             return Ok(());
         }
+        if dma.literal() {
+            return self.store_literally(dma, place, data, pitch);
+        }
         // Row-major results: the atoms of a pixel follow each other.
         let apart = self.width as i64 + i64::from(self.notch) >= atoms as i64;
         if self.width == 1 && self.surf_stride == 1 && apart {
@@ -127,6 +130,23 @@ impl Writer {
                 target.copy_from_slice(&pixel[atom * ATOM..(atom + 1) * ATOM]);
             }
             self.store_surface(dma, place.group, atom, place.pixel, &run)?;
+        }
+        Ok(())
+    }
+
+    /// Writes atom by atom: the reference for [`Self::store`].
+    fn store_literally(
+        &self,
+        dma: &Dma<'_>,
+        place: Placement,
+        data: &[u8],
+        pitch: usize,
+    ) -> Result<(), Stop> {
+        for atom in 0..place.atoms.min(self.atoms) {
+            for (index, pixel) in data.chunks_exact(pitch).take(place.pixels).enumerate() {
+                let at = self.address(place.group, atom, place.pixel + index);
+                dma.write(Master::DpuWrite, at, &pixel[atom * ATOM..][..ATOM])?;
+            }
         }
         Ok(())
     }

@@ -126,6 +126,11 @@ impl Board {
         at as u32
     }
 
+    /// Leaves the bytes below `at` to those who address them by hand.
+    pub(crate) fn skip(&mut self, at: usize) {
+        self.next = self.next.max(at);
+    }
+
     pub(crate) fn place(&mut self, data: &[u8]) -> u32 {
         let at = self.reserve(data.len());
         self.memory.bytes.lock().unwrap()[at as usize..][..data.len()].copy_from_slice(data);

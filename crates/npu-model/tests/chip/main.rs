@@ -13,6 +13,7 @@ mod convolution;
 mod elementwise;
 mod golden;
 mod layouts;
+mod literal;
 mod lookup;
 mod matmul;
 mod mesa;

@@ -23,7 +23,7 @@ fn board() -> Board {
 }
 
 /// A program of each family that is known to be good.
-fn good_programs() -> Vec<Vec<Word>> {
+pub(crate) fn good_programs() -> Vec<Vec<Word>> {
     let at = (0x1000, 0x8000, 0x20000);
     let mut programs: Vec<_> = MatType::ALL
         .into_iter()
@@ -110,12 +110,12 @@ fn good_programs_touch_what_their_registers_say() {
 }
 
 /// A register of any block that a program may write.
-fn any_register() -> impl Strategy<Value = (Block, u16)> {
+pub(crate) fn any_register() -> impl Strategy<Value = (Block, u16)> {
     let known: Vec<_> = regs::all().map(|info| (info.block, info.offset)).collect();
     prop::sample::select(known)
 }
 
-fn any_value() -> impl Strategy<Value = u32> {
+pub(crate) fn any_value() -> impl Strategy<Value = u32> {
     prop_oneof![
         any::<u32>(),
         0u32..64,

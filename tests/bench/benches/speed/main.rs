@@ -84,27 +84,31 @@ fn main() {
     let c = &mut criterion;
     let best = Best::default();
 
-    let group = "int8 512x4096x4096, 1 thread";
-    yardstick::int8(c, &best, group, PRODUCT, 1);
-    let mut tasks = chip::product(MatType::Int8Int32, PRODUCT);
-    best.bench(c, group, "model, 1 core", || tasks.run());
-    let group = "int8 512x4096x4096, 3 threads";
-    yardstick::int8(c, &best, group, PRODUCT, CORES);
-    let mut device = device::Product::new(MatType::Int8Int32, PRODUCT, CORES);
-    best.bench(c, group, "model, device", || device.run());
-    drop(device);
+    for (ty, name) in [(MatType::Int8Int32, "int8"), (MatType::Fp16Fp32, "fp16")] {
+        for threads in [1, CORES] {
+            let group = &format!("{name} 512x4096x4096, {threads} threads");
+            if ty == MatType::Int8Int32 {
+                yardstick::int8(c, &best, group, PRODUCT, threads);
+            } else {
+                yardstick::fp16(c, &best, group, PRODUCT, threads);
+            }
+            if threads == 1 {
+                let mut task = None;
+                best.bench(c, group, "model, 1 core", || {
+                    task.get_or_insert_with(|| chip::product(ty, PRODUCT)).run();
+                });
+            } else {
+                let mut device = None;
+                best.bench(c, group, "model, device", || {
+                    let device =
+                        device.get_or_insert_with(|| device::Product::new(ty, PRODUCT, threads));
+                    device.run();
+                });
+            }
+        }
+    }
 
-    let group = "fp16 512x4096x4096, 1 thread";
-    yardstick::fp16(c, &best, group, PRODUCT, 1);
-    let mut tasks = chip::product(MatType::Fp16Fp32, PRODUCT);
-    best.bench(c, group, "model, 1 core", || tasks.run());
-    let group = "fp16 512x4096x4096, 3 threads";
-    yardstick::fp16(c, &best, group, PRODUCT, CORES);
-    let mut device = device::Product::new(MatType::Fp16Fp32, PRODUCT, CORES);
-    best.bench(c, group, "model, device", || device.run());
-    drop(device);
-
-    let group = "int8 conv 3x3, 56x56x64 to 64, 1 thread";
+    let group = "int8 conv 3x3, 56x56x64 to 64";
     yardstick::convolution(c, &best, group);
     let mut task = Task::convolution();
     best.bench(c, group, "model, 1 core", || task.run());

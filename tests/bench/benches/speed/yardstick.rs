@@ -19,11 +19,12 @@ type Shape = (usize, usize, usize);
 pub(crate) fn int8(c: &mut Criterion, best: &Best, group: &str, shape: Shape, threads: usize) {
     let pool = pool(threads);
     let (m, k, n) = shape;
-    let (a, b) = (vec![3u8; m * k], vec![-5i8; k * n]);
-    let mut out = vec![0i32; m * n];
+    let mut operands = None;
     let executor = GemmExecutor::<u8, i8, i32>::new();
     best.bench(c, group, "rten-gemm int8", || {
-        pool.install(|| rten_int8(&executor, shape, &mut out, &a, &b));
+        let (a, b, out) = operands
+            .get_or_insert_with(|| (vec![3u8; m * k], vec![-5i8; k * n], vec![0i32; m * n]));
+        pool.install(|| rten_int8(&executor, shape, out, a, b));
     });
     float(c, best, group, shape, threads);
 }

@@ -216,9 +216,10 @@ fn extend<T: Copy, const N: usize>(
     values: &[T],
     mut encode: impl FnMut(T) -> [u8; N],
 ) {
-    out.reserve(values.len() * N);
-    for &value in values {
-        out.extend_from_slice(&encode(value));
+    let start = out.len();
+    out.resize(start + values.len() * N, 0);
+    for (bytes, &value) in out[start..].as_chunks_mut::<N>().0.iter_mut().zip(values) {
+        *bytes = encode(value);
     }
 }
 

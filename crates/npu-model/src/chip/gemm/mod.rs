@@ -37,6 +37,8 @@ pub(crate) const LANES: usize = 8;
 const MR: usize = 3;
 /// Rows of `b` whose chunks are used together.
 const BLOCK: usize = 16;
+/// Tiles whose sums are kept at a time.
+const TILES: usize = 16;
 /// Bytes of a chunk of a row: those of [`BLOCK`] rows fill half of a
 /// first-level cache of 32 KiB.
 const CHUNK_BYTES: usize = 1024;
@@ -44,9 +46,11 @@ const CHUNK_BYTES: usize = 1024;
 /// The running sums of one pair.
 pub(crate) type Sums<T> = [T; LANES];
 
-/// Which vectors this host has.
+/// What a product is computed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vectors {
+    /// None at all: pair by pair, by the definition.
+    Literal,
     /// Whatever the compiler makes of plain loops.
     Portable,
     /// AVX2 and FMA.
@@ -78,6 +82,9 @@ pub(crate) trait Element: Operand {
     /// Type of the running sums.
     type Sum: Copy + Default + PartialEq + std::fmt::Debug;
 
+    /// Adds a product.
+    fn add(sum: &mut Self::Sum, a: Self, b: Self);
+
     /// Adds the inner products of `MR` rows with `BLOCK` rows. All rows have
     /// the same length, whole multiples of [`super::rows::ROW_ELEMENTS`].
     fn block(
@@ -88,9 +95,15 @@ pub(crate) trait Element: Operand {
     );
 }
 
-/// int8 and int4: the sum of a row of at most 2^16 elements fits an i32.
+/// int8 and int4. A product is at most 2^14, and the 2^16 elements of the
+/// longest row together at most 2^30, in all lanes or in one.
 impl Element for i16 {
     type Sum = i32;
+
+    #[inline(always)]
+    fn add(sum: &mut i32, a: i16, b: i16) {
+        *sum += i32::from(a) * i32::from(b);
+    }
 
     fn block(
         vectors: Vectors,
@@ -99,9 +112,7 @@ impl Element for i16 {
         sums: &mut [[Sums<i32>; BLOCK]; MR],
     ) {
         match vectors {
-            Vectors::Portable => portable::block(a, b, sums, |sum, a, b| {
-                *sum += i32::from(a) * i32::from(b);
-            }),
+            Vectors::Literal | Vectors::Portable => portable::block(a, b, sums),
             #[cfg(target_arch = "x86_64")]
             Vectors::Avx2 => x86::block_i16(a, b, sums),
             #[cfg(target_arch = "aarch64")]
@@ -114,6 +125,11 @@ impl Element for i16 {
 impl Element for f64 {
     type Sum = f64;
 
+    #[inline(always)]
+    fn add(sum: &mut f64, a: f64, b: f64) {
+        *sum += a * b;
+    }
+
     fn block(
         vectors: Vectors,
         a: [&[Self]; MR],
@@ -121,7 +137,7 @@ impl Element for f64 {
         sums: &mut [[Sums<f64>; BLOCK]; MR],
     ) {
         match vectors {
-            Vectors::Portable => portable::block(a, b, sums, |sum, a, b| *sum += a * b),
+            Vectors::Literal | Vectors::Portable => portable::block(a, b, sums),
             #[cfg(target_arch = "x86_64")]
             Vectors::Avx2 => x86::block_f64(a, b, sums),
             #[cfg(target_arch = "aarch64")]
@@ -140,34 +156,57 @@ pub(crate) fn products<T: Element>(
     if rows == 0 || columns == 0 {
         return Ok(());
     }
-    let len = a.row(0).len();
-    let chunk = CHUNK_BYTES / size_of::<T>();
-    let mut sums = dma::buffer::<[[Sums<T::Sum>; BLOCK]; MR]>(rows.div_ceil(MR))?;
-    for first in (0..columns).step_by(BLOCK) {
-        sums.fill(Default::default());
-        for start in (0..len).step_by(chunk) {
-            let part = start..len.min(start + chunk);
-            // Where rows are missing, the last one stands in for them.
-            let b: [&[T]; BLOCK] =
-                std::array::from_fn(|n| &b.row((first + n).min(columns - 1))[part.clone()]);
-            for (tile, sums) in sums.iter_mut().enumerate() {
-                let a: [&[T]; MR] =
-                    std::array::from_fn(|m| &a.row((tile * MR + m).min(rows - 1))[part.clone()]);
-                T::block(vectors, a, &b, sums);
+    if vectors == Vectors::Literal {
+        for row in 0..rows {
+            for column in 0..columns {
+                emit(row, column, &literally(a.row(row), b.row(column)));
             }
         }
-        for row in 0..rows {
-            for column in first..columns.min(first + BLOCK) {
-                emit(row, column, &sums[row / MR][row % MR][column - first]);
+        return Ok(());
+    }
+    let len = a.row(0).len();
+    let chunk = CHUNK_BYTES / size_of::<T>();
+    let tiles = rows.div_ceil(MR).min(TILES);
+    let mut sums = dma::buffer::<[[Sums<T::Sum>; BLOCK]; MR]>(tiles)?;
+    for first in (0..columns).step_by(BLOCK) {
+        for top in (0..rows).step_by(TILES * MR) {
+            let bottom = rows.min(top + TILES * MR);
+            sums.fill(Default::default());
+            for start in (0..len).step_by(chunk) {
+                let part = start..len.min(start + chunk);
+                // Where rows are missing, the last one stands in for them.
+                let b: [&[T]; BLOCK] =
+                    std::array::from_fn(|n| &b.row((first + n).min(columns - 1))[part.clone()]);
+                for (row, sums) in (top..bottom).step_by(MR).zip(&mut sums) {
+                    let a: [&[T]; MR] =
+                        std::array::from_fn(|m| &a.row((row + m).min(rows - 1))[part.clone()]);
+                    T::block(vectors, a, &b, sums);
+                }
+            }
+            for row in top..bottom {
+                let sums = &sums[(row - top) / MR][(row - top) % MR];
+                for (column, sums) in (first..columns).zip(sums) {
+                    emit(row, column, sums);
+                }
             }
         }
     }
     Ok(())
 }
 
+/// The definition.
+fn literally<T: Element>(a: &[T], b: &[T]) -> Sums<T::Sum> {
+    let mut sums = [T::Sum::default(); LANES];
+    for (i, (&a, &b)) in a.iter().zip(b).enumerate() {
+        T::add(&mut sums[i % LANES], a, b);
+    }
+    sums
+}
+
 /// The sum of integer lanes: exact.
 pub(crate) fn total_int(sums: &Sums<i32>) -> i64 {
-    sums.iter().map(|&sum| i64::from(sum)).sum()
+    // As the parts, the whole fits an i32 (see [`Element`] for i16).
+    i64::from(sums.iter().sum::<i32>())
 }
 
 /// The sum of float lanes, in order.
@@ -179,20 +218,6 @@ pub(crate) fn total_float(sums: &Sums<f64>) -> f64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    /// The definition, pair by pair.
-    fn literally<T: Element>(
-        a: &Rows<T>,
-        b: &Rows<T>,
-        (row, column): (usize, usize),
-        add: impl Fn(&mut T::Sum, T, T),
-    ) -> Sums<T::Sum> {
-        let mut sums = [T::Sum::default(); LANES];
-        for (i, (&a, &b)) in a.row(row).iter().zip(b.row(column)).enumerate() {
-            add(&mut sums[i % LANES], a, b);
-        }
-        sums
-    }
 
     fn rows<T: Operand>(count: usize, len: usize, mut value: impl FnMut() -> T) -> Rows<T> {
         let mut rows = Rows::zeroed(count, len).unwrap();
@@ -229,7 +254,7 @@ mod tests {
 
         #[test]
         fn integers_equal_the_definition(
-            pixels in 1usize..9,
+            pixels in prop_oneof![1usize..9, 40usize..60],
             kernels in 1usize..40,
             len in prop_oneof![0usize..100, 400usize..1700],
             seed: u64,
@@ -241,9 +266,7 @@ mod tests {
             for vectors in [Vectors::Portable, Vectors::detect()] {
                 let mut seen = 0;
                 products(vectors, (&a, pixels), (&b, kernels), |row, column, sums| {
-                    let want = literally(&a, &b, (row, column), |sum, a, b| {
-                        *sum += i32::from(a) * i32::from(b);
-                    });
+                    let want = literally(a.row(row), b.row(column));
                     assert_eq!(total_int(sums), total_int(&want));
                     seen += 1;
                 }).unwrap();
@@ -253,7 +276,7 @@ mod tests {
 
         #[test]
         fn floats_equal_the_definition_to_the_bit(
-            pixels in 1usize..9,
+            pixels in prop_oneof![1usize..9, 40usize..60],
             kernels in 1usize..40,
             len in prop_oneof![0usize..100, 400usize..1700],
             wide: bool,
@@ -273,7 +296,7 @@ mod tests {
             let b = rows(kernels, len, &mut value);
             for vectors in [Vectors::Portable, Vectors::detect()] {
                 products(vectors, (&a, pixels), (&b, kernels), |row, column, sums| {
-                    let want = literally(&a, &b, (row, column), |sum, a, b| *sum += a * b);
+                    let want = literally(a.row(row), b.row(column));
                     let round = |sums| super::super::core::round_sum(total_float(sums)).to_bits();
                     assert_eq!(round(sums), round(&want));
                 }).unwrap();

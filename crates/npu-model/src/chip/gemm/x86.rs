@@ -7,7 +7,10 @@
 //! the longest row make at most 2^30 in all lanes together.
 
 use std::arch::is_x86_feature_detected;
-use std::arch::x86_64::{__m256d, __m256i, _mm256_add_epi32, _mm256_fmadd_pd, _mm256_madd_epi16};
+use std::arch::x86_64::{
+    __m256d, __m256i, _mm256_add_epi32, _mm256_fmadd_pd, _mm256_madd_epi16, _mm256_setzero_pd,
+    _mm256_setzero_si256,
+};
 
 use zerocopy::transmute;
 
@@ -39,12 +42,19 @@ fn block_i16_avx2(a: [&[i16]; MR], b: &[&[i16]; BLOCK], sums: &mut [[Sums<i32>; 
     let steps = a[0].len() / 16;
     let a = a.map(|row| &row.as_chunks::<16>().0[..steps]);
     for first in (0..BLOCK).step_by(NR_I16) {
-        let b: [&[[i16; 16]]; NR_I16] =
-            std::array::from_fn(|n| &b[first + n].as_chunks::<16>().0[..steps]);
-        let mut running: [[__m256i; NR_I16]; MR] =
-            std::array::from_fn(|m| std::array::from_fn(|n| transmute!(sums[m][first + n])));
+        let mut rows: [&[[i16; 16]]; NR_I16] = [&[]; NR_I16];
+        for n in 0..NR_I16 {
+            rows[n] = &b[first + n].as_chunks::<16>().0[..steps];
+        }
+        let b = rows;
+        let mut running = [[_mm256_setzero_si256(); NR_I16]; MR];
         for step in 0..steps {
-            let a: [__m256i; MR] = std::array::from_fn(|m| transmute!(a[m][step]));
+            let [a0, a1, a2] = a;
+            let a: [__m256i; MR] = [
+                transmute!(a0[step]),
+                transmute!(a1[step]),
+                transmute!(a2[step]),
+            ];
             for n in 0..NR_I16 {
                 let b: __m256i = transmute!(b[n][step]);
                 for m in 0..MR {
@@ -54,7 +64,8 @@ fn block_i16_avx2(a: [&[i16]; MR], b: &[&[i16]; BLOCK], sums: &mut [[Sums<i32>; 
         }
         for m in 0..MR {
             for n in 0..NR_I16 {
-                sums[m][first + n] = transmute!(running[m][n]);
+                let before: __m256i = transmute!(sums[m][first + n]);
+                sums[m][first + n] = transmute!(_mm256_add_epi32(before, running[m][n]));
             }
         }
     }
@@ -65,12 +76,19 @@ fn block_f64_avx2(a: [&[f64]; MR], b: &[&[f64]; BLOCK], sums: &mut [[Sums<f64>; 
     let steps = a[0].len() / 8;
     let a = a.map(|row| &row.as_chunks::<8>().0[..steps]);
     for first in (0..BLOCK).step_by(NR_F64) {
-        let b: [&[[f64; 8]]; NR_F64] =
-            std::array::from_fn(|n| &b[first + n].as_chunks::<8>().0[..steps]);
-        let mut running: [[[__m256d; 2]; NR_F64]; MR] =
-            std::array::from_fn(|m| std::array::from_fn(|n| transmute!(sums[m][first + n])));
+        let mut rows: [&[[f64; 8]]; NR_F64] = [&[]; NR_F64];
+        for n in 0..NR_F64 {
+            rows[n] = &b[first + n].as_chunks::<8>().0[..steps];
+        }
+        let b = rows;
+        let mut running: [[[__m256d; 2]; NR_F64]; MR] = [[[_mm256_setzero_pd(); 2]; NR_F64]; MR];
+        for m in 0..MR {
+            for n in 0..NR_F64 {
+                running[m][n] = transmute!(sums[m][first + n]);
+            }
+        }
         for step in 0..steps {
-            let b: [[__m256d; 2]; NR_F64] = std::array::from_fn(|n| transmute!(b[n][step]));
+            let b: [[__m256d; 2]; NR_F64] = [transmute!(b[0][step]), transmute!(b[1][step])];
             for m in 0..MR {
                 let a: [__m256d; 2] = transmute!(a[m][step]);
                 for n in 0..NR_F64 {

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! fp16 in memory as numbers to compute with.
+
+use super::precision::{fp16_to_fp32, u16_at};
+
+/// Widens the fp16 numbers of `source` (little endian, 2 bytes each) into
+/// `out`. NaNs stay NaNs; which one is the host's choice.
+pub(crate) fn widen(source: &[u8], out: &mut [f64]) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx") && std::arch::is_x86_feature_detected!("f16c") {
+        x86::widen(source, out);
+        return;
+    }
+    portable(source, out);
+}
+
+/// The definition of [`widen`].
+fn portable(source: &[u8], out: &mut [f64]) {
+    for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
+        *value = fp16_to_fp32(u16_at(pair, 0)).into();
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86 {
+    use std::arch::x86_64::{
+        __m128i, _mm256_castps256_ps128, _mm256_cvtph_ps, _mm256_cvtps_pd, _mm256_extractf128_ps,
+    };
+
+    use zerocopy::transmute;
+
+    pub(super) fn widen(source: &[u8], out: &mut [f64]) {
+        // SAFETY: `super::widen` comes here only where the host has AVX and
+        // F16C.
+        unsafe { widen_f16c(source, out) }
+    }
+
+    #[target_feature(enable = "avx,f16c")]
+    fn widen_f16c(source: &[u8], out: &mut [f64]) {
+        let (halves, rest) = source.as_chunks::<16>();
+        let (numbers, last) = out.as_chunks_mut::<8>();
+        let whole = halves.len().min(numbers.len());
+        for (numbers, halves) in numbers.iter_mut().zip(halves) {
+            let halves: __m128i = transmute!(*halves);
+            let singles = _mm256_cvtph_ps(halves);
+            let low = _mm256_cvtps_pd(_mm256_castps256_ps128(singles));
+            let high = _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(singles));
+            let both: [f64; 8] = transmute!([low, high]);
+            *numbers = both;
+        }
+        if whole == numbers.len() {
+            let behind = halves.get(whole..).unwrap_or_default().as_flattened();
+            super::portable(if behind.is_empty() { rest } else { behind }, last);
+        } else {
+            super::portable(rest, numbers[whole..].as_flattened_mut());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_pattern_widens_alike() {
+        let source: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+        let mut fast = vec![0.0; 1 << 16];
+        let mut slow = fast.clone();
+        widen(&source, &mut fast);
+        portable(&source, &mut slow);
+        for (bits, (fast, slow)) in fast.iter().zip(&slow).enumerate() {
+            let same = fast.to_bits() == slow.to_bits() || fast.is_nan() && slow.is_nan();
+            assert!(same, "{bits:#06x}: {fast} for {slow}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn any_length_widens_alike(
+            source in prop::collection::vec(0u8..0x7c, 0..90),
+            len in 0usize..45,
+        ) {
+            let mut fast = vec![-1.0; len];
+            let mut slow = fast.clone();
+            widen(&source, &mut fast);
+            portable(&source, &mut slow);
+            prop_assert_eq!(fast, slow);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The fast ways of the model against the formulas they stand for: the same
+//! programs on a chip that computes literally leave the same memory, status,
+//! diagnoses and device time.
+
+use std::time::Duration;
+
+use npu_model::chip::ChipOptions;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use rknpu_regcmd::Word;
+
+use super::board::{Board, Outcome};
+use super::programs::{Conv, Flying, MatType, Pool, Rdma};
+use super::robust::{any_register, any_value, good_programs};
+use super::tensor::Numbers;
+
+/// Memory of a board. Programs use its lower half.
+const MEMORY: usize = 1 << 20;
+/// Programs of which most have to complete.
+const PROGRAMS: usize = 40;
+
+/// A board whose memory holds numbers of `seed`.
+fn board(literal: bool, seed: u64) -> Board {
+    let board = Board::with_options(
+        MEMORY,
+        &ChipOptions {
+            task_limit: Duration::from_millis(1),
+            literal,
+            ..ChipOptions::default()
+        },
+    );
+    let mut numbers = Numbers::new(seed);
+    for bytes in board.memory.bytes.lock().unwrap().chunks_exact_mut(8) {
+        bytes.copy_from_slice(&numbers.next().to_le_bytes());
+    }
+    board
+}
+
+/// Where an access failed depends on how much one access covers.
+fn faulted(outcome: &Outcome) -> bool {
+    outcome.traps().contains(&"F01-iommu-fault")
+}
+
+/// Runs the programs one after the other on both boards.
+fn assert_same(programs: &[Vec<Word>], seed: u64) -> Result<(), TestCaseError> {
+    let (mut fast, mut slow) = (board(false, seed), board(true, seed));
+    // Programs lie behind what tasks are likely to write.
+    for board in [&mut fast, &mut slow] {
+        board.skip(MEMORY / 2);
+    }
+    for words in programs {
+        let (fast_outcome, slow_outcome) = (fast.run(words), slow.run(words));
+        prop_assert_eq!(faulted(&fast_outcome), faulted(&slow_outcome));
+        if faulted(&fast_outcome) {
+            return Ok(());
+        }
+        prop_assert_eq!(fast_outcome.raw_status, slow_outcome.raw_status);
+        prop_assert_eq!(&fast_outcome.diagnosis, &slow_outcome.diagnosis);
+        prop_assert_eq!(fast_outcome.device_time, slow_outcome.device_time);
+        let (fast, slow) = (fast.memory.bytes.lock(), slow.memory.bytes.lock());
+        let (fast, slow) = (fast.unwrap(), slow.unwrap());
+        let first = fast.iter().zip(slow.iter()).position(|(a, b)| a != b);
+        prop_assert_eq!(first, None, "{:?}", fast_outcome.traps());
+    }
+    Ok(())
+}
+
+/// A convolution of any geometry that the registers can say, whether or not
+/// it makes sense: windows, strides, padding, pitches, groups, reuse.
+fn convolution() -> impl Strategy<Value = Conv> {
+    let geometry = (
+        (1u32..14, 1u32..12, 1u32..5),
+        (1u32..10, 1u32..10, 1u32..80),
+        (1u32..4, 1u32..4),
+        (1u32..4, 1u32..4),
+        (1u32..4, 1u32..4),
+        (0u32..4, 0u32..4),
+    );
+    let addressing = (
+        any::<bool>(),
+        prop_oneof![Just(None), (0u32..80).prop_map(Some)],
+        prop_oneof![Just(None), (-40i32..200).prop_map(Some)],
+        prop_oneof![Just(None), (0u32..4, 0u32..90, 0u32..90).prop_map(Some)],
+    );
+    let operation = (
+        any::<bool>(),
+        any::<bool>(),
+        any::<i16>(),
+        prop_oneof![Just(0u32), any::<u32>()],
+        prop::sample::select(vec![0x53u32, 0x40, 0x42, 0x10, 0x00]),
+        (0u32..0x8000, 0u32..32, -200i32..200),
+    );
+    let ty = prop::sample::select(MatType::ALL.to_vec());
+    (ty, geometry, addressing, operation).prop_map(|(ty, geometry, addressing, operation)| {
+        let ((iw, ih, atoms), (ow, oh, n), kernel, stride, dilation, pad) = geometry;
+        let (off, line, surface, writer) = addressing;
+        let (depthwise, sums, offset, pad_value, bs_cfg, (scale, shift, add)) = operation;
+        let (multiple, group) = ty.multiples();
+        let channels = atoms * multiple as u32;
+        let mut conv = ty.matmul(4, channels, n, (0x1000, 0x20000, 0x40000));
+        let taps = kernel.0 * kernel.1;
+        conv.depthwise = depthwise;
+        conv.group_line_off = off;
+        conv.input = (iw, ih, channels);
+        conv.output = (ow, oh, n);
+        conv.kernel = kernel;
+        conv.stride = stride;
+        conv.dilation = dilation;
+        conv.pad = pad;
+        conv.pad_value = pad_value;
+        conv.kernel_bytes *= taps;
+        conv.kernels = if depthwise { 1 } else { n };
+        conv.weight_bytes = conv.kernel_bytes * conv.kernels;
+        if depthwise {
+            let held = channels.next_multiple_of(2 * group as u32);
+            conv.weight_bytes = held * taps * ty.half_bytes() as u32 / 2;
+        }
+        conv.grains = ih + 1;
+        conv.entries = (iw * channels * ty.half_bytes() as u32).div_ceil(128);
+        conv.data_banks = (ih * conv.entries * 64).div_ceil(32768).max(1);
+        let lines = if off { 1 } else { 4 };
+        conv.line_stride = line.unwrap_or(lines * iw);
+        conv.surf_stride = surface.unwrap_or((iw * ih) as i32 - (lines * iw) as i32);
+        let pixels = ow * oh;
+        let (notch, stride, add_surface) =
+            writer.unwrap_or((0, pixels, (conv.size_e + 1) * pixels));
+        conv.writer = (ow, oh, stride, notch, add_surface);
+        if sums {
+            conv.qd = 1;
+            conv.od_bypass = 0;
+            conv.ow_op = u32::from(offset as u16);
+        }
+        conv.bs_cfg = bs_cfg;
+        if bs_cfg != 0x53 {
+            conv.out_scale = (conv.out_scale & 0x1_0000) | scale;
+            conv.out_shift = shift;
+            conv.out_offset = add as u32;
+        }
+        conv
+    })
+}
+
+fn pooling() -> impl Strategy<Value = Pool> {
+    (
+        (1u32..14, 1u32..14),
+        (1u32..10, 1u32..10),
+        1u32..40,
+        0u32..4,
+        (1u32..5, 1u32..5),
+        (1u32..4, 1u32..4),
+        (0u32..4, 0u32..4),
+        any::<u16>(),
+    )
+        .prop_map(
+            |(input, output, channels, method, kernel, stride, (left, top), pad_value)| Pool {
+                input,
+                output,
+                channels,
+                method,
+                kernel,
+                stride,
+                pad: (left, top, left, top),
+                pad_value: pad_value.into(),
+                src: 0x1000,
+                dst: 0x40000,
+            },
+        )
+}
+
+/// The comparison is worth something only if most programs compute.
+#[test]
+fn most_random_convolutions_complete() {
+    let mut runner = TestRunner::deterministic();
+    let completed = (0..PROGRAMS)
+        .filter(|_| {
+            let conv = convolution().new_tree(&mut runner).unwrap().current();
+            let mut board = board(false, 1);
+            board.skip(MEMORY / 2);
+            board.run(&conv.program()).completed()
+        })
+        .count();
+    assert!(completed > PROGRAMS / 2, "{completed} of {PROGRAMS}");
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(96))]
+
+    #[test]
+    fn convolutions(
+        mut first in convolution(),
+        operand in prop::sample::select(vec![0u32, 0x1082_02c0, 0x10c2_03c0]),
+        reuse: (bool, bool),
+        notch in 0u32..20,
+        seed: u64,
+    ) {
+        if operand != 0 {
+            first.ew_cfg = operand;
+            let pixels = first.output.0 * first.output.1;
+            first.rdma = Some(Rdma {
+                src: 0x60000,
+                ew: 0x60000 + 16 * pixels,
+                erdma: 0x4000_0008,
+                ew_stride: pixels,
+                mode: 0x17d40,
+                notch,
+                ..Rdma::default()
+            });
+        }
+        let mut second = first.clone();
+        second.data_reuse = reuse.0;
+        second.weight_reuse = reuse.1;
+        second.c += 0x10000;
+        assert_same(&[first.program(), second.program()], seed)?;
+    }
+
+    #[test]
+    fn pools(pool in pooling(), seed: u64) {
+        assert_same(&[pool.program()], seed)?;
+    }
+
+    #[test]
+    fn flying_operations(
+        cols in 1u32..300,
+        rows in 1u32..80,
+        channels in 1u32..70,
+        ew in prop::sample::select(vec![0x1082_02c0u32, 0x10c2_03c0, 0x1080_02c0]),
+        seed: u64,
+    ) {
+        let at = (0x1000, 0x20000, 0x40000);
+        let programs = [
+            Flying::fp16(cols, ew, at).program(),
+            Flying::int32_add(rows, channels, at).program(),
+        ];
+        assert_same(&programs, seed)?;
+    }
+
+    #[test]
+    fn any_change_of_good_programs(
+        which in 0usize..13,
+        changes in prop::collection::vec((any_register(), any_value()), 0..4),
+        seed: u64,
+    ) {
+        let mut words = good_programs()[which].clone();
+        let trailer = words.split_off(words.len() - 4);
+        for ((block, offset), value) in changes {
+            if block != rknpu_regcmd::Block::Pc {
+                words.push(Word::new(block.target(), offset, value));
+            }
+        }
+        words.extend(trailer);
+        assert_same(&[words], seed)?;
+    }
+}
