@@ -61,6 +61,36 @@ impl fmt::Display for KillCause {
     }
 }
 
+/// A call that a client forgot and needs on a board, where the NPU does not
+/// see the CPU's caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissedCall {
+    /// FINI_BO between writing and SUBMIT: the job reads old bytes, and what
+    /// is in the cache may fall over what it writes.
+    FiniBeforeSubmit,
+    /// FINI_BO between writing and PREP_BO, which threw away what was written.
+    FiniBeforePrep,
+    /// PREP_BO between the end of a job that wrote the object and the CPU's
+    /// writing: whole cache lines of old bytes went over the job's.
+    PrepBeforeWrite,
+}
+
+impl fmt::Display for MissedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FiniBeforeSubmit => {
+                "FINI_BO between the CPU's writing and SUBMIT: the NPU sees old bytes"
+            }
+            Self::FiniBeforePrep => {
+                "FINI_BO between the CPU's writing and PREP_BO: what it wrote is lost"
+            }
+            Self::PrepBeforeWrite => {
+                "PREP_BO between a job's end and the CPU's writing: old bytes went over the job's"
+            }
+        })
+    }
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -115,6 +145,14 @@ pub enum Event {
         /// [`DriverBugs`]: crate::driver::DriverBugs
         oops: bool,
     },
+    /// The client forgot PREP_BO or FINI_BO. Only with
+    /// [`Caches::Manual`](crate::driver::Caches::Manual).
+    MissedCall {
+        /// Address of the buffer object in the file that made it.
+        iova: u64,
+        /// Which.
+        call: MissedCall,
+    },
     /// A core was without a job for so long that its registers are lost.
     RegistersLost {
         /// The core.
@@ -148,6 +186,9 @@ impl fmt::Display for Event {
             Self::KernelBug { bug, how, oops } => {
                 write!(f, "kernel bug {bug}: {how}")?;
                 f.write_str(if *oops { "; the kernel is down" } else { "" })
+            }
+            Self::MissedCall { iova, call } => {
+                write!(f, "buffer object at {iova:#x}: the client forgot {call}")
             }
             Self::RegistersLost { core } => write!(f, "core {core}: idle, its registers are lost"),
         }

@@ -9,7 +9,9 @@ use rocket_uapi::{Backend, Device};
 
 use crate::backend::ModelBackend;
 use crate::chip::{Chip, ChipOptions, Contested, Level};
-use crate::driver::{Backing, ChipCore, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile};
+use crate::driver::{
+    Backing, Caches, ChipCore, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile,
+};
 use crate::event::Event;
 use crate::trace::TaskTrace;
 
@@ -41,6 +43,9 @@ pub struct ModelOptions {
     /// Whether a core loses its registers when it was without a job for
     /// [`DriverProfile::autosuspend`], by the clock of the host.
     pub registers_lost: bool,
+    /// Whether the CPU's view of buffer objects is the NPU's. It is not on a
+    /// board: [`Caches::Manual`] finds forgotten PREP_BO and FINI_BO.
+    pub caches: Caches,
     /// Memory of the board for buffer objects, bytes. `None`: what the host
     /// gives, page by page as they are touched.
     pub memory: Option<u64>,
@@ -63,6 +68,7 @@ impl Default for ModelOptions {
             bugs: DriverBugs::NONE,
             privileged: false,
             registers_lost: false,
+            caches: Caches::default(),
             memory: None,
             backing: if cfg!(miri) {
                 Backing::Heap
@@ -99,6 +105,7 @@ impl Model {
             bugs,
             privileged,
             registers_lost,
+            caches,
             memory,
             backing,
             trace,
@@ -123,6 +130,7 @@ impl Model {
             bugs,
             privileged,
             registers_lost,
+            caches,
             memory,
             backing,
             trace,

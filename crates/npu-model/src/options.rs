@@ -4,7 +4,7 @@
 use std::str::FromStr;
 
 use crate::chip::Level;
-use crate::driver::{Bug, ChainedKicks, DriverBugs, DriverProfile, Iommu};
+use crate::driver::{Bug, Caches, ChainedKicks, DriverBugs, DriverProfile, Iommu};
 use crate::model::ModelOptions;
 
 /// A text does not describe a model.
@@ -94,6 +94,14 @@ const OPTIONS: &[Entry] = &[
         takes: || names(&REGISTERS),
     },
     Entry {
+        name: "caches",
+        set: |options, value| {
+            options.caches = pick(value, &CACHES)?;
+            Some(())
+        },
+        takes: || names(&CACHES),
+    },
+    Entry {
         name: "user",
         set: |options, value| {
             options.privileged = pick(value, &USERS)?;
@@ -135,6 +143,7 @@ const CHAINED_KICKS: [(&str, ChainedKicks); 3] = [
     ("all", ChainedKicks::All),
 ];
 const REGISTERS: [(&str, bool); 2] = [("kept", false), ("lost", true)];
+const CACHES: [(&str, Caches); 2] = [("coherent", Caches::Coherent), ("manual", Caches::Manual)];
 const USERS: [(&str, bool); 2] = [("other", false), ("root", true)];
 const LEVELS: [(&str, Level); 3] = [
     ("faithful", Level::Faithful),
@@ -198,7 +207,7 @@ mod tests {
     #[test]
     fn every_option_takes_what_it_says() {
         let text = "driver=linux-7.0,iommu=smmuv3,chained-kicks=flagged,bugs=all,registers=lost,\
-                    user=root,memory=8192,cores=2,level=strict";
+                    user=root,memory=8192,cores=2,level=strict,caches=manual";
         let options: ModelOptions = text.parse().unwrap();
         let expected = DriverProfile {
             iommu: Iommu::SmmuV3,
@@ -210,6 +219,7 @@ mod tests {
         assert!(options.registers_lost && options.privileged);
         assert_eq!((options.memory, options.cores), (Some(8 << 30), 2));
         assert_eq!(options.level, Level::Strict);
+        assert_eq!(options.caches, Caches::Manual);
         let order = "iommu=smmuv3,driver=linux-7.0".parse::<ModelOptions>();
         assert_eq!(order.unwrap().driver.iommu, Iommu::SmmuV3);
     }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use npu_model::driver::{DriverBugs, DriverProfile};
+use npu_model::driver::{Caches, DriverBugs, DriverProfile};
 use npu_model::event::Event;
 use npu_model::{Backing, Model, ModelOptions};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, LinkedProgram, MatmulTask, MatmulType};
@@ -244,4 +244,35 @@ fn exported_buffers_spare_the_kernel() {
     assert_healthy(&model, "the dma-buf keeps its file");
     drop(shared);
     assert_healthy(&model, "handle, dma-buf, file");
+}
+
+/// PREP_BO and FINI_BO are where a board needs them: nothing stale is read.
+#[test]
+fn manual_caches_change_nothing() {
+    let backing = if cfg!(miri) {
+        Backing::Heap
+    } else {
+        Backing::Memfd
+    };
+    let model = Model::new(ModelOptions {
+        backing,
+        caches: Caches::Manual,
+        ..ModelOptions::default()
+    });
+    let device = model.open_device();
+    let mut c = bo(&device, task().c_bytes());
+    for _ in 0..2 {
+        // Bytes of the CPU's that the job must go over, not under.
+        c.write(soon()).unwrap().fill(0xa5);
+        let pending = device.submit(vec![ones(&device, c)]).unwrap().remove(0);
+        let mut done = pending.wait(soon()).unwrap();
+        c = done.writes.remove(0);
+        let guard = c.read(soon()).unwrap();
+        let products = &guard.as_slice_of::<i32>()[..4 * 32];
+        assert!(products.iter().all(|&sum| sum == 32), "{products:?}");
+    }
+    let events = model.take_events();
+    let missed = |event: &&Event| matches!(event, Event::MissedCall { .. });
+    let missed: Vec<_> = events.iter().filter(missed).collect();
+    assert!(missed.is_empty(), "{missed:?}");
 }

@@ -143,6 +143,16 @@ c_struct! {
 }
 
 c_struct! {
+    /// `struct drm_gem_flink`.
+    GemFlink(8) { handle: u32, name: u32, }
+}
+
+c_struct! {
+    /// `struct drm_gem_open`.
+    GemOpen(16) { name: u32, handle: u32, size: u64, }
+}
+
+c_struct! {
     /// `struct drm_get_cap`.
     GetCap(16) { capability: u64, value: u64, }
 }
@@ -351,6 +361,8 @@ mod tests {
             (VERSION, size_of::<Version>()),
             (GEM_CLOSE, size_of::<GemClose>()),
             (GET_CAP, size_of::<GetCap>()),
+            (GEM_FLINK, size_of::<GemFlink>()),
+            (GEM_OPEN, size_of::<GemOpen>()),
             (PRIME_HANDLE_TO_FD, size_of::<PrimeHandle>()),
             (PRIME_FD_TO_HANDLE, size_of::<PrimeHandle>()),
             (CREATE_BO, size_of::<CreateBo>()),

@@ -2,17 +2,19 @@
 //! Buffer objects, their handles, and who keeps them alive.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use rustix::io::Errno;
 
 use super::bugs::{Bug, Health};
+use super::cache::{Cache, Caches};
 use super::iommu::AddressSpace;
 use super::iova::RangeAllocator;
 use super::memory::{PAGE_BYTES, Pages};
 use super::resv::Reservation;
 use super::{Device, lock};
+use crate::event::{Event, MissedCall};
 
 /// Largest buffer object that the driver survives, bytes, exclusive. At
 /// 2 GiB the `int` that takes the result of `iommu_map_sgtable` goes
@@ -93,6 +95,9 @@ pub(super) struct Object {
     /// Whether there ever was a dma-buf of it.
     exported: AtomicBool,
     health: Arc<Health>,
+    cache: Option<Cache>,
+    /// Handles of it in all files. Changed under the lock of the names.
+    pub(super) handles: AtomicUsize,
 }
 
 impl Object {
@@ -128,12 +133,16 @@ impl Object {
         }
         let offsets = &device.offsets;
         let pages = Arc::new(Pages::new(size as usize, device.options.backing)?);
+        let cache = match device.options.caches {
+            Caches::Coherent => None,
+            Caches::Manual => Some(Cache::new(pages.len())?),
+        };
         let mmap_offset = lock(&offsets.allocator)
             .allocate(pages.len() as u64)
             .ok_or(Errno::NOSPC)?;
-        let iova = space.map(size, &pages).inspect_err(|_| {
-            lock(&offsets.allocator).free(mmap_offset);
-        })?;
+        let iova = space
+            .map(size, cache.as_ref().map_or(&pages, Cache::device))
+            .inspect_err(|_| lock(&offsets.allocator).free(mmap_offset))?;
         let object = Arc::new(Self {
             size,
             pages,
@@ -144,6 +153,8 @@ impl Object {
             reservation: Reservation::default(),
             exported: AtomicBool::new(false),
             health: Arc::clone(&device.health),
+            cache,
+            handles: AtomicUsize::new(0),
         });
         lock(&offsets.objects).insert(mmap_offset, Arc::downgrade(&object));
         Ok(object)
@@ -152,6 +163,49 @@ impl Object {
     /// The address space of the file that created it.
     pub(super) fn space(&self) -> &Arc<AddressSpace> {
         &self.space
+    }
+
+    /// PREP_BO's part that does not wait.
+    pub(super) fn sync_for_cpu(&self) {
+        if self
+            .cache
+            .as_ref()
+            .is_some_and(|c| c.invalidate(&self.pages))
+        {
+            self.missed(MissedCall::FiniBeforePrep);
+        }
+    }
+
+    /// FINI_BO.
+    pub(super) fn sync_for_device(&self) {
+        if self
+            .cache
+            .as_ref()
+            .is_some_and(|c| c.write_back(&self.pages))
+        {
+            self.missed(MissedCall::PrepBeforeWrite);
+        }
+    }
+
+    /// A job that lists it is about to start.
+    pub(super) fn look_at_cache(&self) {
+        if self.cache.as_ref().is_some_and(|c| c.is_dirty(&self.pages)) {
+            self.missed(MissedCall::FiniBeforeSubmit);
+        }
+    }
+
+    /// A job that writes it has ended.
+    pub(super) fn note_npu_write(&self) {
+        if let Some(cache) = &self.cache {
+            cache.note_write();
+        }
+    }
+
+    fn missed(&self, call: MissedCall) {
+        self.health.events.push(Event::MissedCall {
+            iova: self.iova,
+            call,
+        });
     }
 
     /// Notes that there is a dma-buf of it.

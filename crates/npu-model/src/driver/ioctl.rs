@@ -91,9 +91,10 @@ impl DrmFile {
             self.device().health.run_into(Bug::GetUnique, how);
             self.check_device()?;
             Err(Errno::INVAL)
-        } else if nr == abi::GEM_FLINK.nr() || nr == abi::GEM_OPEN.nr() {
-            // Global names are for authenticated clients; that means root.
-            Err(Errno::ACCESS)
+        } else if nr == abi::GEM_FLINK.nr() {
+            call.update(abi::GEM_FLINK, |arg| self.gem_flink(arg))
+        } else if nr == abi::GEM_OPEN.nr() {
+            call.update(abi::GEM_OPEN, |arg| self.gem_open(arg))
         } else if abi::UNSUPPORTED_CORE
             .iter()
             .any(|range| range.contains(&nr))
@@ -113,6 +114,7 @@ impl DrmFile {
         };
         arg.dma_address = object.iova();
         arg.offset = object.mmap_offset();
+        device.names.handle_opened(&object);
         arg.handle = self.handles().insert(object)?;
         Ok(())
     }
@@ -157,6 +159,7 @@ impl DrmFile {
         for (index, job) in jobs.iter().enumerate() {
             match job::read_job(job, user, &|handle| self.lookup(handle)) {
                 Ok(request) => {
+                    request.look_at_caches();
                     let open = self.open();
                     scheduler.push(open.entity, request, &open.space)?;
                 }
@@ -188,21 +191,23 @@ impl DrmFile {
             profile.end_of_wait(fence::now_ns(), left)
         };
         let writers = Usage::in_the_way_of(false);
-        object
-            .reservation()
-            .wait(writers, until)
-            .map_err(|end| match end {
-                WaitEnd::TimedOut if only_look => Errno::BUSY,
-                WaitEnd::TimedOut => Errno::TIMEDOUT,
-                WaitEnd::Interrupted => Errno::INTR,
-            })
+        let waited = object.reservation().wait(writers, until);
+        // Whatever came of the wait.
+        object.sync_for_cpu();
+        waited.map_err(|end| match end {
+            WaitEnd::TimedOut if only_look => Errno::BUSY,
+            WaitEnd::TimedOut => Errno::TIMEDOUT,
+            WaitEnd::Interrupted => Errno::INTR,
+        })
     }
 
     fn fini_bo(&self, arg: &mut abi::FiniBo) -> Result<(), Errno> {
         if arg.reserved != 0 {
             return Err(Errno::INVAL);
         }
-        self.lookup(arg.handle).map(drop).ok_or(Errno::NOENT)
+        let object = self.lookup(arg.handle).ok_or(Errno::NOENT)?;
+        object.sync_for_device();
+        Ok(())
     }
 
     fn gem_close(&self, arg: &mut abi::GemClose) -> Result<(), Errno> {
@@ -212,7 +217,9 @@ impl DrmFile {
         }
         // The object may go with its last reference, after the lock.
         let object = self.handles().remove(arg.handle);
-        object.map(drop).ok_or(Errno::INVAL)?;
+        let object = object.ok_or(Errno::INVAL)?;
+        self.device().names.handle_closed(&object);
+        drop(object);
         shared_file::collect();
         Ok(())
     }

@@ -46,6 +46,20 @@ impl JobRequest {
             object.space().life.note_job_end();
         }
     }
+
+    /// What it writes has changed behind the CPU's caches.
+    pub(super) fn note_writes(&self) {
+        for object in &self.writes {
+            object.note_npu_write();
+        }
+    }
+
+    /// Tells of what the CPU wrote and the NPU will not see.
+    pub(super) fn look_at_caches(&self) {
+        for object in self.reads.iter().chain(&self.writes) {
+            object.look_at_cache();
+        }
+    }
 }
 
 /// A job that the driver accepted.

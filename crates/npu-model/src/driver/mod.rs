@@ -13,11 +13,11 @@
 //! | `gem` | buffer objects, handles, reservations |
 //! | `release` | the end of a file: drm_release, rocket_postclose |
 //! | `iova`, `iommu` | drm_mm, the IOMMU domain |
-//! | `mmap`, `prime` | mappings, export and import |
+//! | `mmap`, `prime`, `names` | mappings, export and import, GEM names |
 //! | `shared_file`, `dma_buf`, `sync_file` | the files that are not the device node's |
 //! | `job`, `sched`, `fence`, `resv` | SUBMIT, the DRM scheduler, dma_fence, dma_resv |
 //! | `run`, `hardware` | a job on its core; the register accesses of one task |
-//! | `memory`, `user` | pages; the client's memory |
+//! | `memory`, `cache`, `user` | pages; the CPU's caches; the client's memory |
 //! | `profile`, `bugs` | what differs between kernels; what they do wrong |
 //!
 //! Nothing here knows Rust callers: [`DrmFile::ioctl`] takes bytes and gives
@@ -26,6 +26,7 @@
 
 pub(crate) mod abi;
 mod bugs;
+mod cache;
 mod dma_buf;
 mod fence;
 mod file;
@@ -38,6 +39,7 @@ mod job;
 #[allow(unsafe_code)]
 mod memory;
 mod mmap;
+mod names;
 mod prime;
 mod profile;
 mod release;
@@ -53,6 +55,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use bugs::{Bug, DriverBugs};
+pub use cache::Caches;
 pub use fence::FenceState;
 pub use file::{DrmFile, WriteFence};
 pub(crate) use hardware::ChipCore;
@@ -80,6 +83,8 @@ pub struct DriverOptions {
     /// [`DriverProfile::autosuspend`] without a job, by the clock of the host.
     /// The real one may.
     pub registers_lost: bool,
+    /// Whether the CPU's view of buffer objects is the NPU's.
+    pub caches: Caches,
     /// Memory of the board for buffer objects, bytes: CREATE_BO beyond it
     /// fails with `ENOMEM`. `None`: what the host gives, page by page as they
     /// are touched.
@@ -101,6 +106,7 @@ impl Default for DriverOptions {
             bugs: DriverBugs::NONE,
             privileged: false,
             registers_lost: false,
+            caches: Caches::default(),
             memory: None,
             backing: Backing::default(),
             trace: false,
@@ -123,6 +129,7 @@ struct Device {
     options: DriverOptions,
     health: Arc<bugs::Health>,
     offsets: Arc<gem::MmapOffsets>,
+    names: names::Names,
     scheduler: sched::Scheduler,
 }
 
@@ -138,6 +145,7 @@ impl Driver {
                 offsets: Arc::new(gem::MmapOffsets::new(options.memory)),
                 options,
                 health,
+                names: names::Names::default(),
                 scheduler,
             }),
         }

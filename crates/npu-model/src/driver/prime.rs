@@ -38,7 +38,10 @@ impl DrmFile {
         let mut handles = self.handles();
         match handles.find(&object) {
             Some(handle) => Ok(handle),
-            None => handles.insert(object),
+            None => {
+                self.device().names.handle_opened(&object);
+                handles.insert(object)
+            }
         }
     }
 

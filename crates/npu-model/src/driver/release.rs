@@ -63,6 +63,7 @@ impl Drop for OpenFile {
         let Device {
             options,
             health,
+            names,
             scheduler,
             ..
         } = &*self.device;
@@ -79,7 +80,9 @@ impl Drop for OpenFile {
         let cached = objects
             .iter()
             .any(|object| object.was_exported() && Arc::ptr_eq(object.space(), &self.space));
-        drop(objects);
+        for object in objects {
+            names.handle_closed(&object);
+        }
         let exit_wait = self
             .exiting
             .load(Ordering::Acquire)

@@ -382,6 +382,7 @@ impl Shared {
     fn finish(&self, core: usize, job: Job) {
         let result = self.run(core, &job);
         let Job { fence, request, .. } = job;
+        request.note_writes();
         request.note_end();
         // The kernel drops the references a little after it signals the
         // fence. The model does it before, so that what a client sees after

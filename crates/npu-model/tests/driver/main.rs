@@ -7,12 +7,14 @@ mod client;
 mod script;
 
 mod bugs;
+mod caches;
 mod closing;
 mod copying;
 mod dma_buf;
 mod fences;
 mod gem;
 mod hangs;
+mod names;
 mod order;
 mod prime;
 mod profiles;

@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
-use npu_model::driver::{Arena, UserMemory};
+use npu_model::driver::{
+    Arena, Bug, Caches, ChainedKicks, DriverOptions, DriverProfile, UserMemory,
+};
 use proptest::prelude::*;
+use rustix::io::Errno;
 
 use crate::client::*;
 use crate::script::Step;
@@ -129,12 +132,14 @@ fn perform(client: &Client, call: Call, mappings: &mut Vec<npu_model::driver::Ma
                 reads,
                 writes,
             };
-            client.submit(&vec![spec; copies as usize]).unwrap();
+            let submitted = client.submit(&vec![spec; copies as usize]);
+            assert!(matches!(submitted, Ok(()) | Err(Errno::NODEV)));
         }
         Call::Import { handle } => {
             use std::os::fd::AsRawFd;
             if let Ok(dma_buf) = client.0.prime_export(handle) {
-                client.0.prime_import(dma_buf.as_raw_fd()).unwrap();
+                let imported = client.0.prime_import(dma_buf.as_raw_fd());
+                assert!(imported.is_ok());
             }
         }
         Call::Map { page, len } => {
@@ -175,6 +180,51 @@ proptest! {
             })
         });
         prop_assert!(!killed_by_model);
+    }
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(48))]
+
+    /// The same on other kernels, with bugs and without, for root: whatever
+    /// breaks in the kernel, the model stands.
+    #[test]
+    fn no_kernel_takes_the_model_with_it(
+        calls in prop::collection::vec((any::<bool>(), call()), 1..40),
+        profile in prop::sample::select(DriverProfile::ALL.to_vec()),
+        chained_kicks in prop::sample::select(vec![ChainedKicks::Flagged, ChainedKicks::All]),
+        bugs in prop::collection::vec(prop::sample::select(Bug::ALL.to_vec()), 0..4),
+        killed in any::<bool>(),
+    ) {
+        let bench = Bench::with_options(2, DriverOptions {
+            hang_timeout: Duration::ZERO,
+            profile: DriverProfile { chained_kicks, free_delay: Duration::ZERO, ..profile },
+            bugs: bugs.into_iter().collect(),
+            privileged: true,
+            registers_lost: true,
+            caches: Caches::Manual,
+            memory: Some(64 << 10),
+            ..DriverOptions::default()
+        });
+        let clients = [bench.client_as(true), bench.client_as(true)];
+        let mut mappings = Vec::new();
+        for (which, call) in calls {
+            perform(&clients[usize::from(which)], call, &mut mappings);
+        }
+        let [first, second] = clients;
+        drop(mappings);
+        if killed {
+            first.kill();
+        } else {
+            drop(first);
+        }
+        drop(second);
+        let created = bench.client().create(4096);
+        if bench.driver.is_oopsed() {
+            prop_assert_eq!(created, Err(Errno::NODEV));
+        } else {
+            prop_assert_eq!(created.map(|bo| (bo.handle, bo.iova)), Ok((1, 0)));
+        }
     }
 }
 

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The CPU's caches over the memory of a buffer object, at their worst.
+//!
+//! On the board the NPU does not see the CPU's caches. PREP_BO invalidates the
+//! object's lines (`dma_sync_sgtable_for_cpu`), FINI_BO writes them back
+//! (`dma_sync_sgtable_for_device`), and what happens in between by eviction is
+//! luck. Here it never does: the CPU goes on seeing what it saw at the last
+//! call, and nothing it wrote reaches the NPU before the next FINI_BO. So a
+//! client that forgets one of the calls fails each time instead of rarely.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+
+use super::lock;
+use super::memory::{Backing, PAGE_BYTES, Pages};
+
+/// Whether the CPU's view of buffer objects is the NPU's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Caches {
+    /// Both see the same bytes at all times: no forgotten call is noticed.
+    #[default]
+    Coherent,
+    /// Bytes pass only by PREP_BO and FINI_BO, as they may on a board. Takes
+    /// three times the memory of the objects, all of it at CREATE_BO, and two
+    /// passes over an object for each call.
+    Manual,
+}
+
+/// Bytes of a cache line (Cortex-A55 and A76).
+const LINE_BYTES: usize = 64;
+
+/// What is behind the caches of one object, whose pages are the CPU's view.
+#[derive(Debug)]
+pub(super) struct Cache {
+    /// What the NPU sees.
+    device: Arc<Pages>,
+    /// What the CPU saw at the last call: where it differs from what it sees
+    /// now, the CPU has written.
+    synced: Mutex<Pages>,
+    /// Whether a job that writes the object has ended since the last PREP_BO.
+    written_by_npu: AtomicBool,
+}
+
+impl Cache {
+    /// In front of `len` bytes of zeroes.
+    pub(super) fn new(len: usize) -> Result<Self, Errno> {
+        Ok(Self {
+            device: Arc::new(Pages::new(len, Backing::Heap)?),
+            synced: Mutex::new(Pages::new(len, Backing::Heap)?),
+            written_by_npu: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn device(&self) -> &Arc<Pages> {
+        &self.device
+    }
+
+    /// A job that writes the object has ended.
+    pub(super) fn note_write(&self) {
+        self.written_by_npu.store(true, Ordering::Release);
+    }
+
+    /// PREP_BO. Returns whether that lost bytes that the CPU had written.
+    pub(super) fn invalidate(&self, cpu: &Pages) -> bool {
+        let synced = lock(&self.synced);
+        self.written_by_npu.store(false, Ordering::Release);
+        let mut lost = false;
+        let [mut seen, mut old, mut new] = [[0; PAGE_BYTES]; 3];
+        for at in (0..cpu.len()).step_by(PAGE_BYTES) {
+            cpu.load(at, &mut seen);
+            synced.load(at, &mut old);
+            self.device.load(at, &mut new);
+            lost |= seen != old;
+            if seen != new {
+                cpu.store(at, &new);
+            }
+            if old != new {
+                synced.store(at, &new);
+            }
+        }
+        lost
+    }
+
+    /// FINI_BO: writes the lines back that the CPU has written. Returns
+    /// whether there was any although the CPU has not seen what the NPU wrote.
+    pub(super) fn write_back(&self, cpu: &Pages) -> bool {
+        let synced = lock(&self.synced);
+        let mut dirty = false;
+        let [mut seen, mut old] = [[0; PAGE_BYTES]; 2];
+        for at in (0..cpu.len()).step_by(PAGE_BYTES) {
+            cpu.load(at, &mut seen);
+            synced.load(at, &mut old);
+            if seen == old {
+                continue;
+            }
+            dirty = true;
+            let lines = seen.chunks(LINE_BYTES).zip(old.chunks(LINE_BYTES));
+            for (index, (line, _)) in lines.enumerate().filter(|(_, (line, old))| line != old) {
+                self.device.store(at + index * LINE_BYTES, line);
+            }
+            synced.store(at, &seen);
+        }
+        dirty && self.written_by_npu.load(Ordering::Acquire)
+    }
+
+    /// Whether the CPU has written what the NPU cannot see.
+    pub(super) fn is_dirty(&self, cpu: &Pages) -> bool {
+        let synced = lock(&self.synced);
+        let [mut seen, mut old] = [[0; PAGE_BYTES]; 2];
+        (0..cpu.len()).step_by(PAGE_BYTES).any(|at| {
+            cpu.load(at, &mut seen);
+            synced.load(at, &mut old);
+            seen != old
+        })
+    }
+}
