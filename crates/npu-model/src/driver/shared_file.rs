@@ -94,8 +94,13 @@ pub(super) fn install<T>(
     make(&mut lock(&FILES))
 }
 
+/// Held while files are let go of, so that nobody who collects, such as a file
+/// that is closed, finds one neither in the table nor gone.
+static COLLECTING: Mutex<()> = Mutex::new(());
+
 /// Lets go of files whose descriptors are all closed.
 pub(super) fn collect() {
+    let _collecting = lock(&COLLECTING);
     let mut closed = Vec::new();
     lock(&FILES).retain(|_, file| {
         let open = file.is_open();
