@@ -23,7 +23,7 @@ impl SplitMix64 {
     }
 
     /// The highest `bits` bits of the next number, as a signed integer.
-    fn signed(&mut self, bits: u32) -> i64 {
+    pub(crate) fn signed(&mut self, bits: u32) -> i64 {
         self.next().cast_signed() >> (64 - bits)
     }
 }

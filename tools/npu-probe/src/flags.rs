@@ -42,7 +42,7 @@ pub(crate) struct Flags {
 const AFTER_HELP: &str = "\
 Exit codes:
   0  the result is right (or the command did its work)
-  1  the result differs from the CPU's
+  1  the result differs from the CPU's (settle: from every side's)
   2  the command line or an input file makes no sense
   3  the device that was demanded is not there, or not usable
   4  the device or its driver failed
@@ -56,6 +56,7 @@ Examples:
                                            them to somebody
   npu-probe info                           which device, which driver, and why
   npu-probe decode report/task-0000.words  what a register program says
+  npu-probe settle --json > facts.json     what kind of NPU this is, to be sent
 
 RUST_LOG=debug shows what the libraries do.";
 
@@ -66,6 +67,14 @@ pub(crate) enum Command {
     Info,
     /// Disassemble a register program and tell what is wrong with it
     Decode(DecodeFlags),
+    /// Find out on which side of contested hardware facts a device is
+    ///
+    /// Sources about the NPU contradict each other; the software model can play
+    /// each side of each such fact. This runs an experiment for each on the
+    /// device, and again on a model of each side, and tells which of them does
+    /// the same. The exit code is 1 if a device did what no side does. Run the
+    /// self-test first: where that fails, nothing here says much.
+    Settle(SettleFlags),
 }
 
 /// Options of the self-test. All optional here, so that one that is given with
@@ -121,6 +130,22 @@ pub(crate) struct DecodeFlags {
     /// Text: 64-bit words in hexadecimal, between blanks or commas; `#` and `;`
     /// begin comments. Anything else is taken as binary, little endian.
     pub(crate) file: PathBuf,
+}
+
+/// Options of `settle`.
+#[derive(Debug, Args)]
+pub(crate) struct SettleFlags {
+    /// Facts to settle, by the names of the model's switches [default: all]
+    #[arg(value_name = "SWITCH")]
+    pub(crate) switches: Vec<String>,
+
+    /// Run also what may hang a core
+    ///
+    /// A job that hangs holds its core for half a second, until the driver
+    /// resets it; other users of the NPU wait. Some sources say that a core may
+    /// then need a power cycle: be ready to reboot, and save your work.
+    #[arg(long)]
+    pub(crate) risky: bool,
 }
 
 /// Precision on the command line.

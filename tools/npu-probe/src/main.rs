@@ -2,7 +2,8 @@
 //! `npu-probe`: does the NPU of this machine multiply?
 //!
 //! Alone it runs the self-test; `info` tells what device there is; `decode`
-//! makes register programs readable. Flags are parsed without touching the
+//! makes register programs readable; `settle` finds out what sources about the
+//! chip contradict each other on. Flags are parsed without touching the
 //! system (`flags`), commands do the work (`cmd`), and what they print is made
 //! by `report` and leaves through `output`.
 
@@ -16,6 +17,7 @@ mod flags;
 mod host;
 mod output;
 mod report;
+mod settle;
 
 use std::process::ExitCode;
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         None => cmd::selftest::run(&flags),
         Some(Command::Info) => cmd::info::run(&flags),
         Some(Command::Decode(decode)) => cmd::decode::run(&flags, decode),
+        Some(Command::Settle(settle)) => cmd::settle::run(&flags, settle),
     };
     exit::of(outcome)
 }

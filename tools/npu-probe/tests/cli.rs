@@ -91,6 +91,41 @@ fn info_names_device_and_reason() {
 }
 
 #[test]
+fn settle_finds_the_sides_of_the_model() {
+    let output = run(&["settle"]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+    for part in [
+        "tf32-operand: truncated (as the model's default)",
+        "integer-chain: not possible here: needs chained kicks",
+        "wedge: not run: needs --risky, since it hangs a core on purpose",
+        "0 otherwise; 0 neither, 3 not run, 1 not possible",
+    ] {
+        assert!(text.contains(part), "no `{part}` in:\n{text}");
+    }
+}
+
+#[test]
+fn settle_tells_a_report_as_json() {
+    // Two facts, in the order in which they are settled.
+    let report = json(&["settle", "wedge", "tf32-operand", "--json"]);
+    assert_eq!(report["settled"], true);
+    assert_eq!(report["device"]["is_model"], true);
+    let [tf32, wedge] = report["facts"].as_array().unwrap().as_slice() else {
+        panic!("two facts: {report:#}");
+    };
+    assert_eq!(tf32["name"], "tf32-operand");
+    assert_eq!(tf32["outcome"], "settled");
+    assert_eq!(tf32["side"], "truncated");
+    assert_eq!(tf32["is_default"], true);
+    assert_eq!(tf32["exact"], true);
+    assert_eq!(tf32["jobs"][0]["completed"], true);
+    assert_eq!(tf32["jobs"][0]["differing_bytes"], 0);
+    assert_eq!(wedge["outcome"], "not_run");
+    assert!(wedge["reason"].as_str().unwrap().contains("--risky"));
+}
+
+#[test]
 fn exit_codes() {
     for (code, arguments) in [
         (0, &["--help"][..]),
@@ -100,6 +135,10 @@ fn exit_codes() {
         (2, &["--m", "3", "info"]),
         (2, &["--m", "9999999999", "--k", "9999999999"]),
         (2, &["decode", "/nonexistent/file"]),
+        (2, &["settle", "no-such-fact"]),
+        (2, &["settle", "--seed", "1"]),
+        (0, &["settle", "nan-compare"]),
+        (3, &["settle", "--device", "/nonexistent/accel0"]),
         (3, &["--device", "/nonexistent/accel0"]),
         (3, &["info", "--device", "/nonexistent/accel0"]),
         (3, &["--device", "/dev/null"]),

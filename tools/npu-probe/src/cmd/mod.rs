@@ -4,6 +4,7 @@
 pub(crate) mod decode;
 pub(crate) mod info;
 pub(crate) mod selftest;
+pub(crate) mod settle;
 
 use anyhow::Context;
 use npu_model::Opened;

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe settle`: which side of contested facts is a device on?
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use npu_model::chip::{Contested, Switch};
+use npu_model::{Level, Model, ModelOptions};
+use rocket_uapi::Device;
+
+use crate::exit::{Failure, Verdict};
+use crate::flags::{Flags, SettleFlags};
+use crate::output;
+use crate::report::DeviceReport;
+use crate::settle::judge::Side;
+use crate::settle::report::{FactReport, Outcome, SettleReport};
+use crate::settle::{ENTRIES, Entry, Experiment, Plan, bench};
+
+pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failure> {
+    let chosen = choose(&settle.switches)?;
+    let opened = super::open(flags)?;
+    let device = DeviceReport::new(opened.device.info(), opened.why);
+    let say = |text: &str| {
+        if flags.json {
+            Ok(())
+        } else {
+            output::print(text)
+        }
+    };
+    say(&device.text())?;
+    let mut facts = Vec::new();
+    let mut known = Contested::default();
+    for (entry, switch) in chosen {
+        let outcome = outcome(&opened.device, entry, switch, settle.risky, &mut known)
+            .with_context(|| format!("the experiment for {} failed", entry.switch))
+            .map_err(Failure::Device)?;
+        let fact = FactReport::new(entry, switch.sides, outcome);
+        say(&fact.text())?;
+        facts.push(fact);
+    }
+    let report = SettleReport::new(device, facts);
+    if flags.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.summary())?;
+    }
+    Ok(if report.settled {
+        Verdict::Pass
+    } else {
+        Verdict::Mismatch
+    })
+}
+
+/// The facts that are named, all if none is, in the order of the table.
+fn choose(names: &[String]) -> Result<Vec<(&'static Entry, &'static Switch)>, Failure> {
+    for name in names {
+        if !ENTRIES.iter().any(|entry| entry.switch == name) {
+            let all: Vec<_> = ENTRIES.iter().map(|entry| entry.switch).collect();
+            return Err(Failure::Usage(anyhow!(
+                "`{}` is no contested fact; there are {}",
+                name.escape_debug(),
+                all.join(", ")
+            )));
+        }
+    }
+    let wanted = |entry: &&Entry| names.is_empty() || names.iter().any(|n| n == entry.switch);
+    Ok(ENTRIES
+        .iter()
+        .filter(wanted)
+        .filter_map(|entry| {
+            let switch = |switch: &&Switch| switch.name == entry.switch;
+            Some((entry, Contested::SWITCHES.iter().find(switch)?))
+        })
+        .collect())
+}
+
+/// Settles one fact. `known` has the facts that are settled already, and gets
+/// this one: experiments may depend on others than their own.
+fn outcome(
+    device: &Device,
+    entry: &Entry,
+    switch: &Switch,
+    risky: bool,
+    known: &mut Contested,
+) -> anyhow::Result<Outcome> {
+    let experiment = match entry.plan {
+        Plan::Impossible(reason) => return Ok(Outcome::Impossible { reason }),
+        Plan::Run(experiment) => experiment()?,
+    };
+    if let (Some(risk), false) = (entry.risk, risky) {
+        let reason = format!("needs --risky, since {risk}");
+        return Ok(Outcome::NotRun { reason });
+    }
+    let seen = bench::run(device, &experiment)?;
+    let sides = sides(&experiment, switch, *known)?;
+    let default = switch.sides.first().copied().unwrap_or_default();
+    let outcome = Outcome::of(&experiment, default, &seen, &sides);
+    if let Outcome::Settled { side, .. } = &outcome {
+        known.set(&format!("{}={side}", switch.name))?;
+    }
+    Ok(outcome)
+}
+
+/// What the model does on each side.
+fn sides(experiment: &Experiment, switch: &Switch, known: Contested) -> anyhow::Result<Vec<Side>> {
+    let side = |name: &'static str| {
+        let mut contested = known;
+        contested.set(&format!("{}={name}", switch.name))?;
+        let seen = bench::run(&model(contested).open_device(), experiment)?;
+        Ok(Side { name, seen })
+    };
+    switch.sides.iter().copied().map(side).collect()
+}
+
+/// A model that does what silicon does, without a word, and that does not take
+/// the time of a hang.
+fn model(contested: Contested) -> std::sync::Arc<Model> {
+    Model::new(ModelOptions {
+        level: Level::Silent,
+        contested,
+        hang_timeout: Duration::ZERO,
+        ..ModelOptions::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_contested_fact_has_an_experiment_or_a_reason() {
+        for switch in Contested::SWITCHES {
+            assert!(
+                ENTRIES.iter().any(|entry| entry.switch == switch.name),
+                "the model's switch `{}` has no entry in ENTRIES of npu-probe's settle/mod.rs: \
+                 write an experiment that tells {:?} apart, or say why there can be none",
+                switch.name,
+                switch.sides
+            );
+        }
+        for entry in ENTRIES {
+            let known = |switch: &Switch| switch.name == entry.switch;
+            assert!(
+                Contested::SWITCHES.iter().any(known),
+                "`{}` is not a switch of the model (any more)",
+                entry.switch
+            );
+        }
+        let mut names: Vec<_> = ENTRIES.iter().map(|entry| entry.switch).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ENTRIES.len(), "a switch has two entries");
+    }
+
+    #[test]
+    fn a_model_is_found_on_the_side_that_it_is_set_to() {
+        let mut wrong = Vec::new();
+        for (entry, switch) in choose(&[]).unwrap() {
+            if let Plan::Impossible(reason) = entry.plan {
+                assert!(!reason.is_empty());
+                continue;
+            }
+            for side in switch.sides {
+                let mut contested = Contested::default();
+                contested.set(&format!("{}={side}", switch.name)).unwrap();
+                let device = model(contested).open_device();
+                let mut known = Contested::default();
+                let found = outcome(&device, entry, switch, true, &mut known);
+                let is_it = matches!(
+                    &found,
+                    Ok(Outcome::Settled { side: found, exact: true, is_default, .. })
+                        if found == side && *is_default == (*side == switch.sides[0])
+                );
+                // By default, whatever is not meant to hang ends by itself.
+                let ended = match &found {
+                    Ok(Outcome::Settled { jobs, .. }) => jobs.iter().all(|job| job.completed),
+                    _ => false,
+                };
+                let hangs = *side != switch.sides[0];
+                if !is_it || known != contested || !(ended || hangs) {
+                    wrong.push(format!("{}={side}: {found:#?}", switch.name));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn risky_experiments_come_last() {
+        let risky: Vec<_> = ENTRIES.iter().map(|entry| entry.risk.is_some()).collect();
+        assert!(risky.is_sorted());
+        assert!(risky.contains(&true));
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs an experiment: the one place where programs go to a device that the
+//! linker of rknpu-regcmd would refuse.
+//!
+//! Why that is sound. Each experiment has an open file of its own, so that the
+//! addresses which the NPU can reach are those of the experiment's own buffers,
+//! whatever a program makes of its registers: all else faults in the IOMMU.
+//! Beyond that, each access as rknpu-regcmd computes it must lie inside one of
+//! them, room on both sides included. While a job runs no slice of a buffer
+//! exists, and one that does not end takes its buffers with it.
+
+use std::mem::ManuallyDrop;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rknpu_regcmd::{
+    BufferId, BufferRef, ChipProfile, Iova, MatmulTask, MatmulType, Word, extents, tasks,
+};
+use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, RawTask};
+
+use super::{Experiment, Job, OUT, Recipe};
+
+/// What an output holds before each job: bytes that nobody wrote stay so.
+pub(crate) const SENTINEL: u8 = 0xaa;
+
+/// Unused bytes in front of and behind the data of each buffer.
+pub(crate) const GUARD: usize = 64 << 10;
+
+/// How long a job may take: several times the driver's limit of 500 ms, for
+/// jobs of other files in front of it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Programs begin at multiples of this many bytes.
+const PROGRAM_ALIGNMENT: usize = 64;
+
+/// Buffers of the witness, beside the experiment's.
+const WITNESS_IN: BufferId = BufferId(1000);
+const WITNESS_OUT: BufferId = BufferId(1001);
+
+/// What a job did.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Seen {
+    /// Whether it ended by itself; otherwise the driver killed it.
+    pub(crate) completed: bool,
+    /// The output with the room around it.
+    pub(crate) output: Vec<u8>,
+}
+
+/// Runs `experiment`; what its jobs did, those that are observed, in order.
+pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Vec<Seen>> {
+    let file = device.reopen().context("cannot open the device again")?;
+    let mut bench = Bench::new(&file, experiment)?;
+    let mut seen = Vec::new();
+    for job in &experiment.jobs {
+        let did = bench.run(job)?;
+        if job.observed {
+            seen.push(did);
+        }
+    }
+    bench.close();
+    Ok(seen)
+}
+
+/// The buffers of one experiment. Dropping it leaks them: only
+/// [`Bench::close`] knows that no job is running.
+struct Bench {
+    buffers: ManuallyDrop<Vec<(BufferId, Bo)>>,
+    program: ManuallyDrop<Bo>,
+    /// A product of zeroes, and the bytes of its sums.
+    witness: Recipe,
+    sums: usize,
+}
+
+impl Bench {
+    fn new(file: &Device, experiment: &Experiment) -> anyhow::Result<Self> {
+        let witness = MatmulTask {
+            ty: MatmulType::Int8ToInt32,
+            m: 4,
+            k: 32,
+            n: 32,
+            a: WITNESS_IN.at(0),
+            b: WITNESS_IN.at(0),
+            c: WITNESS_OUT.at(0),
+        };
+        let inputs = experiment.inputs.iter().enumerate();
+        let inputs = inputs.map(|(index, bytes)| (super::input(index as u32), bytes.as_slice()));
+        let sums = witness.c_bytes() as usize;
+        let zeroes = vec![0; witness.a_bytes().max(witness.b_bytes()) as usize];
+        let mut buffers = vec![
+            (OUT, allocate(file, &vec![SENTINEL; experiment.output])?),
+            (WITNESS_IN, allocate(file, &zeroes)?),
+            (WITNESS_OUT, allocate(file, &vec![SENTINEL; sums])?),
+        ];
+        for (id, bytes) in inputs {
+            buffers.push((id, allocate(file, bytes)?));
+        }
+        let witness = Recipe::of(&witness.program(&ChipProfile::RK3588)?);
+        let words = |job: &Job| -> usize {
+            let tasks = job.tasks.iter().chain([&witness]);
+            tasks.map(room_for).sum()
+        };
+        let room = experiment.jobs.iter().map(words).max().unwrap_or(0);
+        let program = file.alloc(ByteLen::new(room + GUARD)?)?;
+        Ok(Self {
+            buffers: ManuallyDrop::new(buffers),
+            program: ManuallyDrop::new(program),
+            witness,
+            sums,
+        })
+    }
+
+    /// Gives the buffers back; every job has ended.
+    fn close(self) {
+        drop(ManuallyDrop::into_inner(self.buffers));
+        drop(ManuallyDrop::into_inner(self.program));
+    }
+
+    fn place(&self, to: BufferRef) -> Option<Iova> {
+        let bo = self.bo(to.buffer)?;
+        Some(Iova(bo.iova().0 + GUARD as u32 + to.offset))
+    }
+
+    fn bo(&self, wanted: BufferId) -> Option<&Bo> {
+        let found = self.buffers.iter().find(|(id, _)| *id == wanted)?;
+        Some(&found.1)
+    }
+
+    /// Runs a job, with the witness as its last task: where that has run, all
+    /// before it have ended. A fence could tell the same, but not if it is
+    /// asked for too late.
+    fn run(&mut self, job: &Job) -> anyhow::Result<Seen> {
+        for (id, bo) in self.buffers.iter_mut() {
+            if [OUT, WITNESS_OUT].contains(id) {
+                let mut bytes = bo.write(Deadline::FOREVER)?;
+                bytes.fill(SENTINEL);
+                bytes.finish()?;
+            }
+        }
+        let recipes: Vec<_> = job.tasks.iter().chain([&self.witness]).collect();
+        let mut programs = Vec::new();
+        for task in &recipes {
+            let words = task.words(|to| self.place(to));
+            programs.push(words.context("a program uses a buffer that is not there")?);
+        }
+        self.prove(&recipes, &programs.concat())?;
+        let tasks = self.load(&programs)?;
+        self.submit(&tasks)?;
+        let output = self.await_output(OUT)?;
+        let witness = self.await_output(WITNESS_OUT)?;
+        let sums = witness.get(GUARD..GUARD + self.sums).unwrap_or_default();
+        Ok(Seen {
+            completed: sums.iter().all(|byte| *byte == 0),
+            output,
+        })
+    }
+
+    /// Each access of the tasks in `words` lies inside a buffer. Registers that
+    /// a task does not write are those of the tasks before it, which are of
+    /// the same job and so of the same core.
+    fn prove(&self, recipes: &[&Recipe], words: &[Word]) -> anyhow::Result<()> {
+        let tasks: Vec<_> = tasks(words).collect();
+        if tasks.len() != recipes.len() {
+            bail!("a program starts no task, or more than one");
+        }
+        for (recipe, mut task) in recipes.iter().zip(tasks) {
+            for register in recipe.stand_ins() {
+                task.regs.set(register.offset(), register.value());
+            }
+            for extent in extents(&task.regs, task.enable)? {
+                let inside = |(_, bo): &(BufferId, Bo)| extent.within(bo.iova(), bo.len() as u32);
+                if !self.buffers.iter().any(inside) {
+                    bail!("{extent} is outside of the experiment's buffers");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts programs where PC fetches them.
+    fn load(&mut self, programs: &[Vec<Word>]) -> anyhow::Result<Vec<RawTask>> {
+        let base = self.program.iova().0;
+        let mut bytes = self.program.write(Deadline::FOREVER)?;
+        bytes.fill(0);
+        let mut tasks = Vec::new();
+        let mut at = 0;
+        for words in programs {
+            let encoded: Vec<u8> = words.iter().flat_map(|w| w.bits().to_le_bytes()).collect();
+            bytes
+                .get_mut(at..at + encoded.len())
+                .context("the programs do not fit their buffer")?
+                .copy_from_slice(&encoded);
+            tasks.push(RawTask {
+                regcmd: Iova(base + at as u32),
+                words: words.len() as u32,
+            });
+            at = (at + encoded.len() + size_of::<Word>()).next_multiple_of(PROGRAM_ALIGNMENT);
+        }
+        bytes.finish()?;
+        Ok(tasks)
+    }
+
+    #[allow(
+        unsafe_code,
+        reason = "programs that are not known to work cannot be linked"
+    )]
+    fn submit(&self, tasks: &[RawTask]) -> anyhow::Result<()> {
+        let file = self.program.device();
+        let is_output = |id: BufferId| [OUT, WITNESS_OUT].contains(&id);
+        let (writes, reads): (Vec<_>, Vec<_>) =
+            self.buffers.iter().partition(|(id, _)| is_output(*id));
+        let writes: Vec<_> = writes.into_iter().map(|(_, bo)| bo.handle()).collect();
+        let mut reads: Vec<_> = reads.into_iter().map(|(_, bo)| bo.handle()).collect();
+        reads.push(self.program.handle());
+        let job = RawJob {
+            tasks,
+            reads: &reads,
+            writes: &writes,
+        };
+        // SAFETY: `file` was opened for this experiment and has no buffers but
+        // those of this `Bench`: the NPU reaches no others through it, and
+        // `prove` has computed that each access lies inside one of them. They
+        // stay alive until the job has ended: `close` is called after waits for
+        // the outputs of every job have succeeded, and nothing else frees them.
+        // No guard or slice of them exists: `run` and `load` dropped theirs,
+        // and `await_output` makes new ones when the job has ended.
+        unsafe { file.submit_raw(&[job]) }.context("the driver refused a job")
+    }
+
+    /// Waits for the job, and reads one of its outputs.
+    fn await_output(&self, id: BufferId) -> anyhow::Result<Vec<u8>> {
+        let bo = self.bo(id).context("there is no output")?;
+        let bytes = bo
+            .read(Deadline::after(PATIENCE))
+            .context("a job did not end")?;
+        Ok(bytes.to_vec())
+    }
+}
+
+/// A buffer object with `bytes` between the guards.
+fn allocate(file: &Device, bytes: &[u8]) -> anyhow::Result<Bo> {
+    let mut bo = file.alloc(ByteLen::new(bytes.len() + 2 * GUARD)?)?;
+    let mut guard = bo.write(Deadline::FOREVER)?;
+    guard
+        .get_mut(GUARD..GUARD + bytes.len())
+        .context("the buffer object is too short")?
+        .copy_from_slice(bytes);
+    guard.finish()?;
+    Ok(bo)
+}
+
+/// Bytes that a program takes, with what PC fetches behind it.
+fn room_for(task: &Recipe) -> usize {
+    ((task.len() + 1) * size_of::<Word>()).next_multiple_of(PROGRAM_ALIGNMENT)
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Experiments about cores: what registers keep, and what makes a core hang.
+
+use rknpu_regcmd::regs::{cna, dpu};
+use rknpu_regcmd::{EnableMask, Program, Register};
+
+use super::products;
+use super::{Experiment, Job, OUT, Reading, Recipe};
+
+/// S_POINTER as programs write it: both pointers toggle.
+const POINTER: u32 = 0xe;
+
+/// Jobs enough to be on every core that a file uses: where it is idle, the
+/// scheduler moves it to another core with each job.
+const ROUND: usize = 4;
+
+/// A program that changes the address and nothing else, behind two whole ones
+/// that set both register groups: the registers that it runs with, if it runs,
+/// are theirs.
+pub(super) fn delta_program() -> anyhow::Result<Experiment> {
+    let (whole, inputs, length) = products::small()?;
+    let mut delta = Program::builder();
+    delta
+        .push(dpu::SPointer::from_bits(POINTER))
+        .push_address::<dpu::DstBaseAddr>(OUT.at(length as u32));
+    let delta = delta.finish(EnableMask::CNA | EnableMask::CORE | EnableMask::DPU);
+    let mut experiment = Experiment::of(inputs, 2 * length, whole.clone());
+    experiment.jobs = vec![Job::of(vec![whole.clone(), whole, Recipe::of(&delta)])];
+    Ok(experiment)
+}
+
+/// A program that writes the CNA's S_POINTER as it writes the others'.
+pub(super) fn core_number() -> anyhow::Result<Experiment> {
+    let (mut task, inputs, output) = products::small()?;
+    task.put(cna::SPointer::from_bits(POINTER));
+    let mut experiment = Experiment::of(inputs, output, task);
+    experiment.jobs = vec![experiment.jobs[0].clone(); ROUND];
+    experiment.reading = Reading::AnyOrder;
+    Ok(experiment)
+}
+
+/// A hang, since the DPU is not started, and good jobs behind it.
+pub(super) fn wedge() -> anyhow::Result<Experiment> {
+    let (good, inputs, output) = products::small()?;
+    let mut hang = good.clone();
+    hang.enable(EnableMask::CNA | EnableMask::CORE);
+    let mut experiment = Experiment::of(inputs, output, good);
+    let good = experiment.jobs[0].clone();
+    experiment.jobs = vec![Job {
+        tasks: vec![hang],
+        observed: false,
+    }];
+    experiment.jobs.extend(vec![good; ROUND]);
+    experiment.reading = Reading::AnyOrder;
+    Ok(experiment)
+}

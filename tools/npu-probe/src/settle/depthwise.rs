@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A depthwise int8 convolution: the shape and the registers of the one that
+//! Mesa's project captured on silicon (64 channels of 8 x 8, 3 x 3, padded),
+//! with other weights.
+
+use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
+use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType};
+
+use super::products::code;
+use super::{Experiment, OUT, Recipe, input};
+use crate::data::SplitMix64;
+
+const CHANNELS: u32 = 64;
+const SIDE: u32 = 8;
+const PIXELS: u32 = SIDE * SIDE;
+const KERNEL: u32 = 3;
+const TAPS: u32 = KERNEL * KERNEL;
+/// CONV_MODE: depthwise.
+const DEPTHWISE: u32 = 3;
+/// The byte that pads: far from that of the input.
+const PAD: u32 = 0x7e;
+const INPUT_BYTE: u8 = 0x80;
+/// Lines that CNA may prefetch, entries of a line and banks, as captured.
+const GRAINS: u32 = 52;
+const ENTRIES: u32 = 8;
+const DATA_BANKS: u32 = 2;
+const WEIGHT_BANKS: u32 = 10;
+/// Atoms of a line group and of a surface beyond it, as captured.
+const STRIDE: u32 = 32;
+/// Atoms of a pixel and group less one: 64 channels of a byte.
+const SIZE_E: u32 = 3;
+/// What is added to every weight, so that bytes from 0x80 up count from 0.
+const WEIGHT_ZERO: i32 = 0x80;
+/// Real weights are below this.
+const WEIGHT_BITS: u32 = 5;
+/// The output is the sum times this, shifted right by so many bits.
+const SCALE: u32 = 17675;
+const SHIFT: u32 = 22;
+/// BRDMA reads the operand of the ALU and nothing else.
+const USE_ALU_OPERAND: u32 = 1;
+/// ALU_ALGO: addition.
+const ADD: u32 = 2;
+
+/// The padding is in the result at every border.
+pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
+    let product = MatmulTask {
+        ty: MatmulType::Int8ToInt32,
+        m: PIXELS,
+        k: CHANNELS,
+        n: CHANNELS,
+        a: input(0).at(0),
+        b: input(1).at(0),
+        c: OUT.at(0),
+    };
+    let product = product.program_in(MatmulForm::B, &ChipProfile::RK3588)?;
+    let mut task = Recipe::of(&product);
+    fetch(&mut task)?;
+    write(&mut task)?;
+
+    let mut random = SplitMix64::new(4);
+    let weight = |random: &mut SplitMix64| {
+        let real = random.signed(WEIGHT_BITS + 1).unsigned_abs() as i32;
+        (real - WEIGHT_ZERO) as i8 as u8
+    };
+    let weights = (0..TAPS * CHANNELS).map(|_| weight(&mut random)).collect();
+    let input = vec![INPUT_BYTE; (PIXELS * CHANNELS) as usize];
+    let bias = (0..CHANNELS as i32).flat_map(|channel| (channel * 16).to_le_bytes());
+    let output = (PIXELS * CHANNELS) as usize;
+    Ok(Experiment::of(
+        vec![input, weights, bias.collect()],
+        output,
+        task,
+    ))
+}
+
+/// CNA and CORE.
+fn fetch(task: &mut Recipe) -> Result<(), FieldRangeError> {
+    task.change::<cna::ConvCon1>(|mode| mode.with_conv_mode(DEPTHWISE))?
+        .put(cna::ConvCon2::new().with_feature_grains(GRAINS)?)
+        .put(
+            cna::DataSize0::new()
+                .with_datain_width(SIDE)?
+                .with_datain_height(SIDE)?,
+        )
+        .put(cna::DataSize2::new().with_dataout_width(SIDE)?)
+        .put(cna::DataSize3::new().with_dataout_atomics(PIXELS)?)
+        .put(cna::WeightSize0::new().with_weight_bytes(TAPS * CHANNELS)?)
+        .put(cna::WeightSize1::new().with_weight_bytes_per_kernel(TAPS * CHANNELS)?)
+        .put(
+            cna::WeightSize2::new()
+                .with_weight_width(KERNEL)?
+                .with_weight_height(KERNEL)?
+                .with_weight_kernels(1)?,
+        )
+        .put(
+            cna::CbufCon0::new()
+                .with_data_bank(DATA_BANKS)?
+                .with_weight_bank(WEIGHT_BANKS)?,
+        )
+        .put(cna::CbufCon1::new().with_data_entries(ENTRIES)?)
+        .put(cna::PadCon0::new().with_pad_left(1)?.with_pad_top(1)?)
+        .put(cna::PadCon1::new().with_pad_value(PAD)?)
+        .put(cna::DmaCon1::new().with_line_stride(STRIDE)?)
+        .put(cna::DmaCon2::new().with_surf_stride(STRIDE as i32)?)
+        .put(
+            cna::FcDataSize0::new()
+                .with_dma_width(SIDE)?
+                .with_dma_height(SIDE)?,
+        )
+        .change::<core::MiscCfg>(|mode| mode.with_dw_en(1)?.with_qd_en(1))?
+        .put(
+            core::DataoutSize0::new()
+                .with_dataout_width(SIDE - 1)?
+                .with_dataout_height(SIDE - 1)?,
+        );
+    Ok(())
+}
+
+/// DPU and DPU_RDMA.
+fn write(task: &mut Recipe) -> Result<(), FieldRangeError> {
+    task.change::<dpu::FeatureModeCfg>(|mode| mode.with_conv_mode(DEPTHWISE))?
+        .change::<dpu::DataFormat>(|format| format.with_out_precision(code::INT8))?
+        .put(dpu::DataCubeWidth::new().with_width(SIDE - 1)?)
+        .put(dpu::DataCubeHeight::new().with_height(SIDE - 1)?)
+        .put(
+            dpu::WdmaSize1::new()
+                .with_width_wdma(SIDE - 1)?
+                .with_height_wdma(SIDE - 1)?,
+        )
+        .put(
+            dpu::BsCfg::new()
+                .with_bs_alu_algo(ADD)?
+                .with_bs_alu_src(1)?
+                .with_bs_mul_bypass(1)?
+                .with_bs_relu_bypass(1)?,
+        )
+        .put(
+            dpu::BsOwCfg::new()
+                .with_size_e_0(SIZE_E)?
+                .with_size_e_1(SIZE_E)?
+                .with_size_e_2(SIZE_E)?,
+        )
+        .put(dpu::BsOwOp::new().with_ow_op(WEIGHT_ZERO)?)
+        .put(dpu::OutCvtScale::new().with_out_cvt_scale(SCALE)?)
+        .put(dpu::OutCvtShift::new().with_out_cvt_shift(SHIFT)?)
+        .put(dpu::SurfaceAdd::new().with_surf_add((SIZE_E + 1) * PIXELS)?)
+        .put(dpu_rdma::DataCubeWidth::new().with_width(SIDE - 1)?)
+        .put(dpu_rdma::DataCubeHeight::new().with_height(SIDE - 1)?)
+        .put(dpu_rdma::BrdmaCfg::new().with_brdma_data_use(USE_ALU_OPERAND)?)
+        .put_address::<dpu_rdma::BsBaseAddr>(input(2).at(0))
+        .change::<dpu_rdma::FeatureModeCfg>(|mode| mode.with_conv_mode(DEPTHWISE))?;
+    Ok(())
+}

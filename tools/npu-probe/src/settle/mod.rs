@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Experiments that settle what the sources about the chip contradict each
+//! other on: programs whose results tell the sides of one fact apart.
+//!
+//! An [`Experiment`] is data: buffers, and jobs on them. `bench` runs it, on a
+//! device or on a model that plays one side; `judge` compares what they showed.
+//! All programs are small changes of programs that are known to run on silicon.
+
+pub(crate) mod bench;
+mod cores;
+mod depthwise;
+mod flying;
+pub(crate) mod judge;
+mod lookup;
+mod pooling;
+mod products;
+mod recipe;
+pub(crate) mod report;
+
+use recipe::Recipe;
+use rknpu_regcmd::BufferId;
+
+/// The output of every experiment.
+pub(crate) const OUT: BufferId = BufferId(0);
+
+/// Input `index` of an experiment.
+pub(crate) const fn input(index: u32) -> BufferId {
+    BufferId(index + 1)
+}
+
+/// Jobs on buffers, and how to read what they show.
+#[derive(Clone, Debug)]
+pub(crate) struct Experiment {
+    /// Contents of the inputs, [`input`] 0 on.
+    pub(crate) inputs: Vec<Vec<u8>>,
+    /// Bytes of the output.
+    pub(crate) output: usize,
+    /// What runs, one after another.
+    pub(crate) jobs: Vec<Job>,
+    /// What is seen.
+    pub(crate) reading: Reading,
+    /// Sides on which part of the output is wrong in a way that nobody knows:
+    /// there, other wrong values than the model's are taken for them too.
+    pub(crate) spoiled: &'static [&'static str],
+}
+
+/// Programs that run one after another on one core.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) tasks: Vec<Recipe>,
+    /// Whether what becomes of it belongs to what is seen.
+    pub(crate) observed: bool,
+}
+
+/// What is seen of the jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// What each job did.
+    EachJob,
+    /// What jobs did, whichever: they are all alike, and run on cores that
+    /// nobody can choose.
+    AnyOrder,
+}
+
+impl Experiment {
+    /// One job with one task.
+    fn of(inputs: Vec<Vec<u8>>, output: usize, task: Recipe) -> Self {
+        Self {
+            inputs,
+            output,
+            jobs: vec![Job::of(vec![task])],
+            reading: Reading::EachJob,
+            spoiled: &[],
+        }
+    }
+
+    fn spoiled_on(mut self, sides: &'static [&'static str]) -> Self {
+        self.spoiled = sides;
+        self
+    }
+}
+
+impl Job {
+    const fn of(tasks: Vec<Recipe>) -> Self {
+        Self {
+            tasks,
+            observed: true,
+        }
+    }
+}
+
+/// How a fact is settled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plan {
+    /// By this experiment.
+    Run(fn() -> anyhow::Result<Experiment>),
+    /// Not through the mainline driver, and why not.
+    Impossible(&'static str),
+}
+
+/// A contested fact and how it is settled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// The model's switch.
+    pub(crate) switch: &'static str,
+    /// What is asked.
+    pub(crate) question: &'static str,
+    /// How.
+    pub(crate) plan: Plan,
+    /// Why it is run on request only.
+    pub(crate) risk: Option<&'static str>,
+    /// What to know about an answer.
+    pub(crate) note: Option<&'static str>,
+}
+
+impl Entry {
+    const fn new(switch: &'static str, question: &'static str, plan: Plan) -> Self {
+        Self {
+            switch,
+            question,
+            plan,
+            risk: None,
+            note: None,
+        }
+    }
+
+    const fn risky(mut self, why: &'static str) -> Self {
+        self.risk = Some(why);
+        self
+    }
+
+    const fn noting(mut self, note: &'static str) -> Self {
+        self.note = Some(note);
+        self
+    }
+}
+
+/// All facts, in the order in which they are settled: first what needs a fresh
+/// core, facts before those whose experiments depend on them, last what may
+/// leave a core behind that does not work.
+pub(crate) const ENTRIES: &[Entry] = &[
+    Entry::new(
+        "fresh-stages",
+        "Do BS and BN pass data through before any program wrote their registers?",
+        Plan::Run(flying::fresh_stages),
+    )
+    .noting(
+        "an answer only if no program ran since the NPU last lost power: \
+         leave it idle for a second first",
+    ),
+    Entry::new(
+        "wide-rounding",
+        "How does a shift round 32-bit results, with CVT_TYPE 1?",
+        Plan::Run(products::wide_rounding),
+    ),
+    Entry::new(
+        "tf32-operand",
+        "Are the low 13 bits of a tf32 operand cut off or rounded?",
+        Plan::Run(products::tf32_operand),
+    ),
+    Entry::new(
+        "int16-without-sum",
+        "Does an int16 product with QD_EN 0 write all its columns?",
+        Plan::Run(products::int16_without_sum),
+    ),
+    Entry::new(
+        "short-height",
+        "Is a cube of two lines fetched right in groups of four?",
+        Plan::Run(products::short_height),
+    ),
+    Entry::new(
+        "line-rounding",
+        "Do lines in CBUF begin at multiples of 64 bytes?",
+        Plan::Run(products::line_rounding),
+    ),
+    Entry::new(
+        "few-grains",
+        "Is an fp16 product right with FEATURE_GRAINS below its height?",
+        Plan::Run(products::few_grains),
+    ),
+    Entry::new(
+        "depthwise-pad",
+        "What are channels 32 to 63 of a depthwise int8 group padded with?",
+        Plan::Run(depthwise::depthwise_pad),
+    ),
+    Entry::new(
+        "delta-program",
+        "Does a program without sizes, address and precisions write anything?",
+        Plan::Run(cores::delta_program),
+    ),
+    Entry::new(
+        "small-exponent",
+        "Does MINUS_EXP wrap an exponent that is smaller?",
+        Plan::Run(flying::small_exponent),
+    ),
+    Entry::new(
+        "nan-compare",
+        "What is the maximum of a number and a NaN?",
+        Plan::Run(flying::nan_compare),
+    ),
+    Entry::new(
+        "lut-index",
+        "How does a float choose its place in a look-up table?",
+        Plan::Run(lookup::lut_index),
+    ),
+    Entry::new(
+        "flying-dual",
+        "Does a flying operation on two operands work with COMB_USE 5?",
+        Plan::Run(flying::flying_dual),
+    ),
+    Entry::new(
+        "pooling-interrupt",
+        "Does a pooling task raise the DPU's interrupt, for which the driver waits?",
+        Plan::Run(pooling::pooling_interrupt),
+    ),
+    Entry::new(
+        "average-rounding",
+        "How often is an average rounded?",
+        Plan::Run(pooling::average_rounding),
+    ),
+    Entry::new(
+        "byte-pooling",
+        "Does pooling of bytes work with IN_PRECISION 1?",
+        Plan::Run(pooling::byte_pooling),
+    ),
+    Entry::new(
+        "integer-chain",
+        "Are integer tasks behind the first of a chain right with QD_EN 0?",
+        Plan::Impossible("needs chained kicks; the mainline driver starts each task by itself"),
+    ),
+    Entry::new(
+        "weight-room",
+        "Which weights must fit their banks together?",
+        Plan::Run(products::weight_room),
+    )
+    .risky("on two of three sides its tasks hang"),
+    Entry::new(
+        "core-number",
+        "Do cores 1 and 2 hang when a program clears their number in S_POINTER?",
+        Plan::Run(cores::core_number),
+    )
+    .risky("on one side its tasks hang"),
+    Entry::new(
+        "wedge",
+        "Does a core that hung work again after its reset?",
+        Plan::Run(cores::wedge),
+    )
+    .risky("it hangs a core on purpose; on one side that core needs a power cycle")
+    .noting("the driver may cut the power of an idle core, which cures it before it is looked at"),
+];

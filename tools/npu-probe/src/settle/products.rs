@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Experiments with matrix products.
+//!
+//! Operands are random, with sums that are exact in every order: what differs
+//! then differs because of the fact in question.
+
+use half::f16;
+use rknpu_regcmd::regs::{cna, core, dpu};
+use rknpu_regcmd::{ChipProfile, MatmulTask, MatmulType};
+
+use super::{Experiment, Job, OUT, Recipe, input};
+use crate::data::SplitMix64;
+
+/// Precision codes of the registers (RK3588 TRM).
+pub(super) mod code {
+    pub(in super::super) const INT8: u32 = 0;
+    pub(in super::super) const INT16: u32 = 1;
+    pub(in super::super) const FP16: u32 = 2;
+    pub(in super::super) const INT32: u32 = 4;
+    pub(in super::super) const FP32: u32 = 5;
+    pub(in super::super) const TF32: u32 = 7;
+}
+
+/// Bits of a random operand of floats, its sign included: multiples of 1/32
+/// below 2. Sums of 8192 products of such are exact in binary32.
+const FLOAT_BITS: u32 = 7;
+const FLOAT_STEP: f32 = 1.0 / 32.0;
+
+/// Bits of a random operand of 16-bit integers.
+const WORD_BITS: u32 = 12;
+
+pub(super) fn int8s(len: usize, seed: u64) -> Vec<u8> {
+    let mut random = SplitMix64::new(seed);
+    (0..len).map(|_| random.signed(8) as u8).collect()
+}
+
+fn int16s(len: usize, seed: u64) -> Vec<u8> {
+    let mut random = SplitMix64::new(seed);
+    let words = (0..len).map(|_| random.signed(WORD_BITS) as i16);
+    words.flat_map(i16::to_le_bytes).collect()
+}
+
+fn fp16s(len: usize, seed: u64) -> Vec<u8> {
+    let mut random = SplitMix64::new(seed);
+    let floats = (0..len).map(|_| random.signed(FLOAT_BITS) as f32 * FLOAT_STEP);
+    floats
+        .flat_map(|value| f16::from_f32(value).to_le_bytes())
+        .collect()
+}
+
+/// A product as rknpu-regcmd makes it.
+fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<Recipe> {
+    let task = MatmulTask {
+        ty,
+        m,
+        k,
+        n,
+        a: input(0).at(0),
+        b: input(1).at(0),
+        c: OUT.at(0),
+    };
+    Ok(Recipe::of(&task.program(&ChipProfile::RK3588)?))
+}
+
+/// A product of int8 that is known to work, to be changed.
+fn int8_product((m, k, n): (u32, u32, u32)) -> anyhow::Result<(Recipe, Vec<Vec<u8>>, usize)> {
+    let recipe = product(MatmulType::Int8ToInt32, (m, k, n))?;
+    let inputs = vec![int8s((m * k) as usize, 1), int8s((n * k) as usize, 2)];
+    Ok((recipe, inputs, (m * n * 4) as usize))
+}
+
+/// A product of fp16 that is known to work, to be changed.
+fn fp16_product((m, k, n): (u32, u32, u32)) -> anyhow::Result<(Recipe, Vec<Vec<u8>>, usize)> {
+    let recipe = product(MatmulType::Fp16ToFp32, (m, k, n))?;
+    let inputs = vec![fp16s((m * k) as usize, 1), fp16s((n * k) as usize, 2)];
+    Ok((recipe, inputs, (m * n * 4) as usize))
+}
+
+/// Sizes of the int8 product that experiments change.
+const SMALL: (u32, u32, u32) = (4, 32, 32);
+
+/// The int8 product that experiments change.
+pub(super) fn small() -> anyhow::Result<(Recipe, Vec<Vec<u8>>, usize)> {
+    int8_product(SMALL)
+}
+
+/// Sums shifted by one bit: every second is a tie, half of those negative.
+pub(super) fn wide_rounding() -> anyhow::Result<Experiment> {
+    let (mut task, inputs, output) = small()?;
+    task.change::<dpu::OutCvtShift>(|shift| shift.with_out_cvt_shift(1)?.with_cvt_type(1))?;
+    Ok(Experiment::of(inputs, output, task))
+}
+
+/// Bytes of a tf32 product are those of an fp16 product of twice the depth.
+pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
+    const DEPTH: u32 = 16;
+    const COLUMNS: u32 = 16;
+    const ROWS: u32 = 4;
+    let (mut task, ..) = fp16_product((ROWS, 2 * DEPTH, COLUMNS))?;
+    task.change::<cna::ConvCon1>(|mode| {
+        mode.with_in_precision(code::TF32)?
+            .with_proc_precision(code::TF32)
+    })?
+    .put(
+        cna::DataSize1::new()
+            .with_datain_channel(DEPTH)?
+            .with_datain_channel_real(DEPTH - 1)?,
+    )
+    .put(cna::FcDataSize1::new().with_dma_channel(DEPTH)?)
+    .change::<core::MiscCfg>(|mode| mode.with_proc_precision(code::TF32))?
+    .change::<dpu::DataFormat>(|format| {
+        format
+            .with_proc_precision(code::FP32)?
+            .with_in_precision(code::FP32)
+    })?;
+    // Cut to 10 bits of mantissa: 1. To nearest: 1 + 2^-10. Not at all: more.
+    let operand = 1.0 + (-11_f32).exp2() + (-20_f32).exp2();
+    let fill = |value: f32, rows: u32| value.to_le_bytes().repeat((rows * DEPTH) as usize);
+    let inputs = vec![fill(operand, ROWS), fill(1.0, COLUMNS)];
+    Ok(Experiment::of(inputs, (ROWS * COLUMNS * 4) as usize, task))
+}
+
+/// Bytes and groups of an int16 product are those of an fp16 product.
+pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
+    let (m, k, n) = SMALL;
+    let (mut task, _, output) = fp16_product(SMALL)?;
+    task.change::<cna::ConvCon1>(|mode| {
+        mode.with_in_precision(code::INT16)?
+            .with_proc_precision(code::INT16)
+    })?
+    .change::<core::MiscCfg>(|mode| mode.with_proc_precision(code::INT16)?.with_qd_en(0))?
+    .change::<dpu::DataFormat>(|format| {
+        format
+            .with_proc_precision(code::INT16)?
+            .with_in_precision(code::INT16)?
+            .with_out_precision(code::INT32)
+    })?;
+    let inputs = vec![int16s((m * k) as usize, 1), int16s((n * k) as usize, 2)];
+    Ok(Experiment::of(inputs, output, task))
+}
+
+/// Two rows, with the surface stride that follows from the address formula.
+pub(super) fn short_height() -> anyhow::Result<Experiment> {
+    const ROWS: u32 = 2;
+    /// Lines that a group of lines has, and the product that is changed.
+    const GROUP: u32 = 4;
+    const DEPTH: u32 = 64;
+    const COLUMNS: u32 = 16;
+    /// Atoms of a pixel of 16 columns of fp32.
+    const GROUP_ATOMS: u32 = 4;
+    let (mut task, ..) = fp16_product((GROUP, DEPTH, COLUMNS))?;
+    task.change::<cna::ConvCon2>(|con| con.with_feature_grains(ROWS + 1))?
+        .change::<cna::DataSize0>(|size| size.with_datain_height(ROWS))?
+        .change::<cna::DataSize3>(|size| size.with_dataout_atomics(ROWS))?
+        .put(cna::DmaCon2::new().with_surf_stride(ROWS as i32 - GROUP as i32)?)
+        .change::<cna::FcDataSize0>(|size| size.with_dma_height(ROWS))?
+        .put(core::DataoutSize0::new().with_dataout_height(ROWS - 1)?)
+        .put(dpu::DstSurfStride::new().with_dst_surf_stride(ROWS)?)
+        .put(dpu::DataCubeHeight::new().with_height(ROWS - 1)?)
+        .put(dpu::WdmaSize1::new().with_height_wdma(ROWS - 1)?)
+        .put(dpu::SurfaceAdd::new().with_surf_add(GROUP_ATOMS * ROWS)?);
+    let inputs = vec![
+        fp16s((ROWS * DEPTH) as usize, 1),
+        fp16s((COLUMNS * DEPTH) as usize, 2),
+    ];
+    let output = (ROWS * COLUMNS * 4) as usize;
+    Ok(Experiment::of(inputs, output, task).spoiled_on(&["garbage"]))
+}
+
+/// 144 lines of 224 bytes: 31.5 KiB packed densely, 36 KiB in units of 64.
+pub(super) fn line_rounding() -> anyhow::Result<Experiment> {
+    let (mut task, inputs, output) = int8_product((144, 224, 32))?;
+    task.change::<cna::CbufCon0>(|split| split.with_data_bank(1))?;
+    Ok(Experiment::of(inputs, output, task).spoiled_on(&["entries"]))
+}
+
+/// Half as many grains as lines.
+pub(super) fn few_grains() -> anyhow::Result<Experiment> {
+    let (mut task, inputs, output) = fp16_product((16, 64, 16))?;
+    task.change::<cna::ConvCon2>(|con| con.with_feature_grains(8))?;
+    Ok(Experiment::of(inputs, output, task).spoiled_on(&["garbage"]))
+}
+
+/// Two products: of the first, 16 kernels take 8 banks and 32 take 16; of the
+/// second, 32 take 5 and all 128 take 20. There are 12, less one for features.
+pub(super) fn weight_room() -> anyhow::Result<Experiment> {
+    const ROWS: u32 = 4;
+    let deep = deep_product(ROWS, 8192, 32)?;
+    let wide = deep_product(ROWS, 2560, 128)?;
+    let inputs = vec![
+        fp16s((ROWS * 8192) as usize, 1),
+        fp16s(128 * 2560, 2), // the larger of the two
+    ];
+    let mut experiment = Experiment::of(inputs, (ROWS * 128 * 4) as usize, deep);
+    experiment.jobs.push(Job::of(vec![wide]));
+    Ok(experiment)
+}
+
+/// An fp16 product whose depth, or whose weights, rknpu-regcmd refuses.
+fn deep_product(rows: u32, depth: u32, columns: u32) -> anyhow::Result<Recipe> {
+    const BANKS: u32 = 12;
+    const BANK_BYTES: u32 = 32 << 10;
+    const ENTRY_BYTES: u32 = 64;
+    let row_bytes = 2 * depth;
+    let data_banks = (rows * row_bytes).div_ceil(BANK_BYTES);
+    let (mut task, ..) = fp16_product((rows, 32, columns))?;
+    task.put(
+        cna::DataSize1::new()
+            .with_datain_channel(depth)?
+            .with_datain_channel_real(depth - 1)?,
+    )
+    .put(cna::FcDataSize1::new().with_dma_channel(depth)?)
+    .put(cna::WeightSize0::new().with_weight_bytes(row_bytes * columns)?)
+    .put(cna::WeightSize1::new().with_weight_bytes_per_kernel(row_bytes)?)
+    .put(cna::CbufCon1::new().with_data_entries(row_bytes / ENTRY_BYTES)?)
+    .change::<cna::CbufCon0>(|split| {
+        split
+            .with_data_bank(data_banks)?
+            .with_weight_bank(BANKS - data_banks)
+    })?;
+    Ok(task)
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Register programs made from known good ones by changing registers, with
+//! addresses that are filled in late. The linker of rknpu-regcmd would refuse
+//! most of them, since what they ask is just what is not known to work.
+
+use rknpu_regcmd::{
+    AddressRegister, BufferRef, EnableMask, FieldRangeError, Iova, Program, Register, RegisterInfo,
+    Word, regs,
+};
+
+/// The program of one task.
+#[derive(Clone, Debug)]
+pub(crate) struct Recipe {
+    lines: Vec<Line>,
+    stand_ins: Vec<Word>,
+}
+
+/// A word, and what it points to.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    word: Word,
+    to: Option<BufferRef>,
+}
+
+impl Line {
+    fn writes(&self, register: &RegisterInfo) -> bool {
+        self.word.offset() == register.offset && self.word.target() == register.block.target()
+    }
+}
+
+fn word_of<R: Register>(register: R) -> Word {
+    Word::new(R::INFO.block.target(), R::INFO.offset, register.bits())
+}
+
+impl Recipe {
+    /// `program` as it is.
+    pub(crate) fn of(program: &Program) -> Self {
+        let target = |index: usize| {
+            let found = program.relocations().iter().find(|at| at.word == index);
+            found.map(|relocation| relocation.to)
+        };
+        let lines = program.words().iter().enumerate();
+        Self {
+            lines: lines
+                .map(|(index, &word)| Line {
+                    word,
+                    to: target(index),
+                })
+                .collect(),
+            stand_ins: Vec::new(),
+        }
+    }
+
+    /// Number of words.
+    pub(crate) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// A register with another value; one that was not written before is
+    /// written first.
+    pub(crate) fn put<R: Register>(&mut self, register: R) -> &mut Self {
+        let word = word_of(register);
+        match self.lines.iter_mut().rfind(|line| line.writes(R::INFO)) {
+            Some(line) => line.word = word,
+            None => self.lines.insert(0, Line { word, to: None }),
+        }
+        self
+    }
+
+    /// A register that the program writes, with the address of `to`.
+    pub(crate) fn put_address<R: AddressRegister>(&mut self, to: BufferRef) -> &mut Self {
+        for line in self.lines.iter_mut().filter(|line| line.writes(R::INFO)) {
+            line.to = Some(to);
+        }
+        self
+    }
+
+    /// Some fields of a register with other values.
+    pub(crate) fn change<R: Register>(
+        &mut self,
+        change: impl FnOnce(R) -> Result<R, FieldRangeError>,
+    ) -> Result<&mut Self, FieldRangeError> {
+        let changed = change(self.value())?;
+        Ok(self.put(changed))
+    }
+
+    /// The value of a register; 0 if it is not written.
+    pub(crate) fn value<R: Register>(&self) -> R {
+        let written = self.lines.iter().rfind(|line| line.writes(R::INFO));
+        R::from_bits(written.map_or(0, |line| line.word.value()))
+    }
+
+    /// A register whose value means something that nobody has described: what
+    /// the program touches is computed with this one, which must reach as far
+    /// as any meaning that the other may have.
+    pub(crate) fn prove_as<R: Register>(&mut self, register: R) -> &mut Self {
+        self.stand_ins.push(word_of(register));
+        self
+    }
+
+    /// See [`Recipe::prove_as`].
+    pub(crate) fn stand_ins(&self) -> &[Word] {
+        &self.stand_ins
+    }
+
+    /// Without the words that write a register.
+    pub(crate) fn leave_out<R: Register>(&mut self) -> &mut Self {
+        self.lines.retain(|line| !line.writes(R::INFO));
+        self
+    }
+
+    /// Words that come first, but behind those that choose register groups.
+    pub(crate) fn begin_with(&mut self, words: impl IntoIterator<Item = Word>) -> &mut Self {
+        let pointers = |line: &&Line| {
+            let register = regs::lookup(line.word.offset());
+            register.is_some_and(|register| line.writes(register) && register.is_pointer())
+        };
+        let behind = self.lines.iter().take_while(pointers).count();
+        let lines = words.into_iter().map(|word| Line { word, to: None });
+        self.lines.splice(behind..behind, lines);
+        self
+    }
+
+    /// Other blocks to start.
+    pub(crate) fn enable(&mut self, mask: EnableMask) -> &mut Self {
+        for line in &mut self.lines {
+            if line.word.is_enable() {
+                line.word = Word::enable(mask);
+            }
+        }
+        self
+    }
+
+    /// The words with the addresses that `place` gives; `None` if it does not
+    /// know one.
+    pub(crate) fn words(&self, place: impl Fn(BufferRef) -> Option<Iova>) -> Option<Vec<Word>> {
+        self.lines
+            .iter()
+            .map(|line| match line.to {
+                None => Some(line.word),
+                Some(to) => {
+                    let address = place(to)?;
+                    Some(Word::new(line.word.target(), line.word.offset(), address.0))
+                }
+            })
+            .collect()
+    }
+}
+
+/// Writes a register as the only word, for programs that repeat one.
+pub(crate) fn single<R: Register>(register: R) -> Word {
+    word_of(register)
+}
+
+#[cfg(test)]
+mod tests {
+    use rknpu_regcmd::regs::{cna, dpu};
+    use rknpu_regcmd::{BufferId, RegisterSet};
+
+    use super::*;
+
+    fn recipe() -> Recipe {
+        let mut set = RegisterSet::new();
+        set.set_address::<dpu::DstBaseAddr>(BufferId(3).at(32));
+        let mut program = Program::builder();
+        program.push_block(rknpu_regcmd::Block::Dpu, &set);
+        Recipe::of(&program.finish(EnableMask::DPU))
+    }
+
+    fn values(recipe: &Recipe, register: &RegisterInfo) -> Vec<u32> {
+        let words = recipe
+            .words(|to| Some(Iova(0x1000 * to.buffer.0 + to.offset)))
+            .unwrap();
+        words
+            .iter()
+            .filter(|word| {
+                Line {
+                    word: **word,
+                    to: None,
+                }
+                .writes(register)
+            })
+            .map(|word| word.value())
+            .collect()
+    }
+
+    #[test]
+    fn registers_are_changed_added_and_left_out() {
+        let mut recipe = recipe();
+        assert_eq!(values(&recipe, dpu::DstBaseAddr::INFO), [0x3020]);
+        recipe
+            .put(dpu::BsCfg::from_bits(0x53))
+            .change::<dpu::BsCfg>(|bs| bs.with_bs_alu_src(1))
+            .unwrap()
+            .put(cna::SPointer::from_bits(14))
+            .leave_out::<dpu::BnCfg>();
+        assert_eq!(values(&recipe, dpu::BsCfg::INFO), [0x153]);
+        assert_eq!(values(&recipe, cna::SPointer::INFO), [14]);
+        assert!(values(&recipe, dpu::BnCfg::INFO).is_empty());
+        // Addresses stay where they belong when words before them go or come.
+        assert_eq!(values(&recipe, dpu::DstBaseAddr::INFO), [0x3020]);
+        assert!(recipe.words(|_| None).is_none());
+    }
+
+    #[test]
+    fn the_blocks_to_start_are_changed() {
+        let mut recipe = recipe();
+        recipe.enable(EnableMask::PPU).begin_with([Word::NOP]);
+        let words = recipe.words(|_| Some(Iova(0))).unwrap();
+        assert_eq!(words.first(), Some(&Word::NOP));
+        assert_eq!(words.last(), Some(&Word::enable(EnableMask::PPU)));
+    }
+}

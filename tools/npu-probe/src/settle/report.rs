@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What came of the experiments, and how it is told.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::bench::Seen;
+use super::judge::{self, Side, Stretch, Verdict};
+use super::{Entry, Experiment};
+use crate::report::DeviceReport;
+
+/// All facts.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SettleReport {
+    /// Whether no experiment gave what no side gives.
+    pub(crate) settled: bool,
+    /// Version of this tool, and so of its experiments and of its model.
+    pub(crate) version: &'static str,
+    pub(crate) device: DeviceReport,
+    pub(crate) facts: Vec<FactReport>,
+}
+
+/// One fact.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FactReport {
+    /// The model's switch.
+    pub(crate) name: &'static str,
+    pub(crate) question: &'static str,
+    /// The model's default is the first.
+    pub(crate) sides: &'static [&'static str],
+    #[serde(flatten)]
+    pub(crate) outcome: Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<&'static str>,
+}
+
+/// What came of an experiment.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// The device is on a side.
+    Settled {
+        side: &'static str,
+        /// Whether it is the model's default.
+        is_default: bool,
+        /// Whether all bytes are as the model has them on that side; otherwise
+        /// those that are wrong on it have other values.
+        exact: bool,
+        jobs: Vec<JobReport>,
+    },
+    /// It does what no side does.
+    Neither {
+        /// The side that it differs least from.
+        nearest: Option<&'static str>,
+        jobs: Vec<JobReport>,
+    },
+    /// Not run, and why not.
+    NotRun { reason: String },
+    /// Cannot be run, and why not.
+    Impossible { reason: &'static str },
+}
+
+/// One job, beside that of the model on the side that it differs least from.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct JobReport {
+    /// Whether it ended by itself.
+    pub(crate) completed: bool,
+    /// Whether it does on the model.
+    pub(crate) model_completed: bool,
+    /// Bytes of the output that differ.
+    pub(crate) differing_bytes: usize,
+    /// The first of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) differences: Vec<Stretch>,
+}
+
+impl Outcome {
+    /// Judges what a device did.
+    pub(crate) fn of(
+        experiment: &Experiment,
+        default: &str,
+        device: &[Seen],
+        sides: &[Side],
+    ) -> Self {
+        let verdict = judge::judge(experiment, device, sides);
+        let jobs = |name: Option<&str>| {
+            let side = sides.iter().find(|side| Some(side.name) == name);
+            let model = side.map(|side| judge::read(experiment, &side.seen));
+            let device = judge::read(experiment, device);
+            let pairs = device.iter().zip(model.as_deref().unwrap_or_default());
+            pairs
+                .map(|(device, model)| JobReport::new(device, model))
+                .collect()
+        };
+        let settled = |side: &'static str, exact| Self::Settled {
+            side,
+            is_default: side == default,
+            exact,
+            jobs: jobs(Some(side)),
+        };
+        match verdict {
+            Verdict::Exactly(side) => settled(side, true),
+            Verdict::ButForWrongBytes(side) => settled(side, false),
+            Verdict::Neither { nearest } => Self::Neither {
+                nearest,
+                jobs: jobs(nearest),
+            },
+        }
+    }
+}
+
+impl JobReport {
+    fn new(device: &Seen, model: &Seen) -> Self {
+        Self {
+            completed: device.completed,
+            model_completed: model.completed,
+            differing_bytes: judge::count(&device.output, &model.output),
+            differences: judge::stretches(&device.output, &model.output),
+        }
+    }
+
+    /// What is first to differ.
+    fn text(&self) -> Option<String> {
+        if self.completed != self.model_completed {
+            let end = |completed| if completed { "ended" } else { "was killed" };
+            let (device, model) = (end(self.completed), end(self.model_completed));
+            return Some(format!("the job {device}, on the model it {model}"));
+        }
+        let first = self.differences.first()?;
+        Some(format!(
+            "{} bytes differ, first at byte {} of the output: {}, on the model {}",
+            self.differing_bytes, first.offset, first.device, first.model
+        ))
+    }
+}
+
+impl FactReport {
+    pub(crate) fn new(entry: &Entry, sides: &'static [&'static str], outcome: Outcome) -> Self {
+        Self {
+            name: entry.switch,
+            question: entry.question,
+            sides,
+            outcome,
+            note: entry.note,
+        }
+    }
+
+    /// A line, or a few.
+    pub(crate) fn text(&self) -> String {
+        let name = self.name;
+        let default = self.sides.first().copied().unwrap_or_default();
+        match &self.outcome {
+            Outcome::Settled {
+                side,
+                is_default,
+                exact,
+                ..
+            } => {
+                let whose = if *is_default {
+                    "as the model's default".to_owned()
+                } else {
+                    format!("the model's default is {default}")
+                };
+                let wrong = if *exact {
+                    ""
+                } else {
+                    "; wrong bytes are others than the model's"
+                };
+                let note = self
+                    .note
+                    .map(|note| format!("  ({note})\n"))
+                    .unwrap_or_default();
+                format!("{name}: {side} ({whose}{wrong})\n{note}")
+            }
+            Outcome::Neither { nearest, jobs } => {
+                let nearest = nearest.unwrap_or_default();
+                let mut text = format!("{name}: neither, nearest to {nearest}\n");
+                for (index, job) in jobs.iter().enumerate() {
+                    if let Some(what) = job.text() {
+                        let _ = writeln!(text, "  job {}: {what}", index + 1);
+                    }
+                }
+                text
+            }
+            Outcome::NotRun { reason } => format!("{name}: not run: {reason}\n"),
+            Outcome::Impossible { reason } => format!("{name}: not possible here: {reason}\n"),
+        }
+    }
+}
+
+impl SettleReport {
+    pub(crate) fn new(device: DeviceReport, facts: Vec<FactReport>) -> Self {
+        let neither = |fact: &FactReport| matches!(fact.outcome, Outcome::Neither { .. });
+        Self {
+            settled: !facts.iter().any(neither),
+            version: env!("CARGO_PKG_VERSION"),
+            device,
+            facts,
+        }
+    }
+
+    /// The last line.
+    pub(crate) fn summary(&self) -> String {
+        let (mut default, mut other, mut neither, mut not_run, mut impossible) = (0, 0, 0, 0, 0);
+        for fact in &self.facts {
+            *match &fact.outcome {
+                Outcome::Settled {
+                    is_default: true, ..
+                } => &mut default,
+                Outcome::Settled { .. } => &mut other,
+                Outcome::Neither { .. } => &mut neither,
+                Outcome::NotRun { .. } => &mut not_run,
+                Outcome::Impossible { .. } => &mut impossible,
+            } += 1;
+        }
+        format!(
+            "{} settled: {default} as the model's defaults, {other} otherwise; {neither} neither, \
+             {not_run} not run, {impossible} not possible\n",
+            default + other
+        )
+    }
+}
