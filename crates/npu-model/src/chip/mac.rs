@@ -104,6 +104,12 @@ impl Mac for i16 {
             })
             .collect();
         let mut out = dma::buffer::<i32>(input.pixels * channels)?;
+        let taps = input.conv.window.taps();
+        let bytes = input.conv.int_range() == IntRange::Byte;
+        if bytes && taps <= DEPTHWISE_TAPS_MAX && input.vectors != Vectors::Literal {
+            depthwise_bytes(input, &offsets, &mut out);
+            return Ok(Values::Int(out));
+        }
         let mut sums = vec![0i64; channels];
         for (pixel, out) in out.chunks_exact_mut(channels).enumerate() {
             sums.fill(0);
@@ -120,6 +126,39 @@ impl Mac for i16 {
             }
         }
         Ok(Values::Int(out))
+    }
+}
+
+/// Taps whose int8 products, at most 2^14 each, fit an i32 together.
+const DEPTHWISE_TAPS_MAX: usize = 1 << 16;
+
+/// [`Mac::depthwise`] of int8: sums of products, and of values where an offset
+/// multiplies them, in i32.
+fn depthwise_bytes(input: &MacInput<'_, i16>, offsets: &[i64], out: &mut [i32]) {
+    let channels = input.channels;
+    let taps = input.conv.window.taps();
+    let mut products = vec![0i32; channels];
+    let mut values = vec![0i32; channels];
+    for (pixel, out) in out.chunks_exact_mut(channels).enumerate() {
+        products.fill(0);
+        values.fill(0);
+        let windows = input.windows.row(pixel).chunks_exact(channels);
+        for (tap, window) in windows.take(taps).enumerate() {
+            let weights = input.kernels.row(tap);
+            for ((sum, &value), &weight) in products.iter_mut().zip(window).zip(weights) {
+                *sum += i32::from(value) * i32::from(weight);
+            }
+            if input.weight_offset.is_some() {
+                for (sum, &value) in values.iter_mut().zip(window) {
+                    *sum += i32::from(value);
+                }
+            }
+        }
+        let sums = products.iter().zip(&values).zip(offsets);
+        for (out, ((&product, &value), &offset)) in out.iter_mut().zip(sums) {
+            let sum = i64::from(product) + i64::from(value) * offset;
+            *out = input.conv.truncate.apply(sum);
+        }
     }
 }
 

@@ -8,6 +8,8 @@
 //! reciprocals and 2^-32, and rounded once to fp16 (silicon was measured to
 //! within that rounding by librocketnpu; its own order is not known).
 
+mod extremes;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -122,12 +124,23 @@ impl Pooling {
         }
     }
 
+    /// Address of a line of a surface of the input.
+    fn source(&self, c1: usize, y: usize) -> i64 {
+        let atoms = c1 as i64 * i64::from(self.src_surface) + y as i64 * i64::from(self.src_line);
+        i64::from(self.src_base) + ATOM as i64 * atoms
+    }
+
+    /// Address of a line of a surface of the output.
+    fn target(&self, c1: usize, oy: usize) -> i64 {
+        let pitch = self.out_width as i64 + i64::from(self.dst_notch);
+        let atoms = c1 as i64 * i64::from(self.dst_surface) + oy as i64 * pitch;
+        i64::from(self.dst_base) + ATOM as i64 * atoms
+    }
+
     /// Reads a line of a surface as numbers ordered (x, lane).
     fn line(&self, dma: &Dma<'_>, c1: usize, y: usize) -> Result<Vec<f32>, Stop> {
         let mut bytes = dma::buffer::<u8>(self.in_width * ATOM)?;
-        let atoms = c1 as i64 * i64::from(self.src_surface) + y as i64 * i64::from(self.src_line);
-        let at = i64::from(self.src_base) + ATOM as i64 * atoms;
-        dma.read(Master::PpuRead, at, &mut bytes)?;
+        dma.read(Master::PpuRead, self.source(c1, y), &mut bytes)?;
         let mut values = dma::buffer::<f32>(self.in_width * LANES)?;
         for (values, atom) in values.chunks_exact_mut(LANES).zip(bytes.chunks_exact(ATOM)) {
             for (lane, value) in values.iter_mut().enumerate().take(self.lanes) {
@@ -165,7 +178,13 @@ impl Pooling {
                 // `as` saturates.
                 out.push(value.round_ties_even() as i8 as u8);
             } else {
-                out.extend_from_slice(&f16::from_f32(value).to_le_bytes());
+                // One NaN, whatever the host makes of it.
+                let narrow = if value.is_nan() {
+                    f16::NAN
+                } else {
+                    f16::from_f32(value)
+                };
+                out.extend_from_slice(&narrow.to_le_bytes());
             }
         }
     }
@@ -220,6 +239,9 @@ impl Pooling {
     }
 
     fn run(&self, dma: &Dma<'_>) -> Result<(), Stop> {
+        if self.is_extreme() && !dma.literal() {
+            return self.run_extremes(dma);
+        }
         for c1 in 0..self.surfaces {
             // The lines under one line of the output, and where they begin.
             let mut lines = VecDeque::new();
@@ -237,10 +259,7 @@ impl Pooling {
                 for ox in 0..self.out_width {
                     self.store(self.window(&lines, oy, ox), &mut line);
                 }
-                let pitch = self.out_width as i64 + i64::from(self.dst_notch);
-                let atoms = c1 as i64 * i64::from(self.dst_surface) + oy as i64 * pitch;
-                let at = i64::from(self.dst_base) + ATOM as i64 * atoms;
-                dma.write(Master::PpuWrite, at, &line)?;
+                dma.write(Master::PpuWrite, self.target(c1, oy), &line)?;
             }
         }
         Ok(())
@@ -248,11 +267,19 @@ impl Pooling {
 }
 
 impl Method {
+    /// Of a NaN and a number the number; of zeros the negative is the smaller.
+    /// (Neither is characterised, but every host has to do the same.)
     fn choose(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|lane| match self {
-            Self::Max => a[lane].max(b[lane]),
-            Self::Min => a[lane].min(b[lane]),
-            Self::Average | Self::Unknown => a[lane],
+        let greater = |a: f32, b: f32| a.total_cmp(&b).is_gt();
+        std::array::from_fn(|lane| {
+            let (a, b) = (a[lane], b[lane]);
+            match self {
+                Self::Max | Self::Min if a.is_nan() => b,
+                Self::Max | Self::Min if b.is_nan() => a,
+                Self::Max if greater(b, a) => b,
+                Self::Min if greater(a, b) => b,
+                _ => a,
+            }
         })
     }
 }
