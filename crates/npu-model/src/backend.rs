@@ -3,19 +3,23 @@
 //! same ioctl bytes that any other client would send.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rocket_uapi::{
     Backend, BoMemory, ByteLen, Call, Deadline, DeviceInfo, Errno, Error, Fence, FenceStatus,
-    Handle, Iova, RawBo, RawDevice, RawJob, RawMap,
+    Handle, Iova, RawBo, RawDevice, RawJob, RawMap, SharedMemory, Sharing,
 };
+use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::driver::abi::{self, Request};
-use crate::driver::{Arena, Bug, DrmFile, FenceState, Mapping, OwnProcess, UserMemory, WriteFence};
+use crate::driver::{
+    Arena, Bug, DrmFile, FenceState, Mapping, OwnProcess, SharedFile, UserMemory, WriteFence,
+};
+use crate::sharing::{self, ModelFiles};
 
 /// What [`DeviceInfo::name`] says of the model.
 const MODEL_NAME: &str = "software model";
@@ -205,6 +209,23 @@ unsafe impl Backend for ModelBackend {
         Ok(Box::new(fence))
     }
 
+    fn import_bo(&self, dma_buf: BorrowedFd<'_>) -> Result<Handle, Error> {
+        let refused = |errno| Error::of(Call::PrimeImport, None, errno);
+        let handle = self
+            .file
+            .prime_import(dma_buf.as_raw_fd())
+            .map_err(refused)?;
+        Handle::new(handle).ok_or_else(|| refused(Errno::BADMSG))
+    }
+
+    fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn SharedMemory>, Error> {
+        sharing::map(dma_buf)
+    }
+
+    fn sharing(&self) -> Option<Arc<dyn Sharing>> {
+        Some(Arc::new(ModelFiles))
+    }
+
     fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {
         Ok(Arc::new(Self::new(self.file.reopen(), self.cores)))
     }
@@ -278,6 +299,10 @@ impl Fence for WriteFence {
             FenceState::Failed(errno) => FenceStatus::Failed(errno),
         })
     }
+
+    fn sync_file(&self) -> Result<OwnedFd, Error> {
+        Self::sync_file(self).map_err(|errno| Error::of(Call::ExportSyncFile, None, errno))
+    }
 }
 
 impl RawMap for Mapping {
@@ -296,6 +321,24 @@ impl RawDevice for ModelBackend {
         // behind it just what `OwnProcess` asks for. It lives for this call.
         let user = unsafe { OwnProcess::new() };
         self.file.ioctl(request, arg.unwrap_or_default(), &user)
+    }
+
+    unsafe fn file_ioctl(
+        &self,
+        file: BorrowedFd<'_>,
+        request: u32,
+        arg: Option<&mut [u8]>,
+    ) -> Result<i32, Errno> {
+        let file = SharedFile::of(file.as_raw_fd())?.ok_or(Errno::NOTTY)?;
+        let arg = arg.map_or(0, |bytes| bytes.as_mut_ptr().expose_provenance() as u64);
+        // SAFETY: as in `ioctl`; and `arg` is exclusively ours to lend.
+        let user = unsafe { OwnProcess::new() };
+        file.ioctl(request, arg, &user)
+    }
+
+    fn file_seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {
+        let file = SharedFile::of(file.as_raw_fd())?.ok_or(Errno::SPIPE)?;
+        file.seek(to)
     }
 
     fn mmap(

@@ -32,6 +32,8 @@ mod model;
 mod open;
 mod options;
 mod select;
+#[allow(unsafe_code)]
+mod sharing;
 pub mod trace;
 
 pub use chip::Level;

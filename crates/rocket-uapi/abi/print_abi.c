@@ -73,6 +73,23 @@ int main(void)
 	STRUCT(dma_buf_export_sync_file);
 	FIELD(dma_buf_export_sync_file, flags);
 	FIELD(dma_buf_export_sync_file, fd);
+	STRUCT(dma_buf_import_sync_file);
+	FIELD(dma_buf_import_sync_file, flags);
+	FIELD(dma_buf_import_sync_file, fd);
+	STRUCT(dma_buf_sync);
+	FIELD(dma_buf_sync, flags);
+	STRUCT(sync_merge_data);
+	FIELD(sync_merge_data, name);
+	FIELD(sync_merge_data, fd2);
+	FIELD(sync_merge_data, fence);
+	FIELD(sync_merge_data, flags);
+	FIELD(sync_merge_data, pad);
+	STRUCT(sync_fence_info);
+	FIELD(sync_fence_info, obj_name);
+	FIELD(sync_fence_info, driver_name);
+	FIELD(sync_fence_info, status);
+	FIELD(sync_fence_info, flags);
+	FIELD(sync_fence_info, timestamp_ns);
 	STRUCT(sync_file_info);
 	FIELD(sync_file_info, name);
 	FIELD(sync_file_info, status);
@@ -90,6 +107,9 @@ int main(void)
 	IOCTL(DRM_IOCTL_PRIME_HANDLE_TO_FD);
 	IOCTL(DRM_IOCTL_PRIME_FD_TO_HANDLE);
 	IOCTL(DMA_BUF_IOCTL_EXPORT_SYNC_FILE);
+	IOCTL(DMA_BUF_IOCTL_IMPORT_SYNC_FILE);
+	IOCTL(DMA_BUF_IOCTL_SYNC);
+	IOCTL(SYNC_IOC_MERGE);
 	IOCTL(SYNC_IOC_FILE_INFO);
 	return 0;
 }

@@ -14,6 +14,7 @@
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::slice;
+use std::sync::atomic::AtomicU64;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -119,6 +120,22 @@ fn bytes(bo: &Bo) -> &[u8] {
     // SAFETY: as in `deref_mut`, for reading: every holder of a shared borrow
     // of the `Bo` only reads, and a unique one excludes them.
     unsafe { slice::from_raw_parts(memory.as_ptr(), memory.len()) }
+}
+
+/// The memory of an object whose bytes others may change: one that was
+/// exported, of which no guard can be had any more.
+pub(crate) fn shared_words(bo: &Bo) -> &[AtomicU64] {
+    let memory = bo.memory();
+    // SAFETY: `BoMemory` promises `len` initialised, writable bytes of whole
+    // pages at `as_ptr` while the mapping lives, which the borrow of the `Bo`
+    // does; so they are aligned, and any bytes are a value. Others may change
+    // them, as atomics allow.
+    unsafe {
+        slice::from_raw_parts(
+            memory.as_ptr().cast(),
+            memory.len() / size_of::<AtomicU64>(),
+        )
+    }
 }
 
 fn whole<T: FromBytes + Immutable + KnownLayout>(bytes: &[u8]) -> &[T] {

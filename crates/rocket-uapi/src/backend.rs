@@ -3,15 +3,16 @@
 //! software model. Above it all code is shared.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rknpu_regcmd::Iova;
 
 use crate::Errno;
-use crate::error::Error;
+use crate::error::{Call, Error};
 use crate::raw::RawDevice;
+use crate::sharing::{SharedMemory, Sharing};
 use crate::units::{ByteLen, Deadline, Handle};
 
 /// The CPU's mapping of a BO's pages.
@@ -81,6 +82,15 @@ pub trait Fence: fmt::Debug + Send + Sync {
     /// # Errors
     /// When the device cannot be asked.
     fn status(&self) -> Result<FenceStatus, Error>;
+
+    /// It as a sync_file.
+    ///
+    /// # Errors
+    /// The backend has none; no file descriptor left.
+    fn sync_file(&self) -> Result<OwnedFd, Error> {
+        let call = Call::ExportSyncFile;
+        Err(Error::Unsupported { call })
+    }
 }
 
 /// What a device says of itself.
@@ -164,6 +174,33 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync {
     /// # Errors
     /// An unknown handle; no file descriptor left.
     fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error>;
+
+    /// PRIME import: the handle of a dma-buf of another file. One that this
+    /// file has already is given again, without a reference of its own.
+    ///
+    /// # Errors
+    /// A dma-buf of another device, no dma-buf; the backend has no such
+    /// function.
+    fn import_bo(&self, dma_buf: BorrowedFd<'_>) -> Result<Handle, Error> {
+        let _ = dma_buf;
+        let call = Call::PrimeImport;
+        Err(Error::Unsupported { call })
+    }
+
+    /// The memory of a dma-buf that [`Backend::import_bo`] took, all of it.
+    ///
+    /// # Errors
+    /// No dma-buf, or one that cannot be written; out of memory; the backend
+    /// has no such function.
+    fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn SharedMemory>, Error> {
+        let _ = dma_buf;
+        Err(Error::Unsupported { call: Call::Mmap })
+    }
+
+    /// What dma-bufs and sync_files answer, where there are any.
+    fn sharing(&self) -> Option<Arc<dyn Sharing>> {
+        None
+    }
 
     /// Opens the same device once more: a file with its own addresses and its
     /// own place in the queue for cores.

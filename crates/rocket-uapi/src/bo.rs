@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Buffer objects: memory that CPU and NPU share.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,6 +11,10 @@ use crate::access::{CpuRead, CpuWrite};
 use crate::backend::{BoMemory, RawBo};
 use crate::device::Device;
 use crate::error::Error;
+use crate::handles::GemHandle;
+use crate::shared::DmaBuf;
+use crate::sharing::Access;
+use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle};
 
 /// One past the last address that the NPU can use.
@@ -36,30 +40,12 @@ pub struct Bo {
     prepared: AtomicBool,
 }
 
-/// A GEM handle of an open file, closed on drop.
-#[derive(Debug)]
-struct GemHandle {
-    handle: Handle,
-    device: Device,
-}
-
-impl Drop for GemHandle {
-    fn drop(&mut self) {
-        if let Err(error) = self.device.backend().close_bo(self.handle) {
-            tracing::warn!(handle = %self.handle, %error, "a buffer object could not be closed");
-        }
-    }
-}
-
 impl Bo {
     /// Takes what the backend made, and checks it; on an error it is closed.
     pub(crate) fn new(device: &Device, raw: RawBo, len: ByteLen) -> Result<Self, Error> {
         let bo = Self {
             memory: raw.memory,
-            gem: GemHandle {
-                handle: raw.handle,
-                device: device.clone(),
-            },
+            gem: GemHandle::new(device, raw.handle),
             iova: raw.iova,
             prepared: AtomicBool::new(false),
         };
@@ -99,13 +85,13 @@ impl Bo {
     /// The file that it belongs to.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.gem.device
+        self.gem.device()
     }
 
     /// Its GEM handle.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        self.gem.handle
+        self.gem.get()
     }
 
     /// Lets the CPU read it.
@@ -142,13 +128,35 @@ impl Bo {
     /// When the driver refuses, or there is no file descriptor left.
     pub fn export(self) -> Result<DmaBuf, (Error, Self)> {
         match self.device().backend().export_bo(self.handle()) {
-            Ok(fd) => Ok(DmaBuf {
-                fd,
-                device: self.device().clone(),
-                bo: self,
-            }),
+            Ok(fd) => Ok(DmaBuf::new(self, fd)),
             Err(error) => Err((error, self)),
         }
+    }
+
+    /// What an access would have to wait for now.
+    ///
+    /// # Errors
+    /// The device has no sync_files; no file descriptor left.
+    pub fn fence(&self, access: Access) -> Result<SyncFile, Error> {
+        let files = self.device().sharing()?;
+        let dma_buf = self.device().backend().export_bo(self.handle())?;
+        let fd = files.export_sync_file(dma_buf.as_fd(), access)?;
+        Ok(SyncFile::new(fd, files))
+    }
+
+    /// Has later jobs that write it wait for `fence`, as for one who reads it.
+    ///
+    /// There is no such function for one who writes it: a job's own fence is
+    /// the proof that the job was accepted, and must stay the only one of its
+    /// kind. [`crate::SharedBuffer::add_fence`] has it, for buffers that prove
+    /// nothing.
+    ///
+    /// # Errors
+    /// The device has no sync_files, or none of this kind.
+    pub fn add_reader(&self, fence: &SyncFile) -> Result<(), Error> {
+        let files = self.device().sharing()?;
+        let dma_buf = self.device().backend().export_bo(self.handle())?;
+        files.import_sync_file(dma_buf.as_fd(), Access::Read, fence.as_fd())
     }
 
     /// PREP_BO, unless the CPU has the object already.
@@ -239,51 +247,5 @@ impl FrozenBo {
     /// As [`Bo::read`].
     pub fn read(&self, until: Deadline) -> Result<CpuRead<'_>, Error> {
         self.0.read(until)
-    }
-}
-
-/// A buffer object that was exported as a dma-buf.
-///
-/// No slice of it can be had any more and no job can take it: whoever has the
-/// file descriptor may write it at any time. Keep this until the others have
-/// closed their copies of the descriptor: a dma-buf that outlives the file it
-/// came from makes kernels of today use freed memory when it goes.
-#[derive(Debug)]
-pub struct DmaBuf {
-    // Dropped in this order: munmap and GEM_CLOSE, the dma-buf, the file.
-    bo: Bo,
-    fd: OwnedFd,
-    device: Device,
-}
-
-impl DmaBuf {
-    /// Where the NPU sees it, through the file that made it.
-    #[must_use]
-    pub fn iova(&self) -> Iova {
-        self.bo.iova()
-    }
-
-    /// The file that it belongs to.
-    #[must_use]
-    pub fn device(&self) -> &Device {
-        &self.device
-    }
-
-    /// Length in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.bo.len()
-    }
-
-    /// Whether it has no bytes: never.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.bo.is_empty()
-    }
-}
-
-impl AsFd for DmaBuf {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }

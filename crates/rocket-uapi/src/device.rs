@@ -2,6 +2,7 @@
 //! An open device, and several of them.
 
 use std::fmt;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,9 +12,13 @@ use std::time::Instant;
 use crate::backend::{Backend, DeviceInfo, RawJob};
 use crate::bo::Bo;
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
-use crate::error::Error;
+use crate::error::{Call, Error};
+use crate::handles::HandleUse;
 use crate::job::{Job, PendingJob, SubmitError};
 use crate::raw::RawDevice;
+use crate::shared::ImportedBo;
+use crate::sharing::Sharing;
+use crate::sync_file::SyncFile;
 use crate::units::ByteLen;
 
 /// One open file of the driver: its own NPU addresses, its own place in the
@@ -31,6 +36,7 @@ struct Inner {
     last_end: Mutex<Option<Instant>>,
     /// Whether there were jobs whose end nobody here waits for.
     raw_jobs: AtomicBool,
+    handles: HandleUse,
 }
 
 impl Inner {
@@ -56,6 +62,7 @@ impl Device {
             backend,
             last_end: Mutex::new(None),
             raw_jobs: AtomicBool::new(false),
+            handles: HandleUse::default(),
         }))
     }
 
@@ -119,6 +126,32 @@ impl Device {
     pub fn alloc(&self, len: ByteLen) -> Result<Bo, Error> {
         let len = len.page_rounded();
         Bo::new(self, self.backend().create_bo(len)?, len)
+    }
+
+    /// Takes a dma-buf that another file of the same device exported.
+    ///
+    /// # Errors
+    /// A dma-buf of another device (the driver cannot map their pages) or of
+    /// this very file, no dma-buf at all; no file descriptor left.
+    pub fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<ImportedBo, Error> {
+        ImportedBo::new(self, dma_buf)
+    }
+
+    /// A sync_file that came from somewhere else, to be used with this device.
+    ///
+    /// # Errors
+    /// The device has no sync_files.
+    pub fn adopt_sync_file(&self, fd: OwnedFd) -> Result<SyncFile, Error> {
+        Ok(SyncFile::new(fd, self.sharing()?))
+    }
+
+    pub(crate) fn sharing(&self) -> Result<Arc<dyn Sharing>, Error> {
+        let call = Call::ExportSyncFile;
+        self.backend().sharing().ok_or(Error::Unsupported { call })
+    }
+
+    pub(crate) fn handles(&self) -> &HandleUse {
+        &self.0.handles
     }
 
     /// Hands jobs to the driver in one call. The driver keeps them in order and,

@@ -83,6 +83,18 @@ pub enum Call {
     GemClose,
     /// DRM_IOCTL_PRIME_HANDLE_TO_FD.
     PrimeExport,
+    /// DRM_IOCTL_PRIME_FD_TO_HANDLE.
+    PrimeImport,
+    /// lseek of a dma-buf, which tells its size.
+    Seek,
+    /// dup of a file descriptor.
+    Duplicate,
+    /// poll of a sync_file.
+    Poll,
+    /// DMA_BUF_IOCTL_IMPORT_SYNC_FILE.
+    ImportSyncFile,
+    /// SYNC_IOC_MERGE.
+    SyncMerge,
     /// DMA_BUF_IOCTL_EXPORT_SYNC_FILE.
     ExportSyncFile,
     /// SYNC_IOC_FILE_INFO.
@@ -103,6 +115,12 @@ impl Call {
             Self::FiniBo => "FINI_BO",
             Self::GemClose => "GEM_CLOSE",
             Self::PrimeExport => "PRIME_HANDLE_TO_FD",
+            Self::PrimeImport => "PRIME_FD_TO_HANDLE",
+            Self::Seek => "lseek",
+            Self::Duplicate => "dup",
+            Self::Poll => "poll",
+            Self::ImportSyncFile => "IMPORT_SYNC_FILE",
+            Self::SyncMerge => "SYNC_IOC_MERGE",
             Self::ExportSyncFile => "EXPORT_SYNC_FILE",
             Self::SyncFileInfo => "SYNC_IOC_FILE_INFO",
         }
@@ -142,6 +160,28 @@ pub enum Error {
     TimedOut {
         /// The BO.
         handle: Handle,
+    },
+    /// A wait for a fence ended at its deadline.
+    #[error("the wait for a fence ended at its deadline; a job that it stands for still runs")]
+    FenceTimedOut,
+    /// A dma-buf that came from the file it is imported into.
+    #[error(
+        "buffer object {handle} was exported from this very file; use the `DmaBuf`, or import it \
+         into another file"
+    )]
+    OwnBuffer {
+        /// The BO.
+        handle: Handle,
+    },
+    /// A copy that leaves a buffer.
+    #[error("{count} bytes from {offset} on, of a buffer of {len} bytes")]
+    OutOfBounds {
+        /// First byte.
+        offset: usize,
+        /// How many.
+        count: usize,
+        /// Length of the buffer.
+        len: usize,
     },
     /// The device gave a BO an address that the NPU cannot use.
     #[error(

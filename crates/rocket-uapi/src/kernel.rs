@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The seam over a device node: the only file with ioctl and mmap in it.
+//! The seam over a device node: with its two modules the only place that has
+//! ioctl and mmap in it.
 //!
 //! The `drm` crate is not used for the three core ioctls needed here (VERSION,
 //! GEM_CLOSE, PRIME_HANDLE_TO_FD): there the last two belong to the interface
 //! for display devices, and implementing it would put the bus-id ioctl, which
 //! crashes the kernel on an accel node, within everybody's reach.
 
+mod files;
+mod ioctl;
+
 use std::ffi::c_void;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
@@ -16,17 +20,20 @@ use std::time::Duration;
 use memmap2::{MmapOptions, MmapRaw};
 use rknpu_regcmd::{ChipProfile, Iova};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::OFlags;
-use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
+use rustix::fs::{OFlags, SeekFrom};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Errno;
-use crate::backend::{Backend, BoMemory, DeviceInfo, Fence, FenceStatus, RawBo, RawJob};
+use crate::backend::{Backend, BoMemory, DeviceInfo, Fence, RawBo, RawJob};
 use crate::discover;
 use crate::error::{Call, Error};
 use crate::raw::{RawDevice, RawMap};
+use crate::sharing::{Access, SharedMemory, Sharing};
 use crate::sys;
 use crate::units::{ByteLen, Deadline, Handle};
+
+pub(crate) use files::KernelFiles;
+use ioctl::{PrimeToHandle, Request, ioctl, plain_ioctl};
 
 /// How long after a job's end the file must stay open: the scheduler's worker
 /// drops the job's BO references behind the fence, without regard to the file.
@@ -35,125 +42,6 @@ const SETTLE: Duration = Duration::from_millis(50);
 
 /// Room for each text of VERSION, bytes; the driver's are at most 10 long.
 const VERSION_TEXT_BYTES: usize = 64;
-
-/// An ioctl's argument and the one request that takes it.
-///
-/// # Safety
-/// The kernel takes `REQUEST` with a structure of exactly this layout, and
-/// reads and writes no byte beyond its size there.
-unsafe trait Argument {
-    /// The request number, whose bits 16..30 are the size of `Self`.
-    const REQUEST: u32;
-}
-
-// SAFETY (each): layout and request number are those of the kernel's header,
-// asserted in `sys` and compared with the header by CI; the DRM core and the
-// dma-buf and sync_file code copy the number of bytes in the request, which is
-// the structure's size (drm_ioctl.c, dma-buf.c, sync_file.c; Linux 7.2).
-// SAFETY: see above.
-unsafe impl Argument for sys::CreateBo {
-    const REQUEST: u32 = sys::CREATE_BO;
-}
-// SAFETY: see above.
-unsafe impl Argument for sys::Submit {
-    const REQUEST: u32 = sys::SUBMIT;
-}
-// SAFETY: see above.
-unsafe impl Argument for sys::PrepBo {
-    const REQUEST: u32 = sys::PREP_BO;
-}
-// SAFETY: see above.
-unsafe impl Argument for sys::FiniBo {
-    const REQUEST: u32 = sys::FINI_BO;
-}
-// SAFETY: see above.
-unsafe impl Argument for sys::Version {
-    const REQUEST: u32 = sys::VERSION;
-}
-// SAFETY: see above.
-unsafe impl Argument for sys::GemClose {
-    const REQUEST: u32 = sys::GEM_CLOSE;
-}
-// SAFETY: see above. Only PRIME_HANDLE_TO_FD is used here.
-unsafe impl Argument for sys::PrimeHandle {
-    const REQUEST: u32 = sys::PRIME_HANDLE_TO_FD;
-}
-// SAFETY: see above.
-unsafe impl Argument for sys::ExportSyncFile {
-    const REQUEST: u32 = sys::EXPORT_SYNC_FILE;
-}
-// SAFETY: see above.
-unsafe impl Argument for sys::SyncFileInfo {
-    const REQUEST: u32 = sys::SYNC_FILE_INFO;
-}
-
-/// A request number with a pointer.
-struct Request {
-    number: u32,
-    argument: *mut c_void,
-}
-
-// SAFETY: `as_ptr` is the argument as given; nothing is made of the pointer
-// afterwards; `IS_MUTATING` claims nothing. Whether number and pointer fit is
-// the promise of whoever calls `rustix::ioctl::ioctl`, which is unsafe.
-unsafe impl Ioctl for Request {
-    type Output = IoctlOutput;
-
-    const IS_MUTATING: bool = true;
-
-    fn opcode(&self) -> Opcode {
-        self.number as Opcode
-    }
-
-    fn as_ptr(&mut self) -> *mut c_void {
-        self.argument
-    }
-
-    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> Result<IoctlOutput, Errno> {
-        Ok(out)
-    }
-}
-
-/// An ioctl, started again whenever a signal handler interrupts it. PREP_BO's
-/// deadline is absolute, so it does not move.
-///
-/// # Safety
-/// Every address in `argument`, and in what it leads to, must be valid for
-/// what the request does there, for the duration of the call.
-unsafe fn ioctl<T: Argument>(fd: BorrowedFd<'_>, argument: &mut T) -> Result<(), Errno> {
-    loop {
-        let request = Request {
-            number: T::REQUEST,
-            argument: ptr::from_mut(argument).cast(),
-        };
-        // SAFETY: the file may be any: an ioctl that it does not know fails.
-        // For one that knows it, `Argument` says that the kernel touches
-        // `size_of::<T>()` bytes at the pointer, which the exclusive borrow
-        // covers, and the caller vouches for addresses inside.
-        match unsafe { rustix::ioctl::ioctl(fd, request) } {
-            Err(Errno::INTR) => {}
-            other => return other.map(drop),
-        }
-    }
-}
-
-/// An ioctl whose argument holds no addresses.
-fn plain_ioctl<T: Argument + WithoutAddresses>(
-    fd: BorrowedFd<'_>,
-    argument: &mut T,
-) -> Result<(), Errno> {
-    // SAFETY: `WithoutAddresses`.
-    unsafe { ioctl(fd, argument) }
-}
-
-/// Structures in which the kernel finds no address to follow.
-trait WithoutAddresses {}
-impl WithoutAddresses for sys::CreateBo {}
-impl WithoutAddresses for sys::PrepBo {}
-impl WithoutAddresses for sys::FiniBo {}
-impl WithoutAddresses for sys::GemClose {}
-impl WithoutAddresses for sys::PrimeHandle {}
-impl WithoutAddresses for sys::ExportSyncFile {}
 
 /// An open accel node.
 #[derive(Debug)]
@@ -360,16 +248,27 @@ unsafe impl Backend for Kernel {
 
     fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error> {
         let dma_buf = self.prime_export(handle)?;
-        let mut argument = sys::ExportSyncFile {
-            flags: sys::DMA_BUF_SYNC_READ,
-            fd: -1,
-        };
-        plain_ioctl(dma_buf.as_fd(), &mut argument)
-            .map_err(|errno| Error::of(Call::ExportSyncFile, Some(handle), errno))?;
-        // SAFETY: EXPORT_SYNC_FILE succeeded, so `fd` is a descriptor that the
-        // kernel has just opened for this process; nobody else owns it.
-        let sync_file = unsafe { OwnedFd::from_raw_fd(argument.fd) };
-        Ok(Box::new(SyncFile(sync_file)))
+        let fence = KernelFiles.export_sync_file(dma_buf.as_fd(), Access::Read)?;
+        Ok(Box::new(files::KernelFence(fence)))
+    }
+
+    fn import_bo(&self, dma_buf: BorrowedFd<'_>) -> Result<Handle, Error> {
+        let refused = |errno| Error::of(Call::PrimeImport, None, errno);
+        let mut argument = PrimeToHandle(sys::PrimeHandle {
+            handle: 0,
+            flags: 0,
+            fd: dma_buf.as_raw_fd(),
+        });
+        plain_ioctl(self.fd.as_fd(), &mut argument).map_err(refused)?;
+        Handle::new(argument.0.handle).ok_or_else(|| refused(Errno::BADMSG))
+    }
+
+    fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn SharedMemory>, Error> {
+        files::map(dma_buf)
+    }
+
+    fn sharing(&self) -> Option<Arc<dyn Sharing>> {
+        Some(Arc::new(KernelFiles))
     }
 
     fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {
@@ -429,26 +328,6 @@ fn count<T>(array: &[T]) -> Option<u32> {
     u32::try_from(array.len()).ok()
 }
 
-/// The fences of a BO's writers at one moment.
-#[derive(Debug)]
-struct SyncFile(OwnedFd);
-
-impl Fence for SyncFile {
-    fn status(&self) -> Result<FenceStatus, Error> {
-        let mut argument = sys::SyncFileInfo::default();
-        // SAFETY: `num_fences` is 0: the address is not followed.
-        unsafe { ioctl(self.0.as_fd(), &mut argument) }
-            .map_err(|errno| Error::of(Call::SyncFileInfo, None, errno))?;
-        Ok(match argument.status {
-            sys::SYNC_STATUS_ACTIVE => FenceStatus::Active,
-            killed if killed < 0 => {
-                FenceStatus::Failed(Errno::from_raw_os_error(killed.saturating_neg()))
-            }
-            _ => FenceStatus::Signaled,
-        })
-    }
-}
-
 /// A mapping made by a driver test.
 #[derive(Debug)]
 struct TestMap {
@@ -483,12 +362,26 @@ impl Drop for TestMap {
 
 impl RawDevice for Kernel {
     unsafe fn ioctl(&self, request: u32, arg: Option<&mut [u8]>) -> Result<i32, Errno> {
+        // SAFETY: what the caller promises.
+        unsafe { self.file_ioctl(self.fd.as_fd(), request, arg) }
+    }
+
+    unsafe fn file_ioctl(
+        &self,
+        file: BorrowedFd<'_>,
+        request: u32,
+        arg: Option<&mut [u8]>,
+    ) -> Result<i32, Errno> {
         let request = Request {
             number: request,
             argument: arg.map_or(ptr::null_mut(), |bytes| bytes.as_mut_ptr().cast()),
         };
         // SAFETY: what the caller promises.
-        unsafe { rustix::ioctl::ioctl(self.fd.as_fd(), request) }
+        unsafe { rustix::ioctl::ioctl(file, request) }
+    }
+
+    fn file_seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {
+        rustix::fs::seek(file, to)
     }
 
     fn mmap(

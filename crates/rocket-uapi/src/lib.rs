@@ -8,7 +8,9 @@
 //! | PREP_BO, FINI_BO | [`Bo::read`], [`Bo::write`] and dropping the guard |
 //! | SUBMIT | [`Device::submit`] takes [`Job`]s, gives [`PendingJob`]s |
 //! | GEM_CLOSE | dropping a [`Bo`] |
-//! | PRIME export | [`Bo::export`] |
+//! | PRIME export, import | [`Bo::export`], [`Device::import`] |
+//! | EXPORT_, IMPORT_SYNC_FILE | [`SharedBuffer::fence`], [`SharedBuffer::add_fence`] |
+//! | SYNC_IOC_MERGE, SYNC_IOC_FILE_INFO, poll | [`SyncFile`] |
 //!
 //! Ownership is the safety argument: a job owns its buffers until it has ended,
 //! and takes only programs whose memory accesses, computed from their register
@@ -25,18 +27,24 @@ mod bo;
 mod device;
 mod discover;
 mod error;
+mod handles;
 mod job;
 #[allow(unsafe_code)]
 mod kernel;
 mod program_bo;
 #[allow(unsafe_code)]
 mod raw;
+mod shared;
+#[allow(unsafe_code)]
+mod sharing;
+mod sync_file;
 pub mod sys;
 mod units;
+pub mod words;
 
 pub use access::{CpuRead, CpuWrite};
 pub use backend::{Backend, BoMemory, DeviceInfo, Fence, FenceStatus, RawBo, RawJob, RawTask};
-pub use bo::{Bo, DmaBuf, FrozenBo};
+pub use bo::{Bo, FrozenBo};
 pub use device::{Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode};
 pub use error::{Call, Error, LengthError, ProgramError};
@@ -47,4 +55,7 @@ pub use program_bo::ProgramBo;
 pub use raw::{RawDevice, RawMap};
 pub use rknpu_regcmd::Iova;
 pub use rustix::io::Errno;
+pub use shared::{DmaBuf, ImportedBo, SharedBo, SharedBuffer};
+pub use sharing::{Access, FenceInfo, SharedMemory, Sharing, SyncFileInfo};
+pub use sync_file::SyncFile;
 pub use units::{ByteLen, Deadline, Handle, PAGE_BYTES};

@@ -3,7 +3,9 @@
 //! between, so that a test can send what a correct client never would.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 
+use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Errno;
@@ -32,6 +34,27 @@ pub trait RawDevice: fmt::Debug + Send + Sync {
     /// the driver may read or write as the ioctl defines, or invalid. The
     /// request must not make the driver touch more than `arg` at `arg`.
     unsafe fn ioctl(&self, request: u32, arg: Option<&mut [u8]>) -> Result<i32, Errno>;
+
+    /// As [`RawDevice::ioctl`], on a dma-buf or a sync_file that came from this
+    /// device.
+    ///
+    /// # Errors
+    /// What the kernel says, EINTR included.
+    ///
+    /// # Safety
+    /// As for [`RawDevice::ioctl`].
+    unsafe fn file_ioctl(
+        &self,
+        file: BorrowedFd<'_>,
+        request: u32,
+        arg: Option<&mut [u8]>,
+    ) -> Result<i32, Errno>;
+
+    /// lseek on such a file.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn file_seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno>;
 
     /// mmap of `len` bytes at `offset` of the file.
     ///

@@ -208,6 +208,57 @@ uapi_struct! {
 }
 
 uapi_struct! {
+    /// Argument of a dma-buf's IMPORT_SYNC_FILE (since Linux 6.0).
+    ImportSyncFile = "dma_buf_import_sync_file", size 8, align 4 {
+        /// [`DMA_BUF_SYNC_READ`]: as a reader's; [`DMA_BUF_SYNC_WRITE`]: as a
+        /// writer's.
+        0 flags: u32,
+        /// sync_file.
+        4 fd: i32,
+    }
+}
+
+uapi_struct! {
+    /// Argument of a dma-buf's DMA_BUF_IOCTL_SYNC.
+    DmaBufSync = "dma_buf_sync", size 8, align 8 {
+        /// [`DMA_BUF_SYNC_READ`], [`DMA_BUF_SYNC_WRITE`]; [`DMA_BUF_SYNC_END`].
+        0 flags: u64,
+    }
+}
+
+uapi_struct! {
+    /// Argument of a sync_file's SYNC_IOC_MERGE.
+    SyncMergeData = "sync_merge_data", size 48, align 4 {
+        /// Name of the new one.
+        0 name: [u8; 32],
+        /// The other sync_file.
+        32 fd2: i32,
+        /// Out: the new sync_file.
+        36 fence: i32,
+        /// 0.
+        40 flags: u32,
+        /// 0.
+        44 pad: u32,
+    }
+}
+
+uapi_struct! {
+    /// What SYNC_IOC_FILE_INFO says of one fence.
+    SyncFenceInfo = "sync_fence_info", size 80, align 8 {
+        /// The timeline.
+        0 obj_name: [u8; 32],
+        /// The driver.
+        32 driver_name: [u8; 32],
+        /// 0 active, 1 signalled, negative errno.
+        64 status: i32,
+        /// 0.
+        68 flags: u32,
+        /// When it was signalled: CLOCK_MONOTONIC, nanoseconds.
+        72 timestamp_ns: u64,
+    }
+}
+
+uapi_struct! {
     /// Argument of a sync_file's SYNC_IOC_FILE_INFO.
     SyncFileInfo = "sync_file_info", size 56, align 8 {
         /// Out.
@@ -227,6 +278,10 @@ uapi_struct! {
 
 /// `DMA_BUF_SYNC_READ`: the fences of the BO's writers.
 pub const DMA_BUF_SYNC_READ: u32 = 1;
+/// `DMA_BUF_SYNC_WRITE`: the fences of all who use the BO.
+pub const DMA_BUF_SYNC_WRITE: u32 = 2;
+/// `DMA_BUF_SYNC_END`: the end of an access.
+pub const DMA_BUF_SYNC_END: u32 = 4;
 
 /// `DRM_CLOEXEC`.
 pub const DRM_CLOEXEC: u32 = OFlags::CLOEXEC.bits();
@@ -256,6 +311,12 @@ pub const PRIME_HANDLE_TO_FD: u32 = 0xc00c_642d;
 pub const PRIME_FD_TO_HANDLE: u32 = 0xc00c_642e;
 /// dma-buf: EXPORT_SYNC_FILE.
 pub const EXPORT_SYNC_FILE: u32 = 0xc008_6202;
+/// dma-buf: IMPORT_SYNC_FILE.
+pub const IMPORT_SYNC_FILE: u32 = 0x4008_6203;
+/// dma-buf: SYNC.
+pub const DMA_BUF_SYNC: u32 = 0x4008_6200;
+/// sync_file: MERGE.
+pub const SYNC_MERGE: u32 = 0xc030_3e03;
 /// sync_file: FILE_INFO.
 pub const SYNC_FILE_INFO: u32 = 0xc038_3e04;
 
@@ -263,7 +324,7 @@ pub const SYNC_FILE_INFO: u32 = 0xc038_3e04;
 // node it makes the kernel follow a null pointer while it holds a lock.
 
 /// All structures, for the comparison with the kernel's headers.
-pub const LAYOUTS: [Layout; 12] = [
+pub const LAYOUTS: [Layout; 16] = [
     CreateBo::LAYOUT,
     Submit::LAYOUT,
     Job::LAYOUT,
@@ -275,11 +336,15 @@ pub const LAYOUTS: [Layout; 12] = [
     GemClose::LAYOUT,
     PrimeHandle::LAYOUT,
     ExportSyncFile::LAYOUT,
+    ImportSyncFile::LAYOUT,
+    DmaBufSync::LAYOUT,
+    SyncMergeData::LAYOUT,
+    SyncFenceInfo::LAYOUT,
     SyncFileInfo::LAYOUT,
 ];
 
 /// All request numbers by the names of the kernel's headers.
-pub const REQUESTS: [(&str, u32); 11] = [
+pub const REQUESTS: [(&str, u32); 14] = [
     ("DRM_IOCTL_ROCKET_CREATE_BO", CREATE_BO),
     ("DRM_IOCTL_ROCKET_SUBMIT", SUBMIT),
     ("DRM_IOCTL_ROCKET_PREP_BO", PREP_BO),
@@ -290,6 +355,9 @@ pub const REQUESTS: [(&str, u32); 11] = [
     ("DRM_IOCTL_PRIME_HANDLE_TO_FD", PRIME_HANDLE_TO_FD),
     ("DRM_IOCTL_PRIME_FD_TO_HANDLE", PRIME_FD_TO_HANDLE),
     ("DMA_BUF_IOCTL_EXPORT_SYNC_FILE", EXPORT_SYNC_FILE),
+    ("DMA_BUF_IOCTL_IMPORT_SYNC_FILE", IMPORT_SYNC_FILE),
+    ("DMA_BUF_IOCTL_SYNC", DMA_BUF_SYNC),
+    ("SYNC_IOC_MERGE", SYNC_MERGE),
     ("SYNC_IOC_FILE_INFO", SYNC_FILE_INFO),
 ];
 
@@ -312,5 +380,8 @@ const _: () = {
     assert!(PRIME_HANDLE_TO_FD as Opcode == opcode::read_write::<PrimeHandle>(DRM, 0x2d));
     assert!(PRIME_FD_TO_HANDLE as Opcode == opcode::read_write::<PrimeHandle>(DRM, 0x2e));
     assert!(EXPORT_SYNC_FILE as Opcode == opcode::read_write::<ExportSyncFile>(DMA_BUF, 2));
+    assert!(IMPORT_SYNC_FILE as Opcode == opcode::write::<ImportSyncFile>(DMA_BUF, 3));
+    assert!(DMA_BUF_SYNC as Opcode == opcode::write::<DmaBufSync>(DMA_BUF, 0));
+    assert!(SYNC_MERGE as Opcode == opcode::read_write::<SyncMergeData>(SYNC, 3));
     assert!(SYNC_FILE_INFO as Opcode == opcode::read_write::<SyncFileInfo>(SYNC, 4));
 };

@@ -7,7 +7,9 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Event, Fate, Mock, alloc, builder, ends, job, soon};
-use rocket_uapi::{ByteLen, Device, DevicePool, Error, Iova, LengthError, PAGE_BYTES};
+use rocket_uapi::{
+    ByteLen, Device, DevicePool, Error, Iova, LengthError, PAGE_BYTES, SharedBuffer,
+};
 
 /// Everything this crate does, once; errors end it early.
 fn scenario(device: &Device) -> Result<(), Box<dyn std::error::Error>> {

@@ -8,7 +8,9 @@
 use std::time::{Duration, Instant};
 
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType};
-use rocket_uapi::{Bo, ByteLen, Deadline, Device, FrozenBo, Job, PendingJob, ProgramBo};
+use rocket_uapi::{
+    Bo, ByteLen, Deadline, Device, FrozenBo, Job, JobBuilder, PendingJob, ProgramBo, SyncFile,
+};
 
 use crate::check::{Must, Reason};
 
@@ -23,7 +25,7 @@ const SAMPLE_TASKS: usize = 4;
 const MAX_TASKS: usize = 8192;
 
 /// How long to wait for any of these jobs.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A job on the device.
 #[derive(Debug)]
@@ -33,6 +35,15 @@ pub(crate) struct Busy {
     pub(crate) output: u32,
     /// Handle of a buffer that it only reads.
     pub(crate) input: u32,
+}
+
+/// Submits a job of one product, with something added.
+pub(crate) fn quick(
+    device: &Device,
+    add: impl FnOnce(JobBuilder) -> JobBuilder,
+) -> Result<PendingJob, Reason> {
+    let (parts, output) = Parts::new(device)?;
+    parts.submit(output, 1, add)
 }
 
 /// What the job consists of.
@@ -46,16 +57,29 @@ struct Parts {
 impl Busy {
     /// Starts a job that runs for a good while.
     pub(crate) fn start(device: &Device) -> Result<Self, Reason> {
+        Self::start_with(device, |builder| builder)
+    }
+
+    /// The same with something added to the job.
+    pub(crate) fn start_with(
+        device: &Device,
+        add: impl FnOnce(JobBuilder) -> JobBuilder,
+    ) -> Result<Self, Reason> {
         let (parts, output) = Parts::new(device)?;
         let (sample, output) = parts.time(output)?;
         let each = sample.max(Duration::from_nanos(1)).as_secs_f64() / SAMPLE_TASKS as f64;
         let tasks = (DURATION.as_secs_f64() / each).ceil() as usize;
         let (handle, input) = (output.handle().get(), parts.input.handle().get());
         Ok(Self {
-            pending: parts.submit(output, tasks.clamp(1, MAX_TASKS))?,
+            pending: parts.submit(output, tasks.clamp(1, MAX_TASKS), add)?,
             output: handle,
             input,
         })
+    }
+
+    /// Its end.
+    pub(crate) fn fence(&self) -> Result<SyncFile, Reason> {
+        Ok(self.pending.fence()?)
     }
 
     /// Waits for its end.
@@ -105,11 +129,17 @@ impl Parts {
         Ok((parts, output))
     }
 
-    fn submit(&self, output: Bo, tasks: usize) -> Result<PendingJob, Reason> {
+    fn submit(
+        &self,
+        output: Bo,
+        tasks: usize,
+        add: impl FnOnce(JobBuilder) -> JobBuilder,
+    ) -> Result<PendingJob, Reason> {
         let builder = Job::builder(&self.device)
             .reads(&self.input)
             .reads(&self.weights)
             .writes(output);
+        let builder = add(builder);
         let job = (0..tasks)
             .fold(builder, |builder, _| builder.task(&self.programs, 0))
             .build()?;
@@ -121,7 +151,7 @@ impl Parts {
     fn time(&self, output: Bo) -> Result<(Duration, Bo), Reason> {
         let start = Instant::now();
         let mut done = self
-            .submit(output, SAMPLE_TASKS)?
+            .submit(output, SAMPLE_TASKS, |builder| builder)?
             .wait(Deadline::after(PATIENCE))?;
         let elapsed = start.elapsed();
         let output = done.writes.pop();

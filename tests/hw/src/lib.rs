@@ -17,6 +17,8 @@ mod busy;
 mod check;
 pub mod expect;
 #[allow(unsafe_code)]
+mod files;
+#[allow(unsafe_code)]
 mod raw;
 mod rows;
 #[allow(unsafe_code)]

@@ -63,7 +63,7 @@ impl File {
         Self::new(&self.device.reopen()?)
     }
 
-    fn raw(&self) -> Result<&dyn RawDevice, Errno> {
+    pub(crate) fn raw(&self) -> Result<&dyn RawDevice, Errno> {
         self.device.raw().ok_or(Errno::NOTTY)
     }
 

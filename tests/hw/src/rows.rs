@@ -6,6 +6,7 @@ mod entry;
 mod mmap;
 mod prep;
 mod submit;
+mod sync;
 
 use crate::Context;
 use crate::check::Outcome;
@@ -162,5 +163,50 @@ pub const ROWS: &[Row] = &[
         "submit-malformed",
         "SUBMIT with a job size below 40 or reserved != 0 is EINVAL",
         submit::malformed,
+    ),
+    row(
+        "dma-buf-seek",
+        "lseek of a dma-buf tells its page-rounded size, and else only goes to the start",
+        sync::seek,
+    ),
+    row(
+        "dma-buf-flags",
+        "SYNC, EXPORT_ and IMPORT_SYNC_FILE want READ, WRITE or both, and a sync_file",
+        sync::dma_buf_flags,
+    ),
+    row(
+        "sync-file-flags",
+        "FILE_INFO and MERGE want no flags; MERGE with no sync_file is ENOENT",
+        sync::sync_file_flags,
+    ),
+    row(
+        "fence-active",
+        "a job's fence is on what it writes only, and polls as readable at the job's end",
+        sync::active,
+    ),
+    row(
+        "fence-merged",
+        "a merged sync_file waits for both of its jobs",
+        sync::merged,
+    ),
+    row(
+        "fence-killed",
+        "the fence of a killed job has -ECANCELED, while PREP_BO returns 0",
+        sync::killed,
+    ),
+    row(
+        "dma-buf-sync",
+        "DMA_BUF_IOCTL_SYNC waits for a job that writes the BO, not for one that reads it",
+        sync::cpu_access,
+    ),
+    row(
+        "war-unordered",
+        "a job that writes a BO does not wait for another file's job that reads it",
+        sync::unordered,
+    ),
+    row(
+        "war-ordered",
+        "it waits once the reader's fence was imported into the BO",
+        sync::ordered,
     ),
 ];

@@ -103,6 +103,8 @@ pub(crate) const SYNC_IOC_FILE_INFO: u32 = 0xc038_3e04;
 /// `SYNC_IOC_SET_DEADLINE`.
 pub(crate) const SYNC_IOC_SET_DEADLINE: u32 = 0x4010_3e05;
 
+/// `DMA_BUF_SYNC_READ`.
+pub(crate) const DMA_BUF_SYNC_READ: u32 = 1;
 /// `DMA_BUF_SYNC_WRITE`.
 pub(crate) const DMA_BUF_SYNC_WRITE: u64 = 2;
 /// `DMA_BUF_SYNC_RW`.

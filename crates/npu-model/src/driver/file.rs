@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An open file of the device node: handles, address space, queue.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,6 +15,7 @@ use super::iommu::AddressSpace;
 use super::mmap::Mapping;
 use super::release::{Life, OpenFile};
 use super::resv::Usage;
+use super::sync_file::SyncFile;
 use super::{Device, DriverOptions, lock};
 
 /// One open file. Closing is dropping.
@@ -46,6 +48,16 @@ impl WriteFence {
             }
             (FenceState::Signaled, FenceState::Signaled) => FenceState::Signaled,
         })
+    }
+}
+
+impl WriteFence {
+    /// It as a sync_file.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`.
+    pub fn sync_file(&self) -> Result<OwnedFd, Errno> {
+        SyncFile::create(self.fences.clone())
     }
 }
 

@@ -14,9 +14,10 @@
 //! promise it by hand.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use memmap2::{MmapOptions, MmapRaw};
+use rocket_uapi::words;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
@@ -178,74 +179,13 @@ impl Pages {
     /// Copies bytes `offset..` out. Whoever calls has checked the range;
     /// bytes beyond the end are left alone.
     pub(super) fn load(&self, offset: usize, out: &mut [u8]) {
-        let Some(words) = self.words().get(offset / WORD_BYTES..) else {
-            return;
-        };
-        let skip = offset % WORD_BYTES;
-        let head = out.len().min((WORD_BYTES - skip) % WORD_BYTES);
-        let (head_out, body) = out.split_at_mut(head);
-        let mut words = words.iter();
-        if !head_out.is_empty()
-            && let Some(word) = words.next()
-        {
-            let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-            head_out.copy_from_slice(&bytes[skip..skip + head]);
-        }
-        let mut chunks = body.chunks_exact_mut(WORD_BYTES);
-        for (chunk, word) in chunks.by_ref().zip(words.by_ref()) {
-            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-        }
-        let tail = chunks.into_remainder();
-        if !tail.is_empty()
-            && let Some(word) = words.next()
-        {
-            let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-            tail.copy_from_slice(&bytes[..tail.len()]);
-        }
+        words::load(self.words(), offset, out);
     }
 
     /// Copies `data` in from `offset` on. Whoever calls has checked the
     /// range; bytes beyond the end are dropped.
     pub(super) fn store(&self, offset: usize, data: &[u8]) {
-        let Some(words) = self.words().get(offset / WORD_BYTES..) else {
-            return;
-        };
-        let skip = offset % WORD_BYTES;
-        let head = data.len().min((WORD_BYTES - skip) % WORD_BYTES);
-        let (head_data, body) = data.split_at(head);
-        let mut words = words.iter();
-        if !head_data.is_empty()
-            && let Some(word) = words.next()
-        {
-            merge(word, skip, head_data);
-        }
-        let mut chunks = body.chunks_exact(WORD_BYTES);
-        for (chunk, word) in chunks.by_ref().zip(words.by_ref()) {
-            let mut bytes = [0; WORD_BYTES];
-            bytes.copy_from_slice(chunk);
-            word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-        }
-        let tail = chunks.remainder();
-        if !tail.is_empty()
-            && let Some(word) = words.next()
-        {
-            merge(word, 0, tail);
-        }
-    }
-}
-
-/// Replaces the bytes `skip..skip + data.len()` of one word, without losing
-/// what another thread stores to its other bytes.
-fn merge(word: &AtomicU64, skip: usize, data: &[u8]) {
-    let mut current = word.load(Ordering::Relaxed);
-    loop {
-        let mut bytes = current.to_ne_bytes();
-        bytes[skip..skip + data.len()].copy_from_slice(data);
-        let new = u64::from_ne_bytes(bytes);
-        match word.compare_exchange_weak(current, new, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => return,
-            Err(seen) => current = seen,
-        }
+        words::store(self.words(), offset, data);
     }
 }
 

@@ -18,7 +18,7 @@
 //! and dma-bufs of one device are found by another.
 
 use std::collections::HashMap;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -27,6 +27,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::abi;
 use super::dma_buf::DmaBuf;
 use super::lock;
 use super::mmap::Mapping;
@@ -135,6 +136,33 @@ impl SharedFile {
         match &self.0 {
             Kind::DmaBuf(dma_buf) => dma_buf.ioctl(request, arg, user),
             Kind::SyncFile(sync_file) => sync_file.ioctl(request, arg, user),
+        }
+    }
+
+    /// EXPORT_SYNC_FILE without the number.
+    ///
+    /// # Errors
+    /// As the ioctl; `ENOTTY` for a sync_file.
+    pub fn export_sync_file(&self, flags: u32) -> Result<OwnedFd, Errno> {
+        match &self.0 {
+            Kind::DmaBuf(dma_buf) => dma_buf.export_sync_file(flags),
+            Kind::SyncFile(_) => Err(Errno::NOTTY),
+        }
+    }
+
+    /// MERGE without the number: with the sync_file `other`. What is too long
+    /// of the name is left out.
+    ///
+    /// # Errors
+    /// As the ioctl; `ENOTTY` for a dma-buf.
+    pub fn merge(&self, name: &[u8], other: RawFd) -> Result<OwnedFd, Errno> {
+        match &self.0 {
+            Kind::SyncFile(sync_file) => sync_file.merge(&abi::SyncMerge {
+                name: super::sync_file::text(name),
+                fd2: other,
+                ..abi::SyncMerge::default()
+            }),
+            Kind::DmaBuf(_) => Err(Errno::NOTTY),
         }
     }
 

@@ -259,7 +259,7 @@ fn fence_info(fence: &Fence) -> abi::SyncFenceInfo {
 }
 
 /// A C string of at most 31 bytes.
-fn text(bytes: &[u8]) -> [u8; NAME_BYTES] {
+pub(super) fn text(bytes: &[u8]) -> [u8; NAME_BYTES] {
     let mut text = [0; NAME_BYTES];
     let len = bytes.len().min(NAME_BYTES - 1);
     text[..len].copy_from_slice(&bytes[..len]);

@@ -12,6 +12,8 @@ use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
 use crate::error::ProgramError;
 use crate::program_bo::{Placed, ProgramBo};
+use crate::shared::SharedBo;
+use crate::sync_file::SyncFile;
 use crate::units::Handle;
 
 /// Most programs of a job. The driver's own limit is the memory for copies of
@@ -27,6 +29,10 @@ pub struct Job {
     pub(super) frozen: Vec<FrozenBo>,
     pub(super) reads: Vec<Bo>,
     pub(super) writes: Vec<Bo>,
+    pub(super) shared_reads: Vec<SharedBo>,
+    pub(super) shared_writes: Vec<SharedBo>,
+    /// What it waits for besides the fences of its buffers.
+    pub(super) after: Vec<SyncFile>,
     pub(super) canary: CanaryPlan,
 }
 
@@ -40,6 +46,9 @@ impl Job {
             frozen: Vec::new(),
             reads: Vec::new(),
             writes: Vec::new(),
+            shared_reads: Vec::new(),
+            shared_writes: Vec::new(),
+            after: Vec::new(),
             refusal: None,
         }
     }
@@ -57,13 +66,15 @@ impl Job {
             .iter()
             .map(FrozenBo::handle)
             .chain(self.reads.iter().map(Bo::handle))
+            .chain(self.shared_reads.iter().map(SharedBo::handle))
             .collect();
         handles.into_iter().collect()
     }
 
     /// Handles that the job writes, each once.
     pub(super) fn write_handles(&self) -> Vec<Handle> {
-        self.writes.iter().map(Bo::handle).collect()
+        let shared = self.shared_writes.iter().map(SharedBo::handle);
+        self.writes.iter().map(Bo::handle).chain(shared).collect()
     }
 }
 
@@ -77,6 +88,9 @@ pub struct JobBuilder {
     frozen: Vec<FrozenBo>,
     reads: Vec<Bo>,
     writes: Vec<Bo>,
+    shared_reads: Vec<SharedBo>,
+    shared_writes: Vec<SharedBo>,
+    after: Vec<SyncFile>,
     refusal: Option<Refusal>,
 }
 
@@ -126,6 +140,35 @@ impl JobBuilder {
         self
     }
 
+    /// Lets the programs read `bo`, which others have too, and has the job wait
+    /// for whoever writes it. An imported one only orders the job.
+    #[must_use]
+    pub fn reads_shared(mut self, bo: impl Into<SharedBo>) -> Self {
+        self.shared_reads.push(bo.into());
+        self
+    }
+
+    /// Lets the programs write (and read) `bo`, which others have too; has the
+    /// job wait for whoever uses it, and others wait for the job. An imported
+    /// one only orders the job.
+    ///
+    /// A job with a shared buffer is never run a second time to prove that it
+    /// ran, since others may have changed its input or used its output. And it
+    /// still needs a written buffer of its own, whose fence nobody else adds to.
+    #[must_use]
+    pub fn writes_shared(mut self, bo: impl Into<SharedBo>) -> Self {
+        self.shared_writes.push(bo.into());
+        self
+    }
+
+    /// Has the job wait for `fence`, whatever it stands for. A fence that never
+    /// ends keeps the job, and all later ones of its file, from running.
+    #[must_use]
+    pub fn after(mut self, fence: SyncFile) -> Self {
+        self.after.push(fence);
+        self
+    }
+
     /// Checks the job.
     ///
     /// # Errors
@@ -139,13 +182,17 @@ impl JobBuilder {
                 writes: self.writes,
             });
         }
+        let shares = !self.shared_reads.is_empty() || !self.shared_writes.is_empty();
         Ok(Job {
-            canary: CanaryPlan::of(&self.programs, &self.writes),
+            canary: CanaryPlan::of(&self.programs, &self.writes, shares),
             tasks: self.programs.iter().map(|program| program.task).collect(),
             device: self.device,
             frozen: self.frozen,
             reads: self.reads,
             writes: self.writes,
+            shared_reads: self.shared_reads,
+            shared_writes: self.shared_writes,
+            after: self.after,
         })
     }
 
@@ -164,7 +211,7 @@ impl JobBuilder {
         }
         self.check_names()?;
         for extent in self.extents() {
-            let in_write = self.writes.iter().any(|bo| holds(bo, extent));
+            let in_write = self.in_writes(extent);
             match extent.access {
                 DmaAccess::Write if !in_write => return Err(Refusal::WriteOutside(*extent)),
                 DmaAccess::Read if !in_write && !self.in_reads(extent) => {
@@ -180,13 +227,15 @@ impl JobBuilder {
         let frozen = self.frozen.iter().map(|bo| (bo.handle(), bo.device()));
         let owned = self.reads.iter().chain(&self.writes);
         let owned = owned.map(|bo| (bo.handle(), bo.device()));
+        let shared = self.shared_reads.iter().chain(&self.shared_writes);
+        let owned = owned.chain(shared.map(|bo| (bo.handle(), bo.device())));
         for (handle, device) in frozen.chain(owned.clone()) {
             if !device.is_same_file(&self.device) {
                 return Err(Refusal::ForeignBo { handle });
             }
         }
-        // Ownership makes this impossible for objects of this crate; a backend
-        // that gives one handle twice is caught here.
+        // Ownership makes this impossible for what is moved in; shared buffers,
+        // and a backend that gives one handle twice, are caught here.
         let mut seen: BTreeSet<Handle> = self.frozen.iter().map(FrozenBo::handle).collect();
         for (handle, _) in owned {
             if !seen.insert(handle) {
@@ -202,8 +251,19 @@ impl JobBuilder {
 
     fn in_reads(&self, extent: &Extent) -> bool {
         let frozen = |bo: &FrozenBo| extent.within(bo.iova(), bo.len() as u32);
-        self.frozen.iter().any(frozen) || self.reads.iter().any(|bo| holds(bo, extent))
+        let mut reads = self.reads.iter().chain(addressable(&self.shared_reads));
+        self.frozen.iter().any(frozen) || reads.any(|bo| holds(bo, extent))
     }
+
+    fn in_writes(&self, extent: &Extent) -> bool {
+        let mut writes = self.writes.iter().chain(addressable(&self.shared_writes));
+        writes.any(|bo| holds(bo, extent))
+    }
+}
+
+/// The shared objects that programs have addresses for.
+fn addressable(shared: &[SharedBo]) -> impl Iterator<Item = &Bo> {
+    shared.iter().filter_map(SharedBo::addressable)
 }
 
 fn holds(bo: &Bo, extent: &Extent) -> bool {

@@ -85,11 +85,12 @@ pub(super) struct CanaryPlan {
 
 impl CanaryPlan {
     /// The plan for a job that runs `programs` in order and may write
-    /// `writes`.
-    pub(super) fn of(programs: &[Placed], writes: &[Bo]) -> Self {
+    /// `writes`. A job that shares buffers with others runs once: what it
+    /// reads may have changed, what it wrote may be in use.
+    pub(super) fn of(programs: &[Placed], writes: &[Bo], shares: bool) -> Self {
         Self {
             spot: last_free_atom(programs).and_then(|atom| locate(atom, writes)),
-            rerunnable: rerunnable(programs),
+            rerunnable: !shares && rerunnable(programs),
         }
     }
 

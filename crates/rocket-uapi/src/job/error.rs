@@ -141,11 +141,12 @@ pub enum WaitError {
 #[non_exhaustive]
 pub enum Doubt {
     /// No fence was pending right after SUBMIT and the canary is intact, so
-    /// the job looks dropped; but it overwrites its own input, so that running
-    /// it again to make sure could change the result.
+    /// the job looks dropped; but it overwrites its own input or shares buffers
+    /// with others, so that running it again to make sure could change the
+    /// result.
     #[error(
         "no fence was pending after SUBMIT and the canary is intact, so it looks dropped; but it \
-         overwrites its own input and cannot be run again to make sure"
+         overwrites its own input, or shares buffers, and cannot be run again to make sure"
     )]
     NotRepeatable,
     /// No fence was pending right after SUBMIT, and the job has no place for a

@@ -29,6 +29,14 @@ pub(super) fn hand_over(device: &Device, jobs: &[Job]) -> Result<(), Error> {
             .chain(&job.reads)
             .try_for_each(Bo::give_back)?;
         job.frozen.iter().try_for_each(FrozenBo::give_back)?;
+        // A job waits for all fences on what it writes. As a reader's, the
+        // fence is not among those that PREP_BO waits for, nor among those
+        // that prove that the driver accepted the job.
+        if let Some(bo) = job.writes.first() {
+            job.after
+                .iter()
+                .try_for_each(|fence| bo.add_reader(fence))?;
+        }
     }
     // SAFETY: the words are those of linked programs in frozen BOs, which
     // nobody changes. `JobBuilder::build` checked that each byte that an
@@ -36,7 +44,8 @@ pub(super) fn hand_over(device: &Device, jobs: &[Job]) -> Result<(), Error> {
     // written one in a BO that it lists as written (the words themselves, with
     // the one that a fetch in pairs may read behind them, lie in the program
     // BO). The job owns the written BOs; whoever calls holds it until it has
-    // ended, or leaks it, so no guard and no other job can exist meanwhile. All
+    // ended, or leaks it, so no guard and no other job can exist meanwhile; of
+    // shared BOs, which it keeps alive, there are no guards at all. All
     // BOs belong to `device`'s file, in whose addresses the programs are.
     unsafe { device.backend().submit(&raw) }
 }

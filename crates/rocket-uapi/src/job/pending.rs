@@ -15,6 +15,7 @@ use crate::backend::{Fence, FenceStatus};
 use crate::bo::Bo;
 use crate::device::Device;
 use crate::error::{Call, Error};
+use crate::sync_file::SyncFile;
 use crate::units::Deadline;
 
 /// How long dropping a pending job waits for it: several times the driver's
@@ -137,6 +138,32 @@ impl PendingJob {
                 Err(source) => return Err(self.unknown(source)),
             }
         }
+    }
+
+    /// The end of the job as a fence that can be passed on: for other jobs to
+    /// wait for ([`crate::JobBuilder::after`]), for other devices, for event
+    /// loops.
+    ///
+    /// It tells when the job ends and whether it was killed. It does not tell
+    /// whether it ran at all: a job that the driver dropped has a fence that is
+    /// signalled, and one that [`PendingJob::wait`] runs again has another one.
+    ///
+    /// # Errors
+    /// The backend has no sync_files, or the fence was lost right after SUBMIT;
+    /// no file descriptor left.
+    pub fn fence(&self) -> Result<SyncFile, Error> {
+        let (Some(job), Evidence::Accepted(fence) | Evidence::Silent(fence)) =
+            (&self.job, &self.evidence)
+        else {
+            return Err(match &self.evidence {
+                Evidence::Lost(error) => error.clone(),
+                // Only within `wait`, which takes the job with it.
+                _ => Error::Unsupported {
+                    call: Call::ExportSyncFile,
+                },
+            });
+        };
+        Ok(SyncFile::new(fence.sync_file()?, job.device.sharing()?))
     }
 
     /// Waits, then weighs fence and canary.

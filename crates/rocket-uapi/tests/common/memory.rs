@@ -3,8 +3,9 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 
-use rocket_uapi::{BoMemory, PAGE_BYTES};
+use rocket_uapi::{BoMemory, PAGE_BYTES, SharedMemory};
 
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES]);
@@ -94,5 +95,22 @@ unsafe impl BoMemory for Mapping {
 
     fn len(&self) -> usize {
         self.pages.len()
+    }
+}
+
+/// The pages of a dma-buf.
+#[derive(Debug)]
+pub(super) struct SharedPages(pub(super) std::sync::Arc<Pages>);
+
+// SAFETY: as `BoMemory` below `Mapping`: whole zeroed pages, in place as long as
+// the `Arc` is; a mock's job touches them in SUBMIT only, never while another
+// thread of a test copies.
+unsafe impl SharedMemory for SharedPages {
+    fn words(&self) -> &[AtomicU64] {
+        let pages = &self.0;
+        let count = pages.len() / size_of::<AtomicU64>();
+        // SAFETY: pages are aligned and initialised, inside `UnsafeCell`, and
+        // `self` keeps them.
+        unsafe { std::slice::from_raw_parts(pages.as_ptr().cast(), count) }
     }
 }

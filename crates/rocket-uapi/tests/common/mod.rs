@@ -4,9 +4,10 @@
 #![allow(missing_docs, dead_code, unreachable_pub, clippy::unwrap_used)]
 
 mod memory;
+mod sharing;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -15,10 +16,10 @@ use rknpu_regcmd::{
 };
 use rocket_uapi::{
     Backend, Bo, ByteLen, Call, Deadline, Device, DeviceInfo, Errno, Error, Fence, FenceStatus,
-    Handle, Iova, Job, JobBuilder, ProgramBo, RawBo, RawDevice, RawJob,
+    Handle, Iova, Job, JobBuilder, ProgramBo, RawBo, RawDevice, RawJob, SharedMemory, Sharing,
 };
 
-use memory::{Mapping, Pages};
+use memory::{Mapping, Pages, SharedPages};
 
 /// What a job that ran writes over its first output.
 pub const RESULT: u8 = 0x77;
@@ -70,7 +71,9 @@ struct State {
     first_output: Option<Vec<u8>>,
     /// The first written BO as each submission found it.
     seen: Vec<Vec<u8>>,
-    dma_bufs: Vec<OwnedFd>,
+    dma_bufs: Vec<sharing::MockDmaBuf>,
+    /// The other ends of sync_files.
+    sync_files: Vec<OwnedFd>,
     settle: Duration,
     wrong_iova: Option<Iova>,
     short_mapping: bool,
@@ -161,6 +164,7 @@ impl Mock {
         assert_eq!(self.open_things(), (0, 0, 0), "{context}");
         let events = self.events();
         assert_eq!(events.last(), Some(&Event::CloseFile), "{context}");
+        sharing::assert_closed(&std::mem::take(&mut self.lock().sync_files), context);
     }
 }
 
@@ -168,10 +172,10 @@ impl Mock {
 #[derive(Debug)]
 struct MockFile(Mock);
 
-impl MockFile {
+impl Mock {
     /// Counts a call, and fails if it is the one.
     fn enter(&self, call: Call, handle: Option<Handle>) -> Result<MutexGuard<'_, State>, Error> {
-        let mut state = self.0.lock();
+        let mut state = self.lock();
         let index = state.calls;
         state.calls += 1;
         if state.fail_at == Some(index) {
@@ -181,13 +185,19 @@ impl MockFile {
     }
 }
 
+impl MockFile {
+    fn enter(&self, call: Call, handle: Option<Handle>) -> Result<MutexGuard<'_, State>, Error> {
+        self.0.enter(call, handle)
+    }
+}
+
 impl Drop for MockFile {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         // The other end of each dma-buf is closed by now: reading finds the
         // end of the file instead of nothing yet.
-        for other_end in std::mem::take(&mut state.dma_bufs) {
-            assert_eq!(rustix::io::read(&other_end, &mut [0_u8; 1]), Ok(0));
+        for dma_buf in std::mem::take(&mut state.dma_bufs) {
+            dma_buf.assert_closed();
             state.events.push(Event::CloseDmaBuf);
         }
         state.events.push(Event::CloseFile);
@@ -202,13 +212,12 @@ struct MockFence {
 
 impl Fence for MockFence {
     fn status(&self) -> Result<FenceStatus, Error> {
-        let mut state = self.mock.lock();
-        let index = state.calls;
-        state.calls += 1;
-        if state.fail_at == Some(index) {
-            return Err(Error::of(Call::SyncFileInfo, None, Errno::IO));
-        }
+        drop(self.mock.enter(Call::SyncFileInfo, None)?);
         Ok(*self.status.lock().unwrap())
+    }
+
+    fn sync_file(&self) -> Result<OwnedFd, Error> {
+        self.mock.new_sync_file(Call::ExportSyncFile)
     }
 }
 
@@ -289,6 +298,10 @@ unsafe impl Backend for MockFile {
         // the client's.
         let mut state = self.0.lock();
         state.bos.remove(&handle);
+        state
+            .dma_bufs
+            .iter_mut()
+            .for_each(|dma_buf| dma_buf.forget(handle));
         state.events.push(Event::Close(handle));
         failed.map_or(Ok(()), Err)
     }
@@ -332,9 +345,24 @@ unsafe impl Backend for MockFile {
 
     fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
         let mut state = self.enter(Call::PrimeExport, Some(handle))?;
-        let (other_end, dma_buf) = rustix::pipe::pipe().unwrap();
-        state.dma_bufs.push(other_end);
+        let (exported, dma_buf) = sharing::MockDmaBuf::new(&state.bos[&handle]);
+        state.dma_bufs.push(exported);
         Ok(dma_buf)
+    }
+
+    fn import_bo(&self, dma_buf: BorrowedFd<'_>) -> Result<Handle, Error> {
+        let mut state = self.enter(Call::PrimeImport, None)?;
+        state.import(dma_buf)
+    }
+
+    fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn SharedMemory>, Error> {
+        let mut state = self.enter(Call::Mmap, None)?;
+        let pages = Arc::clone(&state.exported(dma_buf)?.pages);
+        Ok(Box::new(SharedPages(pages)))
+    }
+
+    fn sharing(&self) -> Option<Arc<dyn Sharing>> {
+        Some(Arc::new(self.0.clone()))
     }
 
     fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error> {
@@ -421,11 +449,12 @@ pub fn alloc(device: &Device, bytes: usize) -> Result<Bo, Error> {
 
 /// A program that reads `a` and `b` and writes `c`.
 pub fn program(a: &Bo, b: (Iova, usize), c: &Bo) -> LinkedProgram {
-    let bindings = [
-        (A, a.iova(), a.len()),
-        (B, b.0, b.1),
-        (C, c.iova(), c.len()),
-    ];
+    program_at((a.iova(), a.len()), b, (c.iova(), c.len()))
+}
+
+/// The same by addresses and lengths.
+pub fn program_at(a: (Iova, usize), b: (Iova, usize), c: (Iova, usize)) -> LinkedProgram {
+    let bindings = [(A, a.0, a.1), (B, b.0, b.1), (C, c.0, c.1)];
     link(&product(A.at(0)), &bindings)
 }
 

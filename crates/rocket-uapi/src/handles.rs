@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who uses which handle of a file.
+//!
+//! PRIME import gives a handle that the file has already, without a second
+//! reference: closing it once closes it for all. So the file's handles are
+//! counted here, and a handle is closed and forgotten in one step. Else a
+//! number could be closed under a live buffer and given to another one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::device::Device;
+use crate::error::Error;
+use crate::units::Handle;
+
+/// The handles of a file that are in use.
+#[derive(Debug, Default)]
+pub(crate) struct HandleUse(Mutex<Uses>);
+
+#[derive(Debug, Default)]
+struct Uses {
+    /// Made by CREATE_BO.
+    own: BTreeSet<Handle>,
+    /// Imported, and how many there are of each.
+    imported: BTreeMap<Handle, usize>,
+}
+
+impl HandleUse {
+    fn lock(&self) -> MutexGuard<'_, Uses> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn close(device: &Device, handle: Handle) {
+    if let Err(error) = device.backend().close_bo(handle) {
+        tracing::warn!(%handle, %error, "a buffer object could not be closed");
+    }
+}
+
+/// The handle of a buffer object that this file made. Dropping it closes it.
+#[derive(Debug)]
+pub(crate) struct GemHandle {
+    handle: Handle,
+    device: Device,
+}
+
+impl GemHandle {
+    pub(crate) fn new(device: &Device, handle: Handle) -> Self {
+        device.handles().lock().own.insert(handle);
+        Self {
+            handle,
+            device: device.clone(),
+        }
+    }
+
+    pub(crate) fn get(&self) -> Handle {
+        self.handle
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl Drop for GemHandle {
+    fn drop(&mut self) {
+        let mut uses = self.device.handles().lock();
+        close(&self.device, self.handle);
+        uses.own.remove(&self.handle);
+    }
+}
+
+/// One use of the handle of an imported dma-buf. The last one closes it.
+#[derive(Debug)]
+pub(crate) struct ImportedHandle {
+    handle: Handle,
+    device: Device,
+}
+
+impl ImportedHandle {
+    /// PRIME_FD_TO_HANDLE.
+    pub(crate) fn import(device: &Device, dma_buf: BorrowedFd<'_>) -> Result<Self, Error> {
+        let mut uses = device.handles().lock();
+        let handle = device.backend().import_bo(dma_buf)?;
+        if uses.own.contains(&handle) {
+            return Err(Error::OwnBuffer { handle });
+        }
+        *uses.imported.entry(handle).or_default() += 1;
+        drop(uses);
+        Ok(Self {
+            handle,
+            device: device.clone(),
+        })
+    }
+
+    pub(crate) fn get(&self) -> Handle {
+        self.handle
+    }
+}
+
+impl Drop for ImportedHandle {
+    fn drop(&mut self) {
+        let mut uses = self.device.handles().lock();
+        let Some(count) = uses.imported.get_mut(&self.handle) else {
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            close(&self.device, self.handle);
+            uses.imported.remove(&self.handle);
+        }
+    }
+}

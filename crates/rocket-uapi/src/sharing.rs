@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The seam for what is shared between files, devices and processes: dma-bufs
+//! and sync_files.
+
+use std::fmt;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use crate::backend::FenceStatus;
+use crate::error::Error;
+
+/// How somebody uses a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It only reads. It has to wait for writers.
+    Read,
+    /// It writes, and perhaps reads. It has to wait for everybody.
+    Write,
+}
+
+/// The CPU's view of memory that others may change at any time.
+///
+/// # Safety
+/// The words stay where they are and readable and writable until the value is
+/// dropped; they are whole pages, and initialised.
+pub unsafe trait SharedMemory: fmt::Debug + Send + Sync {
+    /// All of it.
+    fn words(&self) -> &[AtomicU64];
+}
+
+/// What is known of a sync_file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncFileInfo {
+    /// Its name: given when it was merged, or made from its fence.
+    pub name: String,
+    /// Its fences; at least one.
+    pub fences: Vec<FenceInfo>,
+}
+
+impl SyncFileInfo {
+    /// All fences as one: active while any is, then failed if any is.
+    #[must_use]
+    pub fn status(&self) -> FenceStatus {
+        let statuses = self.fences.iter().map(|fence| fence.status);
+        statuses.fold(FenceStatus::Signaled, |all, one| match (all, one) {
+            (FenceStatus::Active, _) | (_, FenceStatus::Active) => FenceStatus::Active,
+            (FenceStatus::Signaled, one) => one,
+            (failed, _) => failed,
+        })
+    }
+}
+
+/// What is known of one fence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FenceInfo {
+    /// The driver that made it, as long as it is active.
+    pub driver: String,
+    /// The queue that it is of, as long as it is active.
+    pub timeline: String,
+    /// Where its job is.
+    pub status: FenceStatus,
+    /// When it ended, on CLOCK_MONOTONIC; none while it is active.
+    pub ended: Option<Duration>,
+}
+
+/// What the files of dma-bufs and sync_files answer. They belong to no device,
+/// so this has no state of one.
+pub trait Sharing: fmt::Debug + Send + Sync {
+    /// EXPORT_SYNC_FILE: a sync_file of what an access has to wait for now.
+    ///
+    /// # Errors
+    /// No dma-buf; no file descriptor left.
+    fn export_sync_file(&self, dma_buf: BorrowedFd<'_>, access: Access) -> Result<OwnedFd, Error>;
+
+    /// IMPORT_SYNC_FILE: later jobs wait for the fences as for those of an
+    /// access.
+    ///
+    /// # Errors
+    /// No dma-buf, or no sync_file; out of memory.
+    fn import_sync_file(
+        &self,
+        dma_buf: BorrowedFd<'_>,
+        access: Access,
+        sync_file: BorrowedFd<'_>,
+    ) -> Result<(), Error>;
+
+    /// SYNC_IOC_MERGE: a sync_file of what is active in both.
+    ///
+    /// # Errors
+    /// No sync_file; no file descriptor left.
+    fn merge(
+        &self,
+        name: &str,
+        first: BorrowedFd<'_>,
+        second: BorrowedFd<'_>,
+    ) -> Result<OwnedFd, Error>;
+
+    /// SYNC_IOC_FILE_INFO.
+    ///
+    /// # Errors
+    /// No sync_file.
+    fn info(&self, sync_file: BorrowedFd<'_>) -> Result<SyncFileInfo, Error>;
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Fences that can be held, passed on and waited for.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::Errno;
+use crate::backend::FenceStatus;
+use crate::error::{Call, Error};
+use crate::kernel::KernelFiles;
+use crate::sharing::{Sharing, SyncFileInfo};
+use crate::units::Deadline;
+
+/// A sync_file: the ends of some jobs, of this or any other device.
+///
+/// Its descriptor polls as readable from when all of them have ended, for
+/// event loops. That says when, not how: ask [`SyncFile::status`]. Nor does it
+/// say that a job of the NPU ran; [`crate::PendingJob::wait`] proves that.
+#[derive(Debug)]
+pub struct SyncFile {
+    fd: OwnedFd,
+    files: Arc<dyn Sharing>,
+}
+
+impl SyncFile {
+    pub(crate) fn new(fd: OwnedFd, files: Arc<dyn Sharing>) -> Self {
+        Self { fd, files }
+    }
+
+    /// What the kernel knows of it.
+    ///
+    /// # Errors
+    /// When the descriptor is that of something else.
+    pub fn info(&self) -> Result<SyncFileInfo, Error> {
+        self.files.info(self.as_fd())
+    }
+
+    /// Where its jobs are: active while any is, then failed if any was killed.
+    ///
+    /// Each fence is asked by itself: of several as one the kernel forgets
+    /// errors, unless somebody waited in time.
+    ///
+    /// # Errors
+    /// As [`SyncFile::info`].
+    pub fn status(&self) -> Result<FenceStatus, Error> {
+        Ok(self.info()?.status())
+    }
+
+    /// One for what is still active in this and `other`. A job that has ended
+    /// is left out, and with it that it was killed.
+    ///
+    /// # Errors
+    /// When `other` is of another kind, or there is no file descriptor left.
+    pub fn merge(&self, name: &str, other: &Self) -> Result<Self, Error> {
+        let merged = self.files.merge(name, self.as_fd(), other.as_fd())?;
+        Ok(Self::new(merged, Arc::clone(&self.files)))
+    }
+
+    /// Waits until all its jobs have ended, and says how.
+    ///
+    /// # Errors
+    /// [`Error::FenceTimedOut`] at the deadline.
+    pub fn wait(&self, until: Deadline) -> Result<FenceStatus, Error> {
+        loop {
+            let left = until.remaining();
+            // Longer than a Timespec can say is for ever.
+            let timeout = Timespec::try_from(left)
+                .ok()
+                .filter(|_| until != Deadline::FOREVER);
+            let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(0) if until.has_passed() => return Err(Error::FenceTimedOut),
+                // Too early, or a signal handler ran.
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) if fds[0].revents().contains(PollFlags::IN) => return self.status(),
+                Ok(_) => return Err(Error::of(Call::Poll, None, Errno::BADF)),
+                Err(errno) => return Err(Error::of(Call::Poll, None, errno)),
+            }
+        }
+    }
+
+    /// Another descriptor of the same.
+    ///
+    /// # Errors
+    /// No file descriptor left.
+    pub fn try_clone(&self) -> Result<Self, Error> {
+        let fd = duplicate(self.as_fd())?;
+        Ok(Self::new(fd, Arc::clone(&self.files)))
+    }
+}
+
+/// Another descriptor of the same file.
+pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(|errno| Error::of(Call::Duplicate, None, errno))
+}
+
+/// A sync_file of the kernel, from whatever driver. One that came from a device
+/// of this crate's without a kernel behind it goes to
+/// [`crate::Device::adopt_sync_file`].
+impl From<OwnedFd> for SyncFile {
+    fn from(fd: OwnedFd) -> Self {
+        Self::new(fd, Arc::new(KernelFiles))
+    }
+}
+
+impl From<SyncFile> for OwnedFd {
+    fn from(file: SyncFile) -> Self {
+        file.fd
+    }
+}
+
+impl AsFd for SyncFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A fence of another device of the model, whose job ends when the test says.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use npu_model::chip::{Bus, Diagnosis};
+use npu_model::driver::{Arena, Driver, DriverOptions, DrmFile, NpuCore, SharedFile};
+
+const CREATE_BO: u32 = 0xc018_6440;
+const SUBMIT: u32 = 0x4018_6441;
+/// DMA_BUF_SYNC_READ.
+const WRITERS: u32 = 1;
+
+/// Offsets of the registers that matter here, and the interrupt bit of DPU_0.
+const OPERATION_ENABLE: u32 = 0x08;
+const RAW_STATUS: u32 = 0x2c;
+const DPU_0: u32 = 0x100;
+
+#[derive(Debug, Default)]
+struct Door {
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Door {
+    fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let open = self.open.lock().unwrap();
+        drop(self.opened.wait_while(open, |open| !*open).unwrap());
+    }
+}
+
+/// A core whose every task ends when the door is open: well, or not at all.
+#[derive(Debug)]
+struct DoorCore {
+    door: Arc<Door>,
+    hangs: bool,
+}
+
+impl NpuCore for DoorCore {
+    fn mmio_write(&mut self, offset: u32, value: u32, _: &dyn Bus) {
+        if (offset, value) == (OPERATION_ENABLE, 1) {
+            self.door.pass();
+        }
+    }
+
+    fn mmio_read(&mut self, offset: u32) -> u32 {
+        if offset == RAW_STATUS && !self.hangs {
+            DPU_0
+        } else {
+            0
+        }
+    }
+
+    fn diagnosis(&self) -> Vec<Diagnosis> {
+        Vec::new()
+    }
+
+    fn device_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn reset(&mut self) {}
+}
+
+/// A job at a door, and its fence.
+pub(crate) struct Gate {
+    door: Arc<Door>,
+    fence: OwnedFd,
+    _file: DrmFile,
+}
+
+impl Gate {
+    /// A job that ends well.
+    pub(crate) fn new() -> Self {
+        Self::with(false)
+    }
+
+    /// A job that is killed once the gate is open.
+    pub(crate) fn of_a_hung_job() -> Self {
+        Self::with(true)
+    }
+
+    fn with(hangs: bool) -> Self {
+        let door = Arc::new(Door::default());
+        let options = DriverOptions {
+            hang_timeout: Duration::ZERO,
+            ..DriverOptions::default()
+        };
+        let core = DoorCore {
+            door: Arc::clone(&door),
+            hangs,
+        };
+        let file = Driver::new(options, vec![Box::new(core)]).open();
+        let mut create = [0; 24];
+        create[0] = 8;
+        file.ioctl(CREATE_BO, &mut create, &Arena::new()).unwrap();
+        let arena = Arena::new();
+        // One task of two words at 0; one written object, handle 1.
+        let task = arena.push(&[0_u32, 2].map(u32::to_le_bytes).concat());
+        let writes = arena.push(&1_u32.to_le_bytes());
+        let job = [
+            [task, 0, writes].map(u64::to_le_bytes).concat(),
+            [1_u32, 8, 0, 1].map(u32::to_le_bytes).concat(),
+        ];
+        let jobs = arena.push(&job.concat());
+        let mut submit = [jobs.to_le_bytes(), (40_u64 << 32 | 1).to_le_bytes(), [0; 8]].concat();
+        file.ioctl(SUBMIT, &mut submit, &arena).unwrap();
+        let dma_buf = file.prime_export(1).unwrap();
+        let shared = SharedFile::of(dma_buf.as_raw_fd()).unwrap().unwrap();
+        Self {
+            door,
+            fence: shared.export_sync_file(WRITERS).unwrap(),
+            _file: file,
+        }
+    }
+
+    pub(crate) fn fence(&self) -> OwnedFd {
+        self.fence.try_clone().unwrap()
+    }
+
+    pub(crate) fn open(&self) {
+        self.door.open();
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // Also where a test fails: the file waits for its job.
+        self.door.open();
+    }
+}

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! dma-bufs and fences between files: over the model, and with each call of a
+//! mock failing.
+#![cfg(not(miri))] // needs sockets, pipes and poll
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+mod common;
+#[path = "common/gate.rs"]
+mod gate;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use common::{C_BYTES, Fate, Mock, alloc, builder, soon};
+use gate::Gate;
+use npu_model::driver::{DriverBugs, DriverProfile};
+use npu_model::event::Event;
+use npu_model::{Model, ModelOptions};
+use rocket_uapi::{
+    Access, Bo, Call, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, FrozenBo, Job,
+    PAGE_BYTES, PendingJob, ProgramBo, Refusal, SharedBuffer, SyncFile, WaitError,
+};
+
+fn model() -> Device {
+    Device::from_backend(Model::new(ModelOptions::default()).open())
+}
+
+fn dma_buf(device: &Device) -> DmaBuf {
+    let exported = alloc(device, PAGE_BYTES).unwrap().export();
+    exported.map_err(|(error, _)| error).unwrap()
+}
+
+/// The same through two files of one device.
+fn pair() -> (Device, Device, DmaBuf, rocket_uapi::ImportedBo) {
+    let (first, second) = {
+        let device = model();
+        (device.clone(), device.reopen().unwrap())
+    };
+    let exported = dma_buf(&first);
+    let imported = second.import(exported.as_fd()).unwrap();
+    (first, second, exported, imported)
+}
+
+fn submit(job: Job, device: &Device) -> PendingJob {
+    device.submit(vec![job]).unwrap().remove(0)
+}
+
+fn gate_fence(gate: &Gate, device: &Device) -> SyncFile {
+    device.adopt_sync_file(gate.fence()).unwrap()
+}
+
+#[test]
+fn bytes_go_both_ways() {
+    let (_, _, exported, imported) = pair();
+    assert_eq!((exported.len(), imported.len()), (PAGE_BYTES, PAGE_BYTES));
+    imported.write_from(3, b"from there", soon()).unwrap();
+    let mut text = [0; 12];
+    exported.read_into(2, &mut text, soon()).unwrap();
+    assert_eq!(&text, b"\0from there\0");
+    exported.write_from(PAGE_BYTES - 1, b"x", soon()).unwrap();
+    let mut last = [0];
+    imported
+        .read_into(PAGE_BYTES - 1, &mut last, soon())
+        .unwrap();
+    assert_eq!(&last, b"x");
+    for (offset, count) in [(PAGE_BYTES, 1), (0, PAGE_BYTES + 1), (usize::MAX, 1)] {
+        let refused = imported.write_from(offset, &vec![0; count], soon());
+        let len = PAGE_BYTES;
+        assert_eq!(refused, Err(Error::OutOfBounds { offset, count, len }));
+    }
+    assert_eq!(imported.write_from(PAGE_BYTES, b"", soon()), Ok(()));
+}
+
+#[test]
+fn only_dma_bufs_of_other_files_of_the_device_are_imported() {
+    let (first, second, exported, imported) = pair();
+    let handle = exported.handle();
+    let own = first.import(exported.as_fd()).unwrap_err();
+    assert_eq!(own, Error::OwnBuffer { handle });
+    let foreign = dma_buf(&model());
+    let null = std::fs::File::open("/dev/null").unwrap();
+    for fd in [foreign.as_fd(), null.as_fd()] {
+        let refused = second.import(fd).unwrap_err();
+        assert_eq!(refused, Error::of(Call::PrimeImport, None, Errno::INVAL));
+    }
+    // The handle is one for all imports; it lives as long as any of them.
+    let again = second.import(exported.as_fd()).unwrap();
+    assert_eq!(again.handle(), imported.handle());
+    drop(imported);
+    again.write_from(0, b"alive", soon()).unwrap();
+    let taken = again.handle();
+    assert_ne!(alloc(&second, 1).unwrap().handle(), taken);
+    drop(again);
+    assert_eq!(alloc(&second, 1).unwrap().handle(), taken, "free again");
+    // The refused import of its own has not closed it.
+    exported.write_from(0, b"alive", soon()).unwrap();
+}
+
+#[test]
+fn a_job_waits_for_what_it_is_told_to() {
+    let device = model();
+    let gate = Gate::new();
+    let job = builder(&device).unwrap().after(gate_fence(&gate, &device));
+    let pending = submit(job.build().unwrap(), &device);
+    let end = pending.fence().unwrap();
+    assert_eq!(end.status(), Ok(FenceStatus::Active));
+    assert_eq!(end.wait(Deadline::NOW), Err(Error::FenceTimedOut));
+    let WaitError::TimedOut { job: pending } = pending.wait(Deadline::NOW).unwrap_err() else {
+        panic!("it cannot have run");
+    };
+    gate.open();
+    assert_eq!(end.wait(soon()), Ok(FenceStatus::Signaled));
+    pending.wait(soon()).unwrap();
+}
+
+/// A job that reads a shared buffer leaves no fence there; given one, a job of
+/// another file that writes the buffer waits.
+#[test]
+fn write_after_read_is_ordered_by_a_fence() {
+    let (reader, writer, exported, imported) = pair();
+    let gate = Gate::new();
+    let reads = |builder: rocket_uapi::JobBuilder| builder.reads_shared(&exported).build().unwrap();
+    let job = builder(&reader).unwrap().after(gate_fence(&gate, &reader));
+    let reading = submit(reads(job), &reader);
+    let writes = || {
+        builder(&writer)
+            .unwrap()
+            .writes_shared(&imported)
+            .build()
+            .unwrap()
+    };
+    // Nobody said so, hence it runs ahead.
+    submit(writes(), &writer).wait(soon()).unwrap();
+    assert_eq!(reading.fence().unwrap().status(), Ok(FenceStatus::Active));
+    exported
+        .add_fence(Access::Read, &reading.fence().unwrap())
+        .unwrap();
+    let writing = submit(writes(), &writer);
+    assert_eq!(writing.fence().unwrap().status(), Ok(FenceStatus::Active));
+    let all = imported.fence(Access::Write).unwrap();
+    assert_eq!(all.info().unwrap().fences.len(), 2);
+    gate.open();
+    writing.wait(soon()).unwrap();
+    assert_eq!(
+        reading.fence().unwrap().wait(Deadline::NOW),
+        Ok(FenceStatus::Signaled)
+    );
+    reading.wait(soon()).unwrap();
+    assert_eq!(all.status(), Ok(FenceStatus::Signaled));
+}
+
+#[test]
+fn readers_and_the_cpu_wait_for_an_added_writer() {
+    let (first, second, exported, imported) = pair();
+    let gate = Gate::new();
+    let fence = gate_fence(&gate, &first);
+    exported.add_fence(Access::Write, &fence).unwrap();
+    let handle = imported.handle();
+    let read = imported.read_into(0, &mut [0], Deadline::NOW);
+    assert_eq!(read, Err(Error::TimedOut { handle }));
+    let job = builder(&second).unwrap().reads_shared(&imported).build();
+    let pending = submit(job.unwrap(), &second);
+    assert_eq!(pending.fence().unwrap().status(), Ok(FenceStatus::Active));
+    gate.open();
+    pending.wait(soon()).unwrap();
+    imported.read_into(0, &mut [0], Deadline::NOW).unwrap();
+}
+
+#[test]
+fn a_reader_of_an_own_buffer_holds_up_jobs_that_write_it() {
+    let device = model();
+    let gate = Gate::new();
+    let job = builder(&device).unwrap().build().unwrap();
+    let (_, writes) = job.into_bos();
+    writes[0].add_reader(&gate_fence(&gate, &device)).unwrap();
+    writes[0].read(Deadline::NOW).unwrap();
+    let of = |access| writes[0].fence(access).unwrap().status();
+    assert_eq!(of(Access::Read), Ok(FenceStatus::Signaled));
+    assert_eq!(of(Access::Write), Ok(FenceStatus::Active));
+    gate.open();
+    let all = writes[0].fence(Access::Write).unwrap();
+    assert_eq!(all.wait(soon()), Ok(FenceStatus::Signaled));
+}
+
+#[test]
+fn merged_fences_end_with_the_last_and_tell_of_a_kill() {
+    let device = model();
+    let (well, killed) = (Gate::new(), Gate::of_a_hung_job());
+    let merged = gate_fence(&well, &device)
+        .merge("both", &gate_fence(&killed, &device))
+        .unwrap();
+    let info = merged.info().unwrap();
+    assert_eq!((info.name.as_str(), info.fences.len()), ("both", 2));
+    assert!(
+        info.fences
+            .iter()
+            .all(|fence| fence.driver == "drm_sched" && fence.ended.is_none())
+    );
+    killed.open();
+    let error = FenceStatus::Failed(Errno::CANCELED);
+    assert_eq!(gate_fence(&killed, &device).wait(soon()), Ok(error));
+    assert_eq!(merged.status(), Ok(FenceStatus::Active));
+    well.open();
+    assert_eq!(merged.wait(Deadline::FOREVER), Ok(error));
+    assert!(
+        merged
+            .info()
+            .unwrap()
+            .fences
+            .iter()
+            .all(|fence| fence.ended.is_some())
+    );
+}
+
+#[test]
+fn a_killed_job_says_so_in_the_fence_that_it_gave_out() {
+    let options = ModelOptions {
+        driver: DriverProfile {
+            job_limit: Duration::from_nanos(1),
+            ..DriverProfile::default()
+        },
+        hang_timeout: Duration::from_millis(1),
+        ..ModelOptions::default()
+    };
+    let device = Device::from_backend(Model::new(options).open());
+    let pending = submit(builder(&device).unwrap().build().unwrap(), &device);
+    let fence = pending.fence().unwrap();
+    let copy = fence.try_clone().unwrap();
+    drop(fence);
+    let error = FenceStatus::Failed(Errno::CANCELED);
+    assert_eq!(copy.wait(soon()), Ok(error));
+    assert!(matches!(
+        pending.wait(soon()),
+        Err(WaitError::Killed { .. })
+    ));
+}
+
+#[test]
+fn what_is_no_sync_file_is_refused() {
+    let device = model();
+    let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+    for stranger in [
+        device.adopt_sync_file(null()).unwrap(),
+        SyncFile::from(null()),
+    ] {
+        let refused = Error::of(Call::SyncFileInfo, None, Errno::NOTTY);
+        assert_eq!(stranger.status(), Err(refused));
+        let bo = alloc(&device, 1).unwrap();
+        let refused = Error::of(Call::ImportSyncFile, None, Errno::INVAL);
+        assert_eq!(bo.add_reader(&stranger), Err(refused));
+        let refused = Error::of(Call::SyncMerge, None, Errno::NOENT);
+        let fence = bo.fence(Access::Read).unwrap();
+        assert_eq!(fence.merge("", &stranger).unwrap_err(), refused);
+    }
+}
+
+/// A job of another file lets go of the buffer a little after its end, into the
+/// memory of the file that made it: that one must not be closed at once.
+#[test]
+fn sharing_spares_the_kernel() {
+    let model = Model::new(ModelOptions {
+        bugs: DriverBugs::all(),
+        driver: DriverProfile {
+            // Longer than closing a file takes on a slow host.
+            free_delay: Duration::from_millis(200),
+            ..DriverProfile::LINUX_6_18
+        },
+        ..ModelOptions::default()
+    });
+    let (first, second) = (model.open_device(), model.open_device());
+    let exported = dma_buf(&first);
+    let imported = second.import(exported.as_fd()).unwrap();
+    let job = builder(&second).unwrap().writes_shared(&imported);
+    let job = job.after(exported.fence(Access::Write).unwrap()).build();
+    let end = {
+        let pending = submit(job.unwrap(), &second);
+        pending.fence().unwrap()
+    };
+    assert_eq!(end.wait(soon()), Ok(FenceStatus::Signaled));
+    drop(imported);
+    drop((exported, first));
+    drop(second);
+    let events = model.take_events();
+    let bug = |event: &Event| matches!(event, Event::KernelBug { .. });
+    assert!(!events.iter().any(bug) && !model.is_oopsed(), "{events:?}");
+}
+
+/// A product whose output lies in a dma-buf, with a small buffer of its own for
+/// the fence.
+fn into_shared(device: &Device, output: &DmaBuf) -> (ProgramBo, FrozenBo, Bo) {
+    let a = alloc(device, PAGE_BYTES).unwrap();
+    let zeros = (a.iova(), a.len());
+    let program = common::program_at(zeros, zeros, (output.iova(), output.len()));
+    let programs = ProgramBo::new(device, &[program]).unwrap();
+    (programs, a.freeze(), alloc(device, 1).unwrap())
+}
+
+#[test]
+fn programs_reach_exported_buffers_of_their_file_and_no_others() {
+    let device = model();
+    let output = dma_buf(&device);
+    output.write_from(0, &[0x11; PAGE_BYTES], soon()).unwrap();
+    let (programs, input, own) = into_shared(&device, &output);
+    let job = Job::builder(&device).program(&programs).reads(&input);
+    let read_only = job.reads_shared(&output).writes(own).build().unwrap_err();
+    assert!(
+        matches!(read_only.refusal, Refusal::WriteOutside(_)),
+        "{read_only}"
+    );
+    let own = read_only.writes.into_iter().next().unwrap();
+    let job = Job::builder(&device).program(&programs).reads(&input);
+    let only_shared = job.writes_shared(&output).build().unwrap_err();
+    assert_eq!(only_shared.refusal, Refusal::NothingWritten);
+    let job = Job::builder(&device).program(&programs).reads(&input);
+    let job = job.writes_shared(&output).writes(own).build().unwrap();
+    let pending = submit(job, &device);
+    // With no canary in an own output, only a fence that was seen active proves
+    // it; either way the job is over.
+    if let Err(error) = pending.wait(soon()) {
+        assert!(matches!(error, WaitError::Undecided { .. }), "{error}");
+    }
+    let mut product = [0xff; C_BYTES];
+    output.read_into(0, &mut product, soon()).unwrap();
+    assert!(product.iter().all(|&byte| byte == 0), "zeros times zeros");
+}
+
+#[test]
+fn a_shared_buffer_is_named_once_and_by_its_own_file() {
+    let (first, second, exported, imported) = pair();
+    let handle = imported.handle();
+    let twice = builder(&second).unwrap().reads_shared(&imported);
+    let twice = twice.writes_shared(imported.clone()).build().unwrap_err();
+    assert_eq!(twice.refusal, Refusal::NamedTwice { handle });
+    let foreign = builder(&first).unwrap().reads_shared(&imported).build();
+    assert_eq!(foreign.unwrap_err().refusal, Refusal::ForeignBo { handle });
+    let foreign = builder(&second).unwrap().writes_shared(&exported).build();
+    let handle = exported.handle();
+    assert_eq!(foreign.unwrap_err().refusal, Refusal::ForeignBo { handle });
+}
+
+/// All of sharing, once; errors end it early.
+fn scenario(device: &Device) -> Result<(), Box<dyn std::error::Error>> {
+    let other = device.reopen()?;
+    let exported = alloc(device, 1)?.export().map_err(|(error, _)| error)?;
+    let imported = other.import(exported.as_fd())?;
+    let again = other.import(exported.as_fd())?;
+    imported.write_from(1, b"abc", soon())?;
+    exported.read_into(1, &mut [0; 3], soon())?;
+    let fence = imported.fence(Access::Write)?;
+    exported.add_fence(Access::Read, &fence)?;
+    let own = alloc(&other, 1)?;
+    own.add_reader(&fence)?;
+    let merged = fence.merge("both", &own.fence(Access::Read)?)?;
+    merged.wait(soon())?;
+    let job = builder(&other)?
+        .writes_shared(&again)
+        .after(merged)
+        .build()?;
+    let pending = other.submit(vec![job])?.pop().ok_or("no job")?;
+    let end = pending.fence()?;
+    pending.wait(soon())?;
+    end.try_clone()?.wait(soon())?;
+    Ok(())
+}
+
+#[test]
+fn nothing_is_left_behind_wherever_a_call_fails() {
+    for fates in [&[Fate::Runs][..], &[Fate::RunsAtOnce], &[Fate::IsDropped]] {
+        let mock = Mock::new(fates);
+        let result = scenario(&mock.device()).map_err(|error| error.to_string());
+        // A dropped job with a shared buffer is not run again to make sure.
+        assert_eq!(result.is_ok(), fates[0] != Fate::IsDropped, "{result:?}");
+        assert_eq!(mock.submissions(), 1);
+        mock.assert_all_gone("without a failure");
+        let calls = mock.calls();
+        assert!(calls > 40, "{calls} calls are too few to mean much");
+        for failing in 0..calls {
+            let mock = Mock::new(fates);
+            mock.fail_at(failing);
+            let error = scenario(&mock.device()).map_err(|error| error.to_string());
+            mock.assert_all_gone(&format!("{fates:?}, call {failing}: {error:?}"));
+        }
+    }
+}
+
+#[test]
+fn an_imported_handle_is_closed_once_and_last() {
+    let mock = Mock::default();
+    let device = mock.device();
+    let other = device.reopen().unwrap();
+    let exported = dma_buf(&device);
+    let first = other.import(exported.as_fd()).unwrap();
+    let second = other.import(exported.as_fd()).unwrap();
+    let handle = first.handle();
+    mock.take_events();
+    drop(first);
+    assert_eq!(mock.take_events(), []);
+    drop(second);
+    assert_eq!(mock.take_events(), [common::Event::Close(handle)]);
+}

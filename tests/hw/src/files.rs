@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Raw ioctls on dma-bufs and sync_files, and a job that hangs.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rocket_uapi::{Bo, Device, Errno, RawJob, RawTask, sys};
+use rustix::fs::SeekFrom;
+use zerocopy::IntoBytes;
+
+use crate::check::Reason;
+use crate::raw::{File, WithoutAddresses};
+
+impl WithoutAddresses for sys::ExportSyncFile {}
+impl WithoutAddresses for sys::ImportSyncFile {}
+impl WithoutAddresses for sys::DmaBufSync {}
+impl WithoutAddresses for sys::SyncMergeData {}
+
+/// Words of a program that does nothing. Two are fetched at once.
+const IDLE_WORDS: u32 = 2;
+
+impl File {
+    /// An ioctl on another file, whose structure holds no address.
+    fn plain_on<T: WithoutAddresses>(
+        &self,
+        file: BorrowedFd<'_>,
+        request: u32,
+        arg: &mut T,
+    ) -> Result<(), Errno> {
+        // SAFETY: every caller passes the request of `T`, so the kernel stays
+        // within its bytes, and follows no address in it.
+        unsafe {
+            self.raw()?
+                .file_ioctl(file, request, Some(arg.as_mut_bytes()))
+        }
+        .map(drop)
+    }
+
+    pub(crate) fn export_fence(
+        &self,
+        dma_buf: BorrowedFd<'_>,
+        flags: u32,
+    ) -> Result<OwnedFd, Errno> {
+        let mut arg = sys::ExportSyncFile { flags, fd: -1 };
+        self.plain_on(dma_buf, sys::EXPORT_SYNC_FILE, &mut arg)?;
+        // SAFETY: the kernel has put a new descriptor there, which nobody else
+        // knows.
+        Ok(unsafe { OwnedFd::from_raw_fd(arg.fd) })
+    }
+
+    pub(crate) fn import_fence(
+        &self,
+        dma_buf: BorrowedFd<'_>,
+        flags: u32,
+        sync_file: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        let fd = sync_file.as_raw_fd();
+        let mut arg = sys::ImportSyncFile { flags, fd };
+        self.plain_on(dma_buf, sys::IMPORT_SYNC_FILE, &mut arg)
+    }
+
+    pub(crate) fn dma_buf_sync(&self, dma_buf: BorrowedFd<'_>, flags: u64) -> Result<(), Errno> {
+        self.plain_on(dma_buf, sys::DMA_BUF_SYNC, &mut sys::DmaBufSync { flags })
+    }
+
+    pub(crate) fn merge(
+        &self,
+        first: BorrowedFd<'_>,
+        second: BorrowedFd<'_>,
+        flags: u32,
+    ) -> Result<OwnedFd, Errno> {
+        let mut arg = sys::SyncMergeData {
+            fd2: second.as_raw_fd(),
+            fence: -1,
+            flags,
+            ..sys::SyncMergeData::default()
+        };
+        self.plain_on(first, sys::SYNC_MERGE, &mut arg)?;
+        // SAFETY: as in `export_fence`.
+        Ok(unsafe { OwnedFd::from_raw_fd(arg.fence) })
+    }
+
+    /// FILE_INFO without room for single fences: status and number.
+    pub(crate) fn fence_info(
+        &self,
+        sync_file: BorrowedFd<'_>,
+        flags: u32,
+    ) -> Result<(i32, u32), Errno> {
+        let mut arg = sys::SyncFileInfo {
+            flags,
+            ..sys::SyncFileInfo::default()
+        };
+        let bytes = arg.as_mut_bytes();
+        // SAFETY: the request is that of the structure; with room for no fences
+        // its address is not followed.
+        unsafe {
+            self.raw()?
+                .file_ioctl(sync_file, sys::SYNC_FILE_INFO, Some(bytes))
+        }?;
+        Ok((arg.status, arg.num_fences))
+    }
+
+    pub(crate) fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {
+        self.raw()?.file_seek(file, to)
+    }
+}
+
+/// Submits a job whose program, which is zeros, never starts the NPU, so that
+/// the driver kills it.
+pub(crate) fn submit_hanging(device: &Device, zeros: &Bo, output: &Bo) -> Result<(), Reason> {
+    let task = RawTask {
+        regcmd: zeros.iova(),
+        words: IDLE_WORDS,
+    };
+    let job = RawJob {
+        tasks: &[task],
+        reads: &[zeros.handle()],
+        writes: &[output.handle()],
+    };
+    // SAFETY: a word of zeros addresses no block of the NPU and sets no
+    // register, so the job reads `zeros` and nothing else; whoever calls keeps
+    // both until it is over.
+    unsafe { device.submit_raw(&[job]) }?;
+    Ok(())
+}

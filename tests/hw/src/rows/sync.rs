@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! dma-bufs and fences: what their files answer, and what waits for them.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rocket_uapi::{
+    Access, ByteLen, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, PAGE_BYTES, SharedBuffer,
+    SyncFile, WaitError, sys,
+};
+use rustix::fs::SeekFrom;
+
+use crate::Context;
+use crate::busy::{Busy, PATIENCE, quick};
+use crate::check::{Must, Outcome, Reason, ensure, expect, nothing};
+use crate::files::submit_hanging;
+use crate::raw::File;
+
+const READ: u32 = sys::DMA_BUF_SYNC_READ;
+const WRITE: u32 = sys::DMA_BUF_SYNC_WRITE;
+
+/// Bits that no flag has.
+const NO_FLAG: u32 = 1 << 3;
+
+/// What FILE_INFO says of a fence.
+const ACTIVE: i32 = 0;
+const SIGNALED: i32 = 1;
+/// -ECANCELED.
+const KILLED: i32 = -125;
+
+/// A wait that ends before a job of [`Busy`] does.
+const SHORT: Duration = Duration::from_millis(20);
+
+fn null() -> Result<OwnedFd, Reason> {
+    Ok(std::fs::File::open("/dev/null").must("/dev/null")?.into())
+}
+
+/// A fence of an object that nobody uses, and the object's dma-buf.
+fn idle(file: &File) -> Result<(OwnedFd, OwnedFd, u32), Reason> {
+    let bo = file.create(PAGE_BYTES as u32 + 1).must("CREATE_BO")?;
+    let dma_buf = file.export(bo.handle).must("export")?;
+    let fence = file.export_fence(dma_buf.as_fd(), READ);
+    Ok((dma_buf, fence.must("EXPORT_SYNC_FILE")?, bo.handle))
+}
+
+fn exported(device: &Device) -> Result<DmaBuf, Reason> {
+    let bo = device.alloc(ByteLen::new(PAGE_BYTES).must("a length")?)?;
+    bo.export().map_err(|(error, _)| error.into())
+}
+
+/// The fence of the job that runs: it must not be over, else what was seen
+/// before means nothing.
+fn still_active(fence: &SyncFile) -> Outcome {
+    expect("the fence of the job", fence.status()?, FenceStatus::Active)
+}
+
+pub(super) fn seek(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let (dma_buf, _, handle) = idle(&file)?;
+    let seek = |to| file.seek(dma_buf.as_fd(), to);
+    let pages = 2 * PAGE_BYTES as u64;
+    expect("lseek to the end", seek(SeekFrom::End(0)), Ok(pages))?;
+    expect("lseek to the start", seek(SeekFrom::Start(0)), Ok(0))?;
+    for to in [SeekFrom::Current(0), SeekFrom::End(-1), SeekFrom::Start(1)] {
+        expect(&format!("lseek {to:?}"), seek(to), Err(Errno::INVAL))?;
+    }
+    file.close(handle).must("GEM_CLOSE")?;
+    Ok(())
+}
+
+pub(super) fn dma_buf_flags(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let (dma_buf, fence, handle) = idle(&file)?;
+    let refused = Err(Errno::INVAL);
+    for flags in [0, NO_FLAG, READ | NO_FLAG, READ | sys::DMA_BUF_SYNC_END] {
+        let export = file.export_fence(dma_buf.as_fd(), flags).map(drop);
+        expect(&format!("EXPORT_SYNC_FILE, flags {flags}"), export, refused)?;
+        let import = file.import_fence(dma_buf.as_fd(), flags, fence.as_fd());
+        expect(&format!("IMPORT_SYNC_FILE, flags {flags}"), import, refused)?;
+    }
+    for flags in [
+        0,
+        u64::from(sys::DMA_BUF_SYNC_END),
+        u64::from(READ | NO_FLAG),
+        1 << 32 | 1,
+    ] {
+        let sync = file.dma_buf_sync(dma_buf.as_fd(), flags);
+        expect(&format!("DMA_BUF_IOCTL_SYNC, flags {flags}"), sync, refused)?;
+    }
+    for flags in [READ, WRITE, READ | WRITE] {
+        let import = file.import_fence(dma_buf.as_fd(), flags, fence.as_fd());
+        expect("IMPORT_SYNC_FILE", import, Ok(()))?;
+        for end in [0, sys::DMA_BUF_SYNC_END] {
+            let sync = file.dma_buf_sync(dma_buf.as_fd(), u64::from(flags | end));
+            expect("DMA_BUF_IOCTL_SYNC", sync, Ok(()))?;
+        }
+    }
+    let import = file.import_fence(dma_buf.as_fd(), READ, null()?.as_fd());
+    expect("IMPORT_SYNC_FILE of no sync_file", import, refused)?;
+    file.close(handle).must("GEM_CLOSE")?;
+    Ok(())
+}
+
+pub(super) fn sync_file_flags(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let (dma_buf, fence, handle) = idle(&file)?;
+    let info = |flags| file.fence_info(fence.as_fd(), flags);
+    expect("SYNC_IOC_FILE_INFO", info(0), Ok((SIGNALED, 1)))?;
+    expect("SYNC_IOC_FILE_INFO, flags 1", info(1), Err(Errno::INVAL))?;
+    let merge = |flags| file.merge(fence.as_fd(), fence.as_fd(), flags).map(drop);
+    expect("SYNC_IOC_MERGE", merge(0), Ok(()))?;
+    expect("SYNC_IOC_MERGE, flags 1", merge(1), Err(Errno::INVAL))?;
+    let stranger = file.merge(fence.as_fd(), null()?.as_fd(), 0).map(drop);
+    expect(
+        "SYNC_IOC_MERGE with no sync_file",
+        stranger,
+        Err(Errno::NOENT),
+    )?;
+    let export = file.export_fence(fence.as_fd(), READ).map(drop);
+    expect("EXPORT_SYNC_FILE of a sync_file", export, Err(Errno::NOTTY))?;
+    drop(dma_buf);
+    file.close(handle).must("GEM_CLOSE")?;
+    Ok(())
+}
+
+pub(super) fn active(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let busy = Busy::start(&context.device)?;
+    let of = |handle| {
+        let dma_buf = file.export(handle).must("export")?;
+        let fence = file.export_fence(dma_buf.as_fd(), WRITE);
+        fence.must("EXPORT_SYNC_FILE")
+    };
+    let (output, input) = (of(busy.output)?, of(busy.input)?);
+    let info = |fence: &OwnedFd| file.fence_info(fence.as_fd(), 0);
+    expect("what the job writes", info(&output), Ok((ACTIVE, 1)))?;
+    expect("what the job only reads", info(&input), Ok((SIGNALED, 1)))?;
+    let output = context.device.adopt_sync_file(output)?;
+    let too_early = output.wait(Deadline::after(SHORT));
+    expect("poll for 20 ms", too_early, Err(Error::FenceTimedOut))?;
+    still_active(&output)?;
+    let waited = output.wait(Deadline::after(PATIENCE));
+    expect("poll", waited, Ok(FenceStatus::Signaled))?;
+    let ended = output.info()?.fences.first().and_then(|fence| fence.ended);
+    ensure(
+        "a signalled fence has its time",
+        ended.is_some_and(|at| !at.is_zero()),
+    )?;
+    busy.finish()
+}
+
+pub(super) fn merged(context: &Context) -> Outcome {
+    let other = context.device.reopen()?;
+    let (first, second) = (Busy::start(&context.device)?, Busy::start(&other)?);
+    let both = first.fence()?.merge("both", &second.fence()?)?;
+    still_active(&first.fence()?)?;
+    expect("fences in it", both.info()?.fences.len(), 2)?;
+    let waited = both.wait(Deadline::after(PATIENCE));
+    expect("poll", waited, Ok(FenceStatus::Signaled))?;
+    for one in [first.fence()?, second.fence()?] {
+        expect("one of them", one.status()?, FenceStatus::Signaled)?;
+    }
+    first.finish()?;
+    second.finish()
+}
+
+pub(super) fn cpu_access(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let busy = Busy::start(&context.device)?;
+    let fence = busy.fence()?;
+    let input = file.export(busy.input).must("export")?;
+    let sync = file.dma_buf_sync(input.as_fd(), u64::from(WRITE));
+    expect("DMA_BUF_IOCTL_SYNC of the input", sync, Ok(()))?;
+    still_active(&fence)?;
+    let output = file.export(busy.output).must("export")?;
+    let sync = file.dma_buf_sync(output.as_fd(), u64::from(READ));
+    expect("DMA_BUF_IOCTL_SYNC of the output", sync, Ok(()))?;
+    expect("the job", fence.status()?, FenceStatus::Signaled)?;
+    drop((input, output));
+    busy.finish()
+}
+
+pub(super) fn killed(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let page = ByteLen::new(PAGE_BYTES).must("a length")?;
+    let (zeros, output) = (context.device.alloc(page)?, context.device.alloc(page)?);
+    submit_hanging(&context.device, &zeros, &output)?;
+    let fence = output.fence(Access::Read)?;
+    let waited = fence.wait(Deadline::after(PATIENCE));
+    expect(
+        "its fence",
+        waited,
+        Ok(FenceStatus::Failed(Errno::CANCELED)),
+    )?;
+    let info = file.fence_info(fence.as_fd(), 0);
+    expect("SYNC_IOC_FILE_INFO", info, Ok((KILLED, 1)))?;
+    let prep = nothing(file.prep(output.handle().get(), 0));
+    expect("PREP_BO", prep, Ok(()))?;
+    let later = output.fence(Access::Read)?.status()?;
+    expect("a fence exported later", later, FenceStatus::Signaled)
+}
+
+/// A job that reads a shared object for a good while, and what a job of another
+/// file is called that writes it.
+fn write_after_read(context: &Context, ordered: bool) -> Outcome {
+    let other = context.device.reopen()?;
+    let shared = exported(&context.device)?;
+    let imported = other.import(shared.as_fd())?;
+    let reader = Busy::start_with(&context.device, |builder| builder.reads_shared(&shared))?;
+    let reading = reader.fence()?;
+    if ordered {
+        shared.add_fence(Access::Read, &reading)?;
+    }
+    let writer = quick(&other, |builder| builder.writes_shared(&imported))?;
+    let writing = writer.fence()?;
+    if ordered {
+        let too_early = writing.wait(Deadline::after(SHORT));
+        expect(
+            "the writer within 20 ms",
+            too_early,
+            Err(Error::FenceTimedOut),
+        )?;
+        still_active(&reading)?;
+        writing.wait(Deadline::after(PATIENCE))?;
+        expect("the reader", reading.status()?, FenceStatus::Signaled)?;
+    } else {
+        writing.wait(Deadline::after(PATIENCE))?;
+        still_active(&reading)?;
+    }
+    // With a shared buffer a job that was too quick stays unproven.
+    match writer.wait(Deadline::after(PATIENCE)) {
+        Ok(_) | Err(WaitError::Undecided { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    reader.finish()
+}
+
+pub(super) fn unordered(context: &Context) -> Outcome {
+    write_after_read(context, false)
+}
+
+pub(super) fn ordered(context: &Context) -> Outcome {
+    write_after_read(context, true)
+}
