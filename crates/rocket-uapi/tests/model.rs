@@ -174,7 +174,7 @@ fn frail() -> std::sync::Arc<Model> {
         driver: DriverProfile {
             // Longer than closing a file takes on a slow host: who does not
             // wait is caught.
-            free_delay: Duration::from_millis(if cfg!(miri) { 2000 } else { 200 }),
+            free_delay: Duration::from_millis(200),
             ..DriverProfile::LINUX_6_18
         },
         ..ModelOptions::default()

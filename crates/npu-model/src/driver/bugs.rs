@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The bugs of the real driver that a client can run into.
 //!
-//! Each is noticed always, as an [`Event::KernelBug`]. What it does to a
-//! kernel happens only where its switch is on, because a model that falls
+//! Each is noticed always, as an [`Event::KernelBug`] (an interrupt with a DMA
+//! error has an event of its own already). What it does to a kernel happens only where its switch is on, because a model that falls
 //! over is of use only to tests of clients that must not.
 
 use std::collections::BTreeSet;

@@ -11,7 +11,7 @@
 //! | `ioctl` | drm_ioctl and the handlers |
 //! | `file` | an open file: handles, address space, queue |
 //! | `gem` | buffer objects, handles, reservations |
-//! | `release` | the end of a file: drm_release, rocket_postclose |
+//! | `release`, `orphans` | the end of a file: drm_release, rocket_postclose |
 //! | `iova`, `iommu` | drm_mm, the IOMMU domain |
 //! | `mmap`, `prime`, `names` | mappings, export and import, GEM names |
 //! | `shared_file`, `dma_buf`, `sync_file` | the files that are not the device node's |
@@ -40,6 +40,7 @@ mod job;
 mod memory;
 mod mmap;
 mod names;
+mod orphans;
 mod prime;
 mod profile;
 mod release;

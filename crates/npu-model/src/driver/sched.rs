@@ -28,6 +28,7 @@ use super::gem::Object;
 use super::hardware::NpuCore;
 use super::iommu::AddressSpace;
 use super::job::{Job, JobRequest};
+use super::orphans::{self, Orphans};
 use super::resv::Usage;
 use super::{DriverOptions, lock};
 use crate::trace::TaskTrace;
@@ -61,14 +62,6 @@ pub(super) struct Hardware {
     /// The end of its last job; none before the first, and after a killed
     /// one, which keeps it awake until the next job completes.
     pub(super) idle_since: Option<Instant>,
-}
-
-/// What a process left queued that has ended.
-#[derive(Debug)]
-struct Orphans {
-    /// They end behind this one.
-    behind: Option<Arc<Fence>>,
-    jobs: Vec<Job>,
 }
 
 #[derive(Debug, Default)]
@@ -122,15 +115,6 @@ impl State {
         (0..self.jobs_on.len())
             .min_by_key(|&core| self.score(core))
             .unwrap_or_default()
-    }
-
-    /// Takes the orphans whose turn to end has come.
-    fn ending_orphans(&mut self) -> Vec<Job> {
-        let waits = |orphans: &Orphans| orphans.behind.as_ref().is_some_and(|f| f.is_active());
-        let (waiting, ending) = self.orphans.drain(..).partition(waits);
-        self.orphans = waiting;
-        let jobs: Vec<Job> = ending.into_iter().flat_map(|o: Orphans| o.jobs).collect();
-        jobs
     }
 
     /// Takes the first ready job for `core`.
@@ -219,9 +203,8 @@ impl Scheduler {
                 jobs: entity.queue.into(),
             });
         }
-        let ending = state.ending_orphans();
         drop(state);
-        self.shared.end_orphans(ending);
+        self.shared.end_orphans();
     }
 
     /// Accepts a job: from here on it runs.
@@ -344,18 +327,13 @@ impl Shared {
             .0
     }
 
-    /// Ends jobs that nobody will run.
-    fn end_orphans(&self, jobs: Vec<Job>) {
-        if jobs.is_empty() {
-            return;
+    /// Ends what nobody will run and nothing holds up any more.
+    fn end_orphans(&self) {
+        let ending = orphans::take_ending(&mut lock(&self.state).orphans);
+        if !ending.is_empty() {
+            orphans::end(ending);
+            self.signalled();
         }
-        for Job { fence, request, .. } in jobs {
-            request.note_end();
-            fence.signal(Err(Errno::SRCH));
-            drop(request);
-        }
-        drop(lock(&self.state));
-        self.changed.notify_all();
     }
 
     /// The life of one core.
@@ -390,9 +368,8 @@ impl Shared {
         drop(request);
         lock(&self.state).jobs_on[core] -= 1;
         fence.signal(result);
-        let ending = lock(&self.state).ending_orphans();
         self.signalled();
-        self.end_orphans(ending);
+        self.end_orphans();
     }
 
     /// A job that hangs keeps its core until the driver loses patience. What
