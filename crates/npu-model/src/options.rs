@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use crate::chip::Level;
+use crate::chip::{Contested, Level, UnknownSwitch};
 use crate::driver::{Bug, Caches, ChainedKicks, DriverBugs, DriverProfile, Iommu};
 use crate::model::ModelOptions;
 
@@ -29,6 +29,9 @@ pub enum OptionError {
         /// What it takes.
         takes: String,
     },
+    /// A contested fact has no such side.
+    #[error(transparent)]
+    Side(#[from] UnknownSwitch),
 }
 
 /// An option: how to set it (`None` for a value that it does not take), and
@@ -168,8 +171,9 @@ fn list(names: impl Iterator<Item = &'static str>) -> String {
 impl FromStr for ModelOptions {
     type Err = OptionError;
 
-    /// Options as `name=value`, with commas between them; what is not said
-    /// stays as [`ModelOptions::default`] has it.
+    /// Options as `name=value`, with commas between them; the names of
+    /// contested facts ([`Contested::SWITCHES`]) are options too. What is not
+    /// said stays as [`ModelOptions::default`] has it.
     ///
     /// ```
     /// use npu_model::ModelOptions;
@@ -185,9 +189,14 @@ impl FromStr for ModelOptions {
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let Some(entry) = OPTIONS.iter().find(|entry| entry.name == name) else {
+                let facts = Contested::SWITCHES.iter().map(|switch| switch.name);
+                if facts.clone().any(|fact| fact == name) {
+                    options.contested.set(part)?;
+                    continue;
+                }
                 return Err(OptionError::Unknown {
                     name: name.to_owned(),
-                    known: list(OPTIONS.iter().map(|entry| entry.name)),
+                    known: list(OPTIONS.iter().map(|entry| entry.name).chain(facts)),
                 });
             };
             (entry.set)(&mut options, value).ok_or_else(|| OptionError::Value {
@@ -203,6 +212,7 @@ impl FromStr for ModelOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chip::Tf32Operand;
 
     #[test]
     fn every_option_takes_what_it_says() {
@@ -225,6 +235,13 @@ mod tests {
     }
 
     #[test]
+    fn contested_facts_are_options() {
+        let options: ModelOptions = "cores=1,tf32-operand=nearest".parse().unwrap();
+        assert_eq!(options.contested.tf32_operand, Tf32Operand::Nearest);
+        assert_eq!(options.cores, 1);
+    }
+
+    #[test]
     fn errors_say_what_would_do() {
         for (text, part) in [
             ("drivers=linux-7.2", "driver, iommu"),
@@ -233,6 +250,8 @@ mod tests {
             ("cores=0", "from 1 on"),
             ("level", "strict"),
             ("memory=99999999999999999999", "MiB"),
+            ("tf32-operand=rounded", "tf32-operand=truncated|nearest"),
+            ("tf32=nearest", "tf32-operand"),
         ] {
             let error = text.parse::<ModelOptions>().unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

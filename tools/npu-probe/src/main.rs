@@ -6,6 +6,7 @@
 //! chip contradict each other on. Flags are parsed without touching the
 //! system (`flags`), commands do the work (`cmd`), and what they print is made
 //! by `report` and leaves through `output`.
+#![deny(unsafe_code)]
 
 mod capture;
 mod cmd;

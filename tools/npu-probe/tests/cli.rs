@@ -106,6 +106,45 @@ fn settle_finds_the_sides_of_the_model() {
 }
 
 #[test]
+fn settle_finds_another_side_and_what_is_on_none() {
+    let output = run(&[
+        "settle",
+        "tf32-operand",
+        "--device",
+        "model:tf32-operand=nearest",
+    ]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+    assert!(text.contains("tf32-operand: nearest (the model's default is truncated)"));
+
+    // A model that hangs wherever silicon only computes something wrong.
+    let strict = ["settle", "flying-dual", "--device", "model:level=strict"];
+    let output = run(&strict);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}{}", stderr(&output));
+    assert!(text.contains("flying-dual: neither"), "{text}");
+    assert!(
+        text.contains("job 1: the job did not run to its end"),
+        "{text}"
+    );
+
+    let output = run(&[&strict[..], &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["settled"], false);
+    let fact = &report["facts"][0];
+    assert_eq!(fact["outcome"], "neither");
+    let job = &fact["jobs"][0];
+    assert_eq!(
+        (&job["completed"], &job["model_completed"]),
+        (&Value::Bool(false), &Value::Bool(true))
+    );
+    assert_eq!(job["differences"][0]["offset"], 0);
+    assert_eq!(job["differences"][0]["device"], "aa".repeat(16));
+    assert_eq!(job["differences"][0]["model"], "00".repeat(16));
+}
+
+#[test]
 fn settle_tells_a_report_as_json() {
     // Two facts, in the order in which they are settled.
     let report = json(&["settle", "wedge", "tf32-operand", "--json"]);

@@ -65,10 +65,20 @@ pub(crate) enum Reading {
 impl Experiment {
     /// One job with one task.
     fn of(inputs: Vec<Vec<u8>>, output: usize, task: Recipe) -> Self {
+        Self::of_each(inputs, output, [task])
+    }
+
+    /// Jobs of one task each.
+    fn of_each(
+        inputs: Vec<Vec<u8>>,
+        output: usize,
+        tasks: impl IntoIterator<Item = Recipe>,
+    ) -> Self {
+        let jobs = tasks.into_iter().map(|task| Job::of(vec![task]));
         Self {
             inputs,
             output,
-            jobs: vec![Job::of(vec![task])],
+            jobs: jobs.collect(),
             reading: Reading::EachJob,
             spoiled: &[],
         }
@@ -165,7 +175,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     ),
     Entry::new(
         "short-height",
-        "Is a cube of two lines fetched right in groups of four?",
+        "Is a cube of two or three lines fetched right in groups of four?",
         Plan::Run(products::short_height),
     ),
     Entry::new(

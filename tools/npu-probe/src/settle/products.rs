@@ -8,7 +8,7 @@ use half::f16;
 use rknpu_regcmd::regs::{cna, core, dpu};
 use rknpu_regcmd::{ChipProfile, MatmulTask, MatmulType};
 
-use super::{Experiment, Job, OUT, Recipe, input};
+use super::{Experiment, OUT, Recipe, input};
 use crate::data::SplitMix64;
 
 /// Precision codes of the registers (RK3588 TRM).
@@ -139,32 +139,44 @@ pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
     Ok(Experiment::of(inputs, output, task))
 }
 
-/// Two rows, with the surface stride that follows from the address formula.
+/// Two rows, then three, with the surface stride that follows from the address
+/// formula.
 pub(super) fn short_height() -> anyhow::Result<Experiment> {
-    const ROWS: u32 = 2;
-    /// Lines that a group of lines has, and the product that is changed.
+    const ROWS_MAX: u32 = 3;
+    let inputs = vec![
+        fp16s((ROWS_MAX * short::DEPTH) as usize, 1),
+        fp16s((short::COLUMNS * short::DEPTH) as usize, 2),
+    ];
+    let output = (ROWS_MAX * short::COLUMNS * 4) as usize;
+    let tasks = [short::product(2)?, short::product(ROWS_MAX)?];
+    Ok(Experiment::of_each(inputs, output, tasks).spoiled_on(&["garbage"]))
+}
+
+/// Products of fewer rows than a group of lines has.
+mod short {
+    use super::{Recipe, cna, core, dpu, fp16_product};
+
+    pub(super) const DEPTH: u32 = 64;
+    pub(super) const COLUMNS: u32 = 16;
+    /// Lines of a group, and rows of the product that is changed.
     const GROUP: u32 = 4;
-    const DEPTH: u32 = 64;
-    const COLUMNS: u32 = 16;
     /// Atoms of a pixel of 16 columns of fp32.
     const GROUP_ATOMS: u32 = 4;
-    let (mut task, ..) = fp16_product((GROUP, DEPTH, COLUMNS))?;
-    task.change::<cna::ConvCon2>(|con| con.with_feature_grains(ROWS + 1))?
-        .change::<cna::DataSize0>(|size| size.with_datain_height(ROWS))?
-        .change::<cna::DataSize3>(|size| size.with_dataout_atomics(ROWS))?
-        .put(cna::DmaCon2::new().with_surf_stride(ROWS as i32 - GROUP as i32)?)
-        .change::<cna::FcDataSize0>(|size| size.with_dma_height(ROWS))?
-        .put(core::DataoutSize0::new().with_dataout_height(ROWS - 1)?)
-        .put(dpu::DstSurfStride::new().with_dst_surf_stride(ROWS)?)
-        .put(dpu::DataCubeHeight::new().with_height(ROWS - 1)?)
-        .put(dpu::WdmaSize1::new().with_height_wdma(ROWS - 1)?)
-        .put(dpu::SurfaceAdd::new().with_surf_add(GROUP_ATOMS * ROWS)?);
-    let inputs = vec![
-        fp16s((ROWS * DEPTH) as usize, 1),
-        fp16s((COLUMNS * DEPTH) as usize, 2),
-    ];
-    let output = (ROWS * COLUMNS * 4) as usize;
-    Ok(Experiment::of(inputs, output, task).spoiled_on(&["garbage"]))
+
+    pub(super) fn product(rows: u32) -> anyhow::Result<Recipe> {
+        let (mut task, ..) = fp16_product((GROUP, DEPTH, COLUMNS))?;
+        task.change::<cna::ConvCon2>(|con| con.with_feature_grains(rows + 1))?
+            .change::<cna::DataSize0>(|size| size.with_datain_height(rows))?
+            .change::<cna::DataSize3>(|size| size.with_dataout_atomics(rows))?
+            .put(cna::DmaCon2::new().with_surf_stride(rows as i32 - GROUP as i32)?)
+            .change::<cna::FcDataSize0>(|size| size.with_dma_height(rows))?
+            .put(core::DataoutSize0::new().with_dataout_height(rows - 1)?)
+            .put(dpu::DstSurfStride::new().with_dst_surf_stride(rows)?)
+            .put(dpu::DataCubeHeight::new().with_height(rows - 1)?)
+            .put(dpu::WdmaSize1::new().with_height_wdma(rows - 1)?)
+            .put(dpu::SurfaceAdd::new().with_surf_add(GROUP_ATOMS * rows)?);
+        Ok(task)
+    }
 }
 
 /// 144 lines of 224 bytes: 31.5 KiB packed densely, 36 KiB in units of 64.
@@ -174,26 +186,40 @@ pub(super) fn line_rounding() -> anyhow::Result<Experiment> {
     Ok(Experiment::of(inputs, output, task).spoiled_on(&["entries"]))
 }
 
-/// Half as many grains as lines.
+/// Half as many grains as lines, for depths of which 3840 was measured to fail
+/// with too few (happyme531).
 pub(super) fn few_grains() -> anyhow::Result<Experiment> {
-    let (mut task, inputs, output) = fp16_product((16, 64, 16))?;
-    task.change::<cna::ConvCon2>(|con| con.with_feature_grains(8))?;
-    Ok(Experiment::of(inputs, output, task).spoiled_on(&["garbage"]))
+    const ROWS: u32 = 16;
+    const COLUMNS: u32 = 16;
+    const DEPTHS: [u32; 3] = [64, 1024, 3840];
+    let few = |depth| -> anyhow::Result<Recipe> {
+        let (mut task, ..) = fp16_product((ROWS, depth, COLUMNS))?;
+        task.change::<cna::ConvCon2>(|con| con.with_feature_grains(ROWS / 2))?;
+        Ok(task)
+    };
+    let [.., deepest] = DEPTHS;
+    let (_, inputs, output) = fp16_product((ROWS, deepest, COLUMNS))?;
+    let tasks = DEPTHS.into_iter().map(few).collect::<Result<Vec<_>, _>>()?;
+    Ok(Experiment::of_each(inputs, output, tasks).spoiled_on(&["garbage"]))
 }
 
 /// Two products: of the first, 16 kernels take 8 banks and 32 take 16; of the
 /// second, 32 take 5 and all 128 take 20. There are 12, less one for features.
 pub(super) fn weight_room() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 4;
-    let deep = deep_product(ROWS, 8192, 32)?;
-    let wide = deep_product(ROWS, 2560, 128)?;
     let inputs = vec![
         fp16s((ROWS * 8192) as usize, 1),
         fp16s(128 * 2560, 2), // the larger of the two
     ];
-    let mut experiment = Experiment::of(inputs, (ROWS * 128 * 4) as usize, deep);
-    experiment.jobs.push(Job::of(vec![wide]));
-    Ok(experiment)
+    let tasks = [
+        deep_product(ROWS, 8192, 32)?,
+        deep_product(ROWS, 2560, 128)?,
+    ];
+    Ok(Experiment::of_each(
+        inputs,
+        (ROWS * 128 * 4) as usize,
+        tasks,
+    ))
 }
 
 /// An fp16 product whose depth, or whose weights, rknpu-regcmd refuses.

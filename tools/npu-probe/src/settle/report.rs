@@ -123,7 +123,13 @@ impl JobReport {
     /// What is first to differ.
     fn text(&self) -> Option<String> {
         if self.completed != self.model_completed {
-            let end = |completed| if completed { "ended" } else { "was killed" };
+            let end = |completed| {
+                if completed {
+                    "ran"
+                } else {
+                    "did not run to its end"
+                }
+            };
             let (device, model) = (end(self.completed), end(self.model_completed));
             return Some(format!("the job {device}, on the model it {model}"));
         }
