@@ -34,11 +34,12 @@ mod options;
 mod select;
 #[allow(unsafe_code)]
 mod sharing;
+pub mod timeline;
 pub mod trace;
 
 pub use chip::Level;
 pub use driver::Backing;
 pub use model::{Model, ModelOptions};
-pub use open::{OpenError, Opened, open};
+pub use open::{OpenError, Opened, open, open_with};
 pub use options::OptionError;
 pub use select::{DEVICE_VARIABLE, Selector};

@@ -13,6 +13,7 @@ use crate::driver::{
     Backing, Caches, ChipCore, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile,
 };
 use crate::event::Event;
+use crate::timeline::DeviceTimeline;
 use crate::trace::TaskTrace;
 
 /// Most cores a device can have: the driver puts the number of the core into
@@ -53,7 +54,11 @@ pub struct ModelOptions {
     pub backing: Backing,
     /// Whether each DMA access is recorded for [`Model::take_traces`].
     pub trace: bool,
+    /// Whether jobs are recorded for [`Model::timeline`]: lighter than
+    /// [`Self::trace`].
+    pub timeline: bool,
     /// What modelled times depend on: clock, memory, and what the driver adds.
+    /// Its number of cores is [`Self::cores`].
     pub machine: Machine,
 }
 
@@ -76,6 +81,7 @@ impl Default for ModelOptions {
                 Backing::default()
             },
             trace: false,
+            timeline: false,
             machine: Machine::RK3588,
         }
     }
@@ -90,6 +96,7 @@ impl Default for ModelOptions {
 pub struct Model {
     driver: Driver,
     cores: u32,
+    machine: Machine,
 }
 
 impl Model {
@@ -109,9 +116,11 @@ impl Model {
             memory,
             backing,
             trace,
-            machine,
+            timeline,
+            mut machine,
         } = options;
         let cores = cores.clamp(1, MAX_CORES);
+        machine.chip.cores = cores;
         let chip = Arc::new(Chip::new(&ChipOptions {
             cores,
             level,
@@ -134,10 +143,12 @@ impl Model {
             memory,
             backing,
             trace,
+            timeline,
         };
         Arc::new(Self {
             driver: Driver::new(driver_options, ChipCore::all(&chip)),
             cores,
+            machine,
         })
     }
 
@@ -189,5 +200,12 @@ impl Model {
     #[must_use]
     pub fn take_traces(&self) -> Vec<TaskTrace> {
         self.driver.take_traces()
+    }
+
+    /// The jobs that have ended so far and when they would have run on a
+    /// board, by modelled time, if [`ModelOptions::timeline`] is set.
+    #[must_use]
+    pub fn timeline(&self) -> Option<DeviceTimeline> {
+        self.driver.timeline(self.machine)
     }
 }

@@ -45,6 +45,22 @@ pub enum OpenError {
 /// [`OpenError::Options`] for wrong options of the model. The other two
 /// choices always lead to a device.
 pub fn open(selector: &Selector) -> Result<Opened, OpenError> {
+    open_with(selector, |_| ())
+}
+
+/// Opens the device that `selector` names; if that is the model, one whose
+/// options were given to `adjust` before.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(
+    selector: &Selector,
+    adjust: impl FnOnce(&mut ModelOptions),
+) -> Result<Opened, OpenError> {
+    let model = |mut options: ModelOptions, why| {
+        adjust(&mut options);
+        model(options, why)
+    };
     match selector {
         Selector::Model => Ok(model(
             ModelOptions::default(),
@@ -55,7 +71,10 @@ pub fn open(selector: &Selector) -> Result<Opened, OpenError> {
             vec![format!("the software model was asked for, with {options}")],
         )),
         Selector::Path(path) => node(path),
-        Selector::Auto => Ok(auto(Device::discover().map_err(|error| error.refused))),
+        Selector::Auto => {
+            let found = Device::discover().map_err(|error| error.refused);
+            Ok(auto(found, |why| model(ModelOptions::default(), why)))
+        }
     }
 }
 
@@ -73,7 +92,10 @@ fn node(path: &Path) -> Result<Opened, OpenError> {
 }
 
 /// The kernel device that was found, else the model.
-fn auto(found: Result<Device, Vec<RefusedNode>>) -> Opened {
+fn auto(
+    found: Result<Device, Vec<RefusedNode>>,
+    model: impl FnOnce(Vec<String>) -> Opened,
+) -> Opened {
     match found {
         Ok(device) => {
             let why = format!("{} is driven by rocket", device.info().name);
@@ -86,7 +108,7 @@ fn auto(found: Result<Device, Vec<RefusedNode>>) -> Opened {
         Err(refused) => {
             let mut why: Vec<_> = refused.iter().map(RefusedNode::to_string).collect();
             why.push("no usable NPU, so the software model stands in".to_owned());
-            model(ModelOptions::default(), why)
+            model(why)
         }
     }
 }
@@ -103,6 +125,10 @@ fn model(options: ModelOptions, why: Vec<String>) -> Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn standard(why: Vec<String>) -> Opened {
+        model(ModelOptions::default(), why)
+    }
 
     #[test]
     fn the_model_is_always_there() {
@@ -127,7 +153,7 @@ mod tests {
             path: "/dev/accel/accel0".into(),
             reason: "it is another accelerator".into(),
         };
-        let opened = auto(Err(vec![refused]));
+        let opened = auto(Err(vec![refused]), standard);
         assert!(opened.device.info().is_model);
         assert_eq!(
             opened.why[0],
@@ -136,7 +162,7 @@ mod tests {
         assert!(opened.why[1].contains("software model"));
 
         let real = Model::new(ModelOptions::default()).open_device();
-        let opened = auto(Ok(real));
+        let opened = auto(Ok(real), standard);
         assert!(opened.model.is_none(), "not ours to look into");
         assert!(opened.why[0].contains("rocket"));
     }

@@ -130,6 +130,15 @@ const OPTIONS: &[Entry] = &[
         takes: || "a number from 1 on".to_owned(),
     },
     Entry {
+        name: "clock",
+        set: |options, value| {
+            let megahertz: u64 = value.parse().ok().filter(|clock| *clock > 0)?;
+            options.machine.clock_hz = megahertz.checked_mul(HERTZ_PER_MEGAHERTZ)?;
+            Some(())
+        },
+        takes: || "a number of MHz, for modelled times".to_owned(),
+    },
+    Entry {
         name: "level",
         set: |options, value| {
             options.level = pick(value, &LEVELS)?;
@@ -139,6 +148,7 @@ const OPTIONS: &[Entry] = &[
     },
 ];
 
+const HERTZ_PER_MEGAHERTZ: u64 = 1_000_000;
 const IOMMUS: [(&str, Iommu); 2] = [("rockchip", Iommu::Rockchip), ("smmuv3", Iommu::SmmuV3)];
 const CHAINED_KICKS: [(&str, ChainedKicks); 3] = [
     ("never", ChainedKicks::Never),

@@ -120,6 +120,13 @@ pub(crate) struct SelfTestFlags {
     /// is made if need be; files of an earlier dump are replaced.
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
+
+    /// Write when each engine of the NPU would have worked into this file
+    ///
+    /// By modelled time, so only on the software model. The format is Chrome's
+    /// trace event JSON: open the file at ui.perfetto.dev.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 }
 
 /// Options of `decode`.
@@ -170,6 +177,7 @@ pub(crate) struct SelfTest {
     pub(crate) repeat: usize,
     pub(crate) fds: usize,
     pub(crate) dump: Option<PathBuf>,
+    pub(crate) trace: Option<PathBuf>,
 }
 
 /// Rows, depth and columns where none are given: one tile of every precision.
@@ -205,11 +213,13 @@ impl SelfTestFlags {
             repeat,
             fds,
             dump,
+            trace,
         } = self;
         dtype.is_some()
             || m.or(*k).or(*n).or(*repeat).or(*fds).is_some()
             || seed.is_some()
             || dump.is_some()
+            || trace.is_some()
     }
 
     pub(crate) fn resolve(&self) -> SelfTest {
@@ -228,6 +238,7 @@ impl SelfTestFlags {
             repeat: count(self.repeat),
             fds: count(self.fds),
             dump: self.dump.clone(),
+            trace: self.trace.clone(),
         }
     }
 }

@@ -66,6 +66,24 @@ fn every_precision_and_odd_sizes() {
 }
 
 #[test]
+fn a_trace_is_json_of_modelled_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("trace.json");
+    let file = file.to_str().unwrap();
+    let output = run(&["--trace", file, "--fds", "2", "--n", "300"]);
+    let text = stdout(&output) + &stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("modelled time"), "{text}");
+    let trace: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let kicks = events.iter().filter(|event| event["name"] == "kick");
+    assert!(kicks.count() >= 2);
+    // Where it cannot be written, that is the error.
+    let output = run(&["--trace", "/no/such/directory/trace.json"]);
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+}
+
+#[test]
 fn json_is_one_object_with_everything() {
     let report = json(&["--json", "--repeat", "3", "--seed", "7"]);
     assert_eq!(report["result"], "PASS");

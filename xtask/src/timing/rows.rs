@@ -57,15 +57,45 @@ impl Row {
     }
 }
 
+/// Jobs of a product, or of a benchmark.
+#[derive(Clone, Copy)]
+struct Jobs {
+    files: usize,
+    each: usize,
+    chained: bool,
+}
+
+impl Jobs {
+    const ONE: Self = Self {
+        files: 1,
+        each: 1,
+        chained: false,
+    };
+    /// 320 tiles.
+    const FIVE: Self = Self {
+        each: 5,
+        ..Self::ONE
+    };
+    const FIVE_CHAINED: Self = Self {
+        chained: true,
+        ..Self::FIVE
+    };
+}
+
 /// Seconds from the first submit until the client of the last job wakes, where
 /// each job of a file is submitted when the one before has ended.
-fn latency(machine: &Machine, files: u32, jobs_each: usize, tasks: &[TaskWork]) -> Result<f64> {
-    let files = files as usize;
-    let jobs: Vec<Job> = (0..files * jobs_each)
+fn latency(machine: &Machine, jobs: Jobs, tasks: &[TaskWork]) -> Result<f64> {
+    let Jobs {
+        files,
+        each,
+        chained,
+    } = jobs;
+    let jobs: Vec<Job> = (0..files * each)
         .map(|index| Job {
             file: (index % files) as u32,
             tasks: tasks.to_vec(),
             after: index.checked_sub(files),
+            chained,
             ..Job::default()
         })
         .collect();
@@ -76,21 +106,20 @@ fn latency(machine: &Machine, files: u32, jobs_each: usize, tasks: &[TaskWork]) 
 
 /// Seconds of one job of one task.
 fn submit(machine: &Machine, tile: Tile) -> Result<f64> {
-    latency(machine, 1, 1, &[tile.work()?])
+    latency(machine, Jobs::ONE, &[tile.work()?])
 }
 
-/// The wait for 320 tiles in five jobs, each after the other, seconds.
-fn wait(machine: &Machine) -> Result<f64> {
-    latency(machine, 1, 5, &[TILE.work()?; TASKS])
+/// The wait for jobs of 64 tiles, seconds.
+fn wait(machine: &Machine, jobs: Jobs) -> Result<f64> {
+    latency(machine, jobs, &[TILE.work()?; TASKS])
 }
 
 /// One of the tiles of [`wait`], seconds.
-fn tile(machine: &Machine) -> Result<f64> {
-    Ok(wait(machine)? / (5 * TASKS) as f64)
+fn tile(machine: &Machine, jobs: Jobs) -> Result<f64> {
+    Ok(wait(machine, jobs)? / (jobs.each * TASKS) as f64)
 }
 
 fn tiles() -> Result<Group> {
-    let chained = FAST.with_driver(DriverCosts::CHAINED);
     let sixteen = Tile::new(Fp16ToFp16, 256, 512, 256).work()?;
     let single = Tile::new(Fp16ToFp16, 64, 256, 512);
     let on_a76 = FAST.with_driver(DriverCosts::MAINLINE_IRQ_ON_A76);
@@ -103,27 +132,33 @@ fn tiles() -> Result<Group> {
                 "256x384x256, one kick for 64 tasks",
                 "us",
                 150.0,
-                US * tile(&chained)?,
+                US * tile(&FAST, Jobs::FIVE_CHAINED)?,
             )
             .fitted(),
-            row("256x384x256, a kick each", "us", 194.0, US * tile(&FAST)?).fitted(),
+            row(
+                "256x384x256, a kick each",
+                "us",
+                194.0,
+                US * tile(&FAST, Jobs::FIVE)?,
+            )
+            .fitted(),
             row(
                 "the same on a later kernel build, one kick",
                 "us",
                 144.0,
-                US * tile(&chained)?,
+                US * tile(&FAST, Jobs::FIVE_CHAINED)?,
             ),
             row(
                 "the same on a later kernel build, a kick each",
                 "us",
                 213.0,
-                US * tile(&FAST)?,
+                US * tile(&FAST, Jobs::FIVE)?,
             ),
             row(
                 "job of 16 tasks 256x512x256",
                 "ms",
                 3.0,
-                MS * latency(&FAST, 1, 1, &[sixteen; 16])?,
+                MS * latency(&FAST, Jobs::ONE, &[sixteen; 16])?,
             )
             .fitted(),
             row(
@@ -186,7 +221,7 @@ fn clock() -> Result<Group> {
     let faster = FAST.at_clock(900_000_000);
     let work = TILE.work()?;
     let per_core = 2.0 * work.macs as f64 / seconds(work.duration_ps(&SLOW)) / 1e9;
-    let saved = wait(&SLOW)? - wait(&FAST)?;
+    let saved = wait(&SLOW, Jobs::FIVE)? - wait(&FAST, Jobs::FIVE)?;
     // 2*512*3840*4096 operations at 56.5 and at 75.3 GFLOP/s.
     let operations = one_file(SIZE, (256, 384, 256)).operations();
     let published = operations / 56.5e9 - operations / 75.3e9;
@@ -206,7 +241,13 @@ fn clock() -> Result<Group> {
                 MS * published,
                 MS * saved,
             ),
-            row("wait at 900 MHz", "ms", 61.0, MS * wait(&faster)?).fitted(),
+            row(
+                "wait at 900 MHz",
+                "ms",
+                61.0,
+                MS * wait(&faster, Jobs::FIVE)?,
+            )
+            .fitted(),
         ],
     })
 }
@@ -214,9 +255,14 @@ fn clock() -> Result<Group> {
 fn cores() -> Result<Group> {
     const JOBS: usize = 10;
     let work = [TILE.work()?; TASKS];
-    let rate = |files: u32| {
-        let time = latency(&SLOW, files, JOBS, &work)?;
-        Ok::<_, anyhow::Error>(f64::from(files) * JOBS as f64 / time)
+    let rate = |files: usize| {
+        let jobs = Jobs {
+            files,
+            each: JOBS,
+            ..Jobs::ONE
+        };
+        let time = latency(&SLOW, jobs, &work)?;
+        Ok::<_, anyhow::Error>((files * JOBS) as f64 / time)
     };
     let kept = FAST.with_driver(DriverCosts::KEPT_ATTACHED);
     let queued = |machine: &Machine, count: usize| {
@@ -384,7 +430,6 @@ fn products() -> Result<Group> {
 }
 
 fn levers() -> Result<Group> {
-    let chained = FAST.with_driver(DriverCosts::CHAINED);
     let plain = Tile { adds: true, ..TILE };
     let reusing = Tile {
         reuses: true,
@@ -408,7 +453,7 @@ fn levers() -> Result<Group> {
                 "wait, one kick for 64 tasks against 64 kicks",
                 "ratio",
                 48.0 / 62.0,
-                wait(&chained)? / wait(&FAST)?,
+                wait(&FAST, Jobs::FIVE_CHAINED)? / wait(&FAST, Jobs::FIVE)?,
             ),
             row("wait, DATA_REUSE against none", "ratio", 0.79, shared),
             row(
@@ -463,11 +508,10 @@ mod tests {
             let mut machine = FAST;
             machine.dram.core_bytes_per_clock = bytes;
             machine.dram.core_bytes_per_second = u64::from(bytes) * FAST.clock_hz;
-            let chained = machine.with_driver(DriverCosts::CHAINED);
             let errors = [
-                tile(&chained).unwrap() / 150e-6,
-                tile(&machine).unwrap() / 194e-6,
-                latency(&machine, 1, 1, &[sixteen; 16]).unwrap() / 3e-3,
+                tile(&machine, Jobs::FIVE_CHAINED).unwrap() / 150e-6,
+                tile(&machine, Jobs::FIVE).unwrap() / 194e-6,
+                latency(&machine, Jobs::ONE, &[sixteen; 16]).unwrap() / 3e-3,
                 submit(&machine, single).unwrap() / 109e-6,
             ];
             errors

@@ -37,7 +37,7 @@ pub struct Core {
     device_time: Duration,
     /// A kick hung: the blocks still wait for what never comes.
     wedged: bool,
-    work: TaskWork,
+    tasks: Vec<TaskWork>,
 }
 
 impl Core {
@@ -56,7 +56,7 @@ impl Core {
             diagnosis: Vec::new(),
             device_time: Duration::ZERO,
             wedged: false,
-            work: TaskWork::default(),
+            tasks: Vec::new(),
         }
     }
 
@@ -133,10 +133,11 @@ impl Core {
         self.device_time
     }
 
-    /// What the last task had to move and to compute, as far as it came.
+    /// What the tasks of the last kick had to move and to compute, as far as
+    /// they came.
     #[must_use]
-    pub fn work(&self) -> TaskWork {
-        self.work
+    pub fn tasks(&self) -> &[TaskWork] {
+        &self.tasks
     }
 
     /// The reset pulse: every register returns to its value after power-up.
@@ -160,7 +161,7 @@ impl Core {
         let mut clock = Clock::new(self.options.machine, self.options.task_limit);
         if self.wedged {
             self.device_time = Duration::ZERO;
-            self.work = TaskWork::default();
+            self.tasks.clear();
             // A hang, which is the end of the kick already.
             drop(report.note(
                 "T12-wedged",
@@ -185,7 +186,7 @@ impl Core {
         }
         .run(self.segment);
         self.device_time = clock.elapsed();
-        self.work = clock.work();
+        self.tasks = clock.into_tasks();
         match result {
             Ok(finished) => self.complete(finished),
             Err(stop) => self.stop(&stop, &mut report),

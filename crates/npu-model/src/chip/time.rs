@@ -13,12 +13,12 @@ use super::trap::Stop;
 const PS_PER_NS: u64 = 1_000;
 
 /// Modelled device time of the tasks of one kick, and the bound on it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Clock {
     machine: Machine,
     limit: Duration,
     ps: u64,
-    work: TaskWork,
+    tasks: Vec<TaskWork>,
 }
 
 impl Clock {
@@ -27,15 +27,17 @@ impl Clock {
             machine,
             limit,
             ps: 0,
-            work: TaskWork::default(),
+            tasks: Vec::new(),
         }
     }
 
-    /// Lets the time for the fetch of `words` command words pass.
+    /// Begins a task: lets the time for the fetch of its `words` command words
+    /// pass.
     ///
     /// # Errors
     /// [`Stop::TooLong`] when the limit is passed.
     pub(crate) fn fetch(&mut self, words: usize) -> Result<(), Stop> {
+        self.tasks.push(TaskWork::default());
         self.pass(&TaskWork::default().fetching(words as u64))
     }
 
@@ -51,7 +53,9 @@ impl Clock {
     }
 
     fn pass(&mut self, work: &TaskWork) -> Result<(), Stop> {
-        self.work.add(work);
+        if let Some(task) = self.tasks.last_mut() {
+            task.add(work);
+        }
         self.ps = self.ps.saturating_add(work.duration_ps(&self.machine));
         if self.elapsed() > self.limit {
             return Err(Stop::TooLong);
@@ -63,9 +67,9 @@ impl Clock {
         Duration::from_nanos(self.ps / PS_PER_NS)
     }
 
-    /// All that the kick had to do.
-    pub(crate) fn work(&self) -> TaskWork {
-        self.work
+    /// What each task of the kick had to do.
+    pub(crate) fn into_tasks(self) -> Vec<TaskWork> {
+        self.tasks
     }
 }
 
@@ -93,6 +97,8 @@ mod tests {
         let blocks = EnableMask::CNA | EnableMask::CORE | EnableMask::DPU;
         assert_eq!(clock.spend(&endless(), blocks), Err(Stop::TooLong));
         assert!(clock.elapsed() > Duration::from_secs(1));
-        assert_eq!(clock.work().command_bytes, 112 * 8);
+        let tasks = clock.into_tasks();
+        assert_eq!(tasks.len(), 1);
+        assert_eq!(tasks[0].command_bytes, 112 * 8);
     }
 }

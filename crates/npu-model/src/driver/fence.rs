@@ -162,6 +162,11 @@ impl Fence {
         Self::stub(now_ns())
     }
 
+    /// What a timeline knows it by.
+    pub(super) fn name(&self) -> crate::timeline::FenceName {
+        (self.context, self.seqno)
+    }
+
     pub(super) fn context(&self) -> u64 {
         self.context
     }

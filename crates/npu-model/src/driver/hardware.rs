@@ -10,6 +10,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use rknpu_regcmd::timing::TaskWork;
+
 use super::iommu::{AddressSpace, Unmapped};
 use super::job::Task;
 use crate::chip::{Bus, Chip, Core, Diagnosis, Direction, Fault, Master};
@@ -64,6 +66,10 @@ pub trait NpuCore: Send + fmt::Debug {
     /// How long the last task takes on the device; see
     /// [`Core::device_time`].
     fn device_time(&self) -> Duration;
+    /// What the last kick had to do, task by task; see [`Core::tasks`].
+    fn tasks(&self) -> Vec<TaskWork> {
+        Vec::new()
+    }
     /// The reset pulse; see [`Core::reset`].
     fn reset(&mut self);
     /// The next task belongs to another job; see [`Core::begin_job`].
@@ -113,6 +119,10 @@ impl NpuCore for ChipCore {
 
     fn device_time(&self) -> Duration {
         self.with(|core| core.device_time()).unwrap_or_default()
+    }
+
+    fn tasks(&self) -> Vec<TaskWork> {
+        self.with(|core| core.tasks().to_vec()).unwrap_or_default()
     }
 
     fn reset(&mut self) {

@@ -67,7 +67,10 @@ pub use profile::{ChainedKicks, DriverProfile, Iommu};
 pub use shared_file::SharedFile;
 pub use user::{Arena, Efault, OwnProcess, UserMemory};
 
+use rknpu_regcmd::timing::Machine;
+
 use crate::event::{Event, EventLog};
+use crate::timeline::DeviceTimeline;
 use crate::trace::TaskTrace;
 
 /// What can be chosen about a [`Driver`].
@@ -97,6 +100,8 @@ pub struct DriverOptions {
     pub backing: Backing,
     /// Whether every DMA access is recorded; see [`Driver::take_traces`].
     pub trace: bool,
+    /// Whether jobs are recorded for [`Driver::timeline`].
+    pub timeline: bool,
 }
 
 impl Default for DriverOptions {
@@ -111,6 +116,7 @@ impl Default for DriverOptions {
             memory: None,
             backing: Backing::default(),
             trace: false,
+            timeline: false,
         }
     }
 }
@@ -181,6 +187,13 @@ impl Driver {
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
         self.device.health.events.take()
+    }
+
+    /// The jobs that have ended and when they would have run on `machine`, by
+    /// modelled time, if [`DriverOptions::timeline`] is set.
+    #[must_use]
+    pub fn timeline(&self, machine: Machine) -> Option<DeviceTimeline> {
+        self.device.scheduler.timeline(machine)
     }
 
     /// The tasks that ran since the last call with all their DMA accesses,

@@ -5,6 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use rknpu_regcmd::timing::TaskWork;
 use rustix::io::Errno;
 
 use super::bugs::{Bug, Health};
@@ -24,7 +25,16 @@ struct Outcome {
     /// Whether it raised its interrupt.
     completed: bool,
     device_time: Duration,
+    /// What it had to do, if a timeline is recorded.
+    work: Vec<TaskWork>,
     diagnosis: Vec<Diagnosis>,
+}
+
+/// What a job has done so far.
+#[derive(Default)]
+struct Done {
+    device_time: Duration,
+    tasks: Vec<TaskWork>,
 }
 
 impl Shared {
@@ -37,9 +47,15 @@ impl Shared {
         } = &mut *guard;
         self.resume(core, &mut **hardware, idle_since.take());
         hardware.begin_job();
-        let result = self.run_tasks(core, &mut **hardware, job);
+        let mut done = Done::default();
+        let result = self.run_tasks(core, &mut **hardware, job, &mut done);
         if result.is_ok() {
             *idle_since = Some(Instant::now());
+        }
+        if let Some(timeline) = &self.timeline {
+            let limit = self.options.profile.job_limit;
+            let waited = limit.saturating_sub(done.device_time);
+            timeline.ended(job.id, done.tasks, result.is_err().then_some(waited));
         }
         result
     }
@@ -55,8 +71,13 @@ impl Shared {
         }
     }
 
-    fn run_tasks(&self, core: usize, hardware: &mut dyn NpuCore, job: &Job) -> Result<(), Errno> {
-        let mut device_time = Duration::ZERO;
+    fn run_tasks(
+        &self,
+        core: usize,
+        hardware: &mut dyn NpuCore,
+        job: &Job,
+        done: &mut Done,
+    ) -> Result<(), Errno> {
         let tasks = &job.request.tasks;
         let (kicks, tasks_a_kick) = if job.request.chained {
             (&tasks[..1], tasks.len() as u32)
@@ -78,22 +99,20 @@ impl Shared {
                 self.kill(place, KillCause::ModelFailure, Vec::new(), hardware);
                 return Err(Errno::CANCELED);
             };
-            let Outcome {
-                completed,
-                diagnosis,
-                ..
-            } = outcome;
-            if !completed {
-                self.wait_for_the_time_limit(device_time);
+            let diagnosis = outcome.diagnosis;
+            if !outcome.completed {
+                self.wait_for_the_time_limit(done.device_time);
                 self.kill(place, KillCause::Hang, diagnosis, hardware);
                 return Err(Errno::CANCELED);
             }
-            device_time += outcome.device_time;
+            let device_time = done.device_time + outcome.device_time;
             if device_time > self.options.profile.job_limit {
                 let cause = KillCause::TooLong { device_time };
                 self.kill(place, cause, diagnosis, hardware);
                 return Err(Errno::CANCELED);
             }
+            done.device_time = device_time;
+            done.tasks.extend(outcome.work);
             if !diagnosis.is_empty() {
                 self.health
                     .events
@@ -141,6 +160,10 @@ impl Shared {
         Outcome {
             completed,
             device_time: hardware.device_time(),
+            work: match self.timeline {
+                Some(_) => hardware.tasks(),
+                None => Vec::new(),
+            },
             diagnosis: hardware.diagnosis(),
         }
     }

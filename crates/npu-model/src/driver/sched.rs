@@ -20,6 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rknpu_regcmd::timing::Machine;
 use rustix::io::Errno;
 
 use super::bugs::Health;
@@ -31,6 +32,7 @@ use super::job::{Job, JobRequest};
 use super::orphans::{self, Orphans};
 use super::resv::Usage;
 use super::{DriverOptions, lock};
+use crate::timeline::{DeviceTimeline, JobRecord, Recorder};
 use crate::trace::TaskTrace;
 
 /// One file's queue.
@@ -49,6 +51,8 @@ pub(super) struct Shared {
     pub(super) options: DriverOptions,
     pub(super) health: Arc<Health>,
     pub(super) traces: Mutex<VecDeque<TaskTrace>>,
+    /// What ran when by modelled time, if that is wanted.
+    pub(super) timeline: Option<Recorder>,
     pub(super) cores: Vec<Mutex<Hardware>>,
     state: Mutex<State>,
     /// Something in `state` or a fence changed.
@@ -152,6 +156,7 @@ impl Scheduler {
                 options: options.clone(),
                 health,
                 traces: Mutex::default(),
+                timeline: options.timeline.then(Recorder::default),
                 cores: cores.into_iter().map(hardware).collect(),
                 state: Mutex::new(State {
                     jobs_on: vec![0; count],
@@ -255,6 +260,20 @@ impl Scheduler {
         }
         state.jobs_accepted += 1;
         state.jobs_on[core] += 1;
+        if let Some(timeline) = &self.shared.timeline {
+            let record = JobRecord {
+                job: state.jobs_accepted,
+                file: id.0,
+                core: core as u32,
+                chained: request.chained,
+                ..JobRecord::default()
+            };
+            let after = entity.last_scheduled.as_ref();
+            let ended = after.filter(|last| entity.queue.is_empty() && !last.is_active());
+            let fences = dependencies.iter().map(|fence| fence.name());
+            let tasks = request.tasks.len();
+            timeline.submitted(record, tasks, fence.name(), ended.map(|f| f.name()), fences);
+        }
         entity.queue.push_back(Job {
             id: state.jobs_accepted,
             request,
@@ -280,6 +299,12 @@ impl Scheduler {
             *slot = Some(thread);
         }
         Ok(())
+    }
+
+    /// The jobs that have ended, by modelled time, if that is recorded.
+    pub(super) fn timeline(&self, machine: Machine) -> Option<DeviceTimeline> {
+        let recorder = self.shared.timeline.as_ref()?;
+        Some(recorder.timeline(machine))
     }
 
     /// Takes the recorded tasks.

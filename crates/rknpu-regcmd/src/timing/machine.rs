@@ -64,9 +64,6 @@ pub struct DriverCosts {
     pub kick_ps: u64,
     /// From the end of a job until the waiting client runs again.
     pub wake_ps: u64,
-    /// Whether the tasks of a job run in one kick, linked by the words of
-    /// their programs. Not so in mainline Linux.
-    pub chained: bool,
 }
 
 impl DriverCosts {
@@ -84,7 +81,6 @@ impl DriverCosts {
         attach_ps: 18 * PS_PER_US,
         kick_ps: 26 * PS_PER_US,
         wake_ps: 5 * PS_PER_US,
-        chained: false,
     };
 
     /// The same with its interrupts on an A76, the client on another.
@@ -106,19 +102,12 @@ impl DriverCosts {
         ..Self::MAINLINE
     };
 
-    /// Tasks of a job in one kick (a patch that mainline has not).
-    pub const CHAINED: Self = Self {
-        chained: true,
-        ..Self::MAINLINE
-    };
-
     /// Nothing but the device.
     pub const NONE: Self = Self {
         submit_ps: 0,
         attach_ps: 0,
         kick_ps: 0,
         wake_ps: 0,
-        chained: true,
     };
 }
 

@@ -28,6 +28,8 @@ struct File {
     active: usize,
     /// Whether it counts towards its core's score: from its first job on.
     attached: bool,
+    /// Its client submits nothing before: it submits one job after the other.
+    submitting_ps: u64,
 }
 
 /// All jobs that do not run.
@@ -77,11 +79,14 @@ impl<'a> Queues<'a> {
 
     /// The client of `job` begins to prepare it at `now`.
     fn submit(&mut self, job: usize, now: u64) {
-        let at = now.saturating_add(self.jobs[job].host_ps);
+        let file = self.files.entry(self.jobs[job].file).or_default();
+        let free = file.submitting_ps.max(now);
+        let at = free.saturating_add(self.jobs[job].host_ps);
+        let queued = at.saturating_add(self.costs.submit_ps);
+        file.submitting_ps = queued;
         self.state[job] = State::Submitted;
         self.submit_ps[job] = at;
-        self.arrivals
-            .insert((at.saturating_add(self.costs.submit_ps), job));
+        self.arrivals.insert((queued, job));
     }
 
     /// When `job` was submitted.

@@ -2,9 +2,8 @@
 //! A job on a core: which phase it is in, and how much of it is left.
 
 use super::machine::{Machine, PS_PER_SECOND};
-use super::schedule::TaskTime;
+use super::schedule::{Job, TaskTime};
 use super::spans::Phase;
-use super::work::TaskWork;
 
 /// Where in its life a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +14,8 @@ enum At {
     Kick,
     /// A phase of the task.
     Phase(usize),
+    /// The core waits for a task that hangs.
+    Hold,
     /// Nothing is left.
     Over,
 }
@@ -37,23 +38,19 @@ pub(super) struct Running {
 
 impl Running {
     /// The job as the driver takes it up.
-    pub(super) fn new(job: usize, tasks: &[TaskWork], machine: &Machine) -> Self {
-        let mut run = Self {
-            job,
+    pub(super) fn new(index: usize, job: &Job, machine: &Machine) -> Self {
+        let first = job.tasks.first().copied().unwrap_or_default();
+        Self {
+            job: index,
             at: At::Attach,
             task: 0,
-            phases: tasks.first().copied().unwrap_or_default().phases(machine),
+            phases: first.phases(machine),
             kick_ps: 0,
             start_ps: 0,
             ends_ps: [0; 4],
             data: 0,
             fixed_ps: machine.driver.attach_ps,
-        };
-        if tasks.is_empty() {
-            run.at = At::Over;
-            run.fixed_ps = 0;
         }
-        run
     }
 
     /// Whether it moves data.
@@ -92,11 +89,13 @@ impl Running {
     pub(super) fn next_phase(
         &mut self,
         now: u64,
-        tasks: &[TaskWork],
+        job: &Job,
         machine: &Machine,
     ) -> Option<TaskTime> {
         let mut done = None;
+        let tasks = &job.tasks;
         self.at = match self.at {
+            At::Attach if tasks.is_empty() => At::Hold,
             At::Attach => At::Kick,
             At::Kick => {
                 self.start_ps = now;
@@ -114,19 +113,20 @@ impl Running {
                             self.phases = work.phases(machine);
                             At::Kick
                         }
-                        None => At::Over,
+                        None => At::Hold,
                     }
                 }
             }
-            At::Over => At::Over,
+            At::Hold | At::Over => At::Over,
         };
         let (bytes, fixed_ps) = match self.at {
             At::Kick => {
                 self.kick_ps = now;
-                let linked = machine.driver.chained && self.task > 0;
+                let linked = job.chained && self.task > 0;
                 (0, if linked { 0 } else { machine.driver.kick_ps })
             }
             At::Phase(index) => (self.phases[index].bytes, self.phases[index].compute_ps),
+            At::Hold => (0, job.hold_ps),
             At::Attach | At::Over => (0, 0),
         };
         self.data = u128::from(bytes) * PS_PER_SECOND;

@@ -37,6 +37,12 @@ pub struct Job {
     /// Jobs that write what this one reads or writes: the driver holds it
     /// back until they are done. Indices below this job's own.
     pub fences: Vec<usize>,
+    /// Whether its tasks run in one kick, linked by the words of their
+    /// programs. Not so in mainline Linux.
+    pub chained: bool,
+    /// How long it keeps its core after its tasks, picoseconds: the rest of
+    /// the driver's time limit, if the task after them hung.
+    pub hold_ps: u64,
     /// Core to run on, where that is known; else the driver's choice.
     pub core: Option<u32>,
 }
@@ -220,7 +226,7 @@ impl<'a> Simulation<'a> {
         time.core = core as u32;
         time.submit_ps = self.queues.submitted(job);
         time.start_ps = self.now;
-        let run = Running::new(job, &self.jobs[job].tasks, self.machine);
+        let run = Running::new(job, &self.jobs[job], self.machine);
         self.cores[core] = Some(run);
     }
 
@@ -229,9 +235,9 @@ impl<'a> Simulation<'a> {
             return;
         };
         run.pass(wait, rate);
-        let tasks = &self.jobs[run.job].tasks;
+        let job = &self.jobs[run.job];
         while run.phase_is_over() {
-            if let Some(mut done) = run.next_phase(self.now, tasks, self.machine) {
+            if let Some(mut done) = run.next_phase(self.now, job, self.machine) {
                 done.core = core as u32;
                 self.timeline.tasks.push(done);
             }
@@ -353,9 +359,22 @@ mod tests {
         let second = timeline.jobs[1];
         assert_eq!(second.submit_ps, first + costs.wake_ps + MS);
         assert_eq!(second.start_ps, second.submit_ps + costs.submit_ps);
-        let chained = Machine::RK3588.with_driver(DriverCosts::CHAINED);
-        let chained = schedule(&jobs, &chained).unwrap();
-        assert_eq!(chained.jobs[0].end_ps, first - costs.kick_ps);
+        let chained = jobs.map(|job| Job {
+            chained: true,
+            hold_ps: MS,
+            ..job
+        });
+        let timeline = schedule(&chained, &Machine::RK3588).unwrap();
+        assert_eq!(timeline.jobs[0].end_ps, first - costs.kick_ps + MS);
+    }
+
+    #[test]
+    fn the_client_of_a_file_submits_one_job_after_the_other() {
+        let jobs = [0, 1].map(|_| job(0, computing(1)));
+        let timeline = schedule(&jobs, &Machine::RK3588).unwrap();
+        let submits = timeline.jobs.iter().map(|job| job.submit_ps);
+        let expected = [0, DriverCosts::MAINLINE.submit_ps];
+        assert!(submits.eq(expected));
     }
 
     #[test]
@@ -410,16 +429,28 @@ mod tests {
         let before = move || prop::option::of(0..index.max(1));
         let core = prop::option::weighted(0.2, 0u32..3);
         let tasks = prop::collection::vec(any_work(), 0..3);
-        (0u32..4, tasks, before(), before(), 0u64..1000, core).prop_map(
-            move |(file, tasks, after, fence, host_ps, core)| Job {
-                file,
-                tasks,
-                after: after.filter(|_| index > 0),
-                host_ps,
-                fences: fence.filter(|_| index > 0).into_iter().collect(),
-                core,
-            },
+        let times = (0u64..1000, prop_oneof![Just(0), any::<u64>()]);
+        (
+            0u32..4,
+            tasks,
+            before(),
+            before(),
+            times,
+            core,
+            any::<bool>(),
         )
+            .prop_map(
+                move |(file, tasks, after, fence, (host_ps, hold_ps), core, chained)| Job {
+                    file,
+                    tasks,
+                    after: after.filter(|_| index > 0),
+                    host_ps,
+                    hold_ps,
+                    chained,
+                    fences: fence.filter(|_| index > 0).into_iter().collect(),
+                    core,
+                },
+            )
     }
 
     proptest! {

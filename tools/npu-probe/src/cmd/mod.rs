@@ -7,15 +7,20 @@ pub(crate) mod selftest;
 pub(crate) mod settle;
 
 use anyhow::Context;
-use npu_model::Opened;
+use npu_model::{ModelOptions, Opened};
 
 use crate::exit::Failure;
 use crate::flags::Flags;
 
 /// Opens the device that the flags choose.
 fn open(flags: &Flags) -> Result<Opened, Failure> {
+    open_with(flags, |_| ())
+}
+
+/// Opens the device that the flags choose, a model with options of ours.
+fn open_with(flags: &Flags, adjust: impl FnOnce(&mut ModelOptions)) -> Result<Opened, Failure> {
     let selector = flags.selector();
-    npu_model::open(&selector)
+    npu_model::open_with(&selector, adjust)
         .with_context(|| format!("no usable device for `{selector}`"))
         .map_err(Failure::NoDevice)
 }

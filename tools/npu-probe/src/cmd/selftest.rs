@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The self-test: multiply on the NPU, multiply on the CPU, compare.
 
+use std::fs;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use npu_matmul::{Engine, Error, Observer, Precision, Weights};
 use npu_model::Model;
+use rknpu_regcmd::timing::seconds;
 use rocket_uapi::DevicePool;
 
 use crate::capture::{Capture, Captured};
@@ -24,7 +26,13 @@ const ELEMENTS_MAX: usize = 1 << 31;
 pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     let test = flags.selftest.resolve();
     let lengths = Lengths::of(&test)?;
-    let opened = super::open(flags)?;
+    let opened = super::open_with(flags, |options| options.timeline = test.trace.is_some())?;
+    if test.trace.is_some() && opened.model.is_none() {
+        return Err(Failure::Usage(anyhow!(
+            "--trace shows modelled times, and {} is no model; add --device model",
+            opened.device.info().name
+        )));
+    }
     let device = DeviceReport::new(opened.device.info(), opened.why);
     let say = |text: &str| {
         if flags.json {
@@ -62,6 +70,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         model: opened.model.as_deref(),
     };
     let (program, runs) = bench.run()?;
+    let traced = bench.trace()?;
     let verdict = if runs.iter().all(RunReport::passes) {
         Verdict::Pass
     } else {
@@ -83,6 +92,9 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         output::print_json(&report)?;
     } else {
         output::print(&(program.text() + &report.verdict_text()))?;
+        if let (Some(file), Some(text)) = (&test.trace, &traced) {
+            output::print(&format!("trace      {}: {text}\n", file.display()))?;
+        }
         if let Some(directory) = &test.dump {
             output::print(&format!("dump       {}\n", directory.display()))?;
         }
@@ -171,6 +183,23 @@ impl Bench<'_> {
             model_events: &self.model_events(),
         };
         dump.write(directory).map_err(Failure::Output)
+    }
+
+    /// Writes the modelled timeline, if that is wanted; says what is in it.
+    fn trace(&self) -> Result<Option<String>, Failure> {
+        let timeline = self.model.and_then(Model::timeline);
+        let (Some(file), Some(timeline)) = (&self.test.trace, timeline) else {
+            return Ok(None);
+        };
+        fs::write(file, timeline.to_chrome_trace())
+            .with_context(|| format!("writing {}", file.display()))
+            .map_err(Failure::Output)?;
+        Ok(Some(format!(
+            "{} jobs, {:.1} us of modelled time at {} MHz (for ui.perfetto.dev)",
+            timeline.jobs().len(),
+            seconds(timeline.end_ps()) * 1e6,
+            timeline.machine().clock_hz / 1_000_000,
+        )))
     }
 
     fn model_events(&self) -> Vec<String> {

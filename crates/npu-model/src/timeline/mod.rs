@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! When the jobs of a model would have run on a board: modelled time.
+//!
+//! The model computes as fast as its host can and keeps no clock while it
+//! does. It records what each job moved and computed, on which core it ran,
+//! and what it waited for; [`DeviceTimeline`] is what
+//! [`rknpu_regcmd::timing::schedule`] makes of that, cores sharing memory
+//! included. What the host's own speed decided stays as it was: which core a
+//! job got, and whether a file's job was submitted before its last one had
+//! ended. A file's client is taken to do nothing between the end of a job and
+//! its next SUBMIT: the model has no idea how long a board's CPU would work.
+
+mod chrome;
+mod record;
+
+use rknpu_regcmd::timing::{Job, JobTime, Machine, TaskTime, TaskWork, Timeline, schedule};
+
+pub(crate) use record::{FenceName, Recorder};
+
+/// A job that ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobRecord {
+    /// Number of the job, as in [`Place`](crate::event::Place).
+    pub job: u64,
+    /// Number of the file: its scheduling context, in the order of opening.
+    pub file: u64,
+    /// Core that ran it.
+    pub core: u32,
+    /// The job of the same file that had ended when this one was submitted.
+    pub after: Option<u64>,
+    /// Jobs that it waited for in the driver.
+    pub fences: Vec<u64>,
+    /// What its tasks moved and computed, as far as it came.
+    pub tasks: Vec<TaskWork>,
+    /// Whether the tasks ran in one kick.
+    pub chained: bool,
+    /// Whether it completed; else the driver killed it.
+    pub completed: bool,
+    /// How long the killed job kept its core after its last whole task:
+    /// modelled picoseconds.
+    pub hold_ps: u64,
+}
+
+/// Jobs and when they ran. All times are modelled, in picoseconds from the
+/// first submit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceTimeline {
+    machine: Machine,
+    jobs: Vec<JobRecord>,
+    timeline: Timeline,
+    left_out: u64,
+}
+
+impl DeviceTimeline {
+    pub(crate) fn new(machine: Machine, jobs: Vec<JobRecord>, left_out: u64) -> Self {
+        let index = |number: u64| jobs.binary_search_by_key(&number, |job| job.job).ok();
+        let scheduled: Vec<Job> = jobs
+            .iter()
+            .map(|job| Job {
+                file: u32::try_from(job.file).unwrap_or(u32::MAX),
+                tasks: job.tasks.clone(),
+                after: job.after.and_then(index),
+                host_ps: 0,
+                fences: job.fences.iter().copied().filter_map(index).collect(),
+                chained: job.chained,
+                hold_ps: job.hold_ps,
+                core: Some(job.core),
+            })
+            .collect();
+        // What a job waits for was accepted before it, and it ran on a core
+        // that there is.
+        let timeline = schedule(&scheduled, &machine).unwrap_or_default();
+        Self {
+            machine,
+            jobs,
+            timeline,
+            left_out,
+        }
+    }
+
+    /// What the times depend on.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The jobs in the order of their submits, and when each ran.
+    pub fn jobs(&self) -> impl ExactSizeIterator<Item = (&JobRecord, &JobTime)> {
+        self.jobs.iter().zip(&self.timeline.jobs)
+    }
+
+    /// The tasks in the order of their ends, each with its job and its work.
+    pub fn tasks(&self) -> impl Iterator<Item = (&JobRecord, &TaskWork, &TaskTime)> {
+        self.timeline.tasks.iter().filter_map(|time| {
+            let job = self.jobs.get(time.job)?;
+            Some((job, job.tasks.get(time.task)?, time))
+        })
+    }
+
+    /// Modelled end of the last job, picoseconds.
+    #[must_use]
+    pub fn end_ps(&self) -> u64 {
+        self.timeline.end_ps
+    }
+
+    /// Jobs that came when as many tasks as are kept were recorded.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// The timeline in Chrome's trace event format, JSON, which
+    /// ui.perfetto.dev and chrome://tracing show: a process for each core with
+    /// a track for each engine, one for the files, and an arrow from each
+    /// submit to its job.
+    #[must_use]
+    pub fn to_chrome_trace(&self) -> String {
+        chrome::write(self)
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the driver half notes about its jobs while they run.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rknpu_regcmd::timing::{Machine, TaskWork};
+
+use super::{DeviceTimeline, JobRecord};
+use crate::driver::lock;
+
+/// Tasks kept: their work takes some 100 bytes each.
+const TASKS_KEPT: usize = 65_536;
+
+/// Picoseconds of a nanosecond.
+const PS_PER_NS: u128 = 1_000;
+
+/// The timeline of a fence and its number there.
+pub(crate) type FenceName = (u64, u64);
+
+/// The record of one device.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Jobs that were submitted, by number.
+    submitted: BTreeMap<u64, JobRecord>,
+    /// Jobs that ran, by number.
+    ran: BTreeMap<u64, JobRecord>,
+    /// Numbers of the jobs of fences.
+    jobs: BTreeMap<FenceName, u64>,
+    tasks: usize,
+    left_out: u64,
+}
+
+impl Recorder {
+    /// A job of so many tasks was accepted; `name` is its fence's.
+    ///
+    /// `after` is the fence of the file's last job if that had ended, `fences`
+    /// are those that the driver waits for.
+    pub(crate) fn submitted(
+        &self,
+        mut record: JobRecord,
+        tasks: usize,
+        name: FenceName,
+        after: Option<FenceName>,
+        fences: impl Iterator<Item = FenceName>,
+    ) {
+        let mut guard = lock(&self.inner);
+        let inner = &mut *guard;
+        if inner.tasks >= TASKS_KEPT {
+            inner.left_out += 1;
+            return;
+        }
+        record.after = after.and_then(|fence| inner.jobs.get(&fence).copied());
+        record.fences = fences
+            .filter_map(|fence| inner.jobs.get(&fence).copied())
+            .collect();
+        inner.tasks = inner.tasks.saturating_add(tasks);
+        inner.jobs.insert(name, record.job);
+        inner.submitted.insert(record.job, record);
+    }
+
+    /// A job ended: what its whole tasks did, and if it was killed, how long
+    /// the driver waited for the next.
+    pub(crate) fn ended(&self, job: u64, tasks: Vec<TaskWork>, killed: Option<Duration>) {
+        let mut guard = lock(&self.inner);
+        let inner = &mut *guard;
+        let Some(mut record) = inner.submitted.remove(&job) else {
+            return;
+        };
+        record.tasks = tasks;
+        record.completed = killed.is_none();
+        let hold_ps = killed.unwrap_or_default().as_nanos() * PS_PER_NS;
+        record.hold_ps = u64::try_from(hold_ps).unwrap_or(u64::MAX);
+        inner.ran.insert(job, record);
+    }
+
+    /// The jobs that have ended so far.
+    pub(crate) fn timeline(&self, machine: Machine) -> DeviceTimeline {
+        let inner = lock(&self.inner);
+        let jobs = inner.ran.values().cloned().collect();
+        DeviceTimeline::new(machine, jobs, inner.left_out)
+    }
+}
