@@ -12,6 +12,7 @@
 //! `docs/timing.md` holds them against every published figure that the model
 //! can express, and says where it fails.
 
+mod counts;
 mod host;
 mod machine;
 mod queue;

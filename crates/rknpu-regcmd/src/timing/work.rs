@@ -9,11 +9,15 @@
 
 use thiserror::Error;
 
+use super::counts::{
+    ATOM_BITS, Output, Weights, atoms_of, channel_group, dpu_bits, features, group_from_core,
+    kernel_group, operands,
+};
 use crate::chip::ATOM_BYTES;
 use crate::extent::DmaEngine;
 use crate::precision;
 use crate::regfile::RegisterFile;
-use crate::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
+use crate::regs::{cna, core, dpu, ppu, ppu_rdma};
 use crate::word::EnableMask;
 
 /// The blocks of a convolution.
@@ -24,21 +28,6 @@ const CONVOLUTION: EnableMask = EnableMask::CNA
 const FLYING: EnableMask = EnableMask::DPU.union(EnableMask::DPU_RDMA);
 /// The blocks of pooling.
 const POOLING: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
-
-/// CONV_MODE of a depthwise convolution.
-const DEPTHWISE: u32 = 3;
-/// ARGB_IN of packed pixels of one channel; up to three more for more.
-const ARGB_FIRST: u32 = 8;
-/// COMB_USE: MRDMA and ERDMA share one operand, surface by surface.
-const COMB_SHARED: u32 = 5;
-/// Bytes of a BS or BN operand of one channel.
-const OPERAND_BYTES: u64 = 4;
-/// Lanes of the weight decompressor.
-const LANES: u16 = 16;
-/// Bits of an atom.
-const ATOM_BITS: u64 = ATOM_BYTES as u64 * 8;
-/// Bits of a container whose precision code names no narrower type.
-const BITS_WIDEST: u32 = 32;
 
 /// Why it cannot be told what a task does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -80,7 +69,7 @@ impl EngineBytes {
             .fold(0, |sum, &bytes| sum.saturating_add(bytes))
     }
 
-    fn put(&mut self, engine: DmaEngine, bytes: u64) {
+    pub(super) fn put(&mut self, engine: DmaEngine, bytes: u64) {
         self.0[engine as usize] = bytes;
     }
 
@@ -206,11 +195,10 @@ impl TaskWork {
         work.bytes.put(DmaEngine::DpuWrite, output.bytes());
         let (features, resident) = features(regs);
         let weights = Weights::decode(regs);
-        let groups = output.channels.div_ceil(output.group);
         work.bytes.put(DmaEngine::Feature, features);
         work.bytes.put(DmaEngine::Weight, weights.read);
         work.feature_fill_bytes = resident;
-        work.weight_fill_bytes = weights.read.div_ceil(groups);
+        work.weight_fill_bytes = weights.read.div_ceil(output.groups());
         work.decompress_clocks = weights.clocks;
         if enable.contains(EnableMask::DPU_RDMA) {
             work.bytes.add(&operands(regs, false));
@@ -285,165 +273,4 @@ impl TaskWork {
         bytes.put(DmaEngine::PpuWrite, surfaces * pixels_out * atom);
         work
     }
-}
-
-/// What the DPU's writer writes.
-struct Output {
-    pixels: u64,
-    channels: u64,
-    /// Channels of a group.
-    group: u64,
-    /// Atoms of a pixel and group.
-    atoms: u64,
-}
-
-impl Output {
-    fn decode(regs: &RegisterFile, group: u64) -> Self {
-        let width = u64::from(regs.get::<dpu::DataCubeWidth>().width()) + 1;
-        let height = u64::from(regs.get::<dpu::DataCubeHeight>().height()) + 1;
-        Self {
-            pixels: width * height,
-            channels: u64::from(regs.get::<dpu::WdmaSize0>().channel_wdma()) + 1,
-            group: group.max(1),
-            atoms: u64::from(regs.get::<dpu::BsOwCfg>().size_e_0()) + 1,
-        }
-    }
-
-    fn bytes_of_group(&self) -> u64 {
-        self.pixels * self.atoms * u64::from(ATOM_BYTES)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.channels.div_ceil(self.group) * self.bytes_of_group()
-    }
-
-    fn atoms_total(&self) -> u64 {
-        self.bytes() / u64::from(ATOM_BYTES)
-    }
-}
-
-/// Bytes of the features, and of those that must be there at the start.
-fn features(regs: &RegisterFile) -> (u64, u64) {
-    if regs.get::<cna::CbufCon0>().data_reuse() == 1 {
-        return (0, 0);
-    }
-    let con1 = regs.get::<cna::ConvCon1>();
-    let size = regs.get::<cna::FcDataSize0>();
-    let (width, height) = (u64::from(size.dma_width()), u64::from(size.dma_height()));
-    let line = if con1.argb_in() >= ARGB_FIRST {
-        width * (u64::from(con1.argb_in() - ARGB_FIRST) % 4 + 1)
-    } else {
-        let channels = u64::from(regs.get::<cna::FcDataSize1>().dma_channel());
-        width * atoms_of(channels, cna_bits(con1.in_precision())) * u64::from(ATOM_BYTES)
-    };
-    let grains = u64::from(regs.get::<cna::ConvCon2>().feature_grains());
-    (line * height, line * grains.min(height))
-}
-
-/// What the fetch of the weights costs.
-#[derive(Default)]
-struct Weights {
-    /// Bytes read.
-    read: u64,
-    /// Clocks of the decompressor.
-    clocks: u64,
-}
-
-impl Weights {
-    fn decode(regs: &RegisterFile) -> Self {
-        if regs.get::<cna::CbufCon0>().weight_reuse() == 1 {
-            return Self::default();
-        }
-        let raw = u64::from(regs.get::<cna::WeightSize0>().weight_bytes());
-        let control = regs.get::<cna::DcompCtrl>();
-        if control.decomp_control() == 0 || control.wt_dec_bypass() == 1 {
-            return Self {
-                read: raw,
-                clocks: 0,
-            };
-        }
-        let blocks = |lane: u16| {
-            let last = regs.value(cna::DcompAmount0::OFFSET + lane * 4);
-            u64::from(last) + 1
-        };
-        Self {
-            read: (0..LANES).map(blocks).sum::<u64>() * u64::from(ATOM_BYTES),
-            clocks: raw.div_ceil(LANES.into()),
-        }
-    }
-}
-
-/// Bytes that the four engines of DPU_RDMA read.
-fn operands(regs: &RegisterFile, flying: bool) -> EngineBytes {
-    let width = u64::from(regs.get::<dpu_rdma::DataCubeWidth>().width()) + 1;
-    let height = u64::from(regs.get::<dpu_rdma::DataCubeHeight>().height()) + 1;
-    let channels = u64::from(regs.get::<dpu_rdma::DataCubeChannel>().channel()) + 1;
-    let mode = regs.get::<dpu_rdma::FeatureModeCfg>();
-    let shared = !flying && mode.comb_use() == COMB_SHARED;
-    let share = |surfaces: u64| {
-        if shared {
-            surfaces.div_ceil(2)
-        } else {
-            surfaces
-        }
-    };
-    let surface = width * height * u64::from(ATOM_BYTES);
-    let mut bytes = EngineBytes::default();
-    if mode.mrdma_disable() == 0 {
-        let surfaces = atoms_of(channels, dpu_bits(mode.in_precision()));
-        bytes.put(DmaEngine::Mrdma, share(surfaces) * surface);
-    }
-    let erdma = regs.get::<dpu_rdma::ErdmaCfg>();
-    if erdma.erdma_disable() == 0 {
-        let surfaces = atoms_of(channels, precision::size_bits(erdma.erdma_data_size()));
-        let read = match erdma.erdma_data_mode() {
-            // One value for each channel.
-            0 => surfaces * u64::from(ATOM_BYTES),
-            _ => share(surfaces) * surface,
-        };
-        bytes.put(DmaEngine::Erdma, read);
-    }
-    let per_channel = |uses: u32| channels * OPERAND_BYTES * u64::from(uses.count_ones());
-    let brdma = regs.get::<dpu_rdma::BrdmaCfg>().brdma_data_use();
-    let nrdma = regs.get::<dpu_rdma::NrdmaCfg>().nrdma_data_use();
-    bytes.put(DmaEngine::Brdma, per_channel(brdma));
-    bytes.put(DmaEngine::Nrdma, per_channel(nrdma));
-    bytes
-}
-
-/// Atoms that hold `channels` elements of `bits` bits.
-fn atoms_of(channels: u64, bits: u32) -> u64 {
-    (channels * u64::from(bits)).div_ceil(ATOM_BITS)
-}
-
-fn cna_bits(code: u32) -> u32 {
-    precision::input_bits(code).unwrap_or(BITS_WIDEST)
-}
-
-fn dpu_bits(code: u32) -> u32 {
-    precision::dpu_bits(code).unwrap_or(BITS_WIDEST)
-}
-
-/// Channels that the array multiplies in one clock.
-const fn channel_group(code: u32) -> u64 {
-    match code {
-        precision::INT32 | precision::FP32 | precision::TF32 => 16,
-        _ => 32,
-    }
-}
-
-/// Kernels that the array works on in one clock.
-const fn kernel_group(code: u32) -> u32 {
-    match code {
-        precision::INT8 => 32,
-        precision::INT4 => 64,
-        _ => 16,
-    }
-}
-
-/// Channels that the DPU takes from CORE as one group.
-fn group_from_core(regs: &RegisterFile) -> u64 {
-    let group = kernel_group(regs.get::<dpu::DataFormat>().in_precision());
-    let depthwise = regs.get::<dpu::FeatureModeCfg>().conv_mode() == DEPTHWISE;
-    u64::from(if depthwise { 2 * group } else { group })
 }
