@@ -10,8 +10,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::{self, ScopedJoinHandle};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::{nightly, paths};
 
@@ -41,7 +42,7 @@ const INPUT_BYTES: u32 = 4096;
 /// Options of `cargo xtask fuzz`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// How long each target runs
+    /// How long the targets run, all at once
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u32,
     /// Run only these targets
@@ -64,14 +65,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     nightly::install(&[])?;
     build()?;
-    for target in TARGETS {
-        if args.only.is_empty() || args.only.iter().any(|name| name == target) {
-            let fuzzer = Fuzzer::new(target)?;
-            fuzzer.run(args.seconds)?;
-            if args.bless {
-                fuzzer.bless()?;
-            }
-        }
+    let chosen = TARGETS
+        .into_iter()
+        .filter(|target| args.only.is_empty() || args.only.iter().any(|name| name == target))
+        .map(Fuzzer::new)
+        .collect::<Result<Vec<_>>>()?;
+    let results: Vec<_> = thread::scope(|scope| {
+        let running: Vec<_> = chosen
+            .iter()
+            .map(|fuzzer| scope.spawn(|| fuzzer.run(args.seconds)))
+            .collect();
+        running.into_iter().map(ScopedJoinHandle::join).collect()
+    });
+    for result in results {
+        result.map_err(|_| anyhow!("a fuzzer's thread panicked"))??;
+    }
+    if args.bless {
+        chosen.iter().try_for_each(Fuzzer::bless)?;
     }
     Ok(())
 }

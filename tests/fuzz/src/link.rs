@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 
 use arbitrary::{Result, Unstructured};
-use npu_model::chip::{Bus, Direction, Fault, Level, Master};
+use npu_model::chip::{Bus, Contested, Direction, Fault, Level, Master};
 use rknpu_regcmd::{
     Binding, Block, BufferId, ChipProfile, DmaAccess, EnableMask, Extent, Iova, Item,
     LinkedProgram, LintContext, MatmulForm, MatmulTask, MatmulType, Program, Severity, decode,
@@ -165,7 +165,10 @@ fn run(
             linked.extents()
         );
     }
-    let board = Board::new(Level::Faithful, words::contested(u)?);
+    let contested = words::contested(u)?;
+    // What is legal on the usual side of each fact need not be on the other.
+    let good = good && contested == Contested::default();
+    let board = Board::new(Level::Faithful, contested);
     let bus = Within {
         program: bytes(words),
         extents: linked.extents(),

@@ -2,7 +2,7 @@
 //! Register programs and register accesses on a core, at every level.
 
 use arbitrary::{Result, Unstructured};
-use npu_model::chip::{Contested, Direction, Effect, Level};
+use npu_model::chip::{Contested, Direction, Effect, Level, Wedge};
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, DmaAccess, Iova, MatmulTask, MatmulType, Word, extents, tasks,
 };
@@ -151,10 +151,15 @@ fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
             Operation::Reset => board.reset(),
         }
     }
-    if kicks.last().is_some_and(|(last, _)| !last.completed) {
+    // A core that hung starts nothing more. A write may have started it too.
+    let ended_well = kicks.last().is_some_and(|(last, _)| last.completed);
+    if !(ended_well && matches!(input.operations.last(), Some(Operation::Run { .. }))) {
         board.reset();
     }
-    still_multiplies(&board);
+    // On one side of a contested fact not even a reset helps.
+    if input.contested.wedge == Wedge::UntilReset {
+        still_multiplies(&board);
+    }
     (kicks, memory.contents())
 }
 

@@ -16,8 +16,8 @@ const CARGO_DENY_VERSION: &str = "0.20.2";
 /// The board's architecture.
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
-/// How long each fuzz target runs, seconds, and how long in the long run.
-const FUZZ_SECONDS: u32 = 20;
+/// How long the fuzz targets run, seconds, and how long in the long run.
+const FUZZ_SECONDS: u32 = 40;
 const LONG_FUZZ_SECONDS: u32 = 600;
 
 /// Property test cases per test in the long run; the tests' own default is a
@@ -178,15 +178,20 @@ fn deny() -> Step {
     }
 }
 
+/// Installs what Miri and the sanitizers need, where it is not there.
+fn nightly_toolchain() -> Run {
+    Run::new(
+        "rustup",
+        &format!("toolchain install {NIGHTLY} --profile minimal -c miri -c rust-src"),
+    )
+}
+
 fn miri() -> Step {
     Step {
         name: "miri",
         what: "no undefined behaviour in regcmd, in uapi over the model, in the model's memory",
         runs: vec![
-            Run::new(
-                "rustup",
-                &format!("toolchain install {NIGHTLY} --profile minimal -c miri -c rust-src"),
-            ),
+            nightly_toolchain(),
             Run::cargo(&format!(
                 "+{NIGHTLY} miri test -p rknpu-regcmd -p rocket-uapi"
             ))
@@ -204,7 +209,7 @@ fn miri() -> Step {
 fn fuzz(seconds: u32) -> Step {
     Step {
         name: "fuzz",
-        what: "the fuzz targets, for a while each; `test` has replayed their corpora",
+        what: "the fuzz targets, for a while; `test` has replayed their corpora",
         runs: vec![Run::cargo(&format!("xtask fuzz --seconds {seconds}"))],
     }
 }
