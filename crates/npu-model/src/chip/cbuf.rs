@@ -86,11 +86,16 @@ impl CbufConfig {
         self.entries * ENTRY_BYTES
     }
 
-    /// Lines that the data banks hold.
-    pub(crate) fn lines_that_fit(&self) -> usize {
-        (self.data_banks * BANK_BYTES)
-            .checked_div(self.line_bytes())
-            .unwrap_or(usize::MAX)
+    /// Lines of `bytes` that the data banks hold. The last one takes its own
+    /// bytes, not the entries up to the next.
+    pub(crate) fn lines_that_fit(&self, bytes: usize) -> usize {
+        let room = self.data_banks * BANK_BYTES;
+        match room.checked_sub(bytes.min(self.line_bytes())) {
+            None => 0,
+            Some(rest) => rest
+                .checked_div(self.line_bytes())
+                .map_or(usize::MAX, |before| before + 1),
+        }
     }
 
     fn split(&self) -> (usize, usize) {
@@ -148,7 +153,7 @@ impl Cbuf {
         self.features = Some(Left {
             banks: config.split(),
             len: cube.height * cube.line_bytes(),
-            whole: cube.height <= config.lines_that_fit(),
+            whole: cube.height <= config.lines_that_fit(cube.line_bytes()),
             base,
             of_this_job: true,
         });
@@ -272,7 +277,8 @@ mod tests {
         let mut cbuf = Cbuf::default();
         cbuf.keep_features(&config, &cube, 64);
         cbuf.keep_weights(&config, &vec![3; BANK_BYTES], 0);
-        cbuf.load_lines(&config, 0, config.lines_that_fit(), &mut cube);
+        let fit = config.lines_that_fit(cube.line_bytes());
+        cbuf.load_lines(&config, 0, fit, &mut cube);
         assert!(cube.line(0).iter().all(|&b| b == 1));
         assert!(cube.line(1).iter().all(|&b| b == 3));
         assert_eq!(cbuf.has_features(&config, &cube, 64), Err(Stale::Other));

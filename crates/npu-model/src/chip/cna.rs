@@ -12,6 +12,7 @@
 //! ```
 
 use super::Master;
+use super::core::Ties;
 use super::dma::{self, Dma};
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
@@ -212,8 +213,8 @@ impl FeatureCube {
 pub(crate) struct InputCvt {
     /// CVT_TYPE: add, then multiply.
     pub(crate) add_first: bool,
-    /// ROUND_TYPE: ties up.
-    pub(crate) ties_up: bool,
+    /// ROUND_TYPE.
+    pub(crate) ties: Ties,
     /// DATA_SIGN.
     pub(crate) signed: bool,
     /// Scale, offset and shift of channel `c % 4`.
@@ -235,7 +236,7 @@ impl InputCvt {
         }
         let (scale, offset, shift) = self.channels[c % 4];
         let (scale, offset) = (i64::from(scale), i64::from(offset));
-        let shifted = |value| super::core::shift_right_rounded(value, shift, self.ties_up);
+        let shifted = |value| super::core::shift_right_rounded(value, shift, self.ties);
         let y = if self.add_first {
             shifted((x + offset) * scale)
         } else {
@@ -245,11 +246,12 @@ impl InputCvt {
     }
 }
 
-/// Packed pixels of 1 to 4 byte channels (ARGB_IN): dense lines, widened to
-/// the atoms of an int8 cube.
+/// Packed pixels of 1 to 4 channels (ARGB_IN): dense lines, widened to the
+/// atoms of a cube. Bytes (Mesa) or fp16 (allbilly).
 ///
 /// The unit of LINE_STRIDE is a pixel here (inferred from Mesa's programs,
-/// whose images of one channel have rows of `max(W, 16)` bytes).
+/// whose images of one channel have rows of `max(W, 16)` bytes, and allbilly's
+/// of three).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PixelDma {
     pub(crate) base: u32,
@@ -257,6 +259,8 @@ pub(crate) struct PixelDma {
     pub(crate) height: usize,
     /// Channels of a packed pixel, 1..=4.
     pub(crate) packed: usize,
+    /// Bytes of a channel.
+    pub(crate) element: usize,
     /// Atoms of a pixel of the cube.
     pub(crate) surfaces: usize,
     pub(crate) line_stride: u32,
@@ -266,13 +270,16 @@ impl PixelDma {
     /// Reads and converts the image.
     pub(crate) fn fetch(&self, dma: &Dma<'_>, cvt: Option<&InputCvt>) -> Result<FeatureCube, Stop> {
         let mut cube = FeatureCube::empty(self.width, self.height, self.surfaces)?;
-        let mut line = dma::buffer::<u8>(self.width * self.packed)?;
+        let bytes = self.packed * self.element;
+        let mut line = dma::buffer::<u8>(self.width * bytes)?;
         let pixel = cube.pixel_bytes();
         for y in 0..self.height {
-            let step = y as i64 * i64::from(self.line_stride) * self.packed as i64;
+            let step = y as i64 * i64::from(self.line_stride) * bytes as i64;
             dma.read(Master::Feature, i64::from(self.base) + step, &mut line)?;
             let targets = cube.line_mut(y).chunks_exact_mut(pixel);
-            for (target, source) in targets.zip(line.chunks_exact(self.packed)) {
+            // The converter is for bytes.
+            let cvt = cvt.filter(|_| self.element == 1);
+            for (target, source) in targets.zip(line.chunks_exact(bytes)) {
                 for (c, (target, &byte)) in target.iter_mut().zip(source).enumerate() {
                     *target = cvt.map_or(byte, |cvt| cvt.apply(byte, c) as u8);
                 }
@@ -326,7 +333,7 @@ mod tests {
         let bus = Flat::new((0..=255).collect());
         let cvt = InputCvt {
             add_first: false,
-            ties_up: false,
+            ties: Ties::Even,
             signed: false,
             channels: [(16384, -128, 14); 4],
             mask: 0xffff,
@@ -336,6 +343,7 @@ mod tests {
             width: 16,
             height: 16,
             packed: 1,
+            element: 1,
             surfaces: 1,
             line_stride: 16,
         };

@@ -158,13 +158,37 @@ contested! {
         /// QD_EN is the sum for CPEND and nothing else.
         All = "all",
     }
+    /// int8 results of int8 products whose DPU channels end within a group: 32
+    /// kernels, or 64 channels of a depthwise task.
+    partial_group: PartialGroup, "partial-group" {
+        /// The whole groups are written, and the task never ends (measured by
+        /// rockchip-npu-notes; Mesa's programs have whole groups).
+        Hangs = "hangs",
+        /// They are as good as any.
+        Works = "works",
+    }
     /// Rounding of the integer output converter for 32-bit results with
     /// CVT_TYPE 1.
     wide_rounding: WideRounding, "wide-rounding" {
-        /// Towards minus infinity (measured by rockchip-npu-notes).
-        Floor = "floor",
-        /// To nearest, as measured for 8-bit results.
+        /// To nearest (measured for 8-bit results, and for fp32 ones with
+        /// CVT_TYPE 0, by rockchip-npu-notes).
         Nearest = "nearest",
+        /// Towards minus infinity (an earlier measurement of the same).
+        Floor = "floor",
+    }
+    /// Exact halves in the integer output converter with CVT_ROUND 1.
+    output_ties: OutputTies, "output-ties" {
+        /// Away from zero (measured by rockchip-npu-notes, both signs).
+        Away = "away",
+        /// Up, as the RK3588 TRM says.
+        Up = "up",
+    }
+    /// OUT_CVT_SCALE from 0x8000 on.
+    output_scale: OutputScale, "output-scale" {
+        /// Negative (measured by rockchip-npu-notes: 0x8000 negates).
+        Signed = "signed",
+        /// Positive.
+        Unsigned = "unsigned",
     }
     /// Padding of channels 32 to 63 of a depthwise int8 group.
     depthwise_pad: DepthwisePad, "depthwise-pad" {
@@ -185,6 +209,8 @@ contested! {
     flying_dual: FlyingDual, "flying-dual" {
         /// Writes zeros (librocketnpu).
         Zeros = "zeros",
+        /// Never completes (rockchip-npu-notes, later, vendor driver).
+        Hangs = "hangs",
         /// Works as with COMB_USE 0.
         Works = "works",
     }
@@ -196,12 +222,12 @@ contested! {
         /// Its own only; the mainline driver then waits in vain.
         PpuOnly = "ppu-only",
     }
-    /// Pooling of bytes (both precisions int8).
+    /// Pooling of integers, with a PPU_RDMA width other than 4 bits.
     byte_pooling: BytePooling, "byte-pooling" {
-        /// Read as fp16 (librocketnpu, with IN_PRECISION 0).
-        AsFp16 = "as-fp16",
-        /// Works with IN_PRECISION 1, the manual's code for 8 bits.
+        /// Works (rockchip-npu-notes measured int8 to the bit).
         Works = "works",
+        /// Read as fp16 (an earlier note, with the width 4 bits).
+        AsFp16 = "as-fp16",
     }
     /// tf32 operands on their way to the MAC array.
     tf32_operand: Tf32Operand, "tf32-operand" {
@@ -238,10 +264,11 @@ contested! {
         /// NaN.
         Nan = "nan",
     }
-    /// BS and BN before anything was written to their registers.
+    /// BS, BN, EW and the output converter before anything was written to
+    /// their registers.
     fresh_stages: FreshStages, "fresh-stages" {
-        /// Bypassed: allbilly's element-wise programs leave the registers
-        /// alone and work.
+        /// They do nothing: allbilly's element-wise programs leave the
+        /// registers alone and work.
         Bypassed = "bypassed",
         /// On, with operands of 0: all registers are 0 after a reset.
         Active = "active",

@@ -124,7 +124,7 @@ pub(crate) fn run(
         task.run::<i16>()?;
     }
     *machine.chain.sums = task.sums.into_inner().unwrap_or_default();
-    Ok(())
+    spoiled.finish(machine.report, regs)
 }
 
 /// Rounds tf32 operands to the mantissa that the MAC array takes, which then
@@ -233,7 +233,7 @@ fn spill(
         return Ok(());
     }
     let fit = match machine.contested.line_rounding {
-        LineRounding::Entries => conv.cbuf.lines_that_fit(),
+        LineRounding::Entries => conv.cbuf.lines_that_fit(cube.line_bytes()),
         LineRounding::Dense => (conv.cbuf.data_banks * BANK_BYTES)
             .checked_div(cube.line_bytes())
             .unwrap_or(usize::MAX),
@@ -241,7 +241,7 @@ fn spill(
     // With fewer grains than lines the rest streams through.
     if conv.cbuf.grains > cube.height {
         if fit < cube.height {
-            check::lines(machine.report, regs, conv, cube.height)?;
+            check::lines(machine.report, regs, conv, (cube.height, fit))?;
             machine.cbuf.load_lines(&conv.cbuf, 0, fit, cube);
         }
     } else if machine.contested.few_grains == FewGrains::Garbage
@@ -387,7 +387,9 @@ impl Convolution<'_> {
         input: &MacInput<'_, T>,
         mut values: Values,
     ) -> Result<(), Stop> {
-        if self.spoiled.first_group_only && group > 0 {
+        let missing = self.spoiled.first_group_only && group > 0
+            || self.spoiled.stuck && self.writer.channels < (group + 1) * self.group;
+        if missing {
             return Ok(());
         }
         self.accumulators(&mut values);

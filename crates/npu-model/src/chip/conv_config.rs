@@ -5,10 +5,10 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::{cna, core};
 
 use super::cna::{FeatureDma, InputCvt, PixelDma};
-use super::core::{IntRange, Truncate};
+use super::core::{IntRange, Ties, Truncate};
 use super::dcomp::Compressed;
 use super::patches::Window;
-use super::precision::Precision;
+use super::precision::{ATOM, Precision};
 use super::weights::WeightShape;
 
 /// CONV_MODE of a depthwise convolution (Mesa, librocketnpu).
@@ -117,6 +117,14 @@ impl ConvConfig {
                     con3.atrous_x_dilation() as usize + 1,
                     con3.atrous_y_dilation() as usize + 1,
                 ),
+                spread: if con1.deconv() == 1 {
+                    (
+                        deconv_spread(con3.deconv_x_stride()),
+                        deconv_spread(con3.deconv_y_stride()),
+                    )
+                } else {
+                    (1, 1)
+                },
                 pad: (pad.pad_left() as usize, pad.pad_top() as usize),
                 kernel,
                 channels,
@@ -145,7 +153,7 @@ impl ConvConfig {
             sum_features: misc.qd_en() == 1,
             truncate: Truncate {
                 shift: clip.clip_truncate(),
-                ties_up: clip.round_type() == 1,
+                ties: Ties::from_round_type(clip.round_type()),
             },
         }
     }
@@ -161,6 +169,15 @@ impl ConvConfig {
     }
 }
 
+/// Distance that DECONV_X/Y_STRIDE ask for: less one, and powers of two only;
+/// other values do nothing (measured by rockchip-npu-notes).
+fn deconv_spread(field: u32) -> usize {
+    match field {
+        1 | 3 | 7 => field as usize + 1,
+        _ => 1,
+    }
+}
+
 fn feature_source(regs: &RegisterFile, precision: Precision) -> FeatureSource {
     let con1 = regs.get::<cna::ConvCon1>();
     let size = regs.get::<cna::FcDataSize0>();
@@ -170,11 +187,15 @@ fn feature_source(regs: &RegisterFile, precision: Precision) -> FeatureSource {
     let surfaces = channels.div_ceil(precision.per_atom());
     let line_stride = regs.get::<cna::DmaCon1>().line_stride();
     if con1.argb_in() >= ARGB_IN_FIRST {
+        // The sequencer takes what lies behind a line shorter than its window
+        // (Mesa: images narrower than 16).
+        let window = regs.get::<cna::DataSize0>().datain_width() as usize;
         return FeatureSource::Pixels(PixelDma {
             base,
-            width,
+            width: width.max(window),
             height,
             packed: ((con1.argb_in() - ARGB_IN_FIRST) % 4 + 1) as usize,
+            element: ATOM / precision.per_atom().min(ATOM),
             surfaces: surfaces.max(1),
             line_stride,
         });
@@ -204,7 +225,7 @@ fn input_cvt(regs: &RegisterFile) -> Option<InputCvt> {
     let low = |value: i32| value as i16;
     Some(InputCvt {
         add_first: con0.cvt_type() == 1,
-        ties_up: con0.round_type() == 1,
+        ties: Ties::from_round_type(con0.round_type()),
         signed: con0.data_sign() == 1,
         channels: [
             (

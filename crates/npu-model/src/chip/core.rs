@@ -53,21 +53,36 @@ pub(crate) fn round_sum(sum: f64) -> f32 {
 pub(crate) struct Truncate {
     /// Arithmetic right shift, 0..=31.
     pub(crate) shift: u32,
-    /// Ties go up; else to even.
-    pub(crate) ties_up: bool,
+    pub(crate) ties: Ties,
 }
 
 impl Truncate {
     /// The 32-bit value that the DPU gets.
     pub(crate) fn apply(self, accumulator: i64) -> i32 {
-        saturate_i32(shift_right_rounded(accumulator, self.shift, self.ties_up))
+        saturate_i32(shift_right_rounded(accumulator, self.shift, self.ties))
+    }
+}
+
+/// Where a rounding to nearest sends exact halves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ties {
+    Even,
+    /// Towards plus infinity.
+    Up,
+    Away,
+}
+
+impl Ties {
+    /// Of a ROUND_TYPE field (RK3588 TRM): half to even, or up.
+    pub(crate) fn from_round_type(bit: u32) -> Self {
+        if bit == 1 { Self::Up } else { Self::Even }
     }
 }
 
 /// `value / 2^shift`, rounded to nearest.
 ///
 /// Shifts of 63 and more give 0 or the rounding of a magnitude below one half.
-pub(crate) fn shift_right_rounded(value: i64, shift: u32, ties_up: bool) -> i64 {
+pub(crate) fn shift_right_rounded(value: i64, shift: u32, ties: Ties) -> i64 {
     if shift == 0 {
         return value;
     }
@@ -79,7 +94,12 @@ pub(crate) fn shift_right_rounded(value: i64, shift: u32, ties_up: bool) -> i64 
     let half = 1i64 << (shift - 1);
     // `rest` as an unsigned number: for shift 63 and above it has no sign.
     let (rest, half) = (rest as u64, half as u64);
-    let up = rest > half || (rest == half && (ties_up || floor & 1 == 1));
+    let tie_goes_up = match ties {
+        Ties::Even => floor & 1 == 1,
+        Ties::Up => true,
+        Ties::Away => value >= 0,
+    };
+    let up = rest > half || (rest == half && tie_goes_up);
     floor + i64::from(up)
 }
 
@@ -96,29 +116,32 @@ mod tests {
     fn ties_round_as_asked() {
         for (value, even, up) in [(1, 0, 1), (3, 2, 2), (-1, 0, 0), (-3, -2, -1), (5, 2, 3)] {
             assert_eq!(
-                shift_right_rounded(value, 1, false),
+                shift_right_rounded(value, 1, Ties::Even),
                 even,
                 "{value} to even"
             );
-            assert_eq!(shift_right_rounded(value, 1, true), up, "{value} up");
+            assert_eq!(shift_right_rounded(value, 1, Ties::Up), up, "{value} up");
         }
-        assert_eq!(shift_right_rounded(-5, 2, false), -1);
-        assert_eq!(shift_right_rounded(i64::MIN, 63, false), -1);
-        assert_eq!(shift_right_rounded(i64::MAX, 64, true), 0);
+        for (value, away) in [(1, 1), (3, 2), (-1, -1), (-3, -2), (-4, -2)] {
+            assert_eq!(shift_right_rounded(value, 1, Ties::Away), away);
+        }
+        assert_eq!(shift_right_rounded(-5, 2, Ties::Even), -1);
+        assert_eq!(shift_right_rounded(i64::MIN, 63, Ties::Even), -1);
+        assert_eq!(shift_right_rounded(i64::MAX, 64, Ties::Up), 0);
     }
 
     #[test]
     fn the_accumulator_saturates() {
         let keep = Truncate {
             shift: 0,
-            ties_up: false,
+            ties: Ties::Even,
         };
         assert_eq!(keep.apply(1 << 40), i32::MAX);
         assert_eq!(keep.apply(-(1 << 40)), i32::MIN);
         assert_eq!(
             Truncate {
                 shift: 20,
-                ties_up: false
+                ties: Ties::Even
             }
             .apply(1 << 40),
             1 << 20

@@ -6,7 +6,6 @@
 
 use rknpu_regcmd::{EnableMask, RegisterFile};
 
-use super::FlyingDual;
 use super::check::{self, Watch};
 use super::conv::Machine;
 use super::dpu::Dpu;
@@ -33,8 +32,9 @@ pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), 
     check::flying_stream(machine.report, regs, &writer, &rdma)?;
     machine.clock.spend(regs, BLOCKS)?;
     let dpu = Dpu::load(regs, Some(&rdma), true, &machine.dma, machine.contested)?;
-    let dropped = machine.contested.flying_dual == FlyingDual::Zeros
-        && check::comb_use_flying(machine.report, regs, &rdma)?;
+    check::converted_product(machine.report, regs)?;
+    let dropped = check::comb_use_flying(machine.report, regs, &rdma, machine.contested)?;
+    let first_lane_only = check::orig_channel(machine.report, regs)?;
     let watch = Watch::new(machine.report, regs);
 
     let per_atom = dpu.out.precision.per_atom();
@@ -59,6 +59,11 @@ pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), 
             watch.note(dpu.process(&machine.dma, machine.lut, tile, &mut bytes)?)?;
             if dropped {
                 bytes.fill(0);
+            }
+            if first_lane_only {
+                for atom in bytes.chunks_exact_mut(ATOM) {
+                    atom[ATOM / per_atom..].fill(0);
+                }
             }
             let place = Placement {
                 group,

@@ -43,8 +43,8 @@ use std::time::Duration;
 pub use contested::{
     AverageRounding, BytePooling, Contested, CoreNumber, DeltaProgram, DepthwisePad, FewGrains,
     FlyingDual, FreshStages, Int16WithoutSum, IntegerChain, LineRounding, LutIndex, NanCompare,
-    PoolingInterrupt, ShortHeight, SmallExponent, Switch, Tf32Operand, UnknownSwitch, Wedge,
-    WeightRoom, WideRounding,
+    OutputScale, OutputTies, PartialGroup, PoolingInterrupt, ShortHeight, SmallExponent, Switch,
+    Tf32Operand, UnknownSwitch, Wedge, WeightRoom, WideRounding,
 };
 pub use npu_core::Core;
 use rknpu_regcmd::DmaEngine;

@@ -24,6 +24,9 @@ pub(crate) struct Window {
     pub(crate) out_width: usize,
     pub(crate) stride: (usize, usize),
     pub(crate) dilation: (usize, usize),
+    /// DECONV: pixels of the input lie so far apart on the surface that the
+    /// window moves over, with zeros between them.
+    pub(crate) spread: (usize, usize),
     /// PAD_LEFT and PAD_TOP.
     pub(crate) pad: (usize, usize),
     /// WEIGHT_WIDTH and WEIGHT_HEIGHT.
@@ -42,6 +45,9 @@ pub(crate) struct Window {
 /// not explained.
 const DEPTHWISE_LOW_PAD_FROM: usize = 32;
 
+/// A place without input that is no padding either: it counts as zero.
+pub(crate) const HOLE: (usize, usize) = (usize::MAX, usize::MAX);
+
 impl Window {
     /// Taps of the kernel.
     pub(crate) fn taps(&self) -> usize {
@@ -56,7 +62,7 @@ impl Window {
     }
 
     /// Input pixel under a tap of the window at `corner`, `None` where it is
-    /// padding.
+    /// padding. Between the pixels of a deconvolution there is [`HOLE`].
     pub(crate) fn under(
         &self,
         corner: (usize, usize),
@@ -65,7 +71,13 @@ impl Window {
     ) -> Option<(usize, usize)> {
         let y = (corner.0 + ky * self.dilation.1).checked_sub(self.pad.1)?;
         let x = (corner.1 + kx * self.dilation.0).checked_sub(self.pad.0)?;
-        (y < self.in_height && x < self.in_width).then_some((y, x))
+        let end = |size: usize, spread: usize| (size * spread).saturating_sub(spread - 1);
+        let (sx, sy) = self.spread;
+        if y >= end(self.in_height, sy) || x >= end(self.in_width, sx) {
+            return None;
+        }
+        let on_pixel = y.is_multiple_of(sy) && x.is_multiple_of(sx);
+        Some(if on_pixel { (y / sy, x / sx) } else { HOLE })
     }
 
     /// What a padded tap holds, for each channel.
@@ -122,7 +134,7 @@ impl Window {
                     let out = &mut row[tap * width..(tap + 1) * width];
                     match self.under(corner, ky, kx) {
                         None => out.copy_from_slice(padding),
-                        // The DMA brought less than the window expects.
+                        // A hole, or the DMA brought less than the window expects.
                         Some((y, x)) if y >= cube.height || x >= cube.width => {
                             out.fill(T::default());
                         }
@@ -148,6 +160,7 @@ mod tests {
             out_width: 4,
             stride: (1, 1),
             dilation: (1, 1),
+            spread: (1, 1),
             pad: (1, 1),
             kernel: (3, 3),
             channels,
@@ -171,6 +184,17 @@ mod tests {
             ..window
         };
         assert_eq!(strided.under(strided.corner(3), 1, 1), Some((3, 3)));
+        let spread = Window {
+            spread: (2, 4),
+            out_width: 9,
+            ..window
+        };
+        // Row 0 of the spread surface has a pixel in every second place.
+        assert_eq!(spread.under(spread.corner(0), 1, 1), Some((0, 0)));
+        assert_eq!(spread.under(spread.corner(0), 1, 2), Some(HOLE));
+        assert_eq!(spread.under(spread.corner(1), 1, 2), Some((0, 1)));
+        assert_eq!(spread.under(spread.corner(9 * 4), 1, 1), Some((1, 0)));
+        assert_eq!(spread.under(spread.corner(7), 1, 1), None, "7 of 7 columns");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::dma::{self, Dma};
 use super::dpu::lut::Lut;
 use super::precision::ATOM;
 use super::registers::{CORE_NUMBER_SHIFT, Registers};
+use super::task::FLYING;
 use super::time::Clock;
 use super::trap::{Report, Stop};
 use super::{Contested, CoreNumber, Effect, Master, cbuf::Cbuf, task};
@@ -254,6 +255,18 @@ impl Kick<'_> {
         for block in Block::ALL {
             let starts = block != Block::Pc && enable.contains(block.enable());
             if !starts || self.registers.pointer_set(block) {
+                continue;
+            }
+            // allbilly's additions run without on the mainline driver.
+            if tasks == 0 && enable == FLYING {
+                self.registers.follow(block);
+                self.report.note(
+                    "T05-no-pointer-flying",
+                    Effect::Note,
+                    &[("enable", enable.bits())],
+                    format!("{block} S_POINTER was not written; the group last written runs"),
+                    format!("write 0xE to {block} S_POINTER at the start of the program"),
+                )?;
                 continue;
             }
             if tasks == 0 {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PPU and PPU_RDMA: pooling of an fp16 cube in memory, and of bytes where
-//! the contested fact byte-pooling says that it works.
+//! PPU and PPU_RDMA: pooling of a cube in memory, of fp16, int8 or int16.
 //!
 //! Window of output (oy, ox): input `oy*SY - TOP + ky`, `ox*SX - LEFT + kx`.
 //! Maximum and minimum take the pad value outside the input; the average
 //! counts padding as zeros, is summed in float64, multiplied by both
 //! reciprocals and 2^-32, and rounded once to fp16 (silicon was measured to
-//! within that rounding by librocketnpu; its own order is not known).
+//! within that rounding by librocketnpu; its own order is not known). Integers
+//! take reciprocals of 16 fractional bits, and round half to even what the
+//! reciprocals make of the sum (rockchip-npu-notes measured int8 to the bit).
 
 mod extremes;
 
@@ -19,6 +20,7 @@ use rknpu_regcmd::{EnableMask, Register, RegisterFile};
 
 use super::check::shown;
 use super::conv::Machine;
+use super::core::{Ties, shift_right_rounded};
 use super::dma::{self, Dma};
 use super::precision::{ATOM, Precision, fp16_to_fp32, u16_at};
 use super::trap::{Report, Stop};
@@ -30,6 +32,69 @@ const LANES: usize = 16;
 const MOST_CHANNELS: usize = 32;
 /// Scale of a reciprocal: it is 65536 / size.
 const RECIPROCAL_SCALE: f64 = 1.0 / 65_536.0;
+/// Fractional bits of two integer reciprocals together.
+const RECIPROCAL_BITS: u32 = 32;
+
+/// Type of what is pooled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Element {
+    Fp16,
+    Int8,
+    Int16,
+}
+
+impl Element {
+    /// PPU_RDMA's code for the width that was measured to be wrong for bytes.
+    const FOUR_BITS: u32 = 0;
+
+    /// By the PPU's precision; the width that PPU_RDMA is told matters little
+    /// (rockchip-npu-notes measured 1 and 2 exact for int8, 0 wrong).
+    fn decode(regs: &RegisterFile, contested: &Contested) -> Self {
+        let width = regs.get::<ppu_rdma::DataFormat>().in_precision();
+        let works = contested.byte_pooling == BytePooling::Works && width != Self::FOUR_BITS;
+        let precision = regs.get::<ppu::DataFormat>().proc_precision();
+        match Precision::from_code(precision) {
+            Precision::Int8 if works => Self::Int8,
+            Precision::Int16 if works => Self::Int16,
+            _ => Self::Fp16,
+        }
+    }
+
+    /// Elements of an atom.
+    fn lanes(self) -> usize {
+        match self {
+            Self::Int8 => LANES,
+            Self::Fp16 | Self::Int16 => LANES / size_of::<u16>(),
+        }
+    }
+
+    /// The value of an element.
+    fn value(self, atom: &[u8], lane: usize) -> f32 {
+        match self {
+            Self::Fp16 => fp16_to_fp32(u16_at(atom, lane)),
+            Self::Int8 => f32::from(atom[lane] as i8),
+            Self::Int16 => f32::from(u16_at(atom, lane) as i16),
+        }
+    }
+
+    /// What a padded cell holds.
+    fn padding(self, register: u32) -> f32 {
+        match self {
+            Self::Fp16 => fp16_to_fp32(register as u16),
+            Self::Int8 => f32::from(register as i8),
+            Self::Int16 => f32::from(register as i16),
+        }
+    }
+
+    /// The value that loses against every other in a maximum.
+    fn lowest(self) -> f32 {
+        match self {
+            Self::Fp16 => f32::NEG_INFINITY,
+            Self::Int8 => f32::from(i8::MIN),
+            Self::Int16 => f32::from(i16::MIN),
+        }
+    }
+}
 
 /// The blocks that this is about.
 const BLOCKS: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
@@ -56,11 +121,11 @@ pub(crate) struct Pooling {
     kernel: (usize, usize),
     stride: (usize, usize),
     pad: (usize, usize),
-    pad_value: u16,
-    /// Elements of an atom.
-    lanes: usize,
-    /// What a kernel's width and height contribute to an average.
-    reciprocal: (f64, f64),
+    /// PADDING_VALUE_1.
+    pad_value: u32,
+    element: Element,
+    /// RECIP_KERNEL_WIDTH and HEIGHT.
+    reciprocal: (u32, u32),
     /// Rounded after each step instead of once.
     rounds_each: bool,
     src_base: u32,
@@ -82,7 +147,7 @@ impl Pooling {
         let written = regs.get::<ppu::DataFormat>().proc_precision();
         let per_atom = read.max(Precision::from_code(written).per_atom());
         let channels = regs.get::<ppu::DataCubeOutChannel>().cube_out_channel() as usize + 1;
-        let reciprocal = |bits: u32| f64::from(fp16_to_fp32(bits as u16)) * RECIPROCAL_SCALE;
+        let element = Element::decode(regs, contested);
         Self {
             in_width: regs.get::<ppu::DataCubeInWidth>().cube_in_width() as usize + 1,
             in_height: regs.get::<ppu::DataCubeInHeight>().cube_in_height() as usize + 1,
@@ -104,15 +169,11 @@ impl Pooling {
                 kernel.kernel_stride_height() as usize + 1,
             ),
             pad: (pad.pad_left() as usize, pad.pad_top() as usize),
-            pad_value: regs.get::<ppu::PaddingValue1>().pad_value_0() as u16,
-            lanes: if byte_pooling(regs, contested) {
-                LANES
-            } else {
-                LANES / size_of::<f16>()
-            },
+            pad_value: regs.get::<ppu::PaddingValue1>().pad_value_0(),
+            element,
             reciprocal: (
-                reciprocal(regs.get::<ppu::RecipKernelWidth>().recip_kernel_width()),
-                reciprocal(regs.get::<ppu::RecipKernelHeight>().recip_kernel_height()),
+                regs.get::<ppu::RecipKernelWidth>().recip_kernel_width(),
+                regs.get::<ppu::RecipKernelHeight>().recip_kernel_height(),
             ),
             rounds_each: contested.average_rounding == AverageRounding::Each,
             src_base: regs.get::<ppu_rdma::SrcBaseAddr>().src_base_addr(),
@@ -143,29 +204,26 @@ impl Pooling {
         dma.read(Master::PpuRead, self.source(c1, y), &mut bytes)?;
         let mut values = dma::buffer::<f32>(self.in_width * LANES)?;
         for (values, atom) in values.chunks_exact_mut(LANES).zip(bytes.chunks_exact(ATOM)) {
-            for (lane, value) in values.iter_mut().enumerate().take(self.lanes) {
-                *value = if self.bytes() {
-                    f32::from(atom[lane] as i8)
-                } else {
-                    fp16_to_fp32(u16_at(atom, lane))
-                };
+            for (lane, value) in values.iter_mut().enumerate().take(self.element.lanes()) {
+                *value = self.element.value(atom, lane);
             }
         }
         Ok(values)
     }
 
-    fn bytes(&self) -> bool {
-        self.lanes == LANES
-    }
-
     /// The value of an average, of the sum of a window.
     fn average(&self, sum: f64) -> f32 {
         let (width, height) = self.reciprocal;
+        if self.element != Element::Fp16 {
+            // Sums of integers are exact in float64.
+            let product = sum as i64 * i64::from(width) * i64::from(height);
+            return shift_right_rounded(product, RECIPROCAL_BITS, Ties::Even) as f32;
+        }
+        let factor = |bits: u32| f64::from(fp16_to_fp32(bits as u16)) * RECIPROCAL_SCALE;
+        let (width, height) = (factor(width), factor(height));
         let round = |x: f64| f64::from(f16::from_f64(x).to_f32());
         if self.rounds_each {
             round(round(round(sum) * width) * height) as f32
-        } else if self.bytes() {
-            (sum * width * height) as f32
         } else {
             round(sum * width * height) as f32
         }
@@ -173,18 +231,16 @@ impl Pooling {
 
     /// Appends an atom to `out` as it lies in memory.
     fn store(&self, values: [f32; LANES], out: &mut Vec<u8>) {
-        for &value in &values[..self.lanes] {
-            if self.bytes() {
-                // `as` saturates.
-                out.push(value.round_ties_even() as i8 as u8);
-            } else {
+        for &value in &values[..self.element.lanes()] {
+            // Integer values are whole; `as` saturates.
+            match self.element {
                 // One NaN, whatever the host makes of it.
-                let narrow = if value.is_nan() {
-                    f16::NAN
-                } else {
-                    f16::from_f32(value)
-                };
-                out.extend_from_slice(&narrow.to_le_bytes());
+                Element::Fp16 if value.is_nan() => {
+                    out.extend_from_slice(&f16::NAN.to_le_bytes());
+                }
+                Element::Fp16 => out.extend_from_slice(&f16::from_f32(value).to_le_bytes()),
+                Element::Int8 => out.push(value as i8 as u8),
+                Element::Int16 => out.extend_from_slice(&(value as i16).to_le_bytes()),
             }
         }
     }
@@ -199,11 +255,7 @@ impl Pooling {
     /// The atom of the window at (oy, ox). `lines` are those under `oy`.
     fn window(&self, lines: &VecDeque<Vec<f32>>, oy: usize, ox: usize) -> [f32; LANES] {
         let first = self.lines_under(oy).start;
-        let pad = if self.bytes() {
-            f32::from(self.pad_value as i8)
-        } else {
-            fp16_to_fp32(self.pad_value)
-        };
+        let pad = self.element.padding(self.pad_value);
         let mut sums = [0f64; LANES];
         let mut best: Option<[f32; LANES]> = None;
         for ky in 0..self.kernel.1 {
@@ -292,14 +344,6 @@ pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), 
     pooling.run(&machine.dma)
 }
 
-/// Whether bytes are pooled as bytes: the manual's code for 8 bits, and int8.
-fn byte_pooling(regs: &RegisterFile, contested: &Contested) -> bool {
-    const EIGHT_BITS: u32 = 1;
-    contested.byte_pooling == BytePooling::Works
-        && regs.get::<ppu_rdma::DataFormat>().in_precision() == EIGHT_BITS
-        && Precision::from_code(regs.get::<ppu::DataFormat>().proc_precision()) == Precision::Int8
-}
-
 fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<(), Stop> {
     let show = [
         shown::<ppu::OperationModeCfg>(regs),
@@ -323,13 +367,13 @@ fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<
         );
     }
     let precision = Precision::from_code(regs.get::<ppu::DataFormat>().proc_precision());
-    if precision != Precision::Fp16 && !pooling.bytes() {
+    if precision != Precision::Fp16 && pooling.element == Element::Fp16 {
         report.note(
             "T58-pooling-precision",
             Effect::Garbage,
             &show,
-            "pooling is only known to work on fp16; anything else is read as fp16",
-            "write 2 to both DATA_FORMAT registers",
+            "with these two precisions the cube is read as fp16",
+            "fp16: 2 in both DATA_FORMAT registers; int8: 0 in the PPU's, 1 in PPU_RDMA's",
         )?;
     }
     if pooling.in_width.min(pooling.in_height) < SMALL {
@@ -348,7 +392,8 @@ fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<
         )?;
     }
     let (kw, kh) = pooling.kernel;
-    if pooling.method == Method::Average && (kw == 1 || kh == 1) {
+    let float = pooling.element == Element::Fp16;
+    if float && pooling.method == Method::Average && (kw == 1 || kh == 1) {
         report.note(
             "T59-average-of-one",
             Effect::Garbage,
@@ -359,12 +404,8 @@ fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<
     }
     let padded = regs.get::<ppu::PoolingPaddingCfg>();
     let pads = padded.pad_left() + padded.pad_top() + padded.pad_right() + padded.pad_bottom();
-    let lowest = if pooling.bytes() {
-        pooling.pad_value as i8 == i8::MIN
-    } else {
-        pooling.pad_value == MINUS_INFINITY
-    };
-    if pooling.method == Method::Max && pads != 0 && !lowest {
+    let pad = pooling.element.padding(pooling.pad_value);
+    if pooling.method == Method::Max && pads != 0 && pad != pooling.element.lowest() {
         report.note(
             "T60-max-padding",
             Effect::Garbage,
@@ -373,7 +414,7 @@ fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<
                 shown::<ppu::PoolingPaddingCfg>(regs),
             ],
             "padded cells take part in the maximum",
-            "write 0xFC00, minus infinity, to PADDING_VALUE_1",
+            "write the lowest value to PADDING_VALUE_1: 0xFC00 for fp16, 0x7FF80 for int8",
         )?;
     }
     Ok(())
@@ -382,6 +423,3 @@ fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<
 /// Lines and columns below which a pooled cube is misread by another pooling
 /// (rockchip-npu-notes).
 const SMALL: usize = 4;
-
-/// fp16 bits of minus infinity.
-const MINUS_INFINITY: u16 = 0xfc00;

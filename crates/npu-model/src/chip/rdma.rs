@@ -16,7 +16,7 @@ use rknpu_regcmd::regs::dpu_rdma;
 
 use super::Master;
 use super::dma::{self, Dma};
-use super::precision::{ATOM, Precision, u32_at};
+use super::precision::{ATOM, Precision, u16_at, u32_at};
 use super::trap::Stop;
 
 /// COMB_USE: both engines read the same operand, and it goes to ERDMA's
@@ -260,31 +260,67 @@ impl Surfaces {
     }
 }
 
-/// The operand words of one consumer, for each channel.
-///
-/// With several consumers the words of a channel follow each other in the
-/// order of the DATA_USE bits: the manual says "interleaved"; no known
-/// program uses more than one.
-pub(crate) fn channel_words(
-    dma: &Dma<'_>,
-    master: Master,
-    base: u32,
-    data_use: u32,
-    channels: usize,
-    consumer: u32,
-) -> Result<Option<Vec<u32>>, Stop> {
-    if data_use & consumer == 0 {
-        return Ok(None);
+/// Channels of a group of interleaved operands.
+const GROUP_CHANNELS: usize = 8;
+/// Bytes of such a group, and where the operands of 16 bits begin in it: the
+/// 32-bit ones of the ALU come first.
+const GROUP_BYTES: usize = 64;
+const GROUP_CPEND: usize = 32;
+const GROUP_MUL: usize = 48;
+
+/// What an engine reads for each channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChannelOperands {
+    pub(crate) master: Master,
+    pub(crate) data_use: u32,
+    pub(crate) base: u32,
+    pub(crate) channels: usize,
+    /// A lone multiplier has 16 bits: in a pipeline of 16-bit floats
+    /// (allbilly). Else every lone operand has 32 (happyme531).
+    pub(crate) narrow: bool,
+}
+
+impl ChannelOperands {
+    /// The operand words of one consumer, for each channel.
+    ///
+    /// One consumer's operands are an array. Those of several are interleaved
+    /// in groups of 8 channels and 64 bytes: int32 for the ALU, then int16
+    /// for CPEND, then int16 for the multiplier (rockchip-npu-notes measured
+    /// DATA_USE 7 so; other sets are inferred, and a shift's own operand is
+    /// not known).
+    pub(crate) fn words(&self, dma: &Dma<'_>, consumer: u32) -> Result<Option<Vec<u32>>, Stop> {
+        if self.data_use & consumer == 0 {
+            return Ok(None);
+        }
+        let several = !self.data_use.is_power_of_two();
+        let half = self.narrow && consumer == USE_MUL;
+        let len = match (several, half) {
+            (true, _) => self.channels.div_ceil(GROUP_CHANNELS) * GROUP_BYTES,
+            (false, true) => self.channels * size_of::<u16>(),
+            (false, false) => self.channels * size_of::<u32>(),
+        };
+        let mut bytes = dma::buffer::<u8>(len)?;
+        dma.read(self.master, self.base.into(), &mut bytes)?;
+        let word = |c: usize| {
+            let group = &bytes[c / GROUP_CHANNELS * GROUP_BYTES..];
+            let lane = c % GROUP_CHANNELS;
+            match consumer {
+                USE_ALU => u32_at(group, lane),
+                USE_CPEND => u16_at(&group[GROUP_CPEND..], lane).into(),
+                USE_MUL => u16_at(&group[GROUP_MUL..], lane).into(),
+                _ => 0,
+            }
+        };
+        Ok(Some(
+            (0..self.channels)
+                .map(|c| match (several, half) {
+                    (true, _) => word(c),
+                    (false, true) => u16_at(&bytes, c).into(),
+                    (false, false) => u32_at(&bytes, c),
+                })
+                .collect(),
+        ))
     }
-    let uses = data_use.count_ones() as usize;
-    let slot = (data_use & (consumer - 1)).count_ones() as usize;
-    let mut bytes = dma::buffer::<u8>(channels * uses * 4)?;
-    dma.read(master, base.into(), &mut bytes)?;
-    Ok(Some(
-        (0..channels)
-            .map(|c| u32_at(&bytes, c * uses + slot))
-            .collect(),
-    ))
 }
 
 #[cfg(test)]
@@ -315,13 +351,27 @@ mod tests {
     }
 
     #[test]
-    fn operands_of_several_consumers_interleave() {
-        let bus = Flat::new((0..64u32).flat_map(u32::to_le_bytes).collect());
+    fn operands_of_several_consumers_lie_in_groups() {
+        let bus = Flat::new((0..256u32).map(|i| i as u8).collect());
         let dma = Dma::new(&bus, 0);
-        let words =
-            |uses, consumer| channel_words(&dma, Master::Brdma, 16, uses, 3, consumer).unwrap();
-        assert_eq!(words(USE_ALU, USE_ALU), Some(vec![4, 5, 6]));
-        assert_eq!(words(USE_ALU | USE_MUL, USE_MUL), Some(vec![5, 7, 9]));
-        assert_eq!(words(USE_ALU, USE_CPEND), None);
+        let words = |data_use, consumer, narrow| {
+            let operands = ChannelOperands {
+                master: Master::Brdma,
+                data_use,
+                base: 16,
+                channels: 10,
+                narrow,
+            };
+            operands.words(&dma, consumer).unwrap()
+        };
+        let alone = words(USE_ALU, USE_ALU, false).unwrap();
+        assert_eq!(alone[..2], [0x1312_1110, 0x1716_1514]);
+        assert_eq!(words(USE_MUL, USE_MUL, true).unwrap()[9], 0x2322);
+        assert_eq!(words(USE_MUL, USE_MUL, false).unwrap()[9], 0x3736_3534);
+        let all = USE_ALU | USE_CPEND | USE_MUL;
+        assert_eq!(words(all, USE_ALU, false).unwrap()[9], 0x5756_5554);
+        assert_eq!(words(all, USE_CPEND, false).unwrap()[1], 0x3332);
+        assert_eq!(words(all, USE_MUL, false).unwrap()[9], 0x8382);
+        assert_eq!(words(USE_ALU, USE_CPEND, false), None);
     }
 }

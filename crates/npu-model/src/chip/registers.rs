@@ -22,11 +22,14 @@ const PAGE_MASK: u16 = 0xfff;
 /// as every known program writes them.
 const STAGE_BYPASSED: u32 = 0x53;
 const EW_BYPASSED: u32 = 0x383;
+/// OUT_CVT_SCALE 1 and FP32TOFP16_EN.
+const SCALE_IDENTITY: u32 = 0x1_0001;
 /// Registers that are not 0 after a reset (contested: fresh-stages).
-const AFTER_RESET: [(u16, u32); 3] = [
+const AFTER_RESET: [(u16, u32); 4] = [
     (dpu::BsCfg::OFFSET, STAGE_BYPASSED),
     (dpu::BnCfg::OFFSET, STAGE_BYPASSED),
     (dpu::EwCfg::OFFSET, EW_BYPASSED),
+    (dpu::OutCvtScale::OFFSET, SCALE_IDENTITY),
 ];
 /// Where drivers put the number of the core in S_POINTER of CNA and CORE.
 pub(crate) const CORE_NUMBER_SHIFT: u32 = 28;
@@ -127,6 +130,12 @@ impl Registers {
     /// Group that a block executes.
     pub(crate) fn executed(&self, block: Block) -> usize {
         self.pointers[index(block)].executed
+    }
+
+    /// Lets a block execute the group that is written.
+    pub(crate) fn follow(&mut self, block: Block) {
+        let pointers = &mut self.pointers[index(block)];
+        pointers.executed = pointers.written;
     }
 
     /// Whether a block's S_POINTER was written since the last task.

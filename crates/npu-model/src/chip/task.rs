@@ -15,7 +15,7 @@ const CONVOLUTION: EnableMask = EnableMask::CNA
     .union(EnableMask::CORE)
     .union(EnableMask::DPU);
 /// The blocks of a flying task.
-const FLYING: EnableMask = EnableMask::DPU.union(EnableMask::DPU_RDMA);
+pub(crate) const FLYING: EnableMask = EnableMask::DPU.union(EnableMask::DPU_RDMA);
 /// The blocks of pooling.
 const POOLING: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
 

@@ -119,10 +119,18 @@ impl WeightShape {
         }
     }
 
-    /// Position in the stream of a depthwise weight.
-    pub(crate) fn depthwise_element(&self, tap: usize, channel: usize) -> usize {
+    /// Position in the stream of a depthwise weight. A last group of fewer
+    /// channels is dense (Mesa's first depthwise layers have 32 of 64), unless
+    /// the stream has room for a whole one.
+    pub(crate) fn depthwise_element(&self, tap: usize, channel: usize, padded: bool) -> usize {
         let group = self.precision.depthwise_group();
-        (channel / group * self.taps + tap) * group + channel % group
+        let first = channel / group * group;
+        let pitch = if padded {
+            group
+        } else {
+            group.min(self.channels.saturating_sub(first))
+        };
+        first * self.taps + tap * pitch + channel % group
     }
 
     /// Makes `rows` the depthwise weights of the channels
@@ -136,14 +144,21 @@ impl WeightShape {
     ) -> Result<(), Stop> {
         rows.reshape(self.taps, count)?;
         let group = self.precision.depthwise_group();
+        let whole = self.taps * self.channels.next_multiple_of(group);
+        let padded = stream.len() as u64 >= self.precision.bytes(whole as u64);
+        let present = if padded {
+            count
+        } else {
+            count.min(self.channels.saturating_sub(first))
+        };
         for tap in 0..self.taps {
             let row = &mut rows.row_mut(tap)[..count];
             let mut done = 0;
-            while done < count {
+            while done < present {
                 // A run ends with its channel group.
                 let channel = first + done;
-                let run = (group - channel % group).min(count - done);
-                let at = self.depthwise_element(tap, channel);
+                let run = (group - channel % group).min(present - done);
+                let at = self.depthwise_element(tap, channel, padded);
                 T::decode(self.precision, stream, at, &mut row[done..done + run]);
                 done += run;
             }

@@ -63,12 +63,18 @@ pub(crate) struct Placement {
 }
 
 impl Writer {
+    /// A flying task has no more channels than DATA_CUBE_CHANNEL says:
+    /// allbilly's additions leave the writer's own number as a convolution
+    /// before them left it.
     pub(crate) fn decode(regs: &RegisterFile) -> Self {
+        let cube = regs.get::<dpu::DataCubeChannel>().channel() as usize + 1;
+        let channels = regs.get::<dpu::WdmaSize0>().channel_wdma() as usize + 1;
+        let flying = regs.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
         Self {
             base: regs.get::<dpu::DstBaseAddr>().dst_base_addr(),
             width: regs.get::<dpu::DataCubeWidth>().width() as usize + 1,
             height: regs.get::<dpu::DataCubeHeight>().height() as usize + 1,
-            channels: regs.get::<dpu::WdmaSize0>().channel_wdma() as usize + 1,
+            channels: if flying { channels.min(cube) } else { channels },
             notch: regs.get::<dpu::DataCubeNotchAddr>().notch_addr_0(),
             surf_stride: regs.get::<dpu::DstSurfStride>().dst_surf_stride(),
             surf_add: regs.get::<dpu::SurfaceAdd>().surf_add(),

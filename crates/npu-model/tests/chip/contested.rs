@@ -180,6 +180,18 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "int16-without-sum" => matmul(facts, MatType::Int16Int32, (4, 32, 32), |product| {
             product.conv.qd = 0;
         }),
+        "partial-group" => matmul(facts, MatType::Int8Int32, (4, 32, 64), |product| {
+            product.conv.po = 0;
+            product.conv.size_e = 1;
+            product.conv.writer.4 = 8;
+            product.conv.output.2 = 48;
+        }),
+        "output-ties" => matmul(facts, MatType::Int8Int32, (4, 32, 32), |product| {
+            product.conv.out_shift = 1 << 30 | 1;
+        }),
+        "output-scale" => matmul(facts, MatType::Int8Int32, (4, 32, 32), |product| {
+            product.conv.out_scale = 0x8000;
+        }),
         "wide-rounding" => matmul(facts, MatType::Int8Int32, (4, 32, 32), |product| {
             product.conv.out_shift = 1 << 31 | 1;
         }),

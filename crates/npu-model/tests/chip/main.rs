@@ -8,6 +8,7 @@ mod board;
 mod programs;
 mod tensor;
 
+mod clients;
 mod contested;
 mod convolution;
 mod elementwise;

@@ -165,9 +165,8 @@ pub(crate) fn lines(
     report: &mut Report,
     regs: &RegisterFile,
     conv: &ConvConfig,
-    height: usize,
+    (height, fit): (usize, usize),
 ) -> Result<(), Stop> {
-    let fit = conv.cbuf.lines_that_fit();
     let banks = (height * conv.cbuf.line_bytes()).div_ceil(BANK_BYTES);
     report.note(
         "T20-line-rounding",

@@ -7,12 +7,12 @@ use rknpu_regcmd::regs::{dpu, dpu_rdma};
 use super::shown;
 use super::stream::operand_channels;
 use super::writer::transposing;
-use crate::chip::Effect;
 use crate::chip::dpu::ew::Ew;
 use crate::chip::precision::Precision;
 use crate::chip::rdma::{self, RdmaConfig};
 use crate::chip::trap::{Report, Stop};
 use crate::chip::writer::Writer;
+use crate::chip::{Contested, Effect, FlyingDual};
 
 /// Widths at which trap 30 was measured, and how many elements were wrong.
 pub(crate) const WIDTH_LIMIT: usize = 8191;
@@ -78,21 +78,62 @@ pub(crate) fn flying_stream(
     transposing(report, regs, writer)
 }
 
-/// COMB_USE 5 in a flying task: everything comes out as zeros.
+/// COMB_USE 5 in a flying task: everything comes out as zeros, or nothing.
 pub(crate) fn comb_use_flying(
     report: &mut Report,
     regs: &RegisterFile,
     rdma: &RdmaConfig,
+    contested: &Contested,
 ) -> Result<bool, Stop> {
-    let dropped = Ew::wants_memory(regs) && rdma.comb_use == rdma::COMB_USE_DUAL;
-    if dropped {
+    let shared = Ew::wants_memory(regs) && rdma.comb_use == rdma::COMB_USE_DUAL;
+    let effect = match contested.flying_dual {
+        FlyingDual::Works => return Ok(false),
+        FlyingDual::Zeros => Effect::Garbage,
+        FlyingDual::Hangs => Effect::Hang,
+    };
+    if shared {
         report.note(
             "T48-comb-use-flying",
-            Effect::Garbage,
+            effect,
             &[shown::<dpu_rdma::FeatureModeCfg>(regs)],
-            "a flying operation on two operands with COMB_USE 5 writes zeros",
+            "a flying operation on two operands with COMB_USE 5 writes zeros or never ends",
             "set comb_use to 0",
         )?;
     }
-    Ok(dropped)
+    Ok(shared)
+}
+
+/// ORIG_CHANNEL of a flying task: lanes beyond it are wrong. Returns whether
+/// only the first lane of each atom is right.
+pub(crate) fn orig_channel(report: &mut Report, regs: &RegisterFile) -> Result<bool, Stop> {
+    let cube = regs.get::<dpu::DataCubeChannel>();
+    let wrong = cube.orig_channel() == 0 && cube.channel() != 0 && Ew::wants_memory(regs);
+    if wrong {
+        report.note(
+            "T48-orig-channel",
+            Effect::Garbage,
+            &[shown::<dpu::DataCubeChannel>(regs)],
+            "ORIG_CHANNEL is 0: only the first lane of each atom is right (measured by \
+             rockchip-npu-notes; the others are 0 here)",
+            "write the number of channels less one to both halves of DATA_CUBE_CHANNEL",
+        )?;
+    }
+    Ok(wrong)
+}
+
+/// A multiplication of 16-bit floats with the operand converter on.
+pub(crate) fn converted_product(report: &mut Report, regs: &RegisterFile) -> Result<(), Stop> {
+    let cfg = regs.get::<dpu::EwCfg>();
+    let float = Precision::from_code(regs.get::<dpu::DataFormat>().proc_precision()).is_float();
+    if float && Ew::wants_memory(regs) && cfg.ew_op_type() == 1 && cfg.ew_op_cvt_bypass() == 0 {
+        return report.note(
+            "T47-converted-product",
+            Effect::Hang,
+            &[shown::<dpu::EwCfg>(regs)],
+            "a float multiplication with the operand converter on never ends (measured by \
+             rockchip-npu-notes)",
+            "set OP_CVT_BYPASS (EW_CFG 0x108003C4)",
+        );
+    }
+    Ok(())
 }

@@ -20,7 +20,9 @@ use rknpu_regcmd::{Register, RegisterFile};
 
 pub(crate) use addresses::addresses;
 pub(crate) use buffer::{cbuf, entries, fc_data_bank, few_grains, lines, reuse, short_height};
-pub(crate) use flying::{TRAILING, WIDTH_LIMIT, comb_use_flying, flying_stream};
+pub(crate) use flying::{
+    TRAILING, WIDTH_LIMIT, comb_use_flying, converted_product, flying_stream, orig_channel,
+};
 pub(crate) use operands::read_engines;
 pub(crate) use registers::{compression, correction, delta, overflowing};
 pub(crate) use stale::stale;

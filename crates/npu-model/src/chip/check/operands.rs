@@ -134,6 +134,15 @@ fn ew_conv_fed(report: &mut Report, regs: &RegisterFile, rdma: &RdmaConfig) -> R
         shown::<dpu_rdma::SurfNotch>(regs),
         shown::<dpu_rdma::EwSurfNotch>(regs),
     ];
+    if !float && rdma.ew_precision(false) == Precision::Int32 {
+        report.note(
+            "T46-wide-operand-behind-core",
+            Effect::Garbage,
+            &show,
+            "no word is known that adds an int32 operand behind CORE",
+            "add in a flying task of its own",
+        )?;
+    }
     if float && cfg.ew_op_type() == 0 && cfg.ew_op_cvt_bypass() == 1 {
         report.note(
             "T47-operand-ignored",

@@ -138,8 +138,6 @@ fn of_dpu(regs: &RegisterFile, used: &mut Vec<u16>) {
         dpu::DataCubeWidth::OFFSET,
         dpu::DataCubeHeight::OFFSET,
         dpu::BsCfg::OFFSET,
-        dpu::BsOwCfg::OFFSET,
-        dpu::WdmaSize0::OFFSET,
         dpu::BnCfg::OFFSET,
         dpu::EwCfg::OFFSET,
         dpu::OutCvtOffset::OFFSET,
@@ -149,8 +147,15 @@ fn of_dpu(regs: &RegisterFile, used: &mut Vec<u16>) {
     if writer.height > 1 {
         used.push(dpu::DataCubeNotchAddr::OFFSET);
     }
-    if writer.channels > out.per_atom() {
+    // One atom a pixel needs neither strides nor the writer's own number of
+    // channels: allbilly's flying programs write none of them.
+    let flying = regs.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
+    let single = writer.channels <= out.per_atom();
+    if !single {
         used.extend([dpu::DstSurfStride::OFFSET, dpu::SurfaceAdd::OFFSET]);
+    }
+    if !(flying && single) {
+        used.extend([dpu::BsOwCfg::OFFSET, dpu::WdmaSize0::OFFSET]);
     }
     let bs = regs.get::<dpu::BsCfg>();
     if bs.bs_bypass() == 0 {

@@ -83,7 +83,10 @@ pub(crate) fn stream(
         .window
         .channels
         .div_ceil(conv.window.precision.per_atom());
-    if (conv.window.in_width, conv.window.in_height, wanted) != (width, height, surfaces) {
+    // A window wider than the fetch is Mesa's way with narrow images.
+    let wider = conv.window.in_width > width;
+    let differs = (conv.window.in_height, wanted) != (height, surfaces);
+    if differs || !wider && conv.window.in_width != width {
         report.note(
             "H05-sizes-differ",
             Effect::Note,

@@ -8,9 +8,9 @@ use super::shown;
 use crate::chip::conv::Machine;
 use crate::chip::conv_config::ConvConfig;
 use crate::chip::precision::Precision;
-use crate::chip::trap::Stop;
-use crate::chip::writer::Writer;
-use crate::chip::{Effect, Int16WithoutSum, IntegerChain};
+use crate::chip::trap::{Report, Stop};
+use crate::chip::writer::{Writer, group_from_core};
+use crate::chip::{Effect, Int16WithoutSum, IntegerChain, PartialGroup};
 
 /// What becomes of the sums of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,29 @@ pub(crate) struct Spoiled {
     pub(crate) first_group_only: bool,
     /// The accumulators were not cleared.
     pub(crate) dirty: bool,
+    /// The last group, which is not whole, is not written, and the task does
+    /// not end.
+    pub(crate) stuck: bool,
+}
+
+impl Spoiled {
+    /// The end of a task that does not end.
+    pub(crate) fn finish(self, report: &mut Report, regs: &RegisterFile) -> Result<(), Stop> {
+        if !self.stuck {
+            return Ok(());
+        }
+        report.note(
+            "H08-partial-group",
+            Effect::Hang,
+            &[
+                shown::<dpu::WdmaSize0>(regs),
+                shown::<dpu::DataFormat>(regs),
+            ],
+            "the channels of an int8 result end within a group: that group is not written, and \
+             the task never ends (contested: partial-group)",
+            "program whole groups of 32 kernels (64 channels of a depthwise task), with zeros",
+        )
+    }
 }
 
 /// Whether QD_EN is missing where silicon was measured to need it.
@@ -28,7 +51,18 @@ pub(crate) fn sums(
     conv: &ConvConfig,
     writer: &Writer,
 ) -> Result<Spoiled, Stop> {
-    let mut spoiled = Spoiled::default();
+    let bytes = [
+        regs.get::<dpu::DataFormat>().in_precision(),
+        regs.get::<dpu::DataFormat>().out_precision(),
+    ]
+    .into_iter()
+    .all(|code| Precision::from_code(code) == Precision::Int8);
+    let mut spoiled = Spoiled {
+        stuck: bytes
+            && !writer.channels.is_multiple_of(group_from_core(regs))
+            && machine.contested.partial_group == PartialGroup::Hangs,
+        ..Spoiled::default()
+    };
     if conv.sum_features || conv.depthwise {
         return Ok(spoiled);
     }

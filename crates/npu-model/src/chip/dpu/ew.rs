@@ -6,7 +6,7 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
 use super::super::Contested;
-use super::super::core::{saturate_i32, shift_right_rounded};
+use super::super::core::{Ties, saturate_i32, shift_right_rounded};
 use super::super::dma::{self, Dma};
 use super::super::precision::{Precision, decode_float, decode_int, u32_at};
 use super::super::rdma::{EwLayout, RdmaConfig};
@@ -49,7 +49,7 @@ pub(crate) struct OperandCvt {
     offset: i64,
     scale: i64,
     shift: u32,
-    ties_up: bool,
+    ties: Ties,
     add_first: bool,
 }
 
@@ -61,7 +61,7 @@ impl OperandCvt {
         } else {
             b * self.scale + self.offset
         };
-        saturate_i32(shift_right_rounded(product, self.shift, self.ties_up))
+        saturate_i32(shift_right_rounded(product, self.shift, self.ties))
     }
 }
 
@@ -136,7 +136,7 @@ impl Ew {
                 offset: i64::from(regs.get::<dpu::EwCvtOffsetValue>().ew_op_cvt_offset() as i32),
                 scale: i64::from(scale.ew_op_cvt_scale()),
                 shift: scale.ew_op_cvt_shift(),
-                ties_up: cfg.ew_cvt_round() == 1,
+                ties: Ties::from_round_type(cfg.ew_cvt_round()),
                 add_first: cfg.ew_cvt_type() == 1,
             }),
             truncate: scale.ew_truncate(),
@@ -197,10 +197,12 @@ impl Ew {
         match operation {
             Operation::Alu(op) => op.int(x, b),
             Operation::Mul { prelu: true } if x >= 0 => x,
+            // The multiplier takes 16 bits of its operand, whatever its size
+            // (measured for int32 by rockchip-npu-notes).
             Operation::Mul { .. } => saturate_i32(shift_right_rounded(
-                i64::from(x) * i64::from(b),
+                i64::from(x) * i64::from(b as i16),
                 self.truncate,
-                true,
+                Ties::Even,
             )),
         }
     }

@@ -12,7 +12,7 @@
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
-use super::super::core::{saturate_i32, shift_right_rounded};
+use super::super::core::{Ties, saturate_i32, shift_right_rounded};
 use super::super::{Contested, LutIndex};
 
 /// Entries of a table.
@@ -75,7 +75,7 @@ impl Lut {
         let entries = &self.tables[table];
         let low = i64::from(entries[index.min(ENTRIES - 1)]);
         let high = i64::from(entries[(index + 1).min(ENTRIES - 1)]);
-        low + shift_right_rounded((high - low) * fraction, step, false)
+        low + shift_right_rounded((high - low) * fraction, step, Ties::Even)
     }
 }
 

@@ -18,7 +18,7 @@ use rknpu_regcmd::regs::dpu;
 
 use super::dma::Dma;
 use super::precision::Precision;
-use super::rdma::{self, RdmaConfig};
+use super::rdma::{self, ChannelOperands, RdmaConfig};
 use super::trap::Stop;
 use super::{Contested, Master};
 use ew::Ew;
@@ -56,16 +56,25 @@ impl Dpu {
                 !rdma.widen && matches!(rdma.in_precision, Precision::Fp16 | Precision::Bf16)
             });
         let ow = regs.get::<dpu::BsOwCfg>();
-        let b = Operands::new(
-            dma,
-            Master::Brdma,
-            rdma.map(|r| (r.brdma_use, r.bs_base, r.channels)),
+        let half = matches!(
+            Precision::from_code(format.proc_precision()),
+            Precision::Fp16 | Precision::Bf16
         );
-        let n = Operands::new(
+        let engine = |master, data_use: fn(&RdmaConfig) -> (u32, u32)| Operands {
             dma,
-            Master::Nrdma,
-            rdma.map(|r| (r.nrdma_use, r.bn_base, r.channels)),
-        );
+            engine: rdma.map(|rdma| {
+                let (data_use, base) = data_use(rdma);
+                ChannelOperands {
+                    master,
+                    data_use,
+                    base,
+                    channels: rdma.channels,
+                    narrow: half,
+                }
+            }),
+        };
+        let b = engine(Master::Brdma, |r| (r.brdma_use, r.bs_base));
+        let n = engine(Master::Nrdma, |r| (r.nrdma_use, r.bn_base));
         let cpend = if ow.od_bypass() == 1 {
             None
         } else {
@@ -102,30 +111,21 @@ impl Dpu {
 /// The operand words that one of BRDMA and NRDMA delivers.
 struct Operands<'a> {
     dma: &'a Dma<'a>,
-    master: Master,
-    /// DATA_USE, base and channels; `None` without DPU_RDMA.
-    engine: Option<(u32, u32, usize)>,
+    /// `None` without DPU_RDMA.
+    engine: Option<ChannelOperands>,
 }
 
-impl<'a> Operands<'a> {
-    fn new(dma: &'a Dma<'a>, master: Master, engine: Option<(u32, u32, usize)>) -> Self {
-        Self {
-            dma,
-            master,
-            engine,
-        }
-    }
-
+impl Operands<'_> {
     /// The operand of `consumer`: from the engine where `source` says so,
     /// else the register's.
     fn operand(&self, consumer: u32, source: u32, register: u32) -> Result<ChannelOperand, Stop> {
         if source == 0 {
             return Ok(ChannelOperand::Scalar(register));
         }
-        let Some((data_use, base, channels)) = self.engine else {
-            return Ok(ChannelOperand::Scalar(0));
+        let words = match &self.engine {
+            Some(engine) => engine.words(self.dma, consumer)?,
+            None => None,
         };
-        let words = rdma::channel_words(self.dma, self.master, base, data_use, channels, consumer)?;
         Ok(words.map_or(ChannelOperand::Scalar(0), ChannelOperand::Array))
     }
 }
@@ -153,6 +153,7 @@ fn bs_stage(
                 mul.bs_truncate_src(),
                 mul.bs_mul_shift_value(),
             )?,
+            negative_shift: regs.get::<dpu::DataFormat>().bs_mul_shift_value_neg(),
             prelu: cfg.bs_mul_prelu() == 1,
         })
     } else {
@@ -191,6 +192,7 @@ fn bn_stage(
                 mul.bn_truncate_src(),
                 mul.bn_mul_shift_value(),
             )?,
+            negative_shift: regs.get::<dpu::DataFormat>().bn_mul_shift_value_neg(),
             prelu: cfg.bn_mul_prelu() == 1,
         })
     } else {

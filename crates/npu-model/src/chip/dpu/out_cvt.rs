@@ -9,9 +9,9 @@ use half::{bf16, f16};
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
-use super::super::core::{saturate_i32, shift_right_rounded};
+use super::super::core::{Ties, saturate_i32, shift_right_rounded};
 use super::super::precision::{ATOM, Precision};
-use super::super::{Contested, SmallExponent, WideRounding};
+use super::super::{Contested, OutputScale, OutputTies, SmallExponent, WideRounding};
 use super::tile::Values;
 
 /// Bits of the exponent field of fp16, and where it starts.
@@ -30,10 +30,11 @@ pub(crate) struct Noticed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutCvt {
     pub(crate) offset: i32,
-    pub(crate) scale: u16,
+    /// Signed 16 bits (contested: output-scale).
+    pub(crate) scale: i32,
     pub(crate) shift: u32,
     pub(crate) minus_exp: u32,
-    pub(crate) ties_up: bool,
+    pub(crate) ties: Ties,
     pub(crate) add_first: bool,
     /// Type in memory.
     pub(crate) precision: Precision,
@@ -61,10 +62,17 @@ impl OutCvt {
         let shift = regs.get::<dpu::OutCvtShift>();
         Self {
             offset: regs.get::<dpu::OutCvtOffset>().out_cvt_offset(),
-            scale: scale.out_cvt_scale() as u16,
+            scale: match contested.output_scale {
+                OutputScale::Signed => i32::from(scale.out_cvt_scale() as i16),
+                OutputScale::Unsigned => i32::from(scale.out_cvt_scale() as u16),
+            },
             shift: shift.out_cvt_shift(),
             minus_exp: shift.minus_exp(),
-            ties_up: shift.cvt_round() == 1,
+            ties: match (shift.cvt_round(), contested.output_ties) {
+                (1, OutputTies::Away) => Ties::Away,
+                (1, OutputTies::Up) => Ties::Up,
+                _ => Ties::Even,
+            },
             add_first: shift.cvt_type() == 1,
             precision,
             floor: wide && shift.cvt_type() == 1 && contested.wide_rounding == WideRounding::Floor,
@@ -81,7 +89,7 @@ impl OutCvt {
             if self.floor {
                 product >> self.shift.min(i64::BITS - 1)
             } else {
-                shift_right_rounded(product, self.shift, self.ties_up)
+                shift_right_rounded(product, self.shift, self.ties)
             }
         };
         if self.add_first {
@@ -104,7 +112,7 @@ impl OutCvt {
     /// to even, and leaves it in the low bits.
     fn in_float64(&self) -> Option<impl Fn(i32) -> u8 + use<>> {
         const ROUND: f64 = 6_755_399_441_055_744.0;
-        if self.floor || self.ties_up || self.shift > Self::EXACT_SHIFT {
+        if self.floor || self.ties != Ties::Even || self.shift > Self::EXACT_SHIFT {
             return None;
         }
         let factor = f64::from(self.scale) * (-f64::from(self.shift)).exp2();
@@ -138,7 +146,7 @@ impl OutCvt {
             if self.scale == 1 {
                 x
             } else {
-                x * f32::from(self.scale)
+                x * self.scale as f32
             }
         };
         if self.add_first {
@@ -217,9 +225,9 @@ impl OutCvt {
     fn encode_float(&self, values: &[f32], out: &mut Vec<u8>, noticed: &mut Noticed) {
         let nearest = |x: f32| i64::from(saturate_i32(self.float(x).round_ties_even() as i64));
         match self.precision {
-            Precision::Fp32 | Precision::Tf32 => {
-                extend(out, values, |x| self.float(x).to_le_bytes());
-            }
+            // A float that stays one of 32 bits is not converted: programs that
+            // write a scale of 0, or none, get their sums (allbilly).
+            Precision::Fp32 | Precision::Tf32 => extend(out, values, f32::to_le_bytes),
             Precision::Fp16 if self.narrow => {
                 extend(out, values, |x| {
                     self.fp16(self.float(x), noticed).to_le_bytes()
@@ -281,7 +289,7 @@ mod tests {
             scale: 1,
             shift: 0,
             minus_exp: 0,
-            ties_up: false,
+            ties: Ties::Even,
             add_first: false,
             precision,
             floor: false,
@@ -376,11 +384,12 @@ mod tests {
                 1..40,
             ),
             offset in prop_oneof![any::<i32>(), -200i32..200],
-            scale in prop_oneof![any::<u16>(), Just(1), Just(0), Just(0x8000)],
+            scale in prop_oneof![-0x8000i32..0x10000, Just(1), Just(0), Just(0x8000)],
             shift in 0u32..64,
-            (ties_up, add_first) in any::<(bool, bool)>(),
+            ties in prop::sample::select(vec![Ties::Even, Ties::Up, Ties::Away]),
+            add_first: bool,
         ) {
-            let cvt = OutCvt { offset, scale, shift, ties_up, add_first, ..cvt(Precision::Int8) };
+            let cvt = OutCvt { offset, scale, shift, ties, add_first, ..cvt(Precision::Int8) };
             let want: Vec<u8> = values.iter().map(|&x| cvt.byte(x)).collect();
             prop_assert_eq!(encoded(&cvt, Values::Int(values)), want);
         }

@@ -6,7 +6,7 @@
 //! multiplies first (measured by librocketnpu's look-up programs, which could
 //! not hit their index otherwise).
 
-use super::super::core::{saturate_i32, shift_right_rounded};
+use super::super::core::{Ties, saturate_i32, shift_right_rounded};
 use super::super::{Contested, NanCompare};
 use super::tile::{Tile, Values};
 
@@ -62,8 +62,9 @@ impl AluOp {
             Self::Div => wide
                 .checked_div(other)
                 .map_or(if x < 0 { i32::MIN } else { i32::MAX }, saturate_i32),
-            Self::Abs => saturate_i32(wide.abs()),
-            Self::Neg => saturate_i32(-wide),
+            // The least number stays itself (measured by allbilly).
+            Self::Abs => x.wrapping_abs(),
+            Self::Neg => x.wrapping_neg(),
             Self::Floor | Self::Ceil | Self::Unknown(_) => x,
         }
     }
@@ -146,8 +147,11 @@ impl ChannelOperand {
 pub(crate) struct Multiplier {
     /// int16, or fp16 bits in the float pipeline: the low half of each word.
     pub(crate) operand: ChannelOperand,
-    /// Right shift of integer products, rounded, ties up.
+    /// Right shift of integer products that are not negative, rounded half to
+    /// even (rockchip-npu-notes, measured).
     pub(crate) shift: ChannelOperand,
+    /// That of negative products: DATA_FORMAT's *_MUL_SHIFT_VALUE_NEG.
+    pub(crate) negative_shift: u32,
     /// Only negative values are multiplied.
     pub(crate) prelu: bool,
 }
@@ -161,12 +165,14 @@ impl Multiplier {
             return x;
         }
         let operand = self.operand.at(channel) as i16;
-        let shift = self.shift.at(channel) & Self::SHIFT_MASK;
-        saturate_i32(shift_right_rounded(
-            i64::from(x) * i64::from(operand),
-            shift,
-            true,
-        ))
+        // The product is held wide, and saturates behind the shift.
+        let product = i64::from(x) * i64::from(operand);
+        let shift = if product < 0 {
+            self.negative_shift
+        } else {
+            self.shift.at(channel) & Self::SHIFT_MASK
+        };
+        saturate_i32(shift_right_rounded(product, shift, Ties::Even))
     }
 
     fn float(&self, x: f32, channel: usize) -> f32 {
@@ -258,6 +264,7 @@ mod tests {
             multiplier: Some(Multiplier {
                 operand: ChannelOperand::Scalar(3),
                 shift: ChannelOperand::Scalar(1),
+                negative_shift: 1,
                 prelu: false,
             }),
             relu: Relu::On,
@@ -271,8 +278,9 @@ mod tests {
         assert_eq!(bs.int(3, 0), 6);
         assert_eq!(bs.int(3, 1), 20);
         let bn = stage(true);
-        assert_eq!(bn.int(3, 0), 6);
-        assert_eq!(bn.int(3, 1), 15);
+        // 4.5 goes to the even 4.
+        assert_eq!(bn.int(3, 0), 5);
+        assert_eq!(bn.int(3, 1), 14);
         assert_eq!(bn.int(-100, 0), 0);
     }
 
@@ -287,15 +295,32 @@ mod tests {
     }
 
     #[test]
+    fn products_are_shifted_by_their_sign() {
+        let multiplier = Multiplier {
+            operand: ChannelOperand::Scalar(0x4000),
+            shift: ChannelOperand::Scalar(14),
+            negative_shift: 12,
+            prelu: false,
+        };
+        assert_eq!(multiplier.int(100, 0), 100);
+        assert_eq!(multiplier.int(-100, 0), -400);
+        // Wide under the shift, saturated behind it.
+        assert_eq!(multiplier.int(i32::MAX, 0), i32::MAX);
+        assert_eq!(multiplier.int(i32::MIN, 0), i32::MIN);
+    }
+
+    #[test]
     fn integers_saturate() {
         assert_eq!(AluOp::Add.int(i32::MAX, 1), i32::MAX);
         assert_eq!(AluOp::Minus.int(i32::MIN, 1), i32::MIN);
-        assert_eq!(AluOp::Neg.int(i32::MIN, 0), i32::MAX);
+        assert_eq!(AluOp::Neg.int(i32::MIN, 0), i32::MIN);
+        assert_eq!(AluOp::Abs.int(i32::MIN, 0), i32::MIN);
         assert_eq!(AluOp::Div.int(-5, 0), i32::MIN);
         assert_eq!(AluOp::Div.int(i32::MIN, -1), i32::MAX);
         let multiplier = Multiplier {
             operand: ChannelOperand::Scalar(0x7fff),
             shift: ChannelOperand::Scalar(0),
+            negative_shift: 0,
             prelu: true,
         };
         assert_eq!(multiplier.int(i32::MIN, 0), i32::MIN);
@@ -309,6 +334,7 @@ mod tests {
             multiplier: Some(Multiplier {
                 operand: ChannelOperand::Scalar(0x6400),
                 shift: ChannelOperand::Scalar(0),
+                negative_shift: 0,
                 prelu: false,
             }),
             relu: Relu::Clipped(9000.0f32.to_bits()),

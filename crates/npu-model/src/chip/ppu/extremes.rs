@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use half::f16;
 
-use super::{Method, Pooling};
+use super::{Element, Method, Pooling};
 use crate::chip::Master;
 use crate::chip::dma::{self, Dma};
 use crate::chip::precision::ATOM;
@@ -72,7 +72,7 @@ fn flip(bits: i16) -> i16 {
 impl Pooling {
     /// Whether [`Self::run_extremes`] computes what this pooling asks for.
     pub(super) fn is_extreme(&self) -> bool {
-        matches!(self.method, Method::Max | Method::Min) && !self.bytes()
+        matches!(self.method, Method::Max | Method::Min) && self.element == Element::Fp16
     }
 
     /// Pools by maximum or minimum: the same accesses and the same bytes as
@@ -82,7 +82,7 @@ impl Pooling {
             Method::Min => Extreme::Min,
             _ => Extreme::Max,
         };
-        let pad = extreme.key(self.pad_value);
+        let pad = extreme.key(self.pad_value as u16);
         let elements = self.in_width * LANES;
         let mut bytes = dma::buffer::<u8>(self.in_width * ATOM)?;
         let mut out = dma::buffer::<u8>(self.out_width * ATOM)?;
