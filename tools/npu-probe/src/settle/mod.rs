@@ -164,6 +164,16 @@ pub(crate) const ENTRIES: &[Entry] = &[
         Plan::Run(products::wide_rounding),
     ),
     Entry::new(
+        "output-ties",
+        "Where does the output converter send exact halves, with CVT_ROUND 1?",
+        Plan::Run(products::output_ties),
+    ),
+    Entry::new(
+        "output-scale",
+        "Is an output scale of 0x8000 negative?",
+        Plan::Run(products::output_scale),
+    ),
+    Entry::new(
         "tf32-operand",
         "Are the low 13 bits of a tf32 operand cut off or rounded?",
         Plan::Run(products::tf32_operand),
@@ -244,6 +254,12 @@ pub(crate) const ENTRIES: &[Entry] = &[
         Plan::Run(products::weight_room),
     )
     .risky("on two of three sides its tasks hang"),
+    Entry::new(
+        "partial-group",
+        "Does a task end whose int8 results end within a group of channels?",
+        Plan::Run(products::partial_group),
+    )
+    .risky("on one side its task hangs"),
     Entry::new(
         "core-number",
         "Do cores 1 and 2 hang when a program clears their number in S_POINTER?",

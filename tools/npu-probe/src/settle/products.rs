@@ -91,6 +91,47 @@ pub(super) fn wide_rounding() -> anyhow::Result<Experiment> {
     Ok(Experiment::of(inputs, output, task))
 }
 
+/// The same, with the other rule for ties and the order that is not contested.
+pub(super) fn output_ties() -> anyhow::Result<Experiment> {
+    let (mut task, inputs, output) = small()?;
+    task.change::<dpu::OutCvtShift>(|shift| shift.with_out_cvt_shift(1)?.with_cvt_round(1))?;
+    Ok(Experiment::of(inputs, output, task))
+}
+
+/// Sums times the scale whose top bit is a sign, or none.
+pub(super) fn output_scale() -> anyhow::Result<Experiment> {
+    let (mut task, inputs, output) = small()?;
+    task.change::<dpu::OutCvtScale>(|scale| scale.with_out_cvt_scale(1 << 15))?
+        .change::<dpu::OutCvtShift>(|shift| shift.with_out_cvt_shift(15))?;
+    Ok(Experiment::of(inputs, output, task))
+}
+
+/// int8 results of one group of 32 channels and half of another.
+pub(super) fn partial_group() -> anyhow::Result<Experiment> {
+    const ROWS: u32 = 4;
+    const COLUMNS: u32 = 64;
+    const WRITTEN: u32 = 48;
+    /// Atoms of a pixel of 32 bytes.
+    const GROUP_ATOMS: u32 = 2;
+    let (mut task, inputs, _) = int8_product((ROWS, 32, COLUMNS))?;
+    task.change::<core::MiscCfg>(|mode| mode.with_qd_en(1))?
+        .put(core::DataoutSize1::new().with_dataout_channel(WRITTEN - 1)?)
+        .change::<dpu::DataFormat>(|format| format.with_out_precision(code::INT8))?
+        .put(
+            dpu::DataCubeChannel::new()
+                .with_channel(WRITTEN - 1)?
+                .with_orig_channel(WRITTEN - 1)?,
+        )
+        .put(dpu::WdmaSize0::new().with_channel_wdma(WRITTEN - 1)?)
+        .change::<dpu::BsOwCfg>(|ow| {
+            ow.with_size_e_0(GROUP_ATOMS - 1)?
+                .with_size_e_1(GROUP_ATOMS - 1)?
+                .with_size_e_2(GROUP_ATOMS - 1)
+        })?
+        .put(dpu::SurfaceAdd::new().with_surf_add(GROUP_ATOMS * ROWS)?);
+    Ok(Experiment::of(inputs, (ROWS * COLUMNS) as usize, task))
+}
+
 /// Bytes of a tf32 product are those of an fp16 product of twice the depth.
 pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
     const DEPTH: u32 = 16;
