@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{C_BYTES, Fate, Mock, alloc, builder, soon};
 use gate::Gate;
-use npu_model::driver::{DriverBugs, DriverProfile};
+use npu_model::driver::{Caches, DriverBugs, DriverProfile};
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{
@@ -21,8 +21,13 @@ use rocket_uapi::{
     PAGE_BYTES, PendingJob, ProgramBo, Refusal, SharedBuffer, SyncFile, WaitError,
 };
 
+/// A device whose NPU sees of the CPU's caches what PREP_BO and FINI_BO let it.
 fn model() -> Device {
-    Device::from_backend(Model::new(ModelOptions::default()).open())
+    let options = ModelOptions {
+        caches: Caches::Manual,
+        ..ModelOptions::default()
+    };
+    Device::from_backend(Model::new(options).open())
 }
 
 fn dma_buf(device: &Device) -> DmaBuf {
