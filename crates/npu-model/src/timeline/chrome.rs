@@ -13,13 +13,14 @@ use super::DeviceTimeline;
 
 /// Picoseconds of the format's unit.
 const PS_PER_US: f64 = 1e6;
-/// Process of the files; cores are those above.
-const FILES: u32 = 0;
+/// Process of the files; cores are those above. Viewers take process and
+/// thread 0 for an idle CPU.
+const FILES: u32 = 1;
 /// Tracks of a core.
-const JOBS: u64 = 0;
-const DRIVER: u64 = 1;
-const TASKS: u64 = 2;
-const STAGES: u64 = 3;
+const JOBS: u64 = 1;
+const DRIVER: u64 = 2;
+const TASKS: u64 = 3;
+const STAGES: u64 = 4;
 
 /// One event of the format.
 #[derive(Serialize)]
