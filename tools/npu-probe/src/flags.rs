@@ -72,7 +72,8 @@ pub(crate) enum Command {
     /// Sources about the NPU contradict each other; the software model can play
     /// each side of each such fact. This runs an experiment for each on the
     /// device, and again on a model of each side, and tells which of them does
-    /// the same. The exit code is 1 if a device did what no side does. Run the
+    /// the same. Some experiments have no sides: they tell whether a device does
+    /// as the model. The exit code is 1 if a device is on no side of a fact. Run the
     /// self-test first: where that fails, nothing here says much.
     Settle(SettleFlags),
 }
@@ -142,7 +143,8 @@ pub(crate) struct DecodeFlags {
 /// Options of `settle`.
 #[derive(Debug, Args)]
 pub(crate) struct SettleFlags {
-    /// Facts to settle, by the names of the model's switches [default: all]
+    /// Facts to settle, by the names of the model's switches and of what has
+    /// none [default: all]
     #[arg(value_name = "SWITCH")]
     pub(crate) switches: Vec<String>,
 

@@ -32,9 +32,10 @@ pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failur
     let mut known = Contested::default();
     for (entry, switch) in chosen {
         let outcome = outcome(&opened.device, entry, switch, settle.risky, &mut known)
-            .with_context(|| format!("the experiment for {} failed", entry.switch))
+            .with_context(|| format!("the experiment for {} failed", entry.name))
             .map_err(Failure::Device)?;
-        let fact = FactReport::new(entry, switch.sides, outcome);
+        let sides = switch.map_or(&[][..], |switch| switch.sides);
+        let fact = FactReport::new(entry, sides, outcome);
         say(&fact.text())?;
         facts.push(fact);
     }
@@ -51,25 +52,29 @@ pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failur
     })
 }
 
+/// An experiment, and the switch that it settles; without one, the model has
+/// one way only.
+type Chosen = (&'static Entry, Option<&'static Switch>);
+
 /// The facts that are named, all if none is, in the order of the table.
-fn choose(names: &[String]) -> Result<Vec<(&'static Entry, &'static Switch)>, Failure> {
+fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
     for name in names {
-        if !ENTRIES.iter().any(|entry| entry.switch == name) {
-            let all: Vec<_> = ENTRIES.iter().map(|entry| entry.switch).collect();
+        if !ENTRIES.iter().any(|entry| entry.name == name) {
+            let all: Vec<_> = ENTRIES.iter().map(|entry| entry.name).collect();
             return Err(Failure::Usage(anyhow!(
-                "`{}` is no contested fact; there are {}",
+                "there is no experiment `{}`, but {}",
                 name.escape_debug(),
                 all.join(", ")
             )));
         }
     }
-    let wanted = |entry: &&Entry| names.is_empty() || names.iter().any(|n| n == entry.switch);
+    let wanted = |entry: &&Entry| names.is_empty() || names.iter().any(|n| n == entry.name);
     Ok(ENTRIES
         .iter()
         .filter(wanted)
-        .filter_map(|entry| {
-            let switch = |switch: &&Switch| switch.name == entry.switch;
-            Some((entry, Contested::SWITCHES.iter().find(switch)?))
+        .map(|entry| {
+            let switch = |switch: &&Switch| switch.name == entry.name;
+            (entry, Contested::SWITCHES.iter().find(switch))
         })
         .collect())
 }
@@ -79,7 +84,7 @@ fn choose(names: &[String]) -> Result<Vec<(&'static Entry, &'static Switch)>, Fa
 fn outcome(
     device: &Device,
     entry: &Entry,
-    switch: &Switch,
+    switch: Option<&Switch>,
     risky: bool,
     known: &mut Contested,
 ) -> anyhow::Result<Outcome> {
@@ -92,6 +97,10 @@ fn outcome(
         return Ok(Outcome::NotRun { reason });
     }
     let seen = bench::run(device, &experiment)?;
+    let Some(switch) = switch else {
+        let model = bench::run(&model(*known).open_device(), &experiment)?;
+        return Ok(Outcome::observed(&experiment, &seen, &model));
+    };
     let sides = sides(&experiment, switch, *known)?;
     let default = switch.sides.first().copied().unwrap_or_default();
     let outcome = Outcome::of(&experiment, default, &seen, &sides);
@@ -131,31 +140,44 @@ mod tests {
     fn every_contested_fact_has_an_experiment_or_a_reason() {
         for switch in Contested::SWITCHES {
             assert!(
-                ENTRIES.iter().any(|entry| entry.switch == switch.name),
+                ENTRIES.iter().any(|entry| entry.name == switch.name),
                 "the model's switch `{}` has no entry in ENTRIES of npu-probe's settle/mod.rs: \
                  write an experiment that tells {:?} apart, or say why there can be none",
                 switch.name,
                 switch.sides
             );
         }
-        for entry in ENTRIES {
-            let known = |switch: &Switch| switch.name == entry.switch;
-            assert!(
-                Contested::SWITCHES.iter().any(known),
-                "`{}` is not a switch of the model (any more)",
-                entry.switch
-            );
-        }
-        let mut names: Vec<_> = ENTRIES.iter().map(|entry| entry.switch).collect();
+        let mut names: Vec<_> = ENTRIES.iter().map(|entry| entry.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ENTRIES.len(), "a switch has two entries");
+        assert_eq!(names.len(), ENTRIES.len(), "two entries have one name");
+    }
+
+    #[test]
+    fn what_has_no_switch_is_seen_as_the_model_does_it() {
+        let all = choose(&[]).unwrap();
+        let mut observed = 0;
+        for (entry, _) in all.into_iter().filter(|(_, switch)| switch.is_none()) {
+            let device = model(Contested::default()).open_device();
+            let found = outcome(&device, entry, None, true, &mut Contested::default());
+            let Ok(Outcome::Observed { as_model, jobs }) = &found else {
+                panic!(
+                    "{}, which is no switch of the model: {found:#?}",
+                    entry.name
+                );
+            };
+            assert!(as_model, "{}: {found:#?}", entry.name);
+            assert!(jobs.iter().all(|job| job.completed), "{}", entry.name);
+            observed += 1;
+        }
+        assert!(observed > 0);
     }
 
     #[test]
     fn a_model_is_found_on_the_side_that_it_is_set_to() {
         let mut wrong = Vec::new();
         for (entry, switch) in choose(&[]).unwrap() {
+            let Some(switch) = switch else { continue };
             if let Plan::Impossible(reason) = entry.plan {
                 assert!(!reason.is_empty());
                 continue;
@@ -165,7 +187,7 @@ mod tests {
                 contested.set(&format!("{}={side}", switch.name)).unwrap();
                 let device = model(contested).open_device();
                 let mut known = Contested::default();
-                let found = outcome(&device, entry, switch, true, &mut known);
+                let found = outcome(&device, entry, Some(switch), true, &mut known);
                 let is_it = matches!(
                     &found,
                     Ok(Outcome::Settled { side: found, exact: true, is_default, .. })

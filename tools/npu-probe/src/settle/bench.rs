@@ -252,3 +252,82 @@ fn allocate(file: &Device, bytes: &[u8]) -> anyhow::Result<Bo> {
 fn room_for(task: &Recipe) -> usize {
     ((task.len() + 1) * size_of::<Word>()).next_multiple_of(PROGRAM_ALIGNMENT)
 }
+
+#[cfg(test)]
+mod tests {
+    use npu_model::{Level, Model, ModelOptions};
+    use rknpu_regcmd::regs::dpu;
+
+    use super::*;
+    use crate::settle::{ENTRIES, Plan, observed};
+
+    /// A model that takes no time to hang.
+    fn device() -> Device {
+        let options = ModelOptions {
+            level: Level::Silent,
+            hang_timeout: Duration::ZERO,
+            ..ModelOptions::default()
+        };
+        Model::new(options).open_device()
+    }
+
+    #[test]
+    fn every_experiment_writes_its_output_and_nothing_beside_it() {
+        for entry in ENTRIES {
+            let Plan::Run(experiment) = entry.plan else {
+                continue;
+            };
+            let experiment = experiment().unwrap();
+            for seen in run(&device(), &experiment).unwrap() {
+                let (before, rest) = seen.output.split_at(GUARD);
+                let (data, behind) = rest.split_at(experiment.output);
+                let untouched = |bytes: &[u8]| bytes.iter().all(|byte| *byte == SENTINEL);
+                assert!(!untouched(data), "{} writes nothing", entry.name);
+                let beside = untouched(before) && untouched(behind);
+                assert!(beside && behind.len() >= GUARD, "{}", entry.name);
+            }
+        }
+    }
+
+    #[test]
+    fn programs_that_reach_outside_are_refused() {
+        let mut experiment = observed::int8_to_fp16().unwrap();
+        assert!(run(&device(), &experiment).is_ok());
+        let far = dpu::DstSurfStride::new().with_dst_surf_stride(1 << 16);
+        experiment.jobs[0].tasks[0].put(far.unwrap());
+        let error = run(&device(), &experiment).unwrap_err().to_string();
+        assert!(
+            error.contains("outside of the experiment's buffers"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_job_that_hangs_is_seen_as_one() {
+        let mut experiment = observed::int8_to_fp16().unwrap();
+        experiment.jobs.push(experiment.jobs[0].clone());
+        experiment.jobs[0].tasks[0].enable(rknpu_regcmd::EnableMask::CNA);
+        let seen = run(&device(), &experiment).unwrap();
+        assert_eq!(
+            seen.iter().map(|one| one.completed).collect::<Vec<_>>(),
+            [false, true]
+        );
+        assert!(seen[0].output.iter().all(|byte| *byte == SENTINEL));
+    }
+
+    #[test]
+    fn halves_are_next_to_what_they_are_of() {
+        let experiment = observed::int8_ties().unwrap();
+        for seen in run(&device(), &experiment).unwrap() {
+            for (row, column) in (0..4).flat_map(|row| (0..32).map(move |column| (row, column))) {
+                let at = GUARD + ((column / 16) * 4 + row) * 16 + column % 16;
+                let half = i32::from(seen.output[at].cast_signed());
+                let sum = column as i32 - 16;
+                assert!(
+                    (2 * half - sum).abs() <= sum.rem_euclid(2),
+                    "{sum} / 2 is {half}"
+                );
+            }
+        }
+    }
+}

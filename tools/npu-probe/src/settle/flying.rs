@@ -107,13 +107,14 @@ pub(super) fn program(dpu: &RegisterSet, reader: &RegisterSet) -> Recipe {
 
 /// What EW does with two operands.
 #[derive(Clone, Copy)]
-enum Operation {
+pub(super) enum Operation {
     Max = 0,
+    Min = 1,
     Add = 2,
 }
 
 /// One operation on the atoms of [`input`] 0 and 1.
-fn flying(operation: Operation, a: [f32; 8], b: [f32; 8]) -> anyhow::Result<Experiment> {
+pub(super) fn flying(operation: Operation, a: [f32; 8], b: [f32; 8]) -> anyhow::Result<Experiment> {
     let mut dpu = dpu_registers(1)?;
     dpu.set(
         dpu::EwCfg::new()

@@ -12,6 +12,7 @@ mod depthwise;
 mod flying;
 pub(crate) mod judge;
 mod lookup;
+mod observed;
 mod pooling;
 mod products;
 mod recipe;
@@ -108,11 +109,11 @@ pub(crate) enum Plan {
     Impossible(&'static str),
 }
 
-/// A contested fact and how it is settled.
+/// A fact and how it is settled, or how it is at least looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// The model's switch.
-    pub(crate) switch: &'static str,
+    /// The model's switch, or a name where the model has one way only.
+    pub(crate) name: &'static str,
     /// What is asked.
     pub(crate) question: &'static str,
     /// How.
@@ -124,9 +125,9 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    const fn new(switch: &'static str, question: &'static str, plan: Plan) -> Self {
+    const fn new(name: &'static str, question: &'static str, plan: Plan) -> Self {
         Self {
-            switch,
+            name,
             question,
             plan,
             risk: None,
@@ -146,8 +147,8 @@ impl Entry {
 }
 
 /// All facts, in the order in which they are settled: first what needs a fresh
-/// core, facts before those whose experiments depend on them, last what may
-/// leave a core behind that does not work.
+/// core, facts before those whose experiments depend on them, then what is only
+/// looked at, last what may leave a core behind that does not work.
 pub(crate) const ENTRIES: &[Entry] = &[
     Entry::new(
         "fresh-stages",
@@ -224,11 +225,6 @@ pub(crate) const ENTRIES: &[Entry] = &[
         Plan::Run(lookup::lut_index),
     ),
     Entry::new(
-        "flying-dual",
-        "Does a flying operation on two operands work with COMB_USE 5?",
-        Plan::Run(flying::flying_dual),
-    ),
-    Entry::new(
         "pooling-interrupt",
         "Does a pooling task raise the DPU's interrupt, for which the driver waits?",
         Plan::Run(pooling::pooling_interrupt),
@@ -244,10 +240,51 @@ pub(crate) const ENTRIES: &[Entry] = &[
         Plan::Run(pooling::byte_pooling),
     ),
     Entry::new(
+        "int8-ties",
+        "How are ties rounded on the way to int8, with CVT_ROUND 0 and 1?",
+        Plan::Run(observed::int8_ties),
+    ),
+    Entry::new(
+        "int8-to-fp16",
+        "Is an int8 product of 64 columns right in fp16, in groups of four atoms?",
+        Plan::Run(observed::int8_to_fp16),
+    ),
+    Entry::new(
+        "int16-columns",
+        "Is an int16 product of 256 columns right, in groups of four atoms?",
+        Plan::Run(observed::int16_columns),
+    ),
+    Entry::new(
+        "signed-zeros",
+        "Which zero is the greater, and what of infinities and subnormals?",
+        Plan::Run(observed::signed_zeros),
+    ),
+    Entry::new(
+        "fp16-overflow",
+        "What are sums beyond fp16, and below its normal numbers?",
+        Plan::Run(observed::fp16_overflow),
+    ),
+    Entry::new(
+        "average-order",
+        "In which order, and how precisely, does pooling add?",
+        Plan::Run(observed::average_order),
+    ),
+    Entry::new(
+        "in-place",
+        "What becomes of an fp16 product that adds its own output?",
+        Plan::Run(observed::in_place),
+    ),
+    Entry::new(
         "integer-chain",
         "Are integer tasks behind the first of a chain right with QD_EN 0?",
         Plan::Impossible("needs chained kicks; the mainline driver starts each task by itself"),
     ),
+    Entry::new(
+        "flying-dual",
+        "Does a flying operation on two operands work with COMB_USE 5?",
+        Plan::Run(flying::flying_dual),
+    )
+    .risky("on one side its task hangs"),
     Entry::new(
         "weight-room",
         "Which weights must fit their banks together?",

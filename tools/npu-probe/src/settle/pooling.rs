@@ -74,14 +74,18 @@ fn average(channels: u32, read: u32, precision: u32) -> anyhow::Result<Recipe> {
     ))
 }
 
-fn fp16_average(values: impl IntoIterator<Item = f32>) -> anyhow::Result<Experiment> {
+/// Values of a channel group of the input.
+pub(super) const VALUES: usize = INPUT_BYTES / 2;
+
+/// Means of [`VALUES`] numbers.
+pub(super) fn fp16_average(values: impl IntoIterator<Item = f32>) -> anyhow::Result<Experiment> {
     let task = average(8, READ_16_BITS, code::FP16)?;
     Ok(Experiment::of(vec![fp16_bytes(values)], OUTPUT_BYTES, task))
 }
 
 /// Means of ones: 1, and whether the job ends.
 pub(super) fn pooling_interrupt() -> anyhow::Result<Experiment> {
-    fp16_average([1.0; INPUT_BYTES / 2])
+    fp16_average([1.0; VALUES])
 }
 
 /// Means of numbers whose sums need more bits than fp16 has.
@@ -89,7 +93,7 @@ pub(super) fn average_rounding() -> anyhow::Result<Experiment> {
     const BITS: u32 = 12;
     let mut random = SplitMix64::new(3);
     let step = (-10_f32).exp2();
-    fp16_average((0..INPUT_BYTES / 2).map(|_| random.signed(BITS) as f32 * step))
+    fp16_average((0..VALUES).map(|_| random.signed(BITS) as f32 * step))
 }
 
 /// Means of bytes below 100, pairs of which are fp16 numbers too.

@@ -6,7 +6,7 @@
 
 use half::f16;
 use rknpu_regcmd::regs::{cna, core, dpu};
-use rknpu_regcmd::{ChipProfile, MatmulTask, MatmulType};
+use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType};
 
 use super::{Experiment, OUT, Recipe, input};
 use crate::data::SplitMix64;
@@ -29,18 +29,18 @@ const FLOAT_STEP: f32 = 1.0 / 32.0;
 /// Bits of a random operand of 16-bit integers.
 const WORD_BITS: u32 = 12;
 
-pub(super) fn int8s(len: usize, seed: u64) -> Vec<u8> {
+fn int8s(len: usize, seed: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
     (0..len).map(|_| random.signed(8) as u8).collect()
 }
 
-fn int16s(len: usize, seed: u64) -> Vec<u8> {
+pub(super) fn int16s(len: usize, seed: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
     let words = (0..len).map(|_| random.signed(WORD_BITS) as i16);
     words.flat_map(i16::to_le_bytes).collect()
 }
 
-fn fp16s(len: usize, seed: u64) -> Vec<u8> {
+pub(super) fn fp16s(len: usize, seed: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
     let floats = (0..len).map(|_| random.signed(FLOAT_BITS) as f32 * FLOAT_STEP);
     floats
@@ -63,14 +63,18 @@ fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<Recipe>
 }
 
 /// A product of int8 that is known to work, to be changed.
-fn int8_product((m, k, n): (u32, u32, u32)) -> anyhow::Result<(Recipe, Vec<Vec<u8>>, usize)> {
+pub(super) fn int8_product(
+    (m, k, n): (u32, u32, u32),
+) -> anyhow::Result<(Recipe, Vec<Vec<u8>>, usize)> {
     let recipe = product(MatmulType::Int8ToInt32, (m, k, n))?;
     let inputs = vec![int8s((m * k) as usize, 1), int8s((n * k) as usize, 2)];
     Ok((recipe, inputs, (m * n * 4) as usize))
 }
 
 /// A product of fp16 that is known to work, to be changed.
-fn fp16_product((m, k, n): (u32, u32, u32)) -> anyhow::Result<(Recipe, Vec<Vec<u8>>, usize)> {
+pub(super) fn fp16_product(
+    (m, k, n): (u32, u32, u32),
+) -> anyhow::Result<(Recipe, Vec<Vec<u8>>, usize)> {
     let recipe = product(MatmulType::Fp16ToFp32, (m, k, n))?;
     let inputs = vec![fp16s((m * k) as usize, 1), fp16s((n * k) as usize, 2)];
     Ok((recipe, inputs, (m * n * 4) as usize))
@@ -161,21 +165,28 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
     Ok(Experiment::of(inputs, (ROWS * COLUMNS * 4) as usize, task))
 }
 
-/// Bytes and groups of an int16 product are those of an fp16 product.
-pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
-    let (m, k, n) = SMALL;
-    let (mut task, _, output) = fp16_product(SMALL)?;
+/// Makes an fp16 product one of int16, whose bytes and groups are the same.
+pub(super) fn int16(task: &mut Recipe) -> Result<(), FieldRangeError> {
     task.change::<cna::ConvCon1>(|mode| {
         mode.with_in_precision(code::INT16)?
             .with_proc_precision(code::INT16)
     })?
-    .change::<core::MiscCfg>(|mode| mode.with_proc_precision(code::INT16)?.with_qd_en(0))?
+    .change::<core::MiscCfg>(|mode| mode.with_proc_precision(code::INT16))?
     .change::<dpu::DataFormat>(|format| {
         format
             .with_proc_precision(code::INT16)?
             .with_in_precision(code::INT16)?
             .with_out_precision(code::INT32)
     })?;
+    Ok(())
+}
+
+/// An int16 product with QD_EN 0.
+pub(super) fn int16_without_sum() -> anyhow::Result<Experiment> {
+    let (m, k, n) = SMALL;
+    let (mut task, _, output) = fp16_product(SMALL)?;
+    int16(&mut task)?;
+    task.change::<core::MiscCfg>(|mode| mode.with_qd_en(0))?;
     let inputs = vec![int16s((m * k) as usize, 1), int16s((n * k) as usize, 2)];
     Ok(Experiment::of(inputs, output, task))
 }

@@ -24,10 +24,10 @@ pub(crate) struct SettleReport {
 /// One fact.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FactReport {
-    /// The model's switch.
+    /// The model's switch, or a name where the model has one way only.
     pub(crate) name: &'static str,
     pub(crate) question: &'static str,
-    /// The model's default is the first.
+    /// The model's default is the first; none where it has one way only.
     pub(crate) sides: &'static [&'static str],
     #[serde(flatten)]
     pub(crate) outcome: Outcome,
@@ -53,6 +53,12 @@ pub(crate) enum Outcome {
     Neither {
         /// The side that it differs least from.
         nearest: Option<&'static str>,
+        jobs: Vec<JobReport>,
+    },
+    /// Seen, beside what the model does in its one way.
+    Observed {
+        /// Whether it is the same.
+        as_model: bool,
         jobs: Vec<JobReport>,
     },
     /// Not run, and why not.
@@ -88,10 +94,7 @@ impl Outcome {
             let side = sides.iter().find(|side| Some(side.name) == name);
             let model = side.map(|side| judge::read(experiment, &side.seen));
             let device = judge::read(experiment, device);
-            let pairs = device.iter().zip(model.as_deref().unwrap_or_default());
-            pairs
-                .map(|(device, model)| JobReport::new(device, model))
-                .collect()
+            job_reports(&device, model.as_deref().unwrap_or_default())
         };
         let settled = |side: &'static str, exact| Self::Settled {
             side,
@@ -108,6 +111,25 @@ impl Outcome {
             },
         }
     }
+}
+
+impl Outcome {
+    /// Compares what a device did with what the model does.
+    pub(crate) fn observed(experiment: &Experiment, device: &[Seen], model: &[Seen]) -> Self {
+        let device = judge::read(experiment, device);
+        let model = judge::read(experiment, model);
+        Self::Observed {
+            as_model: device == model,
+            jobs: job_reports(&device, &model),
+        }
+    }
+}
+
+fn job_reports(device: &[Seen], model: &[Seen]) -> Vec<JobReport> {
+    let pairs = device.iter().zip(model);
+    pairs
+        .map(|(device, model)| JobReport::new(device, model))
+        .collect()
 }
 
 impl JobReport {
@@ -144,7 +166,7 @@ impl JobReport {
 impl FactReport {
     pub(crate) fn new(entry: &Entry, sides: &'static [&'static str], outcome: Outcome) -> Self {
         Self {
-            name: entry.switch,
+            name: entry.name,
             question: entry.question,
             sides,
             outcome,
@@ -181,18 +203,27 @@ impl FactReport {
             }
             Outcome::Neither { nearest, jobs } => {
                 let nearest = nearest.unwrap_or_default();
-                let mut text = format!("{name}: neither, nearest to {nearest}\n");
-                for (index, job) in jobs.iter().enumerate() {
-                    if let Some(what) = job.text() {
-                        let _ = writeln!(text, "  job {}: {what}", index + 1);
-                    }
-                }
-                text
+                format!("{name}: neither, nearest to {nearest}\n{}", job_texts(jobs))
+            }
+            Outcome::Observed { as_model: true, .. } => format!("{name}: as the model\n"),
+            Outcome::Observed { jobs, .. } => {
+                format!("{name}: otherwise than the model\n{}", job_texts(jobs))
             }
             Outcome::NotRun { reason } => format!("{name}: not run: {reason}\n"),
             Outcome::Impossible { reason } => format!("{name}: not possible here: {reason}\n"),
         }
     }
+}
+
+/// A line for each job that did something else.
+fn job_texts(jobs: &[JobReport]) -> String {
+    let mut text = String::new();
+    for (index, job) in jobs.iter().enumerate() {
+        if let Some(what) = job.text() {
+            let _ = writeln!(text, "  job {}: {what}", index + 1);
+        }
+    }
+    text
 }
 
 impl SettleReport {
@@ -206,24 +237,26 @@ impl SettleReport {
         }
     }
 
-    /// The last line.
+    /// The last lines.
     pub(crate) fn summary(&self) -> String {
-        let (mut default, mut other, mut neither, mut not_run, mut impossible) = (0, 0, 0, 0, 0);
-        for fact in &self.facts {
-            *match &fact.outcome {
-                Outcome::Settled {
-                    is_default: true, ..
-                } => &mut default,
-                Outcome::Settled { .. } => &mut other,
-                Outcome::Neither { .. } => &mut neither,
-                Outcome::NotRun { .. } => &mut not_run,
-                Outcome::Impossible { .. } => &mut impossible,
-            } += 1;
-        }
+        let count = |wanted: fn(&Outcome) -> bool| {
+            self.facts
+                .iter()
+                .filter(|fact| wanted(&fact.outcome))
+                .count()
+        };
+        let default =
+            count(|one| matches!(one, Outcome::Settled { is_default, .. } if *is_default));
+        let other = count(|one| matches!(one, Outcome::Settled { is_default, .. } if !*is_default));
+        let neither = count(|one| matches!(one, Outcome::Neither { .. }));
+        let alike = count(|one| matches!(one, Outcome::Observed { as_model, .. } if *as_model));
+        let unlike = count(|one| matches!(one, Outcome::Observed { as_model, .. } if !*as_model));
+        let not_run = count(|one| matches!(one, Outcome::NotRun { .. }));
+        let impossible = count(|one| matches!(one, Outcome::Impossible { .. }));
         format!(
-            "{} settled: {default} as the model's defaults, {other} otherwise; {neither} neither, \
-             {not_run} not run, {impossible} not possible\n",
-            default + other
+            "settled: {default} as the model's defaults, {other} otherwise, {neither} neither\n\
+             observed: {alike} as the model, {unlike} otherwise\n\
+             left out: {not_run} not run, {impossible} not possible\n"
         )
     }
 }

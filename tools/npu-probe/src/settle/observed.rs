@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Experiments on what nobody has measured, and on which the model has one way
+//! only: they tell whether the device does the same.
+
+use half::f16;
+use rknpu_regcmd::regs::{dpu, dpu_rdma};
+use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType};
+
+use super::flying::{Operation, flying};
+use super::pooling::fp16_average;
+use super::products::{code, fp16_product, fp16s, int8_product, int16, int16s};
+use super::{Experiment, OUT, Recipe, input};
+use crate::data::SplitMix64;
+
+/// Sums from -16 to 15, halved to int8: ties of both signs, with either kind of
+/// rounding.
+pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
+    const ROWS: u32 = 4;
+    const DEPTH: usize = 32;
+    const COLUMNS: i8 = 32;
+    /// Atoms of a pixel of 32 columns of a byte.
+    const GROUP_ATOMS: u32 = 2;
+    let shape = (ROWS, DEPTH as u32, COLUMNS as u32);
+    let halved = |ties: u32| -> anyhow::Result<Recipe> {
+        let (mut task, ..) = int8_product(shape)?;
+        task.change::<dpu::DataFormat>(|format| format.with_out_precision(code::INT8))?
+            .put(
+                dpu::OutCvtShift::new()
+                    .with_out_cvt_shift(1)?
+                    .with_cvt_round(ties)?,
+            );
+        groups(&mut task, GROUP_ATOMS, ROWS)?;
+        Ok(task)
+    };
+    // Channel 0 counts: 1 in each row of A, the sum itself in each kernel.
+    let mut a = vec![0; ROWS as usize * DEPTH];
+    a.chunks_mut(16)
+        .take(ROWS as usize)
+        .for_each(|atom| atom[0] = 1);
+    let mut b = vec![0; COLUMNS as usize * DEPTH];
+    for (kernel, sum) in b.chunks_mut(DEPTH).zip(-COLUMNS / 2..) {
+        kernel[0] = sum.cast_unsigned();
+    }
+    let output = ROWS as usize * COLUMNS as usize;
+    Ok(Experiment::of_each(
+        vec![a, b],
+        output,
+        [halved(0)?, halved(1)?],
+    ))
+}
+
+/// The writer's groups: atoms of a pixel, and lines.
+fn groups(task: &mut Recipe, atoms: u32, rows: u32) -> Result<(), FieldRangeError> {
+    let size_e = atoms - 1;
+    task.change::<dpu::BsOwCfg>(|groups| {
+        groups
+            .with_size_e_0(size_e)?
+            .with_size_e_1(size_e)?
+            .with_size_e_2(size_e)
+    })?
+    .put(dpu::SurfaceAdd::new().with_surf_add(atoms * rows)?);
+    Ok(())
+}
+
+/// Results in fp16 of 64 columns of int8, in groups of four atoms.
+pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
+    const SHAPE: (u32, u32, u32) = (8, 32, 64);
+    const GROUP_ATOMS: u32 = 4;
+    let (mut task, inputs, _) = int8_product(SHAPE)?;
+    task.change::<dpu::DataFormat>(|format| format.with_out_precision(code::FP16))?
+        .change::<dpu::OutCvtScale>(|scale| scale.with_fp32tofp16_en(1))?;
+    groups(&mut task, GROUP_ATOMS, SHAPE.0)?;
+    Ok(Experiment::of(
+        inputs,
+        (SHAPE.0 * SHAPE.2 * 2) as usize,
+        task,
+    ))
+}
+
+/// 256 columns of an int16 product, in groups of four atoms.
+pub(super) fn int16_columns() -> anyhow::Result<Experiment> {
+    const SHAPE: (u32, u32, u32) = (64, 32, 256);
+    let (m, k, n) = SHAPE;
+    let (mut task, _, output) = fp16_product(SHAPE)?;
+    int16(&mut task)?;
+    let inputs = vec![int16s((m * k) as usize, 1), int16s((n * k) as usize, 2)];
+    Ok(Experiment::of(inputs, output, task))
+}
+
+/// Maximum and minimum of zeroes of either sign, infinities and subnormals.
+pub(super) fn signed_zeros() -> anyhow::Result<Experiment> {
+    const TINY: f32 = 5.960_464_5e-8;
+    const INF: f32 = f32::INFINITY;
+    let a = [0.0, -0.0, 0.0, -0.0, INF, -INF, TINY, -TINY];
+    let b = [-0.0, 0.0, 0.0, -0.0, 1.0, 1.0, 0.0, -0.0];
+    let mut experiment = flying(Operation::Max, a, b)?;
+    experiment.jobs.extend(flying(Operation::Min, a, b)?.jobs);
+    Ok(experiment)
+}
+
+/// Sums beyond fp16 on both sides, on the edge of it, and below its normals.
+pub(super) fn fp16_overflow() -> anyhow::Result<Experiment> {
+    /// The largest number, the half step above it, and the least number.
+    const MAX: f32 = 65504.0;
+    const HALF_STEP: f32 = 16.0;
+    const LEAST: f32 = 5.960_464_5e-8;
+    const INF: f32 = f32::INFINITY;
+    flying(
+        Operation::Add,
+        [MAX, -MAX, MAX, MAX, MAX, INF, LEAST, -LEAST],
+        [
+            MAX,
+            -MAX,
+            HALF_STEP,
+            HALF_STEP - 1.0,
+            -MAX,
+            -INF,
+            LEAST,
+            LEAST,
+        ],
+    )
+}
+
+/// Means of numbers of very different size: the order of a sum shows.
+pub(super) fn average_order() -> anyhow::Result<Experiment> {
+    const BITS: u32 = 11;
+    /// Exponents of two from which each value takes its own.
+    const SCALES: [i32; 5] = [-10, -6, -2, 1, 4];
+    let mut random = SplitMix64::new(5);
+    let values: Vec<f32> = (0..super::pooling::VALUES)
+        .map(|i| random.signed(BITS) as f32 * (SCALES[i % SCALES.len()] as f32).exp2())
+        .collect();
+    fp16_average(values)
+}
+
+/// An fp16 product that adds what its own output holds (librocketnpu's
+/// accumulation, but in place).
+pub(super) fn in_place() -> anyhow::Result<Experiment> {
+    const ROWS: u32 = 16;
+    const DEPTH: u32 = 32;
+    const COLUMNS: u32 = 32;
+    /// Operands of two bytes, one for each pixel.
+    const OPERAND_16_BITS: u32 = 2;
+    const OPERAND_PER_PIXEL: u32 = 1;
+    /// ALU_ALGO: addition.
+    const ADD: u32 = 2;
+    /// Both engines read the same data.
+    const COMBINED: u32 = 5;
+    const ATOM: u32 = 16;
+    let task = MatmulTask {
+        ty: MatmulType::Fp16ToFp16,
+        m: ROWS,
+        k: DEPTH,
+        n: COLUMNS,
+        a: input(0).at(0),
+        b: input(1).at(0),
+        c: OUT.at(0),
+    };
+    let program = task.program_in(MatmulForm::B, &ChipProfile::RK3588)?;
+    let mut task = Recipe::of(&program);
+    task.put(
+        dpu::EwCfg::new()
+            .with_ew_op_src(1)?
+            .with_ew_lut_bypass(1)?
+            .with_ew_relu_bypass(1)?
+            .with_ew_alu_algo(ADD)?
+            .with_edata_size(OPERAND_16_BITS)?
+            .with_ew_data_mode(OPERAND_PER_PIXEL)?,
+    )
+    .put(
+        dpu_rdma::ErdmaCfg::new()
+            .with_erdma_data_size(OPERAND_16_BITS)?
+            .with_erdma_data_mode(OPERAND_PER_PIXEL)?,
+    )
+    .put_address::<dpu_rdma::SrcBaseAddr>(OUT.at(0))
+    .put_address::<dpu_rdma::EwBaseAddr>(OUT.at(ATOM * ROWS))
+    .put(dpu_rdma::EwSurfStride::new().with_ew_surf_stride(ROWS)?)
+    .put(dpu_rdma::SurfNotch::new().with_surf_notch_addr(ROWS)?)
+    .put(dpu_rdma::EwSurfNotch::new().with_ew_surf_notch(ROWS)?);
+    let mode = task
+        .value::<dpu_rdma::FeatureModeCfg>()
+        .with_mrdma_disable(0)?
+        .with_mrdma_fp16tofp32_en(0)?
+        .with_proc_precision(code::FP16)?
+        .with_in_precision(code::FP16)?;
+    task.prove_as(mode).put(mode.with_comb_use(COMBINED)?);
+    let inputs = vec![
+        fp16s((ROWS * DEPTH) as usize, 1),
+        fp16s((COLUMNS * DEPTH) as usize, 2),
+    ];
+    let output = (ROWS * COLUMNS) as usize * size_of::<f16>();
+    Ok(Experiment::of(inputs, output, task))
+}
