@@ -165,6 +165,34 @@ fn settle_finds_another_side_and_what_is_on_none() {
 }
 
 #[test]
+fn settle_says_nothing_on_the_word_of_a_broken_core() {
+    let device = "model:wedge=until-power-cycle";
+    let output = run(&["settle", "--risky", "--device", device]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+    for part in [
+        "core-number: ignored",
+        "wedge: until-power-cycle (the model's default is until-reset)",
+        "partial-group: not run: after an earlier experiment a plain product",
+    ] {
+        assert!(text.contains(part), "no `{part}` in:\n{text}");
+    }
+}
+
+#[test]
+fn settle_finds_a_side_that_others_depend_on_first() {
+    let sides = "pooling-interrupt=ppu-only,average-rounding=each";
+    let device = format!("model:{sides}");
+    let output = run(&["settle", "--device", &device]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+    for side in sides.split(',') {
+        let line = format!("{} (the model's default is", side.replace('=', ": "));
+        assert!(text.contains(&line), "no `{line}` in:\n{text}");
+    }
+}
+
+#[test]
 fn settle_tells_a_report_as_json() {
     // Two facts, in the order in which they are settled.
     let report = json(&["settle", "wedge", "tf32-operand", "--json"]);

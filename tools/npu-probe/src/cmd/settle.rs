@@ -14,7 +14,7 @@ use crate::output;
 use crate::report::DeviceReport;
 use crate::settle::judge::Side;
 use crate::settle::report::{FactReport, Outcome, SettleReport};
-use crate::settle::{ENTRIES, Entry, Experiment, Plan, bench};
+use crate::settle::{ENTRIES, Entry, Experiment, Plan, bench, cores};
 
 pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failure> {
     let chosen = choose(&settle.switches)?;
@@ -30,10 +30,20 @@ pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failur
     say(&device.text())?;
     let mut facts = Vec::new();
     let mut known = Contested::default();
+    let mut broken = false;
     for (entry, switch) in chosen {
-        let outcome = outcome(&opened.device, entry, switch, settle.risky, &mut known)
+        let outcome = if broken {
+            let reason = LEFT_BROKEN.to_owned();
+            Ok(Outcome::NotRun { reason })
+        } else {
+            outcome(&opened.device, entry, switch, settle.risky, &mut known)
+        };
+        let outcome = outcome
             .with_context(|| format!("the experiment for {} failed", entry.name))
             .map_err(Failure::Device)?;
+        if outcome.has_killed() || (entry.risk.is_some() && settle.risky && !broken) {
+            broken = !is_healthy(&opened.device).map_err(Failure::Device)?;
+        }
         let sides = switch.map_or(&[][..], |switch| switch.sides);
         let fact = FactReport::new(entry, sides, outcome);
         say(&fact.text())?;
@@ -50,6 +60,17 @@ pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failur
     } else {
         Verdict::Mismatch
     })
+}
+
+/// Why nothing more is run once a core does not work.
+const LEFT_BROKEN: &str = "after an earlier experiment a plain product does not run to its end: \
+                           the NPU may need a power cycle";
+
+/// Whether all cores that a file uses work: what is run on one that does not
+/// would say nothing.
+fn is_healthy(device: &Device) -> anyhow::Result<bool> {
+    let seen = bench::run(device, &cores::health()?)?;
+    Ok(seen.iter().all(|job| job.completed))
 }
 
 /// An experiment, and the switch that it settles; without one, the model has

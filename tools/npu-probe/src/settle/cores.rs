@@ -29,6 +29,14 @@ pub(super) fn delta_program() -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
+/// Plain products on every core that a file uses: whether they work.
+pub(crate) fn health() -> anyhow::Result<Experiment> {
+    let (good, inputs, output) = products::small()?;
+    let mut experiment = Experiment::of(inputs, output, good);
+    experiment.jobs = vec![experiment.jobs[0].clone(); ROUND];
+    Ok(experiment)
+}
+
 /// A program that writes the CNA's S_POINTER as it writes the others'.
 pub(super) fn core_number() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = products::small()?;

@@ -83,9 +83,10 @@ pub(super) fn fp16_average(values: impl IntoIterator<Item = f32>) -> anyhow::Res
     Ok(Experiment::of(vec![fp16_bytes(values)], OUTPUT_BYTES, task))
 }
 
-/// Means of ones: 1, and whether the job ends.
+/// Means of zeroes, which are 0 however they are rounded, and whether the job
+/// ends.
 pub(super) fn pooling_interrupt() -> anyhow::Result<Experiment> {
-    fp16_average([1.0; VALUES])
+    fp16_average([0.0; VALUES])
 }
 
 /// Means of numbers whose sums need more bits than fp16 has.

@@ -82,6 +82,16 @@ pub(crate) struct JobReport {
 }
 
 impl Outcome {
+    /// Whether a job of the experiment did not run to its end.
+    pub(crate) fn has_killed(&self) -> bool {
+        let jobs = match self {
+            Self::Settled { jobs, .. } | Self::Neither { jobs, .. } => jobs,
+            Self::Observed { jobs, .. } => jobs,
+            Self::NotRun { .. } | Self::Impossible { .. } => return false,
+        };
+        jobs.iter().any(|job| !job.completed)
+    }
+
     /// Judges what a device did.
     pub(crate) fn of(
         experiment: &Experiment,
