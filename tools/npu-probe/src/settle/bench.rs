@@ -156,7 +156,9 @@ impl Bench {
 
     /// Each access of the tasks in `words` lies inside a buffer. Registers that
     /// a task does not write are those of the tasks before it, which are of
-    /// the same job and so of the same core.
+    /// the same job and so of the same core. Where there is none, as in
+    /// `fresh-stages`, they are registers that decide no address: BS and BN,
+    /// whose readers the program turns off.
     fn prove(&self, recipes: &[&Recipe], words: &[Word]) -> anyhow::Result<()> {
         let tasks: Vec<_> = tasks(words).collect();
         if tasks.len() != recipes.len() {
