@@ -22,3 +22,4 @@ mod pooling;
 mod robust;
 mod traps;
 mod traps_geometry;
+mod traps_operands;
