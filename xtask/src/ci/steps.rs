@@ -16,6 +16,9 @@ const CARGO_DENY_VERSION: &str = "0.20.2";
 /// The board's architecture.
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
+/// What sanitizers run on.
+const X86_64: &str = "x86_64-unknown-linux-gnu";
+
 /// How long the fuzz targets run, seconds, and how long in the long run.
 const FUZZ_SECONDS: u32 = 40;
 const LONG_FUZZ_SECONDS: u32 = 600;
@@ -236,6 +239,17 @@ fn aarch64() -> Step {
     }
 }
 
+/// Tests with a sanitizer, which instruments the host's code: hence the
+/// target, which keeps build scripts and macros out of it.
+fn sanitized(sanitizer: &str, what: &str) -> Run {
+    let folder = paths::target().join(sanitizer);
+    let folder = folder.to_string_lossy();
+    Run::cargo(&format!(
+        "+{NIGHTLY} test --target {X86_64} --target-dir {folder} {what}"
+    ))
+    .env("RUSTFLAGS", &format!("-Zsanitizer={sanitizer}"))
+}
+
 fn longer() -> Vec<Step> {
     vec![
         Step {
@@ -244,6 +258,28 @@ fn longer() -> Vec<Step> {
             runs: vec![
                 Run::cargo("test --release -p rknpu-regcmd -p npu-model -p npu-matmul")
                     .env("PROPTEST_CASES", LONG_CASES),
+            ],
+        },
+        Step {
+            name: "tsan",
+            what: "no data race in the driver half, its clients and their threads",
+            runs: vec![
+                nightly_toolchain(),
+                // The standard library too: a race is seen only where both
+                // sides are instrumented.
+                sanitized("thread", "-Zbuild-std -p npu-model --lib --test driver"),
+            ],
+        },
+        Step {
+            name: "asan",
+            what: "no bad address and no leak in the model and its clients",
+            runs: vec![
+                nightly_toolchain(),
+                sanitized("address", "-p npu-model --lib --tests"),
+                // Buffers of a job whose end is not known are leaked on
+                // purpose, and tests make such jobs.
+                sanitized("address", "-p rocket-uapi --lib --tests")
+                    .env("ASAN_OPTIONS", "detect_leaks=0"),
             ],
         },
         Step {
