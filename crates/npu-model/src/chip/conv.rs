@@ -7,8 +7,11 @@
 //! BS_OW_OP to every weight, padded taps included; a captured run confirms it
 //! to the bit.
 
+mod depthwise;
+
 use std::sync::Mutex;
 
+use depthwise::BytesScratch;
 use rknpu_regcmd::{EnableMask, RegisterFile};
 
 use super::cbuf::{BANK_BYTES, Cbuf};
@@ -292,10 +295,14 @@ impl Convolution<'_> {
             self.conv.weights.row_len()
         };
         let mut scratch = Scratch::default();
+        let depthwise = self.bytes_path()?;
+        let mut bytes = BytesScratch::default();
         let tile = (WINDOW_ELEMENTS / row.max(1)).clamp(*TILE_PIXELS.start(), *TILE_PIXELS.end());
         for first in (0..pixels).step_by(tile) {
             let count = tile.min(pixels - first);
-            if self.conv.depthwise {
+            if let Some(depthwise) = &depthwise {
+                self.depthwise_bytes(depthwise, (first, count), &mut bytes)?;
+            } else if self.conv.depthwise {
                 self.depthwise::<T>(&padding, (first, count), &mut scratch)?;
             } else {
                 self.direct::<T>(&padding, (first, count), &mut scratch)?;
@@ -339,38 +346,7 @@ impl Convolution<'_> {
                 weight_offset: self.weight_offset(),
                 vectors: self.vectors,
             };
-            self.finish(group, first, &input, T::direct(&input)?)?;
-        }
-        Ok(())
-    }
-
-    fn depthwise<T: Mac>(
-        &self,
-        padding: &[T],
-        (first, count): (usize, usize),
-        scratch: &mut Scratch<T>,
-    ) -> Result<(), Stop> {
-        let window = &self.conv.window;
-        let Scratch { windows, kernels } = scratch;
-        for (group, channel, channels) in self.groups() {
-            // Channels beyond the input are written too, from zeros.
-            let mut padding = padding.to_vec();
-            padding.resize((channel + channels).max(padding.len()), T::default());
-            let range = channel..channel + channels;
-            window.rows(self.cube, &padding, (first, count), range, windows)?;
-            let weights = &self.conv.weights;
-            weights.depthwise_rows(self.weights, channel, channels, kernels)?;
-            let input = MacInput {
-                conv: self.conv,
-                windows,
-                kernels,
-                pixels: count,
-                channel,
-                channels,
-                weight_offset: self.weight_offset(),
-                vectors: self.vectors,
-            };
-            self.finish(group, first, &input, T::depthwise(&input)?)?;
+            self.finish(group, input.tile(first, T::direct(&input)?))?;
         }
         Ok(())
     }
@@ -380,46 +356,41 @@ impl Convolution<'_> {
         self.dpu.cpend.as_ref().filter(|_| self.conv.sum_features)
     }
 
-    fn finish<T>(
-        &self,
-        group: usize,
-        pixel: usize,
-        input: &MacInput<'_, T>,
-        mut values: Values,
-    ) -> Result<(), Stop> {
+    /// From the sums of a tile to memory.
+    fn finish(&self, group: usize, mut tile: Tile) -> Result<(), Stop> {
+        let Tile {
+            pixel,
+            pixels,
+            channel,
+            channels,
+            ..
+        } = tile;
         let missing = self.spoiled.first_group_only && group > 0
             || self.spoiled.stuck && self.writer.channels < (group + 1) * self.group;
         if missing {
             return Ok(());
         }
-        self.accumulators(&mut values);
-        let tile = Tile {
-            pixel,
-            pixels: input.pixels,
-            channel: input.channel,
-            channels: input.channels,
-            values,
-        };
+        self.accumulators(&mut tile.values);
         let per_atom = self.dpu.out.precision.per_atom();
         let mut bytes = Vec::new();
         let noticed = self.dpu.process(&self.dma, self.lut, tile, &mut bytes)?;
         self.watch.note(noticed)?;
         if self.depthwise_too_wide() {
-            interleave(&mut bytes, self.dpu.out.precision, input.channels);
+            interleave(&mut bytes, self.dpu.out.precision, channels);
         }
         if self.writer.transposed {
-            let at = (pixel, input.channel);
-            return transpose::store(self.writer, &self.dma, at, input.channels, &bytes);
+            let at = (pixel, channel);
+            return transpose::store(self.writer, &self.dma, at, channels, &bytes);
         }
         let place = Placement {
             group,
             pixel,
-            pixels: input.pixels,
-            atoms: (self.writer.channels - input.channel)
-                .min(input.channels)
+            pixels,
+            atoms: (self.writer.channels - channel)
+                .min(channels)
                 .div_ceil(per_atom),
         };
-        let pitch = input.channels / per_atom * ATOM;
+        let pitch = channels / per_atom * ATOM;
         self.writer.store(&self.dma, place, &bytes, pitch)
     }
 

@@ -6,7 +6,7 @@ use super::conv_config::ConvConfig;
 use super::core::{INT8_ROW_MAX, IntRange, dot_int, round_sum};
 use super::dma;
 use super::dpu::stage::ChannelOperand;
-use super::dpu::tile::Values;
+use super::dpu::tile::{Tile, Values};
 use super::gemm::{self, Vectors};
 use super::rows::{Operand, Rows};
 use super::trap::Stop;
@@ -26,6 +26,19 @@ pub(crate) struct MacInput<'a, T> {
     pub(crate) weight_offset: Option<&'a ChannelOperand>,
     /// What the host multiplies with.
     pub(crate) vectors: Vectors,
+}
+
+impl<T> MacInput<'_, T> {
+    /// The tile of the pixels from `pixel` on, with these results.
+    pub(crate) fn tile(&self, pixel: usize, values: Values) -> Tile {
+        Tile {
+            pixel,
+            pixels: self.pixels,
+            channel: self.channel,
+            channels: self.channels,
+            values,
+        }
+    }
 }
 
 /// A number type that the MAC array computes with.
@@ -96,20 +109,13 @@ impl Mac for i16 {
 
     fn depthwise(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
         let channels = input.channels;
-        let offsets: Vec<i64> = (0..channels)
-            .map(|c| {
-                input
-                    .weight_offset
-                    .map_or(0, |offset| i64::from(offset.at(input.channel + c) as i16))
-            })
-            .collect();
+        let offset = |c| {
+            input
+                .weight_offset
+                .map_or(0, |o| o.at(input.channel + c) as i16)
+        };
+        let offsets: Vec<i64> = (0..channels).map(|c| offset(c).into()).collect();
         let mut out = dma::buffer::<i32>(input.pixels * channels)?;
-        let taps = input.conv.window.taps();
-        let bytes = input.conv.int_range() == IntRange::Byte;
-        if bytes && taps <= DEPTHWISE_TAPS_MAX && input.vectors != Vectors::Literal {
-            depthwise_bytes(input, &offsets, &mut out);
-            return Ok(Values::Int(out));
-        }
         let mut sums = vec![0i64; channels];
         for (pixel, out) in out.chunks_exact_mut(channels).enumerate() {
             sums.fill(0);
@@ -126,39 +132,6 @@ impl Mac for i16 {
             }
         }
         Ok(Values::Int(out))
-    }
-}
-
-/// Taps whose int8 products, at most 2^14 each, fit an i32 together.
-const DEPTHWISE_TAPS_MAX: usize = 1 << 16;
-
-/// [`Mac::depthwise`] of int8: sums of products, and of values where an offset
-/// multiplies them, in i32.
-fn depthwise_bytes(input: &MacInput<'_, i16>, offsets: &[i64], out: &mut [i32]) {
-    let channels = input.channels;
-    let taps = input.conv.window.taps();
-    let mut products = vec![0i32; channels];
-    let mut values = vec![0i32; channels];
-    for (pixel, out) in out.chunks_exact_mut(channels).enumerate() {
-        products.fill(0);
-        values.fill(0);
-        let windows = input.windows.row(pixel).chunks_exact(channels);
-        for (tap, window) in windows.take(taps).enumerate() {
-            let weights = input.kernels.row(tap);
-            for ((sum, &value), &weight) in products.iter_mut().zip(window).zip(weights) {
-                *sum += i32::from(value) * i32::from(weight);
-            }
-            if input.weight_offset.is_some() {
-                for (sum, &value) in values.iter_mut().zip(window) {
-                    *sum += i32::from(value);
-                }
-            }
-        }
-        let sums = products.iter().zip(&values).zip(offsets);
-        for (out, ((&product, &value), &offset)) in out.iter_mut().zip(sums) {
-            let sum = i64::from(product) + i64::from(value) * offset;
-            *out = input.conv.truncate.apply(sum);
-        }
     }
 }
 

@@ -48,6 +48,30 @@ const DEPTHWISE_LOW_PAD_FROM: usize = 32;
 /// A place without input that is no padding either: it counts as zero.
 pub(crate) const HOLE: (usize, usize) = (usize::MAX, usize::MAX);
 
+/// What is under a tap, along one axis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Under {
+    #[default]
+    Padding,
+    /// Between the pixels of a deconvolution.
+    Hole,
+    /// A line or column of the input.
+    Input(usize),
+}
+
+impl Under {
+    /// At `place`, counted from the edge of `pad` places of padding, of an
+    /// axis of `size` pixels that are `spread` apart.
+    fn new(place: usize, pad: usize, size: usize, spread: usize) -> Self {
+        let end = (size * spread).saturating_sub(spread - 1);
+        match place.checked_sub(pad) {
+            Some(at) if at < end && at.is_multiple_of(spread) => Self::Input(at / spread),
+            Some(at) if at < end => Self::Hole,
+            _ => Self::Padding,
+        }
+    }
+}
+
 impl Window {
     /// Taps of the kernel.
     pub(crate) fn taps(&self) -> usize {
@@ -61,6 +85,20 @@ impl Window {
         (oy * self.stride.1, ox * self.stride.0)
     }
 
+    /// What is under the taps of row `ky` of a window whose first line is
+    /// `corner`.
+    pub(crate) fn line_under(&self, corner: usize, ky: usize) -> Under {
+        let place = corner + ky * self.dilation.1;
+        Under::new(place, self.pad.1, self.in_height, self.spread.1)
+    }
+
+    /// What is under the taps of column `kx` of a window whose first column is
+    /// `corner`.
+    pub(crate) fn column_under(&self, corner: usize, kx: usize) -> Under {
+        let place = corner + kx * self.dilation.0;
+        Under::new(place, self.pad.0, self.in_width, self.spread.0)
+    }
+
     /// Input pixel under a tap of the window at `corner`, `None` where it is
     /// padding. Between the pixels of a deconvolution there is [`HOLE`].
     pub(crate) fn under(
@@ -69,15 +107,12 @@ impl Window {
         ky: usize,
         kx: usize,
     ) -> Option<(usize, usize)> {
-        let y = (corner.0 + ky * self.dilation.1).checked_sub(self.pad.1)?;
-        let x = (corner.1 + kx * self.dilation.0).checked_sub(self.pad.0)?;
-        let end = |size: usize, spread: usize| (size * spread).saturating_sub(spread - 1);
-        let (sx, sy) = self.spread;
-        if y >= end(self.in_height, sy) || x >= end(self.in_width, sx) {
-            return None;
+        let line = self.line_under(corner.0, ky);
+        match (line, self.column_under(corner.1, kx)) {
+            (Under::Padding, _) | (_, Under::Padding) => None,
+            (Under::Input(y), Under::Input(x)) => Some((y, x)),
+            _ => Some(HOLE),
         }
-        let on_pixel = y.is_multiple_of(sy) && x.is_multiple_of(sx);
-        Some(if on_pixel { (y / sy, x / sx) } else { HOLE })
     }
 
     /// What a padded tap holds, for each channel.

@@ -10,6 +10,7 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
 use super::super::core::{Ties, saturate_i32, shift_right_rounded};
+use super::super::loops::{self, Loop};
 use super::super::precision::{ATOM, Precision};
 use super::super::{Contested, OutputScale, OutputTies, SmallExponent, WideRounding};
 use super::tile::Values;
@@ -190,7 +191,11 @@ impl OutCvt {
     fn encode_int(&self, values: &[i32], out: &mut Vec<u8>, noticed: &mut Noticed) {
         match self.precision {
             Precision::Int8 => match self.in_float64() {
-                Some(convert) => extend(out, values, |x| [convert(x)]),
+                Some(convert) => loops::run(Bytes {
+                    convert,
+                    values,
+                    out,
+                }),
                 None => extend(out, values, |x| [self.byte(x)]),
             },
             Precision::Int16 => extend(out, values, |x| {
@@ -253,6 +258,21 @@ impl OutCvt {
     }
 }
 
+/// int8 of many values.
+struct Bytes<'a, F> {
+    convert: F,
+    values: &'a [i32],
+    out: &'a mut Vec<u8>,
+}
+
+impl<F: Fn(i32) -> u8> Loop for Bytes<'_, F> {
+    #[inline(always)]
+    fn run(self) {
+        extend(self.out, self.values, |x| [(self.convert)(x)]);
+    }
+}
+
+#[inline(always)]
 fn extend<T: Copy, const N: usize>(
     out: &mut Vec<u8>,
     values: &[T],

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Plain loops, compiled once for any host and once for the vectors that most
+//! hosts have. Both compute the same: the compiler neither reorders nor fuses
+//! operations on floats.
+
+/// A loop to run. `run` should be `#[inline(always)]`, so that it is compiled
+/// for the vectors of where it is called.
+pub(crate) trait Loop {
+    fn run(self);
+}
+
+/// Runs `work` with the best vectors of this host.
+pub(crate) fn run(work: impl Loop) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        x86::run(work);
+        return;
+    }
+    work.run();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86 {
+    use super::Loop;
+
+    pub(super) fn run(work: impl Loop) {
+        // SAFETY: `super::run` comes here only where the host has AVX2.
+        unsafe { run_avx2(work) }
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn run_avx2(work: impl Loop) {
+        work.run();
+    }
+}
