@@ -192,6 +192,7 @@ fn assert_healthy(model: &Model, what: &str) {
 /// Whichever way a client lets go of things, the file closes last and late
 /// enough.
 #[test]
+#[cfg_attr(miri, ignore = "too many jobs for an interpreter")]
 fn every_way_to_close_spares_the_kernel() {
     let model = frail();
     let submit = |device: &Device| {
@@ -248,6 +249,7 @@ fn exported_buffers_spare_the_kernel() {
 
 /// PREP_BO and FINI_BO are where a board needs them: nothing stale is read.
 #[test]
+#[cfg_attr(miri, ignore = "too many jobs for an interpreter")]
 fn manual_caches_change_nothing() {
     let backing = if cfg!(miri) {
         Backing::Heap
