@@ -4,11 +4,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::slice;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
-use rocket_uapi::{
-    Access, Call, Errno, Error, FenceInfo, FenceStatus, SharedMemory, Sharing, SyncFileInfo,
-};
+use rocket_uapi::{Access, Call, Errno, Error, FenceInfo, SharedMemory, Sharing, SyncFileInfo};
 use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, IntoBytes};
@@ -73,10 +70,10 @@ impl Sharing for ModelFiles {
             .and_then(|file| {
                 let count = ask(&file, 0)?.0.num_fences;
                 let (argument, fences) = ask(&file, count)?;
-                Ok(SyncFileInfo {
-                    name: text(&argument.name),
-                    fences: fences.iter().map(fence_info).collect(),
-                })
+                Ok(SyncFileInfo::from_kernel(
+                    &argument.name,
+                    fences.iter().map(fence_info).collect(),
+                ))
             })
             .map_err(|errno| Error::of(Call::SyncFileInfo, None, errno))
     }
@@ -107,23 +104,12 @@ fn ask(
 }
 
 fn fence_info(fence: &abi::SyncFenceInfo) -> FenceInfo {
-    let status = match fence.status {
-        0 => FenceStatus::Active,
-        failed if failed < 0 => FenceStatus::Failed(Errno::from_raw_os_error(-failed)),
-        _ => FenceStatus::Signaled,
-    };
-    FenceInfo {
-        driver: text(&fence.driver_name),
-        timeline: text(&fence.obj_name),
-        status,
-        ended: (status != FenceStatus::Active).then(|| Duration::from_nanos(fence.timestamp_ns)),
-    }
-}
-
-/// A C string in an array.
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|&byte| byte == 0);
-    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+    FenceInfo::from_kernel(
+        &fence.driver_name,
+        &fence.obj_name,
+        fence.status,
+        fence.timestamp_ns,
+    )
 }
 
 /// The pages of a dma-buf of the model.

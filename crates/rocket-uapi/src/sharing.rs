@@ -7,8 +7,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use crate::Errno;
 use crate::backend::FenceStatus;
 use crate::error::Error;
+use crate::sys;
 
 /// How somebody uses a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,16 @@ pub struct SyncFileInfo {
 }
 
 impl SyncFileInfo {
+    /// From the name of the kernel's `struct sync_file_info`, a C string in an
+    /// array, and its fences.
+    #[must_use]
+    pub fn from_kernel(name: &[u8], fences: Vec<FenceInfo>) -> Self {
+        Self {
+            name: text(name),
+            fences,
+        }
+    }
+
     /// All fences as one: active while any is, then failed if any is.
     #[must_use]
     pub fn status(&self) -> FenceStatus {
@@ -62,6 +74,34 @@ pub struct FenceInfo {
     pub status: FenceStatus,
     /// When it ended, on CLOCK_MONOTONIC; none while it is active.
     pub ended: Option<Duration>,
+}
+
+impl FenceInfo {
+    /// From the fields of the kernel's `struct sync_fence_info`: two C strings
+    /// in arrays, a status, and nanoseconds on CLOCK_MONOTONIC.
+    #[must_use]
+    pub fn from_kernel(driver: &[u8], timeline: &[u8], status: i32, timestamp_ns: u64) -> Self {
+        let status = match status {
+            sys::SYNC_STATUS_ACTIVE => FenceStatus::Active,
+            failed if failed < 0 => {
+                FenceStatus::Failed(Errno::from_raw_os_error(failed.saturating_neg()))
+            }
+            _ => FenceStatus::Signaled,
+        };
+        let ended = Duration::from_nanos(timestamp_ns);
+        Self {
+            driver: text(driver),
+            timeline: text(timeline),
+            status,
+            ended: (status != FenceStatus::Active).then_some(ended),
+        }
+    }
+}
+
+/// A C string in an array.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0);
+    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
 /// What the files of dma-bufs and sync_files answer. They belong to no device,

@@ -4,7 +4,6 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::slice;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::SeekFrom;
@@ -95,10 +94,10 @@ impl Sharing for KernelFiles {
             match ask(sync_file, &mut fences) {
                 Ok(answer) => {
                     fences.truncate(answer.num_fences as usize);
-                    return Ok(SyncFileInfo {
-                        name: text(&answer.name),
-                        fences: fences.iter().map(fence_info).collect(),
-                    });
+                    return Ok(SyncFileInfo::from_kernel(
+                        &answer.name,
+                        fences.iter().map(fence_info).collect(),
+                    ));
                 }
                 // Too little room: ask how much it takes.
                 Err(Errno::INVAL) => {
@@ -129,25 +128,12 @@ fn ask(
 }
 
 fn fence_info(fence: &sys::SyncFenceInfo) -> FenceInfo {
-    let status = match fence.status {
-        sys::SYNC_STATUS_ACTIVE => FenceStatus::Active,
-        failed if failed < 0 => {
-            FenceStatus::Failed(Errno::from_raw_os_error(failed.saturating_neg()))
-        }
-        _ => FenceStatus::Signaled,
-    };
-    FenceInfo {
-        driver: text(&fence.driver_name),
-        timeline: text(&fence.obj_name),
-        status,
-        ended: (status != FenceStatus::Active).then(|| Duration::from_nanos(fence.timestamp_ns)),
-    }
-}
-
-/// A C string in an array.
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|&byte| byte == 0);
-    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+    FenceInfo::from_kernel(
+        &fence.driver_name,
+        &fence.obj_name,
+        fence.status,
+        fence.timestamp_ns,
+    )
 }
 
 /// The fences of a BO's writers at one moment.
