@@ -9,7 +9,7 @@
 
 mod depthwise;
 
-use std::sync::Mutex;
+use std::cell::RefCell;
 
 use depthwise::BytesScratch;
 use rknpu_regcmd::{EnableMask, RegisterFile};
@@ -62,6 +62,8 @@ pub(crate) struct Machine<'a> {
 pub(crate) struct Chain<'a> {
     /// Another task of the kick ran before.
     pub(crate) later: bool,
+    /// The kick has several tasks.
+    pub(crate) several: bool,
     /// What the integer accumulators held when it ended.
     pub(crate) sums: &'a mut Vec<i32>,
 }
@@ -118,7 +120,7 @@ pub(crate) fn run(
         },
         spoiled,
         left: std::mem::take(machine.chain.sums),
-        sums: Mutex::default(),
+        sums: machine.chain.several.then(RefCell::default),
         watch: Watch::new(machine.report, regs),
     };
     if conv.precision.is_float() {
@@ -126,7 +128,7 @@ pub(crate) fn run(
     } else {
         task.run::<i16>()?;
     }
-    *machine.chain.sums = task.sums.into_inner().unwrap_or_default();
+    *machine.chain.sums = task.sums.map(RefCell::into_inner).unwrap_or_default();
     spoiled.finish(machine.report, regs)
 }
 
@@ -280,8 +282,8 @@ struct Convolution<'a> {
     spoiled: Spoiled,
     /// What the accumulators held when the task began.
     left: Vec<i32>,
-    /// What they hold now.
-    sums: Mutex<Vec<i32>>,
+    /// What they hold now, where a later task may ask.
+    sums: Option<RefCell<Vec<i32>>>,
     watch: Watch<'a>,
 }
 
@@ -327,28 +329,45 @@ impl Convolution<'_> {
     ) -> Result<(), Stop> {
         let window = &self.conv.window;
         let all = 0..window.channels;
-        let Scratch { windows, kernels } = scratch;
-        window.rows(self.cube, padding, (first, count), all, windows)?;
+        window.rows(
+            self.cube,
+            padding,
+            (first, count),
+            all,
+            &mut scratch.windows,
+        )?;
         for (group, channel, channels) in self.groups() {
             let weights = &self.conv.weights;
+            let kernels = &mut scratch.kernels;
             if self.dma.literal() {
                 weights.rows_literally(self.weights, channel, channels, kernels)?;
             } else {
                 weights.rows(self.weights, channel, channels, kernels)?;
             }
-            let input = MacInput {
-                conv: self.conv,
-                windows,
-                kernels,
-                pixels: count,
-                channel,
-                channels,
-                weight_offset: self.weight_offset(),
-                vectors: self.vectors,
-            };
+            let input = self.input(scratch, count, channel, channels);
             self.finish(group, input.tile(first, T::direct(&input)?))?;
         }
         Ok(())
+    }
+
+    /// What a tile of `pixels` is computed from.
+    fn input<'s, T>(
+        &'s self,
+        scratch: &'s Scratch<T>,
+        pixels: usize,
+        channel: usize,
+        channels: usize,
+    ) -> MacInput<'s, T> {
+        MacInput {
+            conv: self.conv,
+            windows: &scratch.windows,
+            kernels: &scratch.kernels,
+            pixels,
+            channel,
+            channels,
+            weight_offset: self.weight_offset(),
+            vectors: self.vectors,
+        }
     }
 
     /// CPEND's operand, where the sum of the features that it needs is made.
@@ -403,7 +422,8 @@ impl Convolution<'_> {
                 *value = value.saturating_add(*left);
             }
         }
-        if let Ok(mut sums) = self.sums.lock() {
+        if let Some(sums) = &self.sums {
+            let mut sums = sums.borrow_mut();
             sums.clear();
             sums.extend(values.iter().take(SUMS_KEPT));
         }

@@ -234,6 +234,7 @@ impl Kick<'_> {
             contested: self.contested,
             chain: Chain {
                 later: finished.tasks > 0,
+                several: self.tasks > 1,
                 sums: &mut self.sums,
             },
         };

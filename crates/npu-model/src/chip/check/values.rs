@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Traps that only the values show, on their way to memory.
 
-use std::sync::{Mutex, PoisonError};
+use std::cell::RefCell;
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
@@ -13,14 +13,14 @@ use crate::chip::trap::{Report, Stop};
 
 /// The report of a task while its tiles are computed.
 pub(crate) struct Watch<'a> {
-    report: Mutex<&'a mut Report>,
+    report: RefCell<&'a mut Report>,
     regs: &'a RegisterFile,
 }
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(report: &'a mut Report, regs: &'a RegisterFile) -> Self {
         Self {
-            report: Mutex::new(report),
+            report: RefCell::new(report),
             regs,
         }
     }
@@ -33,7 +33,7 @@ impl<'a> Watch<'a> {
         if noticed == Noticed::default() {
             return Ok(());
         }
-        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut report = self.report.borrow_mut();
         let show = [
             shown::<dpu::OutCvtShift>(self.regs),
             shown::<dpu::OutCvtOffset>(self.regs),

@@ -6,7 +6,7 @@ use super::super::depthwise::{Depthwise, Part};
 use super::super::dma;
 use super::super::dpu::tile::{Tile, Values};
 use super::super::gemm::Vectors;
-use super::super::mac::{Mac, MacInput};
+use super::super::mac::Mac;
 use super::super::precision::ATOM;
 use super::super::rows::Rows;
 use super::super::trap::Stop;
@@ -90,25 +90,21 @@ impl Convolution<'_> {
         scratch: &mut Scratch<T>,
     ) -> Result<(), Stop> {
         let window = &self.conv.window;
-        let Scratch { windows, kernels } = scratch;
         for (group, channel, channels) in self.groups() {
             // Channels beyond the input are written too, from zeros.
             let mut padding = padding.to_vec();
             padding.resize((channel + channels).max(padding.len()), T::default());
             let range = channel..channel + channels;
-            window.rows(self.cube, &padding, (first, count), range, windows)?;
+            window.rows(
+                self.cube,
+                &padding,
+                (first, count),
+                range,
+                &mut scratch.windows,
+            )?;
             let weights = &self.conv.weights;
-            weights.depthwise_rows(self.weights, channel, channels, kernels)?;
-            let input = MacInput {
-                conv: self.conv,
-                windows,
-                kernels,
-                pixels: count,
-                channel,
-                channels,
-                weight_offset: self.weight_offset(),
-                vectors: self.vectors,
-            };
+            weights.depthwise_rows(self.weights, channel, channels, &mut scratch.kernels)?;
+            let input = self.input(scratch, count, channel, channels);
             self.finish(group, input.tile(first, T::depthwise(&input)?))?;
         }
         Ok(())
