@@ -6,11 +6,108 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::arch::Arch;
+use crate::report::external;
+
 /// Where Debian's own package of archive keys puts them.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// How long fetched packages are good.
+const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Packages with all that they depend on, unpacked in a directory of their own.
+#[derive(Debug)]
+pub(crate) struct Sysroot {
+    root: PathBuf,
+    arch: Arch,
+}
+
+impl Sysroot {
+    /// Fetches and unpacks `packages` of `suite` below `directory`, unless they
+    /// are there and less than a day old, or if `refresh`.
+    pub(crate) fn prepare(
+        directory: &Path,
+        packages: &[&str],
+        suite: &str,
+        arch: Arch,
+        refresh: bool,
+    ) -> Result<Self> {
+        let root = directory.join("root");
+        let stamp = directory.join("complete");
+        if refresh || !is_fresh(&stamp) {
+            println!(
+                "fetching {} from Debian {suite} ({arch})",
+                packages.join(", ")
+            );
+            match (
+                fetch(directory, &root, packages, suite, arch),
+                stamp.exists(),
+            ) {
+                (Ok(()), _) => fs::write(&stamp, "").context("writing the stamp")?,
+                (Err(error), true) => {
+                    println!("using the packages of an earlier day, because: {error:#}");
+                }
+                (Err(error), false) => {
+                    return Err(external(&error)).context("fetching the stock binaries");
+                }
+            }
+        }
+        Ok(Self { root, arch })
+    }
+
+    /// Where it lies.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where its libraries are.
+    pub(crate) fn libraries(&self) -> PathBuf {
+        self.root.join("usr/lib").join(self.arch.triplet())
+    }
+
+    /// Its dynamic loader.
+    pub(crate) fn loader(&self) -> Result<PathBuf> {
+        let name = self.arch.loader();
+        [
+            self.libraries().join(name),
+            self.root.join("usr/lib64").join(name),
+            self.root.join("usr/lib").join(name),
+        ]
+        .into_iter()
+        .find(|path| path.exists())
+        .with_context(|| format!("the packages contain no {name}"))
+        .map_err(|error| external(&error))
+    }
+}
+
+fn is_fresh(stamp: &Path) -> bool {
+    let age = fs::metadata(stamp)
+        .and_then(|metadata| metadata.modified())
+        .map(|time| time.elapsed().unwrap_or_default());
+    age.is_ok_and(|age| age < FRESH)
+}
+
+/// Downloads the packages and unpacks them into an empty `root`.
+fn fetch(directory: &Path, root: &Path, packages: &[&str], suite: &str, arch: Arch) -> Result<()> {
+    let apt = PrivateApt::new(&directory.join("apt"), suite, arch.debian())?;
+    let packages = apt.download(packages, true)?;
+    let fresh = directory.join("root.new");
+    if fresh.exists() {
+        fs::remove_dir_all(&fresh).context("removing an unfinished directory")?;
+    }
+    fs::create_dir_all(&fresh).context("making the directory")?;
+    for package in &packages {
+        unpack(package, &fresh)?;
+    }
+    if root.exists() {
+        fs::remove_dir_all(root).context("removing the old directory")?;
+    }
+    fs::rename(&fresh, root).context("moving the new directory in place")
+}
 
 /// An apt with its own lists, cache and (empty) state.
 pub(crate) struct PrivateApt {

@@ -2,7 +2,9 @@
 //! The project's chores: `cargo xtask COMMAND`.
 
 mod abi;
+mod arch;
 mod bless;
+mod build;
 mod ci;
 mod debian;
 mod docs;
@@ -11,6 +13,8 @@ mod generated;
 mod llama;
 mod nightly;
 mod paths;
+mod process;
+mod report;
 mod timing;
 
 use anyhow::Result;

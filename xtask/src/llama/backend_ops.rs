@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
-use super::process;
-use super::report::Verdict;
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
+use crate::process;
+use crate::report::Verdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "test-backend-ops";

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::report::Verdict;
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
+use crate::report::Verdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "list-devices";

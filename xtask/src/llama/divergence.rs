@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::THREADS;
 use super::model::Workshop;
-use super::report::Verdict;
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
 use crate::paths;
+use crate::report::Verdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "q8_0-divergence";

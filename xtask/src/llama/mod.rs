@@ -10,15 +10,11 @@
 //! gone, or a ggml newer than the newest that this was tested with and that
 //! does not work. Only `FAIL` makes the command fail.
 
-mod arch;
 mod backend_ops;
-mod build;
 mod devices;
 mod divergence;
 mod model;
-mod process;
 mod refusals;
-mod report;
 mod server;
 mod stats;
 mod stock;
@@ -26,10 +22,12 @@ mod texts;
 
 use anyhow::{Result, bail};
 
-use arch::Arch;
 use model::Workshop;
-use report::{Report, Verdict};
 use stock::Stock;
+
+use crate::arch::Arch;
+use crate::build;
+use crate::report::{Report, Verdict};
 
 /// The CPU's share of a computation depends on how many threads divide it, so
 /// that both sides of each comparison use the same number.
@@ -72,7 +70,7 @@ fn check(args: &Args, report: &mut Report) {
         divergence::NAME,
         backend_ops::NAME,
     ];
-    if let Some(missing) = missing_program(args.arch) {
+    if let Some(missing) = args.arch.missing_program(&["python3"]) {
         for name in CHECKS {
             let why = format!("needs the program {missing}, which this machine does not have");
             report.add(name, Ok(Verdict::Skip(why)));
@@ -80,7 +78,7 @@ fn check(args: &Args, report: &mut Report) {
         return;
     }
     let prepared = (|| {
-        let library = build::library(args.arch)?;
+        let library = build::backend(args.arch)?;
         let stock = Stock::prepare(args, library)?;
         println!(
             "llama.cpp of Debian {} ({}), ggml {}, in {}",
@@ -108,17 +106,4 @@ fn check(args: &Args, report: &mut Report) {
     report.add(texts::NAME, texts::check(&stock, &workshop));
     report.add(divergence::NAME, divergence::check(&stock, &workshop));
     report.add(backend_ops::NAME, backend_ops::check(&stock));
-}
-
-/// A program that the checks call and that is not there.
-fn missing_program(arch: Arch) -> Option<String> {
-    let mut programs = vec!["apt-get".to_owned(), "dpkg-deb".into(), "python3".into()];
-    if !arch.is_native() {
-        programs.push(arch.emulator()[0].into());
-        programs.push(arch.cross_linker());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    programs.into_iter().find(|program| {
-        !std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
-    })
 }

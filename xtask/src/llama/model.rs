@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::process;
-use super::report::external;
 use super::stock::{Backend, Stock};
 use crate::paths;
+use crate::process;
+use crate::report::external;
 
 /// What the script imports. Ranges, because no single version runs on each
 /// Python that a supported Debian has; the generator and the file format are

@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::model::Workshop;
-use super::process::{self, Output};
-use super::report::Verdict;
 use super::stock::{Backend, Stock};
 use super::{THREADS, stats::Stats};
+use crate::process::{self, Output};
+use crate::report::Verdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "refusals";

@@ -17,11 +17,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::Args;
-use super::arch::Arch;
-use super::process::{self, Output};
-use super::report::external;
-use crate::debian::{self, PrivateApt};
+use crate::arch::Arch;
+use crate::debian::Sysroot;
 use crate::paths;
+use crate::process::{self, Output};
+use crate::report::external;
 
 /// The packages with the programs used here; apt adds what they need.
 const PACKAGES: [&str; 4] = [
@@ -30,8 +30,6 @@ const PACKAGES: [&str; 4] = [
     "llama.cpp-tests",
     "libggml0",
 ];
-/// How long fetched packages are good.
-const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The stock binaries.
 #[derive(Debug)]
@@ -58,25 +56,12 @@ impl Stock {
     pub(super) fn prepare(args: &Args, library: PathBuf) -> Result<Self> {
         let arch = args.arch;
         let directory = paths::target().join(format!("llama/{}-{arch}", args.suite));
-        let root = directory.join("root");
-        let stamp = directory.join("complete");
-        if args.refresh || !is_fresh(&stamp) {
-            let fetched = fetch(&directory, &root, &args.suite, arch);
-            match (fetched, stamp.exists()) {
-                (Ok(()), _) => fs::write(&stamp, "").context("writing the stamp")?,
-                (Err(error), true) => {
-                    println!("using the packages of an earlier day, because: {error:#}");
-                }
-                (Err(error), false) => {
-                    return Err(external(&error)).context("fetching the stock binaries");
-                }
-            }
-        }
-        let loader = place_loader(&directory, &root, arch)?;
-        let ggml_version = version_of_ggml(&root.join("usr/lib").join(arch.triplet()))?;
+        let sysroot = Sysroot::prepare(&directory, &PACKAGES, &args.suite, arch, args.refresh)?;
+        let loader = place_loader(&directory, &sysroot)?;
+        let ggml_version = version_of_ggml(&sysroot.libraries())?;
         Ok(Self {
             arch,
-            root,
+            root: sysroot.root().to_owned(),
             loader,
             library,
             device: args.device.clone(),
@@ -159,47 +144,9 @@ impl Stock {
     }
 }
 
-fn is_fresh(stamp: &Path) -> bool {
-    let age = fs::metadata(stamp)
-        .and_then(|metadata| metadata.modified())
-        .map(|time| time.elapsed().unwrap_or_default());
-    age.is_ok_and(|age| age < FRESH)
-}
-
-/// Downloads the packages and unpacks them into an empty `root`.
-fn fetch(directory: &Path, root: &Path, suite: &str, arch: Arch) -> Result<()> {
-    println!(
-        "fetching {} from Debian {suite} ({arch})",
-        PACKAGES.join(", ")
-    );
-    let apt = PrivateApt::new(&directory.join("apt"), suite, arch.debian())?;
-    let packages = apt.download(&PACKAGES, true)?;
-    let fresh = directory.join("root.new");
-    if fresh.exists() {
-        fs::remove_dir_all(&fresh).context("removing an unfinished directory")?;
-    }
-    fs::create_dir_all(&fresh).context("making the directory")?;
-    for package in &packages {
-        debian::unpack(package, &fresh)?;
-    }
-    if root.exists() {
-        fs::remove_dir_all(root).context("removing the old directory")?;
-    }
-    fs::rename(&fresh, root).context("moving the new directory in place")
-}
-
 /// Puts the loader into a directory with ggml's CPU backends.
-fn place_loader(directory: &Path, root: &Path, arch: Arch) -> Result<PathBuf> {
-    let libraries = root.join("usr/lib").join(arch.triplet());
-    let original = [
-        libraries.join(arch.loader()),
-        root.join("usr/lib64").join(arch.loader()),
-        root.join("usr/lib").join(arch.loader()),
-    ]
-    .into_iter()
-    .find(|path| path.exists())
-    .with_context(|| format!("the packages contain no {}", arch.loader()))
-    .map_err(|error| external(&error))?;
+fn place_loader(directory: &Path, sysroot: &Sysroot) -> Result<PathBuf> {
+    let original = sysroot.loader()?;
     let private = directory.join("loader");
     if private.exists() {
         fs::remove_dir_all(&private).context("removing the old loader")?;
@@ -208,7 +155,7 @@ fn place_loader(directory: &Path, root: &Path, arch: Arch) -> Result<PathBuf> {
     let loader = private.join("ld.so");
     fs::copy(&original, &loader).context("copying the loader")?;
     let mut backends = 0;
-    for entry in fs::read_dir(libraries.join("ggml/backends0"))
+    for entry in fs::read_dir(sysroot.libraries().join("ggml/backends0"))
         .context("the packages contain no directory of ggml backends")
         .map_err(|error| external(&error))?
     {

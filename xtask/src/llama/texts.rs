@@ -16,11 +16,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::THREADS;
 use super::model::Workshop;
-use super::process::Output;
-use super::report::Verdict;
 use super::server::{Server, Step};
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
+use crate::process::Output;
+use crate::report::Verdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "f16-same-text";

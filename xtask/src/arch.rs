@@ -81,6 +81,21 @@ impl Arch {
     pub(crate) fn cross_linker(self) -> String {
         format!("{}-gcc", self.triplet())
     }
+
+    /// A program that fetching, building for and running on it takes, or one of
+    /// `others`, and that this machine does not have.
+    pub(crate) fn missing_program(self, others: &[&str]) -> Option<String> {
+        let mut programs = vec!["apt-get".to_owned(), "dpkg-deb".into()];
+        programs.extend(others.iter().map(|&program| program.to_owned()));
+        if !self.is_native() {
+            programs.push(self.emulator()[0].into());
+            programs.push(self.cross_linker());
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        programs.into_iter().find(|program| {
+            !std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+        })
+    }
 }
 
 impl fmt::Display for Arch {
