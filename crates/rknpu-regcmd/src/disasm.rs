@@ -6,7 +6,7 @@
 //!   12  0201000000b11040  CNA.CBUF_CON0 = 0x000000b1  data_bank=1 weight_bank=11
 //! ```
 //!
-//! Fields that are 0 are left out.
+//! Fields that are 0 are left out. [`assemble`](crate::assemble) reads it back.
 
 use alloc::string::String;
 use core::fmt::{self, Write};
@@ -25,6 +25,26 @@ pub fn disassemble(words: &[Word]) -> String {
     }
     text
 }
+
+/// One line for each word, with its meaning only: to be changed by hand, as
+/// nothing but the line itself says what the word is.
+///
+/// ```
+/// use rknpu_regcmd::{Word, statements};
+/// assert_eq!(statements(&[Word::MARKER, Word::NOP]), "marker\nnop\n");
+/// ```
+#[must_use]
+pub fn statements(words: &[Word]) -> String {
+    let mut text = String::new();
+    for item in decode(words) {
+        // As above.
+        let _ = writeln!(text, "{item}");
+    }
+    text
+}
+
+/// What the bits of a register that belong to no field are called.
+pub(crate) const UNDECLARED_BITS: &str = "undeclared_bits";
 
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +98,7 @@ fn fields(f: &mut fmt::Formatter<'_>, register: &RegisterInfo, value: u32) -> fm
     }
     match value & !register.declared_bits() {
         0 => Ok(()),
-        stray => write!(f, "{gap}undeclared_bits={stray:#x}"),
+        stray => write!(f, "{gap}{UNDECLARED_BITS}={stray:#x}"),
     }
 }
 

@@ -10,7 +10,7 @@
 //! ```text
 //! MatmulTask --check, program--> Program --link--> LinkedProgram --words--> NPU
 //! words --decode--> items;  words --tasks--> register values --extents--> ranges
-//! words --disassemble--> text;  words --lint--> findings
+//! words --disassemble--> text --assemble--> words;  words --lint--> findings
 //! ```
 //!
 //! # Example
@@ -45,6 +45,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod asm;
 mod chip;
 mod decode;
 mod disasm;
@@ -62,9 +63,10 @@ mod task;
 pub mod timing;
 mod word;
 
+pub use asm::{AsmError, AsmProblem, assemble};
 pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 pub use decode::{Item, decode, encode};
-pub use disasm::disassemble;
+pub use disasm::{disassemble, statements};
 pub use extent::{Access as DmaAccess, DmaEngine, Extent, ExtentError, extents};
 pub use field::{
     Access, AddressRegister, FieldInfo, FieldRangeError, Kind, Register, RegisterInfo,

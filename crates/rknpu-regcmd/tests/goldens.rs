@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, Iova, MatmulForm, MatmulTask, MatmulType, disassemble,
+    Binding, BufferId, ChipProfile, Iova, MatmulForm, MatmulTask, MatmulType, assemble, disassemble,
 };
 
 /// Set to bless.
@@ -84,7 +84,10 @@ fn golden(ty: MatmulType, (m, k, n): (u32, u32, u32), form: MatmulForm) -> Strin
     }
     let last = linked.last_written_atom().unwrap();
     writeln!(text, "# last atom written: {last}").unwrap();
-    text + &disassemble(linked.words())
+    text += &disassemble(linked.words());
+    // Comments and all, it is assembler text.
+    assert_eq!(assemble(&text).unwrap(), linked.words());
+    text
 }
 
 #[test]

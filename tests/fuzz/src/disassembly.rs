@@ -3,14 +3,15 @@
 
 use arbitrary::Unstructured;
 use rknpu_regcmd::{
-    Before, Item, LintContext, RegisterFile, Tasks, Word, decode, disassemble, encode, extents,
-    lint, regs, tasks,
+    Before, LintContext, RegisterFile, Tasks, Word, assemble, decode, disassemble, encode, extents,
+    lint, statements, tasks,
 };
 
 use crate::words;
 
-/// Decodes, encodes, prints, takes apart, measures and lints. The first byte
-/// says whether the rest is words as they are, or choices.
+/// Decodes, encodes, prints and assembles, takes apart, measures and lints. The
+/// first byte says whether the rest is words as they are, or choices, or (2)
+/// text for the assembler.
 pub fn disassembly(data: &[u8]) {
     let words = match data.split_first() {
         Some((0, raw)) => raw
@@ -19,6 +20,13 @@ pub fn disassembly(data: &[u8]) {
             .iter()
             .map(|&word| Word::from_bits(u64::from_le_bytes(word)))
             .collect(),
+        Some((2, text)) => match assemble(&String::from_utf8_lossy(text)) {
+            Ok(words) => words,
+            Err(error) => {
+                assert!(error.line > 0 && error.column > 0);
+                return;
+            }
+        },
         Some((_, choices)) => {
             let Ok(words) = words::program(&mut Unstructured::new(choices)) else {
                 return;
@@ -46,32 +54,13 @@ pub fn disassembly(data: &[u8]) {
     }
 }
 
-/// The disassembly gives back the words, by their bits, and by their meaning
-/// where that is a register.
+/// The disassembly gives back the words, and so do the statements without
+/// them.
 fn text_says_all(words: &[Word]) {
-    let text = disassemble(words);
-    let mut lines = text.lines();
-    for (&word, item) in words.iter().zip(decode(words)) {
-        let line = lines.next().unwrap();
-        let mut parts = line.split_whitespace().skip(1);
-        let bits = u64::from_str_radix(parts.next().unwrap(), 16).unwrap();
-        assert_eq!(Word::from_bits(bits), word, "{line}");
-        if let Item::Write { .. } = item {
-            let name = parts.next().unwrap();
-            let value = parts.nth(1).unwrap().trim_start_matches("0x");
-            let value = u32::from_str_radix(value, 16).unwrap();
-            let (block, register) = name.split_once('.').unwrap();
-            let info = regs::all()
-                .find(|info| info.block.name() == block && info.name == register)
-                .unwrap();
-            assert_eq!(
-                Word::new(info.block.target(), info.offset, value),
-                word,
-                "{line}"
-            );
-        }
+    for text in [disassemble(words), statements(words)] {
+        assert_eq!(text.lines().count(), words.len());
+        assert_eq!(assemble(&text).unwrap(), words, "{text}");
     }
-    assert_eq!(lines.next(), None);
 }
 
 /// Walks through the tasks; the registers at the end.

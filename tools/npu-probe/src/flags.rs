@@ -56,6 +56,7 @@ Examples:
                                            them to somebody
   npu-probe info                           which device, which driver, and why
   npu-probe decode report/task-0000.words  what a register program says
+  npu-probe asm changed.s -o changed.hex   a register program from such text
   npu-probe settle --json > facts.json     what kind of NPU this is, to be sent
 
 RUST_LOG=debug shows what the libraries do.";
@@ -65,6 +66,8 @@ RUST_LOG=debug shows what the libraries do.";
 pub(crate) enum Command {
     /// Tell which device would be used, and why
     Info,
+    /// Make a register program from assembler text
+    Asm(AsmFlags),
     /// Disassemble a register program and tell what is wrong with it
     Decode(DecodeFlags),
     /// Find out on which side of contested hardware facts a device is
@@ -133,11 +136,39 @@ pub(crate) struct SelfTestFlags {
 /// Options of `decode`.
 #[derive(Debug, Args)]
 pub(crate) struct DecodeFlags {
-    /// File with the words of a program; `-` is standard input
+    /// File with a program; `-` is standard input
     ///
-    /// Text: 64-bit words in hexadecimal, between blanks or commas; `#` and `;`
-    /// begin comments. Anything else is taken as binary, little endian.
+    /// Assembler text, or 64-bit words in hexadecimal between blanks or commas
+    /// (in both, `#` and `;` begin comments), or words in binary, little
+    /// endian. The name tells which (.asm .s, .hex .words, .bin), or else the
+    /// content.
     pub(crate) file: PathBuf,
+
+    /// Print what the words mean without their numbers and bits: to be edited
+    /// and given to `asm`
+    #[arg(long)]
+    pub(crate) statements: bool,
+}
+
+/// Options of `asm`.
+#[derive(Debug, Args)]
+pub(crate) struct AsmFlags {
+    /// File with assembler text, as `decode` prints it; `-` is standard input
+    ///
+    /// Words in hexadecimal or binary are taken too, as by `decode`.
+    pub(crate) file: PathBuf,
+
+    /// Write the words here [default: standard output]
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Write text, one word in hexadecimal a line [default]
+    #[arg(long)]
+    hex: bool,
+
+    /// Write binary, little endian
+    #[arg(long, conflicts_with = "hex")]
+    pub(crate) bin: bool,
 }
 
 /// Options of `settle`.

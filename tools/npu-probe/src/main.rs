@@ -2,7 +2,7 @@
 //! `npu-probe`: does the NPU of this machine multiply?
 //!
 //! Alone it runs the self-test; `info` tells what device there is; `decode`
-//! makes register programs readable; `settle` finds out what sources about the
+//! makes register programs readable, `asm` makes them from text; `settle` finds out what sources about the
 //! chip contradict each other on. Flags are parsed without touching the
 //! system (`flags`), commands do the work (`cmd`), and what they print is made
 //! by `report` and leaves through `output`.
@@ -17,6 +17,7 @@ mod expected;
 mod flags;
 mod host;
 mod output;
+mod program;
 mod report;
 mod settle;
 
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     let outcome = match &flags.command {
         None => cmd::selftest::run(&flags),
         Some(Command::Info) => cmd::info::run(&flags),
+        Some(Command::Asm(asm)) => cmd::asm::run(asm),
         Some(Command::Decode(decode)) => cmd::decode::run(&flags, decode),
         Some(Command::Settle(settle)) => cmd::settle::run(&flags, settle),
     };

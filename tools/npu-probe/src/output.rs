@@ -11,8 +11,13 @@ use crate::exit::Failure;
 /// Writes to standard output. A reader who closed the pipe has seen enough:
 /// that is no error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// Writes what need not be text to standard output, likewise.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error)
             .context("cannot write to standard output")
             .map_err(Failure::Output),

@@ -222,6 +222,8 @@ fn exit_codes() {
         (2, &["--m", "3", "info"]),
         (2, &["--m", "9999999999", "--k", "9999999999"]),
         (2, &["decode", "/nonexistent/file"]),
+        (2, &["asm", "/nonexistent/file"]),
+        (2, &["asm", "--hex", "--bin", "-"]),
         (2, &["settle", "no-such-fact"]),
         (2, &["settle", "--seed", "1"]),
         (0, &["settle", "nan-compare"]),
@@ -388,24 +390,94 @@ fn output_that_cannot_be_written_is_told() {
 }
 
 #[test]
-fn decode_survives_anything() {
+fn decode_and_asm_survive_anything() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("input");
     let path = file.to_str().unwrap();
     for (code, content) in [
         (0, vec![0xff; 64]),
         (0, vec![0; 8]),
-        (0, b"ffffffffffffffff 0x0 1,2".to_vec()),
+        (0, b"ffffffffffffffff 0x0 0x1,0x2".to_vec()),
         (2, Vec::new()),
         (2, vec![0; 7]),
         (2, b"not a program".to_vec()),
+        (0, b"marker\nenable CNA".to_vec()),
+        (2, b"marker\nenable CPU".to_vec()),
     ] {
         fs::write(&file, &content).unwrap();
-        for arguments in [&["decode", path][..], &["decode", "--json", path]] {
+        for arguments in [
+            &["decode", path][..],
+            &["decode", "--json", path],
+            &["asm", path],
+            &["asm", "--bin", path],
+        ] {
             let output = run(arguments);
             let err = stderr(&output);
             assert_eq!(output.status.code(), Some(code), "{content:?}: {err}");
             assert!(!err.contains("panicked"), "{err}");
         }
     }
+}
+
+#[test]
+fn asm_and_decode_take_each_others_output() {
+    let base = tempfile::tempdir().unwrap();
+    let file = |name: &str| base.path().join(name).to_str().unwrap().to_owned();
+    let done = |arguments: &[&str]| {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        output.stdout
+    };
+    done(&["--dump", &file("dump")]);
+    let words = file("dump/task-0000.words");
+    let hex = fs::read_to_string(&words).unwrap();
+    let (_, hex) = hex.split_once('\n').unwrap();
+
+    // Findings are comments, so that all that is printed can go on.
+    let decoded = done(&["decode", &words]);
+    for (name, arguments) in [
+        ("text", &["decode"][..]),
+        ("source", &["decode", "--statements"]),
+    ] {
+        let text = done(&[arguments, &[words.as_str()]].concat());
+        fs::write(file(name), &text).unwrap();
+        assert_eq!(done(&["asm", &file(name)]), hex.as_bytes());
+        assert_eq!(done(&["decode", &file(name)]), decoded);
+        for (option, made) in [("--hex", "made.hex"), ("--bin", "made.bin")] {
+            assert_eq!(done(&["asm", option, &file(name), "-o", &file(made)]), b"");
+            assert_eq!(done(&["decode", &file(made)]), decoded);
+            assert_eq!(done(&["asm", &file(made)]), hex.as_bytes());
+        }
+    }
+
+    // A change by hand, and one that contradicts the rest of its line.
+    let source = fs::read_to_string(file("source")).unwrap();
+    let changed = source.replace(
+        "CNA.CBUF_CON0 = 0x000000b1  data_bank=1",
+        "CNA.CBUF_CON0 data_bank=2",
+    );
+    assert_ne!(source, changed);
+    fs::write(file("changed.s"), &changed).unwrap();
+    let output = done(&["asm", &file("changed.s")]);
+    assert!(
+        String::from_utf8(output)
+            .unwrap()
+            .contains("\n0201000000b21040\n")
+    );
+    fs::write(
+        file("wrong.s"),
+        source.replace("data_bank=1", "data_bank=2"),
+    )
+    .unwrap();
+    let output = run(&["asm", &file("wrong.s"), "-o", &file("never")]);
+    assert_eq!(output.status.code(), Some(2));
+    let err = stderr(&output);
+    assert!(
+        err.contains("wrong.s: line 12, column 39: the value 0x000000b1 has data_bank=1, not 2"),
+        "{err}"
+    );
+    assert!(!Path::new(&file("never")).exists());
+
+    let output = run(&["asm", &words, "-o", "/nonexistent/out"]);
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
 }

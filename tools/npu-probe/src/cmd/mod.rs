@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The commands.
 
+pub(crate) mod asm;
 pub(crate) mod decode;
 pub(crate) mod info;
 pub(crate) mod selftest;

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Text -> words: the inverse of [`disassemble`](crate::disassemble), and a
+//! language to write programs in by hand.
+//!
+//! ```text
+//! # Comments begin with `#` or `;`. One statement a line.
+//! CNA.CBUF_CON0 = 0xb1                    the whole register
+//! CNA.CBUF_CON0 data_bank=1 weight_bank=11  by fields, the others 0
+//! CNA.CBUF_CON0.weight_bank = 11          likewise
+//! DPU.0x4ffc = 1                          an offset without a declaration
+//! marker
+//! enable CNA + CORE + DPU
+//! 0201000000b11040                        a word as it is
+//! ```
+//!
+//! The grammar is in `docs/regcmd.md`. What a line says twice (the word and
+//! the statement, the value and its fields) must agree.
+
+mod error;
+mod line;
+mod statement;
+mod token;
+
+use alloc::vec::Vec;
+
+use crate::word::Word;
+
+pub use error::{AsmError, AsmProblem};
+
+/// The words that `text` says.
+///
+/// # Errors
+/// The first place where `text` is no assembler text, or contradicts itself.
+///
+/// # Example
+/// ```
+/// use rknpu_regcmd::{assemble, disassemble};
+/// let words = assemble("CNA.CBUF_CON0 data_bank=1 weight_bank=11\nmarker\n")?;
+/// assert_eq!(assemble(&disassemble(&words))?, words);
+/// let error = assemble("enable CNA + CPU").unwrap_err();
+/// assert_eq!((error.line, error.column), (1, 14));
+/// # Ok::<(), rknpu_regcmd::AsmError>(())
+/// ```
+pub fn assemble(text: &str) -> Result<Vec<Word>, AsmError> {
+    let mut words = Vec::new();
+    for (index, text) in text.lines().enumerate() {
+        line::line(text, &mut words).map_err(|(column, problem)| AsmError {
+            line: index + 1,
+            column,
+            problem,
+        })?;
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A line as tokens with their columns.
+
+use alloc::format;
+use alloc::string::String;
+use core::iter::Peekable;
+use core::str::CharIndices;
+
+use super::error::AsmProblem;
+
+/// A problem and its column.
+pub(super) type Failed = (usize, AsmProblem);
+
+/// Longest excerpt in an error.
+const EXCERPT_CHARS: usize = 40;
+
+/// Digits of a word without a prefix, as the disassembly writes it.
+pub(super) const WORD_DIGITS: usize = 16;
+
+/// A piece of a line: a name or number (letters, digits and `_` without a
+/// gap), or one other character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token<'a> {
+    /// The characters.
+    pub(super) text: &'a str,
+    /// Number of the first character in the line, from 1.
+    pub(super) column: usize,
+}
+
+impl Token<'_> {
+    /// For errors: quoted, and not longer than a line.
+    pub(super) fn quoted(&self) -> String {
+        let mut shown: String = self.text.chars().take(EXCERPT_CHARS).collect();
+        if shown.len() < self.text.len() {
+            shown.push_str("...");
+        }
+        format!("`{}`", shown.escape_debug())
+    }
+
+    /// Whether this is a number: they begin with a digit.
+    pub(super) fn is_number(&self) -> bool {
+        self.text.starts_with(|c: char| c.is_ascii_digit())
+    }
+
+    /// Whether this is a name.
+    pub(super) fn is_name(&self) -> bool {
+        self.text
+            .starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+    }
+
+    /// Whether this is a word: 16 hexadecimal digits, or fewer after `0x`.
+    pub(super) fn is_word(&self) -> bool {
+        self.text.starts_with("0x")
+            || self.text.len() == WORD_DIGITS && self.text.bytes().all(|b| b.is_ascii_hexdigit())
+    }
+
+    /// Whether this is a decimal number, which lines may begin with.
+    pub(super) fn is_index(&self) -> bool {
+        self.text.bytes().all(|b| b.is_ascii_digit())
+    }
+
+    /// The number, decimal or after `0x` hexadecimal, up to `max`.
+    pub(super) fn number(&self, max: u64) -> Result<u64, Failed> {
+        let (digits, radix) = match self.text.strip_prefix("0x") {
+            Some(digits) => (digits, 16),
+            None => (self.text, 10),
+        };
+        self.radix(digits, radix, max)
+    }
+
+    /// The bits of a word.
+    pub(super) fn word(&self) -> Result<u64, Failed> {
+        let digits = self.text.strip_prefix("0x").unwrap_or(self.text);
+        self.radix(digits, 16, u64::MAX)
+    }
+
+    fn radix(&self, digits: &str, radix: u32, max: u64) -> Result<u64, Failed> {
+        if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+            return Err(self.expected("a number, decimal or hexadecimal after 0x"));
+        }
+        u64::from_str_radix(digits, radix)
+            .ok()
+            .filter(|&number| number <= max)
+            .ok_or_else(|| {
+                let found = self.quoted();
+                (self.column, AsmProblem::TooLarge { found, max })
+            })
+    }
+
+    /// That something else should be here.
+    pub(super) fn expected(&self, expected: &'static str) -> Failed {
+        let found = self.quoted();
+        (self.column, AsmProblem::Expected { expected, found })
+    }
+}
+
+/// The tokens of a line, up to its comment.
+#[derive(Clone)]
+pub(super) struct Tokens<'a> {
+    line: &'a str,
+    chars: Peekable<CharIndices<'a>>,
+    /// Column of the next character.
+    column: usize,
+}
+
+impl<'a> Tokens<'a> {
+    pub(super) fn new(line: &'a str) -> Self {
+        let code = line.split(['#', ';']).next().unwrap_or_default();
+        Self {
+            line: code,
+            chars: code.char_indices().peekable(),
+            column: 1,
+        }
+    }
+
+    /// The next token, which stays there.
+    pub(super) fn peek(&self) -> Option<Token<'a>> {
+        self.clone().next()
+    }
+
+    /// Takes the next token if it is `text`.
+    pub(super) fn accept(&mut self, text: &str) -> bool {
+        let found = self.peek().is_some_and(|token| token.text == text);
+        if found {
+            self.next();
+        }
+        found
+    }
+
+    /// Takes the next token, which must be `text`.
+    pub(super) fn demand(&mut self, text: &str, expected: &'static str) -> Result<(), Failed> {
+        let token = self.some(expected)?;
+        if token.text == text {
+            return Ok(());
+        }
+        Err(token.expected(expected))
+    }
+
+    /// The next token, which must exist.
+    pub(super) fn some(&mut self, expected: &'static str) -> Result<Token<'a>, Failed> {
+        self.next().ok_or_else(|| {
+            let found = String::from("the end of the line");
+            (self.column, AsmProblem::Expected { expected, found })
+        })
+    }
+
+    /// That nothing follows.
+    pub(super) fn end(&mut self, expected: &'static str) -> Result<(), Failed> {
+        self.next()
+            .map_or(Ok(()), |token| Err(token.expected(expected)))
+    }
+
+    fn step(&mut self) -> Option<(usize, char)> {
+        self.column += 1;
+        self.chars.next()
+    }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        while self.chars.peek().is_some_and(|(_, c)| c.is_whitespace()) {
+            self.step();
+        }
+        let &(start, first) = self.chars.peek()?;
+        let column = self.column;
+        self.step();
+        if is_part(first) {
+            while self.chars.peek().is_some_and(|&(_, c)| is_part(c)) {
+                self.step();
+            }
+        }
+        let end = self.chars.peek().map_or(self.line.len(), |&(at, _)| at);
+        let text = self.line.get(start..end)?;
+        Some(Token { text, column })
+    }
+}

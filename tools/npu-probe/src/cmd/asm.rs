@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe asm`: a register program from its text.
+
+use std::fs;
+
+use anyhow::Context;
+
+use crate::exit::{Failure, Verdict};
+use crate::flags::AsmFlags;
+use crate::output;
+use crate::program;
+
+pub(crate) fn run(asm: &AsmFlags) -> Result<Verdict, Failure> {
+    let words = program::read_source(&asm.file)
+        .with_context(|| format!("cannot assemble {}", asm.file.display()))
+        .map_err(Failure::Usage)?;
+    let bytes = if asm.bin {
+        program::to_binary(&words)
+    } else {
+        program::to_hex(&words).into_bytes()
+    };
+    match &asm.output {
+        Some(path) => fs::write(path, bytes)
+            .with_context(|| format!("cannot write {}", path.display()))
+            .map_err(Failure::Output)?,
+        None => output::print_bytes(&bytes)?,
+    }
+    Ok(Verdict::Pass)
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files with a register program: assembler text, words in hexadecimal, or
+//! binary.
+
+use std::fs::File;
+use std::io::{self, Read, stdin};
+use std::path::Path;
+
+use rknpu_regcmd::{AsmError, Word, assemble};
+
+/// Longest input. The longest program that the kernel takes has 65536 words
+/// (16-bit counter); a text of many programs stays far below.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of a word.
+const WORD_BYTES: usize = size_of::<u64>();
+
+/// Why a file is no program.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProgramError {
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    #[error("it is longer than {BYTES_MAX} bytes")]
+    TooLong,
+    #[error("there is no word in it")]
+    Empty,
+    #[error("line {line}: `{token}` is not a 64-bit hexadecimal number")]
+    NotHex { line: usize, token: String },
+    #[error("{bytes} bytes are not a whole number of {WORD_BYTES}-byte words")]
+    PartOfWord { bytes: usize },
+    #[error("it is not text, as its name says: {0}")]
+    NotText(#[from] std::str::Utf8Error),
+    #[error(transparent)]
+    Assembler(#[from] AsmError),
+}
+
+/// How a file says its words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Assembler text.
+    Assembler,
+    /// Words in hexadecimal, between blanks or commas.
+    Hex,
+    /// Words, little endian.
+    Binary,
+}
+
+impl Form {
+    /// The form that the name of a file promises.
+    fn of_name(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "asm" | "s" => Some(Self::Assembler),
+            "hex" | "words" => Some(Self::Hex),
+            "bin" => Some(Self::Binary),
+            _ => None,
+        }
+    }
+
+    /// What `bytes` look like. Binary programs have control characters: the
+    /// targets of their words, such as 0x0201. Text of hexadecimal numbers
+    /// only is words; a name in it makes it assembler text.
+    fn of_content(bytes: &[u8]) -> Self {
+        let printable = |b: &u8| !b.is_ascii_control() || b.is_ascii_whitespace();
+        match std::str::from_utf8(bytes) {
+            Ok(text) if bytes.iter().all(printable) => {
+                if tokens(text).all(|(_, token)| hex(token).is_some()) {
+                    Self::Hex
+                } else {
+                    Self::Assembler
+                }
+            }
+            _ => Self::Binary,
+        }
+    }
+}
+
+/// The words in the file at `path`, or on standard input for `-`.
+pub(crate) fn read(path: &Path) -> Result<Vec<Word>, ProgramError> {
+    let bytes = read_bytes(path)?;
+    let form = Form::of_name(path).unwrap_or_else(|| Form::of_content(&bytes));
+    words(&bytes, form)
+}
+
+/// As [`read`], but text is assembler text unless its name says otherwise:
+/// `12 0x1` is line 12 with the word 1 then, not two words.
+pub(crate) fn read_source(path: &Path) -> Result<Vec<Word>, ProgramError> {
+    let bytes = read_bytes(path)?;
+    let form = Form::of_name(path).unwrap_or_else(|| match Form::of_content(&bytes) {
+        Form::Assembler | Form::Hex => Form::Assembler,
+        Form::Binary => Form::Binary,
+    });
+    words(&bytes, form)
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>, ProgramError> {
+    let mut bytes = Vec::new();
+    let input: Box<dyn Read> = if path.as_os_str() == "-" {
+        Box::new(stdin().lock())
+    } else {
+        Box::new(File::open(path)?)
+    };
+    input.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(ProgramError::TooLong);
+    }
+    Ok(bytes)
+}
+
+/// The words that `bytes` hold in `form`: at least one.
+fn words(bytes: &[u8], form: Form) -> Result<Vec<Word>, ProgramError> {
+    let words = match form {
+        Form::Assembler => assemble(std::str::from_utf8(bytes)?)?,
+        Form::Hex => hex_words(std::str::from_utf8(bytes)?)?,
+        Form::Binary => binary_words(bytes)?,
+    };
+    if words.is_empty() {
+        return Err(ProgramError::Empty);
+    }
+    Ok(words)
+}
+
+/// Words as text that every command reads: one a line, in hexadecimal.
+pub(crate) fn to_hex(words: &[Word]) -> String {
+    words
+        .iter()
+        .flat_map(|word| [format!("{:016x}", word.bits()), "\n".to_owned()])
+        .collect()
+}
+
+/// Words as the NPU fetches them.
+pub(crate) fn to_binary(words: &[Word]) -> Vec<u8> {
+    words
+        .iter()
+        .flat_map(|word| word.bits().to_le_bytes())
+        .collect()
+}
+
+/// What stands between blanks and commas, without comments, with its line.
+fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().flat_map(|(index, line)| {
+        let code = line.split(['#', ';']).next().unwrap_or_default();
+        code.split(|c: char| c.is_whitespace() || c == ',')
+            .filter(|token| !token.is_empty())
+            .map(move |token| (index + 1, token))
+    })
+}
+
+fn hex(token: &str) -> Option<u64> {
+    let digits = token
+        .strip_prefix("0x")
+        .or_else(|| token.strip_prefix("0X"))
+        .unwrap_or(token);
+    // from_str_radix takes a sign, which no word has.
+    Some(digits)
+        .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
+        .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+}
+
+fn hex_words(text: &str) -> Result<Vec<Word>, ProgramError> {
+    tokens(text)
+        .map(|(line, token)| {
+            let not_hex = || ProgramError::NotHex {
+                line,
+                token: token.escape_debug().to_string(),
+            };
+            hex(token).map(Word::from_bits).ok_or_else(not_hex)
+        })
+        .collect()
+}
+
+fn binary_words(bytes: &[u8]) -> Result<Vec<Word>, ProgramError> {
+    let (words, rest) = bytes.as_chunks::<WORD_BYTES>();
+    if !rest.is_empty() {
+        return Err(ProgramError::PartOfWord { bytes: bytes.len() });
+    }
+    let word = |word: &[u8; WORD_BYTES]| Word::from_bits(u64::from_le_bytes(*word));
+    Ok(words.iter().map(word).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BITS: [u64; 3] = [0x0201_0000_00b1_1040, 1, 0xff];
+
+    fn expected() -> Vec<Word> {
+        BITS.map(Word::from_bits).to_vec()
+    }
+
+    fn by_content(bytes: &[u8]) -> Result<Vec<Word>, ProgramError> {
+        words(bytes, Form::of_content(bytes))
+    }
+
+    #[test]
+    fn all_forms_say_the_same() {
+        for (form, bytes) in [
+            (
+                Form::Hex,
+                b"# a comment\n0x0201000000b11040, 1\n\n00ff ; tail\n".to_vec(),
+            ),
+            (
+                Form::Assembler,
+                b"CNA.CBUF_CON0 = 0xb1\n0x1 0xff # tail\n".to_vec(),
+            ),
+            (Form::Binary, to_binary(&expected())),
+            (Form::Hex, to_hex(&expected()).into_bytes()),
+        ] {
+            assert_eq!(Form::of_content(&bytes), form);
+            assert_eq!(words(&bytes, form).unwrap(), expected());
+        }
+    }
+
+    #[test]
+    fn the_name_goes_before_the_content() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program.s");
+        // Hexadecimal words would be two: 12 and 1.
+        std::fs::write(&path, "12 0x1").unwrap();
+        assert_eq!(read(&path).unwrap(), [Word::from_bits(1)]);
+        let path = directory.path().join("program.bin");
+        std::fs::write(&path, "01234567").unwrap();
+        let word = Word::from_bits(u64::from_le_bytes(*b"01234567"));
+        assert_eq!(read(&path).unwrap(), [word]);
+        let path = directory.path().join("program");
+        std::fs::write(&path, "12 0x1").unwrap();
+        assert_eq!(read(&path).unwrap(), [0x12, 1].map(Word::from_bits));
+        assert_eq!(read_source(&path).unwrap(), [Word::from_bits(1)]);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_place() {
+        let error = |bytes: &[u8]| by_content(bytes).unwrap_err().to_string();
+        assert!(error(b"nop\n2 xyz").starts_with("line 2, column 3: expected"));
+        assert!(error(b"12345678901234567").contains("line 1"));
+        assert!(error(b"+5").contains("`+`"));
+        assert!(error(b"0x").contains("`0x`"));
+        assert!(error(&[0, 1, 2]).contains("3 bytes"));
+        assert!(error(b"").contains("no word"));
+        assert!(error(b"# only talk\n").contains("no word"));
+        let not_hex = words(b"1\n2 xyz", Form::Hex).unwrap_err().to_string();
+        assert!(not_hex.contains("line 2: `xyz`"), "{not_hex}");
+        assert!(words(&[0xff], Form::Hex).is_err());
+    }
+}
