@@ -123,7 +123,10 @@ pub(crate) fn run(
         sums: machine.chain.several.then(RefCell::default),
         watch: Watch::new(machine.report, regs),
     };
-    if conv.precision.is_float() {
+    let operands = (conv.window.precision, conv.weights.precision);
+    if conv.precision.is_float() && operands == (Precision::Fp16, Precision::Fp16) {
+        task.run::<f32>()?;
+    } else if conv.precision.is_float() {
         task.run::<f64>()?;
     } else {
         task.run::<i16>()?;

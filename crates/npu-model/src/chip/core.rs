@@ -11,16 +11,26 @@
 //! * Integers: exact sums. The accumulator is wider than any sum that the
 //!   registers can ask for, and saturates to int32 where it leaves for the
 //!   DPU (measured: int16 saturates, never wraps).
-//! * Floats: products and sums in float64, rounded once to fp32, in the order
-//!   that [`super::gemm`] states. A product of two fp16, bf16 or tf32 numbers
-//!   is exact in float64, so that only the sum of N products rounds: its error
-//!   is below N * 2^-53 of the sum of the magnitudes, and N is at most 2^15 (a
-//!   kernel of 32 KiB, of at least 2 bytes an element, or 1 where the
-//!   precisions do not match: 2^16). With the last rounding the result lies
-//!   within 2^-24 of its own magnitude and 2^-37 of the sum of magnitudes.
-//!   Silicon's order is not known; its results were measured to lie within
-//!   1e-7 relative of a float64 sum. Every NaN is the one NaN of
-//!   [`round_sum`], whatever the host makes of it.
+//! * fp16: exact products, added 64 at a time in float32 and from there on in
+//!   float64, in the order that [`super::gemm`] states, and rounded once to
+//!   fp32. A product passes 9 additions in float32 at most (7 of its lane, 2
+//!   between lanes), each with an error below 2^-24 of a partial sum. The
+//!   additions in float64 are less than 2^9 (a kernel has at most 32 KiB), with
+//!   errors below 2^-44 of the sum of the magnitudes together. With the last
+//!   rounding the result lies within 2^-24 of its own magnitude and 10 * 2^-24
+//!   of the sum of magnitudes. Integers are exact while the sum of magnitudes
+//!   is at most 2^24.
+//! * Other floats: products and sums in float64, in the order stated there,
+//!   rounded once to fp32. A product of two bf16 or tf32 numbers is exact in
+//!   float64, so that only the sum of N products rounds: its error is below
+//!   N * 2^-53 of the sum of the magnitudes, and N is at most 2^16. With the
+//!   last rounding the result lies within 2^-24 of its own magnitude and 2^-37
+//!   of the sum of magnitudes.
+//!
+//! Silicon adds floats in float32, or in a format like it, in an order that is
+//! not known; fp16 results were measured to lie within 1e-7 relative of a
+//! float64 sum. Every NaN is the one NaN of [`round_sum`], whatever the host
+//! makes of it.
 
 /// Elements of the longest row of int8 products that is summed in i32.
 pub(crate) const INT8_ROW_MAX: usize = 1 << 16;

@@ -5,7 +5,7 @@ use super::precision::{fp16_to_fp32, u16_at};
 
 /// Widens the fp16 numbers of `source` (little endian, 2 bytes each) into
 /// `out`. NaNs stay NaNs; which one is the host's choice.
-pub(crate) fn widen(source: &[u8], out: &mut [f64]) {
+pub(crate) fn widen(source: &[u8], out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx") && std::arch::is_x86_feature_detected!("f16c") {
         x86::widen(source, out);
@@ -15,39 +15,33 @@ pub(crate) fn widen(source: &[u8], out: &mut [f64]) {
 }
 
 /// The definition of [`widen`].
-fn portable(source: &[u8], out: &mut [f64]) {
+fn portable(source: &[u8], out: &mut [f32]) {
     for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
-        *value = fp16_to_fp32(u16_at(pair, 0)).into();
+        *value = fp16_to_fp32(u16_at(pair, 0));
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use std::arch::x86_64::{
-        __m128i, _mm256_castps256_ps128, _mm256_cvtph_ps, _mm256_cvtps_pd, _mm256_extractf128_ps,
-    };
+    use std::arch::x86_64::{__m128i, _mm256_cvtph_ps};
 
     use zerocopy::transmute;
 
-    pub(super) fn widen(source: &[u8], out: &mut [f64]) {
+    pub(super) fn widen(source: &[u8], out: &mut [f32]) {
         // SAFETY: `super::widen` comes here only where the host has AVX and
         // F16C.
         unsafe { widen_f16c(source, out) }
     }
 
     #[target_feature(enable = "avx,f16c")]
-    fn widen_f16c(source: &[u8], out: &mut [f64]) {
+    fn widen_f16c(source: &[u8], out: &mut [f32]) {
         let (halves, rest) = source.as_chunks::<16>();
         let (numbers, last) = out.as_chunks_mut::<8>();
         let whole = halves.len().min(numbers.len());
         for (numbers, halves) in numbers.iter_mut().zip(halves) {
             let halves: __m128i = transmute!(*halves);
-            let singles = _mm256_cvtph_ps(halves);
-            let low = _mm256_cvtps_pd(_mm256_castps256_ps128(singles));
-            let high = _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(singles));
-            let both: [f64; 8] = transmute!([low, high]);
-            *numbers = both;
+            *numbers = transmute!(_mm256_cvtph_ps(halves));
         }
         if whole == numbers.len() {
             let behind = halves.get(whole..).unwrap_or_default().as_flattened();
@@ -84,7 +78,7 @@ mod tests {
             source in prop::collection::vec(0u8..0x7c, 0..90),
             len in 0usize..45,
         ) {
-            let mut fast = vec![-1.0; len];
+            let mut fast = vec![-1.0f32; len];
             let mut slow = fast.clone();
             widen(&source, &mut fast);
             portable(&source, &mut slow);

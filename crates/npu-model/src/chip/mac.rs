@@ -7,7 +7,7 @@ use super::core::{INT8_ROW_MAX, IntRange, dot_int, round_sum};
 use super::dma;
 use super::dpu::stage::ChannelOperand;
 use super::dpu::tile::{Tile, Values};
-use super::gemm::{self, Vectors};
+use super::gemm::{self, Element, Vectors};
 use super::rows::{Operand, Rows};
 use super::trap::Stop;
 
@@ -135,37 +135,61 @@ impl Mac for i16 {
     }
 }
 
-impl Mac for f64 {
+/// fp16.
+impl Mac for f32 {
     fn direct(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        let channels = input.channels;
-        let mut out = dma::buffer::<f32>(input.pixels * channels)?;
-        let windows = (input.windows, input.pixels);
-        let kernels = (input.kernels, channels);
-        gemm::products(input.vectors, windows, kernels, |pixel, n, sums| {
-            out[pixel * channels + n] = round_sum(gemm::total_float(sums));
-        })?;
-        Ok(Values::Float(out))
+        direct_float(input, |&sum| sum)
     }
 
-    /// The products of the taps are summed in float64 in the order of the taps
-    /// and rounded once.
     fn depthwise(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        let channels = input.channels;
-        let mut out = dma::buffer::<f32>(input.pixels * channels)?;
-        let mut sums = vec![0f64; channels];
-        for (pixel, out) in out.chunks_exact_mut(channels).enumerate() {
-            sums.fill(0.0);
-            let taps = input.windows.row(pixel).chunks_exact(channels);
-            for (tap, values) in taps.take(input.conv.window.taps()).enumerate() {
-                let weights = &input.kernels.row(tap)[..channels];
-                for c in 0..channels {
-                    sums[c] += values[c] * weights[c];
-                }
-            }
-            for (out, &sum) in out.iter_mut().zip(&sums) {
-                *out = round_sum(sum);
+        depthwise_float(input)
+    }
+}
+
+/// The other floats.
+impl Mac for f64 {
+    fn direct(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
+        direct_float(input, gemm::total_float)
+    }
+
+    fn depthwise(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
+        depthwise_float(input)
+    }
+}
+
+/// The inner products of [`super::gemm`], each rounded once.
+fn direct_float<T: Element>(
+    input: &MacInput<'_, T>,
+    total: impl Fn(&T::Sums) -> f64,
+) -> Result<Values, Stop> {
+    let channels = input.channels;
+    let mut out = dma::buffer::<f32>(input.pixels * channels)?;
+    let windows = (input.windows, input.pixels);
+    let kernels = (input.kernels, channels);
+    gemm::products(input.vectors, windows, kernels, |pixel, n, sums| {
+        out[pixel * channels + n] = round_sum(total(sums));
+    })?;
+    Ok(Values::Float(out))
+}
+
+/// The products of the taps are summed in float64 in the order of the taps and
+/// rounded once.
+fn depthwise_float<T: Operand + Into<f64>>(input: &MacInput<'_, T>) -> Result<Values, Stop> {
+    let channels = input.channels;
+    let mut out = dma::buffer::<f32>(input.pixels * channels)?;
+    let mut sums = vec![0f64; channels];
+    for (pixel, out) in out.chunks_exact_mut(channels).enumerate() {
+        sums.fill(0.0);
+        let taps = input.windows.row(pixel).chunks_exact(channels);
+        for (tap, values) in taps.take(input.conv.window.taps()).enumerate() {
+            let weights = &input.kernels.row(tap)[..channels];
+            for c in 0..channels {
+                sums[c] += values[c].into() * weights[c].into();
             }
         }
-        Ok(Values::Float(out))
+        for (out, &sum) in out.iter_mut().zip(&sums) {
+            *out = round_sum(sum);
+        }
     }
+    Ok(Values::Float(out))
 }

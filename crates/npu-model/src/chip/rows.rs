@@ -4,11 +4,11 @@
 
 use super::dma;
 use super::halves;
-use super::precision::{Precision, int4_at, tf32_operand, u16_at, u32_at};
+use super::precision::{Precision, fp16_to_fp32, int4_at, tf32_operand, u16_at, u32_at};
 use super::trap::Stop;
 
 /// A number that the MAC array multiplies: `i16` for the integer precisions,
-/// `f64` for the float ones.
+/// `f32` for fp16, `f64` for the other float ones.
 pub(crate) trait Operand: Copy + Default + PartialEq + std::fmt::Debug {
     /// Decodes `out.len()` elements of `bytes`, from element `first` on.
     /// Elements that `bytes` does not hold are 0.
@@ -52,43 +52,53 @@ impl Operand for i16 {
     }
 }
 
-impl Operand for f64 {
+impl Operand for f32 {
     fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
-        let size = match precision {
-            Precision::Fp16 | Precision::Bf16 | Precision::Int16 => 2,
-            Precision::Tf32 | Precision::Fp32 | Precision::Int32 => 4,
-            Precision::Int8 | Precision::Int4 => 1,
-        };
-        let source = from_element(bytes, first, size);
-        let held = (source.len() / size).min(out.len());
-        let (out, rest) = out.split_at_mut(held);
-        rest.fill(0.0);
-        match precision {
-            Precision::Fp16 => {
-                halves::widen(source, out);
-            }
-            Precision::Bf16 => {
-                for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
-                    *value = half::bf16::from_bits(u16_at(pair, 0)).to_f32().into();
-                }
-            }
-            Precision::Int16 => {
-                for (value, pair) in out.iter_mut().zip(source.chunks_exact(2)) {
-                    *value = f64::from(u16_at(pair, 0) as i16);
-                }
-            }
-            Precision::Tf32 | Precision::Fp32 | Precision::Int32 => {
-                for (value, word) in out.iter_mut().zip(source.chunks_exact(4)) {
-                    *value = tf32_operand(u32_at(word, 0)).into();
-                }
-            }
-            Precision::Int8 | Precision::Int4 => {
-                for (value, &byte) in out.iter_mut().zip(source) {
-                    *value = (byte as i8).into();
-                }
-            }
+        if precision == Precision::Fp16 {
+            let source = from_element(bytes, first, 2);
+            let held = (source.len() / 2).min(out.len());
+            let (out, rest) = out.split_at_mut(held);
+            halves::widen(source, out);
+            rest.fill(0.0);
+        } else {
+            decode_float(precision, bytes, first, out);
         }
     }
+}
+
+impl Operand for f64 {
+    fn decode(precision: Precision, bytes: &[u8], first: usize, out: &mut [Self]) {
+        decode_float(precision, bytes, first, out);
+    }
+}
+
+/// Floats as the MAC array sees them, and integers where precisions do not
+/// match. All of them are exact in float32.
+fn decode_float<T: Copy + From<f32>>(
+    precision: Precision,
+    bytes: &[u8],
+    first: usize,
+    out: &mut [T],
+) {
+    let size = match precision {
+        Precision::Fp16 | Precision::Bf16 | Precision::Int16 => 2,
+        Precision::Tf32 | Precision::Fp32 | Precision::Int32 => 4,
+        Precision::Int8 | Precision::Int4 => 1,
+    };
+    let number = |element: &[u8]| match precision {
+        Precision::Fp16 => fp16_to_fp32(u16_at(element, 0)),
+        Precision::Bf16 => half::bf16::from_bits(u16_at(element, 0)).to_f32(),
+        Precision::Int16 => (u16_at(element, 0) as i16).into(),
+        Precision::Tf32 | Precision::Fp32 | Precision::Int32 => tf32_operand(u32_at(element, 0)),
+        Precision::Int8 | Precision::Int4 => (element[0] as i8).into(),
+    };
+    let source = from_element(bytes, first, size);
+    let held = (source.len() / size).min(out.len());
+    let (out, rest) = out.split_at_mut(held);
+    for (value, element) in out.iter_mut().zip(source.chunks_exact(size)) {
+        *value = number(element).into();
+    }
+    rest.fill(0.0.into());
 }
 
 /// Rows are padded to a multiple of this many elements.

@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Inner products of many rows with many rows: the hot loop of the model.
 //!
-//! The result is defined by eight running sums: element `i` of a row goes to
-//! sum `i % 8`, in order, and the eight are added in order at the end. Integer
-//! sums are exact, so that their order is of no matter. Float sums are made in
-//! float64, in which every product of two fp16, bf16 or tf32 numbers is exact:
-//! it has at most 22 bits of mantissa and an exponent of at most 9 bits. So a
-//! fused multiply-add and a product followed by an addition give the same bits,
-//! and with them every host, whatever vectors it has.
+//! What a result is, [`Element::accumulate`] says for each type of element, in
+//! eight lanes: element `i` of a row goes to lane `i % 8`, in order.
+//!
+//! * `i16` (int8, int4): sums are exact, so that their order is of no matter.
+//! * `f32` (fp16): a product of two fp16 numbers has at most 22 bits of
+//!   mantissa and lies between 2^-48 and 2^32, so it is exact in float32. Each
+//!   lane adds 8 products in float32, the lanes are added in pairs to two
+//!   float32, and these, like all that follows, in float64. Then come the next
+//!   64 elements.
+//! * `f64` (bf16, tf32, and mixtures): a product has at most 22 bits of mantissa
+//!   and an exponent of at most 9 bits, so it is exact in float64, in which the
+//!   lanes add to the end of the row. The eight are then added in order.
+//!
+//! As products are exact, a fused multiply-add and a product followed by an
+//! addition give the same bits, and with them every host, whatever vectors it
+//! has.
 //!
 //! ```text
 //! for 16 kernels                       their chunks stay in the first cache
@@ -16,13 +25,12 @@
 //!       for NR kernels   tile(): 3 x NR pairs of rows, in registers
 //! ```
 //!
-//! `tile` exists once for each kind of vectors (`x86.rs`, `neon.rs`), and once
-//! without (`portable.rs`), which is the reference.
+//! `tile` exists for each kind of vectors (`x86.rs`, `neon.rs`); without, and
+//! as their reference, there is [`Element::accumulate`] itself.
 
 #[cfg(target_arch = "aarch64")]
 #[allow(unsafe_code)]
 mod neon;
-mod portable;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86;
@@ -33,6 +41,10 @@ use super::trap::Stop;
 
 /// Running sums of a pair of rows.
 pub(crate) const LANES: usize = 8;
+/// Products that a lane adds in float32.
+const LANE_PRODUCTS: usize = 8;
+/// Elements that are summed in float32.
+const SEGMENT: usize = LANES * LANE_PRODUCTS;
 /// Rows of `a` in a tile.
 const MR: usize = 3;
 /// Rows of `b` whose chunks are used together.
@@ -40,11 +52,9 @@ const BLOCK: usize = 16;
 /// Tiles whose sums are kept at a time.
 const TILES: usize = 16;
 /// Bytes of a chunk of a row: those of [`BLOCK`] rows fill half of a
-/// first-level cache of 32 KiB.
+/// first-level cache of 32 KiB, and are whole segments.
 const CHUNK_BYTES: usize = 1024;
-
-/// The running sums of one pair.
-pub(crate) type Sums<T> = [T; LANES];
+const _: () = assert!(CHUNK_BYTES.is_multiple_of(SEGMENT * size_of::<f64>()));
 
 /// What a product is computed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,40 +91,40 @@ impl Vectors {
 
 /// An element type with a tile routine.
 pub(crate) trait Element: Operand {
-    /// Type of the running sums.
-    type Sum: Copy + Default + PartialEq + std::fmt::Debug;
+    /// The running sums of a pair of rows.
+    type Sums: Copy + Default + PartialEq + std::fmt::Debug;
 
-    /// Adds a product.
-    fn add(sum: &mut Self::Sum, a: Self, b: Self);
+    /// Adds the inner product of two parts of rows: the definition. A part
+    /// begins where the one before ended, after whole segments.
+    fn accumulate(sums: &mut Self::Sums, a: &[Self], b: &[Self]);
 
-    /// Adds the inner products of `MR` rows with `BLOCK` rows. All rows have
-    /// the same length, whole multiples of [`super::rows::ROW_ELEMENTS`].
+    /// [`Self::accumulate`] of each of `MR` rows with each of `BLOCK` rows, of
+    /// equal length, a multiple of [`super::rows::ROW_ELEMENTS`].
     fn block(
         vectors: Vectors,
         a: [&[Self]; MR],
         b: &[&[Self]; BLOCK],
-        sums: &mut [[Sums<Self::Sum>; BLOCK]; MR],
+        sums: &mut [[Self::Sums; BLOCK]; MR],
     );
 }
 
 /// int8 and int4. A product is at most 2^14, and the 2^16 elements of the
 /// longest row together at most 2^30, in all lanes or in one.
 impl Element for i16 {
-    type Sum = i32;
+    type Sums = [i32; LANES];
 
-    #[inline(always)]
-    fn add(sum: &mut i32, a: i16, b: i16) {
-        *sum += i32::from(a) * i32::from(b);
+    fn accumulate(sums: &mut [i32; LANES], a: &[i16], b: &[i16]) {
+        add_lanes(sums, a, b, |a, b| i32::from(a) * i32::from(b));
     }
 
     fn block(
         vectors: Vectors,
         a: [&[Self]; MR],
         b: &[&[Self]; BLOCK],
-        sums: &mut [[Sums<i32>; BLOCK]; MR],
+        sums: &mut [[[i32; LANES]; BLOCK]; MR],
     ) {
         match vectors {
-            Vectors::Literal | Vectors::Portable => portable::block(a, b, sums),
+            Vectors::Literal | Vectors::Portable => portable(a, b, sums),
             #[cfg(target_arch = "x86_64")]
             Vectors::Avx2 => x86::block_i16(a, b, sums),
             #[cfg(target_arch = "aarch64")]
@@ -123,27 +133,79 @@ impl Element for i16 {
     }
 }
 
-/// Floats, and int16, whose sums are exact in float64 as well.
-impl Element for f64 {
-    type Sum = f64;
+/// fp16, exactly as float32.
+impl Element for f32 {
+    type Sums = f64;
 
-    #[inline(always)]
-    fn add(sum: &mut f64, a: f64, b: f64) {
-        *sum += a * b;
+    fn accumulate(sum: &mut f64, a: &[f32], b: &[f32]) {
+        for (a, b) in a.chunks(SEGMENT).zip(b.chunks(SEGMENT)) {
+            let mut lanes = [0.0; LANES];
+            add_lanes(&mut lanes, a, b, |a, b| a * b);
+            let [l0, l1, l2, l3, l4, l5, l6, l7] = lanes;
+            let (low, high) = ((l0 + l1) + (l2 + l3), (l4 + l5) + (l6 + l7));
+            *sum += f64::from(low) + f64::from(high);
+        }
     }
 
     fn block(
         vectors: Vectors,
         a: [&[Self]; MR],
         b: &[&[Self]; BLOCK],
-        sums: &mut [[Sums<f64>; BLOCK]; MR],
+        sums: &mut [[f64; BLOCK]; MR],
     ) {
         match vectors {
-            Vectors::Literal | Vectors::Portable => portable::block(a, b, sums),
+            Vectors::Literal | Vectors::Portable => portable(a, b, sums),
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2 => x86::block_f32(a, b, sums),
+            #[cfg(target_arch = "aarch64")]
+            Vectors::Neon => neon::block_f32(a, b, sums),
+        }
+    }
+}
+
+/// The other floats, and mixtures with them.
+impl Element for f64 {
+    type Sums = [f64; LANES];
+
+    fn accumulate(sums: &mut [f64; LANES], a: &[f64], b: &[f64]) {
+        add_lanes(sums, a, b, |a, b| a * b);
+    }
+
+    fn block(
+        vectors: Vectors,
+        a: [&[Self]; MR],
+        b: &[&[Self]; BLOCK],
+        sums: &mut [[[f64; LANES]; BLOCK]; MR],
+    ) {
+        match vectors {
+            Vectors::Literal | Vectors::Portable => portable(a, b, sums),
             #[cfg(target_arch = "x86_64")]
             Vectors::Avx2 => x86::block_f64(a, b, sums),
             #[cfg(target_arch = "aarch64")]
             Vectors::Neon => neon::block_f64(a, b, sums),
+        }
+    }
+}
+
+/// Adds each product to the lane that its place says.
+fn add_lanes<T: Copy, S: Copy + std::ops::AddAssign>(
+    lanes: &mut [S; LANES],
+    a: &[T],
+    b: &[T],
+    product: impl Fn(T, T) -> S,
+) {
+    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
+        for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += product(a, b);
+        }
+    }
+}
+
+/// Pair by pair, by the definition.
+fn portable<T: Element>(a: [&[T]; MR], b: &[&[T]; BLOCK], sums: &mut [[T::Sums; BLOCK]; MR]) {
+    for (a, sums) in a.iter().zip(sums) {
+        for (b, sums) in b.iter().zip(sums) {
+            T::accumulate(sums, a, b);
         }
     }
 }
@@ -153,7 +215,7 @@ pub(crate) fn products<T: Element>(
     vectors: Vectors,
     (a, rows): (&Rows<T>, usize),
     (b, columns): (&Rows<T>, usize),
-    mut emit: impl FnMut(usize, usize, &Sums<T::Sum>),
+    mut emit: impl FnMut(usize, usize, &T::Sums),
 ) -> Result<(), Stop> {
     if rows == 0 || columns == 0 {
         return Ok(());
@@ -169,7 +231,7 @@ pub(crate) fn products<T: Element>(
     let len = a.row(0).len();
     let chunk = CHUNK_BYTES / size_of::<T>();
     let tiles = rows.div_ceil(MR).min(TILES);
-    let mut sums = dma::buffer::<[[Sums<T::Sum>; BLOCK]; MR]>(tiles)?;
+    let mut sums = dma::buffer::<[[T::Sums; BLOCK]; MR]>(tiles)?;
     for first in (0..columns).step_by(BLOCK) {
         for top in (0..rows).step_by(TILES * MR) {
             let bottom = rows.min(top + TILES * MR);
@@ -196,23 +258,21 @@ pub(crate) fn products<T: Element>(
     Ok(())
 }
 
-/// The definition.
-fn literally<T: Element>(a: &[T], b: &[T]) -> Sums<T::Sum> {
-    let mut sums = [T::Sum::default(); LANES];
-    for (i, (&a, &b)) in a.iter().zip(b).enumerate() {
-        T::add(&mut sums[i % LANES], a, b);
-    }
+/// The definition, over whole rows.
+fn literally<T: Element>(a: &[T], b: &[T]) -> T::Sums {
+    let mut sums = T::Sums::default();
+    T::accumulate(&mut sums, a, b);
     sums
 }
 
 /// The sum of integer lanes: exact.
-pub(crate) fn total_int(sums: &Sums<i32>) -> i64 {
-    // As the parts, the whole fits an i32 (see [`Element`] for i16).
+pub(crate) fn total_int(sums: &[i32; LANES]) -> i64 {
+    // As the parts, the whole fits an i32 (see [`Element`] of i16).
     i64::from(sums.iter().sum::<i32>())
 }
 
 /// The sum of float lanes, in order.
-pub(crate) fn total_float(sums: &Sums<f64>) -> f64 {
+pub(crate) fn total_float(sums: &[f64; LANES]) -> f64 {
     sums.iter().sum()
 }
 
@@ -281,50 +341,72 @@ mod tests {
             pixels in prop_oneof![1usize..9, 40usize..60],
             kernels in 1usize..40,
             len in prop_oneof![0usize..100, 400usize..1700],
-            wide: bool,
             seed: u64,
         ) {
+            // All fp16, then bf16 up to where float32 overflows.
             let mut next = numbers(seed);
-            // fp16, or bf16 with its exponents up to where fp32 overflows.
-            let mut value = || {
-                let bits = next();
-                f64::from(if wide {
-                    half::bf16::from_bits(bits).to_f32()
-                } else {
-                    half::f16::from_bits(bits).to_f32()
-                })
-            };
-            let a = rows(pixels, len, &mut value);
-            let b = rows(kernels, len, &mut value);
-            for vectors in [Vectors::Portable, Vectors::detect()] {
-                products(vectors, (&a, pixels), (&b, kernels), |row, column, sums| {
-                    let want = literally(a.row(row), b.row(column));
-                    let round = |sums| super::super::core::round_sum(total_float(sums)).to_bits();
-                    assert_eq!(round(sums), round(&want));
-                }).unwrap();
-            }
+            let half = || half::f16::from_bits(next()).to_f32();
+            floats_equal_the_definition((pixels, kernels, len), half, |&sum| sum)?;
+            let brain = || half::bf16::from_bits(next()).to_f64();
+            floats_equal_the_definition((pixels, kernels, len), brain, total_float)?;
         }
 
         #[test]
-        fn float_sums_keep_the_stated_bound(len in 1usize..3000, seed: u64) {
+        fn fp16_sums_keep_the_stated_bound(len in 1usize..3000, seed: u64) {
             let mut next = numbers(seed);
             let mut value = || {
-                let value = half::f16::from_bits(next()).to_f64();
+                let value = half::f16::from_bits(next()).to_f32();
                 if value.is_finite() { value } else { 1.0 }
             };
             let a = rows(1, len, &mut value);
             let b = rows(1, len, &mut value);
             // Products of fp16 are multiples of 2^-48 below 2^32: exact sums.
-            let fixed = |a: f64, b: f64| (a * b * 48f64.exp2()) as i128;
+            let fixed = |a: f32, b: f32| (f64::from(a) * f64::from(b) * 48f64.exp2()) as i128;
             let pairs = || a.row(0).iter().zip(b.row(0));
             let exact: i128 = pairs().map(|(&a, &b)| fixed(a, b)).sum();
             let magnitude: i128 = pairs().map(|(&a, &b)| fixed(a, b).abs()).sum();
             let scale = |value: i128| value as f64 * (-48f64).exp2();
-            products(Vectors::detect(), (&a, 1), (&b, 1), |_, _, sums| {
-                let got = f64::from(super::super::core::round_sum(total_float(sums)));
-                let bound = scale(exact).abs() * (-24f64).exp2() + scale(magnitude) * (-37f64).exp2();
+            products(Vectors::detect(), (&a, 1), (&b, 1), |_, _, &sum| {
+                let got = f64::from(super::super::core::round_sum(sum));
+                let bound = (scale(exact).abs() + 10.0 * scale(magnitude)) * (-24f64).exp2();
                 assert!((got - scale(exact)).abs() <= bound, "{got} against {}", scale(exact));
             }).unwrap();
         }
+
+        #[test]
+        fn fp16_sums_of_integers_below_2_to_the_24_are_exact(
+            len in 1usize..1000,
+            seed: u64,
+        ) {
+            let mut next = numbers(seed);
+            let mut value = || f32::from(next() as i8);
+            let a = rows(1, len, &mut value);
+            let b = rows(1, len, &mut value);
+            let exact: f32 = a.row(0).iter().zip(b.row(0)).map(|(&a, &b)| a * b).sum();
+            products(Vectors::detect(), (&a, 1), (&b, 1), |_, _, &sum| {
+                assert_eq!(super::super::core::round_sum(sum), exact);
+            }).unwrap();
+        }
+    }
+
+    fn floats_equal_the_definition<T: Element>(
+        (pixels, kernels, len): (usize, usize, usize),
+        mut value: impl FnMut() -> T,
+        total: impl Fn(&T::Sums) -> f64,
+    ) -> Result<(), TestCaseError> {
+        let a = rows(pixels, len, &mut value);
+        let b = rows(kernels, len, &mut value);
+        let round = |sums: &T::Sums| super::super::core::round_sum(total(sums)).to_bits();
+        for vectors in [Vectors::Portable, Vectors::detect()] {
+            let mut seen = 0;
+            products(vectors, (&a, pixels), (&b, kernels), |row, column, sums| {
+                let want = literally(a.row(row), b.row(column));
+                assert_eq!(round(sums), round(&want));
+                seen += 1;
+            })
+            .unwrap();
+            prop_assert_eq!(seen, pixels * kernels);
+        }
+        Ok(())
     }
 }

@@ -2,22 +2,26 @@
 //! AVX2 and FMA.
 //!
 //! `madd` adds neighbouring products, so that integers run in other lanes
-//! than [`super::portable`]'s; their total is the same, being exact: a product
+//! than the definition's; their total is the same, being exact: a product
 //! of two int8 is at most 2^14, a pair of them 2^15, and the 2^16 elements of
 //! the longest row make at most 2^30 in all lanes together.
 
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
-    __m256d, __m256i, _mm256_add_epi32, _mm256_fmadd_pd, _mm256_madd_epi16, _mm256_setzero_pd,
-    _mm256_setzero_si256,
+    __m256, __m256d, __m256i, _mm256_add_epi32, _mm256_add_pd, _mm256_add_ps,
+    _mm256_castps256_ps128, _mm256_cvtps_pd, _mm256_extractf128_ps, _mm256_fmadd_pd,
+    _mm256_fmadd_ps, _mm256_madd_epi16, _mm256_setzero_pd, _mm256_setzero_ps, _mm256_setzero_si256,
+    _mm256_shuffle_ps,
 };
 
 use zerocopy::transmute;
 
-use super::{BLOCK, MR, Sums};
+use super::{BLOCK, LANE_PRODUCTS, LANES, MR};
 
 /// Rows of `b` in registers: with 3 rows of `a` 12 sums of the 16 registers.
 const NR_I16: usize = 4;
+/// Likewise, and as many as a register has float64.
+const NR_F32: usize = 4;
 /// Likewise where a pair's sums take two registers.
 const NR_F64: usize = 2;
 
@@ -26,19 +30,32 @@ pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
 }
 
-pub(super) fn block_i16(a: [&[i16]; MR], b: &[&[i16]; BLOCK], sums: &mut [[Sums<i32>; BLOCK]; MR]) {
+pub(super) fn block_i16(
+    a: [&[i16]; MR],
+    b: &[&[i16]; BLOCK],
+    sums: &mut [[[i32; LANES]; BLOCK]; MR],
+) {
     // SAFETY: only `Vectors::Avx2` comes here, which `Vectors::detect` gives
     // where `available` says that the host has AVX2 and FMA.
     unsafe { block_i16_avx2(a, b, sums) }
 }
 
-pub(super) fn block_f64(a: [&[f64]; MR], b: &[&[f64]; BLOCK], sums: &mut [[Sums<f64>; BLOCK]; MR]) {
+pub(super) fn block_f64(
+    a: [&[f64]; MR],
+    b: &[&[f64]; BLOCK],
+    sums: &mut [[[f64; LANES]; BLOCK]; MR],
+) {
     // SAFETY: as in `block_i16`.
     unsafe { block_f64_avx2(a, b, sums) }
 }
 
+pub(super) fn block_f32(a: [&[f32]; MR], b: &[&[f32]; BLOCK], sums: &mut [[f64; BLOCK]; MR]) {
+    // SAFETY: as in `block_i16`.
+    unsafe { block_f32_avx2(a, b, sums) }
+}
+
 #[target_feature(enable = "avx2,fma")]
-fn block_i16_avx2(a: [&[i16]; MR], b: &[&[i16]; BLOCK], sums: &mut [[Sums<i32>; BLOCK]; MR]) {
+fn block_i16_avx2(a: [&[i16]; MR], b: &[&[i16]; BLOCK], sums: &mut [[[i32; LANES]; BLOCK]; MR]) {
     let steps = a[0].len() / 16;
     let a = a.map(|row| &row.as_chunks::<16>().0[..steps]);
     for first in (0..BLOCK).step_by(NR_I16) {
@@ -72,7 +89,7 @@ fn block_i16_avx2(a: [&[i16]; MR], b: &[&[i16]; BLOCK], sums: &mut [[Sums<i32>; 
 }
 
 #[target_feature(enable = "avx2,fma")]
-fn block_f64_avx2(a: [&[f64]; MR], b: &[&[f64]; BLOCK], sums: &mut [[Sums<f64>; BLOCK]; MR]) {
+fn block_f64_avx2(a: [&[f64]; MR], b: &[&[f64]; BLOCK], sums: &mut [[[f64; LANES]; BLOCK]; MR]) {
     let steps = a[0].len() / 8;
     let a = a.map(|row| &row.as_chunks::<8>().0[..steps]);
     for first in (0..BLOCK).step_by(NR_F64) {
@@ -105,4 +122,74 @@ fn block_f64_avx2(a: [&[f64]; MR], b: &[&[f64]; BLOCK], sums: &mut [[Sums<f64>; 
             }
         }
     }
+}
+
+#[target_feature(enable = "avx2,fma")]
+fn block_f32_avx2(a: [&[f32]; MR], b: &[&[f32]; BLOCK], sums: &mut [[f64; BLOCK]; MR]) {
+    let steps = a[0].len() / LANES;
+    let a = a.map(|row| &row.as_chunks::<LANES>().0[..steps]);
+    for first in (0..BLOCK).step_by(NR_F32) {
+        let mut rows: [&[[f32; LANES]]; NR_F32] = [&[]; NR_F32];
+        for n in 0..NR_F32 {
+            rows[n] = &b[first + n].as_chunks::<LANES>().0[..steps];
+        }
+        let b = rows;
+        let mut totals = [_mm256_setzero_pd(); MR];
+        for m in 0..MR {
+            let [s0, s1, s2, s3] = sums[m].as_chunks::<NR_F32>().0[first / NR_F32];
+            totals[m] = transmute!([s0, s1, s2, s3]);
+        }
+        for start in (0..steps).step_by(LANE_PRODUCTS) {
+            let end = steps.min(start + LANE_PRODUCTS);
+            let mut lanes = [[_mm256_setzero_ps(); NR_F32]; MR];
+            for step in start..end {
+                let [a0, a1, a2] = a;
+                let a: [__m256; MR] = [
+                    transmute!(a0[step]),
+                    transmute!(a1[step]),
+                    transmute!(a2[step]),
+                ];
+                for n in 0..NR_F32 {
+                    let b: __m256 = transmute!(b[n][step]);
+                    for m in 0..MR {
+                        lanes[m][n] = _mm256_fmadd_ps(a[m], b, lanes[m][n]);
+                    }
+                }
+            }
+            for m in 0..MR {
+                totals[m] = _mm256_add_pd(totals[m], segments(lanes[m]));
+            }
+        }
+        for m in 0..MR {
+            let part = &mut sums[m].as_chunks_mut::<NR_F32>().0[first / NR_F32];
+            *part = transmute!(totals[m]);
+        }
+    }
+}
+
+/// The sums of four segments, from their lanes.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn segments([w, x, y, z]: [__m256; NR_F32]) -> __m256d {
+    // In each half a pair of w, another of w, two of x; two of y, two of z.
+    let wx = neighbours(w, x);
+    let yz = neighbours(y, z);
+    // In each half one sum of four lanes of w, x, y and z.
+    let quads = neighbours(wx, yz);
+    _mm256_add_pd(
+        _mm256_cvtps_pd(_mm256_castps256_ps128(quads)),
+        _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(quads)),
+    )
+}
+
+/// The sums of neighbours: in each half two of `x`, then two of `y`.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn neighbours(x: __m256, y: __m256) -> __m256 {
+    const EVEN: i32 = 0b10_00_10_00;
+    const ODD: i32 = 0b11_01_11_01;
+    _mm256_add_ps(
+        _mm256_shuffle_ps::<EVEN>(x, y),
+        _mm256_shuffle_ps::<ODD>(x, y),
+    )
 }
