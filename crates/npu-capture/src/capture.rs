@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is in a capture.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rknpu_regcmd::Iova;
+use rocket_uapi::{DeviceInfo, Errno, RawTask};
+
+use crate::error::CaptureError;
+use crate::format::{CHUNK_PAGES, PAGE};
+use crate::parse;
+use crate::source::Source;
+
+/// A capture that was read and found whole.
+///
+/// Page contents stay in the file, compressed, until they are asked for: what
+/// is in memory is proportional to the length of the file, whatever the file
+/// claims.
+#[derive(Debug)]
+pub struct Capture {
+    pub(crate) device: RecordedDevice,
+    pub(crate) notes: Vec<(String, String)>,
+    pub(crate) zero_data: bool,
+    pub(crate) finished: bool,
+    pub(crate) unix_ns: u64,
+    pub(crate) objects: Vec<Object>,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) source: Source,
+    pub(crate) unpacked: Mutex<Vec<(usize, Arc<[u8]>)>>,
+}
+
+/// Unpacked sections that are kept, of at most 1 MiB each: contents are mostly
+/// read in order.
+const UNPACKED_KEPT: usize = 8;
+
+/// The device that a capture was made on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedDevice {
+    /// What it said of itself.
+    pub info: DeviceInfo,
+    /// The name of its chip.
+    pub chip: String,
+    /// What the recorder knew of the chip: names and values.
+    pub profile: Vec<(String, u32)>,
+    /// The program that recorded.
+    pub recorder: String,
+}
+
+/// A buffer object. One whose handle was closed and given again, with another
+/// address or length, is another object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// The open file that it belongs to, counted from 0.
+    pub file: u32,
+    /// Its GEM handle in that file.
+    pub handle: u32,
+    /// Where the NPU saw it; `None` for one that was imported, which has no
+    /// address and no contents here.
+    pub iova: Option<Iova>,
+    /// Its length in bytes, whole pages.
+    pub bytes: u64,
+}
+
+impl Object {
+    /// The addresses that are its own.
+    #[must_use]
+    pub fn range(&self) -> Option<Range<u64>> {
+        let start = u64::from(self.iova?.0);
+        Some(start..start + self.bytes)
+    }
+}
+
+/// How a job came to use an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// It is in the list of what the job reads.
+    In,
+    /// It is in the list of what the job writes.
+    Out,
+    /// It is in no list, but the job's programs reach it.
+    Reached,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::In => "in",
+            Self::Out => "out",
+            Self::Reached => "reached",
+        })
+    }
+}
+
+/// An entry of a job's lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// The handle that was given.
+    pub handle: u32,
+    /// The object that it named; `None` if it named none.
+    pub object: Option<usize>,
+    /// How.
+    pub role: Role,
+}
+
+/// What became of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It ended well.
+    Completed,
+    /// The driver killed it, with this error in its fence.
+    Killed(Errno),
+    /// SUBMIT succeeded, but the driver did not take the job.
+    Dropped,
+    /// SUBMIT failed.
+    Refused(Errno),
+    /// Nobody knows: the recorder, its program or the machine died.
+    Unknown,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Completed => f.write_str("completed"),
+            Self::Killed(errno) => write!(f, "killed ({errno})"),
+            Self::Dropped => f.write_str("dropped by the driver without an error"),
+            Self::Refused(errno) => write!(f, "refused ({errno})"),
+            Self::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+/// A job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The open file that it came from.
+    pub file: u32,
+    /// Its programs, by address.
+    pub tasks: Vec<RawTask>,
+    /// The objects that it named, in the order of its lists, and those that it
+    /// reaches.
+    pub uses: Vec<Use>,
+    /// When it was handed over, nanoseconds after recording began.
+    pub started_ns: u64,
+    /// When it was seen to end.
+    pub ended_ns: Option<u64>,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Chunks that were recorded since the job before it ended.
+    pub(crate) before: Range<usize>,
+    /// Chunks of what it changed.
+    pub(crate) after: Range<usize>,
+}
+
+impl Job {
+    /// The objects that it named or reaches, each once.
+    #[must_use]
+    pub fn objects(&self) -> Vec<usize> {
+        let mut objects: Vec<usize> = self.uses.iter().filter_map(|used| used.object).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        objects
+    }
+}
+
+/// Pages `first` to `first + count` of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+    /// The index of its first page in the chunk's data; `None` for zeroes.
+    pub(crate) data: Option<u32>,
+}
+
+/// One PAGE section.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunk {
+    pub(crate) object: usize,
+    pub(crate) runs: Vec<Run>,
+    /// Where the compressed data is in the file.
+    pub(crate) offset: u64,
+    pub(crate) packed_bytes: usize,
+    pub(crate) raw_bytes: usize,
+}
+
+impl Capture {
+    /// Reads a capture and checks all of it.
+    ///
+    /// # Errors
+    /// What is wrong with the file, see [`CaptureError`].
+    pub fn open(path: &Path) -> Result<Self, CaptureError> {
+        parse::finished(Source::file(File::open(path)?)?)
+    }
+
+    /// Reads what is whole of a capture without an end, because its recorder
+    /// died or the file was cut off. A finished one is read as by
+    /// [`Capture::open`].
+    ///
+    /// # Errors
+    /// When not even the device is in it, or what is there makes no sense.
+    pub fn open_unfinished(path: &Path) -> Result<Self, CaptureError> {
+        parse::unfinished(Source::file(File::open(path)?)?)
+    }
+
+    /// As [`Capture::open`], of bytes in memory.
+    ///
+    /// # Errors
+    /// As [`Capture::open`].
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
+        parse::finished(Source::Bytes(bytes))
+    }
+
+    /// As [`Capture::open_unfinished`], of bytes in memory.
+    ///
+    /// # Errors
+    /// As [`Capture::open_unfinished`].
+    pub fn from_unfinished_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
+        parse::unfinished(Source::Bytes(bytes))
+    }
+
+    /// Whether `start`, the first bytes of a file, is that of a capture.
+    #[must_use]
+    pub fn begins(start: &[u8]) -> bool {
+        start.starts_with(&crate::format::MAGIC)
+    }
+
+    /// The device that it was made on.
+    #[must_use]
+    pub fn device(&self) -> &RecordedDevice {
+        &self.device
+    }
+
+    /// Texts about the recording: names and values.
+    #[must_use]
+    pub fn notes(&self) -> &[(String, String)] {
+        &self.notes
+    }
+
+    /// Whether contents were left out: all bytes but command words are 0.
+    #[must_use]
+    pub fn zero_data(&self) -> bool {
+        self.zero_data
+    }
+
+    /// Whether the recorder came to its end.
+    #[must_use]
+    pub fn finished(&self) -> bool {
+        self.finished
+    }
+
+    /// When recording began: nanoseconds since 1970, UTC.
+    #[must_use]
+    pub fn unix_ns(&self) -> u64 {
+        self.unix_ns
+    }
+
+    /// The buffer objects, in the order in which jobs first used them.
+    #[must_use]
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
+    }
+
+    /// The jobs, in order.
+    #[must_use]
+    pub fn jobs(&self) -> &[Job] {
+        &self.jobs
+    }
+
+    /// The data pages of a chunk.
+    pub(crate) fn unpack(&self, index: usize) -> Result<Arc<[u8]>, CaptureError> {
+        let mut kept = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = kept.iter().position(|(chunk, _)| *chunk == index) {
+            let found = kept.remove(at);
+            kept.push(found);
+            return Ok(Arc::clone(&kept[kept.len() - 1].1));
+        }
+        let chunk = &self.chunks[index];
+        let mut packed = vec![0; chunk.packed_bytes];
+        self.source.read(chunk.offset, &mut packed)?;
+        let refused = |message: String| CaptureError::Compression {
+            offset: chunk.offset,
+            message,
+        };
+        // As much as the runs need, at most 1 MiB: checked when parsed.
+        let mut raw = vec![0; chunk.raw_bytes];
+        let len = zstd::bulk::decompress_to_buffer(&packed, &mut raw)
+            .map_err(|error| refused(error.to_string()))?;
+        if len != raw.len() {
+            return Err(refused(format!("{len} bytes instead of {}", raw.len())));
+        }
+        let raw: Arc<[u8]> = raw.into();
+        if kept.len() == UNPACKED_KEPT {
+            kept.remove(0);
+        }
+        kept.push((index, Arc::clone(&raw)));
+        Ok(raw)
+    }
+}
+
+/// Most bytes of a chunk's data.
+pub(crate) const CHUNK_BYTES: u64 = CHUNK_PAGES as u64 * PAGE;

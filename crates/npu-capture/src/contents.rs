@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the buffer objects hold at a point of a capture.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::capture::{Capture, Run};
+use crate::error::CaptureError;
+use crate::format::PAGE;
+
+/// A moment of a capture: before or after a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Before the job of this index was handed over.
+    Before(usize),
+    /// After it has ended.
+    After(usize),
+}
+
+/// The contents of all objects at one moment.
+///
+/// Going forward costs what changed; going back starts over.
+#[derive(Debug)]
+pub struct Contents<'a> {
+    capture: &'a Capture,
+    /// Chunks that are in `objects`.
+    applied: usize,
+    objects: Vec<PageMap>,
+}
+
+/// Which run of which chunk holds a page; pages that are in none are zero.
+#[derive(Clone, Debug, Default)]
+struct PageMap(BTreeMap<u32, Span>);
+
+/// Pages from the key on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    /// One past the last page.
+    end: u32,
+    /// Chunk, and the place of the first page in its data; `None` for zeroes.
+    data: Option<(usize, u32)>,
+}
+
+impl Span {
+    /// What is left of the span, which begins at `start`, from `at` on.
+    fn from(self, start: u32, at: u32) -> Self {
+        let data = self
+            .data
+            .map(|(chunk, first)| (chunk, first + (at - start)));
+        Self { data, ..self }
+    }
+}
+
+impl PageMap {
+    fn apply(&mut self, chunk: usize, run: &Run) {
+        let (start, end) = (run.first, run.first + run.count);
+        // What begins before the run and reaches into it.
+        if let Some((&first, &span)) = self.0.range(..start).next_back()
+            && span.end > start
+        {
+            self.0.insert(first, Span { end: start, ..span });
+            self.0.insert(start, span.from(first, start));
+        }
+        while let Some((&first, &span)) = self.0.range(start..end).next() {
+            self.0.remove(&first);
+            if span.end > end {
+                self.0.insert(end, span.from(first, end));
+            }
+        }
+        let data = run.data.map(|first| (chunk, first));
+        self.0.insert(start, Span { end, data });
+    }
+
+    /// Where page `page` is, and how many pages from it on are there in a row.
+    fn find(&self, page: u32) -> (Option<(usize, u32)>, u32) {
+        if let Some((&first, span)) = self.0.range(..=page).next_back()
+            && span.end > page
+        {
+            return (span.from(first, page).data, span.end - page);
+        }
+        let next = self.0.range(page..).next().map_or(u32::MAX, |(&at, _)| at);
+        (None, next - page)
+    }
+}
+
+impl<'a> Contents<'a> {
+    /// The contents of `capture` at its beginning: zeroes.
+    #[must_use]
+    pub fn new(capture: &'a Capture) -> Self {
+        Self {
+            capture,
+            applied: 0,
+            objects: vec![PageMap::default(); capture.objects.len()],
+        }
+    }
+
+    /// Goes to a moment; to the end where there is no such job.
+    pub fn go(&mut self, moment: Moment) {
+        let jobs = &self.capture.jobs;
+        let all = self.capture.chunks.len();
+        let upto = match moment {
+            Moment::Before(job) => jobs.get(job).map_or(all, |job| job.before.end),
+            Moment::After(job) => jobs.get(job).map_or(all, |job| job.after.end),
+        };
+        if upto < self.applied {
+            *self = Self::new(self.capture);
+        }
+        for index in self.applied..upto {
+            let chunk = &self.capture.chunks[index];
+            for run in &chunk.runs {
+                self.objects[chunk.object].apply(index, run);
+            }
+        }
+        self.applied = upto;
+    }
+
+    /// Copies bytes of an object. What lies beyond its end is not there and
+    /// reads as zero.
+    ///
+    /// # Errors
+    /// When the file can no longer be read, or its data cannot be unpacked.
+    pub fn read(&self, object: usize, offset: u64, into: &mut [u8]) -> Result<(), CaptureError> {
+        let Some(map) = self.objects.get(object) else {
+            into.fill(0);
+            return Ok(());
+        };
+        let mut done = 0;
+        while done < into.len() {
+            let at = offset.saturating_add(done as u64);
+            let within = (at % PAGE) as usize;
+            let rest = &mut into[done..];
+            let Ok(page) = u32::try_from(at / PAGE) else {
+                rest.fill(0);
+                break;
+            };
+            let (data, pages) = map.find(page);
+            let span = (u64::from(pages) * PAGE - within as u64).min(rest.len() as u64) as usize;
+            match data {
+                None => rest[..span].fill(0),
+                Some((chunk, first)) => {
+                    let raw = self.capture.unpack(chunk)?;
+                    let start = first as usize * PAGE as usize + within;
+                    // Runs have the pages that they count: checked when parsed.
+                    rest[..span].copy_from_slice(&raw[start..start + span]);
+                }
+            }
+            done += span;
+        }
+        Ok(())
+    }
+
+    /// Ranges of an object that may hold other bytes than zero, ascending.
+    pub fn data_ranges(&self, object: usize) -> impl Iterator<Item = Range<u64>> + '_ {
+        let spans = self.objects.get(object).into_iter().flat_map(|map| &map.0);
+        spans
+            .filter(|(_, span)| span.data.is_some())
+            .map(|(&first, span)| u64::from(first) * PAGE..u64::from(span.end) * PAGE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(test_support::cases(256))]
+
+        #[test]
+        fn the_last_run_over_a_page_counts(
+            runs in prop::collection::vec((0_u32..40, 1_u32..12, any::<bool>()), 0..30),
+        ) {
+            let mut map = PageMap::default();
+            let mut pages = [None; 60];
+            for (chunk, &(first, count, data)) in runs.iter().enumerate() {
+                let data = data.then_some(3);
+                map.apply(chunk, &Run { first, count, data });
+                for page in first..first + count {
+                    pages[page as usize] = data.map(|place| (chunk, place + page - first));
+                }
+            }
+            for (page, &expected) in pages.iter().enumerate() {
+                let (found, row) = map.find(page as u32);
+                prop_assert_eq!(found, expected);
+                for (step, &later) in pages[page..].iter().enumerate().take(row as usize) {
+                    let expected = found.map(|(chunk, place)| (chunk, place + step as u32));
+                    prop_assert_eq!(later, expected);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which pages of an object changed since they were last stored.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use twox_hash::XxHash3_128;
+use zerocopy::IntoBytes;
+
+use crate::error::RecordError;
+use crate::format::{CHUNK_PAGES, PAGE, PagesRecord, RUN_DATA, RUN_ZERO, RunRecord};
+
+/// Level of zstd: the fastest. What is worth compressing are programs and
+/// sparse data; weights hardly shrink at any level.
+const LEVEL: i32 = 1;
+/// Bytes that are looked at at a time.
+const PIECE: u64 = CHUNK_PAGES as u64 * PAGE;
+
+/// Bytes of a buffer object.
+pub trait BoBytes {
+    /// Fills `into` from `offset` on, which lies in the object.
+    fn read(&self, offset: u64, into: &mut [u8]);
+}
+
+impl BoBytes for [u8] {
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let found = self.get(start..).unwrap_or_default();
+        let len = found.len().min(into.len());
+        into[..len].copy_from_slice(&found[..len]);
+        into[len..].fill(0);
+    }
+}
+
+impl BoBytes for Vec<u8> {
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        self.as_slice().read(offset, into);
+    }
+}
+
+/// What of an object is in the file, by a hash of each page: two states of a
+/// page have the same one with a probability of 2^-128.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pages: Vec<u128>,
+}
+
+/// Hash of a page of zeroes, by definition.
+const ZERO: u128 = 0;
+
+impl Stored {
+    /// An object of `bytes` bytes of which nothing is stored: zeroes.
+    pub(crate) fn new(bytes: u64) -> Self {
+        Self {
+            pages: vec![ZERO; (bytes / PAGE) as usize],
+        }
+    }
+}
+
+/// Which bytes of an object may be stored.
+#[derive(Clone, Debug)]
+pub(crate) enum Keep {
+    /// All.
+    All,
+    /// Only these: start to end, disjoint.
+    Only(BTreeMap<u64, u64>),
+}
+
+impl Keep {
+    /// Adds a range.
+    pub(crate) fn add(&mut self, range: Range<u64>) {
+        let Self::Only(ranges) = self else {
+            return;
+        };
+        let Range { mut start, mut end } = range;
+        while let Some((&other, &other_end)) = ranges.range(..=end).next_back() {
+            if other_end < start {
+                break;
+            }
+            ranges.remove(&other);
+            start = start.min(other);
+            end = end.max(other_end);
+        }
+        ranges.insert(start, end);
+    }
+
+    /// Whether anything in `range` is kept.
+    fn touches(&self, range: &Range<u64>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(ranges) => ranges
+                .range(..range.end)
+                .next_back()
+                .is_some_and(|(_, &end)| end > range.start),
+        }
+    }
+
+    /// Zeroes what is not kept of `bytes`, which begin at `offset`.
+    fn mask(&self, offset: u64, bytes: &mut [u8]) {
+        let Self::Only(ranges) = self else {
+            return;
+        };
+        let end = offset + bytes.len() as u64;
+        let place = |at: u64| (at.clamp(offset, end) - offset) as usize;
+        let mut zero_from = 0;
+        for (&first, &past) in ranges.range(..end) {
+            let (first, past) = (place(first), place(past));
+            if past > zero_from {
+                bytes[zero_from..first.max(zero_from)].fill(0);
+                zero_from = past;
+            }
+        }
+        bytes[zero_from..].fill(0);
+    }
+}
+
+/// Looks for changed pages and gives each full payload of a PAGE section to
+/// `emit`.
+pub(crate) fn changes(
+    object: u32,
+    bytes: &dyn BoBytes,
+    keep: &Keep,
+    stored: &mut Stored,
+    emit: &mut dyn FnMut(&[u8]) -> Result<(), RecordError>,
+) -> Result<(), RecordError> {
+    let len = stored.pages.len() as u64 * PAGE;
+    let mut chunk = Chunk::new(object)?;
+    let mut piece = Vec::new();
+    let mut offset = 0;
+    while offset < len {
+        let range = offset..(offset + PIECE).min(len);
+        piece.resize((range.end - range.start) as usize, 0);
+        if keep.touches(&range) {
+            bytes.read(offset, &mut piece);
+            keep.mask(offset, &mut piece);
+        } else {
+            piece.fill(0);
+        }
+        let (pages, _) = piece.as_chunks::<{ PAGE as usize }>();
+        for (index, page) in (offset / PAGE..).zip(pages) {
+            let zero = page.iter().all(|&byte| byte == 0);
+            let hash = if zero {
+                ZERO
+            } else {
+                XxHash3_128::oneshot(page)
+            };
+            let known = &mut stored.pages[index as usize];
+            if *known != hash {
+                *known = hash;
+                // An object has fewer than 2^20 pages.
+                chunk.add(index as u32, (!zero).then_some(page));
+                if chunk.is_full() {
+                    chunk.emit(emit)?;
+                }
+            }
+        }
+        offset = range.end;
+    }
+    chunk.emit(emit)
+}
+
+/// A PAGE section in the making.
+struct Chunk {
+    object: u32,
+    runs: Vec<RunRecord>,
+    data: Vec<u8>,
+    compressor: zstd::bulk::Compressor<'static>,
+}
+
+/// Most runs of a section.
+const RUNS_MAX: usize = 1 << 16;
+
+impl Chunk {
+    fn new(object: u32) -> Result<Self, RecordError> {
+        Ok(Self {
+            object,
+            runs: Vec::new(),
+            data: Vec::new(),
+            compressor: zstd::bulk::Compressor::new(LEVEL)?,
+        })
+    }
+
+    fn add(&mut self, page: u32, data: Option<&[u8; PAGE as usize]>) {
+        let kind = if data.is_some() { RUN_DATA } else { RUN_ZERO };
+        match self.runs.last_mut() {
+            Some(run) if run.kind.get() == kind && run.first.get() + run.count.get() == page => {
+                run.count += 1;
+            }
+            _ => self.runs.push(RunRecord {
+                first: page.into(),
+                count: 1.into(),
+                kind: kind.into(),
+            }),
+        }
+        self.data.extend_from_slice(data.map_or(&[], |data| data));
+    }
+
+    fn is_full(&self) -> bool {
+        self.data.len() as u64 == PIECE || self.runs.len() == RUNS_MAX
+    }
+
+    fn emit(
+        &mut self,
+        emit: &mut dyn FnMut(&[u8]) -> Result<(), RecordError>,
+    ) -> Result<(), RecordError> {
+        if self.runs.is_empty() {
+            return Ok(());
+        }
+        let record = PagesRecord {
+            object: self.object.into(),
+            runs: (self.runs.len() as u32).into(),
+            raw_bytes: (self.data.len() as u32).into(),
+            reserved: 0.into(),
+        };
+        let mut payload = record.as_bytes().to_vec();
+        payload.extend_from_slice(self.runs.as_bytes());
+        if !self.data.is_empty() {
+            payload.extend(self.compressor.compress(&self.data)?);
+        }
+        self.runs.clear();
+        self.data.clear();
+        emit(&payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(test_support::cases(256))]
+
+        #[test]
+        fn the_mask_keeps_what_was_added(
+            ranges in prop::collection::vec((0_u64..200, 1_u64..30), 0..12),
+            offset in 0_u64..150,
+            len in 0_usize..120,
+        ) {
+            let mut keep = Keep::Only(BTreeMap::new());
+            let mut kept = [false; 300];
+            for &(start, count) in &ranges {
+                keep.add(start..start + count);
+                kept[start as usize..(start + count) as usize].fill(true);
+            }
+            let mut bytes = vec![7; len];
+            keep.mask(offset, &mut bytes);
+            let window = &kept[offset as usize..offset as usize + len];
+            let expected: Vec<u8> = window.iter().map(|&kept| 7 * u8::from(kept)).collect();
+            prop_assert_eq!(&bytes, &expected);
+            let range = offset..offset + len as u64;
+            if window.contains(&true) {
+                prop_assert!(keep.touches(&range));
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a capture cannot be written or read.
+
+use std::io;
+
+use crate::format::{PAYLOAD_MAX, SectionKind, VERSION};
+
+/// Why a file could not be read as a capture.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// The file could not be read.
+    #[error("cannot read the file: {0}")]
+    Io(#[from] io::Error),
+    /// It is something else.
+    #[error("this is no capture file: it does not begin as one")]
+    NotACapture,
+    /// It was made by a later version of this program.
+    #[error("the capture has version {found}, this program reads {VERSION}: use a newer one")]
+    Version {
+        /// The file's version.
+        found: u16,
+    },
+    /// It uses features that this program does not know.
+    #[error("the capture needs features that are not known here: flags {flags:#x}")]
+    Flags {
+        /// The unknown flags.
+        flags: u32,
+    },
+    /// The end is missing.
+    #[error(
+        "the capture has no end: its recorder died, or the file was cut off; \
+         what is whole can be read as an unfinished capture"
+    )]
+    Unfinished,
+    /// A checksum does not fit.
+    #[error("the capture is damaged at byte {offset}: the checksum of the {what} does not fit")]
+    Checksum {
+        /// Where, in bytes from the start of the file.
+        offset: u64,
+        /// Of what.
+        what: &'static str,
+    },
+    /// A section is longer than any can be.
+    #[error(
+        "the section {kind} at byte {offset} claims {bytes} bytes; at most {PAYLOAD_MAX} \
+         are possible"
+    )]
+    TooLong {
+        /// Its kind.
+        kind: SectionKind,
+        /// Its place.
+        offset: u64,
+        /// Its claim.
+        bytes: u64,
+    },
+    /// Fields contradict each other or the format.
+    #[error("the section {kind} at byte {offset} makes no sense: {what}")]
+    Malformed {
+        /// Its kind.
+        kind: SectionKind,
+        /// Its place.
+        offset: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The table of sections is not that of this file.
+    #[error("the capture's table of sections does not describe the file: {what}")]
+    Table {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// There is no device in it.
+    #[error("the capture does not say from which device it is")]
+    NoDevice,
+    /// Compressed pages could not be unpacked.
+    #[error("the pages at byte {offset} cannot be unpacked: {message}")]
+    Compression {
+        /// Their place.
+        offset: u64,
+        /// What zstd says, or what is wrong with the length.
+        message: String,
+    },
+}
+
+/// Why recording stopped.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The file could not be written.
+    #[error("cannot write the capture: {message}")]
+    Io {
+        /// What the system says.
+        message: String,
+    },
+    /// More than the format can count.
+    #[error("the capture is full: {what}; make several")]
+    Full {
+        /// Of what there is too much.
+        what: &'static str,
+    },
+    /// A buffer object that cannot be.
+    #[error("the buffer object {handle} has a length or an address that none can have")]
+    Object {
+        /// Its handle.
+        handle: u32,
+    },
+}
+
+impl From<io::Error> for RecordError {
+    fn from(error: io::Error) -> Self {
+        Self::Io {
+            message: error.to_string(),
+        }
+    }
+}

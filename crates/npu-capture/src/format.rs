@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The bytes of a capture file, version 1, as docs/capture.md has them: all
+//! numbers little endian, no padding.
+
+use zerocopy::little_endian::{I32, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// First bytes of a file. The high bit, the line end and the end-of-file byte
+/// tell a file that was sent as text.
+pub const MAGIC: [u8; 8] = *b"\x89RKCAP\n\x1a";
+/// Last bytes of a finished file.
+pub const END_MAGIC: [u8; 8] = *b"RKCAPEND";
+/// The version that is written, and the only one so far.
+pub const VERSION: u16 = 1;
+/// Bytes of a page, the unit of contents.
+pub const PAGE: u64 = 4096;
+/// Most data pages of one PAGE section.
+pub const CHUNK_PAGES: u32 = 256;
+/// Longest payload of a section of a known kind, bytes: far more than a job of
+/// 65536 tasks needs.
+pub const PAYLOAD_MAX: u64 = 16 << 20;
+/// Most sections of a file.
+pub const SECTIONS_MAX: u32 = 1 << 24;
+/// One past the highest address of the NPU.
+pub const IOVA_END: u64 = 1 << 32;
+
+/// File flag: contents are 0 except for command words.
+pub const FLAG_ZERO_DATA: u32 = 1;
+/// Device flag: it is a model.
+pub const DEVICE_IS_MODEL: u32 = 1;
+/// Object flag: the NPU has an address for it.
+pub const OBJECT_HAS_ADDRESS: u32 = 1;
+/// In place of an object's number: none.
+pub const NO_OBJECT: u32 = u32::MAX;
+
+/// Run of pages of zeroes.
+pub const RUN_ZERO: u32 = 0;
+/// Run of pages in the section's data.
+pub const RUN_DATA: u32 = 1;
+
+/// What a section holds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SectionKind(pub [u8; 4]);
+
+impl SectionKind {
+    /// The device.
+    pub const DEVICE: Self = Self(*b"DEVI");
+    /// Texts about the recording.
+    pub const NOTES: Self = Self(*b"NOTE");
+    /// A buffer object.
+    pub const OBJECT: Self = Self(*b"BOBJ");
+    /// Pages of an object.
+    pub const PAGES: Self = Self(*b"PAGE");
+    /// A job, as it was handed over.
+    pub const JOB: Self = Self(*b"JOBS");
+    /// The end of a job.
+    pub const DONE: Self = Self(*b"DONE");
+    /// The table of all sections before it.
+    pub const TABLE: Self = Self(*b"TABL");
+}
+
+impl std::fmt::Debug for SectionKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::fmt::Display for SectionKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+/// A record: fixed fields, as they stand in the file.
+pub(crate) trait Record:
+    FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned
+{
+}
+impl<T: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned> Record for T {}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct FileHeader {
+    pub(crate) magic: [u8; 8],
+    pub(crate) version: U16,
+    pub(crate) header_bytes: U16,
+    pub(crate) flags: U32,
+    pub(crate) unix_ns: U64,
+    pub(crate) reserved: U32,
+    /// Of the bytes before it.
+    pub(crate) crc: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct SectionHeader {
+    pub(crate) kind: [u8; 4],
+    pub(crate) flags: U32,
+    pub(crate) bytes: U64,
+    pub(crate) payload_crc: U32,
+    /// Of the bytes before it.
+    pub(crate) crc: U32,
+}
+
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub(crate) struct TableEntry {
+    pub(crate) kind: [u8; 4],
+    pub(crate) payload_crc: U32,
+    pub(crate) offset: U64,
+    pub(crate) bytes: U64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Trailer {
+    pub(crate) table: U64,
+    pub(crate) sections: U32,
+    /// Of the bytes before it.
+    pub(crate) crc: U32,
+    pub(crate) magic: [u8; 8],
+}
+
+/// Followed by five texts and `profile` times a text and a U32.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct DeviceRecord {
+    pub(crate) flags: U32,
+    pub(crate) cores: U32,
+    pub(crate) version: [I32; 3],
+    pub(crate) profile: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ObjectRecord {
+    pub(crate) object: U32,
+    pub(crate) file: U32,
+    pub(crate) handle: U32,
+    pub(crate) iova: U32,
+    pub(crate) bytes: U64,
+    pub(crate) flags: U32,
+    pub(crate) reserved: U32,
+}
+
+/// Followed by `runs` times [`RunRecord`] and one zstd frame.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct PagesRecord {
+    pub(crate) object: U32,
+    pub(crate) runs: U32,
+    /// Length of the frame's contents.
+    pub(crate) raw_bytes: U32,
+    pub(crate) reserved: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RunRecord {
+    pub(crate) first: U32,
+    pub(crate) count: U32,
+    pub(crate) kind: U32,
+}
+
+/// Followed by `tasks` times [`TaskRecord`] and `bos` times [`UseRecord`].
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct JobRecord {
+    pub(crate) job: U32,
+    pub(crate) file: U32,
+    pub(crate) started_ns: U64,
+    pub(crate) tasks: U32,
+    pub(crate) bos: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct TaskRecord {
+    pub(crate) regcmd: U32,
+    pub(crate) words: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct UseRecord {
+    pub(crate) handle: U32,
+    pub(crate) object: U32,
+    pub(crate) role: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct DoneRecord {
+    pub(crate) job: U32,
+    pub(crate) outcome: U32,
+    pub(crate) errno: U32,
+    pub(crate) reserved: U32,
+    pub(crate) ended_ns: U64,
+}
+
+/// The checksum of a record that ends in its own checksum.
+pub(crate) fn own_crc<T: Record>(record: &T) -> u32 {
+    let bytes = record.as_bytes();
+    crc32fast::hash(&bytes[..bytes.len() - size_of::<U32>()])
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Capture files: jobs of the NPU with all that they touched.
+//!
+//! A job that fails on a board is carried to a desk as one file: the device,
+//! the buffer objects with their contents before and after each job, the jobs
+//! with their programs, and what became of them. [`Recorder`] makes such a
+//! file, [`Capture`] reads it. The format is told field by field in
+//! docs/capture.md.
+//!
+//! A capture may come from a stranger: whatever its bytes are, reading ends in
+//! a [`CaptureError`] or in a capture, and takes no more memory than a small
+//! multiple of the file's length.
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod backend;
+mod capture;
+mod contents;
+mod delta;
+mod drops;
+mod error;
+mod fields;
+pub mod format;
+mod outcome;
+mod parse;
+mod programs;
+mod recorder;
+mod source;
+mod writer;
+
+pub use backend::RecordingBackend;
+pub use capture::{Capture, Job, Object, Outcome, RecordedDevice, Role, Use};
+pub use contents::{Contents, Moment};
+pub use delta::BoBytes;
+pub use drops::why_dropped;
+pub use error::{CaptureError, RecordError};
+pub use programs::{Program, Programs, ReadIova};
+pub use recorder::{BoView, JobToken, JobView, Recorder, RecorderOptions, Summary};
+pub use writer::Writer;

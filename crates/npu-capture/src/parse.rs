@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From bytes to a [`Capture`]. Every number is checked before it is used,
+//! and nothing is allocated that the file has no bytes for.
+
+use std::sync::Mutex;
+
+use rknpu_regcmd::Iova;
+use rocket_uapi::{DeviceInfo, RawTask};
+use zerocopy::IntoBytes;
+
+use crate::capture::{
+    CHUNK_BYTES, Capture, Chunk, Job, Object, Outcome, RecordedDevice, Role, Run, Use,
+};
+use crate::error::CaptureError;
+use crate::fields::Fields;
+use crate::format::{
+    DEVICE_IS_MODEL, DeviceRecord, DoneRecord, END_MAGIC, FLAG_ZERO_DATA, FileHeader, IOVA_END,
+    JobRecord, MAGIC, NO_OBJECT, OBJECT_HAS_ADDRESS, ObjectRecord, PAGE, PAYLOAD_MAX, PagesRecord,
+    RUN_DATA, RUN_ZERO, Record, RunRecord, SECTIONS_MAX, SectionHeader, SectionKind, TableEntry,
+    TaskRecord, Trailer, UseRecord, VERSION, own_crc,
+};
+use crate::outcome;
+use crate::source::Source;
+use crate::writer::trailer_crc;
+
+/// Bytes of an unknown section that are read at a time.
+const SKIP_BYTES: usize = 64 << 10;
+
+/// Reads a capture that has an end.
+pub(crate) fn finished(source: Source) -> Result<Capture, CaptureError> {
+    let header = file_header(&source)?;
+    let trailer = trailer(&source)?;
+    let end = source.len() - size_of::<Trailer>() as u64;
+    let table = trailer.table.get();
+    let mut parser = Parser::new(&source);
+    let mut entries = Vec::new();
+    let mut at = size_of::<FileHeader>() as u64;
+    while at < table {
+        let section = Section::read(&source, at, table)?;
+        if entries.len() as u32 >= SECTIONS_MAX {
+            let what = "there are too many sections";
+            return Err(CaptureError::Table { what });
+        }
+        entries.push(section.entry());
+        parser.section(&section)?;
+        at = section.end();
+    }
+    check_table(&source, table, end, &trailer, &entries)?;
+    parser.finish(&header, true)?.capture(source)
+}
+
+/// Reads the whole sections of a capture, whether it has an end or not.
+pub(crate) fn unfinished(source: Source) -> Result<Capture, CaptureError> {
+    // A file with an end is not excused from being whole.
+    if trailer(&source).is_ok() {
+        return finished(source);
+    }
+    let header = file_header(&source)?;
+    let mut parser = Parser::new(&source);
+    let mut at = size_of::<FileHeader>() as u64;
+    while at < source.len() {
+        // The first that is not whole is where the recorder stopped.
+        match Section::read(&source, at, source.len()) {
+            Ok(section) if section.kind == SectionKind::TABLE => break,
+            Ok(section) => match parser.section(&section) {
+                Ok(()) => at = section.end(),
+                Err(CaptureError::Checksum { .. }) => break,
+                Err(error) => return Err(error),
+            },
+            Err(CaptureError::Io(error)) => return Err(error.into()),
+            Err(_) => break,
+        }
+    }
+    parser.finish(&header, false)?.capture(source)
+}
+
+fn read<T: Record>(source: &Source, offset: u64) -> Result<T, CaptureError> {
+    let mut record = T::new_zeroed();
+    source.read(offset, record.as_mut_bytes())?;
+    Ok(record)
+}
+
+fn file_header(source: &Source) -> Result<FileHeader, CaptureError> {
+    if source.len() < size_of::<FileHeader>() as u64 {
+        return Err(CaptureError::NotACapture);
+    }
+    let header: FileHeader = read(source, 0)?;
+    if header.magic != MAGIC {
+        return Err(CaptureError::NotACapture);
+    }
+    let found = header.version.get();
+    if found != VERSION {
+        return Err(CaptureError::Version { found });
+    }
+    if own_crc(&header) != header.crc.get()
+        || usize::from(header.header_bytes.get()) != size_of::<FileHeader>()
+    {
+        let what = "file header";
+        return Err(CaptureError::Checksum { offset: 0, what });
+    }
+    match header.flags.get() & !FLAG_ZERO_DATA {
+        0 => Ok(header),
+        flags => Err(CaptureError::Flags { flags }),
+    }
+}
+
+fn trailer(source: &Source) -> Result<Trailer, CaptureError> {
+    let offset = source
+        .len()
+        .checked_sub(size_of::<Trailer>() as u64)
+        .ok_or(CaptureError::Unfinished)?;
+    let trailer: Trailer = read(source, offset)?;
+    if trailer.magic != END_MAGIC {
+        return Err(CaptureError::Unfinished);
+    }
+    if trailer_crc(&trailer) != trailer.crc.get() {
+        let what = "end";
+        return Err(CaptureError::Checksum { offset, what });
+    }
+    Ok(trailer)
+}
+
+fn check_table(
+    source: &Source,
+    at: u64,
+    end: u64,
+    trailer: &Trailer,
+    entries: &[TableEntry],
+) -> Result<(), CaptureError> {
+    let section = Section::header(source, at, end)?;
+    let wrong = |what| Err(CaptureError::Table { what });
+    if section.kind != SectionKind::TABLE || section.end() != end {
+        return wrong("it is not where the file's end says");
+    }
+    if section.bytes != size_of_val(entries) as u64
+        || trailer.sections.get() as usize != entries.len()
+    {
+        return wrong("it has another number of sections");
+    }
+    if section.payload(source)? != entries.as_bytes() {
+        return wrong("a section is not what it says");
+    }
+    Ok(())
+}
+
+/// A section whose header is right and whose payload lies in the file.
+struct Section {
+    kind: SectionKind,
+    offset: u64,
+    bytes: u64,
+    crc: u32,
+}
+
+impl Section {
+    /// The section at `offset`, which ends at `end` or before.
+    fn header(source: &Source, offset: u64, end: u64) -> Result<Self, CaptureError> {
+        let header_bytes = size_of::<SectionHeader>() as u64;
+        let damaged = |what| CaptureError::Checksum { offset, what };
+        if end.saturating_sub(offset) < header_bytes {
+            return Err(damaged("section header"));
+        }
+        let header: SectionHeader = read(source, offset)?;
+        if own_crc(&header) != header.crc.get() {
+            return Err(damaged("section header"));
+        }
+        let kind = SectionKind(header.kind);
+        let (bytes, flags) = (header.bytes.get(), header.flags.get());
+        if bytes > end - offset - header_bytes {
+            return Err(damaged("section"));
+        }
+        if flags != 0 {
+            return Err(CaptureError::Flags { flags });
+        }
+        Ok(Self {
+            kind,
+            offset,
+            bytes,
+            crc: header.payload_crc.get(),
+        })
+    }
+
+    /// As `header`, of a section that is not longer than its kind can be.
+    fn read(source: &Source, offset: u64, end: u64) -> Result<Self, CaptureError> {
+        let section = Self::header(source, offset, end)?;
+        let Self { kind, bytes, .. } = section;
+        if KNOWN.contains(&kind) && bytes > PAYLOAD_MAX {
+            return Err(CaptureError::TooLong {
+                kind,
+                offset,
+                bytes,
+            });
+        }
+        Ok(section)
+    }
+
+    fn start(&self) -> u64 {
+        self.offset + size_of::<SectionHeader>() as u64
+    }
+
+    fn end(&self) -> u64 {
+        self.start() + self.bytes
+    }
+
+    fn entry(&self) -> TableEntry {
+        TableEntry {
+            kind: self.kind.0,
+            payload_crc: self.crc.into(),
+            offset: self.offset.into(),
+            bytes: self.bytes.into(),
+        }
+    }
+
+    fn check(&self, crc: u32) -> Result<(), CaptureError> {
+        if crc == self.crc {
+            return Ok(());
+        }
+        Err(CaptureError::Checksum {
+            offset: self.offset,
+            what: "section",
+        })
+    }
+
+    /// All of it; the caller has checked its length.
+    fn payload(&self, source: &Source) -> Result<Vec<u8>, CaptureError> {
+        let mut payload = vec![0; self.bytes as usize];
+        source.read(self.start(), &mut payload)?;
+        self.check(crc32fast::hash(&payload))?;
+        Ok(payload)
+    }
+
+    /// Reads it only to check it.
+    fn skip(&self, source: &Source) -> Result<(), CaptureError> {
+        let mut crc = crc32fast::Hasher::new();
+        let mut piece = [0; SKIP_BYTES];
+        let (mut at, end) = (self.start(), self.end());
+        while at < end {
+            let len = (end - at).min(SKIP_BYTES as u64);
+            let piece = &mut piece[..len as usize];
+            source.read(at, piece)?;
+            crc.update(piece);
+            at += len;
+        }
+        self.check(crc.finalize())
+    }
+}
+
+const KNOWN: [SectionKind; 6] = [
+    SectionKind::DEVICE,
+    SectionKind::NOTES,
+    SectionKind::OBJECT,
+    SectionKind::PAGES,
+    SectionKind::JOB,
+    SectionKind::DONE,
+];
+
+/// Collects what sections say.
+struct Parser<'a> {
+    source: &'a Source,
+    device: Option<RecordedDevice>,
+    notes: Vec<(String, String)>,
+    objects: Vec<Object>,
+    jobs: Vec<Job>,
+    chunks: Vec<Chunk>,
+    /// The first chunk of the next job.
+    first: usize,
+    /// Whether the last job has not ended.
+    running: bool,
+}
+
+/// All that was parsed.
+struct Parsed {
+    device: RecordedDevice,
+    notes: Vec<(String, String)>,
+    objects: Vec<Object>,
+    jobs: Vec<Job>,
+    chunks: Vec<Chunk>,
+    zero_data: bool,
+    finished: bool,
+    unix_ns: u64,
+}
+
+impl Parsed {
+    fn capture(self, source: Source) -> Result<Capture, CaptureError> {
+        Ok(Capture {
+            device: self.device,
+            notes: self.notes,
+            zero_data: self.zero_data,
+            finished: self.finished,
+            unix_ns: self.unix_ns,
+            objects: self.objects,
+            jobs: self.jobs,
+            chunks: self.chunks,
+            source,
+            unpacked: Mutex::new(Vec::new()),
+        })
+    }
+}
+
+impl<'a> Parser<'a> {
+    fn new(source: &'a Source) -> Self {
+        Self {
+            source,
+            device: None,
+            notes: Vec::new(),
+            objects: Vec::new(),
+            jobs: Vec::new(),
+            chunks: Vec::new(),
+            first: 0,
+            running: false,
+        }
+    }
+
+    fn section(&mut self, section: &Section) -> Result<(), CaptureError> {
+        let parse = match section.kind {
+            SectionKind::DEVICE => Self::device,
+            SectionKind::NOTES => Self::notes,
+            SectionKind::OBJECT => Self::object,
+            SectionKind::PAGES => Self::pages,
+            SectionKind::JOB => Self::job,
+            SectionKind::DONE => Self::done,
+            _ => return section.skip(self.source),
+        };
+        let payload = section.payload(self.source)?;
+        let fields = Fields::new(&payload, section.kind, section.offset);
+        parse(self, fields, section)
+    }
+
+    fn device(&mut self, mut fields: Fields<'_>, _: &Section) -> Result<(), CaptureError> {
+        let record: DeviceRecord = fields.record()?;
+        let [name, driver, description, chip, recorder] = [
+            fields.text()?,
+            fields.text()?,
+            fields.text()?,
+            fields.text()?,
+            fields.text()?,
+        ];
+        let mut profile = Vec::new();
+        for _ in 0..record.profile.get() {
+            profile.push((fields.text()?, fields.number()?));
+        }
+        if self.device.is_some() {
+            return Err(fields.malformed("there is a second device"));
+        }
+        let [major, minor, patch] = record.version.map(zerocopy::little_endian::I32::get);
+        self.device = Some(RecordedDevice {
+            info: DeviceInfo {
+                name,
+                driver,
+                version: (major, minor, patch),
+                description,
+                is_model: record.flags.get() & DEVICE_IS_MODEL != 0,
+                cores: record.cores.get(),
+            },
+            chip,
+            profile,
+            recorder,
+        });
+        fields.finish()
+    }
+
+    fn notes(&mut self, mut fields: Fields<'_>, _: &Section) -> Result<(), CaptureError> {
+        for _ in 0..fields.number()? {
+            self.notes.push((fields.text()?, fields.text()?));
+        }
+        fields.finish()
+    }
+
+    fn object(&mut self, mut fields: Fields<'_>, _: &Section) -> Result<(), CaptureError> {
+        let record: ObjectRecord = fields.record()?;
+        let (iova, bytes) = (record.iova.get(), record.bytes.get());
+        let addressed = record.flags.get() & OBJECT_HAS_ADDRESS != 0;
+        if record.object.get() as usize != self.objects.len() {
+            return Err(fields.malformed("objects are not counted one by one"));
+        }
+        if !bytes.is_multiple_of(PAGE) || !u64::from(iova).is_multiple_of(PAGE) {
+            return Err(fields.malformed("the object is not made of pages"));
+        }
+        if bytes > IOVA_END - u64::from(iova) || (bytes == 0) == addressed {
+            return Err(fields.malformed("no object can have that length at that address"));
+        }
+        self.objects.push(Object {
+            file: record.file.get(),
+            handle: record.handle.get(),
+            iova: addressed.then_some(Iova(iova)),
+            bytes,
+        });
+        fields.finish()
+    }
+
+    fn pages(&mut self, mut fields: Fields<'_>, section: &Section) -> Result<(), CaptureError> {
+        let record: PagesRecord = fields.record()?;
+        let object = record.object.get() as usize;
+        let pages = match self.objects.get(object) {
+            Some(object) => object.bytes / PAGE,
+            None => return Err(fields.malformed("the pages belong to no object")),
+        };
+        let mut runs = Vec::new();
+        let (mut end, mut data_pages) = (0, 0_u64);
+        for run in fields.records::<RunRecord>(record.runs.get())? {
+            let (first, count) = (u64::from(run.first.get()), u64::from(run.count.get()));
+            if count == 0 || first < end || first + count > pages {
+                return Err(fields.malformed("runs of pages overlap or leave the object"));
+            }
+            end = first + count;
+            let data = match run.kind.get() {
+                RUN_ZERO => None,
+                RUN_DATA => {
+                    // Below 2^32: a chunk that exceeds its limit is refused.
+                    let place = data_pages as u32;
+                    data_pages += count;
+                    Some(place)
+                }
+                _ => return Err(fields.malformed("a run of pages is of no known kind")),
+            };
+            if data_pages * PAGE > CHUNK_BYTES {
+                return Err(fields.malformed("it holds more pages than a section can"));
+            }
+            runs.push(Run {
+                first: run.first.get(),
+                count: run.count.get(),
+                data,
+            });
+        }
+        let raw_bytes = data_pages * PAGE;
+        let packed = fields.rest();
+        if u64::from(record.raw_bytes.get()) != raw_bytes || (raw_bytes == 0) != packed.is_empty() {
+            return Err(fields.malformed("its data are not those of its pages"));
+        }
+        self.chunks.push(Chunk {
+            object,
+            runs,
+            offset: section.end() - packed.len() as u64,
+            packed_bytes: packed.len(),
+            raw_bytes: raw_bytes as usize,
+        });
+        Ok(())
+    }
+
+    fn job(&mut self, mut fields: Fields<'_>, _: &Section) -> Result<(), CaptureError> {
+        let record: JobRecord = fields.record()?;
+        if self.running || record.job.get() as usize != self.jobs.len() {
+            return Err(fields.malformed("jobs do not come one by one"));
+        }
+        let tasks = fields.records::<TaskRecord>(record.tasks.get())?;
+        let tasks = tasks.iter().map(|task| RawTask {
+            regcmd: Iova(task.regcmd.get()),
+            words: task.words.get(),
+        });
+        let tasks = tasks.collect();
+        let file = record.file.get();
+        let mut uses = Vec::new();
+        for used in fields.records::<UseRecord>(record.bos.get())? {
+            let object = match used.object.get() {
+                NO_OBJECT => None,
+                index => match self.objects.get(index as usize) {
+                    Some(object) if object.file == file => Some(index as usize),
+                    _ => return Err(fields.malformed("a list names an unknown object")),
+                },
+            };
+            let role = match used.role.get() {
+                0 => Role::In,
+                1 => Role::Out,
+                2 => Role::Reached,
+                _ => return Err(fields.malformed("a list is of no known kind")),
+            };
+            uses.push(Use {
+                handle: used.handle.get(),
+                object,
+                role,
+            });
+        }
+        let before = self.first..self.chunks.len();
+        self.first = self.chunks.len();
+        self.running = true;
+        self.jobs.push(Job {
+            file,
+            tasks,
+            uses,
+            started_ns: record.started_ns.get(),
+            ended_ns: None,
+            outcome: Outcome::Unknown,
+            before,
+            after: self.first..self.first,
+        });
+        fields.finish()
+    }
+
+    fn done(&mut self, mut fields: Fields<'_>, _: &Section) -> Result<(), CaptureError> {
+        let record: DoneRecord = fields.record()?;
+        let at = self.jobs.len();
+        let Some(job) = self.jobs.last_mut().filter(|_| self.running) else {
+            return Err(fields.malformed("no job runs that could end"));
+        };
+        if record.job.get() as usize + 1 != at {
+            return Err(fields.malformed("another job runs"));
+        }
+        job.outcome = outcome::decode(record.outcome.get(), record.errno.get())
+            .ok_or_else(|| fields.malformed("the outcome is not known"))?;
+        job.ended_ns = Some(record.ended_ns.get());
+        job.after = self.first..self.chunks.len();
+        self.first = self.chunks.len();
+        self.running = false;
+        fields.finish()
+    }
+
+    fn finish(mut self, header: &FileHeader, finished: bool) -> Result<Parsed, CaptureError> {
+        if self.running {
+            // It never ended: what was seen of it still counts.
+            if let Some(job) = self.jobs.last_mut() {
+                job.after = self.first..self.chunks.len();
+            }
+        }
+        Ok(Parsed {
+            device: self.device.ok_or(CaptureError::NoDevice)?,
+            notes: self.notes,
+            objects: self.objects,
+            jobs: self.jobs,
+            chunks: self.chunks,
+            zero_data: header.flags.get() & FLAG_ZERO_DATA != 0,
+            finished,
+            unix_ns: header.unix_ns.get(),
+        })
+    }
+}

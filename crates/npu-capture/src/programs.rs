@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The programs of a job, found by their addresses.
+
+use rknpu_regcmd::{Before, extents, lint};
+use rknpu_regcmd::{Extent, ExtentError, Finding, LintContext, RegisterFile, Task, Tasks, Word};
+use rocket_uapi::RawTask;
+
+/// Bytes of a command word.
+pub(crate) const WORD_BYTES: u64 = size_of::<Word>() as u64;
+/// Most words that the NPU fetches for a task: REGISTER_AMOUNTS holds the
+/// number of pairs of words, less one, in 16 bits (Linux `rocket_job.c`).
+pub(crate) const WORDS_MAX: u32 = 2 << 16;
+
+/// The addresses of a task's words.
+pub(crate) fn words_range(task: &RawTask) -> std::ops::Range<u64> {
+    let start = u64::from(task.regcmd.0);
+    start..start + u64::from(task.words) * WORD_BYTES
+}
+
+/// Reads NPU memory: false where there is none.
+pub trait ReadIova {
+    /// Fills `into` from `iova` on.
+    fn read(&mut self, iova: u64, into: &mut [u8]) -> bool;
+}
+
+impl<F: FnMut(u64, &mut [u8]) -> bool> ReadIova for F {
+    fn read(&mut self, iova: u64, into: &mut [u8]) -> bool {
+        self(iova, into)
+    }
+}
+
+/// One program of a job.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Its index in the job.
+    pub index: usize,
+    /// Where it is.
+    pub task: RawTask,
+    /// Its words; `None` where they are not in any buffer object, or are more
+    /// than the NPU can fetch.
+    pub words: Option<Vec<Word>>,
+    before: RegisterFile,
+}
+
+impl Program {
+    /// Its words, or none.
+    #[must_use]
+    pub fn words(&self) -> &[Word] {
+        self.words.as_deref().unwrap_or_default()
+    }
+
+    /// What it makes the core do, with the registers that the programs before
+    /// it left.
+    #[must_use]
+    pub fn tasks(&self) -> Tasks<'_> {
+        Tasks::after(self.words(), self.before.clone())
+    }
+
+    /// What each of [`Program::tasks`] touches.
+    pub fn extents(&self) -> impl Iterator<Item = (Task, Result<Vec<Extent>, ExtentError>)> + '_ {
+        self.tasks().map(|task| {
+            let touched = extents(&task.regs, task.enable);
+            (task, touched)
+        })
+    }
+
+    /// What is wrong with it.
+    #[must_use]
+    pub fn lint(&self) -> Vec<Finding> {
+        // What ran on the core before the job is not known.
+        let context = LintContext {
+            before: if self.index == 0 {
+                Before::Unknown
+            } else {
+                Before::Known(self.before.clone())
+            },
+            continues_job: self.index > 0,
+        };
+        lint(self.words(), &context)
+    }
+}
+
+/// The programs of a job, one after another.
+#[derive(Debug)]
+pub struct Programs<'a, R> {
+    tasks: std::iter::Enumerate<std::slice::Iter<'a, RawTask>>,
+    memory: R,
+    regs: RegisterFile,
+}
+
+impl<'a, R: ReadIova> Programs<'a, R> {
+    /// The programs of `tasks`, read from `memory`.
+    pub fn new(tasks: &'a [RawTask], memory: R) -> Self {
+        Self {
+            tasks: tasks.iter().enumerate(),
+            memory,
+            regs: RegisterFile::new(),
+        }
+    }
+}
+
+impl<R: ReadIova> Iterator for Programs<'_, R> {
+    type Item = Program;
+
+    fn next(&mut self) -> Option<Program> {
+        let (index, &task) = self.tasks.next()?;
+        let words = (task.words <= WORDS_MAX)
+            .then(|| vec![0; task.words as usize * WORD_BYTES as usize])
+            .filter(|_| task.words > 0)
+            .and_then(|mut bytes| {
+                let there = self.memory.read(task.regcmd.0.into(), &mut bytes);
+                there.then(|| words_of(&bytes))
+            });
+        let program = Program {
+            index,
+            task,
+            words,
+            before: self.regs.clone(),
+        };
+        if let Some(last) = program.tasks().last() {
+            self.regs = last.regs;
+        }
+        Some(program)
+    }
+}
+
+/// The words in `bytes`.
+fn words_of(bytes: &[u8]) -> Vec<Word> {
+    let (words, _) = bytes.as_chunks();
+    let words = words.iter().map(|word| u64::from_le_bytes(*word));
+    words.map(Word::from_bits).collect()
+}

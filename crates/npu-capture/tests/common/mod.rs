@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Recordings to look at.
+
+#![allow(dead_code, reason = "each test file uses some")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use npu_capture::{Capture, Recorder, RecorderOptions, RecordingBackend};
+use npu_matmul::Engine;
+use npu_model::{Model, ModelOptions};
+use rocket_uapi::{Device, DevicePool};
+
+/// A model whose jobs are recorded into `path`.
+pub(crate) fn recorded_model(path: &Path, options: RecorderOptions) -> (Device, Recorder) {
+    let recorder = Recorder::create(path, options).unwrap();
+    let model = Model::new(ModelOptions::default());
+    let backend = RecordingBackend::new(model.open(), recorder.clone());
+    (Device::from_backend(Arc::new(backend)), recorder)
+}
+
+/// Sizes of the products below.
+pub(crate) const SIZES: [usize; 3] = [5, 40, 70];
+
+/// Small numbers that differ from element to element.
+pub(crate) fn numbers(len: usize, seed: usize) -> Vec<i8> {
+    (0..len)
+        .map(|at| ((at * 37 + seed * 11) % 23) as i8 - 11)
+        .collect()
+}
+
+/// Multiplies `times` times on `device`; the last result.
+pub(crate) fn multiply(device: &Device, times: usize) -> Vec<i32> {
+    let [m, k, n] = SIZES;
+    let engine = Engine::new(DevicePool::open(device, 1).unwrap()).unwrap();
+    let weights = engine.load_i8(n, k, &numbers(n * k, 1)).unwrap();
+    let mut c = vec![0; m * n];
+    for time in 0..times {
+        let a = numbers(m * k, 2 + time);
+        engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+    }
+    c
+}
+
+/// What comes out of recording `times` products.
+pub(crate) fn recorded_products(times: usize, options: RecorderOptions) -> Capture {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("products.rkcap");
+    let (device, recorder) = recorded_model(&path, options);
+    multiply(&device, times);
+    recorder.finish().unwrap();
+    Capture::open(&path).unwrap()
+}

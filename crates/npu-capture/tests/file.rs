@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Any recording is read back as it was made; a file that is not whole is
+//! refused.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+
+use npu_capture::format::{PAGE, SectionKind};
+use npu_capture::{
+    BoView, Capture, CaptureError, Contents, JobView, Moment, Outcome, Recorder, RecorderOptions,
+    Role, Writer,
+};
+use proptest::prelude::*;
+use rocket_uapi::{DeviceInfo, Errno, Iova, RawTask};
+use test_support::cases;
+
+fn info() -> DeviceInfo {
+    DeviceInfo {
+        name: "a test".into(),
+        driver: "rocket".into(),
+        version: (0, -1, 2),
+        description: "rocket DRM".into(),
+        is_model: true,
+        cores: 3,
+    }
+}
+
+/// Writes to byte `at` of an object before a job and after it.
+type Poke = (u16, u8);
+
+#[derive(Clone, Debug)]
+struct PlannedJob {
+    file: u32,
+    tasks: Vec<(u32, u32)>,
+    reads: Vec<usize>,
+    writes: Vec<usize>,
+    before: Vec<(usize, Poke)>,
+    after: Vec<(usize, Poke)>,
+    outcome: Outcome,
+}
+
+/// Objects of each file: pages.
+const OBJECTS: [u64; 3] = [1, 3, 2];
+
+fn outcomes() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        Just(Outcome::Completed),
+        Just(Outcome::Dropped),
+        Just(Outcome::Unknown),
+        Just(Outcome::Killed(Errno::CANCELED)),
+        Just(Outcome::Refused(Errno::INVAL)),
+    ]
+}
+
+fn planned() -> impl Strategy<Value = PlannedJob> {
+    let poke = || (0_usize..3, (any::<u16>(), any::<u8>()));
+    (
+        0_u32..2,
+        prop::collection::vec((0_u32..0x8000, 0_u32..40), 0..4),
+        prop::collection::vec(0_usize..3, 0..3),
+        prop::collection::vec(0_usize..3, 0..3),
+        prop::collection::vec(poke(), 0..6),
+        prop::collection::vec(poke(), 0..6),
+        outcomes(),
+    )
+        .prop_map(
+            |(file, tasks, reads, writes, before, after, outcome)| PlannedJob {
+                file,
+                tasks,
+                reads,
+                writes,
+                before,
+                after,
+                outcome,
+            },
+        )
+}
+
+fn handle(object: usize) -> u32 {
+    object as u32 + 1
+}
+
+/// The memory of one file.
+type Memory = Vec<Vec<u8>>;
+
+fn views(memory: &Memory) -> Vec<BoView<'_>> {
+    let mut iova = 0;
+    let mut views = Vec::new();
+    for (object, bytes) in memory.iter().enumerate() {
+        views.push(BoView {
+            handle: handle(object),
+            iova: Some(Iova(iova)),
+            len: bytes.len() as u64,
+            bytes,
+        });
+        iova += bytes.len() as u32;
+    }
+    views
+}
+
+fn poke(memory: &mut Memory, pokes: &[(usize, Poke)]) {
+    for &(object, (at, byte)) in pokes {
+        let len = memory[object].len();
+        memory[object][usize::from(at) % len] = byte;
+    }
+}
+
+fn fresh() -> [Memory; 2] {
+    let memory = || {
+        OBJECTS
+            .map(|pages| vec![0; (pages * PAGE) as usize])
+            .to_vec()
+    };
+    [memory(), memory()]
+}
+
+/// Records; the memory before and after each job.
+fn record(path: &Path, jobs: &[PlannedJob], zero_data: bool) -> Vec<[Memory; 2]> {
+    let options = RecorderOptions {
+        zero_data,
+        notes: vec![("name".into(), "value".into())],
+        ..RecorderOptions::default()
+    };
+    let recorder = Recorder::create(path, options).unwrap();
+    recorder.device(&info());
+    let mut files = fresh();
+    let mut moments = Vec::new();
+    for job in jobs {
+        let memory = &mut files[job.file as usize];
+        poke(memory, &job.before);
+        let before = memory.clone();
+        let tasks: Vec<_> = job.tasks.iter().map(raw).collect();
+        let list = |list: &[usize]| list.iter().map(|&at| handle(at)).collect::<Vec<_>>();
+        let token = recorder.job(
+            job.file,
+            &JobView {
+                tasks: &tasks,
+                reads: &list(&job.reads),
+                writes: &list(&job.writes),
+                bos: &views(memory),
+            },
+        );
+        poke(memory, &job.after);
+        token.finish(job.outcome, &views(memory));
+        moments.push([before, memory.clone()]);
+    }
+    let summary = recorder.finish().unwrap();
+    assert_eq!(summary.jobs as usize, jobs.len());
+    assert_eq!(summary.bytes, fs::metadata(path).unwrap().len());
+    moments
+}
+
+fn raw(&(regcmd, words): &(u32, u32)) -> RawTask {
+    RawTask {
+        regcmd: Iova(regcmd),
+        words,
+    }
+}
+
+fn check(capture: &Capture, jobs: &[PlannedJob], moments: &[[Memory; 2]]) {
+    assert_eq!(capture.device().info, info());
+    assert_eq!(capture.notes(), [("name".to_owned(), "value".to_owned())]);
+    assert_eq!(capture.jobs().len(), jobs.len());
+    let mut contents = Contents::new(capture);
+    for (index, (job, planned)) in capture.jobs().iter().zip(jobs).enumerate() {
+        assert_eq!(job.file, planned.file);
+        assert_eq!(job.outcome, planned.outcome);
+        assert!(job.ended_ns.unwrap() >= job.started_ns);
+        let tasks: Vec<_> = planned.tasks.iter().map(raw).collect();
+        assert_eq!(job.tasks, tasks);
+        let listed = |role| {
+            let list = job.uses.iter().filter(move |used| used.role == role);
+            list.map(|used| used.handle).collect::<Vec<_>>()
+        };
+        let list = |list: &[usize]| list.iter().map(|&at| handle(at)).collect::<Vec<_>>();
+        assert_eq!(listed(Role::In), list(&planned.reads));
+        assert_eq!(listed(Role::Out), list(&planned.writes));
+        for (moment, memory) in [Moment::Before(index), Moment::After(index)]
+            .into_iter()
+            .zip(&moments[index])
+        {
+            contents.go(moment);
+            for object in job.objects() {
+                let found = &capture.objects()[object];
+                let expected = &memory[found.handle as usize - 1];
+                assert_eq!(found.bytes, expected.len() as u64);
+                let mut bytes = vec![1; expected.len()];
+                contents.read(object, 0, &mut bytes).unwrap();
+                assert!(bytes == *expected, "object {object}, {moment:?}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(64))]
+
+    #[test]
+    fn what_is_recorded_is_read(jobs in prop::collection::vec(planned(), 0..12)) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let moments = record(&path, &jobs, false);
+        let capture = Capture::open(&path).unwrap();
+        prop_assert!(capture.finished());
+        check(&capture, &jobs, &moments);
+        let bytes = fs::read(&path).unwrap();
+        check(&Capture::from_bytes(bytes).unwrap(), &jobs, &moments);
+    }
+
+    #[test]
+    fn without_data_only_words_stay(jobs in prop::collection::vec(planned(), 0..12)) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let mut moments = record(&path, &jobs, true);
+        // What was ever a program of the file stays from then on.
+        let mut words = [(); 2].map(|()| vec![false; OBJECTS.iter().sum::<u64>() as usize * 4096]);
+        for (job, moment) in jobs.iter().zip(&mut moments) {
+            let kept = &mut words[job.file as usize];
+            let starts = [0, 1, 4].map(|page| page * 4096);
+            for (&start, pages) in starts.iter().zip(OBJECTS) {
+                let end = start + pages as usize * 4096;
+                for &(at, count) in &job.tasks {
+                    let range = at as usize..at as usize + count as usize * 8;
+                    if start <= range.start && range.end <= end {
+                        kept[range].fill(true);
+                    }
+                }
+            }
+            for memory in moment {
+                let all = memory.iter_mut().flatten();
+                all.zip(&*kept).filter(|(_, kept)| !**kept).for_each(|(byte, _)| *byte = 0);
+            }
+        }
+        let capture = Capture::open(&path).unwrap();
+        prop_assert!(capture.zero_data());
+        check(&capture, &jobs, &moments);
+    }
+}
+
+/// A small file and its jobs.
+fn sample(folder: &Path) -> (Vec<u8>, Vec<PlannedJob>, Vec<[Memory; 2]>) {
+    let path = folder.join("sample");
+    let job = |file, byte, outcome| PlannedJob {
+        file,
+        tasks: vec![(0, 12), (0x1010, 4)],
+        reads: vec![0],
+        writes: vec![1],
+        before: vec![(0, (8, byte)), (1, (5000, byte))],
+        after: vec![(1, (9000, byte ^ 0xff))],
+        outcome,
+    };
+    let jobs = vec![
+        job(0, 1, Outcome::Completed),
+        job(1, 2, Outcome::Killed(Errno::CANCELED)),
+        job(0, 3, Outcome::Completed),
+    ];
+    let moments = record(&path, &jobs, false);
+    (fs::read(&path).unwrap(), jobs, moments)
+}
+
+#[test]
+fn a_file_without_its_end_is_refused_and_what_is_whole_can_be_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bytes, jobs, moments) = sample(folder.path());
+    let mut had = Vec::new();
+    for len in 0..bytes.len() {
+        let cut = bytes[..len].to_vec();
+        let error = Capture::from_bytes(cut.clone()).unwrap_err();
+        assert!(
+            matches!(error, CaptureError::NotACapture | CaptureError::Unfinished),
+            "{len}: {error}"
+        );
+        if let Ok(capture) = Capture::from_unfinished_bytes(cut) {
+            assert!(!capture.finished());
+            let count = capture.jobs().len();
+            // The last one may not have ended in what is left.
+            let ended = capture.jobs().iter().filter(|job| job.ended_ns.is_some());
+            let ended = ended.count();
+            assert!(ended + 1 >= count);
+            if ended == count {
+                check(&capture, &jobs[..ended], &moments[..ended]);
+            }
+            had.push(count);
+        }
+    }
+    assert!(had.is_sorted());
+    assert_eq!(had.first(), Some(&0));
+    assert_eq!(had.last(), Some(&jobs.len()));
+    let whole = Capture::from_unfinished_bytes(bytes).unwrap();
+    assert!(whole.finished());
+}
+
+/// The golden file was made by the recorder of version 1 from `sample`.
+#[test]
+fn version_1_is_read_forever() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, jobs, moments) = sample(folder.path());
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/version-1.rkcap");
+    let capture = Capture::open(&golden).unwrap();
+    assert_eq!(capture.device().chip, "rk3588");
+    assert_eq!(capture.device().profile.len(), 10);
+    check(&capture, &jobs, &moments);
+}
+
+#[test]
+fn a_changed_bit_is_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bytes, ..) = sample(folder.path());
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << bit;
+            let read = Capture::from_bytes(changed.clone());
+            assert!(read.is_err(), "bit {bit} of byte {at} is not covered");
+            // Either is right here; it must end.
+            let _ = Capture::from_unfinished_bytes(changed);
+        }
+    }
+}
+
+/// A file of these sections, which says what it wants with right checksums.
+fn forged(sections: &[(SectionKind, Vec<u8>)]) -> Result<Capture, CaptureError> {
+    let mut writer = Writer::new(Vec::new(), 0, 0).unwrap();
+    for (kind, payload) in sections {
+        writer.section(*kind, payload).unwrap();
+    }
+    Capture::from_bytes(writer.finish().unwrap())
+}
+
+fn numbers(numbers: &[u32]) -> Vec<u8> {
+    numbers.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// A device with empty names.
+fn device() -> (SectionKind, Vec<u8>) {
+    let mut payload = numbers(&[0; 6]);
+    payload.extend([0; 10]);
+    (SectionKind::DEVICE, payload)
+}
+
+fn object(fields: &[u32; 8]) -> (SectionKind, Vec<u8>) {
+    (SectionKind::OBJECT, numbers(fields))
+}
+
+fn pages(fields: &[u32], data: &[u8]) -> (SectionKind, Vec<u8>) {
+    (SectionKind::PAGES, [&numbers(fields), data].concat())
+}
+
+#[test]
+fn sections_that_are_not_known_are_passed_over() {
+    let stranger = (SectionKind(*b"X\0\xff "), vec![1; 100_000]);
+    let capture = forged(&[stranger.clone(), device(), stranger]).unwrap();
+    assert!(capture.jobs().is_empty() && capture.objects().is_empty());
+}
+
+#[test]
+fn lies_are_refused() {
+    // Number, file, handle, address, length (64 bits), has an address, nothing.
+    let good = object(&[0, 0, 1, 0x1000, 0x2000, 0, 1, 0]);
+    assert!(forged(&[device(), good.clone()]).is_ok());
+    for wrong in [
+        [1, 0, 1, 0x1000, 0x2000, 0, 1, 0],
+        [0, 0, 1, 0x1001, 0x2000, 0, 1, 0],
+        [0, 0, 1, 0x1000, 0x2001, 0, 1, 0],
+        [0, 0, 1, 0x1000, 0, 1, 1, 0],
+        [0, 0, 1, 0x1000, 0, u32::MAX, 1, 0],
+        [0, 0, 1, 0x1000, 0, 0, 1, 0],
+        [0, 0, 1, 0x1000, 0x2000, 0, 0, 0],
+    ] {
+        let error = forged(&[device(), object(&wrong)]).unwrap_err();
+        assert!(matches!(error, CaptureError::Malformed { .. }), "{wrong:?}");
+    }
+    // Object, runs, length, nothing; then first, count, kind for each run.
+    assert!(forged(&[device(), good.clone(), pages(&[0, 1, 0, 0, 0, 2, 0], &[])]).is_ok());
+    for (fields, data) in [
+        (&[1, 0, 0, 0][..], &[][..]),
+        (&[0, 1, 0, 0], &[]),
+        (&[0, u32::MAX, 0, 0], &[]),
+        (&[0, 1, 0, 0, 0, 0, 0], &[]),
+        (&[0, 1, 0, 0, 1, 2, 0], &[]),
+        (&[0, 1, 0, 0, u32::MAX, u32::MAX, 0], &[]),
+        (&[0, 2, 0, 0, 0, 1, 0, 0, 1, 0], &[]),
+        (&[0, 1, 0, 0, 0, 1, 2], &[]),
+        (&[0, 1, 0, 0, 0, 1, 1], &[]),
+        (&[0, 1, 4096, 0, 0, 1, 1], &[]),
+        (&[0, 1, 8192, 0, 0, 1, 1], &[1]),
+        (&[0, 1, 0, 0, 0, 1, 0], &[1]),
+    ] {
+        let error = forged(&[device(), good.clone(), pages(fields, data)]).unwrap_err();
+        assert!(
+            matches!(error, CaptureError::Malformed { .. }),
+            "{fields:?}"
+        );
+    }
+    assert!(matches!(forged(&[]), Err(CaptureError::NoDevice)));
+    assert!(forged(&[device(), device()]).is_err());
+    let job = |fields: &[u32]| (SectionKind::JOB, numbers(fields));
+    let done = |fields: &[u32]| (SectionKind::DONE, numbers(fields));
+    // Number, file, start (64 bits), tasks, uses; address, words; handle,
+    // object, role.
+    let run = job(&[0, 0, 0, 0, 1, 1, 0x1000, 5, 1, 0, 0]);
+    assert!(forged(&[device(), good.clone(), run.clone()]).is_ok());
+    for wrong in [
+        vec![run.clone(), run.clone()],
+        vec![job(&[1, 0, 0, 0, 0, 0])],
+        vec![job(&[0, 0, 0, 0, u32::MAX, 0])],
+        vec![job(&[0, 0, 0, 0, 0, 1, 1, 5, 0])],
+        vec![job(&[0, 1, 0, 0, 0, 1, 1, 0, 0])],
+        vec![job(&[0, 0, 0, 0, 0, 1, 1, 0, 3])],
+        vec![done(&[0, 0, 0, 0, 0, 0])],
+        vec![run.clone(), done(&[1, 0, 0, 0, 0, 0])],
+        vec![run.clone(), done(&[0, 5, 0, 0, 0, 0])],
+        vec![run.clone(), done(&[0, 1, 0, 0, 0, 0])],
+        vec![
+            run.clone(),
+            done(&[0, 0, 0, 0, 0, 0]),
+            done(&[0, 0, 0, 0, 0, 0]),
+        ],
+    ] {
+        let sections: Vec<_> = [device(), good.clone()].into_iter().chain(wrong).collect();
+        let error = forged(&sections).unwrap_err();
+        assert!(
+            matches!(error, CaptureError::Malformed { .. }),
+            "{sections:?}"
+        );
+    }
+}
+
+#[test]
+fn pages_that_unpack_to_something_else_are_refused() {
+    // Object of 256 pages, so that a bomb would find room.
+    let object = object(&[0, 0, 1, 0, 0x10_0000, 0, 1, 0]);
+    let read = |raw: &[u8]| {
+        let packed = zstd::bulk::compress(raw, 19).unwrap();
+        let pages = pages(&[0, 1, 8192, 0, 0, 2, 1], &packed);
+        let capture = forged(&[device(), object.clone(), pages]).unwrap();
+        let mut contents = Contents::new(&capture);
+        contents.go(Moment::Before(0));
+        contents.read(0, 4090, &mut [0; 10])
+    };
+    assert!(read(&[3; 8192]).is_ok());
+    for len in [0, 1, 8191, 8193, 1 << 26] {
+        let error = read(&vec![3; len]).unwrap_err();
+        assert!(matches!(error, CaptureError::Compression { .. }), "{len}");
+    }
+    let rubbish = pages(&[0, 1, 8192, 0, 0, 2, 1], b"no zstd");
+    let capture = forged(&[device(), object.clone(), rubbish]).unwrap();
+    let mut contents = Contents::new(&capture);
+    contents.go(Moment::Before(0));
+    assert!(contents.read(0, 0, &mut [0]).is_err());
+}
