@@ -4,7 +4,7 @@
 use rknpu_regcmd::{BufferId, ChipProfile, MatmulError, MatmulTask, Program};
 
 use crate::dtype::Precision;
-use crate::plan::JobPlan;
+use crate::plan::{JobPlan, TaskPlan};
 
 /// The activation buffer in a program's addresses.
 pub const ACTIVATIONS: BufferId = BufferId(0);
@@ -20,17 +20,25 @@ pub const OUTPUT: BufferId = BufferId(2);
 /// # Errors
 /// The rule that a task breaks; plans that were checked break none.
 pub fn programs(precision: Precision, job: &JobPlan) -> Result<Vec<Program>, MatmulError> {
-    let program = |task: &crate::plan::TaskPlan| {
-        MatmulTask {
-            ty: precision.matmul_type(),
-            m: task.m_padded,
-            k: task.k_padded,
-            n: task.n_padded,
-            a: ACTIVATIONS.at(task.a),
-            b: WEIGHTS.at(task.b),
-            c: OUTPUT.at(task.c),
-        }
-        .program(&ChipProfile::RK3588)
-    };
-    job.tasks.iter().map(program).collect()
+    job.tasks
+        .iter()
+        .map(|task| program(precision, task))
+        .collect()
+}
+
+/// The program of one task.
+///
+/// # Errors
+/// The rule that it breaks; plans that were checked break none.
+pub fn program(precision: Precision, task: &TaskPlan) -> Result<Program, MatmulError> {
+    MatmulTask {
+        ty: precision.matmul_type(),
+        m: task.m_padded,
+        k: task.k_padded,
+        n: task.n_padded,
+        a: ACTIVATIONS.at(task.a),
+        b: WEIGHTS.at(task.b),
+        c: OUTPUT.at(task.c),
+    }
+    .program(&ChipProfile::RK3588)
 }

@@ -182,7 +182,8 @@ impl Engine {
     }
 
     /// C = A x B^T for FP16 weights: `a` is `m x k`, `out` is `m x n`. Each
-    /// result lies within 2^-20 * sum|a*b| and half an ulp of the exact one.
+    /// result lies within (2^-20 + (T - 1) * 2^-24) * sum|a*b| and half an ulp
+    /// of the exact one, where the plan cuts K into T tiles.
     ///
     /// # Errors
     /// As [`Engine::multiply_i32`].

@@ -47,7 +47,8 @@ fn check_f16(engine: &Engine, shape: Shape, seed: u64) {
     let weights = engine.load_f16(n, k, &b).unwrap();
     let mut c = vec![f32::NAN; m * n];
     engine.multiply_f32(&weights, m, &a, &mut c).unwrap();
-    let expected = reference::multiply_f64(m, n, k, &a, &b);
+    let k_tiles = weights.plan().k_tile_count();
+    let expected = reference::multiply_f64(m, n, k, &a, &b, k_tiles);
     for (at, (&got, want)) in c.iter().zip(&expected).enumerate() {
         let error = (f64::from(got) - want.value).abs();
         assert!(error <= want.tolerance, "{shape:?} [{at}]: {got}, {want:?}");
@@ -228,7 +229,8 @@ fn threads_share_an_engine_and_weights() {
                     let a = random_f16(200 + m as u64, m * k);
                     let mut c = vec![f32::NAN; m * n];
                     engine.multiply_f32(float_weights, m, &a, &mut c).unwrap();
-                    let expected = reference::multiply_f64(m, n, k, &a, halves);
+                    let k_tiles = float_weights.plan().k_tile_count();
+                    let expected = reference::multiply_f64(m, n, k, &a, halves, k_tiles);
                     for (got, want) in c.iter().zip(&expected) {
                         assert!((f64::from(*got) - want.value).abs() <= want.tolerance);
                     }

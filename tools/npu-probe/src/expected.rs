@@ -54,15 +54,16 @@ pub(crate) struct Comparison {
 }
 
 impl Reference {
-    /// Multiplies on the CPU: the oracle, a band of rows on each thread.
-    pub(crate) fn compute(test: &SelfTest, operands: &Operands) -> Self {
+    /// Multiplies on the CPU: the oracle, a band of rows on each thread. The
+    /// NPU's plan cuts K into `k_tiles`.
+    pub(crate) fn compute(test: &SelfTest, operands: &Operands, k_tiles: usize) -> Self {
         let (m, n, k) = (test.m, test.n, test.k);
         match operands {
             Operands::Integers { a, b } => Self::Integers(by_bands(m, |from, to| {
                 reference::multiply_i32(to - from, n, k, &a[from * k..to * k], b)
             })),
             Operands::Floats { a, b } => Self::Floats(by_bands(m, |from, to| {
-                reference::multiply_f64(to - from, n, k, &a[from * k..to * k], b)
+                reference::multiply_f64(to - from, n, k, &a[from * k..to * k], b, k_tiles)
             })),
         }
     }

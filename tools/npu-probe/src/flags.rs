@@ -9,6 +9,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use npu_matmul::Precision;
 use npu_model::Selector;
 
+use crate::cmd::plan::PlanFlags;
+
 /// Check that the RK3588 NPU of this machine computes what it should.
 ///
 /// Without a command, the self-test: multiplies two matrices of random integers
@@ -79,6 +81,10 @@ pub(crate) enum Command {
     /// as the model. The exit code is 1 if a device is on no side of a fact. Run the
     /// self-test first: where that fails, nothing here says much.
     Settle(SettleFlags),
+    /// Show how a product would be cut, and what it would take
+    ///
+    /// Needs no device: times are those of the timing model.
+    Plan(PlanFlags),
 }
 
 /// Options of the self-test. All optional here, so that one that is given with
@@ -190,13 +196,23 @@ pub(crate) struct SettleFlags {
 
 /// Precision on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Dtype {
+pub(crate) enum Dtype {
     /// Signed 8-bit integers; the result is exact, 32 bits
     Int8,
     /// IEEE half precision; the result is single precision, within a bound
     Fp16,
     /// Integers from -8 to 7; the result is exact, 32 bits
     Int4,
+}
+
+impl Dtype {
+    pub(crate) const fn precision(self) -> Precision {
+        match self {
+            Self::Int8 => Precision::Int8,
+            Self::Fp16 => Precision::Fp16,
+            Self::Int4 => Precision::Int4,
+        }
+    }
 }
 
 /// A self-test with every choice made.
@@ -259,11 +275,7 @@ impl SelfTestFlags {
         let size = |given: Option<NonZeroUsize>| given.map_or(DEFAULT_SIZE, NonZeroUsize::get);
         let count = |given: Option<NonZeroUsize>| given.map_or(1, NonZeroUsize::get);
         SelfTest {
-            precision: match self.dtype.unwrap_or(Dtype::Int8) {
-                Dtype::Int8 => Precision::Int8,
-                Dtype::Fp16 => Precision::Fp16,
-                Dtype::Int4 => Precision::Int4,
-            },
+            precision: self.dtype.unwrap_or(Dtype::Int8).precision(),
             m: size(self.m),
             k: size(self.k),
             n: size(self.n),

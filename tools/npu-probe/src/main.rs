@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Some(Command::Asm(asm)) => cmd::asm::run(asm),
         Some(Command::Decode(decode)) => cmd::decode::run(&flags, decode),
         Some(Command::Settle(settle)) => cmd::settle::run(&flags, settle),
+        Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
     };
     exit::of(outcome)
 }

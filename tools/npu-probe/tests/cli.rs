@@ -481,3 +481,36 @@ fn asm_and_decode_take_each_others_output() {
     let output = run(&["asm", &words, "-o", "/nonexistent/out"]);
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
 }
+
+#[test]
+fn a_plan_needs_no_device_and_knows_its_alternatives() {
+    let sizes = ["512", "4096", "4096"];
+    let plan = |more: &[&str]| {
+        let mut arguments = vec!["--json", "plan"];
+        arguments.extend(sizes.iter().chain(more));
+        json(&arguments)
+    };
+    let all = plan(&[]);
+    let ms = |plan: &Value| plan["modelled_npu_ms"].as_f64().unwrap();
+    let cost = |plan: &Value| ms(plan) + plan["modelled_sums_ms"].as_f64().unwrap();
+    let (chosen, whole, cut) = (&all["chosen"], &all["whole_k"], &all["cut_k"]);
+    assert_eq!(whole["k_tiles"], 1);
+    assert!(cut["k_tiles"].as_u64() > Some(1));
+    assert!(cost(chosen) <= cost(whole).min(cost(cut)));
+    assert!(chosen["over_bound"].as_f64() >= Some(1.0));
+    // A slower clock takes longer; what is forced is obeyed.
+    assert!(ms(&plan(&["--clock", "200"])["chosen"]) > ms(chosen));
+    let forced = plan(&["--k-tile", "1024"]);
+    assert_eq!(forced["chosen"]["tile"][0], 1024);
+
+    let text = stdout(&run(&["plan", "8", "64", "64", "--dtype", "fp16"]));
+    assert!(
+        text.contains("modelled") && text.contains("no such plan"),
+        "{text}"
+    );
+    for nonsense in [["0", "1", "1"], ["1", "1", "99999999999999"]] {
+        let mut arguments = vec!["plan"];
+        arguments.extend(nonsense);
+        assert_eq!(run(&arguments).status.code(), Some(2), "{nonsense:?}");
+    }
+}

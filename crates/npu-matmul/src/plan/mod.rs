@@ -21,8 +21,10 @@
 //! The plan of a product that fits into one job per device has one step.
 //! Nothing here touches a device, and the same arguments give the same plan.
 
+mod choose;
 mod cost;
 mod options;
+mod predict;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -30,8 +32,10 @@ mod weights;
 
 use std::fmt;
 
+pub use choose::{Candidate, Conditions, candidates};
 pub use cost::task_time_bound_ns;
 pub use options::{JobLimits, PlanError, PlanOptions};
+pub use predict::{BoundBy, Prediction, Traffic};
 pub use step::{ActivationTile, JobPlan, Step, TaskPlan};
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use rknpu_regcmd::MatmulError;
 
+use super::choose::Conditions;
+
 /// Bounds of one job. A product that exceeds them is cut into several jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobLimits {
@@ -42,6 +44,8 @@ pub struct PlanOptions {
     pub n_tile: Option<usize>,
     /// Bounds of one job.
     pub limits: JobLimits,
+    /// What choices are made for.
+    pub conditions: Conditions,
 }
 
 /// Why there is no plan.

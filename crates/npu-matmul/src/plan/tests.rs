@@ -172,14 +172,66 @@ fn weights(precision: Precision, n: usize, k: usize, devices: usize) -> WeightPl
     WeightPlan::new(precision, n, k, devices, &PlanOptions::default()).unwrap()
 }
 
+/// Tiles of K that are chosen for products of so many rows.
+fn k_tiles(precision: Precision, rows: usize, k: usize, n: usize) -> usize {
+    let options = PlanOptions {
+        conditions: Conditions {
+            rows,
+            ..Conditions::default()
+        },
+        ..PlanOptions::default()
+    };
+    WeightPlan::new(precision, n, k, 3, &options)
+        .unwrap()
+        .k_tile_count()
+}
+
 #[test]
-fn k_is_in_one_tile_where_that_leaves_rows() {
-    assert_eq!(weights(Precision::Int8, 64, 64, 1).k_tile_count(), 1);
-    assert_eq!(weights(Precision::Int8, 64, 4096, 1).k_tile, 4096);
-    assert_eq!(weights(Precision::Fp16, 64, 2048, 1).k_tile, 2048);
-    // 11008 = 3 tiles of at most 4096, evened out.
-    assert_eq!(weights(Precision::Int8, 64, 11008, 1).k_tile, 3680);
+fn k_is_cut_where_rows_would_read_b_again() {
+    // One pass over B is enough: no sums.
+    assert_eq!(k_tiles(Precision::Int8, 64, 4096, 4096), 1);
+    assert_eq!(k_tiles(Precision::Fp16, 16, 4096, 4096), 1);
+    assert_eq!(k_tiles(Precision::Int8, 512, 64, 64), 1);
+    // Deeper tiles would leave 64 rows and read B eight times.
+    assert!(k_tiles(Precision::Int8, 512, 4096, 4096) > 1);
+    // Beyond the deepest legal tile there is no choice.
+    assert!(k_tiles(Precision::Int8, 4, 32768, 64) > 1);
     assert_eq!(weights(Precision::Int4, 64, 4096, 1).k_tile, 480);
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(24))]
+
+    #[test]
+    fn the_cheapest_cut_is_chosen_and_every_bound_is_one(
+        precision in precision(),
+        rows in 1..1500_usize,
+        k in 1..12_000_usize,
+        n in 1..8_000_usize,
+        devices in 1..6_usize,
+    ) {
+        let options = PlanOptions {
+            conditions: Conditions { rows, ..Conditions::default() },
+            ..PlanOptions::default()
+        };
+        let all = candidates(precision, n, k, devices, &options).unwrap();
+        let best = all.iter().map(Candidate::cost_ps).min().unwrap();
+        let chosen = WeightPlan::new(precision, n, k, devices, &options).unwrap();
+        let chosen = all.iter().find(|other| other.weights == chosen).unwrap();
+        prop_assert_eq!(chosen.cost_ps(), best);
+        for candidate in &all {
+            let p = &candidate.prediction;
+            prop_assert!(p.npu_ps >= p.mac_ps, "{:?}", p);
+            // Each operand crosses at least once; padding only adds.
+            let bits = precision.input_bits() as u64;
+            prop_assert!(p.traffic.weights * 8 >= (n * k) as u64 * bits);
+            prop_assert!(p.traffic.features * 8 >= (rows * k) as u64 * bits);
+            prop_assert!(p.traffic.outputs >= (rows * n * precision.output_bytes()) as u64);
+            let cuts = candidate.weights.k_tile_count() as u64 - 1;
+            prop_assert_eq!(p.partial_sums, cuts * (rows * n) as u64);
+            prop_assert!(p.jobs <= p.tasks && p.tasks > cuts);
+        }
+    }
 }
 
 #[test]

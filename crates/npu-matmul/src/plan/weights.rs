@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask};
 
+use super::choose::{Candidate, candidates};
 use super::options::{PlanError, PlanOptions};
 use super::{largest, to_u32};
 use crate::dtype::{Precision, ROW_MULTIPLE};
@@ -16,16 +17,9 @@ use crate::layout;
 /// groups of 32.
 pub const INT4_K_TILE_MAX: usize = 480;
 
-/// A K tile is made no deeper than lets this many rows share one pass over the
-/// weights. Deeper tiles save partial sums, but leave so few CBUF banks for
-/// activations that the weights are read again and again: with 64 rows a core
-/// does 64 multiply-accumulates per INT8 weight byte that it fetches, which is
-/// about where fetching stops to be the bottleneck.
-const ROWS_PER_WEIGHT_PASS: usize = 64;
-
 /// Rows of a tile are below 1024 (CNA grains field, 10 bits; RK3588 TRM), so no
 /// search goes further.
-const ROW_TILE_MAX: usize = 1020;
+pub(super) const ROW_TILE_MAX: usize = 1020;
 
 /// Output channels of one task (13-bit channel counters, of which N = 8192 is
 /// the largest that rknpu-regcmd lets pass).
@@ -82,7 +76,8 @@ pub struct WeightPlan {
 impl WeightPlan {
     /// Cuts B, `n x k`, for `devices` devices: N evenly over the devices (a
     /// buffer object has an address only in its own file descriptor, so each
-    /// channel lives on one), K as deep as is sensible.
+    /// channel lives on one), K so that a product of as many rows as
+    /// [`PlanOptions::conditions`] says takes the least modelled time.
     ///
     /// # Errors
     /// [`PlanError`], in particular the rule that a forced K tile breaks.
@@ -93,37 +88,42 @@ impl WeightPlan {
         devices: usize,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
-        for (dimension, size) in [("N", n), ("K", k)] {
-            if size == 0 {
-                return Err(PlanError::EmptyDimension { dimension });
-            }
+        check_sizes(precision, n, k, devices)?;
+        if let Some(forced) = options.k_tile {
+            let k_tile = forced_k_tile(precision, k, forced)?;
+            return Self::with_k_tile(precision, n, k, devices, k_tile);
         }
-        if devices == 0 {
-            return Err(PlanError::NoDevice);
-        }
+        candidates(precision, n, k, devices, options)?
+            .into_iter()
+            .min_by_key(Candidate::cost_ps)
+            .map(|best| best.weights)
+            // The shallowest tiles: the error, if there is one, is a plan's.
+            .map_or_else(
+                || Self::with_k_tile(precision, n, k, devices, precision.k_multiple()),
+                Ok,
+            )
+    }
+
+    /// As [`WeightPlan::new`], with a K tile that is legal.
+    ///
+    /// # Errors
+    /// [`PlanError`]: what is too large.
+    pub(super) fn with_k_tile(
+        precision: Precision,
+        n: usize,
+        k: usize,
+        devices: usize,
+        k_tile: usize,
+    ) -> Result<Self, PlanError> {
+        let group_bytes = check_sizes(precision, n, k, devices)?;
         let group = precision.kernel_group();
-        let group_bytes = (k as u128).next_multiple_of(precision.k_multiple() as u128)
-            * (group * precision.input_bits() / 8) as u128;
-        if group_bytes > BLOCK_BYTES_MAX as u128 {
-            let (bytes, limit) = (group_bytes, BLOCK_BYTES_MAX);
-            return Err(PlanError::GroupTooLarge { k, bytes, limit });
-        }
-        let bytes = n.div_ceil(group).div_ceil(devices) as u128 * group_bytes;
-        if bytes > DEVICE_BYTES_MAX {
-            return Err(PlanError::WeightsTooLarge { bytes, devices });
-        }
-        let k_tile = match options.k_tile {
-            Some(forced) => forced_k_tile(precision, k, forced)?,
-            None => choose_k_tile(precision, k),
-        };
         Ok(Self {
             precision,
             n,
             k,
             k_tile,
             row_tile_max: max_rows(precision, k_tile),
-            // In bounds: group_bytes was just compared with a usize.
-            blocks: blocks(n, group, BLOCK_BYTES_MAX / group_bytes as usize, devices),
+            blocks: blocks(n, group, BLOCK_BYTES_MAX / group_bytes, devices),
         })
     }
 
@@ -206,20 +206,50 @@ pub(super) fn check_tile(
 
 /// Most rows of a legal tile of depth `k`; 0 if there is none. The number of
 /// kernels matters only below 32, where it makes the rule milder.
-fn max_rows(precision: Precision, k: usize) -> usize {
+pub(super) fn max_rows(precision: Precision, k: usize) -> usize {
     let n = precision.kernel_group().max(32);
     let legal = |fours: usize| check_tile(precision, fours * ROW_MULTIPLE, k, n).is_ok();
     largest(ROW_TILE_MAX / ROW_MULTIPLE, legal) * ROW_MULTIPLE
 }
 
-/// The deepest sensible K tile, evened out over the tiles.
-fn choose_k_tile(precision: Precision, k: usize) -> usize {
+/// The depth of `tiles` even K tiles.
+pub(super) fn even_k_tile(precision: Precision, k: usize, tiles: usize) -> usize {
     let unit = precision.k_multiple();
-    let units = k.div_ceil(unit);
-    let sensible = |u: usize| max_rows(precision, u * unit) >= ROWS_PER_WEIGHT_PASS;
-    // One unit is always sensible: 1020 rows of 64 bytes are two banks.
-    let deepest = largest(units, sensible).max(1);
-    units.div_ceil(units.div_ceil(deepest)) * unit
+    k.div_ceil(unit).div_ceil(tiles) * unit
+}
+
+/// Checks that weights fit their buffers and devices; returns the bytes of a
+/// kernel group over all of K.
+fn check_sizes(
+    precision: Precision,
+    n: usize,
+    k: usize,
+    devices: usize,
+) -> Result<usize, PlanError> {
+    for (dimension, size) in [("N", n), ("K", k)] {
+        if size == 0 {
+            return Err(PlanError::EmptyDimension { dimension });
+        }
+    }
+    if devices == 0 {
+        return Err(PlanError::NoDevice);
+    }
+    let group = precision.kernel_group();
+    let group_bytes = (k as u128).next_multiple_of(precision.k_multiple() as u128)
+        * (group * precision.input_bits() / 8) as u128;
+    let limit = BLOCK_BYTES_MAX;
+    let Some(whole) = usize::try_from(group_bytes)
+        .ok()
+        .filter(|&bytes| bytes <= limit)
+    else {
+        let bytes = group_bytes;
+        return Err(PlanError::GroupTooLarge { k, bytes, limit });
+    };
+    let bytes = n.div_ceil(group).div_ceil(devices) as u128 * group_bytes;
+    if bytes > DEVICE_BYTES_MAX {
+        return Err(PlanError::WeightsTooLarge { bytes, devices });
+    }
+    Ok(whole)
 }
 
 /// A K tile that the caller fixed, cut to what K needs.

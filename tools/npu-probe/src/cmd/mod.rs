@@ -4,6 +4,7 @@
 pub(crate) mod asm;
 pub(crate) mod decode;
 pub(crate) mod info;
+pub(crate) mod plan;
 pub(crate) mod selftest;
 pub(crate) mod settle;
 

@@ -44,7 +44,6 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     say(&device.text())?;
 
     let operands = Operands::random(test.precision, lengths.a, lengths.b, test.seed);
-    let expected = Reference::compute(&test, &operands);
     let pool = DevicePool::open(&opened.device, test.fds)
         .context("cannot open the device again")
         .map_err(Failure::Device)?;
@@ -56,6 +55,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     let plan = plan.map_err(|error| failure(error.into()))?;
     let problem = ProblemReport::new(&test, plan.to_string());
     say(&problem.text())?;
+    let expected = Reference::compute(&test, &operands, weights.plan().k_tile_count());
 
     let bench = Bench {
         test: &test,

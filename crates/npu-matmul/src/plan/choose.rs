@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Into how many tiles K is cut: the one choice that must be made when weights
+//! are loaded, because they are stored tile by tile.
+//!
+//! Deep tiles save sums on the CPU. But the deeper a tile, the fewer rows of A
+//! fit into CBUF beside it, and all of B is fetched again for every such few
+//! rows. Which is better depends on M, N, clock and memory, so every sensible
+//! number is tried against the timing model.
+
+use rknpu_regcmd::timing::Machine;
+
+use super::weights::{ROW_TILE_MAX, even_k_tile, max_rows};
+use super::{Plan, PlanError, PlanOptions, Prediction, WeightPlan};
+use crate::dtype::Precision;
+
+/// Conditions that plans are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conditions {
+    /// The device; its times are modelled.
+    pub machine: Machine,
+    /// Rows that weights will mostly be multiplied with: a prompt's batch.
+    pub rows: usize,
+    /// What it costs the CPU to add an element of a later K tile to the sum,
+    /// picoseconds.
+    pub sum_ps: u64,
+}
+
+impl Default for Conditions {
+    /// RK3588 at 600 MHz, llama.cpp's default batch of 512 rows.
+    ///
+    /// Adding an element moves 12 bytes. An A76 copies 13.4 GB/s, reads and
+    /// writes counted once (rockchip-npu-notes); two of them at half that rate
+    /// take 450 ps. Not measured on a board.
+    fn default() -> Self {
+        Self {
+            machine: Machine::RK3588,
+            rows: 512,
+            sum_ps: 450,
+        }
+    }
+}
+
+/// One way to cut K.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The weights so cut.
+    pub weights: WeightPlan,
+    /// What a product of [`Conditions::rows`] takes with it.
+    pub prediction: Prediction,
+    /// What summing costs the CPU, picoseconds.
+    pub sum_ps: u64,
+}
+
+impl Candidate {
+    /// What is minimised: the device's time and the sums, one after the other.
+    #[must_use]
+    pub fn cost_ps(&self) -> u64 {
+        self.prediction.npu_ps.saturating_add(self.sum_ps)
+    }
+}
+
+/// Numbers of K tiles are tried one by one up to this, then in steps that grow
+/// with them: one more of many changes little.
+const ALL_UP_TO: usize = 8;
+
+/// Every sensible way to cut the K of B, `n x k`, the deepest tiles first; none
+/// where no plan keeps to the options' limits.
+///
+/// # Errors
+/// As [`WeightPlan::new`].
+pub fn candidates(
+    precision: Precision,
+    n: usize,
+    k: usize,
+    devices: usize,
+    options: &PlanOptions,
+) -> Result<Vec<Candidate>, PlanError> {
+    let Conditions {
+        rows,
+        machine,
+        sum_ps,
+    } = options.conditions;
+    let mut found: Vec<Candidate> = Vec::new();
+    let mut tiles = 1;
+    loop {
+        let k_tile = even_k_tile(precision, k, tiles);
+        let fitting = max_rows(precision, k_tile);
+        if fitting > 0
+            && found
+                .last()
+                .is_none_or(|last| last.weights.k_tile != k_tile)
+        {
+            let weights = WeightPlan::with_k_tile(precision, n, k, devices, k_tile)?;
+            // Else the limits of a job, or a forced tile, are against it.
+            if let Ok(plan) = Plan::new(&weights, rows.max(1), options) {
+                let prediction = plan.predict(&machine);
+                found.push(Candidate {
+                    sum_ps: prediction.partial_sums.saturating_mul(sum_ps),
+                    weights,
+                    prediction,
+                });
+            }
+        }
+        // Shallower tiles let no more rows share a pass, and add sums.
+        if fitting >= ROW_TILE_MAX.min(rows) || k_tile <= precision.k_multiple() {
+            return Ok(found);
+        }
+        tiles += tiles.div_ceil(ALL_UP_TO);
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long a plan would take, by the timing model of `rknpu-regcmd`.
+//!
+//! The tasks' own register programs are counted, so that a prediction is about
+//! what would be submitted and nothing else. All times are modelled.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use rknpu_regcmd::timing::{Job, Machine, TaskWork, schedule, seconds};
+use rknpu_regcmd::{DmaEngine, tasks};
+
+use super::{JobPlan, Plan};
+use crate::dtype::Precision;
+use crate::emit;
+
+/// Picoseconds of a second.
+const PS_PER_SECOND: u128 = 1_000_000_000_000;
+
+/// What a plan would take on a machine, with operands in place and nothing for
+/// the CPU to do in between. Times are modelled, in picoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prediction {
+    /// From the first SUBMIT to the end of the last job.
+    pub npu_ps: u64,
+    /// The least that the multiplications alone take: those of the product, not
+    /// of its padding, on all cores.
+    pub mac_ps: u64,
+    /// The least that memory takes: A, B and C once, at what all cores move
+    /// together.
+    pub memory_ps: u64,
+    /// SUBMIT calls, one for each job.
+    pub jobs: u64,
+    /// Register programs.
+    pub tasks: u64,
+    /// Bytes that the cores read and write, over all tasks.
+    pub traffic: Traffic,
+    /// Elements that the CPU adds to what it has read before: those of all K
+    /// tiles but the first.
+    pub partial_sums: u64,
+    /// Bytes that the CPU lays out, once for each device.
+    pub packed_bytes: u64,
+    /// Bytes that the CPU reads.
+    pub read_bytes: u64,
+}
+
+/// Bytes that the engines of all cores move.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Of A.
+    pub features: u64,
+    /// Of B.
+    pub weights: u64,
+    /// Of C, as it is written.
+    pub outputs: u64,
+    /// Of register programs.
+    pub commands: u64,
+}
+
+/// What bounds a product from below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BoundBy {
+    /// The MAC arrays.
+    Macs,
+    /// Memory.
+    Memory,
+}
+
+impl fmt::Display for BoundBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Macs => "multiplications",
+            Self::Memory => "memory",
+        })
+    }
+}
+
+impl Prediction {
+    /// No plan is faster than this: the larger of [`Self::mac_ps`] and
+    /// [`Self::memory_ps`].
+    #[must_use]
+    pub fn bound_ps(&self) -> u64 {
+        self.mac_ps.max(self.memory_ps)
+    }
+
+    /// What that bound is about.
+    #[must_use]
+    pub fn bound_by(&self) -> BoundBy {
+        if self.mac_ps >= self.memory_ps {
+            BoundBy::Macs
+        } else {
+            BoundBy::Memory
+        }
+    }
+
+    /// How many times the bound the plan takes.
+    #[must_use]
+    pub fn over_bound(&self) -> f64 {
+        seconds(self.npu_ps) / seconds(self.bound_ps().max(1))
+    }
+}
+
+impl Plan<'_> {
+    /// What this plan would take on `machine`.
+    #[must_use]
+    pub fn predict(&self, machine: &Machine) -> Prediction {
+        let precision = self.weights.precision;
+        let mut prediction = Prediction {
+            mac_ps: self.least_mac_ps(machine),
+            memory_ps: self.least_memory_ps(machine),
+            ..Prediction::default()
+        };
+        let mut works = Works::default();
+        let mut jobs = Vec::new();
+        for step in self.steps() {
+            for job in &step.jobs {
+                prediction.packed_bytes += step.activation_bytes as u64;
+                prediction.read_bytes += job.output_bytes as u64;
+                for task in &job.tasks {
+                    let first = step.activations[task.activation].k_tile.index == 0;
+                    if !first {
+                        let rows = step.activations[task.activation].rows.len();
+                        prediction.partial_sums += (rows * task.n.len()) as u64;
+                    }
+                }
+                let tasks = works.of(precision, job);
+                for work in &tasks {
+                    prediction.traffic.add(work);
+                }
+                prediction.tasks += tasks.len() as u64;
+                jobs.push(Job {
+                    file: u32::try_from(job.device).unwrap_or(u32::MAX),
+                    tasks,
+                    ..Job::default()
+                });
+            }
+        }
+        prediction.jobs = jobs.len() as u64;
+        // No job names another or a core, so that nothing can be refused.
+        prediction.npu_ps = schedule(&jobs, machine).map_or(u64::MAX, |timeline| timeline.end_ps);
+        prediction
+    }
+
+    fn least_mac_ps(&self, machine: &Machine) -> u64 {
+        let w = self.weights;
+        let macs = self.m as u128 * w.k as u128 * w.n as u128;
+        let per_second = u128::from(w.precision.macs_per_clock())
+            * u128::from(machine.chip.cores)
+            * u128::from(machine.clock_hz);
+        clamped((macs * PS_PER_SECOND).div_ceil(per_second.max(1)))
+    }
+
+    fn least_memory_ps(&self, machine: &Machine) -> u64 {
+        let w = self.weights;
+        let (m, k, n) = (self.m as u128, w.k as u128, w.n as u128);
+        let bits = (m + n) * k * w.precision.input_bits() as u128
+            + m * n * 8 * w.precision.output_bytes() as u128;
+        let per_second = u128::from(machine.dram.shared_bytes_per_second.max(1));
+        clamped((bits.div_ceil(8) * PS_PER_SECOND).div_ceil(per_second))
+    }
+}
+
+fn clamped(ps: u128) -> u64 {
+    u64::try_from(ps).unwrap_or(u64::MAX)
+}
+
+impl Traffic {
+    fn add(&mut self, work: &TaskWork) {
+        self.features += work.bytes.of(DmaEngine::Feature);
+        self.weights += work.bytes.of(DmaEngine::Weight);
+        self.outputs += work.bytes.of(DmaEngine::DpuWrite);
+        self.commands += work.command_bytes;
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.features + self.weights + self.outputs + self.commands
+    }
+}
+
+/// The work of tasks by their sizes: a plan has few different ones.
+#[derive(Default)]
+struct Works(HashMap<[u32; 3], TaskWork>);
+
+impl Works {
+    fn of(&mut self, precision: Precision, job: &JobPlan) -> Vec<TaskWork> {
+        job.tasks
+            .iter()
+            .map(|task| {
+                let size = [task.m_padded, task.k_padded, task.n_padded];
+                *self
+                    .0
+                    .entry(size)
+                    .or_insert_with(|| work(precision, task).unwrap_or_default())
+            })
+            .collect()
+    }
+}
+
+/// What a task's program moves and computes; `None` if there is no such
+/// program, which no plan contains.
+fn work(precision: Precision, task: &super::TaskPlan) -> Option<TaskWork> {
+    let program = emit::program(precision, task).ok()?;
+    let words = program.words();
+    let task = tasks(words).next()?;
+    let work = TaskWork::of(&task.regs, task.enable).ok()?;
+    Some(work.fetching(words.len() as u64))
+}

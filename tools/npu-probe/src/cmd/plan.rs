@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe plan`: how a product would be cut, and what it would take.
+
+use std::fmt::Write;
+use std::num::{NonZeroU64, NonZeroUsize};
+
+use clap::Args;
+use npu_matmul::plan::{Candidate, Conditions, Prediction, candidates};
+use npu_matmul::{Plan, PlanError, PlanOptions, Precision};
+use rknpu_regcmd::timing::{Machine, seconds};
+use rknpu_regcmd::{ChipProfile, MatmulError};
+use serde::Serialize;
+
+use crate::exit::{Failure, Verdict};
+use crate::flags::{Dtype, Flags};
+use crate::output;
+
+/// File descriptors of a plan where none are given: one for each core.
+const DEFAULT_FDS: usize = 3;
+
+/// Options of `plan`.
+#[derive(Debug, Args)]
+pub(crate) struct PlanFlags {
+    /// Rows of A and of the result
+    m: NonZeroUsize,
+    /// Columns of A and of B: the length of each sum
+    k: NonZeroUsize,
+    /// Rows of B, columns of the result
+    n: NonZeroUsize,
+
+    /// Precision of the operands
+    #[arg(long, default_value = "int8")]
+    dtype: Dtype,
+
+    /// Clock of the NPU, MHz: mainline kernels leave it at 200
+    #[arg(long, value_name = "MHZ", default_value = "600")]
+    clock: NonZeroU64,
+
+    /// File descriptors to spread the columns over [default: one for each core]
+    #[arg(long, value_name = "NUMBER")]
+    fds: Option<NonZeroUsize>,
+
+    /// Depth of a K tile, a multiple of 32 [default: the fastest]
+    #[arg(long, value_name = "DEPTH")]
+    k_tile: Option<NonZeroUsize>,
+}
+
+/// One plan and its prediction.
+#[derive(Debug, Serialize)]
+struct PlanReport {
+    plan: String,
+    k_tiles: usize,
+    /// Depth, rows and channels of the largest tile.
+    tile: [usize; 3],
+    /// Banks of CBUF for features and for weights.
+    banks: Option<[u32; 2]>,
+    tasks: u64,
+    jobs: u64,
+    bytes_features: u64,
+    bytes_weights: u64,
+    bytes_outputs: u64,
+    bytes_commands: u64,
+    bytes_packed: u64,
+    bytes_read: u64,
+    partial_sums: u64,
+    modelled_npu_ms: f64,
+    modelled_sums_ms: f64,
+    bound_ms: f64,
+    bound_by: String,
+    over_bound: f64,
+    modelled_gops: f64,
+}
+
+/// All that is told.
+#[derive(Debug, Serialize)]
+struct Report {
+    m: usize,
+    k: usize,
+    n: usize,
+    dtype: String,
+    clock_mhz: u64,
+    fds: usize,
+    chosen: PlanReport,
+    /// The best plan that does not cut K, and the best one that does.
+    whole_k: Option<PlanReport>,
+    cut_k: Option<PlanReport>,
+}
+
+pub(crate) fn run(flags: &Flags, args: &PlanFlags) -> Result<Verdict, Failure> {
+    let report = report(args).map_err(|error| Failure::Usage(error.into()))?;
+    if flags.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.text())?;
+    }
+    Ok(Verdict::Pass)
+}
+
+fn report(args: &PlanFlags) -> Result<Report, PlanError> {
+    let (m, k, n) = (args.m.get(), args.k.get(), args.n.get());
+    let precision = args.dtype.precision();
+    let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
+    let machine = Machine::RK3588.at_clock(args.clock.get().saturating_mul(1_000_000));
+    let options = PlanOptions {
+        k_tile: args.k_tile.map(NonZeroUsize::get),
+        conditions: Conditions {
+            machine,
+            rows: m,
+            ..Conditions::default()
+        },
+        ..PlanOptions::default()
+    };
+    let of = |candidate: &Candidate| PlanReport::new(candidate, m, &options);
+    let all = candidates(precision, n, k, fds, &options)?;
+    let best = |whole: bool| {
+        all.iter()
+            .filter(|candidate| (candidate.weights.k_tile_count() == 1) == whole)
+            .min_by_key(|candidate| candidate.cost_ps())
+            .map(of)
+            .transpose()
+    };
+    let weights = npu_matmul::plan::WeightPlan::new(precision, n, k, fds, &options)?;
+    let prediction = Plan::new(&weights, m, &options)?.predict(&machine);
+    let chosen = Candidate {
+        sum_ps: options
+            .conditions
+            .sum_ps
+            .saturating_mul(prediction.partial_sums),
+        weights,
+        prediction,
+    };
+    Ok(Report {
+        m,
+        k,
+        n,
+        dtype: precision.to_string(),
+        clock_mhz: args.clock.get(),
+        fds,
+        chosen: of(&chosen)?,
+        whole_k: best(true)?,
+        cut_k: best(false)?,
+    })
+}
+
+impl PlanReport {
+    fn new(candidate: &Candidate, m: usize, options: &PlanOptions) -> Result<Self, PlanError> {
+        let weights = &candidate.weights;
+        let plan = Plan::new(weights, m, options)?;
+        let Prediction {
+            npu_ps,
+            traffic,
+            tasks,
+            jobs,
+            packed_bytes,
+            read_bytes,
+            partial_sums,
+            ..
+        } = candidate.prediction;
+        let operations = 2.0 * m as f64 * weights.k as f64 * weights.n as f64;
+        let tile = [weights.k_tile, plan.row_tile, plan.n_tile];
+        Ok(Self {
+            plan: plan.to_string(),
+            k_tiles: weights.k_tile_count(),
+            tile,
+            banks: banks(weights.precision, tile).ok(),
+            tasks,
+            jobs,
+            bytes_features: traffic.features,
+            bytes_weights: traffic.weights,
+            bytes_outputs: traffic.outputs,
+            bytes_commands: traffic.commands,
+            bytes_packed: packed_bytes,
+            bytes_read: read_bytes,
+            partial_sums,
+            modelled_npu_ms: seconds(npu_ps) * 1e3,
+            modelled_sums_ms: seconds(candidate.sum_ps) * 1e3,
+            bound_ms: seconds(candidate.prediction.bound_ps()) * 1e3,
+            bound_by: candidate.prediction.bound_by().to_string(),
+            over_bound: candidate.prediction.over_bound(),
+            modelled_gops: operations / seconds(npu_ps.max(1)) / 1e9,
+        })
+    }
+}
+
+/// How a tile divides CBUF.
+fn banks(precision: Precision, [k, m, n]: [usize; 3]) -> Result<[u32; 2], MatmulError> {
+    let size = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    let nowhere = rknpu_regcmd::BufferId(0).at(0);
+    let split = rknpu_regcmd::MatmulTask {
+        ty: precision.matmul_type(),
+        m: size(m),
+        k: size(k),
+        n: size(n),
+        a: nowhere,
+        b: nowhere,
+        c: nowhere,
+    }
+    .check(&ChipProfile::RK3588)?;
+    Ok([split.data_banks, split.weight_banks])
+}
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+impl Report {
+    fn text(&self) -> String {
+        let Self {
+            m,
+            k,
+            n,
+            dtype,
+            clock_mhz,
+            fds,
+            ..
+        } = self;
+        let mut text = format!(
+            "{dtype} {m} x {k} x {n} at {clock_mhz} MHz, {fds} file descriptor(s); \
+             all times are modelled\n"
+        );
+        for (name, plan) in [
+            ("chosen", Some(&self.chosen)),
+            ("K whole", self.whole_k.as_ref()),
+            ("K cut", self.cut_k.as_ref()),
+        ] {
+            match plan {
+                Some(plan) => plan.write(name, &mut text),
+                None => {
+                    let _ = writeln!(text, "\n{name:8} no such plan");
+                }
+            }
+        }
+        text
+    }
+}
+
+impl PlanReport {
+    fn write(&self, name: &str, text: &mut String) {
+        let [depth, rows, channels] = self.tile;
+        let mib = |bytes: u64| bytes as f64 / MIB;
+        let _ = writeln!(
+            text,
+            "\n{name:8} {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels",
+            self.k_tiles
+        );
+        if let Some([data, weights]) = self.banks {
+            let _ = writeln!(
+                text,
+                "  CBUF     {data} banks of features, {weights} of weights"
+            );
+        }
+        let _ = writeln!(
+            text,
+            "  device   {:.3} ms, {:.0} GOP/s: {:.2} times the {:.3} ms that {} alone take",
+            self.modelled_npu_ms, self.modelled_gops, self.over_bound, self.bound_ms, self.bound_by
+        );
+        let _ = writeln!(
+            text,
+            "  CPU      {} partial sums, {:.3} ms; packs {:.1} MiB, reads {:.1} MiB",
+            self.partial_sums,
+            self.modelled_sums_ms,
+            mib(self.bytes_packed),
+            mib(self.bytes_read)
+        );
+        let _ = writeln!(
+            text,
+            "  traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; {} tasks in {} jobs",
+            mib(self.bytes_features),
+            mib(self.bytes_weights),
+            mib(self.bytes_outputs),
+            mib(self.bytes_commands),
+            self.tasks,
+            self.jobs
+        );
+    }
+}
