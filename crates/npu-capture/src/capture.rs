@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rknpu_regcmd::Iova;
 use rocket_uapi::{DeviceInfo, Errno, RawTask};
 
+use crate::contents::Contents;
 use crate::error::CaptureError;
 use crate::format::{CHUNK_PAGES, PAGE};
 use crate::parse;
+use crate::programs::{Programs, ReadIova};
 use crate::source::Source;
 
 /// A capture that was read and found whole.
@@ -268,6 +270,32 @@ impl Capture {
     #[must_use]
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
+    }
+
+    /// The object of `job` that holds the bytes from `iova` to `end`, and the
+    /// place of the first in it.
+    #[must_use]
+    pub fn holder(&self, job: &Job, iova: u64, end: u64) -> Option<(usize, u64)> {
+        job.uses.iter().find_map(|used| {
+            let object = used.object?;
+            let range = self.objects.get(object)?.range()?;
+            let inside = range.start <= iova && iova <= end && end <= range.end;
+            inside.then(|| (object, iova - range.start))
+        })
+    }
+
+    /// The programs of `job`, as `contents` has them.
+    pub fn programs<'a>(
+        &'a self,
+        job: &'a Job,
+        contents: &'a Contents<'_>,
+    ) -> Programs<'a, impl ReadIova + 'a> {
+        let read = move |iova: u64, into: &mut [u8]| {
+            let end = iova.saturating_add(into.len() as u64);
+            let holder = self.holder(job, iova, end);
+            holder.is_some_and(|(object, at)| contents.read(object, at, into).is_ok())
+        };
+        Programs::new(&job.tasks, read)
     }
 
     /// The data pages of a chunk.

@@ -4,7 +4,7 @@
 //! A job that fails on a board is carried to a desk as one file: the device,
 //! the buffer objects with their contents before and after each job, the jobs
 //! with their programs, and what became of them. [`Recorder`] makes such a
-//! file, [`Capture`] reads it. The format is told field by field in
+//! file, [`Capture`] reads it, [`replay()`] runs it again. The format is told field by field in
 //! docs/capture.md.
 //!
 //! A capture may come from a stranger: whatever its bytes are, reading ends in
@@ -25,6 +25,8 @@ mod outcome;
 mod parse;
 mod programs;
 mod recorder;
+#[allow(unsafe_code)]
+mod replay;
 mod source;
 mod writer;
 
@@ -36,4 +38,7 @@ pub use drops::why_dropped;
 pub use error::{CaptureError, RecordError};
 pub use programs::{Program, Programs, ReadIova};
 pub use recorder::{BoView, JobToken, JobView, Recorder, RecorderOptions, Summary};
+pub use replay::{
+    Comparison, Difference, JobReport, Place, ReplayError, ReplayOptions, Report, Value, replay,
+};
 pub use writer::Writer;

@@ -67,7 +67,10 @@ pub use asm::{AsmError, AsmProblem, assemble};
 pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 pub use decode::{Item, decode, encode};
 pub use disasm::{disassemble, statements};
-pub use extent::{Access as DmaAccess, DmaEngine, Extent, ExtentError, extents};
+pub use extent::{
+    Access as DmaAccess, DmaEngine, Element, ElementType, Extent, ExtentError, extents,
+    written_element,
+};
 pub use field::{
     Access, AddressRegister, FieldInfo, FieldRangeError, Kind, Register, RegisterInfo,
 };

@@ -14,6 +14,7 @@
 
 use alloc::vec::Vec;
 
+use super::element::{Element, ElementType};
 use super::{
     DivCeil, DmaEngine, Extent, ExtentError, Reader, atoms, must_agree, must_be_zero, unknown,
 };
@@ -87,6 +88,45 @@ pub(super) fn last_written_atom(reader: &Reader<'_>, enable: EnableMask) -> Opti
         + atom * writer.surface
         + group * writer.surface_add;
     Some(i64::from(writer.base) + place * i64::from(ATOM_BYTES))
+}
+
+/// The element that a completed task writes at the byte `iova`, where the
+/// geometry tells.
+pub(super) fn written_element(
+    reader: &Reader<'_>,
+    enable: EnableMask,
+    iova: i64,
+) -> Option<Element> {
+    let writer = Writer::new(reader, enable).ok()??;
+    if writer.wdma != writer.cube {
+        return None;
+    }
+    let [width, height, channels] = writer.wdma;
+    let offset = iova.checked_sub(i64::from(writer.base))?;
+    let atom_bytes = i64::from(ATOM_BYTES);
+    let (place, byte) = (offset.div_euclid(atom_bytes), offset.rem_euclid(atom_bytes));
+    let in_atom = atom_bytes * 8 / writer.out_bits;
+    let bytes = writer.out_bits / 8;
+    let line = width + writer.notch;
+    for group in 0..channels.div_ceil_i64(writer.group) {
+        for atom in 0..writer.group_atoms {
+            let pixel = place - group * writer.surface_add - atom * writer.surface;
+            let (y, x) = (pixel.div_euclid(line), pixel.rem_euclid(line));
+            let in_group = atom * in_atom + byte / bytes;
+            let channel = group * writer.group + in_group;
+            let inside = (0..height).contains(&y) && x < width;
+            if inside && in_group < writer.group && channel < channels {
+                return Some(Element {
+                    x: u32::try_from(x).ok()?,
+                    y: u32::try_from(y).ok()?,
+                    channel: u32::try_from(channel).ok()?,
+                    byte: u32::try_from(byte % bytes).ok()?,
+                    ty: ElementType::of_dpu(reader.get::<dpu::DataFormat>().out_precision())?,
+                });
+            }
+        }
+    }
+    None
 }
 
 impl Writer {

@@ -12,6 +12,7 @@
 
 mod cna;
 mod dpu;
+mod element;
 mod ppu;
 mod rdma;
 
@@ -26,6 +27,8 @@ use crate::field::{AddressRegister, Register, RegisterInfo};
 use crate::regfile::RegisterFile;
 use crate::regs::pc;
 use crate::word::{EnableMask, Iova};
+
+pub use element::{Element, ElementType};
 
 /// A memory master of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -240,6 +243,22 @@ pub(crate) fn last_written_atom(regs: &RegisterFile, enable: EnableMask) -> Opti
     address
         .and_then(|address| u32::try_from(address).ok())
         .map(Iova)
+}
+
+/// The element of its output that a task writes at the byte `iova`, run with
+/// `regs`: `None` where it writes none there, or where the geometry leaves
+/// doubt.
+#[must_use]
+pub fn written_element(regs: &RegisterFile, enable: EnableMask, iova: u64) -> Option<Element> {
+    let reader = Reader::new(regs);
+    let iova = i64::try_from(iova).ok()?;
+    if enable.contains(EnableMask::PPU) {
+        ppu::written_element(&reader, iova)
+    } else if enable.contains(EnableMask::DPU) {
+        dpu::written_element(&reader, enable, iova)
+    } else {
+        None
+    }
 }
 
 fn compute(reader: &Reader<'_>, enable: EnableMask) -> Result<Vec<Extent>, ExtentError> {

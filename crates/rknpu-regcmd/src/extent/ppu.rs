@@ -12,6 +12,7 @@
 
 use alloc::vec::Vec;
 
+use super::element::{Element, ElementType};
 use super::{
     DmaEngine, Extent, ExtentError, Reader, atoms, must_agree, must_be_zero, surfaces, unknown,
 };
@@ -85,6 +86,37 @@ pub(super) fn write_extents(
 pub(super) fn last_written_atom(reader: &Reader<'_>) -> Option<i64> {
     let base = reader.base::<ppu::DstBaseAddr>().ok()?;
     Some(i64::from(base) + last_atom(reader).ok()? * i64::from(ATOM_BYTES))
+}
+
+/// The element that a completed task writes at the byte `iova`.
+pub(super) fn written_element(reader: &Reader<'_>, iova: i64) -> Option<Element> {
+    last_atom(reader).ok()?;
+    let size = |less_one: u32| i64::from(less_one) + 1;
+    let width = size(reader.get::<ppu::DataCubeOutWidth>().cube_out_width());
+    let height = size(reader.get::<ppu::DataCubeOutHeight>().cube_out_height());
+    let channels = size(reader.get::<ppu::DataCubeOutChannel>().cube_out_channel());
+    let surface = i64::from(reader.get::<ppu::DstSurfStride>().dst_surf_stride());
+    let line = width + i64::from(reader.get::<ppu::OperationModeCfg>().notch_addr());
+    let offset = iova.checked_sub(i64::from(reader.base::<ppu::DstBaseAddr>().ok()?))?;
+    let atom_bytes = i64::from(ATOM_BYTES);
+    let (place, byte) = (offset.div_euclid(atom_bytes), offset.rem_euclid(atom_bytes));
+    let bytes = i64::from(precision::size_bits(SIZE_16_BIT) / 8);
+    let in_atom = atom_bytes / bytes;
+    for atom in 0..(channels + in_atom - 1) / in_atom {
+        let pixel = place - atom * surface;
+        let (y, x) = (pixel.div_euclid(line), pixel.rem_euclid(line));
+        let channel = atom * in_atom + byte / bytes;
+        if (0..height).contains(&y) && x < width && channel < channels {
+            return Some(Element {
+                x: u32::try_from(x).ok()?,
+                y: u32::try_from(y).ok()?,
+                channel: u32::try_from(channel).ok()?,
+                byte: u32::try_from(byte % bytes).ok()?,
+                ty: ElementType::Fp16,
+            });
+        }
+    }
+    None
 }
 
 /// The farthest atom of the output, which is also the last one written.

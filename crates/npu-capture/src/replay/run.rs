@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Job after job.
+
+use std::collections::BTreeMap;
+
+use rocket_uapi::{Access, Bo, Deadline, Device, Error, FenceStatus, Handle, RawJob};
+
+use super::compare::{self, PIECE};
+use super::place::Board;
+use super::{Comparison, JobReport, ReplayError, ReplayOptions, Report};
+use crate::capture::{Capture, Job, Outcome, Role};
+use crate::contents::{Contents, Moment};
+use crate::drops::why_dropped;
+
+/// A replay on its way.
+pub(super) struct Replay<'a> {
+    capture: &'a Capture,
+    device: &'a Device,
+    options: ReplayOptions,
+    /// By recorded file.
+    boards: BTreeMap<u32, Board>,
+    /// Before the job that runs, and after it.
+    before: Contents<'a>,
+    after: Contents<'a>,
+}
+
+impl<'a> Replay<'a> {
+    pub(super) fn new(capture: &'a Capture, device: &'a Device, options: ReplayOptions) -> Self {
+        Self {
+            capture,
+            device,
+            options,
+            boards: BTreeMap::new(),
+            before: Contents::new(capture),
+            after: Contents::new(capture),
+        }
+    }
+
+    pub(super) fn all(mut self) -> Result<Report, ReplayError> {
+        let jobs = (0..self.capture.jobs().len()).map(|index| self.job(index));
+        Ok(Report {
+            jobs: jobs.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn job(&mut self, index: usize) -> Result<JobReport, ReplayError> {
+        let job = &self.capture.jobs()[index];
+        let addressed = |&object: &usize| self.capture.objects()[object].iova.is_some();
+        let objects: Vec<usize> = job.objects().into_iter().filter(addressed).collect();
+        let ready = self.boards.get(&job.file);
+        let ready = ready.is_some_and(|board| objects.iter().all(|&object| board.has(object)));
+        if !ready {
+            // Of one file at a time: its memory first goes back.
+            self.boards.remove(&job.file);
+            let board = Board::new(self.capture, self.device, index, &self.options)?;
+            self.boards.insert(job.file, board);
+        }
+        let Some(board) = self.boards.get_mut(&job.file) else {
+            return Ok(JobReport {
+                recorded: job.outcome,
+                replayed: Outcome::Unknown,
+                comparison: None,
+            });
+        };
+        self.before.go(Moment::Before(index));
+        self.after.go(Moment::After(index));
+        for &object in &objects {
+            if let Some(bo) = board.bo_mut(object) {
+                load(&self.before, object, bo, &self.options)?;
+            }
+        }
+        let replayed = run(job, board, &objects, &self.options)?;
+        // Of a job that may have ended somehow there is nothing to compare to;
+        // one that may still run must not be looked at.
+        let known = job.outcome != Outcome::Unknown && replayed != Outcome::Unknown;
+        let comparison = if known && !self.capture.zero_data() {
+            Some(self.compare(index, &objects)?)
+        } else {
+            None
+        };
+        if replayed == Outcome::Unknown {
+            // Nobody knows what it will still do to its objects.
+            self.boards.remove(&job.file);
+        }
+        Ok(JobReport {
+            recorded: job.outcome,
+            replayed,
+            comparison,
+        })
+    }
+
+    fn compare(&self, index: usize, objects: &[usize]) -> Result<Comparison, ReplayError> {
+        let job = &self.capture.jobs()[index];
+        let mut comparison = Comparison::default();
+        let Some(board) = self.boards.get(&job.file) else {
+            return Ok(comparison);
+        };
+        for &object in objects {
+            let Some(bo) = board.bo(object) else { continue };
+            let now = bo.read(Deadline::after(self.options.wait))?;
+            let start = bo.iova().0.into();
+            let none_yet = comparison.first.is_none();
+            compare::object(&mut comparison, &self.after, object, start, &now)?;
+            if let Some(first) = comparison.first.as_mut().filter(|_| none_yet) {
+                let place = compare::place(self.capture, job, &self.before, first);
+                first.place =
+                    place.and_then(|place| compare::valued(place, first, &self.after, &now));
+            }
+        }
+        Ok(comparison)
+    }
+}
+
+/// Makes `bo` hold what `contents` says.
+fn load(
+    contents: &Contents<'_>,
+    object: usize,
+    bo: &mut Bo,
+    options: &ReplayOptions,
+) -> Result<(), ReplayError> {
+    let mut bytes = bo.write(Deadline::after(options.wait))?;
+    let mut wanted = vec![0; PIECE.min(bytes.len())];
+    for (index, piece) in bytes.chunks_mut(PIECE).enumerate() {
+        let wanted = &mut wanted[..piece.len()];
+        contents.read(object, index as u64 * PIECE as u64, wanted)?;
+        if piece != wanted {
+            piece.copy_from_slice(wanted);
+        }
+    }
+    bytes.finish()?;
+    Ok(())
+}
+
+/// Runs `job` to its end.
+fn run(
+    job: &Job,
+    board: &Board,
+    objects: &[usize],
+    options: &ReplayOptions,
+) -> Result<Outcome, ReplayError> {
+    let listed = |role| {
+        let list = job.uses.iter().filter(move |used| used.role == role);
+        list.map(|used| used.handle).collect::<Vec<u32>>()
+    };
+    let exists = |handle| {
+        let mut list = job.uses.iter();
+        list.any(|used| used.handle == handle && used.object.is_some())
+    };
+    if why_dropped(&job.tasks, &listed(Role::In), &listed(Role::Out), exists).is_some() {
+        return Ok(Outcome::Dropped);
+    }
+    let handle = |object| board.bo(object).map(Bo::handle);
+    let handles = |role| {
+        let list = job.uses.iter().filter(move |used| used.role == role);
+        // Imported objects, which order jobs only, are not there.
+        list.filter_map(|used| handle(used.object?))
+            .collect::<Vec<Handle>>()
+    };
+    let (mut reads, mut writes) = (handles(Role::In), handles(Role::Out));
+    if writes.is_empty() {
+        // The driver tells the end of a job by what it lists as written.
+        reads.clear();
+        writes = objects
+            .iter()
+            .filter_map(|&object| handle(object))
+            .collect();
+    }
+    let Some(last) = objects
+        .iter()
+        .filter_map(|&object| board.bo(object))
+        .find(|bo| writes.first() == Some(&bo.handle()))
+    else {
+        return Ok(Outcome::Unknown);
+    };
+    let raw = RawJob {
+        tasks: &job.tasks,
+        reads: &reads,
+        writes: &writes,
+    };
+    // SAFETY: the NPU reaches only objects of the board's file, which are all
+    // the board's own: it lives past the wait below, and no guard of any of
+    // them exists here. If the end of the job is not seen, the board is dropped
+    // whole, and the driver keeps the objects of a job until it has ended.
+    if let Err(error) = unsafe { board.device().submit_raw(&[raw]) } {
+        return match error {
+            Error::Refused { errno, .. } => Ok(Outcome::Refused(errno)),
+            error => Err(error.into()),
+        };
+    }
+    match last.read(Deadline::after(options.wait)) {
+        Ok(guard) => drop(guard),
+        Err(Error::TimedOut { .. }) => return Ok(Outcome::Unknown),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(match last.fence(Access::Read)?.status()? {
+        FenceStatus::Signaled => Outcome::Completed,
+        FenceStatus::Failed(errno) => Outcome::Killed(errno),
+        FenceStatus::Active => Outcome::Unknown,
+    })
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was recorded comes out again, and what does not is found.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{SIZES, multiply, recorded_model, recorded_products};
+use npu_capture::{
+    BoView, Capture, Contents, JobView, Moment, Outcome, Recorder, RecorderOptions,
+    RecordingBackend, ReplayError, ReplayOptions, Role, Value, replay,
+};
+use npu_model::{Model, ModelOptions};
+use rknpu_regcmd::{ElementType, written_element};
+use rocket_uapi::{ByteLen, Deadline, Device, Errno, Handle, RawJob, RawTask};
+
+fn model() -> Device {
+    Model::new(quick()).open_device()
+}
+
+/// A model that does not wait half a second for a hung job.
+fn quick() -> ModelOptions {
+    ModelOptions {
+        hang_timeout: Duration::from_millis(5),
+        ..ModelOptions::default()
+    }
+}
+
+fn options() -> ReplayOptions {
+    ReplayOptions::default()
+}
+
+/// The capture again, with other bytes after its jobs, or another outcome.
+fn changed(
+    capture: &Capture,
+    change: impl Fn(usize, usize, &mut [u8]),
+    outcome: impl Fn(Outcome) -> Outcome,
+) -> Capture {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("changed");
+    let recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
+    recorder.device(&capture.device().info);
+    let mut contents = Contents::new(capture);
+    for (index, job) in capture.jobs().iter().enumerate() {
+        let mut bytes = |moment, change: &dyn Fn(usize, &mut [u8])| -> Vec<(usize, Vec<u8>)> {
+            contents.go(moment);
+            let objects = job.objects().into_iter();
+            let read = |object: usize| {
+                let mut bytes = vec![0; capture.objects()[object].bytes as usize];
+                contents.read(object, 0, &mut bytes).unwrap();
+                change(object, &mut bytes);
+                (object, bytes)
+            };
+            objects.map(read).collect()
+        };
+        let before = bytes(Moment::Before(index), &|_, _| ());
+        let after = bytes(Moment::After(index), &|object, bytes| {
+            change(index, object, bytes);
+        });
+        let list = |role| {
+            let list = job.uses.iter().filter(move |used| used.role == role);
+            list.map(|used| used.handle).collect::<Vec<_>>()
+        };
+        let token = recorder.job(
+            job.file,
+            &JobView {
+                tasks: &job.tasks,
+                reads: &list(Role::In),
+                writes: &list(Role::Out),
+                bos: &views(capture, &before),
+            },
+        );
+        token.finish(outcome(job.outcome), &views(capture, &after));
+    }
+    recorder.finish().unwrap();
+    Capture::open(&path).unwrap()
+}
+
+fn views<'a>(capture: &Capture, bytes: &'a [(usize, Vec<u8>)]) -> Vec<BoView<'a>> {
+    let view = |(object, bytes): &'a (usize, Vec<u8>)| {
+        let object = capture.objects()[*object];
+        BoView {
+            handle: object.handle,
+            iova: object.iova,
+            len: object.bytes,
+            bytes,
+        }
+    };
+    bytes.iter().map(view).collect()
+}
+
+#[test]
+fn what_was_recorded_comes_out_again() {
+    let capture = recorded_products(3, RecorderOptions::default());
+    let report = replay(&capture, &model(), &options()).unwrap();
+    assert!(report.matches(), "{report:?}");
+    assert_eq!(report.jobs.len(), capture.jobs().len());
+    for job in &report.jobs {
+        assert!(job.comparison.as_ref().unwrap().bytes >= 4 * 4096);
+    }
+    // Recording a recording changes nothing.
+    let again = changed(&capture, |_, _, _| (), |outcome| outcome);
+    assert!(replay(&again, &model(), &options()).unwrap().matches());
+}
+
+#[test]
+fn addresses_are_had_again_whatever_else_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let (device, recorder) = recorded_model(&path, RecorderOptions::default());
+    let other = device.alloc(ByteLen::new(5 << 20).unwrap()).unwrap();
+    multiply(&device, 1);
+    // The same addresses once more, for other objects.
+    let small = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
+    multiply(&device, 1);
+    drop((other, small));
+    multiply(&device, 1);
+    recorder.finish().unwrap();
+    let capture = Capture::open(&path).unwrap();
+    let ranges = || capture.objects().iter().filter_map(|object| object.range());
+    assert!(ranges().next().unwrap().start >= 5 << 20);
+    let overlaps = ranges().enumerate().any(|(at, a)| {
+        ranges()
+            .skip(at + 1)
+            .any(|b| a.start < b.end && b.start < a.end)
+    });
+    assert!(overlaps, "the recording should need several files");
+    let report = replay(&capture, &model(), &options()).unwrap();
+    assert!(report.matches(), "{report:?}");
+}
+
+#[test]
+fn the_first_wrong_element_is_named() {
+    let capture = recorded_products(2, RecorderOptions::default());
+    let last = capture.jobs().len() - 1;
+    let out = capture.jobs()[last].uses.iter();
+    let out = out.filter(|used| used.role == Role::Out);
+    let out = out.map(|used| used.object.unwrap()).next().unwrap();
+    let mut contents = Contents::new(&capture);
+    contents.go(Moment::Before(last));
+    let program = capture
+        .programs(&capture.jobs()[last], &contents)
+        .next()
+        .unwrap();
+    let task = program.tasks().next().unwrap();
+    let start = capture.objects()[out].range().unwrap().start;
+    // Somewhere inside: two bytes of one element, one of a later one.
+    let offset = (0..)
+        .find(|&offset| {
+            let element = written_element(&task.regs, task.enable, start + offset);
+            element.is_some_and(|element| element.channel == 33 && element.byte == 1)
+        })
+        .unwrap();
+    let wrong = changed(
+        &capture,
+        |job, object, bytes| {
+            if job == last && object == out {
+                for at in [offset, offset + 1, offset + 40] {
+                    bytes[at as usize] ^= 0x55;
+                }
+            }
+        },
+        |outcome| outcome,
+    );
+    let report = replay(&wrong, &model(), &options()).unwrap();
+    assert!(!report.matches());
+    assert!(report.jobs[..last].iter().all(|job| job.matches()));
+    let comparison = report.jobs[last].comparison.as_ref().unwrap();
+    assert_eq!(comparison.different, 3);
+    let first = comparison.first.as_ref().unwrap();
+    assert_eq!((first.object, first.offset), (out, offset));
+    assert_eq!(first.iova, start + offset);
+    assert_eq!(first.recorded ^ first.replayed, 0x55);
+    let place = first.place.unwrap();
+    assert_eq!((place.program, place.element.channel), (0, 33));
+    let (Value::Integer(then), Value::Integer(now)) = (place.recorded, place.replayed) else {
+        panic!("{place:?}");
+    };
+    assert_eq!(then ^ now, 0x55_5500);
+}
+
+#[test]
+fn element_coordinates_are_those_of_the_product() {
+    let [m, k, n] = SIZES;
+    let capture = recorded_products(1, RecorderOptions::default());
+    let expected = multiply(&model(), 1);
+    assert_eq!(capture.jobs().len(), 1, "one tile");
+    let job = &capture.jobs()[0];
+    let mut contents = Contents::new(&capture);
+    contents.go(Moment::Before(0));
+    let program = capture.programs(job, &contents).next().unwrap();
+    let task = program.tasks().next().unwrap();
+    contents.go(Moment::After(0));
+    let mut found = 0;
+    for object in job.objects() {
+        let range = capture.objects()[object].range().unwrap();
+        for iova in range.clone().step_by(4) {
+            let Some(element) = written_element(&task.regs, task.enable, iova) else {
+                continue;
+            };
+            assert_eq!((element.ty, element.byte), (ElementType::Int32, 0));
+            let (row, column) = ((element.x + element.y) as usize, element.channel as usize);
+            if row < m && column < n {
+                let mut bytes = [0; 4];
+                contents
+                    .read(object, iova - range.start, &mut bytes)
+                    .unwrap();
+                assert_eq!(
+                    i32::from_le_bytes(bytes),
+                    expected[row * n + column],
+                    "K = {k}"
+                );
+                found += 1;
+            }
+        }
+    }
+    assert_eq!(found, m * n);
+}
+
+/// A job whose program starts nothing, and so never ends.
+fn hang(device: &Device) {
+    let mut bo = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
+    bo.write(Deadline::FOREVER).unwrap()[..8].fill(0);
+    let tasks = [RawTask {
+        regcmd: bo.iova(),
+        words: 4,
+    }];
+    for writes in [&[bo.handle()][..], &[]] {
+        let job = RawJob {
+            tasks: &tasks,
+            reads: &[],
+            writes,
+        };
+        // SAFETY: the program accesses nothing.
+        #[allow(unsafe_code)]
+        unsafe { device.submit_raw(&[job]) }.unwrap();
+    }
+    let unknown = Handle::new(77).unwrap();
+    for writes in [[bo.handle(), bo.handle()], [bo.handle(), unknown]] {
+        let job = RawJob {
+            tasks: &tasks,
+            reads: &[],
+            writes: &writes,
+        };
+        // SAFETY: as above.
+        #[allow(unsafe_code)]
+        unsafe { device.submit_raw(&[job]) }.unwrap();
+    }
+    drop(bo.read(Deadline::FOREVER).unwrap());
+}
+
+#[test]
+fn jobs_that_did_not_run_do_not_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
+    let backend = RecordingBackend::new(Model::new(quick()).open(), recorder.clone());
+    let device = Device::from_backend(Arc::new(backend));
+    hang(&device);
+    recorder.finish().unwrap();
+    let capture = Capture::open(&path).unwrap();
+    let outcomes: Vec<_> = capture.jobs().iter().map(|job| job.outcome).collect();
+    let killed = Outcome::Killed(Errno::CANCELED);
+    assert_eq!(
+        outcomes,
+        [killed, killed, Outcome::Dropped, Outcome::Dropped]
+    );
+    assert_eq!(capture.jobs()[1].uses[0].role, Role::Reached);
+    assert_eq!(capture.jobs()[3].uses[1].object, None);
+    assert!(replay(&capture, &model(), &options()).unwrap().matches());
+    let lied = changed(&capture, |_, _, _| (), |_| Outcome::Completed);
+    let report = replay(&lied, &model(), &options()).unwrap();
+    assert!(report.jobs.iter().all(|job| !job.matches()));
+    // Where nobody saw the end, any is right.
+    let unknown = changed(&capture, |_, _, _| (), |_| Outcome::Unknown);
+    assert!(replay(&unknown, &model(), &options()).unwrap().matches());
+}
+
+#[test]
+fn memory_is_limited() {
+    let capture = recorded_products(1, RecorderOptions::default());
+    let options = ReplayOptions {
+        bytes_max: 3 * 4096,
+        ..options()
+    };
+    let error = replay(&capture, &model(), &options).unwrap_err();
+    assert!(matches!(error, ReplayError::TooLarge { .. }), "{error}");
+}
+
+#[test]
+fn without_data_only_outcomes_are_compared() {
+    let bare = RecorderOptions {
+        zero_data: true,
+        ..RecorderOptions::default()
+    };
+    let report = replay(&recorded_products(2, bare), &model(), &options()).unwrap();
+    assert!(report.matches());
+    assert!(report.jobs.iter().all(|job| job.comparison.is_none()));
+}
