@@ -10,9 +10,7 @@ use std::fmt;
 
 use rknpu_regcmd::MatmulType;
 
-/// Bytes of an atom, the unit in which the NPU addresses feature and output
-/// cubes (RK3588 TRM, NPU chapter).
-pub const ATOM_BYTES: usize = 16;
+pub use npu_kernels::ATOM_BYTES;
 
 /// Input channels of one weight group, the same for every input type here
 /// (measured on silicon by librocketnpu: fp16, int8 and int4 alike).

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use half::f16;
+use npu_kernels::dequantise::dequantise_row;
+use npu_kernels::nibble::first_outside;
 use rayon::prelude::*;
 use rocket_uapi::DevicePool;
 
@@ -17,9 +19,9 @@ use crate::error::Error;
 use crate::exec::{FinishRow, Product};
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Submission};
-use crate::pack::{Format, Fp16, Int4, Int8, first_beyond_int4};
+use crate::pack::{Format, Fp16, Int4, Int8};
 use crate::plan::{Plan, PlanError, PlanOptions, WeightPlan};
-use crate::quantise::{INT8_MAX, dequantise, quantise_row};
+use crate::quantise::{INT8_MAX, quantise_row};
 use crate::unpack::Partial;
 use crate::weights::Weights;
 
@@ -227,10 +229,7 @@ impl Engine {
         // Integers are added up where the floats will be: both have 4 bytes.
         let sums: &mut [i32] = zerocopy::transmute_mut!(out);
         self.multiply::<Int8, i32>(weights, m, &integers, sums, |row, channels, part| {
-            for (sum, &scale) in part.iter_mut().zip(&scales[channels]) {
-                let value = dequantise(*sum, row_scales[row], scale);
-                *sum = value.to_bits().cast_signed();
-            }
+            dequantise_row(part, row_scales[row], &scales[channels]);
         })
     }
 
@@ -347,7 +346,7 @@ fn matrix<'a, T>(
 }
 
 fn check_int4(operand: &'static str, values: &[i8]) -> Result<(), Error> {
-    match first_beyond_int4(values) {
+    match first_outside(values, -8, 7) {
         None => Ok(()),
         Some(index) => Err(Error::Int4Range {
             operand,

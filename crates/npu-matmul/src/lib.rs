@@ -46,7 +46,6 @@ mod engine;
 mod error;
 mod exec;
 pub mod layout;
-pub mod matrix;
 mod observe;
 pub mod pack;
 pub mod plan;
@@ -55,6 +54,8 @@ pub mod quantise;
 pub mod reference;
 pub mod unpack;
 mod weights;
+
+pub use npu_kernels::matrix;
 
 pub use counters::Counters;
 pub use dtype::Precision;

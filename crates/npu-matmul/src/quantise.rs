@@ -13,20 +13,16 @@
 //!   results that depend on it are NaN, as they could be in float arithmetic,
 //!   and no other result is touched.
 
+use npu_kernels::quantise::{largest_magnitude, quantise};
+
+pub use npu_kernels::dequantise::dequantise;
+
 /// The largest magnitude of a quantised element; -128 is not used, so that
 /// negation stays in range.
 pub const INT8_MAX: f32 = 127.0;
 
-/// Adding and subtracting 1.5 * 2^23 rounds an f32 of magnitude below 2^22 to
-/// an integer, halves to even, and leaves that integer in the low mantissa
-/// bits: rounding in one addition, which vectorises on any target.
-const ROUND_TO_INTEGER: f32 = 12_582_912.0;
-
-/// Bits of an f32 without its sign; as an integer they order magnitudes, with
-/// infinity and NaN above every finite value.
-const MAGNITUDE_BITS: u32 = 0x7fff_ffff;
-
-/// The bits of infinity.
+/// The bits of infinity: those of a largest magnitude below it are of a finite
+/// number.
 const INFINITY_BITS: u32 = 0x7f80_0000;
 
 /// Quantises one row into `out` and returns its scale. Elements beyond the
@@ -38,21 +34,15 @@ pub fn quantise_row(row: &[f32], out: &mut [i8]) -> f32 {
         out.fill(0);
         return scale;
     }
-    let inverse = scale.recip();
-    for (q, &x) in out.iter_mut().zip(row) {
-        // In range: |x * inverse| is at most 127 * (1 + 2^-22), which rounds
-        // to 127. The cast keeps the low byte, the integer in two's complement.
-        *q = (x * inverse + ROUND_TO_INTEGER).to_bits() as i8;
-    }
+    // All within the limit: |x * inverse| is at most 127 * (1 + 2^-22).
+    quantise(row, scale.recip(), INT8_MAX, out);
     scale
 }
 
 /// The scale of a row: max|x| / 127, or 0 or NaN as the module says.
 #[must_use]
 pub fn row_scale(row: &[f32]) -> f32 {
-    let largest = row
-        .iter()
-        .fold(0, |max: u32, x| max.max(x.to_bits() & MAGNITUDE_BITS));
+    let largest = largest_magnitude(row);
     if largest >= INFINITY_BITS {
         return f32::NAN;
     }
@@ -77,24 +67,10 @@ pub fn quantise_rows(matrix: &[f32], columns: usize) -> (Vec<i8>, Vec<f32>) {
     (integers, scales)
 }
 
-/// The float that an integer result stands for, rounded once: both scales and
-/// the sum together can leave the range of f32 half-way to a result within it.
-#[must_use]
-pub fn dequantise(sum: i32, row_scale: f32, column_scale: f32) -> f32 {
-    (f64::from(sum) * f64::from(row_scale) * f64::from(column_scale)) as f32
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn scales_of_any_size_give_the_result_that_fits() {
-        assert_eq!(dequantise(1 << 20, 1e35, 1e-35), (1 << 20) as f32);
-        assert_eq!(dequantise(3, 0.0, 1e38), 0.0);
-        assert!(dequantise(1 << 20, 1e35, 0.0) == 0.0);
-    }
 
     /// The definition, word for word.
     fn quantise_row_reference(row: &[f32]) -> (Vec<i8>, f32) {

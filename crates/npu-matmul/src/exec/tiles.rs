@@ -7,11 +7,7 @@ use super::{FinishRow, Product};
 use crate::layout;
 use crate::pack::{Format, pack_activation};
 use crate::plan::{JobPlan, Step};
-use crate::unpack::{Mode, Partial, unpack_row};
-
-/// Rows that one thread unpacks at a time: those that share cache lines, four
-/// atoms of 16 bytes each.
-const ROWS_PER_CHUNK: usize = 4;
+use crate::unpack::{Destination, Mode, Partial, ROWS, unpack};
 
 impl<F, T> Product<'_, F, T>
 where
@@ -49,29 +45,40 @@ where
         let depth = step.k_tiles.len();
         let complete =
             step.k_tiles.last().map(|k| k.index + 1) == Some(self.plan.weights.k_tile_count());
-        out[step.rows.start * n..step.rows.end * n]
-            .par_chunks_mut(n)
-            .with_min_len(ROWS_PER_CHUNK)
-            .enumerate()
-            .for_each(|(index, row)| {
-                let (row_tile, m) = (index / step.row_tile, index % step.row_tile);
-                for at in row_tile * depth..(row_tile + 1) * depth {
-                    let a = &step.activations[at];
-                    let mode = if a.k_tile.index == 0 {
-                        Mode::Store
-                    } else {
-                        Mode::Add
+        let unpack_rows = |row_tile: usize, chunk: usize, rows: &mut [T::Sum]| {
+            let first_row = chunk * ROWS;
+            for at in row_tile * depth..(row_tile + 1) * depth {
+                let a = &step.activations[at];
+                let mode = if a.k_tile.index == 0 {
+                    Mode::Store
+                } else {
+                    Mode::Add
+                };
+                for task in job.tasks_of(tiles, at) {
+                    // The tile begins here; its rows end where the columns do.
+                    let tile = &memory[task.c as usize..];
+                    let to = Destination {
+                        rows: &mut *rows,
+                        stride: n,
+                        columns: task.n.clone(),
                     };
-                    for task in job.tasks_of(tiles, at) {
-                        // The tile begins here; its rows end where the row does.
-                        let tile = &memory[task.c as usize..];
-                        unpack_row::<T>(tile, a.padded, m, mode, &mut row[task.n.clone()]);
-                    }
+                    unpack::<T>(tile, a.padded, first_row, mode, to);
                 }
-                if complete {
-                    let part = &mut row[job.n.clone()];
-                    finish_row(step.rows.start + index, job.n.clone(), part);
+            }
+            if complete {
+                let first_row = step.rows.start + row_tile * step.row_tile + first_row;
+                for (index, row) in rows.chunks_mut(n).enumerate() {
+                    finish_row(first_row + index, job.n.clone(), &mut row[job.n.clone()]);
                 }
+            }
+        };
+        out[step.rows.start * n..step.rows.end * n]
+            .par_chunks_mut(step.row_tile * n)
+            .enumerate()
+            .for_each(|(row_tile, rows)| {
+                rows.par_chunks_mut(ROWS * n)
+                    .enumerate()
+                    .for_each(|(chunk, rows)| unpack_rows(row_tile, chunk, rows));
             });
     }
 }

@@ -114,21 +114,6 @@ proptest! {
     ) {
         check::<Fp16>(&data, rows, columns);
     }
-
-    #[test]
-    fn int4_range_search(values in prop::collection::vec(-9..=8_i8, 0..600)) {
-        let reference = values.iter().position(|v| *v < -8 || *v > 7);
-        prop_assert_eq!(first_beyond_int4(&values), reference);
-    }
-}
-
-#[test]
-fn int4_range_search_beyond_the_first_block() {
-    let mut values = vec![7; 1000];
-    assert_eq!(first_beyond_int4(&values), None);
-    values[777] = 8;
-    values[900] = -9;
-    assert_eq!(first_beyond_int4(&values), Some(777));
 }
 
 #[test]

@@ -1,26 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Weights: a block of B -> one weight tile.
 
+use npu_kernels::pack::{Encode, pack};
+
 use super::Format;
-use crate::dtype::CHANNEL_GROUP;
+use crate::dtype::{CHANNEL_GROUP, Precision};
 use crate::matrix::MatrixView;
 
 /// Fills `tile` with a block of B (kernels x channels), in the order
 /// (N/G, K/32, G, 32). `k_padded` is the tile's depth, a multiple of 32; the
 /// number of kernels, whole groups, follows from the tile's length. Kernels
 /// and channels that the block does not have become zeros.
-pub fn pack_weight<F: Format>(block: MatrixView<'_, F::Host>, k_padded: usize, tile: &mut [u8]) {
+pub fn pack_weight<F: Format>(
+    block: MatrixView<'_, <F as Encode>::Host>,
+    k_padded: usize,
+    tile: &mut [u8],
+) {
+    /// Bytes of the channels that one kernel has in a row.
+    const fn run(precision: Precision) -> usize {
+        precision.input_bytes(CHANNEL_GROUP)
+    }
     let group = F::PRECISION.kernel_group();
-    let run_bytes = F::PRECISION.input_bytes(CHANNEL_GROUP);
     let group_bytes = F::PRECISION.input_bytes(group * k_padded).max(1);
-    for (outer_n, tile) in tile.chunks_mut(group_bytes).enumerate() {
-        for (outer_k, tile) in tile.chunks_mut(group * run_bytes).enumerate() {
-            let first = outer_k * CHANNEL_GROUP;
-            for (inner_n, run) in tile.chunks_mut(run_bytes).enumerate() {
-                let kernel = block.row(outer_n * group + inner_n);
-                let end = kernel.len().min(first + CHANNEL_GROUP);
-                F::store(kernel.get(first..end).unwrap_or_default(), run);
-            }
+    for (index, tile) in tile.chunks_mut(group_bytes).enumerate() {
+        let first = index * group;
+        let kernels = block.block(first..first + group, 0..block.columns());
+        let encode = F::default();
+        match F::PRECISION {
+            Precision::Int8 => pack::<{ run(Precision::Int8) }, F>(&encode, kernels, group, tile),
+            Precision::Int4 => pack::<{ run(Precision::Int4) }, F>(&encode, kernels, group, tile),
+            Precision::Fp16 => pack::<{ run(Precision::Fp16) }, F>(&encode, kernels, group, tile),
         }
     }
 }

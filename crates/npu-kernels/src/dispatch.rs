@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One body of a kernel, compiled for several instruction sets.
+
+/// Defines a function that runs its body with the widest vectors of the host.
+///
+/// The body is a plain function, `#[inline(always)]` so that it is compiled
+/// again inside each caller, with that caller's instructions. Floats give the
+/// same bits everywhere: Rust neither reorders nor fuses them.
+///
+/// What the host has is asked once and kept by the standard library.
+macro_rules! fastest {
+    (
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)? = $body:path;
+    ) => {
+        $(#[$meta])*
+        #[allow(unsafe_code)]
+        $vis fn $name($($argument: $kind),*) $(-> $result)? {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                fn avx512($($argument: $kind),*) $(-> $result)? {
+                    $body($($argument),*)
+                }
+                #[target_feature(enable = "avx2")]
+                fn avx2($($argument: $kind),*) $(-> $result)? {
+                    $body($($argument),*)
+                }
+                if is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+                {
+                    // SAFETY: the host has just these four features.
+                    return unsafe { avx512($($argument),*) };
+                }
+                if is_x86_feature_detected!("avx2") {
+                    // SAFETY: the host has AVX2.
+                    return unsafe { avx2($($argument),*) };
+                }
+            }
+            $body($($argument),*)
+        }
+    };
+}

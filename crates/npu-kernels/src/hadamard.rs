@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The fast Walsh-Hadamard transform of blocks of a row.
+//!
+//! H(1) = 1, H(2n) = [H(n) H(n); H(n) -H(n)], scaled by 1 / sqrt(n) and so
+//! orthonormal and its own inverse: a product of two transformed operands is
+//! the product of the operands, and an outlier is spread over its block.
+
+use std::num::NonZeroUsize;
+
+/// Elements of a vector that the passes work on.
+const LANES: usize = 8;
+
+/// Elements of a vector.
+type Vector = [f32; LANES];
+
+/// A transform of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hadamard {
+    block: NonZeroUsize,
+}
+
+impl Hadamard {
+    /// The largest block. One of 16 KiB stays in the first-level cache while
+    /// all its stages run.
+    pub const MAX_BLOCK: usize = 4096;
+
+    /// The transform of blocks of `block` elements; `None` unless that is a
+    /// power of two up to [`Hadamard::MAX_BLOCK`].
+    #[must_use]
+    pub const fn new(block: usize) -> Option<Self> {
+        if !block.is_power_of_two() || block > Self::MAX_BLOCK {
+            return None;
+        }
+        match NonZeroUsize::new(block) {
+            Some(block) => Some(Self { block }),
+            None => None,
+        }
+    }
+
+    /// The largest transform whose blocks divide a row of `len` elements;
+    /// `None` for an empty row.
+    #[must_use]
+    pub fn dividing(len: usize) -> Option<Self> {
+        let len = NonZeroUsize::new(len)?;
+        Self::new(Self::MAX_BLOCK.min(1 << len.trailing_zeros()))
+    }
+
+    /// Elements of a block.
+    #[must_use]
+    pub const fn block(self) -> usize {
+        self.block.get()
+    }
+
+    /// Transforms each block of a row. Elements behind the last whole block
+    /// are left alone.
+    pub fn transform(self, row: &mut [f32]) {
+        let scale = (1.0 / f64::from(self.block.get() as u32).sqrt()) as f32;
+        for block in row.chunks_exact_mut(self.block.get()) {
+            if block.len() < LANES {
+                reference(block, scale);
+            } else {
+                transform_block(block, scale);
+            }
+        }
+    }
+}
+
+/// The definition: stage by stage, then the scale.
+fn reference(block: &mut [f32], scale: f32) {
+    let mut half = 1;
+    while half < block.len() {
+        for pair in block.chunks_exact_mut(2 * half) {
+            let (left, right) = pair.split_at_mut(half);
+            for (a, b) in left.iter_mut().zip(right) {
+                (*a, *b) = (*a + *b, *a - *b);
+            }
+        }
+        half *= 2;
+    }
+    for x in block {
+        *x *= scale;
+    }
+}
+
+fastest! {
+    /// One block of at least [`LANES`] elements.
+    fn transform_block(block: &mut [f32], scale: f32) = transform_block_body;
+}
+
+/// The stages of [`reference`] in their order, up to three at a time in
+/// registers. Each sum is the same sum of the same two numbers.
+#[inline(always)]
+fn transform_block_body(block: &mut [f32], scale: f32) {
+    let (vectors, _) = block.as_chunks_mut::<LANES>();
+    let count = vectors.len();
+    let mut half = match count {
+        0 | 1 => pass::<1, true>(vectors, 1, if count == 1 { scale } else { 1.0 }),
+        2 => pass::<2, true>(vectors, 1, scale),
+        4 => pass::<4, true>(vectors, 1, scale),
+        _ => pass::<8, true>(vectors, 1, if count == 8 { scale } else { 1.0 }),
+    };
+    while half < count {
+        half = match count / half {
+            2 => pass::<2, false>(vectors, half, scale),
+            4 => pass::<4, false>(vectors, half, scale),
+            left => pass::<8, false>(vectors, half, if left == 8 { scale } else { 1.0 }),
+        };
+    }
+}
+
+/// log2(R) stages, the first with partners `half` vectors apart; before them,
+/// if `WITHIN`, the stages inside a vector. Returns the next stage's `half`.
+#[inline(always)]
+fn pass<const R: usize, const WITHIN: bool>(
+    vectors: &mut [Vector],
+    half: usize,
+    scale: f32,
+) -> usize {
+    for group in vectors.chunks_exact_mut(R * half) {
+        for first in 0..half {
+            let mut v: [Vector; R] = std::array::from_fn(|r| group[first + r * half]);
+            if WITHIN {
+                v = v.map(stages_within);
+            }
+            let mut apart = 1;
+            while apart < R {
+                for r in 0..R {
+                    if r & apart == 0 {
+                        (v[r], v[r + apart]) = butterfly(v[r], v[r + apart]);
+                    }
+                }
+                apart *= 2;
+            }
+            for (r, v) in v.into_iter().enumerate() {
+                group[first + r * half] = v.map(|x| x * scale);
+            }
+        }
+    }
+    half * R
+}
+
+/// Sums and differences, lane by lane.
+#[inline(always)]
+fn butterfly(a: Vector, b: Vector) -> (Vector, Vector) {
+    (
+        std::array::from_fn(|lane| a[lane] + b[lane]),
+        std::array::from_fn(|lane| a[lane] - b[lane]),
+    )
+}
+
+/// The stages whose partners are 1, 2 and 4 elements apart.
+#[inline(always)]
+fn stages_within(v: Vector) -> Vector {
+    stage_within::<4>(stage_within::<2>(stage_within::<1>(v)))
+}
+
+/// One stage: each lane and the one `APART` from it. The second of a pair is
+/// negated instead of subtracted, which is the same number, so that all lanes
+/// add.
+#[inline(always)]
+fn stage_within<const APART: usize>(v: Vector) -> Vector {
+    let partner: Vector = std::array::from_fn(|lane| v[lane ^ APART]);
+    let signed: Vector =
+        std::array::from_fn(|lane| if lane & APART == 0 { v[lane] } else { -v[lane] });
+    std::array::from_fn(|lane| partner[lane] + signed[lane])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BLOCKS: [usize; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
+
+    fn row(len: usize, seed: &[f32]) -> Vec<f32> {
+        (0..len)
+            .map(|at| seed[at % seed.len()] * ((at % 11) as f32 - 4.5))
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(32))]
+
+        #[test]
+        fn bit_by_bit_the_reference(seed in prop::collection::vec(-1e6_f32..1e6, 1..77)) {
+            for block in BLOCKS {
+                let transform = Hadamard::new(block).unwrap();
+                let mut fast = row(3 * block + block / 2, &seed);
+                let mut slow = fast.clone();
+                transform.transform(&mut fast);
+                let scale = (1.0 / (block as f64).sqrt()) as f32;
+                slow.chunks_exact_mut(block).for_each(|block| reference(block, scale));
+                let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                prop_assert_eq!(bits(&fast), bits(&slow), "block {}", block);
+            }
+        }
+
+        /// Each element of a block takes part in log2(n) sums and a scaling;
+        /// each rounds by at most 2^-24 of a partial sum, which |x| bounds.
+        #[test]
+        fn twice_is_once_more_the_row(seed in prop::collection::vec(-1e3_f32..1e3, 1..77)) {
+            for block in BLOCKS {
+                let transform = Hadamard::new(block).unwrap();
+                let before = row(block, &seed);
+                let mut after = before.clone();
+                transform.transform(&mut after);
+                transform.transform(&mut after);
+                let norm = before.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+                let error = before
+                    .iter()
+                    .zip(&after)
+                    .map(|(a, b)| f64::from(a - b).powi(2))
+                    .sum::<f64>()
+                    .sqrt();
+                // Orthonormal stages keep errors as large as they are.
+                let roundings = 2.0 * (f64::from(block.ilog2()) + 2.0);
+                prop_assert!(error <= norm * roundings * 2_f64.powi(-24), "{error} of {norm}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_unit_vector_becomes_a_row_of_the_matrix() {
+        for block in BLOCKS {
+            for at in [0, block / 2, block - 1] {
+                let mut unit = vec![0.0; block];
+                unit[at] = 1.0;
+                Hadamard::new(block).unwrap().transform(&mut unit);
+                for (column, x) in unit.into_iter().enumerate() {
+                    // Sylvester's matrix: the parity of the common bits.
+                    let sign = if (at & column).count_ones() % 2 == 0 {
+                        1.0
+                    } else {
+                        -1.0
+                    };
+                    let expected = sign * (1.0 / (block as f64).sqrt()) as f32;
+                    assert_eq!(x, expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        for bad in [0, 3, 12, 8192] {
+            assert_eq!(Hadamard::new(bad), None);
+        }
+        let block = |len| Hadamard::dividing(len).map(Hadamard::block);
+        assert_eq!(block(0), None);
+        assert_eq!(block(7), Some(1));
+        assert_eq!(block(11008), Some(256));
+        assert_eq!(block(1 << 20), Some(4096));
+    }
+}

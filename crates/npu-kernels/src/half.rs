@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! f32 -> binary16, halves to even.
+
+use ::half::f16;
+
+/// Rounds each element to binary16 and stores its two bytes, little endian.
+/// Too large ones become infinities; NaNs stay NaNs. Elements or bytes beyond
+/// the shorter slice are left alone.
+#[allow(unsafe_code)]
+pub fn to_f16(row: &[f32], out: &mut [u8]) {
+    let (out, _) = out.as_chunks_mut::<2>();
+    let len = row.len().min(out.len());
+    let (row, out) = (&row[..len], &mut out[..len]);
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx") && is_x86_feature_detected!("f16c") {
+        // SAFETY: the host has AVX and F16C.
+        return unsafe { x86::to_f16(row, out) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        // SAFETY: this target has NEON in its baseline.
+        unsafe { neon::to_f16(row, out) }
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    reference(row, out);
+}
+
+/// The definition.
+fn reference(row: &[f32], out: &mut [[u8; 2]]) {
+    for (half, &x) in out.iter_mut().zip(row) {
+        *half = f16::from_f32(x).to_le_bytes();
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm256_cvtps_ph};
+
+    use zerocopy::transmute;
+
+    #[target_feature(enable = "avx,f16c")]
+    pub(super) fn to_f16(row: &[f32], out: &mut [[u8; 2]]) {
+        let (singles, row) = row.as_chunks::<8>();
+        let (halves, out) = out.as_chunks_mut::<8>();
+        for (halves, &singles) in halves.iter_mut().zip(singles) {
+            let rounded = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(transmute!(singles));
+            *halves = transmute!(rounded);
+        }
+        super::reference(row, out);
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use std::arch::aarch64::{uint16x4_t, vcvt_f16_f32, vreinterpret_u16_f16};
+
+    use zerocopy::transmute;
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn to_f16(row: &[f32], out: &mut [[u8; 2]]) {
+        let (singles, row) = row.as_chunks::<4>();
+        let (halves, out) = out.as_chunks_mut::<4>();
+        for (halves, &singles) in halves.iter_mut().zip(singles) {
+            let rounded: uint16x4_t = vreinterpret_u16_f16(vcvt_f16_f32(transmute!(singles)));
+            *halves = transmute!(rounded);
+        }
+        super::reference(row, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(row: &[f32]) {
+        let mut fast = vec![0xa5; row.len() * 2 + 1];
+        to_f16(row, &mut fast);
+        let mut expected = vec![[0; 2]; row.len()];
+        reference(row, &mut expected);
+        let mut expected = expected.into_flattened();
+        expected.push(0xa5);
+        assert_eq!(fast, expected, "{row:?}");
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(256))]
+
+        #[test]
+        fn any_bits(row in prop::collection::vec(any::<u32>().prop_map(f32::from_bits), 0..40)) {
+            check(&row);
+        }
+    }
+
+    /// Every binary16, the halves between neighbours, and the f32 next to
+    /// those.
+    #[test]
+    fn every_rounding_boundary() {
+        let mut row = Vec::new();
+        for bits in 0..0x7c00_u16 {
+            let here = f16::from_bits(bits).to_f32();
+            let next = f16::from_bits(bits + 1).to_f32();
+            // Behind the largest finite one the next step would be 65536.
+            let next = if next.is_finite() { next } else { 65536.0 };
+            let middle = f32::midpoint(here, next);
+            for x in [here, middle, middle.next_up(), middle.next_down()] {
+                row.extend([x, -x]);
+            }
+        }
+        check(&row);
+    }
+
+    #[test]
+    fn less_room_than_elements() {
+        let mut out = [0; 3];
+        to_f16(&[1.0, 2.0], &mut out);
+        assert_eq!(out, [0x00, 0x3c, 0]);
+    }
+}

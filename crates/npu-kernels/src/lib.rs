@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the CPU does for a matrix product on the NPU, at memory speed.
+//!
+//! ```text
+//! rows of A or B --(encode: quantise, to f16, nibbles)--> runs --(order)--> tile
+//! tile of C --(order, add up)--> rows of sums --(dequantise)--> rows of floats
+//! rows of floats --(Hadamard)--> rows that quantise better
+//! ```
+//!
+//! [`pack`] and [`mod@unpack`] put things in order: they move data between
+//! rows and the NPU's tiles, whole cache lines on both sides. The others
+//! compute on one row at a time. Each has a definition in a few lines
+//! (`reference`, in its own file) that the tests hold it to, bit by bit.
+//!
+//! How a kernel gets its vector instructions: its body is plain Rust in a shape
+//! that compilers vectorise, compiled once for each instruction set and chosen
+//! at run time (`dispatch.rs`): AVX-512, AVX2 or the baseline on x86-64; on
+//! aarch64 NEON, which is the baseline. Only the conversion to f16 needs
+//! intrinsics. The dot products of ARMv8.2 and arithmetic in f16 have no use
+//! here: nothing is multiplied and added up but by the NPU.
+//!
+//! This crate knows no precision, no plan and no device; the shape of a tile
+//! comes as numbers.
+#![deny(unsafe_code)]
+
+#[cfg(target_endian = "big")]
+compile_error!("the RK3588 is little endian, and so are the buffers shared with its NPU");
+
+#[macro_use]
+mod dispatch;
+
+pub mod dequantise;
+pub mod hadamard;
+pub mod half;
+pub mod matrix;
+pub mod nibble;
+pub mod pack;
+pub mod quantise;
+pub mod unpack;
+
+pub use matrix::MatrixView;
+
+/// Bytes of an atom, the unit in which the NPU addresses feature and output
+/// cubes (RK3588 TRM, NPU chapter).
+pub const ATOM_BYTES: usize = 16;

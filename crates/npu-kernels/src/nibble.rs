@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Signed 4-bit integers: two a byte, the even element in the low nibble.
+//!
+//! An 8-bit a is 16 h + l with h and l of -8..=7, for every a from -128 to
+//! [`SPLIT_MAX`]: l has the low four bits of a, and h those of (a + 8) / 16,
+//! rounded down. So two 4-bit products make an exact one of eight bits by
+//! four.
+
+/// The largest integer that two signed nibbles can stand for: 16 * 7 + 7.
+pub const SPLIT_MAX: i8 = 119;
+
+/// A pair of elements as the memory has it: the even one in the low byte.
+const fn pair(elements: [i8; 2]) -> u16 {
+    let [even, odd] = elements;
+    u16::from_le_bytes([even.cast_unsigned(), odd.cast_unsigned()])
+}
+
+/// The low nibbles of a pair.
+const fn low_nibbles(pair: u16) -> u8 {
+    ((pair & 0x0f) | (pair >> 4 & 0xf0)) as u8
+}
+
+/// The h of a pair.
+const fn high_nibbles(pair: u16) -> u8 {
+    ((((pair & 0xff) + 8) >> 4 & 0x0f) | (((pair >> 8) + 8) & 0xf0)) as u8
+}
+
+fastest! {
+    /// The low four bits of each element, packed: the element itself if it is
+    /// one of -8..=7, else its l. An element without a partner gets a zero.
+    /// Bytes or elements beyond the shorter slice are left alone.
+    pub fn pack_low(elements: &[i8], out: &mut [u8]) = pack_low_body;
+}
+
+#[inline(always)]
+fn pack_low_body(elements: &[i8], out: &mut [u8]) {
+    map_pairs(elements, out, low_nibbles);
+}
+
+fastest! {
+    /// The h of each element, packed as [`pack_low`] does. Elements above
+    /// [`SPLIT_MAX`] have none, and wrap around.
+    pub fn pack_high(elements: &[i8], out: &mut [u8]) = pack_high_body;
+}
+
+#[inline(always)]
+fn pack_high_body(elements: &[i8], out: &mut [u8]) {
+    map_pairs(elements, out, high_nibbles);
+}
+
+#[inline(always)]
+fn map_pairs(elements: &[i8], out: &mut [u8], map: impl Fn(u16) -> u8) {
+    let (pairs, odd) = elements.as_chunks::<2>();
+    for (byte, &elements) in out.iter_mut().zip(pairs) {
+        *byte = map(pair(elements));
+    }
+    if let (Some(byte), &[last]) = (out.get_mut(pairs.len()), odd) {
+        *byte = map(pair([last, 0]));
+    }
+}
+
+/// The index of the first value outside `min..=max`, if there is one.
+#[must_use]
+pub fn first_outside(values: &[i8], min: i8, max: i8) -> Option<usize> {
+    /// Elements tested at once: long enough to vectorise the test of the whole
+    /// block, short enough to search it one by one when it fails.
+    const BLOCK: usize = 4096;
+    values
+        .chunks(BLOCK)
+        .position(|block| any_outside(block, min, max))
+        .and_then(|block| {
+            let start = block * BLOCK;
+            let at = values[start..]
+                .iter()
+                .position(|v| !(min..=max).contains(v));
+            at.map(|at| start + at)
+        })
+}
+
+fastest! {
+    /// Whether a value is outside `min..=max`.
+    #[must_use]
+    fn any_outside(values: &[i8], min: i8, max: i8) -> bool = any_outside_body;
+}
+
+#[inline(always)]
+fn any_outside_body(values: &[i8], min: i8, max: i8) -> bool {
+    values
+        .iter()
+        .fold(false, |any, v| any | (*v < min) | (*v > max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Element `index` of a packed array.
+    fn element(packed: &[u8], index: usize) -> i8 {
+        let bits = packed[index / 2] >> (index % 2 * 4) & 15;
+        (bits << 4).cast_signed() >> 4
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(128))]
+
+        #[test]
+        fn nibbles_make_the_whole(a in prop::collection::vec(i8::MIN..=SPLIT_MAX, 0..300)) {
+            let mut low = vec![0xa5; a.len().div_ceil(2) + 1];
+            let mut high = low.clone();
+            pack_low(&a, &mut low);
+            pack_high(&a, &mut high);
+            for (index, &a) in a.iter().enumerate() {
+                let (h, l) = (element(&high, index), element(&low, index));
+                prop_assert_eq!(16 * i32::from(h) + i32::from(l), i32::from(a));
+            }
+            // The missing partner, and the byte behind.
+            if a.len() % 2 == 1 {
+                prop_assert_eq!((element(&low, a.len()), element(&high, a.len())), (0, 0));
+            }
+            prop_assert_eq!((low.last(), high.last()), (Some(&0xa5), Some(&0xa5)));
+        }
+
+        #[test]
+        fn small_elements_stay(a in prop::collection::vec(-8..=7_i8, 0..300)) {
+            let mut out = vec![0; a.len().div_ceil(2)];
+            pack_low(&a, &mut out);
+            for (index, &a) in a.iter().enumerate() {
+                prop_assert_eq!(element(&out, index), a);
+            }
+        }
+
+        #[test]
+        fn range_search(
+            values in prop::collection::vec(-9..=8_i8, 0..600),
+            before in 0..9000_usize,
+        ) {
+            let mut all = vec![0; before];
+            all.extend(values);
+            let expected = all.iter().position(|v| *v < -8 || *v > 7);
+            prop_assert_eq!(first_outside(&all, -8, 7), expected);
+        }
+    }
+
+    #[test]
+    fn every_byte_splits_or_is_outside() {
+        for a in i8::MIN..=i8::MAX {
+            let (mut low, mut high) = ([0], [0]);
+            pack_low(&[0, a], &mut low);
+            pack_high(&[0, a], &mut high);
+            let whole = 16 * i32::from(element(&high, 1)) + i32::from(element(&low, 1));
+            let outside = first_outside(&[a], i8::MIN, SPLIT_MAX).is_some();
+            assert_eq!(whole == i32::from(a), !outside, "{a}");
+        }
+    }
+
+    #[test]
+    fn less_room_than_elements() {
+        let mut out = [0; 1];
+        pack_low(&[1, 2, 3, 4], &mut out);
+        assert_eq!(out, [0x21]);
+        pack_high(&[], &mut out);
+        assert_eq!(out, [0x21]);
+    }
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rows of a matrix -> tiles of runs.
+//!
+//! All operand layouts of the NPU have one shape: each row is cut into runs of
+//! a few bytes, and the tile holds the first run of each row, then the second
+//! of each row, and so on. In an activation tile a run is an atom; in a group
+//! of kernels it is 32 channels.
+//!
+//! ```text
+//!   row 0: | a0 | a1 | a2 |          tile: | a0 b0 c0 | a1 b1 c1 | a2 b2 c2 |
+//!   row 1: | b0 | b1 | b2 |   --->
+//!   row 2: | c0 | c1 | c2 |
+//! ```
+//!
+//! A run is shorter than a cache line, on one of the two sides at least, and
+//! rows a power of two apart share cache sets. So a few rows are taken
+//! together, a stripe of some lines at a time: each line is read once and
+//! written once, whole.
+
+use std::ops::Range;
+
+use half::f16;
+use zerocopy::IntoBytes;
+
+use crate::matrix::MatrixView;
+use crate::{nibble, quantise};
+
+/// Packed bytes of one row at a time: whole cache lines, and a multiple of
+/// every run.
+pub const STRIPE: usize = 256;
+
+/// Rows at a time: their shortest runs (16 bytes) fill whole cache lines.
+const ROWS: usize = 8;
+
+/// Packed bytes of a part of one row.
+pub type Stripe = [u8; STRIPE];
+
+/// What rows without elements have.
+static ZEROS: Stripe = [0; STRIPE];
+
+/// How the elements of a row become bytes.
+pub trait Encode: Sync {
+    /// What the matrix holds.
+    type Host: Copy + Send + Sync;
+
+    /// Bits of a packed element.
+    const BITS: usize;
+
+    /// The bytes of elements of row `row`: at most as many as fill a stripe.
+    /// Zeros follow where there are fewer. The result may be in `scratch` or,
+    /// where nothing has to be done, the elements themselves.
+    fn encode<'a>(
+        &self,
+        row: usize,
+        elements: &'a [Self::Host],
+        scratch: &'a mut Stripe,
+    ) -> &'a Stripe;
+}
+
+/// Bytes that are packed as they are.
+fn plain<'a>(bytes: &'a [u8], scratch: &'a mut Stripe) -> &'a Stripe {
+    if let Ok(whole) = bytes.try_into() {
+        return whole;
+    }
+    let (data, padding) = scratch.split_at_mut(bytes.len());
+    data.copy_from_slice(bytes);
+    padding.fill(0);
+    scratch
+}
+
+/// 8-bit integers: a byte an element.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bytes;
+
+impl Encode for Bytes {
+    type Host = i8;
+    const BITS: usize = 8;
+
+    #[inline]
+    fn encode<'a>(&self, _: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
+        plain(elements.as_bytes(), scratch)
+    }
+}
+
+/// binary16: two bytes an element, little endian as the host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Halves;
+
+impl Encode for Halves {
+    type Host = f16;
+    const BITS: usize = 16;
+
+    #[inline]
+    fn encode<'a>(&self, _: usize, elements: &'a [f16], scratch: &'a mut Stripe) -> &'a Stripe {
+        plain(elements.as_bytes(), scratch)
+    }
+}
+
+/// f32, rounded to binary16.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoundedHalves;
+
+impl Encode for RoundedHalves {
+    type Host = f32;
+    const BITS: usize = 16;
+
+    #[inline]
+    fn encode<'a>(&self, _: usize, elements: &'a [f32], scratch: &'a mut Stripe) -> &'a Stripe {
+        crate::half::to_f16(elements, scratch);
+        scratch[elements.len() * 2..].fill(0);
+        scratch
+    }
+}
+
+/// 4-bit integers, see [`nibble`]: the low four bits of each element.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LowNibbles;
+
+impl Encode for LowNibbles {
+    type Host = i8;
+    const BITS: usize = 4;
+
+    #[inline]
+    fn encode<'a>(&self, _: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
+        nibble::pack_low(elements, scratch);
+        scratch[elements.len().div_ceil(2)..].fill(0);
+        scratch
+    }
+}
+
+/// The h of 16 h + l, see [`nibble`]; the l are [`LowNibbles`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HighNibbles;
+
+impl Encode for HighNibbles {
+    type Host = i8;
+    const BITS: usize = 4;
+
+    #[inline]
+    fn encode<'a>(&self, _: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
+        nibble::pack_high(elements, scratch);
+        scratch[elements.len().div_ceil(2)..].fill(0);
+        scratch
+    }
+}
+
+/// f32, quantised to 8-bit integers with a scale for each row.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantised<'s> {
+    /// 1 / scale of each row of the matrix; a row without one becomes zeros,
+    /// and so does one with 0.
+    pub inverses: &'s [f32],
+    /// The largest integer; see [`quantise::quantise`].
+    pub limit: f32,
+}
+
+impl Encode for Quantised<'_> {
+    type Host = f32;
+    const BITS: usize = 8;
+
+    #[inline]
+    fn encode<'a>(&self, row: usize, elements: &'a [f32], scratch: &'a mut Stripe) -> &'a Stripe {
+        let inverse = self.inverses.get(row).copied().unwrap_or(0.0);
+        if inverse == 0.0 {
+            return &ZEROS;
+        }
+        let (data, padding) = scratch.split_at_mut(elements.len());
+        quantise::quantise(
+            elements,
+            inverse,
+            self.limit,
+            zerocopy::transmute_mut!(data),
+        );
+        padding.fill(0);
+        scratch
+    }
+}
+
+/// Packs rows into `tile`, which has `tile_rows` rows of runs of `RUN` bytes;
+/// its length says how many runs a row has. Rows and elements of the tile that
+/// the matrix does not have become zeros. Bytes of `tile` beyond the last
+/// whole run of all rows are left alone.
+pub fn pack<const RUN: usize, E: Encode>(
+    encode: &E,
+    matrix: MatrixView<'_, E::Host>,
+    tile_rows: usize,
+    tile: &mut [u8],
+) {
+    const { assert!(STRIPE.is_multiple_of(RUN)) }
+    let (runs, _) = tile.as_chunks_mut::<RUN>();
+    let Some(run_count) = runs.len().checked_div(tile_rows) else {
+        return;
+    };
+    let mut scratch = [[0; STRIPE]; ROWS];
+    for first_row in (0..tile_rows).step_by(ROWS) {
+        let rows = first_row..(first_row + ROWS).min(tile_rows);
+        for first_run in (0..run_count).step_by(STRIPE / RUN) {
+            let elements = first_run * RUN * 8 / E::BITS;
+            let elements = elements..elements + STRIPE * 8 / E::BITS;
+            let stripes = encode_rows(encode, matrix, rows.start, elements, &mut scratch);
+            let last = (first_run + STRIPE / RUN).min(run_count);
+            for (index, run) in (first_run..last).enumerate() {
+                let to = &mut runs[run * tile_rows + rows.start..][..rows.len()];
+                interleave::<RUN>(&stripes, index, to);
+            }
+        }
+    }
+}
+
+/// The packed bytes of the elements in a range, of [`ROWS`] rows.
+#[inline]
+fn encode_rows<'a, E: Encode>(
+    encode: &E,
+    matrix: MatrixView<'a, E::Host>,
+    first_row: usize,
+    elements: Range<usize>,
+    scratch: &'a mut [Stripe; ROWS],
+) -> [&'a Stripe; ROWS] {
+    let mut row = first_row;
+    scratch.each_mut().map(|scratch| {
+        let whole = matrix.row(row);
+        let end = elements.end.min(whole.len());
+        let elements = whole.get(elements.start..end).unwrap_or_default();
+        row += 1;
+        if elements.is_empty() {
+            &ZEROS
+        } else {
+            encode.encode(row - 1, elements, scratch)
+        }
+    })
+}
+
+/// Run `index` of each stripe, one behind the other.
+#[inline]
+fn interleave<const RUN: usize>(stripes: &[&Stripe; ROWS], index: usize, to: &mut [[u8; RUN]]) {
+    let run = |stripe: &Stripe| stripe.as_chunks::<RUN>().0[index];
+    if let Ok(to) = <&mut [[u8; RUN]; ROWS]>::try_from(&mut *to) {
+        // As below, with a length that the compiler knows.
+        *to = stripes.map(run);
+    } else {
+        for (to, stripe) in to.iter_mut().zip(stripes) {
+            *to = run(stripe);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rows of floats -> integers of at most eight bits, and the pass before it
+//! that finds how large the floats are.
+
+/// Adding 1.5 * 2^23 to an f32 of magnitude below 2^22 rounds it to an
+/// integer, halves to even, and leaves that integer in the low mantissa bits:
+/// rounding in one addition, which vectorises on any target.
+const ROUND_TO_INTEGER: f32 = 12_582_912.0;
+
+/// Bits of an f32 without its sign; as an integer they order magnitudes, with
+/// infinity and NaN above every finite value.
+const MAGNITUDE_BITS: u32 = 0x7fff_ffff;
+
+/// Elements that a body works on at once: as many as fill the vectors that
+/// keep an addition pipeline of four cycles busy.
+const LANES: usize = 64;
+
+fastest! {
+    /// The largest magnitude of a row, as the bits of an f32 without sign; 0
+    /// for an empty row. Those of infinity or more say that the row has an
+    /// infinity or a NaN.
+    #[must_use]
+    pub fn largest_magnitude(row: &[f32]) -> u32 = largest_magnitude_body;
+}
+
+#[inline(always)]
+fn largest_magnitude_body(row: &[f32]) -> u32 {
+    let (blocks, rest) = row.as_chunks::<LANES>();
+    let mut largest = [0_u32; LANES];
+    for block in blocks {
+        for (largest, x) in largest.iter_mut().zip(block) {
+            *largest = (*largest).max(x.to_bits() & MAGNITUDE_BITS);
+        }
+    }
+    let rest = rest.iter().map(|x| x.to_bits() & MAGNITUDE_BITS);
+    largest.into_iter().chain(rest).fold(0, u32::max)
+}
+
+fastest! {
+    /// `out = round(row * inverse)`, halves to even, clamped to
+    /// `-limit..=limit`; a NaN becomes `limit`. `limit` is an integer from 0
+    /// to 127. Elements beyond the shorter of the two slices are left alone.
+    pub fn quantise(row: &[f32], inverse: f32, limit: f32, out: &mut [i8]) = quantise_body;
+}
+
+#[inline(always)]
+fn quantise_body(row: &[f32], inverse: f32, limit: f32, out: &mut [i8]) {
+    for (q, &x) in out.iter_mut().zip(row) {
+        let scaled = x * inverse;
+        // Comparisons in this form are one instruction each, and the first is
+        // false for a NaN.
+        let below = if scaled < limit { scaled } else { limit };
+        let within = if below > -limit { below } else { -limit };
+        // The cast keeps the low byte, the integer in two's complement.
+        *q = (within + ROUND_TO_INTEGER).to_bits() as i8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn reference(row: &[f32], inverse: f32, limit: f32) -> Vec<i8> {
+        row.iter()
+            .map(|x| (x * inverse).min(limit).max(-limit).round_ties_even() as i8)
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(256))]
+
+        #[test]
+        fn any_bits(
+            row in prop::collection::vec(any::<u32>().prop_map(f32::from_bits), 0..300),
+            inverse in any::<u32>().prop_map(f32::from_bits),
+            limit in 0..=127_u8,
+        ) {
+            let mut out = vec![1; row.len()];
+            quantise(&row, inverse, limit.into(), &mut out);
+            prop_assert_eq!(out, reference(&row, inverse, limit.into()));
+            let largest = row.iter().map(|x| x.abs().to_bits()).max().unwrap_or(0);
+            prop_assert_eq!(largest_magnitude(&row), largest);
+        }
+
+        #[test]
+        fn halves_and_their_neighbours(
+            row in prop::collection::vec((-300..=300_i32, -1..=1_i32), 1..200),
+            limit in 1..=127_u8,
+        ) {
+            let row: Vec<f32> = row
+                .into_iter()
+                .map(|(half, ulps)| {
+                    let x = half as f32 / 2.0;
+                    f32::from_bits(x.to_bits().wrapping_add_signed(if x == 0.0 { 0 } else { ulps }))
+                })
+                .collect();
+            let mut out = vec![0; row.len()];
+            quantise(&row, 1.0, limit.into(), &mut out);
+            prop_assert_eq!(out, reference(&row, 1.0, limit.into()));
+        }
+    }
+
+    #[test]
+    fn lengths_that_differ() {
+        let mut out = [9; 3];
+        quantise(&[1.0, 2.0], 1.0, 127.0, &mut out);
+        assert_eq!(out, [1, 2, 9]);
+        quantise(&[3.0; 9], 1.0, 127.0, &mut out);
+        assert_eq!(out, [3; 3]);
+    }
+}
