@@ -173,11 +173,11 @@ impl fmt::Display for Event {
                 diagnosis,
             } => {
                 write!(f, "{place}: killed, {cause}")?;
-                diagnosis.iter().try_for_each(|one| describe(f, one))
+                diagnosis.iter().try_for_each(|one| write!(f, "; {one}"))
             }
             Self::Diagnosed { place, diagnosis } => {
                 write!(f, "{place}: trap")?;
-                diagnosis.iter().try_for_each(|one| describe(f, one))
+                diagnosis.iter().try_for_each(|one| write!(f, "; {one}"))
             }
             Self::Fault { place, fault } => write!(f, "{place}: {fault}"),
             Self::DmaErrorInterrupt { place, raw_status } => {
@@ -193,15 +193,6 @@ impl fmt::Display for Event {
             Self::RegistersLost { core } => write!(f, "core {core}: idle, its registers are lost"),
         }
     }
-}
-
-fn describe(f: &mut fmt::Formatter<'_>, one: &Diagnosis) -> fmt::Result {
-    write!(f, "; {}: {} (", one.trap, one.rule)?;
-    for (index, (name, value)) in one.registers.iter().enumerate() {
-        let comma = if index == 0 { "" } else { ", " };
-        write!(f, "{comma}{name}={value:#x}")?;
-    }
-    write!(f, "). {}", one.remedy)
 }
 
 /// How many events are kept; older ones are forgotten.

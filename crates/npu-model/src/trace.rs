@@ -32,15 +32,16 @@ pub struct DmaAccess {
     pub range: Range<u64>,
 }
 
-/// Collects the accesses of the task that runs.
+/// Collects the accesses of the task that runs, for a [`Bus`](crate::chip::Bus).
 #[derive(Debug, Default)]
-pub(crate) struct Recorder {
+pub struct Recorder {
     /// Start to end, for each master (reads and writes apart).
     ranges: BTreeMap<(Master, bool), BTreeMap<u64, u64>>,
 }
 
 impl Recorder {
-    pub(crate) fn note(&mut self, master: Master, direction: Direction, range: Range<u64>) {
+    /// Takes down an access to a range of IOVAs, bytes.
+    pub fn note(&mut self, master: Master, direction: Direction, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -61,7 +62,9 @@ impl Recorder {
         set.insert(start, end);
     }
 
-    pub(crate) fn finish(self) -> Vec<DmaAccess> {
+    /// What was touched, as in [`TaskTrace::accesses`].
+    #[must_use]
+    pub fn finish(self) -> Vec<DmaAccess> {
         self.ranges
             .into_iter()
             .flat_map(|((master, write), set)| {

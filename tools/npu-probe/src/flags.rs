@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line: parsed here, without touching the system.
 
+mod exec;
+
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -10,6 +12,7 @@ use npu_matmul::Precision;
 use npu_model::Selector;
 
 use crate::cmd::plan::PlanFlags;
+pub(crate) use exec::{ExecFlags, Input, Output};
 
 /// Check that the RK3588 NPU of this machine computes what it should.
 ///
@@ -47,7 +50,7 @@ Exit codes:
   1  the result differs from the CPU's (settle: from every side's)
   2  the command line or an input file makes no sense
   3  the device that was demanded is not there, or not usable
-  4  the device or its driver failed
+  4  the device or its driver failed (exec: the program did not complete)
   5  the output could not be written
 
 Examples:
@@ -59,6 +62,8 @@ Examples:
   npu-probe info                           which device, which driver, and why
   npu-probe decode report/task-0000.words  what a register program says
   npu-probe asm changed.s -o changed.hex   a register program from such text
+  npu-probe exec changed.hex --bo 0x0:a.bin --bo 0x10000:b.bin \\
+      --out 0x20000:16384:c.bin            one program against given memory
   npu-probe settle --json > facts.json     what kind of NPU this is, to be sent
 
 RUST_LOG=debug shows what the libraries do.";
@@ -72,6 +77,14 @@ pub(crate) enum Command {
     Asm(AsmFlags),
     /// Disassemble a register program and tell what is wrong with it
     Decode(DecodeFlags),
+    /// Run one register program against given memory
+    ///
+    /// On a core of the software model's chip after power-up, kicked off as the
+    /// kernel driver would: memory lies at exactly the given addresses, all
+    /// else is a fault. Tells interrupts, traps, faults and modelled time; the
+    /// files are written in any case, and the exit code is 4 if the program
+    /// did not complete.
+    Exec(ExecFlags),
     /// Find out on which side of contested hardware facts a device is
     ///
     /// Sources about the NPU contradict each other; the software model can play
@@ -242,6 +255,11 @@ impl Flags {
             ));
         }
         Ok(self)
+    }
+
+    /// The device that the command line names, if it does.
+    pub(crate) fn given_device(&self) -> Option<&Selector> {
+        self.device.as_ref()
     }
 
     /// The device to use; asks the environment if the command line says

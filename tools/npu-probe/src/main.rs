@@ -2,7 +2,8 @@
 //! `npu-probe`: does the NPU of this machine multiply?
 //!
 //! Alone it runs the self-test; `info` tells what device there is; `decode`
-//! makes register programs readable, `asm` makes them from text; `settle` finds out what sources about the
+//! makes register programs readable, `asm` makes them from text,
+//! `exec` runs one; `settle` finds out what sources about the
 //! chip contradict each other on. Flags are parsed without touching the
 //! system (`flags`), commands do the work (`cmd`), and what they print is made
 //! by `report` and leaves through `output`.
@@ -12,6 +13,7 @@ mod capture;
 mod cmd;
 mod data;
 mod dump;
+mod exec;
 mod exit;
 mod expected;
 mod flags;
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Some(Command::Info) => cmd::info::run(&flags),
         Some(Command::Asm(asm)) => cmd::asm::run(asm),
         Some(Command::Decode(decode)) => cmd::decode::run(&flags, decode),
+        Some(Command::Exec(exec)) => cmd::exec::run(&flags, exec),
         Some(Command::Settle(settle)) => cmd::settle::run(&flags, settle),
         Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
     };

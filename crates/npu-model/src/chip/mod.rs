@@ -39,6 +39,7 @@ mod trap;
 mod weights;
 mod writer;
 
+use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -178,6 +179,17 @@ pub struct Diagnosis {
     pub rule: String,
     /// What to change.
     pub remedy: String,
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} (", self.trap, self.rule)?;
+        for (index, (name, value)) in self.registers.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{name}={value:#x}")?;
+        }
+        write!(f, "). {}", self.remedy)
+    }
 }
 
 /// Configuration of a [`Chip`].

@@ -104,6 +104,36 @@ impl ChipCore {
     }
 }
 
+impl NpuCore for Core {
+    fn mmio_write(&mut self, offset: u32, value: u32, bus: &dyn Bus) {
+        Self::mmio_write(self, offset, value, bus);
+    }
+
+    fn mmio_read(&mut self, offset: u32) -> u32 {
+        Self::mmio_read(self, offset)
+    }
+
+    fn diagnosis(&self) -> Vec<Diagnosis> {
+        Self::diagnosis(self)
+    }
+
+    fn device_time(&self) -> Duration {
+        Self::device_time(self)
+    }
+
+    fn tasks(&self) -> Vec<TaskWork> {
+        Self::tasks(self).to_vec()
+    }
+
+    fn reset(&mut self) {
+        Self::reset(self);
+    }
+
+    fn begin_job(&mut self) {
+        Self::begin_job(self);
+    }
+}
+
 impl NpuCore for ChipCore {
     fn mmio_write(&mut self, offset: u32, value: u32, bus: &dyn Bus) {
         self.with(|core| core.mmio_write(offset, value, bus));
@@ -221,15 +251,39 @@ pub(super) fn run_task(
     tasks: u32,
     bus: &dyn Bus,
 ) -> Interrupt {
+    let raw = kick(core, index, (task.regcmd, task.words), tasks, bus);
+    Interrupt {
+        completed: is_completed(raw),
+        dma_error: (raw & INTERRUPT_DMA_ERRORS != 0).then_some(raw),
+    }
+}
+
+/// Whether the driver takes a task with this PC.INTERRUPT_RAW_STATUS for
+/// finished.
+#[must_use]
+pub fn is_completed(raw_status: u32) -> bool {
+    raw_status & INTERRUPT_DPU != 0
+}
+
+/// Makes the register accesses of the driver for `tasks` chained tasks on core
+/// number `index`: the program at an IOVA, with its length in words. Gives
+/// PC.INTERRUPT_RAW_STATUS as the interrupt handler finds it.
+pub fn kick(
+    core: &mut dyn NpuCore,
+    index: u32,
+    (program, words): (u32, u32),
+    tasks: u32,
+    bus: &dyn Bus,
+) -> u32 {
     let pointer = S_POINTER_PING_PONG | index.wrapping_shl(S_POINTER_CORE_SHIFT);
     // Two words are fetched at a time, so an odd program gets one word more
     // than it has. Too long programs lose their upper bits, as in the kernel.
-    let amount = (task.words.wrapping_add(1) / 2).wrapping_sub(1) & AMOUNT_MASK;
+    let amount = (words.wrapping_add(1) / 2).wrapping_sub(1) & AMOUNT_MASK;
     let kick = [
         (offset::PC_BASE_ADDRESS, BASE_ADDRESS_SLAVE_MODE),
         (offset::CNA_S_POINTER, pointer),
         (offset::CORE_S_POINTER, pointer),
-        (offset::PC_BASE_ADDRESS, task.regcmd),
+        (offset::PC_BASE_ADDRESS, program),
         (offset::PC_REGISTER_AMOUNTS, amount),
         (offset::PC_INTERRUPT_MASK, INTERRUPT_DPU),
         (offset::PC_INTERRUPT_CLEAR, INTERRUPT_DPU),
@@ -241,14 +295,10 @@ pub(super) fn run_task(
         core.mmio_write(register, value, bus);
     }
     let raw = core.mmio_read(offset::PC_INTERRUPT_RAW_STATUS);
-    let completed = raw & INTERRUPT_DPU != 0;
-    if completed {
+    if is_completed(raw) {
         core.mmio_write(offset::PC_INTERRUPT_MASK, 0, bus);
         core.mmio_write(offset::PC_OPERATION_ENABLE, 0, bus);
         core.mmio_write(offset::PC_INTERRUPT_CLEAR, INTERRUPT_ALL, bus);
     }
-    Interrupt {
-        completed,
-        dma_error: (raw & INTERRUPT_DMA_ERRORS != 0).then_some(raw),
-    }
+    raw
 }

@@ -60,7 +60,7 @@ pub use cache::Caches;
 pub use fence::FenceState;
 pub use file::{DrmFile, WriteFence};
 pub(crate) use hardware::ChipCore;
-pub use hardware::NpuCore;
+pub use hardware::{NpuCore, is_completed, kick};
 pub use memory::Backing;
 pub use mmap::Mapping;
 pub use profile::{ChainedKicks, DriverProfile, Iommu};

@@ -25,7 +25,7 @@ use thiserror::Error;
 use crate::chip::ATOM_BYTES;
 use crate::field::{AddressRegister, Register, RegisterInfo};
 use crate::regfile::RegisterFile;
-use crate::regs::pc;
+use crate::regs::{cna as cna_regs, dpu as dpu_regs, dpu_rdma, pc, ppu as ppu_regs, ppu_rdma};
 use crate::word::{EnableMask, Iova};
 
 pub use element::{Element, ElementType};
@@ -66,6 +66,22 @@ impl DmaEngine {
         Self::PpuRead,
         Self::PpuWrite,
     ];
+
+    /// The register that holds its base address.
+    #[must_use]
+    pub const fn base(self) -> &'static RegisterInfo {
+        match self {
+            Self::Feature => cna_regs::FeatureDataAddr::INFO,
+            Self::Weight => cna_regs::DcompAddr0::INFO,
+            Self::Mrdma => dpu_rdma::SrcBaseAddr::INFO,
+            Self::Brdma => dpu_rdma::BsBaseAddr::INFO,
+            Self::Nrdma => dpu_rdma::BnBaseAddr::INFO,
+            Self::Erdma => dpu_rdma::EwBaseAddr::INFO,
+            Self::DpuWrite => dpu_regs::DstBaseAddr::INFO,
+            Self::PpuRead => ppu_rdma::SrcBaseAddr::INFO,
+            Self::PpuWrite => ppu_regs::DstBaseAddr::INFO,
+        }
+    }
 
     /// What the engine does.
     #[must_use]

@@ -3,6 +3,7 @@
 
 pub(crate) mod asm;
 pub(crate) mod decode;
+pub(crate) mod exec;
 pub(crate) mod info;
 pub(crate) mod plan;
 pub(crate) mod selftest;

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program on a device with its driver: buffers where the kernel puts them,
+//! the program changed to fit.
+
+use std::mem;
+use std::time::Duration;
+
+use rknpu_regcmd::Word;
+use rocket_uapi::{
+    Access, Bo, ByteLen, Deadline, Device, Error, FenceStatus, LengthError, RawJob, RawTask,
+};
+
+use super::Outcome;
+use super::memory::{Memory, Region};
+use super::relocate::{Moved, RelocateError, relocate};
+
+/// How long to wait for the end of the job: several times the driver's limit of
+/// 500 ms, for those of others before it.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// Why a program was not run, or its results not fetched.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BoardError {
+    #[error("cannot place {what}: {source}")]
+    Length { what: String, source: LengthError },
+    #[error("{what}: {source}")]
+    Device { what: String, source: Error },
+    #[error("the kernel put {moved}, and the program cannot be changed to fit: {source}")]
+    Refused {
+        moved: String,
+        source: RelocateError,
+    },
+}
+
+fn device_error(what: impl Into<String>) -> impl FnOnce(Error) -> BoardError {
+    let what = what.into();
+    move |source| BoardError::Device { what, source }
+}
+
+/// Runs the program of `memory`, which is `words`.
+pub(crate) fn run(
+    device: &Device,
+    memory: &mut Memory,
+    words: &[Word],
+) -> Result<Outcome, BoardError> {
+    let mut words = words.to_vec();
+    let mut bos = memory
+        .regions
+        .iter()
+        .map(|region| allocate(device, region))
+        .collect::<Result<Vec<_>, _>>()?;
+    let moved: Vec<Moved> = memory.regions.iter().zip(&bos).map(moved).collect();
+    let changes = relocate(&mut words, &moved).map_err(|source| BoardError::Refused {
+        moved: told(memory, &moved),
+        source,
+    })?;
+    let elsewhere = moved.iter().filter(|buffer| buffer.from != buffer.to);
+    let mut outcome = Outcome {
+        changes,
+        moved: elsewhere.map(|buffer| (buffer.from, buffer.to)).collect(),
+        ..Outcome::default()
+    };
+    let program = moved
+        .iter()
+        .find(|buffer| buffer.from == memory.program)
+        .map_or(memory.program, |buffer| buffer.to);
+    for (bo, region) in bos.iter_mut().zip(&memory.regions) {
+        let mut to = bo
+            .write(Deadline::NOW)
+            .map_err(device_error("cannot write a buffer"))?;
+        // A BO has at least the region's pages.
+        let (to, _) = to.split_at_mut(region.bytes.len());
+        to.copy_from_slice(&region.bytes);
+        if region.start == memory.program {
+            let bytes = crate::program::to_binary(&words);
+            to[..bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+    let task = RawTask {
+        regcmd: rocket_uapi::Iova(program),
+        words: u32::try_from(words.len()).unwrap_or(u32::MAX),
+    };
+    let handles: Vec<_> = bos.iter().map(Bo::handle).collect();
+    let job = RawJob {
+        tasks: &[task],
+        reads: &[],
+        // All of them: what a program of any kind writes is not known, and the
+        // job's fence is on those that it lists as written.
+        writes: &handles,
+    };
+    // SAFETY: the kernel gives a file an IOMMU domain of its own, so that all
+    // that the NPU reaches are the buffers of this file, `bos`. Their guards
+    // are gone (the loop above), and they live, or are leaked, until the job has
+    // ended. What a program does to the NPU itself is what `--unsafe-device`
+    // stands for.
+    #[expect(unsafe_code, reason = "raw words are what this is for")]
+    unsafe { device.submit_raw(&[job]) }.map_err(device_error("the driver refused the job"))?;
+    match finish(&bos, memory) {
+        Ok(status) => end(&mut outcome, status),
+        Err(error) => {
+            // The NPU may still write them.
+            mem::forget(bos);
+            return Err(error);
+        }
+    }
+    Ok(outcome)
+}
+
+fn allocate(device: &Device, region: &Region) -> Result<Bo, BoardError> {
+    let what = || region.what.clone();
+    let len = ByteLen::new(region.bytes.len()).map_err(|source| BoardError::Length {
+        what: what(),
+        source,
+    })?;
+    device.alloc(len).map_err(device_error(format!(
+        "cannot make a buffer for {}",
+        region.what
+    )))
+}
+
+fn moved((region, bo): (&Region, &Bo)) -> Moved {
+    Moved {
+        from: region.start,
+        to: bo.iova().0,
+        len: region.bytes.len() as u64,
+    }
+}
+
+/// Where buffers went, as a list.
+fn told(memory: &Memory, moved: &[Moved]) -> String {
+    let places = memory.regions.iter().zip(moved);
+    let elsewhere = places.filter(|(_, buffer)| buffer.from != buffer.to);
+    let told: Vec<String> = elsewhere
+        .map(|(region, buffer)| {
+            let (what, to, from) = (&region.what, buffer.to, buffer.from);
+            format!("{what} at {to:#x} instead of {from:#x}")
+        })
+        .collect();
+    told.join(", ")
+}
+
+/// Waits for the job, and fetches what it left.
+fn finish(bos: &[Bo], memory: &mut Memory) -> Result<Option<FenceStatus>, BoardError> {
+    let until = Deadline::after(WAIT);
+    let mut status = None;
+    for (bo, region) in bos.iter().zip(&mut memory.regions) {
+        if status.is_none() {
+            let fence = bo
+                .fence(Access::Read)
+                .map_err(device_error("cannot look at the job"))?;
+            let ended = fence
+                .wait(until)
+                .map_err(device_error("the job does not end"))?;
+            status = Some(ended);
+        }
+        let from = bo
+            .read(until)
+            .map_err(device_error("cannot read a buffer"))?;
+        let (from, _) = from.split_at(region.bytes.len());
+        region.bytes.copy_from_slice(from);
+    }
+    Ok(status)
+}
+
+fn end(outcome: &mut Outcome, status: Option<FenceStatus>) {
+    outcome.completed = matches!(status, Some(FenceStatus::Signaled));
+    outcome.end = match status {
+        Some(FenceStatus::Failed(errno)) => format!("the driver killed the job: {errno}"),
+        // A kernel drops jobs that it does not like without a word.
+        _ => "the driver says that the job is done, which it also says of a job that it dropped"
+            .to_owned(),
+    };
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One raw register program against given memory: the memory (`memory`), the
+//! model's chip (`chip`), a device with its driver (`board`), and what it takes
+//! to run a program at other addresses than its own (`relocate`).
+
+#[allow(unsafe_code)]
+pub(crate) mod board;
+pub(crate) mod chip;
+pub(crate) mod memory;
+pub(crate) mod relocate;
+
+use std::time::Duration;
+
+use npu_model::trace::DmaAccess;
+
+use relocate::Change;
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Whether the program ended as it should.
+    pub(crate) completed: bool,
+    /// Why not, or what else there is to say of the end.
+    pub(crate) end: String,
+    /// PC.INTERRUPT_RAW_STATUS, where it can be seen.
+    pub(crate) raw_status: Option<u32>,
+    /// Modelled device time, where a model ran it.
+    pub(crate) device_time: Option<Duration>,
+    /// Traps and faults, one line each.
+    pub(crate) events: Vec<String>,
+    /// What was touched, where that is known.
+    pub(crate) accesses: Vec<DmaAccess>,
+    /// Words that ran with another value than was given.
+    pub(crate) changes: Vec<Change>,
+    /// Buffers that the kernel put elsewhere: address asked for, address given.
+    pub(crate) moved: Vec<(u32, u32)>,
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program for other addresses than its own: each DMA engine that runs gets
+//! the base that its buffer has now.
+//!
+//! What an engine touches is computed from the registers, so that a number
+//! that only looks like an address stays as it is.
+
+use std::collections::BTreeMap;
+
+use rknpu_regcmd::{Extent, ExtentError, RegisterInfo, Word, extents, tasks};
+use serde::Serialize;
+
+/// A buffer that is elsewhere now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved {
+    /// First address that the program has for it.
+    pub(crate) from: u32,
+    /// First address that it has.
+    pub(crate) to: u32,
+    /// Bytes.
+    pub(crate) len: u64,
+}
+
+impl Moved {
+    fn has(&self, extent: &Extent) -> bool {
+        let start = u64::from(self.from);
+        start <= extent.start && extent.end <= start + self.len
+    }
+}
+
+/// A word that was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Change {
+    /// Index of the word.
+    pub(crate) word: usize,
+    /// The address register that it writes.
+    pub(crate) register: String,
+    /// Its value before.
+    pub(crate) from: u32,
+    /// Its value now.
+    pub(crate) to: u32,
+}
+
+/// Why a program cannot be made to run at other addresses.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RelocateError {
+    #[error("what task {task} touches cannot be told: {source}")]
+    Extent { task: usize, source: ExtentError },
+    #[error("task {task}: {extent} is not within one of the buffers")]
+    Outside { task: usize, extent: Extent },
+    #[error("task {task}: {extent}, but no word writes {register}", register = name(.register))]
+    Unwritten {
+        task: usize,
+        extent: Extent,
+        register: &'static RegisterInfo,
+    },
+    #[error("word {word} sets {register} for two tasks that need different addresses", register = name(.register))]
+    Shared {
+        word: usize,
+        register: &'static RegisterInfo,
+    },
+}
+
+fn name(register: &RegisterInfo) -> String {
+    format!("{}.{}", register.block, register.name)
+}
+
+/// Changes `words` so that they touch the same bytes of the buffers at their
+/// new addresses. Nothing is changed where no buffer moved.
+pub(crate) fn relocate(
+    words: &mut [Word],
+    buffers: &[Moved],
+) -> Result<Vec<Change>, RelocateError> {
+    if buffers.iter().all(|buffer| buffer.from == buffer.to) {
+        return Ok(Vec::new());
+    }
+    let mut changes = BTreeMap::new();
+    for (task, asked) in tasks(words).enumerate() {
+        let extents = extents(&asked.regs, asked.enable)
+            .map_err(|source| RelocateError::Extent { task, source })?;
+        for extent in extents {
+            let Some(buffer) = buffers.iter().find(|buffer| buffer.has(&extent)) else {
+                return Err(RelocateError::Outside { task, extent });
+            };
+            let register = extent.engine.base();
+            let written = words.get(..asked.words.end).unwrap_or_default().iter();
+            let last = written
+                .enumerate()
+                .rev()
+                .find(|(_, word)| writes(word, register));
+            let Some((word, before)) = last else {
+                return Err(RelocateError::Unwritten {
+                    task,
+                    extent,
+                    register,
+                });
+            };
+            let from = before.value();
+            let to = from.wrapping_sub(buffer.from).wrapping_add(buffer.to);
+            let change = Change {
+                word,
+                register: name(register),
+                from,
+                to,
+            };
+            if changes.insert(word, change).is_some_and(|old| old.to != to) {
+                return Err(RelocateError::Shared { word, register });
+            }
+        }
+    }
+    let mut changes: Vec<Change> = changes.into_values().collect();
+    changes.retain(|change| change.from != change.to);
+    for change in &changes {
+        if let Some(word) = words.get_mut(change.word) {
+            *word = Word::new(word.target(), word.offset(), change.to);
+        }
+    }
+    Ok(changes)
+}
+
+fn writes(word: &Word, register: &RegisterInfo) -> bool {
+    word.target() == register.block.target() && word.offset() == register.offset
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType};
+
+    const PAGE: u32 = 4096;
+
+    /// A product with its matrices at `places`, and what it touches.
+    fn product(ty: MatmulType, places: [u32; 3]) -> (Vec<Word>, Vec<Extent>) {
+        let ids = [0, 1, 2].map(BufferId);
+        let [a, b, c] = ids.map(|id| id.at(64));
+        let task = MatmulTask {
+            ty,
+            m: 64,
+            k: 64,
+            n: 64,
+            a,
+            b,
+            c,
+        };
+        let bindings = [0, 1, 2].map(|index| Binding {
+            id: ids[index],
+            iova: Iova(places[index]),
+            len: 8 * PAGE,
+        });
+        let program = task.program(&ChipProfile::RK3588).unwrap();
+        let linked = program.link(&bindings).unwrap();
+        (linked.words().to_vec(), linked.extents().to_vec())
+    }
+
+    fn moved(from: [u32; 3], to: [u32; 3]) -> [Moved; 3] {
+        [0, 1, 2].map(|index| Moved {
+            from: from[index],
+            to: to[index],
+            len: u64::from(8 * PAGE),
+        })
+    }
+
+    #[test]
+    fn a_changed_program_is_the_one_for_the_new_addresses() {
+        let from = [0x0100_0000, 0x4000_0000, 0xfff0_0000];
+        for ty in MatmulType::ALL {
+            for to in [
+                [0, 8 * PAGE, 16 * PAGE],
+                [0x8000_0000, 0x4000_0000, 0x0100_0000],
+            ] {
+                let (mut words, _) = product(ty, from);
+                let changes = relocate(&mut words, &moved(from, to)).unwrap();
+                let (expected, extents) = product(ty, to);
+                assert_eq!(words, expected);
+                let moves = from.iter().zip(to).filter(|&(&from, to)| from != to);
+                assert_eq!(changes.len(), moves.count());
+                for (change, at) in changes.iter().filter_map(|change| {
+                    let extent = extents
+                        .iter()
+                        .find(|extent| name(extent.engine.base()) == change.register)?;
+                    Some((change, extent.start))
+                }) {
+                    assert_eq!(u64::from(change.to), at, "{}", change.register);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_stays_is_not_looked_at() {
+        let mut words = vec![Word::from_bits(u64::MAX); 3];
+        let place = [0, 8 * PAGE, 16 * PAGE];
+        let changes = relocate(&mut words, &moved(place, place)).unwrap();
+        assert_eq!(changes, []);
+    }
+
+    #[test]
+    fn tasks_share_addresses_and_what_cannot_be_changed_is_refused() {
+        let from = [0x0100_0000, 0x0200_0000, 0x0300_0000];
+        let to = [0, 8 * PAGE, 16 * PAGE];
+        let (one, _) = product(MatmulType::Int8ToInt32, from);
+        // The second task goes on with the first one's addresses.
+        let mut words = [&one[..], &one[one.len() - 2..]].concat();
+        assert_eq!(relocate(&mut words, &moved(from, to)).unwrap().len(), 3);
+        // What is written is in no single buffer.
+        let mut words = [&one[..], &one[one.len() - 2..]].concat();
+        let mut short = moved(from, to).to_vec();
+        short[2].len = u64::from(2 * PAGE);
+        let error = relocate(&mut words, &short).unwrap_err();
+        assert!(
+            matches!(error, RelocateError::Outside { task: 0, .. }),
+            "{error}"
+        );
+        let mut unwritten = one;
+        unwritten.retain(|word| word.offset() != 0x4020);
+        let mut at_zero = moved([0x0100_0000, 0x0200_0000, 0], to);
+        at_zero[2].to = 0x0300_0000;
+        let error = relocate(&mut unwritten, &at_zero).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("no word writes DPU.DST_BASE_ADDR"),
+            "{error}"
+        );
+    }
+}

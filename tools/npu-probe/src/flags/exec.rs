@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The options of `exec`, with ranges of memory as people write them.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use npu_model::{Level, Selector};
+
+/// Options of `exec`.
+#[derive(Debug, Args)]
+pub(crate) struct ExecFlags {
+    /// File with the program: assembler text, hexadecimal words or binary, as
+    /// for `decode`; `-` is standard input
+    pub(crate) program: PathBuf,
+
+    /// Memory with the content of a file; with `:rw` the file gets what is
+    /// there afterwards
+    ///
+    /// The address is a multiple of 4096, decimal or hexadecimal after 0x. What
+    /// the last page has beyond the file is 0.
+    #[arg(long = "bo", value_name = "IOVA:FILE[:rw]")]
+    pub(crate) inputs: Vec<Input>,
+
+    /// Memory to write into a file afterwards; zeroes before, where no --bo is
+    #[arg(long = "out", value_name = "IOVA:LEN:FILE")]
+    pub(crate) outputs: Vec<Output>,
+
+    /// Where the program itself lies [default: the highest free pages]
+    #[arg(long, value_name = "IOVA", value_parser = iova)]
+    pub(crate) at: Option<u32>,
+
+    /// Core that runs it
+    #[arg(long, default_value_t = 0)]
+    pub(crate) core: u32,
+
+    /// What the model does when the program does what silicon punishes
+    /// [default: faithful]
+    #[arg(long)]
+    pub(crate) level: Option<ExecLevel>,
+
+    /// Tell what each memory master touched
+    #[arg(long)]
+    pub(crate) trace: bool,
+
+    /// Run it on this device instead of the model's chip
+    ///
+    /// The program can hang a core, or leave register values behind that
+    /// disturb the next user of the NPU; there is no way to check that
+    /// beforehand. Buffers go where the kernel puts them, and the program's
+    /// address registers are changed accordingly, or the run is refused.
+    /// `model` is the software model with its driver.
+    #[arg(long, value_name = "PATH|model", conflicts_with_all = ["core", "level", "trace", "at"])]
+    pub(crate) unsafe_device: Option<Selector>,
+}
+
+/// [`Level`] on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ExecLevel {
+    /// As silicon does, and tell
+    Faithful,
+    /// Hang wherever a result would be wrong
+    Strict,
+    /// As silicon does, without a word
+    Silent,
+}
+
+impl From<ExecLevel> for Level {
+    fn from(level: ExecLevel) -> Self {
+        match level {
+            ExecLevel::Faithful => Self::Faithful,
+            ExecLevel::Strict => Self::Strict,
+            ExecLevel::Silent => Self::Silent,
+        }
+    }
+}
+
+/// `--bo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Input {
+    pub(crate) iova: u32,
+    pub(crate) file: PathBuf,
+    /// Whether the file gets the content afterwards.
+    pub(crate) write_back: bool,
+}
+
+/// `--out`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Output {
+    pub(crate) iova: u32,
+    /// Bytes, at least 1.
+    pub(crate) len: u32,
+    pub(crate) file: PathBuf,
+}
+
+/// Why a range of memory makes no sense.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RangeError {
+    #[error("it is not of the form {0}")]
+    Form(&'static str),
+    #[error("`{0}` is not a number below 2^32, decimal or hexadecimal after 0x")]
+    Number(String),
+    #[error("the length is 0")]
+    Empty,
+}
+
+fn iova(text: &str) -> Result<u32, RangeError> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed
+        .ok()
+        // The parsers take a sign.
+        .filter(|_| !text.contains('+'))
+        .ok_or_else(|| RangeError::Number(text.to_owned()))
+}
+
+impl FromStr for Input {
+    type Err = RangeError;
+
+    fn from_str(text: &str) -> Result<Self, RangeError> {
+        const FORM: RangeError = RangeError::Form("IOVA:FILE or IOVA:FILE:rw");
+        let (start, file) = text.split_once(':').ok_or(FORM)?;
+        let (file, write_back) = match file.strip_suffix(":rw") {
+            Some(file) => (file, true),
+            None => (file, false),
+        };
+        if file.is_empty() {
+            return Err(FORM);
+        }
+        Ok(Self {
+            iova: iova(start)?,
+            file: file.into(),
+            write_back,
+        })
+    }
+}
+
+impl FromStr for Output {
+    type Err = RangeError;
+
+    fn from_str(text: &str) -> Result<Self, RangeError> {
+        const FORM: RangeError = RangeError::Form("IOVA:LEN:FILE");
+        let mut parts = text.splitn(3, ':');
+        let (Some(start), Some(len), Some(file)) = (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(FORM);
+        };
+        if file.is_empty() {
+            return Err(FORM);
+        }
+        let len = iova(len)?;
+        if len == 0 {
+            return Err(RangeError::Empty);
+        }
+        Ok(Self {
+            iova: iova(start)?,
+            len,
+            file: file.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read() {
+        let input = |text: &str| text.parse::<Input>();
+        let a = input("0x1000:a:b.bin").unwrap();
+        assert_eq!(
+            (a.iova, a.file, a.write_back),
+            (0x1000, "a:b.bin".into(), false)
+        );
+        let a = input("4096:a.bin:rw").unwrap();
+        assert_eq!(
+            (a.iova, a.file, a.write_back),
+            (0x1000, "a.bin".into(), true)
+        );
+        let out = "0xfffff000:0x1000:x:y".parse::<Output>().unwrap();
+        assert_eq!(
+            (out.iova, out.len, out.file),
+            (0xffff_f000, 0x1000, "x:y".into())
+        );
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in [
+            "",
+            "0x1000",
+            "0x1000:",
+            ":x",
+            "0x100000000:x",
+            "+1:x",
+            "0x+1:x",
+            "-1:x",
+            "0x:x",
+            "0x0::rw",
+        ] {
+            let parsed = text.parse::<Input>();
+            // Whatever follows the first colon is a name.
+            assert!(parsed.is_err() || text == "{text}");
+        }
+        for text in ["0:1", "0:0:x", "0:x:y", "0:1:", "0:4294967296:x"] {
+            assert!(text.parse::<Output>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe exec` with real programs: products of 64 x 64 matrices, written
+//! to files, run by the binary, compared with a loop over the elements.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Output;
+
+use rknpu_regcmd::{
+    Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word, disassemble,
+};
+use serde_json::Value;
+
+/// Rows, depth and columns.
+const N: usize = 64;
+/// Channels of one INT8 atom, and of one INT32 atom.
+const ATOM_INT8: usize = 16;
+const ATOM_INT32: usize = 4;
+/// Kernels, and channels, of one block of INT8 weights.
+const GROUP: usize = 32;
+/// Addresses for a program: apart, and not where a driver would put them.
+const APART: [u32; 3] = [0x0010_0000, 0x4000_0000, 0x8000_0000];
+
+/// A directory with a product: matrices in the NPU's layouts, its program for
+/// some addresses, and what C should be.
+struct Product {
+    directory: tempfile::TempDir,
+    places: [u32; 3],
+    words: Vec<Word>,
+    expected: Vec<i32>,
+}
+
+impl Product {
+    fn new(places: [u32; 3]) -> Self {
+        let element = |seed: usize, index: usize| {
+            let mixed = (index + 1)
+                .wrapping_mul(2654435761)
+                .wrapping_mul(2 * seed + 1);
+            (mixed >> 16) as u8 as i8
+        };
+        let a = |m: usize, k: usize| element(1, m * N + k);
+        let b = |n: usize, k: usize| element(2, n * N + k);
+        let (mut a_bytes, mut b_bytes) = (vec![0; N * N], vec![0; N * N]);
+        let mut expected = Vec::new();
+        for row in 0..N {
+            for k in 0..N {
+                let cube = (k / ATOM_INT8 * N + row) * ATOM_INT8 + k % ATOM_INT8;
+                a_bytes[cube] = a(row, k) as u8;
+                let block = row / GROUP * (N / GROUP) + k / GROUP;
+                b_bytes[(block * GROUP + row % GROUP) * GROUP + k % GROUP] = b(row, k) as u8;
+            }
+            for column in 0..N {
+                let products = (0..N).map(|k| i32::from(a(row, k)) * i32::from(b(column, k)));
+                expected.push(products.sum());
+            }
+        }
+        let product = Self {
+            directory: tempfile::tempdir().unwrap(),
+            places,
+            words: program(places),
+            expected,
+        };
+        fs::write(product.path("a.bin"), a_bytes).unwrap();
+        fs::write(product.path("b.bin"), b_bytes).unwrap();
+        let hex: String = product
+            .words
+            .iter()
+            .map(|word| format!("{:#018x}\n", word.bits()))
+            .collect();
+        fs::write(product.path("program.hex"), hex).unwrap();
+        product
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Runs `npu-probe exec` on `program` with A, B and C, and `more`.
+    fn exec(&self, program: &str, more: &[&str]) -> Output {
+        let [a, b, c] = self.places;
+        let name = |name: &str| self.path(name).to_str().unwrap().to_owned();
+        let mut command = probe();
+        command.args(["exec", &name(program)]);
+        command.args(["--bo", &format!("{a:#x}:{}", name("a.bin"))]);
+        command.args(["--bo", &format!("{b}:{}", name("b.bin"))]);
+        command.args(["--out", &format!("{c:#x}:{}:{}", N * N * 4, name("c.bin"))]);
+        command.args(more).output().unwrap()
+    }
+
+    /// Whether C is what it should be.
+    fn check(&self) {
+        let bytes = fs::read(self.path("c.bin")).unwrap();
+        for row in 0..N {
+            for column in 0..N {
+                let atom = (column / ATOM_INT32 * N + row) * ATOM_INT32 + column % ATOM_INT32;
+                let element = i32::from_le_bytes(bytes[atom * 4..][..4].try_into().unwrap());
+                assert_eq!(element, self.expected[row * N + column], "{row}, {column}");
+            }
+        }
+        fs::remove_file(self.path("c.bin")).unwrap();
+    }
+}
+
+fn program(places: [u32; 3]) -> Vec<Word> {
+    let ids = [0, 1, 2].map(BufferId);
+    let size = N as u32;
+    let task = MatmulTask {
+        ty: MatmulType::Int8ToInt32,
+        m: size,
+        k: size,
+        n: size,
+        a: ids[0].at(0),
+        b: ids[1].at(0),
+        c: ids[2].at(0),
+    };
+    let bindings = [0, 1, 2].map(|index| Binding {
+        id: ids[index],
+        iova: Iova(places[index]),
+        len: size * size * 4,
+    });
+    let program = task.program(&ChipProfile::RK3588).unwrap();
+    program.link(&bindings).unwrap().words().to_vec()
+}
+
+fn probe() -> std::process::Command {
+    let mut command = test_support::program(env!("CARGO_BIN_EXE_npu-probe"));
+    // Neither a device nor the model is to be taken from there.
+    command
+        .env("ROCKET_DEVICE", "/nonexistent/accel0")
+        .env_remove("RUST_LOG");
+    command
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}{}",
+        stdout(output),
+        stderr(output)
+    );
+    stdout(output)
+}
+
+#[track_caller]
+fn failed(output: &Output, code: i32, with: &str) {
+    let err = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{}{err}", stdout(output));
+    assert!(err.contains(with), "no `{with}` in: {err}");
+}
+
+#[test]
+fn a_product_in_every_form_of_program() {
+    let product = Product::new(APART);
+    fs::write(product.path("program"), disassemble(&product.words)).unwrap();
+    let binary: Vec<u8> = product
+        .words
+        .iter()
+        .flat_map(|w| w.bits().to_le_bytes())
+        .collect();
+    fs::write(product.path("program.bin"), binary).unwrap();
+    for form in ["program.hex", "program", "program.bin"] {
+        let text = succeeded(&product.exec(form, &[]));
+        for part in [
+            "core 0 of the software model's chip",
+            "108 words, at 0xfffff000",
+            "interrupts 0x00100 dpu=1",
+            "us of modelled device time",
+            "completed",
+        ] {
+            assert!(text.contains(part), "no `{part}` in:\n{text}");
+        }
+        assert!(!text.contains("event"), "{text}");
+        product.check();
+    }
+    // The last core, elsewhere, and nothing is wrong even by the strictest.
+    let more = ["--core", "2", "--level", "strict", "--at", "0x20000000"];
+    let text = succeeded(&product.exec("program.hex", &more));
+    assert!(
+        text.contains("core 2") && text.contains("at 0x20000000"),
+        "{text}"
+    );
+    product.check();
+}
+
+#[test]
+fn what_is_touched_is_told() {
+    let product = Product::new(APART);
+    let output = product.exec("program.hex", &["--trace", "--json"]);
+    let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+    assert_eq!(report["completed"], true);
+    assert_eq!(report["interrupts"], 0x100);
+    assert!(report["modelled_ns"].as_u64().unwrap() > 0);
+    assert_eq!(report["events"], serde_json::json!([]));
+    let touched: Vec<_> = report["accesses"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|access| {
+            let number = |name: &str| access[name].as_u64().unwrap();
+            (
+                access["master"].as_str().unwrap(),
+                access["direction"].as_str().unwrap(),
+                number("start"),
+                number("end") - number("start"),
+            )
+        })
+        .collect();
+    let [a, b, c] = APART.map(u64::from);
+    let (one, four) = ((N * N) as u64, (4 * N * N) as u64);
+    assert_eq!(
+        touched,
+        [
+            ("Fetch", "Read", 0xffff_f000, 108 * 8),
+            ("Feature", "Read", a, one),
+            ("Weight", "Read", b, one),
+            ("DpuWrite", "Write", c, four),
+        ]
+    );
+    let text = succeeded(&product.exec("program.hex", &["--trace"]));
+    assert!(
+        text.contains("DpuWrite  Write 0x80000000..0x80004000, 16384 bytes"),
+        "{text}"
+    );
+    product.check();
+}
+
+#[test]
+fn a_file_is_written_back_where_that_is_asked_for() {
+    let product = Product::new(APART);
+    // C behind other bytes in a file that ends within a page.
+    let c = product.path("c");
+    fs::write(&c, vec![0x55; 4 * N * N + 5]).unwrap();
+    let path = c.to_str().unwrap().to_owned();
+    let run = |rw: &str| {
+        let [a, b, c] = product.places;
+        let file = |name: &str| product.path(name).to_str().unwrap().to_owned();
+        let bos = [
+            format!("{a}:{}", file("a.bin")),
+            format!("{b}:{}", file("b.bin")),
+            format!("{c}:{path}{rw}"),
+        ];
+        let mut command = probe();
+        command.args(["exec", &file("program.hex")]);
+        for bo in &bos {
+            command.args(["--bo", bo]);
+        }
+        // Part of it once more, as a file of its own.
+        let part = format!("{}:16:{}", c + 16, file("part"));
+        command.args(["--out", &part]).output().unwrap()
+    };
+    succeeded(&run(""));
+    assert!(fs::read(&c).unwrap().iter().all(|&byte| byte == 0x55));
+    succeeded(&run(":rw"));
+    let bytes = fs::read(&c).unwrap();
+    assert_eq!(bytes.len(), 4 * N * N + 5);
+    assert_eq!(bytes[4 * N * N..], [0x55; 5]);
+    assert_eq!(bytes[16..32], fs::read(product.path("part")).unwrap());
+    fs::write(product.path("c.bin"), &bytes[..4 * N * N]).unwrap();
+    product.check();
+}
+
+#[test]
+fn programs_that_fail_are_told_apart() {
+    let product = Product::new(APART);
+    // C where nothing is.
+    let mut elsewhere = product.words.clone();
+    for word in &mut elsewhere {
+        if word.target() == 0x1001 && word.offset() == 0x4020 {
+            *word = Word::new(0x1001, 0x4020, 0x9000_0000);
+        }
+    }
+    fs::write(product.path("fault"), disassemble(&elsewhere)).unwrap();
+    let output = product.exec("fault", &[]);
+    failed(&output, 4, "did not complete: stopped by an IOMMU fault");
+    let text = stdout(&output);
+    assert!(
+        text.contains("IOMMU fault: Write by DpuWrite at IOVA 0x90000000"),
+        "{text}"
+    );
+    assert!(
+        text.contains("interrupts 0x02000 dma_write_error=1"),
+        "{text}"
+    );
+    // What there is of the output is written all the same.
+    assert_eq!(fs::read(product.path("c.bin")).unwrap(), vec![0; 4 * N * N]);
+
+    // No block is started: no interrupt.
+    let mut idle = product.words.clone();
+    idle.pop();
+    idle.push(Word::NOP);
+    fs::write(product.path("idle"), disassemble(&idle)).unwrap();
+    failed(
+        &product.exec("idle", &[]),
+        4,
+        "did not complete: no completion interrupt",
+    );
+}
+
+#[test]
+fn wrong_memory_is_refused() {
+    let product = Product::new(APART);
+    let file = product.path("a.bin").to_str().unwrap().to_owned();
+    let empty = product.path("empty").to_str().unwrap().to_owned();
+    fs::write(&empty, "").unwrap();
+    for (more, with) in [
+        (
+            ["--bo", &format!("0x10:{file}")],
+            "whole pages: use a multiple of 0x1000",
+        ),
+        (
+            ["--bo", &format!("0x100000:{file}")],
+            "a.bin (0x100000..0x101000) overlap",
+        ),
+        (["--bo", &format!("0x0:{empty}")], "empty has no bytes"),
+        (
+            ["--bo", "0x0:/nonexistent/file"],
+            "cannot read /nonexistent/file",
+        ),
+        (
+            [
+                "--bo",
+                &format!("0x0:{}", product.directory.path().display()),
+            ],
+            "cannot read",
+        ),
+        (
+            ["--out", "0xfffff000:0x2000:x"],
+            "would end at 0x100001000, beyond the 4 GiB",
+        ),
+        (["--out", "0xff000:0x2000:x"], "is partly in"),
+        (["--out", "0x0:0x100000000:x"], "is not a number below 2^32"),
+        (
+            ["--at", "0x100000"],
+            "the program (0x100000..0x101000) overlap",
+        ),
+        (["--at", "0x8"], "the program is to be at 0x8"),
+        (["--at", "-1"], "unexpected argument"),
+        (["--bo", "0x0"], "not of the form IOVA:FILE"),
+        (["--core", "3"], "there is no core 3: this chip has 3"),
+        (
+            ["--device", "/dev/accel/accel0"],
+            "--unsafe-device /dev/accel/accel0 runs on the device",
+        ),
+        (["--device", "model:level=lax"], "does not take `lax`"),
+        (["--unsafe-device", "auto"], "takes the path of a device"),
+    ] {
+        let output = product.exec("program.hex", &more);
+        failed(&output, 2, with);
+    }
+    failed(
+        &product.exec("program.hex", &["--unsafe-device", "/nonexistent/accel0"]),
+        3,
+        "/nonexistent/accel0",
+    );
+    failed(&product.exec("nothing.hex", &[]), 2, "cannot run");
+    let program = product.path("program.hex");
+    let mut large = probe();
+    large
+        .arg("exec")
+        .arg(program)
+        .args(["--out", "0x0:0x80000000:x"]);
+    failed(
+        &large.output().unwrap(),
+        2,
+        "the output for x has more than 0x7ffff000 bytes",
+    );
+    // An output that cannot be written is told after the run.
+    let out = ["--out", "0x0:16:/nonexistent/out"];
+    failed(
+        &product.exec("program.hex", &out),
+        5,
+        "cannot write /nonexistent/out",
+    );
+}
+
+#[test]
+fn a_driver_gets_a_changed_program() {
+    let product = Product::new(APART);
+    let output = product.exec("program.hex", &["--unsafe-device", "model", "--json"]);
+    let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+    assert_eq!(report["interrupts"], Value::Null);
+    // Buffers by address, one behind the other: A, B, C, the program.
+    assert_eq!(
+        report["moved"],
+        serde_json::json!([
+            [0x0010_0000, 0],
+            [0x4000_0000, 0x1000],
+            [0x8000_0000u32, 0x2000],
+            [0xffff_f000u32, 0x6000]
+        ])
+    );
+    let changed: Vec<_> = report["changed_words"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|change| {
+            let number = |name: &str| change[name].as_u64().unwrap();
+            let word = product.words[number("word") as usize];
+            assert_eq!(u64::from(word.value()), number("from"));
+            (change["register"].as_str().unwrap(), number("to"))
+        })
+        .collect();
+    assert_eq!(
+        changed,
+        [
+            ("CNA.FEATURE_DATA_ADDR", 0),
+            ("CNA.DCOMP_ADDR0", 0x1000),
+            ("DPU.DST_BASE_ADDR", 0x2000),
+        ]
+    );
+    product.check();
+
+    // Where the kernel's addresses are those that were asked for, nothing is
+    // changed, and any program may run.
+    let product = Product::new([0, 0x1000, 0x2000]);
+    let output = product.exec("program.hex", &["--unsafe-device", "model", "--json"]);
+    let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+    assert_eq!(report["changed_words"], serde_json::json!([]));
+    product.check();
+}
+
+#[test]
+fn a_driver_does_not_get_what_cannot_be_changed() {
+    let product = Product::new(APART);
+    // An input precision that no source describes: what is read is unknown.
+    let unknown: Vec<Word> = product
+        .words
+        .iter()
+        .map(|&word| {
+            if word.target() == 0x0201 && word.offset() == 0x100c {
+                Word::new(0x0201, 0x100c, word.value() | 0x50)
+            } else {
+                word
+            }
+        })
+        .collect();
+    fs::write(product.path("unknown"), disassemble(&unknown)).unwrap();
+    let output = product.exec("unknown", &["--unsafe-device", "model"]);
+    failed(
+        &output,
+        2,
+        "the program cannot be changed to fit: what task 0 touches cannot be told",
+    );
+
+    // An address that no word writes.
+    let without: Vec<Word> = product
+        .words
+        .iter()
+        .copied()
+        .filter(|word| word.offset() != 0x1070)
+        .collect();
+    fs::write(product.path("without"), disassemble(&without)).unwrap();
+    let output = product.exec("without", &["--unsafe-device", "model"]);
+    failed(&output, 2, "is not within one of the buffers");
+    assert!(!product.path("c.bin").exists());
+
+    // A program that hangs is killed, and the driver says so.
+    let product = Product::new([0, 0x1000, 0x2000]);
+    let mut idle = product.words.clone();
+    idle.pop();
+    fs::write(product.path("idle"), disassemble(&idle)).unwrap();
+    let output = product.exec("idle", &["--unsafe-device", "model:level=strict"]);
+    failed(&output, 4, "the driver killed the job");
+    assert!(stdout(&output).contains("event"), "{}", stdout(&output));
+}
