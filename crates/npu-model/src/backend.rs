@@ -17,7 +17,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::driver::abi::{self, Request};
 use crate::driver::{
-    Arena, Bug, DrmFile, FenceState, Mapping, OwnProcess, SharedFile, UserMemory, WriteFence,
+    Arena, Bug, Caller, DrmFile, FenceState, Mapping, OwnProcess, SharedFile, UserMemory,
+    WriteFence,
 };
 use crate::sharing::{self, ModelFiles};
 
@@ -57,7 +58,7 @@ impl ModelBackend {
         &self,
         request: Request,
         arg: &mut T,
-        user: &dyn UserMemory,
+        user: &dyn Caller,
     ) -> Result<(), Errno> {
         self.file
             .ioctl(request.0, arg.as_mut_bytes(), user)

@@ -170,6 +170,12 @@ impl Model {
         self.driver.open()
     }
 
+    /// Lets go of what only mappings of other processes kept alive; see
+    /// [`Driver::collect`].
+    pub fn collect(&self) {
+        self.driver.collect();
+    }
+
     /// Number of cores.
     #[must_use]
     pub fn cores(&self) -> u32 {

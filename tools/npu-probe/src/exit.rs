@@ -54,6 +54,14 @@ pub(crate) fn of(outcome: Result<Verdict, Failure>) -> ExitCode {
     }
 }
 
+/// Ends a run of another program, as that ended.
+pub(crate) fn of_program(outcome: Result<u8, Failure>) -> ExitCode {
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => of(Err(failure)),
+    }
+}
+
 /// Ends a run that clap ended: help and version go to standard output with 0,
 /// errors to standard error with 2.
 pub(crate) fn of_clap(told: &clap::Error) -> ExitCode {

@@ -3,6 +3,7 @@
 
 mod exec;
 
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -85,6 +86,19 @@ pub(crate) enum Command {
     /// files are written in any case, and the exit code is 4 if the program
     /// did not complete.
     Exec(ExecFlags),
+    /// Run a program that finds the software NPU as /dev/accel/accel0
+    ///
+    /// For programs that are linked dynamically and know nothing of this
+    /// project. Prints at the end, on standard error, what the program did with
+    /// the NPU. The exit code is the program's; 128 and the signal's number if
+    /// a signal ended it.
+    Run(RunFlags),
+    /// Serve the software NPU until its last client is gone
+    ///
+    /// librocket_preload.so starts this by itself in a program that no
+    /// `npu-probe run` has started. All programs of a user then share one
+    /// device.
+    Serve(ServeFlags),
     /// Find out on which side of contested hardware facts a device is
     ///
     /// Sources about the NPU contradict each other; the software model can play
@@ -98,6 +112,58 @@ pub(crate) enum Command {
     ///
     /// Needs no device: times are those of the timing model.
     Plan(PlanFlags),
+}
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunFlags {
+    #[command(flatten)]
+    pub(crate) model: ModelFlags,
+
+    /// Write when each engine of the NPU would have worked into this file
+    ///
+    /// By modelled time, in Chrome's trace event format: open the file at
+    /// ui.perfetto.dev.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// Write the report into this file instead of to standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// The library to load into the program
+    ///
+    /// Looked for where npu-probe is, and in ../lib from there.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) preload: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Options of `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeFlags {
+    #[command(flatten)]
+    pub(crate) model: ModelFlags,
+
+    /// Name of the server, as ROCKET_SERVER has it [default: the user's]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) address: Option<String>,
+}
+
+/// What can be chosen about a device that is shown to programs.
+#[derive(Debug, Args)]
+pub(crate) struct ModelFlags {
+    /// Number of cores [default: 3]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) cores: Option<u32>,
+
+    /// What happens when a program does what silicon punishes: `faithful`,
+    /// `strict` or `silent` [default: faithful]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) strict: Option<String>,
 }
 
 /// Options of the self-test. All optional here, so that one that is given with

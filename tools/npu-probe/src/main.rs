@@ -21,6 +21,7 @@ mod host;
 mod output;
 mod program;
 mod report;
+mod served;
 mod settle;
 
 use std::process::ExitCode;
@@ -46,6 +47,8 @@ fn main() -> ExitCode {
         Some(Command::Asm(asm)) => cmd::asm::run(asm),
         Some(Command::Decode(decode)) => cmd::decode::run(&flags, decode),
         Some(Command::Exec(exec)) => cmd::exec::run(&flags, exec),
+        Some(Command::Run(run)) => return exit::of_program(cmd::run::run(&flags, run)),
+        Some(Command::Serve(serve)) => cmd::serve::run(&flags, serve),
         Some(Command::Settle(settle)) => cmd::settle::run(&flags, settle),
         Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
     };

@@ -38,3 +38,9 @@ pub(crate) fn complain(text: &str) {
     // There is no other place to report that this failed.
     let _ = writeln!(stderr().lock(), "npu-probe: {text}");
 }
+
+/// Writes text to standard error.
+pub(crate) fn tell(text: &str) {
+    // There is no other place to report that this failed.
+    let _ = stderr().lock().write_all(text.as_bytes());
+}

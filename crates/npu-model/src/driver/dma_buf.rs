@@ -8,7 +8,7 @@
 //! with its last descriptor), and the model tries to take it.
 
 use std::fs::OpenOptions;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use rustix::event::PollFlags;
@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::abi;
+use super::caller::Caller;
 use super::fence::{Until, WaitEnd};
 use super::gem::Object;
 use super::lock;
@@ -25,7 +26,6 @@ use super::mmap::Mapping;
 use super::resv::Usage;
 use super::shared_file::{self, FileId, Kind, SharedFile, copy_in, copy_out, own_fd};
 use super::sync_file::SyncFile;
-use super::user::UserMemory;
 
 /// Longest name, its terminator included (`DMA_BUF_NAME_LEN`).
 const NAME_BYTES: u64 = 32;
@@ -88,25 +88,21 @@ impl DmaBuf {
         }
     }
 
-    pub(super) fn ioctl(
-        &self,
-        request: u32,
-        arg: u64,
-        user: &dyn UserMemory,
-    ) -> Result<i32, Errno> {
+    pub(super) fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
         match request {
-            abi::DMA_BUF_SYNC => self.sync(copy_in(user, arg)?)?,
+            abi::DMA_BUF_SYNC => self.sync(copy_in(user, arg)?, user)?,
             abi::DMA_BUF_SET_NAME_A | abi::DMA_BUF_SET_NAME_B => self.set_name(arg, user)?,
             abi::DMA_BUF_EXPORT_SYNC_FILE => {
                 let mut argument: abi::DmaBufSyncFile = copy_in(user, arg)?;
                 let sync_file = self.export_sync_file(argument.flags)?;
-                argument.fd = sync_file.as_raw_fd();
-                copy_out(user, arg, &argument)?;
-                let _ = sync_file.into_raw_fd();
+                user.install(sync_file, true, &mut |number| {
+                    argument.fd = number;
+                    copy_out(user, arg, &argument)
+                })?;
             }
             abi::DMA_BUF_IMPORT_SYNC_FILE => {
                 let argument: abi::DmaBufSyncFile = copy_in(user, arg)?;
-                self.import_sync_file(argument)?;
+                self.import_sync_file(argument, user)?;
             }
             _ => return Err(Errno::NOTTY),
         }
@@ -115,7 +111,7 @@ impl DmaBuf {
 
     /// DMA_BUF_IOCTL_SYNC. The driver's dma-bufs have no hooks for it, so
     /// that a start waits and an end does nothing; neither touches a cache.
-    fn sync(&self, flags: u64) -> Result<(), Errno> {
+    fn sync(&self, flags: u64, user: &dyn Caller) -> Result<(), Errno> {
         if flags & !(abi::DMA_BUF_SYNC_RW | abi::DMA_BUF_SYNC_END) != 0
             || flags & abi::DMA_BUF_SYNC_RW == 0
         {
@@ -127,14 +123,14 @@ impl DmaBuf {
         let usage = Usage::in_the_way_of(flags & abi::DMA_BUF_SYNC_WRITE != 0);
         self.object
             .reservation()
-            .wait(usage, Until::FOREVER)
+            .wait(usage, Until::FOREVER, user.wake())
             .map_err(|end| match end {
                 WaitEnd::Interrupted => Errno::INTR,
                 WaitEnd::TimedOut => Errno::TIMEDOUT,
             })
     }
 
-    fn set_name(&self, at: u64, user: &dyn UserMemory) -> Result<(), Errno> {
+    fn set_name(&self, at: u64, user: &dyn Caller) -> Result<(), Errno> {
         let mut name = Vec::new();
         loop {
             let byte: u8 = copy_in(user, at.wrapping_add(name.len() as u64))?;
@@ -161,13 +157,17 @@ impl DmaBuf {
     }
 
     /// Adds the fences of a sync_file, as a reader's or a writer's.
-    fn import_sync_file(&self, argument: abi::DmaBufSyncFile) -> Result<(), Errno> {
+    fn import_sync_file(
+        &self,
+        argument: abi::DmaBufSyncFile,
+        user: &dyn Caller,
+    ) -> Result<(), Errno> {
         let usage = if writes(argument.flags)? {
             Usage::Write
         } else {
             Usage::Read
         };
-        let sync_file = SharedFile::sync_file(argument.fd).ok_or(Errno::INVAL)?;
+        let sync_file = SharedFile::sync_file(argument.fd, user).ok_or(Errno::INVAL)?;
         for fence in sync_file.fences() {
             self.object.reservation().add(usage, fence);
         }

@@ -14,16 +14,18 @@
 //! a number on it. Later on one timeline means not signalled earlier.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec,
 };
 
+use super::caller::Wake;
 use super::lock;
 
 /// What became of a job.
@@ -240,7 +242,7 @@ impl Fence {
     }
 
     /// Sleeps until the fence is signalled.
-    pub(super) fn wait(&self, until: Until) -> Result<(), WaitEnd> {
+    pub(super) fn wait(&self, until: Until, wake: Wake<'_>) -> Result<(), WaitEnd> {
         if !self.is_active() {
             return Ok(());
         }
@@ -248,12 +250,17 @@ impl Fence {
             return Err(WaitEnd::TimedOut);
         }
         match timer(until) {
-            Some(timer) => self.wait_interruptibly(until, &Arc::new(timer)),
+            Some(timer) => self.wait_interruptibly(until, &Arc::new(timer), wake),
             None => self.wait_on_condvar(until),
         }
     }
 
-    fn wait_interruptibly(&self, until: Until, timer: &Arc<OwnedFd>) -> Result<(), WaitEnd> {
+    fn wait_interruptibly(
+        &self,
+        until: Until,
+        timer: &Arc<OwnedFd>,
+        wake: Wake<'_>,
+    ) -> Result<(), WaitEnd> {
         {
             let mut inner = lock(&self.inner);
             if inner.result.is_some() {
@@ -261,8 +268,11 @@ impl Fence {
             }
             inner.sleepers.push(Arc::clone(timer));
         }
-        let mut expirations = [0; size_of::<u64>()];
-        let slept = rustix::io::read(timer, &mut expirations);
+        let slept = match wake {
+            Wake::Signal => rustix::io::read(timer, &mut [0; size_of::<u64>()]).map(drop),
+            Wake::Readable(other) => expiry_or_readable(timer, other),
+            Wake::Now => Err(Errno::INTR),
+        };
         let mut inner = lock(&self.inner);
         inner.sleepers.retain(|other| !Arc::ptr_eq(other, timer));
         if inner.result.is_some() {
@@ -271,7 +281,7 @@ impl Fence {
         drop(inner);
         match slept {
             Err(Errno::INTR) => Err(WaitEnd::Interrupted),
-            Ok(_) => Err(WaitEnd::TimedOut),
+            Ok(()) => Err(WaitEnd::TimedOut),
             // Not a way a timerfd read fails; but the wait must still end
             // rightly if one day it does.
             Err(_) => self.wait_on_condvar(until),
@@ -299,6 +309,24 @@ impl Fence {
             };
         }
         Ok(())
+    }
+}
+
+/// Sleeps until the timer has expired; `EINTR` if `other` can be read or has
+/// hung up before.
+fn expiry_or_readable(timer: &OwnedFd, other: BorrowedFd<'_>) -> Result<(), Errno> {
+    loop {
+        let mut fds = [
+            PollFd::new(timer, PollFlags::IN),
+            PollFd::from_borrowed_fd(other, PollFlags::IN),
+        ];
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) if !fds[0].revents().is_empty() => return Ok(()),
+            Ok(_) if !fds[1].revents().is_empty() => return Err(Errno::INTR),
+            // Signals of this process are not the caller's.
+            Ok(_) | Err(Errno::INTR) => (),
+            Err(errno) => return Err(errno),
+        }
     }
 }
 
@@ -355,17 +383,24 @@ mod tests {
         fence.signal(Err(Errno::CANCELED));
         fence.signal(Ok(()));
         assert_eq!(fence.state(), FenceState::Failed(Errno::CANCELED));
-        assert_eq!(fence.wait(Until(0)), Ok(()), "whatever the deadline");
+        assert_eq!(
+            fence.wait(Until(0), Wake::Signal),
+            Ok(()),
+            "whatever the deadline"
+        );
     }
 
     #[test]
     fn a_wait_ends_at_its_deadline() {
         let fence = Fence::default();
         for past in [i64::MIN, -1, 0, 1] {
-            assert_eq!(fence.wait(Until(past)), Err(WaitEnd::TimedOut));
+            assert_eq!(
+                fence.wait(Until(past), Wake::Signal),
+                Err(WaitEnd::TimedOut)
+            );
         }
         let soon = after(Duration::from_millis(5));
-        assert_eq!(fence.wait(soon), Err(WaitEnd::TimedOut));
+        assert_eq!(fence.wait(soon, Wake::Signal), Err(WaitEnd::TimedOut));
         assert!(soon.remaining().is_zero());
         assert!(lock(&fence.inner).sleepers.is_empty());
     }
@@ -378,7 +413,7 @@ mod tests {
             .into_iter()
             .map(|until| {
                 let fence = Arc::clone(&fence);
-                std::thread::spawn(move || fence.wait(until))
+                std::thread::spawn(move || fence.wait(until, Wake::Signal))
             })
             .collect();
         if !cfg!(miri) {

@@ -9,6 +9,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::bugs::Bug;
+use super::client_map;
 use super::fence::{Fence, FenceState};
 use super::gem::{HandleTable, Object};
 use super::iommu::AddressSpace;
@@ -61,6 +62,13 @@ impl WriteFence {
     }
 }
 
+impl Drop for DrmFile {
+    fn drop(&mut self) {
+        self.open.closed.store(true, Ordering::Release);
+        self.device().client_maps.collect();
+    }
+}
+
 impl DrmFile {
     pub(super) fn new(device: Arc<Device>, privileged: bool) -> Self {
         let entity = device.scheduler.add_entity();
@@ -71,6 +79,8 @@ impl DrmFile {
             handles: Mutex::default(),
             entity,
             privileged,
+            map_lock: client_map::new_lock(),
+            closed: AtomicBool::new(false),
             exiting: AtomicBool::new(false),
             need_not_settle: AtomicBool::new(false),
         });

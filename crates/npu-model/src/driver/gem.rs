@@ -208,6 +208,11 @@ impl Object {
         });
     }
 
+    /// Whether any file has a handle of it.
+    pub(super) fn has_handles(&self) -> bool {
+        self.handles.load(Ordering::Acquire) > 0
+    }
+
     /// Notes that there is a dma-buf of it.
     pub(super) fn mark_exported(&self) {
         self.exported.store(true, Ordering::Release);

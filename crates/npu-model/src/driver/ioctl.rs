@@ -6,21 +6,19 @@
 //! zeros, the tail of a longer one is ignored, and the result goes back only
 //! as far as the client's size.
 
-use std::os::fd::IntoRawFd;
-
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Device;
 use super::abi::{self, Request};
 use super::bugs::Bug;
+use super::caller::Caller;
 use super::fence::{self, Until, WaitEnd};
 use super::file::DrmFile;
 use super::gem::Object;
 use super::job::{self, DropReason};
 use super::resv::Usage;
 use super::shared_file;
-use super::user::UserMemory;
 use crate::event::Event;
 
 /// What VERSION says: 0.0.0, although the uAPI is complete (observed).
@@ -28,20 +26,23 @@ const DRIVER_NAME: &str = "rocket";
 const DRIVER_DESCRIPTION: &str = "rocket DRM";
 const DRIVER_DATE: &str = "0";
 
+/// `DRM_CLOEXEC`, which is `O_CLOEXEC`.
+const PRIME_CLOEXEC: u32 = 0o2_000_000;
+
 /// Flags that PRIME_HANDLE_TO_FD takes: `O_CLOEXEC` and `O_RDWR`.
-const PRIME_FLAGS: u32 = 0o2_000_000 | 0o2;
+const PRIME_FLAGS: u32 = PRIME_CLOEXEC | 0o2;
 
 impl DrmFile {
     /// An ioctl.
     ///
     /// `arg` is the memory that the argument pointer points to, which may be
     /// shorter or longer than the size in the request number; an empty slice
-    /// stands for a null pointer. `user` is the memory that pointers inside
-    /// the structures point into.
+    /// stands for a null pointer. `user` is the process that calls: pointers
+    /// inside the structures point into its memory, descriptors are its own.
     ///
     /// # Errors
     /// The errno that the real driver returns; see `docs/model.md`.
-    pub fn ioctl(&self, request: u32, arg: &mut [u8], user: &dyn UserMemory) -> Result<i32, Errno> {
+    pub fn ioctl(&self, request: u32, arg: &mut [u8], user: &dyn Caller) -> Result<i32, Errno> {
         let request = Request(request);
         self.check_device()?;
         if request.letter() != abi::DRM_IOCTL_BASE {
@@ -56,14 +57,14 @@ impl DrmFile {
         }
     }
 
-    fn driver_ioctl(&self, mut call: Call<'_>, user: &dyn UserMemory) -> Result<i32, Errno> {
+    fn driver_ioctl(&self, mut call: Call<'_>, user: &dyn Caller) -> Result<i32, Errno> {
         let nr = call.request.nr();
         if nr == abi::CREATE_BO.nr() {
             call.update(abi::CREATE_BO, |arg| self.create_bo(arg))
         } else if nr == abi::SUBMIT.nr() {
             call.update(abi::SUBMIT, |arg| self.submit(arg, user))
         } else if nr == abi::PREP_BO.nr() {
-            call.update(abi::PREP_BO, |arg| self.prep_bo(arg))
+            call.update(abi::PREP_BO, |arg| self.prep_bo(arg, user))
         } else if nr == abi::FINI_BO.nr() {
             call.update(abi::FINI_BO, |arg| self.fini_bo(arg))
         } else {
@@ -71,7 +72,7 @@ impl DrmFile {
         }
     }
 
-    fn core_ioctl(&self, mut call: Call<'_>, user: &dyn UserMemory) -> Result<i32, Errno> {
+    fn core_ioctl(&self, mut call: Call<'_>, user: &dyn Caller) -> Result<i32, Errno> {
         let nr = call.request.nr();
         if nr == abi::VERSION.nr() {
             call.update(abi::VERSION, |arg| version(arg, user))
@@ -80,10 +81,11 @@ impl DrmFile {
         } else if nr == abi::GEM_CLOSE.nr() {
             call.update(abi::GEM_CLOSE, |arg| self.gem_close(arg))
         } else if nr == abi::PRIME_HANDLE_TO_FD.nr() {
-            call.update(abi::PRIME_HANDLE_TO_FD, |arg| self.handle_to_fd(arg))
+            call.update(abi::PRIME_HANDLE_TO_FD, |arg| self.handle_to_fd(arg, user))
         } else if nr == abi::PRIME_FD_TO_HANDLE.nr() {
             call.update(abi::PRIME_FD_TO_HANDLE, |arg: &mut abi::PrimeHandle| {
-                arg.handle = self.prime_import(arg.fd)?;
+                let file = user.descriptor(arg.fd)?;
+                arg.handle = self.prime_import(file.number())?;
                 Ok(())
             })
         } else if nr == abi::GET_UNIQUE.nr() {
@@ -108,6 +110,7 @@ impl DrmFile {
     fn create_bo(&self, arg: &mut abi::CreateBo) -> Result<(), Errno> {
         shared_file::collect();
         let device = self.device();
+        device.client_maps.collect();
         let object = match Object::create(arg.size, device, &self.open().space) {
             Ok(object) => object,
             Err(errno) => return Err(self.create_failed(arg, errno)),
@@ -142,7 +145,7 @@ impl DrmFile {
         errno
     }
 
-    fn submit(&self, arg: &mut abi::Submit, user: &dyn UserMemory) -> Result<(), Errno> {
+    fn submit(&self, arg: &mut abi::Submit, user: &dyn Caller) -> Result<(), Errno> {
         let Device {
             options,
             health,
@@ -177,7 +180,7 @@ impl DrmFile {
         Ok(())
     }
 
-    fn prep_bo(&self, arg: &mut abi::PrepBo) -> Result<(), Errno> {
+    fn prep_bo(&self, arg: &mut abi::PrepBo, user: &dyn Caller) -> Result<(), Errno> {
         if arg.reserved != 0 {
             return Err(Errno::INVAL);
         }
@@ -191,7 +194,7 @@ impl DrmFile {
             profile.end_of_wait(fence::now_ns(), left)
         };
         let writers = Usage::in_the_way_of(false);
-        let waited = object.reservation().wait(writers, until);
+        let waited = object.reservation().wait(writers, until, user.wake());
         // Whatever came of the wait.
         object.sync_for_cpu();
         waited.map_err(|end| match end {
@@ -220,20 +223,24 @@ impl DrmFile {
         let object = object.ok_or(Errno::INVAL)?;
         self.device().names.handle_closed(&object);
         drop(object);
+        self.device().client_maps.collect();
         shared_file::collect();
         Ok(())
     }
 
-    fn handle_to_fd(&self, arg: &mut abi::PrimeHandle) -> Result<(), Errno> {
+    fn handle_to_fd(&self, arg: &mut abi::PrimeHandle, user: &dyn Caller) -> Result<(), Errno> {
         if arg.flags & !PRIME_FLAGS != 0 {
             return Err(Errno::INVAL);
         }
-        arg.fd = self.prime_export(arg.handle)?.into_raw_fd();
-        Ok(())
+        let file = self.prime_export(arg.handle)?;
+        user.install(file, arg.flags & PRIME_CLOEXEC != 0, &mut |number| {
+            arg.fd = number;
+            Ok(())
+        })
     }
 }
 
-fn version(arg: &mut abi::Version, user: &dyn UserMemory) -> Result<(), Errno> {
+fn version(arg: &mut abi::Version, user: &dyn Caller) -> Result<(), Errno> {
     (arg.major, arg.minor, arg.patchlevel) = (0, 0, 0);
     let strings = [
         (&mut arg.name_len, arg.name, DRIVER_NAME),

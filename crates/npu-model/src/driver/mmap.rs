@@ -36,6 +36,11 @@ enum Memory {
 }
 
 impl Mapping {
+    /// What it maps, and by which open file.
+    pub(super) fn of(&self) -> (&Arc<Object>, Option<&Arc<OpenFile>>) {
+        (&self.object, self.file.as_ref())
+    }
+
     /// The whole object, through the pages that the NPU side uses.
     pub(super) fn shared(object: Arc<Object>, file: Arc<OpenFile>) -> Self {
         Self {
@@ -112,6 +117,19 @@ impl DrmFile {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Mapping, Errno> {
+        let (object, whole) = self.mappable(offset, len, flags)?;
+        let mut mapping = Mapping::own(&object, whole, len, prot)?;
+        mapping.file = Some(Arc::clone(self.open()));
+        Ok(mapping)
+    }
+
+    /// The object that mmap would map, and how much of it, bytes.
+    pub(super) fn mappable(
+        &self,
+        offset: u64,
+        len: usize,
+        flags: MapFlags,
+    ) -> Result<(Arc<Object>, usize), Errno> {
         self.check_device()?;
         let offsets = &self.device().offsets;
         let object = offsets.lookup(offset).ok_or(Errno::INVAL)?;
@@ -128,8 +146,6 @@ impl DrmFile {
         if !flags.contains(MapFlags::SHARED) {
             return Err(Errno::INVAL);
         }
-        let mut mapping = Mapping::own(&object, whole, len, prot)?;
-        mapping.file = Some(Arc::clone(self.open()));
-        Ok(mapping)
+        Ok((object, whole))
     }
 }

@@ -13,11 +13,12 @@
 //! | `gem` | buffer objects, handles, reservations |
 //! | `release`, `orphans` | the end of a file: drm_release, rocket_postclose |
 //! | `iova`, `iommu` | drm_mm, the IOMMU domain |
-//! | `mmap`, `prime`, `names` | mappings, export and import, GEM names |
+//! | `mmap`, `client_map` | mappings, those of other processes |
+//! | `prime`, `names` | export and import, GEM names |
 //! | `shared_file`, `dma_buf`, `sync_file` | the files that are not the device node's |
 //! | `job`, `sched`, `fence`, `resv` | SUBMIT, the DRM scheduler, dma_fence, dma_resv |
 //! | `run`, `hardware` | a job on its core; the register accesses of one task |
-//! | `memory`, `cache`, `user` | pages; the CPU's caches; the client's memory |
+//! | `memory`, `cache`, `user`, `caller` | pages; the CPU's caches; the client's memory, its descriptors and signals |
 //! | `profile`, `bugs` | what differs between kernels; what they do wrong |
 //!
 //! Nothing here knows Rust callers: [`DrmFile::ioctl`] takes bytes and gives
@@ -27,6 +28,8 @@
 pub(crate) mod abi;
 mod bugs;
 mod cache;
+mod caller;
+mod client_map;
 mod dma_buf;
 mod fence;
 mod file;
@@ -57,6 +60,7 @@ use std::time::Duration;
 
 pub use bugs::{Bug, DriverBugs};
 pub use cache::Caches;
+pub use caller::{Caller, Descriptor, Wake};
 pub use fence::FenceState;
 pub use file::{DrmFile, WriteFence};
 pub(crate) use hardware::ChipCore;
@@ -137,6 +141,7 @@ struct Device {
     health: Arc<bugs::Health>,
     offsets: Arc<gem::MmapOffsets>,
     names: names::Names,
+    client_maps: client_map::ClientMaps,
     scheduler: sched::Scheduler,
 }
 
@@ -153,6 +158,7 @@ impl Driver {
                 options,
                 health,
                 names: names::Names::default(),
+                client_maps: client_map::ClientMaps::default(),
                 scheduler,
             }),
         }
@@ -168,6 +174,13 @@ impl Driver {
     #[must_use]
     pub fn open_as(&self, privileged: bool) -> DrmFile {
         DrmFile::new(Arc::clone(&self.device), privileged)
+    }
+
+    /// Lets go of what only mappings of other processes kept alive that are
+    /// gone by now; see [`DrmFile::mmap_file`]. CREATE_BO, GEM_CLOSE and
+    /// closing do it for themselves: this is for a server without calls.
+    pub fn collect(&self) {
+        self.device.client_maps.collect();
     }
 
     /// Whether a client has run into a bug that is switched on and takes the

@@ -51,11 +51,22 @@ pub(super) struct OpenFile {
     pub(super) entity: EntityId,
     /// Whether root opened it.
     pub(super) privileged: bool,
+    /// Byte of the locks on what other processes map by it.
+    pub(super) map_lock: i64,
+    /// Whether its descriptor is closed.
+    pub(super) closed: AtomicBool,
     /// Whether the process is ending, rather than just closing the file.
     pub(super) exiting: AtomicBool,
     /// Whether its client does not wait before closing, because it knows that
     /// this is the model.
     pub(super) need_not_settle: AtomicBool,
+}
+
+impl OpenFile {
+    /// Whether its descriptor is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
 }
 
 impl Drop for OpenFile {

@@ -8,6 +8,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use super::caller::Wake;
 use super::fence::{Fence, FenceState, Until, WaitEnd};
 use super::lock;
 
@@ -92,10 +93,10 @@ impl Reservation {
     }
 
     /// Sleeps until the fences of all usages up to `usage` are signalled.
-    pub(super) fn wait(&self, usage: Usage, until: Until) -> Result<(), WaitEnd> {
+    pub(super) fn wait(&self, usage: Usage, until: Until, wake: Wake<'_>) -> Result<(), WaitEnd> {
         self.active(usage)
             .iter()
-            .try_for_each(|fence| fence.wait(until))
+            .try_for_each(|fence| fence.wait(until, wake))
     }
 }
 
@@ -124,10 +125,13 @@ mod tests {
         assert!(reservation.export(Usage::Write).is_empty());
         assert_eq!(reservation.export(Usage::Read).len(), 1);
         assert_eq!(
-            reservation.wait(Usage::Read, Until(0)),
+            reservation.wait(Usage::Read, Until(0), Wake::Signal),
             Err(WaitEnd::TimedOut)
         );
-        assert_eq!(reservation.wait(Usage::Write, Until(0)), Ok(()));
+        assert_eq!(
+            reservation.wait(Usage::Write, Until(0), Wake::Signal),
+            Ok(())
+        );
     }
 
     #[test]

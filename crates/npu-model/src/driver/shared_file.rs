@@ -28,11 +28,12 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::abi;
+use super::caller::Caller;
 use super::dma_buf::DmaBuf;
 use super::lock;
 use super::mmap::Mapping;
 use super::sync_file::SyncFile;
-use super::user::UserMemory;
+use super::user::{Arena, UserMemory};
 
 /// Identity of a file of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,7 +133,7 @@ impl SharedFile {
     ///
     /// # Errors
     /// The errno that the kernel returns; see `docs/model.md`.
-    pub fn ioctl(&self, request: u32, arg: u64, user: &dyn UserMemory) -> Result<i32, Errno> {
+    pub fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
         match &self.0 {
             Kind::DmaBuf(dma_buf) => dma_buf.ioctl(request, arg, user),
             Kind::SyncFile(sync_file) => sync_file.ioctl(request, arg, user),
@@ -157,11 +158,14 @@ impl SharedFile {
     /// As the ioctl; `ENOTTY` for a dma-buf.
     pub fn merge(&self, name: &[u8], other: RawFd) -> Result<OwnedFd, Errno> {
         match &self.0 {
-            Kind::SyncFile(sync_file) => sync_file.merge(&abi::SyncMerge {
-                name: super::sync_file::text(name),
-                fd2: other,
-                ..abi::SyncMerge::default()
-            }),
+            Kind::SyncFile(sync_file) => sync_file.merge(
+                &abi::SyncMerge {
+                    name: super::sync_file::text(name),
+                    fd2: other,
+                    ..abi::SyncMerge::default()
+                },
+                &Arena::new(),
+            ),
             Kind::DmaBuf(_) => Err(Errno::NOTTY),
         }
     }
@@ -209,9 +213,9 @@ impl SharedFile {
         }
     }
 
-    /// The sync_file behind a descriptor.
-    pub(super) fn sync_file(fd: RawFd) -> Option<Arc<SyncFile>> {
-        match Self::of(fd) {
+    /// The sync_file behind a descriptor of `user`.
+    pub(super) fn sync_file(fd: RawFd, user: &dyn Caller) -> Option<Arc<SyncFile>> {
+        match Self::of(user.descriptor(fd).ok()?.number()) {
             Ok(Some(Self(Kind::SyncFile(sync_file)))) => Some(sync_file),
             _ => None,
         }
@@ -220,7 +224,7 @@ impl SharedFile {
 
 /// Reads an ioctl's structure, as `copy_from_user`.
 pub(super) fn copy_in<T: zerocopy::FromBytes + zerocopy::IntoBytes>(
-    user: &dyn UserMemory,
+    user: &(impl UserMemory + ?Sized),
     arg: u64,
 ) -> Result<T, Errno> {
     let mut value = T::new_zeroed();
@@ -231,7 +235,7 @@ pub(super) fn copy_in<T: zerocopy::FromBytes + zerocopy::IntoBytes>(
 
 /// Writes an ioctl's structure back, as `copy_to_user`.
 pub(super) fn copy_out<T: zerocopy::IntoBytes + zerocopy::Immutable + ?Sized>(
-    user: &dyn UserMemory,
+    user: &(impl UserMemory + ?Sized),
     arg: u64,
     value: &T,
 ) -> Result<(), Errno> {

@@ -6,7 +6,7 @@
 //! for all who have a copy, the descriptor polls as readable, and no read can
 //! change that. When the last copy is closed, the model's end has hung up.
 
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -15,9 +15,9 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
 
 use super::abi;
+use super::caller::Caller;
 use super::fence::{Fence, FenceState, Watcher, new_contexts};
 use super::shared_file::{self, FileId, Kind, SharedFile, copy_in, copy_out};
-use super::user::UserMemory;
 
 /// Bytes of a name, its terminator included.
 const NAME_BYTES: usize = 32;
@@ -106,19 +106,15 @@ impl SyncFile {
         }
     }
 
-    pub(super) fn ioctl(
-        &self,
-        request: u32,
-        arg: u64,
-        user: &dyn UserMemory,
-    ) -> Result<i32, Errno> {
+    pub(super) fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
         match request {
             abi::SYNC_IOC_MERGE => {
                 let mut argument: abi::SyncMerge = copy_in(user, arg)?;
-                let merged = self.merge(&argument)?;
-                argument.fence = merged.as_raw_fd();
-                copy_out(user, arg, &argument)?;
-                let _ = merged.into_raw_fd();
+                let merged = self.merge(&argument, user)?;
+                user.install(merged, true, &mut |number| {
+                    argument.fence = number;
+                    copy_out(user, arg, &argument)
+                })?;
             }
             abi::SYNC_IOC_FILE_INFO => {
                 let mut argument: abi::SyncFileInfo = copy_in(user, arg)?;
@@ -144,11 +140,15 @@ impl SyncFile {
     ///
     /// # Errors
     /// `EINVAL` for flags, `ENOENT` where the other is no sync_file.
-    pub(super) fn merge(&self, argument: &abi::SyncMerge) -> Result<OwnedFd, Errno> {
+    pub(super) fn merge(
+        &self,
+        argument: &abi::SyncMerge,
+        user: &dyn Caller,
+    ) -> Result<OwnedFd, Errno> {
         if argument.flags != 0 || argument.pad != 0 {
             return Err(Errno::INVAL);
         }
-        let other = SharedFile::sync_file(argument.fd2).ok_or(Errno::NOENT)?;
+        let other = SharedFile::sync_file(argument.fd2, user).ok_or(Errno::NOENT)?;
         let both = || self.fences.iter().chain(&other.fences);
         let mut fences: Vec<_> = both().filter(|fence| fence.is_active()).cloned().collect();
         fences.sort_by_key(|fence| (fence.context(), std::cmp::Reverse(fence.seqno())));
@@ -163,7 +163,7 @@ impl SyncFile {
     }
 
     /// SYNC_IOC_FILE_INFO: of the whole, and of each fence if there is room.
-    fn info(&self, argument: &mut abi::SyncFileInfo, user: &dyn UserMemory) -> Result<(), Errno> {
+    fn info(&self, argument: &mut abi::SyncFileInfo, user: &dyn Caller) -> Result<(), Errno> {
         if argument.flags != 0 || argument.pad != 0 {
             return Err(Errno::INVAL);
         }
@@ -275,7 +275,8 @@ mod tests {
         let fd = SyncFile::create(Vec::new()).unwrap();
         let copy = fd.try_clone().unwrap();
         let number = fd.as_raw_fd();
-        let file = SharedFile::sync_file(number).map(|file| Arc::downgrade(&file));
+        let file = SharedFile::sync_file(number, &super::super::user::Arena::new())
+            .map(|file| Arc::downgrade(&file));
         let file = file.unwrap();
         drop(copy);
         shared_file::collect();

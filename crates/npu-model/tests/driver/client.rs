@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use npu_model::driver::{
-    Arena, Backing, Bug, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile, Mapping,
-    NpuCore, UserMemory,
+    Arena, Backing, Bug, Caller, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile,
+    Mapping, NpuCore,
 };
 use npu_model::event::Event;
 use rustix::io::Errno;
@@ -206,12 +206,7 @@ impl Client {
         self.0.ioctl(request, arg, &Arena::new())
     }
 
-    pub fn raw_with(
-        &self,
-        request: u32,
-        arg: &mut [u8],
-        user: &dyn UserMemory,
-    ) -> Result<i32, Errno> {
+    pub fn raw_with(&self, request: u32, arg: &mut [u8], user: &dyn Caller) -> Result<i32, Errno> {
         self.0.ioctl(request, arg, user)
     }
 

@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use npu_model::driver::{
-    Arena, Bug, Caches, ChainedKicks, DriverOptions, DriverProfile, UserMemory,
-};
+use npu_model::driver::{Arena, Bug, Caches, Caller, ChainedKicks, DriverOptions, DriverProfile};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
@@ -115,7 +113,7 @@ fn perform(client: &Client, call: Call, mappings: &mut Vec<npu_model::driver::Ma
             }
             let arena = Arena::new();
             arena.push(&arg);
-            let _ = client.raw_with(request, &mut arg, &arena as &dyn UserMemory);
+            let _ = client.raw_with(request, &mut arg, &arena as &dyn Caller);
         }
         Call::Create { size } => drop(client.create(size)),
         Call::Close { handle } => drop(client.close(handle)),

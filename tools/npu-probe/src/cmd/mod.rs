@@ -6,7 +6,9 @@ pub(crate) mod decode;
 pub(crate) mod exec;
 pub(crate) mod info;
 pub(crate) mod plan;
+pub(crate) mod run;
 pub(crate) mod selftest;
+pub(crate) mod serve;
 pub(crate) mod settle;
 
 use anyhow::Context;

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The channel of one call: its client's memory, descriptors and signals.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+
+use npu_model::driver::{Caller, Descriptor, Efault, UserMemory, Wake};
+use npu_wire::{DATA_BYTES, Frame, FrameKind, WireError, receive, send, status_of};
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+/// The server's end of a call's channel.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    socket: OwnedFd,
+    /// Whether the client has said that a signal handler ran.
+    interrupted: Cell<bool>,
+    /// Room for an answer; made when there is one.
+    buffer: RefCell<Vec<u8>>,
+}
+
+/// What a client answered.
+struct Answer {
+    frame: Frame,
+    /// Bytes that follow the frame, in the buffer.
+    data_len: usize,
+    descriptor: Option<OwnedFd>,
+}
+
+impl Channel {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            interrupted: Cell::new(false),
+            buffer: RefCell::default(),
+        }
+    }
+
+    /// Asks something of the client.
+    fn ask(
+        &self,
+        frame: Frame,
+        data: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Answer, WireError> {
+        send(&self.socket, [frame.as_bytes(), data], descriptors)?;
+        let mut buffer = self.buffer.borrow_mut();
+        buffer.resize(size_of::<Frame>() + DATA_BYTES, 0);
+        loop {
+            let received = match receive(&self.socket, &mut buffer) {
+                Err(WireError::Os(Errno::INTR)) => continue,
+                other => other?,
+            };
+            if received.len == 0 {
+                return Err(WireError::Closed);
+            }
+            let (frame, kind, rest) = Frame::parse(&buffer[..received.len])?;
+            match kind {
+                FrameKind::Interrupt => self.interrupted.set(true),
+                FrameKind::Answer => {
+                    let [descriptor, _] = received.descriptors;
+                    return Ok(Answer {
+                        frame,
+                        data_len: rest.len(),
+                        descriptor,
+                    });
+                }
+                _ => return Err(WireError::Malformed("it is not an answer")),
+            }
+        }
+    }
+
+    fn read_some(&self, addr: u64, out: &mut [u8]) -> Result<(), WireError> {
+        let frame = Frame {
+            len: out.len() as u64,
+            ..Frame::with_value(FrameKind::Read, addr)
+        };
+        let answer = self.ask(frame, &[], &[])?;
+        answer.frame.result()?;
+        if answer.data_len != out.len() {
+            return Err(WireError::Malformed("memory of another length"));
+        }
+        let start = size_of::<Frame>();
+        out.copy_from_slice(&self.buffer.borrow()[start..start + answer.data_len]);
+        Ok(())
+    }
+
+    /// Ends the call: what of the argument goes back, and a file to map.
+    pub(crate) fn done(&self, result: Result<i32, Errno>, arg: &[u8]) {
+        let frame = Frame {
+            len: arg.len() as u64,
+            ..Frame::with_status(FrameKind::Done, status_of(result))
+        };
+        self.end(frame, arg, &[]);
+    }
+
+    /// Ends an ioctl of another file, of the device's if that is said.
+    pub(crate) fn done_file(&self, result: Result<Option<i32>, Errno>) {
+        let is_ours = !matches!(result, Ok(None));
+        let frame = Frame {
+            value: u64::from(is_ours),
+            ..Frame::with_status(
+                FrameKind::Done,
+                status_of(result.map(Option::unwrap_or_default)),
+            )
+        };
+        self.end(frame, &[], &[]);
+    }
+
+    /// Ends an mmap.
+    pub(crate) fn map(&self, file: BorrowedFd<'_>, offset: u64) {
+        let frame = Frame::with_value(FrameKind::Done, offset);
+        self.end(frame, &[], &[file]);
+    }
+
+    fn end(&self, frame: Frame, data: &[u8], descriptors: &[BorrowedFd<'_>]) {
+        // A client that is gone does not want to know.
+        if let Err(error) = send(&self.socket, [frame.as_bytes(), data], descriptors) {
+            tracing::debug!(%error, "a client does not take its result");
+        }
+    }
+}
+
+/// The part of an address space `at` bytes behind `addr`; a pointer may wrap,
+/// which the client then finds unmapped.
+fn chunk_address(addr: u64, chunk: usize) -> u64 {
+    addr.wrapping_add((chunk * DATA_BYTES) as u64)
+}
+
+impl UserMemory for Channel {
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Efault> {
+        for (index, chunk) in out.chunks_mut(DATA_BYTES).enumerate() {
+            self.read_some(chunk_address(addr, index), chunk)
+                .map_err(|_| Efault)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, addr: u64, data: &[u8]) -> Result<(), Efault> {
+        for (index, chunk) in data.chunks(DATA_BYTES).enumerate() {
+            let frame = Frame {
+                len: chunk.len() as u64,
+                ..Frame::with_value(FrameKind::Write, chunk_address(addr, index))
+            };
+            let answer = self.ask(frame, chunk, &[]).map_err(|_| Efault)?;
+            answer.frame.result().map_err(|_| Efault)?;
+        }
+        Ok(())
+    }
+}
+
+/// A failure of the channel as an errno.
+fn errno(error: WireError) -> Errno {
+    match error {
+        WireError::Os(errno) => errno,
+        // The client is about to hear nothing at all.
+        WireError::Closed => Errno::SRCH,
+        WireError::Malformed(_) => Errno::PROTO,
+    }
+}
+
+impl Caller for Channel {
+    fn descriptor(&self, number: RawFd) -> Result<Descriptor, Errno> {
+        // Sign and all, as the client will read it.
+        let frame = Frame::with_value(FrameKind::TakeFd, i64::from(number).cast_unsigned());
+        let answer = self.ask(frame, &[], &[]).map_err(errno)?;
+        answer.frame.result()?;
+        answer.descriptor.map(Descriptor::Sent).ok_or(Errno::BADF)
+    }
+
+    fn install(
+        &self,
+        file: OwnedFd,
+        close_on_exec: bool,
+        tell: &mut dyn FnMut(RawFd) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let frame = Frame::with_value(FrameKind::InstallFd, u64::from(close_on_exec));
+        let answer = self.ask(frame, &[], &[file.as_fd()]).map_err(errno)?;
+        let number = answer.frame.result()?;
+        tell(number).inspect_err(|_| {
+            let close = Frame::with_value(FrameKind::CloseFd, i64::from(number).cast_unsigned());
+            // One that cannot be asked has no descriptors.
+            let _ = self.ask(close, &[], &[]);
+        })
+    }
+
+    fn wake(&self) -> Wake<'_> {
+        if self.interrupted.get() {
+            Wake::Now
+        } else {
+            Wake::Readable(self.socket.as_fd())
+        }
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What clients did, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rocket_uapi::sys;
+use zerocopy::FromBytes;
+
+/// What the clients of a server did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Opens of the device.
+    pub opens: u64,
+    /// Buffer objects made.
+    pub bos: u64,
+    /// Their bytes, as asked for.
+    pub bo_bytes: u64,
+    /// SUBMIT calls that returned 0.
+    pub submits: u64,
+    /// Jobs in them, those that the driver dropped included.
+    pub jobs: u64,
+    /// ioctls of the device.
+    pub ioctls: u64,
+    /// mmaps of the device.
+    pub mmaps: u64,
+}
+
+/// Counters that many threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    opens: AtomicU64,
+    bos: AtomicU64,
+    bo_bytes: AtomicU64,
+    submits: AtomicU64,
+    jobs: AtomicU64,
+    ioctls: AtomicU64,
+    mmaps: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn opened(&self) {
+        add(&self.opens, 1);
+    }
+
+    pub(crate) fn mapped(&self) {
+        add(&self.mmaps, 1);
+    }
+
+    /// An ioctl of the device was done well, and this is its argument now.
+    pub(crate) fn done(&self, number: u32, arg: &[u8]) {
+        match number {
+            sys::CREATE_BO => {
+                if let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg) {
+                    add(&self.bos, 1);
+                    add(&self.bo_bytes, u64::from(bo.size));
+                }
+            }
+            sys::SUBMIT => {
+                if let Ok((submit, _)) = sys::Submit::read_from_prefix(arg) {
+                    add(&self.submits, 1);
+                    add(&self.jobs, u64::from(submit.job_count));
+                }
+            }
+            _ => (),
+        }
+    }
+
+    pub(crate) fn called(&self) {
+        add(&self.ioctls, 1);
+    }
+
+    pub(crate) fn snapshot(&self) -> Counts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Self {
+            opens,
+            bos,
+            bo_bytes,
+            submits,
+            jobs,
+            ioctls,
+            mmaps,
+        } = self;
+        Counts {
+            opens: get(opens),
+            bos: get(bos),
+            bo_bytes: get(bo_bytes),
+            submits: get(submits),
+            jobs: get(jobs),
+            ioctls: get(ioctls),
+            mmaps: get(mmaps),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The software model as what is served.
+
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
+
+use npu_model::Model;
+use npu_model::driver::{Caller, DrmFile, SharedFile};
+use rustix::io::Errno;
+use rustix::mm::MapFlags;
+
+use crate::service::{MapOf, OpenFile, Service};
+
+/// Serves a software device.
+pub struct ModelService {
+    model: Arc<Model>,
+}
+
+impl ModelService {
+    /// Serves `model`, which should be of [`Backing::Memfd`].
+    ///
+    /// [`Backing::Memfd`]: npu_model::Backing::Memfd
+    #[must_use]
+    pub fn new(model: Arc<Model>) -> Self {
+        Self { model }
+    }
+}
+
+impl fmt::Debug for ModelService {
+    /// Not the chip, which prints CBUF and all.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelService").finish_non_exhaustive()
+    }
+}
+
+impl Service for ModelService {
+    fn open(&self) -> Result<Box<dyn OpenFile>, Errno> {
+        Ok(Box::new(ModelFile(self.model.open_file())))
+    }
+
+    fn file_ioctl(
+        &self,
+        file: BorrowedFd<'_>,
+        number: u32,
+        arg: u64,
+        caller: &dyn Caller,
+    ) -> Result<Option<i32>, Errno> {
+        match SharedFile::of(file.as_raw_fd())? {
+            Some(file) => file.ioctl(number, arg, caller).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn collect(&self) {
+        self.model.collect();
+    }
+}
+
+struct ModelFile(DrmFile);
+
+impl fmt::Debug for ModelFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelFile").finish_non_exhaustive()
+    }
+}
+
+impl OpenFile for ModelFile {
+    fn ioctl(&self, number: u32, arg: &mut [u8], caller: &dyn Caller) -> Result<i32, Errno> {
+        self.0.ioctl(number, arg, caller)
+    }
+
+    fn mmap(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
+        let file = self.0.mmap_file(offset, len, flags)?;
+        Ok(MapOf { file, offset: 0 })
+    }
+
+    fn close(self: Box<Self>, dying: bool) {
+        if dying {
+            self.0.kill();
+        }
+    }
+}

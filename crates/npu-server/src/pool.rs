@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Threads for calls: one each, kept for a while for the next.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How long a thread waits for another call.
+const LINGER: Duration = Duration::from_secs(5);
+
+type Task = Box<dyn FnOnce() + Send>;
+
+/// A pool that always has a thread for one more task, if the host has.
+#[derive(Clone, Default)]
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    tasks: VecDeque<Task>,
+    /// Threads that wait for a task.
+    idle: usize,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread's life.
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            while let Some(task) = state.tasks.pop_front() {
+                drop(state);
+                task();
+                state = self.lock();
+            }
+            state.idle += 1;
+            let (back, waited) = self
+                .more
+                .wait_timeout(state, LINGER)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = back;
+            state.idle -= 1;
+            if waited.timed_out() && state.tasks.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// Runs `task` on a thread of its own; here, if there is none to be had.
+    pub(crate) fn run(&self, task: Task) {
+        let mut state = self.shared.lock();
+        state.tasks.push_back(task);
+        if state.tasks.len() <= state.idle {
+            drop(state);
+            self.shared.more.notify_one();
+            return;
+        }
+        drop(state);
+        let shared = Arc::clone(&self.shared);
+        let started = thread::Builder::new()
+            .name("npu-call".to_owned())
+            .spawn(move || shared.work());
+        if let Err(error) = started {
+            tracing::warn!(%error, "no thread for a call");
+            let task = self.shared.lock().tasks.pop_front();
+            if let Some(task) = task {
+                task();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_task_that_waits_is_in_nobodys_way() {
+        let pool = Pool::default();
+        let (done, results) = mpsc::channel();
+        let mut gates = Vec::new();
+        for number in 0..8 {
+            let (open, gate) = mpsc::channel::<()>();
+            let done = done.clone();
+            gates.push(open);
+            pool.run(Box::new(move || {
+                gate.recv().unwrap();
+                done.send(number).unwrap();
+            }));
+        }
+        for number in (0..8).rev() {
+            gates[number].send(()).unwrap();
+            assert_eq!(results.recv().unwrap(), number);
+        }
+        // Threads that have come free are used again.
+        for number in 100..200 {
+            let done = done.clone();
+            pool.run(Box::new(move || done.send(number).unwrap()));
+            assert_eq!(results.recv().unwrap(), number);
+        }
+    }
+}

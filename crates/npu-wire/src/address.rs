@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names of servers, and how a descriptor of the device is known.
+//!
+//! Names are abstract (no file in the file system): they end with the server.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Environment variable with the server's name.
+pub const ENVIRONMENT: &str = "ROCKET_SERVER";
+
+/// What all names begin with.
+const PREFIX: &[u8] = b"rocket-npu/";
+
+/// User number of root.
+const ROOT: u32 = 0;
+
+/// Longest name, bytes: far below what a socket address holds.
+const NAME_BYTES: usize = 64;
+
+/// The name of a server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    bytes: [u8; NAME_BYTES],
+    len: usize,
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Address({})", self.name().escape_ascii())
+    }
+}
+
+impl Address {
+    /// A name as the environment variable has it; `None` for what is none.
+    #[must_use]
+    pub fn new(name: &[u8]) -> Option<Self> {
+        if !name.starts_with(PREFIX) || name.len() > NAME_BYTES {
+            return None;
+        }
+        let mut bytes = [0; NAME_BYTES];
+        bytes[..name.len()].copy_from_slice(name);
+        Some(Self {
+            bytes,
+            len: name.len(),
+        })
+    }
+
+    /// The server where all programs of a user meet that were told of none.
+    #[must_use]
+    pub fn of_user(uid: u32) -> Self {
+        Self::numbered(b"user-", &[u64::from(uid)])
+    }
+
+    /// One of its own for a server, from numbers that no other has.
+    #[must_use]
+    pub fn unique(process: u32, number: u64) -> Self {
+        Self::numbered(b"run-", &[u64::from(process), number])
+    }
+
+    fn numbered(kind: &[u8], numbers: &[u64]) -> Self {
+        let mut address = Self {
+            bytes: [0; NAME_BYTES],
+            len: 0,
+        };
+        address.append(PREFIX);
+        address.append(kind);
+        for (index, number) in numbers.iter().enumerate() {
+            if index > 0 {
+                address.append(b"-");
+            }
+            address.append_number(*number);
+        }
+        address
+    }
+
+    fn append(&mut self, text: &[u8]) {
+        let end = self.len + text.len();
+        if let Some(room) = self.bytes.get_mut(self.len..end) {
+            room.copy_from_slice(text);
+            self.len = end;
+        }
+    }
+
+    fn append_number(&mut self, mut number: u64) {
+        // As many digits as the largest has.
+        let mut digits = [0; 20];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        self.append(&digits[at..]);
+    }
+
+    /// As the environment variable has it.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The socket address.
+    ///
+    /// # Errors
+    /// None for a name made here; `ENAMETOOLONG` is the kernel's word for it.
+    pub fn socket(&self) -> Result<SocketAddrUnix, Errno> {
+        SocketAddrUnix::new_abstract_name(self.name())
+    }
+
+    /// A connection to the server: an open file, once [`Ask::Open`] was asked.
+    ///
+    /// [`Ask::Open`]: crate::Ask::Open
+    ///
+    /// # Errors
+    /// `ECONNREFUSED` where there is no server, `EACCES` where it is another
+    /// user's, `EMFILE`.
+    pub fn connect(&self, flags: SocketFlags) -> Result<OwnedFd, Errno> {
+        // Other flags later, so that connecting does what it would without.
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC & flags,
+            None,
+        )?;
+        loop {
+            match rustix::net::connect(&socket, &self.socket()?) {
+                Err(Errno::INTR) => (),
+                other => break other?,
+            }
+        }
+        // Anybody can take an abstract name.
+        let server = peer_uid(&socket)?;
+        if server != rustix::process::geteuid().as_raw() && server != ROOT {
+            return Err(Errno::ACCESS);
+        }
+        Ok(socket)
+    }
+}
+
+/// The user whose process is on the other side of a connection.
+///
+/// # Errors
+/// `ENOTCONN` and the like for what is none.
+pub fn peer_uid(socket: &impl AsFd) -> Result<u32, Errno> {
+    // By nix: rustix has no value for a process of another PID namespace.
+    nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerCredentials)
+        .map(|peer| peer.uid())
+        .map_err(|errno| Errno::from_raw_os_error(errno as i32))
+}
+
+/// Whether a descriptor is one of the device: a connection to a server.
+#[must_use]
+pub fn is_device(fd: impl AsFd) -> bool {
+    let peer = rustix::net::getpeername(fd).ok().flatten();
+    peer.and_then(|peer| SocketAddrUnix::try_from(peer).ok())
+        .is_some_and(|peer| {
+            peer.abstract_name()
+                .is_some_and(|name| name.starts_with(PREFIX))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_they_were_made_of() {
+        let user = Address::of_user(1000);
+        assert_eq!(user.name(), b"rocket-npu/user-1000");
+        assert_eq!(Address::new(user.name()), Some(user));
+        let longest = Address::unique(u32::MAX, u64::MAX);
+        assert_eq!(
+            longest.name(),
+            b"rocket-npu/run-4294967295-18446744073709551615"
+        );
+        assert_eq!(Address::of_user(0).name(), b"rocket-npu/user-0");
+        for bad in [&b""[..], b"rocket", b"/tmp/x", &[b'r'; 200]] {
+            assert_eq!(Address::new(bad), None);
+        }
+    }
+
+    #[test]
+    fn only_connections_to_a_server_are_the_device() {
+        let address = Address::unique(std::process::id(), 1);
+        assert_eq!(
+            address.connect(SocketFlags::CLOEXEC).err(),
+            Some(Errno::CONNREFUSED)
+        );
+        let listener = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        rustix::net::bind(&listener, &address.socket().unwrap()).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let client = address.connect(SocketFlags::CLOEXEC).unwrap();
+        let server = rustix::net::accept(&listener).unwrap();
+        assert!(is_device(&client));
+        assert!(is_device(client.try_clone().unwrap()));
+        assert!(!is_device(&server));
+        assert!(!is_device(&listener));
+        assert!(!is_device(std::io::stdin()));
+        let (one, _other) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        assert!(!is_device(&one));
+        // Still so when the server has gone: calls then fail by themselves.
+        drop((server, listener));
+        assert!(is_device(&client));
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is said on the channel of one call.
+
+use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::message::WireError;
+
+/// Most bytes that follow a frame.
+pub const DATA_BYTES: usize = 64 << 10;
+
+/// What a frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    /// Server: send `len` bytes of memory from `value` on.
+    Read,
+    /// Server: write what follows to memory from `value` on.
+    Write,
+    /// Server: send the descriptor `value`.
+    TakeFd,
+    /// Server: install the descriptor that comes along; closed on exec if
+    /// `value` is 1. The answer's status is the number.
+    InstallFd,
+    /// Server: close the descriptor `value`, which was installed before.
+    CloseFd,
+    /// Server: the call ends with `status`. What follows goes back into the
+    /// argument; a descriptor that comes along is to be mapped.
+    Done,
+    /// Client: the answer to one of the above.
+    Answer,
+    /// Client: a signal handler ran; end a wait.
+    Interrupt,
+}
+
+impl FrameKind {
+    const ALL: [Self; 8] = [
+        Self::Read,
+        Self::Write,
+        Self::TakeFd,
+        Self::InstallFd,
+        Self::CloseFd,
+        Self::Done,
+        Self::Answer,
+        Self::Interrupt,
+    ];
+}
+
+/// One message of a channel, with what may follow.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Frame {
+    /// A [`FrameKind`].
+    pub kind: u32,
+    /// A result, or an errno below zero.
+    pub status: i32,
+    /// An address or a number.
+    pub value: u64,
+    /// Bytes asked for, or that follow.
+    pub len: u64,
+}
+
+impl Frame {
+    /// A frame with nothing but its kind.
+    #[must_use]
+    pub fn new(kind: FrameKind) -> Self {
+        Self {
+            kind: kind as u32,
+            ..Self::default()
+        }
+    }
+
+    /// One with a status.
+    #[must_use]
+    pub fn with_status(kind: FrameKind, status: i32) -> Self {
+        Self {
+            status,
+            ..Self::new(kind)
+        }
+    }
+
+    /// One with a value.
+    #[must_use]
+    pub fn with_value(kind: FrameKind, value: u64) -> Self {
+        Self {
+            value,
+            ..Self::new(kind)
+        }
+    }
+
+    /// Takes a message apart: a frame and what follows.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`]
+    pub fn parse(message: &[u8]) -> Result<(Self, FrameKind, &[u8]), WireError> {
+        let (frame, rest) =
+            Self::read_from_prefix(message).map_err(|_| WireError::Malformed("it is short"))?;
+        let kind = FrameKind::ALL
+            .into_iter()
+            .find(|kind| *kind as u32 == frame.kind)
+            .ok_or(WireError::Malformed("it is no known frame"))?;
+        Ok((frame, kind, rest))
+    }
+
+    /// The status as a result.
+    ///
+    /// # Errors
+    /// What the other side's call failed with.
+    pub fn result(&self) -> Result<i32, Errno> {
+        if self.status >= 0 {
+            return Ok(self.status);
+        }
+        // Linux has no errno beyond this; another number is not one.
+        const ERRNO_MAX: i32 = 4095;
+        match self.status.checked_neg() {
+            Some(errno) if errno <= ERRNO_MAX => Err(Errno::from_raw_os_error(errno)),
+            _ => Err(Errno::PROTO),
+        }
+    }
+}
+
+/// A result as a status.
+#[must_use]
+pub fn status_of(result: Result<i32, Errno>) -> i32 {
+    match result {
+        Ok(value) => value.max(0),
+        Err(errno) => -errno.raw_os_error(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_frame_comes_back() {
+        for kind in FrameKind::ALL {
+            let mut message = Frame::with_value(kind, 7).as_bytes().to_vec();
+            message.push(9);
+            let (frame, back, rest) = Frame::parse(&message).unwrap();
+            assert_eq!((frame.value, back, rest), (7, kind, &[9][..]));
+        }
+        assert!(Frame::parse(&[0; 23]).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(256))]
+
+        #[test]
+        fn any_status_is_a_result(status in any::<i32>()) {
+            let frame = Frame::with_status(FrameKind::Done, status);
+            match frame.result() {
+                Ok(value) => prop_assert_eq!(value, status),
+                Err(Errno::PROTO) => prop_assert!(status < 0),
+                Err(errno) => prop_assert_eq!(status_of(Err(errno)), status),
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which paths show the device, and which of them are the device.
+
+/// Major number of accel devices (Linux, `ACCEL_MAJOR`).
+pub const DEVICE_MAJOR: u32 = 261;
+/// Minor number of the first one.
+pub const DEVICE_MINOR: u32 = 0;
+
+/// The node, as the shadow directory has it.
+pub const NODE: &[u8] = b"/dev/accel/accel0";
+
+/// What the last part of the node's path is.
+pub const NODE_NAME: &[u8] = b"accel0";
+
+/// Paths that are the device node itself.
+const NODES: [&[u8]; 2] = [NODE, b"/dev/char/261:0"];
+
+/// Directories that a client sees in the shadow directory, with all in them.
+const DIRECTORIES: [&[u8]; 9] = [
+    b"/dev/accel",
+    b"/sys/class/accel",
+    b"/sys/dev/char/261:0",
+    b"/sys/devices/platform/rknn",
+    b"/sys/devices/platform/fdab0000.npu",
+    b"/sys/devices/platform/fdac0000.npu",
+    b"/sys/devices/platform/fdad0000.npu",
+    b"/sys/bus/platform/drivers/rocket",
+    b"/sys/firmware/devicetree",
+];
+
+/// The device tree in /proc: a link on a board.
+const DEVICE_TREE: &[u8] = b"/proc/device-tree";
+
+/// What a path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The device node.
+    Node,
+    /// Something that tells of the device: of that path in the shadow
+    /// directory.
+    Shadow,
+    /// Nothing of ours.
+    Elsewhere,
+}
+
+/// What an absolute path is, if [`plain`] has made it.
+#[must_use]
+pub fn place(path: &[u8]) -> Place {
+    if NODES.contains(&path) {
+        Place::Node
+    } else if DIRECTORIES
+        .iter()
+        .chain([&DEVICE_TREE])
+        .any(|directory| is_within(path, directory))
+    {
+        Place::Shadow
+    } else {
+        Place::Elsewhere
+    }
+}
+
+/// Whether `path` is `directory` or in it.
+fn is_within(path: &[u8], directory: &[u8]) -> bool {
+    path.strip_prefix(directory)
+        .is_some_and(|rest| rest.first().is_none_or(|&byte| byte == b'/'))
+}
+
+/// Writes a path without empty parts and parts that are `.` into `out`;
+/// returns its length. `None` where it is too long, or not absolute.
+#[must_use]
+pub fn plain(path: &[u8], out: &mut [u8]) -> Option<usize> {
+    if path.first() != Some(&b'/') {
+        return None;
+    }
+    let mut len = 0;
+    for part in path.split(|&byte| byte == b'/') {
+        if part.is_empty() || part == b"." {
+            continue;
+        }
+        *out.get_mut(len)? = b'/';
+        out.get_mut(len + 1..len + 1 + part.len())?
+            .copy_from_slice(part);
+        len += 1 + part.len();
+    }
+    if len == 0 {
+        *out.first_mut()? = b'/';
+        len = 1;
+    }
+    Some(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str) -> Place {
+        let mut out = [0; 128];
+        let len = plain(path.as_bytes(), &mut out).unwrap();
+        place(&out[..len])
+    }
+
+    #[test]
+    fn clients_find_one_device() {
+        for path in [
+            "/dev/accel/accel0",
+            "/dev//accel/./accel0",
+            "/dev/char/261:0",
+        ] {
+            assert_eq!(of(path), Place::Node, "{path}");
+        }
+        for path in [
+            "/dev/accel",
+            "/dev/accel/",
+            "/dev/accel/accel1",
+            "/sys/class/accel/accel0/dev",
+            "/sys/dev/char/261:0/device/uevent",
+            "/proc/device-tree/compatible",
+            "/sys/firmware/devicetree/base/compatible",
+        ] {
+            assert_eq!(of(path), Place::Shadow, "{path}");
+        }
+        for path in [
+            "/",
+            "/dev",
+            "/dev/accelerator",
+            "/dev/dri/renderD128",
+            "/sys/dev/char/261:01",
+            "/proc/device-trees",
+            "/home/dev/accel/accel0",
+        ] {
+            assert_eq!(of(path), Place::Elsewhere, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_is_none() {
+        assert_eq!(plain(b"/abc", &mut [0; 3]), None);
+        assert_eq!(plain(b"/abc", &mut [0; 4]), Some(4));
+        assert_eq!(plain(b"abc", &mut [0; 9]), None);
+        assert_eq!(plain(b"//", &mut [0; 1]), Some(1));
+    }
+}

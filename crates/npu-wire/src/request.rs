@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The first message of a call, on the connection.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::message::WireError;
+
+/// Version of the protocol, which client and server must have in common.
+pub const VERSION: u16 = 1;
+
+/// What all requests begin with: `NPU\x1b`, little endian.
+const MAGIC: u32 = u32::from_le_bytes(*b"NPU\x1b");
+
+/// Most bytes of an ioctl's argument, as its request number can say it.
+pub const ARG_BYTES: usize = 0x3fff;
+
+/// What a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Makes the connection an open file.
+    Open,
+    /// An ioctl of the device. The argument's bytes follow, if they can be
+    /// read.
+    Ioctl,
+    /// mmap of the device.
+    Mmap,
+    /// An ioctl of another file, which comes as the second descriptor.
+    FileIoctl,
+    /// Where the directory is that shows the device's place in the system.
+    Shadow,
+}
+
+impl Ask {
+    const ALL: [Self; 5] = [
+        Self::Open,
+        Self::Ioctl,
+        Self::Mmap,
+        Self::FileIoctl,
+        Self::Shadow,
+    ];
+}
+
+/// The first message of a call.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Request {
+    /// What all requests begin with.
+    pub magic: u32,
+    /// [`VERSION`]
+    pub version: u16,
+    /// An [`Ask`].
+    pub ask: u16,
+    /// Request number of an ioctl.
+    pub number: u32,
+    /// Process that calls, by its own word.
+    pub process: u32,
+    /// Address of the argument in the client.
+    pub arg: u64,
+    /// mmap: bytes.
+    pub len: u64,
+    /// mmap: offset in the device.
+    pub offset: u64,
+    /// mmap: protection.
+    pub prot: u32,
+    /// mmap: flags.
+    pub flags: u32,
+}
+
+/// Bytes of a [`Request`].
+pub const REQUEST_BYTES: usize = size_of::<Request>();
+
+const _: () = assert!(REQUEST_BYTES == 48);
+
+impl Request {
+    /// A request with nothing but its kind.
+    #[must_use]
+    pub fn new(ask: Ask) -> Self {
+        Self {
+            magic: MAGIC,
+            version: VERSION,
+            ask: ask as u16,
+            ..Self::default()
+        }
+    }
+
+    /// Takes a message apart: a request and what follows.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`]
+    pub fn parse(message: &[u8]) -> Result<(Self, Ask, &[u8]), WireError> {
+        let (request, rest) =
+            Self::read_from_prefix(message).map_err(|_| WireError::Malformed("it is short"))?;
+        if request.magic != MAGIC {
+            return Err(WireError::Malformed("it is not a request"));
+        }
+        if request.version != VERSION {
+            return Err(WireError::Malformed("it is of another version"));
+        }
+        let ask = Ask::ALL
+            .into_iter()
+            .find(|ask| *ask as u16 == request.ask)
+            .ok_or(WireError::Malformed("it asks for nothing known"))?;
+        if rest.len() > ARG_BYTES {
+            return Err(WireError::Malformed("its argument is too long"));
+        }
+        Ok((request, ask, rest))
+    }
+
+    /// Whether the kernel writes the argument back, by the request number.
+    #[must_use]
+    pub fn writes_arg(number: u32) -> bool {
+        // `_IOC_READ`: the client reads.
+        number >> 31 == 1
+    }
+
+    /// Bytes of the argument by the request number.
+    #[must_use]
+    pub fn arg_len(number: u32) -> usize {
+        (number >> 16) as usize & ARG_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_request_comes_back() {
+        for ask in Ask::ALL {
+            let mut message = Request::new(ask).as_bytes().to_vec();
+            message.extend([1, 2, 3]);
+            let (request, back, rest) = Request::parse(&message).unwrap();
+            assert_eq!((request, back), (Request::new(ask), ask));
+            assert_eq!(rest, [1, 2, 3]);
+        }
+        assert_eq!(Request::arg_len(0xc018_6440), 24);
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(256))]
+
+        #[test]
+        fn garbage_is_refused(message in prop::collection::vec(any::<u8>(), 0..100)) {
+            prop_assert!(Request::parse(&message).is_err());
+        }
+    }
+}

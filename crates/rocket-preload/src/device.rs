@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finding the server, opening the device, and what the server tells of
+//! itself.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr;
+use std::slice;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use npu_wire::{Address, Ask, ENVIRONMENT, Request};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use crate::call::{Outcome, call};
+use crate::start;
+use crate::wire::Memory;
+
+/// Longest name of a server that is looked at.
+const NAME_BYTES: usize = 64;
+
+/// How often a server is started that goes before it is met.
+const STARTS: usize = 3;
+
+/// The server's name, and whether the program was told of it.
+fn address() -> Result<(Address, bool), Errno> {
+    const VARIABLE: &[u8] = b"ROCKET_SERVER\0";
+    // The constant of the protocol, as a C string.
+    const _: () = assert!(VARIABLE.len() == ENVIRONMENT.len() + 1);
+    // SAFETY: a C string. As for all of C, nobody may change the environment
+    // at the same time.
+    let value = unsafe { libc::getenv(VARIABLE.as_ptr().cast()) };
+    if value.is_null() {
+        let user = rustix::process::geteuid().as_raw();
+        return Ok((Address::of_user(user), false));
+    }
+    // SAFETY: the C library returned a C string.
+    let name = unsafe { std::ffi::CStr::from_ptr(value) }.to_bytes();
+    let name = name.get(..NAME_BYTES).unwrap_or(name);
+    Ok((Address::new(name).ok_or(Errno::NODEV)?, true))
+}
+
+/// A request of this process.
+pub(crate) fn request(ask: Ask) -> Request {
+    Request {
+        process: rustix::process::getpid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs(),
+        ..Request::new(ask)
+    }
+}
+
+/// A connection that is no open file, if there is a server.
+pub(crate) fn control() -> Result<OwnedFd, Errno> {
+    let (address, _) = address()?;
+    address.connect(SocketFlags::CLOEXEC)
+}
+
+/// Opens the device.
+///
+/// # Errors
+/// `ENODEV` if there is no server and none can be started.
+pub(crate) fn open(flags: SocketFlags) -> Result<OwnedFd, Errno> {
+    let (address, told) = address()?;
+    for _ in 0..STARTS {
+        match try_open(&address, flags) {
+            // There is none, or it was about to go.
+            Err(Errno::CONNREFUSED | Errno::NODEV) if !told => start::server()?,
+            Err(Errno::CONNREFUSED) => {
+                start::complain(b"no server has the name that ROCKET_SERVER says");
+                return Err(Errno::NODEV);
+            }
+            Err(Errno::PROTO) => {
+                start::complain(b"the server is of another version");
+                return Err(Errno::NODEV);
+            }
+            other => return other,
+        }
+    }
+    Err(Errno::NODEV)
+}
+
+fn try_open(address: &Address, flags: SocketFlags) -> Result<OwnedFd, Errno> {
+    let connection = address.connect(flags)?;
+    ask(&connection, Ask::Open, Memory::NONE)?.result?;
+    Ok(connection)
+}
+
+fn ask(connection: &OwnedFd, ask: Ask, out: Memory) -> Result<Outcome, Errno> {
+    call(connection.as_fd(), &request(ask), Memory::NONE, out, None)
+}
+
+/// Path of the shadow directory: never freed, never changed.
+static ROOT: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+static ROOT_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Longest path of a shadow directory.
+const ROOT_BYTES: usize = 256;
+
+/// Path of the shadow directory, if it was asked for before.
+pub(crate) fn known_shadow_root() -> Option<&'static [u8]> {
+    let root = ROOT.load(Ordering::Acquire);
+    if root.is_null() {
+        return None;
+    }
+    // The length is stored before the pointer.
+    let len = ROOT_LEN.load(Ordering::Relaxed);
+    // SAFETY: `ROOT` points to as many bytes, leaked, of which all that were
+    // ever stored are the same.
+    Some(unsafe { slice::from_raw_parts(root, len) })
+}
+
+/// Path of the shadow directory; asks the server the first time, and starts
+/// one if need be. `None` without a server.
+pub(crate) fn shadow_root() -> Option<&'static [u8]> {
+    if let Some(root) = known_shadow_root() {
+        return Some(root);
+    }
+    let connection = match control() {
+        Err(Errno::CONNREFUSED) if !address().ok()?.1 => {
+            start::server().ok()?;
+            control().ok()?
+        }
+        other => other.ok()?,
+    };
+    let mut path = [0; ROOT_BYTES];
+    let out = Memory {
+        addr: path.as_mut_ptr().expose_provenance() as u64,
+        len: path.len(),
+    };
+    let outcome = ask(&connection, Ask::Shadow, out).ok()?;
+    let path = path.get(..outcome.data_len)?;
+    if path.first() != Some(&b'/') {
+        return None;
+    }
+    let leaked: &'static mut [u8] = Box::leak(Box::<[u8]>::from(path));
+    ROOT_LEN.store(leaked.len(), Ordering::Relaxed);
+    ROOT.store(leaked.as_mut_ptr(), Ordering::Release);
+    Some(leaked)
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! ioctl: of the device, of its dma-bufs and sync_files.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use libc::{c_int, c_ulong, c_void};
+use npu_wire::{Ask, Request};
+use rustix::io::Errno;
+
+use crate::call::{Outcome, call};
+use crate::device;
+use crate::guard::{finish, look};
+use crate::next::next;
+use crate::target::is_device;
+use crate::wire::Memory;
+
+/// The letter of dma-buf requests (include/uapi/linux/dma-buf.h).
+const DMA_BUF_BASE: u32 = b'b' as u32;
+
+/// The letter of sync_file requests (include/uapi/linux/sync_file.h).
+const SYNC_FILE_BASE: u32 = b'>' as u32;
+
+/// Requests that the kernel answers itself, whatever the file is
+/// (fs/ioctl.c, do_vfs_ioctl).
+const OF_ANY_FILE: [u32; 5] = [
+    libc::FIOCLEX as u32,
+    libc::FIONCLEX as u32,
+    libc::FIONBIO as u32,
+    libc::FIOASYNC as u32,
+    // FIOQSIZE
+    0x5460,
+];
+
+/// What an ioctl is about.
+pub(crate) enum Subject {
+    /// The device.
+    Device,
+    /// A file that may be a dma-buf or a sync_file of the device.
+    MaybeShared,
+    /// Nothing of ours.
+    Other,
+}
+
+/// Looks what an ioctl is about. Leaves `errno` alone.
+pub(crate) fn subject(fd: c_int, number: u32) -> Subject {
+    look(Subject::Other, || {
+        if fd < 0 || OF_ANY_FILE.contains(&number) {
+            return Subject::Other;
+        }
+        if is_device(fd) {
+            return Subject::Device;
+        }
+        match number >> 8 & 0xff {
+            DMA_BUF_BASE | SYNC_FILE_BASE => Subject::MaybeShared,
+            _ => Subject::Other,
+        }
+    })
+}
+
+/// See ioctl(2). C declares it variadic, and the third argument comes in the
+/// same register as a named one; see `open`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, number: c_ulong, arg: *mut c_void) -> c_int {
+    // The kernel takes 32 bits; some callers have them sign-extended.
+    let request = number as u32;
+    match subject(fd, request) {
+        Subject::Device => finish(|| of_device(fd, request, arg)),
+        Subject::MaybeShared => match shared(fd, request, arg) {
+            Some(result) => result,
+            // SAFETY: as the program called it.
+            None => unsafe { pass(fd, number, arg) },
+        },
+        // SAFETY: as the program called it.
+        Subject::Other => unsafe { pass(fd, number, arg) },
+    }
+}
+
+/// # Safety
+/// As ioctl(2).
+unsafe fn pass(fd: c_int, number: c_ulong, arg: *mut c_void) -> c_int {
+    // SAFETY: the function of that name and type.
+    unsafe { next!(ioctl: fn(c_int, c_ulong, *mut c_void) -> c_int; fd, number, arg) }
+}
+
+/// An ioctl of the device.
+pub(crate) fn of_device(fd: c_int, number: u32, arg: *mut c_void) -> Result<c_int, Errno> {
+    // SAFETY: a moment ago it was the device. If another thread closes it now
+    // the kernel says so, as to an ioctl.
+    let connection = unsafe { BorrowedFd::borrow_raw(fd) };
+    let memory = Memory {
+        addr: arg.expose_provenance() as u64,
+        len: Request::arg_len(number),
+    };
+    let request = Request {
+        number,
+        arg: memory.addr,
+        ..device::request(Ask::Ioctl)
+    };
+    call(connection, &request, memory, memory, None)?.result
+}
+
+/// An ioctl of a file that may be of the device; `None` if it is not.
+fn shared(fd: c_int, number: u32, arg: *mut c_void) -> Option<c_int> {
+    let ask = || {
+        // Without a server there are no such files.
+        let connection = device::control()?;
+        // SAFETY: if the number is not open the kernel says so.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        let request = Request {
+            number,
+            arg: arg.expose_provenance() as u64,
+            ..device::request(Ask::FileIoctl)
+        };
+        let none = Memory::NONE;
+        call(connection.as_fd(), &request, none, none, Some(file))
+    };
+    match look(Err(Errno::IO), ask) {
+        Ok(Outcome { value: 0, .. }) | Err(_) => None,
+        Ok(Outcome { result, .. }) => Some(finish(|| result)),
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a path that the program names means.
+
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+
+use libc::{c_char, c_int};
+use npu_wire::place::{NODE, NODE_NAME, Place, place, plain};
+
+use crate::device;
+use crate::memory;
+
+/// Longest path that can be of the device, with its terminator. Paths of the
+/// shadow directory are far shorter.
+const PATH_BYTES: usize = 512;
+
+/// What a path means.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "lives for one call, and nothing is to be allocated"
+)]
+pub(crate) enum Target {
+    /// The device node.
+    Node,
+    /// Something in the shadow directory.
+    Shadow(ShadowPath),
+    /// What the next library says.
+    Other,
+}
+
+/// A path in the shadow directory, as a C string.
+pub(crate) struct ShadowPath {
+    bytes: [u8; PATH_BYTES],
+}
+
+impl ShadowPath {
+    /// The shadow of an absolute path; `None` without a server.
+    pub(crate) fn of(path: &[u8]) -> Option<Self> {
+        let root = device::shadow_root()?;
+        let mut bytes = [0; PATH_BYTES];
+        let end = root.len() + path.len();
+        if end >= bytes.len() {
+            return None;
+        }
+        bytes[..root.len()].copy_from_slice(root);
+        bytes[root.len()..end].copy_from_slice(path);
+        Some(Self { bytes })
+    }
+
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const c_char {
+        self.as_c_str().as_ptr()
+    }
+}
+
+/// Looks what `path` means, if it is relative in the directory `dirfd`.
+/// Leaves `errno` alone.
+pub(crate) fn target(dirfd: c_int, path: *const c_char) -> Target {
+    crate::guard::look(Target::Other, || find(dirfd, path))
+}
+
+fn find(dirfd: c_int, path: *const c_char) -> Target {
+    let mut text = [0; PATH_BYTES];
+    let Some(path) = memory::read_text(path.expose_provenance(), &mut text) else {
+        return Target::Other;
+    };
+    let mut absolute = [0; PATH_BYTES];
+    let len = if path.first() == Some(&b'/') {
+        plain(path, &mut absolute)
+    } else if path.ends_with(NODE_NAME) {
+        // Only a node can be meant: what else is in the shadow directory is
+        // found there by whoever has it open.
+        let mut joined = [0; PATH_BYTES];
+        join(dirfd, path, &mut joined).and_then(|joined| plain(joined, &mut absolute))
+    } else {
+        None
+    };
+    let Some(path) = len.and_then(|len| absolute.get(..len)) else {
+        return Target::Other;
+    };
+    match place(path) {
+        Place::Node => Target::Node,
+        Place::Shadow => ShadowPath::of(path).map_or(Target::Other, Target::Shadow),
+        Place::Elsewhere => Target::Other,
+    }
+}
+
+/// The directory and the relative path as one; a directory in the shadow
+/// directory as what it is the shadow of.
+fn join<'a>(dirfd: c_int, path: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut link = [0; PATH_BYTES];
+    let directory = directory(dirfd, &mut link)?;
+    let directory = match device::known_shadow_root() {
+        Some(root) => directory.strip_prefix(root).unwrap_or(directory),
+        None => directory,
+    };
+    let len = directory.len() + 1 + path.len();
+    out.get_mut(..directory.len())?.copy_from_slice(directory);
+    *out.get_mut(directory.len())? = b'/';
+    out.get_mut(directory.len() + 1..len)?.copy_from_slice(path);
+    out.get(..len)
+}
+
+/// The path of a directory by its descriptor.
+fn directory(dirfd: c_int, out: &mut [u8]) -> Option<&[u8]> {
+    let mut name = *b"/proc/self/fd/0000000000\0";
+    let link: &[u8] = if dirfd == libc::AT_FDCWD {
+        b"/proc/self/cwd\0"
+    } else {
+        let number = u32::try_from(dirfd).ok()?;
+        const PREFIX: usize = b"/proc/self/fd/".len();
+        let mut digits = [0; 10];
+        let digits = decimal(number, &mut digits);
+        name[PREFIX..PREFIX + digits.len()].copy_from_slice(digits);
+        name[PREFIX + digits.len()..].fill(0);
+        &name
+    };
+    let link = CStr::from_bytes_until_nul(link).ok()?;
+    let len = rustix::fs::readlinkat_raw(rustix::fs::CWD, link, &mut *out).ok()?;
+    out.get(..len)
+}
+
+fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+/// The node's own place in the shadow directory.
+pub(crate) fn node_shadow() -> Option<ShadowPath> {
+    ShadowPath::of(NODE)
+}
+
+/// Whether a descriptor of the program is one of the device. Leaves `errno`
+/// alone.
+pub(crate) fn is_device(fd: c_int) -> bool {
+    if fd < 0 {
+        return false;
+    }
+    // SAFETY: of a number that is not open the kernel says so; nothing else
+    // is done with it.
+    npu_wire::is_device(unsafe { BorrowedFd::borrow_raw(fd) })
+}

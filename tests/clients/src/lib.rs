@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs in C that know nothing of this project, compiled here and run
+//! under `npu-probe run`.
+//!
+//! Tool and library are built by cargo when the first test asks, for the
+//! tests' own target and profile.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests: a failure is a failed test"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+/// What the compiled clients need the C compiler for.
+const COMPILER: &str = if cfg!(target_arch = "aarch64") && cfg!(target_os = "linux") {
+    "aarch64-linux-gnu-gcc"
+} else {
+    "cc"
+};
+
+/// Where cargo puts what it builds, like the tests themselves.
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let test = std::env::current_exe().unwrap();
+    // target/[TRIPLE/]PROFILE/deps/TEST
+    let folder = test.ancestors().nth(2).unwrap().to_owned();
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap());
+    build.args([
+        "build",
+        "--quiet",
+        "-p",
+        "npu-probe",
+        "-p",
+        "rocket-preload",
+    ]);
+    if folder.ends_with("release") {
+        build.arg("--release");
+    }
+    let triple = folder.parent().and_then(Path::file_name).unwrap();
+    if triple.to_string_lossy().contains("-linux-") {
+        build.arg("--target").arg(triple);
+    }
+    assert!(build.status().unwrap().success(), "{build:?}");
+    folder
+});
+
+/// A compiled client.
+#[derive(Clone, Debug)]
+pub struct Client {
+    binary: PathBuf,
+}
+
+impl Client {
+    /// Compiles `c/NAME.c`, with these arguments besides.
+    #[must_use]
+    pub fn compile(name: &str, arguments: &[&str]) -> Self {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("c/{name}.c"));
+        let folder = FOLDER.join("clients");
+        std::fs::create_dir_all(&folder).unwrap();
+        let binary = folder.join(name);
+        // By another name first: tests may do the same at the same time.
+        let fresh = folder.join(format!("{name}-{}", std::process::id()));
+        let mut compiler = Command::new(COMPILER);
+        compiler
+            .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&fresh)
+            .arg(source)
+            .args(arguments);
+        assert!(compiler.status().unwrap().success(), "{compiler:?}");
+        std::fs::rename(fresh, &binary).unwrap();
+        Self { binary }
+    }
+
+    /// The client under `npu-probe run`, with options of that and arguments of
+    /// its own.
+    #[must_use]
+    pub fn command(&self, options: &[&str], arguments: &[&str]) -> Command {
+        let mut command = test_support::program(FOLDER.join("npu-probe"));
+        let client = test_support::program(&self.binary);
+        command
+            .arg("run")
+            .args(options)
+            .arg("--preload")
+            .arg(FOLDER.join("librocket_preload.so"))
+            .arg("--")
+            .arg(client.get_program())
+            .args(client.get_args())
+            .args(arguments)
+            .env_remove("ROCKET_DEVICE")
+            .env_remove("RUST_LOG");
+        command
+    }
+
+    /// Runs it to its end.
+    #[must_use]
+    pub fn run(&self, options: &[&str], arguments: &[&str]) -> Output {
+        self.command(options, arguments).output().unwrap()
+    }
+
+    /// Runs it; panics, with what it printed, unless it ends with 0.
+    pub fn pass(&self, options: &[&str], arguments: &[&str]) -> Output {
+        let output = self.run(options, arguments);
+        assert!(
+            output.status.success(),
+            "{}: {}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        output
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe run`: a program with the software NPU as its /dev/accel/accel0.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::Pid;
+use npu_model::Model;
+use npu_server::{ModelService, Server};
+
+use crate::exit::Failure;
+use crate::flags::{Flags, RunFlags};
+use crate::served::{self, UseReport};
+
+/// File name of the library that is loaded into the program.
+const LIBRARY: &str = "librocket_preload.so";
+
+/// Environment variable of the dynamic linker.
+const LD_PRELOAD: &str = "LD_PRELOAD";
+
+/// Added to the number of the signal that ended a program, as shells do.
+const SIGNAL_CODE: i32 = 128;
+
+/// How long the end of clients is waited for that outlive the program.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Signals meant for the program: those of the terminal reach it by
+/// themselves, the others are passed on.
+const FROM_TERMINAL: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
+const PASSED_ON: [Signal; 2] = [Signal::SIGTERM, Signal::SIGHUP];
+
+pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
+    let mut options = served::options(flags, &run.model)?;
+    options.timeline = true;
+    let library = library(run)?;
+    // Before there are other threads: they take it over. The program does not.
+    let signals: SigSet = FROM_TERMINAL.into_iter().chain(PASSED_ON).collect();
+    signals
+        .thread_block()
+        .context("cannot keep signals for the program")
+        .map_err(Failure::Device)?;
+    let model = Model::new(options);
+    let service = Arc::new(ModelService::new(Arc::clone(&model)));
+    let server = Server::start(service)
+        .context("cannot serve the model")
+        .map_err(Failure::Device)?;
+
+    let child = start(run, &server, &library)?;
+    let status = wait(child, signals)?;
+    server.wait_for_clients(LINGER);
+    let report = UseReport::new(server.counts(), &model);
+    drop(server);
+    if let Some(file) = &run.trace {
+        report.write_trace(file)?;
+    }
+    report.write(flags.json, run.report.as_deref())?;
+    Ok(code(status))
+}
+
+/// Where the library is.
+fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
+    if let Some(path) = &run.preload {
+        return fs::canonicalize(path)
+            .with_context(|| format!("no library at {}", path.display()))
+            .map_err(Failure::Usage);
+    }
+    let tool = env::current_exe()
+        .context("cannot find out where npu-probe is")
+        .map_err(Failure::Usage)?;
+    let beside = tool.parent().map(|folder| folder.join(LIBRARY));
+    let in_lib = tool
+        .parent()
+        .and_then(|folder| folder.parent())
+        .map(|prefix| prefix.join("lib").join(LIBRARY));
+    let places: Vec<PathBuf> = beside.into_iter().chain(in_lib).collect();
+    if let Some(found) = places.iter().find(|path| path.exists()) {
+        return Ok(found.clone());
+    }
+    let places: Vec<_> = places
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    Err(Failure::Usage(anyhow!(
+        "no {LIBRARY} at {}. `cargo build -p rocket-preload` makes it; --preload names another place",
+        places.join(" or ")
+    )))
+}
+
+/// The libraries to load: those asked for already, then ours.
+fn preload(library: &std::path::Path) -> OsString {
+    let mut all = env::var_os(LD_PRELOAD).unwrap_or_default();
+    if !all.is_empty() {
+        all.push(":");
+    }
+    all.push(library);
+    all
+}
+
+fn start(run: &RunFlags, server: &Server, library: &std::path::Path) -> Result<Child, Failure> {
+    let Some((program, arguments)) = run.command.split_first() else {
+        return Err(Failure::Usage(anyhow!("no program to run")));
+    };
+    Command::new(program)
+        .args(arguments)
+        .env(LD_PRELOAD, preload(library))
+        .env(
+            npu_wire::ENVIRONMENT,
+            OsStr::from_bytes(server.address().name()),
+        )
+        .spawn()
+        .with_context(|| format!("cannot run {}", program.display()))
+        .map_err(Failure::Usage)
+}
+
+/// Waits for the program and passes signals on to it.
+fn wait(mut child: Child, signals: SigSet) -> Result<ExitStatus, Failure> {
+    // It fits: it came from there.
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let passer = thread::Builder::new()
+        .name("npu-signals".to_owned())
+        .spawn(move || {
+            while let Ok(signal) = signals.wait() {
+                if PASSED_ON.contains(&signal) && kill(pid, signal).is_err() {
+                    return;
+                }
+            }
+        });
+    passer
+        .context("no thread for signals")
+        .map_err(Failure::Device)?;
+    child
+        .wait()
+        .context("cannot wait for the program")
+        .map_err(Failure::Device)
+}
+
+/// The exit code that stands for the program's end.
+fn code(status: ExitStatus) -> u8 {
+    let code = match (status.code(), status.signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => SIGNAL_CODE + signal,
+        (None, None) => 1,
+    };
+    // Exit codes have eight bits.
+    code as u8
+}

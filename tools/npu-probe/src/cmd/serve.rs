@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe serve`: the software NPU for all programs of a user.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use npu_model::Model;
+use npu_server::{ModelService, Server, ServerError};
+use npu_wire::Address;
+
+use crate::exit::{Failure, Verdict};
+use crate::flags::{Flags, ServeFlags};
+use crate::output;
+use crate::served;
+
+/// How long it waits for a client, the first one or the next.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What is printed once clients can come.
+const READY: &str = "ready\n";
+
+pub(crate) fn run(flags: &Flags, serve: &ServeFlags) -> Result<Verdict, Failure> {
+    let options = served::options(flags, &serve.model)?;
+    let address = match &serve.address {
+        None => Address::of_user(nix::unistd::geteuid().as_raw()),
+        Some(name) => Address::new(name.as_bytes())
+            .ok_or_else(|| Failure::Usage(anyhow!("`{name}` is no name of a server")))?,
+    };
+    let service = Arc::new(ModelService::new(Model::new(options)));
+    let server = match Server::start_at(service, address) {
+        // Somebody else was faster: whoever waits for this one has a server.
+        Err(ServerError::InUse(_)) if serve.address.is_none() => {
+            output::print(READY)?;
+            return Ok(Verdict::Pass);
+        }
+        other => other
+            .context("cannot serve the model")
+            .map_err(Failure::Device)?,
+    };
+    output::print(READY)?;
+    server.wait_until_idle(LINGER);
+    Ok(Verdict::Pass)
+}

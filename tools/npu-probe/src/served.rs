@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The device that programs are shown, and what they did with it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use npu_model::event::Event;
+use npu_model::timeline::DeviceTimeline;
+use npu_model::{Model, ModelOptions, Selector};
+use npu_server::Counts;
+use rknpu_regcmd::timing::seconds;
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::flags::{Flags, ModelFlags};
+use crate::output;
+
+/// The options of the model that the flags choose.
+pub(crate) fn options(flags: &Flags, model: &ModelFlags) -> Result<ModelOptions, Failure> {
+    let mut text = match flags.selector() {
+        Selector::Auto | Selector::Model => String::new(),
+        Selector::ModelWith(options) => options,
+        Selector::Path(path) => {
+            return Err(Failure::Usage(anyhow!(
+                "programs are shown a model, and {} is none",
+                path.display()
+            )));
+        }
+    };
+    // Later ones win.
+    if let Some(cores) = model.cores {
+        let _ = write!(text, ",cores={cores}");
+    }
+    if let Some(level) = &model.strict {
+        let _ = write!(text, ",level={level}");
+    }
+    text.parse()
+        .context("no such model")
+        .map_err(Failure::Usage)
+}
+
+/// What programs did with the device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Use {
+    opens: u64,
+    bos: u64,
+    bo_bytes: u64,
+    submits: u64,
+    /// Jobs in these submits.
+    jobs: u64,
+    jobs_completed: u64,
+    jobs_dropped: u64,
+    jobs_killed: u64,
+    tasks: u64,
+    words: u64,
+    macs: u64,
+    bytes_moved: u64,
+    /// Jobs whose tasks, words, MACs, bytes and times are not in here.
+    jobs_not_recorded: u64,
+    /// Identifier to the number of tasks that met it.
+    traps: BTreeMap<String, u64>,
+    /// What else the model noticed.
+    events: Vec<String>,
+    cores: Vec<Core>,
+    modelled_end_us: f64,
+}
+
+/// What one core did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+struct Core {
+    jobs: u64,
+    /// Modelled time with a job, microseconds.
+    modelled_busy_us: f64,
+}
+
+/// The report of a run, and the timeline for a trace.
+pub(crate) struct UseReport {
+    summary: Use,
+    timeline: Option<DeviceTimeline>,
+}
+
+/// Bytes of a command word.
+const WORD_BYTES: u64 = 8;
+
+const MICROSECONDS_PER_SECOND: f64 = 1e6;
+
+impl UseReport {
+    pub(crate) fn new(counts: Counts, model: &Model) -> Self {
+        let mut summary = Use {
+            opens: counts.opens,
+            bos: counts.bos,
+            bo_bytes: counts.bo_bytes,
+            submits: counts.submits,
+            jobs: counts.jobs,
+            cores: vec![Core::default(); model.cores() as usize],
+            ..Use::default()
+        };
+        for event in model.events() {
+            summary.note(&event);
+        }
+        let timeline = model.timeline();
+        if let Some(timeline) = &timeline {
+            summary.add_times(timeline);
+        }
+        Self { summary, timeline }
+    }
+
+    /// Writes the timeline for ui.perfetto.dev.
+    pub(crate) fn write_trace(&self, file: &Path) -> Result<(), Failure> {
+        let Some(timeline) = &self.timeline else {
+            return Ok(());
+        };
+        fs::write(file, timeline.to_chrome_trace())
+            .with_context(|| format!("writing {}", file.display()))
+            .map_err(Failure::Output)
+    }
+
+    /// Writes the report to a file, or to standard error: standard output is
+    /// the program's.
+    pub(crate) fn write(&self, json: bool, file: Option<&Path>) -> Result<(), Failure> {
+        let text = if json {
+            let text = serde_json::to_string_pretty(&self.summary)
+                .context("cannot make JSON of the report")
+                .map_err(Failure::Output)?;
+            text + "\n"
+        } else {
+            self.summary.text()
+        };
+        match file {
+            Some(file) => fs::write(file, text)
+                .with_context(|| format!("writing {}", file.display()))
+                .map_err(Failure::Output),
+            None => {
+                output::tell(&text);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Use {
+    fn note(&mut self, event: &Event) {
+        let diagnosis = match event {
+            Event::Diagnosed { diagnosis, .. } => diagnosis,
+            Event::JobKilled { diagnosis, .. } => {
+                self.jobs_killed += 1;
+                self.events.push(event.to_string());
+                diagnosis
+            }
+            Event::JobDropped { .. } => {
+                self.jobs_dropped += 1;
+                self.events.push(event.to_string());
+                return;
+            }
+            _ => {
+                self.events.push(event.to_string());
+                return;
+            }
+        };
+        for one in diagnosis {
+            *self.traps.entry(one.trap.to_owned()).or_default() += 1;
+        }
+    }
+
+    fn add_times(&mut self, timeline: &DeviceTimeline) {
+        let us = |ps: u64| seconds(ps) * MICROSECONDS_PER_SECOND;
+        for (job, time) in timeline.jobs() {
+            self.jobs_completed += u64::from(job.completed);
+            self.tasks += job.tasks.len() as u64;
+            for task in &job.tasks {
+                self.words += task.command_bytes / WORD_BYTES;
+                self.macs = self.macs.saturating_add(task.macs);
+                self.bytes_moved = self.bytes_moved.saturating_add(task.bytes.total());
+            }
+            if let Some(core) = self.cores.get_mut(time.core as usize) {
+                core.jobs += 1;
+                core.modelled_busy_us += us(time.end_ps.saturating_sub(time.start_ps));
+            }
+        }
+        self.jobs_not_recorded = timeline.left_out();
+        self.modelled_end_us = us(timeline.end_ps());
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, says: String| {
+            let _ = writeln!(text, "npu-probe: {name:<10} {says}");
+        };
+        line("device", format!("opened {} times", self.opens));
+        line("BOs", format!("{}, {} bytes", self.bos, self.bo_bytes));
+        line("submits", format!("{}", self.submits));
+        line(
+            "jobs",
+            format!(
+                "{}: {} completed, {} dropped, {} killed",
+                self.jobs, self.jobs_completed, self.jobs_dropped, self.jobs_killed
+            ),
+        );
+        line(
+            "tasks",
+            format!("{}, {} command words", self.tasks, self.words),
+        );
+        line(
+            "work",
+            format!("{} MACs, {} bytes moved", self.macs, self.bytes_moved),
+        );
+        if self.jobs_not_recorded > 0 {
+            let jobs = self.jobs_not_recorded;
+            line("left out", format!("{jobs} jobs, which came after many"));
+        }
+        for (trap, count) in &self.traps {
+            line("trap", format!("{trap}: {count} tasks"));
+        }
+        for event in &self.events {
+            line("model", event.clone());
+        }
+        for (index, core) in self.cores.iter().enumerate() {
+            let busy = core.modelled_busy_us;
+            line(
+                "core",
+                format!("{index}: {} jobs, {busy:.1} us of modelled time", core.jobs),
+            );
+        }
+        let end = self.modelled_end_us;
+        line("end", format!("after {end:.1} us of modelled time"));
+        text
+    }
+}
