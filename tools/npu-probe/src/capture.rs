@@ -51,7 +51,7 @@ impl Observer for Capture {
             .iter()
             .zip(submission.programs)
             .map(|(task, program)| {
-                let a = &submission.step.activations[task.activation];
+                let a = &submission.job.band.activations[task.activation];
                 CapturedTask {
                     device: submission.job.device,
                     tile: [task.m_padded, task.k_padded, task.n_padded],

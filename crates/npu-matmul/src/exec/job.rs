@@ -44,9 +44,9 @@ where
         let device = job.device;
         let failed = Error::on_device(device);
         let buffers = self.engine.buffers(device);
-        let mut a = buffers.take(step.activation_bytes).map_err(&failed)?;
+        let mut a = buffers.take(job.band.activation_bytes).map_err(&failed)?;
         let mut memory = a.write(Deadline::FOREVER).map_err(&failed)?;
-        self.pack(step, &mut memory);
+        self.pack(&job.band, &mut memory);
         memory.finish().map_err(&failed)?;
         let c = buffers.take(job.output_bytes).map_err(&failed)?;
 
@@ -82,7 +82,7 @@ where
             failed(error.source)
         })?;
         self.engine.count(&Counters {
-            bytes_to_device: (step.activation_bytes + made.get()) as u64,
+            bytes_to_device: (step.jobs[index].band.activation_bytes + made.get()) as u64,
             ..Counters::default()
         });
         Ok(InFlight {
@@ -126,7 +126,7 @@ where
                 let memory = c
                     .read(Deadline::FOREVER)
                     .map_err(Error::on_device(job.device))?;
-                self.unpack(step, job, &memory, out, finish_row);
+                self.unpack(job, &memory, out, finish_row);
             }
             self.keep(job.device, done.reads, done.writes);
         }

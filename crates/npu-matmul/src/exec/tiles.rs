@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::{FinishRow, Product};
 use crate::layout;
 use crate::pack::{Format, pack_activation};
-use crate::plan::{JobPlan, Step};
+use crate::plan::{Band, JobPlan};
 use crate::unpack::{Destination, Mode, Partial, ROWS, unpack};
 
 impl<F, T> Product<'_, F, T>
@@ -16,10 +16,10 @@ where
     T::Sum: Send,
 {
     /// The tiles of A, into the activation buffer.
-    pub(super) fn pack(&self, step: &Step, memory: &mut [u8]) {
+    pub(super) fn pack(&self, band: &Band, memory: &mut [u8]) {
         let mut rest = memory;
-        let mut tiles = Vec::with_capacity(step.activations.len());
-        for tile in &step.activations {
+        let mut tiles = Vec::with_capacity(band.activations.len());
+        for tile in &band.activations {
             let bytes = layout::activation_bytes(F::PRECISION, tile.padded, tile.k_tile.padded);
             let (memory, behind) = rest.split_at_mut(bytes);
             tiles.push((tile, memory));
@@ -34,27 +34,26 @@ where
     /// Adds the tiles of C of one job up into rows of `out`.
     pub(super) fn unpack(
         &self,
-        step: &Step,
         job: &JobPlan,
         memory: &[u8],
         out: &mut [T::Sum],
         finish_row: &impl FinishRow<T::Sum>,
     ) {
         let n = self.weights.n();
-        let tiles = step.activations.len();
-        let depth = step.k_tiles.len();
+        let band = &*job.band;
+        let depth = band.k_tiles.len();
         let complete =
-            step.k_tiles.last().map(|k| k.index + 1) == Some(self.plan.weights.k_tile_count());
+            band.k_tiles.last().map(|k| k.index + 1) == Some(self.plan.weights.k_tile_count());
         let unpack_rows = |row_tile: usize, chunk: usize, rows: &mut [T::Sum]| {
             let first_row = chunk * ROWS;
             for at in row_tile * depth..(row_tile + 1) * depth {
-                let a = &step.activations[at];
+                let a = &band.activations[at];
                 let mode = if a.k_tile.index == 0 {
                     Mode::Store
                 } else {
                     Mode::Add
                 };
-                for task in job.tasks_of(tiles, at) {
+                for task in job.tasks_of(at) {
                     // The tile begins here; its rows end where the columns do.
                     let tile = &memory[task.c as usize..];
                     let to = Destination {
@@ -66,14 +65,14 @@ where
                 }
             }
             if complete {
-                let first_row = step.rows.start + row_tile * step.row_tile + first_row;
+                let first_row = band.rows.start + row_tile * band.row_tile + first_row;
                 for (index, row) in rows.chunks_mut(n).enumerate() {
                     finish_row(first_row + index, job.n.clone(), &mut row[job.n.clone()]);
                 }
             }
         };
-        out[step.rows.start * n..step.rows.end * n]
-            .par_chunks_mut(step.row_tile * n)
+        out[band.rows.start * n..band.rows.end * n]
+            .par_chunks_mut(band.row_tile * n)
             .enumerate()
             .for_each(|(row_tile, rows)| {
                 rows.par_chunks_mut(ROWS * n)

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Into how many tiles K is cut: the one choice that must be made when weights
-//! are loaded, because they are stored tile by tile.
+//! Into how many tiles K is cut, and whether devices share N or M: what must be
+//! chosen when weights are loaded, because they are stored so.
 //!
 //! Deep tiles save sums on the CPU. But the deeper a tile, the fewer rows of A
 //! fit into CBUF beside it, and all of B is fetched again for every such few
 //! rows. Which is better depends on M, N, clock and memory, so every sensible
 //! number is tried against the timing model.
+//!
+//! Where N is small, a device's share of it is computed faster than A is fetched.
+//! Then each device gets all of B and a share of the rows: of A and C it moves
+//! only that.
 
 use rknpu_regcmd::timing::Machine;
 
-use super::weights::{ROW_TILE_MAX, even_k_tile, max_rows};
+use super::weights::{Cut, ROW_TILE_MAX, even_k_tile, max_rows};
 use super::{Plan, PlanError, PlanOptions, Prediction, WeightPlan};
 use crate::dtype::Precision;
 
@@ -59,6 +63,11 @@ impl Candidate {
     }
 }
 
+/// Weights beyond this are not copied to each device, bytes: a matrix of 4096 x
+/// 4096 INT8 weights. Those of the key and value projections of today's models
+/// are below it, and together a small part of a model.
+const REPLICATED_BYTES_MAX: u64 = 16 << 20;
+
 /// Numbers of K tiles are tried one by one up to this, then in steps that grow
 /// with them: one more of many changes little.
 const ALL_UP_TO: usize = 8;
@@ -80,17 +89,33 @@ pub fn candidates(
         machine,
         sum_ps,
     } = options.conditions;
+    let once = WeightPlan::cut(
+        precision,
+        n,
+        k,
+        devices,
+        Cut {
+            k_tile: precision.k_multiple(),
+            replicas: 1,
+        },
+    )?;
+    let small = once.device_bytes() <= REPLICATED_BYTES_MAX;
+    let replicas = match (options.replicate, devices) {
+        (Some(true), several) => vec![several],
+        (None, 2..) if small => vec![1, devices],
+        _ => vec![1],
+    };
     let mut found: Vec<Candidate> = Vec::new();
     let mut tiles = 1;
     loop {
         let k_tile = even_k_tile(precision, k, tiles);
         let fitting = max_rows(precision, k_tile);
-        if fitting > 0
-            && found
-                .last()
-                .is_none_or(|last| last.weights.k_tile != k_tile)
-        {
-            let weights = WeightPlan::with_k_tile(precision, n, k, devices, k_tile)?;
+        let new = found
+            .last()
+            .is_none_or(|last| last.weights.k_tile != k_tile);
+        for &replicas in replicas.iter().filter(|_| new && fitting > 0) {
+            let cut = Cut { k_tile, replicas };
+            let weights = WeightPlan::cut(precision, n, k, devices, cut)?;
             // Else the limits of a job, or a forced tile, are against it.
             if let Ok(plan) = Plan::new(&weights, rows.max(1), options) {
                 let prediction = plan.predict(&machine);

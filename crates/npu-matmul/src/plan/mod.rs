@@ -2,9 +2,10 @@
 //! Which tiles, in which order, on which device: data, and nothing but.
 //!
 //! A [`WeightPlan`] cuts B when it is loaded; a [`Plan`] adds M and cuts the
-//! product into [`Step`]s. A step is at most one job for each device: a range
-//! of rows, a range of K tiles, and for each device a range of its output
-//! channels. Its jobs run at the same time; the steps follow one another.
+//! product into [`Step`]s. A step is at most one job for each device, of a
+//! range of rows, a range of K tiles and a range of output channels. Its jobs run
+//! at the same time; the steps follow one another. Devices share N, or where each
+//! has all weights they share M.
 //!
 //! ```text
 //!             N: device 0  |  device 1  |  device 2        (blocks of weights)
@@ -36,7 +37,7 @@ pub use choose::{Candidate, Conditions, candidates};
 pub use cost::task_time_bound_ns;
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use predict::{BoundBy, Prediction, Traffic};
-pub use step::{ActivationTile, JobPlan, Step, TaskPlan};
+pub use step::{ActivationTile, Band, JobPlan, Step, TaskPlan};
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 
 use crate::dtype::ROW_MULTIPLE;
@@ -86,7 +87,11 @@ impl<'w> Plan<'w> {
         let row_tile = match options.row_tile {
             Some(0) => return Err(PlanError::EmptyTile),
             Some(forced) => forced,
-            None => even_tile(m, weights.row_tile_max.max(ROW_MULTIPLE), ROW_MULTIPLE),
+            None => even_tile(
+                m.div_ceil(weights.replicas),
+                weights.row_tile_max.max(ROW_MULTIPLE),
+                ROW_MULTIPLE,
+            ),
         };
         let n_tile = match options.n_tile {
             Some(0) => return Err(PlanError::EmptyTile),
@@ -114,7 +119,7 @@ impl<'w> Plan<'w> {
         let widest = self.weights.blocks.iter().map(|b| b.padded / group).max();
         let widest = widest.unwrap_or(1);
         let k_tiles = self.weights.k_tile_count();
-        let row_tiles = self.m.div_ceil(self.row_tile);
+        let row_tiles = self.row_tiles_per_replica();
 
         let depth = largest(k_tiles, |k| self.job_fits(limits, 1, 1, k));
         if depth == 0 {
@@ -163,8 +168,8 @@ impl fmt::Display for Plan<'_> {
         let steps = self.steps();
         write!(
             f,
-            "{} M={} K={} N={}: tiles of {} x {} x {}, {} K tile(s), {} block(s) of weights, \
-             {} step(s) of up to {} row tile(s), {} channels, {} K tile(s) a device",
+            "{} M={} K={} N={}: tiles of {} x {} x {}, {} K tile(s), {} block(s) of weights in \
+             {} cop{}, {} step(s) of up to {} row tile(s), {} channels, {} K tile(s) a device",
             w.precision,
             self.m,
             w.k,
@@ -174,6 +179,8 @@ impl fmt::Display for Plan<'_> {
             self.n_tile,
             w.k_tile_count(),
             w.blocks.len(),
+            w.replicas,
+            if w.replicas == 1 { "y" } else { "ies" },
             steps.len(),
             self.row_tiles_per_job,
             self.groups_per_job * w.precision.kernel_group(),

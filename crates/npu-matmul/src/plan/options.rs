@@ -42,6 +42,10 @@ pub struct PlanOptions {
     pub k_tile: Option<usize>,
     /// Output channels of a tile, whole kernel groups.
     pub n_tile: Option<usize>,
+    /// Whether each device gets a copy of the weights and a share of the rows,
+    /// instead of a share of the weights. Fixed when weights are loaded; the
+    /// plan replicates only what is small.
+    pub replicate: Option<bool>,
     /// Bounds of one job.
     pub limits: JobLimits,
     /// What choices are made for.

@@ -114,13 +114,12 @@ impl Plan<'_> {
         let mut jobs = Vec::new();
         for step in self.steps() {
             for job in &step.jobs {
-                prediction.packed_bytes += step.activation_bytes as u64;
+                prediction.packed_bytes += job.band.activation_bytes as u64;
                 prediction.read_bytes += job.output_bytes as u64;
                 for task in &job.tasks {
-                    let first = step.activations[task.activation].k_tile.index == 0;
-                    if !first {
-                        let rows = step.activations[task.activation].rows.len();
-                        prediction.partial_sums += (rows * task.n.len()) as u64;
+                    let a = &job.band.activations[task.activation];
+                    if a.k_tile.index > 0 {
+                        prediction.partial_sums += (a.rows.len() * task.n.len()) as u64;
                     }
                 }
                 let tasks = works.of(precision, job);

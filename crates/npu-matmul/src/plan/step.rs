@@ -2,14 +2,24 @@
 //! The steps of a plan, with every offset worked out.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::{KTile, Plan, to_u32};
 use crate::dtype::ROW_MULTIPLE;
 use crate::layout;
 
-/// At most one job for each device; all of them read the same activations.
+/// At most one job for each device, which run at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
+    /// The jobs, each of another device.
+    pub jobs: Vec<JobPlan>,
+}
+
+/// Rows and K tiles of A, and where they are in an activation buffer. Each
+/// device that reads them has a copy: a buffer has an address only in its own
+/// file descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Band {
     /// Rows of A and C.
     pub rows: Range<usize>,
     /// Rows of every row tile but the last.
@@ -20,11 +30,9 @@ pub struct Step {
     pub activations: Vec<ActivationTile>,
     /// Bytes of the activation buffer.
     pub activation_bytes: usize,
-    /// The jobs, each of another device.
-    pub jobs: Vec<JobPlan>,
 }
 
-/// A tile of A in the activation buffer of a step.
+/// A tile of A in the activation buffer of a band.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActivationTile {
     /// Rows of the caller's matrix.
@@ -44,6 +52,8 @@ pub struct JobPlan {
     pub device: usize,
     /// Index into [`WeightPlan::blocks`](super::WeightPlan::blocks).
     pub block: usize,
+    /// What it reads of A; shared by the jobs that read the same.
+    pub band: Arc<Band>,
     /// Output channels of the caller's matrix.
     pub n: Range<usize>,
     /// The tasks, in the order of the activation tiles, those of one
@@ -56,7 +66,7 @@ pub struct JobPlan {
 /// One task: a tile of A times a tile of B into a tile of C.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskPlan {
-    /// Index into [`Step::activations`].
+    /// Index into [`Band::activations`].
     pub activation: usize,
     /// Output channels of the caller's matrix.
     pub n: Range<usize>,
@@ -87,14 +97,33 @@ impl Plan<'_> {
     pub fn steps(&self) -> impl ExactSizeIterator<Item = Step> + '_ {
         let passes = self.passes();
         let waves = passes.iter().map(Vec::len).max().unwrap_or(0);
-        let row_tiles = self.m.div_ceil(self.row_tile);
-        let bands = row_tiles.div_ceil(self.row_tiles_per_job);
+        let bands = self
+            .row_tiles_per_replica()
+            .div_ceil(self.row_tiles_per_job);
         let depths = self.weights.k_tile_count().div_ceil(self.k_tiles_per_job);
         (0..bands * waves * depths).map(move |index| {
             let (band, rest) = (index / (waves * depths), index % (waves * depths));
             let (wave, depth) = (rest / depths, rest % depths);
-            self.step(band, depth, passes.iter().filter_map(|p| p.get(wave)))
+            let bands: Vec<_> = (0..self.weights.replicas)
+                .map(|replica| self.band(replica, band, depth))
+                .collect();
+            let passes = passes.iter().filter_map(|p| p.get(wave));
+            let jobs = passes.filter_map(|pass| {
+                let band = bands[self.weights.blocks[pass.block].replica].as_ref()?;
+                Some(self.job(pass, band))
+            });
+            Step {
+                jobs: jobs.collect(),
+            }
         })
+    }
+
+    /// Row tiles that each copy of the weights computes; the last may have
+    /// fewer.
+    pub(super) fn row_tiles_per_replica(&self) -> usize {
+        self.m
+            .div_ceil(self.row_tile)
+            .div_ceil(self.weights.replicas)
     }
 
     /// For each device, the ranges of channels that it computes in turn.
@@ -113,9 +142,17 @@ impl Plan<'_> {
         passes
     }
 
-    fn step<'p>(&self, band: usize, depth: usize, passes: impl Iterator<Item = &'p Pass>) -> Step {
-        let band_rows = self.row_tile * self.row_tiles_per_job;
-        let rows = band * band_rows..((band + 1) * band_rows).min(self.m);
+    /// Band `band` of the rows that a copy of the weights computes; none where
+    /// it has fewer.
+    fn band(&self, replica: usize, band: usize, depth: usize) -> Option<Arc<Band>> {
+        let share = self.row_tiles_per_replica() * self.row_tile;
+        let end = ((replica + 1) * share).min(self.m);
+        let height = self.row_tile * self.row_tiles_per_job;
+        let start = replica * share + band * height;
+        let rows = start..(start + height).min(end);
+        if rows.is_empty() {
+            return None;
+        }
         let first = depth * self.k_tiles_per_job;
         let end = (first + self.k_tiles_per_job).min(self.weights.k_tile_count());
         let k_tiles: Vec<_> = (first..end).map(|i| self.weights.k_tile(i)).collect();
@@ -136,23 +173,21 @@ impl Plan<'_> {
                     layout::activation_bytes(self.weights.precision, padded, k_tile.padded);
             }
         }
-        let jobs = passes.map(|pass| self.job(pass, &activations)).collect();
-        Step {
+        Some(Arc::new(Band {
             rows,
             row_tile: self.row_tile,
             k_tiles,
             activations,
             activation_bytes,
-            jobs,
-        }
+        }))
     }
 
-    fn job(&self, pass: &Pass, activations: &[ActivationTile]) -> JobPlan {
+    fn job(&self, pass: &Pass, band: &Arc<Band>) -> JobPlan {
         let precision = self.weights.precision;
         let block = &self.weights.blocks[pass.block];
         let mut tasks = Vec::new();
         let mut output_bytes = 0;
-        for (activation, a) in activations.iter().enumerate() {
+        for (activation, a) in band.activations.iter().enumerate() {
             for start in pass.n.clone().step_by(self.n_tile) {
                 let n = start..(start + self.n_tile).min(pass.n.end);
                 let n_padded = n.len().next_multiple_of(precision.kernel_group());
@@ -175,6 +210,7 @@ impl Plan<'_> {
         JobPlan {
             device: block.device,
             block: pass.block,
+            band: Arc::clone(band),
             n: pass.n.clone(),
             tasks,
             output_bytes,
@@ -185,8 +221,8 @@ impl Plan<'_> {
 impl JobPlan {
     /// The tasks of one activation tile.
     #[must_use]
-    pub fn tasks_of(&self, activations: usize, activation: usize) -> &[TaskPlan] {
-        let n_tiles = self.tasks.len() / activations.max(1);
+    pub fn tasks_of(&self, activation: usize) -> &[TaskPlan] {
+        let n_tiles = self.tasks.len() / self.band.activations.len().max(1);
         &self.tasks[activation * n_tiles..][..n_tiles]
     }
 }

@@ -41,20 +41,16 @@ fn assert_covers(len: usize, ranges: impl Iterator<Item = std::ops::Range<usize>
 fn check(plan: &Plan<'_>, limits: &JobLimits) {
     let w = plan.weights;
     let p = w.precision;
-    assert_covers(w.n, w.blocks.iter().map(|b| b.n.clone()));
+    for replica in 0..w.replicas {
+        let blocks = w.blocks.iter().filter(|b| b.replica == replica);
+        assert_covers(w.n, blocks.map(|b| b.n.clone()));
+    }
     assert_covers(w.k, w.k_tiles().map(|t| t.k));
     // (first row, first channel) -> the K tiles computed so far.
     let mut done: HashMap<(usize, usize), usize> = HashMap::new();
     let mut area = 0;
     for step in plan.steps() {
-        let mut a_end = 0;
-        for a in &step.activations {
-            assert_eq!(a.offset, a_end);
-            a_end += layout::activation_bytes(p, a.padded, a.k_tile.padded);
-            assert!(a.padded >= a.rows.len() && a.padded % 4 == 0);
-        }
-        assert_eq!(a_end, step.activation_bytes);
-        assert!(a_end <= limits.buffer_bytes);
+        assert!(!step.jobs.is_empty());
         let mut devices: Vec<_> = step.jobs.iter().map(|j| j.device).collect();
         devices.dedup();
         assert_eq!(devices.len(), step.jobs.len(), "two jobs on one device");
@@ -63,6 +59,15 @@ fn check(plan: &Plan<'_>, limits: &JobLimits) {
             assert_eq!(job.device, block.device);
             assert!(job.output_bytes <= limits.buffer_bytes);
             assert!(job.tasks.len() <= limits.tasks);
+            let band = &*job.band;
+            let mut a_end = 0;
+            for a in &band.activations {
+                assert_eq!(a.offset, a_end);
+                a_end += layout::activation_bytes(p, a.padded, a.k_tile.padded);
+                assert!(a.padded >= a.rows.len() && a.padded % 4 == 0);
+            }
+            assert_eq!(a_end, band.activation_bytes);
+            assert!(a_end <= limits.buffer_bytes);
             let (mut time, mut c_end) = (0, 0);
             for task in &job.tasks {
                 let (m, k, n) = (
@@ -72,7 +77,7 @@ fn check(plan: &Plan<'_>, limits: &JobLimits) {
                 );
                 check_tile(p, m, k, n).unwrap();
                 time += task_time_bound_ns(p, m, k, n);
-                let a = &step.activations[task.activation];
+                let a = &band.activations[task.activation];
                 assert_eq!((a.padded, a.k_tile.padded), (m, k));
                 assert_eq!(a.offset, task.a as usize);
                 assert_eq!(task.c as usize, c_end);
@@ -105,8 +110,9 @@ proptest! {
         n in 1..20_000_usize,
         devices in 1..6_usize,
         limits in limits(),
+        replicate in any::<Option<bool>>(),
     ) {
-        let options = PlanOptions { limits, ..PlanOptions::default() };
+        let options = PlanOptions { limits, replicate, ..PlanOptions::default() };
         let weights = WeightPlan::new(precision, n, k, devices, &options).unwrap();
         match Plan::new(&weights, m, &options) {
             Ok(plan) => check(&plan, &limits),
@@ -224,6 +230,7 @@ proptest! {
             prop_assert!(p.npu_ps >= p.mac_ps, "{:?}", p);
             // Each operand crosses at least once; padding only adds.
             let bits = precision.input_bits() as u64;
+            prop_assert!([1, devices].contains(&candidate.weights.replicas));
             prop_assert!(p.traffic.weights * 8 >= (n * k) as u64 * bits);
             prop_assert!(p.traffic.features * 8 >= (rows * k) as u64 * bits);
             prop_assert!(p.traffic.outputs >= (rows * n * precision.output_bytes()) as u64);
@@ -231,6 +238,40 @@ proptest! {
             prop_assert_eq!(p.partial_sums, cuts * (rows * n) as u64);
             prop_assert!(p.jobs <= p.tasks && p.tasks > cuts);
         }
+    }
+}
+
+#[test]
+fn small_weights_are_on_every_device_where_many_rows_meet_them() {
+    let options = |rows, replicate| PlanOptions {
+        replicate,
+        conditions: Conditions {
+            rows,
+            ..Conditions::default()
+        },
+        ..PlanOptions::default()
+    };
+    let copies = |n, rows, replicate| {
+        let options = options(rows, replicate);
+        WeightPlan::new(Precision::Int8, n, 4096, 3, &options)
+            .unwrap()
+            .replicas
+    };
+    assert_eq!(copies(1024, 2048, None), 3);
+    // Nothing to gain, or too much memory to pay.
+    assert_eq!(copies(1024, 4, None), 1);
+    assert_eq!(copies(14336, 2048, None), 1);
+    assert_eq!(copies(14336, 2048, Some(true)), 3);
+    assert_eq!(copies(1024, 2048, Some(false)), 1);
+    // Rows are shared evenly, and a short product leaves devices idle.
+    let options = options(2048, Some(true));
+    let weights = WeightPlan::new(Precision::Int8, 64, 64, 3, &options).unwrap();
+    for (m, ends) in [(30, vec![12, 24, 30]), (4, vec![4])] {
+        let plan = Plan::new(&weights, m, &options).unwrap();
+        let steps: Vec<_> = plan.steps().collect();
+        let of_jobs: Vec<_> = steps[0].jobs.iter().map(|job| job.band.rows.end).collect();
+        assert_eq!(of_jobs, ends);
+        assert_eq!(steps.len(), 1);
     }
 }
 
@@ -244,8 +285,8 @@ fn small_products_are_one_task() {
     assert_eq!(steps[0].jobs[0].tasks.len(), 1);
     assert_eq!(
         plan.to_string(),
-        "int8 M=64 K=64 N=64: tiles of 64 x 64 x 8192, 1 K tile(s), 1 block(s) of weights, \
-         1 step(s) of up to 1 row tile(s), 64 channels, 1 K tile(s) a device"
+        "int8 M=64 K=64 N=64: tiles of 64 x 64 x 8192, 1 K tile(s), 1 block(s) of weights in \
+         1 copy, 1 step(s) of up to 1 row tile(s), 64 channels, 1 K tile(s) a device"
     );
 }
 

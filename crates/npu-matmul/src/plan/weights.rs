@@ -50,6 +50,8 @@ pub struct KTile {
 pub struct WeightBlock {
     /// Index into the device pool.
     pub device: usize,
+    /// Which copy of the weights it is of.
+    pub replica: usize,
     /// The output channels of the caller's matrix; begins at a kernel group.
     pub n: Range<usize>,
     /// Channels in memory: whole kernel groups.
@@ -69,15 +71,28 @@ pub struct WeightPlan {
     pub k_tile: usize,
     /// Most rows of a tile that is `k_tile` deep.
     pub row_tile_max: usize,
-    /// The blocks, in the order of their channels.
+    /// Copies of the weights: 1, shared by all devices, or one for each device,
+    /// which then computes a share of the rows.
+    pub replicas: usize,
+    /// The blocks, by copy, in the order of their channels.
     pub blocks: Vec<WeightBlock>,
 }
 
+/// The choices that are made when weights are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// As [`WeightPlan::k_tile`].
+    pub(super) k_tile: usize,
+    /// As [`WeightPlan::replicas`]; divides the number of devices.
+    pub(super) replicas: usize,
+}
+
 impl WeightPlan {
-    /// Cuts B, `n x k`, for `devices` devices: N evenly over the devices (a
-    /// buffer object has an address only in its own file descriptor, so each
-    /// channel lives on one), K so that a product of as many rows as
-    /// [`PlanOptions::conditions`] says takes the least modelled time.
+    /// Cuts B, `n x k`, for `devices` devices so that a product of as many rows
+    /// as [`PlanOptions::conditions`] says takes the least modelled time: K into
+    /// tiles, N evenly over the devices (a buffer object has an address only in
+    /// its own file descriptor, so each channel lives on one), or all of a small
+    /// B onto each.
     ///
     /// # Errors
     /// [`PlanError`], in particular the rule that a forced K tile breaks.
@@ -91,39 +106,56 @@ impl WeightPlan {
         check_sizes(precision, n, k, devices)?;
         if let Some(forced) = options.k_tile {
             let k_tile = forced_k_tile(precision, k, forced)?;
-            return Self::with_k_tile(precision, n, k, devices, k_tile);
+            let replicas = if options.replicate == Some(true) {
+                devices
+            } else {
+                1
+            };
+            return Self::cut(precision, n, k, devices, Cut { k_tile, replicas });
         }
+        let shallowest = Cut {
+            k_tile: precision.k_multiple(),
+            replicas: 1,
+        };
         candidates(precision, n, k, devices, options)?
             .into_iter()
             .min_by_key(Candidate::cost_ps)
             .map(|best| best.weights)
-            // The shallowest tiles: the error, if there is one, is a plan's.
-            .map_or_else(
-                || Self::with_k_tile(precision, n, k, devices, precision.k_multiple()),
-                Ok,
-            )
+            // Where nothing keeps to the limits, planning a product says so.
+            .map_or_else(|| Self::cut(precision, n, k, devices, shallowest), Ok)
     }
 
-    /// As [`WeightPlan::new`], with a K tile that is legal.
+    /// Cuts B in a way that is legal.
     ///
     /// # Errors
     /// [`PlanError`]: what is too large.
-    pub(super) fn with_k_tile(
+    pub(super) fn cut(
         precision: Precision,
         n: usize,
         k: usize,
         devices: usize,
-        k_tile: usize,
+        cut: Cut,
     ) -> Result<Self, PlanError> {
-        let group_bytes = check_sizes(precision, n, k, devices)?;
+        let Cut { k_tile, replicas } = cut;
+        // Each copy has its own devices.
+        let sharing = devices / replicas.max(1);
+        let group_bytes = check_sizes(precision, n, k, sharing)?;
         let group = precision.kernel_group();
+        let groups_max = BLOCK_BYTES_MAX / group_bytes;
+        let blocks = (0..replicas)
+            .flat_map(|replica| {
+                let devices = replica * sharing..(replica + 1) * sharing;
+                blocks(n, group, groups_max, devices, replica)
+            })
+            .collect();
         Ok(Self {
             precision,
             n,
             k,
             k_tile,
             row_tile_max: max_rows(precision, k_tile),
-            blocks: blocks(n, group, BLOCK_BYTES_MAX / group_bytes, devices),
+            replicas,
+            blocks,
         })
     }
 
@@ -263,19 +295,27 @@ fn forced_k_tile(precision: Precision, k: usize, forced: usize) -> Result<usize,
 
 /// Spreads the kernel groups of `n` channels evenly over the devices, at most
 /// `groups_max` a block.
-fn blocks(n: usize, group: usize, groups_max: usize, devices: usize) -> Vec<WeightBlock> {
+fn blocks(
+    n: usize,
+    group: usize,
+    groups_max: usize,
+    devices: Range<usize>,
+    replica: usize,
+) -> Vec<WeightBlock> {
     let groups = n.div_ceil(group);
+    let sharing = devices.len();
     let mut blocks = Vec::new();
     let mut next = 0;
-    for device in 0..devices {
+    for (index, device) in devices.enumerate() {
         // The first devices take one group more each.
-        let share = groups / devices + usize::from(device < groups % devices);
+        let share = groups / sharing + usize::from(index < groups % sharing);
         let end = next + share;
         while next < end {
             let take = (end - next).min(groups_max);
             let channels = next * group..((next + take) * group).min(n);
             blocks.push(WeightBlock {
                 device,
+                replica,
                 n: channels,
                 padded: take * group,
             });

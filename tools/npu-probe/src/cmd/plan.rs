@@ -50,6 +50,8 @@ pub(crate) struct PlanFlags {
 struct PlanReport {
     plan: String,
     k_tiles: usize,
+    /// Copies of the weights: several where devices share rows, not columns.
+    copies: usize,
     /// Depth, rows and channels of the largest tile.
     tile: [usize; 3],
     /// Banks of CBUF for features and for weights.
@@ -161,6 +163,7 @@ impl PlanReport {
         Ok(Self {
             plan: plan.to_string(),
             k_tiles: weights.k_tile_count(),
+            copies: weights.replicas,
             tile,
             banks: banks(weights.precision, tile).ok(),
             tasks,
@@ -238,8 +241,10 @@ impl PlanReport {
         let mib = |bytes: u64| bytes as f64 / MIB;
         let _ = writeln!(
             text,
-            "\n{name:8} {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels",
-            self.k_tiles
+            "\n{name:8} {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels; \
+             devices share {}",
+            self.k_tiles,
+            if self.copies > 1 { "rows" } else { "columns" }
         );
         if let Some([data, weights]) = self.banks {
             let _ = writeln!(
