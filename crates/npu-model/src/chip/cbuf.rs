@@ -23,7 +23,8 @@ pub(crate) const BANKS: usize = 12;
 pub(crate) const BANK_BYTES: usize = 32 * 1024;
 /// Bytes of an entry as DATA_ENTRIES counts them.
 pub(crate) const ENTRY_BYTES: usize = 64;
-const BYTES: usize = BANKS * BANK_BYTES;
+/// Bytes of all banks.
+pub(crate) const BYTES: usize = BANKS * BANK_BYTES;
 
 /// What a task left behind, as a later one has to find it for reuse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +69,12 @@ pub(crate) struct Cbuf {
     memory: Box<[u8]>,
     features: Option<Left>,
     weights: Option<Left>,
+    /// Memory of the host that the features of the last task took.
+    spare: Vec<u8>,
 }
+
+/// Bytes that are worth keeping from task to task: twice what CBUF holds.
+const SPARE_BYTES: usize = 2 * BYTES;
 
 impl Default for Cbuf {
     fn default() -> Self {
@@ -76,6 +82,7 @@ impl Default for Cbuf {
             memory: vec![0; BYTES].into_boxed_slice(),
             features: None,
             weights: None,
+            spare: Vec::new(),
         }
     }
 }
@@ -143,11 +150,28 @@ impl Cbuf {
         }
     }
 
+    /// Memory for the features of a task, of any length and contents.
+    pub(crate) fn take_spare(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.spare)
+    }
+
+    /// Takes memory back.
+    pub(crate) fn give_spare(&mut self, memory: Vec<u8>) {
+        if memory.capacity() <= SPARE_BYTES {
+            self.spare = memory;
+        }
+    }
+
     /// Keeps the features of a task, streaming through the data banks.
     pub(crate) fn keep_features(&mut self, config: &CbufConfig, cube: &FeatureCube, base: u32) {
         let room = config.data_banks * BANK_BYTES;
         let step = config.line_bytes();
-        for y in 0..cube.height {
+        // Where lines leave no gap, those that later ones go over are left out.
+        let kept = match room.saturating_sub(cube.line_bytes()).checked_div(step) {
+            Some(before) if cube.line_bytes() >= step => before + 2,
+            _ => cube.height,
+        };
+        for y in cube.height.saturating_sub(kept)..cube.height {
             self.store(0, room, y * step, cube.line(y));
         }
         self.features = Some(Left {
@@ -159,14 +183,21 @@ impl Cbuf {
         });
     }
 
-    /// Keeps the weights of a task, streaming through the weight banks.
-    pub(crate) fn keep_weights(&mut self, config: &CbufConfig, weights: &[u8], base: u32) {
+    /// Bytes at the end of a stream of weights that the weight banks still
+    /// hold when all of it went through them.
+    pub(crate) fn kept_weights(config: &CbufConfig, len: usize) -> usize {
+        len.min(config.weight_banks * BANK_BYTES)
+    }
+
+    /// Keeps the weights of a task, streaming through the weight banks. Of the
+    /// `len` bytes `tail` are the last, at least [`Self::kept_weights`].
+    pub(crate) fn keep_weights(&mut self, config: &CbufConfig, tail: &[u8], len: usize, base: u32) {
         let room = config.weight_banks * BANK_BYTES;
-        self.store(config.data_banks * BANK_BYTES, room, 0, weights);
+        self.store(config.data_banks * BANK_BYTES, room, len - tail.len(), tail);
         self.weights = Some(Left {
             banks: config.split(),
-            len: weights.len(),
-            whole: weights.len() <= room,
+            len,
+            whole: len <= room,
             base,
             of_this_job: true,
         });
@@ -196,10 +227,11 @@ impl Cbuf {
         }
     }
 
-    /// Fills `weights` with those that an earlier task left.
-    pub(crate) fn reuse_weights(&self, config: &CbufConfig, weights: &mut [u8]) {
+    /// Fills `weights` with those that an earlier task left, from byte `at`
+    /// on.
+    pub(crate) fn reuse_weights(&self, config: &CbufConfig, at: usize, weights: &mut [u8]) {
         let room = config.weight_banks * BANK_BYTES;
-        self.load(config.data_banks * BANK_BYTES, room, 0, weights);
+        self.load(config.data_banks * BANK_BYTES, room, at, weights);
     }
 
     /// Whether the features that an earlier task left are what a task of this
@@ -244,6 +276,7 @@ impl Cbuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn config(data_banks: usize, entries: usize) -> CbufConfig {
         CbufConfig {
@@ -276,12 +309,46 @@ mod tests {
         cube.line_mut(1).fill(2);
         let mut cbuf = Cbuf::default();
         cbuf.keep_features(&config, &cube, 64);
-        cbuf.keep_weights(&config, &vec![3; BANK_BYTES], 0);
+        cbuf.keep_weights(&config, &vec![3; BANK_BYTES], BANK_BYTES, 0);
         let fit = config.lines_that_fit(cube.line_bytes());
         cbuf.load_lines(&config, 0, fit, &mut cube);
         assert!(cube.line(0).iter().all(|&b| b == 1));
         assert!(cube.line(1).iter().all(|&b| b == 3));
         assert_eq!(cbuf.has_features(&config, &cube, 64), Err(Stale::Other));
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn features_stay_as_if_every_line_had_gone_through(
+            banks in 1usize..3,
+            entries in 0usize..600,
+            height in 0usize..12,
+            surfaces in 1usize..3000,
+        ) {
+            let config = config(banks, entries);
+            let mut cube = FeatureCube::empty(1, height, surfaces).unwrap();
+            let (mut fast, mut slow) = (Cbuf::default(), Cbuf::default());
+            for y in 0..height {
+                cube.line_mut(y).fill(y as u8 + 1);
+                slow.store(0, banks * BANK_BYTES, y * config.line_bytes(), cube.line(y));
+            }
+            fast.keep_features(&config, &cube, 0);
+            prop_assert!(fast.memory == slow.memory);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_stream_is_all_that_stays() {
+        let config = config(9, 4);
+        let weights: Vec<u8> = (0..5 * BANK_BYTES + 77).map(|i| (i / 9) as u8).collect();
+        let kept = Cbuf::kept_weights(&config, weights.len());
+        assert_eq!(kept, 3 * BANK_BYTES);
+        let (mut all, mut end) = (Cbuf::default(), Cbuf::default());
+        all.keep_weights(&config, &weights, weights.len(), 0);
+        end.keep_weights(&config, &weights[weights.len() - kept..], weights.len(), 0);
+        assert_eq!(all.memory, end.memory);
     }
 
     #[test]
@@ -295,7 +362,7 @@ mod tests {
         let mut cbuf = Cbuf::default();
         assert_eq!(cbuf.has_weights(&config, 999, 128), Err(Stale::Other));
         cbuf.keep_features(&config, &cube, 64);
-        cbuf.keep_weights(&config, &weights, 128);
+        cbuf.keep_weights(&config, &weights, 999, 128);
         assert_eq!(cbuf.has_features(&config, &cube, 64), Ok(()));
         assert_eq!(cbuf.has_weights(&config, 999, 128), Ok(()));
         let elsewhere = cbuf.has_weights(&config, 999, 0);
@@ -304,8 +371,10 @@ mod tests {
         cbuf.reuse_features(&config, &mut again);
         assert_eq!(again, cube);
         let mut found = vec![0; 999];
-        cbuf.reuse_weights(&config, &mut found);
+        cbuf.reuse_weights(&config, 0, &mut found);
         assert_eq!(found, weights);
+        cbuf.reuse_weights(&config, 900, &mut found[..99]);
+        assert_eq!(found[..99], weights[900..]);
         let other = CbufConfig {
             data_banks: 3,
             weight_banks: 9,

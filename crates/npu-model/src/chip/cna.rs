@@ -20,6 +20,10 @@ use super::trap::Stop;
 /// Lines that one step of LINE_STRIDE covers in group mode.
 pub(crate) const LINE_GROUP: usize = 4;
 
+/// Bytes that are read at once where lines follow each other: they stay in a
+/// first-level cache on their way to the pixels.
+const RUN_BYTES: usize = 1 << 14;
+
 /// The feature DMA as the registers describe it. Strides are in atoms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FeatureDma {
@@ -72,9 +76,11 @@ impl FeatureDma {
     }
 
     /// Reads the cube, as atoms in the order (y, x, c1): the channels of a
-    /// pixel lie together, as the MAC array takes them.
-    pub(crate) fn fetch(&self, dma: &Dma<'_>) -> Result<FeatureCube, Stop> {
-        let mut cube = FeatureCube::empty(self.width, self.height, self.surfaces)?;
+    /// pixel lie together, as the MAC array takes them. It takes the place of
+    /// `memory`, if there is enough.
+    pub(crate) fn fetch(&self, dma: &Dma<'_>, memory: Vec<u8>) -> Result<FeatureCube, Stop> {
+        let shape = (self.width, self.height, self.surfaces);
+        let mut cube = FeatureCube::in_memory(memory, shape)?;
         if self.atoms() == 0 {
             return Ok(cube);
         }
@@ -83,14 +89,16 @@ impl FeatureDma {
         }
         // Row-major matrices: a line holds all channels of its pixels.
         let by_line = self.surface_pitch() == self.width as i64;
+        let mut run = Vec::new();
         let mut y = 0;
         while y < self.height {
             if by_line {
-                self.fetch_line(dma, y, &mut cube)?;
+                self.fetch_line(dma, y, &mut cube, &mut run)?;
                 y += 1;
             } else {
-                let lines = self.contiguous_lines(y);
-                self.fetch_lines(dma, y, lines, &mut cube)?;
+                let most = (RUN_BYTES / (self.width * ATOM)).max(1);
+                let lines = self.contiguous_lines(y).min(most);
+                self.fetch_lines(dma, y, lines, &mut cube, &mut run)?;
                 y += lines;
             }
         }
@@ -98,13 +106,19 @@ impl FeatureDma {
     }
 
     /// One line whose surfaces follow each other: a single access.
-    fn fetch_line(&self, dma: &Dma<'_>, y: usize, cube: &mut FeatureCube) -> Result<(), Stop> {
-        let mut run = dma::buffer::<u8>(self.width * self.surfaces * ATOM)?;
-        dma.read(Master::Feature, self.address(y, 0, 0), &mut run)?;
+    fn fetch_line(
+        &self,
+        dma: &Dma<'_>,
+        y: usize,
+        cube: &mut FeatureCube,
+        run: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        let at = self.address(y, 0, 0);
         if self.width == 1 {
-            cube.line_mut(y).copy_from_slice(&run);
-            return Ok(());
+            return dma.read(Master::Feature, at, cube.line_mut(y));
         }
+        let run = dma::resized(run, self.width * self.surfaces * ATOM)?;
+        dma.read(Master::Feature, at, run)?;
         for (c1, surface) in run.chunks_exact(self.width * ATOM).enumerate() {
             cube.scatter(y, c1, surface);
         }
@@ -118,11 +132,12 @@ impl FeatureDma {
         y: usize,
         lines: usize,
         cube: &mut FeatureCube,
+        run: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        let mut run = dma::buffer::<u8>(self.width * lines * ATOM)?;
+        let run = dma::resized(run, self.width * lines * ATOM)?;
         for c1 in 0..self.surfaces {
-            dma.read(Master::Feature, self.address(y, 0, c1), &mut run)?;
-            cube.scatter(y, c1, &run);
+            dma.read(Master::Feature, self.address(y, 0, c1), run)?;
+            cube.scatter(y, c1, run);
         }
         Ok(())
     }
@@ -162,6 +177,27 @@ impl FeatureCube {
             surfaces,
             atoms: dma::buffer(width * height * surfaces * ATOM)?,
         })
+    }
+
+    /// A cube of whatever `memory` holds, which is replaced if it is too small.
+    fn in_memory(
+        mut memory: Vec<u8>,
+        (width, height, surfaces): (usize, usize, usize),
+    ) -> Result<Self, Stop> {
+        let len = width * height * surfaces * ATOM;
+        dma::resized(&mut memory, len)?;
+        memory.truncate(len);
+        Ok(Self {
+            width,
+            height,
+            surfaces,
+            atoms: memory,
+        })
+    }
+
+    /// The memory of the atoms, for another cube.
+    pub(crate) fn into_memory(self) -> Vec<u8> {
+        self.atoms
     }
 
     /// Bytes of a line.
@@ -378,7 +414,7 @@ mod tests {
             };
             let bus = numbered(1024);
             let dma_port = Dma::new(&bus, 0);
-            let fast = dma.fetch(&dma_port).ok();
+            let fast = dma.fetch(&dma_port, vec![7; 99]).ok();
             prop_assert_eq!(fast, dma.fetch_literally(&dma_port).ok());
         }
     }

@@ -8,31 +8,33 @@
 //! to the bit.
 
 mod depthwise;
+mod operands;
 
 use std::cell::RefCell;
 
 use depthwise::BytesScratch;
 use rknpu_regcmd::{EnableMask, RegisterFile};
 
-use super::cbuf::{BANK_BYTES, Cbuf};
+use super::cbuf::Cbuf;
 use super::check::{self, Spoiled, Watch};
-use super::cna::{self, FeatureCube, LINE_GROUP};
-use super::conv_config::{ConvConfig, FeatureSource};
-use super::dma::{self, Dma};
+use super::cna::FeatureCube;
+use super::conv_config::ConvConfig;
+use super::dma::Dma;
 use super::dpu::Dpu;
 use super::dpu::lut::Lut;
 use super::dpu::stage::ChannelOperand;
 use super::dpu::tile::{Tile, Values};
 use super::gemm::Vectors;
 use super::mac::{Mac, MacInput};
-use super::precision::{ATOM, Precision, round_tf32};
+use super::precision::{ATOM, Precision};
 use super::rdma::RdmaConfig;
 use super::rows::Rows;
 use super::time;
 use super::transpose;
 use super::trap::{Report, Stop};
+use super::weight_stream::WeightStream;
 use super::writer::{self, Placement, Writer};
-use super::{Contested, DepthwisePad, FewGrains, LineRounding, Master, ShortHeight, Tf32Operand};
+use super::{Contested, DepthwisePad, Tf32Operand};
 
 /// Elements of gathered windows that stay in a host's second-level cache.
 const WINDOW_ELEMENTS: usize = 1 << 18;
@@ -98,12 +100,21 @@ pub(crate) fn run(
     }
     check::correction(machine.report, regs, &conv)?;
     let spoiled = check::sums(machine, regs, &conv, &writer)?;
-    let mut cube = features(machine, regs, &conv)?;
-    let mut weights = weights(machine, regs, &conv)?;
-    spill(machine, regs, &conv, &mut cube)?;
-    if machine.contested.tf32_operand == Tf32Operand::Nearest {
-        round_operands(&conv, &mut cube, &mut weights);
+    let mut cube = operands::features(machine, regs, &conv)?;
+    let source = operands::weights(machine, regs, &conv)?;
+    operands::spill(machine, regs, &conv, &mut cube)?;
+    let nearest = machine.contested.tf32_operand == Tf32Operand::Nearest;
+    if nearest {
+        operands::round_features(&conv, &mut cube);
     }
+    let weights = WeightStream {
+        source,
+        len: conv.stream_len()?,
+        dma: machine.dma,
+        cbuf: machine.cbuf,
+        config: conv.cbuf,
+        rounded: nearest && conv.weights.precision == Precision::Tf32,
+    };
     let task = Convolution {
         conv: &conv,
         group,
@@ -132,135 +143,8 @@ pub(crate) fn run(
         task.run::<i16>()?;
     }
     *machine.chain.sums = task.sums.map(RefCell::into_inner).unwrap_or_default();
+    machine.cbuf.give_spare(cube.into_memory());
     spoiled.finish(machine.report, regs)
-}
-
-/// Rounds tf32 operands to the mantissa that the MAC array takes, which then
-/// finds nothing to cut off.
-fn round_operands(conv: &ConvConfig, cube: &mut FeatureCube, weights: &mut [u8]) {
-    if conv.window.precision == Precision::Tf32 {
-        for y in 0..cube.height {
-            round_tf32(cube.line_mut(y));
-        }
-    }
-    if conv.weights.precision == Precision::Tf32 {
-        round_tf32(weights);
-    }
-}
-
-/// Brings the features into CBUF.
-fn features(
-    machine: &mut Machine<'_>,
-    regs: &RegisterFile,
-    conv: &ConvConfig,
-) -> Result<FeatureCube, Stop> {
-    if conv.cbuf.data_reuse {
-        let (width, height, surfaces) = conv.source.shape();
-        let mut cube = FeatureCube::empty(width, height, surfaces)?;
-        check::reuse(
-            machine.report,
-            regs,
-            "data",
-            machine
-                .cbuf
-                .has_features(&conv.cbuf, &cube, conv.source.base()),
-        )?;
-        machine.cbuf.reuse_features(&conv.cbuf, &mut cube);
-        return Ok(cube);
-    }
-    let cube = match &conv.source {
-        FeatureSource::Cube(source) => {
-            let mut cube = source.fetch(&machine.dma)?;
-            if let Some(cvt) = &conv.cvt {
-                cna::convert(&mut cube, conv.window.precision, cvt);
-            }
-            cube
-        }
-        FeatureSource::Pixels(source) => source.fetch(&machine.dma, conv.cvt.as_ref())?,
-    };
-    machine
-        .cbuf
-        .keep_features(&conv.cbuf, &cube, conv.source.base());
-    Ok(cube)
-}
-
-/// Brings the weights into CBUF.
-fn weights(
-    machine: &mut Machine<'_>,
-    regs: &RegisterFile,
-    conv: &ConvConfig,
-) -> Result<Vec<u8>, Stop> {
-    let len = usize::try_from(conv.weight_bytes).map_err(|_| Stop::HostMemory)?;
-    let mut weights = dma::buffer::<u8>(len)?;
-    if conv.cbuf.weight_reuse {
-        let found = machine.cbuf.has_weights(&conv.cbuf, len, conv.weight_base);
-        check::reuse(machine.report, regs, "weight", found)?;
-        machine.cbuf.reuse_weights(&conv.cbuf, &mut weights);
-        return Ok(weights);
-    }
-    check::compression(machine.report, regs, conv)?;
-    match &conv.compressed {
-        Some(lanes) => lanes.fetch(&machine.dma, conv.weight_base, &mut weights)?,
-        None => machine
-            .dma
-            .read(Master::Weight, conv.weight_base.into(), &mut weights)?,
-    }
-    machine
-        .cbuf
-        .keep_weights(&conv.cbuf, &weights, conv.weight_base);
-    Ok(weights)
-}
-
-/// What becomes of lines that the data banks cannot hold.
-fn spill(
-    machine: &mut Machine<'_>,
-    regs: &RegisterFile,
-    conv: &ConvConfig,
-    cube: &mut FeatureCube,
-) -> Result<(), Stop> {
-    // Lines that are read too early, or not at all, show the weights.
-    let bank_behind = conv.cbuf.data_banks;
-    let bank = conv.cbuf.fc_data_bank as usize;
-    if bank != 0 {
-        check::fc_data_bank(machine.report, regs)?;
-        machine.cbuf.load_lines(&conv.cbuf, bank, 0, cube);
-        return Ok(());
-    }
-    let FeatureSource::Cube(source) = &conv.source else {
-        return Ok(());
-    };
-    if conv.cbuf.data_reuse {
-        return Ok(());
-    }
-    if machine.contested.short_height == ShortHeight::Garbage
-        && source.grouped
-        && (1..LINE_GROUP).contains(&cube.height)
-    {
-        check::short_height(machine.report, regs)?;
-        machine.cbuf.load_lines(&conv.cbuf, bank_behind, 0, cube);
-        return Ok(());
-    }
-    let fit = match machine.contested.line_rounding {
-        LineRounding::Entries => conv.cbuf.lines_that_fit(cube.line_bytes()),
-        LineRounding::Dense => (conv.cbuf.data_banks * BANK_BYTES)
-            .checked_div(cube.line_bytes())
-            .unwrap_or(usize::MAX),
-    };
-    // With fewer grains than lines the rest streams through.
-    if conv.cbuf.grains > cube.height {
-        if fit < cube.height {
-            check::lines(machine.report, regs, conv, (cube.height, fit))?;
-            machine.cbuf.load_lines(&conv.cbuf, 0, fit, cube);
-        }
-    } else if machine.contested.few_grains == FewGrains::Garbage
-        && conv.window.precision == Precision::Fp16
-    {
-        check::few_grains(machine.report, regs)?;
-        machine
-            .cbuf
-            .load_lines(&conv.cbuf, bank_behind, conv.cbuf.grains, cube);
-    }
-    Ok(())
 }
 
 /// Operands of a tile, kept from tile to tile for their memory.
@@ -268,6 +152,8 @@ fn spill(
 struct Scratch<T> {
     windows: Rows<T>,
     kernels: Rows<T>,
+    /// Part of the weight stream.
+    stream: Vec<u8>,
 }
 
 /// The part of a task that is arithmetic.
@@ -278,7 +164,7 @@ struct Convolution<'a> {
     dpu: &'a Dpu,
     writer: &'a Writer,
     cube: &'a FeatureCube,
-    weights: &'a [u8],
+    weights: &'a WeightStream<'a>,
     dma: Dma<'a>,
     lut: &'a Lut,
     vectors: Vectors,
@@ -302,7 +188,11 @@ impl Convolution<'_> {
         let mut scratch = Scratch::default();
         let depthwise = self.bytes_path()?;
         let mut bytes = BytesScratch::default();
-        let tile = (WINDOW_ELEMENTS / row.max(1)).clamp(*TILE_PIXELS.start(), *TILE_PIXELS.end());
+        let mut tile =
+            (WINDOW_ELEMENTS / row.max(1)).clamp(*TILE_PIXELS.start(), *TILE_PIXELS.end());
+        if depthwise.is_some() {
+            tile = self.line_tile(tile);
+        }
         for first in (0..pixels).step_by(tile) {
             let count = tile.min(pixels - first);
             if let Some(depthwise) = &depthwise {
@@ -340,12 +230,13 @@ impl Convolution<'_> {
             &mut scratch.windows,
         )?;
         for (group, channel, channels) in self.groups() {
-            let weights = &self.conv.weights;
+            let (shape, first_kernel, bytes) = self.conv.weights.groups_of(channel, channels);
+            let stream = self.weights.part(bytes, &mut scratch.stream)?;
             let kernels = &mut scratch.kernels;
             if self.dma.literal() {
-                weights.rows_literally(self.weights, channel, channels, kernels)?;
+                shape.rows_literally(stream, first_kernel, channels, kernels)?;
             } else {
-                weights.rows(self.weights, channel, channels, kernels)?;
+                shape.rows(stream, first_kernel, channels, kernels)?;
             }
             let input = self.input(scratch, count, channel, channels);
             self.finish(group, input.tile(first, T::direct(&input)?))?;
@@ -387,9 +278,7 @@ impl Convolution<'_> {
             channels,
             ..
         } = tile;
-        let missing = self.spoiled.first_group_only && group > 0
-            || self.spoiled.stuck && self.writer.channels < (group + 1) * self.group;
-        if missing {
+        if self.is_missing(group) {
             return Ok(());
         }
         self.accumulators(&mut tile.values);
@@ -414,6 +303,12 @@ impl Convolution<'_> {
         };
         let pitch = channels / per_atom * ATOM;
         self.writer.store(&self.dma, place, &bytes, pitch)
+    }
+
+    /// Whether a group is not written.
+    fn is_missing(&self, group: usize) -> bool {
+        self.spoiled.first_group_only && group > 0
+            || self.spoiled.stuck && self.writer.channels < (group + 1) * self.group
     }
 
     /// What integer accumulators add that were not cleared, and what they

@@ -9,6 +9,7 @@ use super::core::{IntRange, Ties, Truncate};
 use super::dcomp::Compressed;
 use super::patches::Window;
 use super::precision::{ATOM, Precision};
+use super::trap::Stop;
 use super::weights::WeightShape;
 
 /// CONV_MODE of a depthwise convolution (Mesa, librocketnpu).
@@ -156,6 +157,11 @@ impl ConvConfig {
                 ties: Ties::from_round_type(clip.round_type()),
             },
         }
+    }
+
+    /// Bytes of the weights as the MAC array gets them.
+    pub(crate) fn stream_len(&self) -> Result<usize, Stop> {
+        usize::try_from(self.weight_bytes).map_err(|_| Stop::HostMemory)
     }
 
     /// Range of the integer operands.

@@ -45,6 +45,15 @@ impl<'a> Dma<'a> {
         self.bus.read(master, iova, out).map_err(Stop::Fault)
     }
 
+    /// Whether `len` bytes from `address` on can be read.
+    pub(crate) fn check_read(&self, master: Master, address: i64, len: usize) -> Result<(), Stop> {
+        if len == 0 {
+            return Ok(());
+        }
+        let iova = self.place(master, Direction::Read, address, len)?;
+        self.bus.check_read(master, iova, len).map_err(Stop::Fault)
+    }
+
     /// Writes `data` from `address` on.
     pub(crate) fn write(&self, master: Master, address: i64, data: &[u8]) -> Result<(), Stop> {
         if data.is_empty() {
@@ -88,6 +97,17 @@ pub(crate) fn buffer<T: Copy + Default>(len: usize) -> Result<Vec<T>, Stop> {
     data.try_reserve_exact(len).map_err(|_| Stop::HostMemory)?;
     data.resize(len, T::default());
     Ok(data)
+}
+
+/// The first `len` bytes of `data`, which is replaced if it has fewer. What
+/// they are is left open.
+pub(crate) fn resized(data: &mut Vec<u8>, len: usize) -> Result<&mut [u8], Stop> {
+    if data.len() < len {
+        // The old memory goes before the new is asked for.
+        *data = Vec::new();
+        *data = buffer(len)?;
+    }
+    Ok(&mut data[..len])
 }
 
 #[cfg(test)]

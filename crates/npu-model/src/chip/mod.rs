@@ -36,6 +36,7 @@ mod task;
 mod time;
 mod transpose;
 mod trap;
+mod weight_stream;
 mod weights;
 mod writer;
 
@@ -132,6 +133,21 @@ pub trait Bus: Send {
     /// # Errors
     /// The [`Fault`] of the first byte without translation.
     fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault>;
+
+    /// Whether `len` bytes from `iova` on can be read.
+    ///
+    /// # Errors
+    /// The [`Fault`] of the first byte without translation.
+    fn check_read(&self, master: Master, iova: u32, len: usize) -> Result<(), Fault> {
+        const PIECE: usize = 4096;
+        let mut piece = [0; PIECE];
+        for at in (0..len).step_by(PIECE) {
+            let piece = &mut piece[..PIECE.min(len - at)];
+            // The range ends within 32 bits, or there is nothing behind it.
+            self.read(master, iova.wrapping_add(at as u32), piece)?;
+        }
+        Ok(())
+    }
 
     /// Writes `data` from `iova` on.
     ///

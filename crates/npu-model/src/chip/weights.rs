@@ -7,6 +7,8 @@
 //! rely on it; the packers of librocketnpu, mtx512 and happyme531 pad). Order
 //! of a depthwise one: channel group, ky, kx, channel. Both measured.
 
+use std::ops::Range;
+
 use super::precision::Precision;
 use super::rows::{Operand, Rows};
 use super::trap::Stop;
@@ -41,6 +43,54 @@ impl WeightShape {
             + channels * channel_size * self.taps * kernels_here
             + (tap * kernels_here + n % group_size) * channels_here
             + channel % channel_size
+    }
+
+    /// The whole kernel groups that kernels `first..first + count` are in: as
+    /// a shape of their own, the place of `first` in it, and its bytes of the
+    /// stream.
+    pub(crate) fn groups_of(&self, first: usize, count: usize) -> (Self, usize, Range<usize>) {
+        let group = self.precision.kernel_group();
+        let start = first / group * group;
+        let end = self.kernels.min((first + count).next_multiple_of(group));
+        let part = Self {
+            kernels: end.saturating_sub(start),
+            ..*self
+        };
+        let bytes = self.bytes(start * self.row_len())..self.bytes(end * self.row_len());
+        (part, first - start, bytes)
+    }
+
+    fn bytes(&self, elements: usize) -> usize {
+        self.precision.bytes(elements as u64) as usize
+    }
+
+    /// Whether the last group of a depthwise stream of `len` bytes is padded.
+    pub(crate) fn is_padded(&self, len: usize) -> bool {
+        let group = self.precision.depthwise_group();
+        len >= self.bytes(self.taps * self.channels.next_multiple_of(group))
+    }
+
+    /// [`Self::groups_of`] for the channel groups of a depthwise stream.
+    pub(crate) fn channels_of(
+        &self,
+        first: usize,
+        count: usize,
+        padded: bool,
+    ) -> (Self, usize, Range<usize>) {
+        let group = self.precision.depthwise_group();
+        let start = first / group * group;
+        let whole = (first + count).next_multiple_of(group);
+        let end = if padded {
+            whole
+        } else {
+            whole.min(self.channels)
+        };
+        let part = Self {
+            channels: self.channels.saturating_sub(start),
+            ..*self
+        };
+        let bytes = self.bytes(start * self.taps)..self.bytes(end * self.taps);
+        (part, first - start, bytes)
     }
 
     /// Makes `rows` the kernels `first..first + count`, in the order (tap,
@@ -140,12 +190,11 @@ impl WeightShape {
         stream: &[u8],
         first: usize,
         count: usize,
+        padded: bool,
         rows: &mut Rows<T>,
     ) -> Result<(), Stop> {
         rows.reshape(self.taps, count)?;
         let group = self.precision.depthwise_group();
-        let whole = self.taps * self.channels.next_multiple_of(group);
-        let padded = stream.len() as u64 >= self.precision.bytes(whole as u64);
         let present = if padded {
             count
         } else {

@@ -157,8 +157,18 @@ impl Writer {
         Ok(())
     }
 
+    /// Whether no two atoms of a task share memory, as far as that is plain:
+    /// each surface ends before the next one, and each group.
+    pub(crate) fn surfaces_are_apart(&self) -> bool {
+        let line = self.width as u64 + u64::from(self.notch);
+        let surface = (self.height as u64 - 1) * line + self.width as u64;
+        let group = (self.atoms as u64 - 1) * u64::from(self.surf_stride) + surface;
+        (self.atoms == 1 || u64::from(self.surf_stride) >= surface)
+            && u64::from(self.surf_add) >= group
+    }
+
     /// Writes atoms of consecutive pixels: one access, or one a line.
-    fn store_surface(
+    pub(crate) fn store_surface(
         &self,
         dma: &Dma<'_>,
         group: usize,

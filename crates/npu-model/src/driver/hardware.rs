@@ -226,6 +226,11 @@ impl Bus for TaskBus<'_> {
         self.note((master, Direction::Read), iova, out.len(), result)
     }
 
+    fn check_read(&self, master: Master, iova: u32, len: usize) -> Result<(), Fault> {
+        let result = self.space.check(iova, len);
+        self.note((master, Direction::Read), iova, len, result)
+    }
+
     fn write(&self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
         let result = self.space.write(iova, data);
         self.note((master, Direction::Write), iova, data.len(), result)

@@ -101,6 +101,11 @@ impl AddressSpace {
         })
     }
 
+    /// Whether all of `len` bytes from `iova` on have a translation.
+    pub(super) fn check(&self, iova: u32, len: usize) -> Result<(), Unmapped> {
+        self.for_each_piece(iova, len, |_, _, _| {})
+    }
+
     /// Writes `data` from `iova` on.
     pub(super) fn write(&self, iova: u32, data: &[u8]) -> Result<(), Unmapped> {
         let mut rest = data;
@@ -175,6 +180,8 @@ mod tests {
         let iova = bo(&space, 100);
         assert_eq!(space.read(iova, &mut [0; 4096]), Ok(()), "whole pages");
         assert_eq!(space.read(4000, &mut [0; 200]), Err(Unmapped(4096)));
+        assert_eq!(space.check(iova, 4096), Ok(()));
+        assert_eq!(space.check(4000, 200), Err(Unmapped(4096)));
         assert_eq!(space.write(u32::MAX, &[0; 8]), Err(Unmapped(0xffff_ffff)));
         space.unmap(u64::from(iova));
         assert_eq!(space.read(iova, &mut [0]), Err(Unmapped(0)));

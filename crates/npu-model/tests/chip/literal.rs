@@ -70,6 +70,11 @@ fn assert_same(programs: &[Vec<Word>], seed: u64) -> Result<(), TestCaseError> {
 /// A convolution of any geometry that the registers can say, whether or not
 /// it makes sense: windows, strides, padding, pitches, groups, reuse.
 fn convolution() -> impl Strategy<Value = Conv> {
+    prop::sample::select(MatType::ALL.to_vec()).prop_flat_map(convolution_of)
+}
+
+/// Likewise, of one type.
+fn convolution_of(ty: MatType) -> impl Strategy<Value = Conv> {
     let geometry = (
         (1u32..14, 1u32..12, 1u32..5),
         (1u32..10, 1u32..10, 1u32..80),
@@ -92,16 +97,14 @@ fn convolution() -> impl Strategy<Value = Conv> {
         prop::sample::select(vec![0x53u32, 0x40, 0x42, 0x10, 0x00]),
         (0u32..0x8000, 0u32..32, -200i32..200),
     );
-    let ty = prop::sample::select(MatType::ALL.to_vec());
-    (ty, geometry, addressing, operation).prop_map(|(ty, geometry, addressing, operation)| {
+    (geometry, addressing, operation).prop_map(move |(geometry, addressing, operation)| {
         let ((iw, ih, atoms), (ow, oh, n), kernel, stride, dilation, pad) = geometry;
         let (off, line, surface, writer) = addressing;
         let (depthwise, sums, offset, pad_value, bs_cfg, (scale, shift, add)) = operation;
-        let (multiple, group) = ty.multiples();
+        let (multiple, _) = ty.multiples();
         let channels = atoms * multiple as u32;
         let mut conv = ty.matmul(4, channels, n, (0x1000, 0x20000, 0x40000));
         let taps = kernel.0 * kernel.1;
-        conv.depthwise = depthwise;
         conv.group_line_off = off;
         conv.input = (iw, ih, channels);
         conv.output = (ow, oh, n);
@@ -111,11 +114,9 @@ fn convolution() -> impl Strategy<Value = Conv> {
         conv.pad = pad;
         conv.pad_value = pad_value;
         conv.kernel_bytes *= taps;
-        conv.kernels = if depthwise { 1 } else { n };
         conv.weight_bytes = conv.kernel_bytes * conv.kernels;
         if depthwise {
-            let held = channels.next_multiple_of(2 * group as u32);
-            conv.weight_bytes = held * taps * ty.half_bytes() as u32 / 2;
+            make_depthwise(&mut conv, ty);
         }
         conv.grains = ih + 1;
         conv.entries = (iw * channels * ty.half_bytes() as u32).div_ceil(128);
@@ -137,6 +138,35 @@ fn convolution() -> impl Strategy<Value = Conv> {
             conv.out_scale = (conv.out_scale & 0x1_0000) | scale;
             conv.out_shift = shift;
             conv.out_offset = add as u32;
+        }
+        conv
+    })
+}
+
+fn make_depthwise(conv: &mut Conv, ty: MatType) {
+    let (_, group) = ty.multiples();
+    let held = conv.input.2.next_multiple_of(2 * group as u32);
+    let taps = conv.kernel.0 * conv.kernel.1;
+    conv.depthwise = true;
+    conv.kernels = 1;
+    conv.weight_bytes = held * taps * ty.half_bytes() as u32 / 2;
+}
+
+/// A depthwise convolution of int8 to int8, of whole groups of channels, of
+/// which the features may hold less: atoms overlap in memory, or they do not.
+fn requantised() -> impl Strategy<Value = Conv> {
+    let groups = (1u32..3, 1u32..12, any::<bool>());
+    let conv = convolution_of(MatType::Int8Int32);
+    (conv, groups, 0u32..3).prop_map(|(mut conv, (groups, atoms, apart), odd)| {
+        make_depthwise(&mut conv, MatType::Int8Int32);
+        conv.po = 0;
+        conv.size_e = 3;
+        conv.output.2 = 64 * groups;
+        // Channels that end within an atom, too.
+        conv.input.2 = 16 * atoms - odd;
+        let pixels = conv.output.0 * conv.output.1;
+        if apart {
+            conv.writer = (conv.output.0, conv.output.1, pixels, 0, 4 * pixels);
         }
         conv
     })
@@ -172,10 +202,15 @@ fn pooling() -> impl Strategy<Value = Pool> {
 /// The comparison is worth something only if most programs compute.
 #[test]
 fn most_random_convolutions_complete() {
+    assert_most_complete(&convolution());
+    assert_most_complete(&requantised());
+}
+
+fn assert_most_complete(programs: &impl Strategy<Value = Conv>) {
     let mut runner = TestRunner::deterministic();
     let completed = (0..PROGRAMS)
         .filter(|_| {
-            let conv = convolution().new_tree(&mut runner).unwrap().current();
+            let conv = programs.new_tree(&mut runner).unwrap().current();
             let mut board = board(false, 1);
             board.skip(MEMORY / 2);
             board.run(&conv.program()).completed()
@@ -213,6 +248,16 @@ proptest! {
         second.weight_reuse = reuse.1;
         second.c += 0x10000;
         assert_same(&[first.program(), second.program()], seed)?;
+    }
+
+    #[test]
+    fn requantised_depthwise_convolutions(
+        conv in requantised(),
+        truncate in prop_oneof![3 => Just(0u32), 1 => 1u32..5],
+        seed: u64,
+    ) {
+        let conv = Conv { truncate, ..conv };
+        assert_same(&[conv.program()], seed)?;
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! Tiles of a depthwise convolution.
 
 use super::super::core::IntRange;
-use super::super::depthwise::{Depthwise, Part};
+use super::super::depthwise::{Atom, Depthwise, Lines};
 use super::super::dma;
 use super::super::dpu::tile::{Tile, Values};
 use super::super::gemm::Vectors;
@@ -12,29 +12,74 @@ use super::super::rows::Rows;
 use super::super::trap::Stop;
 use super::{Convolution, Scratch};
 
-/// Weights of [`Convolution::depthwise_bytes`]: as they come, and with their
-/// offsets.
+/// Pixels of a tile that goes straight to memory: few lines are widened for
+/// two tiles, and a tile's bytes stay in the second-level cache.
+const LINE_TILE_PIXELS: usize = 4096;
+
+/// Operands and results of [`Convolution::depthwise_bytes`], kept for their
+/// memory.
 #[derive(Default)]
 pub(super) struct BytesScratch {
+    stream: Vec<u8>,
     kernels: Rows<i16>,
-    weights: Vec<i32>,
+    atom: Atom,
+    lines: Lines,
+    sums: Vec<[i32; ATOM]>,
+    surface: Vec<u8>,
 }
 
 impl Convolution<'_> {
     /// The way of int8 depthwise tasks, where it is exact.
     pub(super) fn bytes_path(&self) -> Result<Option<Depthwise<'_>>, Stop> {
         let window = &self.conv.window;
+        let whole = |(_, channel, channels): (usize, usize, usize)| {
+            channel.is_multiple_of(ATOM)
+                && channels.is_multiple_of(ATOM)
+                && (channel..channel + channels).all(|c| self.offset_fits(c))
+        };
         let fits = self.conv.depthwise
             && self.vectors != Vectors::Literal
             && !self.conv.precision.is_float()
             && self.conv.int_range() == IntRange::Byte
-            && self.groups().all(|(_, channel, channels)| {
-                channel.is_multiple_of(ATOM) && channels.is_multiple_of(ATOM)
-            });
+            && self.groups().all(whole);
         if !fits {
             return Ok(None);
         }
-        Depthwise::new(window, self.cube)
+        Depthwise::new(window, self.cube, self.vectors)
+    }
+
+    /// Whether any int8 weight with the offset of its channel is an i16.
+    fn offset_fits(&self, channel: usize) -> bool {
+        let offset = self.offset(channel);
+        offset.checked_add(i8::MAX.into()).is_some() && offset.checked_add(i8::MIN.into()).is_some()
+    }
+
+    /// What CPEND adds to the weights of a channel.
+    fn offset(&self, channel: usize) -> i16 {
+        self.weight_offset().map_or(0, |o| o.at(channel) as i16)
+    }
+
+    /// Pixels of a tile of [`Self::depthwise_bytes`], if not `pixels`.
+    ///
+    /// Tiles show where atoms overlap in memory: the later tile stays. They
+    /// would show, too, in weights that the task overwrites.
+    pub(super) fn line_tile(&self, pixels: usize) -> usize {
+        let apart = self.writer.surfaces_are_apart() && self.weights.is_steady();
+        if self.goes_straight() && apart {
+            LINE_TILE_PIXELS.max(pixels)
+        } else {
+            pixels
+        }
+    }
+
+    /// Whether the sums of an atom become its bytes in memory, whatever the
+    /// other atoms are.
+    fn goes_straight(&self) -> bool {
+        self.dpu.only_requantises()
+            && self.sums.is_none()
+            && !self.spoiled.dirty
+            && !self.writer.transposed
+            && !self.depthwise_too_wide()
     }
 
     /// A tile of some pixels, straight from the features.
@@ -44,31 +89,31 @@ impl Convolution<'_> {
         (first, count): (usize, usize),
         scratch: &mut BytesScratch,
     ) -> Result<(), Stop> {
-        let BytesScratch { kernels, weights } = scratch;
-        let padding = self.conv.window.padding::<i16>();
+        let straight = self.goes_straight();
         for (group, channel, channels) in self.groups() {
-            let shape = &self.conv.weights;
-            shape.depthwise_rows(self.weights, channel, channels, kernels)?;
-            let offset = |c| self.weight_offset().map_or(0, |o| o.at(channel + c) as i16);
-            let offsets: Vec<i32> = (0..channels).map(|c| offset(c).into()).collect();
-            weights.clear();
-            for tap in 0..self.conv.window.taps() {
-                let row = kernels.row(tap).iter().zip(&offsets);
-                weights.extend(row.map(|(&weight, &offset)| i32::from(weight) + offset));
+            self.depthwise_weights(
+                (channel, channels),
+                &mut scratch.stream,
+                &mut scratch.kernels,
+            )?;
+            if straight {
+                self.line_atoms(
+                    depthwise,
+                    (group, channel, channels),
+                    (first, count),
+                    scratch,
+                )?;
+                continue;
             }
             let mut sums = dma::buffer::<i32>(count * channels)?;
-            let part = Part {
-                pixels: (first, count),
-                channel,
-                channels,
-                padding: padding.get(channel..).unwrap_or_default(),
-                weights,
-            };
-            depthwise.sums(&part, &mut sums);
-            if self.conv.truncate.shift != 0 {
-                for sum in &mut sums {
-                    *sum = self.conv.truncate.apply((*sum).into());
-                }
+            for at in (0..channels).step_by(ATOM) {
+                self.begin(depthwise, (channel, at), scratch);
+                self.each_line(depthwise, (first, count), scratch, |line, pixel| {
+                    let targets = sums.chunks_exact_mut(channels).skip(pixel - first);
+                    for (target, sums) in targets.zip(line) {
+                        target[at..at + ATOM].copy_from_slice(sums);
+                    }
+                });
             }
             let tile = Tile {
                 pixel: first,
@@ -80,6 +125,106 @@ impl Convolution<'_> {
             self.finish(group, tile)?;
         }
         Ok(())
+    }
+
+    /// The atoms of a group, each from its sums straight to memory.
+    fn line_atoms(
+        &self,
+        depthwise: &Depthwise<'_>,
+        (group, channel, channels): (usize, usize, usize),
+        (first, count): (usize, usize),
+        scratch: &mut BytesScratch,
+    ) -> Result<(), Stop> {
+        if self.is_missing(group) {
+            return Ok(());
+        }
+        let held = (self.writer.channels - channel).min(channels);
+        for index in 0..held.div_ceil(ATOM).min(self.writer.atoms) {
+            let at = index * ATOM;
+            self.begin(depthwise, (channel, at), scratch);
+            let mut surface = std::mem::take(&mut scratch.surface);
+            surface.resize(count * ATOM, 0);
+            self.each_line(depthwise, (first, count), scratch, |line, pixel| {
+                let values = line.as_flattened_mut();
+                let bytes = &mut surface[(pixel - first) * ATOM..][..values.len()];
+                self.dpu.requantise(channel + at, ATOM, values, bytes);
+            });
+            self.writer
+                .store_surface(&self.dma, group, index, first, &surface)?;
+            scratch.surface = surface;
+        }
+        Ok(())
+    }
+
+    /// Gets the scratch ready for the atom of the group at `channel` whose
+    /// kernels are those from `at` on.
+    fn begin(
+        &self,
+        depthwise: &Depthwise<'_>,
+        (channel, at): (usize, usize),
+        scratch: &mut BytesScratch,
+    ) {
+        let BytesScratch {
+            kernels,
+            atom,
+            lines,
+            ..
+        } = scratch;
+        let channel = channel + at;
+        let offsets: [i16; ATOM] = std::array::from_fn(|c| self.offset(channel + c));
+        let padding = self.conv.window.padding::<i16>();
+        atom.channel = channel;
+        atom.padding =
+            std::array::from_fn(|c| padding.get(channel + c).copied().unwrap_or_default());
+        atom.weights.clear();
+        for tap in 0..self.conv.window.taps() {
+            let weights = &kernels.row(tap)[at..][..ATOM];
+            // `offset_fits` has looked at every channel that is written.
+            let weight = |c: usize| weights[c].wrapping_add(offsets[c]);
+            atom.weights.push(std::array::from_fn(weight));
+        }
+        depthwise.begin(lines, atom);
+    }
+
+    /// Calls `take` with the sums of each line of a tile, as CORE hands them
+    /// over, and the line's first pixel.
+    fn each_line(
+        &self,
+        depthwise: &Depthwise<'_>,
+        (first, count): (usize, usize),
+        scratch: &mut BytesScratch,
+        mut take: impl FnMut(&mut [[i32; ATOM]], usize),
+    ) {
+        let BytesScratch {
+            atom, lines, sums, ..
+        } = scratch;
+        let width = self.conv.window.out_width;
+        let mut pixel = first;
+        while pixel < first + count {
+            let end = (pixel - pixel % width + width).min(first + count);
+            sums.resize(end - pixel, [0; ATOM]);
+            depthwise.sums(lines, atom, pixel, sums);
+            if self.conv.truncate.shift != 0 {
+                for sum in sums.as_flattened_mut() {
+                    *sum = self.conv.truncate.apply((*sum).into());
+                }
+            }
+            take(sums, pixel);
+            pixel = end;
+        }
+    }
+
+    /// Makes `kernels` the weights of some channels, a row a tap.
+    fn depthwise_weights<T: Mac>(
+        &self,
+        (channel, channels): (usize, usize),
+        stream: &mut Vec<u8>,
+        kernels: &mut Rows<T>,
+    ) -> Result<(), Stop> {
+        let padded = self.conv.weights.is_padded(self.weights.len);
+        let (shape, first, bytes) = self.conv.weights.channels_of(channel, channels, padded);
+        let stream = self.weights.part(bytes, stream)?;
+        shape.depthwise_rows(stream, first, channels, padded, kernels)
     }
 
     /// A tile of some pixels, from gathered windows.
@@ -102,8 +247,11 @@ impl Convolution<'_> {
                 range,
                 &mut scratch.windows,
             )?;
-            let weights = &self.conv.weights;
-            weights.depthwise_rows(self.weights, channel, channels, &mut scratch.kernels)?;
+            self.depthwise_weights(
+                (channel, channels),
+                &mut scratch.stream,
+                &mut scratch.kernels,
+            )?;
             let input = self.input(scratch, count, channel, channels);
             self.finish(group, input.tile(first, T::depthwise(&input)?))?;
         }

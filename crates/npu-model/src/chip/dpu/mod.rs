@@ -10,6 +10,7 @@ pub(crate) mod ew;
 pub(crate) mod gather;
 pub(crate) mod lut;
 pub(crate) mod out_cvt;
+pub(crate) mod requant;
 pub(crate) mod stage;
 pub(crate) mod tile;
 
@@ -17,6 +18,7 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
 use super::dma::Dma;
+use super::gemm::Vectors;
 use super::precision::Precision;
 use super::rdma::{self, ChannelOperands, RdmaConfig};
 use super::trap::Stop;
@@ -24,8 +26,9 @@ use super::{Contested, Master};
 use ew::Ew;
 use lut::Lut;
 use out_cvt::{Noticed, OutCvt};
+use requant::Requant;
 use stage::{AluOp, ChannelOperand, Multiplier, Relu, Stage};
-use tile::Tile;
+use tile::{Tile, Values};
 
 /// The stages of one task, with their per-channel operands.
 #[derive(Clone, Debug)]
@@ -38,6 +41,8 @@ pub(crate) struct Dpu {
     bn: Stage,
     pub(crate) ew: Ew,
     pub(crate) out: OutCvt,
+    /// What `out` does to integers that become int8.
+    requant: Requant,
 }
 
 impl Dpu {
@@ -81,13 +86,20 @@ impl Dpu {
             let register = regs.get::<dpu::BsOwOp>().ow_op() as u32;
             Some(b.operand(rdma::USE_CPEND, ow.ow_src(), register)?)
         };
+        let out = OutCvt::decode(regs, narrow, contested);
+        let vectors = if dma.literal() {
+            Vectors::Literal
+        } else {
+            Vectors::detect()
+        };
         Ok(Self {
             float,
             cpend,
             bs: bs_stage(regs, &b, contested)?,
             bn: bn_stage(regs, &n, contested)?,
             ew: Ew::decode(regs, rdma, flying, float, contested),
-            out: OutCvt::decode(regs, narrow, contested),
+            out,
+            requant: Requant::new(&out, vectors),
         })
     }
 
@@ -104,7 +116,33 @@ impl Dpu {
         self.bs.apply(&mut tile);
         self.bn.apply(&mut tile);
         self.ew.apply(dma, lut, &mut tile)?;
+        if let (Values::Int(values), Precision::Int8) = (&tile.values, self.out.precision) {
+            let start = out.len();
+            out.resize(start + values.len(), 0);
+            self.requant.bytes(values, &mut out[start..]);
+            return Ok(Noticed::default());
+        }
         Ok(self.out.encode(&tile.values, out))
+    }
+
+    /// Whether integers become int8 without anything but stages for each
+    /// channel: then [`Self::requantise`] does what [`Self::process`] does.
+    pub(crate) fn only_requantises(&self) -> bool {
+        !self.float && self.out.precision == Precision::Int8 && self.ew.is_idle()
+    }
+
+    /// Takes pixels of the channels `first..first + channels` through all
+    /// stages.
+    pub(crate) fn requantise(
+        &self,
+        first: usize,
+        channels: usize,
+        values: &mut [i32],
+        out: &mut [u8],
+    ) {
+        self.bs.apply_int(first, channels, values);
+        self.bn.apply_int(first, channels, values);
+        self.requant.bytes(values, out);
     }
 }
 

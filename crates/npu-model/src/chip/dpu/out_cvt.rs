@@ -10,7 +10,6 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
 use super::super::core::{Ties, saturate_i32, shift_right_rounded};
-use super::super::loops::{self, Loop};
 use super::super::precision::{ATOM, Precision};
 use super::super::{Contested, OutputScale, OutputTies, SmallExponent, WideRounding};
 use super::tile::Values;
@@ -49,9 +48,6 @@ pub(crate) struct OutCvt {
 }
 
 impl OutCvt {
-    /// Widest shift that leaves room for the fraction in float64.
-    const EXACT_SHIFT: u32 = 62;
-
     pub(crate) fn decode(
         regs: &RegisterFile,
         pipeline_is_16_bit: bool,
@@ -100,36 +96,9 @@ impl OutCvt {
         }
     }
 
-    /// An integer as an int8.
-    fn byte(&self, x: i32) -> u8 {
+    /// An integer as an int8: the definition of [`super::requant`].
+    pub(super) fn byte(&self, x: i32) -> u8 {
         self.int(x).clamp(i8::MIN.into(), i8::MAX.into()) as u8
-    }
-
-    /// [`Self::byte`] in float64, which hosts have vectors for; `None` where
-    /// that is not exact.
-    ///
-    /// Product and offset stay below 2^49, and halving them SHIFT times only
-    /// changes the exponent. Adding 1.5 * 2^52 then rounds to an integer, ties
-    /// to even, and leaves it in the low bits.
-    fn in_float64(&self) -> Option<impl Fn(i32) -> u8 + use<>> {
-        const ROUND: f64 = 6_755_399_441_055_744.0;
-        if self.floor || self.ties != Ties::Even || self.shift > Self::EXACT_SHIFT {
-            return None;
-        }
-        let factor = f64::from(self.scale) * (-f64::from(self.shift)).exp2();
-        let offset = f64::from(self.offset);
-        let (before, after) = if self.add_first {
-            (offset, 0.0)
-        } else {
-            (0.0, offset)
-        };
-        Some(move |x: i32| {
-            let scaled = (f64::from(x) + before) * factor;
-            let value = (scaled + ROUND) - ROUND + after;
-            let value = if value < -128.0 { -128.0 } else { value };
-            let value = if value > 127.0 { 127.0 } else { value };
-            (value + ROUND).to_bits() as u8
-        })
     }
 
     /// A float, before it is narrowed: `x * SCALE + OFFSET`, or
@@ -190,14 +159,7 @@ impl OutCvt {
 
     fn encode_int(&self, values: &[i32], out: &mut Vec<u8>, noticed: &mut Noticed) {
         match self.precision {
-            Precision::Int8 => match self.in_float64() {
-                Some(convert) => loops::run(Bytes {
-                    convert,
-                    values,
-                    out,
-                }),
-                None => extend(out, values, |x| [self.byte(x)]),
-            },
+            Precision::Int8 => extend(out, values, |x| [self.byte(x)]),
             Precision::Int16 => extend(out, values, |x| {
                 let wide = self.int(x);
                 let kept = wide.clamp(i16::MIN.into(), i16::MAX.into());
@@ -258,21 +220,6 @@ impl OutCvt {
     }
 }
 
-/// int8 of many values.
-struct Bytes<'a, F> {
-    convert: F,
-    values: &'a [i32],
-    out: &'a mut Vec<u8>,
-}
-
-impl<F: Fn(i32) -> u8> Loop for Bytes<'_, F> {
-    #[inline(always)]
-    fn run(self) {
-        extend(self.out, self.values, |x| [(self.convert)(x)]);
-    }
-}
-
-#[inline(always)]
 fn extend<T: Copy, const N: usize>(
     out: &mut Vec<u8>,
     values: &[T],
@@ -299,11 +246,10 @@ fn encode_nibbles(out: &mut Vec<u8>, values: impl Iterator<Item = i64>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use proptest::prelude::*;
 
-    fn cvt(precision: Precision) -> OutCvt {
+    pub(in super::super) fn cvt(precision: Precision) -> OutCvt {
         OutCvt {
             offset: 0,
             scale: 1,
@@ -392,27 +338,6 @@ mod tests {
             ..cvt(Precision::Int32)
         };
         assert_eq!([3, -3, 5].map(|x| floor.int(x)), [1, -2, 2]);
-    }
-
-    proptest! {
-        #![proptest_config(test_support::cases(256))]
-
-        #[test]
-        fn bytes_in_float64_are_those_of_integers(
-            values in prop::collection::vec(
-                prop_oneof![any::<i32>(), -70_000i32..70_000, Just(i32::MIN), Just(i32::MAX)],
-                1..40,
-            ),
-            offset in prop_oneof![any::<i32>(), -200i32..200],
-            scale in prop_oneof![-0x8000i32..0x10000, Just(1), Just(0), Just(0x8000)],
-            shift in 0u32..64,
-            ties in prop::sample::select(vec![Ties::Even, Ties::Up, Ties::Away]),
-            add_first: bool,
-        ) {
-            let cvt = OutCvt { offset, scale, shift, ties, add_first, ..cvt(Precision::Int8) };
-            let want: Vec<u8> = values.iter().map(|&x| cvt.byte(x)).collect();
-            prop_assert_eq!(encoded(&cvt, Values::Int(values)), want);
-        }
     }
 
     #[test]
