@@ -4,7 +4,8 @@
 //! A job that fails on a board is carried to a desk as one file: the device,
 //! the buffer objects with their contents before and after each job, the jobs
 //! with their programs, and what became of them. [`Recorder`] makes such a
-//! file, [`Capture`] reads it, [`replay()`] runs it again. The format is told field by field in
+//! file, [`Capture`] reads it, [`replay()`] runs it again,
+//! [`diff()`] compares two. The format is told field by field in
 //! docs/capture.md.
 //!
 //! A capture may come from a stranger: whatever its bytes are, reading ends in
@@ -17,6 +18,7 @@ mod backend;
 mod capture;
 mod contents;
 mod delta;
+mod diff;
 mod drops;
 mod error;
 mod fields;
@@ -34,6 +36,7 @@ pub use backend::RecordingBackend;
 pub use capture::{Capture, Job, Object, Outcome, RecordedDevice, Role, Use};
 pub use contents::{Contents, Moment};
 pub use delta::BoBytes;
+pub use diff::{Change, diff};
 pub use drops::why_dropped;
 pub use error::{CaptureError, RecordError};
 pub use programs::{Program, Programs, ReadIova};

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use common::{SIZES, multiply, recorded_model, recorded_products};
 use npu_capture::{
-    BoView, Capture, Contents, JobView, Moment, Outcome, Recorder, RecorderOptions,
-    RecordingBackend, ReplayError, ReplayOptions, Role, Value, replay,
+    BoView, Capture, Change, Contents, JobView, Moment, Outcome, Recorder, RecorderOptions,
+    RecordingBackend, ReplayError, ReplayOptions, Role, Value, diff, replay,
 };
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{ElementType, written_element};
@@ -299,4 +299,79 @@ fn without_data_only_outcomes_are_compared() {
     let report = replay(&recorded_products(2, bare), &model(), &options()).unwrap();
     assert!(report.matches());
     assert!(report.jobs.iter().all(|job| job.comparison.is_none()));
+}
+
+#[test]
+fn what_differs_is_told_by_name() {
+    let changes = |first: &Capture, second: &Capture| {
+        let mut changes = Vec::new();
+        diff(first, second, &mut |change| changes.push(change)).unwrap();
+        changes
+    };
+    let capture = recorded_products(2, RecorderOptions::default());
+    assert_eq!(changes(&capture, &capture), []);
+    let words = capture.jobs()[0].tasks[0].regcmd;
+    let (object, at) = capture
+        .holder(&capture.jobs()[0], words.0.into(), u64::from(words.0) + 8)
+        .unwrap();
+    // The second job finds another value in the second word of its program;
+    // the first ends otherwise.
+    let other = changed(
+        &capture,
+        |job, changed, bytes| {
+            if job == 0 && changed == object {
+                bytes[at as usize + 10] ^= 1;
+            }
+        },
+        |_| Outcome::Killed(Errno::CANCELED),
+    );
+    let found = changes(&capture, &other);
+    let texts: Vec<_> = found.iter().map(Change::to_string).collect();
+    assert!(
+        texts[0].starts_with("job 0: outcome: completed | killed"),
+        "{texts:?}"
+    );
+    assert!(matches!(
+        found[1],
+        Change::Contents { moment: Moment::After(0), bytes: 1, offset, .. } if offset == at + 10
+    ));
+    let bare = RecorderOptions {
+        zero_data: true,
+        ..RecorderOptions::default()
+    };
+    let found = changes(&capture, &recorded_products(1, bare));
+    let told = |part: &str| found.iter().any(|change| change.to_string().contains(part));
+    assert!(
+        told("without data: false | true") && told("jobs: "),
+        "{found:?}"
+    );
+    assert!(
+        !found
+            .iter()
+            .any(|change| matches!(change, Change::Word { .. }))
+    );
+}
+
+#[test]
+fn words_that_differ_are_told_by_register() {
+    let capture = recorded_products(1, RecorderOptions::default());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let (device, recorder) = recorded_model(&path, RecorderOptions::default());
+    // Everything lies a page higher.
+    let _page = device.alloc(ByteLen::new(4096).unwrap()).unwrap();
+    multiply(&device, 1);
+    recorder.finish().unwrap();
+    let moved = Capture::open(&path).unwrap();
+    let mut words = Vec::new();
+    diff(&capture, &moved, &mut |change| {
+        if let Change::Word { .. } = change {
+            words.push(change.to_string());
+        }
+    })
+    .unwrap();
+    assert!(!words.is_empty());
+    for word in &words {
+        assert!(word.contains("_ADDR"), "{word}");
+    }
 }
