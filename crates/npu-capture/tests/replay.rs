@@ -314,8 +314,7 @@ fn what_differs_is_told_by_name() {
     let (object, at) = capture
         .holder(&capture.jobs()[0], words.0.into(), u64::from(words.0) + 8)
         .unwrap();
-    // The second job finds another value in the second word of its program;
-    // the first ends otherwise.
+    // The jobs end otherwise, and the first one changes its own program.
     let other = changed(
         &capture,
         |job, changed, bytes| {

@@ -101,6 +101,18 @@ impl Device {
         self.backend().reopen().map(Self::from_backend)
     }
 
+    /// Opens the same device once more, through `wrap`: a backend that stands in
+    /// front of the file's own, to record what goes through, or to change it.
+    ///
+    /// # Errors
+    /// As opening it the first time.
+    pub fn reopen_through(
+        &self,
+        wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
+    ) -> Result<Self, Error> {
+        self.backend().reopen().map(wrap).map(Self::from_backend)
+    }
+
     /// What the device says of itself.
     #[must_use]
     pub fn info(&self) -> DeviceInfo {

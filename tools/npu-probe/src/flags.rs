@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use crate::capture_flags::{CaptureFlags, DiffFlags};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use npu_matmul::Precision;
@@ -48,7 +49,8 @@ pub(crate) struct Flags {
 const AFTER_HELP: &str = "\
 Exit codes:
   0  the result is right (or the command did its work)
-  1  the result differs from the CPU's (settle: from every side's)
+  1  the result differs from the CPU's (settle: from every side's; replay and
+     diff: from the recorded one; lint: there are errors)
   2  the command line or an input file makes no sense
   3  the device that was demanded is not there, or not usable
   4  the device or its driver failed (exec: the program did not complete)
@@ -65,6 +67,9 @@ Examples:
   npu-probe asm changed.s -o changed.hex   a register program from such text
   npu-probe exec changed.hex --bo 0x0:a.bin --bo 0x10000:b.bin \\
       --out 0x20000:16384:c.bin            one program against given memory
+  npu-probe --record failing.rkcap         keep the jobs with all their memory
+  npu-probe replay failing.rkcap --device model
+                                           what do they give elsewhere?
   npu-probe settle --json > facts.json     what kind of NPU this is, to be sent
 
 RUST_LOG=debug shows what the libraries do.";
@@ -76,7 +81,8 @@ pub(crate) enum Command {
     Info,
     /// Make a register program from assembler text
     Asm(AsmFlags),
-    /// Disassemble a register program and tell what is wrong with it
+    /// Disassemble a register program and tell what is wrong with it, or list
+    /// the jobs of a capture
     Decode(DecodeFlags),
     /// Run one register program against given memory
     ///
@@ -99,6 +105,22 @@ pub(crate) enum Command {
     /// `npu-probe run` has started. All programs of a user then share one
     /// device.
     Serve(ServeFlags),
+    /// Run the jobs of a capture again and compare what comes out
+    ///
+    /// On the device that is chosen, each job from the state that it was
+    /// recorded in. The exit code is 1 if anything comes out otherwise: the
+    /// first byte that differs is shown, with its output element where the
+    /// program tells.
+    Replay(CaptureFlags),
+    /// Tell what is wrong with the programs of a capture, or with one program
+    ///
+    /// The exit code is 1 if there are errors, not for warnings and notes.
+    Lint(CaptureFlags),
+    /// Tell what differs between two captures
+    ///
+    /// Device, jobs, command words by the names of their registers, contents.
+    /// The exit code is 1 if anything differs.
+    Diff(DiffFlags),
     /// Find out on which side of contested hardware facts a device is
     ///
     /// Sources about the NPU contradict each other; the software model can play
@@ -216,6 +238,13 @@ pub(crate) struct SelfTestFlags {
     /// trace event JSON: open the file at ui.perfetto.dev.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+
+    /// Record all jobs, with all that they touch, into this file
+    ///
+    /// For `replay`, `lint`, `decode` and `diff`, here or elsewhere. Jobs then
+    /// run one at a time.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 }
 
 /// Options of `decode`.
@@ -223,11 +252,19 @@ pub(crate) struct SelfTestFlags {
 pub(crate) struct DecodeFlags {
     /// File with a program; `-` is standard input
     ///
-    /// Assembler text, or 64-bit words in hexadecimal between blanks or commas
+    /// A capture file, or assembler text, or 64-bit words in hexadecimal between blanks or commas
     /// (in both, `#` and `;` begin comments), or words in binary, little
     /// endian. The name tells which (.asm .s, .hex .words, .bin), or else the
     /// content.
     pub(crate) file: PathBuf,
+
+    /// Of a capture, print the programs of this job
+    #[arg(long, value_name = "INDEX")]
+    pub(crate) job: Option<usize>,
+
+    /// Read what is whole of a capture without an end
+    #[arg(long)]
+    pub(crate) unfinished: bool,
 
     /// Print what the words mean without their numbers and bits: to be edited
     /// and given to `asm`
@@ -306,6 +343,7 @@ pub(crate) struct SelfTest {
     pub(crate) fds: usize,
     pub(crate) dump: Option<PathBuf>,
     pub(crate) trace: Option<PathBuf>,
+    pub(crate) record: Option<PathBuf>,
 }
 
 /// Rows, depth and columns where none are given: one tile of every precision.
@@ -347,12 +385,14 @@ impl SelfTestFlags {
             fds,
             dump,
             trace,
+            record,
         } = self;
         dtype.is_some()
             || m.or(*k).or(*n).or(*repeat).or(*fds).is_some()
             || seed.is_some()
             || dump.is_some()
             || trace.is_some()
+            || record.is_some()
     }
 
     pub(crate) fn resolve(&self) -> SelfTest {
@@ -368,6 +408,7 @@ impl SelfTestFlags {
             fds: count(self.fds),
             dump: self.dump.clone(),
             trace: self.trace.clone(),
+            record: self.record.clone(),
         }
     }
 }

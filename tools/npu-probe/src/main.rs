@@ -10,6 +10,8 @@
 #![deny(unsafe_code)]
 
 mod capture;
+mod capture_file;
+mod capture_flags;
 mod cmd;
 mod data;
 mod dump;
@@ -49,6 +51,9 @@ fn main() -> ExitCode {
         Some(Command::Exec(exec)) => cmd::exec::run(&flags, exec),
         Some(Command::Run(run)) => return exit::of_program(cmd::run::run(&flags, run)),
         Some(Command::Serve(serve)) => cmd::serve::run(&flags, serve),
+        Some(Command::Diff(diff)) => cmd::diff::run(&flags, diff),
+        Some(Command::Lint(lint)) => cmd::lint::run(&flags, lint),
+        Some(Command::Replay(replay)) => cmd::replay::run(&flags, replay),
         Some(Command::Settle(settle)) => cmd::settle::run(&flags, settle),
         Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
     };

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe decode`: what a register program says, and what is wrong with
-//! it.
+//! it. Captures are `decode_capture`'s.
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use rknpu_regcmd::{Finding, LintContext, RegisterInfo, disassemble, lint, statements};
 use serde::Serialize;
 
+use crate::capture_file;
 use crate::exit::{Failure, Verdict};
 use crate::flags::{DecodeFlags, Flags};
 use crate::output;
@@ -22,7 +23,7 @@ struct Report {
 }
 
 #[derive(Debug, Serialize)]
-struct FindingReport {
+pub(super) struct FindingReport {
     severity: String,
     rule: String,
     /// Index of the task in the file.
@@ -50,6 +51,15 @@ impl From<&Finding> for FindingReport {
 }
 
 pub(crate) fn run(flags: &Flags, decode: &DecodeFlags) -> Result<Verdict, Failure> {
+    if capture_file::is_capture(&decode.file) {
+        return super::decode_capture::run(flags, decode);
+    }
+    if decode.job.is_some() || decode.unfinished {
+        return Err(Failure::Usage(anyhow!(
+            "{} is no capture: --job and --unfinished are for captures",
+            decode.file.display()
+        )));
+    }
     let words = program::read(&decode.file)
         .with_context(|| format!("cannot decode {}", decode.file.display()))
         .map_err(Failure::Usage)?;

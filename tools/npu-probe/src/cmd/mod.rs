@@ -3,9 +3,13 @@
 
 pub(crate) mod asm;
 pub(crate) mod decode;
+mod decode_capture;
+pub(crate) mod diff;
 pub(crate) mod exec;
 pub(crate) mod info;
+pub(crate) mod lint;
 pub(crate) mod plan;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod selftest;
 pub(crate) mod serve;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
+use npu_capture::{Recorder, RecorderOptions, RecordingBackend};
 use npu_matmul::{Engine, Error, Observer, Precision, Weights};
 use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
-use rocket_uapi::DevicePool;
+use rocket_uapi::{Device, DevicePool};
 
 use crate::capture::{Capture, Captured};
 use crate::data::Operands;
@@ -44,7 +45,8 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     say(&device.text())?;
 
     let operands = Operands::random(test.precision, lengths.a, lengths.b, test.seed);
-    let pool = DevicePool::open(&opened.device, test.fds)
+    let (recorded, recorder) = recorded(&opened.device, &test)?;
+    let pool = DevicePool::open(&recorded, test.fds)
         .context("cannot open the device again")
         .map_err(Failure::Device)?;
     let capture = Arc::new(Capture::default());
@@ -69,7 +71,11 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         capture: &capture,
         model: opened.model.as_deref(),
     };
-    let (program, runs) = bench.run()?;
+    let outcome = bench.run();
+    // Also of a run that failed: that is what recordings are for.
+    let recording = finish(recorder.as_ref());
+    let (program, runs) = outcome?;
+    let recording = recording?;
     let traced = bench.trace()?;
     let verdict = if runs.iter().all(RunReport::passes) {
         Verdict::Pass
@@ -95,11 +101,53 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         if let (Some(file), Some(text)) = (&test.trace, &traced) {
             output::print(&format!("trace      {}: {text}\n", file.display()))?;
         }
+        if let (Some(file), Some(text)) = (&test.record, &recording) {
+            output::print(&format!("recorded   {}: {text}\n", file.display()))?;
+        }
         if let Some(directory) = &test.dump {
             output::print(&format!("dump       {}\n", directory.display()))?;
         }
     }
     Ok(verdict)
+}
+
+/// The device, with a recorder in front of it if that is wanted.
+fn recorded(device: &Device, test: &SelfTest) -> Result<(Device, Option<Recorder>), Failure> {
+    let Some(file) = &test.record else {
+        return Ok((device.clone(), None));
+    };
+    let options = RecorderOptions {
+        // What a board was doing when it died is to be on its disk.
+        durable: !device.info().is_model,
+        notes: vec![(
+            "made by".to_owned(),
+            "the self-test of npu-probe".to_owned(),
+        )],
+        ..RecorderOptions::default()
+    };
+    let recorder = Recorder::create(file, options)
+        .with_context(|| format!("cannot record into {}", file.display()))
+        .map_err(Failure::Output)?;
+    let wrapped = recorder.clone();
+    let device = device
+        .reopen_through(|backend| Arc::new(RecordingBackend::new(backend, wrapped)))
+        .context("cannot open the device again")
+        .map_err(Failure::Device)?;
+    Ok((device, Some(recorder)))
+}
+
+/// Ends a recording; says what is in it.
+fn finish(recorder: Option<&Recorder>) -> Result<Option<String>, Failure> {
+    let Some(recorder) = recorder else {
+        return Ok(None);
+    };
+    let summary = recorder
+        .finish()
+        .map_err(|error| Failure::Output(error.into()))?;
+    Ok(Some(format!(
+        "{} jobs, {} bytes",
+        summary.jobs, summary.bytes
+    )))
 }
 
 /// All that the runs of one self-test share.

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Capture files as commands see them.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::Context;
+use npu_capture::format::MAGIC;
+use npu_capture::{Capture, Role, Use};
+
+use crate::exit::Failure;
+
+/// Reads a capture.
+pub(crate) fn open(path: &Path, unfinished: bool) -> Result<Capture, Failure> {
+    let capture = if unfinished {
+        Capture::open_unfinished(path)
+    } else {
+        Capture::open(path)
+    };
+    let hint = if matches!(capture, Err(npu_capture::CaptureError::Unfinished)) {
+        " (with --unfinished)"
+    } else {
+        ""
+    };
+    capture
+        .with_context(|| format!("cannot read {}{hint}", path.display()))
+        .map_err(Failure::Usage)
+}
+
+/// Whether the file at `path` is a capture. One that cannot be read is none:
+/// who reads it as something else will say why.
+pub(crate) fn is_capture(path: &Path) -> bool {
+    let mut start = [0; MAGIC.len()];
+    // Not of a pipe, whose bytes would be gone.
+    let read = File::open(path).and_then(|mut file| {
+        if file.metadata()?.is_file() {
+            file.read_exact(&mut start)
+        } else {
+            Ok(())
+        }
+    });
+    read.is_ok() && Capture::begins(&start)
+}
+
+/// A few lines about the device and the recording.
+pub(crate) fn head(capture: &Capture) -> String {
+    let device = capture.device();
+    let info = &device.info;
+    let (major, minor, patch) = info.version;
+    let kind = if info.is_model { " (a model)" } else { "" };
+    let mut text = format!(
+        "recorded   on {}{kind}, {} {major}.{minor}.{patch}, {} with {} cores, by {}\n",
+        info.name, info.driver, device.chip, info.cores, device.recorder
+    );
+    for (name, value) in capture.notes() {
+        text += &format!("note       {name}: {value}\n");
+    }
+    if capture.zero_data() {
+        text += "contents   left out, but for command words\n";
+    }
+    if !capture.finished() {
+        text += "unfinished the recorder did not come to its end\n";
+    }
+    let bytes: u64 = capture.objects().iter().map(|object| object.bytes).sum();
+    text + &format!(
+        "holds      {} jobs, {} buffer objects of {bytes} bytes\n",
+        capture.jobs().len(),
+        capture.objects().len()
+    )
+}
+
+/// An entry of a job's lists.
+pub(crate) fn use_text(capture: &Capture, used: &Use) -> String {
+    let what = match used
+        .object
+        .map(|object| (object, capture.objects()[object]))
+    {
+        None => "no such object".to_owned(),
+        Some((number, object)) => match object.range() {
+            Some(range) => format!(
+                "object {number}, {:#010x}..{:#x}, {} bytes",
+                range.start, range.end, object.bytes
+            ),
+            None => format!("object {number}, imported"),
+        },
+    };
+    let role = match used.role {
+        Role::In => "reads",
+        Role::Out => "writes",
+        Role::Reached => "reaches, not listed:",
+    };
+    format!("{role} handle {} ({what})", used.handle)
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe decode` of a capture: its jobs, their programs, and what these
+//! touch.
+
+use anyhow::anyhow;
+use npu_capture::{Capture, Contents, Moment, Program};
+use rknpu_regcmd::{disassemble, statements};
+use serde::Serialize;
+
+use crate::capture_file;
+use crate::exit::{Failure, Verdict};
+use crate::flags::{DecodeFlags, Flags};
+use crate::output;
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    device: String,
+    chip: String,
+    finished: bool,
+    zero_data: bool,
+    jobs: Vec<JobReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct JobReport {
+    index: usize,
+    file: u32,
+    outcome: String,
+    started_ns: u64,
+    ended_ns: Option<u64>,
+    lists: Vec<String>,
+    programs: Vec<ProgramReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct ProgramReport {
+    regcmd: String,
+    words: u32,
+    /// What it touches, or why that is not known.
+    extents: Vec<String>,
+    /// With `--job`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disassembly: Option<Vec<String>>,
+}
+
+impl ProgramReport {
+    fn new(program: &Program, decode: &DecodeFlags) -> Self {
+        let mut extents = Vec::new();
+        if program.words.is_none() {
+            extents.push("its words are in no buffer object of the job".to_owned());
+        }
+        for (_, touched) in program.extents() {
+            match touched {
+                Ok(touched) => extents.extend(touched.iter().map(ToString::to_string)),
+                Err(error) => extents.push(format!("not known: {error}")),
+            }
+        }
+        let words = program.words();
+        let text = || {
+            if decode.statements {
+                statements(words)
+            } else {
+                disassemble(words)
+            }
+        };
+        Self {
+            regcmd: program.task.regcmd.to_string(),
+            words: program.task.words,
+            extents,
+            disassembly: decode
+                .job
+                .map(|_| text().lines().map(str::to_owned).collect()),
+        }
+    }
+}
+
+pub(crate) fn run(flags: &Flags, decode: &DecodeFlags) -> Result<Verdict, Failure> {
+    let capture = capture_file::open(&decode.file, decode.unfinished)?;
+    let count = capture.jobs().len();
+    let indices = match decode.job {
+        None => 0..count,
+        Some(job) if job < count => job..job + 1,
+        Some(job) => {
+            return Err(Failure::Usage(anyhow!(
+                "there is no job {job} in the capture, which has {count}"
+            )));
+        }
+    };
+    let mut contents = Contents::new(&capture);
+    if !flags.json {
+        output::print(&capture_file::head(&capture))?;
+    }
+    let mut jobs = Vec::new();
+    for index in indices {
+        contents.go(Moment::Before(index));
+        let report = job_report(&capture, &contents, index, decode);
+        if flags.json {
+            jobs.push(report);
+        } else {
+            output::print(&job_text(&report))?;
+        }
+    }
+    if flags.json {
+        output::print_json(&Report {
+            device: capture.device().info.name.clone(),
+            chip: capture.device().chip.clone(),
+            finished: capture.finished(),
+            zero_data: capture.zero_data(),
+            jobs,
+        })?;
+    }
+    Ok(Verdict::Pass)
+}
+
+fn job_report(
+    capture: &Capture,
+    contents: &Contents<'_>,
+    index: usize,
+    decode: &DecodeFlags,
+) -> JobReport {
+    let job = &capture.jobs()[index];
+    let programs = capture.programs(job, contents);
+    JobReport {
+        index,
+        file: job.file,
+        outcome: job.outcome.to_string(),
+        started_ns: job.started_ns,
+        ended_ns: job.ended_ns,
+        lists: job
+            .uses
+            .iter()
+            .map(|used| capture_file::use_text(capture, used))
+            .collect(),
+        programs: programs
+            .map(|program| ProgramReport::new(&program, decode))
+            .collect(),
+    }
+}
+
+fn job_text(job: &JobReport) -> String {
+    let mut text = format!("job {} of file {}: {}", job.index, job.file, job.outcome);
+    if let Some(ended) = job.ended_ns {
+        let us = ended.saturating_sub(job.started_ns) as f64 / 1000.0;
+        text += &format!(", {us:.1} us from hand-over to its seen end");
+    }
+    text.push('\n');
+    for entry in &job.lists {
+        text += &format!("  {entry}\n");
+    }
+    for (index, program) in job.programs.iter().enumerate() {
+        text += &format!(
+            "  program {index}: {} words at {}\n",
+            program.words, program.regcmd
+        );
+        for extent in &program.extents {
+            text += &format!("    {extent}\n");
+        }
+        for line in program.disassembly.iter().flatten() {
+            text += &format!("{line}\n");
+        }
+    }
+    text
+}

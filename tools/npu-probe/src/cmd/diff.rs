@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe diff`: what differs between two captures.
+
+use anyhow::anyhow;
+use npu_capture::diff;
+use serde::Serialize;
+
+use crate::capture_file;
+use crate::capture_flags::DiffFlags;
+use crate::exit::{Failure, Verdict};
+use crate::flags::Flags;
+use crate::output;
+
+/// Differences that are told one by one.
+const SHOWN: usize = 1000;
+
+/// What `--json` prints.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    /// How many there are.
+    count: usize,
+    /// Of the first, what the captures have on both sides of a bar.
+    differences: Vec<String>,
+}
+
+pub(crate) fn run(flags: &Flags, files: &DiffFlags) -> Result<Verdict, Failure> {
+    let first = capture_file::open(&files.first, files.unfinished)?;
+    let second = capture_file::open(&files.second, files.unfinished)?;
+    let mut report = Report::default();
+    diff(&first, &second, &mut |change| {
+        report.count += 1;
+        if report.differences.len() < SHOWN {
+            report.differences.push(change.to_string());
+        }
+    })
+    .map_err(|error| Failure::Usage(anyhow!("cannot compare the captures: {error}")))?;
+    let verdict = if report.count == 0 {
+        Verdict::Pass
+    } else {
+        Verdict::Mismatch
+    };
+    if flags.json {
+        output::print_json(&report)?;
+        return Ok(verdict);
+    }
+    let mut text = report.differences.join("\n");
+    if report.count > report.differences.len() {
+        let more = report.count - report.differences.len();
+        text += &format!("\nand {more} more");
+    }
+    if report.count == 0 {
+        text += "no differences";
+    }
+    output::print(&(text + "\n"))?;
+    Ok(verdict)
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe replay`: the jobs of a capture once more.
+
+use anyhow::anyhow;
+use npu_capture::{Capture, Difference, JobReport, ReplayError, ReplayOptions, Report, replay};
+use serde::Serialize;
+
+use crate::capture_file;
+use crate::capture_flags::CaptureFlags;
+use crate::exit::{Failure, Verdict};
+use crate::flags::Flags;
+use crate::output;
+use crate::report::DeviceReport;
+
+/// Jobs that are shown if they differ.
+const SHOWN: usize = 8;
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Json {
+    /// "PASS" or "FAIL".
+    result: &'static str,
+    device: DeviceReport,
+    jobs: Vec<JobJson>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    model_events: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct JobJson {
+    recorded: String,
+    replayed: String,
+    matches: bool,
+    /// None where there is nothing to compare.
+    bytes_compared: Option<u64>,
+    bytes_different: Option<u64>,
+    first: Option<DifferenceJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct DifferenceJson {
+    object: usize,
+    handle: u32,
+    offset: u64,
+    iova: u64,
+    recorded: u8,
+    replayed: u8,
+    element: Option<ElementJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct ElementJson {
+    program: usize,
+    y: u32,
+    x: u32,
+    channel: u32,
+    dtype: String,
+    recorded: String,
+    replayed: String,
+}
+
+impl DifferenceJson {
+    fn new(capture: &Capture, difference: &Difference) -> Self {
+        let element = difference.place.map(|place| ElementJson {
+            program: place.program,
+            y: place.element.y,
+            x: place.element.x,
+            channel: place.element.channel,
+            dtype: place.element.ty.to_string(),
+            recorded: place.recorded.to_string(),
+            replayed: place.replayed.to_string(),
+        });
+        Self {
+            object: difference.object,
+            handle: capture.objects()[difference.object].handle,
+            offset: difference.offset,
+            iova: difference.iova,
+            recorded: difference.recorded,
+            replayed: difference.replayed,
+            element,
+        }
+    }
+}
+
+impl JobJson {
+    fn new(capture: &Capture, job: &JobReport) -> Self {
+        let comparison = job.comparison.as_ref();
+        let first = comparison.and_then(|comparison| comparison.first.as_ref());
+        Self {
+            recorded: job.recorded.to_string(),
+            replayed: job.replayed.to_string(),
+            matches: job.matches(),
+            bytes_compared: comparison.map(|comparison| comparison.bytes),
+            bytes_different: comparison.map(|comparison| comparison.different),
+            first: first.map(|first| DifferenceJson::new(capture, first)),
+        }
+    }
+}
+
+pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure> {
+    let capture = capture_file::open(&file.file, file.unfinished)?;
+    let opened = super::open(flags)?;
+    let device = DeviceReport::new(opened.device.info(), opened.why);
+    if !flags.json {
+        output::print(&(capture_file::head(&capture) + &device.text()))?;
+    }
+    let report =
+        replay(&capture, &opened.device, &ReplayOptions::default()).map_err(
+            |error| match error {
+                ReplayError::Device(_) | ReplayError::Placement { .. } => {
+                    Failure::Device(error.into())
+                }
+                _ => Failure::Usage(anyhow!("cannot replay {}: {error}", file.file.display())),
+            },
+        )?;
+    let events = opened.model.map(|model| model.events()).unwrap_or_default();
+    let verdict = if report.matches() {
+        Verdict::Pass
+    } else {
+        Verdict::Mismatch
+    };
+    if flags.json {
+        output::print_json(&Json {
+            result: match verdict {
+                Verdict::Pass => "PASS",
+                Verdict::Mismatch => "FAIL",
+            },
+            device,
+            jobs: report
+                .jobs
+                .iter()
+                .map(|job| JobJson::new(&capture, job))
+                .collect(),
+            model_events: events.iter().map(ToString::to_string).collect(),
+        })?;
+        return Ok(verdict);
+    }
+    let mut text = verdict_text(&capture, &report);
+    for event in &events {
+        text += &format!("model      {event}\n");
+    }
+    output::print(&text)?;
+    Ok(verdict)
+}
+
+fn verdict_text(capture: &Capture, report: &Report) -> String {
+    let mut text = String::new();
+    let differing = report
+        .jobs
+        .iter()
+        .enumerate()
+        .filter(|(_, job)| !job.matches());
+    let count = differing.clone().count();
+    for (index, job) in differing.take(SHOWN) {
+        text += &job_text(capture, index, job);
+    }
+    if count > SHOWN {
+        text += &format!("           and {} more jobs\n", count - SHOWN);
+    }
+    let jobs = report.jobs.len();
+    let comparisons = report.jobs.iter().filter_map(|job| job.comparison.as_ref());
+    let bytes: u64 = comparisons.clone().map(|comparison| comparison.bytes).sum();
+    let compared = comparisons.count();
+    text + &match count {
+        0 if compared == 0 => {
+            format!("PASS       {jobs} jobs ended as recorded; no contents to compare\n")
+        }
+        0 => format!(
+            "PASS       {jobs} jobs ended as recorded, {bytes} bytes of {compared} jobs are the same\n"
+        ),
+        _ => format!("FAIL       {count} of {jobs} jobs came out otherwise\n"),
+    }
+}
+
+fn job_text(capture: &Capture, index: usize, job: &JobReport) -> String {
+    let mut text = format!(
+        "job {index:<6} recorded: {}; now: {}\n",
+        job.recorded, job.replayed
+    );
+    let Some(comparison) = &job.comparison else {
+        return text;
+    };
+    let Some(first) = &comparison.first else {
+        return text;
+    };
+    text += &format!(
+        "           {} of {} bytes differ, the first at {:#x} of handle {} (address {:#010x}): \
+         {:#04x}, now {:#04x}\n",
+        comparison.different,
+        comparison.bytes,
+        first.offset,
+        capture.objects()[first.object].handle,
+        first.iova,
+        first.recorded,
+        first.replayed,
+    );
+    if let Some(place) = &first.place {
+        let element = &place.element;
+        text += &format!(
+            "           output of program {}: y {}, x {}, channel {} ({}): {}, now {}\n",
+            place.program,
+            element.y,
+            element.x,
+            element.channel,
+            element.ty,
+            place.recorded,
+            place.replayed,
+        );
+    }
+    text
+}
