@@ -74,13 +74,15 @@ fn converse(channel: BorrowedFd<'_>, out: Memory) -> Result<Outcome, Errno> {
     loop {
         let mut head = [0; size_of::<Frame>()];
         match wire::peek(channel, &mut head) {
-            Ok(0) | Err(Errno::CONNRESET) => return Err(Errno::NODEV),
+            Ok(0) => return Err(Errno::NODEV),
             Ok(_) => (),
             Err(Errno::INTR) => {
                 // The server decides whether that ends the call.
                 if !interrupted {
                     interrupted = true;
-                    answer(channel, Frame::new(FrameKind::Interrupt))?;
+                    // If the server has ended the call already, its result is
+                    // the next message.
+                    let _ = answer(channel, Frame::new(FrameKind::Interrupt));
                 }
                 continue;
             }

@@ -152,8 +152,19 @@ pub(crate) struct Received {
 /// # Errors
 /// `EINTR` if a signal handler ran that does not restart system calls.
 pub(crate) fn peek(socket: BorrowedFd<'_>, head: &mut [u8]) -> Result<usize, Errno> {
-    rustix::net::recv(socket, head, rustix::net::RecvFlags::PEEK).map(|(_, len)| len)
+    loop {
+        match rustix::net::recv(socket, &mut *head, rustix::net::RecvFlags::PEEK) {
+            Err(RESET) => (),
+            other => return other.map(|(_, len)| len),
+        }
+    }
 }
+
+/// What is told, once, of a server that closed its end with a message of ours
+/// unread, such as that a signal came: ahead of the result, which is still in
+/// the queue (Linux net/unix/af_unix.c). Without a
+/// result the next answer is the end of the connection.
+const RESET: Errno = Errno::CONNRESET;
 
 /// Receives a message: its first bytes into `head`, the others into the
 /// program's memory.
@@ -183,7 +194,7 @@ pub(crate) fn receive(
         let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC) };
         match usize::try_from(len) {
             Ok(len) => break len,
-            Err(_) if last_errno() == Errno::INTR => (),
+            Err(_) if [Errno::INTR, RESET].contains(&last_errno()) => (),
             Err(_) => return Err(last_errno()),
         }
     };

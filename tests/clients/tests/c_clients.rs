@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clients in C that make their register programs themselves, and compare what
+//! they get with loops in plain C. None of it shares code with this project.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::process::Output;
+
+use client_tests::Client;
+use serde_json::Value;
+
+/// What the clients share: the driver's structures, programs, references.
+const SHARED: [&str; 4] = ["c/npu.c", "c/rocket.c", "-lm", "-pthread"];
+
+fn compile(name: &str) -> Client {
+    Client::compile(name, &SHARED)
+}
+
+/// Runs a client to its end; what `npu-probe run` reports of it.
+fn report(client: &Client, options: &[&str]) -> Value {
+    let output = client.pass(&[&["--json"], options].concat(), &[]);
+    assert_eq!(output.stdout, b"ok\n", "{}", text(&output));
+    serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{}", text(&output)))
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+/// Every job ran to its end, and nothing was wrong with any.
+#[track_caller]
+fn all_ran(report: &Value, opens: u64, jobs: u64) {
+    assert_eq!(report["opens"], opens, "{report:#}");
+    assert_eq!(report["jobs"], jobs, "{report:#}");
+    assert_eq!(report["jobs_completed"], jobs, "{report:#}");
+    assert_eq!(report["traps"], serde_json::json!({}), "{report:#}");
+}
+
+/// MACs of one round of products: four of 64 x 64 x 64, and a 3 x 3 convolution
+/// of 16 x 12 pixels, 64 channels to 64.
+const ROUND_MACS: u64 = 4 * 64 * 64 * 64 + 9 * 16 * 12 * 64 * 64;
+
+#[test]
+fn products_by_plain_ioctls() {
+    let client = compile("products");
+    let seen = report(&client, &[]);
+    all_ran(&seen, 1, 10);
+    assert_eq!(seen["macs"], 2 * ROUND_MACS);
+    assert_eq!(seen["words"], 10 * 126);
+    // Nothing that the strictest model minds, and one core does as well.
+    let seen = report(&client, &["--strict", "strict", "--cores", "1"]);
+    all_ran(&seen, 1, 10);
+    assert_eq!(seen["cores"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn products_and_sharing_by_libdrm() {
+    if cfg!(target_arch = "aarch64") {
+        println!("SKIP products_and_sharing_by_libdrm: no libdrm for the board's processor here");
+        return;
+    }
+    let libdrm = ["-I/usr/include/libdrm", "-ldrm"];
+    let client = Client::compile("drm", &[&SHARED[..], &libdrm].concat());
+    all_ran(&report(&client, &[]), 2, 6);
+}
+
+#[test]
+fn threads_on_three_files() {
+    let seen = report(&compile("threads"), &[]);
+    all_ran(&seen, 3, 36);
+    for core in seen["cores"].as_array().unwrap() {
+        assert!(core["jobs"].as_u64().unwrap() > 0, "{seen:#}");
+    }
+}
+
+#[test]
+fn a_child_works_on_its_parents_file() {
+    all_ran(&report(&compile("fork"), &[]), 1, 4);
+}
+
+#[test]
+fn a_client_that_is_killed_disturbs_no_other() {
+    let seen = report(&compile("dies"), &[]);
+    // The survivor's, and three that died with files of their own.
+    assert_eq!(seen["opens"], 1 + 2 * 3, "{seen:#}");
+    assert_eq!(seen["jobs_killed"], 0, "{seen:#}");
+    // The survivor's twelve, and what the others came to.
+    assert!(seen["jobs_completed"].as_u64().unwrap() >= 12, "{seen:#}");
+}
+
+#[test]
+fn sixty_four_processes() {
+    all_ran(&report(&compile("many"), &[]), 64, 128);
+}
+
+#[test]
+fn habits_of_clients_in_the_wild() {
+    let seen = report(&compile("habits"), &[]);
+    assert_eq!(seen["opens"], 1 + 65, "{seen:#}");
+    // Wild pointers in a job: the call succeeds, the job is dropped.
+    assert_eq!(seen["jobs_dropped"], 4 * 3, "{seen:#}");
+    assert_eq!(seen["jobs_killed"], 0, "{seen:#}");
+}
