@@ -29,7 +29,9 @@ pub struct ShadowError {
 /// A shadow directory; removed when this is dropped.
 #[derive(Debug)]
 pub struct Shadow {
-    root: TempDir,
+    _root: TempDir,
+    /// Where it is, without links on the way.
+    path: PathBuf,
 }
 
 /// Files and what is in them.
@@ -96,7 +98,11 @@ impl Shadow {
                 what: "a directory".into(),
                 error,
             })?;
-        let shadow = Self { root };
+        let path = fs::canonicalize(root.path()).map_err(|error| ShadowError {
+            what: root.path().to_owned(),
+            error,
+        })?;
+        let shadow = Self { _root: root, path };
         for (path, contents) in FILES {
             shadow.file(path, contents)?;
         }
@@ -135,7 +141,7 @@ impl Shadow {
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.root.path()
+        &self.path
     }
 
     fn make(

@@ -48,10 +48,15 @@ impl Address {
         })
     }
 
-    /// The server where all programs of a user meet that were told of none.
-    #[must_use]
-    pub fn of_user(uid: u32) -> Self {
-        Self::numbered(b"user-", &[u64::from(uid)])
+    /// The server where all programs of this user meet that were told of none
+    /// and that have the same folder for such things; see [`meeting_folder`].
+    ///
+    /// # Errors
+    /// `ENOENT` and the like for a folder that is not there.
+    pub fn meeting(folder: &[u8]) -> Result<Self, Errno> {
+        let folder = rustix::fs::stat(folder)?;
+        let user = rustix::process::geteuid().as_raw();
+        Ok(Self::numbered(b"user-", &[u64::from(user), folder.st_ino]))
     }
 
     /// One of its own for a server, from numbers that no other has.
@@ -143,6 +148,18 @@ impl Address {
     }
 }
 
+/// The folder by which programs of a user meet: by the environment variables
+/// `XDG_RUNTIME_DIR` and `TMPDIR`, given here.
+#[must_use]
+pub fn meeting_folder<'a>(runtime: Option<&'a [u8]>, temporary: Option<&'a [u8]>) -> &'a [u8] {
+    let set = |value: &Option<&'a [u8]>| value.is_some_and(|value| !value.is_empty());
+    [runtime, temporary]
+        .into_iter()
+        .find(set)
+        .flatten()
+        .unwrap_or(b"/tmp")
+}
+
 /// The user whose process is on the other side of a connection.
 ///
 /// # Errors
@@ -171,15 +188,17 @@ mod tests {
 
     #[test]
     fn names_are_what_they_were_made_of() {
-        let user = Address::of_user(1000);
-        assert_eq!(user.name(), b"rocket-npu/user-1000");
+        let user = Address::meeting(meeting_folder(Some(b""), None)).unwrap();
+        assert!(user.name().starts_with(b"rocket-npu/user-"));
         assert_eq!(Address::new(user.name()), Some(user));
+        assert_eq!(meeting_folder(Some(b"/run/x"), Some(b"/y")), b"/run/x");
+        assert!(Address::meeting(b"/no/such/folder").is_err());
         let longest = Address::unique(u32::MAX, u64::MAX);
         assert_eq!(
             longest.name(),
             b"rocket-npu/run-4294967295-18446744073709551615"
         );
-        assert_eq!(Address::of_user(0).name(), b"rocket-npu/user-0");
+        assert_eq!(Address::unique(0, 0).name(), b"rocket-npu/run-0-0");
         for bad in [&b""[..], b"rocket", b"/tmp/x", &[b'r'; 200]] {
             assert_eq!(Address::new(bad), None);
         }

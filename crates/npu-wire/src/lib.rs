@@ -21,7 +21,7 @@ mod message;
 pub mod place;
 mod request;
 
-pub use address::{Address, ENVIRONMENT, is_device, peer_uid};
+pub use address::{Address, ENVIRONMENT, is_device, meeting_folder, peer_uid};
 pub use frame::{DATA_BYTES, Frame, FrameKind, status_of};
 pub use message::{Received, WireError, receive, send};
 pub use request::{ARG_BYTES, Ask, REQUEST_BYTES, Request, VERSION};

@@ -30,8 +30,7 @@ fn address() -> Result<(Address, bool), Errno> {
     // at the same time.
     let value = unsafe { libc::getenv(VARIABLE.as_ptr().cast()) };
     if value.is_null() {
-        let user = rustix::process::geteuid().as_raw();
-        return Ok((Address::of_user(user), false));
+        return Ok((Address::meeting(start::folder())?, false));
     }
     // SAFETY: the C library returned a C string.
     let name = unsafe { std::ffi::CStr::from_ptr(value) }.to_bytes();

@@ -80,6 +80,10 @@ impl Failed for libc::c_long {
     const FAILED: Self = -1;
 }
 
+impl Failed for libc::ssize_t {
+    const FAILED: Self = -1;
+}
+
 impl<T> Failed for *mut T {
     const FAILED: Self = ptr::null_mut();
 }

@@ -11,9 +11,12 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What the compiled clients need the C compiler for.
 const COMPILER: &str = if cfg!(target_arch = "aarch64") && cfg!(target_os = "linux") {
@@ -62,7 +65,9 @@ impl Client {
         std::fs::create_dir_all(&folder).unwrap();
         let binary = folder.join(name);
         // By another name first: tests may do the same at the same time.
-        let fresh = folder.join(format!("{name}-{}", std::process::id()));
+        static FRESH: AtomicU32 = AtomicU32::new(0);
+        let number = FRESH.fetch_add(1, Ordering::Relaxed);
+        let fresh = folder.join(format!("{name}-{}-{number}", std::process::id()));
         let mut compiler = Command::new(COMPILER);
         compiler
             .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
@@ -94,6 +99,27 @@ impl Client {
         command
     }
 
+    /// The client with the library, but without a server that it was told of.
+    /// Programs with the same `folder` meet in one that the first starts.
+    #[must_use]
+    pub fn alone(&self, folder: &Path) -> Command {
+        let server = FOLDER.join("npu-probe");
+        let emulated = test_support::program(&server);
+        let server = if emulated.get_args().len() == 0 {
+            server
+        } else {
+            script(folder, &emulated)
+        };
+        let mut command = test_support::program(&self.binary);
+        command
+            .env("LD_PRELOAD", FOLDER.join("librocket_preload.so"))
+            .env("ROCKET_SERVER_PROGRAM", server)
+            .env("XDG_RUNTIME_DIR", folder)
+            .env_remove("ROCKET_SERVER")
+            .env_remove("ROCKET_DEVICE");
+        command
+    }
+
     /// Runs it to its end.
     #[must_use]
     pub fn run(&self, options: &[&str], arguments: &[&str]) -> Output {
@@ -112,4 +138,19 @@ impl Client {
         );
         output
     }
+}
+
+/// A program that runs `command`, for who starts programs by their path alone.
+fn script(folder: &Path, command: &Command) -> PathBuf {
+    let script = folder.join("npu-probe");
+    if !script.exists() {
+        let words = [command.get_program()]
+            .into_iter()
+            .chain(command.get_args());
+        let words: Vec<_> = words.map(|word| format!("'{}'", word.display())).collect();
+        let text = format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "));
+        std::fs::write(&script, text).unwrap();
+        std::fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    }
+    script
 }

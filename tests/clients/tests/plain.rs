@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A client on plain ioctls, and what `npu-probe run` makes of its end.
+//! Clients on plain ioctls, and what `npu-probe run` makes of their end.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use client_tests::Client;
+
+/// A client that prints one line when all is well.
+fn passes(name: &str) {
+    let output = Client::compile(name, &["-pthread"]).pass(&[], &[]);
+    let expected = format!("{name}: all is well\n");
+    assert_eq!(output.stdout, expected.as_bytes());
+}
 
 #[test]
 fn plain_ioctls() {
@@ -12,6 +19,30 @@ fn plain_ioctls() {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }
     assert_eq!(output.stdout, b"plain: all is well\n");
+}
+
+#[test]
+fn the_chip_and_the_one_device_are_found() {
+    passes("identify");
+}
+
+#[test]
+fn objects_and_fences_are_shared() {
+    passes("sharing");
+}
+
+#[test]
+fn many_processes_files_and_threads() {
+    passes("crowd");
+}
+
+/// The last thing that it does is to die with jobs under way.
+#[test]
+fn signals_interrupt_waits() {
+    let output = Client::compile("signals", &["-pthread"]).run(&[], &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.stdout, b"signals: all is well\n", "{said}");
+    assert_eq!(output.status.code(), Some(137), "{said}");
 }
 
 #[test]

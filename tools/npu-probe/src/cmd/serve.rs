@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe serve`: the software NPU for all programs of a user.
 
+use std::env;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,10 +22,20 @@ const LINGER: Duration = Duration::from_secs(2);
 /// What is printed once clients can come.
 const READY: &str = "ready\n";
 
+/// Where programs of this user look for a server.
+fn meeting() -> Result<Address, Failure> {
+    let [runtime, temporary] =
+        ["XDG_RUNTIME_DIR", "TMPDIR"].map(|name| env::var_os(name).map(OsStringExt::into_vec));
+    let folder = npu_wire::meeting_folder(runtime.as_deref(), temporary.as_deref());
+    Address::meeting(folder)
+        .with_context(|| format!("no folder {}", folder.escape_ascii()))
+        .map_err(Failure::Usage)
+}
+
 pub(crate) fn run(flags: &Flags, serve: &ServeFlags) -> Result<Verdict, Failure> {
     let options = served::options(flags, &serve.model)?;
     let address = match &serve.address {
-        None => Address::of_user(nix::unistd::geteuid().as_raw()),
+        None => meeting()?,
         Some(name) => Address::new(name.as_bytes())
             .ok_or_else(|| Failure::Usage(anyhow!("`{name}` is no name of a server")))?,
     };

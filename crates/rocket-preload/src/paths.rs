@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What else takes a path: access, directories, links.
+
+use libc::{AT_FDCWD, DIR, c_char, c_int, c_void, size_t, ssize_t};
+use npu_wire::place::NODE;
+
+use crate::device;
+use crate::guard::look;
+use crate::memory;
+use crate::next::next;
+use crate::target::{ShadowPath, Target, is_device, node_shadow, target};
+
+/// The path in the shadow directory, if it has what is meant.
+fn shadow(directory: c_int, path: *const c_char) -> Option<ShadowPath> {
+    match target(directory, path) {
+        Target::Node => look(None, node_shadow),
+        Target::Shadow(shadow) => Some(shadow),
+        Target::Other => None,
+    }
+}
+
+/// Declares functions whose first argument is a path.
+macro_rules! by_path {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+        /// As the C library's, but of the shadow directory where that is meant.
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char $(, $argument: $type)*) -> $result {
+            let shadow = shadow(AT_FDCWD, path);
+            let path = shadow.as_ref().map_or(path, ShadowPath::as_ptr);
+            // SAFETY: the function of that name, with what the program gave it
+            // or the C string of a path of ours.
+            unsafe { next!($name: fn(*const c_char $(, $type)*) -> $result; path $(, $argument)*) }
+        }
+    )*};
+}
+
+by_path! {
+    access(mode: c_int) -> c_int;
+    eaccess(mode: c_int) -> c_int;
+    euidaccess(mode: c_int) -> c_int;
+    opendir() -> *mut DIR;
+    // Functions of the program, which are passed on.
+    scandir(names: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int;
+    scandir64(names: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int;
+}
+
+/// See faccessat(2).
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faccessat(
+    directory: c_int,
+    path: *const c_char,
+    mode: c_int,
+    flags: c_int,
+) -> c_int {
+    let shadow = shadow(directory, path);
+    let path = shadow.as_ref().map_or(path, ShadowPath::as_ptr);
+    // SAFETY: the function of that name, with what the program gave it or the
+    // C string of a path of ours.
+    unsafe {
+        next!(faccessat: fn(c_int, *const c_char, c_int, c_int) -> c_int;
+            directory, path, mode, flags)
+    }
+}
+
+/// Whether a path is the link to a descriptor of the device in /proc.
+fn is_link_to_device(path: *const c_char) -> bool {
+    look(false, || {
+        // Room for the longest number.
+        let mut text = [0; 32];
+        let Some(path) = memory::read_text(path.expose_provenance(), &mut text) else {
+            return false;
+        };
+        path.strip_prefix(b"/proc/self/fd/")
+            .and_then(|number| std::str::from_utf8(number).ok()?.parse().ok())
+            .is_some_and(is_device)
+    })
+}
+
+/// Puts the node's path into a buffer that readlink has just filled: what the
+/// kernel would say of a descriptor of it.
+///
+/// # Safety
+/// `out` is valid for writes of `room` bytes.
+unsafe fn put_node(out: *mut c_char, room: size_t) -> ssize_t {
+    let len = NODE.len().min(room);
+    // SAFETY: as many bytes as there is room for.
+    unsafe { std::ptr::copy_nonoverlapping(NODE.as_ptr().cast(), out, len) };
+    // A few bytes.
+    len.cast_signed()
+}
+
+/// readlink by way of the next function.
+///
+/// # Safety
+/// `out` has room for what `next` writes.
+unsafe fn read_link(
+    directory: c_int,
+    path: *const c_char,
+    out: *mut c_char,
+    room: size_t,
+    next: impl FnOnce(*const c_char) -> ssize_t,
+) -> ssize_t {
+    let shadow = shadow(directory, path);
+    let result = next(shadow.as_ref().map_or(path, ShadowPath::as_ptr));
+    if result > 0 && is_link_to_device(path) {
+        // SAFETY: the C library has just written there.
+        return unsafe { put_node(out, room) };
+    }
+    result
+}
+
+/// Declares readlink, also with the check that compilers ask for.
+macro_rules! declare_readlink {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        /// See readlink(2).
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            path: *const c_char, out: *mut c_char, room: size_t $(, $argument: $type)*
+        ) -> ssize_t {
+            let next = |path| {
+                // SAFETY: the function of that name, with what the program
+                // gave it or the C string of a path of ours.
+                unsafe {
+                    next!($name: fn(*const c_char, *mut c_char, size_t $(, $type)*) -> ssize_t;
+                        path, out, room $(, $argument)*)
+                }
+            };
+            // SAFETY: what the program gave.
+            unsafe { read_link(AT_FDCWD, path, out, room, next) }
+        }
+    )*};
+}
+
+declare_readlink! {
+    readlink();
+    __readlink_chk(size: size_t);
+}
+
+/// Declares readlinkat, also with the check that compilers ask for.
+macro_rules! declare_readlinkat {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        /// See readlinkat(2).
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            directory: c_int, path: *const c_char, out: *mut c_char, room: size_t
+            $(, $argument: $type)*
+        ) -> ssize_t {
+            let next = |path| {
+                // SAFETY: the function of that name, with what the program
+                // gave it or the C string of a path of ours.
+                unsafe {
+                    next!($name: fn(c_int, *const c_char, *mut c_char, size_t $(, $type)*)
+                            -> ssize_t;
+                        directory, path, out, room $(, $argument)*)
+                }
+            };
+            // SAFETY: what the program gave.
+            unsafe { read_link(directory, path, out, room, next) }
+        }
+    )*};
+}
+
+declare_readlinkat! {
+    readlinkat();
+    __readlinkat_chk(size: size_t);
+}
+
+/// Takes the path of the shadow directory off the front of a C string.
+///
+/// # Safety
+/// `text` is null or a C string that may be written.
+unsafe fn strip_root(text: *mut c_char) {
+    let Some(root) = device::known_shadow_root() else {
+        return;
+    };
+    if text.is_null() {
+        return;
+    }
+    // SAFETY: a C string.
+    let len = unsafe { libc::strlen(text) };
+    // SAFETY: its bytes.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(text.cast::<u8>(), len + 1) };
+    if bytes.starts_with(root) && bytes.get(root.len()) == Some(&b'/') {
+        bytes.copy_within(root.len().., 0);
+    }
+}
+
+/// Declares realpath and its like.
+macro_rules! declare_realpath {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        /// See realpath(3).
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            path: *const c_char $(, $argument: $type)*
+        ) -> *mut c_char {
+            let shadow = shadow(AT_FDCWD, path);
+            let asked = shadow.as_ref().map_or(path, ShadowPath::as_ptr);
+            // SAFETY: the function of that name, with what the program gave it
+            // or the C string of a path of ours.
+            let result = unsafe {
+                next!($name: fn(*const c_char $(, $type)*) -> *mut c_char; asked $(, $argument)*)
+            };
+            if shadow.is_some() {
+                // SAFETY: what the C library has just written.
+                unsafe { strip_root(result) };
+            }
+            result
+        }
+    )*};
+}
+
+declare_realpath! {
+    realpath(out: *mut c_char);
+    __realpath_chk(out: *mut c_char, size: size_t);
+    canonicalize_file_name();
+}
