@@ -22,6 +22,16 @@ pub(crate) fn backend(arch: Arch) -> Result<PathBuf> {
     Ok(installed)
 }
 
+/// Builds the preload library for `arch`; returns its place.
+pub(crate) fn preload(arch: Arch) -> Result<PathBuf> {
+    Ok(release("rocket-preload", arch)?.join("librocket_preload.so"))
+}
+
+/// Builds `npu-probe` for this machine; returns its place.
+pub(crate) fn probe() -> Result<PathBuf> {
+    Ok(release("npu-probe", Arch::native())?.join("npu-probe"))
+}
+
 /// Builds `package` in release mode for `arch`; returns the directory of what
 /// was built.
 fn release(package: &str, arch: Arch) -> Result<PathBuf> {

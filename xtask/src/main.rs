@@ -15,6 +15,7 @@ mod nightly;
 mod paths;
 mod process;
 mod report;
+mod teflon;
 mod timing;
 
 use anyhow::Result;
@@ -38,6 +39,8 @@ enum Command {
     Docs(docs::Args),
     /// Run stock llama.cpp with the backend on the model and compare
     Llama(llama::Args),
+    /// Run Mesa's Teflon delegate on the model and compare
+    Teflon(teflon::Args),
     /// Run the fuzz targets
     Fuzz(fuzz::Args),
     /// Compare our structs with those of the newest kernel header
@@ -50,6 +53,7 @@ fn main() -> Result<()> {
         Command::Bless => bless::run(),
         Command::Docs(arguments) => docs::run(&arguments),
         Command::Llama(arguments) => llama::run(&arguments),
+        Command::Teflon(arguments) => teflon::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Abi => abi::run(),
     }

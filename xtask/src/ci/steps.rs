@@ -95,6 +95,7 @@ pub(crate) fn all(long: bool) -> Vec<Step> {
         FUZZ_SECONDS
     }));
     steps.push(aarch64());
+    steps.push(teflon());
     if long {
         steps.extend(longer());
     }
@@ -235,6 +236,17 @@ fn aarch64() -> Step {
                 // The CPU of the board, and where Debian keeps its C library.
                 "qemu-aarch64-static -cpu cortex-a76 -L /usr/aarch64-linux-gnu",
             ),
+        ],
+    }
+}
+
+fn teflon() -> Step {
+    Step {
+        name: "teflon",
+        what: "Mesa's TensorFlow Lite delegate, as Debian ships it, on the model",
+        runs: vec![
+            Run::new("rustup", &format!("target add {AARCH64}")),
+            Run::cargo("xtask teflon"),
         ],
     }
 }
