@@ -2,6 +2,7 @@
 /* What clients in the wild do, one habit a function. */
 #include "npu.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,12 +23,23 @@ static struct device scans_nodes(void)
         snprintf(path, sizeof path, "/dev/accel/accel%u", node);
         int fd = open(path, O_RDWR);
         if (node == 0) {
-            EXPECT(fd >= 0, "%s", path);
+            EXPECT(fd >= 0 && access(path, R_OK | W_OK) == 0, "%s", path);
             found.fd = fd;
         } else {
             EXPECT(fd < 0 && errno == ENOENT, "%s gave %d", path, fd);
+            EXPECT(access(path, F_OK) != 0 && errno == ENOENT, "%s", path);
         }
     }
+    DIR *directory = opendir("/dev/accel");
+    EXPECT(directory, "opendir");
+    unsigned entries = 0;
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (entry->d_name[0] != '.') {
+            EXPECT(strcmp(entry->d_name, "accel0") == 0, "%s", entry->d_name);
+            entries++;
+        }
+    EXPECT(entries == 1, "%u entries", entries);
+    closedir(directory);
     return found;
 }
 

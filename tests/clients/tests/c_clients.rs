@@ -78,6 +78,22 @@ fn a_child_works_on_its_parents_file() {
 }
 
 #[test]
+fn a_file_goes_from_process_to_process() {
+    if std::env::var_os("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER").is_some() {
+        println!(
+            "SKIP a_file_goes_from_process_to_process: the emulator's programs start no others"
+        );
+        return;
+    }
+    all_ran(&report(&compile("handed"), &[]), 1, 4);
+}
+
+#[test]
+fn every_way_to_open_and_to_call() {
+    all_ran(&report(&compile("ways"), &[]), 12, 12);
+}
+
+#[test]
 fn a_client_that_is_killed_disturbs_no_other() {
     let seen = report(&compile("dies"), &[]);
     // The survivor's, and three that died with files of their own.

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Every way to find the node, to open it and to call it. */
+#define _GNU_SOURCE
+#define _LARGEFILE64_SOURCE
+#include "npu.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* What a call with -D_FORTIFY_SOURCE becomes. */
+int __open_2(const char *path, int flags);
+int __openat_2(int directory, const char *path, int flags);
+
+static int by_syscall(int fd, unsigned long request, void *argument)
+{
+    return (int)syscall(SYS_ioctl, fd, request, argument);
+}
+
+static void works(int fd, const char *way)
+{
+    EXPECT(fd >= 0, "%s", way);
+    struct device device = {fd, call_plain};
+    product(&device, INT8, 3);
+    EXPECT(close(fd) == 0, "%s", way);
+}
+
+static void opens_in_every_way(void)
+{
+    int flags = O_RDWR | O_CLOEXEC;
+    works(open(ACCEL_NODE, flags), "open");
+    works(open64(ACCEL_NODE, flags), "open64");
+    works(openat(AT_FDCWD, ACCEL_NODE, flags), "openat");
+    works(openat64(AT_FDCWD, ACCEL_NODE, flags), "openat64");
+    works(__open_2(ACCEL_NODE, flags), "__open_2");
+    works(__openat_2(AT_FDCWD, ACCEL_NODE, flags), "__openat_2");
+    works(open("/dev//accel/./accel0", flags), "a path in another form");
+    works((int)syscall(SYS_openat, AT_FDCWD, ACCEL_NODE, flags), "syscall");
+
+    int directory = open("/dev/accel", O_RDONLY | O_DIRECTORY);
+    EXPECT(directory >= 0, "the directory");
+    works(openat(directory, "accel0", flags), "openat in the directory");
+    EXPECT(openat(directory, "accel1", flags) < 0 && errno == ENOENT, "accel1");
+    EXPECT(close(directory) == 0, "close");
+
+    FILE *stream = fopen(ACCEL_NODE, "r+");
+    EXPECT(stream, "fopen");
+    struct device device = {fileno(stream), call_plain};
+    product(&device, INT8, 4);
+    EXPECT(fclose(stream) == 0, "fclose");
+
+    int fd = open(ACCEL_NODE, flags);
+    struct device direct = {fd, by_syscall};
+    product(&direct, FP16, 5);
+    EXPECT(close(fd) == 0, "close");
+}
+
+static int ioctl_number(int fd, unsigned long request)
+{
+    uint64_t argument[8] = {0};
+    return call_plain(fd, request, argument) ? -errno : 0;
+}
+
+static void errors_are_the_kernels(void)
+{
+    EXPECT(open(ACCEL_NODE, O_RDWR | O_CREAT | O_EXCL, 0600) < 0 && errno == EEXIST, "O_EXCL");
+    EXPECT(open(ACCEL_NODE, O_RDONLY | O_DIRECTORY) < 0 && errno == ENOTDIR, "O_DIRECTORY");
+    EXPECT(open("/dev/accel/accel0/x", O_RDWR) < 0 && errno == ENOTDIR, "below the node");
+    EXPECT(open("/dev/accel/", O_RDWR) < 0 && errno == EISDIR, "the directory");
+    int fd = open(ACCEL_NODE, O_RDWR);
+    EXPECT(ioctl_number(fd, 0x40046444u) == -EINVAL, "a driver's request that it has not");
+    EXPECT(ioctl_number(fd, 0x5401u) == -ENOTTY, "a terminal's request");
+    char byte;
+    EXPECT(fcntl(fd, F_SETFL, O_NONBLOCK) == 0, "F_SETFL");
+    EXPECT(read(fd, &byte, 1) == -1 && errno == EAGAIN, "read");
+    struct device device = {fd, call_plain};
+    product(&device, INT8, 6);
+    EXPECT(close(fd) == 0, "close");
+}
+
+static void is_found_in_its_directory(void)
+{
+    struct dirent **entries;
+    int count = scandir("/dev/accel", &entries, NULL, alphasort);
+    EXPECT(count == 3 && strcmp(entries[2]->d_name, "accel0") == 0, "%d entries", count);
+    while (count--)
+        free(entries[count]);
+    free(entries);
+}
+
+int main(void)
+{
+    opens_in_every_way();
+    errors_are_the_kernels();
+    is_found_in_its_directory();
+    puts("ok");
+    return 0;
+}
