@@ -14,7 +14,7 @@ use rocket_uapi::{Bo, ByteLen, Device, Error};
 
 /// Bytes that a device keeps for later. Beyond it, those unused for longest
 /// are given back to the kernel.
-const IDLE_BYTES_MAX: usize = 256 << 20;
+pub(crate) const IDLE_BYTES_MAX: usize = 256 << 20;
 
 /// A device and its buffers.
 pub(crate) struct Buffers {

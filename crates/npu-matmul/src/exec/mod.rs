@@ -31,7 +31,7 @@ use job::InFlight;
 
 /// Steps that are started and not finished: one computes while the CPU works
 /// on the other.
-const STEPS_IN_FLIGHT: usize = 2;
+pub(crate) const STEPS_IN_FLIGHT: usize = 2;
 
 /// Called when a part of a row of the result is complete: row, channels, and
 /// their sums, which it may change.

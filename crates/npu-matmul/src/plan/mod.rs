@@ -24,6 +24,7 @@
 
 mod choose;
 mod cost;
+mod memory;
 mod options;
 mod predict;
 mod step;
@@ -35,6 +36,7 @@ use std::fmt;
 
 pub use choose::{Candidate, Conditions, candidates};
 pub use cost::task_time_bound_ns;
+pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use predict::{BoundBy, Prediction, Traffic};
 pub use step::{ActivationTile, Band, JobPlan, Step, TaskPlan};

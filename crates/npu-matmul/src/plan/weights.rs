@@ -27,7 +27,7 @@ pub(super) const N_TILE_MAX: usize = 8192;
 
 /// Bytes that a file descriptor can address (mainline `drivers/accel/rocket`:
 /// one 32-bit address space for each).
-const DEVICE_BYTES_MAX: u128 = 1 << 32;
+pub(super) const DEVICE_BYTES_MAX: u128 = 1 << 32;
 
 /// Bytes of one weight buffer. A buffer object is below 2 GiB; half of that
 /// leaves the address space of a file descriptor, 4 GiB, room to be filled
