@@ -14,6 +14,8 @@
 //! (librocketnpu's measured "resonances"; the rule that reproduces its list is
 //! inferred).
 
+use std::ops::Range;
+
 use super::cna::FeatureCube;
 use super::conv_config::CbufConfig;
 
@@ -162,18 +164,34 @@ impl Cbuf {
         }
     }
 
-    /// Keeps the features of a task, streaming through the data banks.
-    pub(crate) fn keep_features(&mut self, config: &CbufConfig, cube: &FeatureCube, base: u32) {
+    /// Lines that the data banks still hold something of when all of `height`
+    /// lines of `bytes` went through them. Where lines leave no gap, those
+    /// that later ones go over are left out.
+    pub(crate) fn kept_lines(config: &CbufConfig, height: usize, bytes: usize) -> Range<usize> {
         let room = config.data_banks * BANK_BYTES;
         let step = config.line_bytes();
-        // Where lines leave no gap, those that later ones go over are left out.
-        let kept = match room.saturating_sub(cube.line_bytes()).checked_div(step) {
-            Some(before) if cube.line_bytes() >= step => before + 2,
-            _ => cube.height,
+        let kept = match room.saturating_sub(bytes).checked_div(step) {
+            Some(before) if bytes >= step => before + 2,
+            _ => height,
         };
-        for y in cube.height.saturating_sub(kept)..cube.height {
-            self.store(0, room, y * step, cube.line(y));
+        height.saturating_sub(kept)..height
+    }
+
+    /// Keeps lines of a task, streaming through the data banks.
+    pub(crate) fn keep_lines(
+        &mut self,
+        config: &CbufConfig,
+        cube: &FeatureCube,
+        lines: Range<usize>,
+    ) {
+        let room = config.data_banks * BANK_BYTES;
+        for y in lines {
+            self.store(0, room, y * config.line_bytes(), cube.line(y));
         }
+    }
+
+    /// Notes that all lines of a task that are to be kept are here.
+    pub(crate) fn keep_features(&mut self, config: &CbufConfig, cube: &FeatureCube, base: u32) {
         self.features = Some(Left {
             banks: config.split(),
             len: cube.height * cube.line_bytes(),
@@ -213,7 +231,8 @@ impl Cbuf {
         cube: &mut FeatureCube,
     ) {
         let step = config.line_bytes();
-        for y in first..cube.height {
+        let lines = cube.lines();
+        for y in first.max(lines.start)..lines.end {
             self.load(bank * BANK_BYTES, BYTES, y * step, cube.line_mut(y));
         }
     }
@@ -222,7 +241,7 @@ impl Cbuf {
     pub(crate) fn reuse_features(&self, config: &CbufConfig, cube: &mut FeatureCube) {
         let room = config.data_banks * BANK_BYTES;
         let step = config.line_bytes();
-        for y in 0..cube.height {
+        for y in cube.lines() {
             self.load(0, room, y * step, cube.line_mut(y));
         }
     }
@@ -308,6 +327,7 @@ mod tests {
         cube.line_mut(0).fill(1);
         cube.line_mut(1).fill(2);
         let mut cbuf = Cbuf::default();
+        cbuf.keep_lines(&config, &cube, cube.lines());
         cbuf.keep_features(&config, &cube, 64);
         cbuf.keep_weights(&config, &vec![3; BANK_BYTES], BANK_BYTES, 0);
         let fit = config.lines_that_fit(cube.line_bytes());
@@ -334,7 +354,8 @@ mod tests {
                 cube.line_mut(y).fill(y as u8 + 1);
                 slow.store(0, banks * BANK_BYTES, y * config.line_bytes(), cube.line(y));
             }
-            fast.keep_features(&config, &cube, 0);
+            let kept = Cbuf::kept_lines(&config, height, cube.line_bytes());
+            fast.keep_lines(&config, &cube, kept);
             prop_assert!(fast.memory == slow.memory);
         }
     }
@@ -361,6 +382,7 @@ mod tests {
         let weights: Vec<u8> = (0..999u32).map(|i| i as u8).collect();
         let mut cbuf = Cbuf::default();
         assert_eq!(cbuf.has_weights(&config, 999, 128), Err(Stale::Other));
+        cbuf.keep_lines(&config, &cube, cube.lines());
         cbuf.keep_features(&config, &cube, 64);
         cbuf.keep_weights(&config, &weights, 999, 128);
         assert_eq!(cbuf.has_features(&config, &cube, 64), Ok(()));

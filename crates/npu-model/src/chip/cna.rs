@@ -11,6 +11,8 @@
 //! G = 4 if GROUP_LINE_OFF = 0, else 1;  W = DMA_WIDTH;  SURF_STRIDE signed
 //! ```
 
+use std::ops::Range;
+
 use super::Master;
 use super::core::Ties;
 use super::dma::{self, Dma};
@@ -75,29 +77,56 @@ impl FeatureDma {
         end - y
     }
 
-    /// Reads the cube, as atoms in the order (y, x, c1): the channels of a
+    /// Whether all of the cube can be read.
+    pub(crate) fn check(&self, dma: &Dma<'_>) -> Result<(), Stop> {
+        let by_line = self.surface_pitch() == self.width as i64;
+        let mut y = 0;
+        while y < self.height {
+            let lines = self.contiguous_lines(y);
+            if by_line {
+                let len = self.width * self.surfaces * ATOM;
+                dma.check_read(Master::Feature, self.address(y, 0, 0), len)?;
+                y += 1;
+                continue;
+            }
+            for c1 in 0..self.surfaces {
+                let at = self.address(y, 0, c1);
+                dma.check_read(Master::Feature, at, self.width * lines * ATOM)?;
+            }
+            y += lines;
+        }
+        Ok(())
+    }
+
+    /// Reads lines of the cube, as atoms in the order (y, x, c1): the channels of a
     /// pixel lie together, as the MAC array takes them. It takes the place of
     /// `memory`, if there is enough.
-    pub(crate) fn fetch(&self, dma: &Dma<'_>, memory: Vec<u8>) -> Result<FeatureCube, Stop> {
+    pub(crate) fn fetch(
+        &self,
+        dma: &Dma<'_>,
+        lines: Range<usize>,
+        memory: Vec<u8>,
+    ) -> Result<FeatureCube, Stop> {
         let shape = (self.width, self.height, self.surfaces);
-        let mut cube = FeatureCube::in_memory(memory, shape)?;
+        let mut cube = FeatureCube::in_memory(memory, shape, lines)?;
         if self.atoms() == 0 {
             return Ok(cube);
         }
         if dma.literal() {
-            return self.fetch_literally(dma);
+            self.fetch_literally(dma, &mut cube)?;
+            return Ok(cube);
         }
         // Row-major matrices: a line holds all channels of its pixels.
         let by_line = self.surface_pitch() == self.width as i64;
         let mut run = Vec::new();
-        let mut y = 0;
-        while y < self.height {
+        let Range { start: mut y, end } = cube.lines();
+        while y < end {
             if by_line {
                 self.fetch_line(dma, y, &mut cube, &mut run)?;
                 y += 1;
             } else {
                 let most = (RUN_BYTES / (self.width * ATOM)).max(1);
-                let lines = self.contiguous_lines(y).min(most);
+                let lines = self.contiguous_lines(y).min(most).min(end - y);
                 self.fetch_lines(dma, y, lines, &mut cube, &mut run)?;
                 y += lines;
             }
@@ -143,19 +172,18 @@ impl FeatureDma {
     }
 
     /// Reads atom by atom: the reference for [`Self::fetch`].
-    fn fetch_literally(&self, dma: &Dma<'_>) -> Result<FeatureCube, Stop> {
-        let mut cube = FeatureCube::empty(self.width, self.height, self.surfaces)?;
-        for y in 0..self.height {
+    fn fetch_literally(&self, dma: &Dma<'_>, cube: &mut FeatureCube) -> Result<(), Stop> {
+        for y in cube.lines() {
             for x in 0..self.width {
                 for c1 in 0..self.surfaces {
                     let mut atom = [0; ATOM];
                     dma.read(Master::Feature, self.address(y, x, c1), &mut atom)?;
-                    let at = ((y * self.width + x) * self.surfaces + c1) * ATOM;
-                    cube.atoms[at..at + ATOM].copy_from_slice(&atom);
+                    let at = (x * self.surfaces + c1) * ATOM;
+                    cube.line_mut(y)[at..at + ATOM].copy_from_slice(&atom);
                 }
             }
         }
-        Ok(cube)
+        Ok(())
     }
 }
 
@@ -163,36 +191,53 @@ impl FeatureDma {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FeatureCube {
     pub(crate) width: usize,
+    /// Lines of the whole cube.
     pub(crate) height: usize,
     surfaces: usize,
+    /// The lines that are here.
+    lines: Range<usize>,
     atoms: Vec<u8>,
+}
+
+/// Bytes of a line.
+pub(crate) fn line_bytes(width: usize, surfaces: usize) -> usize {
+    width * surfaces * ATOM
 }
 
 impl FeatureCube {
     /// A cube of zeros.
+    #[cfg(test)]
     pub(crate) fn empty(width: usize, height: usize, surfaces: usize) -> Result<Self, Stop> {
-        Ok(Self {
-            width,
-            height,
-            surfaces,
-            atoms: dma::buffer(width * height * surfaces * ATOM)?,
-        })
+        Self::in_memory(Vec::new(), (width, height, surfaces), 0..height)
     }
 
-    /// A cube of whatever `memory` holds, which is replaced if it is too small.
-    fn in_memory(
+    /// Lines of a cube of this width, height and surfaces, of whatever
+    /// `memory` holds, which is replaced by zeros if it is too small.
+    pub(crate) fn in_memory(
         mut memory: Vec<u8>,
         (width, height, surfaces): (usize, usize, usize),
+        lines: Range<usize>,
     ) -> Result<Self, Stop> {
-        let len = width * height * surfaces * ATOM;
+        let len = lines.len() * line_bytes(width, surfaces);
         dma::resized(&mut memory, len)?;
         memory.truncate(len);
         Ok(Self {
             width,
             height,
             surfaces,
+            lines,
             atoms: memory,
         })
+    }
+
+    /// The lines that are here.
+    pub(crate) fn lines(&self) -> Range<usize> {
+        self.lines.clone()
+    }
+
+    /// Whether all of these lines are here.
+    pub(crate) fn holds(&self, lines: &Range<usize>) -> bool {
+        lines.is_empty() || self.lines.start <= lines.start && lines.end <= self.lines.end
     }
 
     /// The memory of the atoms, for another cube.
@@ -202,26 +247,25 @@ impl FeatureCube {
 
     /// Bytes of a line.
     pub(crate) fn line_bytes(&self) -> usize {
-        self.width * self.surfaces * ATOM
+        line_bytes(self.width, self.surfaces)
     }
 
-    /// The atoms of line `y`.
+    /// The atoms of line `y`, which is here.
     pub(crate) fn line(&self, y: usize) -> &[u8] {
         let bytes = self.line_bytes();
-        &self.atoms[y * bytes..(y + 1) * bytes]
+        &self.atoms[(y - self.lines.start) * bytes..][..bytes]
     }
 
     /// The atoms of line `y`, to be written.
     pub(crate) fn line_mut(&mut self, y: usize) -> &mut [u8] {
         let bytes = self.line_bytes();
-        &mut self.atoms[y * bytes..(y + 1) * bytes]
+        &mut self.atoms[(y - self.lines.start) * bytes..][..bytes]
     }
 
     /// All channels of the pixel (y, x).
     pub(crate) fn pixel(&self, y: usize, x: usize) -> &[u8] {
-        let bytes = self.surfaces * ATOM;
-        let start = (y * self.width + x) * bytes;
-        &self.atoms[start..start + bytes]
+        let bytes = self.pixel_bytes();
+        &self.line(y)[x * bytes..][..bytes]
     }
 
     /// Bytes of one pixel.
@@ -231,6 +275,7 @@ impl FeatureCube {
 
     /// Puts atoms of surface `c1`, from line `y` on, to their pixels.
     fn scatter(&mut self, y: usize, c1: usize, surface: &[u8]) {
+        let y = y - self.lines.start;
         let start = (y * self.width * self.surfaces + c1) * ATOM;
         let stride = self.surfaces * ATOM;
         let targets = self.atoms[start..].chunks_mut(stride);
@@ -303,15 +348,34 @@ pub(crate) struct PixelDma {
 }
 
 impl PixelDma {
-    /// Reads and converts the image.
-    pub(crate) fn fetch(&self, dma: &Dma<'_>, cvt: Option<&InputCvt>) -> Result<FeatureCube, Stop> {
-        let mut cube = FeatureCube::empty(self.width, self.height, self.surfaces)?;
+    /// Byte address of a line.
+    fn address(&self, y: usize) -> i64 {
+        let pixels = y as i64 * i64::from(self.line_stride);
+        i64::from(self.base) + pixels * (self.packed * self.element) as i64
+    }
+
+    /// Whether all of the image can be read.
+    pub(crate) fn check(&self, dma: &Dma<'_>) -> Result<(), Stop> {
+        let len = self.width * self.packed * self.element;
+        (0..self.height).try_for_each(|y| dma.check_read(Master::Feature, self.address(y), len))
+    }
+
+    /// Reads and converts lines of the image.
+    pub(crate) fn fetch(
+        &self,
+        dma: &Dma<'_>,
+        cvt: Option<&InputCvt>,
+        lines: Range<usize>,
+        memory: Vec<u8>,
+    ) -> Result<FeatureCube, Stop> {
+        let shape = (self.width, self.height, self.surfaces);
+        let mut cube = FeatureCube::in_memory(memory, shape, lines)?;
+        cube.atoms.fill(0);
         let bytes = self.packed * self.element;
         let mut line = dma::buffer::<u8>(self.width * bytes)?;
         let pixel = cube.pixel_bytes();
-        for y in 0..self.height {
-            let step = y as i64 * i64::from(self.line_stride) * bytes as i64;
-            dma.read(Master::Feature, i64::from(self.base) + step, &mut line)?;
+        for y in cube.lines() {
+            dma.read(Master::Feature, self.address(y), &mut line)?;
             let targets = cube.line_mut(y).chunks_exact_mut(pixel);
             // The converter is for bytes.
             let cvt = cvt.filter(|_| self.element == 1);
@@ -383,7 +447,9 @@ mod tests {
             surfaces: 1,
             line_stride: 16,
         };
-        let cube = dma.fetch(&Dma::new(&bus, 0), Some(&cvt)).unwrap();
+        let cube = dma
+            .fetch(&Dma::new(&bus, 0), Some(&cvt), 0..16, vec![9; 300])
+            .unwrap();
         for y in 0..16 {
             for x in 0..16 {
                 let expected = (y * 16 + x) as i32 - 128;
@@ -414,8 +480,12 @@ mod tests {
             };
             let bus = numbered(1024);
             let dma_port = Dma::new(&bus, 0);
-            let fast = dma.fetch(&dma_port, vec![7; 99]).ok();
-            prop_assert_eq!(fast, dma.fetch_literally(&dma_port).ok());
+            let lines = height / 3..height;
+            let fast = dma.fetch(&dma_port, lines.clone(), vec![7; 99]).ok();
+            let literal = dma.fetch(&dma_port.literally(true), lines, Vec::new()).ok();
+            prop_assert_eq!(fast, literal);
+            let all = dma.fetch(&dma_port, 0..height, Vec::new());
+            prop_assert_eq!(all.is_ok(), dma.check(&dma_port).is_ok());
         }
     }
 }

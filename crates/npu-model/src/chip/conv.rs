@@ -8,11 +8,14 @@
 //! to the bit.
 
 mod depthwise;
+pub(crate) mod features;
 mod operands;
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use depthwise::BytesScratch;
+use features::Features;
 use rknpu_regcmd::{EnableMask, RegisterFile};
 
 use super::cbuf::Cbuf;
@@ -102,11 +105,16 @@ pub(crate) fn run(
     let spoiled = check::sums(machine, regs, &conv, &writer)?;
     let mut cube = operands::features(machine, regs, &conv)?;
     let source = operands::weights(machine, regs, &conv)?;
-    operands::spill(machine, regs, &conv, &mut cube)?;
+    let spilled = operands::spill(machine, regs, &conv, &cube)?;
     let nearest = machine.contested.tf32_operand == Tf32Operand::Nearest;
-    if nearest {
-        operands::round_features(&conv, &mut cube);
-    }
+    let features = Features {
+        conv: &conv,
+        dma: machine.dma,
+        cbuf: machine.cbuf,
+        spilled,
+        nearest,
+    };
+    features.finish(&mut cube);
     let weights = WeightStream {
         source,
         len: conv.stream_len()?,
@@ -120,7 +128,7 @@ pub(crate) fn run(
         group,
         dpu: &dpu,
         writer: &writer,
-        cube: &cube,
+        features: &features,
         weights: &weights,
         dma: machine.dma,
         lut: machine.lut,
@@ -135,13 +143,13 @@ pub(crate) fn run(
         watch: Watch::new(machine.report, regs),
     };
     let operands = (conv.window.precision, conv.weights.precision);
-    if conv.precision.is_float() && operands == (Precision::Fp16, Precision::Fp16) {
-        task.run::<f32>()?;
+    let cube = if conv.precision.is_float() && operands == (Precision::Fp16, Precision::Fp16) {
+        task.run::<f32>(cube)?
     } else if conv.precision.is_float() {
-        task.run::<f64>()?;
+        task.run::<f64>(cube)?
     } else {
-        task.run::<i16>()?;
-    }
+        task.run::<i16>(cube)?
+    };
     *machine.chain.sums = task.sums.map(RefCell::into_inner).unwrap_or_default();
     machine.cbuf.give_spare(cube.into_memory());
     spoiled.finish(machine.report, regs)
@@ -163,7 +171,7 @@ struct Convolution<'a> {
     group: usize,
     dpu: &'a Dpu,
     writer: &'a Writer,
-    cube: &'a FeatureCube,
+    features: &'a Features<'a>,
     weights: &'a WeightStream<'a>,
     dma: Dma<'a>,
     lut: &'a Lut,
@@ -177,7 +185,9 @@ struct Convolution<'a> {
 }
 
 impl Convolution<'_> {
-    fn run<T: Mac>(&self) -> Result<(), Stop> {
+    /// Computes and writes everything, from the features in `cube` if they are
+    /// all there. Returns the cube for its memory.
+    fn run<T: Mac>(&self, mut cube: FeatureCube) -> Result<FeatureCube, Stop> {
         let padding = self.conv.window.padding::<T>();
         let pixels = self.writer.pixels().min(self.conv.pixels);
         let row = if self.conv.depthwise {
@@ -186,24 +196,56 @@ impl Convolution<'_> {
             self.conv.weights.row_len()
         };
         let mut scratch = Scratch::default();
-        let depthwise = self.bytes_path()?;
+        let depthwise = self.bytes_path(&cube)?;
         let mut bytes = BytesScratch::default();
         let mut tile =
             (WINDOW_ELEMENTS / row.max(1)).clamp(*TILE_PIXELS.start(), *TILE_PIXELS.end());
-        if depthwise.is_some() {
+        if depthwise.is_some() && cube.holds(&(0..cube.height)) {
             tile = self.line_tile(tile);
         }
-        for first in (0..pixels).step_by(tile) {
-            let count = tile.min(pixels - first);
-            if let Some(depthwise) = &depthwise {
-                self.depthwise_bytes(depthwise, (first, count), &mut bytes)?;
-            } else if self.conv.depthwise {
-                self.depthwise::<T>(&padding, (first, count), &mut scratch)?;
-            } else {
-                self.direct::<T>(&padding, (first, count), &mut scratch)?;
+        let mut first = 0;
+        while first < pixels {
+            let (lines, count) = self.lines_of(&cube, first, tile.min(pixels - first))?;
+            if !cube.holds(&lines) {
+                cube = self.features.band(lines, cube.into_memory())?;
             }
+            if let Some(depthwise) = &depthwise {
+                self.depthwise_bytes(depthwise, &cube, (first, count), &mut bytes)?;
+            } else if self.conv.depthwise {
+                self.depthwise::<T>(&cube, &padding, (first, count), &mut scratch)?;
+            } else {
+                self.direct::<T>(&cube, &padding, (first, count), &mut scratch)?;
+            }
+            first += count;
         }
-        Ok(())
+        Ok(cube)
+    }
+
+    /// Lines to hold for a tile of pixels from `first` on, and how many pixels
+    /// up to `count` it may have: what it needs fits a band, and so may lines
+    /// of the next tiles.
+    fn lines_of(
+        &self,
+        cube: &FeatureCube,
+        first: usize,
+        mut count: usize,
+    ) -> Result<(Range<usize>, usize), Stop> {
+        let held = features::lines_held(self.conv)?;
+        loop {
+            let needed = self.conv.window.lines_under(first, count);
+            let needed = needed.start.min(cube.height)..needed.end.min(cube.height);
+            if cube.holds(&needed) {
+                return Ok((needed, count));
+            }
+            if needed.len() <= held {
+                let end = cube.height.min(needed.start.saturating_add(held));
+                return Ok((needed.start..end, count));
+            }
+            if count == 1 {
+                return Err(Stop::HostMemory);
+            }
+            count = count.div_ceil(2);
+        }
     }
 
     /// Channels between the starts of two groups, and of a tile: a group, or
@@ -216,19 +258,14 @@ impl Convolution<'_> {
 
     fn direct<T: Mac>(
         &self,
+        cube: &FeatureCube,
         padding: &[T],
         (first, count): (usize, usize),
         scratch: &mut Scratch<T>,
     ) -> Result<(), Stop> {
         let window = &self.conv.window;
         let all = 0..window.channels;
-        window.rows(
-            self.cube,
-            padding,
-            (first, count),
-            all,
-            &mut scratch.windows,
-        )?;
+        window.rows(cube, padding, (first, count), all, &mut scratch.windows)?;
         for (group, channel, channels) in self.groups() {
             let (shape, first_kernel, bytes) = self.conv.weights.groups_of(channel, channels);
             let stream = self.weights.part(bytes, &mut scratch.stream)?;

@@ -26,6 +26,10 @@ use super::dma::{self, Dma};
 use super::precision::ATOM;
 use super::trap::Stop;
 
+/// Bytes of the longest stream that is expanded, before and after: the
+/// lanes are expanded as a whole, and a task of 4096 x 4096 int8 weights has
+/// half of that.
+pub(crate) const HELD_BYTES: usize = 32 << 20;
 /// Lanes of the unit.
 pub(crate) const LANES: usize = 16;
 /// Bytes that a lane's stream is padded to.
@@ -92,8 +96,14 @@ impl Compressed {
     }
 
     /// Reads the lanes from `base` on and fills `weights`.
+    ///
+    /// # Errors
+    /// [`Stop::HostMemory`] for more than [`HELD_BYTES`], of lanes or weights.
     pub(crate) fn fetch(&self, dma: &Dma<'_>, base: u32, weights: &mut [u8]) -> Result<(), Stop> {
         let len = usize::try_from(self.bytes()).map_err(|_| Stop::HostMemory)?;
+        if len > HELD_BYTES {
+            return Err(Stop::HostMemory);
+        }
         let mut blob = dma::buffer::<u8>(len)?;
         dma.read(Master::Weight, base.into(), &mut blob)?;
         let mut rest = blob.as_slice();

@@ -99,6 +99,20 @@ impl Window {
         Under::new(place, self.pad.0, self.in_width, self.spread.0)
     }
 
+    /// Lines of the input that any of the windows of `count` pixels from
+    /// `first` on, at least one, may meet.
+    pub(crate) fn lines_under(&self, first: usize, count: usize) -> Range<usize> {
+        let above = self.corner(first).0;
+        let below = self.corner(first + count - 1).0
+            + self.kernel.1.saturating_sub(1) * self.dilation.1
+            + 1;
+        let line = |place: usize| {
+            let line = place.saturating_sub(self.pad.1).div_ceil(self.spread.1);
+            line.min(self.in_height)
+        };
+        line(above)..line(below)
+    }
+
     /// Input pixel under a tap of the window at `corner`, `None` where it is
     /// padding. Between the pixels of a deconvolution there is [`HOLE`].
     pub(crate) fn under(
@@ -187,6 +201,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn window(precision: Precision, channels: usize) -> Window {
         Window {
@@ -230,6 +245,37 @@ mod tests {
         assert_eq!(spread.under(spread.corner(1), 1, 2), Some((0, 1)));
         assert_eq!(spread.under(spread.corner(9 * 4), 1, 1), Some((1, 0)));
         assert_eq!(spread.under(spread.corner(7), 1, 1), None, "7 of 7 columns");
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(256))]
+
+        #[test]
+        fn windows_meet_no_other_lines(
+            (in_height, pad, spread) in (0usize..12, 0usize..5, 1usize..4),
+            (kernel, stride, dilation) in (0usize..5, 0usize..4, 1usize..4),
+            (out_width, first, count) in (1usize..5, 0usize..20, 1usize..20),
+        ) {
+            let window = Window {
+                in_height,
+                out_width,
+                pad: (0, pad),
+                spread: (1, spread),
+                kernel: (1, kernel),
+                stride: (1, stride),
+                dilation: (1, dilation),
+                ..window(Precision::Int8, 16)
+            };
+            let lines = window.lines_under(first, count);
+            prop_assert!(lines.end <= in_height);
+            for pixel in first..first + count {
+                for ky in 0..kernel {
+                    if let Under::Input(y) = window.line_under(window.corner(pixel).0, ky) {
+                        prop_assert!(lines.contains(&y), "{y} not in {lines:?}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -23,10 +23,15 @@ const PROGRAMS: usize = 40;
 
 /// A board whose memory holds numbers of `seed`.
 fn board(literal: bool, seed: u64) -> Board {
+    board_within(Duration::from_millis(1), literal, seed)
+}
+
+/// Likewise, with another time limit.
+fn board_within(limit: Duration, literal: bool, seed: u64) -> Board {
     let board = Board::with_options(
         MEMORY,
         &ChipOptions {
-            task_limit: Duration::from_millis(1),
+            task_limit: limit,
             literal,
             ..ChipOptions::default()
         },
@@ -50,6 +55,15 @@ fn assert_same(programs: &[Vec<Word>], seed: u64) -> Result<(), TestCaseError> {
     for board in [&mut fast, &mut slow] {
         board.skip(MEMORY / 2);
     }
+    same_on(&mut fast, &mut slow, programs)
+}
+
+/// Likewise, on boards of equal memory.
+fn same_on(
+    fast: &mut Board,
+    slow: &mut Board,
+    programs: &[Vec<Word>],
+) -> Result<(), TestCaseError> {
     for words in programs {
         let (fast_outcome, slow_outcome) = (fast.run(words), slow.run(words));
         prop_assert_eq!(faulted(&fast_outcome), faulted(&slow_outcome));
@@ -217,6 +231,53 @@ fn assert_most_complete(programs: &impl Strategy<Value = Conv>) {
         })
         .count();
     assert!(completed > PROGRAMS / 2, "{completed} of {PROGRAMS}");
+}
+
+/// Features of which only a band is held at a time, and CBUF's contents
+/// behind them. Their lines overlap, so that the memory suffices.
+#[test]
+fn features_larger_than_a_band() {
+    for (ty, depthwise, stride) in [
+        (MatType::Int8Int32, false, 3),
+        (MatType::Int8Int32, true, 6),
+        (MatType::Fp16Fp32, false, 5),
+    ] {
+        let (width, height, channels) = (512, 900 * ty.half_bytes() as u32 / 2, 32);
+        let mut conv = ty.matmul(4, channels, 64, (0x1000, 0x20000, 0x40000));
+        conv.input = (width, height, channels);
+        conv.output = (3, height / stride, 64);
+        conv.kernel = (2, 3);
+        conv.stride = (2, stride);
+        conv.dilation = (1, 4);
+        conv.pad = (1, 1);
+        conv.kernel_bytes *= 6;
+        conv.weight_bytes = conv.kernel_bytes * 64;
+        conv.entries = width * channels / 64;
+        conv.data_banks = 5;
+        conv.grains = height + 1;
+        conv.line_stride = 9;
+        conv.surf_stride = 70 - 4 * width as i32;
+        let pixels = conv.output.0 * conv.output.1;
+        conv.writer = (3, conv.output.1, pixels, 0, (conv.size_e + 1) * pixels);
+        if depthwise {
+            make_depthwise(&mut conv, ty);
+        }
+        // Lines that do not fit read as weights; with few grains they stream.
+        let mut streaming = conv.clone();
+        streaming.grains = 8;
+        let mut reuse = streaming.clone();
+        reuse.data_reuse = true;
+        let programs = [conv.program(), streaming.program(), reuse.program()];
+        let board = |literal| board_within(Duration::from_millis(500), literal, 5);
+        let (mut fast, mut slow) = (board(false), board(true));
+        for board in [&mut fast, &mut slow] {
+            board.skip(MEMORY / 2);
+        }
+        // A cube of this size is never all there to be used again.
+        same_on(&mut fast, &mut slow, &programs).unwrap();
+        let outcome = fast.run(&programs[1]);
+        assert!(outcome.completed(), "{:#?}", outcome.diagnosis);
+    }
 }
 
 proptest! {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tiles of a depthwise convolution.
 
+use super::super::cna::FeatureCube;
 use super::super::core::IntRange;
 use super::super::depthwise::{Atom, Depthwise, Lines};
 use super::super::dma;
@@ -30,7 +31,7 @@ pub(super) struct BytesScratch {
 
 impl Convolution<'_> {
     /// The way of int8 depthwise tasks, where it is exact.
-    pub(super) fn bytes_path(&self) -> Result<Option<Depthwise<'_>>, Stop> {
+    pub(super) fn bytes_path(&self, cube: &FeatureCube) -> Result<Option<Depthwise<'_>>, Stop> {
         let window = &self.conv.window;
         let whole = |(_, channel, channels): (usize, usize, usize)| {
             channel.is_multiple_of(ATOM)
@@ -45,7 +46,7 @@ impl Convolution<'_> {
         if !fits {
             return Ok(None);
         }
-        Depthwise::new(window, self.cube, self.vectors)
+        Depthwise::new(window, cube.width, self.vectors)
     }
 
     /// Whether any int8 weight with the offset of its channel is an i16.
@@ -86,9 +87,11 @@ impl Convolution<'_> {
     pub(super) fn depthwise_bytes(
         &self,
         depthwise: &Depthwise<'_>,
+        cube: &FeatureCube,
         (first, count): (usize, usize),
         scratch: &mut BytesScratch,
     ) -> Result<(), Stop> {
+        let sums_of = (depthwise, cube);
         let straight = self.goes_straight();
         for (group, channel, channels) in self.groups() {
             self.depthwise_weights(
@@ -97,18 +100,13 @@ impl Convolution<'_> {
                 &mut scratch.kernels,
             )?;
             if straight {
-                self.line_atoms(
-                    depthwise,
-                    (group, channel, channels),
-                    (first, count),
-                    scratch,
-                )?;
+                self.line_atoms(sums_of, (group, channel, channels), (first, count), scratch)?;
                 continue;
             }
             let mut sums = dma::buffer::<i32>(count * channels)?;
             for at in (0..channels).step_by(ATOM) {
                 self.begin(depthwise, (channel, at), scratch);
-                self.each_line(depthwise, (first, count), scratch, |line, pixel| {
+                self.each_line(sums_of, (first, count), scratch, |line, pixel| {
                     let targets = sums.chunks_exact_mut(channels).skip(pixel - first);
                     for (target, sums) in targets.zip(line) {
                         target[at..at + ATOM].copy_from_slice(sums);
@@ -130,7 +128,7 @@ impl Convolution<'_> {
     /// The atoms of a group, each from its sums straight to memory.
     fn line_atoms(
         &self,
-        depthwise: &Depthwise<'_>,
+        sums_of: (&Depthwise<'_>, &FeatureCube),
         (group, channel, channels): (usize, usize, usize),
         (first, count): (usize, usize),
         scratch: &mut BytesScratch,
@@ -141,10 +139,10 @@ impl Convolution<'_> {
         let held = (self.writer.channels - channel).min(channels);
         for index in 0..held.div_ceil(ATOM).min(self.writer.atoms) {
             let at = index * ATOM;
-            self.begin(depthwise, (channel, at), scratch);
+            self.begin(sums_of.0, (channel, at), scratch);
             let mut surface = std::mem::take(&mut scratch.surface);
             surface.resize(count * ATOM, 0);
-            self.each_line(depthwise, (first, count), scratch, |line, pixel| {
+            self.each_line(sums_of, (first, count), scratch, |line, pixel| {
                 let values = line.as_flattened_mut();
                 let bytes = &mut surface[(pixel - first) * ATOM..][..values.len()];
                 self.dpu.requantise(channel + at, ATOM, values, bytes);
@@ -190,7 +188,7 @@ impl Convolution<'_> {
     /// over, and the line's first pixel.
     fn each_line(
         &self,
-        depthwise: &Depthwise<'_>,
+        (depthwise, cube): (&Depthwise<'_>, &FeatureCube),
         (first, count): (usize, usize),
         scratch: &mut BytesScratch,
         mut take: impl FnMut(&mut [[i32; ATOM]], usize),
@@ -203,7 +201,7 @@ impl Convolution<'_> {
         while pixel < first + count {
             let end = (pixel - pixel % width + width).min(first + count);
             sums.resize(end - pixel, [0; ATOM]);
-            depthwise.sums(lines, atom, pixel, sums);
+            depthwise.sums(cube, lines, atom, pixel, sums);
             if self.conv.truncate.shift != 0 {
                 for sum in sums.as_flattened_mut() {
                     *sum = self.conv.truncate.apply((*sum).into());
@@ -230,6 +228,7 @@ impl Convolution<'_> {
     /// A tile of some pixels, from gathered windows.
     pub(super) fn depthwise<T: Mac>(
         &self,
+        cube: &FeatureCube,
         padding: &[T],
         (first, count): (usize, usize),
         scratch: &mut Scratch<T>,
@@ -240,13 +239,7 @@ impl Convolution<'_> {
             let mut padding = padding.to_vec();
             padding.resize((channel + channels).max(padding.len()), T::default());
             let range = channel..channel + channels;
-            window.rows(
-                self.cube,
-                &padding,
-                (first, count),
-                range,
-                &mut scratch.windows,
-            )?;
+            window.rows(cube, &padding, (first, count), range, &mut scratch.windows)?;
             self.depthwise_weights(
                 (channel, channels),
                 &mut scratch.stream,

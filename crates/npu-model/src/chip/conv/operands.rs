@@ -1,63 +1,65 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a task computes from: its way into CBUF.
 
+use std::ops::Range;
+
 use rknpu_regcmd::RegisterFile;
 
 use super::super::cbuf::{BANK_BYTES, Cbuf};
 use super::super::check;
-use super::super::cna::{self, FeatureCube, LINE_GROUP};
+use super::super::cna::{FeatureCube, LINE_GROUP};
 use super::super::conv_config::{ConvConfig, FeatureSource};
+use super::super::dcomp;
 use super::super::dma;
-use super::super::precision::{Precision, round_tf32};
+use super::super::precision::Precision;
 use super::super::trap::Stop;
 use super::super::weight_stream::{self, Source};
 use super::super::{FewGrains, LineRounding, Master, ShortHeight};
 use super::Machine;
+use super::features::{self, Spilled};
 
-/// Rounds tf32 features to the mantissa that the MAC array takes, which then
-/// finds nothing to cut off.
-pub(super) fn round_features(conv: &ConvConfig, cube: &mut FeatureCube) {
-    if conv.window.precision == Precision::Tf32 {
-        for y in 0..cube.height {
-            round_tf32(cube.line_mut(y));
-        }
-    }
-}
-
-/// Brings the features into CBUF.
+/// Brings the features into CBUF. They are returned if all of them can be held
+/// at once, else a cube without lines.
 pub(super) fn features(
     machine: &mut Machine<'_>,
     regs: &RegisterFile,
     conv: &ConvConfig,
 ) -> Result<FeatureCube, Stop> {
+    let shape = conv.source.shape();
+    let (_, height, _) = shape;
+    let held = features::lines_held(conv)?;
+    let base = conv.source.base();
+    let mut memory = machine.cbuf.take_spare();
+    let none = FeatureCube::in_memory(Vec::new(), shape, 0..0)?;
     if conv.cbuf.data_reuse {
-        let (width, height, surfaces) = conv.source.shape();
-        let mut cube = FeatureCube::empty(width, height, surfaces)?;
-        check::reuse(
-            machine.report,
-            regs,
-            "data",
-            machine
-                .cbuf
-                .has_features(&conv.cbuf, &cube, conv.source.base()),
-        )?;
-        machine.cbuf.reuse_features(&conv.cbuf, &mut cube);
+        let found = machine.cbuf.has_features(&conv.cbuf, &none, base);
+        check::reuse(machine.report, regs, "data", found)?;
+        if held < height {
+            return Ok(none);
+        }
+        return features::fetch(conv, &machine.dma, machine.cbuf, 0..height, memory);
+    }
+    let kept = Cbuf::kept_lines(&conv.cbuf, height, none.line_bytes());
+    machine.cbuf.keep_features(&conv.cbuf, &none, base);
+    if height <= held {
+        let cube = features::fetch(conv, &machine.dma, machine.cbuf, 0..height, memory)?;
+        machine.cbuf.keep_lines(&conv.cbuf, &cube, kept);
         return Ok(cube);
     }
-    let cube = match &conv.source {
-        FeatureSource::Cube(source) => {
-            let mut cube = source.fetch(&machine.dma, machine.cbuf.take_spare())?;
-            if let Some(cvt) = &conv.cvt {
-                cna::convert(&mut cube, conv.window.precision, cvt);
-            }
-            cube
-        }
-        FeatureSource::Pixels(source) => source.fetch(&machine.dma, conv.cvt.as_ref())?,
-    };
-    machine
-        .cbuf
-        .keep_features(&conv.cbuf, &cube, conv.source.base());
-    Ok(cube)
+    // A fault comes before the first result, however late its line is needed.
+    match &conv.source {
+        FeatureSource::Cube(source) => source.check(&machine.dma)?,
+        FeatureSource::Pixels(source) => source.check(&machine.dma)?,
+    }
+    let Range { mut start, end } = kept;
+    while start < end {
+        let lines = start..end.min(start + held);
+        start = lines.end;
+        let cube = features::fetch(conv, &machine.dma, machine.cbuf, lines, memory)?;
+        machine.cbuf.keep_lines(&conv.cbuf, &cube, cube.lines());
+        memory = cube.into_memory();
+    }
+    Ok(none)
 }
 
 /// Brings the weights into CBUF.
@@ -79,6 +81,9 @@ pub(super) fn weights(
     } else {
         len
     };
+    if held > dcomp::HELD_BYTES {
+        return Err(Stop::HostMemory);
+    }
     let mut weights = dma::buffer::<u8>(held)?;
     let dma = &machine.dma;
     let base = i64::from(conv.weight_base);
@@ -104,29 +109,28 @@ pub(super) fn spill(
     machine: &mut Machine<'_>,
     regs: &RegisterFile,
     conv: &ConvConfig,
-    cube: &mut FeatureCube,
-) -> Result<(), Stop> {
+    cube: &FeatureCube,
+) -> Result<Option<Spilled>, Stop> {
+    let spilled = |bank, first| Ok(Some(Spilled { bank, first }));
     // Lines that are read too early, or not at all, show the weights.
     let bank_behind = conv.cbuf.data_banks;
     let bank = conv.cbuf.fc_data_bank as usize;
     if bank != 0 {
         check::fc_data_bank(machine.report, regs)?;
-        machine.cbuf.load_lines(&conv.cbuf, bank, 0, cube);
-        return Ok(());
+        return spilled(bank, 0);
     }
     let FeatureSource::Cube(source) = &conv.source else {
-        return Ok(());
+        return Ok(None);
     };
     if conv.cbuf.data_reuse {
-        return Ok(());
+        return Ok(None);
     }
     if machine.contested.short_height == ShortHeight::Garbage
         && source.grouped
         && (1..LINE_GROUP).contains(&cube.height)
     {
         check::short_height(machine.report, regs)?;
-        machine.cbuf.load_lines(&conv.cbuf, bank_behind, 0, cube);
-        return Ok(());
+        return spilled(bank_behind, 0);
     }
     let fit = match machine.contested.line_rounding {
         LineRounding::Entries => conv.cbuf.lines_that_fit(cube.line_bytes()),
@@ -138,15 +142,13 @@ pub(super) fn spill(
     if conv.cbuf.grains > cube.height {
         if fit < cube.height {
             check::lines(machine.report, regs, conv, (cube.height, fit))?;
-            machine.cbuf.load_lines(&conv.cbuf, 0, fit, cube);
+            return spilled(0, fit);
         }
     } else if machine.contested.few_grains == FewGrains::Garbage
         && conv.window.precision == Precision::Fp16
     {
         check::few_grains(machine.report, regs)?;
-        machine
-            .cbuf
-            .load_lines(&conv.cbuf, bank_behind, conv.cbuf.grains, cube);
+        return spilled(bank_behind, conv.cbuf.grains);
     }
-    Ok(())
+    Ok(None)
 }

@@ -32,7 +32,6 @@ const LINES_BYTES: usize = 1 << 20;
 /// The windows of a task.
 pub(crate) struct Depthwise<'a> {
     window: &'a Window,
-    cube: &'a FeatureCube,
     vectors: Vectors,
     /// What is at each horizontal place that a window can reach.
     columns: Vec<Under>,
@@ -65,11 +64,12 @@ pub(crate) struct Lines {
 }
 
 impl<'a> Depthwise<'a> {
-    /// `None` where the sums may not fit, features are not bytes, or lines are
+    /// For features whose lines have `cube_width` pixels. `None` where the sums
+    /// may not fit, features are not bytes, or lines are
     /// longer than any that CBUF holds.
     pub(crate) fn new(
         window: &'a Window,
-        cube: &'a FeatureCube,
+        cube_width: usize,
         vectors: Vectors,
     ) -> Result<Option<Self>, Stop> {
         let taps = 1..=TAPS_MAX;
@@ -89,14 +89,13 @@ impl<'a> Depthwise<'a> {
         for (place, column) in columns.iter_mut().enumerate() {
             *column = match window.column_under(place, 0) {
                 // The DMA brought less than the window expects.
-                Under::Input(x) if x >= cube.width => Under::Hole,
+                Under::Input(x) if x >= cube_width => Under::Hole,
                 under => under,
             };
         }
         let run = neighbours(&columns);
         Ok(Some(Self {
             window,
-            cube,
             vectors,
             columns,
             run,
@@ -119,7 +118,14 @@ impl<'a> Depthwise<'a> {
     }
 
     /// Makes `sums` those of successive pixels of one line, from `pixel` on.
-    pub(crate) fn sums(&self, lines: &mut Lines, atom: &Atom, pixel: usize, sums: &mut [Sums]) {
+    pub(crate) fn sums(
+        &self,
+        cube: &FeatureCube,
+        lines: &mut Lines,
+        atom: &Atom,
+        pixel: usize,
+        sums: &mut [Sums],
+    ) {
         let window = self.window;
         let (line, column) = window.corner(pixel);
         let width = self.columns.len();
@@ -139,6 +145,7 @@ impl<'a> Depthwise<'a> {
                 lines.held[slot] = Some(place);
                 loops::run(Widen {
                     windows: self,
+                    cube,
                     atom,
                     place,
                     out: &mut lines.places[slot * width..][..width],
@@ -175,6 +182,7 @@ fn neighbours(columns: &[Under]) -> (Range<usize>, usize) {
 /// Makes `out` the features at a vertical place.
 struct Widen<'a> {
     windows: &'a Depthwise<'a>,
+    cube: &'a FeatureCube,
     atom: &'a Atom,
     place: usize,
     out: &'a mut [Lanes],
@@ -185,11 +193,11 @@ impl Loop for Widen<'_> {
     fn run(self) {
         let Self {
             windows,
+            cube,
             atom,
             place,
             out,
         } = self;
-        let cube = windows.cube;
         let line = match windows.window.line_under(place, 0) {
             Under::Padding => {
                 out.fill(atom.padding);
@@ -224,189 +232,4 @@ impl Loop for Widen<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::rows::Rows;
-    use super::*;
-    use proptest::prelude::*;
-
-    /// Numbers without a pattern.
-    fn noise(seed: u32) -> impl FnMut() -> u32 {
-        let mut state = seed | 1;
-        move || {
-            state ^= state << 13;
-            state ^= state >> 17;
-            state ^= state << 5;
-            state
-        }
-    }
-
-    #[derive(Clone, Copy, Debug)]
-    struct Case {
-        window: Window,
-        /// Width, height and atoms of a pixel of the features.
-        cube: (usize, usize, usize),
-        /// Atoms of the part: first, and how many.
-        atoms: (usize, usize),
-        seed: u32,
-    }
-
-    fn case() -> impl Strategy<Value = Case> {
-        let axis = || {
-            (
-                1usize..7,
-                1usize..6,
-                0usize..4,
-                1usize..4,
-                0usize..4,
-                0usize..5,
-            )
-        };
-        let channels = (
-            1usize..140,
-            0usize..5,
-            1usize..9,
-            any::<bool>(),
-            any::<u16>(),
-        );
-        (axis(), axis(), 0usize..3, channels, any::<u32>()).prop_map(
-            |(x, y, deconv, rest, seed)| {
-                let (channels, first, atoms, low_pad, pad_value) = rest;
-                let spread = [1, 2, 4][deconv];
-                Case {
-                    window: Window {
-                        in_width: x.0,
-                        in_height: y.0,
-                        out_width: x.1,
-                        stride: (x.2, y.2),
-                        dilation: (x.3, y.3),
-                        spread: (spread, spread),
-                        pad: (x.4, y.4),
-                        kernel: (1 + x.5, 1 + y.5),
-                        channels,
-                        precision: Precision::Int8,
-                        pad_value: pad_value.into(),
-                        low_pad,
-                    },
-                    cube: (
-                        1 + seed as usize % 7,
-                        y.1,
-                        channels.div_ceil(ATOM).max(first),
-                    ),
-                    atoms: (first, atoms),
-                    seed,
-                }
-            },
-        )
-    }
-
-    /// By the windows, tap by tap.
-    fn expected(
-        case: &Case,
-        cube: &FeatureCube,
-        (pixel, count): (usize, usize),
-        atom: &Atom,
-    ) -> Vec<Sums> {
-        let mut padding = case.window.padding::<i16>();
-        padding.resize(padding.len().max(atom.channel + ATOM), 0);
-        let mut rows = Rows::default();
-        let range = atom.channel..atom.channel + ATOM;
-        case.window
-            .rows(cube, &padding, (pixel, count), range, &mut rows)
-            .unwrap();
-        let sum = |pixel: usize, c: usize| {
-            let taps = atom.weights.iter().enumerate();
-            taps.map(|(tap, weights)| {
-                i32::from(rows.row(pixel)[tap * ATOM + c]) * i32::from(weights[c])
-            })
-            .sum()
-        };
-        (0..count)
-            .map(|pixel| std::array::from_fn(|c| sum(pixel, c)))
-            .collect()
-    }
-
-    proptest! {
-        #![proptest_config(test_support::cases(256))]
-
-        #[test]
-        fn sums_are_those_of_gathered_windows(
-            case in case(),
-            first in 0usize..20,
-            lines in 1usize..6,
-            wide: bool,
-        ) {
-            let mut next = noise(case.seed);
-            let (width, height, surfaces) = case.cube;
-            let mut cube = FeatureCube::empty(width, height, surfaces).unwrap();
-            for y in 0..height {
-                cube.line_mut(y).fill_with(|| next() as u8);
-            }
-            let padding = case.window.padding::<i16>();
-            let padding_at = |c: usize| padding.get(c).copied().unwrap_or(0);
-            let windows = Depthwise::new(&case.window, &cube, Vectors::detect())
-                .unwrap()
-                .unwrap();
-            let mut kept = Lines::default();
-            for channel in (case.atoms.0 * ATOM..).step_by(ATOM).take(case.atoms.1) {
-                let mut weight = || if wide { next() as i16 } else { i16::from(next() as i8) };
-                let atom = Atom {
-                    channel,
-                    padding: std::array::from_fn(|c| padding_at(channel + c)),
-                    weights: (0..case.window.taps())
-                        .map(|_| std::array::from_fn(|_| weight()))
-                        .collect(),
-                };
-                windows.begin(&mut kept, &atom);
-                let mut pixel = first;
-                for _ in 0..lines {
-                    let out_width = case.window.out_width;
-                    let count = out_width - pixel % out_width;
-                    let mut sums = vec![[-1; ATOM]; count];
-                    windows.sums(&mut kept, &atom, pixel, &mut sums);
-                    prop_assert_eq!(&sums, &expected(&case, &cube, (pixel, count), &atom));
-                    pixel += count;
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_largest_sums_fit() {
-        let window = Window {
-            in_width: 1,
-            in_height: TAPS_MAX,
-            out_width: 1,
-            stride: (1, 1),
-            dilation: (1, 1),
-            spread: (1, 1),
-            pad: (0, 0),
-            kernel: (1, TAPS_MAX),
-            channels: ATOM,
-            precision: Precision::Int8,
-            pad_value: 0,
-            low_pad: false,
-        };
-        let mut cube = FeatureCube::empty(1, TAPS_MAX, 1).unwrap();
-        for y in 0..TAPS_MAX {
-            cube.line_mut(y).fill(0x80);
-        }
-        let atom = Atom {
-            weights: vec![[i16::MIN; ATOM]; TAPS_MAX],
-            ..Atom::default()
-        };
-        let mut sums = [[0; ATOM]];
-        let windows = Depthwise::new(&window, &cube, Vectors::detect())
-            .unwrap()
-            .unwrap();
-        let mut lines = Lines::default();
-        windows.begin(&mut lines, &atom);
-        windows.sums(&mut lines, &atom, 0, &mut sums);
-        assert_eq!(sums, [[TAPS_MAX as i32 * 128 * 32768; ATOM]]);
-        let longer = Window {
-            kernel: (1, TAPS_MAX + 1),
-            ..window
-        };
-        let longer = Depthwise::new(&longer, &cube, Vectors::detect());
-        assert!(longer.unwrap().is_none());
-    }
-}
+mod tests;
