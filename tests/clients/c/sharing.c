@@ -94,7 +94,9 @@ int main(void)
 	struct prep_bo prep = {.handle = bo.handle, .timeout_ns = INT64_MAX};
 	CHECK(ioctl(fd, PREP_BO, &prep) == 0);
 	FAILS(ioctl(dma_buf, EXPORT_SYNC_FILE, (void *)8), EFAULT);
-	FAILS(ioctl(0, EXPORT_SYNC_FILE, &sync), ENOTTY);
+	/* qemu-user has no word for a request of a file that it does not know. */
+	errno = 0;
+	CHECK(ioctl(0, EXPORT_SYNC_FILE, &sync) == -1 && (errno == ENOTTY || errno == ENOSYS));
 
 	int pair[2], status;
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);

@@ -16,6 +16,7 @@ mod gem;
 mod hangs;
 mod names;
 mod order;
+mod other_process;
 mod prime;
 mod profiles;
 mod random;

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clients that do not keep to the protocol harm nobody but themselves.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use npu_model::{Model, ModelOptions};
+use npu_server::{ModelService, Server};
+use npu_wire::{Ask, DATA_BYTES, Frame, FrameKind, Request, receive, send};
+use proptest::prelude::*;
+use rocket_uapi::sys;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use zerocopy::IntoBytes;
+
+fn server() -> Server {
+    let model = Model::new(ModelOptions::default());
+    Server::start(Arc::new(ModelService::new(model))).unwrap()
+}
+
+fn connect(server: &Server) -> OwnedFd {
+    server.address().connect(SocketFlags::CLOEXEC).unwrap()
+}
+
+fn channel() -> (OwnedFd, OwnedFd) {
+    rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap()
+}
+
+/// Begins a call; returns our end of its channel.
+fn begin(connection: &OwnedFd, request: &[u8], arg: &[u8]) -> OwnedFd {
+    let (own, theirs) = channel();
+    send(connection, [request, arg], &[theirs.as_fd()]).unwrap();
+    own
+}
+
+/// What the server says next on a channel.
+fn next(channel: &OwnedFd) -> (Frame, Option<FrameKind>) {
+    let mut message = vec![0; size_of::<Frame>() + DATA_BYTES];
+    let received = receive(channel, &mut message).unwrap();
+    match Frame::parse(&message[..received.len]) {
+        Ok((frame, kind, _)) => (frame, Some(kind)),
+        Err(_) => (Frame::default(), None),
+    }
+}
+
+/// Does a call that asks for nothing in between.
+fn call(connection: &OwnedFd, request: &Request, arg: &[u8]) -> Result<i32, Errno> {
+    let (frame, kind) = next(&begin(connection, request.as_bytes(), arg));
+    assert_eq!(kind, Some(FrameKind::Done));
+    frame.result()
+}
+
+fn ioctl(number: u32) -> Request {
+    Request {
+        number,
+        ..Request::new(Ask::Ioctl)
+    }
+}
+
+fn open(server: &Server) -> OwnedFd {
+    let connection = connect(server);
+    assert_eq!(call(&connection, &Request::new(Ask::Open), &[]), Ok(0));
+    connection
+}
+
+/// Whether somebody who keeps to the rules is served.
+fn assert_serves(server: &Server) {
+    let connection = open(server);
+    let bo = sys::CreateBo {
+        size: 4096,
+        ..sys::CreateBo::default()
+    };
+    assert_eq!(
+        call(&connection, &ioctl(sys::CREATE_BO), bo.as_bytes()),
+        Ok(0)
+    );
+}
+
+#[test]
+fn calls_in_the_wrong_order_have_an_errno() {
+    let server = server();
+    let connection = connect(&server);
+    assert_eq!(
+        call(&connection, &ioctl(sys::VERSION), &[0; 64]),
+        Err(Errno::BADF)
+    );
+    assert_eq!(
+        call(&connection, &Request::new(Ask::Mmap), &[]),
+        Err(Errno::BADF)
+    );
+    assert_eq!(
+        call(&connection, &Request::new(Ask::FileIoctl), &[]),
+        Err(Errno::BADF)
+    );
+    assert_eq!(call(&connection, &Request::new(Ask::Open), &[]), Ok(0));
+    assert_eq!(
+        call(&connection, &Request::new(Ask::Open), &[]),
+        Err(Errno::BUSY)
+    );
+    let absurd = Request {
+        len: u64::MAX,
+        offset: u64::MAX,
+        flags: u32::MAX,
+        ..Request::new(Ask::Mmap)
+    };
+    assert_eq!(call(&connection, &absurd, &[]), Err(Errno::INVAL));
+    // Shorter than its number says: what a client cannot read.
+    let short = call(&connection, &ioctl(sys::CREATE_BO), &[0; 3]);
+    assert_eq!(short, Err(Errno::FAULT));
+    assert_eq!(server.counts().opens, 1);
+}
+
+#[test]
+fn another_version_is_told_so() {
+    let server = server();
+    let other = Request {
+        version: npu_wire::VERSION + 1,
+        ..Request::new(Ask::Open)
+    };
+    assert_eq!(call(&connect(&server), &other, &[]), Err(Errno::PROTO));
+}
+
+#[test]
+fn who_never_answers_waits_alone() {
+    let server = server();
+    let silent = open(&server);
+    let submit = sys::Submit {
+        jobs: 4096,
+        job_count: 50_000_000,
+        job_struct_size: 40,
+        ..sys::Submit::default()
+    };
+    let channels: Vec<_> = (0..20)
+        .map(|_| begin(&silent, ioctl(sys::SUBMIT).as_bytes(), submit.as_bytes()))
+        .collect();
+    for channel in &channels {
+        let (frame, kind) = next(channel);
+        assert_eq!(kind, Some(FrameKind::Read));
+        assert!(frame.len <= DATA_BYTES as u64, "{frame:?}");
+    }
+    assert_serves(&server);
+    // Nor does it hold anything when it is gone.
+    drop((silent, channels));
+    assert!(server.wait_for_clients(std::time::Duration::MAX));
+}
+
+/// Answers that are none end the call, with `EFAULT` for the memory asked for.
+#[test]
+fn wrong_answers_end_the_call() {
+    let server = server();
+    let connection = open(&server);
+    let submit = sys::Submit {
+        jobs: 4096,
+        job_count: 1,
+        job_struct_size: 40,
+        ..sys::Submit::default()
+    };
+    let read = Frame::new(FrameKind::Read);
+    let answer = Frame::new(FrameKind::Answer);
+    let refusal = Frame::with_status(FrameKind::Answer, i32::MIN);
+    let long = vec![0; DATA_BYTES];
+    for (frame, data) in [
+        (read.as_bytes(), &[][..]),
+        (answer.as_bytes(), &[1, 2, 3]),
+        (answer.as_bytes(), &long),
+        (refusal.as_bytes(), &[0; 40]),
+        (&[7; 9], &[]),
+    ] {
+        let channel = begin(
+            &connection,
+            ioctl(sys::SUBMIT).as_bytes(),
+            submit.as_bytes(),
+        );
+        assert_eq!(next(&channel).1, Some(FrameKind::Read));
+        send(&channel, [frame, data], &[]).unwrap();
+        let (frame, kind) = next(&channel);
+        assert_eq!(kind, Some(FrameKind::Done));
+        assert_eq!(frame.result(), Err(Errno::FAULT));
+    }
+    assert_serves(&server);
+}
+
+/// An interrupt that comes before a wait is not lost, and one that comes to no
+/// wait does nothing.
+#[test]
+fn interrupts_between_answers_are_kept_apart() {
+    let server = server();
+    let connection = open(&server);
+    let submit = sys::Submit {
+        jobs: 4096,
+        job_count: 1,
+        job_struct_size: 40,
+        ..sys::Submit::default()
+    };
+    let channel = begin(
+        &connection,
+        ioctl(sys::SUBMIT).as_bytes(),
+        submit.as_bytes(),
+    );
+    assert_eq!(next(&channel).1, Some(FrameKind::Read));
+    for _ in 0..3 {
+        let interrupt = Frame::new(FrameKind::Interrupt);
+        send(&channel, [interrupt.as_bytes(), &[]], &[]).unwrap();
+    }
+    // A job without tasks, which the driver drops without a word.
+    let answer = Frame::new(FrameKind::Answer);
+    send(&channel, [answer.as_bytes(), &[0; 40]], &[]).unwrap();
+    assert_eq!(next(&channel).0.result(), Ok(0));
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(64))]
+
+    /// Bytes of any kind, with descriptors or without, on the connection.
+    #[test]
+    fn garbage_is_no_end(
+        messages in prop::collection::vec(
+            (prop::collection::vec(any::<u8>(), 0..300), 0usize..3), 1..8,
+        ),
+        begins_well in any::<bool>(),
+    ) {
+        let server = server();
+        let connection = open(&server);
+        let (own, theirs) = channel();
+        for (mut bytes, descriptors) in messages {
+            if begins_well {
+                let head = Request::new(Ask::Ioctl);
+                let len = bytes.len().min(10);
+                bytes[..len].copy_from_slice(&head.as_bytes()[..len]);
+            }
+            let descriptors = &[theirs.as_fd(), own.as_fd()][..descriptors];
+            send(&connection, [&bytes, &[]], descriptors).unwrap();
+        }
+        // The connection is still an open file, and there are others.
+        prop_assert_eq!(call(&connection, &ioctl(sys::CREATE_BO), &[0; 24]), Err(Errno::NOSPC));
+        assert_serves(&server);
+    }
+}
