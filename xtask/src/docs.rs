@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::generated::replace_section;
-use crate::{paths, timing};
+use crate::{paths, plans, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -18,18 +18,33 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// Writes or checks docs/registers.md and the table of docs/timing.md.
+/// Writes or checks docs/registers.md and the tables of other pages.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let registers = paths::root().join("docs/registers.md");
     let present = fs::read_to_string(&registers).unwrap_or_default();
     let wanted = rknpu_regcmd::registers_markdown();
     write(args, &registers, &present, &wanted)?;
 
-    let page = paths::root().join("docs/timing.md");
+    section(
+        args,
+        "docs/timing.md",
+        timing::SECTION,
+        &timing::markdown()?,
+    )?;
+    section(args, "docs/matmul.md", plans::SECTION, &plans::markdown()?)
+}
+
+/// Writes or checks a section of a page.
+fn section(args: &Args, page: &str, name: &str, content: &str) -> Result<()> {
+    let page = paths::root().join(page);
     let present =
         fs::read_to_string(&page).with_context(|| format!("reading {}", page.display()))?;
-    let wanted = replace_section(&present, timing::SECTION, &timing::markdown()?)?;
-    write(args, &page, &present, &wanted)
+    write(
+        args,
+        &page,
+        &present,
+        &replace_section(&present, name, content)?,
+    )
 }
 
 fn write(args: &Args, path: &Path, present: &str, wanted: &str) -> Result<()> {

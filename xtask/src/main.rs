@@ -13,6 +13,7 @@ mod generated;
 mod llama;
 mod nightly;
 mod paths;
+mod plans;
 mod process;
 mod report;
 mod teflon;

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What plans of transformers' products are predicted to take: the tables of
+//! docs/matmul.md.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use npu_matmul::plan::{Candidate, Conditions, candidates};
+use npu_matmul::{PlanOptions, Precision};
+use rknpu_regcmd::timing::Machine;
+
+/// Name of the section of docs/matmul.md that the tables stand in.
+pub(crate) const SECTION: &str = "plans";
+
+/// File descriptors: one for each core.
+const FDS: usize = 3;
+
+/// Rows of a batch: llama.cpp's default, and a long prompt.
+const ROWS: [usize; 2] = [512, 2048];
+
+/// Clocks, MHz: what mainline leaves, what most figures are of, the fastest.
+const CLOCKS: [u64; 3] = [200, 600, 1000];
+
+/// A product of a layer.
+struct Product {
+    model: &'static str,
+    what: &'static str,
+    k: usize,
+    n: usize,
+}
+
+/// The different products of a layer of each model, by the models' published
+/// configurations.
+const PRODUCTS: [Product; 12] = [
+    product("Gemma-3-1B", "query", 1152, 1024),
+    product("Gemma-3-1B", "key, value", 1152, 256),
+    product("Gemma-3-1B", "gate, up", 1152, 6912),
+    product("Gemma-3-1B", "down", 6912, 1152),
+    product("Llama-3.2-3B", "query, output", 3072, 3072),
+    product("Llama-3.2-3B", "key, value", 3072, 1024),
+    product("Llama-3.2-3B", "gate, up", 3072, 8192),
+    product("Llama-3.2-3B", "down", 8192, 3072),
+    product("Llama-3.1-8B", "query, output", 4096, 4096),
+    product("Llama-3.1-8B", "key, value", 4096, 1024),
+    product("Llama-3.1-8B", "gate, up", 4096, 14336),
+    product("Llama-3.1-8B", "down", 14336, 4096),
+];
+
+const fn product(model: &'static str, what: &'static str, k: usize, n: usize) -> Product {
+    Product { model, what, k, n }
+}
+
+/// The tables, as Markdown.
+pub(crate) fn markdown() -> Result<String> {
+    let mut page = String::new();
+    for precision in [Precision::Int8, Precision::Fp16, Precision::Int4] {
+        write!(page, "\n### {precision}\n\n| model | product | K | N |")?;
+        for rows in ROWS {
+            for clock in CLOCKS {
+                write!(page, " M {rows}, {clock} MHz |")?;
+            }
+        }
+        page.push_str("\n|---|---|---|---|");
+        page.push_str(&"---|".repeat(ROWS.len() * CLOCKS.len()));
+        page.push('\n');
+        for product in &PRODUCTS {
+            let Product { model, what, k, n } = product;
+            write!(page, "| {model} | {what} | {k} | {n} |")?;
+            for rows in ROWS {
+                for clock in CLOCKS {
+                    let best = chosen(precision, product, rows, clock)?;
+                    let times = best.prediction.over_bound();
+                    let sums = best.sum_ps as f64 / best.prediction.npu_ps.max(1) as f64;
+                    write!(page, " {times:.2}")?;
+                    if best.sum_ps > 0 {
+                        write!(page, " + {:.0} %", 100.0 * sums)?;
+                    }
+                    page.push_str(" |");
+                }
+            }
+            page.push('\n');
+        }
+    }
+    Ok(page)
+}
+
+/// The cheapest way to cut a product's weights.
+fn chosen(
+    precision: Precision,
+    product: &Product,
+    rows: usize,
+    clock_mhz: u64,
+) -> Result<Candidate> {
+    let options = PlanOptions {
+        conditions: Conditions {
+            machine: Machine::RK3588.at_clock(clock_mhz * 1_000_000),
+            rows,
+            ..Conditions::default()
+        },
+        ..PlanOptions::default()
+    };
+    candidates(precision, product.n, product.k, FDS, &options)?
+        .into_iter()
+        .min_by_key(Candidate::cost_ps)
+        .ok_or_else(|| anyhow::anyhow!("no plan for K {} N {}", product.k, product.n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_product_is_a_line_of_each_table() {
+        let page = markdown().unwrap();
+        let lines = page.lines().filter(|line| {
+            PRODUCTS
+                .iter()
+                .any(|product| line.starts_with(&format!("| {} ", product.model)))
+        });
+        assert_eq!(lines.count(), 3 * PRODUCTS.len());
+    }
+}
