@@ -117,10 +117,22 @@ fn pass<const R: usize, const WITHIN: bool>(
     scale: f32,
 ) -> usize {
     for group in vectors.chunks_exact_mut(R * half) {
-        for first in 0..half {
-            let mut v: [Vector; R] = std::array::from_fn(|r| group[first + r * half]);
+        let mut rest = group;
+        // Slices that surely have one length: no check inside the loop.
+        let mut parts: [&mut [Vector]; R] = std::array::from_fn(|_| {
+            let (part, behind) = std::mem::take(&mut rest).split_at_mut(half);
+            rest = behind;
+            part
+        });
+        for at in 0..half {
+            let mut v = [[0.0; LANES]; R];
+            for (v, part) in v.iter_mut().zip(&parts) {
+                *v = part[at];
+            }
             if WITHIN {
-                v = v.map(stages_within);
+                for v in &mut v {
+                    *v = stages_within(*v);
+                }
             }
             let mut apart = 1;
             while apart < R {
@@ -131,8 +143,10 @@ fn pass<const R: usize, const WITHIN: bool>(
                 }
                 apart *= 2;
             }
-            for (r, v) in v.into_iter().enumerate() {
-                group[first + r * half] = v.map(|x| x * scale);
+            for (part, v) in parts.iter_mut().zip(v) {
+                for (x, v) in part[at].iter_mut().zip(v) {
+                    *x = v * scale;
+                }
             }
         }
     }
@@ -142,10 +156,12 @@ fn pass<const R: usize, const WITHIN: bool>(
 /// Sums and differences, lane by lane.
 #[inline(always)]
 fn butterfly(a: Vector, b: Vector) -> (Vector, Vector) {
-    (
-        std::array::from_fn(|lane| a[lane] + b[lane]),
-        std::array::from_fn(|lane| a[lane] - b[lane]),
-    )
+    let (mut sum, mut difference) = (a, a);
+    for lane in 0..LANES {
+        sum[lane] += b[lane];
+        difference[lane] -= b[lane];
+    }
+    (sum, difference)
 }
 
 /// The stages whose partners are 1, 2 and 4 elements apart.
@@ -159,10 +175,12 @@ fn stages_within(v: Vector) -> Vector {
 /// add.
 #[inline(always)]
 fn stage_within<const APART: usize>(v: Vector) -> Vector {
-    let partner: Vector = std::array::from_fn(|lane| v[lane ^ APART]);
-    let signed: Vector =
-        std::array::from_fn(|lane| if lane & APART == 0 { v[lane] } else { -v[lane] });
-    std::array::from_fn(|lane| partner[lane] + signed[lane])
+    let mut sums = v;
+    for lane in 0..LANES {
+        let signed = if lane & APART == 0 { v[lane] } else { -v[lane] };
+        sums[lane] = v[lane ^ APART] + signed;
+    }
+    sums
 }
 
 #[cfg(test)]

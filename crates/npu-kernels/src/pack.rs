@@ -20,17 +20,22 @@
 use std::ops::Range;
 
 use half::f16;
-use zerocopy::IntoBytes;
+use zerocopy::{IntoBytes, transmute_mut};
 
 use crate::matrix::MatrixView;
 use crate::{nibble, quantise};
 
 /// Packed bytes of one row at a time: whole cache lines, and a multiple of
 /// every run.
-pub const STRIPE: usize = 256;
+pub const STRIPE: usize = 512;
 
-/// Rows at a time: their shortest runs (16 bytes) fill whole cache lines.
-const ROWS: usize = 8;
+/// Rows at a time. More of them touch fewer pages for what they write; the
+/// floats of 16 rows of 4096 still fit into a second-level cache between the
+/// pass that looks for the largest and the one that quantises.
+const ROWS: usize = 16;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// Packed bytes of a part of one row.
 pub type Stripe = [u8; STRIPE];
@@ -45,6 +50,10 @@ pub trait Encode: Sync {
 
     /// Bits of a packed element.
     const BITS: usize;
+
+    /// Looks at rows before their elements are encoded.
+    #[inline]
+    fn prepare(&mut self, _matrix: MatrixView<'_, Self::Host>, _rows: Range<usize>) {}
 
     /// The bytes of elements of row `row`: at most as many as fill a stripe.
     /// Zeros follow where there are fewer. The result may be in `scratch` or,
@@ -145,32 +154,31 @@ impl Encode for HighNibbles {
 }
 
 /// f32, quantised to 8-bit integers with a scale for each row.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Quantised<'s> {
-    /// 1 / scale of each row of the matrix; a row without one becomes zeros,
-    /// and so does one with 0.
-    pub inverses: &'s [f32],
-    /// The largest integer; see [`quantise::quantise`].
+    /// The largest integer; see [`quantise::row_scale`].
     pub limit: f32,
+    /// Becomes the scale of each row. Rows without a place for one are zeros.
+    pub scales: &'s mut [f32],
 }
 
 impl Encode for Quantised<'_> {
     type Host = f32;
     const BITS: usize = 8;
 
+    fn prepare(&mut self, matrix: MatrixView<'_, f32>, rows: Range<usize>) {
+        let end = rows.end.min(matrix.rows()).min(self.scales.len());
+        let scales = self.scales.get_mut(rows.start..end).unwrap_or_default();
+        for (row, scale) in rows.zip(scales) {
+            *scale = quantise::row_scale(matrix.row(row), self.limit);
+        }
+    }
+
     #[inline]
     fn encode<'a>(&self, row: usize, elements: &'a [f32], scratch: &'a mut Stripe) -> &'a Stripe {
-        let inverse = self.inverses.get(row).copied().unwrap_or(0.0);
-        if inverse == 0.0 {
-            return &ZEROS;
-        }
+        let scale = self.scales.get(row).copied().unwrap_or(0.0);
         let (data, padding) = scratch.split_at_mut(elements.len());
-        quantise::quantise(
-            elements,
-            inverse,
-            self.limit,
-            zerocopy::transmute_mut!(data),
-        );
+        quantise::quantise_scaled(elements, scale, self.limit, transmute_mut!(data));
         padding.fill(0);
         scratch
     }
@@ -181,12 +189,12 @@ impl Encode for Quantised<'_> {
 /// the matrix does not have become zeros. Bytes of `tile` beyond the last
 /// whole run of all rows are left alone.
 pub fn pack<const RUN: usize, E: Encode>(
-    encode: &E,
+    encode: &mut E,
     matrix: MatrixView<'_, E::Host>,
     tile_rows: usize,
     tile: &mut [u8],
 ) {
-    const { assert!(STRIPE.is_multiple_of(RUN)) }
+    const { assert!(LINE.is_multiple_of(RUN) && STRIPE.is_multiple_of(LINE)) }
     let (runs, _) = tile.as_chunks_mut::<RUN>();
     let Some(run_count) = runs.len().checked_div(tile_rows) else {
         return;
@@ -194,15 +202,14 @@ pub fn pack<const RUN: usize, E: Encode>(
     let mut scratch = [[0; STRIPE]; ROWS];
     for first_row in (0..tile_rows).step_by(ROWS) {
         let rows = first_row..(first_row + ROWS).min(tile_rows);
+        encode.prepare(matrix, rows.clone());
         for first_run in (0..run_count).step_by(STRIPE / RUN) {
             let elements = first_run * RUN * 8 / E::BITS;
             let elements = elements..elements + STRIPE * 8 / E::BITS;
             let stripes = encode_rows(encode, matrix, rows.start, elements, &mut scratch);
             let last = (first_run + STRIPE / RUN).min(run_count);
-            for (index, run) in (first_run..last).enumerate() {
-                let to = &mut runs[run * tile_rows + rows.start..][..rows.len()];
-                interleave::<RUN>(&stripes, index, to);
-            }
+            let surfaces = &mut runs[first_run * tile_rows..last * tile_rows];
+            interleave::<RUN>(&stripes, surfaces, tile_rows, rows.clone());
         }
     }
 }
@@ -230,16 +237,25 @@ fn encode_rows<'a, E: Encode>(
     })
 }
 
-/// Run `index` of each stripe, one behind the other.
-#[inline]
-fn interleave<const RUN: usize>(stripes: &[&Stripe; ROWS], index: usize, to: &mut [[u8; RUN]]) {
-    let run = |stripe: &Stripe| stripe.as_chunks::<RUN>().0[index];
-    if let Ok(to) = <&mut [[u8; RUN]; ROWS]>::try_from(&mut *to) {
-        // As below, with a length that the compiler knows.
-        *to = stripes.map(run);
-    } else {
-        for (to, stripe) in to.iter_mut().zip(stripes) {
-            *to = run(stripe);
+/// The runs of each stripe, to their rows of the surfaces. In squares: as many
+/// rows as runs of a line, so that both sides are whole lines.
+#[inline(always)]
+fn interleave<const RUN: usize>(
+    stripes: &[&Stripe; ROWS],
+    surfaces: &mut [[u8; RUN]],
+    tile_rows: usize,
+    rows: Range<usize>,
+) {
+    let side = LINE / RUN;
+    for (line, surfaces) in surfaces.chunks_mut(side * tile_rows).enumerate() {
+        for (square, stripes) in stripes.chunks_exact(side).enumerate() {
+            let first = rows.start + square * side;
+            for (index, surface) in surfaces.chunks_exact_mut(tile_rows).enumerate() {
+                let to = &mut surface[first.min(rows.end)..(first + side).min(rows.end)];
+                for (to, stripe) in to.iter_mut().zip(stripes) {
+                    *to = stripe.as_chunks::<RUN>().0[line * side + index];
+                }
+            }
         }
     }
 }

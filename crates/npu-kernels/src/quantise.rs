@@ -11,10 +11,6 @@ const ROUND_TO_INTEGER: f32 = 12_582_912.0;
 /// infinity and NaN above every finite value.
 const MAGNITUDE_BITS: u32 = 0x7fff_ffff;
 
-/// Elements that a body works on at once: as many as fill the vectors that
-/// keep an addition pipeline of four cycles busy.
-const LANES: usize = 64;
-
 fastest! {
     /// The largest magnitude of a row, as the bits of an f32 without sign; 0
     /// for an empty row. Those of infinity or more say that the row has an
@@ -25,15 +21,8 @@ fastest! {
 
 #[inline(always)]
 fn largest_magnitude_body(row: &[f32]) -> u32 {
-    let (blocks, rest) = row.as_chunks::<LANES>();
-    let mut largest = [0_u32; LANES];
-    for block in blocks {
-        for (largest, x) in largest.iter_mut().zip(block) {
-            *largest = (*largest).max(x.to_bits() & MAGNITUDE_BITS);
-        }
-    }
-    let rest = rest.iter().map(|x| x.to_bits() & MAGNITUDE_BITS);
-    largest.into_iter().chain(rest).fold(0, u32::max)
+    row.iter()
+        .fold(0, |max, x| max.max(x.to_bits() & MAGNITUDE_BITS))
 }
 
 fastest! {
@@ -53,6 +42,36 @@ fn quantise_body(row: &[f32], inverse: f32, limit: f32, out: &mut [i8]) {
         let within = if below > -limit { below } else { -limit };
         // The cast keeps the low byte, the integer in two's complement.
         *q = (within + ROUND_TO_INTEGER).to_bits() as i8;
+    }
+}
+
+/// The bits of infinity: those of a largest magnitude below it are of a finite
+/// number.
+const INFINITY_BITS: u32 = 0x7f80_0000;
+
+/// The scale of a row: max|x| / limit. 0 where there is nothing to scale: a row
+/// of zeros, or one whose scale would be subnormal. NaN where there is no
+/// scale: a row with a NaN or an infinity.
+#[must_use]
+pub fn row_scale(row: &[f32], limit: f32) -> f32 {
+    let largest = largest_magnitude(row);
+    if largest >= INFINITY_BITS {
+        return f32::NAN;
+    }
+    let scale = f32::from_bits(largest) / limit;
+    if scale < f32::MIN_POSITIVE {
+        0.0
+    } else {
+        scale
+    }
+}
+
+/// [`quantise`] by a row's scale; zeros where that is 0 or NaN.
+pub fn quantise_scaled(row: &[f32], scale: f32, limit: f32, out: &mut [i8]) {
+    if scale.is_nan() || scale == 0.0 {
+        out.fill(0);
+    } else {
+        quantise(row, scale.recip(), limit, out);
     }
 }
 

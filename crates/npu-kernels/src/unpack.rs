@@ -11,7 +11,14 @@ use crate::ATOM_BYTES;
 
 /// Rows at a time; a caller that splits a tile between threads gives each a
 /// multiple of it, so that none reads the lines of another.
-pub const ROWS: usize = 8;
+pub const ROWS: usize = 16;
+
+/// Sums of a cache line, of four bytes each.
+const LINE: usize = 16;
+
+/// Sums of a row at a time: still in the first-level cache, for all rows, when
+/// they are finished.
+const STRIPE: usize = 8 * LINE;
 
 /// An element as the NPU writes it, and how it is added up on the CPU.
 pub trait Partial: Copy {
@@ -105,29 +112,38 @@ pub struct Destination<'a, S> {
 }
 
 /// Reads rows of an output tile of `tile_rows` rows, from `first_row` on, into
-/// the rows of `to`. What the tile does not have stays as it is there.
+/// the rows of `to`. What the tile does not have stays as it is there. Calls
+/// `finish` with each part of a row once it is there: the row of `to`, its
+/// columns, its sums.
 pub fn unpack<T: Partial>(
     tile: &[u8],
     tile_rows: usize,
     first_row: usize,
     mode: Mode,
     to: Destination<'_, T::Sum>,
+    finish: impl FnMut(usize, Range<usize>, &mut [T::Sum]),
 ) {
     match mode {
-        Mode::Store => each_atom::<T>(tile, tile_rows, first_row, to, |sums, atom| {
-            for (sum, x) in sums.iter_mut().zip(atom.as_ref()) {
-                *sum = x.widen();
-            }
-        }),
-        Mode::Add => each_atom::<T>(tile, tile_rows, first_row, to, |sums, atom| {
-            for (sum, x) in sums.iter_mut().zip(atom.as_ref()) {
-                *sum = x.add_to(*sum);
-            }
-        }),
+        Mode::Store => {
+            let put = |sums: &mut [T::Sum], atom: T::Atom| {
+                for (sum, x) in sums.iter_mut().zip(atom.as_ref()) {
+                    *sum = x.widen();
+                }
+            };
+            each_atom::<T>(tile, tile_rows, first_row, to, put, finish);
+        }
+        Mode::Add => {
+            let put = |sums: &mut [T::Sum], atom: T::Atom| {
+                for (sum, x) in sums.iter_mut().zip(atom.as_ref()) {
+                    *sum = x.add_to(*sum);
+                }
+            };
+            each_atom::<T>(tile, tile_rows, first_row, to, put, finish);
+        }
     }
 }
 
-/// Calls `put` with each atom and its place in the result.
+/// Calls `put` with each atom and its place in the result, and `finish`.
 #[inline(always)]
 fn each_atom<T: Partial>(
     tile: &[u8],
@@ -135,39 +151,68 @@ fn each_atom<T: Partial>(
     first_row: usize,
     to: Destination<'_, T::Sum>,
     put: impl Fn(&mut [T::Sum], T::Atom),
+    mut finish: impl FnMut(usize, Range<usize>, &mut [T::Sum]),
 ) {
     let lanes = ATOM_BYTES / size_of::<T>();
     let (atoms, _) = tile.as_chunks::<ATOM_BYTES>();
     // Behind the tile's last row begins the next atom of its first.
     let rows_left = tile_rows.saturating_sub(first_row);
-    let mut out_rows = to.rows.chunks_mut(to.stride.max(1)).take(rows_left);
-    for first_row in (first_row..tile_rows).step_by(ROWS) {
-        let mut rows: [&mut [T::Sum]; ROWS] = std::array::from_fn(|_| {
-            let row = out_rows.next().unwrap_or_default();
-            row.get_mut(to.columns.clone()).unwrap_or_default()
+    let mut out_rows = to
+        .rows
+        .chunks_mut(to.stride.max(1))
+        .take(rows_left)
+        .enumerate();
+    loop {
+        let mut rows: [(usize, &mut [T::Sum]); ROWS] = std::array::from_fn(|_| {
+            let (index, row) = out_rows.next().unwrap_or_default();
+            (index, row.get_mut(to.columns.clone()).unwrap_or_default())
         });
-        if rows[0].is_empty() {
+        let width = rows[0].1.len();
+        if width == 0 {
             return;
         }
-        for (index, surface) in atoms.chunks(tile_rows).enumerate() {
-            let column = index * lanes;
-            if column >= rows[0].len() {
-                break;
-            }
-            let Some(atoms) = surface.get(first_row..) else {
-                break;
-            };
-            for (row, &bytes) in rows.iter_mut().zip(atoms) {
-                let Some(sums) = row.get_mut(column..) else {
-                    continue;
-                };
-                let atom = T::atom(bytes);
-                match sums.get_mut(..lanes) {
-                    // The length is known to the compiler here.
-                    Some(whole) => put(whole, atom),
-                    None => put(sums, atom),
+        for stripe in (0..width).step_by(STRIPE) {
+            let end = (stripe + STRIPE).min(width);
+            // A line of each row, then the next of each.
+            for line in (stripe..end).step_by(LINE) {
+                for (index, row) in &mut rows {
+                    let sums = row.get_mut(line..(line + LINE).min(width));
+                    let first = line / lanes * tile_rows + first_row + *index;
+                    put_line::<T>(atoms, first, tile_rows, sums.unwrap_or_default(), &put);
                 }
             }
+            for (index, row) in &mut rows {
+                if let Some(part) = row.get_mut(stripe..end) {
+                    let columns = to.columns.start + stripe..to.columns.start + end;
+                    finish(*index, columns, part);
+                }
+            }
+        }
+    }
+}
+
+/// The atoms of one line of sums: the first, then each `tile_rows` further on.
+#[inline(always)]
+fn put_line<T: Partial>(
+    atoms: &[[u8; ATOM_BYTES]],
+    first: usize,
+    tile_rows: usize,
+    sums: &mut [T::Sum],
+    put: impl Fn(&mut [T::Sum], T::Atom),
+) {
+    let lanes = ATOM_BYTES / size_of::<T>();
+    let Some(atoms) = atoms.get(first..) else {
+        return;
+    };
+    let atoms = atoms.iter().step_by(tile_rows);
+    if let Ok(whole) = <&mut [T::Sum; LINE]>::try_from(&mut *sums) {
+        // As below, of a length that the compiler knows.
+        for (sums, &bytes) in whole.chunks_exact_mut(lanes).zip(atoms) {
+            put(sums, T::atom(bytes));
+        }
+    } else {
+        for (sums, &bytes) in sums.chunks_mut(lanes).zip(atoms) {
+            put(sums, T::atom(bytes));
         }
     }
 }
@@ -236,10 +281,10 @@ mod tests {
             1..40_usize,
             0..40_usize,
             0..40_usize,
-            1..50_usize,
-            0..20_usize,
+            1..300_usize,
+            0..60_usize,
         );
-        (shape, 0..50_usize, 0..50_usize).prop_flat_map(|(shape, from, columns)| {
+        (shape, 0..50_usize, 0..290_usize).prop_flat_map(|(shape, from, columns)| {
             let (tile_rows, first_row, rows, stride, surfaces) = shape;
             prop::collection::vec(any::<u8>(), surfaces * tile_rows * ATOM_BYTES).prop_map(
                 move |tile| Case {
@@ -263,7 +308,20 @@ mod tests {
         for mode in [Mode::Store, Mode::Add] {
             let mut fast = vec![old; case.rows * case.stride];
             let mut slow = fast.clone();
-            unpack::<T>(tile, tile_rows, first, mode, case.to(&mut fast));
+            let mut finished = vec![0; case.rows * case.stride];
+            let finish = |row: usize, columns: Range<usize>, part: &mut [T::Sum]| {
+                assert_eq!(part.len(), columns.len());
+                let finished = &mut finished[row * case.stride..][columns];
+                finished.iter_mut().for_each(|times| *times += 1);
+            };
+            unpack::<T>(tile, tile_rows, first, mode, case.to(&mut fast), finish);
+            for (at, times) in finished.into_iter().enumerate() {
+                let (row, column) = (at / case.stride, at % case.stride);
+                let inside = first + row < tile_rows
+                    && case.columns.end <= case.stride
+                    && case.columns.contains(&column);
+                assert_eq!(times, u32::from(inside), "row {row}, column {column}");
+            }
             reference(tile, tile_rows, first, mode, case.to(&mut slow), &read);
             assert!(fast.as_bytes() == slow.as_bytes(), "{mode:?}");
         }
@@ -297,7 +355,7 @@ mod tests {
                 stride,
                 columns: 0..4,
             };
-            unpack::<i32>(&[], tile_rows, 0, Mode::Store, to);
+            unpack::<i32>(&[], tile_rows, 0, Mode::Store, to, |_, _, _| {});
         }
         assert_eq!(out, [3; 4]);
     }

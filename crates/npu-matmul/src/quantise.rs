@@ -13,7 +13,7 @@
 //!   results that depend on it are NaN, as they could be in float arithmetic,
 //!   and no other result is touched.
 
-use npu_kernels::quantise::{largest_magnitude, quantise};
+use npu_kernels::quantise::quantise_scaled;
 
 pub use npu_kernels::dequantise::dequantise;
 
@@ -21,37 +21,20 @@ pub use npu_kernels::dequantise::dequantise;
 /// negation stays in range.
 pub const INT8_MAX: f32 = 127.0;
 
-/// The bits of infinity: those of a largest magnitude below it are of a finite
-/// number.
-const INFINITY_BITS: u32 = 0x7f80_0000;
-
 /// Quantises one row into `out` and returns its scale. Elements beyond the
 /// shorter of the two slices are left alone.
 #[must_use]
 pub fn quantise_row(row: &[f32], out: &mut [i8]) -> f32 {
     let scale = row_scale(row);
-    if scale.is_nan() || scale == 0.0 {
-        out.fill(0);
-        return scale;
-    }
-    // All within the limit: |x * inverse| is at most 127 * (1 + 2^-22).
-    quantise(row, scale.recip(), INT8_MAX, out);
+    // All within the limit: |x / scale| is at most 127 * (1 + 2^-22).
+    quantise_scaled(row, scale, INT8_MAX, out);
     scale
 }
 
 /// The scale of a row: max|x| / 127, or 0 or NaN as the module says.
 #[must_use]
 pub fn row_scale(row: &[f32]) -> f32 {
-    let largest = largest_magnitude(row);
-    if largest >= INFINITY_BITS {
-        return f32::NAN;
-    }
-    let scale = f32::from_bits(largest) / INT8_MAX;
-    if scale < f32::MIN_POSITIVE {
-        0.0
-    } else {
-        scale
-    }
+    npu_kernels::quantise::row_scale(row, INT8_MAX)
 }
 
 /// Quantises the rows of a row-major matrix with `columns` columns; returns

@@ -35,9 +35,23 @@ mod tests {
             }
         }
         let mut stored = old.repeat(rows);
-        unpack::<T>(tile, rows, 0, Mode::Store, to(&mut stored, columns));
+        unpack::<T>(
+            tile,
+            rows,
+            0,
+            Mode::Store,
+            to(&mut stored, columns),
+            |_, _, _| {},
+        );
         let mut added = old.repeat(rows);
-        unpack::<T>(tile, rows, 0, Mode::Add, to(&mut added, columns));
+        unpack::<T>(
+            tile,
+            rows,
+            0,
+            Mode::Add,
+            to(&mut added, columns),
+            |_, _, _| {},
+        );
         for m in 0..rows {
             let (stored, added) = (&stored[m * columns..], &added[m * columns..]);
             for n in 0..columns {

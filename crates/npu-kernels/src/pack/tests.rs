@@ -35,7 +35,7 @@ fn reference<const RUN: usize, E: Encode>(
 
 /// Packs both ways, over junk.
 fn check<E: Encode>(
-    encode: &E,
+    encode: &mut E,
     case: &Case,
     data: &[E::Host],
     bits: impl Fn(usize, E::Host) -> Bits + Copy,
@@ -46,7 +46,7 @@ fn check<E: Encode>(
 }
 
 fn check_run<const RUN: usize, E: Encode>(
-    encode: &E,
+    encode: &mut E,
     case: &Case,
     data: &[E::Host],
     bits: impl Fn(usize, E::Host) -> Bits,
@@ -98,30 +98,46 @@ proptest! {
 
     #[test]
     fn copies(case in case()) {
-        check(&Bytes, &case, &case.data(|bits| bits as i8), |_, x| u16::from(x as u8));
+        check(&mut Bytes, &case, &case.data(|bits| bits as i8), |_, x| u16::from(x as u8));
         let halves = case.data(|bits| f16::from_bits(bits as u16));
-        check(&Halves, &case, &halves, |_, x| x.to_bits());
+        check(&mut Halves, &case, &halves, |_, x| x.to_bits());
     }
 
     #[test]
     fn conversions(case in case()) {
         let floats = case.data(f32::from_bits);
-        check(&RoundedHalves, &case, &floats, |_, x| f16::from_f32(x).to_bits());
+        check(&mut RoundedHalves, &case, &floats, |_, x| f16::from_f32(x).to_bits());
 
         let floats = case.data(|bits| (bits as i32 >> 16) as f32);
-        let inverses: Vec<f32> = (0..case.rows).map(|row| row as f32 / 4096.0).collect();
-        let encode = Quantised { inverses: &inverses, limit: 119.0 };
-        check(&encode, &case, &floats, |m, x| {
-            let q = (x * inverses[m]).round_ties_even().clamp(-119.0, 119.0);
+        let mut scales = vec![-1.0; case.rows];
+        let block = MatrixView::new(&floats, case.rows, case.columns).unwrap();
+        let block = block.block(0..case.rows, case.from..case.columns);
+        let expected: Vec<f32> = (0..case.rows)
+            .map(|row| {
+                let largest = block.row(row).iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+                largest / 119.0
+            })
+            .collect();
+        let mut encode = Quantised {
+            limit: 119.0,
+            scales: &mut scales,
+        };
+        check(&mut encode, &case, &floats, |m, x| {
+            if expected[m] == 0.0 {
+                return 0;
+            }
+            let q = (x * (1.0 / expected[m])).round_ties_even();
             u16::from(q as i8 as u8)
         });
+        let rows = case.rows.min(case.tile_rows);
+        prop_assert_eq!(&scales[..rows], &expected[..rows]);
     }
 
     #[test]
     fn nibbles(case in case()) {
         let bytes = case.data(|bits| (bits as i8).min(nibble::SPLIT_MAX));
-        check(&LowNibbles, &case, &bytes, |_, x| u16::from(x as u8 & 15));
-        check(&HighNibbles, &case, &bytes, |_, x| {
+        check(&mut LowNibbles, &case, &bytes, |_, x| u16::from(x as u8 & 15));
+        check(&mut HighNibbles, &case, &bytes, |_, x| {
             (i16::from(x) + 8).div_euclid(16).cast_unsigned() & 15
         });
     }
@@ -132,24 +148,25 @@ fn a_degenerate_tile_is_left_alone() {
     let data = [1, 2];
     let view = MatrixView::new(&data, 1, 2).unwrap();
     let mut tile = [7; 15];
-    pack::<16, _>(&Bytes, view, 0, &mut []);
-    pack::<16, _>(&Bytes, view, 1, &mut tile);
+    pack::<16, _>(&mut Bytes, view, 0, &mut []);
+    pack::<16, _>(&mut Bytes, view, 1, &mut tile);
     assert_eq!(tile, [7; 15]);
 }
 
 #[test]
-fn a_row_without_a_scale_is_zero() {
-    let data = [5.0, f32::NAN];
-    let view = MatrixView::new(&data, 2, 1).unwrap();
-    for inverses in [&[1.0][..], &[1.0, 0.0]] {
-        let mut tile = [7; 32];
-        let encode = Quantised {
-            inverses,
-            limit: 127.0,
-        };
-        pack::<16, _>(&encode, view, 2, &mut tile);
-        let mut expected = [0; 32];
-        expected[0] = 5;
-        assert_eq!(tile, expected);
-    }
+fn rows_that_cannot_be_scaled() {
+    let data = [254.0, f32::NAN, 1e-40, f32::INFINITY, 3.0];
+    let view = MatrixView::new(&data, 5, 1).unwrap();
+    let mut scales = [1.0; 4];
+    let mut tile = [7; 5 * 16];
+    let mut encode = Quantised {
+        limit: 127.0,
+        scales: &mut scales,
+    };
+    pack::<16, _>(&mut encode, view, 5, &mut tile);
+    let mut expected = [0; 5 * 16];
+    expected[0] = 127;
+    assert_eq!(tile, expected);
+    assert_eq!((scales[0], scales[2]), (2.0, 0.0));
+    assert!(scales[1].is_nan() && scales[3].is_nan());
 }

@@ -46,6 +46,7 @@ where
             band.k_tiles.last().map(|k| k.index + 1) == Some(self.plan.weights.k_tile_count());
         let unpack_rows = |row_tile: usize, chunk: usize, rows: &mut [T::Sum]| {
             let first_row = chunk * ROWS;
+            let first_of_chunk = band.rows.start + row_tile * band.row_tile + first_row;
             for at in row_tile * depth..(row_tile + 1) * depth {
                 let a = &band.activations[at];
                 let mode = if a.k_tile.index == 0 {
@@ -53,6 +54,7 @@ where
                 } else {
                     Mode::Add
                 };
+                let last = complete && at + 1 == (row_tile + 1) * depth;
                 for task in job.tasks_of(at) {
                     // The tile begins here; its rows end where the columns do.
                     let tile = &memory[task.c as usize..];
@@ -61,13 +63,11 @@ where
                         stride: n,
                         columns: task.n.clone(),
                     };
-                    unpack::<T>(tile, a.padded, first_row, mode, to);
-                }
-            }
-            if complete {
-                let first_row = band.rows.start + row_tile * band.row_tile + first_row;
-                for (index, row) in rows.chunks_mut(n).enumerate() {
-                    finish_row(first_row + index, job.n.clone(), &mut row[job.n.clone()]);
+                    unpack::<T>(tile, a.padded, first_row, mode, to, |row, columns, part| {
+                        if last {
+                            finish_row(first_of_chunk + row, columns, part);
+                        }
+                    });
                 }
             }
         };

@@ -15,5 +15,5 @@ pub fn pack_activation<F: Format>(
     tile_rows: usize,
     tile: &mut [u8],
 ) {
-    pack::<ATOM_BYTES, F>(&F::default(), block, tile_rows, tile);
+    pack::<ATOM_BYTES, F>(&mut F::default(), block, tile_rows, tile);
 }

@@ -25,11 +25,17 @@ pub fn pack_weight<F: Format>(
     for (index, tile) in tile.chunks_mut(group_bytes).enumerate() {
         let first = index * group;
         let kernels = block.block(first..first + group, 0..block.columns());
-        let encode = F::default();
+        let mut encode = F::default();
         match F::PRECISION {
-            Precision::Int8 => pack::<{ run(Precision::Int8) }, F>(&encode, kernels, group, tile),
-            Precision::Int4 => pack::<{ run(Precision::Int4) }, F>(&encode, kernels, group, tile),
-            Precision::Fp16 => pack::<{ run(Precision::Fp16) }, F>(&encode, kernels, group, tile),
+            Precision::Int8 => {
+                pack::<{ run(Precision::Int8) }, F>(&mut encode, kernels, group, tile)
+            }
+            Precision::Int4 => {
+                pack::<{ run(Precision::Int4) }, F>(&mut encode, kernels, group, tile)
+            }
+            Precision::Fp16 => {
+                pack::<{ run(Precision::Fp16) }, F>(&mut encode, kernels, group, tile)
+            }
         }
     }
 }
