@@ -29,7 +29,13 @@ const RUSTFLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-modul
     -Cllvm-args=-sanitizer-coverage-pc-table";
 
 /// The targets, as `tests/fuzz` names them.
-const TARGETS: [&str; 4] = ["pc_stream", "ioctl_sequence", "disassembly", "link"];
+const TARGETS: [&str; 5] = [
+    "pc_stream",
+    "ioctl_sequence",
+    "disassembly",
+    "link",
+    "capture",
+];
 
 /// Seconds after which one input counts as a hang.
 const INPUT_SECONDS: u32 = 20;

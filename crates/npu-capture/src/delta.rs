@@ -8,11 +8,8 @@ use twox_hash::XxHash3_128;
 use zerocopy::IntoBytes;
 
 use crate::error::RecordError;
-use crate::format::{CHUNK_PAGES, PAGE, PagesRecord, RUN_DATA, RUN_ZERO, RunRecord};
+use crate::format::{CHUNK_PAGES, PAGE, PagesRecord, RUN_DATA, RUN_ZERO, RunRecord, pack};
 
-/// Level of zstd: the fastest. What is worth compressing are programs and
-/// sparse data; weights hardly shrink at any level.
-const LEVEL: i32 = 1;
 /// Bytes that are looked at at a time.
 const PIECE: u64 = CHUNK_PAGES as u64 * PAGE;
 
@@ -124,7 +121,7 @@ pub(crate) fn changes(
     emit: &mut dyn FnMut(&[u8]) -> Result<(), RecordError>,
 ) -> Result<(), RecordError> {
     let len = stored.pages.len() as u64 * PAGE;
-    let mut chunk = Chunk::new(object)?;
+    let mut chunk = Chunk::new(object);
     let mut piece = Vec::new();
     let mut offset = 0;
     while offset < len {
@@ -164,20 +161,18 @@ struct Chunk {
     object: u32,
     runs: Vec<RunRecord>,
     data: Vec<u8>,
-    compressor: zstd::bulk::Compressor<'static>,
 }
 
 /// Most runs of a section.
 const RUNS_MAX: usize = 1 << 16;
 
 impl Chunk {
-    fn new(object: u32) -> Result<Self, RecordError> {
-        Ok(Self {
+    fn new(object: u32) -> Self {
+        Self {
             object,
             runs: Vec::new(),
             data: Vec::new(),
-            compressor: zstd::bulk::Compressor::new(LEVEL)?,
-        })
+        }
     }
 
     fn add(&mut self, page: u32, data: Option<&[u8; PAGE as usize]>) {
@@ -214,9 +209,7 @@ impl Chunk {
         };
         let mut payload = record.as_bytes().to_vec();
         payload.extend_from_slice(self.runs.as_bytes());
-        if !self.data.is_empty() {
-            payload.extend(self.compressor.compress(&self.data)?);
-        }
+        payload.extend(pack(&self.data)?);
         self.runs.clear();
         self.data.clear();
         emit(&payload)

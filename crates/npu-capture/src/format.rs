@@ -200,6 +200,21 @@ pub(crate) struct DoneRecord {
     pub(crate) ended_ns: U64,
 }
 
+/// Pages as PAGE sections have them: one zstd frame, or nothing.
+///
+/// # Errors
+/// When zstd cannot.
+pub fn pack(pages: &[u8]) -> std::io::Result<Vec<u8>> {
+    if pages.is_empty() {
+        return Ok(Vec::new());
+    }
+    zstd::bulk::compress(pages, LEVEL)
+}
+
+/// Level of zstd: the fastest. What is worth compressing are programs and
+/// sparse data; weights hardly shrink at any level.
+const LEVEL: i32 = 1;
+
 /// The checksum of a record that ends in its own checksum.
 pub(crate) fn own_crc<T: Record>(record: &T) -> u32 {
     let bytes = record.as_bytes();

@@ -12,6 +12,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, clippy::missing_panics_doc)]
 
 mod board;
+mod capture;
 mod disassembly;
 #[path = "../../../crates/rknpu-regcmd/tests/programs/families/mod.rs"]
 #[allow(dead_code, reason = "the tests next to it use all of it")]
@@ -21,6 +22,7 @@ mod link;
 mod pc_stream;
 mod words;
 
+pub use capture::capture;
 pub use disassembly::disassembly;
 pub use ioctl_sequence::ioctl_sequence;
 pub use link::link;
@@ -30,9 +32,10 @@ pub use pc_stream::pc_stream;
 pub type Target = fn(&[u8]);
 
 /// All targets by name, which is also that of their corpus.
-pub const TARGETS: [(&str, Target); 4] = [
+pub const TARGETS: [(&str, Target); 5] = [
     ("pc_stream", pc_stream),
     ("ioctl_sequence", ioctl_sequence),
     ("disassembly", disassembly),
     ("link", link),
+    ("capture", capture),
 ];
