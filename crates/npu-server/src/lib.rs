@@ -17,11 +17,13 @@ mod listener;
 mod model;
 mod pool;
 mod process;
+mod recording;
 mod service;
 mod shadow;
 
 pub use counts::Counts;
 pub use listener::{Server, ServerError};
 pub use model::ModelService;
+pub use recording::RecordingService;
 pub use service::{MapOf, OpenFile, Service};
 pub use shadow::{Shadow, ShadowError};

@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use npu_model::Model;
-use npu_model::driver::{Caller, DrmFile, SharedFile};
+use npu_model::driver::{Caller, DrmFile, FenceState, SharedFile};
+use rocket_uapi::FenceStatus;
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
@@ -73,6 +74,14 @@ impl OpenFile for ModelFile {
     fn mmap(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
         let file = self.0.mmap_file(offset, len, flags)?;
         Ok(MapOf { file, offset: 0 })
+    }
+
+    fn write_fence(&self, handle: u32) -> Result<FenceStatus, Errno> {
+        Ok(match self.0.write_fence(handle)?.state() {
+            FenceState::Active => FenceStatus::Active,
+            FenceState::Signaled => FenceStatus::Signaled,
+            FenceState::Failed(errno) => FenceStatus::Failed(errno),
+        })
     }
 
     fn close(self: Box<Self>, dying: bool) {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use npu_model::driver::Caller;
+use rocket_uapi::FenceStatus;
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
@@ -46,6 +47,12 @@ pub trait OpenFile: fmt::Debug + Send + Sync {
     /// # Errors
     /// What mmap(2) then says.
     fn mmap(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno>;
+
+    /// The state of the jobs that write a buffer object, or wrote it last.
+    ///
+    /// # Errors
+    /// `ENOENT` for an unknown handle.
+    fn write_fence(&self, handle: u32) -> Result<FenceStatus, Errno>;
 
     /// The last descriptor is closed; `dying` if by the end of its process.
     fn close(self: Box<Self>, dying: bool);

@@ -70,6 +70,8 @@ Examples:
   npu-probe --record failing.rkcap         keep the jobs with all their memory
   npu-probe replay failing.rkcap --device model
                                            what do they give elsewhere?
+  npu-probe run --record it.rkcap -- ./a.out
+                                           the same of any program's jobs
   npu-probe settle --json > facts.json     what kind of NPU this is, to be sent
 
 RUST_LOG=debug shows what the libraries do.";
@@ -148,6 +150,17 @@ pub(crate) struct RunFlags {
     /// ui.perfetto.dev.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
+
+    /// Record all jobs of the program, with all that they touch, into this file
+    ///
+    /// For `replay`, `lint`, `decode` and `diff`. SUBMIT then returns when its
+    /// jobs have ended, and no two jobs run at the same time.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+
+    /// Record command words only: all other contents are left out
+    #[arg(long, requires = "record")]
+    pub(crate) zero_data: bool,
 
     /// Write the report into this file instead of to standard error
     #[arg(long, value_name = "FILE")]

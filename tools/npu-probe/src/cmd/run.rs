@@ -15,8 +15,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
+use npu_capture::{Recorder, RecorderOptions};
 use npu_model::Model;
-use npu_server::{ModelService, Server};
+use npu_server::{ModelService, RecordingService, Server, Service};
 
 use crate::exit::Failure;
 use crate::flags::{Flags, RunFlags};
@@ -50,7 +51,12 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
         .context("cannot keep signals for the program")
         .map_err(Failure::Device)?;
     let model = Model::new(options);
-    let service = Arc::new(ModelService::new(Arc::clone(&model)));
+    let recorder = recorder(run)?;
+    let mut service: Arc<dyn Service> = Arc::new(ModelService::new(Arc::clone(&model)));
+    if let Some(recorder) = &recorder {
+        let info = model.open_device().info();
+        service = Arc::new(RecordingService::new(service, recorder.clone(), &info));
+    }
     let server = Server::start(service)
         .context("cannot serve the model")
         .map_err(Failure::Device)?;
@@ -64,7 +70,31 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
         report.write_trace(file)?;
     }
     report.write(flags.json, run.report.as_deref())?;
+    if let Some(recorder) = recorder {
+        recorder
+            .finish()
+            .map_err(|error| Failure::Output(error.into()))?;
+    }
     Ok(code(status))
+}
+
+/// What records the program's jobs, if that is wanted.
+fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
+    let Some(file) = &run.record else {
+        return Ok(None);
+    };
+    let program = run.command.first().map(PathBuf::from).unwrap_or_default();
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let options = RecorderOptions {
+        zero_data: run.zero_data,
+        // Not its arguments, which may be private.
+        notes: vec![("program".to_owned(), name.into_owned())],
+        ..RecorderOptions::default()
+    };
+    Recorder::create(file, options)
+        .with_context(|| format!("cannot record into {}", file.display()))
+        .map_err(Failure::Output)
+        .map(Some)
 }
 
 /// Where the library is.
