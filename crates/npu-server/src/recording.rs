@@ -187,7 +187,11 @@ impl RecordedFile {
                     self.outcome(&waited)
                 };
                 // One that may still run is not looked at.
-                let changed = if outcome == Outcome::Unknown { &[][..] } else { &views };
+                let changed = if outcome == Outcome::Unknown {
+                    &[][..]
+                } else {
+                    &views
+                };
                 token.finish(outcome, changed);
                 Ok(value)
             }

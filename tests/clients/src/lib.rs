@@ -50,6 +50,17 @@ static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     folder
 });
 
+/// The tool itself, on the model.
+#[must_use]
+pub fn probe(arguments: &[&str]) -> Command {
+    let mut command = test_support::program(FOLDER.join("npu-probe"));
+    command
+        .args(arguments)
+        .env("ROCKET_DEVICE", "model")
+        .env_remove("RUST_LOG");
+    command
+}
+
 /// A compiled client.
 #[derive(Clone, Debug)]
 pub struct Client {
