@@ -229,3 +229,55 @@ declare_realpath! {
     __realpath_chk(out: *mut c_char, size: size_t);
     canonicalize_file_name();
 }
+
+/// Declares glob, which opens directories without asking anybody.
+macro_rules! declare_glob {
+    ($($name:ident)*) => {$(
+        /// See glob(3). Patterns whose beginning leads to the shadow directory
+        /// look there.
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut libc::glob_t
+        ) -> c_int {
+            let shadow = shadow(AT_FDCWD, pattern);
+            let asked = shadow.as_ref().map_or(pattern, ShadowPath::as_ptr);
+            // SAFETY: the function of that name, with what the program gave it
+            // or the C string of a path of ours.
+            let result = unsafe {
+                next!($name: fn(*const c_char, c_int, *mut c_void, *mut libc::glob_t) -> c_int;
+                    asked, flags, error, found)
+            };
+            if shadow.is_some() && result == 0 {
+                // SAFETY: the C library has just filled it.
+                unsafe { strip_roots(&*found, flags) };
+            }
+            result
+        }
+    )*};
+}
+
+// On 64-bit Linux their structures are the same.
+declare_glob! { glob glob64 }
+
+/// Takes the shadow directory off the paths that glob found.
+///
+/// # Safety
+/// `found` is a result of glob with these flags.
+unsafe fn strip_roots(found: &libc::glob_t, flags: c_int) {
+    let first = if flags & libc::GLOB_DOOFFS == 0 {
+        0
+    } else {
+        found.gl_offs
+    };
+    for index in 0..found.gl_pathc {
+        // SAFETY: glob gives so many paths behind the offset.
+        let place = unsafe { found.gl_pathv.add(first + index) };
+        // SAFETY: as above.
+        let path = unsafe { place.read() };
+        // SAFETY: a C string that belongs to the result.
+        unsafe { strip_root(path) };
+    }
+}

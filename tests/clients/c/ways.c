@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,8 +84,26 @@ static void errors_are_the_kernels(void)
     EXPECT(close(fd) == 0, "close");
 }
 
-static void is_found_in_its_directory(void)
+static void is_found_by_pattern(void)
 {
+    glob_t found;
+    EXPECT(glob("/dev/accel/accel*", 0, NULL, &found) == 0, "glob");
+    EXPECT(found.gl_pathc == 1 && strcmp(found.gl_pathv[0], ACCEL_NODE) == 0, "%zu nodes",
+           found.gl_pathc);
+    globfree(&found);
+    /* Behind what there is already, and behind places kept free. */
+    found.gl_offs = 2;
+    EXPECT(glob("/dev/nul?", GLOB_DOOFFS, NULL, &found) == 0, "glob");
+    EXPECT(glob("/dev/accel/*", GLOB_DOOFFS | GLOB_APPEND, NULL, &found) == 0, "glob");
+    EXPECT(found.gl_pathc == 2 && strcmp(found.gl_pathv[2], "/dev/null") == 0 &&
+               strcmp(found.gl_pathv[3], ACCEL_NODE) == 0,
+           "%s, %s", found.gl_pathv[2], found.gl_pathv[3]);
+    globfree(&found);
+    EXPECT(glob("/dev/accel/accel1*", 0, NULL, &found) == GLOB_NOMATCH, "glob");
+    EXPECT(glob("/dev/accel/x*", GLOB_NOCHECK, NULL, &found) == 0 &&
+               strcmp(found.gl_pathv[0], "/dev/accel/x*") == 0,
+           "%s", found.gl_pathv[0]);
+    globfree(&found);
     struct dirent **entries;
     int count = scandir("/dev/accel", &entries, NULL, alphasort);
     EXPECT(count == 3 && strcmp(entries[2]->d_name, "accel0") == 0, "%d entries", count);
@@ -97,7 +116,7 @@ int main(void)
 {
     opens_in_every_way();
     errors_are_the_kernels();
-    is_found_in_its_directory();
+    is_found_by_pattern();
     puts("ok");
     return 0;
 }
