@@ -12,6 +12,13 @@
 //! - a row with a NaN or an infinity becomes zeros with scale NaN: all
 //!   results that depend on it are NaN, as they could be in float arithmetic,
 //!   and no other result is touched.
+//!
+//! [`search`] finds scales that clip, [`rotate`] makes rows that need no
+//! clipping, and [`loss`] measures both.
+
+pub mod loss;
+pub mod rotate;
+pub mod search;
 
 use npu_kernels::quantise::quantise_scaled;
 

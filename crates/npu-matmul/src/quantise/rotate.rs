@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Randomised Hadamard rotation: outliers of a channel become a little more of
+//! everything.
+//!
+//! R = H D, with D a diagonal of random signs and H an orthonormal Hadamard
+//! transform in blocks. (R a) . (R b) = a . b, so rotating both operands leaves
+//! the product as it is: weights once, when they are loaded, activations each
+//! time. The signs keep a transform from gathering what is alike (a constant
+//! row would become one outlier).
+
+use npu_kernels::hadamard::Hadamard;
+
+/// A rotation of rows of one length.
+#[derive(Clone, Debug)]
+pub struct Rotation {
+    signs: Vec<f32>,
+    transform: Hadamard,
+}
+
+impl Rotation {
+    /// The rotation of rows of `k` elements that belongs to `seed`, in the
+    /// largest blocks that divide K; `None` if K is 0. An odd K has blocks of
+    /// one: nothing is mixed.
+    #[must_use]
+    pub fn new(k: usize, seed: u64) -> Option<Self> {
+        let transform = Hadamard::dividing(k)?;
+        let mut state = seed;
+        let signs = (0..k)
+            .map(|_| {
+                if next(&mut state) >> 63 == 0 {
+                    1.0
+                } else {
+                    -1.0
+                }
+            })
+            .collect();
+        Some(Self { signs, transform })
+    }
+
+    /// Elements of a block.
+    #[must_use]
+    pub const fn block(&self) -> usize {
+        self.transform.block()
+    }
+
+    /// Rotates each row of a row-major matrix with K columns. Elements behind
+    /// the last whole row are left alone.
+    pub fn apply(&self, rows: &mut [f32]) {
+        for row in rows.chunks_exact_mut(self.signs.len()) {
+            for (x, sign) in row.iter_mut().zip(&self.signs) {
+                *x *= sign;
+            }
+            self.transform.transform(row);
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a step of the state, mixed.
+const fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quantise::loss::nmse;
+    use crate::quantise::{dequantise, quantise_row};
+    use proptest::prelude::*;
+
+    fn dot(a: &[f32], b: &[f32]) -> f64 {
+        a.iter()
+            .zip(b)
+            .map(|(a, b)| f64::from(*a) * f64::from(*b))
+            .sum()
+    }
+
+    fn norm(a: &[f32]) -> f64 {
+        dot(a, a).sqrt()
+    }
+
+    fn pair() -> impl Strategy<Value = (Vec<f32>, Vec<f32>)> {
+        let row = |k| prop::collection::vec(-100.0..100.0_f32, k);
+        prop_oneof![1..40_usize, Just(96), Just(256), Just(4096), Just(12288)]
+            .prop_flat_map(move |k| (row(k), row(k)))
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(48))]
+
+        /// Each of log2(n) stages and the scaling round by 2^-24 of an element
+        /// at most, the scale itself by as much; orthonormal stages keep the
+        /// errors as they are. So |R'a - Ra| <= e |a| with e = (log2(n) + 2) *
+        /// 2^-24, and the product moves by at most (2 e + e^2) |a| |b|.
+        #[test]
+        fn the_product_stays((a, b) in pair(), seed in any::<u64>()) {
+            let rotation = Rotation::new(a.len(), seed).unwrap();
+            let (mut ra, mut rb) = (a.clone(), b.clone());
+            rotation.apply(&mut ra);
+            rotation.apply(&mut rb);
+            let e = (f64::from(rotation.block().ilog2()) + 2.0) * 2_f64.powi(-24);
+            let bound = (2.0 * e + e * e) * norm(&a) * norm(&b);
+            // The sums in f64 round too, far below.
+            let bound = bound * 1.001;
+            prop_assert!((dot(&ra, &rb) - dot(&a, &b)).abs() <= bound);
+        }
+    }
+
+    /// The error of a dot product per row of quantised operands.
+    fn loss(a: &[f32], b: &[f32], k: usize, exact: &[f64]) -> f64 {
+        let quantised = |row: &[f32]| {
+            let mut q = vec![0; k];
+            let scale = quantise_row(row, &mut q);
+            (q, scale)
+        };
+        let products: Vec<f64> = a
+            .chunks(k)
+            .flat_map(|a| b.chunks(k).map(move |b| (a, b)))
+            .map(|(a, b)| {
+                let ((a, scale_a), (b, scale_b)) = (quantised(a), quantised(b));
+                let sum = a
+                    .iter()
+                    .zip(&b)
+                    .map(|(a, b)| i32::from(*a) * i32::from(*b))
+                    .sum();
+                f64::from(dequantise(sum, scale_a, scale_b))
+            })
+            .collect();
+        nmse(exact, &products)
+    }
+
+    #[test]
+    fn heavy_outliers_lose_far_less() {
+        let k = 512;
+        let mut state = 1;
+        let mut random = || (next(&mut state) >> 40) as f32 / (1 << 23) as f32 - 1.0;
+        let mut a: Vec<f32> = (0..16 * k).map(|_| random()).collect();
+        let mut b: Vec<f32> = (0..16 * k).map(|_| random()).collect();
+        // Three channels of the activations, as language models have them; the
+        // weights there are small.
+        for row in 0..16 {
+            for channel in [3, 77, 400] {
+                a[row * k + channel] *= 100.0;
+                b[row * k + channel] *= 0.01;
+            }
+        }
+        let exact: Vec<f64> = a
+            .chunks(k)
+            .flat_map(|a| b.chunks(k).map(move |b| dot(a, b)))
+            .collect();
+        let before = loss(&a, &b, k, &exact);
+        let rotation = Rotation::new(k, 7).unwrap();
+        rotation.apply(&mut a);
+        rotation.apply(&mut b);
+        let after = loss(&a, &b, k, &exact);
+        assert!(after < before / 4.0, "{after} after {before}");
+    }
+
+    #[test]
+    fn a_constant_row_is_no_outlier() {
+        let mut row = vec![1.0; 1024];
+        Rotation::new(1024, 3).unwrap().apply(&mut row);
+        let largest = row.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+        // Without signs it would be 32.
+        assert!(largest < 6.0, "{largest}");
+    }
+
+    #[test]
+    fn sizes() {
+        assert!(Rotation::new(0, 1).is_none());
+        let rotation = Rotation::new(3, 1).unwrap();
+        let mut rows = [1.0, 2.0, 3.0, 4.0];
+        rotation.apply(&mut rows);
+        assert_eq!(rotation.block(), 1);
+        assert_eq!(rows.map(f32::abs), [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(rows[3], 4.0);
+    }
+}
