@@ -75,8 +75,8 @@ pub(crate) struct Cbuf {
     spare: Vec<u8>,
 }
 
-/// Bytes that are worth keeping from task to task: twice what CBUF holds.
-const SPARE_BYTES: usize = 2 * BYTES;
+/// Bytes that are worth keeping from task to task: three times what CBUF holds.
+const SPARE_BYTES: usize = 3 * BYTES;
 
 impl Default for Cbuf {
     fn default() -> Self {

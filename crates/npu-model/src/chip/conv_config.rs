@@ -4,10 +4,11 @@
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::{cna, core};
 
-use super::cna::{FeatureDma, InputCvt, PixelDma};
+use super::cna::FeatureDma;
 use super::core::{IntRange, Ties, Truncate};
 use super::dcomp::Compressed;
 use super::patches::Window;
+use super::pixels::{InputCvt, PixelDma};
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
 use super::weights::WeightShape;

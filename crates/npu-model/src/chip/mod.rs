@@ -27,6 +27,7 @@ mod mac;
 mod npu_core;
 mod patches;
 mod pc;
+mod pixels;
 mod ppu;
 mod precision;
 mod rdma;

@@ -11,6 +11,7 @@ use super::super::cbuf::Cbuf;
 use super::super::cna::{self, FeatureCube};
 use super::super::conv_config::{ConvConfig, FeatureSource};
 use super::super::dma::Dma;
+use super::super::pixels;
 use super::super::precision::{Precision, round_tf32};
 use super::super::trap::Stop;
 
@@ -65,7 +66,7 @@ pub(super) fn fetch(
         FeatureSource::Cube(source) => {
             let mut cube = source.fetch(dma, lines, memory)?;
             if let Some(cvt) = &conv.cvt {
-                cna::convert(&mut cube, conv.window.precision, cvt);
+                pixels::convert(&mut cube, conv.window.precision, cvt);
             }
             Ok(cube)
         }
