@@ -290,10 +290,20 @@ impl Capture {
         job: &'a Job,
         contents: &'a Contents<'_>,
     ) -> Programs<'a, impl ReadIova + 'a> {
+        // Once for all programs, of which there may be many: by address.
+        let ranges = job.objects().into_iter().filter_map(|object| {
+            let range = self.objects.get(object)?.range()?;
+            Some((range.start, range.end, object))
+        });
+        let mut ranges: Vec<_> = ranges.collect();
+        ranges.sort_unstable();
         let read = move |iova: u64, into: &mut [u8]| {
             let end = iova.saturating_add(into.len() as u64);
-            let holder = self.holder(job, iova, end);
-            holder.is_some_and(|(object, at)| contents.read(object, at, into).is_ok())
+            let after = ranges.partition_point(|&(start, ..)| start <= iova);
+            let holder = after.checked_sub(1).map(|at| ranges[at]);
+            holder.is_some_and(|(start, past, object)| {
+                end <= past && contents.read(object, iova - start, into).is_ok()
+            })
         };
         Programs::new(&job.tasks, read)
     }

@@ -19,6 +19,10 @@ pub const CHUNK_PAGES: u32 = 256;
 /// Longest payload of a section of a known kind, bytes: far more than a job of
 /// 65536 tasks needs.
 pub const PAYLOAD_MAX: u64 = 16 << 20;
+/// Most programs of a job.
+pub const TASKS_MAX: u32 = 1 << 16;
+/// Most entries of a job's lists, all together.
+pub const USES_MAX: u32 = 1 << 17;
 /// Most sections of a file.
 pub const SECTIONS_MAX: u32 = 1 << 24;
 /// One past the highest address of the NPU.

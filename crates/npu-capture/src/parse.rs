@@ -16,8 +16,8 @@ use crate::fields::Fields;
 use crate::format::{
     DEVICE_IS_MODEL, DeviceRecord, DoneRecord, END_MAGIC, FLAG_ZERO_DATA, FileHeader, IOVA_END,
     JobRecord, MAGIC, NO_OBJECT, OBJECT_HAS_ADDRESS, ObjectRecord, PAGE, PAYLOAD_MAX, PagesRecord,
-    RUN_DATA, RUN_ZERO, Record, RunRecord, SECTIONS_MAX, SectionHeader, SectionKind, TableEntry,
-    TaskRecord, Trailer, UseRecord, VERSION, own_crc,
+    RUN_DATA, RUN_ZERO, Record, RunRecord, SECTIONS_MAX, SectionHeader, SectionKind, TASKS_MAX,
+    TableEntry, TaskRecord, Trailer, USES_MAX, UseRecord, VERSION, own_crc,
 };
 use crate::outcome;
 use crate::source::Source;
@@ -440,6 +440,9 @@ impl<'a> Parser<'a> {
         let record: JobRecord = fields.record()?;
         if self.running || record.job.get() as usize != self.jobs.len() {
             return Err(fields.malformed("jobs do not come one by one"));
+        }
+        if record.tasks.get() > TASKS_MAX || record.bos.get() > USES_MAX {
+            return Err(fields.malformed("the job has more programs or objects than any can"));
         }
         let tasks = fields.records::<TaskRecord>(record.tasks.get())?;
         let tasks = tasks.iter().map(|task| RawTask {

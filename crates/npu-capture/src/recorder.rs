@@ -19,7 +19,8 @@ use crate::error::RecordError;
 use crate::fields::push_text;
 use crate::format::{
     DEVICE_IS_MODEL, DeviceRecord, DoneRecord, FLAG_ZERO_DATA, IOVA_END, JobRecord, NO_OBJECT,
-    OBJECT_HAS_ADDRESS, ObjectRecord, PAGE, SectionKind, TaskRecord, UseRecord,
+    OBJECT_HAS_ADDRESS, ObjectRecord, PAGE, SectionKind, TASKS_MAX, TaskRecord, USES_MAX,
+    UseRecord,
 };
 use crate::outcome;
 use crate::programs::{Programs, words_range};
@@ -442,6 +443,10 @@ impl State {
             if !job.reads.contains(&handle) && !job.writes.contains(&handle) {
                 push(handle, Role::Reached);
             }
+        }
+        if job.tasks.len() > TASKS_MAX as usize || uses.len() > USES_MAX as usize {
+            let what = "a job has too many programs or objects";
+            return Err(RecordError::Full { what });
         }
         let record = JobRecord {
             job: self.jobs.into(),

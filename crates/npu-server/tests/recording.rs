@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whatever a client submits, a recorded device answers as the plain one does.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use npu_capture::{Capture, Outcome, Recorder, RecorderOptions, Role};
+use npu_model::driver::Arena;
+use npu_model::{Model, ModelOptions};
+use npu_server::{ModelService, OpenFile, RecordingService, Service};
+use rocket_uapi::{Errno, sys};
+use zerocopy::IntoBytes;
+
+fn model() -> Arc<Model> {
+    Model::new(ModelOptions {
+        hang_timeout: Duration::from_millis(5),
+        ..ModelOptions::default()
+    })
+}
+
+fn create(file: &dyn OpenFile, size: u32) -> sys::CreateBo {
+    let mut bo = sys::CreateBo {
+        size,
+        ..sys::CreateBo::default()
+    };
+    file.ioctl(sys::CREATE_BO, bo.as_mut_bytes(), &Arena::new())
+        .unwrap();
+    bo
+}
+
+/// An address at which there is nothing.
+const NOWHERE: u64 = 0xdead_0000_0000;
+
+/// What a client puts together wrongly, or oddly.
+#[derive(Clone, Copy, Default)]
+struct Odd {
+    /// Bytes between structures beyond their own.
+    job_tail: usize,
+    task_tail: usize,
+    wild_tasks: bool,
+    wild_handles: bool,
+    wild_jobs: bool,
+    reserved: u64,
+}
+
+/// Submits the same job `count` times: a program of zeroes, which starts
+/// nothing and is killed.
+fn submit(
+    file: &dyn OpenFile,
+    iova: u32,
+    lists: [&[u32]; 2],
+    count: u32,
+    odd: Odd,
+) -> Result<i32, Errno> {
+    let arena = Arena::new();
+    let task = sys::Task {
+        regcmd: iova,
+        regcmd_count: 4,
+    };
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        tasks.extend_from_slice(task.as_bytes());
+        tasks.resize(tasks.len() + odd.task_tail, 0xff);
+    }
+    let at = |wild, bytes: &[u8]| if wild { NOWHERE } else { arena.push(bytes) };
+    let job = sys::Job {
+        tasks: at(odd.wild_tasks, &tasks),
+        in_bo_handles: at(odd.wild_handles, lists[0].as_bytes()),
+        out_bo_handles: at(false, lists[1].as_bytes()),
+        task_count: 2,
+        task_struct_size: (size_of::<sys::Task>() + odd.task_tail) as u32,
+        in_bo_handle_count: lists[0].len() as u32,
+        out_bo_handle_count: lists[1].len() as u32,
+    };
+    let mut jobs = Vec::new();
+    for _ in 0..count.min(4) {
+        jobs.extend_from_slice(job.as_bytes());
+        jobs.resize(jobs.len() + odd.job_tail, 0);
+    }
+    let mut submit = sys::Submit {
+        jobs: at(odd.wild_jobs, &jobs),
+        job_count: count,
+        job_struct_size: (size_of::<sys::Job>() + odd.job_tail) as u32,
+        reserved: odd.reserved,
+    };
+    file.ioctl(sys::SUBMIT, submit.as_mut_bytes(), &arena)
+}
+
+/// Does odd things; what came back.
+fn client(file: &dyn OpenFile) -> Vec<Result<i32, Errno>> {
+    let (a, b) = (create(file, 4096), create(file, 100));
+    let iova = a.dma_address as u32;
+    let plain = Odd::default();
+    let tails = Odd {
+        job_tail: 8,
+        task_tail: 24,
+        ..plain
+    };
+    let wild = |tasks, handles, jobs| Odd {
+        wild_tasks: tasks,
+        wild_handles: handles,
+        wild_jobs: jobs,
+        ..plain
+    };
+    let both = [&[a.handle][..], &[b.handle]];
+    let mut results = vec![
+        submit(file, iova, both, 2, plain),
+        submit(file, iova, both, 2, tails),
+        submit(file, iova, [&[], &[]], 1, plain),
+        submit(file, iova, [&[a.handle], &[]], 1, plain),
+        submit(file, iova, [&[a.handle], &[a.handle]], 1, plain),
+        submit(file, iova, [&[77], &[b.handle]], 1, plain),
+        submit(file, iova, both, 1, wild(true, false, false)),
+        submit(file, iova, both, 1, wild(false, true, false)),
+        submit(file, iova, both, 1, wild(false, false, true)),
+        submit(file, iova, both, 0, plain),
+        submit(
+            file,
+            iova,
+            both,
+            1,
+            Odd {
+                reserved: 1,
+                ..plain
+            },
+        ),
+        submit(file, iova, both, u32::MAX, wild(false, false, true)),
+    ];
+    let mut close = sys::GemClose {
+        handle: a.handle,
+        pad: 0,
+    };
+    results.push(file.ioctl(sys::GEM_CLOSE, close.as_mut_bytes(), &Arena::new()));
+    results
+}
+
+#[test]
+fn a_recorded_device_answers_as_any() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let plain = ModelService::new(model());
+    let expected = client(&*plain.open().unwrap());
+
+    let recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
+    let device = model();
+    let info = device.open_device().info();
+    let inner = Arc::new(ModelService::new(device));
+    let recorded = RecordingService::new(inner, recorder.clone(), &info);
+    let file = recorded.open().unwrap();
+    assert_eq!(client(&*file), expected);
+    file.close(false);
+    recorder.finish().unwrap();
+
+    let capture = Capture::open(&path).unwrap();
+    let killed = Outcome::Killed(Errno::CANCELED);
+    let outcomes: Vec<_> = capture.jobs().iter().map(|job| job.outcome).collect();
+    assert_eq!(
+        outcomes,
+        [[killed; 6], [Outcome::Dropped; 6]].concat()[..10]
+    );
+    let uses = &capture.jobs()[4].uses;
+    assert_eq!((uses.len(), uses[0].role), (1, Role::Reached));
+    assert_eq!(capture.jobs()[2].tasks.len(), 2);
+}
