@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use npu_matmul::plan::{Candidate, Conditions, candidates};
+use npu_matmul::plan::{Candidate, Conditions, candidates, cheapest};
 use npu_matmul::{PlanOptions, Precision};
 use rknpu_regcmd::timing::Machine;
 
@@ -99,9 +99,7 @@ fn chosen(
         },
         ..PlanOptions::default()
     };
-    candidates(precision, product.n, product.k, FDS, &options)?
-        .into_iter()
-        .min_by_key(Candidate::cost_ps)
+    cheapest(candidates(precision, product.n, product.k, FDS, &options)?)
         .ok_or_else(|| anyhow::anyhow!("no plan for K {} N {}", product.k, product.n))
 }
 

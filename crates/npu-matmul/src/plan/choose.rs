@@ -72,6 +72,32 @@ const REPLICATED_BYTES_MAX: u64 = 16 << 20;
 /// with them: one more of many changes little.
 const ALL_UP_TO: usize = 8;
 
+/// A copy of the weights on each device must save this share of the cost, in
+/// percent: it costs the memory of the other copies, and a prediction is no
+/// better than docs/timing.md says.
+const REPLICAS_SAVE_PERCENT: u64 = 10;
+
+/// The candidate with the least cost, one with copies of the weights only where
+/// these save a tenth; `None` where there is none.
+#[must_use]
+pub fn cheapest(candidates: Vec<Candidate>) -> Option<Candidate> {
+    let (copied, shared): (Vec<_>, Vec<_>) = candidates
+        .into_iter()
+        .partition(|candidate| candidate.weights.replicas > 1);
+    let best = |list: Vec<Candidate>| list.into_iter().min_by_key(Candidate::cost_ps);
+    match (best(copied), best(shared)) {
+        (Some(copied), Some(shared)) => {
+            let enough = shared.cost_ps() / 100 * (100 - REPLICAS_SAVE_PERCENT);
+            Some(if copied.cost_ps() <= enough {
+                copied
+            } else {
+                shared
+            })
+        }
+        (copied, shared) => copied.or(shared),
+    }
+}
+
 /// Every sensible way to cut the K of B, `n x k`, the deepest tiles first; none
 /// where no plan keeps to the options' limits.
 ///

@@ -34,7 +34,7 @@ mod weights;
 
 use std::fmt;
 
-pub use choose::{Candidate, Conditions, candidates};
+pub use choose::{Candidate, Conditions, candidates, cheapest};
 pub use cost::task_time_bound_ns;
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};

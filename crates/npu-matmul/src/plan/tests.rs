@@ -221,10 +221,21 @@ proptest! {
             ..PlanOptions::default()
         };
         let all = candidates(precision, n, k, devices, &options).unwrap();
-        let best = all.iter().map(Candidate::cost_ps).min().unwrap();
+        let best = |copied: bool| {
+            let of_kind = all.iter().filter(|c| (c.weights.replicas > 1) == copied);
+            of_kind.map(Candidate::cost_ps).min()
+        };
         let chosen = WeightPlan::new(precision, n, k, devices, &options).unwrap();
         let chosen = all.iter().find(|other| other.weights == chosen).unwrap();
-        prop_assert_eq!(chosen.cost_ps(), best);
+        let copied = chosen.weights.replicas > 1;
+        prop_assert_eq!(Some(chosen.cost_ps()), best(copied));
+        let shared = best(false).unwrap();
+        // Copies are taken where they save a tenth, and only there.
+        match best(true) {
+            Some(best) if best * 10 < shared * 9 - 1000 => prop_assert!(copied),
+            Some(best) if best * 10 > shared * 9 + 1000 => prop_assert!(!copied),
+            _ => {}
+        }
         for candidate in &all {
             let p = &candidate.prediction;
             prop_assert!(p.npu_ps >= p.mac_ps, "{:?}", p);

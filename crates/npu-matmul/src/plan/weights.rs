@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask};
 
-use super::choose::{Candidate, candidates};
+use super::choose::{candidates, cheapest};
 use super::options::{PlanError, PlanOptions};
 use super::{largest, to_u32};
 use crate::dtype::{Precision, ROW_MULTIPLE};
@@ -117,9 +117,7 @@ impl WeightPlan {
             k_tile: precision.k_multiple(),
             replicas: 1,
         };
-        candidates(precision, n, k, devices, options)?
-            .into_iter()
-            .min_by_key(Candidate::cost_ps)
+        cheapest(candidates(precision, n, k, devices, options)?)
             .map(|best| best.weights)
             // Where nothing keeps to the limits, planning a product says so.
             .map_or_else(|| Self::cut(precision, n, k, devices, shallowest), Ok)

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::num::{NonZeroU64, NonZeroUsize};
 
 use clap::Args;
-use npu_matmul::plan::{Candidate, Conditions, Prediction, candidates};
+use npu_matmul::plan::{Candidate, Conditions, Prediction, candidates, cheapest};
 use npu_matmul::{Plan, PlanError, PlanOptions, Precision};
 use rknpu_regcmd::timing::{Machine, seconds};
 use rknpu_regcmd::{ChipProfile, MatmulError};
@@ -115,11 +115,9 @@ fn report(args: &PlanFlags) -> Result<Report, PlanError> {
     let of = |candidate: &Candidate| PlanReport::new(candidate, m, &options);
     let all = candidates(precision, n, k, fds, &options)?;
     let best = |whole: bool| {
-        all.iter()
-            .filter(|candidate| (candidate.weights.k_tile_count() == 1) == whole)
-            .min_by_key(|candidate| candidate.cost_ps())
-            .map(of)
-            .transpose()
+        let mut of_kind = all.clone();
+        of_kind.retain(|candidate| (candidate.weights.k_tile_count() == 1) == whole);
+        cheapest(of_kind).as_ref().map(of).transpose()
     };
     let weights = npu_matmul::plan::WeightPlan::new(precision, n, k, fds, &options)?;
     let prediction = Plan::new(&weights, m, &options)?.predict(&machine);
