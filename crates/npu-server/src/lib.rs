@@ -22,7 +22,7 @@ mod service;
 mod shadow;
 
 pub use counts::Counts;
-pub use listener::{Server, ServerError};
+pub use listener::{Server, ServerError, raise_descriptor_limit};
 pub use model::ModelService;
 pub use recording::RecordingService;
 pub use service::{MapOf, OpenFile, Service};

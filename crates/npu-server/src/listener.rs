@@ -100,7 +100,6 @@ impl Server {
     /// # Errors
     /// [`ServerError::InUse`] if a server is there, and the others.
     pub fn start_at(service: Arc<dyn Service>, address: Address) -> Result<Self, ServerError> {
-        raise_descriptor_limit();
         let listener = rustix::net::socket_with(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -157,16 +156,17 @@ impl Server {
         self.shared.counters.snapshot()
     }
 
-    /// Waits until there has been no client for so long.
-    pub fn wait_until_idle(&self, so_long: Duration) {
+    /// Waits until there has been no client for so long, or `ended` says so,
+    /// which is asked every second.
+    pub fn wait_until_idle(&self, so_long: Duration, ended: impl Fn() -> bool) {
         let mut clients = self.shared.lock();
         loop {
             let idle = clients.idle_since.elapsed();
-            if clients.now == 0 && idle >= so_long {
+            if ended() || (clients.now == 0 && idle >= so_long) {
                 return;
             }
             let left = if clients.now == 0 {
-                so_long - idle
+                COLLECT_EVERY.min(so_long - idle)
             } else {
                 // Told when the last one goes.
                 COLLECT_EVERY
@@ -277,8 +277,10 @@ impl Shared {
     }
 }
 
-/// Each buffer object of each client takes a descriptor here.
-fn raise_descriptor_limit() {
+/// Raises the limit of this process's descriptors as far as it may: each buffer
+/// object of each client takes one in the server. Children started later have
+/// the limit too, so who runs a program starts that first.
+pub fn raise_descriptor_limit() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,

@@ -110,6 +110,12 @@ impl Client {
         command
     }
 
+    /// The client by itself.
+    #[must_use]
+    pub fn bare(&self) -> Command {
+        test_support::program(&self.binary)
+    }
+
     /// The client with the library, but without a server that it was told of.
     /// Programs with the same `folder` meet in one that the first starts.
     #[must_use]

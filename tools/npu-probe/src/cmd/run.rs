@@ -44,7 +44,7 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
     let mut options = served::options(flags, &run.model)?;
     options.timeline = true;
     let library = library(run)?;
-    // Before there are other threads: they take it over. The program does not.
+    // Before there are other threads: they take it over.
     let signals: SigSet = FROM_TERMINAL.into_iter().chain(PASSED_ON).collect();
     signals
         .thread_block()
@@ -61,7 +61,19 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
         .context("cannot serve the model")
         .map_err(Failure::Device)?;
 
-    let child = start(run, &server, &library)?;
+    // The program's signals are not kept: it has the mask of this thread.
+    let child = signals
+        .thread_unblock()
+        .context("cannot let signals through")
+        .map_err(Failure::Device)
+        .and_then(|()| start(run, &server, &library));
+    signals
+        .thread_block()
+        .context("cannot keep signals for the program")
+        .map_err(Failure::Device)?;
+    let child = child?;
+    // Not before: the program has the limit that it would have had.
+    npu_server::raise_descriptor_limit();
     let status = wait(child, signals)?;
     server.wait_for_clients(LINGER);
     let report = UseReport::new(server.counts(), &model);

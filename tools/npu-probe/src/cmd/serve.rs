@@ -4,9 +4,12 @@
 use std::env;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use nix::sys::signal::{SigSet, Signal};
 use npu_model::Model;
 use npu_server::{ModelService, Server, ServerError};
 use npu_wire::Address;
@@ -21,6 +24,30 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// What is printed once clients can come.
 const READY: &str = "ready\n";
+
+/// Becomes true when this process is asked to end, so that it can clean up.
+/// For the thread that starts all others.
+fn end_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
+        .into_iter()
+        .collect();
+    signals
+        .thread_block()
+        .context("cannot wait for signals")
+        .map_err(Failure::Device)?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&ended);
+    thread::Builder::new()
+        .name("npu-signals".to_owned())
+        .spawn(move || {
+            if signals.wait().is_ok() {
+                told.store(true, Ordering::Release);
+            }
+        })
+        .context("no thread for signals")
+        .map_err(Failure::Device)?;
+    Ok(ended)
+}
 
 /// Where programs of this user look for a server.
 fn meeting() -> Result<Address, Failure> {
@@ -39,6 +66,8 @@ pub(crate) fn run(flags: &Flags, serve: &ServeFlags) -> Result<Verdict, Failure>
         Some(name) => Address::new(name.as_bytes())
             .ok_or_else(|| Failure::Usage(anyhow!("`{name}` is no name of a server")))?,
     };
+    npu_server::raise_descriptor_limit();
+    let ended = end_on_signals()?;
     let service = Arc::new(ModelService::new(Model::new(options)));
     let server = match Server::start_at(service, address) {
         // Somebody else was faster: whoever waits for this one has a server.
@@ -51,6 +80,6 @@ pub(crate) fn run(flags: &Flags, serve: &ServeFlags) -> Result<Verdict, Failure>
             .map_err(Failure::Device)?,
     };
     output::print(READY)?;
-    server.wait_until_idle(LINGER);
+    server.wait_until_idle(LINGER, || ended.load(Ordering::Acquire));
     Ok(Verdict::Pass)
 }
