@@ -22,11 +22,13 @@ const FRACTION_BITS: i32 = 14;
 #[cfg(target_arch = "x86_64")]
 const GUARD: i32 = 4;
 /// Largest offset in float32, of the result.
+#[cfg(target_arch = "x86_64")]
 const OFFSET_MAX: f64 = 512.0;
 /// Widest shift that leaves room for the fraction in float64.
 const EXACT_SHIFT: u32 = 62;
 /// Where at least one value of 2^8 is a tie, too many are left to the
 /// definition.
+#[cfg(target_arch = "x86_64")]
 const TIE_BITS: std::ops::RangeInclusive<u32> = 1..=7;
 
 /// A converter to int8, ready for many values.
