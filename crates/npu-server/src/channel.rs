@@ -91,7 +91,7 @@ impl Channel {
             len: arg.len() as u64,
             ..Frame::with_status(FrameKind::Done, status_of(result))
         };
-        self.end(frame, arg, &[]);
+        self.end(frame, arg);
     }
 
     /// Ends an ioctl of another file, of the device's if that is said.
@@ -104,18 +104,24 @@ impl Channel {
                 status_of(result.map(Option::unwrap_or_default)),
             )
         };
-        self.end(frame, &[], &[]);
+        self.end(frame, &[]);
     }
 
     /// Ends an mmap.
-    pub(crate) fn map(&self, file: BorrowedFd<'_>, offset: u64) {
-        let frame = Frame::with_value(FrameKind::Done, offset);
-        self.end(frame, &[], &[file]);
+    pub(crate) fn map(&self, file: OwnedFd, offset: u64) {
+        let head = Frame::new(FrameKind::File);
+        if let Err(error) = send(&self.socket, [head.as_bytes(), &[]], &[file.as_fd()]) {
+            tracing::debug!(%error, "a client does not take its file");
+        }
+        // Before the client hears that it is done: what it unmaps then is
+        // unmapped, as nobody else has the file.
+        drop(file);
+        self.end(Frame::with_value(FrameKind::Done, offset), &[]);
     }
 
-    fn end(&self, frame: Frame, data: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    fn end(&self, frame: Frame, data: &[u8]) {
         // A client that is gone does not want to know.
-        if let Err(error) = send(&self.socket, [frame.as_bytes(), data], descriptors) {
+        if let Err(error) = send(&self.socket, [frame.as_bytes(), data], &[]) {
             tracing::debug!(%error, "a client does not take its result");
         }
     }

@@ -190,7 +190,7 @@ impl Connection {
         let flags = MapFlags::from_bits_retain(request.flags);
         let map = file.mmap(request.offset, len, flags)?;
         self.shared.counters.mapped();
-        channel.map(map.file.as_fd(), map.offset);
+        channel.map(map.file, map.offset);
         Ok(())
     }
 

@@ -149,10 +149,18 @@ impl Address {
 }
 
 /// The folder by which programs of a user meet: by the environment variables
-/// `XDG_RUNTIME_DIR` and `TMPDIR`, given here.
+/// `XDG_RUNTIME_DIR` and `TMPDIR`, given here, as far as there is such a folder:
+/// a login's runtime folder is often named where it is not mounted.
 #[must_use]
 pub fn meeting_folder<'a>(runtime: Option<&'a [u8]>, temporary: Option<&'a [u8]>) -> &'a [u8] {
-    let set = |value: &Option<&'a [u8]>| value.is_some_and(|value| !value.is_empty());
+    let set = |value: &Option<&'a [u8]>| {
+        value.is_some_and(|path| {
+            rustix::fs::stat(path).is_ok_and(|found| {
+                rustix::fs::FileType::from_raw_mode(found.st_mode)
+                    == rustix::fs::FileType::Directory
+            })
+        })
+    };
     [runtime, temporary]
         .into_iter()
         .find(set)
@@ -191,7 +199,10 @@ mod tests {
         let user = Address::meeting(meeting_folder(Some(b""), None)).unwrap();
         assert!(user.name().starts_with(b"rocket-npu/user-"));
         assert_eq!(Address::new(user.name()), Some(user));
-        assert_eq!(meeting_folder(Some(b"/run/x"), Some(b"/y")), b"/run/x");
+        assert_eq!(meeting_folder(Some(b"/proc"), Some(b"/dev")), b"/proc");
+        assert_eq!(meeting_folder(Some(b"/run/x"), Some(b"/dev")), b"/dev");
+        // A file is none.
+        assert_eq!(meeting_folder(Some(b"/dev/null"), Some(b"/y")), b"/tmp");
         assert!(Address::meeting(b"/no/such/folder").is_err());
         let longest = Address::unique(u32::MAX, u64::MAX);
         assert_eq!(

@@ -23,8 +23,12 @@ pub enum FrameKind {
     InstallFd,
     /// Server: close the descriptor `value`, which was installed before.
     CloseFd,
+    /// Server: the descriptor that comes along is to be mapped, once the call
+    /// is done. It comes ahead, so that the server has let go of the file by
+    /// then: a file that it still had would look like one that is mapped.
+    File,
     /// Server: the call ends with `status`. What follows goes back into the
-    /// argument; a descriptor that comes along is to be mapped.
+    /// argument.
     Done,
     /// Client: the answer to one of the above.
     Answer,
@@ -33,12 +37,13 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Read,
         Self::Write,
         Self::TakeFd,
         Self::InstallFd,
         Self::CloseFd,
+        Self::File,
         Self::Done,
         Self::Answer,
         Self::Interrupt,

@@ -71,6 +71,7 @@ fn errno(error: WireError) -> Errno {
 /// Does what the server asks for until it gives the result.
 fn converse(channel: BorrowedFd<'_>, out: Memory) -> Result<Outcome, Errno> {
     let mut interrupted = false;
+    let mut file = None;
     loop {
         let mut head = [0; size_of::<Frame>()];
         match wire::peek(channel, &mut head) {
@@ -90,7 +91,10 @@ fn converse(channel: BorrowedFd<'_>, out: Memory) -> Result<Outcome, Errno> {
         }
         let (frame, kind, _) = Frame::parse(&head).map_err(errno)?;
         match kind {
-            FrameKind::Done => return done(channel, &mut head, out),
+            FrameKind::Done => return done(channel, &mut head, out, file),
+            FrameKind::File => {
+                file = wire::receive(channel, &mut head, Memory::NONE)?.descriptor;
+            }
             FrameKind::Read => {
                 wire::receive(channel, &mut head, Memory::NONE)?;
                 send_memory(channel, &frame)?;
@@ -132,6 +136,7 @@ fn done(
     channel: BorrowedFd<'_>,
     head: &mut [u8; size_of::<Frame>()],
     out: Memory,
+    file: Option<OwnedFd>,
 ) -> Result<Outcome, Errno> {
     let received = wire::receive(channel, head, out)?;
     let (frame, _, _) = Frame::parse(head).map_err(errno)?;
@@ -146,7 +151,7 @@ fn done(
             frame.result()
         },
         value: frame.value,
-        file: received.descriptor,
+        file,
         data_len,
     })
 }

@@ -10,7 +10,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `open`, `ioctl`, `mmap`, `stat`, `paths`, `syscall` | the functions replaced |
+//! | `open`, `ioctl`, `mmap`, `stat`, `paths`, `poll`, `syscall` | the functions replaced |
 //! | `next` | the functions behind them |
 //! | `call`, `wire` | one call to the server; its messages, by address |
 //! | `device` | connecting; the server's shadow directory |
@@ -32,6 +32,7 @@ mod mmap;
 mod next;
 mod open;
 mod paths;
+mod poll;
 mod start;
 mod stat;
 mod syscall;

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What else takes a path: access, directories, links.
 
-use libc::{AT_FDCWD, DIR, c_char, c_int, c_void, size_t, ssize_t};
-use npu_wire::place::NODE;
+use std::ffi::CStr;
+
+use libc::{AT_FDCWD, DIR, c_char, c_int, c_void, dirent64, size_t, ssize_t};
+use npu_wire::place::{NODE, NODE_NAME};
 
 use crate::device;
 use crate::guard::look;
 use crate::memory;
 use crate::next::next;
-use crate::target::{ShadowPath, Target, is_device, node_shadow, target};
+use crate::target::{
+    PATH_BYTES, ShadowPath, Target, directory as directory_of, is_device, node_shadow, target,
+};
 
 /// The path in the shadow directory, if it has what is meant.
 fn shadow(directory: c_int, path: *const c_char) -> Option<ShadowPath> {
@@ -45,7 +49,58 @@ by_path! {
     // Functions of the program, which are passed on.
     scandir(names: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int;
     scandir64(names: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int;
+    // `ls -l` asks, and complains where there is no file.
+    getxattr(name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t;
+    lgetxattr(name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t;
+    listxattr(names: *mut c_char, room: size_t) -> ssize_t;
+    llistxattr(names: *mut c_char, room: size_t) -> ssize_t;
 }
+
+/// Whether a directory that is open is the node's in the shadow directory.
+fn is_of_node(directory: *mut DIR) -> bool {
+    look(false, || {
+        // SAFETY: a directory that the program has just read.
+        let fd = unsafe { libc::dirfd(directory) };
+        let Some(node) = node_shadow() else {
+            return false;
+        };
+        let mut link = [0; PATH_BYTES];
+        let node = node.as_c_str().to_bytes();
+        directory_of(fd, &mut link).is_some_and(|found| {
+            node.strip_prefix(found)
+                .and_then(|rest| rest.strip_prefix(b"/"))
+                .is_some_and(|rest| rest == NODE_NAME)
+        })
+    })
+}
+
+/// Declares readdir, which tells the types of files too.
+macro_rules! declare_readdir {
+    ($($name:ident)*) => {$(
+        /// See readdir(3).
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(directory: *mut DIR) -> *mut dirent64 {
+            // SAFETY: the function of that name, as the program called it.
+            let found = unsafe { next!($name: fn(*mut DIR) -> *mut dirent64; directory) };
+            // SAFETY: null, or an entry that belongs to the directory.
+            if let Some(entry) = unsafe { found.as_mut() }
+                && entry.d_type == libc::DT_REG
+                // SAFETY: a C string within the entry.
+                && unsafe { CStr::from_ptr(entry.d_name.as_ptr()) }.to_bytes() == NODE_NAME
+                && is_of_node(directory)
+            {
+                entry.d_type = libc::DT_CHR;
+            }
+            found
+        }
+    )*};
+}
+
+// On 64-bit Linux their structures are the same.
+declare_readdir! { readdir readdir64 }
 
 /// See faccessat(2).
 ///

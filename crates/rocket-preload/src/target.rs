@@ -12,7 +12,7 @@ use crate::memory;
 
 /// Longest path that can be of the device, with its terminator. Paths of the
 /// shadow directory are far shorter.
-const PATH_BYTES: usize = 512;
+pub(crate) const PATH_BYTES: usize = 512;
 
 /// What a path means.
 #[expect(
@@ -105,7 +105,7 @@ fn join<'a>(dirfd: c_int, path: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
 }
 
 /// The path of a directory by its descriptor.
-fn directory(dirfd: c_int, out: &mut [u8]) -> Option<&[u8]> {
+pub(crate) fn directory(dirfd: c_int, out: &mut [u8]) -> Option<&[u8]> {
     let mut name = *b"/proc/self/fd/0000000000\0";
     let link: &[u8] = if dirfd == libc::AT_FDCWD {
         b"/proc/self/cwd\0"

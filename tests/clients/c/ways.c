@@ -8,10 +8,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 /* What a call with -D_FORTIFY_SOURCE becomes. */
@@ -112,11 +115,80 @@ static void is_found_by_pattern(void)
     free(entries);
 }
 
+static void has_no_events(void)
+{
+    int pipes[2], fd = open(ACCEL_NODE, O_RDWR);
+    EXPECT(pipe(pipes) == 0, "pipe");
+    struct pollfd files[] = {{fd, POLLIN | POLLOUT, -1}, {pipes[0], POLLIN, -1}};
+    EXPECT(poll(files, 2, 0) == 0 && !files[0].revents && !files[1].revents, "poll");
+    EXPECT(poll(files, 1, 1) == 0, "poll, with a time");
+    EXPECT(ppoll(files, 2, &(struct timespec){0, 1}, NULL) == 0, "ppoll");
+    EXPECT(write(pipes[1], "", 1) == 1, "write");
+    EXPECT(poll(files, 2, -1) == 1 && !files[0].revents && files[1].revents == POLLIN,
+           "poll of two");
+    struct pollfd other = {pipes[1], POLLOUT, 0};
+    EXPECT(poll(&other, 1, 0) == 1 && other.revents == POLLOUT, "poll of a pipe");
+    struct pollfd *volatile wild = (void *)16;
+    EXPECT(poll(wild, 1, 0) == -1 && errno == EFAULT, "poll of a wild pointer");
+
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT}, seen;
+    EXPECT(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0, "epoll_ctl");
+    EXPECT(event.events == (EPOLLIN | EPOLLOUT), "the program's own is not changed");
+    EXPECT(epoll_wait(epoll, &seen, 1, 0) == 0, "epoll_wait");
+    EXPECT(epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event) == 0, "epoll_ctl");
+    EXPECT(epoll_wait(epoll, &seen, 1, 1) == 0, "epoll_wait");
+    EXPECT(epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL) == 0, "epoll_ctl");
+    close(epoll);
+    close(pipes[0]);
+    close(pipes[1]);
+    EXPECT(close(fd) == 0, "close");
+}
+
+static void is_a_character_device(void)
+{
+    DIR *directory = opendir("/dev/accel");
+    EXPECT(directory, "opendir");
+    for (struct dirent *entry; (entry = readdir(directory));)
+        EXPECT(entry->d_type == (entry->d_name[0] == '.' ? DT_DIR : DT_CHR), "%s: %d",
+               entry->d_name, entry->d_type);
+    closedir(directory);
+    /* What ls -l asks for; ENOENT would be an error. */
+    char value[64];
+    EXPECT(lgetxattr(ACCEL_NODE, "security.selinux", value, sizeof value) >= 0 || errno != ENOENT,
+           "lgetxattr");
+    EXPECT(getxattr(ACCEL_NODE, "system.posix_acl_access", value, sizeof value) >= 0 ||
+               errno != ENOENT,
+           "getxattr");
+    EXPECT(listxattr(ACCEL_NODE, value, sizeof value) >= 0 || errno != ENOENT, "listxattr");
+}
+
+/* By the time that munmap returns nothing is left of the mapping anywhere: the
+ * next object gets the same addresses. */
+static void what_is_unmapped_is_gone(void)
+{
+    enum { ROUNDS = 1000, BYTES = 4096 };
+    struct device device = open_plain();
+    struct bo first = bo_new(&device, BYTES);
+    bo_close(&first);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct bo bo = bo_new(&device, BYTES);
+        EXPECT(bo.address == first.address && bo.offset == first.offset, "round %u: at 0x%x, 0x%llx",
+               round, bo.address, (unsigned long long)bo.offset);
+        bo_unmap(&bo, bo_map(&bo));
+        bo_close(&bo);
+    }
+    EXPECT(close(device.fd) == 0, "close");
+}
+
 int main(void)
 {
     opens_in_every_way();
     errors_are_the_kernels();
     is_found_by_pattern();
+    has_no_events();
+    is_a_character_device();
+    what_is_unmapped_is_gone();
     puts("ok");
     return 0;
 }
