@@ -62,10 +62,19 @@ struct Use {
     jobs_not_recorded: u64,
     /// Identifier to the number of tasks that met it.
     traps: BTreeMap<String, u64>,
-    /// What else the model noticed.
-    events: Vec<String>,
+    /// The first diagnosis of each: values, rule and remedy.
+    diagnoses: BTreeMap<String, String>,
+    /// What else the model noticed, in the order of the first time.
+    events: Vec<Noticed>,
     cores: Vec<Core>,
     modelled_end_us: f64,
+}
+
+/// Something that the model noticed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Noticed {
+    what: String,
+    times: u64,
 }
 
 /// What one core did.
@@ -147,21 +156,33 @@ impl Use {
             Event::Diagnosed { diagnosis, .. } => diagnosis,
             Event::JobKilled { diagnosis, .. } => {
                 self.jobs_killed += 1;
-                self.events.push(event.to_string());
+                self.notice(event);
                 diagnosis
             }
             Event::JobDropped { .. } => {
                 self.jobs_dropped += 1;
-                self.events.push(event.to_string());
+                self.notice(event);
                 return;
             }
             _ => {
-                self.events.push(event.to_string());
+                self.notice(event);
                 return;
             }
         };
         for one in diagnosis {
             *self.traps.entry(one.trap.to_owned()).or_default() += 1;
+            self.diagnoses
+                .entry(one.trap.to_owned())
+                .or_insert_with(|| one.to_string());
+        }
+    }
+
+    /// Notes what may have happened before.
+    fn notice(&mut self, event: &Event) {
+        let what = event.to_string();
+        match self.events.iter_mut().find(|known| known.what == what) {
+            Some(known) => known.times += 1,
+            None => self.events.push(Noticed { what, times: 1 }),
         }
     }
 
@@ -213,9 +234,15 @@ impl Use {
         }
         for (trap, count) in &self.traps {
             line("trap", format!("{trap}: {count} tasks"));
+            if let Some(diagnosis) = self.diagnoses.get(trap) {
+                line("", format!("the first: {diagnosis}"));
+            }
         }
-        for event in &self.events {
-            line("model", event.clone());
+        for Noticed { what, times } in &self.events {
+            match times {
+                1 => line("model", what.clone()),
+                _ => line("model", format!("{what} ({times} times)")),
+            }
         }
         for (index, core) in self.cores.iter().enumerate() {
             let busy = core.modelled_busy_us;
@@ -227,5 +254,28 @@ impl Use {
         let end = self.modelled_end_us;
         line("end", format!("after {end:.1} us of modelled time"));
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_often_is_told_once() {
+        let mut report = Use::default();
+        let dropped = |reason: &str| Event::JobDropped {
+            index: 0,
+            reason: reason.to_owned(),
+        };
+        for reason in ["one", "two", "one"] {
+            report.note(&dropped(reason));
+        }
+        assert_eq!(report.jobs_dropped, 3);
+        let times: Vec<_> = report.events.iter().map(|event| event.times).collect();
+        assert_eq!(times, [2, 1]);
+        let text = report.text();
+        assert_eq!(text.matches("one").count(), 1, "{text}");
+        assert!(text.contains("(2 times)"), "{text}");
     }
 }
