@@ -42,9 +42,14 @@ impl ClientMap {
     /// Whether anything but this keeps the object and its file: then it costs
     /// nothing to look later.
     fn is_spare(&self) -> bool {
-        let (object, file) = self.mapping.of();
-        let closed = file.is_none_or(|file| file.is_closed());
-        !closed && object.has_handles()
+        let (object, _) = self.mapping.of();
+        !self.is_of_closed() && object.has_handles()
+    }
+
+    /// Whether its open file was closed: then this may be the last to keep it.
+    fn is_of_closed(&self) -> bool {
+        let (_, file) = self.mapping.of();
+        file.is_none_or(|file| file.is_closed())
     }
 
     /// Whether any process has it mapped, or is about to.
@@ -94,12 +99,15 @@ impl ClientMaps {
         if maps.iter().all(ClientMap::is_spare) {
             return;
         }
-        let gone: Vec<_> = maps
+        let (closed, open): (Vec<_>, Vec<_>) = maps
             .extract_if(.., |map| !map.is_spare() && !map.is_mapped())
-            .collect();
+            .partition(ClientMap::is_of_closed);
+        // Under the lock: a client that unmapped, closed the handle and makes a
+        // new object gets the same addresses, whoever collects for it.
+        drop(open);
         drop(maps);
         // Files may be released here, which waits.
-        drop(gone);
+        drop(closed);
     }
 }
 

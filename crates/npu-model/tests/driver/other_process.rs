@@ -52,6 +52,29 @@ fn a_file_to_map_keeps_object_and_address() {
     assert_eq!(create(&file, 4096).1, iova, "free again");
 }
 
+/// Whoever collects what others no longer map, their next object finds the
+/// address free.
+#[test]
+#[cfg_attr(miri, ignore = "memfd")]
+fn addresses_are_free_again_whoever_collects() {
+    const CLIENTS: usize = 8;
+    const ROUNDS: usize = 300;
+    let bench = Bench::new(1);
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let file = bench.driver.open();
+                for round in 0..ROUNDS {
+                    let (handle, iova, offset) = create(&file, 4096);
+                    assert_eq!(iova, 0, "round {round}");
+                    drop(file.mmap_file(offset, 4096, MapFlags::SHARED).unwrap());
+                    close(&file, handle);
+                }
+            });
+        }
+    });
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "memfd")]
 fn what_cannot_be_mapped_has_no_file() {
