@@ -29,6 +29,12 @@ pub(crate) enum Failure {
     /// Output could not be written: 5.
     #[error("{0:#}")]
     Output(anyhow::Error),
+    /// The program that `run` was given cannot be executed: 126, as shells say.
+    #[error("{0:#}")]
+    NotExecutable(anyhow::Error),
+    /// There is no such program: 127, as shells say.
+    #[error("{0:#}")]
+    NoProgram(anyhow::Error),
 }
 
 impl Failure {
@@ -38,6 +44,8 @@ impl Failure {
             Self::NoDevice(_) => 3,
             Self::Device(_) => 4,
             Self::Output(_) => 5,
+            Self::NotExecutable(_) => 126,
+            Self::NoProgram(_) => 127,
         }
     }
 }

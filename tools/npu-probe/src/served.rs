@@ -20,16 +20,23 @@ use crate::output;
 
 /// The options of the model that the flags choose.
 pub(crate) fn options(flags: &Flags, model: &ModelFlags) -> Result<ModelOptions, Failure> {
-    let mut text = match flags.selector() {
-        Selector::Auto | Selector::Model => String::new(),
-        Selector::ModelWith(options) => options,
+    // Root may use GEM names; so may programs that root runs.
+    let mut text = String::new();
+    if nix::unistd::geteuid().is_root() {
+        text.push_str("user=root");
+    }
+    match flags.selector() {
+        Selector::Auto | Selector::Model => {}
+        Selector::ModelWith(options) => {
+            let _ = write!(text, ",{options}");
+        }
         Selector::Path(path) => {
             return Err(Failure::Usage(anyhow!(
                 "programs are shown a model, and {} is none",
                 path.display()
             )));
         }
-    };
+    }
     // Later ones win.
     if let Some(cores) = model.cores {
         let _ = write!(text, ",cores={cores}");

@@ -514,3 +514,15 @@ fn a_plan_needs_no_device_and_knows_its_alternatives() {
         assert_eq!(run(&arguments).status.code(), Some(2), "{nonsense:?}");
     }
 }
+
+/// As shells say it of a command.
+#[test]
+fn a_program_that_cannot_be_run_has_its_own_exit_codes() {
+    // Nothing is loaded into a program that does not start: any file will do.
+    let library = env!("CARGO_BIN_EXE_npu-probe");
+    for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126)] {
+        let output = run(&["run", "--preload", library, "--", program]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert!(stderr(&output).contains(program), "{}", stderr(&output));
+    }
+}

@@ -4,6 +4,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -160,8 +161,13 @@ fn start(run: &RunFlags, server: &Server, library: &std::path::Path) -> Result<C
             OsStr::from_bytes(server.address().name()),
         )
         .spawn()
-        .with_context(|| format!("cannot run {}", program.display()))
-        .map_err(Failure::Usage)
+        .map_err(|error| {
+            let failure = match error.kind() {
+                ErrorKind::NotFound => Failure::NoProgram,
+                _ => Failure::NotExecutable,
+            };
+            failure(anyhow::Error::new(error).context(format!("cannot run {}", program.display())))
+        })
 }
 
 /// Waits for the program and passes signals on to it.
