@@ -18,8 +18,11 @@ use crate::check::{Must, Reason};
 /// below the 500 ms after which the driver kills it.
 const DURATION: Duration = Duration::from_millis(200);
 
-/// Tasks of the job that is timed first.
+/// Tasks of the job that is timed first; the next have twice as many each.
 const SAMPLE_TASKS: usize = 4;
+
+/// A timed job must take so long that what submitting it costs hardly counts.
+const SAMPLE: Duration = Duration::from_millis(20);
 
 /// Most tasks of a job here: more are not needed for any device.
 const MAX_TASKS: usize = 8192;
@@ -65,9 +68,16 @@ impl Busy {
         device: &Device,
         add: impl FnOnce(JobBuilder) -> JobBuilder,
     ) -> Result<Self, Reason> {
-        let (parts, output) = Parts::new(device)?;
-        let (sample, output) = parts.time(output)?;
-        let each = sample.max(Duration::from_nanos(1)).as_secs_f64() / SAMPLE_TASKS as f64;
+        let (parts, mut output) = Parts::new(device)?;
+        let mut count = SAMPLE_TASKS;
+        let each = loop {
+            let (sample, done) = parts.time(output, count)?;
+            output = done;
+            if sample >= SAMPLE || count >= MAX_TASKS {
+                break sample.max(Duration::from_nanos(1)).as_secs_f64() / count as f64;
+            }
+            count *= 2;
+        };
         let tasks = (DURATION.as_secs_f64() / each).ceil() as usize;
         let (handle, input) = (output.handle().get(), parts.input.handle().get());
         Ok(Self {
@@ -147,11 +157,11 @@ impl Parts {
         pending.ok_or_else(|| Reason::Fail("SUBMIT of a job gave none".to_owned()))
     }
 
-    /// How long a few tasks take.
-    fn time(&self, output: Bo) -> Result<(Duration, Bo), Reason> {
+    /// How long so many tasks take.
+    fn time(&self, output: Bo, tasks: usize) -> Result<(Duration, Bo), Reason> {
         let start = Instant::now();
         let mut done = self
-            .submit(output, SAMPLE_TASKS, |builder| builder)?
+            .submit(output, tasks, |builder| builder)?
             .wait(Deadline::after(PATIENCE))?;
         let elapsed = start.elapsed();
         let output = done.writes.pop();

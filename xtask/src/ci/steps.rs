@@ -262,6 +262,41 @@ fn sanitized(sanitizer: &str, what: &str) -> Run {
     .env("RUSTFLAGS", &format!("-Zsanitizer={sanitizer}"))
 }
 
+/// The code that talks to a kernel, executed where there is none: the preload
+/// library shows it a node. For that its system calls must go through the C
+/// library, which rustix does if it is compiled so.
+///
+/// Left out are the rows that need a call to be fast, and the one about lseek,
+/// which the library does not replace.
+fn kernel_door() -> Step {
+    const ROWS: &str = "version capabilities ioctl poll argument create gem mmap prep fini submit \
+                        flags fence dma-buf-sync";
+    let target = paths::target();
+    let folder = target.join("through-libc");
+    let (target, folder) = (target.to_string_lossy(), folder.to_string_lossy());
+    let preloaded = |program: &str| {
+        Run::new(
+            &format!("{target}/debug/npu-probe"),
+            &format!("run -- {folder}/debug/{program}"),
+        )
+    };
+    Step {
+        name: "kernel-door",
+        what: "rocket-uapi's way to a kernel, against the model behind the preload library",
+        runs: vec![
+            Run::cargo("build -p npu-probe -p rocket-preload"),
+            Run::cargo(&format!(
+                "build --target-dir {folder} -p npu-probe -p rocket-hw-tests"
+            ))
+            .env("RUSTFLAGS", "--cfg=rustix_use_libc"),
+            preloaded("npu-probe --device /dev/accel/accel0 --dtype fp16 --k 999 --fds 3"),
+            preloaded(&format!(
+                "rocket-hw-tests --device /dev/accel/accel0 {ROWS}"
+            )),
+        ],
+    }
+}
+
 fn longer() -> Vec<Step> {
     vec![
         Step {
@@ -294,6 +329,7 @@ fn longer() -> Vec<Step> {
                     .env("ASAN_OPTIONS", "detect_leaks=0"),
             ],
         },
+        kernel_door(),
         Step {
             name: "soak",
             what: "two thousand self-tests in one process",
