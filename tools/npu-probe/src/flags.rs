@@ -297,7 +297,7 @@ pub(crate) struct AsmFlags {
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Write text, one word in hexadecimal a line [default]
+    /// Write text, one word in hexadecimal a line: the default
     #[arg(long)]
     hex: bool,
 
