@@ -18,7 +18,7 @@
 //! | `target`, `memory` | what a path means; reading it |
 //!
 //! Rules here, since this code runs inside anybody's program: no panic gets
-//! out ([`guard`]), `errno` is as the C library would leave it, no lock is
+//! out (`guard`), `errno` is as the C library would leave it, no lock is
 //! held, nothing is allocated for a call that is not the device's, system
 //! calls of its own are made by `rustix` without the C library.
 #![allow(unreachable_pub, reason = "what C calls is public and nobody's")]
