@@ -1,48 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A client on plain ioctls: what the kernel says, and to what it says no. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-struct create_bo { uint32_t size, handle; uint64_t dma_address, offset; };
-struct submit { uint64_t jobs; uint32_t job_count, job_struct_size; uint64_t reserved; };
-struct prep_bo { uint32_t handle, reserved; int64_t timeout_ns; };
-struct fini_bo { uint32_t handle, reserved; };
-struct gem_close { uint32_t handle, pad; };
-struct version {
-	int32_t major, minor, patchlevel, pad;
-	uint64_t name_len, name, date_len, date, desc_len, desc;
-};
-
-#define VERSION _IOWR('d', 0x00, struct version)
-#define GEM_CLOSE _IOW('d', 0x09, struct gem_close)
-#define CREATE_BO _IOWR('d', 0x40, struct create_bo)
-#define SUBMIT _IOW('d', 0x41, struct submit)
-#define PREP_BO _IOW('d', 0x42, struct prep_bo)
-#define FINI_BO _IOW('d', 0x43, struct fini_bo)
-
-#define CHECK(what) \
-	do { \
-		if (!(what)) { \
-			fprintf(stderr, "line %d: %s (errno %d)\n", __LINE__, #what, errno); \
-			exit(1); \
-		} \
-	} while (0)
-
-#define FAILS(what, error) \
-	do { \
-		errno = 0; \
-		CHECK((what) == -1 && errno == (error)); \
-	} while (0)
+#include "uapi.h"
 
 int main(void)
 {
