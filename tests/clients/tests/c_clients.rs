@@ -83,7 +83,7 @@ fn a_child_works_on_its_parents_file() {
 
 #[test]
 fn a_file_goes_from_process_to_process() {
-    if std::env::var_os("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER").is_some() {
+    if test_support::emulated() {
         println!(
             "SKIP a_file_goes_from_process_to_process: the emulator's programs start no others"
         );

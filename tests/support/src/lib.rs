@@ -11,6 +11,14 @@ use proptest::test_runner::Config;
 /// processor on a host of another kind.
 const RUNNER: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER";
 
+/// Whether an emulator of the board's processor runs this test (qemu-user). It
+/// makes forks of vforks, so a program that could not be started seems to have
+/// been and to have ended, and programs do not start others of another kind.
+#[must_use]
+pub fn emulated() -> bool {
+    cfg!(target_arch = "aarch64") && std::env::var_os(RUNNER).is_some()
+}
+
 /// Starts the program `binary` as this test was started: under the same
 /// emulator, if there is one.
 #[must_use]
