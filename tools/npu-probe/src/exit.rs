@@ -37,6 +37,16 @@ pub(crate) enum Failure {
     NoProgram(anyhow::Error),
 }
 
+impl From<npu_matmul::Error> for Failure {
+    /// Whose fault an engine's error is: sizes without a plan are the user's.
+    fn from(error: npu_matmul::Error) -> Self {
+        match error {
+            npu_matmul::Error::Plan(_) => Self::Usage(error.into()),
+            _ => Self::Device(error.into()),
+        }
+    }
+}
+
 impl Failure {
     const fn code(&self) -> u8 {
         match self {

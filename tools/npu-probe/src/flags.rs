@@ -13,6 +13,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use npu_matmul::Precision;
 use npu_model::Selector;
 
+use crate::cmd::bench::BenchFlags;
 use crate::cmd::plan::PlanFlags;
 pub(crate) use exec::{ExecFlags, Input, Output};
 
@@ -136,6 +137,13 @@ pub(crate) enum Command {
     ///
     /// Needs no device: times are those of the timing model.
     Plan(PlanFlags),
+    /// Measure how fast products are
+    ///
+    /// Wall time, CPU time, SUBMITs and bytes of a product, its modelled time,
+    /// and the least time that multiplications or memory alone would take. Two
+    /// rows of each result are checked first: what is wrong has no speed. On
+    /// the software model wall times say nothing of an NPU.
+    Bench(BenchFlags),
 }
 
 /// Options of `run`.

@@ -9,6 +9,7 @@
 //! by `report` and leaves through `output`.
 #![deny(unsafe_code)]
 
+mod bench;
 mod capture;
 mod capture_file;
 mod capture_flags;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Some(Command::Replay(replay)) => cmd::replay::run(&flags, replay),
         Some(Command::Settle(settle)) => cmd::settle::run(&flags, settle),
         Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
+        Some(Command::Bench(bench)) => cmd::bench::run(&flags, bench),
     };
     exit::of(outcome)
 }

@@ -515,6 +515,45 @@ fn a_plan_needs_no_device_and_knows_its_alternatives() {
     }
 }
 
+#[test]
+fn products_are_measured_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("roof.svg");
+    let file = file.to_str().unwrap();
+    let rest = ["--repeat", "2", "--fds", "2", "--svg", file];
+    let sizes = ["--json", "bench", "8x64x96", "3x100x32"];
+    let report = json(&[&sizes[..], &rest].concat());
+    let measured = report["measurements"].as_array().unwrap();
+    assert_eq!(measured.len(), 6, "{report:#}");
+    for one in measured {
+        let number = |name: &str| one[name].as_f64().unwrap();
+        assert!((1.0..=2.0).contains(&number("submits")), "{one:#}");
+        assert!(number("bytes_to_device") > 0.0 && number("gops") > 0.0);
+        assert!(number("modelled_npu_ms") > number("bound_ms"), "{one:#}");
+        // Nothing was reached on an NPU.
+        assert!(one["share_of_bound"].is_null(), "{one:#}");
+    }
+    assert_eq!(report["conditions"]["assumed_clock_mhz"], 200);
+    let picture = fs::read_to_string(file).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("modelled GOP/s"));
+    assert!(picture.contains("8x64x96") && picture.contains("int4 roof"));
+
+    let text = stdout(&run(&["bench", "2x32x32", "--dtype", "fp16"]));
+    assert!(
+        text.contains("not an NPU") && text.contains("modelled"),
+        "{text}"
+    );
+    for nonsense in [
+        &["bench", "8x64"][..],
+        &["bench", "0x1x1"],
+        &["bench", "99999999999x99999999999x1"],
+    ] {
+        assert_eq!(run(nonsense).status.code(), Some(2), "{nonsense:?}");
+    }
+    let unwritable = ["bench", "2x32x32", "--svg", "/no/such/folder/roof.svg"];
+    assert_eq!(run(&unwritable).status.code(), Some(5));
+}
+
 /// As shells say it of a command.
 #[test]
 fn a_program_that_cannot_be_run_has_its_own_exit_codes() {

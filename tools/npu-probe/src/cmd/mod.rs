@@ -2,6 +2,7 @@
 //! The commands.
 
 pub(crate) mod asm;
+pub(crate) mod bench;
 pub(crate) mod decode;
 mod decode_capture;
 pub(crate) mod diff;

@@ -51,10 +51,10 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         .map_err(Failure::Device)?;
     let capture = Arc::new(Capture::default());
     let observer: Arc<dyn Observer> = Arc::<Capture>::clone(&capture);
-    let engine = Engine::new(pool).map_err(failure)?.observed_by(observer);
-    let weights = load(&engine, &test, &operands).map_err(failure)?;
+    let engine = Engine::new(pool)?.observed_by(observer);
+    let weights = load(&engine, &test, &operands)?;
     let plan = engine.plan(&weights, test.m);
-    let plan = plan.map_err(|error| failure(error.into()))?;
+    let plan = plan.map_err(Error::from)?;
     let problem = ProblemReport::new(&test, plan.to_string());
     say(&problem.text())?;
     let expected = Reference::compute(&test, &operands, weights.plan().k_tile_count());
@@ -183,7 +183,7 @@ impl Bench<'_> {
                     for event in self.model_events() {
                         output::complain(&format!("the model says: {event}"));
                     }
-                    return Err(failure(error));
+                    return Err(error.into());
                 }
             };
             let run = RunReport::new(wall, self.expected.compare(&product, self.test.n));
@@ -289,13 +289,5 @@ fn load(engine: &Engine, test: &SelfTest, operands: &Operands) -> Result<Weights
             engine.load_i4(test.n, test.k, b)
         }
         Operands::Integers { b, .. } => engine.load_i8(test.n, test.k, b),
-    }
-}
-
-/// Whose fault an engine's error is.
-fn failure(error: Error) -> Failure {
-    match error {
-        Error::Plan(_) => Failure::Usage(error.into()),
-        _ => Failure::Device(error.into()),
     }
 }

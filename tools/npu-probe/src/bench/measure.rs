@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One product, measured.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use npu_matmul::reference;
+use npu_matmul::{Counters, Engine, Error, Precision, Weights};
+use rknpu_regcmd::timing::{Machine, seconds};
+use serde::Serialize;
+
+use super::Shape;
+use crate::data::Operands;
+use crate::exit::Failure;
+
+/// Start of the random numbers: what is multiplied does not matter.
+const SEED: u64 = 1;
+
+/// What one product took. Times of the device are measured on an NPU and
+/// modelled on the software model; `wall` is of whatever computed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Measurement {
+    pub(crate) dtype: String,
+    pub(crate) m: usize,
+    pub(crate) k: usize,
+    pub(crate) n: usize,
+    /// How it was cut, in words.
+    pub(crate) plan: String,
+    /// Products that were measured.
+    pub(crate) products: usize,
+    /// Of a product: SUBMIT calls, register programs, bytes.
+    pub(crate) submits: f64,
+    pub(crate) tasks: f64,
+    pub(crate) bytes_to_device: f64,
+    pub(crate) bytes_from_device: f64,
+    /// Bytes that the CPU laid out once, when it loaded B.
+    pub(crate) bytes_of_weights: u64,
+    pub(crate) load_ms: f64,
+    /// From call to return, packing and reading included.
+    pub(crate) wall_ms: Spread,
+    /// User and system time of this process for a product: on the model also
+    /// its own.
+    pub(crate) cpu_ms: f64,
+    /// Of the wall time, if jobs ran.
+    pub(crate) gops: Option<f64>,
+    /// By the timing model at the assumed clock.
+    pub(crate) modelled_npu_ms: f64,
+    pub(crate) modelled_gops: f64,
+    /// The least time: multiplications or memory alone.
+    pub(crate) bound_ms: f64,
+    pub(crate) bound_by: String,
+    /// Share of the bound that was reached, if jobs ran on an NPU.
+    pub(crate) share_of_bound: Option<f64>,
+    pub(crate) modelled_share_of_bound: f64,
+    /// Operations for each byte of A, B and C, moved once.
+    pub(crate) operations_per_byte: f64,
+}
+
+/// Several times of the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) best: f64,
+    pub(crate) median: f64,
+    pub(crate) worst: f64,
+}
+
+impl Spread {
+    fn of(mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        let at = |index: usize| times.get(index).copied().unwrap_or_default();
+        Self {
+            best: at(0),
+            median: at(times.len() / 2),
+            worst: at(times.len().saturating_sub(1)),
+        }
+    }
+}
+
+/// What is measured, and how often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    pub(crate) precision: Precision,
+    pub(crate) shape: Shape,
+    pub(crate) repeat: usize,
+    pub(crate) machine: Machine,
+    pub(crate) is_model: bool,
+}
+
+impl Case {
+    /// Loads random weights, multiplies once unmeasured, checks two rows of the
+    /// result, and measures the rest.
+    pub(crate) fn measure(&self, engine: &Engine) -> Result<Measurement, Failure> {
+        let Shape { m, k, n } = self.shape;
+        let lengths = (m.checked_mul(k), n.checked_mul(k), m.checked_mul(n));
+        let (Some(a), Some(b), Some(c)) = lengths else {
+            return Err(Failure::Usage(anyhow!("{} is too large", self.shape)));
+        };
+        let operands = Operands::random(self.precision, a, b, SEED);
+        let before = engine.counters();
+        let start = Instant::now();
+        let weights = load(engine, self, &operands)?;
+        let load = start.elapsed();
+        let loaded = engine.counters();
+        let plan = engine.plan(&weights, m).map_err(Error::from)?;
+        let prediction = plan.predict(&self.machine);
+        let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
+
+        let mut product = Product::new(&operands, c);
+        // Buffers are made and threads started before anything is measured.
+        product.multiply(engine, &weights, m, &operands)?;
+        product.check(self.shape, &operands, k_tiles)?;
+
+        let warm = engine.counters();
+        let cpu = cpu_time()?;
+        let mut times = Vec::new();
+        for _ in 0..self.repeat {
+            let start = Instant::now();
+            product.multiply(engine, &weights, m, &operands)?;
+            times.push(milliseconds(start.elapsed()));
+        }
+        let cpu = cpu_time()?.saturating_sub(cpu);
+        let done = engine.counters();
+        let wall = Spread::of(times);
+        let each = |count: fn(&Counters) -> u64| {
+            count(&done).saturating_sub(count(&warm)) as f64 / self.repeat as f64
+        };
+        let submits = each(|c| c.jobs);
+        let ran = submits > 0.0;
+        let operations = 2.0 * m as f64 * k as f64 * n as f64;
+        let gops = |ms: f64| operations / ms.max(f64::MIN_POSITIVE) / 1e6;
+        let bound_ms = seconds(prediction.bound_ps()) * 1e3;
+        let npu_ms = seconds(prediction.npu_ps) * 1e3;
+        Ok(Measurement {
+            dtype: self.precision.to_string(),
+            m,
+            k,
+            n,
+            plan: text,
+            products: self.repeat,
+            submits,
+            tasks: each(|c| c.tasks),
+            bytes_to_device: each(|c| c.bytes_to_device),
+            bytes_from_device: each(|c| c.bytes_from_device),
+            bytes_of_weights: loaded
+                .bytes_to_device
+                .saturating_sub(before.bytes_to_device),
+            load_ms: milliseconds(load),
+            wall_ms: wall,
+            cpu_ms: milliseconds(cpu) / self.repeat as f64,
+            gops: ran.then(|| gops(wall.median)),
+            modelled_npu_ms: npu_ms,
+            modelled_gops: gops(npu_ms),
+            bound_ms,
+            bound_by: prediction.bound_by().to_string(),
+            share_of_bound: (ran && !self.is_model).then(|| bound_ms / wall.median),
+            modelled_share_of_bound: bound_ms / npu_ms.max(f64::MIN_POSITIVE),
+            operations_per_byte: operations / operand_bytes(self.precision, self.shape),
+        })
+    }
+}
+
+/// Bytes of A, B and C.
+fn operand_bytes(precision: Precision, Shape { m, k, n }: Shape) -> f64 {
+    let inputs = (m as f64 + n as f64) * k as f64 * precision.input_bits() as f64 / 8.0;
+    inputs + m as f64 * n as f64 * precision.output_bytes() as f64
+}
+
+fn load(engine: &Engine, case: &Case, operands: &Operands) -> Result<Weights, Error> {
+    let Shape { k, n, .. } = case.shape;
+    match operands {
+        Operands::Floats { b, .. } => engine.load_f16(n, k, b),
+        Operands::Integers { b, .. } if case.precision == Precision::Int4 => {
+            engine.load_i4(n, k, b)
+        }
+        Operands::Integers { b, .. } => engine.load_i8(n, k, b),
+    }
+}
+
+/// The result.
+enum Product {
+    Integers(Vec<i32>),
+    Floats(Vec<f32>),
+}
+
+impl Product {
+    fn new(operands: &Operands, len: usize) -> Self {
+        match operands {
+            Operands::Integers { .. } => Self::Integers(vec![0; len]),
+            Operands::Floats { .. } => Self::Floats(vec![0.0; len]),
+        }
+    }
+
+    fn multiply(
+        &mut self,
+        engine: &Engine,
+        weights: &Weights,
+        m: usize,
+        operands: &Operands,
+    ) -> Result<(), Failure> {
+        match (self, operands) {
+            (Self::Integers(c), Operands::Integers { a, .. }) => {
+                engine.multiply_i32(weights, m, a, c)
+            }
+            (Self::Floats(c), Operands::Floats { a, .. }) => engine.multiply_f32(weights, m, a, c),
+            // Made for these operands.
+            _ => Ok(()),
+        }
+        .map_err(Failure::from)
+    }
+
+    /// No figure of a wrong result: the first and the last row are compared.
+    fn check(&self, shape: Shape, operands: &Operands, k_tiles: usize) -> Result<(), Failure> {
+        let Shape { m, k, n } = shape;
+        for row in [0, m - 1] {
+            let (of_a, of_c) = (row * k..(row + 1) * k, row * n..(row + 1) * n);
+            let right = match (self, operands) {
+                (Self::Integers(c), Operands::Integers { a, b }) => {
+                    c[of_c] == reference::multiply_i32(1, n, k, &a[of_a], b)
+                }
+                (Self::Floats(c), Operands::Floats { a, b }) => {
+                    let want = reference::multiply_f64(1, n, k, &a[of_a], b, k_tiles);
+                    let near = |(got, want): (&f32, &reference::Expected)| {
+                        (f64::from(*got) - want.value).abs() <= want.tolerance
+                    };
+                    c[of_c].iter().zip(&want).all(near)
+                }
+                _ => false,
+            };
+            if !right {
+                return Err(Failure::Device(anyhow!(
+                    "row {row} of {shape} is wrong: nothing is said of its speed. The self-test \
+                     shows where: npu-probe --m {m} --k {k} --n {n}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What this process has used of its CPUs.
+fn cpu_time() -> Result<Duration, Failure> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)
+        .context("cannot learn the CPU time of this process")
+        .map_err(Failure::Device)?;
+    Ok(duration(usage.user_time()) + duration(usage.system_time()))
+}
+
+fn duration(time: TimeVal) -> Duration {
+    // Neither is negative.
+    Duration::from_secs(time.tv_sec().unsigned_abs())
+        + Duration::from_micros(time.tv_usec().unsigned_abs())
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_put_in_order() {
+        let spread = Spread::of(vec![3.0, 1.0, 2.0]);
+        assert_eq!((spread.best, spread.median, spread.worst), (1.0, 2.0, 3.0));
+        assert_eq!(Spread::of(Vec::new()), Spread::default());
+    }
+
+    #[test]
+    fn bytes_are_counted_once() {
+        let shape = Shape { m: 2, k: 8, n: 4 };
+        // (2 + 4) * 8 inputs and 8 outputs of 32 bits; int4 has halves of bytes
+        // and sums of 16 bits.
+        assert_eq!(operand_bytes(Precision::Int8, shape), 48.0 + 32.0);
+        assert_eq!(operand_bytes(Precision::Int4, shape), 24.0 + 16.0);
+        assert_eq!(operand_bytes(Precision::Fp16, shape), 96.0 + 32.0);
+    }
+
+    #[test]
+    fn a_wrong_row_has_no_speed() {
+        let operands = Operands::Integers {
+            a: vec![1, 2, 3, 4],
+            b: vec![1, 1, 2, 2],
+        };
+        let shape = Shape { m: 2, k: 2, n: 2 };
+        assert!(
+            Product::Integers(vec![3, 6, 7, 14])
+                .check(shape, &operands, 1)
+                .is_ok()
+        );
+        assert!(
+            Product::Integers(vec![3, 6, 7, 15])
+                .check(shape, &operands, 1)
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How fast products are, for `npu-probe bench`.
+
+mod measure;
+mod report;
+mod roofline;
+mod shape;
+
+pub(crate) use measure::Case;
+pub(crate) use report::{Conditions, Report};
+pub(crate) use shape::Shape;

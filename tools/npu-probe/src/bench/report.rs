@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was measured, and under which conditions.
+
+use std::fmt::Write;
+use std::fs;
+
+use serde::Serialize;
+
+use super::measure::Measurement;
+use crate::report::{DeviceReport, time_of};
+
+/// What figures depend on.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Conditions {
+    pub(crate) device: DeviceReport,
+    /// Whose wall time is shown.
+    pub(crate) time_of: &'static str,
+    /// The NPU's clock that modelled times and bounds assume: the driver does
+    /// not tell the real one.
+    pub(crate) assumed_clock_mhz: u64,
+    pub(crate) fds: usize,
+    /// The host's processor, as it calls itself, and how many of them.
+    pub(crate) cpu: String,
+    pub(crate) cpus: usize,
+    /// Of the last minute before the measurements.
+    pub(crate) load_average: Option<f64>,
+}
+
+impl Conditions {
+    pub(crate) fn look(device: DeviceReport, assumed_clock_mhz: u64, fds: usize) -> Self {
+        Self {
+            time_of: time_of(device.is_model),
+            device,
+            assumed_clock_mhz,
+            fds,
+            cpu: cpu(),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            load_average: load_average(),
+        }
+    }
+}
+
+/// The first name that the kernel has for a processor.
+fn cpu() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = ["model name", "CPU part"].into_iter().find_map(|key| {
+        let line = text.lines().find(|line| line.starts_with(key))?;
+        let (_, value) = line.split_once(':')?;
+        Some(match key {
+            "CPU part" => format!("Arm part {}", value.trim()),
+            _ => value.trim().to_owned(),
+        })
+    });
+    name.unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn load_average() -> Option<f64> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// All measurements of one run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) conditions: Conditions,
+    pub(crate) measurements: Vec<Measurement>,
+}
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+impl Conditions {
+    /// A few lines.
+    pub(crate) fn text(&self) -> String {
+        let mut text = self.device.text();
+        let load = self
+            .load_average
+            .map_or_else(|| "unknown".to_owned(), |load| load.to_string());
+        let _ = writeln!(text, "host       {} x {}, load {load}", self.cpus, self.cpu);
+        let _ = writeln!(
+            text,
+            "assumed    {} MHz for bounds and modelled times; {} file descriptor(s)",
+            self.assumed_clock_mhz, self.fds
+        );
+        let _ = writeln!(text, "wall time  of {}", self.time_of);
+        text
+    }
+}
+
+impl Measurement {
+    /// A few lines.
+    pub(crate) fn text(&self) -> String {
+        let Self { dtype, m, k, n, .. } = self;
+        let mut text = format!(
+            "\n{dtype} {m}x{k}x{n}: {} products; {}\n",
+            self.products, self.plan
+        );
+        let rate = self.gops.map_or_else(
+            || "no job ran".to_owned(),
+            |gops| format!("{gops:.1} GOP/s"),
+        );
+        let _ = writeln!(
+            text,
+            "  wall     {:.3} ms ({:.3} to {:.3}), {rate}; CPU {:.3} ms",
+            self.wall_ms.median, self.wall_ms.best, self.wall_ms.worst, self.cpu_ms
+        );
+        if let Some(share) = self.share_of_bound {
+            let _ = writeln!(text, "  reached  {:.0} % of the bound", share * 100.0);
+        }
+        let _ = writeln!(
+            text,
+            "  modelled {:.3} ms, {:.1} GOP/s, {:.0} % of the bound: {:.3} ms for {} alone",
+            self.modelled_npu_ms,
+            self.modelled_gops,
+            self.modelled_share_of_bound * 100.0,
+            self.bound_ms,
+            self.bound_by
+        );
+        let _ = writeln!(
+            text,
+            "  each     {} SUBMITs, {} tasks, {:.2} MiB to the device, {:.2} MiB from it",
+            self.submits,
+            self.tasks,
+            self.bytes_to_device / MIB,
+            self.bytes_from_device / MIB
+        );
+        let _ = writeln!(
+            text,
+            "  weights  {:.2} MiB, loaded in {:.3} ms",
+            self.bytes_of_weights as f64 / MIB,
+            self.load_ms
+        );
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_has_a_name_and_a_load() {
+        assert!(!cpu().is_empty());
+        assert!(load_average().is_some_and(|load| load >= 0.0));
+    }
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sizes of a product on the command line.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// C\[M,N\] = A\[M,K\] x B\[N,K\]^T.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) m: usize,
+    pub(crate) k: usize,
+    pub(crate) n: usize,
+}
+
+/// A text that is no shape.
+#[derive(Debug, thiserror::Error)]
+#[error("a shape is three numbers from 1 on: rows x depth x columns, such as 512x4096x4096")]
+pub(crate) struct NoShape;
+
+impl FromStr for Shape {
+    type Err = NoShape;
+
+    fn from_str(text: &str) -> Result<Self, NoShape> {
+        let sizes: Result<Vec<usize>, _> = text.split('x').map(str::parse).collect();
+        match sizes.map_err(|_| NoShape)?[..] {
+            [m, k, n] if m.min(k).min(n) > 0 => Ok(Self { m, k, n }),
+            _ => Err(NoShape),
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { m, k, n } = self;
+        write!(f, "{m}x{k}x{n}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_numbers_and_nothing_else() {
+        let shape: Shape = "512x4096x11008".parse().unwrap();
+        assert_eq!((shape.m, shape.k, shape.n), (512, 4096, 11008));
+        assert_eq!(shape.to_string(), "512x4096x11008");
+        for bad in [
+            "",
+            "1x2",
+            "1x2x3x4",
+            "0x1x1",
+            "1x-1x1",
+            "axbxc",
+            "1 x 2 x 3",
+        ] {
+            assert!(bad.parse::<Shape>().is_err(), "{bad}");
+        }
+    }
+}
