@@ -38,6 +38,8 @@ enum Command {
     Bless,
     /// Write the generated pages below docs/
     Docs(docs::Args),
+    /// Show stock llama.cpp writing the same text with the backend and without
+    Demo(llama::Args),
     /// Run stock llama.cpp with the backend on the model and compare
     Llama(llama::Args),
     /// Run Mesa's Teflon delegate on the model and compare
@@ -53,6 +55,7 @@ fn main() -> Result<()> {
         Command::Ci(arguments) => ci::run(&arguments),
         Command::Bless => bless::run(),
         Command::Docs(arguments) => docs::run(&arguments),
+        Command::Demo(arguments) => llama::demo::run(&arguments),
         Command::Llama(arguments) => llama::run(&arguments),
         Command::Teflon(arguments) => teflon::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),

@@ -118,7 +118,7 @@ fn readme() -> Vec<Step> {
         Step {
             name: "llama",
             what: "README: stock llama.cpp with the backend, on the model",
-            runs: vec![Run::cargo("xtask llama")],
+            runs: vec![Run::cargo("xtask demo"), Run::cargo("xtask llama")],
         },
     ]
 }
@@ -361,6 +361,7 @@ mod tests {
         for told in [
             "cargo run --release -p npu-probe",
             "cargo test",
+            "cargo xtask demo",
             "cargo xtask llama",
         ] {
             assert!(readme.contains(told), "README no longer tells `{told}`");

@@ -11,6 +11,7 @@
 //! does not work. Only `FAIL` makes the command fail.
 
 mod backend_ops;
+pub(crate) mod demo;
 mod devices;
 mod divergence;
 mod model;

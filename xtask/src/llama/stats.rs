@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads the table that the backend prints at exit.
 
+use std::fmt;
+
 use anyhow::{Context, Result, ensure};
 
 /// First words of the table.
@@ -9,6 +11,13 @@ const TITLE: &str = "ROCKET0 statistics:";
 /// The table.
 #[derive(Debug)]
 pub(super) struct Stats<'a>(&'a str);
+
+impl fmt::Display for Stats<'_> {
+    /// The table as it was printed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
 
 impl<'a> Stats<'a> {
     /// Finds it in what a program wrote to stderr.

@@ -10,6 +10,7 @@
 //! probabilities of the best candidates at each step, whose differences are
 //! those of the logits.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -39,7 +40,7 @@ const MOST_TIES: usize = 4;
 /// the second by more than 0.017 at each step, on an x86-64 CPU: some ten
 /// times the rounding noise of these models' logits. A difference is then more
 /// than noise on other CPUs too, whose kernels sum in another order.
-const PROMPTS: [(u32, &str); 3] = [
+pub(super) const PROMPTS: [(u32, &str); 3] = [
     (
         49,
         "The quick brown fox jumps over the lazy dog, and then it thinks about the reason for \
@@ -61,9 +62,9 @@ const PROMPTS: [(u32, &str); 3] = [
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let mut notes = Vec::new();
     for (seed, prompt) in PROMPTS {
-        let note = compare(stock, workshop, seed, prompt)
+        let texts = compare(stock, workshop, seed, prompt)
             .with_context(|| format!("model with seed {seed}"))?;
-        notes.push(format!("seed {seed}: {note}"));
+        notes.push(format!("seed {seed}: {texts}"));
     }
     Ok(Verdict::Pass(format!(
         "{TOKENS} tokens each, {THREADS} threads on both sides; ties are judged by the CPU's \
@@ -72,7 +73,50 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     )))
 }
 
-fn compare(stock: &Stock, workshop: &Workshop, seed: u32, prompt: &str) -> Result<String> {
+/// What one model wrote after one prompt.
+#[derive(Debug)]
+pub(super) struct Texts {
+    /// Without our backend.
+    pub(super) without: Vec<u8>,
+    /// With it.
+    pub(super) with: Vec<u8>,
+    /// How far apart the CPU's logits are at each tie that explains a
+    /// difference.
+    ties: Vec<f64>,
+    /// The smallest lead of a best token in the CPU's text, as logits.
+    smallest_gap: f64,
+    /// Products that ran in FP16.
+    products: u64,
+    /// The backend's statistics.
+    pub(super) statistics: String,
+}
+
+impl fmt::Display for Texts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.with == self.without {
+            f.write_str("same text")?;
+        } else {
+            let gaps: Vec<String> = self.ties.iter().map(|gap| format!("{gap:.6}")).collect();
+            write!(f, "same text but for ties of {}", gaps.join(", "))?;
+        }
+        write!(
+            f,
+            " ({} products in FP16, smallest top-2 gap {:.6})",
+            self.products, self.smallest_gap
+        )
+    }
+}
+
+/// Has a model go on from `prompt` on both sides.
+///
+/// # Errors
+/// If the texts differ by more than ties, or nothing was offloaded.
+pub(super) fn compare(
+    stock: &Stock,
+    workshop: &Workshop,
+    seed: u32,
+    prompt: &str,
+) -> Result<Texts> {
     let model = workshop.tiny_f16(seed)?;
     let model = model.to_string_lossy();
     let server = Server::start(stock, &model, THREADS)?;
@@ -105,17 +149,14 @@ fn compare(stock: &Stock, workshop: &Workshop, seed: u32, prompt: &str) -> Resul
         )
     })?;
     let stats = Stats::find(&with.stderr)?;
-    let products = stats.offloaded("fp16")?;
-    let same = if generated(&with) == generated(&without) {
-        "same text".to_owned()
-    } else {
-        let gaps: Vec<String> = ties.iter().map(|gap| format!("{gap:.6}")).collect();
-        format!("same text but for ties of {}", gaps.join(", "))
-    };
-    let smallest = reference.iter().map(Step::gap).fold(f64::MAX, f64::min);
-    Ok(format!(
-        "{same} ({products} products in FP16, smallest top-2 gap {smallest:.6})"
-    ))
+    Ok(Texts {
+        without: generated(&without).to_owned(),
+        with: generated(&with).to_owned(),
+        ties,
+        smallest_gap: reference.iter().map(Step::gap).fold(f64::MAX, f64::min),
+        products: stats.offloaded("fp16")?,
+        statistics: stats.to_string(),
+    })
 }
 
 /// Runs llama-completion, again where it lost the end of its text or our table:
