@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The widest and the deepest products of language models, whole: a vocabulary
+//! of 262144 tokens (Gemma 3's) and a dot product of 32768. On a strict model:
+//! whatever silicon would punish ends the test.
+#![cfg(not(miri))]
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+
+use common::{DEVICES, Random, Shape, random_f16, strict_engine};
+use npu_matmul::{Engine, PlanOptions, reference};
+
+/// Columns that are compared; all of them would take the oracle minutes.
+const COLUMNS: usize = 64;
+
+const VOCABULARY: Shape = Shape {
+    m: 3,
+    n: 262_144,
+    k: 2304,
+};
+
+const DEEP: Shape = Shape {
+    m: 37,
+    n: 64,
+    k: 32_768,
+};
+
+/// Numbers of 8 bits, eight for each random number: there are many.
+fn bytes(seed: u64, len: usize) -> Vec<i8> {
+    let mut random = Random::new(seed);
+    let mut all = vec![0_i8; len];
+    for chunk in all.chunks_mut(8) {
+        for (to, from) in chunk.iter_mut().zip(random.next().to_le_bytes()) {
+            *to = from.cast_signed();
+        }
+    }
+    all
+}
+
+/// Columns from all over, the first and the last among them.
+fn columns(n: usize) -> impl Iterator<Item = usize> {
+    let count = COLUMNS.min(n);
+    (0..count).map(move |index| index * (n - 1) / (count - 1).max(1))
+}
+
+fn check(engine: &Engine, shape: Shape, bits: u32) {
+    let Shape { m, n, k } = shape;
+    // An arithmetic shift leaves the sign.
+    let narrow = |mut all: Vec<i8>| {
+        all.iter_mut().for_each(|x| *x >>= 8 - bits);
+        all
+    };
+    let (a, b) = (narrow(bytes(1, m * k)), narrow(bytes(2, n * k)));
+    let weights = match bits {
+        4 => engine.load_i4(n, k, &b).unwrap(),
+        _ => engine.load_i8(n, k, &b).unwrap(),
+    };
+    let mut c = vec![i32::MIN; m * n];
+    engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+    for column in columns(n) {
+        let b = &b[column * k..][..k];
+        let want = reference::multiply_i32(m, 1, k, &a, b);
+        let got: Vec<i32> = (0..m).map(|row| c[row * n + column]).collect();
+        assert_eq!(got, want, "column {column} of {shape:?}, {bits} bits");
+    }
+}
+
+#[test]
+fn a_vocabulary_and_a_deep_sum_are_exact() {
+    let (engine, model) = strict_engine(PlanOptions::default(), DEVICES);
+    for shape in [VOCABULARY, DEEP] {
+        if shape.n > shape.k && test_support::emulated() {
+            println!("SKIP: {shape:?} would take an emulator minutes");
+            continue;
+        }
+        for bits in [8, 4] {
+            check(&engine, shape, bits);
+        }
+    }
+    assert_eq!(model.events(), []);
+}
+
+#[test]
+fn a_deep_sum_of_floats_is_within_its_bound() {
+    let (engine, model) = strict_engine(PlanOptions::default(), DEVICES);
+    let Shape { m, n, k } = DEEP;
+    let (a, b) = (random_f16(1, m * k), random_f16(2, n * k));
+    let weights = engine.load_f16(n, k, &b).unwrap();
+    let mut c = vec![f32::NAN; m * n];
+    engine.multiply_f32(&weights, m, &a, &mut c).unwrap();
+    let tiles = weights.plan().k_tile_count();
+    for (got, want) in c
+        .iter()
+        .zip(reference::multiply_f64(m, n, k, &a, &b, tiles))
+    {
+        let off = (f64::from(*got) - want.value).abs();
+        assert!(off <= want.tolerance, "{got} is {off} off {want:?}");
+    }
+    assert_eq!(model.events(), []);
+}
