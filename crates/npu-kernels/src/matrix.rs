@@ -8,6 +8,10 @@ use std::ops::Range;
 pub struct MatrixView<'a, T> {
     data: &'a [T],
     stride: usize,
+    /// Rows of the view that each row of `data` is.
+    times: usize,
+    /// Rows of the view that `data` has before the first.
+    skipped: usize,
     rows: usize,
     columns: usize,
 }
@@ -20,9 +24,24 @@ impl<'a, T> MatrixView<'a, T> {
         (rows.checked_mul(columns)? == data.len()).then_some(Self {
             data,
             stride: columns,
+            times: 1,
+            skipped: 0,
             rows,
             columns,
         })
+    }
+
+    /// Each row of this matrix so many times, one behind the other; for a
+    /// product that takes the elements of a row apart into several rows. A
+    /// matrix without rows if `times` is 0.
+    #[must_use]
+    pub const fn repeated(self, times: usize) -> Self {
+        Self {
+            times: self.times.saturating_mul(times),
+            skipped: self.skipped.saturating_mul(times),
+            rows: self.rows.saturating_mul(times),
+            ..self
+        }
     }
 
     /// The part of this matrix in both ranges, clipped to the matrix.
@@ -33,10 +52,11 @@ impl<'a, T> MatrixView<'a, T> {
         let column_end = columns.end.min(self.columns);
         let column_start = columns.start.min(column_end);
         // A block without elements may begin behind the last one.
-        let first = row_start * self.stride + column_start;
         Self {
-            data: self.data.get(first..).unwrap_or_default(),
+            data: self.data.get(column_start..).unwrap_or_default(),
             stride: self.stride,
+            times: self.times,
+            skipped: self.skipped + row_start,
             rows: row_end - row_start,
             columns: column_end - column_start,
         }
@@ -60,6 +80,7 @@ impl<'a, T> MatrixView<'a, T> {
         if row >= self.rows {
             return &[];
         }
+        let row = (self.skipped + row) / self.times;
         &self.data[row * self.stride..][..self.columns]
     }
 }
@@ -83,5 +104,22 @@ mod tests {
         assert_eq!((empty.rows(), empty.row(0)), (0, &[][..]));
         let no_columns = matrix.block(2..3, 4..9);
         assert_eq!((no_columns.columns(), no_columns.row(0)), (0, &[][..]));
+    }
+
+    #[test]
+    fn rows_several_times() {
+        let data: Vec<u32> = (0..12).collect();
+        let matrix = MatrixView::new(&data, 3, 4).unwrap();
+        let twice = matrix.block(1..3, 1..3).repeated(2);
+        assert_eq!((twice.rows(), twice.columns()), (4, 2));
+        let rows: Vec<_> = (0..5).map(|row| twice.row(row)).collect();
+        assert_eq!(rows, [&[5, 6][..], &[5, 6], &[9, 10], &[9, 10], &[]]);
+        // A block may begin in the midst of the same rows.
+        let block = twice.block(1..9, 1..2);
+        assert_eq!(
+            (block.rows(), block.row(0), block.row(1)),
+            (3, &[6][..], &[10][..])
+        );
+        assert_eq!(matrix.repeated(0).row(0), [0; 0]);
     }
 }

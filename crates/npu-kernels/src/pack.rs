@@ -153,6 +153,26 @@ impl Encode for HighNibbles {
     }
 }
 
+/// Each element 16 h + l of a row that is there twice
+/// ([`MatrixView::repeated`]): h in the even rows, l in the odd ones; see
+/// [`nibble`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SplitNibbles;
+
+impl Encode for SplitNibbles {
+    type Host = i8;
+    const BITS: usize = 4;
+
+    #[inline]
+    fn encode<'a>(&self, row: usize, elements: &'a [i8], scratch: &'a mut Stripe) -> &'a Stripe {
+        if row.is_multiple_of(2) {
+            HighNibbles.encode(row, elements, scratch)
+        } else {
+            LowNibbles.encode(row, elements, scratch)
+        }
+    }
+}
+
 /// f32, quantised to 8-bit integers with a scale for each row.
 #[derive(Debug)]
 pub struct Quantised<'s> {

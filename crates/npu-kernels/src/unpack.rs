@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
 use crate::ATOM_BYTES;
 
 /// Rows at a time; a caller that splits a tile between threads gives each a
@@ -22,14 +24,24 @@ const STRIPE: usize = 8 * LINE;
 
 /// An element as the NPU writes it, and how it is added up on the CPU.
 pub trait Partial: Copy {
-    /// The elements of one atom.
+    /// What one row of the result has of a surface: the atom of each row of
+    /// the tile that belongs to it.
+    type Bytes: Copy + FromBytes + Immutable + KnownLayout + Unaligned;
+
+    /// The elements of those bytes.
     type Atom: AsRef<[Self]>;
 
     /// The type of the result.
     type Sum: Copy;
 
+    /// Elements of an atom.
+    const LANES: usize;
+
+    /// Rows of the tile that make a row of the result.
+    const TILE_ROWS: usize = size_of::<Self::Bytes>() / ATOM_BYTES;
+
     /// The elements in the bytes of an atom.
-    fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom;
+    fn atom(bytes: Self::Bytes) -> Self::Atom;
 
     /// This element as a result.
     fn widen(self) -> Self::Sum;
@@ -40,8 +52,10 @@ pub trait Partial: Copy {
 }
 
 impl Partial for i32 {
+    type Bytes = [u8; ATOM_BYTES];
     type Atom = [Self; 4];
     type Sum = Self;
+    const LANES: usize = 4;
 
     fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
         zerocopy::transmute!(bytes)
@@ -57,8 +71,10 @@ impl Partial for i32 {
 }
 
 impl Partial for i16 {
+    type Bytes = [u8; ATOM_BYTES];
     type Atom = [Self; 8];
     type Sum = i32;
+    const LANES: usize = 8;
 
     fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
         zerocopy::transmute!(bytes)
@@ -74,8 +90,10 @@ impl Partial for i16 {
 }
 
 impl Partial for f32 {
+    type Bytes = [u8; ATOM_BYTES];
     type Atom = [Self; 4];
     type Sum = Self;
+    const LANES: usize = 4;
 
     fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
         zerocopy::transmute!(bytes)
@@ -87,6 +105,31 @@ impl Partial for f32 {
 
     fn add_to(self, sum: Self) -> Self {
         sum + self
+    }
+}
+
+/// 16 h + l, of the 16-bit sums of two rows: see
+/// [`SplitNibbles`](crate::pack::SplitNibbles). It always fits into 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split(i32);
+
+impl Partial for Split {
+    type Bytes = [u8; 2 * ATOM_BYTES];
+    type Atom = [Self; 8];
+    type Sum = i32;
+    const LANES: usize = 8;
+
+    fn atom(bytes: Self::Bytes) -> Self::Atom {
+        let [high, low]: [[i16; 8]; 2] = zerocopy::transmute!(bytes);
+        std::array::from_fn(|n| Self(16 * i32::from(high[n]) + i32::from(low[n])))
+    }
+
+    fn widen(self) -> i32 {
+        self.0
+    }
+
+    fn add_to(self, sum: i32) -> i32 {
+        sum.wrapping_add(self.0)
     }
 }
 
@@ -111,8 +154,9 @@ pub struct Destination<'a, S> {
     pub columns: Range<usize>,
 }
 
-/// Reads rows of an output tile of `tile_rows` rows, from `first_row` on, into
-/// the rows of `to`. What the tile does not have stays as it is there. Calls
+/// Reads rows of an output tile, from `first_row` on, into the rows of `to`.
+/// Rows, also the `tile_rows` of the tile, are counted as those of the result:
+/// [`Partial::TILE_ROWS`] of the tile are one. What the tile does not have stays as it is there. Calls
 /// `finish` with each part of a row once it is there: the row of `to`, its
 /// columns, its sums.
 pub fn unpack<T: Partial>(
@@ -153,8 +197,8 @@ fn each_atom<T: Partial>(
     put: impl Fn(&mut [T::Sum], T::Atom),
     mut finish: impl FnMut(usize, Range<usize>, &mut [T::Sum]),
 ) {
-    let lanes = ATOM_BYTES / size_of::<T>();
-    let (atoms, _) = tile.as_chunks::<ATOM_BYTES>();
+    let whole = tile.len() / size_of::<T::Bytes>() * size_of::<T::Bytes>();
+    let atoms = <[T::Bytes]>::ref_from_bytes(&tile[..whole]).unwrap_or_default();
     // Behind the tile's last row begins the next atom of its first.
     let rows_left = tile_rows.saturating_sub(first_row);
     let mut out_rows = to
@@ -177,7 +221,7 @@ fn each_atom<T: Partial>(
             for line in (stripe..end).step_by(LINE) {
                 for (index, row) in &mut rows {
                     let sums = row.get_mut(line..(line + LINE).min(width));
-                    let first = line / lanes * tile_rows + first_row + *index;
+                    let first = line / T::LANES * tile_rows + first_row + *index;
                     put_line::<T>(atoms, first, tile_rows, sums.unwrap_or_default(), &put);
                 }
             }
@@ -194,24 +238,23 @@ fn each_atom<T: Partial>(
 /// The atoms of one line of sums: the first, then each `tile_rows` further on.
 #[inline(always)]
 fn put_line<T: Partial>(
-    atoms: &[[u8; ATOM_BYTES]],
+    atoms: &[T::Bytes],
     first: usize,
     tile_rows: usize,
     sums: &mut [T::Sum],
     put: impl Fn(&mut [T::Sum], T::Atom),
 ) {
-    let lanes = ATOM_BYTES / size_of::<T>();
     let Some(atoms) = atoms.get(first..) else {
         return;
     };
     let atoms = atoms.iter().step_by(tile_rows);
     if let Ok(whole) = <&mut [T::Sum; LINE]>::try_from(&mut *sums) {
         // As below, of a length that the compiler knows.
-        for (sums, &bytes) in whole.chunks_exact_mut(lanes).zip(atoms) {
+        for (sums, &bytes) in whole.chunks_exact_mut(T::LANES).zip(atoms) {
             put(sums, T::atom(bytes));
         }
     } else {
-        for (sums, &bytes) in sums.chunks_mut(lanes).zip(atoms) {
+        for (sums, &bytes) in sums.chunks_mut(T::LANES).zip(atoms) {
             put(sums, T::atom(bytes));
         }
     }
@@ -343,6 +386,39 @@ mod tests {
                 *bytes = (f32::from(bytes[0]) / 7.0).to_le_bytes();
             }
             check::<f32>(&case, 1.5, |b| f32::from_le_bytes(b.try_into().unwrap()));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn split_sums_are_put_together(
+            sums in prop::collection::vec(any::<[i16; 2]>(), 1..600),
+            tile_rows in 1..40_usize,
+            first in 0..20_usize,
+        ) {
+            let columns = sums.len().div_ceil(tile_rows);
+            let element = |row: usize, column: usize| {
+                sums.get(row * columns + column).copied().unwrap_or_default()
+            };
+            let mut tile = vec![0; columns.div_ceil(8) * 2 * tile_rows * ATOM_BYTES];
+            for (row, column) in (0..tile_rows).flat_map(|m| (0..columns).map(move |n| (m, n))) {
+                for (part, x) in element(row, column).into_iter().enumerate() {
+                    let at = at::<i16>(2 * tile_rows, 2 * row + part, column);
+                    tile[at..at + 2].copy_from_slice(&x.to_le_bytes());
+                }
+            }
+            let rows = tile_rows.saturating_sub(first);
+            let mut out = vec![i32::MIN; rows * columns];
+            for (mode, times) in [(Mode::Store, 1), (Mode::Add, 2)] {
+                let to = Destination { rows: &mut out, stride: columns, columns: 0..columns };
+                unpack::<Split>(&tile, tile_rows, first, mode, to, |_, _, _| {});
+                for (at, &sum) in out.iter().enumerate() {
+                    let [high, low] = element(first + at / columns, at % columns);
+                    prop_assert_eq!(sum, times * (16 * i32::from(high) + i32::from(low)));
+                }
+            }
         }
     }
 

@@ -2,13 +2,13 @@
 //! The front door: load weights, multiply.
 
 use std::fmt;
-use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use half::f16;
 use npu_kernels::dequantise::dequantise_row;
-use npu_kernels::nibble::first_outside;
+use npu_kernels::nibble::{SPLIT_MAX, first_outside};
 use rayon::prelude::*;
 use rocket_uapi::DevicePool;
 
@@ -16,13 +16,13 @@ use crate::buffers::Buffers;
 use crate::counters::{AtomicCounters, Counters};
 use crate::dtype::Precision;
 use crate::error::Error;
-use crate::exec::{FinishRow, Product};
+use crate::exec::{Collect, Product, Sums};
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Submission};
-use crate::pack::{Format, Fp16, Int4, Int8};
+use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
 use crate::plan::{Plan, PlanError, PlanOptions, WeightPlan};
 use crate::quantise::{INT8_MAX, quantise_row};
-use crate::unpack::Partial;
+use crate::unpack::{Partial, Split};
 use crate::weights::Weights;
 
 /// The deepest quantised product whose sums surely fit into 32 bits: each
@@ -174,13 +174,39 @@ impl Engine {
         out: &mut [i32],
     ) -> Result<(), Error> {
         match weights.precision() {
-            Precision::Int8 => self.multiply::<Int8, i32>(weights, m, a, out, |_, _, _| {}),
+            Precision::Int8 => self.multiply::<Int8, _>(weights, m, a, out, sums::<i32>()),
             Precision::Int4 => {
                 check_int4("A", a)?;
-                self.multiply::<Int4, i16>(weights, m, a, out, |_, _, _| {})
+                self.multiply::<Int4, _>(weights, m, a, out, sums::<i16>())
             }
             Precision::Fp16 => Err(Error::wrong_weights("int8 or int4", weights)),
         }
+    }
+
+    /// C = A x B^T for INT4 weights and 8-bit activations: `a` is `m x k`, each
+    /// -128 to 119, `out` is `m x n`. Exact as [`Engine::multiply_i32`] is.
+    ///
+    /// Each activation is 16 h + l with h and l of four bits, signed. The NPU
+    /// multiplies 2 x `m` rows of four bits, so its plan is that of
+    /// [`Engine::plan`] for twice the rows.
+    ///
+    /// # Errors
+    /// As [`Engine::multiply_i32`], and [`Error::SplitRange`].
+    pub fn multiply_w4a8_i32(
+        &self,
+        weights: &Weights,
+        m: usize,
+        a: &[i8],
+        out: &mut [i32],
+    ) -> Result<(), Error> {
+        if weights.precision() != Precision::Int4 {
+            return Err(Error::wrong_weights("int4", weights));
+        }
+        if let Some(index) = first_outside(a, i8::MIN, SPLIT_MAX) {
+            let value = a[index];
+            return Err(Error::SplitRange { index, value });
+        }
+        self.multiply::<SplitInt8, _>(weights, m, a, out, sums::<Split>())
     }
 
     /// C = A x B^T for FP16 weights: `a` is `m x k`, `out` is `m x n`. Each
@@ -197,7 +223,7 @@ impl Engine {
         out: &mut [f32],
     ) -> Result<(), Error> {
         match weights.precision() {
-            Precision::Fp16 => self.multiply::<Fp16, f32>(weights, m, a, out, |_, _, _| {}),
+            Precision::Fp16 => self.multiply::<Fp16, _>(weights, m, a, out, sums::<f32>()),
             _ => Err(Error::wrong_weights("fp16", weights)),
         }
     }
@@ -228,9 +254,11 @@ impl Engine {
             .collect();
         // Integers are added up where the floats will be: both have 4 bytes.
         let sums: &mut [i32] = zerocopy::transmute_mut!(out);
-        self.multiply::<Int8, i32>(weights, m, &integers, sums, |row, channels, part| {
-            dequantise_row(part, row_scales[row], &scales[channels]);
-        })
+        let collect =
+            Sums::<i32, _>::new(|row: usize, channels: Range<usize>, part: &mut [i32]| {
+                dequantise_row(part, row_scales[row], &scales[channels]);
+            });
+        self.multiply::<Int8, _>(weights, m, &integers, sums, collect)
     }
 
     /// What was done so far.
@@ -269,34 +297,29 @@ impl Engine {
         Ok(weights)
     }
 
-    fn multiply<F, T>(
+    fn multiply<F: Format, C: Collect>(
         &self,
         weights: &Weights,
         m: usize,
         a: &[F::Host],
-        out: &mut [T::Sum],
-        finish_row: impl FinishRow<T::Sum>,
-    ) -> Result<(), Error>
-    where
-        F: Format + Sync,
-        T: Partial,
-        T::Sum: Send + Sync,
-    {
+        out: &mut [C::Out],
+        collect: C,
+    ) -> Result<(), Error> {
         if weights.engine() != self.id {
             return Err(Error::ForeignWeights);
         }
-        let plan = self.plan(weights, m)?;
+        let plan = self.plan(weights, m.saturating_mul(C::Partial::TILE_ROWS))?;
         let a = matrix("A", a, m, weights.k())?;
         matrix("C", out, m, weights.n())?;
         tracing::trace!(%plan, "product");
-        let product = Product::<F, T> {
+        let product = Product::<F, C> {
             engine: self,
             weights,
             plan,
             a,
-            partial: PhantomData,
+            collect,
         };
-        product.run(out, finish_row)?;
+        product.run(out)?;
         self.count(&Counters {
             products: 1,
             macs: m as u64 * weights.k() as u64 * weights.n() as u64,
@@ -328,6 +351,14 @@ impl fmt::Debug for Engine {
             .field("counters", &self.counters())
             .finish_non_exhaustive()
     }
+}
+
+/// Sums that are the result.
+fn sums<T: Partial>() -> impl Collect<Partial = T, Out = T::Sum>
+where
+    T::Sum: Send,
+{
+    Sums::<T, _>::new(|_: usize, _: Range<usize>, _: &mut [T::Sum]| {})
 }
 
 /// A whole operand, if its length is right.

@@ -37,6 +37,14 @@ pub enum Error {
         /// The value.
         value: i8,
     },
+    /// An activation that two signed nibbles cannot stand for.
+    #[error("A[{index}] is {value}; activations of a w4a8 product hold -128 to 119")]
+    SplitRange {
+        /// Index of the first such value.
+        index: usize,
+        /// The value.
+        value: i8,
+    },
     /// The weights were loaded for another kind of product.
     #[error("these weights are {actual}, but this call multiplies {expected} weights")]
     WrongWeights {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Output tiles -> rows of the result, stored or added to what is there.
 
-pub use npu_kernels::unpack::{Destination, Mode, Partial, ROWS, unpack};
+pub use npu_kernels::unpack::{Destination, Mode, Partial, ROWS, Split, unpack};
 
 #[cfg(test)]
 mod tests {

@@ -397,6 +397,17 @@ fn weights_of_another_kind_or_engine_are_refused() {
             value: -9
         })
     ));
+    wrong(engine.multiply_w4a8_i32(&bytes, 1, &[0; 3], &mut ints));
+    let error = engine.multiply_w4a8_i32(&nibbles, 1, &[119, -128, 120], &mut ints);
+    let error = error.unwrap_err();
+    assert!(matches!(
+        error,
+        Error::SplitRange {
+            index: 2,
+            value: 120
+        }
+    ));
+    assert!(error.to_string().starts_with("A[2] is 120"));
     let other = common::engine();
     assert!(matches!(
         other.multiply_i32(&bytes, 1, &[0; 3], &mut ints),

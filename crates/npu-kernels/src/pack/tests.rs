@@ -140,6 +140,11 @@ proptest! {
         check(&mut HighNibbles, &case, &bytes, |_, x| {
             (i16::from(x) + 8).div_euclid(16).cast_unsigned() & 15
         });
+        check(&mut SplitNibbles, &case, &bytes, |row, x| {
+            let h = (i16::from(x) + 8).div_euclid(16);
+            let part = if row % 2 == 0 { h } else { i16::from(x) - 16 * h };
+            part.cast_unsigned() & 15
+        });
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rknpu_regcmd::{Binding, LinkedProgram};
 use rocket_uapi::{Bo, Deadline, FinishedJob, Job, PendingJob, ProgramBo};
 
-use super::{FinishRow, Product};
+use super::{Collect, Product};
 use crate::counters::Counters;
 use crate::emit;
 use crate::error::{Error, JobFailure};
@@ -15,7 +15,6 @@ use crate::observe::Submission;
 use crate::pack::Format;
 use crate::plan::{JobPlan, Step};
 use crate::programs::JobPrograms;
-use crate::unpack::Partial;
 
 /// How long to wait for a job. A job is planned for a fifth of the 500 ms
 /// after which the kernel kills it, and queues behind few others; the software
@@ -32,12 +31,7 @@ pub(super) struct InFlight {
     pending: Vec<PendingJob>,
 }
 
-impl<F, T> Product<'_, F, T>
-where
-    F: Format + Sync,
-    T: Partial,
-    T::Sum: Send,
-{
+impl<F: Format, C: Collect> Product<'_, F, C> {
     /// Packs the activations, links the programs, and submits.
     pub(super) fn start_job(&self, step: &Step, index: usize) -> Result<InFlight, Error> {
         let job = &step.jobs[index];
@@ -116,8 +110,7 @@ where
         &self,
         step: &Step,
         running: InFlight,
-        out: &mut [T::Sum],
-        finish_row: &impl FinishRow<T::Sum>,
+        out: &mut [C::Out],
     ) -> Result<(), Error> {
         let job = &step.jobs[running.index];
         for pending in running.pending {
@@ -126,7 +119,7 @@ where
                 let memory = c
                     .read(Deadline::FOREVER)
                     .map_err(Error::on_device(job.device))?;
-                self.unpack(job, &memory, out, finish_row);
+                self.unpack(job, &memory, out);
             }
             self.keep(job.device, done.reads, done.writes);
         }

@@ -9,14 +9,14 @@
 //!
 //! One step is started before the one before it is finished, so that the CPU
 //! packs and unpacks while the NPU computes. `job` has what happens to one
-//! job, `tiles` how matrices become buffers and buffers matrices.
+//! job, `tiles` how matrices become buffers and buffers matrices, `collect`
+//! what becomes of the numbers in an output tile.
 
+mod collect;
 mod job;
 mod tiles;
 
 use std::collections::VecDeque;
-use std::marker::PhantomData;
-use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -25,28 +25,24 @@ use crate::error::Error;
 use crate::matrix::MatrixView;
 use crate::pack::Format;
 use crate::plan::{Plan, Step};
-use crate::unpack::Partial;
 use crate::weights::Weights;
+pub(crate) use collect::{Collect, Sums};
 use job::InFlight;
 
 /// Steps that are started and not finished: one computes while the CPU works
 /// on the other.
 pub(crate) const STEPS_IN_FLIGHT: usize = 2;
 
-/// Called when a part of a row of the result is complete: row, channels, and
-/// their sums, which it may change.
-pub(crate) trait FinishRow<S>: Fn(usize, Range<usize>, &mut [S]) + Sync {}
-
-impl<S, F: Fn(usize, Range<usize>, &mut [S]) + Sync> FinishRow<S> for F {}
-
-/// One product in progress. `F` is the format of A and B, `T` that of the
-/// partial results.
-pub(crate) struct Product<'a, F: Format, T: Partial> {
+/// One product in progress. `F` is the format of A; `collect` makes the result
+/// of what the NPU writes.
+pub(crate) struct Product<'a, F: Format, C> {
     pub(crate) engine: &'a Engine,
     pub(crate) weights: &'a Weights,
+    /// Of [`Partial::TILE_ROWS`](crate::unpack::Partial::TILE_ROWS) rows for
+    /// each row of A.
     pub(crate) plan: Plan<'a>,
     pub(crate) a: MatrixView<'a, F::Host>,
-    pub(crate) partial: PhantomData<fn() -> T>,
+    pub(crate) collect: C,
 }
 
 /// A step whose jobs were submitted.
@@ -55,20 +51,11 @@ struct Running {
     jobs: Vec<InFlight>,
 }
 
-impl<F, T> Product<'_, F, T>
-where
-    F: Format + Sync,
-    T: Partial,
-    T::Sum: Send,
-{
+impl<F: Format, C: Collect> Product<'_, F, C> {
     /// Computes the product into `out`.
-    pub(crate) fn run(
-        &self,
-        out: &mut [T::Sum],
-        finish_row: impl FinishRow<T::Sum>,
-    ) -> Result<(), Error> {
+    pub(crate) fn run(&self, out: &mut [C::Out]) -> Result<(), Error> {
         let mut running = VecDeque::new();
-        let result = self.run_steps(&mut running, out, &finish_row);
+        let result = self.run_steps(&mut running, out);
         // After an error, what still runs must end, and its buffers are kept.
         for step in running {
             self.drain(step.jobs);
@@ -76,22 +63,17 @@ where
         result
     }
 
-    fn run_steps(
-        &self,
-        running: &mut VecDeque<Running>,
-        out: &mut [T::Sum],
-        finish_row: &impl FinishRow<T::Sum>,
-    ) -> Result<(), Error> {
+    fn run_steps(&self, running: &mut VecDeque<Running>, out: &mut [C::Out]) -> Result<(), Error> {
         for step in self.plan.steps() {
             if running.len() == STEPS_IN_FLIGHT
                 && let Some(oldest) = running.pop_front()
             {
-                self.finish(oldest, out, finish_row)?;
+                self.finish(oldest, out)?;
             }
             running.push_back(self.start(step)?);
         }
         while let Some(oldest) = running.pop_front() {
-            self.finish(oldest, out, finish_row)?;
+            self.finish(oldest, out)?;
         }
         Ok(())
     }
@@ -121,15 +103,10 @@ where
 
     /// Waits for the jobs of a step and adds their results up; waits for all of
     /// them even if one fails.
-    fn finish(
-        &self,
-        running: Running,
-        out: &mut [T::Sum],
-        finish_row: &impl FinishRow<T::Sum>,
-    ) -> Result<(), Error> {
+    fn finish(&self, running: Running, out: &mut [C::Out]) -> Result<(), Error> {
         let Running { step, jobs } = running;
         let mut jobs = jobs.into_iter();
-        let result = jobs.try_for_each(|job| self.finish_job(&step, job, out, finish_row));
+        let result = jobs.try_for_each(|job| self.finish_job(&step, job, out));
         self.drain(jobs);
         result
     }

@@ -3,18 +3,17 @@
 
 use rayon::prelude::*;
 
-use super::{FinishRow, Product};
+use super::Product;
+use super::collect::{Collect, OutputTile};
 use crate::layout;
 use crate::pack::{Format, pack_activation};
 use crate::plan::{Band, JobPlan};
-use crate::unpack::{Destination, Mode, Partial, ROWS, unpack};
+use crate::unpack::{Partial, ROWS};
 
-impl<F, T> Product<'_, F, T>
-where
-    F: Format + Sync,
-    T: Partial,
-    T::Sum: Send,
-{
+impl<F: Format, C: Collect> Product<'_, F, C> {
+    /// Rows of the plan, and so of tiles, for each row of the result.
+    const TIMES: usize = C::Partial::TILE_ROWS;
+
     /// The tiles of A, into the activation buffer.
     pub(super) fn pack(&self, band: &Band, memory: &mut [u8]) {
         let mut rest = memory;
@@ -25,59 +24,50 @@ where
             tiles.push((tile, memory));
             rest = behind;
         }
+        let a = self.a.repeated(Self::TIMES);
         tiles.into_par_iter().for_each(|(tile, memory)| {
-            let block = self.a.block(tile.rows.clone(), tile.k_tile.k.clone());
+            let block = a.block(tile.rows.clone(), tile.k_tile.k.clone());
             pack_activation::<F>(block, tile.padded, memory);
         });
     }
 
-    /// Adds the tiles of C of one job up into rows of `out`.
-    pub(super) fn unpack(
-        &self,
-        job: &JobPlan,
-        memory: &[u8],
-        out: &mut [T::Sum],
-        finish_row: &impl FinishRow<T::Sum>,
-    ) {
+    /// Collects the tiles of C of one job into rows of `out`.
+    pub(super) fn unpack(&self, job: &JobPlan, memory: &[u8], out: &mut [C::Out]) {
         let n = self.weights.n();
         let band = &*job.band;
         let depth = band.k_tiles.len();
+        // Tiles have a multiple of four rows and begin at one, and the plan a
+        // multiple of TIMES: all of these divide.
+        let rows = band.rows.start / Self::TIMES..band.rows.end / Self::TIMES;
+        let row_tile_rows = band.row_tile / Self::TIMES;
         let complete =
             band.k_tiles.last().map(|k| k.index + 1) == Some(self.plan.weights.k_tile_count());
-        let unpack_rows = |row_tile: usize, chunk: usize, rows: &mut [T::Sum]| {
+        let collect_rows = |row_tile: usize, chunk: usize, out: &mut [C::Out]| {
             let first_row = chunk * ROWS;
-            let first_of_chunk = band.rows.start + row_tile * band.row_tile + first_row;
             for at in row_tile * depth..(row_tile + 1) * depth {
                 let a = &band.activations[at];
-                let mode = if a.k_tile.index == 0 {
-                    Mode::Store
-                } else {
-                    Mode::Add
-                };
-                let last = complete && at + 1 == (row_tile + 1) * depth;
                 for task in job.tasks_of(at) {
-                    // The tile begins here; its rows end where the columns do.
-                    let tile = &memory[task.c as usize..];
-                    let to = Destination {
-                        rows: &mut *rows,
-                        stride: n,
+                    let tile = OutputTile {
+                        // The tile begins here; its rows end where the columns do.
+                        bytes: &memory[task.c as usize..],
+                        tile_rows: a.padded / Self::TIMES,
+                        first_row,
+                        row: rows.start + row_tile * row_tile_rows + first_row,
                         columns: task.n.clone(),
+                        k_tile: a.k_tile.index,
+                        completes: complete && at + 1 == (row_tile + 1) * depth,
                     };
-                    unpack::<T>(tile, a.padded, first_row, mode, to, |row, columns, part| {
-                        if last {
-                            finish_row(first_of_chunk + row, columns, part);
-                        }
-                    });
+                    self.collect.collect(&tile, out, n);
                 }
             }
         };
-        out[band.rows.start * n..band.rows.end * n]
-            .par_chunks_mut(band.row_tile * n)
+        out[rows.start * n..rows.end * n]
+            .par_chunks_mut(row_tile_rows * n)
             .enumerate()
-            .for_each(|(row_tile, rows)| {
-                rows.par_chunks_mut(ROWS * n)
+            .for_each(|(row_tile, out)| {
+                out.par_chunks_mut(ROWS * n)
                     .enumerate()
-                    .for_each(|(chunk, rows)| unpack_rows(row_tile, chunk, rows));
+                    .for_each(|(chunk, out)| collect_rows(row_tile, chunk, out));
             });
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How the elements of a row become bytes.
 
-use npu_kernels::pack::{Bytes, Encode, Halves, LowNibbles};
+use npu_kernels::pack::{Bytes, Encode, Halves, LowNibbles, SplitNibbles};
 
 use crate::dtype::Precision;
 
@@ -22,6 +22,11 @@ pub type Fp16 = Halves;
 /// checks the range first ([`npu_kernels::nibble::first_outside`]).
 pub type Int4 = LowNibbles;
 
+/// 8-bit activations of [`Precision::Int4`] products, -128 to 119: each row is
+/// there twice, with the high nibbles and with the low ones
+/// ([`npu_kernels::nibble`]).
+pub type SplitInt8 = SplitNibbles;
+
 impl Format for Int8 {
     const PRECISION: Precision = Precision::Int8;
 }
@@ -31,5 +36,9 @@ impl Format for Fp16 {
 }
 
 impl Format for Int4 {
+    const PRECISION: Precision = Precision::Int4;
+}
+
+impl Format for SplitInt8 {
     const PRECISION: Precision = Precision::Int4;
 }

@@ -10,7 +10,7 @@ mod format;
 mod weight;
 
 pub use act::pack_activation;
-pub use format::{Format, Fp16, Int4, Int8};
+pub use format::{Format, Fp16, Int4, Int8, SplitInt8};
 pub use weight::pack_weight;
 
 #[cfg(test)]
