@@ -111,7 +111,7 @@ pub(crate) mod type_id {
 pub(crate) const FLAG_PARAM: i32 = 4;
 
 /// `GGML_TENSOR_FLAG_COMPUTE`: a node of a graph that is to be computed; see
-/// [`crate::layout::Layout::marks_computed_nodes`].
+/// [`crate::host::Host::marks_computed_nodes`].
 pub(crate) const FLAG_COMPUTE: i32 = 16;
 
 /// `enum ggml_status`.

@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn graph_compute(_backend: *mut Backend, graph: *mu
 unsafe fn compute(runtime: &Runtime, node: *const Tensor) -> Result<(), String> {
     // SAFETY: null or live, by the caller's promise.
     let flags = unsafe { node.as_ref() }.map_or(0, |node| node.flags);
-    if runtime.host.layout().marks_computed_nodes() && flags & abi::FLAG_COMPUTE == 0 {
+    if runtime.host.marks_computed_nodes() && flags & abi::FLAG_COMPUTE == 0 {
         return Ok(());
     }
     // SAFETY: live, by the caller's promise.

@@ -8,79 +8,125 @@
 //!
 //! | ggml | API | recognised by | here |
 //! |---|---|---|---|
-//! | 0.9.1 to 0.9.11 | 2 | neither of the two below | refused |
-//! | 0.10 to 0.25 | 2 | `ggml_backend_tensor_set_2d` | refused |
-//! | 0.26 on | 3 | `ggml_backend_buft_alloc_buffer_n` | [`api3`] |
+//! | before 0.9.1 | 1 | its version | refused |
+//! | 0.9.1 to 0.9.11 | 2 | neither of the two below | [`Layout::V0_9_1`] |
+//! | 0.10 to 0.25 | 2 | `ggml_backend_tensor_set_2d` | [`Layout::V0_10`] |
+//! | 0.26 on | 3 | `ggml_backend_buft_alloc_buffer_n` | [`Layout::V0_26`] |
 //!
-//! Another layout is one more module with the same three functions and one
-//! more arm below; nothing else depends on it.
+//! The functions must not be those of an older ggml than the version says: a
+//! later one that gives up such a function would else be taken for an old one.
+//! The other way round it happens, in builds between two versions. A table
+//! that changes once more without a sign remains ggml's to tell, with a new
+//! API number, which makes it refuse this library.
 
-pub(crate) mod api3;
+mod tables;
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use crate::abi::{Backend, Buffer, BufferType, Device};
-use crate::host::{Host, LoadError};
+pub(crate) use tables::BufferInterface;
+use tables::slots;
 
-/// A layout of the callback tables that this library speaks.
+use crate::abi::{Backend, Buffer, BufferType, Device};
+use crate::host::{Host, LoadError, Version};
+use crate::symbols::{Place, function};
+
+/// A layout of the callback tables, named after the first version with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
+    /// ggml 0.9.1 to 0.9.11.
+    V0_9_1,
+    /// ggml 0.10 to 0.25.
+    V0_10,
     /// ggml 0.26 and later.
-    Api3,
+    V0_26,
 }
 
 /// Which of the telling functions the loaded ggml exports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Probes {
     /// `ggml_backend_tensor_set_2d`, since 0.10.
-    pub(crate) tensor_set_2d: bool,
+    tensor_set_2d: bool,
     /// `ggml_backend_buft_alloc_buffer_n`, since 0.26.
-    pub(crate) alloc_buffer_n: bool,
+    alloc_buffer_n: bool,
+}
+
+impl Probes {
+    /// Looks for them in `place`.
+    pub(crate) fn new(place: &Place) -> Self {
+        Self {
+            tensor_set_2d: place.symbol(c"ggml_backend_tensor_set_2d").is_some(),
+            alloc_buffer_n: place.symbol(c"ggml_backend_buft_alloc_buffer_n").is_some(),
+        }
+    }
+}
+
+/// `ggml_backend_buffer_init`, which takes the table of callbacks by value.
+type BufferInit<const TWO_D: usize> = unsafe extern "C" fn(
+    *mut BufferType,
+    BufferInterface<TWO_D>,
+    *mut c_void,
+    usize,
+) -> *mut Buffer;
+
+/// The host's function that makes buffers, for the table that it takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NewBuffer {
+    /// Up to 0.9.11.
+    Plain(BufferInit<0>),
+    /// Since 0.10.
+    With2d(BufferInit<{ slots::TWO_D }>),
 }
 
 impl Layout {
-    /// Recognises the layout of a ggml that exports `probes`.
-    pub(crate) fn detect(probes: Probes, version: &str) -> Result<Self, LoadError> {
-        let speaks = match (probes.alloc_buffer_n, probes.tensor_set_2d) {
-            (true, true) => return Ok(Self::Api3),
-            (false, true) => "0.10 to 0.25",
-            (false, false) => "before 0.10",
-            (true, false) => "an unknown line",
+    /// Recognises the layout of the ggml of `version` that exports `probes`.
+    pub(crate) fn detect(probes: Probes, version: &Version) -> Result<Self, LoadError> {
+        // The versions that may export these functions: from, and below.
+        let (layout, first, next) = match (probes.alloc_buffer_n, probes.tensor_set_2d) {
+            (true, true) => return Ok(Self::V0_26),
+            // The release before it can still be what it is called.
+            (false, true) => (Self::V0_10, (0, 9, 1), (0, 26, 0)),
+            (false, false) => (Self::V0_9_1, (0, 9, 1), (0, 10, 0)),
+            (true, false) => {
+                return Err(LoadError::UnknownLayout {
+                    version: version.clone(),
+                });
+            }
         };
-        Err(LoadError::Layout {
-            version: version.to_owned(),
-            speaks,
-        })
+        match version.number() {
+            Some(number) if number >= next => Err(LoadError::UnknownLayout {
+                version: version.clone(),
+            }),
+            Some(number) if number >= first => Ok(layout),
+            // What a ggml calls itself that somebody named otherwise.
+            None if layout == Self::V0_10 => Ok(layout),
+            _ => Err(LoadError::TooOld {
+                version: version.clone(),
+            }),
+        }
     }
 
     /// `GGML_BACKEND_API_VERSION` of hosts with this layout.
     pub(crate) fn api_version(self) -> i32 {
         match self {
-            Self::Api3 => api3::API_VERSION,
-        }
-    }
-
-    /// Whether hosts with this layout mark the nodes of a graph that are to be
-    /// computed with [`crate::abi::FLAG_COMPUTE`]. The others belong to a
-    /// branch that was not chosen, and may not even be allocated.
-    pub(crate) fn marks_computed_nodes(self) -> bool {
-        match self {
-            Self::Api3 => true,
+            Self::V0_9_1 | Self::V0_10 => 2,
+            Self::V0_26 => 3,
         }
     }
 
     /// Makes the buffer type of `device`; it lives for ever.
     pub(crate) fn new_buffer_type(self, device: NonNull<Device>) -> NonNull<BufferType> {
         match self {
-            Self::Api3 => api3::new_buffer_type(device),
+            Self::V0_9_1 | Self::V0_10 => tables::new_buffer_type::<0>(device),
+            Self::V0_26 => tables::new_buffer_type::<{ slots::BATCH }>(device),
         }
     }
 
     /// Makes a backend (what ggml calls a stream) on `device`.
     pub(crate) fn new_backend(self, device: *mut Device) -> *mut Backend {
         match self {
-            Self::Api3 => api3::new_backend(device),
+            Self::V0_9_1 => tables::new_backend::<0>(device),
+            Self::V0_10 | Self::V0_26 => tables::new_backend::<{ slots::TWO_D }>(device),
         }
     }
 
@@ -92,7 +138,26 @@ impl Layout {
     pub(crate) unsafe fn free_backend(self, backend: *mut Backend) {
         match self {
             // SAFETY: the caller's promise is the callee's.
-            Self::Api3 => unsafe { api3::free_backend(backend) },
+            Self::V0_9_1 => unsafe { tables::free_backend::<0>(backend) },
+            // SAFETY: as above.
+            Self::V0_10 | Self::V0_26 => unsafe {
+                tables::free_backend::<{ slots::TWO_D }>(backend);
+            },
+        }
+    }
+
+    /// Finds the function that makes buffers of this layout.
+    pub(crate) fn find_new_buffer(self, place: &Place) -> Option<NewBuffer> {
+        match self {
+            Self::V0_9_1 => {
+                function!(place, c"ggml_backend_buffer_init", BufferInit<0>).map(NewBuffer::Plain)
+            }
+            Self::V0_10 | Self::V0_26 => function!(
+                place,
+                c"ggml_backend_buffer_init",
+                BufferInit<{ slots::TWO_D }>
+            )
+            .map(NewBuffer::With2d),
         }
     }
 
@@ -104,8 +169,17 @@ impl Layout {
         context: *mut c_void,
         size: usize,
     ) -> *mut Buffer {
-        match self {
-            Self::Api3 => api3::new_buffer(host, buffer_type, context, size),
+        match host.new_buffer() {
+            // SAFETY: the function copies its arguments into a new object and
+            // dereferences none of them; the table has the host's layout,
+            // because `find_new_buffer` chose the function's type by it.
+            NewBuffer::Plain(init) => unsafe {
+                init(buffer_type, tables::buffer_interface(), context, size)
+            },
+            // SAFETY: as above.
+            NewBuffer::With2d(init) => unsafe {
+                init(buffer_type, tables::buffer_interface(), context, size)
+            },
         }
     }
 
@@ -116,7 +190,11 @@ impl Layout {
     pub(crate) unsafe fn buffer_context(self, buffer: *const Buffer) -> *mut c_void {
         match self {
             // SAFETY: the caller's promise is the callee's.
-            Self::Api3 => unsafe { api3::buffer_context(buffer) },
+            Self::V0_9_1 => unsafe { tables::buffer_context::<0>(buffer) },
+            // SAFETY: as above.
+            Self::V0_10 | Self::V0_26 => unsafe {
+                tables::buffer_context::<{ slots::TWO_D }>(buffer)
+            },
         }
     }
 }
@@ -125,21 +203,63 @@ impl Layout {
 mod tests {
     use super::*;
 
+    fn detect(
+        alloc_buffer_n: bool,
+        tensor_set_2d: bool,
+        version: &str,
+    ) -> Result<Layout, LoadError> {
+        let probes = Probes {
+            tensor_set_2d,
+            alloc_buffer_n,
+        };
+        Layout::detect(probes, &Version::from(version))
+    }
+
     #[test]
     fn layouts_are_told_apart_by_the_exported_functions() {
-        let detect = |alloc_buffer_n, tensor_set_2d| {
-            Layout::detect(
-                Probes {
-                    tensor_set_2d,
-                    alloc_buffer_n,
-                },
-                "1.2.3",
-            )
-        };
-        assert_eq!(detect(true, true).unwrap(), Layout::Api3);
-        for refused in [(false, true), (false, false), (true, false)] {
-            let error = detect(refused.0, refused.1).unwrap_err().to_string();
-            assert!(error.contains("1.2.3"), "{error}");
+        // What the released binaries say and export.
+        for (version, alloc_buffer_n, tensor_set_2d, layout) in [
+            ("0.9.1", false, false, Layout::V0_9_1),
+            ("0.9.4", false, false, Layout::V0_9_1),
+            ("0.9.11", false, false, Layout::V0_9_1),
+            ("0.10.0", false, true, Layout::V0_10),
+            ("0.25.3", false, true, Layout::V0_10),
+            ("0.26.0", true, true, Layout::V0_26),
+            ("0.27.0", true, true, Layout::V0_26),
+            ("1.0.0", true, true, Layout::V0_26),
+            // Between two versions: the functions come before the number.
+            ("0.9.11", false, true, Layout::V0_10),
+            ("0.25.3", true, true, Layout::V0_26),
+        ] {
+            let detected = detect(alloc_buffer_n, tensor_set_2d, version).unwrap();
+            assert_eq!(detected, layout, "{version}");
+        }
+    }
+
+    #[test]
+    fn what_is_none_of_them_is_refused_with_its_version() {
+        for (version, alloc_buffer_n, tensor_set_2d, why) in [
+            ("0.9.0", false, false, "older than 0.9.1"),
+            ("0.0.6431", false, false, "older than 0.9.1"),
+            ("of unknown version", false, false, "older than 0.9.1"),
+            ("0.10.0", false, false, "does not know"),
+            ("0.26.0", false, true, "does not know"),
+            ("7.1", false, true, "does not know"),
+            ("0.26.0", true, false, "does not know"),
+        ] {
+            let error = detect(alloc_buffer_n, tensor_set_2d, version).unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains(version) && error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_backend_is_freed_as_the_layout_that_made_it() {
+        for layout in [Layout::V0_9_1, Layout::V0_10, Layout::V0_26] {
+            let backend = layout.new_backend(std::ptr::null_mut());
+            assert!(!backend.is_null());
+            // SAFETY: made just above by the same layout.
+            unsafe { layout.free_backend(backend) };
         }
     }
 }

@@ -124,7 +124,7 @@ impl Runtime {
                  than the CPU; unset GGML_BACKEND_PATH to do without",
             );
         }
-        if host.is_newer_than_tried() {
+        if host.version().is_newer_than_tried() {
             logger.write(
                 Level::Warn,
                 &format!(

@@ -21,8 +21,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// busy machine in most runs.
 const ATTEMPTS: usize = 12;
 
-/// The function by which the backend recognises the layout that it speaks,
-/// and a name of the same length that no ggml exports.
+/// The function by which the backend recognises the newest layout that it
+/// speaks, and a name of the same length that no ggml exports.
 const PROBE: &[u8] = b"ggml_backend_buft_alloc_buffer_n\0";
 const BLIND_PROBE: &[u8] = b"ggml_backend_buft_alloc_buffer_?\0";
 
@@ -59,7 +59,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         (
             "a ggml of another layout",
             [("GGML_BACKEND_PATH", &*blind.to_string_lossy())],
-            "lays out its backend interface like the versions",
+            "lays out its backend interface in a way that this backend does not know",
         ),
         (
             "a device that is not there",
@@ -111,7 +111,7 @@ fn inspect(output: &Output, expected: &[u8], line: &str) -> Result<()> {
 }
 
 /// A copy of the library that cannot see the function it looks for, so that
-/// it takes the present ggml for one of an earlier layout.
+/// it takes the present ggml for one of a layout that nobody knows.
 fn blind_library(stock: &Stock, workshop: &Workshop) -> Result<PathBuf> {
     let mut bytes = fs::read(stock.library()).context("reading the library")?;
     let places: Vec<usize> = bytes

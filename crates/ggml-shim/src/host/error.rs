@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why this library does not serve the program that loaded it.
+
+use super::Version;
+
+/// Why this library does not serve the program that loaded it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    /// The process has no ggml that can be found.
+    #[error(
+        "no ggml found in this process: the program must load ggml as shared libraries \
+         (libggml-base); one with ggml linked in statically cannot use this backend"
+    )]
+    NoGgml,
+    /// More than one ggml.
+    #[error(
+        "{copies} copies of ggml in this process, and no way to tell which of them loads this \
+         backend; use one that shares its ggml"
+    )]
+    SeveralGgml {
+        /// How many.
+        copies: usize,
+    },
+    /// A ggml of before the first layout.
+    #[error(
+        "ggml {version} is older than 0.9.1, the first version whose backend interface this \
+         backend speaks. Use a llama.cpp of October 2025 or later"
+    )]
+    TooOld {
+        /// What `ggml_version` says.
+        version: Version,
+    },
+    /// A ggml of another layout.
+    #[error(
+        "ggml {version} lays out its backend interface in a way that this backend does not know: \
+         it does not export the functions of that version. Use a llama.cpp as it is distributed, \
+         or a newer version of this backend"
+    )]
+    UnknownLayout {
+        /// What `ggml_version` says.
+        version: Version,
+    },
+    /// A function is missing.
+    #[error("ggml {version} lacks a function of its backend interface that this backend calls")]
+    Incomplete {
+        /// What `ggml_version` says.
+        version: Version,
+    },
+    /// The operation that all is about has no number.
+    #[error("ggml {version} knows no operation named {name}; this backend needs it")]
+    NoSuchOp {
+        /// What `ggml_version` says.
+        version: Version,
+        /// ggml's name of the operation.
+        name: &'static str,
+    },
+    /// No device, or a device that could not be set up.
+    #[error("{0}")]
+    Device(String),
+}

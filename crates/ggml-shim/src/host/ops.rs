@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The numbers of ggml's operations, found by their names.
+
+use std::ffi::{c_char, c_int};
+
+use super::{LoadError, Version, text};
+
+/// `GGML_OP_COUNT` of ggml 0.9.1, the smallest of all supported versions:
+/// `ggml_op_name` reads a table of at least this length.
+const SMALLEST_OP_COUNT: c_int = 90;
+
+/// `const char * ggml_op_name(enum ggml_op)`.
+pub(super) type OpName = unsafe extern "C" fn(c_int) -> *const c_char;
+
+/// Numbers of the operations that matter, which differ between versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OpIds {
+    /// A tensor that is no operation's result.
+    pub(crate) none: u32,
+    /// The matrix product.
+    pub(crate) mul_mat: u32,
+    /// Operations that only describe data that lies elsewhere: RESHAPE, VIEW,
+    /// PERMUTE, TRANSPOSE.
+    pub(crate) views: [u32; 4],
+}
+
+impl OpIds {
+    /// Numbers the operations by their names.
+    pub(super) fn find(op_name: OpName, version: &Version) -> Result<Self, LoadError> {
+        let names: Vec<String> = (0..SMALLEST_OP_COUNT)
+            .map(|index| {
+                // SAFETY: the index lies within the table of names, see the
+                // constant.
+                let name = unsafe { op_name(index) };
+                // SAFETY: the names are string literals.
+                unsafe { text(name) }
+            })
+            .collect();
+        let number = |name: &'static str| {
+            let found = names.iter().position(|known| known == name);
+            found
+                .and_then(|index| u32::try_from(index).ok())
+                .ok_or_else(|| LoadError::NoSuchOp {
+                    version: version.clone(),
+                    name,
+                })
+        };
+        Ok(Self {
+            none: number("NONE")?,
+            mul_mat: number("MUL_MAT")?,
+            views: [
+                number("RESHAPE")?,
+                number("VIEW")?,
+                number("PERMUTE")?,
+                number("TRANSPOSE")?,
+            ],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_numbered_by_name_not_by_place() {
+        extern "C" fn shuffled(index: c_int) -> *const c_char {
+            match index {
+                0 => c"NONE".as_ptr(),
+                7 => c"MUL_MAT".as_ptr(),
+                8 => c"TRANSPOSE".as_ptr(),
+                9 => c"VIEW".as_ptr(),
+                10 => c"PERMUTE".as_ptr(),
+                11 => c"RESHAPE".as_ptr(),
+                _ => c"OTHER".as_ptr(),
+            }
+        }
+        let ops = OpIds::find(shuffled, &Version::from("x")).unwrap();
+        assert_eq!(ops.mul_mat, 7);
+        assert_eq!(ops.views, [11, 9, 10, 8]);
+
+        extern "C" fn none(_: c_int) -> *const c_char {
+            std::ptr::null()
+        }
+        let error = OpIds::find(none, &Version::from("9.9")).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("9.9") && error.contains("NONE"), "{error}");
+    }
+}

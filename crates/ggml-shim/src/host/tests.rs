@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A host of a few lines, for the tests of other modules.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use super::*;
+use crate::layout::BufferInterface;
+
+/// A buffer of the host below.
+#[repr(C)]
+pub(crate) struct FakeBuffer {
+    pub(crate) buffer_type: *mut BufferType,
+    pub(crate) usage: c_int,
+    pub(crate) size: usize,
+}
+
+/// A host with operations numbered as by hand, buffers as above, no graphs, a
+/// log that goes to stderr.
+pub(crate) fn fake_host() -> Host {
+    unsafe extern "C" fn no_buffer(
+        _: *mut BufferType,
+        _: BufferInterface<2>,
+        _: *mut c_void,
+        _: usize,
+    ) -> *mut Buffer {
+        ptr::null_mut()
+    }
+    unsafe extern "C" fn buffer_type(buffer: *mut Buffer) -> *mut BufferType {
+        // SAFETY: the tests pass addresses of a FakeBuffer.
+        unsafe { (*buffer.cast::<FakeBuffer>()).buffer_type }
+    }
+    unsafe extern "C" fn usage(buffer: *mut Buffer) -> c_int {
+        // SAFETY: as above.
+        unsafe { (*buffer.cast::<FakeBuffer>()).usage }
+    }
+    unsafe extern "C" fn size(buffer: *mut Buffer) -> usize {
+        // SAFETY: as above.
+        unsafe { (*buffer.cast::<FakeBuffer>()).size }
+    }
+    unsafe extern "C" fn is_host(_: *mut BufferType) -> bool {
+        true
+    }
+    unsafe extern "C" fn no_nodes(_: *mut Graph) -> c_int {
+        0
+    }
+    unsafe extern "C" fn no_node(_: *mut Graph, _: c_int) -> *mut Tensor {
+        ptr::null_mut()
+    }
+    Host {
+        layout: Layout::V0_26,
+        ops: OpIds {
+            none: 0,
+            mul_mat: 29,
+            views: [35, 36, 37, 38],
+        },
+        version: Version::from("fake"),
+        marks_computed_nodes: true,
+        logger: Logger::new(None),
+        new_buffer: NewBuffer::With2d(no_buffer),
+        buffer_get_type: buffer_type,
+        buffer_get_usage: usage,
+        buffer_get_size: size,
+        buft_is_host: is_host,
+        graph_n_nodes: no_nodes,
+        graph_node: no_node,
+    }
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The version of the loaded ggml.
+
+use std::fmt;
+
+/// Newest ggml with which `cargo xtask llama` was seen to pass.
+const NEWEST_TRIED: (u32, u32) = (0, 27);
+
+/// What `ggml_version` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Version {
+    text: String,
+    number: Option<(u32, u32, u32)>,
+}
+
+impl Version {
+    /// Major, minor and patch; `None` if the text has no such form.
+    pub(crate) fn number(&self) -> Option<(u32, u32, u32)> {
+        self.number
+    }
+
+    /// Whether nobody has tried this backend with this ggml. Its tables have
+    /// once grown slots without a new API number, and may again.
+    pub(crate) fn is_newer_than_tried(&self) -> bool {
+        match self.number {
+            Some((major, minor, _)) => (major, minor) > NEWEST_TRIED,
+            None => true,
+        }
+    }
+}
+
+impl From<&str> for Version {
+    fn from(text: &str) -> Self {
+        // A patch level may have a suffix such as `-dev`, or be missing.
+        let digits = |part: &str| {
+            let end = part.find(|c: char| !c.is_ascii_digit());
+            part[..end.unwrap_or(part.len())].parse().ok()
+        };
+        let mut parts = text.split('.');
+        let mut next = || parts.next().map(digits);
+        let number = match (next(), next(), next()) {
+            (Some(Some(major)), Some(Some(minor)), patch) => {
+                Some((major, minor, patch.flatten().unwrap_or(0)))
+            }
+            _ => None,
+        };
+        Self {
+            text: text.to_owned(),
+            number,
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_where_there_are_some() {
+        for (text, number) in [
+            ("0.9.4", Some((0, 9, 4))),
+            ("0.27.0-dev", Some((0, 27, 0))),
+            ("1.2", Some((1, 2, 0))),
+            ("1.2.x", Some((1, 2, 0))),
+            ("of unknown version", None),
+            ("", None),
+            ("7", None),
+            ("99999999999.1.1", None),
+        ] {
+            let version = Version::from(text);
+            assert_eq!(version.number(), number, "{text}");
+            assert_eq!(version.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_newer_than_tried_is_known_as_such() {
+        for (text, newer) in [
+            ("0.9.4", false),
+            ("0.27.3", false),
+            ("0.28.0", true),
+            ("1.0.0", true),
+            ("of unknown version", true),
+        ] {
+            assert_eq!(Version::from(text).is_newer_than_tried(), newer, "{text}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The structs of ggml that differ between versions, generic over what
+//! differs: how many slots each of two additions has.
+//!
+//! * `TWO_D`: the slots of strided copies, `set_tensor_2d` and
+//!   `get_tensor_2d`, in the tables of buffers and (`_async`) of backends:
+//!   none before 0.10, then [`slots::TWO_D`].
+//! * `BATCH`: in the table of buffer types, one slot each for
+//!   `alloc_buffer_n` and `get_alloc_size_n`: none before 0.26, then
+//!   [`slots::BATCH`].
+//!
+//! An array of no elements takes no room in C's layout, so one declaration
+//! serves all versions. Offsets: ggml's `ggml-backend-impl.h` of 0.9.1, 0.10,
+//! 0.25.3 and 0.26.0, and for 0.27.0 the accessor functions of Debian's
+//! binary, disassembled.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::{offset_of, size_of};
+use std::ptr::{self, NonNull};
+
+use crate::abi::{Backend, Buffer, BufferType, Device, Graph, Tensor};
+use crate::{backend, buffer};
+
+/// How many slots an addition has in versions that have it; 0 in the others.
+pub(super) mod slots {
+    /// Strided copies: one to set, one to get.
+    pub(crate) const TWO_D: usize = 2;
+    /// Several tensors at once.
+    pub(crate) const BATCH: usize = 1;
+}
+
+/// A callback that ggml calls only if it is there, and that this library never
+/// has: always null, so that its arguments do not matter.
+type Absent = Option<unsafe extern "C" fn()>;
+
+/// `struct ggml_backend_buffer_type_i`.
+#[repr(C)]
+struct BufferTypeInterface<const BATCH: usize> {
+    get_name: unsafe extern "C" fn(*mut BufferType) -> *const c_char,
+    alloc_buffer: unsafe extern "C" fn(*mut BufferType, usize) -> *mut Buffer,
+    alloc_buffer_n: [Absent; BATCH],
+    get_alignment: unsafe extern "C" fn(*mut BufferType) -> usize,
+    get_max_size: Absent,
+    get_alloc_size: Absent,
+    get_alloc_size_n: [Absent; BATCH],
+    is_host: Option<unsafe extern "C" fn(*mut BufferType) -> bool>,
+}
+
+/// `struct ggml_backend_buffer_type`.
+#[repr(C)]
+struct BufferTypeObject<const BATCH: usize> {
+    iface: BufferTypeInterface<BATCH>,
+    device: *mut Device,
+    context: *mut c_void,
+}
+
+/// `struct ggml_backend_buffer_i`. Passed by value to
+/// `ggml_backend_buffer_init`; larger than two registers, hence in memory, on
+/// x86-64 as on AArch64.
+#[repr(C)]
+pub(crate) struct BufferInterface<const TWO_D: usize> {
+    free_buffer: Option<unsafe extern "C" fn(*mut Buffer)>,
+    get_base: unsafe extern "C" fn(*mut Buffer) -> *mut c_void,
+    init_tensor: Absent,
+    memset_tensor: Option<unsafe extern "C" fn(*mut Buffer, *mut Tensor, u8, usize, usize)>,
+    set_tensor: unsafe extern "C" fn(*mut Buffer, *mut Tensor, *const c_void, usize, usize),
+    get_tensor: unsafe extern "C" fn(*mut Buffer, *const Tensor, *mut c_void, usize, usize),
+    two_d: [Absent; TWO_D],
+    cpy_tensor: Absent,
+    clear: unsafe extern "C" fn(*mut Buffer, u8),
+    reset: Absent,
+}
+
+/// `struct ggml_backend_buffer`; made by the host, only read here.
+#[repr(C)]
+struct BufferObject<const TWO_D: usize> {
+    iface: BufferInterface<TWO_D>,
+    buffer_type: *mut BufferType,
+    context: *mut c_void,
+    size: usize,
+    usage: c_int,
+}
+
+/// `struct ggml_backend_i`.
+#[repr(C)]
+struct BackendInterface<const TWO_D: usize> {
+    get_name: unsafe extern "C" fn(*mut Backend) -> *const c_char,
+    free: unsafe extern "C" fn(*mut Backend),
+    set_tensor_async: Absent,
+    get_tensor_async: Absent,
+    two_d_async: [Absent; TWO_D],
+    cpy_tensor_async: Absent,
+    synchronize: Absent,
+    graph_plan_create: Absent,
+    graph_plan_free: Absent,
+    graph_plan_update: Absent,
+    graph_plan_compute: Absent,
+    graph_compute: unsafe extern "C" fn(*mut Backend, *mut Graph) -> c_int,
+    event_record: Absent,
+    event_wait: Absent,
+    graph_optimize: Absent,
+}
+
+/// `struct ggml_backend`.
+#[repr(C)]
+struct BackendObject<const TWO_D: usize> {
+    guid: *const [u8; 16],
+    iface: BackendInterface<TWO_D>,
+    device: *mut Device,
+    context: *mut c_void,
+}
+
+/// Size of a pointer, in which the shifts below are counted.
+const P: usize = 8;
+
+/// Asserts the places in a buffer type, given the number of its slots.
+const fn check_buffer_type<const BATCH: usize>() {
+    assert!(size_of::<BufferTypeInterface<BATCH>>() == (6 + 2 * BATCH) * P);
+    assert!(size_of::<BufferTypeObject<BATCH>>() == 64 + 2 * BATCH * P);
+    assert!(offset_of!(BufferTypeInterface<BATCH>, alloc_buffer) == 0x08);
+    assert!(offset_of!(BufferTypeInterface<BATCH>, get_alignment) == 0x10 + BATCH * P);
+    assert!(offset_of!(BufferTypeInterface<BATCH>, get_max_size) == 0x18 + BATCH * P);
+    assert!(offset_of!(BufferTypeInterface<BATCH>, get_alloc_size) == 0x20 + BATCH * P);
+    assert!(offset_of!(BufferTypeInterface<BATCH>, is_host) == 0x28 + 2 * BATCH * P);
+    assert!(offset_of!(BufferTypeObject<BATCH>, device) == 0x30 + 2 * BATCH * P);
+    assert!(offset_of!(BufferTypeObject<BATCH>, context) == 0x38 + 2 * BATCH * P);
+}
+
+/// The same for a buffer.
+const fn check_buffer<const TWO_D: usize>() {
+    assert!(size_of::<BufferInterface<TWO_D>>() == (9 + TWO_D) * P);
+    assert!(size_of::<BufferObject<TWO_D>>() == 104 + TWO_D * P);
+    assert!(offset_of!(BufferInterface<TWO_D>, get_base) == 0x08);
+    assert!(offset_of!(BufferInterface<TWO_D>, memset_tensor) == 0x18);
+    assert!(offset_of!(BufferInterface<TWO_D>, set_tensor) == 0x20);
+    assert!(offset_of!(BufferInterface<TWO_D>, get_tensor) == 0x28);
+    assert!(offset_of!(BufferInterface<TWO_D>, cpy_tensor) == 0x30 + TWO_D * P);
+    assert!(offset_of!(BufferInterface<TWO_D>, clear) == 0x38 + TWO_D * P);
+    assert!(offset_of!(BufferInterface<TWO_D>, reset) == 0x40 + TWO_D * P);
+    assert!(offset_of!(BufferObject<TWO_D>, buffer_type) == 0x48 + TWO_D * P);
+    assert!(offset_of!(BufferObject<TWO_D>, context) == 0x50 + TWO_D * P);
+    assert!(offset_of!(BufferObject<TWO_D>, size) == 0x58 + TWO_D * P);
+    assert!(offset_of!(BufferObject<TWO_D>, usage) == 0x60 + TWO_D * P);
+}
+
+/// The same for a backend, counted from the start of the object, as the
+/// accessors do.
+const fn check_backend<const TWO_D: usize>() {
+    let table = offset_of!(BackendObject<TWO_D>, iface);
+    assert!(table == 8);
+    assert!(size_of::<BackendInterface<TWO_D>>() == (14 + TWO_D) * P);
+    assert!(size_of::<BackendObject<TWO_D>>() == 136 + TWO_D * P);
+    assert!(table + offset_of!(BackendInterface<TWO_D>, free) == 0x10);
+    assert!(table + offset_of!(BackendInterface<TWO_D>, synchronize) == 0x30 + TWO_D * P);
+    assert!(table + offset_of!(BackendInterface<TWO_D>, graph_compute) == 0x58 + TWO_D * P);
+    assert!(table + offset_of!(BackendInterface<TWO_D>, graph_optimize) == 0x70 + TWO_D * P);
+    assert!(offset_of!(BackendObject<TWO_D>, device) == 0x78 + TWO_D * P);
+    assert!(offset_of!(BackendObject<TWO_D>, context) == 0x80 + TWO_D * P);
+}
+
+const _: () = {
+    assert!(size_of::<*const c_void>() == P);
+    check_buffer_type::<0>();
+    check_buffer_type::<{ slots::BATCH }>();
+    check_buffer::<0>();
+    check_buffer::<{ slots::TWO_D }>();
+    check_backend::<0>();
+    check_backend::<{ slots::TWO_D }>();
+};
+
+/// See [`super::Layout::new_buffer_type`].
+pub(super) fn new_buffer_type<const BATCH: usize>(device: NonNull<Device>) -> NonNull<BufferType> {
+    NonNull::from(Box::leak(Box::new(BufferTypeObject::<BATCH> {
+        iface: BufferTypeInterface {
+            get_name: buffer::type_name,
+            alloc_buffer: buffer::alloc,
+            alloc_buffer_n: [None; BATCH],
+            get_alignment: buffer::alignment,
+            get_max_size: None,
+            get_alloc_size: None,
+            get_alloc_size_n: [None; BATCH],
+            is_host: Some(buffer::is_host),
+        },
+        device: device.as_ptr(),
+        context: ptr::null_mut(),
+    })))
+    .cast()
+}
+
+/// See [`super::Layout::new_backend`].
+pub(super) fn new_backend<const TWO_D: usize>(device: *mut Device) -> *mut Backend {
+    Box::into_raw(Box::new(BackendObject::<TWO_D> {
+        guid: &raw const backend::GUID,
+        iface: BackendInterface {
+            get_name: backend::name,
+            free: backend::free,
+            set_tensor_async: None,
+            get_tensor_async: None,
+            two_d_async: [None; TWO_D],
+            cpy_tensor_async: None,
+            synchronize: None,
+            graph_plan_create: None,
+            graph_plan_free: None,
+            graph_plan_update: None,
+            graph_plan_compute: None,
+            graph_compute: backend::graph_compute,
+            event_record: None,
+            event_wait: None,
+            graph_optimize: None,
+        },
+        device,
+        context: ptr::null_mut(),
+    }))
+    .cast()
+}
+
+/// See [`super::Layout::free_backend`].
+///
+/// # Safety
+/// `backend` comes from [`new_backend`] with the same `TWO_D` and is not used
+/// again.
+pub(super) unsafe fn free_backend<const TWO_D: usize>(backend: *mut Backend) {
+    // SAFETY: made by `Box::into_raw` of such an object in `new_backend`, and
+    // by the caller's promise freed only here and only once.
+    drop(unsafe { Box::from_raw(backend.cast::<BackendObject<TWO_D>>()) });
+}
+
+/// The callbacks of our buffers.
+pub(super) fn buffer_interface<const TWO_D: usize>() -> BufferInterface<TWO_D> {
+    BufferInterface {
+        free_buffer: Some(buffer::free),
+        get_base: buffer::base,
+        init_tensor: None,
+        memset_tensor: Some(buffer::memset_tensor),
+        set_tensor: buffer::set_tensor,
+        get_tensor: buffer::get_tensor,
+        two_d: [None; TWO_D],
+        cpy_tensor: None,
+        clear: buffer::clear,
+        reset: None,
+    }
+}
+
+/// See [`super::Layout::buffer_context`].
+///
+/// # Safety
+/// `buffer` is a live buffer of a host whose buffers have `TWO_D` such slots.
+pub(super) unsafe fn buffer_context<const TWO_D: usize>(buffer: *const Buffer) -> *mut c_void {
+    // SAFETY: by the caller's promise `buffer` points at a live
+    // `struct ggml_backend_buffer` of this layout, which is a `BufferObject`;
+    // its context never changes after `ggml_backend_buffer_init`.
+    unsafe { (*buffer.cast::<BufferObject<TWO_D>>()).context }
+}
