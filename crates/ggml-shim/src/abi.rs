@@ -103,8 +103,6 @@ pub(crate) mod type_id {
     pub(crate) const F32: u32 = 0;
     /// `GGML_TYPE_F16`
     pub(crate) const F16: u32 = 1;
-    /// `GGML_TYPE_Q8_0`
-    pub(crate) const Q8_0: u32 = 8;
 }
 
 /// `GGML_TENSOR_FLAG_PARAM`: trained, so that its data changes in place.

@@ -10,6 +10,7 @@ use crate::abi::{Backend, Graph, Tensor, status};
 use crate::device;
 use crate::log::Level;
 use crate::mul_mat;
+use crate::pack::Packed;
 use crate::runtime::{Runtime, guard};
 use crate::supports::{self, Product, Shape};
 use crate::tensor::{self, Node};
@@ -63,7 +64,7 @@ unsafe fn compute(runtime: &Runtime, node: *const Tensor) -> Result<(), String> 
         return Ok(());
     }
     // SAFETY: live, by the caller's promise.
-    match unsafe { tensor::classify(&runtime.host, runtime.buffer_type.get(), node) } {
+    match unsafe { tensor::classify(&runtime.context(), node) } {
         Node::NoWork => Ok(()),
         // SAFETY: as above; `classify` found a product.
         Node::Product(product) => unsafe { compute_product(runtime, node, &product) },
@@ -82,7 +83,7 @@ unsafe fn compute_product(
 ) -> Result<(), String> {
     // SAFETY: live, by the caller's promise.
     let name = unsafe { node.as_ref() }.map_or_else(String::new, Tensor::name);
-    let offload = supports::computable(product)
+    let offload = supports::computable(product, runtime.config.policy.precision)
         .map_err(|reason| format!("cannot compute {name}: {}", reason.words()))?;
     let engine = runtime
         .engine()
@@ -92,7 +93,7 @@ unsafe fn compute_product(
     // SAFETY: allocated, and accessed by nobody else but to read the operands,
     // by the caller's promise; `offload` comes from the product of `node`.
     let computed = unsafe {
-        tensor::with_data(node, offload, |mul_mat| {
+        tensor::with_data(&runtime.context(), node, offload, |mul_mat| {
             mul_mat::compute(&*engine, residents, mul_mat)
         })
     };
@@ -124,7 +125,7 @@ unsafe fn compute_product(
 unsafe fn resident_weights<'a>(
     runtime: &Runtime,
     node: *const Tensor,
-) -> Option<&'a crate::resident::Residents<npu_matmul::Weights>> {
+) -> Option<&'a crate::resident::Residents<Packed<npu_matmul::Weights>>> {
     // SAFETY: live, by the caller's promise.
     let node = unsafe { node.as_ref() }?;
     // SAFETY: an operand of a live tensor, by the caller's promise.

@@ -17,6 +17,7 @@ use npu_matmul::Weights;
 use crate::abi::{Buffer, BufferType, Tensor};
 use crate::device;
 use crate::log::Level;
+use crate::pack::Packed;
 use crate::resident::Residents;
 use crate::runtime::{Runtime, guard};
 
@@ -34,7 +35,7 @@ pub(crate) struct State {
     /// How to free the data; `None` if it is not ours.
     owned: Option<Layout>,
     /// Weights packed from this buffer.
-    residents: Residents<Weights>,
+    residents: Residents<Packed<Weights>>,
 }
 
 // SAFETY: `data` is a plain address; what it points at is accessed only in the
@@ -67,7 +68,7 @@ impl Drop for State {
 pub(crate) unsafe fn residents<'a>(
     runtime: &Runtime,
     buffer: *mut Buffer,
-) -> Option<&'a Residents<Weights>> {
+) -> Option<&'a Residents<Packed<Weights>>> {
     // SAFETY: the caller's promise is the callee's.
     unsafe { state(runtime, buffer) }.map(|state| &state.residents)
 }

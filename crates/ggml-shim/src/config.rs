@@ -5,6 +5,9 @@ use std::ffi::{OsStr, OsString};
 
 use npu_model::Selector;
 
+use crate::precision::Choice;
+use crate::supports::Policy;
+
 /// Fewest activation rows of a product worth a job. Below it the transfer and
 /// the job's fixed cost outweigh the product: 32 is where ggml draws the same
 /// line for its own devices (`GGML_OP_OFFLOAD_MIN_BATCH`). Inferred; not
@@ -12,6 +15,7 @@ use npu_model::Selector;
 pub(crate) const DEFAULT_MIN_M: usize = 32;
 
 const MIN_M: &str = "GGML_ROCKET_MIN_M";
+const PRECISION: &str = "GGML_ROCKET_PRECISION";
 const STATS: &str = "GGML_ROCKET_STATS";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
 
@@ -19,8 +23,8 @@ const DEVICE: &str = "GGML_ROCKET_DEVICE";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
     /// `GGML_ROCKET_MIN_M`: fewest activation rows (tokens of a batch) of a
-    /// product that is offloaded.
-    pub(crate) min_m: usize,
+    /// product that is offloaded; `GGML_ROCKET_PRECISION`: in what.
+    pub(crate) policy: Policy,
     /// `GGML_ROCKET_STATS`: whether to print a table at exit.
     pub(crate) stats: bool,
     /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path.
@@ -58,6 +62,16 @@ impl Config {
                 ),
             }
         }
+        let mut precision = Choice::default();
+        if let Some(value) = text(PRECISION) {
+            match Choice::WORDS.iter().find(|(word, _)| *word == value) {
+                Some((_, choice)) => precision = *choice,
+                None => {
+                    let words = Choice::WORDS.map(|(word, _)| word).join(", ");
+                    complain(PRECISION, &value, &format!("one of {words}"), "auto");
+                }
+            }
+        }
         let mut stats = false;
         if let Some(value) = text(STATS) {
             match value.as_str() {
@@ -78,7 +92,7 @@ impl Config {
             });
         (
             Self {
-                min_m,
+                policy: Policy { min_m, precision },
                 stats,
                 device,
             },
@@ -101,7 +115,7 @@ mod tests {
     #[test]
     fn nothing_set_gives_the_defaults() {
         let (config, complaints) = parse(&[]);
-        assert_eq!(config.min_m, DEFAULT_MIN_M);
+        assert_eq!(config.policy.min_m, DEFAULT_MIN_M);
         assert!(!config.stats);
         assert_eq!(config.device, Selector::Auto);
         assert!(complaints.is_empty());
@@ -112,11 +126,13 @@ mod tests {
     fn good_values_are_taken() {
         let (config, complaints) = parse(&[
             ("GGML_ROCKET_MIN_M", "1"),
+            ("GGML_ROCKET_PRECISION", "f16"),
             ("GGML_ROCKET_STATS", "1"),
             ("GGML_ROCKET_DEVICE", "model"),
             ("ROCKET_DEVICE", "/dev/accel/accel7"),
         ]);
-        assert_eq!(config.min_m, 1);
+        assert_eq!(config.policy.min_m, 1);
+        assert_eq!(config.policy.precision, Choice::Fp16);
         assert!(config.stats);
         assert_eq!(config.device, Selector::Model);
         assert!(complaints.is_empty());
@@ -132,10 +148,13 @@ mod tests {
     fn bad_values_are_named_and_replaced() {
         for bad in ["0", "-3", "many", "1.5", "99999999999999999999999"] {
             let (config, complaints) = parse(&[("GGML_ROCKET_MIN_M", bad)]);
-            assert_eq!(config.min_m, DEFAULT_MIN_M);
+            assert_eq!(config.policy.min_m, DEFAULT_MIN_M);
             assert_eq!(complaints.len(), 1);
             assert!(complaints[0].contains(bad) && complaints[0].contains("32"));
         }
+        let (config, complaints) = parse(&[("GGML_ROCKET_PRECISION", "F16")]);
+        assert_eq!(config.policy.precision, Choice::Auto);
+        assert!(complaints[0].contains("auto, f16, w8a8"), "{complaints:?}");
         let (config, complaints) = parse(&[("GGML_ROCKET_STATS", "yes")]);
         assert!(!config.stats);
         assert!(complaints[0].contains("GGML_ROCKET_STATS"));

@@ -14,6 +14,7 @@ use crate::abi::{
     DeviceObject, DeviceProps, Reg, Tensor,
 };
 use crate::buffer;
+use crate::reason::Reason;
 use crate::runtime::guard;
 use crate::supports;
 use crate::tensor::{self, Node};
@@ -126,11 +127,11 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
     guard("supports_op", false, |runtime| {
         // SAFETY: ggml passes a live tensor whose operands are live, and waits
         // for the answer.
-        let node = unsafe { tensor::classify(&runtime.host, runtime.buffer_type.get(), op) };
+        let node = unsafe { tensor::classify(&runtime.context(), op) };
         let answer = match node {
             Node::NoWork => return true,
-            Node::Other => Err(supports::Reason::NotAProduct),
-            Node::Product(product) => supports::decide(&product, runtime.config.min_m),
+            Node::Other => Err(Reason::NotAProduct),
+            Node::Product(product) => supports::decide(&product, runtime.config.policy),
         };
         match answer {
             Ok(_) => true,

@@ -17,8 +17,9 @@
 //! | `runtime` | our state in this process; panics end there |
 //! | `reg`, `device`, `buffer`, `backend` | the four objects that ggml holds |
 //! | `tensor` | follows ggml's pointers, once, into safe values |
-//! | `supports` | pure: which products are offloaded, and why not |
-//! | `mul_mat`, `quants` | operands to the engine's products |
+//! | `types` | its number formats and their decoders |
+//! | `supports`, `precision`, `reason` | pure: which products are offloaded, in what, and why not |
+//! | `mul_mat`, `pack`, `quants` | operands to the engine's products |
 //! | `resident` | packed weights, kept |
 //! | `engine` | the device behind it all |
 //! | `config`, `stats` | environment variables in, table out |
@@ -36,7 +37,10 @@ mod host;
 mod layout;
 mod log;
 mod mul_mat;
+mod pack;
+mod precision;
 mod quants;
+mod reason;
 mod reg;
 mod resident;
 mod runtime;
@@ -44,6 +48,7 @@ mod stats;
 mod supports;
 mod symbols;
 mod tensor;
+mod types;
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

@@ -19,9 +19,12 @@ use half::f16;
 use zerocopy::FromBytes;
 
 use crate::abi::MAX_DIMS;
+use crate::pack::{self, Matrix, Packed};
+use crate::precision::Precision;
 use crate::quants::{self, Mend, NotFinite};
 use crate::resident::{Key, Residents};
-use crate::supports::{Offload, Precision, Shape};
+use crate::supports::{Offload, Shape};
+use crate::types::Decoder;
 
 /// What multiplies: the engine, or in tests something simpler.
 pub(crate) trait Multiplier {
@@ -119,8 +122,8 @@ impl<'a> Rows<'a> {
 pub(crate) struct MulMat<'a> {
     /// How, and how large.
     pub(crate) offload: Offload,
-    /// ggml's type of the weights.
-    pub(crate) weight_type: u32,
+    /// Decodes the weights.
+    pub(crate) decoder: Decoder,
     /// src0.
     pub(crate) weights: Rows<'a>,
     /// src1.
@@ -135,7 +138,7 @@ pub(crate) struct MulMat<'a> {
 /// See [`MulMatError`]; the output is then worthless.
 pub(crate) fn compute<M: Multiplier>(
     multiplier: &M,
-    residents: Option<&Residents<M::Weights>>,
+    residents: Option<&Residents<Packed<M::Weights>>>,
     product: &mut MulMat<'_>,
 ) -> Result<(), MulMatError<M::Error>> {
     let Shape {
@@ -176,62 +179,37 @@ pub(crate) fn compute<M: Multiplier>(
 /// The packed weight matrix `b2`, `b3`.
 fn weights<M: Multiplier>(
     multiplier: &M,
-    residents: Option<&Residents<M::Weights>>,
+    residents: Option<&Residents<Packed<M::Weights>>>,
     product: &MulMat<'_>,
     b2: usize,
     b3: usize,
-) -> Result<Arc<M::Weights>, MulMatError<M::Error>> {
+) -> Result<Arc<Packed<M::Weights>>, MulMatError<M::Error>> {
     let Shape { n, k, .. } = product.offload.shape;
+    let misplaced = || MulMatError::Data("weights");
     let rows = product.weights;
-    let load = || match product.offload.precision {
-        Precision::Fp16 => {
-            let weights = f16_matrix(&rows, n, k, b2, b3).ok_or(MulMatError::Data("weights"))?;
-            quants::check_f16(&weights, k)?;
-            multiplier
-                .load_f16(n, k, &weights)
-                .map_err(MulMatError::Engine)
-        }
-        Precision::Int8 => {
-            let rows = (0..n)
-                .map(|index| rows.row([index, b2, b3]))
-                .collect::<Option<Vec<_>>>()
-                .ok_or(MulMatError::Data("weights"))?;
-            quants::check_q8_0(&rows)?;
-            multiplier
-                .load_int8(n, k, |index, row| quants::decode_q8_0(rows[index], row))
-                .map_err(MulMatError::Engine)
-        }
+    let bytes = (0..n)
+        .map(|index| rows.row([index, b2, b3]))
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(misplaced)?;
+    let matrix = Matrix {
+        decoder: product.decoder,
+        k,
+        rows: &bytes,
+        dense: rows.run(n, [0, b2, b3]),
     };
-    let (Some(residents), Some(first)) = (residents, rows.row([0, b2, b3])) else {
+    let load = || pack::load(multiplier, product.offload.precision, &matrix);
+    let (Some(residents), Some(first)) = (residents, bytes.first()) else {
         return load().map(Arc::new);
     };
     let key = Key {
         address: first.as_ptr().addr(),
         len: (n - 1) * rows.nb[1] + rows.row_bytes,
-        type_id: product.weight_type,
+        type_id: product.decoder.format().id,
         n,
         k,
         stride: rows.nb[1],
     };
     residents.get_or_load(key, load)
-}
-
-/// An FP16 matrix, in place where its rows lie next to each other.
-fn f16_matrix<'a>(
-    rows: &Rows<'a>,
-    n: usize,
-    k: usize,
-    b2: usize,
-    b3: usize,
-) -> Option<Cow<'a, [f16]>> {
-    if let Some(bytes) = rows.run(n, [0, b2, b3]) {
-        return quants::as_f16(bytes).map(Cow::Borrowed);
-    }
-    let mut matrix = Vec::with_capacity(n * k);
-    for index in 0..n {
-        matrix.extend_from_slice(quants::as_f16(rows.row([index, b2, b3])?)?);
-    }
-    Some(Cow::Owned(matrix))
 }
 
 /// The activation rows of `repeats[0]` matrices from `first` on.
@@ -267,7 +245,7 @@ fn activations<'a, E: std::error::Error + Send + Sync + 'static>(
 fn multiply<M: Multiplier>(
     multiplier: &M,
     offload: Offload,
-    weights: &M::Weights,
+    packed: &Packed<M::Weights>,
     rows: usize,
     activations: &[f32],
     out: &mut [f32],
@@ -281,20 +259,20 @@ fn multiply<M: Multiplier>(
                 .map(|(row, rounded)| quants::round_to_f16(row, rounded))
                 .collect();
             multiplier
-                .multiply_f16(weights, rows, &rounded, out)
+                .multiply_f16(&packed.weights, rows, &rounded, out)
                 .map_err(MulMatError::Engine)?;
             mends
         }
         Precision::Int8 => {
             let (activations, mends) = without_bad_rows(activations, k);
             multiplier
-                .multiply_int8(weights, rows, &activations, out)
+                .multiply_int8(&packed.weights, rows, &activations, out)
                 .map_err(MulMatError::Engine)?;
             mends
         }
     };
     for (mend, outputs) in mends.iter().zip(out.chunks_exact_mut(n)) {
-        mend.apply(outputs);
+        mend.apply(packed.factors.as_deref(), outputs);
     }
     Ok(())
 }

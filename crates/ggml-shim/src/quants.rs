@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Numbers of ggml's tensors as the NPU takes them.
 //!
-//! **F16 weights** go to the NPU as they are.
+//! **Weights for FP16**: F16 goes to the NPU as it is. F32 and BF16 are rounded,
+//! row by row as activations are, see below; the outputs of a row that had to
+//! be scaled are scaled back.
 //!
-//! **Q8_0 weights** (blocks of 32 signed bytes with one FP16 scale) become f32
-//! exactly, and are then quantised anew with one scale per output channel:
-//! the NPU sums a whole row in one INT32, so that scales inside a row are not
-//! possible. The added error is at most half a step of 1/127 of the row's
-//! largest weight.
+//! **Weights for INT8** are decoded to f32 by ggml's own routine, and then
+//! quantised anew with one scale per output channel: the NPU sums a whole row
+//! in one INT32, so that scales inside a row are not possible. The added error
+//! is at most half a step of 1/127 of the row's largest weight.
 //!
 //! **F32 activations** for the FP16 path are rounded to FP16, as ggml's own
 //! CPU backend does for F16 weights. FP16 ends at 65504, and how the NPU
@@ -19,11 +20,6 @@
 
 use half::f16;
 use zerocopy::FromBytes;
-
-/// Elements of a Q8_0 block (`QK8_0`).
-pub(crate) const Q8_0_ELEMENTS: usize = 32;
-/// Bytes of a Q8_0 block: an FP16 scale, then the elements.
-pub(crate) const Q8_0_BYTES: usize = 2 + Q8_0_ELEMENTS;
 
 /// Largest magnitude that a row may have to be rounded to FP16 as it is;
 /// below 65504 by a factor of two, which leaves room for the rounding.
@@ -40,19 +36,6 @@ pub(crate) struct NotFinite {
     pub(crate) row: usize,
 }
 
-/// Decodes one row of Q8_0 blocks into `out`, which gets 32 elements a block.
-pub(crate) fn decode_q8_0(blocks: &[u8], out: &mut [f32]) {
-    for (block, out) in blocks
-        .chunks_exact(Q8_0_BYTES)
-        .zip(out.chunks_exact_mut(Q8_0_ELEMENTS))
-    {
-        let scale = scale_of(block).to_f32();
-        for (out, element) in out.iter_mut().zip(&block[size_of::<f16>()..]) {
-            *out = scale * f32::from(i8::from_le_bytes([*element]));
-        }
-    }
-}
-
 /// Views the bytes of one row as FP16; `None` if they are not aligned.
 pub(crate) fn as_f16(bytes: &[u8]) -> Option<&[f16]> {
     use half::slice::HalfBitsSliceExt;
@@ -62,34 +45,14 @@ pub(crate) fn as_f16(bytes: &[u8]) -> Option<&[f16]> {
 
 /// Checks rows of `k` FP16 weights.
 pub(crate) fn check_f16(weights: &[f16], k: usize) -> Result<(), NotFinite> {
-    first_bad(weights.chunks_exact(k), |row| {
-        row.iter().all(|weight| weight.is_finite())
-    })
-}
-
-/// Checks rows of Q8_0 blocks: their scales, since the elements are integers.
-pub(crate) fn check_q8_0(rows: &[&[u8]]) -> Result<(), NotFinite> {
-    first_bad(rows.iter(), |row| {
-        row.chunks_exact(Q8_0_BYTES)
-            .all(|block| scale_of(block).is_finite())
-    })
-}
-
-fn first_bad<T>(rows: impl Iterator<Item = T>, good: impl Fn(T) -> bool) -> Result<(), NotFinite> {
-    for (row, weights) in rows.enumerate() {
-        if !good(weights) {
-            return Err(NotFinite { row });
-        }
+    let bad = |row: &[f16]| row.iter().any(|weight| !weight.is_finite());
+    match weights.chunks_exact(k).position(bad) {
+        Some(row) => Err(NotFinite { row }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// The scale of a Q8_0 block.
-fn scale_of(block: &[u8]) -> f16 {
-    f16::from_le_bytes([block[0], block[1]])
-}
-
-/// What to do to the outputs of one activation row.
+/// What to do to the outputs of one row that was rounded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Mend {
     /// Nothing.
@@ -101,14 +64,41 @@ pub(crate) enum Mend {
 }
 
 impl Mend {
-    /// Applies it to the outputs of the row.
-    pub(crate) fn apply(self, outputs: &mut [f32]) {
+    /// What it multiplies by.
+    pub(crate) fn factor(self) -> f32 {
         match self {
-            Self::Nothing => {}
-            Self::Scale(factor) => outputs.iter_mut().for_each(|output| *output *= factor),
-            Self::NotANumber => outputs.fill(f32::NAN),
+            Self::Nothing => 1.0,
+            Self::Scale(factor) => factor,
+            Self::NotANumber => f32::NAN,
         }
     }
+
+    /// Applies it to the outputs of an activation row; `columns` are the
+    /// factors of the weight rows, if there are any.
+    pub(crate) fn apply(self, columns: Option<&[f32]>, outputs: &mut [f32]) {
+        if self == Self::NotANumber {
+            return outputs.fill(f32::NAN);
+        }
+        let factor = self.factor();
+        if let Some(columns) = columns {
+            for (output, column) in outputs.iter_mut().zip(columns) {
+                // A large and a small factor may cancel, and what is between
+                // them must neither overflow nor vanish; an f64 has the room.
+                *output = narrow(f64::from(*output) * f64::from(factor) * f64::from(*column));
+            }
+        } else if self != Self::Nothing {
+            outputs.iter_mut().for_each(|output| *output *= factor);
+        }
+    }
+}
+
+/// Rounds to the nearest f32.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "rounding is what it is for"
+)]
+fn narrow(value: f64) -> f32 {
+    value as f32
 }
 
 /// Largest magnitude of a row; `None` if it holds an infinity or a NaN.
@@ -168,23 +158,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn q8_0_blocks_decode_as_ggml_does() {
-        let mut row = Vec::new();
-        for (scale, first) in [(0.5_f32, -128_i8), (-2.0, 127)] {
-            row.extend(f16::from_f32(scale).to_le_bytes());
-            row.push(first.to_le_bytes()[0]);
-            row.extend((1..32_i8).flat_map(i8::to_le_bytes));
-        }
-        assert_eq!(row.len(), 2 * Q8_0_BYTES);
-        let mut out = [0.0; 64];
-        decode_q8_0(&row, &mut out);
-        assert_eq!(out[0], -64.0);
-        assert_eq!(out[3], 1.5);
-        assert_eq!(out[32], -254.0);
-        assert_eq!(out[63], -62.0);
-    }
-
-    #[test]
     fn misaligned_f16_is_refused_not_read() {
         let words = [0_u16; 8];
         let bytes = zerocopy::IntoBytes::as_bytes(&words[..]);
@@ -199,11 +172,6 @@ mod tests {
         assert_eq!(check_f16(&weights, 4), Ok(()));
         weights[9] = f16::NAN;
         assert_eq!(check_f16(&weights, 4), Err(NotFinite { row: 2 }));
-        let (mut good, mut bad) = ([0; Q8_0_BYTES], [0; 2 * Q8_0_BYTES]);
-        good[2..].fill(0xff);
-        assert_eq!(check_q8_0(&[&good, &bad]), Ok(()));
-        bad[Q8_0_BYTES..][..2].copy_from_slice(&f16::NEG_INFINITY.to_le_bytes());
-        assert_eq!(check_q8_0(&[&good, &bad]), Err(NotFinite { row: 1 }));
     }
 
     #[test]
@@ -228,7 +196,7 @@ mod tests {
             let mend = round_to_f16(&row, &mut out);
             assert!(matches!(mend, Mend::Scale(_)), "{row:?}");
             let mut back = out.map(f16::to_f32);
-            mend.apply(&mut back);
+            mend.apply(None, &mut back);
             let largest = row[0].abs();
             for (value, back) in row.iter().zip(back) {
                 // Half a unit of FP16's 11 bits, measured at the largest.
@@ -244,9 +212,19 @@ mod tests {
             let mend = round_to_f16(&[1.0, bad], &mut out);
             assert_eq!(out, [f16::ZERO; 2]);
             let mut outputs = [1.0, 2.0];
-            mend.apply(&mut outputs);
+            mend.apply(None, &mut outputs);
             assert!(outputs.iter().all(|output| output.is_nan()));
         }
+    }
+
+    #[test]
+    fn opposite_factors_cancel_without_overflow() {
+        let mut outputs = [3.0, -1.0];
+        let (huge, tiny) = (f32::from_bits(0x7e80_0000), f32::MIN_POSITIVE);
+        Mend::Scale(huge).apply(Some(&[tiny, 1.0 / huge]), &mut outputs);
+        assert_eq!(outputs, [3.0 * (huge * tiny), -1.0]);
+        Mend::NotANumber.apply(Some(&[1.0, 1.0]), &mut outputs);
+        assert!(outputs.iter().all(|output| output.is_nan()));
     }
 
     proptest! {
@@ -257,7 +235,7 @@ mod tests {
             let mend = round_to_f16(&row, &mut out);
             let largest = row.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
             let mut back: Vec<f32> = out.iter().map(|value| value.to_f32()).collect();
-            mend.apply(&mut back);
+            mend.apply(None, &mut back);
             for (value, back) in row.iter().zip(back) {
                 prop_assert!((f64::from(*value) - f64::from(back)).abs() <= f64::from(largest) / 2048.0 + f64::from(f32::MIN_POSITIVE));
             }

@@ -17,6 +17,8 @@ use crate::host::{Host, LoadError};
 use crate::log::{Level, Logger};
 use crate::stats::{DeviceCounts, Stats};
 use crate::symbols::Place;
+use crate::tensor::Context;
+use crate::types::Types;
 use crate::{device, reg};
 
 /// An object that ggml holds by its address. It is made once and lives for
@@ -42,6 +44,8 @@ unsafe impl<T> Sync for Shared<T> {}
 pub(crate) struct Runtime {
     /// The ggml that loaded us.
     pub(crate) host: Host,
+    /// Its number formats.
+    pub(crate) types: Types,
     /// What the user set.
     pub(crate) config: Config,
     /// What `--list-devices` shows.
@@ -91,10 +95,9 @@ impl Runtime {
         let runtime = place
             .ok_or(LoadError::NoGgml)
             .and_then(|place| match Place::copies() {
-                0 | 1 => Host::new(&place),
+                0 | 1 => Self::open(&place),
                 copies => Err(LoadError::SeveralGgml { copies }),
-            })
-            .and_then(Self::open);
+            });
         match runtime {
             Ok(runtime) => Some(runtime),
             Err(error) => {
@@ -107,7 +110,11 @@ impl Runtime {
         }
     }
 
-    fn open(host: Host) -> Result<Self, LoadError> {
+    fn open(place: &Place) -> Result<Self, LoadError> {
+        let host = Host::new(place)?;
+        let types = Types::find(place).ok_or_else(|| LoadError::Incomplete {
+            version: host.version().to_owned(),
+        })?;
         let logger = host.logger();
         let (config, complaints) = Config::from_env();
         for complaint in complaints {
@@ -140,7 +147,7 @@ impl Runtime {
                 "{}; loaded into ggml {}; products of {} rows and more are offloaded",
                 opened.description,
                 host.version(),
-                config.min_m
+                config.policy.min_m
             ),
         );
         if host.has_backend(c"BLAS") {
@@ -160,6 +167,7 @@ impl Runtime {
             stats: Stats::default(),
             engine: Mutex::new(Some(Arc::new(opened.engine))),
             host,
+            types,
             config,
         })
     }
@@ -167,6 +175,15 @@ impl Runtime {
     /// Writes one line to the program's log.
     pub(crate) fn log(&self, level: Level, message: &str) {
         self.host.logger().write(level, message);
+    }
+
+    /// What is needed to look at tensors.
+    pub(crate) fn context(&self) -> Context<'_> {
+        Context {
+            host: &self.host,
+            types: self.types,
+            ours: self.buffer_type.get(),
+        }
     }
 
     /// The engine; `None` once the process ends.

@@ -5,7 +5,8 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::supports::{Precision, Reason};
+use crate::precision::Precision;
+use crate::reason::Reason;
 
 /// What the engine counted.
 #[derive(Debug, Clone, Copy, Default)]

@@ -15,7 +15,9 @@
 //! ```
 
 use crate::abi::{MAX_DIMS, type_id};
-use crate::quants;
+use crate::precision::{Choice, Precision};
+use crate::reason::Reason;
+use crate::types::Format;
 
 /// Fewest outputs of a product in INT8. Its error is a few 2^-8 of each
 /// output, and averages out only over many: with a single output one unlucky
@@ -27,91 +29,11 @@ const MIN_INT8_OUTPUTS: usize = 16;
 /// 127 * 127 surely fits into 32 bits (127 * 127 * 2^17 < 2^31).
 const MAX_INT8_K: usize = 1 << 17;
 
-/// How a product is computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Precision {
-    /// Both operands FP16, sums in FP32.
-    Fp16,
-    /// Both operands INT8, sums in INT32; one scale per activation row and one
-    /// per output channel.
-    Int8,
-}
-
-impl Precision {
-    /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 2] = [Self::Fp16, Self::Int8];
-
-    /// Short name, as in the statistics.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Fp16 => "fp16",
-            Self::Int8 => "int8",
-        }
-    }
-}
-
-/// Why an operation stays with the CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// Another operation.
-    NotAProduct,
-    /// The weights are the result of another operation: attention.
-    Computed,
-    /// The weights lie in a buffer that is not ours, or not one of weights.
-    Elsewhere,
-    /// Weights of a type that is not offloaded.
-    WeightType,
-    /// Activations that are not F32.
-    ActivationType,
-    /// A layout in memory that cannot be read row by row.
-    Layout,
-    /// Dimensions that do not make a product.
-    Shape,
-    /// Fewer rows than GGML_ROCKET_MIN_M.
-    SmallBatch,
-    /// Too few outputs for INT8.
-    FewOutputs,
-    /// Dot products too long for INT8.
-    TooDeep,
-}
-
-impl Reason {
-    /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 10] = [
-        Self::NotAProduct,
-        Self::Computed,
-        Self::Elsewhere,
-        Self::WeightType,
-        Self::ActivationType,
-        Self::Layout,
-        Self::Shape,
-        Self::SmallBatch,
-        Self::FewOutputs,
-        Self::TooDeep,
-    ];
-
-    /// A few words for the statistics.
-    pub(crate) fn words(self) -> &'static str {
-        match self {
-            Self::NotAProduct => "not a matrix product",
-            Self::Computed => "no stored weights (attention)",
-            Self::Elsewhere => "weights in another backend's buffer",
-            Self::WeightType => "weights neither F16 nor Q8_0",
-            Self::ActivationType => "activations not F32",
-            Self::Layout => "rows not contiguous in memory",
-            Self::Shape => "dimensions make no product",
-            Self::SmallBatch => "fewer rows than GGML_ROCKET_MIN_M",
-            Self::FewOutputs => "too few outputs for INT8",
-            Self::TooDeep => "dot products too long for INT8",
-        }
-    }
-}
-
 /// Type, dimensions and strides of one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Operand {
-    /// See [`type_id`].
-    pub(crate) type_id: u32,
+    /// How its numbers are written.
+    pub(crate) format: Format,
     /// Elements per dimension, fastest first.
     pub(crate) ne: [i64; MAX_DIMS],
     /// Bytes from one element to the next, per dimension.
@@ -190,19 +112,28 @@ pub(crate) struct Offload {
     pub(crate) shape: Shape,
 }
 
+/// What the user set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Policy {
+    /// Fewest activation rows of a product that is offloaded.
+    pub(crate) min_m: usize,
+    /// In what to compute.
+    pub(crate) precision: Choice,
+}
+
 /// Decides about a product that ggml asks for.
 ///
 /// # Errors
 /// The reason for which it stays with the CPU.
-pub(crate) fn decide(product: &Product, min_m: usize) -> Result<Offload, Reason> {
+pub(crate) fn decide(product: &Product, policy: Policy) -> Result<Offload, Reason> {
     if product.origin == Origin::Computed {
         return Err(Reason::Computed);
     }
     if product.place == Place::Elsewhere {
         return Err(Reason::Elsewhere);
     }
-    let offload = computable(product)?;
-    if offload.shape.rows_per_matrix() < min_m {
+    let offload = computable(product, policy.precision)?;
+    if offload.shape.rows_per_matrix() < policy.min_m {
         return Err(Reason::SmallBatch);
     }
     if offload.precision == Precision::Int8 && offload.shape.outputs() < MIN_INT8_OUTPUTS {
@@ -216,27 +147,21 @@ pub(crate) fn decide(product: &Product, min_m: usize) -> Result<Offload, Reason>
 ///
 /// # Errors
 /// The reason for which it cannot.
-pub(crate) fn computable(product: &Product) -> Result<Offload, Reason> {
-    let precision = match product.weights.type_id {
-        type_id::F16 => Precision::Fp16,
-        type_id::Q8_0 => Precision::Int8,
-        _ => return Err(Reason::WeightType),
-    };
-    if product.activations.type_id != type_id::F32 {
+pub(crate) fn computable(product: &Product, choice: Choice) -> Result<Offload, Reason> {
+    let precision = choice
+        .of(product.weights.format.class)
+        .ok_or(Reason::WeightType)?;
+    if product.activations.format.id != type_id::F32 {
         return Err(Reason::ActivationType);
     }
     let shape = shape(product)?;
-    let rows_fit = match precision {
-        Precision::Fp16 => product.weights.rows_of(size_of::<half::f16>()),
-        Precision::Int8 => {
-            shape.k.is_multiple_of(quants::Q8_0_ELEMENTS)
-                && product.weights.nb[0] == quants::Q8_0_BYTES
-        }
-    };
     if precision == Precision::Int8 && shape.k > MAX_INT8_K {
         return Err(Reason::TooDeep);
     }
-    if !rows_fit || !product.activations.rows_of(size_of::<f32>()) || !product.output.is_packed() {
+    if !product.weights.has_rows(shape.k)
+        || !product.activations.has_rows(shape.k)
+        || !product.output.is_packed()
+    {
         return Err(Reason::Layout);
     }
     Ok(Offload { precision, shape })
@@ -283,9 +208,12 @@ impl Operand {
         Ok(dimensions)
     }
 
-    /// Whether each row is an aligned run of elements of `size` bytes.
-    fn rows_of(&self, size: usize) -> bool {
-        self.nb[0] == size && self.nb.iter().all(|stride| stride.is_multiple_of(size))
+    /// Whether each row of `elements` is an aligned run of whole blocks.
+    fn has_rows(&self, elements: usize) -> bool {
+        let block = self.format.block_bytes;
+        self.format.row_bytes(elements).is_some()
+            && self.nb[0] == block
+            && self.nb.iter().all(|stride| stride.is_multiple_of(block))
     }
 
     /// Whether the tensor is F32 without gaps, in the order of its dimensions.
@@ -298,27 +226,29 @@ impl Operand {
             let size = usize::try_from(*size).unwrap_or(usize::MAX);
             expected = expected.saturating_mul(size);
         }
-        self.type_id == type_id::F32
+        self.format.id == type_id::F32
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::types::tests::{BF16, I32, Q8_0, format};
 
     /// A tensor without gaps.
     pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> Operand {
-        let (element, block) = match type_id {
-            type_id::F16 => (2, 1),
-            type_id::Q8_0 => (34, 32),
-            _ => (4, 1),
-        };
+        let format = format(type_id);
         let size = |dimension: usize| usize::try_from(ne[dimension]).unwrap_or(0);
-        let row = element * size(0) / block;
+        let row = format.block_bytes * size(0) / format.block_elements;
         Operand {
-            type_id,
+            format,
             ne,
-            nb: [element, row, row * size(1), row * size(1) * size(2)],
+            nb: [
+                format.block_bytes,
+                row,
+                row * size(1),
+                row * size(1) * size(2),
+            ],
         }
     }
 
@@ -333,15 +263,25 @@ pub(crate) mod tests {
         }
     }
 
+    /// The defaults, but for the rows.
+    pub(crate) fn policy(min_m: usize) -> Policy {
+        Policy {
+            min_m,
+            precision: Choice::Auto,
+        }
+    }
+
     const MIN_M: usize = 32;
 
     #[test]
-    fn both_weight_types_are_offloaded_in_their_precision() {
+    fn each_kind_of_weights_is_offloaded_in_its_precision() {
         for (weights, precision) in [
+            (type_id::F32, Precision::Fp16),
             (type_id::F16, Precision::Fp16),
-            (type_id::Q8_0, Precision::Int8),
+            (BF16, Precision::Fp16),
+            (Q8_0, Precision::Int8),
         ] {
-            let offload = decide(&product(weights, 64, 96, 128), MIN_M).unwrap();
+            let offload = decide(&product(weights, 64, 96, 128), policy(MIN_M)).unwrap();
             assert_eq!(offload.precision, precision);
             assert_eq!(
                 offload.shape,
@@ -360,7 +300,7 @@ pub(crate) mod tests {
     fn the_question_before_allocation_gets_the_same_answer() {
         let mut asked = product(type_id::F16, 512, 64, 64);
         asked.place = Place::Unallocated;
-        assert!(decide(&asked, MIN_M).is_ok());
+        assert!(decide(&asked, policy(MIN_M)).is_ok());
     }
 
     #[test]
@@ -369,7 +309,7 @@ pub(crate) mod tests {
         asked.weights = packed(type_id::F16, [128, 96, 3, 2]);
         asked.activations = packed(type_id::F32, [128, 8, 6, 4]);
         asked.output = packed(type_id::F32, [96, 8, 6, 4]);
-        let shape = decide(&asked, MIN_M).unwrap().shape;
+        let shape = decide(&asked, policy(MIN_M)).unwrap().shape;
         assert_eq!((shape.matrices, shape.repeats), ([3, 2], [2, 2]));
         assert_eq!(shape.rows_per_matrix(), 32);
         assert_eq!(shape.outputs(), 96 * 8 * 24);
@@ -380,7 +320,7 @@ pub(crate) mod tests {
         let mut asked = product(type_id::F16, 64, 96, 128);
         asked.weights.nb[1] += 64;
         asked.activations.nb[1] += 8;
-        assert!(decide(&asked, MIN_M).is_ok());
+        assert!(decide(&asked, policy(MIN_M)).is_ok());
     }
 
     /// Each line: what is changed in a good product, and why it is declined.
@@ -390,14 +330,15 @@ pub(crate) mod tests {
         let table: &[(Change, Reason)] = &[
             (|p| p.origin = Origin::Computed, Reason::Computed),
             (|p| p.place = Place::Elsewhere, Reason::Elsewhere),
-            (|p| p.weights.type_id = type_id::F32, Reason::WeightType),
-            (|p| p.weights.type_id = 2, Reason::WeightType),
-            (|p| p.weights.type_id = u32::MAX, Reason::WeightType),
+            (|p| p.weights.format = format(I32), Reason::WeightType),
+            (|p| p.weights.format = format(u32::MAX), Reason::WeightType),
             (
-                |p| p.activations.type_id = type_id::F16,
+                |p| p.activations.format = format(type_id::F16),
                 Reason::ActivationType,
             ),
-            (|p| p.output.type_id = type_id::F16, Reason::Layout),
+            (|p| p.output.format = format(type_id::F16), Reason::Layout),
+            // The strides are those of another format.
+            (|p| p.weights.format = format(type_id::F32), Reason::Layout),
             // Transposed: the fastest dimension is not contiguous.
             (|p| p.weights.nb.swap(0, 1), Reason::Layout),
             (|p| p.activations.nb.swap(0, 1), Reason::Layout),
@@ -424,43 +365,33 @@ pub(crate) mod tests {
         ];
         for (index, (change, reason)) in table.iter().enumerate() {
             let mut asked = product(type_id::F16, 64, 96, 128);
-            assert!(decide(&asked, MIN_M).is_ok());
+            assert!(decide(&asked, policy(MIN_M)).is_ok());
             change(&mut asked);
-            assert_eq!(decide(&asked, MIN_M), Err(*reason), "line {index}");
+            assert_eq!(decide(&asked, policy(MIN_M)), Err(*reason), "line {index}");
         }
     }
 
     #[test]
     fn int8_wants_some_outputs_and_whole_blocks() {
         assert_eq!(
-            decide(&product(type_id::Q8_0, 1, 1, 256), 1),
+            decide(&product(Q8_0, 1, 1, 256), policy(1)),
             Err(Reason::FewOutputs)
         );
-        assert!(decide(&product(type_id::Q8_0, 1, 16, 256), 1).is_ok());
-        assert!(decide(&product(type_id::F16, 1, 1, 256), 1).is_ok());
+        assert!(decide(&product(Q8_0, 1, 16, 256), policy(1)).is_ok());
+        assert!(decide(&product(type_id::F16, 1, 1, 256), policy(1)).is_ok());
         assert_eq!(
-            decide(&product(type_id::Q8_0, 64, 64, 48), 1),
+            decide(&product(Q8_0, 64, 64, 48), policy(1)),
             Err(Reason::Layout)
         );
-        assert!(decide(&product(type_id::Q8_0, 64, 64, 1 << 17), 1).is_ok());
+        assert!(decide(&product(Q8_0, 64, 64, 1 << 17), policy(1)).is_ok());
         assert_eq!(
-            decide(&product(type_id::Q8_0, 64, 64, (1 << 17) + 32), 1),
+            decide(&product(Q8_0, 64, 64, (1 << 17) + 32), policy(1)),
             Err(Reason::TooDeep)
         );
     }
 
     #[test]
     fn what_is_worth_nothing_is_still_computable() {
-        assert!(computable(&product(type_id::Q8_0, 1, 1, 32)).is_ok());
-    }
-
-    #[test]
-    fn every_reason_has_a_place_in_the_statistics() {
-        for (index, reason) in Reason::ALL.iter().enumerate() {
-            assert_eq!(*reason as usize, index);
-        }
-        for (index, precision) in Precision::ALL.iter().enumerate() {
-            assert_eq!(*precision as usize, index);
-        }
+        assert!(computable(&product(Q8_0, 1, 1, 32), Choice::Auto).is_ok());
     }
 }

@@ -7,11 +7,11 @@ use std::slice;
 
 use zerocopy::FromBytes;
 
-use crate::abi::{BufferType, Tensor, type_id, usage};
+use crate::abi::{BufferType, Tensor, usage};
 use crate::host::Host;
 use crate::mul_mat::{MulMat, Rows};
-use crate::quants::{Q8_0_BYTES, Q8_0_ELEMENTS};
 use crate::supports::{Offload, Operand, Origin, Place, Product};
+use crate::types::{Format, Types};
 
 /// What a node of a graph is to us.
 #[derive(Debug)]
@@ -28,17 +28,28 @@ pub(crate) enum Node {
     Other,
 }
 
-/// Looks at one node; `ours` is the buffer type of our device.
+/// What is needed to look at tensors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context<'a> {
+    /// Whose tensors they are.
+    pub(crate) host: &'a Host,
+    /// Its number formats.
+    pub(crate) types: Types,
+    /// The buffer type of our device.
+    pub(crate) ours: *const BufferType,
+}
+
+/// Looks at one node.
 ///
 /// # Safety
 /// `tensor` is null or a live tensor of the host; so are its operands and
 /// their buffers; nobody changes them meanwhile.
-pub(crate) unsafe fn classify(host: &Host, ours: *const BufferType, tensor: *const Tensor) -> Node {
+pub(crate) unsafe fn classify(context: &Context<'_>, tensor: *const Tensor) -> Node {
     // SAFETY: null or live, by the caller's promise.
     let Some(tensor) = (unsafe { tensor.as_ref() }) else {
         return Node::Other;
     };
-    let ops = host.ops();
+    let ops = context.host.ops();
     if tensor.op == ops.none || ops.views.contains(&tensor.op) {
         return Node::NoWork;
     }
@@ -50,13 +61,16 @@ pub(crate) unsafe fn classify(host: &Host, ours: *const BufferType, tensor: *con
         return Node::Other;
     };
     Node::Product(Product {
-        weights: weights.operand(),
         // SAFETY: live, by the caller's promise.
-        origin: unsafe { origin(host, weights) },
-        // SAFETY: live, by the caller's promise.
-        place: unsafe { place(host, ours, weights) },
-        activations: activations.operand(),
-        output: tensor.operand(),
+        weights: unsafe { weights.operand(context.types) },
+        // SAFETY: as above.
+        origin: unsafe { origin(context.host, weights) },
+        // SAFETY: as above.
+        place: unsafe { place(context, weights) },
+        // SAFETY: as above.
+        activations: unsafe { activations.operand(context.types) },
+        // SAFETY: as above.
+        output: unsafe { tensor.operand(context.types) },
     })
 }
 
@@ -97,7 +111,8 @@ unsafe fn origin(host: &Host, weights: &Tensor) -> Origin {
 ///
 /// # Safety
 /// As [`classify`].
-unsafe fn place(host: &Host, ours: *const BufferType, weights: &Tensor) -> Place {
+unsafe fn place(context: &Context<'_>, weights: &Tensor) -> Place {
+    let host = context.host;
     let mut buffer = weights.buffer;
     if buffer.is_null() {
         // SAFETY: null or live, by the caller's promise.
@@ -110,7 +125,7 @@ unsafe fn place(host: &Host, ours: *const BufferType, weights: &Tensor) -> Place
     }
     // SAFETY: not null, hence a live buffer, by the caller's promise.
     let buffer_type = unsafe { host.buffer_type(buffer) };
-    if buffer_type.cast_const() != ours {
+    if buffer_type.cast_const() != context.ours {
         return Place::Elsewhere;
     }
     // SAFETY: as above.
@@ -134,6 +149,7 @@ unsafe fn place(host: &Host, ours: *const BufferType, weights: &Tensor) -> Place
 /// `offload` was computed from; it and its operands are allocated, and nobody
 /// else writes to any of them meanwhile, nor reads the output.
 pub(crate) unsafe fn with_data<T>(
+    context: &Context<'_>,
     tensor: *const Tensor,
     offload: Offload,
     body: impl FnOnce(&mut MulMat<'_>) -> T,
@@ -142,17 +158,22 @@ pub(crate) unsafe fn with_data<T>(
     let output = unsafe { tensor.as_ref() }?;
     // SAFETY: a product's operands are live, by the caller's promise.
     let (weights, activations) = unsafe { operands(output) }?;
-    let output_range = output.range()?;
-    for operand in [weights, activations] {
-        let range = operand.range()?;
+    // SAFETY: the type of a tensor of the host, by the caller's promise.
+    let [weight_format, activation_format, output_format] = [weights, activations, output]
+        .map(|tensor| unsafe { context.types.format(tensor.type_id) });
+    // SAFETY: as above.
+    let decoder = unsafe { context.types.decoder(weights.type_id) }?;
+    let output_range = output.range(&output_format)?;
+    for (operand, format) in [(weights, &weight_format), (activations, &activation_format)] {
+        let range = operand.range(format)?;
         if range.start < output_range.end && output_range.start < range.end {
             return None;
         }
     }
     // SAFETY: allocated and not written to meanwhile, by the caller's promise.
-    let weights_bytes = unsafe { weights.bytes() }?;
+    let weights_rows = unsafe { weights.rows(&weight_format) }?;
     // SAFETY: as above.
-    let activations_bytes = unsafe { activations.bytes() }?;
+    let activation_rows = unsafe { activations.rows(&activation_format) }?;
     // SAFETY: the range is that of the output, all of whose bytes are
     // allocated by the caller's promise and overlap none of the slices above;
     // nobody else accesses them meanwhile. Every byte pattern is a valid u8.
@@ -161,26 +182,22 @@ pub(crate) unsafe fn with_data<T>(
     let out = <[f32]>::mut_from_bytes(output_bytes).ok()?;
     Some(body(&mut MulMat {
         offload,
-        weight_type: weights.type_id,
-        weights: Rows {
-            bytes: weights_bytes,
-            row_bytes: weights.row_bytes()?,
-            nb: weights.nb,
-        },
-        activations: Rows {
-            bytes: activations_bytes,
-            row_bytes: activations.row_bytes()?,
-            nb: activations.nb,
-        },
+        decoder,
+        weights: weights_rows,
+        activations: activation_rows,
         out,
     }))
 }
 
 impl Tensor {
-    /// Type, dimensions and strides.
-    fn operand(&self) -> Operand {
+    /// Format, dimensions and strides.
+    ///
+    /// # Safety
+    /// It is a tensor of the host that `types` comes from.
+    unsafe fn operand(&self, types: Types) -> Operand {
         Operand {
-            type_id: self.type_id,
+            // SAFETY: the caller's promise is the callee's.
+            format: unsafe { types.format(self.type_id) },
             ne: self.ne,
             nb: self.nb,
         }
@@ -194,20 +211,9 @@ impl Tensor {
         }
     }
 
-    /// Bytes of one row of elements; `None` for types not used here.
-    fn row_bytes(&self) -> Option<usize> {
-        let elements = usize::try_from(self.ne[0]).ok()?;
-        match self.type_id {
-            type_id::F32 => elements.checked_mul(size_of::<f32>()),
-            type_id::F16 => elements.checked_mul(size_of::<half::f16>()),
-            type_id::Q8_0 => (elements / Q8_0_ELEMENTS).checked_mul(Q8_0_BYTES),
-            _ => None,
-        }
-    }
-
     /// Addresses from the first element to behind the last one.
-    fn range(&self) -> Option<Range<usize>> {
-        let mut len = self.row_bytes()?;
+    fn range(&self, format: &Format) -> Option<Range<usize>> {
+        let mut len = self.row_bytes(format)?;
         for (size, stride) in self.ne.iter().zip(self.nb).skip(1) {
             let steps = usize::try_from(*size).ok()?.checked_sub(1)?;
             len = len.checked_add(steps.checked_mul(stride)?)?;
@@ -220,16 +226,26 @@ impl Tensor {
         Some(start..start.checked_add(len)?)
     }
 
+    /// Bytes of one row of elements.
+    fn row_bytes(&self, format: &Format) -> Option<usize> {
+        format.row_bytes(usize::try_from(self.ne[0]).ok()?)
+    }
+
     /// Its data; `None` if it has none.
     ///
     /// # Safety
-    /// The tensor is allocated, and nobody writes to it while the slice lives.
-    unsafe fn bytes(&self) -> Option<&[u8]> {
-        let range = self.range()?;
-        // SAFETY: an allocated tensor's bytes reach from `data` to behind its
-        // last element, which `range` computes from its strides; the length is
-        // at most isize::MAX; not written to, by the caller's promise.
-        Some(unsafe { slice::from_raw_parts(self.data.cast::<u8>(), range.len()) })
+    /// The tensor is allocated, and nobody writes to it while the rows live.
+    unsafe fn rows(&self, format: &Format) -> Option<Rows<'_>> {
+        let range = self.range(format)?;
+        Some(Rows {
+            // SAFETY: an allocated tensor's bytes reach from `data` to behind
+            // its last element, which `range` computes from its strides; the
+            // length is at most isize::MAX; not written to, by the caller's
+            // promise.
+            bytes: unsafe { slice::from_raw_parts(self.data.cast::<u8>(), range.len()) },
+            row_bytes: self.row_bytes(format)?,
+            nb: self.nb,
+        })
     }
 }
 

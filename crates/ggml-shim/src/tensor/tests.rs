@@ -7,8 +7,12 @@ use std::ptr;
 
 use super::*;
 use crate::abi::MAX_NAME;
+use crate::abi::type_id;
 use crate::host::tests::{FakeBuffer, fake_host};
-use crate::supports::{self, Precision, Reason};
+use crate::precision::{Choice, Precision};
+use crate::reason::Reason;
+use crate::supports;
+use crate::types::tests::{Q8_0, fake_types, format};
 
 /// Numbers of operations in the fake host.
 const MUL_MAT: u32 = 29;
@@ -31,6 +35,14 @@ fn buffer(buffer_type: *mut BufferType, usage: c_int, size: usize) -> FakeBuffer
         buffer_type,
         usage,
         size,
+    }
+}
+
+fn context(host: &Host) -> Context<'_> {
+    Context {
+        host,
+        types: fake_types(),
+        ours: our_type(),
     }
 }
 
@@ -66,14 +78,15 @@ fn classify_product(weights: &mut Tensor) -> Product {
     output.src[0] = weights;
     output.src[1] = &raw mut activations;
     // SAFETY: all tensors live until the end of this function.
-    match unsafe { classify(&fake_host(), our_type(), &raw const output) } {
+    match unsafe { classify(&context(&fake_host()), &raw const output) } {
         Node::Product(product) => product,
         other => panic!("{other:?}"),
     }
 }
 
 fn decide(weights: &mut Tensor) -> Result<Precision, Reason> {
-    supports::decide(&classify_product(weights), 32).map(|offload| offload.precision)
+    supports::decide(&classify_product(weights), supports::tests::policy(32))
+        .map(|offload| offload.precision)
 }
 
 const SHAPE: [i64; 4] = [64, 96, 1, 1];
@@ -82,7 +95,7 @@ const SHAPE: [i64; 4] = [64, 96, 1, 1];
 fn llama_cpp_asks_with_an_empty_buffer_and_then_with_the_weights() {
     for (usage, size) in [(0, 0), (usage::WEIGHTS, 1 << 20)] {
         let mut buffer = buffer(our_type(), usage, size);
-        let mut weights = tensor(type_id::Q8_0, SHAPE);
+        let mut weights = tensor(Q8_0, SHAPE);
         weights.buffer = (&raw mut buffer).cast();
         assert_eq!(decide(&mut weights), Ok(Precision::Int8));
     }
@@ -139,14 +152,14 @@ fn stored_tensors_and_views_need_no_work_and_the_rest_is_not_ours() {
         let mut node = tensor(type_id::F32, SHAPE);
         node.op = op;
         // SAFETY: the tensor lives during the call.
-        let found = unsafe { classify(&host, our_type(), &raw const node) };
+        let found = unsafe { classify(&context(&host), &raw const node) };
         assert_eq!(matches!(found, Node::NoWork), no_work, "op {op}");
     }
     let mut no_operands = tensor(type_id::F32, SHAPE);
     no_operands.op = MUL_MAT;
     // SAFETY: as above; null is allowed.
     let found = unsafe {
-        [&raw const no_operands, ptr::null()].map(|node| classify(&host, our_type(), node))
+        [&raw const no_operands, ptr::null()].map(|node| classify(&context(&host), node))
     };
     assert!(found.iter().all(|node| matches!(node, Node::Other)));
 }
@@ -160,7 +173,7 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     let mut output = tensor(type_id::F32, [4, 2, 1, 1]);
     let mut product = supports::tests::product(type_id::F16, 2, 4, 64);
     product.place = Place::Unallocated;
-    let offload = supports::computable(&product).unwrap();
+    let offload = supports::computable(&product, Choice::Auto).unwrap();
     let base = array.as_mut_ptr();
     for (tensor, place) in [&mut weights, &mut activations, &mut output]
         .into_iter()
@@ -172,7 +185,7 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     output.src[1] = &raw mut activations;
     // SAFETY: the tensors and the array live until the end of this function,
     // each tensor lies within the array, and nobody else accesses it.
-    unsafe { with_data(&raw const output, offload, body) }
+    unsafe { with_data(&context(&fake_host()), &raw const output, offload, body) }
 }
 
 #[test]
@@ -199,10 +212,10 @@ fn an_output_over_an_operand_is_refused() {
 #[test]
 fn a_tensor_without_data_is_refused() {
     let mut weights = tensor(type_id::F16, SHAPE);
-    assert_eq!(weights.range(), None);
+    assert_eq!(weights.range(&format(type_id::F16)), None);
     weights.data = ptr::without_provenance_mut(64);
     weights.nb[1] = usize::MAX / 2;
-    assert_eq!(weights.range(), None);
+    assert_eq!(weights.range(&format(type_id::F16)), None);
 }
 
 #[test]

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Weights of any format to what the engine loads.
+//!
+//! ```text
+//! F16        -> FP16                     as it is
+//! others     -> f32 rows -> FP16         with a power of two per row where needed
+//! any        -> f32 rows -> INT8         with a scale per row, by the engine
+//! ```
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use half::f16;
+use rayon::prelude::*;
+
+use crate::abi::type_id;
+use crate::mul_mat::{MulMatError, Multiplier};
+use crate::precision::Precision;
+use crate::quants::{self, Mend, NotFinite};
+use crate::types::Decoder;
+
+/// One weight matrix where ggml has it.
+#[derive(Debug)]
+pub(crate) struct Matrix<'a> {
+    /// Of its format.
+    pub(crate) decoder: Decoder,
+    /// Elements of a row.
+    pub(crate) k: usize,
+    /// The bytes of each row.
+    pub(crate) rows: &'a [&'a [u8]],
+    /// All of them, if nothing lies between.
+    pub(crate) dense: Option<&'a [u8]>,
+}
+
+/// One weight matrix where the engine has it.
+#[derive(Debug)]
+pub(crate) struct Packed<W> {
+    /// The engine's.
+    pub(crate) weights: W,
+    /// What outputs are to be multiplied by, one power of two per row; `None`
+    /// if all are one.
+    pub(crate) factors: Option<Vec<f32>>,
+}
+
+/// Loads `matrix` in `precision`.
+///
+/// # Errors
+/// Rows that do not suit the format, weights that are no numbers, or what the
+/// engine says.
+pub(crate) fn load<M: Multiplier>(
+    multiplier: &M,
+    precision: Precision,
+    matrix: &Matrix<'_>,
+) -> Result<Packed<M::Weights>, MulMatError<M::Error>> {
+    let (n, k) = (matrix.rows.len(), matrix.k);
+    let decoder = matrix.decoder;
+    let row_bytes = decoder.format().row_bytes(k);
+    let suits = |row: &&[u8]| Some(row.len()) == row_bytes && decoder.is_aligned(row);
+    if !matrix.rows.iter().all(suits) {
+        return Err(MulMatError::Data("weights"));
+    }
+    match precision {
+        Precision::Fp16 => {
+            let (halves, factors) = halves(matrix).ok_or(MulMatError::Data("weights"))??;
+            let weights = multiplier.load_f16(n, k, &halves);
+            Ok(Packed {
+                weights: weights.map_err(MulMatError::Engine)?,
+                factors,
+            })
+        }
+        Precision::Int8 => {
+            let bad = AtomicUsize::new(usize::MAX);
+            let fill = |index: usize, row: &mut [f32]| {
+                decoder.decode(matrix.rows[index], row);
+                if !quants::is_finite(row) {
+                    // Only the number itself counts, which a join publishes.
+                    bad.fetch_min(index, Ordering::Relaxed);
+                    row.fill(0.0);
+                }
+            };
+            let weights = multiplier.load_int8(n, k, fill);
+            match bad.into_inner() {
+                usize::MAX => Ok(Packed {
+                    weights: weights.map_err(MulMatError::Engine)?,
+                    factors: None,
+                }),
+                row => Err(NotFinite { row }.into()),
+            }
+        }
+    }
+}
+
+/// FP16 numbers, and the factors of their rows.
+type Halves<'a> = (Cow<'a, [f16]>, Option<Vec<f32>>);
+
+/// `matrix` in FP16; `None` if it is F16 and not aligned.
+fn halves<'a>(matrix: &Matrix<'a>) -> Option<Result<Halves<'a>, NotFinite>> {
+    if matrix.decoder.format().id == type_id::F16 {
+        let halves = match matrix.dense {
+            Some(bytes) => Cow::Borrowed(quants::as_f16(bytes)?),
+            None => {
+                let rows = matrix.rows.iter().map(|row| quants::as_f16(row));
+                Cow::Owned(rows.collect::<Option<Vec<_>>>()?.concat())
+            }
+        };
+        let checked = quants::check_f16(&halves, matrix.k);
+        return Some(checked.map(|()| (halves, None)));
+    }
+    let k = matrix.k;
+    let mut halves = vec![f16::ZERO; matrix.rows.len() * k];
+    let mends: Vec<Mend> = halves
+        .par_chunks_exact_mut(k)
+        .zip(matrix.rows)
+        .map_init(
+            || vec![0.0; k],
+            |row, (halves, bytes)| {
+                matrix.decoder.decode(bytes, row);
+                quants::round_to_f16(row, halves)
+            },
+        )
+        .collect();
+    if let Some(row) = mends.iter().position(|mend| *mend == Mend::NotANumber) {
+        return Some(Err(NotFinite { row }));
+    }
+    let scaled = mends.iter().any(|mend| *mend != Mend::Nothing);
+    let factors = scaled.then(|| mends.iter().map(|mend| mend.factor()).collect());
+    Some(Ok((Cow::Owned(halves), factors)))
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! In which numbers a product is computed.
+
+use crate::types::Class;
+
+/// How a product is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Precision {
+    /// Both operands FP16, sums in FP32.
+    Fp16,
+    /// Both operands INT8, sums in INT32; one scale per activation row and one
+    /// per output channel.
+    Int8,
+}
+
+impl Precision {
+    /// All of them, in the order of the statistics.
+    pub(crate) const ALL: [Self; 2] = [Self::Fp16, Self::Int8];
+
+    /// Short name, as in the statistics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fp16 => "fp16",
+            Self::Int8 => "int8",
+        }
+    }
+}
+
+/// What the user wants, `GGML_ROCKET_PRECISION`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// By the weights: floating point in FP16, quantised in INT8.
+    #[default]
+    Auto,
+    /// Everything in FP16.
+    Fp16,
+    /// Everything in INT8, weights and activations.
+    W8A8,
+}
+
+impl Choice {
+    /// Every choice with its word in the environment.
+    pub(crate) const WORDS: [(&'static str, Self); 3] = [
+        ("auto", Self::Auto),
+        ("f16", Self::Fp16),
+        ("w8a8", Self::W8A8),
+    ];
+
+    /// The precision for weights of this kind; `None` if they are none.
+    pub(crate) fn of(self, weights: Class) -> Option<Precision> {
+        match (self, weights) {
+            (_, Class::Other) => None,
+            (Self::Fp16, _) | (Self::Auto, Class::Float) => Some(Precision::Fp16),
+            (Self::W8A8, _) | (Self::Auto, Class::Quantised) => Some(Precision::Int8),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_weights_decide_unless_the_user_does() {
+        for (choice, float, quantised) in [
+            (Choice::Auto, Precision::Fp16, Precision::Int8),
+            (Choice::Fp16, Precision::Fp16, Precision::Fp16),
+            (Choice::W8A8, Precision::Int8, Precision::Int8),
+        ] {
+            assert_eq!(choice.of(Class::Float), Some(float));
+            assert_eq!(choice.of(Class::Quantised), Some(quantised));
+            assert_eq!(choice.of(Class::Other), None);
+        }
+    }
+
+    #[test]
+    fn every_precision_has_a_place_in_the_statistics() {
+        for (index, precision) in Precision::ALL.iter().enumerate() {
+            assert_eq!(*precision as usize, index);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why an operation is not offloaded.
+
+/// Why an operation stays with the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Another operation.
+    NotAProduct,
+    /// The weights are the result of another operation: attention.
+    Computed,
+    /// The weights lie in a buffer that is not ours, or not one of weights.
+    Elsewhere,
+    /// Weights of a type that ggml cannot decode to f32.
+    WeightType,
+    /// Activations that are not F32.
+    ActivationType,
+    /// A layout in memory that cannot be read row by row.
+    Layout,
+    /// Dimensions that do not make a product.
+    Shape,
+    /// Fewer rows than GGML_ROCKET_MIN_M.
+    SmallBatch,
+    /// Too few outputs for INT8.
+    FewOutputs,
+    /// Dot products too long for INT8.
+    TooDeep,
+}
+
+impl Reason {
+    /// All of them, in the order of the statistics.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::NotAProduct,
+        Self::Computed,
+        Self::Elsewhere,
+        Self::WeightType,
+        Self::ActivationType,
+        Self::Layout,
+        Self::Shape,
+        Self::SmallBatch,
+        Self::FewOutputs,
+        Self::TooDeep,
+    ];
+
+    /// A few words for the statistics.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::NotAProduct => "not a matrix product",
+            Self::Computed => "no stored weights (attention)",
+            Self::Elsewhere => "weights in another backend's buffer",
+            Self::WeightType => "weights that ggml cannot decode",
+            Self::ActivationType => "activations not F32",
+            Self::Layout => "rows not contiguous in memory",
+            Self::Shape => "dimensions make no product",
+            Self::SmallBatch => "fewer rows than GGML_ROCKET_MIN_M",
+            Self::FewOutputs => "too few outputs for INT8",
+            Self::TooDeep => "dot products too long for INT8",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_place_in_the_statistics() {
+        for (index, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, index);
+        }
+    }
+}

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! ggml's number formats: their sizes, and the host's own decoders.
+//!
+//! Every format that the loaded ggml can turn into f32 is one that can be
+//! offloaded, those that a later version adds included: nothing here knows how
+//! a block of any of them looks.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::{offset_of, size_of};
+
+use crate::abi::type_id;
+use crate::symbols::{Place, function};
+
+/// `ggml_to_float_t`: decodes so many elements.
+type ToFloat = unsafe extern "C" fn(*const c_void, *mut f32, i64);
+
+/// `struct ggml_type_traits`, the same in every version from 0.9.1 on.
+#[repr(C)]
+#[derive(Debug)]
+struct Traits {
+    name: *const c_char,
+    block_elements: i64,
+    interleaved: i64,
+    block_bytes: usize,
+    is_quantised: bool,
+    to_float: Option<ToFloat>,
+    from_float: *const c_void,
+}
+
+const _: () = {
+    assert!(size_of::<Traits>() == 56);
+    assert!(offset_of!(Traits, block_elements) == 8);
+    assert!(offset_of!(Traits, block_bytes) == 24);
+    assert!(offset_of!(Traits, is_quantised) == 32);
+    assert!(offset_of!(Traits, to_float) == 40);
+};
+
+/// `ggml_get_type_traits`.
+type GetTraits = unsafe extern "C" fn(c_int) -> *const Traits;
+
+/// Kinds of number formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Floating point: F32, F16, BF16.
+    Float,
+    /// Blocks of small integers with scales, or whatever else can be decoded.
+    Quantised,
+    /// Cannot be decoded to f32: integers, F64, formats of activations.
+    Other,
+}
+
+/// A number format, without its decoder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Format {
+    /// `enum ggml_type`; the numbers are stable.
+    pub(crate) id: u32,
+    /// Elements of a block; 1 where each stands for itself.
+    pub(crate) block_elements: usize,
+    /// Bytes of a block.
+    pub(crate) block_bytes: usize,
+    /// Its kind.
+    pub(crate) class: Class,
+}
+
+impl Format {
+    /// Bytes of a row of `elements`; `None` if that is no number of blocks, or
+    /// more than memory.
+    pub(crate) fn row_bytes(&self, elements: usize) -> Option<usize> {
+        if !elements.is_multiple_of(self.block_elements) {
+            return None;
+        }
+        (elements / self.block_elements).checked_mul(self.block_bytes)
+    }
+}
+
+/// Turns bytes of one format into f32.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Decoder {
+    format: Format,
+    /// `None` for F32, which ggml does not decode.
+    to_float: Option<ToFloat>,
+}
+
+impl Decoder {
+    /// The format that it decodes.
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Whether a row that begins at this address can be decoded: ggml's
+    /// decoders read scales of two or four bytes where they lie.
+    pub(crate) fn is_aligned(&self, bytes: &[u8]) -> bool {
+        // No format has a field of more than four bytes, and the size of a
+        // block is a multiple of the alignment of its fields.
+        let alignment = 1 << self.format.block_bytes.trailing_zeros().min(2);
+        bytes.as_ptr().addr().is_multiple_of(alignment)
+    }
+
+    /// Decodes one row: `bytes` must be [`Format::row_bytes`] of `out`'s
+    /// length, and aligned.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub(crate) fn decode(&self, bytes: &[u8], out: &mut [f32]) {
+        assert_eq!(self.format.row_bytes(out.len()), Some(bytes.len()));
+        assert!(self.is_aligned(bytes));
+        match self.to_float {
+            None => {
+                let numbers = bytes.as_chunks::<{ size_of::<f32>() }>().0;
+                for (out, bytes) in out.iter_mut().zip(numbers) {
+                    *out = f32::from_le_bytes(*bytes);
+                }
+            }
+            Some(to_float) => {
+                // A slice has at most isize::MAX bytes.
+                let elements = i64::try_from(out.len()).unwrap_or(i64::MAX);
+                // SAFETY: the host's decoder of this format reads as many
+                // blocks as the elements make, which is the length of `bytes`,
+                // checked above with its alignment, and writes as many floats
+                // as `out` has. It keeps no state.
+                unsafe { to_float(bytes.as_ptr().cast(), out.as_mut_ptr(), elements) };
+            }
+        }
+    }
+}
+
+/// The host's table of formats.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Types(GetTraits);
+
+impl Types {
+    /// Finds the table; `None` if the host does not export it.
+    pub(crate) fn find(place: &Place) -> Option<Self> {
+        function!(place, c"ggml_get_type_traits", GetTraits).map(Self)
+    }
+
+    /// The format of this number.
+    ///
+    /// # Safety
+    /// It is the type of a tensor of the host: the table is not checked for
+    /// its length.
+    pub(crate) unsafe fn format(&self, id: u32) -> Format {
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { self.entry(id) }.0
+    }
+
+    /// The decoder of this format; `None` for those of [`Class::Other`].
+    ///
+    /// # Safety
+    /// As [`Types::format`].
+    pub(crate) unsafe fn decoder(&self, id: u32) -> Option<Decoder> {
+        // SAFETY: the caller's promise is the callee's.
+        let (format, to_float) = unsafe { self.entry(id) };
+        (format.class != Class::Other).then_some(Decoder { format, to_float })
+    }
+
+    /// # Safety
+    /// As [`Types::format`].
+    unsafe fn entry(&self, id: u32) -> (Format, Option<ToFloat>) {
+        let other = |id| Format {
+            id,
+            block_elements: 1,
+            block_bytes: 1,
+            class: Class::Other,
+        };
+        let Ok(number) = c_int::try_from(id) else {
+            return (other(id), None);
+        };
+        // SAFETY: the number lies within the table, by the caller's promise.
+        let traits = unsafe { (self.0)(number) };
+        // SAFETY: null, or an entry of the host's static table.
+        let Some(traits) = (unsafe { traits.as_ref() }) else {
+            return (other(id), None);
+        };
+        let (Ok(block_elements), block_bytes) =
+            (usize::try_from(traits.block_elements), traits.block_bytes)
+        else {
+            return (other(id), None);
+        };
+        if block_elements == 0 || block_bytes == 0 {
+            // A number that ggml has removed.
+            return (other(id), None);
+        }
+        let class = match (id, traits.to_float) {
+            (type_id::F32, _) => Class::Float,
+            (_, None) => Class::Other,
+            (_, Some(_)) if traits.is_quantised => Class::Quantised,
+            (_, Some(_)) => Class::Float,
+        };
+        let to_float = traits.to_float.filter(|_| id != type_id::F32);
+        let format = Format {
+            id,
+            block_elements,
+            block_bytes,
+            class,
+        };
+        (format, to_float)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::{ptr, slice};
+
+    use half::{bf16, f16};
+
+    use super::*;
+
+    /// `GGML_TYPE_BF16`
+    pub(crate) const BF16: u32 = 30;
+    /// `GGML_TYPE_Q8_0`: blocks of 32 signed bytes with one FP16 scale.
+    pub(crate) const Q8_0: u32 = 8;
+    /// `GGML_TYPE_I32`
+    pub(crate) const I32: u32 = 26;
+
+    /// Decodes blocks of so many elements and bytes, one after the other.
+    ///
+    /// # Safety
+    /// `from` has the blocks of `count` elements, `to` has room for them.
+    unsafe fn blocks<const ELEMENTS: usize, const BYTES: usize>(
+        from: *const c_void,
+        to: *mut f32,
+        count: i64,
+        decode: impl Fn(&[u8; BYTES], &mut [f32; ELEMENTS]),
+    ) {
+        let blocks = usize::try_from(count).unwrap() / ELEMENTS;
+        // SAFETY: the caller's promise.
+        let from = unsafe { slice::from_raw_parts(from.cast::<[u8; BYTES]>(), blocks) };
+        // SAFETY: the caller's promise.
+        let to = unsafe { slice::from_raw_parts_mut(to.cast::<[f32; ELEMENTS]>(), blocks) };
+        for (from, to) in from.iter().zip(to) {
+            decode(from, to);
+        }
+    }
+
+    unsafe extern "C" fn f16_to_float(from: *const c_void, to: *mut f32, count: i64) {
+        let decode = |from: &[u8; 2], to: &mut [f32; 1]| to[0] = f16::from_le_bytes(*from).into();
+        // SAFETY: the caller passes so many elements on both sides.
+        unsafe { blocks(from, to, count, decode) };
+    }
+
+    unsafe extern "C" fn bf16_to_float(from: *const c_void, to: *mut f32, count: i64) {
+        let decode = |from: &[u8; 2], to: &mut [f32; 1]| to[0] = bf16::from_le_bytes(*from).into();
+        // SAFETY: the caller passes so many elements on both sides.
+        unsafe { blocks(from, to, count, decode) };
+    }
+
+    unsafe extern "C" fn q8_0_to_float(from: *const c_void, to: *mut f32, count: i64) {
+        let decode = |from: &[u8; 34], to: &mut [f32; 32]| {
+            let scale = f16::from_le_bytes([from[0], from[1]]).to_f32();
+            for (to, element) in to.iter_mut().zip(&from[2..]) {
+                *to = scale * f32::from(i8::from_le_bytes([*element]));
+            }
+        };
+        // SAFETY: the caller passes so many blocks and elements.
+        unsafe { blocks(from, to, count, decode) };
+    }
+
+    unsafe extern "C" fn traits(id: c_int) -> *const Traits {
+        struct Table([Traits; 5]);
+        // SAFETY: nothing is written, and the pointers in it are null.
+        unsafe impl Sync for Table {}
+        const fn entry(
+            block_elements: i64,
+            block_bytes: usize,
+            is_quantised: bool,
+            to_float: Option<ToFloat>,
+        ) -> Traits {
+            Traits {
+                name: ptr::null(),
+                block_elements,
+                interleaved: 0,
+                block_bytes,
+                is_quantised,
+                to_float,
+                from_float: ptr::null(),
+            }
+        }
+        static TABLE: Table = Table([
+            entry(1, 4, false, None),
+            entry(1, 2, false, Some(f16_to_float)),
+            entry(1, 2, false, Some(bf16_to_float)),
+            entry(32, 34, true, Some(q8_0_to_float)),
+            entry(0, 0, false, None),
+        ]);
+        let index = match u32::try_from(id) {
+            Ok(type_id::F32 | I32) => 0,
+            Ok(type_id::F16) => 1,
+            Ok(BF16) => 2,
+            Ok(Q8_0) => 3,
+            // As a number that ggml has removed.
+            _ => 4,
+        };
+        &raw const TABLE.0[index]
+    }
+
+    /// A table of F32, F16, BF16, Q8_0 and I32, with decoders of a few lines.
+    pub(crate) fn fake_types() -> Types {
+        Types(traits)
+    }
+
+    /// The format of `id` there.
+    pub(crate) fn format(id: u32) -> Format {
+        // SAFETY: the fake table answers for any number.
+        unsafe { fake_types().format(id) }
+    }
+
+    /// The decoder of `id` there.
+    pub(crate) fn decoder(id: u32) -> Decoder {
+        // SAFETY: as above.
+        unsafe { fake_types().decoder(id) }.unwrap()
+    }
+
+    #[test]
+    fn formats_are_classified_by_what_the_host_can_do() {
+        for (id, class) in [
+            (type_id::F32, Class::Float),
+            (type_id::F16, Class::Float),
+            (BF16, Class::Float),
+            (Q8_0, Class::Quantised),
+            (I32, Class::Other),
+            (4, Class::Other),
+            (u32::MAX, Class::Other),
+        ] {
+            assert_eq!(format(id).class, class, "type {id}");
+        }
+        // SAFETY: as above.
+        assert!(unsafe { fake_types().decoder(I32) }.is_none());
+    }
+
+    #[test]
+    fn rows_are_whole_blocks() {
+        assert_eq!(format(Q8_0).row_bytes(64), Some(68));
+        assert_eq!(format(Q8_0).row_bytes(48), None);
+        assert_eq!(format(BF16).row_bytes(usize::MAX), None);
+    }
+
+    #[test]
+    fn each_format_decodes() {
+        let mut out = [0.0; 2];
+        decoder(type_id::F32).decode(&[0, 0, 128, 63, 0, 0, 0, 192], &mut out);
+        assert_eq!(out, [1.0, -2.0]);
+        let halves = [0x3c00_u16, 0xc000];
+        decoder(type_id::F16).decode(zerocopy::IntoBytes::as_bytes(&halves), &mut out);
+        assert_eq!(out, [1.0, -2.0]);
+        let brains = [0x3f80_u16, 0xc000];
+        decoder(BF16).decode(zerocopy::IntoBytes::as_bytes(&brains), &mut out);
+        assert_eq!(out, [1.0, -2.0]);
+    }
+
+    #[test]
+    fn misaligned_rows_are_seen() {
+        let words = [0_u32; 4];
+        let bytes = zerocopy::IntoBytes::as_bytes(&words);
+        for (id, aligned) in [
+            (type_id::F32, [true, false, false]),
+            (BF16, [true, false, true]),
+        ] {
+            let found = [0, 1, 2].map(|start| decoder(id).is_aligned(&bytes[start..]));
+            assert_eq!(found, aligned, "type {id}");
+        }
+    }
+}
