@@ -3,12 +3,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Totals over the life of an engine, over all devices and threads. Only what
-/// completed is counted.
+/// Totals over the life of an engine, over all devices and threads. Of jobs
+/// and products only what completed is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Products: calls that returned a result.
     pub products: u64,
+    /// SUBMIT calls.
+    pub submits: u64,
     /// Jobs: one wait each.
     pub jobs: u64,
     /// Tasks: register programs run.
@@ -27,6 +29,7 @@ pub struct Counters {
 #[derive(Debug, Default)]
 pub(crate) struct AtomicCounters {
     products: AtomicU64,
+    submits: AtomicU64,
     jobs: AtomicU64,
     tasks: AtomicU64,
     macs: AtomicU64,
@@ -39,6 +42,7 @@ impl AtomicCounters {
         // Totals without an order between them: relaxed is enough.
         for (total, more) in [
             (&self.products, more.products),
+            (&self.submits, more.submits),
             (&self.jobs, more.jobs),
             (&self.tasks, more.tasks),
             (&self.macs, more.macs),
@@ -53,6 +57,7 @@ impl AtomicCounters {
         let get = |total: &AtomicU64| total.load(Ordering::Relaxed);
         Counters {
             products: get(&self.products),
+            submits: get(&self.submits),
             jobs: get(&self.jobs),
             tasks: get(&self.tasks),
             macs: get(&self.macs),

@@ -16,11 +16,11 @@ use crate::buffers::Buffers;
 use crate::counters::{AtomicCounters, Counters};
 use crate::dtype::Precision;
 use crate::error::Error;
-use crate::exec::{Collect, Product, Sums};
+use crate::exec::{Collect, Product, Run, Sums, Work};
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Submission};
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
-use crate::plan::{Plan, PlanError, PlanOptions, WeightPlan};
+use crate::plan::{JobLimits, Plan, PlanError, PlanOptions, WeightPlan};
 use crate::quantise::{INT8_MAX, quantise_row};
 use crate::unpack::{Partial, Split};
 use crate::weights::Weights;
@@ -173,11 +173,21 @@ impl Engine {
         a: &[i8],
         out: &mut [i32],
     ) -> Result<(), Error> {
+        self.run(self.product_i32(weights, m, a, out)?)
+    }
+
+    pub(crate) fn product_i32<'a>(
+        &self,
+        weights: &'a Weights,
+        m: usize,
+        a: &'a [i8],
+        out: &'a mut [i32],
+    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
         match weights.precision() {
-            Precision::Int8 => self.multiply::<Int8, _>(weights, m, a, out, sums::<i32>()),
+            Precision::Int8 => self.product::<Int8, _>(weights, m, a, out, sums::<i32>()),
             Precision::Int4 => {
                 check_int4("A", a)?;
-                self.multiply::<Int4, _>(weights, m, a, out, sums::<i16>())
+                self.product::<Int4, _>(weights, m, a, out, sums::<i16>())
             }
             Precision::Fp16 => Err(Error::wrong_weights("int8 or int4", weights)),
         }
@@ -199,6 +209,16 @@ impl Engine {
         a: &[i8],
         out: &mut [i32],
     ) -> Result<(), Error> {
+        self.run(self.product_w4a8_i32(weights, m, a, out)?)
+    }
+
+    pub(crate) fn product_w4a8_i32<'a>(
+        &self,
+        weights: &'a Weights,
+        m: usize,
+        a: &'a [i8],
+        out: &'a mut [i32],
+    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
         if weights.precision() != Precision::Int4 {
             return Err(Error::wrong_weights("int4", weights));
         }
@@ -206,7 +226,7 @@ impl Engine {
             let value = a[index];
             return Err(Error::SplitRange { index, value });
         }
-        self.multiply::<SplitInt8, _>(weights, m, a, out, sums::<Split>())
+        self.product::<SplitInt8, _>(weights, m, a, out, sums::<Split>())
     }
 
     /// C = A x B^T for FP16 weights: `a` is `m x k`, `out` is `m x n`. Each
@@ -222,8 +242,18 @@ impl Engine {
         a: &[f16],
         out: &mut [f32],
     ) -> Result<(), Error> {
+        self.run(self.product_f32(weights, m, a, out)?)
+    }
+
+    pub(crate) fn product_f32<'a>(
+        &self,
+        weights: &'a Weights,
+        m: usize,
+        a: &'a [f16],
+        out: &'a mut [f32],
+    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
         match weights.precision() {
-            Precision::Fp16 => self.multiply::<Fp16, _>(weights, m, a, out, sums::<f32>()),
+            Precision::Fp16 => self.product::<Fp16, _>(weights, m, a, out, sums::<f32>()),
             _ => Err(Error::wrong_weights("fp16", weights)),
         }
     }
@@ -258,7 +288,7 @@ impl Engine {
             Sums::<i32, _>::new(|row: usize, channels: Range<usize>, part: &mut [i32]| {
                 dequantise_row(part, row_scales[row], &scales[channels]);
             });
-        self.multiply::<Int8, _>(weights, m, &integers, sums, collect)
+        self.run(self.product::<Int8, _>(weights, m, &integers, sums, collect)?)
     }
 
     /// What was done so far.
@@ -297,14 +327,15 @@ impl Engine {
         Ok(weights)
     }
 
-    fn multiply<F: Format, C: Collect>(
+    /// A product that is ready to run.
+    fn product<'a, F: Format, C: Collect + 'a>(
         &self,
-        weights: &Weights,
+        weights: &'a Weights,
         m: usize,
-        a: &[F::Host],
-        out: &mut [C::Out],
+        a: &'a [F::Host],
+        out: &'a mut [C::Out],
         collect: C,
-    ) -> Result<(), Error> {
+    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
         if weights.engine() != self.id {
             return Err(Error::ForeignWeights);
         }
@@ -312,20 +343,26 @@ impl Engine {
         let a = matrix("A", a, m, weights.k())?;
         matrix("C", out, m, weights.n())?;
         tracing::trace!(%plan, "product");
-        let product = Product::<F, C> {
-            engine: self,
+        Ok(Box::new(Product::<F, C> {
             weights,
             plan,
             a,
             collect,
-        };
-        product.run(out)?;
-        self.count(&Counters {
-            products: 1,
-            macs: m as u64 * weights.k() as u64 * weights.n() as u64,
-            ..Counters::default()
-        });
-        Ok(())
+            out,
+        }))
+    }
+
+    fn run<'a>(&'a self, product: Box<dyn Work<'a> + 'a>) -> Result<(), Error> {
+        Run::new(self, vec![product]).finish()
+    }
+
+    /// Bounds of one job.
+    pub(crate) fn limits(&self) -> JobLimits {
+        self.options.limits
+    }
+
+    pub(crate) fn device_count(&self) -> usize {
+        self.devices.len()
     }
 
     pub(crate) fn buffers(&self, device: usize) -> &Buffers {
@@ -356,7 +393,7 @@ impl fmt::Debug for Engine {
 /// Sums that are the result.
 fn sums<T: Partial>() -> impl Collect<Partial = T, Out = T::Sum>
 where
-    T::Sum: Send,
+    T::Sum: Send + Sync,
 {
     Sums::<T, _>::new(|_: usize, _: Range<usize>, _: &mut [T::Sum]| {})
 }

@@ -38,6 +38,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("the RK3588 is little endian, and so are the buffers shared with its NPU");
 
+mod batch;
 mod buffers;
 mod counters;
 pub mod dtype;
@@ -57,6 +58,7 @@ mod weights;
 
 pub use npu_kernels::matrix;
 
+pub use batch::{Batch, Submitted};
 pub use counters::Counters;
 pub use dtype::Precision;
 pub use engine::Engine;

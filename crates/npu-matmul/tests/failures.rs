@@ -181,6 +181,18 @@ impl Problem {
         assert!(c == self.expected, "a product that succeeded is wrong");
         Ok(())
     }
+
+    /// The same product three times at once, from the same activations.
+    fn run_at_once(&self, engine: &Engine) -> Result<(), Error> {
+        let mut results = vec![vec![0; M * N]; 3];
+        let mut batch = engine.batch();
+        for c in &mut results {
+            batch.multiply_i32(&self.weights, M, &self.a, c)?;
+        }
+        batch.submit()?.wait()?;
+        assert!(results.iter().all(|c| *c == self.expected));
+        Ok(())
+    }
 }
 
 #[test]
@@ -281,11 +293,16 @@ fn whatever_fails_results_are_right_and_nothing_leaks() {
         ];
         let which = random.next() as usize % counts.len();
         counts[which].store(random.next() as usize % 3, Ordering::Relaxed);
-        failed += usize::from(problem.run(&engine).is_err());
+        let outcome = match random.next() % 2 {
+            0 => problem.run(&engine),
+            _ => problem.run_at_once(&engine),
+        };
+        failed += usize::from(outcome.is_err());
         for count in counts {
             count.store(0, Ordering::Relaxed);
         }
         problem.run(&engine).unwrap();
+        problem.run_at_once(&engine).unwrap();
     }
     assert!(failed > 5, "only {failed} products failed");
     drop(problem);

@@ -236,6 +236,15 @@ impl FrozenBo {
         self.0.handle()
     }
 
+    /// The buffer object itself, to be written again; this, if another clone or
+    /// a job still has it.
+    ///
+    /// # Errors
+    /// What it was called with.
+    pub fn thaw(self) -> Result<Bo, Self> {
+        Arc::try_unwrap(self.0).map_err(Self)
+    }
+
     /// See [`Bo::give_back`].
     pub(crate) fn give_back(&self) -> Result<(), Error> {
         self.0.give_back()

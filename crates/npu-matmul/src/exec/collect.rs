@@ -27,12 +27,12 @@ pub(crate) struct OutputTile<'a> {
 
 /// Makes a result of output tiles. For each element, those of different K
 /// tiles come in their order.
-pub(crate) trait Collect: Sync {
+pub(crate) trait Collect: Send + Sync {
     /// What the NPU writes.
     type Partial: Partial;
 
     /// Elements of the result.
-    type Out: Send;
+    type Out: Send + Sync;
 
     /// Takes a tile into rows of the result, which are `stride` elements long
     /// and whole.
@@ -41,9 +41,9 @@ pub(crate) trait Collect: Sync {
 
 /// Called when a part of a row of the result is complete: row, channels, and
 /// their sums, which it may change.
-pub(crate) trait FinishRow<S>: Fn(usize, Range<usize>, &mut [S]) + Sync {}
+pub(crate) trait FinishRow<S>: Fn(usize, Range<usize>, &mut [S]) + Send + Sync {}
 
-impl<S, F: Fn(usize, Range<usize>, &mut [S]) + Sync> FinishRow<S> for F {}
+impl<S, F: Fn(usize, Range<usize>, &mut [S]) + Send + Sync> FinishRow<S> for F {}
 
 /// Adds the K tiles up, as they are.
 pub(crate) struct Sums<T, F> {
@@ -64,7 +64,7 @@ impl<T: Partial, F: FinishRow<T::Sum>> Sums<T, F> {
 impl<T, F> Collect for Sums<T, F>
 where
     T: Partial,
-    T::Sum: Send,
+    T::Sum: Send + Sync,
     F: FinishRow<T::Sum>,
 {
     type Partial = T;

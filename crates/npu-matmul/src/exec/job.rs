@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One job, from the plan to its result: buffers, programs, submission, wait.
+//! One job, from the plan to its end: buffers, programs, submission, wait.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-use rknpu_regcmd::{Binding, LinkedProgram};
-use rocket_uapi::{Bo, Deadline, FinishedJob, Job, PendingJob, ProgramBo};
+use rknpu_regcmd::{Binding, Iova, LinkedProgram};
+use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob, ProgramBo};
 
-use super::{Collect, Product};
+use super::work::{Source, Work};
 use crate::counters::Counters;
 use crate::emit;
+use crate::engine::Engine;
 use crate::error::{Error, JobFailure};
 use crate::observe::Submission;
-use crate::pack::Format;
-use crate::plan::{JobPlan, Step};
+use crate::plan::{Band, JobPlan, Step};
 use crate::programs::JobPrograms;
+use crate::weights::Weights;
 
 /// How long to wait for a job. A job is planned for a fifth of the 500 ms
 /// after which the kernel kills it, and queues behind few others; the software
@@ -22,144 +23,174 @@ use crate::programs::JobPrograms;
 /// for a kernel that never answers.
 const JOB_WAIT: Duration = Duration::from_secs(600);
 
-/// A job that was submitted.
-pub(super) struct InFlight {
-    /// Index into the jobs of its step.
-    index: usize,
-    device: usize,
-    /// One: what a submission of one job gives.
-    pending: Vec<PendingJob>,
+/// Activations in a buffer of one device, for all jobs of a submission that
+/// read the same.
+pub(super) struct Input {
+    source: Source,
+    band: std::sync::Arc<Band>,
+    bo: FrozenBo,
 }
 
-impl<F: Format, C: Collect> Product<'_, F, C> {
-    /// Packs the activations, links the programs, and submits.
-    pub(super) fn start_job(&self, step: &Step, index: usize) -> Result<InFlight, Error> {
-        let job = &step.jobs[index];
-        let device = job.device;
-        let failed = Error::on_device(device);
-        let buffers = self.engine.buffers(device);
-        let mut a = buffers.take(job.band.activation_bytes).map_err(&failed)?;
-        let mut memory = a.write(Deadline::FOREVER).map_err(&failed)?;
-        self.pack(&job.band, &mut memory);
-        memory.finish().map_err(&failed)?;
-        let c = buffers.take(job.output_bytes).map_err(&failed)?;
+/// What happens on one device.
+#[derive(Clone, Copy)]
+pub(super) struct OnDevice<'e> {
+    pub(super) engine: &'e Engine,
+    pub(super) device: usize,
+}
 
+impl OnDevice<'_> {
+    fn failed(self) -> impl Fn(rocket_uapi::Error) -> Error {
+        Error::on_device(self.device)
+    }
+
+    /// The activations that `job` reads: those of an earlier job, or packed
+    /// now.
+    pub(super) fn input(
+        self,
+        work: &dyn Work<'_>,
+        job: &JobPlan,
+        inputs: &mut Vec<Input>,
+    ) -> Result<FrozenBo, Error> {
+        let source = work.source();
+        let same = |input: &&Input| input.source == source && input.band == job.band;
+        if let Some(found) = inputs.iter().find(same) {
+            return Ok(found.bo.clone());
+        }
+        let bytes = job.band.activation_bytes;
+        let buffers = self.engine.buffers(self.device);
+        let mut bo = buffers.take(bytes).map_err(self.failed())?;
+        let mut memory = bo.write(Deadline::FOREVER).map_err(self.failed())?;
+        work.pack(&job.band, &mut memory);
+        memory.finish().map_err(self.failed())?;
+        self.engine.count(&Counters {
+            bytes_to_device: bytes as u64,
+            ..Counters::default()
+        });
+        let bo = bo.freeze();
+        inputs.push(Input {
+            source,
+            band: job.band.clone(),
+            bo: bo.clone(),
+        });
+        Ok(bo)
+    }
+
+    /// A job of `step` that reads `a`.
+    pub(super) fn build(
+        self,
+        weights: &Weights,
+        step: &Step,
+        job: &JobPlan,
+        a: &FrozenBo,
+    ) -> Result<Job, Error> {
+        let buffers = self.engine.buffers(self.device);
+        let c = buffers.take(job.output_bytes).map_err(self.failed())?;
         let made = Cell::new(0);
-        let programs = self.weights.programs().get(job, a.iova(), c.iova(), || {
-            let linked = self.link(job, &a, &c)?;
-            let bo = ProgramBo::new(buffers.device(), &linked).map_err(&failed)?;
+        let programs = weights.programs().get(job, a.iova(), c.iova(), || {
+            let linked = link(weights, job, (a.iova(), a.len()), (c.iova(), c.len()))?;
+            let bo = ProgramBo::new(buffers.device(), &linked).map_err(self.failed())?;
             made.set(bo.bo().len());
             Ok::<_, Error>(JobPrograms { linked, bo })
         })?;
+        self.engine.count(&Counters {
+            bytes_to_device: made.get() as u64,
+            ..Counters::default()
+        });
         self.engine.observe(&Submission {
-            precision: self.weights.precision(),
+            precision: weights.precision(),
             step,
             job,
             programs: &programs.linked,
         });
-        let job = Job::builder(buffers.device())
+        let built = Job::builder(buffers.device())
             .program(&programs.bo)
-            .reads(self.weights.buffer(job.block))
-            .reads_owned(a)
+            .reads(weights.buffer(job.block))
+            .reads(a)
             .writes(c)
-            .build()
-            .map_err(|error| {
-                self.keep(device, error.reads, error.writes);
-                let source = error.refusal;
-                Error::Build { device, source }
-            })?;
-        let submitted = buffers.device().submit(vec![job]).map_err(|error| {
-            for job in error.jobs {
-                let (reads, writes) = job.into_bos();
-                self.keep(device, reads, writes);
+            .build();
+        built.map_err(|error| {
+            self.keep(error.reads, error.writes);
+            Error::Build {
+                device: self.device,
+                source: error.refusal,
             }
-            failed(error.source)
-        })?;
-        self.engine.count(&Counters {
-            bytes_to_device: (step.jobs[index].band.activation_bytes + made.get()) as u64,
-            ..Counters::default()
-        });
-        Ok(InFlight {
-            index,
-            device,
-            pending: submitted,
         })
     }
 
-    /// The job's programs, with the addresses of its buffers.
-    fn link(&self, job: &JobPlan, a: &Bo, c: &Bo) -> Result<Vec<LinkedProgram>, Error> {
-        let weights = self.weights.buffer(job.block);
-        let bindings = [
-            (emit::ACTIVATIONS, a.iova(), a.len()),
-            (emit::WEIGHTS, weights.iova(), weights.len()),
-            (emit::OUTPUT, c.iova(), c.len()),
-        ]
-        .map(|(id, iova, len)| Binding {
-            id,
-            iova,
-            len: u32::try_from(len).unwrap_or(u32::MAX),
-        });
-        emit::programs(self.weights.precision(), job)?
-            .iter()
-            .map(|program| program.link(&bindings).map_err(Error::from))
-            .collect()
-    }
-
-    /// Waits for a job and adds its results up.
-    pub(super) fn finish_job(
-        &self,
-        step: &Step,
-        running: InFlight,
-        out: &mut [C::Out],
-    ) -> Result<(), Error> {
-        let job = &step.jobs[running.index];
-        for pending in running.pending {
-            let done = self.wait(job.device, pending)?;
-            for c in &done.writes {
-                let memory = c
-                    .read(Deadline::FOREVER)
-                    .map_err(Error::on_device(job.device))?;
-                self.unpack(job, &memory, out);
-            }
-            self.keep(job.device, done.reads, done.writes);
-        }
+    /// Hands jobs to the driver, all at once.
+    pub(super) fn submit(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, Error> {
+        let device = self.engine.buffers(self.device).device();
+        let submitted = device.submit(jobs).map_err(|error| {
+            self.discard(error.jobs);
+            self.failed()(error.source)
+        })?;
         self.engine.count(&Counters {
-            jobs: 1,
-            tasks: job.tasks.len() as u64,
-            bytes_from_device: job.output_bytes as u64,
+            submits: 1,
             ..Counters::default()
         });
-        Ok(())
+        Ok(submitted)
     }
 
     /// Waits for a job. The buffers of one that failed are kept.
-    fn wait(&self, device: usize, pending: PendingJob) -> Result<FinishedJob, Error> {
+    pub(super) fn wait(self, pending: PendingJob) -> Result<FinishedJob, Error> {
         pending.wait(Deadline::after(JOB_WAIT)).map_err(|error| {
             let (source, buffers) = JobFailure::of(error, JOB_WAIT);
             if let Some(done) = buffers {
-                self.keep(device, done.reads, done.writes);
+                self.keep(done.reads, done.writes);
             }
-            Error::Job { device, source }
+            Error::Job {
+                device: self.device,
+                source,
+            }
         })
     }
 
-    /// Waits for jobs whose results nobody wants any more. Their errors would
-    /// only hide the one that made them unwanted.
-    pub(super) fn drain(&self, jobs: impl IntoIterator<Item = InFlight>) {
+    /// Keeps the buffers of jobs that were not submitted.
+    pub(super) fn discard(self, jobs: Vec<Job>) {
         for job in jobs {
-            for pending in job.pending {
-                match self.wait(job.device, pending) {
-                    Ok(done) => self.keep(job.device, done.reads, done.writes),
-                    Err(error) => tracing::debug!(%error, "one more job failed"),
-                }
-            }
+            let (reads, writes) = job.into_bos();
+            self.keep(reads, writes);
         }
     }
 
     /// Keeps the buffers of a job for later ones.
-    fn keep(&self, device: usize, reads: Vec<Bo>, writes: Vec<Bo>) {
+    pub(super) fn keep(self, reads: Vec<Bo>, writes: Vec<Bo>) {
         for bo in reads.into_iter().chain(writes) {
-            self.engine.buffers(device).put(bo);
+            self.engine.buffers(self.device).put(bo);
         }
     }
+
+    /// Keeps the buffers of activations that no job reads any more. A job that
+    /// has not ended still has its own, which goes with it.
+    pub(super) fn keep_inputs(self, inputs: Vec<Input>) {
+        for input in inputs {
+            if let Ok(bo) = input.bo.thaw() {
+                self.engine.buffers(self.device).put(bo);
+            }
+        }
+    }
+}
+
+/// The job's programs, with the addresses and lengths of A and C.
+fn link(
+    weights: &Weights,
+    job: &JobPlan,
+    a: (Iova, usize),
+    c: (Iova, usize),
+) -> Result<Vec<LinkedProgram>, Error> {
+    let b = weights.buffer(job.block);
+    let bindings = [
+        (emit::ACTIVATIONS, a),
+        (emit::WEIGHTS, (b.iova(), b.len())),
+        (emit::OUTPUT, c),
+    ]
+    .map(|(id, (iova, len))| Binding {
+        id,
+        iova,
+        len: u32::try_from(len).unwrap_or(u32::MAX),
+    });
+    emit::programs(weights.precision(), job)?
+        .iter()
+        .map(|program| program.link(&bindings).map_err(Error::from))
+        .collect()
 }

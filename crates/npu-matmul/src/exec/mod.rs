@@ -1,113 +1,122 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a plan: pack, submit to all devices, wait, unpack and add up.
+//! Runs products: pack, submit to all devices, wait, unpack and add up.
 //!
 //! ```text
-//! for each step:
-//!     for each device:  pack A -> link programs -> submit      (start)
-//!     for each device:  wait -> unpack C, add up, finish rows  (finish)
+//! for each wave (the next step of as many products as go together):
+//!     on each device:  pack A -> link programs -> one SUBMIT   (start)
+//!     for each job:    wait -> unpack C, add up, finish rows   (finish)
 //! ```
 //!
-//! One step is started before the one before it is finished, so that the CPU
-//! packs and unpacks while the NPU computes. `job` has what happens to one
-//! job, `tiles` how matrices become buffers and buffers matrices, `collect`
-//! what becomes of the numbers in an output tile.
+//! One wave is started before the one before it is finished, so that the CPU
+//! packs and unpacks while the NPU computes. `wave` has that; `job` what
+//! happens to one job, `work` how the matrices of a product become buffers and
+//! buffers its matrix, `collect` what becomes of the numbers in an output tile.
 
 mod collect;
 mod job;
-mod tiles;
+mod wave;
+mod work;
 
 use std::collections::VecDeque;
-
-use rayon::prelude::*;
+use std::iter::Peekable;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::matrix::MatrixView;
-use crate::pack::Format;
-use crate::plan::{Plan, Step};
-use crate::weights::Weights;
+use crate::plan::{JobLimits, Step};
 pub(crate) use collect::{Collect, Sums};
-use job::InFlight;
+use wave::{Part, Wave};
+pub(crate) use work::{Product, Work};
 
-/// Steps that are started and not finished: one computes while the CPU works
-/// on the other.
+/// Waves that are started and not finished: one computes while the CPU works
+/// on the other. Of one product they are steps.
 pub(crate) const STEPS_IN_FLIGHT: usize = 2;
 
-/// One product in progress. `F` is the format of A; `collect` makes the result
-/// of what the NPU writes.
-pub(crate) struct Product<'a, F: Format, C> {
-    pub(crate) engine: &'a Engine,
-    pub(crate) weights: &'a Weights,
-    /// Of [`Partial::TILE_ROWS`](crate::unpack::Partial::TILE_ROWS) rows for
-    /// each row of A.
-    pub(crate) plan: Plan<'a>,
-    pub(crate) a: MatrixView<'a, F::Host>,
-    pub(crate) collect: C,
+/// Most jobs of a wave. A wave's buffers are all in use at once, and its first
+/// result is there when the last of its activations are packed.
+const WAVE_JOBS: usize = 64;
+
+type Steps<'a> = Peekable<Box<dyn Iterator<Item = Step> + Send + Sync + 'a>>;
+
+/// Products in progress. Dropping it waits for what was submitted.
+pub(crate) struct Run<'a> {
+    engine: &'a Engine,
+    works: Vec<Box<dyn Work<'a> + 'a>>,
+    /// What is left of each product.
+    steps: Vec<Steps<'a>>,
+    running: VecDeque<Wave>,
 }
 
-/// A step whose jobs were submitted.
-struct Running {
-    step: Step,
-    jobs: Vec<InFlight>,
-}
-
-impl<F: Format, C: Collect> Product<'_, F, C> {
-    /// Computes the product into `out`.
-    pub(crate) fn run(&self, out: &mut [C::Out]) -> Result<(), Error> {
-        let mut running = VecDeque::new();
-        let result = self.run_steps(&mut running, out);
-        // After an error, what still runs must end, and its buffers are kept.
-        for step in running {
-            self.drain(step.jobs);
+impl<'a> Run<'a> {
+    pub(crate) fn new(engine: &'a Engine, works: Vec<Box<dyn Work<'a> + 'a>>) -> Self {
+        let steps = works.iter().map(|work| {
+            let steps: Box<dyn Iterator<Item = Step> + Send + Sync> = Box::new(work.plan().steps());
+            steps.peekable()
+        });
+        Self {
+            engine,
+            steps: steps.collect(),
+            works,
+            running: VecDeque::new(),
         }
-        result
     }
 
-    fn run_steps(&self, running: &mut VecDeque<Running>, out: &mut [C::Out]) -> Result<(), Error> {
-        for step in self.plan.steps() {
-            if running.len() == STEPS_IN_FLIGHT
-                && let Some(oldest) = running.pop_front()
-            {
-                self.finish(oldest, out)?;
+    /// Submits as much as may be in flight.
+    pub(crate) fn start(&mut self) -> Result<(), Error> {
+        while self.running.len() < STEPS_IN_FLIGHT {
+            let parts = self.next_parts();
+            if parts.is_empty() {
+                break;
             }
-            running.push_back(self.start(step)?);
-        }
-        while let Some(oldest) = running.pop_front() {
-            self.finish(oldest, out)?;
+            let wave = Wave::start(self.engine, &self.works, parts)?;
+            self.running.push_back(wave);
         }
         Ok(())
     }
 
-    fn start(&self, step: Step) -> Result<Running, Error> {
-        let start = |index| self.start_job(&step, index);
-        let started: Vec<_> = match step.jobs.len() {
-            1 => vec![start(0)],
-            several => (0..several).into_par_iter().map(start).collect(),
-        };
-        let mut jobs = Vec::with_capacity(started.len());
-        let mut failure = None;
-        for job in started {
-            match job {
-                Ok(job) => jobs.push(job),
-                Err(error) => failure = failure.or(Some(error)),
-            }
+    /// Does the rest.
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
+        loop {
+            self.start()?;
+            let Some(oldest) = self.running.pop_front() else {
+                break;
+            };
+            oldest.finish(self.engine, &mut self.works)?;
         }
-        match failure {
-            None => Ok(Running { step, jobs }),
-            Some(error) => {
-                self.drain(jobs);
-                Err(error)
-            }
+        for work in &self.works {
+            self.engine.count(&work.counters());
         }
+        Ok(())
     }
 
-    /// Waits for the jobs of a step and adds their results up; waits for all of
-    /// them even if one fails.
-    fn finish(&self, running: Running, out: &mut [C::Out]) -> Result<(), Error> {
-        let Running { step, jobs } = running;
-        let mut jobs = jobs.into_iter();
-        let result = jobs.try_for_each(|job| self.finish_job(&step, job, out));
-        self.drain(jobs);
-        result
+    /// The next step of each product, from the first unfinished one on, as
+    /// many as fit into a wave.
+    fn next_parts(&mut self) -> Vec<Part> {
+        let JobLimits { buffer_bytes, .. } = self.engine.limits();
+        let (mut parts, mut jobs, mut bytes) = (Vec::new(), 0, 0);
+        for (work, steps) in self.steps.iter_mut().enumerate() {
+            let fits = |step: &Step| {
+                let each = step.jobs.iter();
+                let more = each.map(|job| job.band.activation_bytes + job.output_bytes);
+                jobs += step.jobs.len();
+                bytes += more.sum::<usize>();
+                jobs <= WAVE_JOBS && bytes <= buffer_bytes
+            };
+            match steps.peek().map(fits) {
+                None => {}
+                Some(fits) if fits || parts.is_empty() => {
+                    parts.extend(steps.next().map(|step| Part { work, step }));
+                }
+                Some(_) => break,
+            }
+        }
+        parts
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        for wave in self.running.drain(..) {
+            wave.drain(self.engine);
+        }
     }
 }

@@ -6,7 +6,7 @@ use npu_kernels::pack::{Bytes, Encode, Halves, LowNibbles, SplitNibbles};
 use crate::dtype::Precision;
 
 /// An operand format: the precision that an encoding is for.
-pub trait Format: Encode + Default {
+pub trait Format: Encode + Default + 'static {
     /// The precision this format belongs to.
     const PRECISION: Precision;
 }

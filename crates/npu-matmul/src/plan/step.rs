@@ -90,11 +90,12 @@ struct Pass {
     n: Range<usize>,
 }
 
-impl Plan<'_> {
+impl<'w> Plan<'w> {
     /// The steps, in the order in which they must be added up: the first K
     /// tiles of a part of C before the later ones.
     #[must_use]
-    pub fn steps(&self) -> impl ExactSizeIterator<Item = Step> + '_ {
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = Step> + Send + Sync + use<'w> {
+        let plan = self.clone();
         let passes = self.passes();
         let waves = passes.iter().map(Vec::len).max().unwrap_or(0);
         let bands = self
@@ -104,13 +105,13 @@ impl Plan<'_> {
         (0..bands * waves * depths).map(move |index| {
             let (band, rest) = (index / (waves * depths), index % (waves * depths));
             let (wave, depth) = (rest / depths, rest % depths);
-            let bands: Vec<_> = (0..self.weights.replicas)
-                .map(|replica| self.band(replica, band, depth))
+            let bands: Vec<_> = (0..plan.weights.replicas)
+                .map(|replica| plan.band(replica, band, depth))
                 .collect();
             let passes = passes.iter().filter_map(|p| p.get(wave));
             let jobs = passes.filter_map(|pass| {
-                let band = bands[self.weights.blocks[pass.block].replica].as_ref()?;
-                Some(self.job(pass, band))
+                let band = bands[plan.weights.blocks[pass.block].replica].as_ref()?;
+                Some(plan.job(pass, band))
             });
             Step {
                 jobs: jobs.collect(),

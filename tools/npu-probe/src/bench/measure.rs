@@ -126,7 +126,7 @@ impl Case {
         let each = |count: fn(&Counters) -> u64| {
             count(&done).saturating_sub(count(&warm)) as f64 / self.repeat as f64
         };
-        let submits = each(|c| c.jobs);
+        let submits = each(|c| c.submits);
         let ran = submits > 0.0;
         let operations = 2.0 * m as f64 * k as f64 * n as f64;
         let gops = |ms: f64| operations / ms.max(f64::MIN_POSITIVE) / 1e6;

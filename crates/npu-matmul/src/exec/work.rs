@@ -1,21 +1,96 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Matrices to buffers, and buffers to matrices, on all CPUs.
+//! One product: its matrices to buffers, and buffers to its matrix, on all
+//! CPUs.
+
+use std::any::TypeId;
 
 use rayon::prelude::*;
 
-use super::Product;
 use super::collect::{Collect, OutputTile};
+use crate::counters::Counters;
 use crate::layout;
+use crate::matrix::MatrixView;
 use crate::pack::{Format, pack_activation};
-use crate::plan::{Band, JobPlan};
+use crate::plan::{Band, JobPlan, Plan};
 use crate::unpack::{Partial, ROWS};
+use crate::weights::Weights;
+
+/// A product, whatever its formats.
+pub(crate) trait Work<'a>: Send + Sync {
+    /// B.
+    fn weights(&self) -> &'a Weights;
+
+    /// How it is cut.
+    fn plan(&self) -> &Plan<'a>;
+
+    /// Where A comes from.
+    fn source(&self) -> Source;
+
+    /// The tiles of A, into the activation buffer.
+    fn pack(&self, band: &Band, memory: &mut [u8]);
+
+    /// Collects the tiles of C of one job.
+    fn unpack(&mut self, job: &JobPlan, memory: &[u8]);
+
+    /// What is done when it is.
+    fn counters(&self) -> Counters;
+}
+
+/// Tells matrices apart: two products of one source pack the same bytes where
+/// they are cut alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// Of the first element. Who runs products has borrowed it for all of them.
+    address: usize,
+    columns: usize,
+    format: TypeId,
+}
+
+/// A [`Work`]. `F` is the format of A; `collect` makes the result of what the
+/// NPU writes.
+pub(crate) struct Product<'a, F: Format, C: Collect> {
+    pub(crate) weights: &'a Weights,
+    /// Of [`Partial::TILE_ROWS`](crate::unpack::Partial::TILE_ROWS) rows for
+    /// each row of A.
+    pub(crate) plan: Plan<'a>,
+    pub(crate) a: MatrixView<'a, F::Host>,
+    pub(crate) collect: C,
+    /// C: as many rows as A has.
+    pub(crate) out: &'a mut [C::Out],
+}
 
 impl<F: Format, C: Collect> Product<'_, F, C> {
     /// Rows of the plan, and so of tiles, for each row of the result.
     const TIMES: usize = C::Partial::TILE_ROWS;
+}
 
-    /// The tiles of A, into the activation buffer.
-    pub(super) fn pack(&self, band: &Band, memory: &mut [u8]) {
+impl<'a, F: Format, C: Collect> Work<'a> for Product<'a, F, C> {
+    fn weights(&self) -> &'a Weights {
+        self.weights
+    }
+
+    fn plan(&self) -> &Plan<'a> {
+        &self.plan
+    }
+
+    fn source(&self) -> Source {
+        Source {
+            address: self.a.row(0).as_ptr().addr(),
+            columns: self.a.columns(),
+            format: TypeId::of::<F>(),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        let (m, k, n) = (self.a.rows(), self.weights.k(), self.weights.n());
+        Counters {
+            products: 1,
+            macs: m as u64 * k as u64 * n as u64,
+            ..Counters::default()
+        }
+    }
+
+    fn pack(&self, band: &Band, memory: &mut [u8]) {
         let mut rest = memory;
         let mut tiles = Vec::with_capacity(band.activations.len());
         for tile in &band.activations {
@@ -31,9 +106,9 @@ impl<F: Format, C: Collect> Product<'_, F, C> {
         });
     }
 
-    /// Collects the tiles of C of one job into rows of `out`.
-    pub(super) fn unpack(&self, job: &JobPlan, memory: &[u8], out: &mut [C::Out]) {
+    fn unpack(&mut self, job: &JobPlan, memory: &[u8]) {
         let n = self.weights.n();
+        let collect = &self.collect;
         let band = &*job.band;
         let depth = band.k_tiles.len();
         // Tiles have a multiple of four rows and begin at one, and the plan a
@@ -57,11 +132,11 @@ impl<F: Format, C: Collect> Product<'_, F, C> {
                         k_tile: a.k_tile.index,
                         completes: complete && at + 1 == (row_tile + 1) * depth,
                     };
-                    self.collect.collect(&tile, out, n);
+                    collect.collect(&tile, out, n);
                 }
             }
         };
-        out[rows.start * n..rows.end * n]
+        self.out[rows.start * n..rows.end * n]
             .par_chunks_mut(row_tile_rows * n)
             .enumerate()
             .for_each(|(row_tile, out)| {
