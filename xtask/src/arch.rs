@@ -2,6 +2,7 @@
 //! What depends on the architecture of the stock binaries.
 
 use std::fmt;
+use std::path::Path;
 
 /// An architecture that stock binaries can be run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -91,11 +92,16 @@ impl Arch {
             programs.push(self.emulator()[0].into());
             programs.push(self.cross_linker());
         }
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        programs.into_iter().find(|program| {
-            !std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
-        })
+        first_missing(programs)
     }
+}
+
+/// The first of `programs` that this machine does not have.
+pub(crate) fn first_missing<P: AsRef<Path>>(programs: impl IntoIterator<Item = P>) -> Option<P> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    programs.into_iter().find(|program| {
+        !std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    })
 }
 
 impl fmt::Display for Arch {

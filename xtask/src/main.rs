@@ -41,7 +41,7 @@ enum Command {
     /// Show stock llama.cpp writing the same text with the backend and without
     Demo(llama::Args),
     /// Run stock llama.cpp with the backend on the model and compare
-    Llama(llama::Args),
+    Llama(llama::CheckArgs),
     /// Run Mesa's Teflon delegate on the model and compare
     Teflon(teflon::Args),
     /// Run the fuzz targets

@@ -331,6 +331,15 @@ fn longer() -> Vec<Step> {
         },
         kernel_door(),
         Step {
+            name: "hosts",
+            what: "every layout of ggml's backend interface, which takes npm; the board's too",
+            runs: vec![
+                Run::cargo("xtask llama hosts"),
+                Run::new("rustup", &format!("target add {AARCH64}")),
+                Run::cargo("xtask llama --arch arm64 hosts"),
+            ],
+        },
+        Step {
             name: "soak",
             what: "two thousand self-tests in one process",
             runs: vec![Run::cargo(

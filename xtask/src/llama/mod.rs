@@ -14,6 +14,7 @@ mod backend_ops;
 pub(crate) mod demo;
 mod devices;
 mod divergence;
+mod hosts;
 mod model;
 mod refusals;
 mod server;
@@ -21,7 +22,7 @@ mod stats;
 mod stock;
 mod texts;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use model::Workshop;
 use stock::Stock;
@@ -34,7 +35,7 @@ use crate::report::{Report, Verdict};
 /// that both sides of each comparison use the same number.
 const THREADS: &str = "2";
 
-/// Options of `cargo xtask llama`.
+/// The stock binaries, and the device for our backend.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Debian's name of the architecture of the stock binaries [default: this
@@ -52,10 +53,37 @@ pub(crate) struct Args {
     refresh: bool,
 }
 
-/// Runs all checks; an error if one failed.
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Options of `cargo xtask llama`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// Run only these checks
+    #[arg(value_name = "CHECK", value_parser = CHECKS)]
+    only: Vec<String>,
+    #[command(flatten)]
+    args: Args,
+}
+
+/// All checks, in the order in which they run.
+const CHECKS: [&str; 6] = [
+    devices::NAME,
+    hosts::NAME,
+    refusals::NAME,
+    texts::NAME,
+    divergence::NAME,
+    backend_ops::NAME,
+];
+
+/// Those that compute with models.
+const WITH_MODELS: [&str; 3] = [refusals::NAME, texts::NAME, divergence::NAME];
+
+/// Runs the checks; an error if one failed.
+pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     let mut report = Report::default();
-    check(args, &mut report);
+    let checks: Vec<&str> = CHECKS
+        .into_iter()
+        .filter(|name| args.only.is_empty() || args.only.iter().any(|only| only == name))
+        .collect();
+    check(&args.args, &checks, &mut report);
     println!("\n{}", report.closing_line());
     if report.failed() > 0 {
         bail!("{} checks failed", report.failed());
@@ -63,16 +91,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn check(args: &Args, report: &mut Report) {
-    const CHECKS: [&str; 5] = [
-        devices::NAME,
-        refusals::NAME,
-        texts::NAME,
-        divergence::NAME,
-        backend_ops::NAME,
-    ];
+fn check(args: &Args, checks: &[&str], report: &mut Report) {
     if let Some(missing) = args.arch.missing_program(&["python3"]) {
-        for name in CHECKS {
+        for name in checks {
             let why = format!("needs the program {missing}, which this machine does not have");
             report.add(name, Ok(Verdict::Skip(why)));
         }
@@ -88,23 +109,34 @@ fn check(args: &Args, report: &mut Report) {
             stock.ggml_version(),
             stock.directory().display()
         );
-        let workshop = Workshop::prepare()?;
+        let with_models = checks.iter().any(|name| WITH_MODELS.contains(name));
+        let workshop = with_models.then(Workshop::prepare).transpose()?;
         Ok((stock, workshop))
     })();
     let (stock, workshop) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             // Nothing can run: each check says why, so that none is lost.
-            for name in CHECKS {
+            for name in checks {
                 report.error(name, &error);
             }
             return;
         }
     };
     report.set_host(stock.ggml_version());
-    report.add(devices::NAME, devices::check(&stock));
-    report.add(refusals::NAME, refusals::check(&stock, &workshop));
-    report.add(texts::NAME, texts::check(&stock, &workshop));
-    report.add(divergence::NAME, divergence::check(&stock, &workshop));
-    report.add(backend_ops::NAME, backend_ops::check(&stock));
+    for &name in checks {
+        match (name, &workshop) {
+            (devices::NAME, _) => report.add(name, devices::check(&stock)),
+            (hosts::NAME, _) => hosts::check(&stock, report),
+            (backend_ops::NAME, _) => report.add(name, backend_ops::check(&stock)),
+            (refusals::NAME, Some(workshop)) => {
+                report.add(name, refusals::check(&stock, workshop));
+            }
+            (texts::NAME, Some(workshop)) => report.add(name, texts::check(&stock, workshop)),
+            (divergence::NAME, Some(workshop)) => {
+                report.add(name, divergence::check(&stock, workshop));
+            }
+            (other, _) => report.error(other, &anyhow!("is called, but not written")),
+        }
+    }
 }

@@ -69,6 +69,20 @@ impl Stock {
         })
     }
 
+    /// The architecture of the binaries.
+    pub(super) fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// Its libggml.
+    pub(super) fn ggml_library(&self) -> PathBuf {
+        self.libraries().join("libggml.so.0")
+    }
+
+    fn libraries(&self) -> PathBuf {
+        self.root.join("usr/lib").join(self.arch.triplet())
+    }
+
     /// The library that [`Backend::With`] loads.
     pub(super) fn library(&self) -> &Path {
         &self.library
@@ -96,12 +110,27 @@ impl Stock {
         .find(|path| path.exists())
         .with_context(|| format!("the packages contain no {tool}"))
         .map_err(|error| external(&error))?;
-        let libraries = self.root.join("usr/lib").join(triplet);
-        let path = format!(
-            "{}:{}",
-            libraries.display(),
-            libraries.join("llama").display()
-        );
+        let llama = self.libraries().join("llama");
+        let mut command = self.program(&binary, &[&llama], backend);
+        command.current_dir(&self.root);
+        Ok(command)
+    }
+
+    /// A command line that starts `program` of any origin, with the libraries
+    /// of `directories` and then of the packages; the caller adds arguments.
+    pub(super) fn program(
+        &self,
+        program: &Path,
+        directories: &[&Path],
+        backend: Backend,
+    ) -> Command {
+        let libraries = self.libraries();
+        let path: Vec<_> = directories
+            .iter()
+            .copied()
+            .chain([&*libraries])
+            .map(|directory| directory.to_string_lossy())
+            .collect();
         let mut command = if self.arch.is_native() {
             Command::new(&self.loader)
         } else {
@@ -111,9 +140,10 @@ impl Stock {
             command
         };
         command
-            .args(["--argv0", tool, "--library-path", &path])
-            .arg(binary)
-            .current_dir(&self.root);
+            .arg("--argv0")
+            .arg(program.file_name().unwrap_or_default())
+            .args(["--library-path", &path.join(":")])
+            .arg(program);
         // Nothing of the caller's environment may reach one side only.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
@@ -127,7 +157,7 @@ impl Stock {
                 .env("GGML_ROCKET_DEVICE", &self.device)
                 .env("GGML_ROCKET_STATS", "1");
         }
-        Ok(command)
+        command
     }
 
     /// Runs `tool` to its end.

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Check: one library serves every layout of ggml's backend interface.
+//!
+//! A small host in C, `xtask/scripts/ggml_host.c`, loads the ggml of a
+//! distribution as programs do and lets it load its backends; what it then
+//! prints about ROCKET0 must be right. Debian's ggml is of the newest layout;
+//! the binaries that come with node-llama-cpp have those of former ones, have
+//! other SONAMEs, and are loaded with RTLD_LOCAL.
+
+mod npm;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::stats::Stats;
+use super::stock::{Backend, Stock};
+use crate::arch::Arch;
+use crate::paths;
+use crate::process::{self, Output};
+use crate::report::{Report, Verdict};
+
+/// Name of the checks.
+pub(super) const NAME: &str = "hosts";
+const LIMIT: Duration = Duration::from_secs(120);
+const COMPILE_LIMIT: Duration = Duration::from_secs(60);
+
+/// What the host in C must print of each product that it tries.
+const PRODUCTS: [&str; 4] = ["F16 own", "F16 lent", "Q8_0 own", "Q8_0 lent"];
+
+/// A version of node-llama-cpp's binaries, and what is in it.
+struct Prebuilt {
+    /// npm's version of the package.
+    package: &'static str,
+    /// What its `ggml_version` says.
+    ggml: &'static str,
+    expected: Expected,
+}
+
+/// What a host must do with the backend.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    /// Compute with it.
+    Serves,
+    /// Go on without, after a line with this in it.
+    Refuses(&'static str),
+}
+
+/// One of each layout before Debian's, and the last before them.
+const PREBUILT: [Prebuilt; 4] = [
+    Prebuilt {
+        package: "3.13.0",
+        ggml: "0.0.1",
+        expected: Expected::Refuses("is older than 0.9.1"),
+    },
+    // Does not mark the nodes that are to be computed.
+    Prebuilt {
+        package: "3.14.0",
+        ggml: "0.9.4",
+        expected: Expected::Serves,
+    },
+    // Does.
+    Prebuilt {
+        package: "3.16.2",
+        ggml: "0.9.7",
+        expected: Expected::Serves,
+    },
+    Prebuilt {
+        package: "3.22.1",
+        ggml: "0.25.1",
+        expected: Expected::Serves,
+    },
+];
+
+/// Runs them all.
+pub(super) fn check(stock: &Stock, report: &mut Report) {
+    let program = match compile(stock.arch()) {
+        Ok(program) => program,
+        Err(error) => return report.error(NAME, &error),
+    };
+    report.add(
+        &format!("{NAME} Debian, ggml {}", stock.ggml_version()),
+        debian(stock, &program),
+    );
+    for prebuilt in &PREBUILT {
+        let Prebuilt { package, ggml, .. } = prebuilt;
+        let name = format!("{NAME} node-llama-cpp {package}, ggml {ggml}");
+        report.set_host(ggml);
+        let outcome = match npm::missing_program() {
+            Some(missing) => Ok(Verdict::Skip(format!(
+                "needs the program {missing}, which this machine does not have"
+            ))),
+            None => node(stock, &program, prebuilt),
+        };
+        report.add(&name, outcome);
+    }
+    report.set_host(stock.ggml_version());
+}
+
+/// Compiles the host in C.
+fn compile(arch: Arch) -> Result<PathBuf> {
+    let directory = paths::target().join("llama");
+    std::fs::create_dir_all(&directory).context("making target/llama")?;
+    let program = directory.join(format!("ggml_host-{arch}"));
+    let compiler = if arch.is_native() {
+        "cc".to_owned()
+    } else {
+        arch.cross_linker()
+    };
+    let mut command = Command::new(&compiler);
+    command
+        .args(["-std=c11", "-D_GNU_SOURCE", "-O1"])
+        .args(["-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(&program)
+        .arg(paths::root().join("xtask/scripts/ggml_host.c"))
+        .args(["-ldl", "-lm"]);
+    process::run(command, COMPILE_LIMIT)?.checked(&compiler)?;
+    Ok(program)
+}
+
+/// With Debian's ggml, which finds its CPU backends by itself.
+fn debian(stock: &Stock, program: &Path) -> Result<Verdict> {
+    let mut command = stock.program(program, &[], Backend::With);
+    command.arg(stock.ggml_library());
+    judge(
+        process::run(command, LIMIT)?,
+        stock.ggml_version(),
+        Expected::Serves,
+    )
+}
+
+/// With the ggml of an npm package.
+fn node(stock: &Stock, program: &Path, prebuilt: &Prebuilt) -> Result<Verdict> {
+    let directory = npm::fetch(stock.arch(), prebuilt.package)?;
+    let mut command = stock.program(program, &[&directory], Backend::With);
+    command.arg(npm::ggml_library(&directory)?).arg(&directory);
+    judge(
+        process::run(command, LIMIT)?,
+        prebuilt.ggml,
+        prebuilt.expected,
+    )
+}
+
+/// Judges what the host in C wrote.
+fn judge(output: Output, ggml: &str, expected: Expected) -> Result<Verdict> {
+    let text = output.text();
+    let output = output
+        .checked("ggml_host")
+        .with_context(|| text.lines().last().unwrap_or_default().to_owned())?;
+    let lines = |word: &'static str| {
+        text.lines()
+            .filter_map(move |line| line.strip_prefix(word)?.strip_prefix(' '))
+    };
+    ensure!(text.ends_with("end\n"), "the output has no end: {text}");
+    ensure!(
+        lines("ggml").eq([ggml]),
+        "the package should have ggml {ggml}: {text}"
+    );
+    let listed: Vec<&str> = lines("device")
+        .filter(|device| device.starts_with("ROCKET"))
+        .collect();
+    match expected {
+        Expected::Refuses(why) => {
+            ensure!(listed.is_empty(), "the device is listed: {listed:?}");
+            let said: Vec<&str> = output
+                .stderr
+                .lines()
+                .filter(|line| line.contains("ROCKET0: "))
+                .collect();
+            let [line] = said[..] else {
+                bail!("expected one line that says why, got {said:?}");
+            };
+            ensure!(
+                line.contains(why) && line.contains("goes on without the NPU"),
+                "expected a line with {why:?}, got {line:?}"
+            );
+            Ok(Verdict::Pass(format!("refused in one line: {line}")))
+        }
+        Expected::Serves => {
+            let stats = Stats::find(&output.stderr)?;
+            // ACCEL is 3 in every version.
+            let device = format!("ROCKET0 3 {}", stats.device());
+            ensure!(
+                listed == [&*device],
+                "{device:?} should be listed, but it is {listed:?}"
+            );
+            let moved = lines("data").next().context("no data was moved")?;
+            let products: Vec<&str> = lines("product").collect();
+            ensure!(
+                products.len() == PRODUCTS.len()
+                    && products
+                        .iter()
+                        .zip(PRODUCTS)
+                        .all(|(got, name)| got.starts_with(name) && got.ends_with(" good")),
+                "a product is wrong: {products:#?}"
+            );
+            let (fp16, int8) = (stats.offloaded("fp16")?, stats.offloaded("int8")?);
+            Ok(Verdict::Pass(format!(
+                "data {moved}; {fp16} products in FP16 and {int8} in INT8 as on the CPU, within \
+                 5e-4 of normalised mean square error"
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    const GOOD: &str = "ggml 1.2.3\ndevice CPU 0 x\ndevice ROCKET0 3 model\ndata moved\n\
+        product F16 own ROCKET0 nmse 1e-9 1e-9 good\nproduct F16 lent ROCKET0 nmse 1e-9 1e-9 good\n\
+        product Q8_0 own ROCKET0 nmse 1e-4 1e-4 good\nproduct Q8_0 lent ROCKET0 nmse 1e-4 1e-4 good\n\
+        end\n";
+    const STATS: &str = "ROCKET0 statistics: model\n  products computed in fp16 8\n  \
+        products computed in int8 8\n  products failed 0\n  jobs 7\n";
+
+    fn serves(stdout: &str, stderr: &str) -> Result<Verdict> {
+        let output = Output {
+            status: ExitStatus::from_raw(0),
+            stdout: stdout.into(),
+            stderr: stderr.to_owned(),
+        };
+        judge(output, "1.2.3", Expected::Serves)
+    }
+
+    #[test]
+    fn only_a_host_with_all_products_right_passes() {
+        assert!(serves(GOOD, STATS).is_ok());
+        for (what, with) in [
+            ("ggml 1.2.3", "ggml 1.2.4"),
+            ("ROCKET0 3 model", "ROCKET0 1 model"),
+            ("device ROCKET0 3 model\n", ""),
+            ("data moved\n", ""),
+            ("1e-9 1e-9 good", "1e-9 1e-9 BAD"),
+            ("product Q8_0 own ROCKET0 nmse 1e-4 1e-4 good\n", ""),
+            ("end\n", ""),
+        ] {
+            let bad = GOOD.replacen(what, with, 1);
+            assert_ne!(bad, GOOD);
+            assert!(serves(&bad, STATS).is_err(), "{what} -> {with}");
+        }
+        assert!(serves(GOOD, "").is_err());
+        assert!(serves(GOOD, &STATS.replace("int8 8", "int8 0")).is_err());
+    }
+}
