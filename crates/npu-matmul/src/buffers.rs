@@ -19,12 +19,14 @@ pub(crate) const IDLE_BYTES_MAX: usize = 256 << 20;
 /// A device and its buffers.
 pub(crate) struct Buffers {
     device: Device,
+    is_model: bool,
     idle: Mutex<VecDeque<Bo>>,
 }
 
 impl Buffers {
     pub(crate) fn new(device: Device) -> Self {
         Self {
+            is_model: device.info().is_model,
             device,
             idle: Mutex::default(),
         }
@@ -32,6 +34,11 @@ impl Buffers {
 
     pub(crate) fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Whether it is software.
+    pub(crate) fn is_model(&self) -> bool {
+        self.is_model
     }
 
     /// A buffer of `bytes` bytes, rounded to pages, with any content. Whoever

@@ -115,6 +115,14 @@ fn guards_prepare_and_finish() {
     assert_eq!(access.as_slice_of::<[u8; 3]>().len(), PAGE_BYTES / 3);
     drop(access);
     assert_eq!(mock.take_events(), expected);
+
+    // Written again only when nobody else has it.
+    let other = frozen.clone();
+    let frozen = frozen.thaw().unwrap_err();
+    drop(other);
+    let mut bo = frozen.thaw().unwrap();
+    bo.write(soon()).unwrap().as_mut_slice_of::<u8>()[0] = 9;
+    assert_eq!(mock.take_events(), expected);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! One job, from the plan to its end: buffers, programs, submission, wait.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rknpu_regcmd::{Binding, Iova, LinkedProgram};
@@ -18,16 +19,19 @@ use crate::programs::JobPrograms;
 use crate::weights::Weights;
 
 /// How long to wait for a job. A job is planned for a fifth of the 500 ms
-/// after which the kernel kills it, and queues behind few others; the software
-/// model on a slow host takes far longer, and that is no error. This bound is
-/// for a kernel that never answers.
-const JOB_WAIT: Duration = Duration::from_secs(600);
+/// after which the kernel kills it, and queues behind those of others, which
+/// have as long: this bound is for a kernel that never answers.
+const JOB_WAIT: Duration = Duration::from_secs(30);
+
+/// The same on the software model: on a slow host it takes far longer than an
+/// NPU, and that is no error.
+const MODEL_JOB_WAIT: Duration = Duration::from_secs(600);
 
 /// Activations in a buffer of one device, for all jobs of a submission that
 /// read the same.
 pub(super) struct Input {
     source: Source,
-    band: std::sync::Arc<Band>,
+    band: Arc<Band>,
     bo: FrozenBo,
 }
 
@@ -69,7 +73,7 @@ impl OnDevice<'_> {
         let bo = bo.freeze();
         inputs.push(Input {
             source,
-            band: job.band.clone(),
+            band: Arc::clone(&job.band),
             bo: bo.clone(),
         });
         Ok(bo)
@@ -133,8 +137,12 @@ impl OnDevice<'_> {
 
     /// Waits for a job. The buffers of one that failed are kept.
     pub(super) fn wait(self, pending: PendingJob) -> Result<FinishedJob, Error> {
-        pending.wait(Deadline::after(JOB_WAIT)).map_err(|error| {
-            let (source, buffers) = JobFailure::of(error, JOB_WAIT);
+        let limit = match self.engine.buffers(self.device).is_model() {
+            true => MODEL_JOB_WAIT,
+            false => JOB_WAIT,
+        };
+        pending.wait(Deadline::after(limit)).map_err(|error| {
+            let (source, buffers) = JobFailure::of(error, limit);
             if let Some(done) = buffers {
                 self.keep(done.reads, done.writes);
             }
