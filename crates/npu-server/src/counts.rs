@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rocket_uapi::sys;
 use zerocopy::FromBytes;
 
+use crate::service::is_call;
+
 /// What the clients of a server did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -52,20 +54,16 @@ impl Counters {
 
     /// An ioctl of the device was done well, and this is its argument now.
     pub(crate) fn done(&self, number: u32, arg: &[u8]) {
-        match number {
-            sys::CREATE_BO => {
-                if let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg) {
-                    add(&self.bos, 1);
-                    add(&self.bo_bytes, u64::from(bo.size));
-                }
-            }
-            sys::SUBMIT => {
-                if let Ok((submit, _)) = sys::Submit::read_from_prefix(arg) {
-                    add(&self.submits, 1);
-                    add(&self.jobs, u64::from(submit.job_count));
-                }
-            }
-            _ => (),
+        if is_call(number, sys::CREATE_BO)
+            && let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg)
+        {
+            add(&self.bos, 1);
+            add(&self.bo_bytes, u64::from(bo.size));
+        } else if is_call(number, sys::SUBMIT)
+            && let Ok((submit, _)) = sys::Submit::read_from_prefix(arg)
+        {
+            add(&self.submits, 1);
+            add(&self.jobs, u64::from(submit.job_count));
         }
     }
 

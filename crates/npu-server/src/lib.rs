@@ -8,11 +8,13 @@
 //!
 //! Nothing a client sends is trusted: wrong messages are answered with `EPROTO`
 //! or dropped, and what is allocated for a client is bounded before it is.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod channel;
 mod connection;
 mod counts;
+mod forward;
+mod jobs;
 mod listener;
 mod model;
 mod pool;
@@ -22,8 +24,9 @@ mod service;
 mod shadow;
 
 pub use counts::Counts;
+pub use forward::{ForwardService, NodeError};
 pub use listener::{Server, ServerError, raise_descriptor_limit};
 pub use model::ModelService;
-pub use recording::RecordingService;
+pub use recording::{Outcomes, RecordingService};
 pub use service::{MapOf, OpenFile, Service};
 pub use shadow::{Shadow, ShadowError};

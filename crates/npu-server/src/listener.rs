@@ -50,7 +50,8 @@ pub enum ServerError {
 /// What the threads of a server share.
 pub(crate) struct Shared {
     pub(crate) service: Arc<dyn Service>,
-    pub(crate) shadow: Shadow,
+    /// For a device that this system lacks.
+    pub(crate) shadow: Option<Shadow>,
     pub(crate) counters: Counters,
     pub(crate) pool: Pool,
     clients: Mutex<Clients>,
@@ -113,9 +114,10 @@ impl Server {
             }
             other => other?,
         }
+        let shadow = service.is_emulated().then(Shadow::create).transpose()?;
         let shared = Arc::new(Shared {
             service,
-            shadow: Shadow::create()?,
+            shadow,
             counters: Counters::default(),
             pool: Pool::default(),
             clients: Mutex::new(Clients {

@@ -2,9 +2,10 @@
 //! The software model as what is served.
 
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use npu_capture::BoBytes;
 use npu_model::Model;
 use npu_model::driver::{Caller, DrmFile, FenceState, SharedFile};
 use rocket_uapi::FenceStatus;
@@ -56,6 +57,10 @@ impl Service for ModelService {
     fn collect(&self) {
         self.model.collect();
     }
+
+    fn is_emulated(&self) -> bool {
+        true
+    }
 }
 
 struct ModelFile(DrmFile);
@@ -76,6 +81,12 @@ impl OpenFile for ModelFile {
         Ok(MapOf { file, offset: 0 })
     }
 
+    fn contents(&self, offset: u64, len: usize) -> Result<Box<dyn BoBytes>, Errno> {
+        self.0
+            .mmap_file(offset, len, MapFlags::SHARED)
+            .map(|file| Box::new(Pages(file)) as Box<dyn BoBytes>)
+    }
+
     fn write_fence(&self, handle: u32) -> Result<FenceStatus, Errno> {
         Ok(match self.0.write_fence(handle)?.state() {
             FenceState::Active => FenceStatus::Active,
@@ -88,5 +99,26 @@ impl OpenFile for ModelFile {
         if dying {
             self.0.kill();
         }
+    }
+}
+
+/// The pages of an object, which it lives as long as.
+struct Pages(OwnedFd);
+
+impl BoBytes for Pages {
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        let mut done = 0;
+        while done < into.len() {
+            match rustix::io::pread(&self.0, &mut into[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(len) => done += len,
+                Err(Errno::INTR) => (),
+                Err(error) => {
+                    tracing::error!(%error, "contents of a buffer object are not read");
+                    break;
+                }
+            }
+        }
+        into[done..].fill(0);
     }
 }

@@ -4,23 +4,21 @@
 //! While recording, SUBMIT hands its jobs over one by one and returns when the
 //! last of them has ended.
 
-mod jobs;
-
 use std::collections::BTreeMap;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use npu_capture::{BoBytes, BoView, JobView, Outcome, Recorder, why_dropped};
+use npu_capture::{BoBytes, BoView, JobToken, JobView, Outcome, Recorder, why_dropped};
 use npu_model::driver::{Arena, Caller};
 use rocket_uapi::{Deadline, DeviceInfo, FenceStatus, Iova, sys};
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 use zerocopy::{FromBytes, IntoBytes};
 
-use self::jobs::{Job, Jobs};
-use crate::service::{MapOf, OpenFile, Service};
+use crate::jobs::{Job, Jobs};
+use crate::service::{GEM_OPEN, GemOpen, MapOf, OpenFile, Service, is_call};
 
 /// How long a job is waited for: the driver kills it after half a second, but
 /// it may have to wait for fences and for a core, and a large one takes the
@@ -36,6 +34,32 @@ pub struct RecordingService {
     inner: Arc<dyn Service>,
     recorder: Recorder,
     files: AtomicU32,
+    ended: Arc<Mutex<Outcomes>>,
+}
+
+/// How many recorded jobs ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// They did their work.
+    pub completed: u64,
+    /// The driver reset their core.
+    pub killed: u64,
+    /// SUBMIT said 0, and the driver did not take them.
+    pub dropped: u64,
+    /// SUBMIT failed, or nobody knows how they ended.
+    pub others: u64,
+}
+
+impl Outcomes {
+    fn note(&mut self, outcome: Outcome) {
+        let counter = match outcome {
+            Outcome::Completed => &mut self.completed,
+            Outcome::Killed(_) => &mut self.killed,
+            Outcome::Dropped => &mut self.dropped,
+            Outcome::Refused(_) | Outcome::Unknown => &mut self.others,
+        };
+        *counter += 1;
+    }
 }
 
 impl RecordingService {
@@ -47,7 +71,14 @@ impl RecordingService {
             inner,
             recorder,
             files: AtomicU32::new(0),
+            ended: Arc::default(),
         }
+    }
+
+    /// How its jobs ended so far.
+    #[must_use]
+    pub fn outcomes(&self) -> Outcomes {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -57,6 +88,7 @@ impl Service for RecordingService {
             inner: self.inner.open()?,
             recorder: self.recorder.clone(),
             file: self.files.fetch_add(1, Ordering::Relaxed),
+            ended: Arc::clone(&self.ended),
             bos: Mutex::new(BTreeMap::new()),
         }))
     }
@@ -73,6 +105,10 @@ impl Service for RecordingService {
 
     fn collect(&self) {
         self.inner.collect();
+    }
+
+    fn is_emulated(&self) -> bool {
+        self.inner.is_emulated()
     }
 }
 
@@ -92,13 +128,14 @@ struct RecordedFile {
     inner: Box<dyn OpenFile>,
     recorder: Recorder,
     file: u32,
+    ended: Arc<Mutex<Outcomes>>,
     bos: Mutex<BTreeMap<u32, Known>>,
 }
 
 impl OpenFile for RecordedFile {
     fn ioctl(&self, number: u32, arg: &mut [u8], caller: &dyn Caller) -> Result<i32, Errno> {
-        if number == sys::SUBMIT
-            && let Some(jobs) = Jobs::read(arg, caller)
+        if is_call(number, sys::SUBMIT)
+            && let Ok(jobs) = Jobs::read(arg, caller)
         {
             return jobs.0.iter().try_fold(0, |_, job| self.run(job));
         }
@@ -109,6 +146,10 @@ impl OpenFile for RecordedFile {
 
     fn mmap(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
         self.inner.mmap(offset, len, flags)
+    }
+
+    fn contents(&self, offset: u64, len: usize) -> Result<Box<dyn BoBytes>, Errno> {
+        self.inner.contents(offset, len)
     }
 
     fn write_fence(&self, handle: u32) -> Result<FenceStatus, Errno> {
@@ -127,30 +168,29 @@ impl RecordedFile {
 
     /// An ioctl was done well, and this is its argument now.
     fn note(&self, number: u32, arg: &[u8]) {
-        match number {
-            sys::CREATE_BO => {
-                if let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg) {
-                    let iova = u32::try_from(bo.dma_address).ok();
-                    let placed = iova.map(|iova| Placed {
-                        iova,
-                        len: u64::from(bo.size).next_multiple_of(PAGE),
-                        offset: bo.offset,
-                    });
-                    self.bos().insert(bo.handle, placed);
-                }
-            }
-            sys::GEM_CLOSE => {
-                if let Ok((bo, _)) = sys::GemClose::read_from_prefix(arg) {
-                    self.bos().remove(&bo.handle);
-                }
-            }
-            sys::PRIME_FD_TO_HANDLE => {
-                if let Ok((bo, _)) = sys::PrimeHandle::read_from_prefix(arg) {
-                    // Not over one of its own that comes back.
-                    self.bos().entry(bo.handle).or_default();
-                }
-            }
-            _ => (),
+        if is_call(number, sys::CREATE_BO)
+            && let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg)
+        {
+            let iova = u32::try_from(bo.dma_address).ok();
+            let placed = iova.map(|iova| Placed {
+                iova,
+                len: u64::from(bo.size).next_multiple_of(PAGE),
+                offset: bo.offset,
+            });
+            self.bos().insert(bo.handle, placed);
+        } else if is_call(number, sys::GEM_CLOSE)
+            && let Ok((bo, _)) = sys::GemClose::read_from_prefix(arg)
+        {
+            self.bos().remove(&bo.handle);
+        } else if is_call(number, sys::PRIME_FD_TO_HANDLE)
+            && let Ok((bo, _)) = sys::PrimeHandle::read_from_prefix(arg)
+        {
+            // Not over one of its own that comes back.
+            self.bos().entry(bo.handle).or_default();
+        } else if is_call(number, GEM_OPEN)
+            && let Ok((bo, _)) = GemOpen::read_from_prefix(arg)
+        {
+            self.bos().entry(bo.handle).or_default();
         }
     }
 
@@ -173,7 +213,7 @@ impl RecordedFile {
         let mut submit = job.submit(&arena, if dropped { &job.writes } else { &waited });
         match self.inner.ioctl(sys::SUBMIT, submit.as_mut_bytes(), &arena) {
             Err(errno) => {
-                token.finish(Outcome::Refused(errno), &[]);
+                self.end(token, Outcome::Refused(errno), &[]);
                 Err(errno)
             }
             Ok(value) => {
@@ -188,10 +228,17 @@ impl RecordedFile {
                 } else {
                     &views
                 };
-                token.finish(outcome, changed);
+                self.end(token, outcome, changed);
                 Ok(value)
             }
         }
+    }
+
+    fn end(&self, token: JobToken, outcome: Outcome, changed: &[BoView<'_>]) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.note(outcome);
+        drop(ended);
+        token.finish(outcome, changed);
     }
 
     /// Waits for a job that writes `written`.
@@ -217,6 +264,18 @@ impl RecordedFile {
                 }
             }
         }
+        // The others are read too, which takes what the NPU wrote out of the way
+        // of the CPU's caches. They have the same fence.
+        for &handle in &written[1..] {
+            let mut look = sys::PrepBo {
+                handle,
+                reserved: 0,
+                timeout_ns: Deadline::NOW.as_nanos(),
+            };
+            let _ = self
+                .inner
+                .ioctl(sys::PREP_BO, look.as_mut_bytes(), &Arena::new());
+        }
         match self.inner.write_fence(handle) {
             Ok(FenceStatus::Signaled) => Outcome::Completed,
             Ok(FenceStatus::Failed(errno)) => Outcome::Killed(errno),
@@ -225,13 +284,13 @@ impl RecordedFile {
     }
 }
 
-/// The pages of an object, as the file that a client would map.
+/// The pages of an object.
 struct Pages<'a> {
     file: &'a RecordedFile,
     handle: u32,
     known: &'a Known,
     /// Opened when first read, and closed with the job: it keeps the object.
-    memory: OnceLock<Option<(OwnedFd, u64)>>,
+    memory: OnceLock<Option<Box<dyn BoBytes>>>,
 }
 
 impl<'a> Pages<'a> {
@@ -253,11 +312,11 @@ impl<'a> Pages<'a> {
         }
     }
 
-    fn open(&self) -> Option<(OwnedFd, u64)> {
+    fn open(&self) -> Option<Box<dyn BoBytes>> {
         let placed = self.known.as_ref()?;
         let len = usize::try_from(placed.len).ok()?;
-        match self.file.inner.mmap(placed.offset, len, MapFlags::SHARED) {
-            Ok(map) => Some((map.file, map.offset)),
+        match self.file.inner.contents(placed.offset, len) {
+            Ok(contents) => Some(contents),
             Err(error) => {
                 let handle = self.handle;
                 tracing::error!(handle, %error, "contents of a buffer object are not recorded");
@@ -269,21 +328,9 @@ impl<'a> Pages<'a> {
 
 impl BoBytes for Pages<'_> {
     fn read(&self, offset: u64, into: &mut [u8]) {
-        let mut done = 0;
-        if let Some((file, start)) = self.memory.get_or_init(|| self.open()) {
-            while done < into.len() {
-                let at = start + offset + done as u64;
-                match rustix::io::pread(file, &mut into[done..], at) {
-                    Ok(0) => break,
-                    Ok(len) => done += len,
-                    Err(Errno::INTR) => (),
-                    Err(error) => {
-                        tracing::error!(%error, "contents of a buffer object are not recorded");
-                        break;
-                    }
-                }
-            }
+        match self.memory.get_or_init(|| self.open()) {
+            Some(contents) => contents.read(offset, into),
+            None => into.fill(0),
         }
-        into[done..].fill(0);
     }
 }

@@ -4,10 +4,12 @@
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use npu_capture::BoBytes;
 use npu_model::driver::Caller;
 use rocket_uapi::FenceStatus;
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A device that can be opened many times.
 pub trait Service: fmt::Debug + Send + Sync {
@@ -32,6 +34,10 @@ pub trait Service: fmt::Debug + Send + Sync {
 
     /// Called now and then: lets go of what nobody uses any more.
     fn collect(&self);
+
+    /// Whether this system lacks the device, so that clients must be shown
+    /// elsewhere what a system with one tells of it.
+    fn is_emulated(&self) -> bool;
 }
 
 /// An open file of the device.
@@ -47,6 +53,13 @@ pub trait OpenFile: fmt::Debug + Send + Sync {
     /// # Errors
     /// What mmap(2) then says.
     fn mmap(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno>;
+
+    /// The bytes of the buffer object that is mapped at `offset`, as the CPU
+    /// sees them.
+    ///
+    /// # Errors
+    /// What mmap(2) then says.
+    fn contents(&self, offset: u64, len: usize) -> Result<Box<dyn BoBytes>, Errno>;
 
     /// The state of the jobs that write a buffer object, or wrote it last.
     ///
@@ -65,4 +78,38 @@ pub struct MapOf {
     pub file: OwnedFd,
     /// Where in it, bytes.
     pub offset: u64,
+}
+
+/// DRM core: GEM_OPEN (include/uapi/drm/drm.h).
+pub(crate) const GEM_OPEN: u32 = 0xc010_640b;
+
+/// Argument of GEM_OPEN.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub(crate) struct GemOpen {
+    name: u32,
+    /// Out: GEM handle.
+    pub(crate) handle: u32,
+    size: u64,
+}
+
+/// Whether a request is this one: by letter and number, as DRM tells them
+/// apart. Its size says only how much of the structure the client knows.
+pub(crate) fn is_call(request: u32, known: u32) -> bool {
+    const LETTER_AND_NUMBER: u32 = 0xffff;
+    (request ^ known) & LETTER_AND_NUMBER == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rocket_uapi::sys;
+
+    #[test]
+    fn a_request_of_another_size_is_the_same_call() {
+        assert!(is_call(sys::FINI_BO, 0x4004_6443));
+        assert!(!is_call(sys::FINI_BO, sys::PREP_BO));
+        // The same number with another letter.
+        assert!(!is_call(0x4008_6243, sys::FINI_BO));
+    }
 }

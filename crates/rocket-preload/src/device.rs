@@ -109,8 +109,9 @@ pub(crate) fn known_shadow_root() -> Option<&'static [u8]> {
     Some(unsafe { slice::from_raw_parts(root, len) })
 }
 
-/// Path of the shadow directory; asks the server the first time, and starts
-/// one if need be. `None` without a server.
+/// Path of the shadow directory; empty where the system itself shows the device.
+/// Asks the server the first time, and starts one if need be. `None` without a
+/// server.
 pub(crate) fn shadow_root() -> Option<&'static [u8]> {
     if let Some(root) = known_shadow_root() {
         return Some(root);
@@ -129,11 +130,18 @@ pub(crate) fn shadow_root() -> Option<&'static [u8]> {
     };
     let outcome = ask(&connection, Ask::Shadow, out).ok()?;
     let path = path.get(..outcome.data_len)?;
-    if path.first() != Some(&b'/') {
+    // Nothing, where the system itself shows the device.
+    if path.first().is_some_and(|&byte| byte != b'/') {
         return None;
     }
+    outcome.result.ok()?;
     let leaked: &'static mut [u8] = Box::leak(Box::<[u8]>::from(path));
     ROOT_LEN.store(leaked.len(), Ordering::Relaxed);
     ROOT.store(leaked.as_mut_ptr(), Ordering::Release);
     Some(leaked)
+}
+
+/// Whether the device is a real one of this system, which then tells of it.
+pub(crate) fn is_shown_by_system() -> bool {
+    shadow_root().is_some_and(<[u8]>::is_empty)
 }

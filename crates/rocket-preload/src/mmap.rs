@@ -36,7 +36,14 @@ macro_rules! map {
             if !is_of_device(fd, flags) {
                 return pass(fd, offset);
             }
-            match file_to_map(fd, len, prot, flags, offset) {
+            let mut found = file_to_map(fd, len, prot, flags, offset);
+            // Behind the server may be a node that is another server's.
+            while let Some((file, offset)) = &found
+                && is_of_device(file.as_raw_fd(), flags)
+            {
+                found = file_to_map(file.as_raw_fd(), len, prot, flags, *offset);
+            }
+            match found {
                 Some((file, offset)) => {
                     let mapped = pass(file.as_raw_fd(), offset);
                     // Closing may not change what mmap says.

@@ -7,6 +7,7 @@ use std::ffi::CStr;
 use libc::{AT_EMPTY_PATH, AT_FDCWD, c_char, c_int, c_uint, stat as Stat, statx as Statx};
 use npu_wire::place::{DEVICE_MAJOR, DEVICE_MINOR};
 
+use crate::device;
 use crate::guard::look;
 use crate::next::next;
 use crate::target::{ShadowPath, Target, is_device, node_shadow, target};
@@ -41,6 +42,8 @@ enum Asked {
 impl Asked {
     fn by_path(directory: c_int, path: *const c_char) -> Self {
         match target(directory, path) {
+            // The node itself tells best what it is.
+            Target::Node if look(false, device::is_shown_by_system) => Self::Other,
             Target::Node => Self::Node(look(None, node_shadow)),
             Target::Shadow(shadow) => Self::Shadow(shadow),
             Target::Other => Self::Other,

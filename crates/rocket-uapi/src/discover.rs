@@ -5,6 +5,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -129,25 +130,45 @@ pub(crate) fn first_usable(directory: &Path) -> Result<Kernel, DiscoverError> {
 
 /// Opens the node at `path` if it is an NPU's.
 pub(crate) fn open(path: &Path) -> Result<Kernel, Error> {
+    let node = open_node(path)?;
+    let kernel = Kernel::new(node, path.to_owned()).map_err(|errno| match errno {
+        Errno::NOTTY | Errno::INVAL => Error::NotADevice,
+        _ => Error::of(Call::Version, None, errno),
+    })?;
+    check_driver(kernel.driver())?;
+    Ok(kernel)
+}
+
+/// Opens the character device at `path`, whatever it is. For who does its
+/// ioctls himself; all others have [`Device::open`](crate::Device::open).
+///
+/// # Errors
+/// [`Error::NoSuchNode`], [`Error::NotADevice`], [`Error::NoPermission`], or
+/// what else open(2) says.
+pub fn open_node(path: &Path) -> Result<OwnedFd, Error> {
     let metadata = fs::metadata(path).map_err(|error| not_opened(&error, None))?;
     if !metadata.file_type().is_char_device() {
         return Err(Error::NotADevice);
     }
-    let file = fs::OpenOptions::new()
+    fs::OpenOptions::new()
         .read(true)
         .write(true)
         .open(path)
-        .map_err(|error| not_opened(&error, Some(&metadata)))?;
-    let kernel = Kernel::new(file.into(), path.to_owned()).map_err(|errno| match errno {
-        Errno::NOTTY | Errno::INVAL => Error::NotADevice,
-        _ => Error::of(Call::Version, None, errno),
-    })?;
-    if kernel.driver() != DRIVER_NAME {
-        return Err(Error::OtherDriver {
-            driver: kernel.driver().to_owned(),
-        });
+        .map(OwnedFd::from)
+        .map_err(|error| not_opened(&error, Some(&metadata)))
+}
+
+/// Refuses the node of a driver of another name than the NPU's.
+///
+/// # Errors
+/// [`Error::OtherDriver`]
+pub fn check_driver(name: &str) -> Result<(), Error> {
+    if name == DRIVER_NAME {
+        return Ok(());
     }
-    Ok(kernel)
+    Err(Error::OtherDriver {
+        driver: name.to_owned(),
+    })
 }
 
 fn not_opened(error: &io::Error, metadata: Option<&fs::Metadata>) -> Error {

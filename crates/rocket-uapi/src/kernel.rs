@@ -38,7 +38,7 @@ use ioctl::{PrimeToHandle, Request, ioctl, plain_ioctl};
 /// How long after a job's end the file must stay open: the scheduler's worker
 /// drops the job's BO references behind the fence, without regard to the file.
 /// 20 ms were enough in 300 of 300 runs on Linux 7.2; this leaves room.
-const SETTLE: Duration = Duration::from_millis(50);
+pub const SETTLE: Duration = Duration::from_millis(50);
 
 /// Room for each text of VERSION, bytes; the driver's are at most 10 long.
 const VERSION_TEXT_BYTES: usize = 64;

@@ -46,11 +46,14 @@ pub use access::{CpuRead, CpuWrite};
 pub use backend::{Backend, BoMemory, DeviceInfo, Fence, FenceStatus, RawBo, RawJob, RawTask};
 pub use bo::{Bo, FrozenBo};
 pub use device::{Device, DevicePool};
-pub use discover::{ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode};
+pub use discover::{
+    ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode, check_driver, open_node,
+};
 pub use error::{Call, Error, LengthError, ProgramError};
 pub use job::{
     BuildError, Doubt, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WaitError,
 };
+pub use kernel::SETTLE;
 pub use program_bo::ProgramBo;
 pub use raw::{RawDevice, RawMap};
 pub use rknpu_regcmd::Iova;

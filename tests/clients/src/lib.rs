@@ -25,6 +25,9 @@ const COMPILER: &str = if cfg!(target_arch = "aarch64") && cfg!(target_os = "lin
     "cc"
 };
 
+/// The device node.
+pub const NODE: &str = "/dev/accel/accel0";
+
 /// Where cargo puts what it builds, like the tests themselves.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let test = std::env::current_exe().unwrap();
@@ -105,6 +108,26 @@ impl Client {
             .arg(client.get_program())
             .args(client.get_args())
             .args(arguments)
+            .env_remove("ROCKET_DEVICE")
+            .env_remove("RUST_LOG");
+        command
+    }
+
+    /// The client under `npu-probe run --device NODE`, where NODE is the model's
+    /// and looks like a real one: that `npu-probe` is itself under another,
+    /// whose options are `outer`.
+    #[must_use]
+    pub fn on_a_node(&self, outer: &[&str], options: &[&str], arguments: &[&str]) -> Command {
+        let inner = self.command(&[&["--device", NODE], options].concat(), arguments);
+        let mut command = test_support::program(FOLDER.join("npu-probe"));
+        command
+            .arg("run")
+            .args(outer)
+            .arg("--preload")
+            .arg(FOLDER.join("librocket_preload.so"))
+            .arg("--")
+            .arg(inner.get_program())
+            .args(inner.get_args())
             .env_remove("ROCKET_DEVICE")
             .env_remove("RUST_LOG");
         command

@@ -98,7 +98,8 @@ pub(crate) enum Command {
     /// Run a program that finds the software NPU as /dev/accel/accel0
     ///
     /// For programs that are linked dynamically and know nothing of this
-    /// project. Prints at the end, on standard error, what the program did with
+    /// project. With --device and a node the program works on that device, which
+    /// is of use with --record. Prints at the end, on standard error, what the program did with
     /// the NPU. The exit code is the program's; 128 and the signal's number if
     /// a signal ended it.
     Run(RunFlags),

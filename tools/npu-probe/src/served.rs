@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 use npu_model::event::Event;
 use npu_model::timeline::DeviceTimeline;
 use npu_model::{Model, ModelOptions, Selector};
-use npu_server::Counts;
+use npu_server::{Counts, ForwardService, Outcomes};
 use rknpu_regcmd::timing::seconds;
 use serde::Serialize;
 
@@ -32,7 +32,8 @@ pub(crate) fn options(flags: &Flags, model: &ModelFlags) -> Result<ModelOptions,
         }
         Selector::Path(path) => {
             return Err(Failure::Usage(anyhow!(
-                "programs are shown a model, and {} is none",
+                "a server that programs start shows them a model, and {} is none; \
+                 `npu-probe run --device` shows it to one program",
                 path.display()
             )));
         }
@@ -92,9 +93,45 @@ struct Core {
     modelled_busy_us: f64,
 }
 
+/// What programs did with a real device, which tells nothing of its work.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct UseOfNode {
+    node: String,
+    driver: String,
+    opens: u64,
+    bos: u64,
+    bo_bytes: u64,
+    submits: u64,
+    jobs: u64,
+    /// How they ended; known of jobs that were recorded.
+    #[serde(flatten)]
+    ended: Option<Ended>,
+    /// Those of jobs that the driver dropped included.
+    tasks: u64,
+    words: u64,
+}
+
+/// How jobs ended.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Ended {
+    jobs_completed: u64,
+    jobs_dropped: u64,
+    jobs_killed: u64,
+    /// SUBMIT failed, or the end was not seen.
+    jobs_others: u64,
+}
+
+/// What is reported, by the kind of device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+enum Summary {
+    Model(Box<Use>),
+    Node(UseOfNode),
+}
+
 /// The report of a run, and the timeline for a trace.
 pub(crate) struct UseReport {
-    summary: Use,
+    summary: Summary,
     timeline: Option<DeviceTimeline>,
 }
 
@@ -121,7 +158,39 @@ impl UseReport {
         if let Some(timeline) = &timeline {
             summary.add_times(timeline);
         }
-        Self { summary, timeline }
+        Self {
+            summary: Summary::Model(Box::new(summary)),
+            timeline,
+        }
+    }
+
+    /// The report of a real device; with how the jobs ended, if they were
+    /// recorded.
+    pub(crate) fn of_node(counts: Counts, node: &ForwardService, ended: Option<Outcomes>) -> Self {
+        let (tasks, words) = node.tasks_and_words();
+        let info = node.info();
+        let (major, minor, patch) = info.version;
+        let summary = UseOfNode {
+            node: info.name.clone(),
+            driver: format!("{} {major}.{minor}.{patch}", info.driver),
+            opens: counts.opens,
+            bos: counts.bos,
+            bo_bytes: counts.bo_bytes,
+            submits: counts.submits,
+            jobs: counts.jobs,
+            ended: ended.map(|ended| Ended {
+                jobs_completed: ended.completed,
+                jobs_dropped: ended.dropped,
+                jobs_killed: ended.killed,
+                jobs_others: ended.others,
+            }),
+            tasks,
+            words,
+        };
+        Self {
+            summary: Summary::Node(summary),
+            timeline: None,
+        }
     }
 
     /// Writes the timeline for ui.perfetto.dev.
@@ -143,7 +212,10 @@ impl UseReport {
                 .map_err(Failure::Output)?;
             text + "\n"
         } else {
-            self.summary.text()
+            match &self.summary {
+                Summary::Model(summary) => summary.text(),
+                Summary::Node(summary) => summary.text(),
+            }
         };
         match file {
             Some(file) => fs::write(file, text)
@@ -214,9 +286,7 @@ impl Use {
 
     fn text(&self) -> String {
         let mut text = String::new();
-        let mut line = |name: &str, says: String| {
-            let _ = writeln!(text, "npu-probe: {name:<10} {says}");
-        };
+        let mut line = |name: &str, says: String| push_line(&mut text, name, &says);
         line("device", format!("opened {} times", self.opens));
         line("BOs", format!("{}, {} bytes", self.bos, self.bo_bytes));
         line("submits", format!("{}", self.submits));
@@ -262,6 +332,38 @@ impl Use {
         line("end", format!("after {end:.1} us of modelled time"));
         text
     }
+}
+
+impl UseOfNode {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, says: String| push_line(&mut text, name, &says);
+        line("device", format!("{}, driver {}", self.node, self.driver));
+        line("", format!("opened {} times", self.opens));
+        line("BOs", format!("{}, {} bytes", self.bos, self.bo_bytes));
+        line("submits", format!("{}", self.submits));
+        let mut jobs = format!("{}", self.jobs);
+        if let Some(ended) = &self.ended {
+            let _ = write!(
+                jobs,
+                ": {} completed, {} dropped, {} killed",
+                ended.jobs_completed, ended.jobs_dropped, ended.jobs_killed
+            );
+            if ended.jobs_others > 0 {
+                let _ = write!(jobs, ", {} not seen to end", ended.jobs_others);
+            }
+        }
+        line("jobs", jobs);
+        line(
+            "tasks",
+            format!("{}, {} command words", self.tasks, self.words),
+        );
+        text
+    }
+}
+
+fn push_line(text: &mut String, name: &str, says: &str) {
+    let _ = writeln!(text, "npu-probe: {name:<10} {says}");
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `npu-probe run`: a program with the software NPU as its /dev/accel/accel0.
+//! `npu-probe run`: a program with the software NPU as its /dev/accel/accel0, or
+//! with a real one that is watched.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -17,8 +18,9 @@ use anyhow::{Context, anyhow};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use npu_capture::{Recorder, RecorderOptions};
-use npu_model::Model;
-use npu_server::{ModelService, RecordingService, Server, Service};
+use npu_model::{Model, Selector};
+use npu_server::{ForwardService, ModelService, RecordingService, Server, Service};
+use rocket_uapi::DeviceInfo;
 
 use crate::exit::Failure;
 use crate::flags::{Flags, RunFlags};
@@ -42,8 +44,7 @@ const FROM_TERMINAL: [Signal; 2] = [Signal::SIGINT, Signal::SIGQUIT];
 const PASSED_ON: [Signal; 2] = [Signal::SIGTERM, Signal::SIGHUP];
 
 pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
-    let mut options = served::options(flags, &run.model)?;
-    options.timeline = true;
+    let shown = Shown::choose(flags, run)?;
     let library = library(run)?;
     // Before there are other threads: they take it over.
     let signals: SigSet = FROM_TERMINAL.into_iter().chain(PASSED_ON).collect();
@@ -51,15 +52,17 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
         .thread_block()
         .context("cannot keep signals for the program")
         .map_err(Failure::Device)?;
-    let model = Model::new(options);
     let recorder = recorder(run)?;
-    let mut service: Arc<dyn Service> = Arc::new(ModelService::new(Arc::clone(&model)));
-    if let Some(recorder) = &recorder {
-        let info = model.open_device().info();
-        service = Arc::new(RecordingService::new(service, recorder.clone(), &info));
-    }
+    let recording = recorder
+        .clone()
+        .map(|recorder| RecordingService::new(shown.service(), recorder, &shown.info()))
+        .map(Arc::new);
+    let service = match &recording {
+        Some(recording) => Arc::clone(recording) as Arc<dyn Service>,
+        None => shown.service(),
+    };
     let server = Server::start(service)
-        .context("cannot serve the model")
+        .context("cannot serve the device")
         .map_err(Failure::Device)?;
 
     // The program's signals are not kept: it has the mask of this thread.
@@ -77,7 +80,14 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
     npu_server::raise_descriptor_limit();
     let status = wait(child, signals)?;
     server.wait_for_clients(LINGER);
-    let report = UseReport::new(server.counts(), &model);
+    let counts = server.counts();
+    let report = match &shown {
+        Shown::Model(model) => UseReport::new(counts, model),
+        Shown::Node(node) => {
+            let ended = recording.map(|recording| recording.outcomes());
+            UseReport::of_node(counts, node, ended)
+        }
+    };
     drop(server);
     if let Some(file) = &run.trace {
         report.write_trace(file)?;
@@ -89,6 +99,44 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
             .map_err(|error| Failure::Output(error.into()))?;
     }
     Ok(code(status))
+}
+
+/// The device that the program is shown.
+enum Shown {
+    Model(Arc<Model>),
+    Node(Arc<ForwardService>),
+}
+
+impl Shown {
+    fn choose(flags: &Flags, run: &RunFlags) -> Result<Self, Failure> {
+        let Selector::Path(path) = flags.selector() else {
+            let mut options = served::options(flags, &run.model)?;
+            options.timeline = true;
+            return Ok(Self::Model(Model::new(options)));
+        };
+        if run.trace.is_some() || run.model.cores.is_some() || run.model.strict.is_some() {
+            return Err(Failure::Usage(anyhow!(
+                "--trace, --cores and --strict are the software model's; {} is a device",
+                path.display()
+            )));
+        }
+        let node = ForwardService::new(&path).map_err(|error| Failure::NoDevice(error.into()))?;
+        Ok(Self::Node(Arc::new(node)))
+    }
+
+    fn service(&self) -> Arc<dyn Service> {
+        match self {
+            Self::Model(model) => Arc::new(ModelService::new(Arc::clone(model))),
+            Self::Node(node) => Arc::clone(node) as Arc<dyn Service>,
+        }
+    }
+
+    fn info(&self) -> DeviceInfo {
+        match self {
+            Self::Model(model) => model.open_device().info(),
+            Self::Node(node) => node.info().clone(),
+        }
+    }
 }
 
 /// What records the program's jobs, if that is wanted.

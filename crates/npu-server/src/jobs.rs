@@ -7,58 +7,72 @@ use rocket_uapi::{Iova, RawTask, sys};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Most jobs of a SUBMIT, programs of a job and entries of its lists that are
-/// recorded; a SUBMIT with more goes past the recorder.
+/// read; a SUBMIT with more goes past a recorder.
 const COUNT_MAX: u32 = 1 << 16;
 
 /// Most bytes of a job structure that go to the driver: more than it knows.
 const JOB_BYTES_MAX: usize = 256;
 
 /// The jobs of a SUBMIT.
-pub(super) struct Jobs(pub(super) Vec<Job>);
+pub(crate) struct Jobs(pub(super) Vec<Job>);
 
 /// A job as its client gave it.
-pub(super) struct Job {
+pub(crate) struct Job {
     /// Its structure, with what the driver may know of it beyond our own.
     structure: Vec<u8>,
-    pub(super) tasks: Vec<RawTask>,
-    pub(super) reads: Vec<u32>,
-    pub(super) writes: Vec<u32>,
+    pub(crate) tasks: Vec<RawTask>,
+    pub(crate) reads: Vec<u32>,
+    pub(crate) writes: Vec<u32>,
+}
+
+/// Why jobs are not read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NotRead {
+    /// The driver looks at none: by the argument, which is this.
+    Head(sys::Submit),
+    /// They are more than are read.
+    TooMany,
+    /// Their memory cannot be read.
+    Fault,
 }
 
 impl Jobs {
-    /// Reads them; `None` where SUBMIT fails as a whole, or is more than is
-    /// recorded: the driver will say.
-    pub(super) fn read(arg: &[u8], caller: &dyn Caller) -> Option<Self> {
+    /// Reads them.
+    pub(crate) fn read(arg: &[u8], caller: &dyn Caller) -> Result<Self, NotRead> {
         let mut submit = sys::Submit::default();
         let len = arg.len().min(size_of::<sys::Submit>());
         submit.as_mut_bytes()[..len].copy_from_slice(&arg[..len]);
         let stride = submit.job_struct_size as usize;
-        if submit.reserved != 0 || stride < size_of::<sys::Job>() || submit.job_count > COUNT_MAX {
-            return None;
+        if submit.job_count == 0 || submit.reserved != 0 || stride < size_of::<sys::Job>() {
+            return Err(NotRead::Head(submit));
+        }
+        if submit.job_count > COUNT_MAX {
+            return Err(NotRead::TooMany);
         }
         let bytes = stride.min(JOB_BYTES_MAX);
         let at = |index: u32| submit.jobs.wrapping_add(u64::from(index) * stride as u64);
         let jobs = (0..submit.job_count).map(|index| Job::read(at(index), bytes, caller));
-        jobs.collect::<Option<Vec<_>>>().map(Self)
+        jobs.collect::<Result<Vec<_>, _>>().map(Self)
     }
 }
 
 impl Job {
-    fn read(at: u64, bytes: usize, caller: &dyn Caller) -> Option<Self> {
+    fn read(at: u64, bytes: usize, caller: &dyn Caller) -> Result<Self, NotRead> {
         let mut structure = vec![0; bytes];
         if caller.read(at, &mut structure).is_err() {
             // Its tail is not the driver's business.
             structure.truncate(size_of::<sys::Job>());
-            caller.read(at, &mut structure).ok()?;
+            let read = caller.read(at, &mut structure);
+            read.map_err(|_| NotRead::Fault)?;
         }
-        let (job, _) = sys::Job::read_from_prefix(&structure).ok()?;
+        let (job, _) = sys::Job::read_from_prefix(&structure).map_err(|_| NotRead::Fault)?;
         let counts = [
             job.task_count,
             job.in_bo_handle_count,
             job.out_bo_handle_count,
         ];
         if counts.iter().any(|&count| count > COUNT_MAX) {
-            return None;
+            return Err(NotRead::TooMany);
         }
         // What cannot be read makes the driver drop the job: as one without
         // tasks, which it drops too.
@@ -69,7 +83,7 @@ impl Job {
             Some((tasks, reads, writes))
         };
         let (tasks, reads, writes) = read().unwrap_or_default();
-        Some(Self {
+        Ok(Self {
             structure,
             tasks,
             reads,
@@ -79,7 +93,7 @@ impl Job {
 
     /// What it is waited for by: the driver attaches a job's fence to what it
     /// lists as written.
-    pub(super) fn waited(&self, token: &JobToken) -> Vec<u32> {
+    pub(crate) fn waited(&self, token: &JobToken) -> Vec<u32> {
         if !self.writes.is_empty() {
             self.writes.clone()
         } else if !self.reads.is_empty() {
@@ -91,12 +105,8 @@ impl Job {
     }
 
     /// A SUBMIT of this job alone, which lists `writes` as written.
-    pub(super) fn submit(&self, arena: &Arena, writes: &[u32]) -> sys::Submit {
-        let tasks = self.tasks.iter().map(|task| sys::Task {
-            regcmd: task.regcmd.0,
-            regcmd_count: task.words,
-        });
-        let tasks: Vec<_> = tasks.collect();
+    pub(crate) fn submit(&self, arena: &Arena, writes: &[u32]) -> sys::Submit {
+        let tasks: Vec<_> = self.tasks.iter().map(structure).collect();
         let moved = self.writes.is_empty() && !writes.is_empty();
         let reads = if moved { &[][..] } else { &self.reads };
         let job = sys::Job {
@@ -139,6 +149,14 @@ fn tasks(job: &sys::Job, caller: &dyn Caller) -> Option<Vec<RawTask>> {
     let mut tasks = vec![sys::Task::new_zeroed(); job.task_count as usize];
     read_array(job.tasks, tasks.as_mut_bytes(), caller)?;
     Some(tasks.iter().map(raw).collect())
+}
+
+/// A program as the driver takes it.
+pub(crate) fn structure(task: &RawTask) -> sys::Task {
+    sys::Task {
+        regcmd: task.regcmd.0,
+        regcmd_count: task.words,
+    }
 }
 
 fn raw(task: &sys::Task) -> RawTask {

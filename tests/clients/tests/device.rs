@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clients on a device node that `npu-probe run --device` forwards and records.
+//! The node is the model's, shown to that `npu-probe` by another.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use client_tests::{Client, NODE, probe};
+use serde_json::Value;
+
+/// What the clients share: the driver's structures, programs, references.
+const SHARED: [&str; 4] = ["c/npu.c", "c/rocket.c", "-lm", "-pthread"];
+
+/// Whether programs start others here, as these tests need.
+fn is_possible(test: &str) -> bool {
+    if test_support::emulated() {
+        println!("SKIP {test}: the emulator's programs start no others");
+    }
+    !test_support::emulated()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+#[track_caller]
+fn pass(mut command: Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+fn json_of(file: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+}
+
+/// Reports of both sides of a client: what the node saw, and what was shown to
+/// it of the node.
+struct Seen {
+    model: Value,
+    node: Value,
+    capture: PathBuf,
+}
+
+/// Runs the client `name` on a node, with its jobs recorded.
+#[track_caller]
+fn record(folder: &Path, name: &str, options: &[&str]) -> Seen {
+    let path = |kind: &str| folder.join(format!("{name}.{kind}"));
+    let [model, node, capture] = ["model", "node", "rkcap"].map(path);
+    let [to_model, to_node, to_capture] =
+        [&model, &node, &capture].map(|path| path.to_str().unwrap());
+    let options = [
+        &["--json", "--report", to_node, "--record", to_capture],
+        options,
+    ]
+    .concat();
+    let client = Client::compile(name, &SHARED);
+    pass(client.on_a_node(&["--json", "--report", to_model], &options, &[]));
+    Seen {
+        model: json_of(&model),
+        node: json_of(&node),
+        capture,
+    }
+}
+
+/// What a command says of a capture, and its exit code.
+fn json(arguments: &[&str], file: &Path) -> (i32, Value) {
+    let output = probe(arguments).arg("--json").arg(file).output().unwrap();
+    let value = serde_json::from_slice(&output.stdout);
+    let value = value.unwrap_or_else(|error| unreachable!("{error}: {}", text(&output)));
+    (output.status.code().unwrap(), value)
+}
+
+#[test]
+fn jobs_of_a_node_are_recorded_and_come_out_again() {
+    if !is_possible("jobs_of_a_node_are_recorded_and_come_out_again") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (name, jobs, opens) in [("threads", 36, 3), ("fork", 4, 1)] {
+        let seen = record(folder.path(), name, &[]);
+        assert_eq!(seen.node["jobs_completed"], jobs, "{:#}", seen.node);
+        assert_eq!(seen.model["jobs_completed"], jobs, "{:#}", seen.model);
+        assert_eq!(seen.node["opens"], opens);
+        assert_eq!(seen.node["node"], NODE);
+        assert_eq!(seen.node["driver"], "rocket 0.0.0");
+        for same in ["bos", "bo_bytes", "submits", "jobs", "tasks", "words"] {
+            assert_eq!(seen.node[same], seen.model[same], "{name}: {same}");
+        }
+        let (code, replayed) = json(&["replay"], &seen.capture);
+        assert_eq!(
+            (code, &replayed["result"]),
+            (0, &Value::from("PASS")),
+            "{replayed:#}"
+        );
+        let replayed = replayed["jobs"].as_array().unwrap();
+        assert_eq!(replayed.len(), jobs, "{name}");
+        for job in replayed {
+            let compared = job["bytes_compared"].as_u64().unwrap();
+            assert!(compared >= 3 * 4096, "{job:#}");
+        }
+        // It is a device to whoever recorded it.
+        let (_, decoded) = json(&["decode"], &seen.capture);
+        assert_eq!(decoded["device"], NODE);
+    }
+}
+
+#[test]
+fn jobs_that_fail_do_so_through_a_node() {
+    if !is_possible("jobs_that_fail_do_so_through_a_node") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let seen = record(folder.path(), "fails", &[]);
+    for report in [&seen.node, &seen.model] {
+        assert_eq!(report["jobs"], 8, "{report:#}");
+        assert_eq!(report["jobs_completed"], 3, "{report:#}");
+        assert_eq!(report["jobs_dropped"], 4, "{report:#}");
+        assert_eq!(report["jobs_killed"], 1, "{report:#}");
+    }
+    assert_eq!(seen.node["jobs_others"], 0);
+    let (code, replayed) = json(&["replay"], &seen.capture);
+    assert_eq!(
+        (code, &replayed["result"]),
+        (0, &Value::from("PASS")),
+        "{replayed:#}"
+    );
+    let ends = replayed["jobs"].as_array().unwrap().iter();
+    let ends: Vec<_> = ends.map(|job| job["recorded"].as_str().unwrap()).collect();
+    let mut expected = ["completed"; 8];
+    expected[1..5].fill("dropped");
+    expected[5] = "killed";
+    for (end, expected) in ends.iter().zip(expected) {
+        assert!(end.starts_with(expected), "{ends:?}");
+    }
+    assert_eq!(ends.len(), expected.len());
+}
+
+#[test]
+fn without_data_a_capture_of_a_node_has_its_programs() {
+    if !is_possible("without_data_a_capture_of_a_node_has_its_programs") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let full = record(folder.path(), "fork", &[]);
+    let programs = |file: &Path| {
+        let (code, seen) = json(&["decode", "--job", "2"], file);
+        assert_eq!(code, 0);
+        seen["jobs"][0]["programs"].clone()
+    };
+    let of_full = programs(&full.capture);
+    assert!(of_full[0]["disassembly"].as_array().unwrap().len() > 100);
+    let bare = record(folder.path(), "fork", &["--zero-data"]);
+    assert_eq!(programs(&bare.capture), of_full);
+    let (code, seen) = json(&["replay"], &bare.capture);
+    let compared = &seen["jobs"][3]["bytes_compared"];
+    assert_eq!((code, compared), (0, &Value::Null));
+}
+
+/// Without --record calls go straight through, and a signal ends a wait.
+#[test]
+fn a_node_can_be_watched_only() {
+    if !is_possible("a_node_can_be_watched_only") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // The first ends itself by SIGKILL.
+    for (name, jobs, code) in [("signals", 3, 128 + 9), ("plain", 0, 0)] {
+        let report = folder.path().join(name);
+        let options = ["--json", "--report", report.to_str().unwrap()];
+        let mut command = Client::compile(name, &SHARED).on_a_node(&[], &options, &[]);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+        let seen = json_of(&report);
+        assert_eq!(seen["jobs"], jobs, "{seen:#}");
+        // Of jobs that nobody waits for it is not known how they end.
+        assert_eq!(seen["jobs_completed"], Value::Null);
+    }
+}
+
+#[test]
+fn a_node_that_will_not_do_is_told_of() {
+    let client = Client::compile("plain", &SHARED);
+    for (node, says) in [
+        ("/dev/accel/accel7", "no such device node"),
+        ("/dev/null", "no DRM device"),
+        ("/etc/passwd", "no DRM device"),
+    ] {
+        let output = client.run(&["--device", node], &[]);
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+        let said = text(&output);
+        assert!(said.contains(node) && said.contains(says), "{said}");
+    }
+    let output = client.run(&["--device", NODE, "--cores", "2"], &[]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+}
