@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use half::f16;
-use npu_kernels::dequantise::dequantise_row;
 use npu_kernels::nibble::{SPLIT_MAX, first_outside};
-use rayon::prelude::*;
 use rocket_uapi::DevicePool;
 
 use crate::buffers::Buffers;
@@ -21,13 +19,9 @@ use crate::matrix::MatrixView;
 use crate::observe::{Observer, Submission};
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
 use crate::plan::{JobLimits, Plan, PlanError, PlanOptions, WeightPlan};
-use crate::quantise::{INT8_MAX, quantise_row};
+use crate::quantised::Quantised;
 use crate::unpack::{Partial, Split};
 use crate::weights::Weights;
-
-/// The deepest quantised product whose sums surely fit into 32 bits: each
-/// product is at most 127 * 127.
-const QUANTISED_K_MAX: usize = (i32::MAX as usize) / (INT8_MAX as usize * INT8_MAX as usize);
 
 /// Distinguishes engines, so that weights are not used with another one.
 static NEXT_ENGINE: AtomicU64 = AtomicU64::new(0);
@@ -97,7 +91,7 @@ impl Engine {
     /// # Errors
     /// Wrong length, a dimension of 0, no memory; see [`Error`].
     pub fn load_i8(&self, n: usize, k: usize, b: &[i8]) -> Result<Weights, Error> {
-        self.load::<Int8>(n, k, b, None)
+        self.load::<Int8>(n, k, b)
     }
 
     /// Loads INT4 weights, `n x k`, each -8 to 7.
@@ -106,7 +100,7 @@ impl Engine {
     /// As [`Engine::load_i8`], and [`Error::Int4Range`].
     pub fn load_i4(&self, n: usize, k: usize, b: &[i8]) -> Result<Weights, Error> {
         check_int4("B", b)?;
-        self.load::<Int4>(n, k, b, None)
+        self.load::<Int4>(n, k, b)
     }
 
     /// Loads FP16 weights, `n x k`.
@@ -114,50 +108,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::load_i8`].
     pub fn load_f16(&self, n: usize, k: usize, b: &[f16]) -> Result<Weights, Error> {
-        self.load::<Fp16>(n, k, b, None)
-    }
-
-    /// Quantises float weights, `n x k`, to INT8 with a scale for each output
-    /// channel (see [`crate::quantise`]) and loads them.
-    ///
-    /// # Errors
-    /// As [`Engine::load_i8`], and [`Error::TooDeep`].
-    pub fn load_i8_quantised(&self, n: usize, k: usize, b: &[f32]) -> Result<Weights, Error> {
-        let view = matrix("B", b, n, k)?;
-        self.load_i8_quantised_rows(n, k, |channel, row| row.copy_from_slice(view.row(channel)))
-    }
-
-    /// As [`Engine::load_i8_quantised`], for weights that are not in memory as
-    /// floats: `fill(channel, row)` writes the K weights of an output channel.
-    /// It is called once for each channel, by several threads.
-    ///
-    /// # Errors
-    /// As [`Engine::load_i8_quantised`].
-    pub fn load_i8_quantised_rows(
-        &self,
-        n: usize,
-        k: usize,
-        fill: impl Fn(usize, &mut [f32]) + Sync,
-    ) -> Result<Weights, Error> {
-        if k > QUANTISED_K_MAX {
-            let max = QUANTISED_K_MAX;
-            return Err(Error::TooDeep { k, max });
-        }
-        // Before anything is allocated for sizes that make no sense.
-        self.plan_weights(Precision::Int8, n, k)?;
-        let mut integers = vec![0; n * k];
-        let scales = integers
-            .par_chunks_mut(k)
-            .enumerate()
-            .map_init(
-                || vec![0.0; k],
-                |row, (channel, out)| {
-                    fill(channel, row);
-                    quantise_row(row, out)
-                },
-            )
-            .collect();
-        self.load::<Int8>(n, k, &integers, Some(scales))
+        self.load::<Fp16>(n, k, b)
     }
 
     /// C = A x B^T for INT8 or INT4 weights: `a` is `m x k` (for INT4 each -8
@@ -258,39 +209,6 @@ impl Engine {
         }
     }
 
-    /// C = A x B^T for weights that were quantised when they were loaded: the
-    /// rows of `a`, `m x k`, are quantised likewise, and `out`, `m x n`, is
-    /// `sum * row scale * channel scale`.
-    ///
-    /// # Errors
-    /// As [`Engine::multiply_i32`].
-    pub fn multiply_quantised(
-        &self,
-        weights: &Weights,
-        m: usize,
-        a: &[f32],
-        out: &mut [f32],
-    ) -> Result<(), Error> {
-        let Some(scales) = weights.scales() else {
-            return Err(Error::wrong_weights("quantised int8", weights));
-        };
-        let k = weights.k();
-        matrix("A", a, m, k)?;
-        let mut integers = vec![0; a.len()];
-        let row_scales: Vec<f32> = integers
-            .par_chunks_mut(k)
-            .zip(a.par_chunks(k))
-            .map(|(out, row)| quantise_row(row, out))
-            .collect();
-        // Integers are added up where the floats will be: both have 4 bytes.
-        let sums: &mut [i32] = zerocopy::transmute_mut!(out);
-        let collect =
-            Sums::<i32, _>::new(|row: usize, channels: Range<usize>, part: &mut [i32]| {
-                dequantise_row(part, row_scales[row], &scales[channels]);
-            });
-        self.run(self.product::<Int8, _>(weights, m, &integers, sums, collect)?)
-    }
-
     /// What was done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -305,30 +223,39 @@ impl Engine {
         Plan::new(weights.plan(), m, &self.options)
     }
 
-    fn plan_weights(&self, precision: Precision, n: usize, k: usize) -> Result<WeightPlan, Error> {
-        let devices = self.devices.len();
-        Ok(WeightPlan::new(precision, n, k, devices, &self.options)?)
-    }
-
-    fn load<F: Format>(
+    pub(crate) fn plan_weights(
         &self,
+        precision: Precision,
         n: usize,
         k: usize,
+        options: &PlanOptions,
+    ) -> Result<WeightPlan, Error> {
+        let devices = self.devices.len();
+        Ok(WeightPlan::new(precision, n, k, devices, options)?)
+    }
+
+    fn load<F: Format>(&self, n: usize, k: usize, b: &[F::Host]) -> Result<Weights, Error> {
+        let plan = self.plan_weights(F::PRECISION, n, k, &self.options)?;
+        self.load_planned::<F>(plan, b, None)
+    }
+
+    pub(crate) fn load_planned<F: Format>(
+        &self,
+        plan: WeightPlan,
         b: &[F::Host],
-        scales: Option<Vec<f32>>,
+        quantised: Option<Quantised>,
     ) -> Result<Weights, Error> {
-        let plan = self.plan_weights(F::PRECISION, n, k)?;
-        let b = matrix("B", b, n, k)?;
-        let weights = Weights::load::<F>(&self.devices, plan, b, scales, self.id)?;
+        let b = matrix("B", b, plan.n, plan.k)?;
+        let weights = Weights::load::<F>(&self.devices, plan, b, quantised, self.id)?;
         self.count(&Counters {
-            bytes_to_device: weights.device_bytes(),
+            bytes_to_device: weights.packed_bytes(),
             ..Counters::default()
         });
         Ok(weights)
     }
 
     /// A product that is ready to run.
-    fn product<'a, F: Format, C: Collect + 'a>(
+    pub(crate) fn product<'a, F: Format, C: Collect + 'a>(
         &self,
         weights: &'a Weights,
         m: usize,
@@ -352,8 +279,12 @@ impl Engine {
         }))
     }
 
-    fn run<'a>(&'a self, product: Box<dyn Work<'a> + 'a>) -> Result<(), Error> {
+    pub(crate) fn run<'a>(&'a self, product: Box<dyn Work<'a> + 'a>) -> Result<(), Error> {
         Run::new(self, vec![product]).finish()
+    }
+
+    pub(crate) const fn options(&self) -> &PlanOptions {
+        &self.options
     }
 
     /// Bounds of one job.
@@ -399,7 +330,7 @@ where
 }
 
 /// A whole operand, if its length is right.
-fn matrix<'a, T>(
+pub(crate) fn matrix<'a, T>(
     operand: &'static str,
     data: &'a [T],
     rows: usize,

@@ -58,14 +58,30 @@ pub enum Error {
     ForeignWeights,
     /// A quantised product so deep that sums could leave 32 bits.
     #[error(
-        "K = {k}: sums of int8 products surely fit into 32 bits up to K = {max}; \
-         multiply parts of K and add them up as floats"
+        "sums of {k} products of these operands could leave 32 bits; those of {max} cannot: \
+         use scales for each group of K"
     )]
     TooDeep {
-        /// Depth of the weights.
+        /// Depth of the sums.
         k: usize,
         /// The deepest that cannot overflow.
         max: usize,
+    },
+    /// A rotation of rows of another length.
+    #[error("the rotation is of rows of {rotation} elements, and K is {k}")]
+    RotationLength {
+        /// Elements of the rows that it rotates.
+        rotation: usize,
+        /// Depth of the weights.
+        k: usize,
+    },
+    /// An outlier column that the weights do not have.
+    #[error("outlier column {column} is not below K = {k}")]
+    OutlierColumn {
+        /// The column.
+        column: usize,
+        /// Depth of the weights.
+        k: usize,
     },
     /// There is no plan for these sizes.
     #[error(transparent)]

@@ -52,6 +52,7 @@ pub mod pack;
 pub mod plan;
 mod programs;
 pub mod quantise;
+mod quantised;
 pub mod reference;
 pub mod unpack;
 mod weights;

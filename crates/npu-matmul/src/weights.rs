@@ -14,6 +14,7 @@ use crate::matrix::MatrixView;
 use crate::pack::{Format, pack_weight};
 use crate::plan::{WeightBlock, WeightPlan};
 use crate::programs::ProgramCache;
+use crate::quantised::Quantised;
 
 /// Kernel groups that one thread packs at a time.
 const GROUPS_PER_CHUNK: usize = 8;
@@ -24,8 +25,8 @@ pub struct Weights {
     plan: WeightPlan,
     /// One for each block of the plan.
     buffers: Vec<FrozenBo>,
-    /// One for each output channel, of quantised weights.
-    scales: Option<Vec<f32>>,
+    /// What quantised weights have besides.
+    quantised: Option<Quantised>,
     /// Programs of the latest products.
     programs: ProgramCache,
     /// The engine whose devices hold the buffers.
@@ -38,7 +39,7 @@ impl Weights {
         devices: &[Buffers],
         plan: WeightPlan,
         b: MatrixView<'_, F::Host>,
-        scales: Option<Vec<f32>>,
+        quantised: Option<Quantised>,
         engine: u64,
     ) -> Result<Self, Error> {
         let mut buffers = Vec::with_capacity(plan.blocks.len());
@@ -54,7 +55,7 @@ impl Weights {
         Ok(Self {
             plan,
             buffers,
-            scales,
+            quantised,
             programs: ProgramCache::default(),
             engine,
         })
@@ -78,16 +79,28 @@ impl Weights {
         self.plan.precision
     }
 
-    /// The scale of each output channel, if the weights were quantised.
+    /// The scale of each output channel, if the weights were quantised; with
+    /// [`Scheme::PerKGroup`](crate::quantise::Scheme::PerKGroup) those of the
+    /// first group of K, then those of the next.
     #[must_use]
     pub fn scales(&self) -> Option<&[f32]> {
-        self.scales.as_deref()
+        self.quantised.as_ref().map(|q| &*q.scales)
     }
 
     /// Bytes of device memory.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
+        let beside = self.quantised.as_ref().map_or(0, Quantised::device_bytes);
+        self.packed_bytes() + beside
+    }
+
+    /// Bytes of the buffers that the plan names.
+    pub(crate) fn packed_bytes(&self) -> u64 {
         self.buffers.iter().map(|b| b.len() as u64).sum()
+    }
+
+    pub(crate) fn quantised(&self) -> Option<&Quantised> {
+        self.quantised.as_ref()
     }
 
     /// How they were cut.
@@ -111,11 +124,11 @@ impl Weights {
 
     /// For messages: what was loaded.
     pub(crate) fn kind(&self) -> &'static str {
-        match (self.precision(), &self.scales) {
-            (Precision::Int8, Some(_)) => "quantised int8",
+        match (self.precision(), &self.quantised) {
+            (_, Some(quantised)) => quantised.operands.kind(),
             (Precision::Int8, None) => "int8",
-            (Precision::Int4, _) => "int4",
-            (Precision::Fp16, _) => "fp16",
+            (Precision::Int4, None) => "int4",
+            (Precision::Fp16, None) => "fp16",
         }
     }
 }

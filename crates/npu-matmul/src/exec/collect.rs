@@ -4,7 +4,9 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::unpack::{Destination, Mode, Partial, unpack};
+use npu_kernels::dequantise::{add_dequantised_row, add_scaled_row};
+
+use crate::unpack::{Destination, Mode, Partial, ROWS, unpack};
 
 /// A part of an output tile: some of its rows. Rows are those of the result,
 /// of which each is [`Partial::TILE_ROWS`] of the tile.
@@ -33,6 +35,11 @@ pub(crate) trait Collect: Send + Sync {
 
     /// Elements of the result.
     type Out: Send + Sync;
+
+    /// Whether the result is only a part of another product's, which is counted.
+    fn is_part(&self) -> bool {
+        false
+    }
 
     /// Takes a tile into rows of the result, which are `stride` elements long
     /// and whole.
@@ -87,5 +94,112 @@ where
             }
         };
         unpack::<T>(tile.bytes, tile.tile_rows, tile.first_row, mode, to, finish);
+    }
+}
+
+/// Columns at a time: their sums and the scales stay in the first-level cache.
+/// A multiple of every [`Partial::LANES`].
+const STRIPE: usize = 128;
+
+/// A number that the CPU adds to a float result with scales.
+pub(crate) trait Scalable: Copy + Default {
+    /// Adds each sum, times both scales, to `out`.
+    fn add_scaled(sums: &[Self], row_scale: f32, column_scales: &[f32], out: &mut [f32]);
+}
+
+impl Scalable for i32 {
+    fn add_scaled(sums: &[Self], row_scale: f32, column_scales: &[f32], out: &mut [f32]) {
+        add_dequantised_row(sums, row_scale, column_scales, out);
+    }
+}
+
+impl Scalable for f32 {
+    fn add_scaled(sums: &[Self], row_scale: f32, column_scales: &[f32], out: &mut [f32]) {
+        add_scaled_row(sums, row_scale, column_scales, out);
+    }
+}
+
+/// Adds the K tiles up as floats, each with its scales.
+pub(crate) struct Scaled<'a, T> {
+    /// Of a row, all groups of K; then of the next row.
+    row_scales: &'a [f32],
+    /// Of a group of K, all columns; then of the next group.
+    column_scales: &'a [f32],
+    /// Groups of K that have scales: one for each K tile, or 1 for all.
+    groups: usize,
+    /// Whether the sums are added to what the result holds.
+    adds: bool,
+    partial: PhantomData<fn() -> T>,
+}
+
+impl<'a, T> Scaled<'a, T> {
+    /// With a scale for each row and column of each K tile; stored.
+    pub(crate) const fn groups(
+        row_scales: &'a [f32],
+        column_scales: &'a [f32],
+        groups: usize,
+    ) -> Self {
+        Self {
+            row_scales,
+            column_scales,
+            groups,
+            adds: false,
+            partial: PhantomData,
+        }
+    }
+
+    /// With a scale for each row and column; added to the result.
+    pub(crate) const fn added(row_scales: &'a [f32], column_scales: &'a [f32]) -> Self {
+        Self {
+            adds: true,
+            ..Self::groups(row_scales, column_scales, 1)
+        }
+    }
+}
+
+impl<T> Collect for Scaled<'_, T>
+where
+    T: Partial,
+    T::Sum: Scalable,
+{
+    type Partial = T;
+    type Out = f32;
+
+    fn is_part(&self) -> bool {
+        self.adds
+    }
+
+    fn collect(&self, tile: &OutputTile<'_>, rows: &mut [f32], stride: usize) {
+        let group = if self.groups > 1 { tile.k_tile } else { 0 };
+        let stores = tile.k_tile == 0 && !self.adds;
+        let column_scales = &self.column_scales[group * stride..][..stride];
+        let mut sums = [T::Sum::default(); ROWS * STRIPE];
+        let height = (rows.len() / stride).min(ROWS);
+        for first in tile.columns.clone().step_by(STRIPE) {
+            let columns = first..(first + STRIPE).min(tile.columns.end);
+            let surface = (first - tile.columns.start) / T::LANES;
+            let surfaces = &tile.bytes[surface * tile.tile_rows * size_of::<T::Bytes>()..];
+            let to = Destination {
+                rows: &mut sums[..height * STRIPE],
+                stride: STRIPE,
+                columns: 0..columns.len(),
+            };
+            let add = |row: usize, _, sums: &mut [T::Sum]| {
+                let out = &mut rows[row * stride..][columns.clone()];
+                if stores {
+                    out.fill(0.0);
+                }
+                let row_scale = self.row_scales[(tile.row + row) * self.groups + group];
+                T::Sum::add_scaled(sums, row_scale, &column_scales[columns.clone()], out);
+            };
+            unpack::<T>(
+                surfaces,
+                tile.tile_rows,
+                tile.first_row,
+                Mode::Store,
+                to,
+                add,
+            );
+        }
     }
 }

@@ -23,7 +23,7 @@ use std::iter::Peekable;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::plan::{JobLimits, Step};
-pub(crate) use collect::{Collect, Sums};
+pub(crate) use collect::{Collect, Scaled, Sums};
 use wave::{Part, Wave};
 pub(crate) use work::{Product, Work};
 

@@ -82,6 +82,9 @@ impl<'a, F: Format, C: Collect> Work<'a> for Product<'a, F, C> {
     }
 
     fn counters(&self) -> Counters {
+        if self.collect.is_part() {
+            return Counters::default();
+        }
         let (m, k, n) = (self.a.rows(), self.weights.k(), self.weights.n());
         Counters {
             products: 1,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Symmetric INT8 quantisation: one scale for each row of a matrix.
+//! Symmetric quantisation: integers, and a scale for each row of a matrix.
 //!
 //! A row x becomes integers q in -127..=127 and a scale s with x ~ s * q,
 //! where s = max|x| / 127 and q = round(x / s), halves to even. For
@@ -13,16 +13,22 @@
 //!   results that depend on it are NaN, as they could be in float arithmetic,
 //!   and no other result is touched.
 //!
-//! [`search`] finds scales that clip, [`rotate`] makes rows that need no
+//! [`QuantiseOptions`] has what an engine can do besides: fewer bits, scales
+//! for groups of K, columns that are not quantised. [`search`] finds scales that clip, [`rotate`] makes rows that need no
 //! clipping, and [`loss`] measures both.
 
 pub mod loss;
+mod options;
+mod outliers;
 pub mod rotate;
 pub mod search;
 
 use npu_kernels::quantise::quantise_scaled;
 
 pub use npu_kernels::dequantise::dequantise;
+pub use options::{INT4_MAX, Operands, Outliers, QuantiseOptions, SPLIT_INT8_MAX, Scheme};
+pub use outliers::outlier_columns;
+pub(crate) use outliers::to_halves;
 
 /// The largest magnitude of a quantised element; -128 is not used, so that
 /// negation stays in range.

@@ -37,6 +37,12 @@ impl Rotation {
         Some(Self { signs, transform })
     }
 
+    /// Elements of a row: K.
+    #[must_use]
+    pub const fn row_len(&self) -> usize {
+        self.signs.len()
+    }
+
     /// Elements of a block.
     #[must_use]
     pub const fn block(&self) -> usize {

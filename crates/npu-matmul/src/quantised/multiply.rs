@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Float activations times quantised weights.
+
+use std::ops::Range;
+
+use half::f16;
+use npu_kernels::dequantise::dequantise_row;
+use npu_kernels::quantise::{quantise_scaled, row_scale};
+use rayon::prelude::*;
+
+use super::{Beside, Kept, Quantised, halves_of};
+use crate::engine::{Engine, matrix};
+use crate::error::Error;
+use crate::exec::{Scaled, Sums};
+use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
+use crate::quantise::{Operands, outlier_columns};
+use crate::unpack::{Partial, Split};
+use crate::weights::Weights;
+
+impl Engine {
+    /// C = A x B^T for weights that were quantised when they were loaded: the
+    /// rows of `a`, `m x k`, are quantised likewise, with scales that clip
+    /// nothing, and `out`, `m x n`, is `sum * row scale * channel scale`.
+    ///
+    /// With scales for G groups of K, `out` is the f32 sum of G such terms. It
+    /// lies within G * 2^-24 * (1 + 2^-20) * sum|terms| of the exact sum of the
+    /// terms, if none is subnormal and sum|terms| is finite. Outlier columns add
+    /// an FP16 product to it, of the bound of [`Engine::multiply_f32`].
+    ///
+    /// # Errors
+    /// As [`Engine::multiply_i32`].
+    pub fn multiply_quantised(
+        &self,
+        weights: &Weights,
+        m: usize,
+        a: &[f32],
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let Some(quantised) = weights.quantised() else {
+            return Err(Error::wrong_weights("quantised", weights));
+        };
+        matrix("A", a, m, weights.k())?;
+        matrix("C", out, m, weights.n())?;
+        let beside = quantised.beside(self, weights.k(), a)?;
+        let columns = beside.as_deref().map_or(&[][..], |beside| &beside.columns);
+        let activations = Activations::new(quantised, weights.k(), a, columns);
+        match quantised.operands {
+            Operands::W8A8 => {
+                self.run_quantised::<Int8, i32>(weights, quantised, m, &activations, out)
+            }
+            Operands::W4A8 => {
+                self.run_quantised::<SplitInt8, Split>(weights, quantised, m, &activations, out)
+            }
+            Operands::W4A4 => {
+                self.run_quantised::<Int4, i16>(weights, quantised, m, &activations, out)
+            }
+        }?;
+        if let Some(beside) = beside {
+            let (halves, scales) = beside.activations(a, weights.k());
+            let collect = Scaled::<f32>::added(&scales, &beside.scales);
+            let weights = &beside.weights;
+            self.run(self.product::<Fp16, _>(weights, m, &halves, out, collect)?)?;
+        }
+        Ok(())
+    }
+
+    fn run_quantised<F, T>(
+        &self,
+        weights: &Weights,
+        quantised: &Quantised,
+        m: usize,
+        activations: &Activations,
+        out: &mut [f32],
+    ) -> Result<(), Error>
+    where
+        F: Format<Host = i8>,
+        T: Partial<Sum = i32>,
+    {
+        let Activations { integers, scales } = activations;
+        let groups = weights.k().div_ceil(quantised.group);
+        if groups > 1 {
+            let collect = Scaled::<T>::groups(scales, &quantised.scales, groups);
+            return self.run(self.product::<F, _>(weights, m, integers, out, collect)?);
+        }
+        // Integers are added up where the floats will be: both have 4 bytes.
+        let sums: &mut [i32] = zerocopy::transmute_mut!(out);
+        let collect = Sums::<T, _>::new(|row: usize, channels: Range<usize>, part: &mut [i32]| {
+            dequantise_row(part, scales[row], &quantised.scales[channels]);
+        });
+        self.run(self.product::<F, _>(weights, m, integers, sums, collect)?)
+    }
+}
+
+impl Quantised {
+    /// The FP16 weights that belong to these activations.
+    fn beside(&self, engine: &Engine, k: usize, a: &[f32]) -> Result<Option<BesideOf<'_>>, Error> {
+        match &self.outliers {
+            Kept::Nothing => Ok(None),
+            Kept::Columns(beside) => Ok(Some(BesideOf::Loaded(beside))),
+            Kept::All {
+                times,
+                halves,
+                scales,
+            } => {
+                let columns = outlier_columns(a, k, *times);
+                if columns.is_empty() {
+                    return Ok(None);
+                }
+                let some: Vec<f16> = halves
+                    .par_chunks(k)
+                    .flat_map_iter(|row| columns.iter().map(|&at| row[at]))
+                    .collect();
+                let beside = Beside::load(engine, columns, &some, scales.clone())?;
+                Ok(Some(BesideOf::New(Box::new(beside))))
+            }
+        }
+    }
+}
+
+/// FP16 weights of the weights, or of this product alone.
+enum BesideOf<'w> {
+    Loaded(&'w Beside),
+    New(Box<Beside>),
+}
+
+impl std::ops::Deref for BesideOf<'_> {
+    type Target = Beside;
+
+    fn deref(&self) -> &Beside {
+        match self {
+            Self::Loaded(beside) => beside,
+            Self::New(beside) => beside,
+        }
+    }
+}
+
+impl Beside {
+    /// These columns of the activations, and a scale for each row.
+    fn activations(&self, a: &[f32], k: usize) -> (Vec<f16>, Vec<f32>) {
+        let width = self.columns.len();
+        let mut halves = vec![f16::ZERO; a.len() / k * width];
+        let scales = halves
+            .par_chunks_mut(width)
+            .zip(a.par_chunks(k))
+            .map(|(out, row)| halves_of(row, &self.columns, out))
+            .collect();
+        (halves, scales)
+    }
+}
+
+/// Activations as the weights want them.
+struct Activations {
+    /// M x K.
+    integers: Vec<i8>,
+    /// All groups of K of a row, then those of the next.
+    scales: Vec<f32>,
+}
+
+impl Activations {
+    /// Rotates and quantises all columns but some, which become zeros.
+    fn new(quantised: &Quantised, k: usize, a: &[f32], without: &[usize]) -> Self {
+        let groups = k.div_ceil(quantised.group);
+        let mut integers = vec![0; a.len()];
+        let mut scales = vec![0.0; a.len() / k * groups];
+        let as_they_are = without.is_empty() && quantised.rotation.is_none();
+        integers
+            .par_chunks_mut(k)
+            .zip(scales.par_chunks_mut(groups))
+            .zip(a.par_chunks(k))
+            .for_each_init(Vec::new, |scratch, ((out, scales), row)| {
+                let row = if as_they_are {
+                    row
+                } else {
+                    scratch.clear();
+                    scratch.extend_from_slice(row);
+                    for &column in without {
+                        scratch[column] = 0.0;
+                    }
+                    if let Some(rotation) = &quantised.rotation {
+                        rotation.apply(scratch);
+                    }
+                    &scratch[..]
+                };
+                quantise_groups(row, quantised, scales, out);
+            });
+        Self { integers, scales }
+    }
+}
+
+fn quantise_groups(row: &[f32], quantised: &Quantised, scales: &mut [f32], out: &mut [i8]) {
+    let limit = quantised.operands.activation_max();
+    let groups = row
+        .chunks(quantised.group)
+        .zip(out.chunks_mut(quantised.group));
+    for (scale, (row, out)) in scales.iter_mut().zip(groups) {
+        *scale = row_scale(row, limit);
+        quantise_scaled(row, *scale, limit, out);
+    }
+}

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Quantised products of every kind, on the device that `ROCKET_DEVICE`
+//! chooses (the software model where there is none), against their definition
+//! in f64.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+
+use common::{DEVICES, Random, Shape, engine, engine_with, strict_engine};
+use npu_matmul::quantise::rotate::Rotation;
+use npu_matmul::quantise::search::Search;
+use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions, Scheme, outlier_columns};
+use npu_matmul::{Engine, Error, PlanError, PlanOptions};
+use proptest::prelude::*;
+
+/// Floats around 0 with a few large columns.
+fn floats(seed: u64, rows: usize, k: usize, large: &[usize]) -> Vec<f32> {
+    let mut random = Random::new(seed);
+    let mut all: Vec<f32> = (0..rows * k)
+        .map(|_| (random.next() >> 40) as f32 / (1 << 23) as f32 - 1.0)
+        .collect();
+    for row in all.chunks_mut(k) {
+        for &column in large.iter().filter(|&&column| column < k) {
+            row[column] *= 60.0;
+        }
+    }
+    all
+}
+
+/// What a row becomes: integers and scales of its groups, by the definition.
+fn quantise(row: &[f32], group: usize, limit: f32, scale: impl Fn(&[f32]) -> f32) -> Quantised {
+    let scales: Vec<f32> = row.chunks(group).map(scale).collect();
+    let integers = row.iter().enumerate().map(|(at, x)| {
+        let scale = scales[at / group];
+        if scale == 0.0 || scale.is_nan() {
+            return 0;
+        }
+        (x * scale.recip()).round_ties_even().clamp(-limit, limit) as i64
+    });
+    Quantised {
+        integers: integers.collect(),
+        scales,
+    }
+}
+
+struct Quantised {
+    integers: Vec<i64>,
+    scales: Vec<f32>,
+}
+
+/// One element of the result.
+struct Expected {
+    value: f64,
+    tolerance: f64,
+}
+
+/// The definition, row by row.
+struct Reference {
+    a: Vec<Quantised>,
+    b: Vec<Quantised>,
+    group: usize,
+    columns: Vec<usize>,
+    shape: Shape,
+}
+
+impl Reference {
+    fn new(shape: Shape, options: &QuantiseOptions, a: &[f32], b: &[f32]) -> Self {
+        let k = shape.k;
+        let columns = match &options.outliers {
+            Outliers::Quantised => vec![],
+            Outliers::Columns(columns) => columns.clone(),
+            Outliers::Above(times) => outlier_columns(a, k, *times),
+        };
+        let prepared = |matrix: &[f32], zeroed: bool| {
+            let mut matrix = matrix.to_vec();
+            for row in matrix.chunks_mut(k) {
+                for &column in columns.iter().filter(|_| zeroed) {
+                    row[column] = 0.0;
+                }
+                if let Some(rotation) = &options.rotation {
+                    rotation.apply(row);
+                }
+            }
+            matrix
+        };
+        let a = prepared(a, true);
+        let b = prepared(b, matches!(options.outliers, Outliers::Columns(_)));
+        let group = match options.scheme {
+            Scheme::PerKGroup(group) => group,
+            Scheme::PerTensor | Scheme::PerChannel => k,
+        };
+        let limit = options.operands.activation_max();
+        let absmax = |row: &[f32]| Search::AbsMax.scale(row, limit);
+        let a = a.chunks(k).map(|row| quantise(row, group, limit, absmax));
+        let limit = options.operands.weight_max();
+        let whole = options.search.scale(&b, limit);
+        let found = |row: &[f32]| match options.scheme {
+            Scheme::PerTensor => whole,
+            Scheme::PerChannel | Scheme::PerKGroup(_) => options.search.scale(row, limit),
+        };
+        let b = b.chunks(k).map(|row| quantise(row, group, limit, found));
+        Self {
+            a: a.collect(),
+            b: b.collect(),
+            group,
+            columns,
+            shape,
+        }
+    }
+
+    /// Element (i, j); `a` and `b` are its rows as they were.
+    fn element(&self, i: usize, j: usize, a: &[f32], b: &[f32]) -> Expected {
+        let (qa, qb) = (&self.a[i], &self.b[j]);
+        let groups = self.shape.k.div_ceil(self.group);
+        let (mut value, mut terms) = (0.0, 0.0);
+        for group in 0..groups {
+            let part = group * self.group..((group + 1) * self.group).min(self.shape.k);
+            let sum: i64 = part.map(|at| qa.integers[at] * qb.integers[at]).sum();
+            let scale = f64::from(qa.scales[group]) * f64::from(qb.scales[group]);
+            value += sum as f64 * scale;
+            terms += (sum as f64 * scale).abs();
+        }
+        let mut tolerance = groups as f64 * 2_f64.powi(-24) * (1.0 + 2_f64.powi(-20)) * terms;
+        // Outliers: both operands rounded to 11 bits, additions as of an FP16
+        // product, and once more an f32 result.
+        let products = self
+            .columns
+            .iter()
+            .map(|&at| f64::from(a[at]) * f64::from(b[at]));
+        let (sum, magnitudes) = products.fold((0.0, 0.0), |(s, t), p| (s + p, t + p.abs()));
+        if !self.columns.is_empty() {
+            value += sum;
+            tolerance += 2.1 * 2_f64.powi(-11) * magnitudes + 2_f64.powi(-23) * terms;
+        }
+        Expected { value, tolerance }
+    }
+}
+
+fn check(engine: &Engine, shape: Shape, options: &QuantiseOptions, a: &[f32], b: &[f32]) {
+    let Shape { m, n, k } = shape;
+    let weights = engine.load_quantised(n, k, options, b).unwrap();
+    // Junk, so that an element that nobody wrote is seen.
+    let mut c = vec![f32::NAN; m * n];
+    engine.multiply_quantised(&weights, m, a, &mut c).unwrap();
+    let reference = Reference::new(shape, options, a, b);
+    for (group, scales) in weights.scales().unwrap().chunks(n).enumerate() {
+        for (channel, scale) in scales.iter().enumerate() {
+            assert_eq!(*scale, reference.b[channel].scales[group]);
+        }
+    }
+    for (at, got) in c.iter().enumerate() {
+        let (i, j) = (at / n, at % n);
+        let want = reference.element(i, j, &a[i * k..][..k], &b[j * k..][..k]);
+        let error = (f64::from(*got) - want.value).abs();
+        assert!(
+            error <= want.tolerance,
+            "{shape:?} {options:?} [{i}, {j}]: {got} for {} +- {}",
+            want.value,
+            want.tolerance
+        );
+    }
+}
+
+fn operands() -> impl Strategy<Value = Operands> {
+    prop::sample::select(Operands::ALL.to_vec())
+}
+
+fn scheme() -> impl Strategy<Value = Scheme> {
+    prop_oneof![
+        Just(Scheme::PerTensor),
+        Just(Scheme::PerChannel),
+        (1..16_usize).prop_map(|groups| Scheme::PerKGroup(32 * groups)),
+    ]
+}
+
+fn search() -> impl Strategy<Value = Search> {
+    prop_oneof![
+        4 => Just(Search::AbsMax),
+        1 => Just(Search::Percentile(0.99)),
+        1 => Just(Search::MeanSquare),
+        1 => Just(Search::KullbackLeibler),
+    ]
+}
+
+fn outliers(k: usize) -> impl Strategy<Value = Outliers> {
+    prop_oneof![
+        Just(Outliers::Quantised),
+        prop::collection::vec(0..k, 0..5).prop_map(Outliers::Columns),
+        (2.0..20.0_f32).prop_map(Outliers::Above),
+    ]
+}
+
+fn case() -> impl Strategy<Value = (Shape, QuantiseOptions)> {
+    let shape = prop_oneof![
+        (1..40_usize, 1..140_usize, 1..300_usize),
+        (1..6_usize, 1..40_usize, 1..1500_usize),
+    ];
+    shape.prop_flat_map(|(m, n, k)| {
+        let rotation = any::<Option<u64>>().prop_map(move |seed| Rotation::new(k, seed?));
+        (operands(), scheme(), search(), rotation, outliers(k)).prop_map(
+            move |(operands, scheme, search, rotation, outliers)| {
+                let options = QuantiseOptions {
+                    operands,
+                    scheme,
+                    search,
+                    rotation,
+                    outliers: match outliers {
+                        // In order and each once, as the reference takes them.
+                        Outliers::Columns(mut columns) => {
+                            columns.sort_unstable();
+                            columns.dedup();
+                            Outliers::Columns(columns)
+                        }
+                        other => other,
+                    },
+                };
+                (Shape { m, n, k }, options)
+            },
+        )
+    })
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(20))]
+
+    #[test]
+    fn every_kind_equals_its_definition(
+        (shape, options) in case(),
+        seed in any::<u32>(),
+        row_tile in 1..6_usize,
+        tasks in 1..20_usize,
+    ) {
+        let a = floats(seed.into(), shape.m, shape.k, &[3, 77]);
+        let b = floats(u64::from(seed) + 1, shape.n, shape.k, &[]);
+        check(&engine(), shape, &options, &a, &b);
+        // The same in small tiles and many jobs.
+        let mut plan = PlanOptions {
+            row_tile: Some(4 * row_tile),
+            n_tile: Some(64),
+            ..PlanOptions::default()
+        };
+        plan.limits.tasks = tasks;
+        check(&engine_with(plan, DEVICES), shape, &options, &a, &b);
+    }
+}
+
+/// Options of each kind, for K of 256.
+fn kinds() -> Vec<QuantiseOptions> {
+    let mut all = Vec::new();
+    for operands in Operands::ALL {
+        for scheme in [Scheme::PerTensor, Scheme::PerChannel, Scheme::PerKGroup(64)] {
+            for outliers in [
+                Outliers::Quantised,
+                Outliers::Columns(vec![200, 3, 3]),
+                Outliers::Above(8.0),
+            ] {
+                all.push(QuantiseOptions {
+                    operands,
+                    scheme,
+                    outliers,
+                    ..QuantiseOptions::default()
+                });
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn nothing_is_submitted_that_silicon_would_punish() {
+    let (engine, model) = strict_engine(PlanOptions::default(), 2);
+    let (m, n, k) = (33, 70, 256);
+    let (a, b) = (floats(1, m, k, &[3]), floats(2, n, k, &[]));
+    for options in kinds() {
+        let weights = engine.load_quantised(n, k, &options, &b).unwrap();
+        let mut c = vec![0.0; m * n];
+        engine.multiply_quantised(&weights, m, &a, &mut c).unwrap();
+    }
+    assert_eq!(model.events(), []);
+    let counters = engine.counters();
+    assert_eq!(counters.products, kinds().len() as u64);
+    assert_eq!(counters.macs, (kinds().len() * m * n * k) as u64);
+}
+
+#[test]
+fn what_is_no_number_stays_in_its_row_or_column() {
+    let engine = engine();
+    let (m, n, k) = (4, 6, 256);
+    for poison in [f32::NAN, f32::INFINITY] {
+        // In a column that is kept out of the quantised product, and in one
+        // that is not.
+        for column in [3, 4] {
+            let (mut a, mut b) = (floats(1, m, k, &[3]), floats(2, n, k, &[]));
+            a[2 * k + column] = poison;
+            b[5 * k + column] = poison;
+            a[..k].fill(0.0);
+            for options in kinds() {
+                let weights = engine.load_quantised(n, k, &options, &b).unwrap();
+                let mut c = vec![0.0; m * n];
+                engine.multiply_quantised(&weights, m, &a, &mut c).unwrap();
+                for (at, x) in c.iter().enumerate() {
+                    let (row, column) = (at / n, at % n);
+                    let poisoned = row == 2 || column == 5;
+                    assert_eq!(x.is_nan(), poisoned, "{options:?} [{row}, {column}]: {x}");
+                    assert!(row != 0 || poisoned || *x == 0.0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn floats_near_the_ends_of_their_range() {
+    let engine = engine();
+    let (m, n, k) = (3, 5, 256);
+    for (of_a, of_b) in [(1e30, 1e-30), (1e-30, 1e30), (1e36, 1e-38)] {
+        let scaled = |x: Vec<f32>, by: f32| -> Vec<f32> { x.iter().map(|x| x * by).collect() };
+        let a = scaled(floats(1, m, k, &[3]), of_a);
+        let b = scaled(floats(2, n, k, &[]), of_b);
+        for outliers in [Outliers::Columns(vec![3]), Outliers::Above(8.0)] {
+            let options = QuantiseOptions {
+                outliers,
+                ..QuantiseOptions::default()
+            };
+            check(&engine, Shape { m, n, k }, &options, &a, &b);
+        }
+    }
+}
+
+#[test]
+fn options_that_do_not_fit_are_refused() {
+    let engine = engine();
+    let (n, k) = (4, 100);
+    let b = vec![1.0; n * k];
+    let load = |options: &QuantiseOptions| engine.load_quantised(n, k, options, &b).unwrap_err();
+    let with = |operands, scheme| QuantiseOptions {
+        operands,
+        scheme,
+        ..QuantiseOptions::default()
+    };
+    let error = load(&QuantiseOptions {
+        rotation: Rotation::new(96, 1),
+        ..QuantiseOptions::default()
+    });
+    assert!(matches!(
+        error,
+        Error::RotationLength {
+            rotation: 96,
+            k: 100
+        }
+    ));
+    let error = load(&QuantiseOptions {
+        outliers: Outliers::Columns(vec![99, 100, 7]),
+        ..QuantiseOptions::default()
+    });
+    assert!(matches!(
+        error,
+        Error::OutlierColumn {
+            column: 100,
+            k: 100
+        }
+    ));
+    for group in [0, 33, 512] {
+        let error = load(&with(Operands::W4A4, Scheme::PerKGroup(group)));
+        assert!(matches!(error, Error::Plan(_)), "{group}: {error}");
+    }
+    let error = load(&with(Operands::W4A8, Scheme::PerKGroup(512)));
+    assert!(matches!(
+        error,
+        Error::Plan(PlanError::Int4Saturation { .. })
+    ));
+    // Sums of a group must fit, and not those of all of K.
+    let deep = 140_000;
+    let zeros = |_: usize, row: &mut [f32]| row.fill(0.0);
+    let loaded = |scheme| engine.load_quantised_rows(1, deep, &with(Operands::W8A8, scheme), zeros);
+    assert!(matches!(
+        loaded(Scheme::PerChannel),
+        Err(Error::TooDeep { k: 140_000, .. })
+    ));
+    loaded(Scheme::PerKGroup(1024)).unwrap();
+    // Weights of integers have no scales.
+    let weights = engine.load_i4(1, 2, &[1, 2]).unwrap();
+    assert!(matches!(
+        engine.multiply_quantised(&weights, 1, &[0.0; 2], &mut [0.0]),
+        Err(Error::WrongWeights { actual: "int4", .. })
+    ));
+}
