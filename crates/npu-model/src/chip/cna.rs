@@ -14,6 +14,7 @@
 use std::ops::Range;
 
 use super::Master;
+use super::depthwise::taps::Source;
 use super::dma::{self, Dma};
 use super::precision::ATOM;
 use super::trap::Stop;
@@ -270,6 +271,21 @@ impl FeatureCube {
     pub(crate) fn pixel(&self, y: usize, x: usize) -> &[u8] {
         let bytes = self.pixel_bytes();
         &self.line(y)[x * bytes..][..bytes]
+    }
+
+    /// The atoms of line `y`, which is here, that hold the channels from
+    /// `channel` on; zeros where the features do not have them.
+    pub(crate) fn source(&self, y: usize, channel: usize) -> Source<'_> {
+        if channel + ATOM > self.pixel_bytes() {
+            return Source {
+                bytes: &[0; ATOM],
+                stride: 0,
+            };
+        }
+        Source {
+            bytes: &self.line(y)[channel..],
+            stride: self.pixel_bytes(),
+        }
     }
 
     /// Bytes of one pixel.

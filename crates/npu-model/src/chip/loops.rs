@@ -12,7 +12,7 @@ pub(crate) trait Loop {
 /// Runs `work` with the best vectors of this host.
 pub(crate) fn run(work: impl Loop) {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
+    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
         x86::run(work);
         return;
     }
@@ -25,12 +25,12 @@ mod x86 {
     use super::Loop;
 
     pub(super) fn run(work: impl Loop) {
-        // SAFETY: `super::run` comes here only where the host has AVX2.
-        unsafe { run_avx2(work) }
+        // SAFETY: `super::run` comes here only where the host has AVX2 and FMA.
+        unsafe { run_fma(work) }
     }
 
-    #[target_feature(enable = "avx2")]
-    fn run_avx2(work: impl Loop) {
+    #[target_feature(enable = "avx2,fma")]
+    fn run_fma(work: impl Loop) {
         work.run();
     }
 }

@@ -5,6 +5,7 @@ use super::super::cna::FeatureCube;
 use super::super::core::IntRange;
 use super::super::depthwise::{Atom, Depthwise, Lines};
 use super::super::dma;
+use super::super::dpu::steps::{Finish, Steps};
 use super::super::dpu::tile::{Tile, Values};
 use super::super::gemm::Vectors;
 use super::super::mac::Mac;
@@ -27,6 +28,8 @@ pub(super) struct BytesScratch {
     lines: Lines,
     sums: Vec<[i32; ATOM]>,
     surface: Vec<u8>,
+    /// What the output converter is tried as, once for a task.
+    steps: Option<Option<Steps>>,
 }
 
 impl Convolution<'_> {
@@ -93,6 +96,9 @@ impl Convolution<'_> {
     ) -> Result<(), Stop> {
         let sums_of = (depthwise, cube);
         let straight = self.goes_straight();
+        if straight && scratch.steps.is_none() {
+            scratch.steps = Some(self.dpu.steps());
+        }
         for (group, channel, channels) in self.groups() {
             self.depthwise_weights(
                 (channel, channels),
@@ -142,16 +148,53 @@ impl Convolution<'_> {
             self.begin(sums_of.0, (channel, at), scratch);
             let mut surface = std::mem::take(&mut scratch.surface);
             surface.resize(count * ATOM, 0);
-            self.each_line(sums_of, (first, count), scratch, |line, pixel| {
-                let values = line.as_flattened_mut();
-                let bytes = &mut surface[(pixel - first) * ATOM..][..values.len()];
-                self.dpu.requantise(channel + at, ATOM, values, bytes);
-            });
+            if let Some(finish) = self.finish_of(scratch) {
+                self.finished_lines(sums_of, &finish, (first, count), scratch, &mut surface);
+            } else {
+                self.each_line(sums_of, (first, count), scratch, |line, pixel| {
+                    let values = line.as_flattened_mut();
+                    let bytes = &mut surface[(pixel - first) * ATOM..][..values.len()];
+                    self.dpu.requantise(channel + at, ATOM, values, bytes);
+                });
+            }
             self.writer
                 .store_surface(&self.dma, group, index, first, &surface)?;
             scratch.surface = surface;
         }
         Ok(())
+    }
+
+    /// What becomes of the sums of the atom that the scratch is ready for,
+    /// where that is simple.
+    fn finish_of(&self, scratch: &BytesScratch) -> Option<Finish> {
+        let steps = scratch
+            .steps
+            .flatten()
+            .filter(|_| self.conv.truncate.shift == 0)?;
+        let atom = &scratch.atom;
+        self.dpu.finish(steps, atom.channel, &atom.reach())
+    }
+
+    /// Makes `surface` the bytes of some pixels of the atom that the scratch
+    /// is ready for.
+    fn finished_lines(
+        &self,
+        (depthwise, cube): (&Depthwise<'_>, &FeatureCube),
+        finish: &Finish,
+        (first, count): (usize, usize),
+        scratch: &mut BytesScratch,
+        surface: &mut [u8],
+    ) {
+        let width = self.conv.window.out_width;
+        let mut pixel = first;
+        let mut rest = surface.as_chunks_mut::<ATOM>().0;
+        while pixel < first + count {
+            let end = (pixel - pixel % width + width).min(first + count);
+            let (line, later) = rest.split_at_mut(end - pixel);
+            let lines = (cube, &mut scratch.lines);
+            depthwise.bytes(lines, &scratch.atom, finish, pixel, line);
+            (pixel, rest) = (end, later);
+        }
     }
 
     /// Gets the scratch ready for the atom of the group at `channel` whose
@@ -173,7 +216,7 @@ impl Convolution<'_> {
         let padding = self.conv.window.padding::<i16>();
         atom.channel = channel;
         atom.padding =
-            std::array::from_fn(|c| padding.get(channel + c).copied().unwrap_or_default());
+            std::array::from_fn(|c| padding.get(channel + c).copied().unwrap_or_default() as u8);
         atom.weights.clear();
         for tap in 0..self.conv.window.taps() {
             let weights = &kernels.row(tap)[at..][..ATOM];

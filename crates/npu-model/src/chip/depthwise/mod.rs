@@ -2,24 +2,29 @@
 //! Sums of an int8 depthwise convolution, straight from the features: no
 //! windows are gathered. [`super::patches`] and [`super::mac`] define them.
 //!
-//! The channels of an atom are summed line by line. A line of features is
-//! widened once, with its padding and the holes of a deconvolution, to every
-//! place that a window can reach; it stays while windows reach it. What is
-//! left, for any stride and dilation, is products at fixed distances
-//! ([`taps`]).
+//! The channels of an atom are summed line by line. Two lines of features that
+//! the same kernel meets are widened together, with their padding and the
+//! holes of a deconvolution, to every place that a window can reach; they stay
+//! while windows reach them. Lines are always paired the same way: a window
+//! that begins with the second line of a pair has a weight of zero for the
+//! first. What is left, for any stride and dilation, is products at fixed
+//! distances ([`taps`]).
 
 pub(crate) mod taps;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86;
 
 use std::ops::Range;
 
 use super::cna::FeatureCube;
 use super::dma;
+use super::dpu::steps::Finish;
 use super::gemm::Vectors;
-use super::loops::{self, Loop};
 use super::patches::{Under, Window};
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
-use taps::{Lanes, Sums, Taps};
+use taps::{BLOCK, Lanes, Pairs, Source, Sums, Taps};
 
 /// Taps whose products fit an i32 together: a value is at most 2^7, a weight
 /// with its offset 2^15, and 510 * 2^7 * 2^15 < 2^31.
@@ -27,7 +32,7 @@ const TAPS_MAX: usize = 510;
 
 /// Bytes that widened lines may take: those of any window that the data banks
 /// of CBUF can feed fit.
-const LINES_BYTES: usize = 1 << 20;
+const LINES_BYTES: usize = 4 << 20;
 
 /// The windows of a task.
 pub(crate) struct Depthwise<'a> {
@@ -37,8 +42,10 @@ pub(crate) struct Depthwise<'a> {
     columns: Vec<Under>,
     /// The places of them that hold neighbouring pixels, from which one on.
     run: (Range<usize>, usize),
-    /// Vertical places that a window spans.
-    depth: usize,
+    /// Lines from one tap of a column to the next; 1 if there is but one.
+    apart: usize,
+    /// Pairs of lines that a window may meet.
+    pairs: usize,
 }
 
 /// The channels of an atom, for all pixels.
@@ -47,20 +54,34 @@ pub(crate) struct Atom {
     /// First channel.
     pub(crate) channel: usize,
     /// What padding holds.
-    pub(crate) padding: Lanes,
+    pub(crate) padding: [u8; ATOM],
     /// The weights of each tap, with their offsets.
     pub(crate) weights: Vec<Lanes>,
+}
+
+impl Atom {
+    /// The largest magnitude of the sum of each channel.
+    pub(crate) fn reach(&self) -> [i64; ATOM] {
+        let of = |c: usize| {
+            let weights = self.weights.iter();
+            weights.map(|w| i64::from(w[c].unsigned_abs()) << 7).sum()
+        };
+        std::array::from_fn(of)
+    }
 }
 
 /// Widened lines of an atom.
 #[derive(Default)]
 pub(crate) struct Lines {
-    /// A ring of lines, by vertical place.
-    places: Vec<Lanes>,
-    /// The vertical place of each line of the ring.
+    /// Rings of pairs of lines: for each line up to the distance of two taps
+    /// those that are a multiple of it away.
+    places: Vec<Pairs>,
+    /// Which of the pairs of its ring each one is.
     held: Vec<Option<usize>>,
-    starts: Vec<[usize; 2]>,
-    weights: Vec<[Lanes; 2]>,
+    rows: Vec<usize>,
+    /// The weights for windows that begin with the first line of a pair, and
+    /// with the second.
+    weights: [Vec<Pairs>; 2],
 }
 
 impl<'a> Depthwise<'a> {
@@ -76,13 +97,11 @@ impl<'a> Depthwise<'a> {
         if window.precision != Precision::Int8 || !taps.contains(&window.taps()) {
             return Ok(None);
         }
-        let reach = |pixels: usize, stride: usize, kernel: usize, dilation: usize| {
-            (pixels - 1) * stride + (kernel - 1) * dilation + 1
-        };
         let (kernel, dilation) = (window.kernel, window.dilation);
-        let width = reach(window.out_width, window.stride.0, kernel.0, dilation.0);
-        let depth = reach(1, window.stride.1, kernel.1, dilation.1);
-        if width * depth > LINES_BYTES / size_of::<Lanes>() {
+        let width = (window.out_width - 1) * window.stride.0 + (kernel.0 - 1) * dilation.0 + 1;
+        let apart = if kernel.1 == 1 { 1 } else { dilation.1.max(1) };
+        let pairs = kernel.1 / 2 + 1;
+        if width * apart * pairs > LINES_BYTES / size_of::<Pairs>() {
             return Ok(None);
         }
         let mut columns = dma::buffer(width)?;
@@ -99,22 +118,34 @@ impl<'a> Depthwise<'a> {
             vectors,
             columns,
             run,
-            depth,
+            apart,
+            pairs,
         }))
     }
 
     /// Gets `lines` ready for `atom`.
     pub(crate) fn begin(&self, lines: &mut Lines, atom: &Atom) {
-        lines
-            .places
-            .resize(self.depth * self.columns.len(), [0; ATOM]);
+        let slots = self.apart * self.pairs;
+        let behind = BLOCK * self.window.stride.0;
+        let places = slots * self.columns.len() + behind;
+        lines.places.resize(places, Pairs::default());
         lines.held.clear();
-        lines.held.resize(self.depth, None);
-        lines.weights.clear();
-        let pairs = atom.weights.chunks(2);
-        // An odd last tap is paired with itself, times zero.
-        let pair = |pair: &[Lanes]| [pair[0], pair.get(1).copied().unwrap_or_default()];
-        lines.weights.extend(pairs.map(pair));
+        lines.held.resize(slots, None);
+        let (columns, rows) = self.window.kernel;
+        for (odd, weights) in lines.weights.iter_mut().enumerate() {
+            weights.clear();
+            let weight = |row: Option<usize>, column: usize| match row {
+                Some(row) if row < rows => atom.weights[row * columns + column],
+                _ => [0; ATOM],
+            };
+            for row in (0..rows + odd).step_by(2) {
+                for column in 0..columns {
+                    let first = weight(row.checked_sub(odd), column);
+                    let second = weight((row + 1).checked_sub(odd), column);
+                    weights.push(Pairs(std::array::from_fn(|c| [first[c], second[c]])));
+                }
+            }
+        }
     }
 
     /// Makes `sums` those of successive pixels of one line, from `pixel` on.
@@ -126,39 +157,88 @@ impl<'a> Depthwise<'a> {
         pixel: usize,
         sums: &mut [Sums],
     ) {
+        self.taps(cube, lines, atom, pixel).sum(self.vectors, sums);
+    }
+
+    /// Makes `out` what `finish` makes of the sums of successive pixels of one
+    /// line, from `pixel` on.
+    pub(crate) fn bytes(
+        &self,
+        (cube, lines): (&FeatureCube, &mut Lines),
+        atom: &Atom,
+        finish: &Finish,
+        pixel: usize,
+        out: &mut [[u8; ATOM]],
+    ) {
+        let taps = self.taps(cube, lines, atom, pixel);
+        taps.bytes(self.vectors, finish, out);
+    }
+
+    /// What pixels of a line are summed from, from `pixel` on.
+    fn taps<'l>(
+        &self,
+        cube: &FeatureCube,
+        lines: &'l mut Lines,
+        atom: &Atom,
+        pixel: usize,
+    ) -> Taps<'l> {
         let window = self.window;
         let (line, column) = window.corner(pixel);
         let width = self.columns.len();
-        lines.starts.clear();
-        for tap in (0..window.taps()).step_by(2) {
-            let pair = [tap, (tap + 1).min(window.taps() - 1)];
-            lines.starts.push(pair.map(|tap| {
-                let (ky, kx) = (tap / window.kernel.0, tap % window.kernel.0);
-                let slot = (line + ky * window.dilation.1) % self.depth;
-                slot * width + column + kx * window.dilation.0
-            }));
-        }
-        for ky in 0..window.kernel.1 {
-            let place = line + ky * window.dilation.1;
-            let slot = place % self.depth;
-            if lines.held[slot] != Some(place) {
-                lines.held[slot] = Some(place);
-                loops::run(Widen {
-                    windows: self,
-                    cube,
-                    atom,
-                    place,
-                    out: &mut lines.places[slot * width..][..width],
-                });
+        let (ring, index) = (line % self.apart, line / self.apart);
+        let last = index + window.kernel.1 - 1;
+        lines.rows.clear();
+        for pair in index / 2..=last / 2 {
+            let slot = ring * self.pairs + pair % self.pairs;
+            lines.rows.push(slot * width + column);
+            if lines.held[slot] != Some(pair) {
+                lines.held[slot] = Some(pair);
+                let places = [2 * pair, 2 * pair + 1].map(|index| index * self.apart + ring);
+                let out = &mut lines.places[slot * width..][..width];
+                self.widen(cube, atom, places, out);
             }
         }
-        let taps = Taps {
+        Taps {
             places: &lines.places,
-            starts: &lines.starts,
-            weights: &lines.weights,
+            rows: &lines.rows,
+            weights: &lines.weights[index % 2],
+            columns: window.kernel.0,
+            apart: window.dilation.0,
             step: window.stride.0,
+        }
+    }
+
+    /// Makes `out` the features at two vertical places.
+    fn widen(&self, cube: &FeatureCube, atom: &Atom, places: [usize; 2], out: &mut [Pairs]) {
+        let zeros = Source {
+            bytes: &[0; ATOM],
+            stride: 0,
         };
-        taps.sum(self.vectors, sums);
+        let padding = Source {
+            bytes: &atom.padding,
+            stride: 0,
+        };
+        // What is under the columns that hold pixels, those of padding, and
+        // holes. A line that is not here has no weight in any window of the
+        // tile: it is there for the other line of its pair.
+        let lines = places.map(|place| match self.window.line_under(place, 0) {
+            Under::Padding => [padding; 3],
+            Under::Input(y) if cube.lines().contains(&y) => {
+                [cube.source(y, atom.channel), padding, zeros]
+            }
+            _ => [zeros, padding, zeros],
+        });
+        let (run, first) = self.run.clone();
+        let pixels = lines.map(|[pixels, ..]| pixels.from(first));
+        taps::pair_up(self.vectors, pixels, &mut out[run.clone()]);
+        for place in (0..run.start).chain(run.end..out.len()) {
+            let [a, b] = lines.map(|[pixels, padding, hole]| match self.columns[place] {
+                Under::Padding => padding.atom(0),
+                Under::Input(x) => pixels.atom(x),
+                Under::Hole => hole.atom(0),
+            });
+            out[place] = Pairs::of(a, b);
+        }
     }
 }
 
@@ -177,58 +257,6 @@ fn neighbours(columns: &[Under]) -> (Range<usize>, usize) {
         end += 1;
     }
     (start..end, first)
-}
-
-/// Makes `out` the features at a vertical place.
-struct Widen<'a> {
-    windows: &'a Depthwise<'a>,
-    cube: &'a FeatureCube,
-    atom: &'a Atom,
-    place: usize,
-    out: &'a mut [Lanes],
-}
-
-impl Loop for Widen<'_> {
-    #[inline(always)]
-    fn run(self) {
-        let Self {
-            windows,
-            cube,
-            atom,
-            place,
-            out,
-        } = self;
-        let line = match windows.window.line_under(place, 0) {
-            Under::Padding => {
-                out.fill(atom.padding);
-                return;
-            }
-            Under::Input(y) if y < cube.height => cube.line(y),
-            _ => &[],
-        };
-        let pixel = cube.pixel_bytes();
-        // Channels that the features do not have are zeros.
-        let held = atom.channel + ATOM <= pixel;
-        let line = if held { line } else { &[] };
-        let widened = |x: usize| {
-            let bytes = line.get(x * pixel + atom.channel..);
-            match bytes.and_then(<[u8]>::first_chunk::<ATOM>) {
-                Some(bytes) => bytes.map(|byte| i16::from(byte as i8)),
-                None => [0; ATOM],
-            }
-        };
-        let (run, first) = windows.run.clone();
-        for (out, x) in out[run.clone()].iter_mut().zip(first..) {
-            *out = widened(x);
-        }
-        for place in (0..run.start).chain(run.end..out.len()) {
-            out[place] = match windows.columns[place] {
-                Under::Padding => atom.padding,
-                Under::Input(x) => widened(x),
-                Under::Hole => [0; ATOM],
-            };
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The inner loop of a depthwise convolution: products of features and
-//! weights, summed over the taps of each pixel's kernel.
+//! weights, summed over the taps of each pixel's kernel, and what becomes of
+//! the sums.
 //!
-//! Taps come in pairs, since that is what vectors multiply and add at once.
-//! Two products of a byte and an i16 fit an i32, and so does the sum of
+//! Lines of features come in pairs, and so do the taps of a column of the
+//! kernel: two products and their sum are what vectors compute at once. Two
+//! products of a byte and an i16 fit an i32, and so does the sum of
 //! [`super::TAPS_MAX`] of them.
 
+use super::super::dpu::steps::Finish;
 use super::super::gemm::Vectors;
 use super::super::precision::ATOM;
 
@@ -14,15 +17,29 @@ pub(crate) type Lanes = [i16; ATOM];
 /// The sums of a pixel's atom.
 pub(crate) type Sums = [i32; ATOM];
 
+/// An atom of two lines, or of two taps, channel by channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub(super) struct Pairs(pub(super) [[i16; 2]; ATOM]);
+
+/// Pixels that are summed at once: a block may read the places of all of them,
+/// even where fewer are wanted.
+pub(super) const BLOCK: usize = 8;
+
 /// What pixels of one line and one atom are summed from.
 #[derive(Clone, Copy)]
 pub(super) struct Taps<'a> {
-    /// Features, an atom a place.
-    pub(super) places: &'a [Lanes],
-    /// Where the two taps of each pair are for the first pixel.
-    pub(super) starts: &'a [[usize; 2]],
-    /// The weights of each pair.
-    pub(super) weights: &'a [[Lanes; 2]],
+    /// Pairs of lines, an atom a place. Behind the last place of the last
+    /// pixel are those of another [`BLOCK`].
+    pub(super) places: &'a [Pairs],
+    /// Where each pair of lines begins for the first pixel.
+    pub(super) rows: &'a [usize],
+    /// The weights of each of them, column by column.
+    pub(super) weights: &'a [Pairs],
+    /// Columns of the kernel.
+    pub(super) columns: usize,
+    /// Places from one column to the next.
+    pub(super) apart: usize,
     /// Places from one pixel to the next.
     pub(super) step: usize,
 }
@@ -32,138 +49,180 @@ impl Taps<'_> {
     pub(super) fn sum(&self, vectors: Vectors, sums: &mut [Sums]) {
         match vectors {
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => x86::sum(self, sums),
+            Vectors::Avx2 => super::x86::sum(self, sums),
             _ => self.sum_portably(sums),
+        }
+    }
+
+    /// Makes `out` what `finish` makes of the sums of successive pixels.
+    pub(super) fn bytes(&self, vectors: Vectors, finish: &Finish, out: &mut [[u8; ATOM]]) {
+        match vectors {
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2 => super::x86::bytes(self, finish, out),
+            _ => self.bytes_portably(finish, out),
         }
     }
 
     /// The definition of [`Self::sum`].
     fn sum_portably(&self, sums: &mut [Sums]) {
         for (pixel, sums) in sums.iter_mut().enumerate() {
-            let mut running = [0; ATOM];
-            for (starts, weights) in self.starts.iter().zip(self.weights) {
-                let [a, b] = starts.map(|start| &self.places[start + pixel * self.step]);
+            *sums = self.pixel(pixel);
+        }
+    }
+
+    /// The definition of [`Self::bytes`].
+    fn bytes_portably(&self, finish: &Finish, out: &mut [[u8; ATOM]]) {
+        for (pixel, bytes) in out.iter_mut().enumerate() {
+            *bytes = finish.bytes(&self.pixel(pixel));
+        }
+    }
+
+    /// The sums of a pixel.
+    #[inline]
+    fn pixel(&self, pixel: usize) -> Sums {
+        let mut running = [0; ATOM];
+        let rows = self.weights.chunks_exact(self.columns);
+        for (&row, weights) in self.rows.iter().zip(rows) {
+            for (column, weights) in weights.iter().enumerate() {
+                let place = row + pixel * self.step + column * self.apart;
+                let Pairs(features) = &self.places[place];
                 for c in 0..ATOM {
-                    running[c] += i32::from(a[c]) * i32::from(weights[0][c])
-                        + i32::from(b[c]) * i32::from(weights[1][c]);
+                    let (x, w) = (features[c], weights.0[c]);
+                    running[c] +=
+                        i32::from(x[0]) * i32::from(w[0]) + i32::from(x[1]) * i32::from(w[1]);
                 }
             }
-            *sums = running;
+        }
+        running
+    }
+}
+
+/// Bytes of successive places of a line.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Bytes from one place to the next: 0 where all hold the same.
+    pub(crate) stride: usize,
+}
+
+impl Source<'_> {
+    /// The atom at a place; zeros where there is none.
+    #[inline(always)]
+    pub(super) fn atom(&self, place: usize) -> [u8; ATOM] {
+        let bytes = self.bytes.get(place * self.stride..);
+        let atom = bytes.and_then(<[u8]>::first_chunk::<ATOM>);
+        atom.copied().unwrap_or_default()
+    }
+
+    /// The same line from another place on.
+    pub(super) fn from(&self, place: usize) -> Self {
+        Self {
+            bytes: self.bytes.get(place * self.stride..).unwrap_or_default(),
+            ..*self
         }
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
-mod x86 {
-    use std::arch::x86_64::{
-        __m256i, _mm256_add_epi32, _mm256_madd_epi16, _mm256_permute2x128_si256,
-        _mm256_setzero_si256, _mm256_unpackhi_epi16, _mm256_unpacklo_epi16,
-    };
-
-    use zerocopy::transmute;
-
-    use super::{Lanes, Sums, Taps};
-
-    /// Pixels that share a load of their weights: with two sums each, half of
-    /// the registers.
-    const PIXELS: usize = 4;
-
-    pub(super) fn sum(taps: &Taps<'_>, sums: &mut [Sums]) {
-        // SAFETY: only `Vectors::Avx2` comes here, which `Vectors::detect`
-        // gives where the host has AVX2.
-        unsafe { sum_avx2(taps, sums) }
+/// Makes `out` the atoms of two lines.
+pub(super) fn pair_up(vectors: Vectors, lines: [Source<'_>; 2], out: &mut [Pairs]) {
+    match vectors {
+        #[cfg(target_arch = "x86_64")]
+        Vectors::Avx2 => super::x86::pair_up(lines, out),
+        _ => pair_up_portably(lines, out),
     }
+}
 
-    #[target_feature(enable = "avx2")]
-    fn sum_avx2(taps: &Taps<'_>, sums: &mut [Sums]) {
-        let (blocks, rest) = sums.as_chunks_mut::<PIXELS>();
-        let done = blocks.len() * PIXELS;
-        for (index, block) in blocks.iter_mut().enumerate() {
-            pixels(taps, index * PIXELS, block);
-        }
-        for (index, sums) in rest.iter_mut().enumerate() {
-            pixels(taps, done + index, std::array::from_mut(sums));
-        }
+/// The definition of [`pair_up`].
+fn pair_up_portably([a, b]: [Source<'_>; 2], out: &mut [Pairs]) {
+    for (place, out) in out.iter_mut().enumerate() {
+        *out = Pairs::of(a.atom(place), b.atom(place));
     }
+}
 
-    /// Neighbouring products are what `madd` adds: two atoms are interleaved,
-    /// within each half of a register, and the halves put in order at the end.
-    #[target_feature(enable = "avx2")]
+impl Pairs {
+    /// Two atoms of int8.
     #[inline]
-    fn pixels<const N: usize>(taps: &Taps<'_>, first: usize, sums: &mut [Sums; N]) {
-        let mut running = [[_mm256_setzero_si256(); 2]; N];
-        let places = taps.places;
-        for (starts, weights) in taps.starts.iter().zip(taps.weights) {
-            let [wa, wb]: [__m256i; 2] = transmute!(*weights);
-            let (low, high) = (_mm256_unpacklo_epi16(wa, wb), _mm256_unpackhi_epi16(wa, wb));
-            let [at_a, at_b] = starts.map(|start| start + first * taps.step);
-            let mut add = |n: usize, a: Lanes, b: Lanes| {
-                let (a, b): (__m256i, __m256i) = (transmute!(a), transmute!(b));
-                let [even, odd] = running[n];
-                running[n] = [
-                    _mm256_add_epi32(even, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), low)),
-                    _mm256_add_epi32(odd, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), high)),
-                ];
-            };
-            // One check of bounds for all pixels where they are neighbours.
-            if taps.step == 1 {
-                let (a, b) = (&places[at_a..][..N], &places[at_b..][..N]);
-                for n in 0..N {
-                    add(n, a[n], b[n]);
-                }
-            } else {
-                for n in 0..N {
-                    add(
-                        n,
-                        places[at_a + n * taps.step],
-                        places[at_b + n * taps.step],
-                    );
-                }
-            }
-        }
-        for n in 0..N {
-            let [even, odd] = running[n];
-            sums[n] = transmute!([
-                _mm256_permute2x128_si256::<0x20>(even, odd),
-                _mm256_permute2x128_si256::<0x31>(even, odd),
-            ]);
-        }
+    pub(super) fn of(a: [u8; ATOM], b: [u8; ATOM]) -> Self {
+        Self(std::array::from_fn(|c| {
+            [a[c], b[c]].map(|byte| i16::from(byte as i8))
+        }))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::dpu::out_cvt::tests::cvt;
+    use super::super::super::dpu::steps::Steps;
+    use super::super::super::precision::Precision;
+    use super::super::tests::noise;
     use super::*;
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(test_support::cases(128))]
+        #![proptest_config(test_support::cases(256))]
 
         #[test]
         fn vectors_sum_what_the_definition_says(
-            pixels in 0usize..11,
-            step in 0usize..4,
-            starts in prop::collection::vec((0usize..9, 0usize..9), 0..7),
-            seed: u16,
+            pixels in 0usize..21,
+            (step, apart, columns) in (1usize..4, 1usize..4, 1usize..8),
+            rows in prop::collection::vec(0usize..9, 0..4),
+            (offset, scale, shift) in (-99i32..99, 1u32..0x7fff, 12u32..24),
+            bounds in prop_oneof![Just((-128i8, 127i8)), any::<(i8, i8)>()],
+            wide: bool,
+            seed: u32,
         ) {
-            let mut state = u32::from(seed);
-            let mut next = || {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                state >> 16
-            };
-            let places: Vec<Lanes> = (0..9 + pixels * step)
-                .map(|_| std::array::from_fn(|_| i16::from(next() as i8)))
+            let mut next = noise(seed);
+            let width = 9 + (pixels + BLOCK) * step + columns * apart;
+            let places: Vec<Pairs> = (0..width)
+                .map(|_| Pairs(std::array::from_fn(|_| [next() as i8, next() as i8].map(i16::from))))
                 .collect();
-            let starts: Vec<[usize; 2]> = starts.iter().map(|&(a, b)| [a, b]).collect();
-            let weights: Vec<[Lanes; 2]> = starts
-                .iter()
-                .map(|_| std::array::from_fn(|_| std::array::from_fn(|_| next() as i16)))
+            let weights: Vec<Pairs> = (0..rows.len() * columns)
+                .map(|_| Pairs(std::array::from_fn(|_| {
+                    [next(), next()].map(|w| if wide { w as i16 } else { i16::from(w as i8) })
+                })))
                 .collect();
-            let taps = Taps { places: &places, starts: &starts, weights: &weights, step };
+            let taps = Taps { places: &places, rows: &rows, weights: &weights, columns, apart, step };
             let (mut fast, mut want) = (vec![[7; ATOM]; pixels], vec![[8; ATOM]; pixels]);
             taps.sum(Vectors::detect(), &mut fast);
             taps.sum_portably(&mut want);
+            prop_assert_eq!(fast, want);
+
+            let int8 = cvt(Precision::Int8);
+            let cvt = super::super::super::dpu::out_cvt::OutCvt {
+                offset, scale: scale as i32, shift, ..int8
+            };
+            if let Some(steps) = Steps::new(&cvt) {
+                let finish = Finish {
+                    steps,
+                    addends: std::array::from_fn(|_| next() as i32 >> 8),
+                    least: bounds.0,
+                    most: bounds.1,
+                };
+                let (mut fast, mut want) = (vec![[7; ATOM]; pixels], vec![[8; ATOM]; pixels]);
+                taps.bytes(Vectors::detect(), &finish, &mut fast);
+                taps.bytes_portably(&finish, &mut want);
+                prop_assert_eq!(fast, want);
+            }
+        }
+
+        #[test]
+        fn vectors_pair_up_what_the_definition_says(
+            places in 0usize..20,
+            strides in prop::array::uniform2(prop_oneof![Just(0usize), 16usize..70]),
+            missing in 0usize..40,
+            seed: u32,
+        ) {
+            let mut next = noise(seed);
+            let lines = strides.map(|stride| {
+                let len = places * stride + ATOM;
+                let line: Vec<u8> = (0..len - missing.min(len)).map(|_| next() as u8).collect();
+                (line, stride)
+            });
+            let lines = lines.each_ref().map(|(bytes, stride)| Source { bytes, stride: *stride });
+            let mut fast = vec![Pairs([[7; 2]; ATOM]); places];
+            let mut want = vec![Pairs([[8; 2]; ATOM]); places];
+            pair_up(Vectors::detect(), lines, &mut fast);
+            pair_up_portably(lines, &mut want);
             prop_assert_eq!(fast, want);
         }
     }

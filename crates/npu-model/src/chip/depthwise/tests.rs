@@ -6,7 +6,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// Numbers without a pattern.
-fn noise(seed: u32) -> impl FnMut() -> u32 {
+pub(super) fn noise(seed: u32) -> impl FnMut() -> u32 {
     let mut state = seed | 1;
     move || {
         state ^= state << 13;
@@ -125,7 +125,7 @@ proptest! {
             let mut weight = || if wide { next() as i16 } else { i16::from(next() as i8) };
             let atom = Atom {
                 channel,
-                padding: std::array::from_fn(|c| padding_at(channel + c)),
+                padding: std::array::from_fn(|c| padding_at(channel + c) as u8),
                 weights: (0..case.window.taps())
                     .map(|_| std::array::from_fn(|_| weight()))
                     .collect(),

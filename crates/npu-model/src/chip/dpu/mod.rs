@@ -12,6 +12,7 @@ pub(crate) mod lut;
 pub(crate) mod out_cvt;
 pub(crate) mod requant;
 pub(crate) mod stage;
+pub(crate) mod steps;
 pub(crate) mod tile;
 
 use rknpu_regcmd::RegisterFile;
@@ -19,7 +20,7 @@ use rknpu_regcmd::regs::dpu;
 
 use super::dma::Dma;
 use super::gemm::Vectors;
-use super::precision::Precision;
+use super::precision::{ATOM, Precision};
 use super::rdma::{self, ChannelOperands, RdmaConfig};
 use super::trap::Stop;
 use super::{Contested, Master};
@@ -28,6 +29,7 @@ use lut::Lut;
 use out_cvt::{Noticed, OutCvt};
 use requant::Requant;
 use stage::{AluOp, ChannelOperand, Multiplier, Relu, Stage};
+use steps::{Finish, Steps};
 use tile::{Tile, Values};
 
 /// The stages of one task, with their per-channel operands.
@@ -129,6 +131,38 @@ impl Dpu {
     /// channel: then [`Self::requantise`] does what [`Self::process`] does.
     pub(crate) fn only_requantises(&self) -> bool {
         !self.float && self.out.precision == Precision::Int8 && self.ew.is_idle()
+    }
+
+    /// The output converter in float32, where that is proven to do the same.
+    pub(crate) fn steps(&self) -> Option<Steps> {
+        Steps::new(&self.out)
+    }
+
+    /// What [`Self::requantise`] does to the channels from `first` on, whose
+    /// values are at most `reach`, where it is as simple as that.
+    pub(crate) fn finish(&self, steps: Steps, first: usize, reach: &[i64; ATOM]) -> Option<Finish> {
+        let stage = match (self.bs.is_idle(), self.bn.is_idle()) {
+            (_, true) => &self.bs,
+            (true, _) => &self.bn,
+            _ => return None,
+        };
+        let addends = stage.addends(first)?;
+        let overflows = addends
+            .iter()
+            .zip(reach)
+            .any(|(addend, reach)| i64::from(addend.unsigned_abs()) + reach > i32::MAX.into());
+        if overflows {
+            return None;
+        }
+        // No byte goes down where its value goes up: a bound of the value is
+        // one of the byte.
+        let (least, most) = stage.relu.bounds();
+        Some(Finish {
+            addends,
+            steps,
+            least: least.map_or(i8::MIN, |x| steps.byte(x)),
+            most: most.map_or(i8::MAX, |x| steps.byte(x)),
+        })
     }
 
     /// Takes pixels of the channels `first..first + channels` through all

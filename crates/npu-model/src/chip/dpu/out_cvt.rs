@@ -246,10 +246,10 @@ fn encode_nibbles(out: &mut Vec<u8>, values: impl Iterator<Item = i64>) {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    pub(in super::super) fn cvt(precision: Precision) -> OutCvt {
+    pub(crate) fn cvt(precision: Precision) -> OutCvt {
         OutCvt {
             offset: 0,
             scale: 1,
