@@ -27,8 +27,8 @@ pub(crate) struct Sysroot {
 }
 
 impl Sysroot {
-    /// Fetches and unpacks `packages` of `suite` below `directory`, unless they
-    /// are there and less than a day old, or if `refresh`.
+    /// Fetches and unpacks `packages` of `suite` below `directory`, unless just
+    /// these are there and less than a day old, or if `refresh`.
     pub(crate) fn prepare(
         directory: &Path,
         packages: &[&str],
@@ -38,7 +38,9 @@ impl Sysroot {
     ) -> Result<Self> {
         let root = directory.join("root");
         let stamp = directory.join("complete");
-        if refresh || !is_fresh(&stamp) {
+        let wanted = packages.join(" ");
+        let other = fs::read_to_string(&stamp).is_ok_and(|had| had != wanted);
+        if refresh || other || !is_fresh(&stamp) {
             println!(
                 "fetching {} from Debian {suite} ({arch})",
                 packages.join(", ")
@@ -47,7 +49,7 @@ impl Sysroot {
                 fetch(directory, &root, packages, suite, arch),
                 stamp.exists(),
             ) {
-                (Ok(()), _) => fs::write(&stamp, "").context("writing the stamp")?,
+                (Ok(()), _) => fs::write(&stamp, wanted).context("writing the stamp")?,
                 (Err(error), true) => {
                     println!("using the packages of an earlier day, because: {error:#}");
                 }

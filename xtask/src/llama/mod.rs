@@ -14,6 +14,7 @@ mod backend_ops;
 pub(crate) mod demo;
 mod devices;
 mod divergence;
+mod embedding;
 mod hosts;
 mod model;
 mod refusals;
@@ -64,17 +65,23 @@ pub(crate) struct CheckArgs {
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 6] = [
+const CHECKS: [&str; 7] = [
     devices::NAME,
     hosts::NAME,
     refusals::NAME,
     texts::NAME,
     divergence::NAME,
+    embedding::NAME,
     backend_ops::NAME,
 ];
 
 /// Those that compute with models.
-const WITH_MODELS: [&str; 3] = [refusals::NAME, texts::NAME, divergence::NAME];
+const WITH_MODELS: [&str; 4] = [
+    refusals::NAME,
+    texts::NAME,
+    divergence::NAME,
+    embedding::NAME,
+];
 
 /// Runs the checks; an error if one failed.
 pub(crate) fn run(args: &CheckArgs) -> Result<()> {
@@ -135,6 +142,9 @@ fn check(args: &Args, checks: &[&str], report: &mut Report) {
             (texts::NAME, Some(workshop)) => report.add(name, texts::check(&stock, workshop)),
             (divergence::NAME, Some(workshop)) => {
                 report.add(name, divergence::check(&stock, workshop));
+            }
+            (embedding::NAME, Some(workshop)) => {
+                report.add(name, embedding::check(&stock, workshop));
             }
             (other, _) => report.error(other, &anyhow!("is called, but not written")),
         }

