@@ -5,16 +5,16 @@
 //! the engine of [`crate::runtime`].
 
 use std::ffi::{c_char, c_int};
+use std::sync::Arc;
 
-use crate::abi::{Backend, Graph, Tensor, status};
+use crate::abi::{self, Backend, Graph, Tensor, status};
 use crate::device;
 use crate::log::Level;
 use crate::mul_mat;
-use crate::pack::Packed;
+use crate::placement::Entry;
 use crate::runtime::{Runtime, guard};
 use crate::supports::{self, Product, Shape};
 use crate::tensor::{self, Node};
-use crate::{abi, buffer};
 
 /// Tells our backends from others; a random number, like everybody's.
 pub(crate) static GUID: [u8; 16] = [
@@ -89,12 +89,16 @@ unsafe fn compute_product(
         .engine()
         .ok_or_else(|| format!("cannot compute {name}: the process is ending"))?;
     // SAFETY: live, by the caller's promise, and so are its operands.
-    let residents = unsafe { resident_weights(runtime, node) };
+    let entry = unsafe { entry_of_weights(runtime, node) };
     // SAFETY: allocated, and accessed by nobody else but to read the operands,
     // by the caller's promise; `offload` comes from the product of `node`.
     let computed = unsafe {
         tensor::with_data(&runtime.context(), node, offload, |mul_mat| {
-            mul_mat::compute(&*engine, residents, mul_mat)
+            mul_mat::compute(
+                &*engine,
+                entry.as_deref().map(|entry| &entry.residents),
+                mul_mat,
+            )
         })
     };
     match computed {
@@ -122,15 +126,13 @@ unsafe fn compute_product(
 ///
 /// # Safety
 /// `node` is a live tensor, and so are its operands and their buffers.
-unsafe fn resident_weights<'a>(
-    runtime: &Runtime,
-    node: *const Tensor,
-) -> Option<&'a crate::resident::Residents<Packed<npu_matmul::Weights>>> {
+unsafe fn entry_of_weights(runtime: &Runtime, node: *const Tensor) -> Option<Arc<Entry>> {
     // SAFETY: live, by the caller's promise.
     let node = unsafe { node.as_ref() }?;
     // SAFETY: an operand of a live tensor, by the caller's promise.
     let weights = unsafe { node.src[0].as_ref() }?;
-    let owner = weights.buffer;
+    // SAFETY: live, by the caller's promise.
+    let owner = unsafe { tensor::buffer_of(weights) };
     if owner.is_null() || weights.flags & abi::FLAG_PARAM != 0 {
         return None;
     }
@@ -138,6 +140,5 @@ unsafe fn resident_weights<'a>(
     if unsafe { runtime.host.buffer_usage(owner) } != abi::usage::WEIGHTS {
         return None;
     }
-    // SAFETY: as above.
-    unsafe { buffer::residents(runtime, owner) }
+    runtime.placement.get(owner)
 }

@@ -3,20 +3,25 @@
 //!
 //! Its type is ACCEL: an accelerator used together with the CPU backend. ggml
 //! then keeps the layers, the KV cache and flash attention with the CPU, and
-//! places the weights that the device supports in the device's buffer type,
-//! ahead of the CPU's repacked ones, without any flag.
+//! offers the weights to the device's buffer type, ahead of the CPU's own,
+//! without any flag.
+//!
+//! There are two such objects: the one that ggml lists, and one that only our
+//! backends name. A backend's scratch memory is of its device's buffer type,
+//! and ours is no place for anything but weights; the second object's is
+//! plain memory.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 use std::ptr::{self, NonNull};
 
 use crate::abi::{
-    Backend, Buffer, BufferType, DEVICE_TYPE_ACCEL, Device, DeviceCaps, DeviceInterface,
-    DeviceObject, DeviceProps, Reg, Tensor,
+    Backend, BufferType, DEVICE_TYPE_ACCEL, Device, DeviceCaps, DeviceInterface, DeviceObject,
+    DeviceProps, Reg, Tensor,
 };
-use crate::buffer;
+use crate::placement::Kind;
 use crate::reason::Reason;
-use crate::runtime::guard;
-use crate::supports;
+use crate::runtime::{Runtime, guard};
+use crate::supports::{self, Place, Product};
 use crate::tensor::{self, Node};
 
 /// Name of the device, and of its buffer type and backends.
@@ -34,7 +39,7 @@ pub(crate) fn new(reg: NonNull<Reg>) -> NonNull<Device> {
             init_backend,
             get_buffer_type: buffer_type,
             get_host_buffer_type: None,
-            buffer_from_host_ptr: Some(buffer_from_host_ptr),
+            buffer_from_host_ptr: None,
             supports_op,
             supports_buft,
             offload_op: None,
@@ -88,8 +93,9 @@ unsafe extern "C" fn props(device: *mut Device, out: *mut DeviceProps) {
         caps: DeviceCaps {
             asynchronous: false,
             host_buffer: false,
-            // Weights stay in the mapped file, where the CPU finds them too.
-            buffer_from_host_ptr: true,
+            // What is put into our buffer type is to be written, so that it
+            // can be packed.
+            buffer_from_host_ptr: false,
             events: false,
             mmap_support: true,
         },
@@ -102,24 +108,17 @@ unsafe extern "C" fn props(device: *mut Device, out: *mut DeviceProps) {
 unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) -> *mut Backend {
     guard("init_backend", ptr::null_mut(), |runtime| {
         let layout = runtime.host.layout();
-        layout.new_backend(runtime.device.get())
+        layout.new_backend(runtime.computing_device.get())
     })
 }
 
-unsafe extern "C" fn buffer_type(_device: *mut Device) -> *mut BufferType {
+unsafe extern "C" fn buffer_type(device: *mut Device) -> *mut BufferType {
     guard("get_buffer_type", ptr::null_mut(), |runtime| {
-        runtime.buffer_type.get()
-    })
-}
-
-unsafe extern "C" fn buffer_from_host_ptr(
-    _device: *mut Device,
-    data: *mut c_void,
-    size: usize,
-    _largest_tensor: usize,
-) -> *mut Buffer {
-    guard("buffer_from_host_ptr", ptr::null_mut(), |runtime| {
-        buffer::borrow(runtime, data, size)
+        if device == runtime.computing_device.get() {
+            runtime.cpu.buffer_type()
+        } else {
+            runtime.buffer_type.get()
+        }
     })
 }
 
@@ -131,10 +130,12 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         let answer = match node {
             Node::NoWork => return true,
             Node::Other => Err(Reason::NotAProduct),
-            Node::Product(product) => supports::decide(&product, runtime.config.policy),
+            Node::Product(product) => supports::decide(&product, runtime.config.policy)
+                // SAFETY: as above; `classify` found a product.
+                .and_then(|_| unsafe { placed(runtime, op, &product) }),
         };
         match answer {
-            Ok(_) => true,
+            Ok(()) => true,
             Err(reason) => {
                 runtime.stats.declined(reason);
                 false
@@ -143,10 +144,48 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
     })
 }
 
+/// Whether the weights of the product `op` are where we can have them.
+///
+/// # Safety
+/// `op` is a live tensor with live operands, of which
+/// [`tensor::classify`] made `product`.
+unsafe fn placed(runtime: &Runtime, op: *const Tensor, product: &Product) -> Result<(), Reason> {
+    // SAFETY: live, by the caller's promise.
+    let op = unsafe { op.as_ref() }.ok_or(Reason::NotAProduct)?;
+    // SAFETY: as above.
+    let weights = unsafe { op.src[0].as_ref() }.ok_or(Reason::NotAProduct)?;
+    // SAFETY: as above.
+    let buffer = unsafe { tensor::buffer_of(weights) };
+    match product.place {
+        Place::Unallocated | Place::Elsewhere => Ok(()),
+        Place::Question => {
+            // SAFETY: as above.
+            let rearranges = unsafe { runtime.cpu.rearranges(op) };
+            rearranges.then_some(()).ok_or(Reason::NotRearranged)
+        }
+        Place::Plain => {
+            // SAFETY: a live buffer that is not empty, hence with callbacks;
+            // weights are neither freed nor written while ggml asks about
+            // graphs with them.
+            unsafe { runtime.placement.adopt(&runtime.host, buffer, Kind::Plain) };
+            Ok(())
+        }
+        Place::Rearranged => {
+            let entry = runtime.placement.get(buffer);
+            let keys = product.weights.keys(weights.data.addr());
+            let packed = entry
+                .zip(keys)
+                .is_some_and(|(entry, keys)| keys.iter().all(|key| entry.residents.contains(key)));
+            packed.then_some(()).ok_or(Reason::NotPacked)
+        }
+    }
+}
+
 unsafe extern "C" fn supports_buft(_device: *mut Device, buffer_type: *mut BufferType) -> bool {
     guard("supports_buft", false, |runtime| {
         !buffer_type.is_null()
             && (buffer_type == runtime.buffer_type.get()
+                || runtime.cpu.is_chosen(buffer_type)
                 // SAFETY: not null, and ggml passes one of its buffer types,
                 // which live for ever.
                 || unsafe { runtime.host.is_host(buffer_type) })

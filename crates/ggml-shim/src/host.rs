@@ -12,7 +12,7 @@ pub(crate) use ops::OpIds;
 pub(crate) use version::Version;
 
 use crate::abi::{Buffer, BufferType, Graph, Reg, Tensor};
-use crate::layout::{Layout, NewBuffer, Probes};
+use crate::layout::{Layout, Probes};
 use crate::log::Logger;
 use crate::symbols::{Place, function};
 
@@ -39,7 +39,6 @@ pub(crate) struct Host {
     version: Version,
     marks_computed_nodes: bool,
     logger: Logger,
-    new_buffer: NewBuffer,
     buffer_get_type: c::BufferGetType,
     buffer_get_usage: c::BufferGetUsage,
     buffer_get_size: c::BufferGetSize,
@@ -76,7 +75,6 @@ impl Host {
                 // has both.
                 marks_computed_nodes: place.symbol(c"ggml_build_forward_select").is_some(),
                 logger: Logger::new(Some(place)),
-                new_buffer: layout.find_new_buffer(place)?,
                 buffer_get_type: function!(
                     place,
                     c"ggml_backend_buffer_get_type",
@@ -138,11 +136,6 @@ impl Host {
     /// The program's log.
     pub(crate) fn logger(&self) -> Logger {
         self.logger
-    }
-
-    /// Its function that makes buffers, for [`Layout::new_buffer`].
-    pub(crate) fn new_buffer(&self) -> NewBuffer {
-        self.new_buffer
     }
 
     /// The type of a buffer.

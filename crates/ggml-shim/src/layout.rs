@@ -24,12 +24,11 @@ mod tables;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-pub(crate) use tables::BufferInterface;
 use tables::slots;
 
-use crate::abi::{Backend, Buffer, BufferType, Device};
-use crate::host::{Host, LoadError, Version};
-use crate::symbols::{Place, function};
+use crate::abi::{Backend, Buffer, BufferType, Device, Tensor};
+use crate::host::{LoadError, Version};
+use crate::symbols::Place;
 
 /// A layout of the callback tables, named after the first version with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,21 +60,26 @@ impl Probes {
     }
 }
 
-/// `ggml_backend_buffer_init`, which takes the table of callbacks by value.
-type BufferInit<const TWO_D: usize> = unsafe extern "C" fn(
-    *mut BufferType,
-    BufferInterface<TWO_D>,
-    *mut c_void,
-    usize,
-) -> *mut Buffer;
+/// `free_buffer` of `struct ggml_backend_buffer_i`.
+pub(crate) type FreeBuffer = unsafe extern "C" fn(*mut Buffer);
+/// `memset_tensor` there.
+pub(crate) type MemsetTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor, u8, usize, usize);
+/// `set_tensor` there.
+pub(crate) type SetTensor =
+    unsafe extern "C" fn(*mut Buffer, *mut Tensor, *const c_void, usize, usize);
+/// `cpy_tensor` there.
+pub(crate) type CopyTensor = unsafe extern "C" fn(*mut Buffer, *const Tensor, *mut Tensor) -> bool;
+/// `clear` there.
+pub(crate) type Clear = unsafe extern "C" fn(*mut Buffer, u8);
 
-/// The host's function that makes buffers, for the table that it takes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum NewBuffer {
-    /// Up to 0.9.11.
-    Plain(BufferInit<0>),
-    /// Since 0.10.
-    With2d(BufferInit<{ slots::TWO_D }>),
+/// The callbacks with which ggml changes or frees a buffer. Any may be missing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct BufferCallbacks {
+    pub(crate) free_buffer: Option<FreeBuffer>,
+    pub(crate) memset_tensor: Option<MemsetTensor>,
+    pub(crate) set_tensor: Option<SetTensor>,
+    pub(crate) cpy_tensor: Option<CopyTensor>,
+    pub(crate) clear: Option<Clear>,
 }
 
 impl Layout {
@@ -146,61 +150,29 @@ impl Layout {
         }
     }
 
-    /// Finds the function that makes buffers of this layout.
-    pub(crate) fn find_new_buffer(self, place: &Place) -> Option<NewBuffer> {
-        match self {
-            Self::V0_9_1 => {
-                function!(place, c"ggml_backend_buffer_init", BufferInit<0>).map(NewBuffer::Plain)
-            }
-            Self::V0_10 | Self::V0_26 => function!(
-                place,
-                c"ggml_backend_buffer_init",
-                BufferInit<{ slots::TWO_D }>
-            )
-            .map(NewBuffer::With2d),
-        }
-    }
-
-    /// Has the host make a buffer object around `context`.
-    pub(crate) fn new_buffer(
-        self,
-        host: &Host,
-        buffer_type: *mut BufferType,
-        context: *mut c_void,
-        size: usize,
-    ) -> *mut Buffer {
-        match host.new_buffer() {
-            // SAFETY: the function copies its arguments into a new object and
-            // dereferences none of them; the table has the host's layout,
-            // because `find_new_buffer` chose the function's type by it.
-            NewBuffer::Plain(init) => unsafe {
-                init(buffer_type, tables::buffer_interface(), context, size)
-            },
-            // SAFETY: as above.
-            NewBuffer::With2d(init) => unsafe {
-                init(buffer_type, tables::buffer_interface(), context, size)
-            },
-        }
-    }
-
-    /// The context given to [`Layout::new_buffer`].
+    /// Replaces callbacks of `buffer`; gives those that it had.
     ///
     /// # Safety
-    /// `buffer` is a live buffer of a host with this layout.
-    pub(crate) unsafe fn buffer_context(self, buffer: *const Buffer) -> *mut c_void {
+    /// `buffer` is a live buffer of a host with this layout, and nobody else
+    /// looks at its callbacks meanwhile.
+    pub(crate) unsafe fn hook(
+        self,
+        buffer: *mut Buffer,
+        hooks: BufferCallbacks,
+    ) -> BufferCallbacks {
         match self {
             // SAFETY: the caller's promise is the callee's.
-            Self::V0_9_1 => unsafe { tables::buffer_context::<0>(buffer) },
+            Self::V0_9_1 => unsafe { tables::hook::<0>(buffer, hooks) },
             // SAFETY: as above.
-            Self::V0_10 | Self::V0_26 => unsafe {
-                tables::buffer_context::<{ slots::TWO_D }>(buffer)
-            },
+            Self::V0_10 | Self::V0_26 => unsafe { tables::hook::<{ slots::TWO_D }>(buffer, hooks) },
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ptr;
+
     use super::*;
 
     fn detect(
@@ -260,6 +232,33 @@ mod tests {
             assert!(!backend.is_null());
             // SAFETY: made just above by the same layout.
             unsafe { layout.free_backend(backend) };
+        }
+    }
+
+    #[test]
+    fn hooks_take_the_place_of_what_a_buffer_had_in_each_layout() {
+        unsafe extern "C" fn clear(_: *mut Buffer, _: u8) {}
+        unsafe extern "C" fn free(_: *mut Buffer) {}
+        let had = BufferCallbacks {
+            clear: Some(clear),
+            ..BufferCallbacks::default()
+        };
+        let hooks = BufferCallbacks {
+            free_buffer: Some(free),
+            ..BufferCallbacks::default()
+        };
+        for layout in [Layout::V0_9_1, Layout::V0_10, Layout::V0_26] {
+            let mut buffer = match layout {
+                Layout::V0_9_1 => tables::fake_buffer::<0>(had),
+                _ => tables::fake_buffer::<{ slots::TWO_D }>(had),
+            };
+            let address = ptr::from_mut(&mut *buffer).cast();
+            // SAFETY: a buffer of this layout, which nobody else knows.
+            let replaced = unsafe { layout.hook(address, hooks) };
+            assert!(replaced.clear.is_some() && replaced.free_buffer.is_none());
+            // SAFETY: as above.
+            let back = unsafe { layout.hook(address, had) };
+            assert!(back.clear.is_none() && back.free_buffer.is_some());
         }
     }
 }

@@ -15,12 +15,13 @@
 //! | `symbols`, `host`, `log` | the ggml that loaded us: its functions, its version, its log |
 //! | `abi`, `layout` | its structs; the tables that differ by version |
 //! | `runtime` | our state in this process; panics end there |
+//! | `cpu` | its CPU backend, beside which we work |
 //! | `reg`, `device`, `buffer`, `backend` | the four objects that ggml holds |
 //! | `tensor` | follows ggml's pointers, once, into safe values |
 //! | `types` | its number formats and their decoders |
 //! | `supports`, `precision`, `reason` | pure: which products are offloaded, in what, and why not |
 //! | `mul_mat`, `pack`, `quants` | operands to the engine's products |
-//! | `resident` | packed weights, kept |
+//! | `placement`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
 //! | `engine` | the device behind it all |
 //! | `config`, `stats` | environment variables in, table out |
 //!
@@ -31,19 +32,24 @@ mod abi;
 mod backend;
 mod buffer;
 mod config;
+mod cpu;
 mod device;
 mod engine;
 mod host;
 mod layout;
+mod load;
 mod log;
 mod mul_mat;
 mod pack;
+mod pieces;
+mod placement;
 mod precision;
 mod quants;
 mod reason;
 mod reg;
 mod resident;
 mod runtime;
+mod shared;
 mod stats;
 mod supports;
 mod symbols;

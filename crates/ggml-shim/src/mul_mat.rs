@@ -22,8 +22,8 @@ use crate::abi::MAX_DIMS;
 use crate::pack::{self, Matrix, Packed};
 use crate::precision::Precision;
 use crate::quants::{self, Mend, NotFinite};
-use crate::resident::{Key, Residents};
-use crate::supports::{Offload, Shape};
+use crate::resident::Residents;
+use crate::supports::{Offload, Operand, Shape};
 use crate::types::Decoder;
 
 /// What multiplies: the engine, or in tests something simpler.
@@ -74,6 +74,9 @@ pub(crate) enum MulMatError<E: std::error::Error + Send + Sync + 'static> {
     /// Weights that are no numbers.
     #[error(transparent)]
     Weights(#[from] NotFinite),
+    /// Weights that the CPU has rearranged and that were not packed before.
+    #[error("its weights were not packed when they were loaded")]
+    NotPacked,
     /// A tensor whose data is not where its strides say.
     #[error("the {0} are shorter than their strides say, or not aligned to their type")]
     Data(&'static str),
@@ -93,13 +96,13 @@ pub(crate) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// Row `index[0]` of matrix `index[1..]`.
-    fn row(&self, index: [usize; 3]) -> Option<&'a [u8]> {
+    pub(crate) fn row(&self, index: [usize; 3]) -> Option<&'a [u8]> {
         let start = self.offset(index)?;
         self.bytes.get(start..start.checked_add(self.row_bytes)?)
     }
 
     /// `count` rows of one matrix, if nothing lies between them.
-    fn run(&self, count: usize, index: [usize; 3]) -> Option<&'a [u8]> {
+    pub(crate) fn run(&self, count: usize, index: [usize; 3]) -> Option<&'a [u8]> {
         if self.nb[1] != self.row_bytes && count > 1 {
             return None;
         }
@@ -117,6 +120,15 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// A weight tensor and its address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stored {
+    /// Format, dimensions and strides.
+    pub(crate) operand: Operand,
+    /// Where its data begin.
+    pub(crate) address: usize,
+}
+
 /// A product and its data.
 #[derive(Debug)]
 pub(crate) struct MulMat<'a> {
@@ -124,8 +136,10 @@ pub(crate) struct MulMat<'a> {
     pub(crate) offload: Offload,
     /// Decodes the weights.
     pub(crate) decoder: Decoder,
-    /// src0.
+    /// src0; without bytes, if they are there in packed form only.
     pub(crate) weights: Rows<'a>,
+    /// Where and what src0 is, for the table of packed weights.
+    pub(crate) stored: Stored,
     /// src1.
     pub(crate) activations: Rows<'a>,
     /// dst: `outputs()` numbers.
@@ -185,31 +199,19 @@ fn weights<M: Multiplier>(
     b3: usize,
 ) -> Result<Arc<Packed<M::Weights>>, MulMatError<M::Error>> {
     let Shape { n, k, .. } = product.offload.shape;
-    let misplaced = || MulMatError::Data("weights");
-    let rows = product.weights;
-    let bytes = (0..n)
-        .map(|index| rows.row([index, b2, b3]))
-        .collect::<Option<Vec<_>>>()
-        .ok_or_else(misplaced)?;
-    let matrix = Matrix {
-        decoder: product.decoder,
-        k,
-        rows: &bytes,
-        dense: rows.run(n, [0, b2, b3]),
+    let load = || {
+        if product.weights.bytes.is_empty() {
+            return Err(MulMatError::NotPacked);
+        }
+        let matrix = Matrix::new(product.decoder, &product.weights, [n, k], [b2, b3])
+            .ok_or(MulMatError::Data("weights"))?;
+        pack::load(multiplier, product.offload.precision, &matrix)
     };
-    let load = || pack::load(multiplier, product.offload.precision, &matrix);
-    let (Some(residents), Some(first)) = (residents, bytes.first()) else {
-        return load().map(Arc::new);
-    };
-    let key = Key {
-        address: first.as_ptr().addr(),
-        len: (n - 1) * rows.nb[1] + rows.row_bytes,
-        type_id: product.decoder.format().id,
-        n,
-        k,
-        stride: rows.nb[1],
-    };
-    residents.get_or_load(key, load)
+    let Stored { operand, address } = product.stored;
+    match (residents, operand.key(address, [b2, b3])) {
+        (Some(residents), Some(key)) => residents.get_or_load(key, load),
+        _ => load().map(Arc::new),
+    }
 }
 
 /// The activation rows of `repeats[0]` matrices from `first` on.

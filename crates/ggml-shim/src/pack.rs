@@ -14,7 +14,7 @@ use half::f16;
 use rayon::prelude::*;
 
 use crate::abi::type_id;
-use crate::mul_mat::{MulMatError, Multiplier};
+use crate::mul_mat::{MulMatError, Multiplier, Rows};
 use crate::precision::Precision;
 use crate::quants::{self, Mend, NotFinite};
 use crate::types::Decoder;
@@ -27,9 +27,29 @@ pub(crate) struct Matrix<'a> {
     /// Elements of a row.
     pub(crate) k: usize,
     /// The bytes of each row.
-    pub(crate) rows: &'a [&'a [u8]],
+    pub(crate) rows: Vec<&'a [u8]>,
     /// All of them, if nothing lies between.
     pub(crate) dense: Option<&'a [u8]>,
+}
+
+impl<'a> Matrix<'a> {
+    /// Matrix `index` of a tensor with matrices of `n x k`; `None` if its
+    /// bytes are not there.
+    pub(crate) fn new(
+        decoder: Decoder,
+        rows: &Rows<'a>,
+        [n, k]: [usize; 2],
+        [b2, b3]: [usize; 2],
+    ) -> Option<Self> {
+        Some(Self {
+            decoder,
+            k,
+            rows: (0..n)
+                .map(|index| rows.row([index, b2, b3]))
+                .collect::<Option<_>>()?,
+            dense: rows.run(n, [0, b2, b3]),
+        })
+    }
 }
 
 /// One weight matrix where the engine has it.
@@ -110,7 +130,7 @@ fn halves<'a>(matrix: &Matrix<'a>) -> Option<Result<Halves<'a>, NotFinite>> {
     let mut halves = vec![f16::ZERO; matrix.rows.len() * k];
     let mends: Vec<Mend> = halves
         .par_chunks_exact_mut(k)
-        .zip(matrix.rows)
+        .zip(&matrix.rows)
         .map_init(
             || vec![0.0; k],
             |row, (halves, bytes)| {

@@ -8,8 +8,13 @@ pub(crate) enum Reason {
     NotAProduct,
     /// The weights are the result of another operation: attention.
     Computed,
-    /// The weights lie in a buffer that is not ours, or not one of weights.
+    /// The weights lie in a buffer that is not one of weights.
     Elsewhere,
+    /// The CPU would leave the weights as they are: they belong into plain
+    /// memory.
+    NotRearranged,
+    /// The CPU has rearranged the weights, and they were not packed before.
+    NotPacked,
     /// Weights of a type that ggml cannot decode to f32.
     WeightType,
     /// Activations that are not F32.
@@ -28,10 +33,12 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::NotAProduct,
         Self::Computed,
         Self::Elsewhere,
+        Self::NotRearranged,
+        Self::NotPacked,
         Self::WeightType,
         Self::ActivationType,
         Self::Layout,
@@ -46,7 +53,9 @@ impl Reason {
         match self {
             Self::NotAProduct => "not a matrix product",
             Self::Computed => "no stored weights (attention)",
-            Self::Elsewhere => "weights in another backend's buffer",
+            Self::Elsewhere => "weights not in a buffer of weights",
+            Self::NotRearranged => "left in plain memory (question of the loader)",
+            Self::NotPacked => "weights rearranged for the CPU only",
             Self::WeightType => "weights that ggml cannot decode",
             Self::ActivationType => "activations not F32",
             Self::Layout => "rows not contiguous in memory",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Weights that stay on the NPU, packed at their first use.
+//! Weights that stay on the NPU.
 //!
 //! Each host buffer has one such table; it dies with the buffer. An entry is
 //! found by the address of the matrix *and* its type, dimensions and stride,
@@ -76,6 +76,17 @@ impl<W> Residents<W> {
         Ok(weights)
     }
 
+    /// Puts a matrix that was made elsewhere.
+    pub(crate) fn insert(&self, key: Key, weights: W) {
+        let slot = Arc::new(Mutex::new(Some(Arc::new(weights))));
+        lock(&self.slots).insert(key, slot);
+    }
+
+    /// Whether there is a matrix of `key`, or one being made.
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        lock(&self.slots).contains_key(key)
+    }
+
     /// Forgets what was made from any byte in `range` of addresses.
     pub(crate) fn forget(&self, range: Range<usize>) {
         lock(&self.slots).retain(|key, _| !key.overlaps(&range));
@@ -132,6 +143,16 @@ mod tests {
         assert_eq!(load(&residents, key(4224), 9), 3);
         residents.forget(4160..4160);
         assert_eq!(load(&residents, key(4160), 7), 9);
+    }
+
+    #[test]
+    fn what_is_inserted_replaces_what_was_there() {
+        let residents = Residents::default();
+        assert!(!residents.contains(&key(0)));
+        load(&residents, key(0), 1);
+        residents.insert(key(0), 2);
+        assert!(residents.contains(&key(0)) && !residents.contains(&key(64)));
+        assert_eq!(load(&residents, key(0), 3), 2);
     }
 
     #[test]

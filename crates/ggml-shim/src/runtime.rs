@@ -5,39 +5,23 @@
 use std::ffi::CString;
 use std::io::Write as _;
 use std::panic::{self, AssertUnwindSafe};
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use npu_matmul::Engine;
 
 use crate::abi::{BufferType, Device, Reg};
 use crate::config::Config;
+use crate::cpu::Cpu;
 use crate::engine;
 use crate::host::{Host, LoadError};
 use crate::log::{Level, Logger};
+use crate::placement::Placement;
+use crate::shared::Shared;
 use crate::stats::{DeviceCounts, Stats};
 use crate::symbols::Place;
 use crate::tensor::Context;
 use crate::types::Types;
 use crate::{device, reg};
-
-/// An object that ggml holds by its address. It is made once and lives for
-/// ever; this library never writes to it again.
-#[derive(Debug)]
-pub(crate) struct Shared<T>(NonNull<T>);
-
-impl<T> Shared<T> {
-    /// The address, for ggml.
-    pub(crate) fn get(&self) -> *mut T {
-        self.0.as_ptr()
-    }
-}
-
-// SAFETY: only the address is shared; what it points at is not accessed
-// through this type.
-unsafe impl<T> Send for Shared<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Shared<T> {}
 
 /// The state.
 #[derive(Debug)]
@@ -46,6 +30,10 @@ pub(crate) struct Runtime {
     pub(crate) host: Host,
     /// Its number formats.
     pub(crate) types: Types,
+    /// Its CPU backend.
+    pub(crate) cpu: Cpu,
+    /// Its buffers of which we have packed weights.
+    pub(crate) placement: Placement,
     /// What the user set.
     pub(crate) config: Config,
     /// What `--list-devices` shows.
@@ -56,6 +44,8 @@ pub(crate) struct Runtime {
     pub(crate) reg: Shared<Reg>,
     /// `struct ggml_backend_device` of ROCKET0.
     pub(crate) device: Shared<Device>,
+    /// The same for those who compute with it: its buffer type is the CPU's.
+    pub(crate) computing_device: Shared<Device>,
     /// `struct ggml_backend_buffer_type` of ROCKET0.
     pub(crate) buffer_type: Shared<BufferType>,
     /// `None` once the process ends.
@@ -112,9 +102,11 @@ impl Runtime {
 
     fn open(place: &Place) -> Result<Self, LoadError> {
         let host = Host::new(place)?;
-        let types = Types::find(place).ok_or_else(|| LoadError::Incomplete {
+        let incomplete = || LoadError::Incomplete {
             version: host.version().to_owned(),
-        })?;
+        };
+        let types = Types::find(place).ok_or_else(incomplete)?;
+        let cpu = Cpu::find(place).ok_or_else(incomplete)?;
         let logger = host.logger();
         let (config, complaints) = Config::from_env();
         for complaint in complaints {
@@ -160,14 +152,17 @@ impl Runtime {
         let reg = reg::new(host.layout().api_version());
         let device = device::new(reg);
         Ok(Self {
-            buffer_type: Shared(host.layout().new_buffer_type(device)),
-            reg: Shared(reg),
-            device: Shared(device),
+            buffer_type: host.layout().new_buffer_type(device).into(),
+            reg: reg.into(),
+            device: device.into(),
+            computing_device: device::new(reg).into(),
             description: CString::new(opened.description.replace('\0', " ")).unwrap_or_default(),
             stats: Stats::default(),
             engine: Mutex::new(Some(Arc::new(opened.engine))),
             host,
             types,
+            cpu,
+            placement: Placement::default(),
             config,
         })
     }

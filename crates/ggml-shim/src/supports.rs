@@ -17,6 +17,7 @@
 use crate::abi::{MAX_DIMS, type_id};
 use crate::precision::{Choice, Precision};
 use crate::reason::Reason;
+use crate::resident::Key;
 use crate::types::Format;
 
 /// Fewest outputs of a product in INT8. Its error is a few 2^-8 of each
@@ -54,10 +55,14 @@ pub(crate) enum Origin {
 pub(crate) enum Place {
     /// Nowhere yet: ggml asks before it allocates.
     Unallocated,
-    /// In a buffer of ours for weights (or in the empty one with which
-    /// llama.cpp asks where to put them).
-    OurWeights,
-    /// In any other buffer: that of another backend, a KV cache, scratch.
+    /// In the empty buffer of our type with which llama.cpp asks where to put
+    /// them.
+    Question,
+    /// In a buffer of weights that can be read in place.
+    Plain,
+    /// In a buffer of weights that cannot.
+    Rearranged,
+    /// In any other buffer: a KV cache, scratch.
     Elsewhere,
 }
 
@@ -133,7 +138,9 @@ pub(crate) fn decide(product: &Product, policy: Policy) -> Result<Offload, Reaso
         return Err(Reason::Elsewhere);
     }
     let offload = computable(product, policy.precision)?;
-    if offload.shape.rows_per_matrix() < policy.min_m {
+    // The question where to put weights comes with a number of rows of its own.
+    let counts = product.place != Place::Question;
+    if counts && offload.shape.rows_per_matrix() < policy.min_m {
         return Err(Reason::SmallBatch);
     }
     if offload.precision == Precision::Int8 && offload.shape.outputs() < MIN_INT8_OUTPUTS {
@@ -148,23 +155,36 @@ pub(crate) fn decide(product: &Product, policy: Policy) -> Result<Offload, Reaso
 /// # Errors
 /// The reason for which it cannot.
 pub(crate) fn computable(product: &Product, choice: Choice) -> Result<Offload, Reason> {
-    let precision = choice
-        .of(product.weights.format.class)
-        .ok_or(Reason::WeightType)?;
+    let (precision, _) = storable(&product.weights, choice)?;
     if product.activations.format.id != type_id::F32 {
         return Err(Reason::ActivationType);
     }
     let shape = shape(product)?;
-    if precision == Precision::Int8 && shape.k > MAX_INT8_K {
-        return Err(Reason::TooDeep);
-    }
-    if !product.weights.has_rows(shape.k)
-        || !product.activations.has_rows(shape.k)
-        || !product.output.is_packed()
-    {
+    if !product.activations.has_rows(shape.k) || !product.output.is_packed() {
         return Err(Reason::Layout);
     }
     Ok(Offload { precision, shape })
+}
+
+/// Whether products with these weights can be computed: in what precision, and
+/// their dimensions.
+///
+/// # Errors
+/// The reason for which they cannot.
+pub(crate) fn storable(
+    weights: &Operand,
+    choice: Choice,
+) -> Result<(Precision, [usize; MAX_DIMS]), Reason> {
+    let precision = choice.of(weights.format.class).ok_or(Reason::WeightType)?;
+    let dimensions = weights.dimensions()?;
+    let k = dimensions[0];
+    if precision == Precision::Int8 && k > MAX_INT8_K {
+        return Err(Reason::TooDeep);
+    }
+    if !weights.has_rows(k) {
+        return Err(Reason::Layout);
+    }
+    Ok((precision, dimensions))
 }
 
 fn shape(product: &Product) -> Result<Shape, Reason> {
@@ -206,6 +226,32 @@ impl Operand {
                 .ok_or(Reason::Shape)?;
         }
         Ok(dimensions)
+    }
+
+    /// What tells matrix `index` of these weights, which begin at `address`,
+    /// from all others; `None` if the strides make no sense.
+    pub(crate) fn key(&self, address: usize, [b2, b3]: [usize; 2]) -> Option<Key> {
+        let k = usize::try_from(self.ne[0]).ok()?;
+        let n = usize::try_from(self.ne[1]).ok()?;
+        let below = n.checked_sub(1)?.checked_mul(self.nb[1])?;
+        let offset = b2
+            .checked_mul(self.nb[2])?
+            .checked_add(b3.checked_mul(self.nb[3])?)?;
+        Some(Key {
+            address: address.checked_add(offset)?,
+            len: below.checked_add(self.format.row_bytes(k)?)?,
+            type_id: self.format.id,
+            n,
+            k,
+            stride: self.nb[1],
+        })
+    }
+
+    /// The keys of all matrices; `None` as above.
+    pub(crate) fn keys(&self, address: usize) -> Option<Vec<Key>> {
+        let [_, _, b2, b3] = self.dimensions().ok()?;
+        let indices = (0..b3).flat_map(|i3| (0..b2).map(move |i2| [i2, i3]));
+        indices.map(|index| self.key(address, index)).collect()
     }
 
     /// Whether each row of `elements` is an aligned run of whole blocks.
@@ -257,7 +303,7 @@ pub(crate) mod tests {
         Product {
             weights: packed(weights, [k, n, 1, 1]),
             origin: Origin::Stored,
-            place: Place::OurWeights,
+            place: Place::Plain,
             activations: packed(type_id::F32, [k, m, 1, 1]),
             output: packed(type_id::F32, [n, m, 1, 1]),
         }

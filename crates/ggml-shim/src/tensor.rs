@@ -7,9 +7,9 @@ use std::slice;
 
 use zerocopy::FromBytes;
 
-use crate::abi::{BufferType, Tensor, usage};
+use crate::abi::{Buffer, BufferType, Tensor, usage};
 use crate::host::Host;
-use crate::mul_mat::{MulMat, Rows};
+use crate::mul_mat::{MulMat, Rows, Stored};
 use crate::supports::{Offload, Operand, Origin, Place, Product};
 use crate::types::{Format, Types};
 
@@ -107,38 +107,70 @@ unsafe fn origin(host: &Host, weights: &Tensor) -> Origin {
     }
 }
 
+/// The buffer of `tensor`, or of what it is a view of; null if it has none.
+///
+/// # Safety
+/// Its root is null or live.
+pub(crate) unsafe fn buffer_of(tensor: &Tensor) -> *mut Buffer {
+    if !tensor.buffer.is_null() {
+        return tensor.buffer;
+    }
+    // SAFETY: null or live, by the caller's promise.
+    let root = unsafe { tensor.view_src.as_ref() };
+    root.map_or(std::ptr::null_mut(), |root| root.buffer)
+}
+
 /// Where `weights` lies.
 ///
 /// # Safety
 /// As [`classify`].
 unsafe fn place(context: &Context<'_>, weights: &Tensor) -> Place {
     let host = context.host;
-    let mut buffer = weights.buffer;
-    if buffer.is_null() {
-        // SAFETY: null or live, by the caller's promise.
-        if let Some(root) = unsafe { weights.view_src.as_ref() } {
-            buffer = root.buffer;
-        }
-    }
+    // SAFETY: null or live, by the caller's promise.
+    let buffer = unsafe { buffer_of(weights) };
     if buffer.is_null() {
         return Place::Unallocated;
     }
     // SAFETY: not null, hence a live buffer, by the caller's promise.
     let buffer_type = unsafe { host.buffer_type(buffer) };
-    if buffer_type.cast_const() != context.ours {
-        return Place::Elsewhere;
+    // llama.cpp asks where to put a tensor, and how much memory a model will
+    // take, with an empty buffer in place of the real one.
+    // SAFETY: as above.
+    let is_empty = unsafe { host.buffer_size(buffer) } == 0;
+    if buffer_type.cast_const() == context.ours {
+        return if is_empty {
+            Place::Question
+        } else {
+            Place::Elsewhere
+        };
     }
     // SAFETY: as above.
-    let usage = unsafe { host.buffer_usage(buffer) };
-    // llama.cpp asks where to put a tensor with an empty buffer in its place,
-    // which has no usage yet.
-    // SAFETY: as above.
-    let is_question = unsafe { host.buffer_size(buffer) } == 0;
-    if usage == usage::WEIGHTS || is_question {
-        Place::OurWeights
-    } else {
-        Place::Elsewhere
+    let is_host = unsafe { host.is_host(buffer_type) };
+    if is_empty && is_host {
+        return Place::Unallocated;
     }
+    // SAFETY: as above.
+    match (unsafe { host.buffer_usage(buffer) }, is_host) {
+        (usage::WEIGHTS, true) => Place::Plain,
+        (usage::WEIGHTS, false) => Place::Rearranged,
+        _ => Place::Elsewhere,
+    }
+}
+
+/// Whether the data of `tensor` can be read in place.
+///
+/// # Safety
+/// As [`classify`].
+unsafe fn is_readable(context: &Context<'_>, tensor: &Tensor) -> bool {
+    // SAFETY: null or live, by the caller's promise.
+    let buffer = unsafe { buffer_of(tensor) };
+    if buffer.is_null() {
+        return true;
+    }
+    // SAFETY: not null, hence a live buffer, by the caller's promise.
+    let buffer_type = unsafe { context.host.buffer_type(buffer) };
+    // SAFETY: as above.
+    unsafe { context.host.is_host(buffer_type) }
 }
 
 /// Calls `body` with the data of the product `tensor`; `None` if the data is
@@ -170,8 +202,23 @@ pub(crate) unsafe fn with_data<T>(
             return None;
         }
     }
-    // SAFETY: allocated and not written to meanwhile, by the caller's promise.
-    let weights_rows = unsafe { weights.rows(&weight_format) }?;
+    // SAFETY: live, by the caller's promise.
+    let weights_rows = if unsafe { is_readable(context, weights) } {
+        // SAFETY: allocated and not written to meanwhile, by the caller's
+        // promise.
+        unsafe { weights.rows(&weight_format) }?
+    } else {
+        Rows {
+            bytes: &[],
+            row_bytes: weights.row_bytes(&weight_format)?,
+            nb: weights.nb,
+        }
+    };
+    let stored = Stored {
+        // SAFETY: a tensor of the host, by the caller's promise.
+        operand: unsafe { weights.operand(context.types) },
+        address: weights.data.addr(),
+    };
     // SAFETY: as above.
     let activation_rows = unsafe { activations.rows(&activation_format) }?;
     // SAFETY: the range is that of the output, all of whose bytes are
@@ -184,6 +231,7 @@ pub(crate) unsafe fn with_data<T>(
         offload,
         decoder,
         weights: weights_rows,
+        stored,
         activations: activation_rows,
         out,
     }))
@@ -194,7 +242,7 @@ impl Tensor {
     ///
     /// # Safety
     /// It is a tensor of the host that `types` comes from.
-    unsafe fn operand(&self, types: Types) -> Operand {
+    pub(crate) unsafe fn operand(&self, types: Types) -> Operand {
         Operand {
             // SAFETY: the caller's promise is the callee's.
             format: unsafe { types.format(self.type_id) },
@@ -224,6 +272,16 @@ impl Tensor {
             return None;
         }
         Some(start..start.checked_add(len)?)
+    }
+
+    /// Bytes from its first element to behind the last one.
+    ///
+    /// # Safety
+    /// It is a tensor of the host that `types` comes from.
+    pub(crate) unsafe fn byte_len(&self, types: Types) -> Option<usize> {
+        // SAFETY: the caller's promise is the callee's.
+        let format = unsafe { types.format(self.type_id) };
+        self.range(&format).map(|range| range.len())
     }
 
     /// Bytes of one row of elements.

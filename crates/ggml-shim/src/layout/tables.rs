@@ -15,9 +15,10 @@
 //! binary, disassembled.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::mem::{offset_of, size_of};
+use std::mem::{self, offset_of, size_of};
 use std::ptr::{self, NonNull};
 
+use super::{BufferCallbacks, Clear, CopyTensor, FreeBuffer, MemsetTensor, SetTensor};
 use crate::abi::{Backend, Buffer, BufferType, Device, Graph, Tensor};
 use crate::{backend, buffer};
 
@@ -29,8 +30,8 @@ pub(super) mod slots {
     pub(crate) const BATCH: usize = 1;
 }
 
-/// A callback that ggml calls only if it is there, and that this library never
-/// has: always null, so that its arguments do not matter.
+/// A callback that this library neither has nor calls, so that its arguments do
+/// not matter.
 type Absent = Option<unsafe extern "C" fn()>;
 
 /// `struct ggml_backend_buffer_type_i`.
@@ -41,7 +42,7 @@ struct BufferTypeInterface<const BATCH: usize> {
     alloc_buffer_n: [Absent; BATCH],
     get_alignment: unsafe extern "C" fn(*mut BufferType) -> usize,
     get_max_size: Absent,
-    get_alloc_size: Absent,
+    get_alloc_size: Option<unsafe extern "C" fn(*mut BufferType, *const Tensor) -> usize>,
     get_alloc_size_n: [Absent; BATCH],
     is_host: Option<unsafe extern "C" fn(*mut BufferType) -> bool>,
 }
@@ -54,24 +55,22 @@ struct BufferTypeObject<const BATCH: usize> {
     context: *mut c_void,
 }
 
-/// `struct ggml_backend_buffer_i`. Passed by value to
-/// `ggml_backend_buffer_init`; larger than two registers, hence in memory, on
-/// x86-64 as on AArch64.
+/// `struct ggml_backend_buffer_i`.
 #[repr(C)]
-pub(crate) struct BufferInterface<const TWO_D: usize> {
-    free_buffer: Option<unsafe extern "C" fn(*mut Buffer)>,
-    get_base: unsafe extern "C" fn(*mut Buffer) -> *mut c_void,
+struct BufferInterface<const TWO_D: usize> {
+    free_buffer: Option<FreeBuffer>,
+    get_base: Absent,
     init_tensor: Absent,
-    memset_tensor: Option<unsafe extern "C" fn(*mut Buffer, *mut Tensor, u8, usize, usize)>,
-    set_tensor: unsafe extern "C" fn(*mut Buffer, *mut Tensor, *const c_void, usize, usize),
-    get_tensor: unsafe extern "C" fn(*mut Buffer, *const Tensor, *mut c_void, usize, usize),
+    memset_tensor: Option<MemsetTensor>,
+    set_tensor: Option<SetTensor>,
+    get_tensor: Absent,
     two_d: [Absent; TWO_D],
-    cpy_tensor: Absent,
-    clear: unsafe extern "C" fn(*mut Buffer, u8),
+    cpy_tensor: Option<CopyTensor>,
+    clear: Option<Clear>,
     reset: Absent,
 }
 
-/// `struct ggml_backend_buffer`; made by the host, only read here.
+/// `struct ggml_backend_buffer`; made by the host.
 #[repr(C)]
 struct BufferObject<const TWO_D: usize> {
     iface: BufferInterface<TWO_D>,
@@ -177,7 +176,7 @@ pub(super) fn new_buffer_type<const BATCH: usize>(device: NonNull<Device>) -> No
             alloc_buffer_n: [None; BATCH],
             get_alignment: buffer::alignment,
             get_max_size: None,
-            get_alloc_size: None,
+            get_alloc_size: Some(buffer::alloc_size),
             get_alloc_size_n: [None; BATCH],
             is_host: Some(buffer::is_host),
         },
@@ -225,29 +224,49 @@ pub(super) unsafe fn free_backend<const TWO_D: usize>(backend: *mut Backend) {
     drop(unsafe { Box::from_raw(backend.cast::<BackendObject<TWO_D>>()) });
 }
 
-/// The callbacks of our buffers.
-pub(super) fn buffer_interface<const TWO_D: usize>() -> BufferInterface<TWO_D> {
-    BufferInterface {
-        free_buffer: Some(buffer::free),
-        get_base: buffer::base,
-        init_tensor: None,
-        memset_tensor: Some(buffer::memset_tensor),
-        set_tensor: buffer::set_tensor,
-        get_tensor: buffer::get_tensor,
-        two_d: [None; TWO_D],
-        cpy_tensor: None,
-        clear: buffer::clear,
-        reset: None,
+/// See [`super::Layout::hook`].
+///
+/// # Safety
+/// `buffer` is a live buffer of a host whose buffers have `TWO_D` such slots,
+/// and nobody else looks at its callbacks meanwhile.
+pub(super) unsafe fn hook<const TWO_D: usize>(
+    buffer: *mut Buffer,
+    hooks: BufferCallbacks,
+) -> BufferCallbacks {
+    // SAFETY: by the caller's promise `buffer` points at a live
+    // `struct ggml_backend_buffer` of this layout, which is a `BufferObject`,
+    // and nobody else accesses its table.
+    let iface = unsafe { &mut (*buffer.cast::<BufferObject<TWO_D>>()).iface };
+    BufferCallbacks {
+        free_buffer: mem::replace(&mut iface.free_buffer, hooks.free_buffer),
+        memset_tensor: mem::replace(&mut iface.memset_tensor, hooks.memset_tensor),
+        set_tensor: mem::replace(&mut iface.set_tensor, hooks.set_tensor),
+        cpy_tensor: mem::replace(&mut iface.cpy_tensor, hooks.cpy_tensor),
+        clear: mem::replace(&mut iface.clear, hooks.clear),
     }
 }
 
-/// See [`super::Layout::buffer_context`].
-///
-/// # Safety
-/// `buffer` is a live buffer of a host whose buffers have `TWO_D` such slots.
-pub(super) unsafe fn buffer_context<const TWO_D: usize>(buffer: *const Buffer) -> *mut c_void {
-    // SAFETY: by the caller's promise `buffer` points at a live
-    // `struct ggml_backend_buffer` of this layout, which is a `BufferObject`;
-    // its context never changes after `ggml_backend_buffer_init`.
-    unsafe { (*buffer.cast::<BufferObject<TWO_D>>()).context }
+/// A buffer of no bytes.
+#[cfg(test)]
+pub(super) fn fake_buffer<const TWO_D: usize>(
+    callbacks: BufferCallbacks,
+) -> Box<dyn std::any::Any> {
+    Box::new(BufferObject::<TWO_D> {
+        iface: BufferInterface {
+            free_buffer: callbacks.free_buffer,
+            get_base: None,
+            init_tensor: None,
+            memset_tensor: callbacks.memset_tensor,
+            set_tensor: callbacks.set_tensor,
+            get_tensor: None,
+            two_d: [None; TWO_D],
+            cpy_tensor: callbacks.cpy_tensor,
+            clear: callbacks.clear,
+            reset: None,
+        },
+        buffer_type: ptr::null_mut(),
+        context: ptr::null_mut(),
+        size: 0,
+        usage: 0,
+    })
 }

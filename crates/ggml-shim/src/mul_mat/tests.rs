@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::abi::type_id;
-use crate::types::tests::{BF16, Q8_0, decoder};
+use crate::types::tests::{BF16, Q8_0, decoder, format};
 
 /// Multiplies in f32 without any device; counts the matrices it packed.
 #[derive(Default)]
@@ -89,6 +89,17 @@ impl Multiplier for Plain {
         out: &mut [f32],
     ) -> Result<(), Killed> {
         self.multiply(weights, m, activations, out)
+    }
+}
+
+fn stored(id: u32, ne: [usize; 4], nb: [usize; 4], bytes: &[u8]) -> Stored {
+    Stored {
+        operand: Operand {
+            format: format(id),
+            ne: ne.map(|size| i64::try_from(size).unwrap()),
+            nb,
+        },
+        address: bytes.as_ptr().addr(),
     }
 }
 
@@ -179,6 +190,7 @@ fn run_f16(multiplier: &Plain, shape: Shape, order: [usize; 3], gap: usize) -> V
             row_bytes: 2 * k,
             nb: weights_nb,
         },
+        stored: stored(type_id::F16, [k, n, b2, b3], weights_nb, weights.as_bytes()),
         activations: Rows {
             bytes: activations.as_bytes(),
             row_bytes: 4 * k,
@@ -238,6 +250,7 @@ fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> Mu
             row_bytes: 34,
             nb: [34, 34, 102, 102],
         },
+        stored: stored(Q8_0, [32, 3, 1, 1], [34, 34, 102, 102], weights),
         activations: Rows {
             bytes: activations.as_bytes(),
             row_bytes: 128,
@@ -270,6 +283,30 @@ fn q8_0_weights_are_decoded_and_packed_once() {
     )
     .unwrap();
     assert_eq!(multiplier.loads.get(), 2);
+}
+
+/// As for weights that the CPU has rearranged.
+#[test]
+fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
+    let multiplier = Plain::default();
+    let residents = Residents::default();
+    let weights = q8_0_weights();
+    let activations = [1.0; 64];
+    let mut outs = [[0.0; 6]; 2];
+    for (out, has_bytes) in outs.iter_mut().zip([true, false]) {
+        let mut product = q8_0(&weights, &activations, out);
+        if !has_bytes {
+            product.weights.bytes = &[];
+        }
+        compute(&multiplier, Some(&residents), &mut product).unwrap();
+    }
+    assert_eq!(outs[0], outs[1]);
+    assert_eq!(multiplier.loads.get(), 1);
+    residents.forget(0..usize::MAX);
+    let mut product = q8_0(&weights, &activations, &mut outs[0]);
+    product.weights.bytes = &[];
+    let error = compute(&multiplier, Some(&residents), &mut product).unwrap_err();
+    assert!(matches!(error, MulMatError::NotPacked), "{error}");
 }
 
 #[test]
@@ -329,7 +366,7 @@ fn a_killed_job_is_an_error() {
 
 /// One row of weights of any size, in a format and precision: the product with
 /// ones.
-fn row_sum(format: u32, precision: Precision, row: &[u8], k: usize) -> Result<f32, String> {
+fn row_sum(id: u32, precision: Precision, row: &[u8], k: usize) -> Result<f32, String> {
     let activations = vec![1.0_f32; k];
     let mut out = [0.0];
     let shape = Shape {
@@ -341,12 +378,13 @@ fn row_sum(format: u32, precision: Precision, row: &[u8], k: usize) -> Result<f3
     };
     let mut product = MulMat {
         offload: Offload { precision, shape },
-        decoder: decoder(format),
+        decoder: decoder(id),
         weights: Rows {
             bytes: row,
             row_bytes: row.len(),
             nb: [1, row.len(), row.len(), row.len()],
         },
+        stored: stored(id, [k, 1, 1, 1], [1, row.len(), row.len(), row.len()], row),
         activations: Rows {
             bytes: activations.as_bytes(),
             row_bytes: 4 * k,

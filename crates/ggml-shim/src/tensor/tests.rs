@@ -8,7 +8,7 @@ use std::ptr;
 use super::*;
 use crate::abi::MAX_NAME;
 use crate::abi::type_id;
-use crate::host::tests::{FakeBuffer, fake_host};
+use crate::host::tests::{FakeBuffer, REARRANGED, fake_host};
 use crate::precision::{Choice, Precision};
 use crate::reason::Reason;
 use crate::supports;
@@ -91,13 +91,27 @@ fn decide(weights: &mut Tensor) -> Result<Precision, Reason> {
 
 const SHAPE: [i64; 4] = [64, 96, 1, 1];
 
+/// Where weights of that type lie.
+fn place_of(buffer_type: *mut BufferType, usage: c_int, size: usize) -> Place {
+    let mut buffer = buffer(buffer_type, usage, size);
+    let mut weights = tensor(Q8_0, SHAPE);
+    weights.buffer = (&raw mut buffer).cast();
+    classify_product(&mut weights).place
+}
+
 #[test]
 fn llama_cpp_asks_with_an_empty_buffer_and_then_with_the_weights() {
-    for (usage, size) in [(0, 0), (usage::WEIGHTS, 1 << 20)] {
-        let mut buffer = buffer(our_type(), usage, size);
-        let mut weights = tensor(Q8_0, SHAPE);
-        weights.buffer = (&raw mut buffer).cast();
-        assert_eq!(decide(&mut weights), Ok(Precision::Int8));
+    let rearranged = REARRANGED.as_ptr().cast_mut().cast();
+    for (buffer_type, usage, size, place) in [
+        (our_type(), 0, 0, Place::Question),
+        (our_type(), usage::WEIGHTS, 0, Place::Question),
+        (other_type(), usage::WEIGHTS, 0, Place::Unallocated),
+        (other_type(), usage::WEIGHTS, 4096, Place::Plain),
+        (rearranged, usage::WEIGHTS, 4096, Place::Rearranged),
+        (rearranged, 0, 4096, Place::Elsewhere),
+        (other_type(), 0, 4096, Place::Elsewhere),
+    ] {
+        assert_eq!(place_of(buffer_type, usage, size), place);
     }
 }
 
@@ -111,19 +125,11 @@ fn a_test_asks_before_it_allocates_also_about_views() {
     assert_eq!(decide(&mut weights), Ok(Precision::Fp16));
 }
 
-#[test]
-fn weights_of_others_are_left_to_them() {
-    let mut buffer = buffer(other_type(), usage::WEIGHTS, 1 << 20);
-    let mut weights = tensor(type_id::F16, SHAPE);
-    weights.buffer = (&raw mut buffer).cast();
-    assert_eq!(decide(&mut weights), Err(Reason::Elsewhere));
-}
-
 /// A KV cache is a stored tensor too, and attention multiplies by a view of
-/// it; even where it lies in our buffer type it is no weights.
+/// it; it lies in plain memory, but in no buffer of weights.
 #[test]
 fn a_kv_cache_is_no_weights() {
-    let mut buffer = buffer(our_type(), 0, 1 << 20);
+    let mut buffer = buffer(other_type(), 0, 1 << 20);
     let mut cache = tensor(type_id::F16, [64, 4096, 1, 1]);
     cache.buffer = (&raw mut buffer).cast();
     let mut keys = tensor(type_id::F16, SHAPE);

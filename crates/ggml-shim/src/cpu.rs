@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host's CPU backend: the buffer types that it has, and which weights it
+//! would rearrange for its own kernels.
+//!
+//! Besides plain memory the CPU has "extra" buffer types (`CPU_REPACK`, `AMX`,
+//! ...), into which it puts weights in another order. llama.cpp tries them one
+//! after the other for each weight, after the buffer types of accelerators.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+
+use crate::abi::{Buffer, BufferType, Device, Reg, Tensor};
+use crate::shared::Shared;
+use crate::symbols::{Place, function};
+
+/// `GGML_BACKEND_DEVICE_TYPE_CPU`
+const DEVICE_TYPE_CPU: c_int = 0;
+/// How many extra buffer types are looked at; ggml has five kinds, and a
+/// machine two of them at most.
+const MOST_EXTRAS: usize = 16;
+/// The CPU backend's own name of its list.
+const EXTRAS_NAME: &CStr = c"ggml_backend_dev_get_extra_bufts";
+
+type CpuBufferType = unsafe extern "C" fn() -> *mut BufferType;
+type Alloc = unsafe extern "C" fn(*mut BufferType, usize) -> *mut Buffer;
+type Alignment = unsafe extern "C" fn(*mut BufferType) -> usize;
+type AllocSize = unsafe extern "C" fn(*mut BufferType, *const Tensor) -> usize;
+type DevSupportsOp = unsafe extern "C" fn(*mut Device, *const Tensor) -> bool;
+type DevByType = unsafe extern "C" fn(c_int) -> *mut Device;
+type DevReg = unsafe extern "C" fn(*mut Device) -> *mut Reg;
+type ProcAddress = unsafe extern "C" fn(*mut Reg, *const c_char) -> *mut c_void;
+type Extras = unsafe extern "C" fn(*mut Device) -> *const *mut BufferType;
+
+/// The functions of ggml about it.
+#[derive(Debug)]
+pub(crate) struct Cpu {
+    cpu_buffer_type: CpuBufferType,
+    alloc: Alloc,
+    alignment: Alignment,
+    alloc_size: AllocSize,
+    supports_op: DevSupportsOp,
+    device_reg: DevReg,
+    proc_address: ProcAddress,
+    /// The CPU device, once it is there, and its extra buffer types.
+    extras: OnceLock<(Shared<Device>, Vec<Extra>)>,
+    /// The extra buffer type in which our weights are.
+    chosen: OnceLock<Shared<BufferType>>,
+}
+
+/// An extra buffer type of the CPU.
+#[derive(Debug)]
+struct Extra {
+    buffer_type: Shared<BufferType>,
+    /// A buffer of no bytes, for questions.
+    empty: Shared<Buffer>,
+}
+
+impl Cpu {
+    /// Finds the functions; `None` if one is missing.
+    pub(crate) fn find(place: &Place) -> Option<Self> {
+        Some(Self {
+            cpu_buffer_type: function!(place, c"ggml_backend_cpu_buffer_type", CpuBufferType)?,
+            alloc: function!(place, c"ggml_backend_buft_alloc_buffer", Alloc)?,
+            alignment: function!(place, c"ggml_backend_buft_get_alignment", Alignment)?,
+            alloc_size: function!(place, c"ggml_backend_buft_get_alloc_size", AllocSize)?,
+            supports_op: function!(place, c"ggml_backend_dev_supports_op", DevSupportsOp)?,
+            device_reg: function!(place, c"ggml_backend_dev_backend_reg", DevReg)?,
+            proc_address: function!(place, c"ggml_backend_reg_get_proc_address", ProcAddress)?,
+            extras: OnceLock::new(),
+            chosen: OnceLock::new(),
+        })
+    }
+
+    /// Plain memory.
+    pub(crate) fn buffer_type(&self) -> *mut BufferType {
+        // SAFETY: takes nothing and returns a static object.
+        unsafe { (self.cpu_buffer_type)() }
+    }
+
+    /// Where our weights go: the chosen extra buffer type, or plain memory
+    /// before one is chosen.
+    fn target(&self) -> *mut BufferType {
+        match self.chosen.get() {
+            Some(chosen) => chosen.get(),
+            None => self.buffer_type(),
+        }
+    }
+
+    /// Whether weights of ours may lie in buffers of this type.
+    pub(crate) fn is_chosen(&self, buffer_type: *const BufferType) -> bool {
+        let chosen = self.chosen.get();
+        chosen.is_some_and(|chosen| ptr::eq(chosen.get(), buffer_type))
+    }
+
+    /// Makes a buffer for our weights; null if the host has no memory.
+    pub(crate) fn alloc(&self, size: usize) -> *mut Buffer {
+        // SAFETY: a buffer type of the host.
+        unsafe { (self.alloc)(self.target(), size) }
+    }
+
+    /// The alignment of tensors in it.
+    pub(crate) fn alignment(&self) -> usize {
+        // SAFETY: a buffer type of the host.
+        unsafe { (self.alignment)(self.target()) }
+    }
+
+    /// The bytes that `tensor` takes in it.
+    ///
+    /// # Safety
+    /// `tensor` is a live tensor of the host.
+    pub(crate) unsafe fn alloc_size(&self, tensor: *const Tensor) -> usize {
+        // SAFETY: a buffer type of the host, and a tensor by the caller's
+        // promise.
+        unsafe { (self.alloc_size)(self.target(), tensor) }
+    }
+
+    /// Whether the CPU, asked next, would rearrange the weights of `product`
+    /// into the extra buffer type that is ours too. The first that is asked
+    /// for is chosen, because one buffer type of ours can stand for one of
+    /// the CPU's only.
+    ///
+    /// # Safety
+    /// `product` is a live tensor of the host with live operands.
+    pub(crate) unsafe fn rearranges(&self, product: &Tensor) -> bool {
+        // SAFETY: null or live, by the caller's promise.
+        let Some(weights) = (unsafe { product.src[0].as_ref() }) else {
+            return false;
+        };
+        let Some((device, extras)) = self.extras() else {
+            return false;
+        };
+        let mut asked_weights = weights.clone();
+        let mut asked = product.clone();
+        asked.src[0] = &raw mut asked_weights;
+        for extra in extras {
+            asked_weights.buffer = extra.empty.get();
+            asked.src[0] = &raw mut asked_weights;
+            // SAFETY: the CPU device, and a tensor like `product` with
+            // operands like its own, all live until the answer.
+            if unsafe { (self.supports_op)(device.get(), &raw const asked) } {
+                let chosen = self.chosen.get_or_init(|| extra.buffer_type);
+                return chosen.get() == extra.buffer_type.get();
+            }
+        }
+        false
+    }
+
+    /// The CPU device and its extra buffer types; `None` while there is none.
+    fn extras(&self) -> Option<&(Shared<Device>, Vec<Extra>)> {
+        if let Some(known) = self.extras.get() {
+            return Some(known);
+        }
+        // In libggml, not in libggml-base like everything else.
+        let by_type = Place::candidates()
+            .iter()
+            .find_map(|place| function!(place, c"ggml_backend_dev_by_type", DevByType))?;
+        // SAFETY: reads the list of devices.
+        let device = Shared::new(unsafe { by_type(DEVICE_TYPE_CPU) })?;
+        Some(self.extras.get_or_init(|| (device, self.list(device))))
+    }
+
+    fn list(&self, device: Shared<Device>) -> Vec<Extra> {
+        // SAFETY: a live device of the host.
+        let reg = unsafe { (self.device_reg)(device.get()) };
+        if reg.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: a live registry object; the name is NUL-terminated.
+        let extras = unsafe { (self.proc_address)(reg, EXTRAS_NAME.as_ptr()) };
+        let Some(extras) = NonNull::new(extras) else {
+            return Vec::new();
+        };
+        // SAFETY: `ggml_backend_dev_get_extra_bufts_t` of ggml-backend.h is
+        // what is behind this name; a function pointer has the size of a data
+        // pointer on every Linux target.
+        let extras = unsafe { std::mem::transmute::<NonNull<c_void>, Extras>(extras) };
+        // SAFETY: the CPU device, whose function it is.
+        let first = unsafe { extras(device.get()) };
+        if first.is_null() {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for index in 0..MOST_EXTRAS {
+            // SAFETY: the array ends with a null, behind which nothing is
+            // read.
+            let Some(buffer_type) = Shared::new(unsafe { first.wrapping_add(index).read() }) else {
+                break;
+            };
+            // SAFETY: a buffer type of the host; a buffer of no bytes is made
+            // without asking it.
+            let empty = unsafe { (self.alloc)(buffer_type.get(), 0) };
+            if let Some(empty) = Shared::new(empty) {
+                found.push(Extra { buffer_type, empty });
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tensors that arrive in pieces, put together.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Tensors of which some bytes are there, by address.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces(HashMap<usize, Partial>);
+
+#[derive(Debug)]
+struct Partial {
+    bytes: Vec<u8>,
+    /// What is not there yet, in order.
+    missing: Vec<Range<usize>>,
+}
+
+/// A piece that lies outside its tensor.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{size} bytes at {offset} are not within its {len} bytes; ignored")]
+pub(crate) struct Outside {
+    offset: usize,
+    size: usize,
+    len: usize,
+}
+
+impl Pieces {
+    /// Adds a piece of the tensor of `len` bytes at `address`; gives the
+    /// tensor when it is complete, and forgets it.
+    ///
+    /// # Errors
+    /// [`Outside`]; then nothing has changed.
+    pub(crate) fn add(
+        &mut self,
+        address: usize,
+        len: usize,
+        offset: usize,
+        piece: &[u8],
+    ) -> Result<Option<Vec<u8>>, Outside> {
+        let outside = Outside {
+            offset,
+            size: piece.len(),
+            len,
+        };
+        let end = match offset.checked_add(piece.len()) {
+            Some(end) if end <= len => end,
+            _ => return Err(outside),
+        };
+        let partial = self.0.entry(address).or_insert_with(|| Partial::new(len));
+        if partial.bytes.len() != len {
+            // Another tensor than before lies there.
+            *partial = Partial::new(len);
+        }
+        partial.bytes[offset..end].copy_from_slice(piece);
+        let cut = |range: Range<usize>| {
+            [
+                range.start..range.end.min(offset),
+                range.start.max(end)..range.end,
+            ]
+        };
+        let missing = std::mem::take(&mut partial.missing);
+        partial.missing = missing
+            .into_iter()
+            .flat_map(cut)
+            .filter(|range| !range.is_empty())
+            .collect();
+        if !partial.missing.is_empty() {
+            return Ok(None);
+        }
+        Ok(self.0.remove(&address).map(|partial| partial.bytes))
+    }
+}
+
+impl Partial {
+    fn new(len: usize) -> Self {
+        Self {
+            bytes: vec![0; len],
+            missing: std::iter::once(0..len).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_piece_outside_changes_nothing() {
+        let mut pieces = Pieces::default();
+        assert!(pieces.add(64, 4, 3, &[1, 2]).is_err());
+        assert!(pieces.add(64, 4, usize::MAX, &[1, 2]).is_err());
+        assert_eq!(pieces.add(64, 4, 0, &[1, 2]), Ok(None));
+        assert_eq!(pieces.add(64, 4, 2, &[3, 4]), Ok(Some(vec![1, 2, 3, 4])));
+        assert!(pieces.0.is_empty());
+    }
+
+    #[test]
+    fn another_tensor_at_the_same_address_begins_anew() {
+        let mut pieces = Pieces::default();
+        assert_eq!(pieces.add(64, 4, 0, &[1, 2]), Ok(None));
+        assert_eq!(pieces.add(64, 3, 2, &[7]), Ok(None));
+        assert_eq!(pieces.add(64, 3, 0, &[5, 6]), Ok(Some(vec![5, 6, 7])));
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        /// Against a map of which bytes were written.
+        #[test]
+        fn complete_exactly_when_each_byte_was_written(
+            len in 1..40_usize,
+            parts in proptest::collection::vec((0..40_usize, 0..20_usize, any::<u8>()), 1..30),
+        ) {
+            let mut pieces = Pieces::default();
+            let mut written = vec![None; len];
+            for (offset, size, value) in parts {
+                let piece = vec![value; size];
+                let added = pieces.add(64, len, offset, &piece);
+                if offset + size > len {
+                    prop_assert!(added.is_err());
+                    continue;
+                }
+                written[offset..offset + size].fill(Some(value));
+                let all: Option<Vec<u8>> = written.iter().copied().collect();
+                prop_assert_eq!(added, Ok(all.clone()));
+                if all.is_some() {
+                    written.fill(None);
+                }
+            }
+        }
+    }
+}

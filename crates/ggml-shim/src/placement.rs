@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host's buffers of which the NPU has packed weights.
+//!
+//! Packed weights must go when the bytes go that they were made from: ggml
+//! frees models and reuses addresses. Nobody tells a backend about buffers of
+//! others, but each buffer object carries its own callbacks, and those of a
+//! buffer that holds weights of ours are replaced here by hooks that keep the
+//! table and then do what they replaced.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::slice;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use npu_matmul::Weights;
+
+use crate::abi::{Buffer, Tensor};
+use crate::host::Host;
+use crate::layout::BufferCallbacks;
+use crate::load;
+use crate::log::Level;
+use crate::pack::Packed;
+use crate::pieces::Pieces;
+use crate::resident::Residents;
+use crate::runtime::{Runtime, contain, guard};
+
+/// How weights lie in a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// As in the model file. They are packed when a product first needs them,
+    /// because with a mapped file nobody says when they have arrived.
+    Plain,
+    /// In an order of the CPU's own. They are packed while they are written.
+    Rearranged,
+}
+
+/// One buffer.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    kind: Kind,
+    originals: BufferCallbacks,
+    /// Weights packed from it.
+    pub(crate) residents: Residents<Packed<Weights>>,
+    /// Parts of tensors that are not there in whole yet.
+    pieces: Mutex<Pieces>,
+}
+
+/// All such buffers, by address.
+#[derive(Debug, Default)]
+pub(crate) struct Placement {
+    entries: RwLock<HashMap<usize, Arc<Entry>>>,
+}
+
+impl Placement {
+    /// What is known about `buffer`.
+    pub(crate) fn get(&self, buffer: *const Buffer) -> Option<Arc<Entry>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.get(&buffer.addr()).cloned()
+    }
+
+    /// Hooks `buffer`, unless it is.
+    ///
+    /// # Safety
+    /// `buffer` is a live buffer of the host, with callbacks, and nobody frees
+    /// it or writes to it meanwhile.
+    pub(crate) unsafe fn adopt(&self, host: &Host, buffer: *mut Buffer, kind: Kind) -> Arc<Entry> {
+        if let Some(known) = self.get(buffer) {
+            return known;
+        }
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let adopt = || {
+            let hooks = BufferCallbacks {
+                free_buffer: Some(free),
+                memset_tensor: Some(memset_tensor),
+                set_tensor: Some(set_tensor),
+                // Without it ggml copies with `set_tensor`.
+                cpy_tensor: None,
+                clear: Some(clear),
+            };
+            Arc::new(Entry {
+                kind,
+                // SAFETY: live, and its callbacks are not called, by the
+                // caller's promise; the lock keeps other threads from here.
+                originals: unsafe { host.layout().hook(buffer, hooks) },
+                residents: Residents::default(),
+                pieces: Mutex::default(),
+            })
+        };
+        Arc::clone(entries.entry(buffer.addr()).or_insert_with(adopt))
+    }
+
+    fn remove(&self, buffer: *const Buffer) -> Option<Arc<Entry>> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.remove(&buffer.addr())
+    }
+}
+
+/// The entry of a buffer whose hook was called. It has one from before the
+/// hook was set to after it was called for the last time.
+fn entry(runtime: &Runtime, buffer: *const Buffer) -> Option<Arc<Entry>> {
+    let entry = runtime.placement.get(buffer);
+    if entry.is_none() {
+        let line = "a buffer was changed that is not known any more; please report it";
+        runtime.log(Level::Error, line);
+    }
+    entry
+}
+
+unsafe extern "C" fn free(buffer: *mut Buffer) {
+    guard("free_buffer", (), |runtime| {
+        let Some(entry) = runtime.placement.remove(buffer) else {
+            return;
+        };
+        if let Some(original) = entry.originals.free_buffer {
+            // SAFETY: the callback that the host gave this buffer, called as
+            // the host wanted to call it.
+            unsafe { original(buffer) };
+        }
+    });
+}
+
+unsafe extern "C" fn memset_tensor(
+    buffer: *mut Buffer,
+    tensor: *mut Tensor,
+    value: u8,
+    offset: usize,
+    size: usize,
+) {
+    guard("memset_tensor", (), |runtime| {
+        let Some(entry) = entry(runtime, buffer) else {
+            return;
+        };
+        // SAFETY: ggml passes a live tensor.
+        forget(&entry, unsafe { tensor.as_ref() }, offset, size);
+        if let Some(original) = entry.originals.memset_tensor {
+            // SAFETY: as in `free`.
+            unsafe { original(buffer, tensor, value, offset, size) };
+        }
+    });
+}
+
+unsafe extern "C" fn clear(buffer: *mut Buffer, value: u8) {
+    guard("clear", (), |runtime| {
+        let Some(entry) = entry(runtime, buffer) else {
+            return;
+        };
+        entry.residents.forget(0..usize::MAX);
+        if let Some(original) = entry.originals.clear {
+            // SAFETY: as in `free`.
+            unsafe { original(buffer, value) };
+        }
+    });
+}
+
+unsafe extern "C" fn set_tensor(
+    buffer: *mut Buffer,
+    tensor: *mut Tensor,
+    data: *const c_void,
+    offset: usize,
+    size: usize,
+) {
+    guard("set_tensor", (), |runtime| {
+        let Some(entry) = entry(runtime, buffer) else {
+            return;
+        };
+        let Some(original) = entry.originals.set_tensor else {
+            return;
+        };
+        // SAFETY: ggml passes a live tensor.
+        let target = unsafe { tensor.as_ref() };
+        forget(&entry, target, offset, size);
+        let write = |data: *const c_void, offset, size| {
+            // SAFETY: as in `free`; the data are the host's own, or all of the
+            // pieces that it gave.
+            unsafe { original(buffer, tensor, data, offset, size) };
+        };
+        let whole = target.and_then(|tensor| {
+            // SAFETY: a tensor of the host.
+            unsafe { tensor.byte_len(runtime.types) }
+        });
+        let (Kind::Rearranged, Some(tensor), Some(len)) = (entry.kind, target, whole) else {
+            return write(data, offset, size);
+        };
+        // SAFETY: ggml passes `size` readable bytes, which nobody changes
+        // during the call.
+        let bytes = unsafe { slice::from_raw_parts(data.cast::<u8>(), size) };
+        if offset == 0 && size == len {
+            pack(runtime, &entry, tensor, bytes);
+            return write(data, 0, len);
+        }
+        // The CPU rearranges whole tensors only.
+        let complete = {
+            let mut pieces = entry.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+            pieces.add(tensor.data.addr(), len, offset, bytes)
+        };
+        match complete {
+            Ok(None) => {}
+            Ok(Some(bytes)) => {
+                pack(runtime, &entry, tensor, &bytes);
+                write(bytes.as_ptr().cast(), 0, len);
+            }
+            Err(error) => runtime.log(Level::Error, &format!("{}: {error}", tensor.name())),
+        }
+    });
+}
+
+/// Packs a tensor; whatever goes wrong, the CPU still gets its data.
+fn pack(runtime: &Runtime, entry: &Entry, tensor: &Tensor, bytes: &[u8]) {
+    contain(|| {
+        if let Err(why) = load::pack(runtime, &entry.residents, tensor, bytes) {
+            let line = format!("{} stays on the CPU: {why}", tensor.name());
+            runtime.log(Level::Warn, &line);
+        }
+    });
+}
+
+/// Forgets what was packed from bytes of `tensor`.
+fn forget(entry: &Entry, tensor: Option<&Tensor>, offset: usize, size: usize) {
+    if let Some(tensor) = tensor {
+        let start = tensor.data.addr().saturating_add(offset);
+        entry.residents.forget(start..start.saturating_add(size));
+    }
+}

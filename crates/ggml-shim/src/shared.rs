@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Addresses of ggml's objects that threads may share.
+
+use std::ptr::NonNull;
+
+/// An object that ggml knows by its address and that lives for ever. It is not
+/// accessed through this type.
+#[derive(Debug)]
+pub(crate) struct Shared<T>(NonNull<T>);
+
+impl<T> Shared<T> {
+    /// Remembers `address`; `None` if it is null.
+    pub(crate) fn new(address: *mut T) -> Option<Self> {
+        NonNull::new(address).map(Self)
+    }
+
+    /// The address, for ggml.
+    pub(crate) fn get(self) -> *mut T {
+        self.0.as_ptr()
+    }
+}
+
+impl<T> From<NonNull<T>> for Shared<T> {
+    fn from(address: NonNull<T>) -> Self {
+        Self(address)
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Shared<T> {}
+
+// SAFETY: only the address is shared; what it points at is not accessed
+// through this type.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
