@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::generated::replace_section;
-use crate::{paths, plans, timing};
+use crate::{paths, plans, quantisation, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -31,7 +31,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         timing::SECTION,
         &timing::markdown()?,
     )?;
-    section(args, "docs/matmul.md", plans::SECTION, &plans::markdown()?)
+    section(args, "docs/matmul.md", plans::SECTION, &plans::markdown()?)?;
+    section(
+        args,
+        "docs/quantisation.md",
+        quantisation::SECTION,
+        &quantisation::markdown()?,
+    )
 }
 
 /// Writes or checks a section of a page.

@@ -15,6 +15,7 @@ mod nightly;
 mod paths;
 mod plans;
 mod process;
+mod quantisation;
 mod report;
 mod teflon;
 mod timing;

@@ -6,6 +6,7 @@ use super::INT8_MAX;
 use super::rotate::Rotation;
 use super::search::Search;
 use crate::dtype::Precision;
+use crate::plan::PlanOptions;
 
 /// The largest magnitude of a quantised INT4 element; -8 is not used, as -128
 /// is not.
@@ -144,6 +145,24 @@ impl Default for QuantiseOptions {
             rotation: None,
             outliers: Outliers::default(),
         }
+    }
+}
+
+impl QuantiseOptions {
+    /// With which options an engine that has `options` plans such weights, of
+    /// [`Operands::precision`]: a forced K tile for groups of K; for activations
+    /// that are split twice the rows, of which two are one sum for the CPU.
+    /// Outlier columns are planned apart.
+    #[must_use]
+    pub fn plan_options(&self, options: &PlanOptions) -> PlanOptions {
+        let mut plan = options.clone();
+        let passes = self.operands.passes();
+        plan.conditions.rows = plan.conditions.rows.saturating_mul(passes);
+        plan.conditions.sum_ps /= passes as u64;
+        if let Scheme::PerKGroup(group) = self.scheme {
+            plan.k_tile = Some(group);
+        }
+        plan
     }
 }
 

@@ -9,7 +9,6 @@ use super::{Beside, Kept, Quantised, halves_of};
 use crate::engine::{Engine, matrix};
 use crate::error::Error;
 use crate::pack::{Fp16, Int4, Int8};
-use crate::plan::PlanOptions;
 use crate::quantise::{Operands, Outliers, QuantiseOptions, Scheme, to_halves};
 use crate::weights::Weights;
 
@@ -72,7 +71,7 @@ impl Engine {
     ) -> Result<Weights, Error> {
         let loader = Loader::new(k, options)?;
         let operands = options.operands;
-        let plan_options = plan_options(self.options(), options);
+        let plan_options = options.plan_options(self.options());
         // Before anything is allocated for sizes that make no sense.
         let plan = self.plan_weights(operands.precision(), n, k, &plan_options)?;
         let mut integers = vec![0; n * k];
@@ -103,17 +102,6 @@ impl Engine {
         };
         load(self, plan, &integers, Some(quantised))
     }
-}
-
-/// What plans of such weights are made for.
-fn plan_options(engine: &PlanOptions, options: &QuantiseOptions) -> PlanOptions {
-    let mut plan = engine.clone();
-    let rows = plan.conditions.rows;
-    plan.conditions.rows = rows.saturating_mul(options.operands.passes());
-    if let Scheme::PerKGroup(group) = options.scheme {
-        plan.k_tile = Some(group);
-    }
-    plan
 }
 
 /// What becomes of the weights of one output channel.

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a product of a language model's size takes: modelled times.
+
+use anyhow::Result;
+use npu_matmul::plan::WeightPlan;
+use npu_matmul::quantise::Scheme;
+use npu_matmul::{Plan, PlanOptions, Precision};
+
+use super::data::Data;
+use super::kinds::{Columns, Kind};
+
+/// File descriptors: one for each core.
+pub(super) const FDS: usize = 3;
+
+/// Rows: llama.cpp's default batch.
+const M: usize = 512;
+
+/// Output channels and depth: Llama-3.1-8B's query and output.
+const N: usize = 4096;
+const K: usize = 4096;
+
+/// Outlier columns of such a product.
+const OUTLIERS: usize = 32;
+
+/// Of one product.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cost {
+    /// Modelled time of the device, ps.
+    pub(super) npu_ps: u64,
+    /// Modelled time of the CPU for sums of K tiles, ps.
+    pub(super) sum_ps: u64,
+    /// Device memory and scales for each element of B, bytes.
+    pub(super) weight_bytes: f64,
+}
+
+impl Cost {
+    fn with(self, other: Self) -> Self {
+        Self {
+            npu_ps: self.npu_ps + other.npu_ps,
+            sum_ps: self.sum_ps + other.sum_ps,
+            weight_bytes: self.weight_bytes + other.weight_bytes,
+        }
+    }
+}
+
+/// Of the product in FP16.
+pub(super) fn fp16() -> Result<Cost> {
+    planned(Precision::Fp16, K, M, &PlanOptions::default())
+}
+
+/// Of a quantised product.
+pub(super) fn of(kind: &Kind) -> Result<Cost> {
+    // Options that bear on plans do not depend on data.
+    let options = kind.options(&Data {
+        a: vec![],
+        b: vec![],
+    });
+    let plan = options.plan_options(&PlanOptions::default());
+    let rows = M * kind.operands.passes();
+    let integers = planned(kind.operands.precision(), K, rows, &plan)?;
+    let scales = match kind.scheme {
+        Scheme::PerTensor | Scheme::PerChannel => 1,
+        Scheme::PerKGroup(group) => K.div_ceil(group),
+    };
+    let scales = Cost {
+        weight_bytes: (scales * size_of::<f32>()) as f64 / K as f64,
+        ..Cost::default()
+    };
+    let beside = match kind.beside {
+        Columns::None => Cost::default(),
+        Columns::Calibrated | Columns::ByCall => {
+            let mut cost = planned(Precision::Fp16, OUTLIERS, M, &PlanOptions::default())?;
+            // Each element of it is added to the integers' result.
+            let sum_ps = PlanOptions::default().conditions.sum_ps;
+            cost.sum_ps += (M * N) as u64 * sum_ps;
+            cost
+        }
+    };
+    Ok(integers.with(scales).with(beside))
+}
+
+fn planned(precision: Precision, k: usize, rows: usize, options: &PlanOptions) -> Result<Cost> {
+    let weights = WeightPlan::new(precision, N, k, FDS, options)?;
+    let conditions = options.conditions;
+    let prediction = Plan::new(&weights, rows, options)?.predict(&conditions.machine);
+    Ok(Cost {
+        npu_ps: prediction.npu_ps,
+        sum_ps: prediction.partial_sums * conditions.sum_ps,
+        weight_bytes: weights.device_bytes() as f64 / (N * K) as f64,
+    })
+}
