@@ -19,6 +19,7 @@ use crate::matrix::MatrixView;
 use crate::observe::{Observer, Submission};
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
 use crate::plan::{JobLimits, Plan, PlanError, PlanOptions, WeightPlan};
+use crate::plan_cache::{Key, PlanCache};
 use crate::quantised::Quantised;
 use crate::unpack::{Partial, Split};
 use crate::weights::Weights;
@@ -35,6 +36,7 @@ pub struct Engine {
     id: u64,
     devices: Vec<Buffers>,
     options: PlanOptions,
+    plans: PlanCache,
     observer: Option<Arc<dyn Observer>>,
     counters: AtomicCounters,
 }
@@ -65,6 +67,7 @@ impl Engine {
             id: NEXT_ENGINE.fetch_add(1, Ordering::Relaxed),
             devices,
             options,
+            plans: PlanCache::default(),
             observer: None,
             counters: AtomicCounters::default(),
         })
@@ -230,8 +233,22 @@ impl Engine {
         k: usize,
         options: &PlanOptions,
     ) -> Result<WeightPlan, Error> {
-        let devices = self.devices.len();
-        Ok(WeightPlan::new(precision, n, k, devices, options)?)
+        let key = Key {
+            precision,
+            n,
+            k,
+            options: options.clone(),
+        };
+        let make = |key: &Key| {
+            WeightPlan::new(
+                key.precision,
+                key.n,
+                key.k,
+                self.devices.len(),
+                &key.options,
+            )
+        };
+        Ok(self.plans.get(&key, make)?)
     }
 
     fn load<F: Format>(&self, n: usize, k: usize, b: &[F::Host]) -> Result<Weights, Error> {

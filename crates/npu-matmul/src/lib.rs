@@ -50,6 +50,7 @@ pub mod layout;
 mod observe;
 pub mod pack;
 pub mod plan;
+mod plan_cache;
 mod programs;
 pub mod quantise;
 mod quantised;
