@@ -12,6 +12,7 @@
 // ggml can do fails. The declarations are those of ggml.h and ggml-backend.h
 // from 0.9.0 to 0.27.0, which agree in what is used here.
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <math.h>
 #include <stdbool.h>
@@ -20,17 +21,36 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q8_0 = 8 };
+enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q8_0 = 8, TYPE_Q4_K = 12 };
 enum { DEVICE_CPU = 0 };
 enum { USAGE_WEIGHTS = 1 };
-enum { STATUS_SUCCESS = 0 };
+enum { STATUS_SUCCESS = 0, STATUS_ABORTED = 1 };
 
 struct init_params {
     size_t mem_size;
     void *mem_buffer;
     bool no_alloc;
 };
+
+// The beginning of struct ggml_tensor.
+struct tensor {
+    int type;
+    void *buffer;
+};
+
+struct feature {
+    const char *name;
+    const char *value;
+};
+
+// What a backend may offer beyond its tables, found by name.
+typedef void **(*get_extra_bufts_t)(void *);
+typedef void (*set_n_threads_t)(void *, int);
+typedef bool (*abort_callback_t)(void *);
+typedef void (*set_abort_callback_t)(void *, abort_callback_t, void *);
+typedef const struct feature *(*get_features_t)(void *);
 
 // Every function that is called: result, name, arguments.
 #define FUNCTIONS(F)                                                                              \
@@ -48,6 +68,8 @@ struct init_params {
     F(void, ggml_build_forward_expand, (void *, void *))                                          \
     F(size_t, ggml_quantize_chunk,                                                                \
       (int, const float *, void *, int64_t, int64_t, int64_t, const float *))                     \
+    F(void *, ggml_backend_load, (const char *))                                                  \
+    F(void, ggml_backend_unload, (void *))                                                        \
     F(void, ggml_backend_load_all, (void))                                                        \
     F(void, ggml_backend_load_all_from_path, (const char *))                                      \
     F(size_t, ggml_backend_dev_count, (void))                                                     \
@@ -55,25 +77,26 @@ struct init_params {
     F(const char *, ggml_backend_dev_name, (void *))                                              \
     F(const char *, ggml_backend_dev_description, (void *))                                       \
     F(int, ggml_backend_dev_type, (void *))                                                       \
+    F(bool, ggml_backend_dev_supports_op, (void *, const void *))                                 \
     F(void *, ggml_backend_dev_init, (void *, const char *))                                      \
+    F(void *, ggml_backend_dev_backend_reg, (void *))                                             \
+    F(void *, ggml_backend_reg_get_proc_address, (void *, const char *))                          \
     F(void *, ggml_backend_dev_buffer_type, (void *))                                             \
     F(void *, ggml_backend_dev_buffer_from_host_ptr, (void *, void *, size_t, size_t))            \
+    F(void *, ggml_backend_get_device, (void *))                                                  \
     F(const char *, ggml_backend_name, (void *))                                                  \
     F(void, ggml_backend_free, (void *))                                                          \
     F(void, ggml_backend_synchronize, (void *))                                                   \
-    F(size_t, ggml_backend_get_alignment, (void *))                                               \
     F(void *, ggml_backend_alloc_ctx_tensors_from_buft, (void *, void *))                         \
+    F(void *, ggml_backend_buft_alloc_buffer, (void *, size_t))                                   \
+    F(const char *, ggml_backend_buft_name, (void *))                                             \
     F(void *, ggml_backend_buffer_get_type, (void *))                                             \
-    F(void *, ggml_backend_buffer_get_base, (void *))                                             \
-    F(size_t, ggml_backend_buffer_get_size, (void *))                                             \
     F(void, ggml_backend_buffer_set_usage, (void *, int))                                         \
     F(void, ggml_backend_buffer_clear, (void *, uint8_t))                                         \
     F(void, ggml_backend_buffer_free, (void *))                                                   \
     F(int, ggml_backend_tensor_alloc, (void *, void *, void *))                                   \
     F(void, ggml_backend_tensor_set, (void *, const void *, size_t, size_t))                      \
     F(void, ggml_backend_tensor_get, (const void *, void *, size_t, size_t))                      \
-    F(void, ggml_backend_tensor_memset, (void *, uint8_t, size_t, size_t))                        \
-    F(void, ggml_backend_tensor_copy, (void *, void *))                                           \
     F(void *, ggml_backend_sched_new, (void **, void **, int, size_t, bool, bool))                \
     F(void, ggml_backend_sched_free, (void *))                                                    \
     F(void, ggml_backend_sched_reset, (void *))                                                   \
@@ -83,10 +106,6 @@ struct init_params {
 
 #define DECLARE(result, name, arguments) static result(*name) arguments;
 FUNCTIONS(DECLARE)
-
-// Since 0.10; absent before.
-static void (*ggml_backend_tensor_set_2d)(void *, const void *, size_t, size_t, size_t, size_t,
-                                          size_t);
 
 // Where the tests of ggml itself draw the line for products.
 #define LIMIT 5e-4
@@ -116,7 +135,6 @@ static void find_functions(const char *path) {
         fail("no function " #name);                                                               \
     }
     FUNCTIONS(FIND)
-    *(void **)&ggml_backend_tensor_set_2d = dlsym(library, "ggml_backend_tensor_set_2d");
 }
 
 static void *find_device(const char *name, int type) {
@@ -155,10 +173,47 @@ static void *new_scheduler(void **backends, int count) {
 // A layer and another, with a sum between that is not a product:
 // second * (first * x + x), as far as the shapes go.
 struct net {
+    int type;
     void *weights_context;
     void *weights;
     void *first, *second;
+    // Not the host's, but lent to it.
+    void *lent;
 };
+
+static void *offered(void *device, const char *name) {
+    return ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), name);
+}
+
+// Whether `device` computes products of weights in buffers of that type.
+static bool takes(void *device, void *buffer_type, int type) {
+    void *context = new_context();
+    struct tensor *weights = ggml_new_tensor_2d(context, type, K, K);
+    void *product = ggml_mul_mat(context, weights, ggml_new_tensor_2d(context, TYPE_F32, K, 512));
+    weights->buffer = ggml_backend_buft_alloc_buffer(buffer_type, 0);
+    bool answer = ggml_backend_dev_supports_op(device, product);
+    ggml_backend_buffer_free(weights->buffer);
+    ggml_free(context);
+    return answer;
+}
+
+// Where llama.cpp puts weights of that type: the accelerator's own buffer type,
+// those in which the CPU rearranges them, or plain memory.
+static void *choose_buffer_type(void *rocket, void *cpu, int type) {
+    void *own = ggml_backend_dev_buffer_type(rocket);
+    if (takes(rocket, own, type)) {
+        return own;
+    }
+    get_extra_bufts_t get_extra_bufts;
+    *(void **)&get_extra_bufts = offered(cpu, "ggml_backend_dev_get_extra_bufts");
+    void **extra = get_extra_bufts ? get_extra_bufts(cpu) : NULL;
+    for (; extra && *extra; extra++) {
+        if (takes(cpu, *extra, type)) {
+            return *extra;
+        }
+    }
+    return ggml_backend_dev_buffer_type(cpu);
+}
 
 static void quantize(void *tensor, int type, int64_t rows, int64_t row, uint32_t seed,
                      void **bytes, size_t *size) {
@@ -172,53 +227,74 @@ static void quantize(void *tensor, int type, int64_t rows, int64_t row, uint32_t
     free(values);
 }
 
-// The weights in a buffer of `device`, or with `lent` set in memory lent to it.
-static struct net new_net(void *device, int type, void **lent) {
-    struct net net = {.weights_context = new_context()};
+static struct net describe_net(int type) {
+    struct net net = {.type = type, .weights_context = new_context()};
     net.first = ggml_new_tensor_2d(net.weights_context, type, K, K);
     net.second = ggml_new_tensor_2d(net.weights_context, type, K, MIDDLE);
     ggml_set_name(net.first, "first.weight");
     ggml_set_name(net.second, "second.weight");
+    return net;
+}
+
+static void set_weights(struct net *net, uint32_t seed) {
+    struct {
+        void *tensor;
+        int64_t rows;
+    } all[] = {{net->first, K}, {net->second, MIDDLE}};
+    for (int i = 0; i < 2; i++) {
+        void *bytes;
+        size_t size;
+        quantize(all[i].tensor, net->type, all[i].rows, K, seed + i, &bytes, &size);
+        ggml_backend_tensor_set(all[i].tensor, bytes, 0, size);
+        free(bytes);
+    }
+}
+
+// Weights in a buffer of that type.
+static struct net new_net(void *buffer_type, int type, uint32_t seed) {
+    struct net net = describe_net(type);
+    net.weights = ggml_backend_alloc_ctx_tensors_from_buft(net.weights_context, buffer_type);
+    require(net.weights, "ggml_backend_alloc_ctx_tensors_from_buft");
+    ggml_backend_buffer_set_usage(net.weights, USAGE_WEIGHTS);
+    ggml_backend_buffer_clear(net.weights, 0);
+    set_weights(&net, seed);
+    return net;
+}
+
+// Weights that lie in memory already, as a model's file is mapped.
+static struct net lend_net(void *device, int type, uint32_t seed) {
+    enum { ALIGNMENT = 4096 };
+    struct net net = describe_net(type);
     void *bytes[2];
     size_t sizes[2];
-    quantize(net.first, type, K, K, 1, &bytes[0], &sizes[0]);
-    quantize(net.second, type, MIDDLE, K, 2, &bytes[1], &sizes[1]);
-    if (lent) {
-        // As a model's file is mapped: each tensor where its data is already.
-        const size_t alignment = 4096;
-        size_t total = (sizes[0] + sizes[1] + 2 * alignment) / alignment * alignment;
-        *lent = aligned_alloc(alignment, total);
-        require(*lent, "memory");
-        char *second = (char *)*lent + (sizes[0] + 63) / 64 * 64;
-        memcpy(*lent, bytes[0], sizes[0]);
-        memcpy(second, bytes[1], sizes[1]);
-        net.weights = ggml_backend_dev_buffer_from_host_ptr(device, *lent, total, sizes[0]);
-        require(net.weights, "ggml_backend_dev_buffer_from_host_ptr");
-        ggml_backend_buffer_set_usage(net.weights, USAGE_WEIGHTS);
-        require(ggml_backend_tensor_alloc(net.weights, net.first, *lent) == STATUS_SUCCESS,
-                "ggml_backend_tensor_alloc");
-        require(ggml_backend_tensor_alloc(net.weights, net.second, second) == STATUS_SUCCESS,
-                "ggml_backend_tensor_alloc");
-    } else {
-        void *buffer_type = ggml_backend_dev_buffer_type(device);
-        net.weights = ggml_backend_alloc_ctx_tensors_from_buft(net.weights_context, buffer_type);
-        require(net.weights, "ggml_backend_alloc_ctx_tensors_from_buft");
-        ggml_backend_buffer_set_usage(net.weights, USAGE_WEIGHTS);
-        ggml_backend_tensor_set(net.first, bytes[0], 0, sizes[0]);
-        ggml_backend_tensor_set(net.second, bytes[1], 0, sizes[1]);
-    }
+    quantize(net.first, type, K, K, seed, &bytes[0], &sizes[0]);
+    quantize(net.second, type, MIDDLE, K, seed + 1, &bytes[1], &sizes[1]);
+    size_t total = (sizes[0] + sizes[1] + 2 * ALIGNMENT) / ALIGNMENT * ALIGNMENT;
+    net.lent = aligned_alloc(ALIGNMENT, total);
+    require(net.lent, "memory");
+    char *second = (char *)net.lent + (sizes[0] + 63) / 64 * 64;
+    memcpy(net.lent, bytes[0], sizes[0]);
+    memcpy(second, bytes[1], sizes[1]);
     free(bytes[0]);
     free(bytes[1]);
+    net.weights = ggml_backend_dev_buffer_from_host_ptr(device, net.lent, total, sizes[0]);
+    require(net.weights, "ggml_backend_dev_buffer_from_host_ptr");
+    ggml_backend_buffer_set_usage(net.weights, USAGE_WEIGHTS);
+    require(ggml_backend_tensor_alloc(net.weights, net.first, net.lent) == STATUS_SUCCESS,
+            "ggml_backend_tensor_alloc");
+    require(ggml_backend_tensor_alloc(net.weights, net.second, second) == STATUS_SUCCESS,
+            "ggml_backend_tensor_alloc");
     return net;
 }
 
 static void free_net(struct net *net) {
     ggml_backend_buffer_free(net->weights);
     ggml_free(net->weights_context);
+    free(net->lent);
 }
 
 // Runs the graph; returns its MIDDLE x ROWS results, and in `on` whose backend
-// computed the first product.
+// computed the first product. NULL if it was aborted.
 static float *run(struct net *net, void *scheduler, char *on, size_t on_size) {
     void *context = new_context();
     void *x = ggml_new_tensor_2d(context, TYPE_F32, K, ROWS);
@@ -239,12 +315,18 @@ static float *run(struct net *net, void *scheduler, char *on, size_t on_size) {
     require(in && out, "memory");
     fill(in, K * ROWS, 3);
     ggml_backend_tensor_set(x, in, 0, sizeof(float) * K * ROWS);
+    free(in);
     void *backend = ggml_backend_sched_get_tensor_backend(scheduler, first);
     snprintf(on, on_size, "%s", backend ? ggml_backend_name(backend) : "nobody");
-    require(ggml_backend_sched_graph_compute(scheduler, graph) == STATUS_SUCCESS,
+    int status = ggml_backend_sched_graph_compute(scheduler, graph);
+    require(status == STATUS_SUCCESS || status == STATUS_ABORTED,
             "ggml_backend_sched_graph_compute");
-    ggml_backend_tensor_get(second, out, 0, sizeof(float) * MIDDLE * ROWS);
-    free(in);
+    if (status == STATUS_SUCCESS) {
+        ggml_backend_tensor_get(second, out, 0, sizeof(float) * MIDDLE * ROWS);
+    } else {
+        free(out);
+        out = NULL;
+    }
     ggml_free(context);
     return out;
 }
@@ -259,95 +341,156 @@ static double distance(const float *left, const float *right, size_t count) {
     return error / scale;
 }
 
-static void compare(const char *name, int type, bool lent, void *rocket, void *cpu) {
-    char on_rocket[64], on_cpu[64];
-    void *cpu_backend = ggml_backend_dev_init(cpu, NULL);
-    void *rocket_backend = ggml_backend_dev_init(rocket, NULL);
-    require(cpu_backend && rocket_backend, "ggml_backend_dev_init");
-    void *both[] = {rocket_backend, cpu_backend};
+enum { FIRST_SEED = 1, SECOND_SEED = 101 };
 
-    struct net on_the_cpu = new_net(cpu, type, NULL);
-    void *scheduler = new_scheduler(&cpu_backend, 1);
-    float *expected = run(&on_the_cpu, scheduler, on_cpu, sizeof on_cpu);
-    ggml_backend_sched_free(scheduler);
-    free_net(&on_the_cpu);
-
-    void *memory = NULL;
-    struct net net = new_net(rocket, type, lent ? &memory : NULL);
-    scheduler = new_scheduler(both, 2);
-    float *got = run(&net, scheduler, on_rocket, sizeof on_rocket);
-    double first = distance(got, expected, MIDDLE * ROWS);
-    // Once more: the packed weights are kept from the first time.
-    char again[64];
-    free(got);
-    got = run(&net, scheduler, again, sizeof again);
-    double second = distance(got, expected, MIDDLE * ROWS);
+// What the CPU computes by itself.
+static float *expect(int type, uint32_t seed, void *cpu) {
+    char on[64];
+    void *backend = ggml_backend_dev_init(cpu, NULL);
+    require(backend, "ggml_backend_dev_init");
+    struct net net = new_net(ggml_backend_dev_buffer_type(cpu), type, seed);
+    void *scheduler = new_scheduler(&backend, 1);
+    float *out = run(&net, scheduler, on, sizeof on);
+    require(out && !strcmp(on, ggml_backend_name(backend)), "the CPU did not compute");
     ggml_backend_sched_free(scheduler);
     free_net(&net);
-    free(memory);
-    ggml_backend_synchronize(rocket_backend);
-    ggml_backend_free(rocket_backend);
-    ggml_backend_free(cpu_backend);
-
-    bool good = first <= LIMIT && second <= LIMIT && !strcmp(on_rocket, "ROCKET0") &&
-                !strcmp(again, "ROCKET0") && strcmp(on_cpu, "ROCKET0");
-    printf("product %s %s %s nmse %.3g %.3g %s\n", name, lent ? "lent" : "own", on_rocket, first,
-           second, good ? "good" : "BAD");
-    free(got);
-    free(expected);
+    ggml_backend_free(backend);
+    return out;
 }
 
-// The functions that move data, in a buffer of the device's own type.
-static void move_data(void *rocket, void *cpu) {
-    enum { COUNT = 64 };
-    uint8_t in[COUNT * 4], out[COUNT * 4], expected[COUNT * 4];
-    for (size_t i = 0; i < sizeof in; i++) {
-        in[i] = (uint8_t)(i * 7 + 1);
-    }
-    void *context = new_context();
-    void *tensor = ggml_new_tensor_2d(context, TYPE_F32, COUNT, 1);
-    void *buffer_type = ggml_backend_dev_buffer_type(rocket);
-    void *buffer = ggml_backend_alloc_ctx_tensors_from_buft(context, buffer_type);
-    require(buffer, "ggml_backend_alloc_ctx_tensors_from_buft");
-    require(ggml_backend_buffer_get_base(buffer), "ggml_backend_buffer_get_base");
-    require(ggml_backend_buffer_get_size(buffer) >= sizeof in, "ggml_backend_buffer_get_size");
+// Computes three times and says how far each result is from the CPU's: with
+// fresh weights, with those that are packed by then, and (not where they are
+// lent) after others were written over them.
+static void compare(const char *name, int type, bool lent, void *rocket, void *cpu) {
+    void *both[] = {ggml_backend_dev_init(rocket, NULL), ggml_backend_dev_init(cpu, NULL)};
+    require(both[0] && both[1], "ggml_backend_dev_init");
+    struct net net = lent ? lend_net(cpu, type, FIRST_SEED)
+                          : new_net(choose_buffer_type(rocket, cpu, type), type, FIRST_SEED);
+    const char *place = ggml_backend_buft_name(ggml_backend_buffer_get_type(net.weights));
+    printf("product %s %s in %s:", name, lent ? "lent" : "own", place);
 
-    ggml_backend_buffer_clear(buffer, 0x5a);
-    memset(expected, 0x5a, sizeof expected);
-    ggml_backend_tensor_get(tensor, out, 0, sizeof out);
-    require(!memcmp(out, expected, sizeof out), "what was cleared");
-    ggml_backend_tensor_set(tensor, in, 0, sizeof in);
-    ggml_backend_tensor_memset(tensor, 0xa5, 16, 32);
-    memcpy(expected, in, sizeof in);
-    memset(expected + 16, 0xa5, 32);
-    if (ggml_backend_tensor_set_2d) {
-        // Four times 8 bytes, every 32nd, from data that lie close together.
-        ggml_backend_tensor_set_2d(tensor, in, 64, 8, 4, 32, 8);
-        for (size_t i = 0; i < 4; i++) {
-            memcpy(expected + 64 + i * 32, in + i * 8, 8);
+    bool good = true;
+    void *scheduler = new_scheduler(both, 2);
+    for (int round = 0; round < (lent ? 2 : 3); round++) {
+        uint32_t seed = round < 2 ? FIRST_SEED : SECOND_SEED;
+        if (round == 2) {
+            set_weights(&net, seed);
+        }
+        char on[64];
+        float *expected = expect(type, seed, cpu);
+        float *got = run(&net, scheduler, on, sizeof on);
+        require(got, "aborted");
+        double error = distance(got, expected, MIDDLE * ROWS);
+        printf(" %.3g on %s", error, on);
+        good = good && error <= LIMIT && !strcmp(on, "ROCKET0");
+        free(got);
+        free(expected);
+    }
+    printf(" %s\n", good ? "good" : "BAD");
+    ggml_backend_sched_free(scheduler);
+    free_net(&net);
+    ggml_backend_synchronize(both[0]);
+    ggml_backend_free(both[0]);
+    ggml_backend_free(both[1]);
+}
+
+// How many threads of this process have a name that begins with `prefix`.
+static int count_threads(const char *prefix) {
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    require(tasks, "/proc/self/task");
+    for (struct dirent *task; (task = readdir(tasks));) {
+        char path[300], name[32] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
+        FILE *file = fopen(path, "r");
+        if (file) {
+            count += fgets(name, sizeof name, file) && !strncmp(name, prefix, strlen(prefix));
+            fclose(file);
         }
     }
-    ggml_backend_tensor_get(tensor, out, 0, sizeof out);
-    require(!memcmp(out, expected, sizeof out), "what was set");
+    closedir(tasks);
+    return count;
+}
 
-    void *other_context = new_context();
-    void *other = ggml_new_tensor_2d(other_context, TYPE_F32, COUNT, 1);
-    void *other_buffer = ggml_backend_alloc_ctx_tensors_from_buft(
-        other_context, ggml_backend_dev_buffer_type(cpu));
-    require(other_buffer, "ggml_backend_alloc_ctx_tensors_from_buft");
-    ggml_backend_tensor_copy(tensor, other);
-    ggml_backend_tensor_get(other, out, 0, sizeof out);
-    require(!memcmp(out, expected, sizeof out), "what was copied to the CPU");
-    ggml_backend_tensor_set(other, in, 0, sizeof in);
-    ggml_backend_tensor_copy(other, tensor);
-    ggml_backend_tensor_get(tensor, out, 0, sizeof out);
-    require(!memcmp(out, in, sizeof out), "what was copied from the CPU");
+// Waits until there are `expected` threads of the backend: they end a while
+// after their pool. Prints how many there are then.
+static void see_threads(int expected) {
+    struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    int count = count_threads("rocket-");
+    for (int left = 500; left > 0 && count != expected; left--) {
+        nanosleep(&pause, NULL);
+        count = count_threads("rocket-");
+    }
+    printf("threads %d of %d\n", count, expected);
+}
 
-    ggml_backend_buffer_free(other_buffer);
-    ggml_free(other_context);
-    ggml_backend_buffer_free(buffer);
-    ggml_free(context);
-    printf("data moved%s\n", ggml_backend_tensor_set_2d ? ", in strides too" : "");
+// Counts how often it is asked, and says stop when that is `stop_at`.
+struct questions {
+    int asked, stop_at;
+};
+
+static bool ask(void *data) {
+    struct questions *questions = data;
+    return ++questions->asked == questions->stop_at;
+}
+
+// What programs set and ask beside the tables: threads, features, when to stop.
+static void extras(void *rocket, void *cpu) {
+    void *both[] = {ggml_backend_dev_init(rocket, NULL), ggml_backend_dev_init(cpu, NULL)};
+    require(both[0] && both[1], "ggml_backend_dev_init");
+    // Programs begin with the backend.
+    void *device = ggml_backend_get_device(both[0]);
+    set_n_threads_t set_n_threads;
+    set_abort_callback_t set_abort_callback;
+    get_features_t get_features;
+    *(void **)&set_n_threads = offered(device, "ggml_backend_set_n_threads");
+    *(void **)&set_abort_callback = offered(device, "ggml_backend_set_abort_callback");
+    *(void **)&get_features = offered(device, "ggml_backend_get_features");
+    require(set_n_threads && set_abort_callback && get_features, "a function is not offered");
+    require(!offered(device, "ggml_backend_no_such_function"), "any function is offered");
+
+    void *registry = ggml_backend_dev_backend_reg(rocket);
+    for (const struct feature *feature = get_features(registry); feature->name; feature++) {
+        printf("feature %s = %s\n", feature->name, feature->value);
+    }
+
+    struct net net = new_net(choose_buffer_type(rocket, cpu, TYPE_F16), TYPE_F16, FIRST_SEED);
+    void *scheduler = new_scheduler(both, 2);
+    char on[64];
+    for (int threads = 1; threads <= 3; threads += 2) {
+        set_n_threads(both[0], threads);
+        free(run(&net, scheduler, on, sizeof on));
+        see_threads(threads);
+    }
+    // Two products: the first is asked about once, and is over when the second
+    // is.
+    struct questions questions = {0, 2};
+    set_abort_callback(both[0], ask, &questions);
+    float *out = run(&net, scheduler, on, sizeof on);
+    printf("abort after %d: %s\n", questions.asked, out ? "computed" : "aborted");
+    free(out);
+    set_abort_callback(both[0], NULL, NULL);
+    out = run(&net, scheduler, on, sizeof on);
+    printf("abort after %d: %s\n", questions.asked - 2, out ? "computed" : "aborted");
+    free(out);
+    ggml_backend_sched_free(scheduler);
+    free_net(&net);
+    ggml_backend_free(both[0]);
+    ggml_backend_free(both[1]);
+    see_threads(0);
+}
+
+// Unloads the backend, whose threads may still run, and loads it once more.
+static void load_again(void *rocket, void *cpu) {
+    ggml_backend_unload(ggml_backend_dev_backend_reg(rocket));
+    require(!find_device("ROCKET0", 0), "ROCKET0 is listed after unloading");
+    struct timespec pause = {.tv_nsec = 100 * 1000 * 1000};
+    nanosleep(&pause, NULL);
+    require(ggml_backend_load(getenv("GGML_BACKEND_PATH")), "ggml_backend_load");
+    rocket = find_device("ROCKET0", 0);
+    require(rocket, "ROCKET0 is not listed after loading again");
+    compare("F16", TYPE_F16, false, rocket, cpu);
+    printf("loaded again\n");
 }
 
 int main(int count, char **arguments) {
@@ -373,11 +516,14 @@ int main(int count, char **arguments) {
     require(cpu, "no CPU backend");
     void *rocket = find_device("ROCKET0", 0);
     if (rocket) {
-        move_data(rocket, cpu);
         compare("F16", TYPE_F16, false, rocket, cpu);
         compare("F16", TYPE_F16, true, rocket, cpu);
         compare("Q8_0", TYPE_Q8_0, false, rocket, cpu);
         compare("Q8_0", TYPE_Q8_0, true, rocket, cpu);
+        compare("Q4_0", TYPE_Q4_0, false, rocket, cpu);
+        compare("Q4_K", TYPE_Q4_K, false, rocket, cpu);
+        extras(rocket, cpu);
+        load_again(rocket, cpu);
     }
     printf("end\n");
     return 0;

@@ -117,6 +117,8 @@ pub(crate) mod status {
     use std::ffi::c_int;
     /// `GGML_STATUS_SUCCESS`
     pub(crate) const SUCCESS: c_int = 0;
+    /// `GGML_STATUS_ABORTED`
+    pub(crate) const ABORTED: c_int = 1;
     /// `GGML_STATUS_FAILED`
     pub(crate) const FAILED: c_int = -1;
 }
@@ -215,6 +217,15 @@ pub(crate) struct RegInterface {
     pub(crate) get_device: unsafe extern "C" fn(*mut Reg, usize) -> *mut Device,
     pub(crate) get_proc_address:
         Option<unsafe extern "C" fn(*mut Reg, *const c_char) -> *mut c_void>,
+}
+
+/// `struct ggml_backend_feature`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Feature {
+    /// Null ends a list.
+    pub(crate) name: *const c_char,
+    pub(crate) value: *const c_char,
 }
 
 /// `struct ggml_backend_reg`.

@@ -13,6 +13,7 @@ use crate::log::Level;
 use crate::mul_mat;
 use crate::placement::Entry;
 use crate::runtime::{Runtime, guard};
+use crate::stream::Stream;
 use crate::supports::{self, Product, Shape};
 use crate::tensor::{self, Node};
 
@@ -34,15 +35,34 @@ pub(crate) unsafe extern "C" fn free(backend: *mut Backend) {
     });
 }
 
-pub(crate) unsafe extern "C" fn graph_compute(_backend: *mut Backend, graph: *mut Graph) -> c_int {
+/// What the program set on `backend`; `None` for null.
+///
+/// # Safety
+/// `backend` is null or a backend of ours, and not freed during `'a`.
+pub(crate) unsafe fn stream<'a>(runtime: &Runtime, backend: *mut Backend) -> Option<&'a Stream> {
+    if backend.is_null() {
+        return None;
+    }
+    // SAFETY: not null, hence made by `init_backend` with the same layout.
+    Some(unsafe { runtime.host.layout().stream(backend) })
+}
+
+pub(crate) unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> c_int {
     guard("graph_compute", status::FAILED, |runtime| {
+        // SAFETY: ggml passes a live backend of ours, and waits.
+        let Some(stream) = (unsafe { stream(runtime, backend) }) else {
+            return status::FAILED;
+        };
         // SAFETY: ggml passes a live graph and waits for the result.
         let nodes = unsafe { runtime.host.nodes(graph) };
         for node in nodes {
+            if stream.is_aborted() {
+                return status::ABORTED;
+            }
             // SAFETY: the nodes of a live graph, with their operands and
             // buffers, are live and allocated when the graph is computed;
             // ggml orders the accesses to their data.
-            if let Err(message) = unsafe { compute(runtime, node) } {
+            if let Err(message) = unsafe { compute(runtime, stream, node) } {
                 runtime.stats.failed();
                 runtime.log(Level::Error, &message);
                 return status::FAILED;
@@ -57,7 +77,7 @@ pub(crate) unsafe extern "C" fn graph_compute(_backend: *mut Backend, graph: *mu
 /// # Safety
 /// `node` is a live tensor of the host, it and its operands are allocated, and
 /// nobody else accesses their data meanwhile but to read the operands.
-unsafe fn compute(runtime: &Runtime, node: *const Tensor) -> Result<(), String> {
+unsafe fn compute(runtime: &Runtime, stream: &Stream, node: *const Tensor) -> Result<(), String> {
     // SAFETY: null or live, by the caller's promise.
     let flags = unsafe { node.as_ref() }.map_or(0, |node| node.flags);
     if runtime.host.marks_computed_nodes() && flags & abi::FLAG_COMPUTE == 0 {
@@ -67,7 +87,7 @@ unsafe fn compute(runtime: &Runtime, node: *const Tensor) -> Result<(), String> 
     match unsafe { tensor::classify(&runtime.context(), node) } {
         Node::NoWork => Ok(()),
         // SAFETY: as above; `classify` found a product.
-        Node::Product(product) => unsafe { compute_product(runtime, node, &product) },
+        Node::Product(product) => unsafe { compute_product(runtime, stream, node, &product) },
         Node::Other => Err("asked to compute an operation that supports_op declines".to_owned()),
     }
 }
@@ -78,6 +98,7 @@ unsafe fn compute(runtime: &Runtime, node: *const Tensor) -> Result<(), String> 
 /// As [`compute`], and `product` is what [`tensor::classify`] made of `node`.
 unsafe fn compute_product(
     runtime: &Runtime,
+    stream: &Stream,
     node: *const Tensor,
     product: &Product,
 ) -> Result<(), String> {
@@ -94,11 +115,8 @@ unsafe fn compute_product(
     // by the caller's promise; `offload` comes from the product of `node`.
     let computed = unsafe {
         tensor::with_data(&runtime.context(), node, offload, |mul_mat| {
-            mul_mat::compute(
-                &*engine,
-                entry.as_deref().map(|entry| &entry.residents),
-                mul_mat,
-            )
+            let residents = entry.as_deref().map(|entry| &entry.residents);
+            stream.run(|| mul_mat::compute(&*engine, residents, mul_mat))
         })
     };
     match computed {

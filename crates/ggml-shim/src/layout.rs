@@ -28,6 +28,7 @@ use tables::slots;
 
 use crate::abi::{Backend, Buffer, BufferType, Device, Tensor};
 use crate::host::{LoadError, Version};
+use crate::stream::Stream;
 use crate::symbols::Place;
 
 /// A layout of the callback tables, named after the first version with it.
@@ -131,6 +132,20 @@ impl Layout {
         match self {
             Self::V0_9_1 => tables::new_backend::<0>(device),
             Self::V0_10 | Self::V0_26 => tables::new_backend::<{ slots::TWO_D }>(device),
+        }
+    }
+
+    /// What the program set on a backend.
+    ///
+    /// # Safety
+    /// `backend` comes from [`Layout::new_backend`] of the same layout, and is
+    /// not freed during `'a`.
+    pub(crate) unsafe fn stream<'a>(self, backend: *mut Backend) -> &'a Stream {
+        match self {
+            // SAFETY: the caller's promise is the callee's.
+            Self::V0_9_1 => unsafe { tables::stream::<0>(backend) },
+            // SAFETY: as above.
+            Self::V0_10 | Self::V0_26 => unsafe { tables::stream::<{ slots::TWO_D }>(backend) },
         }
     }
 

@@ -17,6 +17,7 @@
 //! | `runtime` | our state in this process; panics end there |
 //! | `cpu` | its CPU backend, beside which we work |
 //! | `reg`, `device`, `buffer`, `backend` | the four objects that ggml holds |
+//! | `stream` | what ggml sets on one backend: threads, when to stop |
 //! | `tensor` | follows ggml's pointers, once, into safe values |
 //! | `types` | its number formats and their decoders |
 //! | `supports`, `precision`, `reason` | pure: which products are offloaded, in what, and why not |
@@ -51,6 +52,7 @@ mod resident;
 mod runtime;
 mod shared;
 mod stats;
+mod stream;
 mod supports;
 mod symbols;
 mod tensor;

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The registry object: one device, no further functions.
+//! The registry object: one device, and the functions that ggml's programs ask
+//! backends for by name.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
 
-use crate::abi::{Device, Reg, RegInterface, RegObject};
-use crate::runtime::guard;
+use crate::abi::{Backend, Device, Feature, Reg, RegInterface, RegObject};
+use crate::backend;
+use crate::precision::Choice;
+use crate::runtime::{Runtime, guard};
+use crate::stream::AbortCallback;
 
 /// Makes the registry object, for ever.
 pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
@@ -15,7 +20,7 @@ pub(crate) fn new(api_version: c_int) -> NonNull<Reg> {
             get_name: name,
             get_device_count: device_count,
             get_device: device,
-            get_proc_address: None,
+            get_proc_address: Some(proc_address),
         },
         context: ptr::null_mut(),
     })))
@@ -35,4 +40,134 @@ unsafe extern "C" fn device(_reg: *mut Reg, index: usize) -> *mut Device {
         0 => runtime.device.get(),
         _ => ptr::null_mut(),
     })
+}
+
+unsafe extern "C" fn proc_address(_reg: *mut Reg, name: *const c_char) -> *mut c_void {
+    if name.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: not null, and ggml passes a NUL-terminated name.
+    find(unsafe { CStr::from_ptr(name) })
+}
+
+/// The address of our function of that name; null if there is none.
+fn find(name: &CStr) -> *mut c_void {
+    // The types are those that ggml's programs cast the addresses to.
+    let set_n_threads: unsafe extern "C" fn(*mut Backend, c_int) = set_n_threads;
+    let set_abort_callback: unsafe extern "C" fn(*mut Backend, Option<AbortCallback>, *mut c_void) =
+        set_abort_callback;
+    let get_features: unsafe extern "C" fn(*mut Reg) -> *const Feature = features;
+    match name.to_bytes() {
+        b"ggml_backend_set_n_threads" => set_n_threads as *mut c_void,
+        b"ggml_backend_set_abort_callback" => set_abort_callback as *mut c_void,
+        b"ggml_backend_get_features" => get_features as *mut c_void,
+        _ => ptr::null_mut(),
+    }
+}
+
+unsafe extern "C" fn set_n_threads(backend: *mut Backend, count: c_int) {
+    guard("set_n_threads", (), |runtime| {
+        // SAFETY: ggml passes a live backend of ours.
+        if let Some(stream) = unsafe { backend::stream(runtime, backend) } {
+            stream.set_threads(count);
+        }
+    });
+}
+
+unsafe extern "C" fn set_abort_callback(
+    backend: *mut Backend,
+    callback: Option<AbortCallback>,
+    data: *mut c_void,
+) {
+    guard("set_abort_callback", (), |runtime| {
+        // SAFETY: ggml passes a live backend of ours.
+        if let Some(stream) = unsafe { backend::stream(runtime, backend) } {
+            // SAFETY: this is what the program sets it for.
+            unsafe { stream.set_abort(callback, data) };
+        }
+    });
+}
+
+unsafe extern "C" fn features(_reg: *mut Reg) -> *const Feature {
+    guard("get_features", ptr::null(), |runtime| {
+        static FEATURES: OnceLock<Features> = OnceLock::new();
+        FEATURES.get_or_init(|| Features::of(runtime)).0.as_ptr()
+    })
+}
+
+/// What programs print about us in their line of system information: names and
+/// values, ended by one without a name.
+#[derive(Debug)]
+struct Features(Vec<Feature>);
+
+// SAFETY: the addresses are of strings that live for ever and never change.
+unsafe impl Send for Features {}
+// SAFETY: as above.
+unsafe impl Sync for Features {}
+
+impl Features {
+    fn of(runtime: &Runtime) -> Self {
+        let policy = &runtime.config.policy;
+        let precision = Choice::WORDS
+            .iter()
+            .find_map(|(word, choice)| (*choice == policy.precision).then_some(*word));
+        Self::new([
+            (c"DEVICE", runtime.description.clone()),
+            (c"PRECISION", text(precision.unwrap_or_default())),
+            (c"MIN_M", text(&policy.min_m.to_string())),
+        ])
+    }
+
+    fn new<const N: usize>(features: [(&'static CStr, CString); N]) -> Self {
+        let mut list: Vec<Feature> = features
+            .into_iter()
+            .map(|(name, value)| Feature {
+                name: name.as_ptr(),
+                value: value.into_raw(),
+            })
+            .collect();
+        list.push(Feature {
+            name: ptr::null(),
+            value: ptr::null(),
+        });
+        Self(list)
+    }
+}
+
+fn text(value: &str) -> CString {
+    CString::new(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_functions_that_there_are_have_addresses() {
+        for name in [
+            c"ggml_backend_set_n_threads",
+            c"ggml_backend_set_abort_callback",
+            c"ggml_backend_get_features",
+        ] {
+            assert!(!find(name).is_null(), "{name:?}");
+        }
+        for name in [c"ggml_backend_dev_get_extra_bufts", c"", c"ggml"] {
+            assert!(find(name).is_null(), "{name:?}");
+        }
+        // SAFETY: null is refused.
+        assert!(unsafe { proc_address(ptr::null_mut(), ptr::null()) }.is_null());
+    }
+
+    #[test]
+    fn features_end_with_one_that_has_no_name() {
+        let features = Features::new([(c"A", text("1")), (c"B", text("x y"))]);
+        let [a, b, end] = &features.0[..] else {
+            panic!("{features:?}");
+        };
+        // SAFETY: the strings were made above, and live for ever.
+        let seen = unsafe { CStr::from_ptr(b.value) };
+        assert_eq!(seen, c"x y");
+        assert!(!a.name.is_null());
+        assert!(end.name.is_null() && end.value.is_null());
+    }
 }

@@ -20,6 +20,7 @@ use std::ptr::{self, NonNull};
 
 use super::{BufferCallbacks, Clear, CopyTensor, FreeBuffer, MemsetTensor, SetTensor};
 use crate::abi::{Backend, Buffer, BufferType, Device, Graph, Tensor};
+use crate::stream::Stream;
 use crate::{backend, buffer};
 
 /// How many slots an addition has in versions that have it; 0 in the others.
@@ -186,9 +187,16 @@ pub(super) fn new_buffer_type<const BATCH: usize>(device: NonNull<Device>) -> No
     .cast()
 }
 
+/// A backend of ours: what ggml sees, and what is behind it.
+#[repr(C)]
+struct OwnBackend<const TWO_D: usize> {
+    object: BackendObject<TWO_D>,
+    stream: Stream,
+}
+
 /// See [`super::Layout::new_backend`].
 pub(super) fn new_backend<const TWO_D: usize>(device: *mut Device) -> *mut Backend {
-    Box::into_raw(Box::new(BackendObject::<TWO_D> {
+    let object = BackendObject {
         guid: &raw const backend::GUID,
         iface: BackendInterface {
             get_name: backend::name,
@@ -209,8 +217,22 @@ pub(super) fn new_backend<const TWO_D: usize>(device: *mut Device) -> *mut Backe
         },
         device,
         context: ptr::null_mut(),
-    }))
-    .cast()
+    };
+    let stream = Stream::default();
+    Box::into_raw(Box::new(OwnBackend::<TWO_D> { object, stream })).cast()
+}
+
+/// See [`super::Layout::stream`].
+///
+/// # Safety
+/// `backend` comes from [`new_backend`] with the same `TWO_D`, and is not freed
+/// during `'a`.
+pub(super) unsafe fn stream<'a, const TWO_D: usize>(backend: *mut Backend) -> &'a Stream {
+    let own = backend.cast::<OwnBackend<TWO_D>>();
+    // SAFETY: by the caller's promise a live object of that type, which only
+    // `free_backend` takes back. The host changes its part at most; this one
+    // has shared users only.
+    unsafe { &(*own).stream }
 }
 
 /// See [`super::Layout::free_backend`].
@@ -221,7 +243,7 @@ pub(super) fn new_backend<const TWO_D: usize>(device: *mut Device) -> *mut Backe
 pub(super) unsafe fn free_backend<const TWO_D: usize>(backend: *mut Backend) {
     // SAFETY: made by `Box::into_raw` of such an object in `new_backend`, and
     // by the caller's promise freed only here and only once.
-    drop(unsafe { Box::from_raw(backend.cast::<BackendObject<TWO_D>>()) });
+    drop(unsafe { Box::from_raw(backend.cast::<OwnBackend<TWO_D>>()) });
 }
 
 /// See [`super::Layout::hook`].

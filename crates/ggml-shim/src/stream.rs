@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What ggml sets on one backend (what it calls a stream): how many threads,
+//! and whom to ask whether to stop.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+/// `GGML_MAX_N_THREADS`.
+const MOST_THREADS: usize = 512;
+
+/// `ggml_abort_callback`: true to stop.
+pub(crate) type AbortCallback = unsafe extern "C" fn(*mut c_void) -> bool;
+
+/// The settings of one backend. Nothing is set at first.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    threads: Mutex<Threads>,
+    abort: Mutex<Option<Abort>>,
+}
+
+#[derive(Debug, Default)]
+struct Threads {
+    /// `None` before ggml has said.
+    wanted: Option<usize>,
+    /// With as many threads as were wanted when it was made.
+    pool: Option<Arc<ThreadPool>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Abort {
+    callback: AbortCallback,
+    data: *mut c_void,
+}
+
+// SAFETY: `data` is only handed to `callback`, which whoever set both lets the
+// threads that compute with this backend call.
+unsafe impl Send for Abort {}
+
+impl Stream {
+    /// Uses `count` threads from the next product on.
+    pub(crate) fn set_threads(&self, count: c_int) {
+        let wanted = usize::try_from(count).ok().filter(|count| *count > 0);
+        lock(&self.threads).wanted = wanted.map(|count| count.min(MOST_THREADS));
+    }
+
+    /// Asks `callback` from the next product on; `None` asks nobody.
+    ///
+    /// # Safety
+    /// `callback` may be called with `data`, from any thread that computes with
+    /// this backend, until another is set or the backend is freed.
+    pub(crate) unsafe fn set_abort(&self, callback: Option<AbortCallback>, data: *mut c_void) {
+        *lock(&self.abort) = callback.map(|callback| Abort { callback, data });
+    }
+
+    /// Whether to stop.
+    pub(crate) fn is_aborted(&self) -> bool {
+        // Not while it is asked: it may set another.
+        let abort = *lock(&self.abort);
+        // SAFETY: by the promise of whoever set it.
+        abort.is_some_and(|Abort { callback, data }| unsafe { callback(data) })
+    }
+
+    /// Runs `body` where its parallel parts use the threads that ggml wants;
+    /// those of the whole process if it has not said, or if they cannot be had.
+    pub(crate) fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
+        match self.pool() {
+            Some(pool) => pool.install(body),
+            None => body(),
+        }
+    }
+
+    fn pool(&self) -> Option<Arc<ThreadPool>> {
+        let mut threads = lock(&self.threads);
+        let wanted = threads.wanted?;
+        if let Some(pool) = &threads.pool
+            && pool.current_num_threads() == wanted
+        {
+            return Some(Arc::clone(pool));
+        }
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(wanted)
+            // As `top -H` shows them.
+            .thread_name(|index| format!("rocket-{index}"))
+            .build();
+        threads.pool = pool.ok().map(Arc::new);
+        threads.pool.clone()
+    }
+}
+
+/// Locks; what is inside is replaced whole, so that a panic cannot tear it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_body_has_the_threads_that_were_set() {
+        let stream = Stream::default();
+        let process = rayon::current_num_threads();
+        assert_eq!(stream.run(rayon::current_num_threads), process);
+        for count in [3, 1, 3, 5] {
+            stream.set_threads(count);
+            let seen = stream.run(rayon::current_num_threads);
+            assert_eq!(seen, usize::try_from(count).unwrap());
+        }
+        for nonsense in [0, -1, c_int::MIN] {
+            stream.set_threads(nonsense);
+            assert_eq!(stream.run(rayon::current_num_threads), process);
+        }
+    }
+
+    #[test]
+    fn the_same_pool_serves_while_the_number_stays() {
+        let stream = Stream::default();
+        stream.set_threads(2);
+        let (first, second) = (stream.pool().unwrap(), stream.pool().unwrap());
+        assert!(Arc::ptr_eq(&first, &second));
+        stream.set_threads(c_int::MAX);
+        assert_eq!(lock(&stream.threads).wanted, Some(MOST_THREADS));
+    }
+
+    #[test]
+    fn the_callback_is_asked_with_its_data() {
+        /// Says stop from the third question on.
+        unsafe extern "C" fn third(data: *mut c_void) -> bool {
+            // SAFETY: the test passes the address of an AtomicU32 that lives
+            // as long as the stream.
+            let asked = unsafe { &*data.cast::<AtomicU32>() };
+            asked.fetch_add(1, Ordering::Relaxed) >= 2
+        }
+        let asked = AtomicU32::new(0);
+        let stream = Stream::default();
+        assert!(!stream.is_aborted());
+        let data = (&raw const asked).cast_mut().cast();
+        // SAFETY: `third` takes the address of an AtomicU32.
+        unsafe { stream.set_abort(Some(third), data) };
+        let answers: Vec<bool> = (0..4).map(|_| stream.is_aborted()).collect();
+        assert_eq!(answers, [false, false, true, true]);
+        assert_eq!(asked.load(Ordering::Relaxed), 4);
+        // SAFETY: nobody is asked.
+        unsafe { stream.set_abort(None, std::ptr::null_mut()) };
+        assert!(!stream.is_aborted());
+    }
+}
