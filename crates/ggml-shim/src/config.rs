@@ -104,6 +104,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::precision::Precision;
 
     fn parse(set: &[(&str, &str)]) -> (Config, Vec<String>) {
         Config::parse(|name| {
@@ -132,7 +133,7 @@ mod tests {
             ("ROCKET_DEVICE", "/dev/accel/accel7"),
         ]);
         assert_eq!(config.policy.min_m, 1);
-        assert_eq!(config.policy.precision, Choice::Fp16);
+        assert_eq!(config.policy.precision, Choice::Always(Precision::Fp16));
         assert!(config.stats);
         assert_eq!(config.device, Selector::Model);
         assert!(complaints.is_empty());

@@ -2,13 +2,25 @@
 //! The device, and the engine on it.
 
 use half::f16;
+use npu_matmul::quantise::rotate::Rotation;
+use npu_matmul::quantise::search::Search;
+use npu_matmul::quantise::{Operands, QuantiseOptions, Scheme};
 use npu_matmul::{Engine, Error, Weights};
 use npu_model::Selector;
 use rocket_uapi::{DeviceInfo, DevicePool};
 
 use crate::host::LoadError;
 use crate::mul_mat::Multiplier;
+use crate::precision::Precision;
 use crate::stats::DeviceCounts;
+
+/// Channels of K that share a scale where weights have four bits: a K tile
+/// each, so that smaller groups are nearer to the weights and cost more sums.
+const INT4_K_GROUP: usize = 64;
+
+/// Start of the signs of rotations: any will do, and the same one gives the
+/// same results each time.
+const ROTATION_SEED: u64 = 1;
 
 /// What was opened.
 #[derive(Debug)]
@@ -61,6 +73,27 @@ pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
     }
 }
 
+/// How weights of rows of `k` are quantised for `precision`.
+fn options(precision: Precision, k: usize) -> QuantiseOptions {
+    let (operands, scheme, rotated) = match precision {
+        Precision::Fp16 | Precision::Int8 => (Operands::W8A8, Scheme::PerChannel, false),
+        Precision::Int8Hadamard => (Operands::W8A8, Scheme::PerChannel, true),
+        Precision::W4A8 => (Operands::W4A8, Scheme::PerKGroup(INT4_K_GROUP), false),
+        Precision::Int4Hadamard => (Operands::W4A4, Scheme::PerKGroup(INT4_K_GROUP), true),
+    };
+    QuantiseOptions {
+        operands,
+        scheme,
+        // Of a few levels none is to be wasted on the largest weight alone.
+        search: match operands {
+            Operands::W8A8 => Search::AbsMax,
+            _ => Search::MeanSquare,
+        },
+        rotation: rotated.then(|| Rotation::new(k, ROTATION_SEED)).flatten(),
+        ..QuantiseOptions::default()
+    }
+}
+
 impl Multiplier for Engine {
     type Weights = Weights;
     type Error = Error;
@@ -69,13 +102,14 @@ impl Multiplier for Engine {
         Engine::load_f16(self, n, k, weights)
     }
 
-    fn load_int8(
+    fn load_quantised(
         &self,
         n: usize,
         k: usize,
+        precision: Precision,
         fill: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Result<Weights, Error> {
-        self.load_i8_quantised_rows(n, k, fill)
+        self.load_quantised_rows(n, k, &options(precision, k), fill)
     }
 
     fn multiply_f16(
@@ -88,13 +122,13 @@ impl Multiplier for Engine {
         self.multiply_f32(weights, m, activations, out)
     }
 
-    fn multiply_int8(
+    fn multiply_quantised(
         &self,
         weights: &Weights,
         m: usize,
         activations: &[f32],
         out: &mut [f32],
     ) -> Result<(), Error> {
-        self.multiply_quantised(weights, m, activations, out)
+        Engine::multiply_quantised(self, weights, m, activations, out)
     }
 }

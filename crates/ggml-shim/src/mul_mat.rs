@@ -36,12 +36,13 @@ pub(crate) trait Multiplier {
     /// Packs `n` rows of `k` FP16 weights.
     fn load_f16(&self, n: usize, k: usize, weights: &[f16]) -> Result<Self::Weights, Self::Error>;
 
-    /// Quantises `n` rows of `k` weights to INT8, with a scale per row;
+    /// Quantises `n` rows of `k` weights for a quantised `precision`;
     /// `fill(index, row)` writes a row, maybe in several threads.
-    fn load_int8(
+    fn load_quantised(
         &self,
         n: usize,
         k: usize,
+        precision: Precision,
         fill: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Result<Self::Weights, Self::Error>;
 
@@ -54,9 +55,9 @@ pub(crate) trait Multiplier {
         out: &mut [f32],
     ) -> Result<(), Self::Error>;
 
-    /// `m` rows of activations, quantised with a scale per row, times weights
-    /// of [`Self::load_int8`].
-    fn multiply_int8(
+    /// `m` rows of activations, quantised as the weights are, times weights of
+    /// [`Self::load_quantised`].
+    fn multiply_quantised(
         &self,
         weights: &Self::Weights,
         m: usize,
@@ -265,10 +266,10 @@ fn multiply<M: Multiplier>(
                 .map_err(MulMatError::Engine)?;
             mends
         }
-        Precision::Int8 => {
+        _ => {
             let (activations, mends) = without_bad_rows(activations, k);
             multiplier
-                .multiply_int8(&packed.weights, rows, &activations, out)
+                .multiply_quantised(&packed.weights, rows, &activations, out)
                 .map_err(MulMatError::Engine)?;
             mends
         }

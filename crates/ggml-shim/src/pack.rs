@@ -4,7 +4,7 @@
 //! ```text
 //! F16        -> FP16                     as it is
 //! others     -> f32 rows -> FP16         with a power of two per row where needed
-//! any        -> f32 rows -> INT8         with a scale per row, by the engine
+//! any        -> f32 rows -> INT8, INT4   with scales, by the engine
 //! ```
 
 use std::borrow::Cow;
@@ -88,7 +88,7 @@ pub(crate) fn load<M: Multiplier>(
                 factors,
             })
         }
-        Precision::Int8 => {
+        quantised => {
             let bad = AtomicUsize::new(usize::MAX);
             let fill = |index: usize, row: &mut [f32]| {
                 decoder.decode(matrix.rows[index], row);
@@ -98,7 +98,7 @@ pub(crate) fn load<M: Multiplier>(
                     row.fill(0.0);
                 }
             };
-            let weights = multiplier.load_int8(n, k, fill);
+            let weights = multiplier.load_quantised(n, k, quantised, fill);
             match bad.into_inner() {
                 usize::MAX => Ok(Packed {
                     weights: weights.map_err(MulMatError::Engine)?,

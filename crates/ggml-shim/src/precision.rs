@@ -11,18 +11,39 @@ pub(crate) enum Precision {
     /// Both operands INT8, sums in INT32; one scale per activation row and one
     /// per output channel.
     Int8,
+    /// The same of rotated operands: outliers are spread first.
+    Int8Hadamard,
+    /// INT4 weights and 8-bit activations, with scales per K group.
+    W4A8,
+    /// Both operands INT4 and rotated, with scales per K group.
+    Int4Hadamard,
 }
 
 impl Precision {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 2] = [Self::Fp16, Self::Int8];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Fp16,
+        Self::Int8,
+        Self::Int8Hadamard,
+        Self::W4A8,
+        Self::Int4Hadamard,
+    ];
 
     /// Short name, as in the statistics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Fp16 => "fp16",
             Self::Int8 => "int8",
+            Self::Int8Hadamard => "int8-hadamard",
+            Self::W4A8 => "w4a8",
+            Self::Int4Hadamard => "int4-hadamard",
         }
+    }
+
+    /// Whether operands are quantised, and so have an error that averages out
+    /// only over many outputs.
+    pub(crate) fn is_quantised(self) -> bool {
+        self != Self::Fp16
     }
 }
 
@@ -32,26 +53,28 @@ pub(crate) enum Choice {
     /// By the weights: floating point in FP16, quantised in INT8.
     #[default]
     Auto,
-    /// Everything in FP16.
-    Fp16,
-    /// Everything in INT8, weights and activations.
-    W8A8,
+    /// All weights in this.
+    Always(Precision),
 }
 
 impl Choice {
     /// Every choice with its word in the environment.
-    pub(crate) const WORDS: [(&'static str, Self); 3] = [
+    pub(crate) const WORDS: [(&'static str, Self); 6] = [
         ("auto", Self::Auto),
-        ("f16", Self::Fp16),
-        ("w8a8", Self::W8A8),
+        ("f16", Self::Always(Precision::Fp16)),
+        ("w8a8", Self::Always(Precision::Int8)),
+        ("w8a8-hadamard", Self::Always(Precision::Int8Hadamard)),
+        ("w4a8", Self::Always(Precision::W4A8)),
+        ("w4a4-hadamard", Self::Always(Precision::Int4Hadamard)),
     ];
 
     /// The precision for weights of this kind; `None` if they are none.
     pub(crate) fn of(self, weights: Class) -> Option<Precision> {
         match (self, weights) {
             (_, Class::Other) => None,
-            (Self::Fp16, _) | (Self::Auto, Class::Float) => Some(Precision::Fp16),
-            (Self::W8A8, _) | (Self::Auto, Class::Quantised) => Some(Precision::Int8),
+            (Self::Always(precision), _) => Some(precision),
+            (Self::Auto, Class::Float) => Some(Precision::Fp16),
+            (Self::Auto, Class::Quantised) => Some(Precision::Int8),
         }
     }
 }
@@ -64,8 +87,16 @@ mod tests {
     fn the_weights_decide_unless_the_user_does() {
         for (choice, float, quantised) in [
             (Choice::Auto, Precision::Fp16, Precision::Int8),
-            (Choice::Fp16, Precision::Fp16, Precision::Fp16),
-            (Choice::W8A8, Precision::Int8, Precision::Int8),
+            (
+                Choice::Always(Precision::Fp16),
+                Precision::Fp16,
+                Precision::Fp16,
+            ),
+            (
+                Choice::Always(Precision::W4A8),
+                Precision::W4A8,
+                Precision::W4A8,
+            ),
         ] {
             assert_eq!(choice.of(Class::Float), Some(float));
             assert_eq!(choice.of(Class::Quantised), Some(quantised));

@@ -143,7 +143,7 @@ pub(crate) fn decide(product: &Product, policy: Policy) -> Result<Offload, Reaso
     if counts && offload.shape.rows_per_matrix() < policy.min_m {
         return Err(Reason::SmallBatch);
     }
-    if offload.precision == Precision::Int8 && offload.shape.outputs() < MIN_INT8_OUTPUTS {
+    if offload.precision.is_quantised() && offload.shape.outputs() < MIN_INT8_OUTPUTS {
         return Err(Reason::FewOutputs);
     }
     Ok(offload)
@@ -178,7 +178,7 @@ pub(crate) fn storable(
     let precision = choice.of(weights.format.class).ok_or(Reason::WeightType)?;
     let dimensions = weights.dimensions()?;
     let k = dimensions[0];
-    if precision == Precision::Int8 && k > MAX_INT8_K {
+    if precision.is_quantised() && k > MAX_INT8_K {
         return Err(Reason::TooDeep);
     }
     if !weights.has_rows(k) {

@@ -57,10 +57,11 @@ impl Multiplier for Plain {
         self.load(weights.iter().map(|weight| weight.to_f32()).collect())
     }
 
-    fn load_int8(
+    fn load_quantised(
         &self,
         n: usize,
         k: usize,
+        _: Precision,
         fill: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Result<Vec<f32>, Killed> {
         let mut weights = vec![f32::NAN; n * k];
@@ -81,7 +82,7 @@ impl Multiplier for Plain {
         self.multiply(weights, m, &activations, out)
     }
 
-    fn multiply_int8(
+    fn multiply_quantised(
         &self,
         weights: &Vec<f32>,
         m: usize,
