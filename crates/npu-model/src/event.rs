@@ -4,7 +4,7 @@
 //! The real driver keeps such things to itself or writes them to the kernel
 //! log. Here they can be read back, and go to `tracing` as well.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -198,10 +198,64 @@ impl fmt::Display for Event {
 /// How many events are kept; older ones are forgotten.
 const EVENTS_KEPT: usize = 4096;
 
-/// The latest events of one device.
+/// What happened since the device came to be, counted: of all events, those
+/// that are forgotten or were taken included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventTally {
+    /// [`Event::JobDropped`].
+    pub jobs_dropped: u64,
+    /// [`Event::JobKilled`].
+    pub jobs_killed: u64,
+    /// [`Diagnosis::trap`] to how often it was met.
+    pub traps: BTreeMap<&'static str, TrapTally>,
+    /// Events that [`Model::events`](crate::Model::events) has forgotten.
+    pub forgotten: u64,
+}
+
+/// How often a trap was met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrapTally {
+    /// Tasks that met it.
+    pub tasks: u64,
+    /// What the chip said of the first.
+    pub first: Diagnosis,
+}
+
+impl EventTally {
+    fn note(&mut self, event: &Event) {
+        let diagnosis = match event {
+            Event::JobDropped { .. } => {
+                self.jobs_dropped += 1;
+                return;
+            }
+            Event::JobKilled { diagnosis, .. } => {
+                self.jobs_killed += 1;
+                diagnosis
+            }
+            Event::Diagnosed { diagnosis, .. } => diagnosis,
+            _ => return,
+        };
+        for one in diagnosis {
+            let known = self.traps.entry(one.trap);
+            let known = known.or_insert_with(|| TrapTally {
+                tasks: 0,
+                first: one.clone(),
+            });
+            known.tasks += 1;
+        }
+    }
+}
+
+/// The latest events of one device, and how many there were.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
-    events: Mutex<VecDeque<Event>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    events: VecDeque<Event>,
+    tally: EventTally,
 }
 
 impl EventLog {
@@ -211,18 +265,47 @@ impl EventLog {
             Event::Diagnosed { .. } => tracing::info!("{event}"),
             _ => tracing::warn!("{event}"),
         }
-        let mut events = lock(&self.events);
-        if events.len() == EVENTS_KEPT {
-            events.pop_front();
+        let mut kept = lock(&self.kept);
+        kept.tally.note(&event);
+        if kept.events.len() == EVENTS_KEPT {
+            kept.events.pop_front();
+            kept.tally.forgotten += 1;
         }
-        events.push_back(event);
+        kept.events.push_back(event);
     }
 
     pub(crate) fn snapshot(&self) -> Vec<Event> {
-        lock(&self.events).iter().cloned().collect()
+        lock(&self.kept).events.iter().cloned().collect()
     }
 
     pub(crate) fn take(&self) -> Vec<Event> {
-        std::mem::take(&mut *lock(&self.events)).into()
+        std::mem::take(&mut lock(&self.kept).events).into()
+    }
+
+    pub(crate) fn tally(&self) -> EventTally {
+        lock(&self.kept).tally.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_forgotten_is_counted() {
+        let log = EventLog::default();
+        let more = 10;
+        for index in 0..EVENTS_KEPT + more {
+            log.push(Event::JobDropped {
+                index,
+                reason: String::new(),
+            });
+        }
+        assert_eq!(log.take().len(), EVENTS_KEPT);
+        log.push(Event::RegistersLost { core: 0 });
+        assert_eq!(log.snapshot().len(), 1);
+        let tally = log.tally();
+        assert_eq!(tally.jobs_dropped, (EVENTS_KEPT + more) as u64);
+        assert_eq!(tally.forgotten, more as u64);
     }
 }

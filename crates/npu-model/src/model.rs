@@ -12,7 +12,7 @@ use crate::chip::{Chip, ChipOptions, Contested, Level};
 use crate::driver::{
     Backing, Caches, ChipCore, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile,
 };
-use crate::event::Event;
+use crate::event::{Event, EventTally};
 use crate::timeline::DeviceTimeline;
 use crate::trace::TaskTrace;
 
@@ -193,6 +193,12 @@ impl Model {
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         self.driver.events()
+    }
+
+    /// How often what happened, from the start on.
+    #[must_use]
+    pub fn event_tally(&self) -> EventTally {
+        self.driver.event_tally()
     }
 
     /// What happened since the last call.

@@ -8,11 +8,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use npu_wire::{Address, peer_uid};
+use npu_wire::{Address, Frame, FrameKind, peer_uid, send, status_of};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit};
+use zerocopy::IntoBytes;
 
 use crate::connection;
 use crate::counts::{Counters, Counts};
@@ -216,6 +217,7 @@ impl Shared {
             tv_sec: COLLECT_EVERY.as_secs() as i64,
             tv_nsec: 0,
         };
+        let mut spare = None;
         while !stopping.load(Ordering::Acquire) {
             let mut fds = [
                 PollFd::new(listener, PollFlags::IN),
@@ -228,17 +230,25 @@ impl Shared {
                     return;
                 }
             }
-            self.take_connections(listener);
+            self.take_connections(listener, &mut spare);
             self.service.collect();
         }
     }
 
-    fn take_connections(self: &Arc<Self>, listener: &OwnedFd) {
+    /// `spare` is a descriptor to be had where there is no other.
+    fn take_connections(self: &Arc<Self>, listener: &OwnedFd, spare: &mut Option<OwnedFd>) {
+        if spare.is_none() {
+            *spare = rustix::io::fcntl_dupfd_cloexec(listener, 0).ok();
+        }
         loop {
             match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
                 Ok(socket) => self.take_connection(socket),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => (),
+                Err(errno @ (Errno::MFILE | Errno::NFILE)) if spare.take().is_some() => {
+                    refuse(listener, errno);
+                    *spare = rustix::io::fcntl_dupfd_cloexec(listener, 0).ok();
+                }
                 Err(errno) => {
                     tracing::warn!(%errno, "a client cannot be taken");
                     thread::sleep(NO_DESCRIPTOR_PAUSE);
@@ -275,6 +285,18 @@ impl Shared {
         if clients.now == 0 {
             clients.idle_since = Instant::now();
             self.changed.notify_all();
+        }
+    }
+}
+
+/// Takes a client, which then hears only that there is no descriptor for it.
+fn refuse(listener: &OwnedFd, errno: Errno) {
+    tracing::warn!(%errno, "a client cannot be taken");
+    let taken = rustix::net::accept_with(listener, SocketFlags::CLOEXEC);
+    if let Ok(socket) = taken {
+        let frame = Frame::with_status(FrameKind::Done, status_of(Err(errno)));
+        if let Err(error) = send(&socket, [frame.as_bytes(), &[]], &[]) {
+            tracing::debug!(%error, "and it does not hear of it");
         }
     }
 }

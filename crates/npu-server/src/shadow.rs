@@ -11,27 +11,74 @@
 //! the device tree what names the chip and its NPU cores
 //! (arch/arm64/boot/dts/rockchip/rk3588-base.dtsi).
 
+use std::env;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use tempfile::TempDir;
 
 /// The shadow directory cannot be made.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot make {} in the directory for temporary files: {error}", .what.display())]
+#[error(
+    "cannot make {}: {error} (TMPDIR names the directory for temporary files, else it is /tmp)",
+    .what.display()
+)]
 pub struct ShadowError {
     what: PathBuf,
     error: io::Error,
 }
 
+/// What the names of all begin with.
+const PREFIX: &str = "rocket-npu-";
+
+/// How often one is made, if another server takes it for one that was left
+/// behind, in the moment before it is locked.
+const TRIES: usize = 4;
+
 /// A shadow directory; removed when this is dropped.
 #[derive(Debug)]
 pub struct Shadow {
     _root: TempDir,
+    /// The directory, locked as long as its server lives.
+    _lock: OwnedFd,
     /// Where it is, without links on the way.
     path: PathBuf,
+}
+
+/// The directory at `path` with a lock on it; `None` if there is none of this
+/// user's there, or somebody has the lock.
+fn lock(path: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let own = rustix::fs::fstat(&directory).ok()?;
+    let there = rustix::fs::lstat(path).ok()?;
+    let same = (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino);
+    (same && own.st_uid == rustix::process::geteuid().as_raw()).then_some(directory)
+}
+
+/// Removes the directories of servers that were killed.
+fn remove_left_behind(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if !entry.file_name().as_bytes().starts_with(PREFIX.as_bytes()) {
+            continue;
+        }
+        let path = entry.path();
+        if let Some(_lock) = lock(&path) {
+            tracing::debug!(path = %path.display(), "a server had left this behind");
+            if let Err(error) = fs::remove_dir_all(&path) {
+                tracing::debug!(%error, "and it stays");
+            }
+        }
+    }
 }
 
 /// Files and what is in them.
@@ -91,18 +138,38 @@ impl Shadow {
     /// # Errors
     /// [`ShadowError`]
     pub fn create() -> Result<Self, ShadowError> {
-        let root = tempfile::Builder::new()
-            .prefix("rocket-npu-")
-            .tempdir()
-            .map_err(|error| ShadowError {
-                what: "a directory".into(),
-                error,
-            })?;
+        Self::create_in(&env::temp_dir())
+    }
+
+    fn create_in(folder: &Path) -> Result<Self, ShadowError> {
+        remove_left_behind(folder);
+        let failed = |error| ShadowError {
+            what: folder.join(format!("{PREFIX}*")),
+            error,
+        };
+        for _ in 0..TRIES {
+            let root = tempfile::Builder::new()
+                .prefix(PREFIX)
+                .tempdir_in(folder)
+                // Without the path, which the error has already.
+                .map_err(|error| failed(error.kind().into()))?;
+            if let Some(lock) = lock(root.path()) {
+                return Self::fill(root, lock);
+            }
+        }
+        Err(failed(io::ErrorKind::ResourceBusy.into()))
+    }
+
+    fn fill(root: TempDir, lock: OwnedFd) -> Result<Self, ShadowError> {
         let path = fs::canonicalize(root.path()).map_err(|error| ShadowError {
             what: root.path().to_owned(),
             error,
         })?;
-        let shadow = Self { _root: root, path };
+        let shadow = Self {
+            _root: root,
+            _lock: lock,
+            path,
+        };
         for (path, contents) in FILES {
             shadow.file(path, contents)?;
         }
@@ -186,5 +253,38 @@ mod tests {
         let root = shadow.path().to_owned();
         drop(shadow);
         assert!(!root.exists());
+    }
+
+    #[test]
+    fn what_a_killed_server_left_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join("rocket-npu-left");
+        fs::create_dir_all(left.join("dev/accel")).unwrap();
+        let others = ["other-npu-x", "rocket-np"].map(|name| folder.path().join(name));
+        others
+            .iter()
+            .for_each(|other| fs::create_dir(other).unwrap());
+        let lock = folder.path().join("rocket-npu-0.lock");
+        fs::write(&lock, b"").unwrap();
+        let link = folder.path().join("rocket-npu-link");
+        symlink(&others[0], &link).unwrap();
+
+        let alive = Shadow::create_in(folder.path()).unwrap();
+        assert!(!left.exists());
+        let also = Shadow::create_in(folder.path()).unwrap();
+        assert!(alive.path().join("dev/accel/accel0").exists());
+        for stays in others.iter().chain([&lock, &link]) {
+            assert!(stays.exists(), "{}", stays.display());
+        }
+        drop((alive, also));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let error = Shadow::create_in(Path::new("/no/such")).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("/no/such/rocket-npu-"), "{said}");
+        assert!(said.contains("TMPDIR"), "{said}");
     }
 }

@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::decimal::{DIGITS, decimal};
+
 /// Environment variable with the server's name.
 pub const ENVIRONMENT: &str = "ROCKET_SERVER";
 
@@ -89,19 +91,8 @@ impl Address {
         }
     }
 
-    fn append_number(&mut self, mut number: u64) {
-        // As many digits as the largest has.
-        let mut digits = [0; 20];
-        let mut at = digits.len();
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                break;
-            }
-        }
-        self.append(&digits[at..]);
+    fn append_number(&mut self, number: u64) {
+        self.append(decimal(number, &mut [0; DIGITS]));
     }
 
     /// As the environment variable has it.

@@ -8,7 +8,10 @@
 //! calls do not mix, each call has a channel of its own: a [`Request`] on the
 //! connection carries one end of a fresh socket pair, and all the rest of the
 //! call happens there, in [`Frame`]s: what the server needs of the client's
-//! memory and descriptors, and at last the result.
+//! memory and descriptors, and at last the result. A server without descriptors
+//! for a new connection says so on the connection itself, in a
+//! [`FrameKind::Done`], and closes it; one without a descriptor for a channel
+//! lets go of the call.
 //!
 //! All fields have fixed widths, little endian, so an emulated client may talk
 //! to a native server. Nothing here allocates, and nothing goes through the C
@@ -16,12 +19,14 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod decimal;
 mod frame;
 mod message;
 pub mod place;
 mod request;
 
 pub use address::{Address, ENVIRONMENT, is_device, meeting_folder, peer_uid};
+pub use decimal::{DIGITS, decimal};
 pub use frame::{DATA_BYTES, Frame, FrameKind, status_of};
 pub use message::{Received, WireError, receive, send};
 pub use request::{ARG_BYTES, Ask, REQUEST_BYTES, Request, VERSION};

@@ -65,10 +65,11 @@ fn is_within(path: &[u8], directory: &[u8]) -> bool {
         .is_some_and(|rest| rest.first().is_none_or(|&byte| byte == b'/'))
 }
 
-/// Writes a path without empty parts and parts that are `.` into `out`;
-/// returns its length. `None` where it is too long, or not absolute.
+/// Writes a path without empty parts and parts that are `.` into `out`, and
+/// without `..` and the part before it where that `is_directory`, and no link
+/// to one. Returns its length. `None` where it is too long, or not absolute.
 #[must_use]
-pub fn plain(path: &[u8], out: &mut [u8]) -> Option<usize> {
+pub fn plain(path: &[u8], out: &mut [u8], is_directory: impl Fn(&[u8]) -> bool) -> Option<usize> {
     if path.first() != Some(&b'/') {
         return None;
     }
@@ -76,6 +77,15 @@ pub fn plain(path: &[u8], out: &mut [u8]) -> Option<usize> {
     for part in path.split(|&byte| byte == b'/') {
         if part.is_empty() || part == b"." {
             continue;
+        }
+        if part == b".." {
+            let before = &out[..len];
+            // A `..` that stays has nothing before it that goes.
+            let parent = before.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+            if len == 0 || (!before.ends_with(b"/..") && is_directory(before)) {
+                len = parent;
+                continue;
+            }
         }
         *out.get_mut(len)? = b'/';
         out.get_mut(len + 1..len + 1 + part.len())?
@@ -95,7 +105,7 @@ mod tests {
 
     fn of(path: &str) -> Place {
         let mut out = [0; 128];
-        let len = plain(path.as_bytes(), &mut out).unwrap();
+        let len = plain(path.as_bytes(), &mut out, |path| path != b"/link").unwrap();
         place(&out[..len])
     }
 
@@ -105,6 +115,8 @@ mod tests {
             "/dev/accel/accel0",
             "/dev//accel/./accel0",
             "/dev/char/261:0",
+            "/dev/accel/../accel/accel0",
+            "/../tmp/x/../../dev/accel/accel0",
         ] {
             assert_eq!(of(path), Place::Node, "{path}");
         }
@@ -127,6 +139,9 @@ mod tests {
             "/sys/dev/char/261:01",
             "/proc/device-trees",
             "/home/dev/accel/accel0",
+            "/dev/accel/../null",
+            // Nobody here knows where that is.
+            "/link/../dev/accel/accel0",
         ] {
             assert_eq!(of(path), Place::Elsewhere, "{path}");
         }
@@ -134,9 +149,11 @@ mod tests {
 
     #[test]
     fn a_path_that_is_too_long_is_none() {
-        assert_eq!(plain(b"/abc", &mut [0; 3]), None);
-        assert_eq!(plain(b"/abc", &mut [0; 4]), Some(4));
-        assert_eq!(plain(b"abc", &mut [0; 9]), None);
-        assert_eq!(plain(b"//", &mut [0; 1]), Some(1));
+        assert_eq!(plain(b"/abc", &mut [0; 3], |_| true), None);
+        assert_eq!(plain(b"/abc", &mut [0; 4], |_| true), Some(4));
+        assert_eq!(plain(b"abc", &mut [0; 9], |_| true), None);
+        assert_eq!(plain(b"//", &mut [0; 1], |_| true), Some(1));
+        assert_eq!(plain(b"/a/..", &mut [0; 2], |_| true), Some(1));
+        assert_eq!(plain(b"/a/../../b", &mut [0; 10], |_| false), Some(10));
     }
 }

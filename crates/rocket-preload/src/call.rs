@@ -27,7 +27,8 @@ pub(crate) struct Outcome {
 /// be read; `out` takes what comes with the result.
 ///
 /// # Errors
-/// `ENODEV` if the server is gone, `EMFILE` without descriptors for the call.
+/// `ENODEV` if the server is gone, `EMFILE` without descriptors for the call,
+/// `ENFILE` where the server has none.
 pub(crate) fn call(
     connection: BorrowedFd<'_>,
     request: &Request,
@@ -43,7 +44,27 @@ pub(crate) fn call(
     )?;
     request_call(connection, request, arg, theirs.as_fd(), file)?;
     drop(theirs);
-    converse(channel.as_fd(), out)
+    match converse(channel.as_fd(), out) {
+        Err(Errno::NODEV) => Err(why_no_result(connection)),
+        other => other,
+    }
+}
+
+/// Why a call has no result: the server is gone, or has no descriptors left.
+fn why_no_result(connection: BorrowedFd<'_>) -> Errno {
+    let mut head = [0; size_of::<Frame>()];
+    match wire::look(connection, &mut head) {
+        // The end of the connection.
+        Ok(0) => Errno::NODEV,
+        // The only thing that is ever said there.
+        Ok(_) => Frame::parse(&head)
+            .ok()
+            .and_then(|(frame, _, _)| frame.result().err())
+            .unwrap_or(Errno::PROTO),
+        // It is still there, and could not take the channel.
+        Err(Errno::AGAIN) => Errno::NFILE,
+        Err(_) => Errno::NODEV,
+    }
 }
 
 fn request_call(

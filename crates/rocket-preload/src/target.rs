@@ -6,6 +6,8 @@ use std::os::fd::BorrowedFd;
 
 use libc::{c_char, c_int};
 use npu_wire::place::{NODE, NODE_NAME, Place, place, plain};
+use npu_wire::{DIGITS, decimal};
+use rustix::fs::FileType;
 
 use crate::device;
 use crate::memory;
@@ -69,12 +71,12 @@ fn find(dirfd: c_int, path: *const c_char) -> Target {
     };
     let mut absolute = [0; PATH_BYTES];
     let len = if path.first() == Some(&b'/') {
-        plain(path, &mut absolute)
+        plain(path, &mut absolute, is_directory)
     } else if path.ends_with(NODE_NAME) {
         // Only a node can be meant: what else is in the shadow directory is
         // found there by whoever has it open.
         let mut joined = [0; PATH_BYTES];
-        join(dirfd, path, &mut joined).and_then(|joined| plain(joined, &mut absolute))
+        join(dirfd, path, &mut joined).and_then(|joined| plain(joined, &mut absolute, is_directory))
     } else {
         None
     };
@@ -86,6 +88,20 @@ fn find(dirfd: c_int, path: *const c_char) -> Target {
         Place::Shadow => ShadowPath::of(path).map_or(Target::Other, Target::Shadow),
         Place::Elsewhere => Target::Other,
     }
+}
+
+/// Whether a path is of a directory that is no link: that what follows it by
+/// `..` is its parent.
+fn is_directory(path: &[u8]) -> bool {
+    let found = match place(path) {
+        Place::Node => return false,
+        Place::Shadow => match ShadowPath::of(path) {
+            Some(shadow) => rustix::fs::lstat(shadow.as_c_str()),
+            None => return false,
+        },
+        Place::Elsewhere => rustix::fs::lstat(path),
+    };
+    found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory)
 }
 
 /// The directory and the relative path as one; a directory in the shadow
@@ -106,33 +122,22 @@ fn join<'a>(dirfd: c_int, path: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
 
 /// The path of a directory by its descriptor.
 pub(crate) fn directory(dirfd: c_int, out: &mut [u8]) -> Option<&[u8]> {
-    let mut name = *b"/proc/self/fd/0000000000\0";
+    const PREFIX: &[u8] = b"/proc/self/fd/";
+    // With a terminator behind the longest number.
+    let mut name = [0; PREFIX.len() + DIGITS + 1];
     let link: &[u8] = if dirfd == libc::AT_FDCWD {
         b"/proc/self/cwd\0"
     } else {
         let number = u32::try_from(dirfd).ok()?;
-        const PREFIX: usize = b"/proc/self/fd/".len();
-        let mut digits = [0; 10];
-        let digits = decimal(number, &mut digits);
-        name[PREFIX..PREFIX + digits.len()].copy_from_slice(digits);
-        name[PREFIX + digits.len()..].fill(0);
+        let mut digits = [0; DIGITS];
+        let digits = decimal(number.into(), &mut digits);
+        name[..PREFIX.len()].copy_from_slice(PREFIX);
+        name[PREFIX.len()..PREFIX.len() + digits.len()].copy_from_slice(digits);
         &name
     };
     let link = CStr::from_bytes_until_nul(link).ok()?;
     let len = rustix::fs::readlinkat_raw(rustix::fs::CWD, link, &mut *out).ok()?;
     out.get(..len)
-}
-
-fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &[u8] {
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &digits[at..];
-        }
-    }
 }
 
 /// The node's own place in the shadow directory.

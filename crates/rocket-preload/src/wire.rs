@@ -160,6 +160,20 @@ pub(crate) fn peek(socket: BorrowedFd<'_>, head: &mut [u8]) -> Result<usize, Err
     }
 }
 
+/// As [`peek`], without waiting.
+///
+/// # Errors
+/// `EAGAIN` if there is no message.
+pub(crate) fn look(socket: BorrowedFd<'_>, head: &mut [u8]) -> Result<usize, Errno> {
+    let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+    loop {
+        match rustix::net::recv(socket, &mut *head, flags) {
+            Err(RESET | Errno::INTR) => (),
+            other => return other.map(|(_, len)| len),
+        }
+    }
+}
+
 /// What is told, once, of a server that closed its end with a message of ours
 /// unread, such as that a signal came: ahead of the result, which is still in
 /// the queue (Linux net/unix/af_unix.c). Without a

@@ -70,6 +70,24 @@ int main(void)
 	CHECK(fcntl(prime.fd, F_GETFD) == FD_CLOEXEC);
 	int dma_buf = prime.fd;
 	CHECK(lseek(dma_buf, 0, SEEK_END) == 8192);
+
+	/* Without O_RDWR it can only be read; the first one decides. */
+	struct create_bo constant = {.size = 4096};
+	CHECK(ioctl(second, CREATE_BO, &constant) == 0);
+	int flags[2] = {O_CLOEXEC, O_RDWR | O_CLOEXEC};
+	for (int time = 0; time < 2; time++) {
+		prime = (struct prime_handle){.handle = constant.handle, .flags = flags[time]};
+		CHECK(ioctl(second, HANDLE_TO_FD, &prime) == 0);
+		CHECK((fcntl(prime.fd, F_GETFL) & O_ACCMODE) == O_RDONLY);
+		CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, prime.fd, 0) == MAP_FAILED);
+		CHECK(errno == EACCES);
+		uint8_t *only_read = mmap(NULL, 4096, PROT_READ, MAP_SHARED, prime.fd, 0);
+		CHECK(only_read != MAP_FAILED && only_read[0] == 0);
+		CHECK(munmap(only_read, 4096) == 0 && close(prime.fd) == 0);
+	}
+	struct gem_close gone = {.handle = constant.handle};
+	CHECK(ioctl(second, GEM_CLOSE, &gone) == 0);
+
 	struct prime_handle import = {.fd = dma_buf};
 	CHECK(ioctl(fd, FD_TO_HANDLE, &import) == 0 && import.handle == bo.handle);
 	CHECK(ioctl(second, FD_TO_HANDLE, &import) == 0 && import.handle == 1);

@@ -2,6 +2,8 @@
 //! Programs that are no clients do not notice anything.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::process::Command;
+
 use client_tests::Client;
 
 /// What a child inherits is what it would have without `npu-probe run`.
@@ -13,5 +15,37 @@ fn limits_and_signals_are_as_they_were() {
     assert_eq!(
         String::from_utf8(run.stdout).unwrap(),
         String::from_utf8(plain.stdout).unwrap()
+    );
+}
+
+/// Opening fails, as where a process or the system has no descriptor left.
+#[test]
+fn a_server_without_descriptors_says_so() {
+    let client = Client::compile("full", &[]);
+    let inner = client.command(&[], &[]);
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env_remove("ROCKET_DEVICE")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("full: all is well"), "{said}");
+}
+
+#[test]
+fn a_folder_for_temporary_files_that_is_not_there_is_named() {
+    let output = Client::compile("plain", &[])
+        .command(&[], &[])
+        .env("TMPDIR", "/no/where")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("/no/where") && said.contains("TMPDIR"),
+        "{said}"
     );
 }

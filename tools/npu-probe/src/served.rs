@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use npu_model::event::Event;
+use npu_model::event::{Event, EventTally};
 use npu_model::timeline::DeviceTimeline;
 use npu_model::{Model, ModelOptions, Selector};
 use npu_server::{Counts, ForwardService, Outcomes};
@@ -74,6 +74,9 @@ struct Use {
     diagnoses: BTreeMap<String, String>,
     /// What else the model noticed, in the order of the first time.
     events: Vec<Noticed>,
+    /// Events before those, which the model has forgotten; traps, drops and
+    /// kills among them are counted above.
+    events_left_out: u64,
     cores: Vec<Core>,
     modelled_end_us: f64,
 }
@@ -151,8 +154,9 @@ impl UseReport {
             cores: vec![Core::default(); model.cores() as usize],
             ..Use::default()
         };
+        summary.count(&model.event_tally());
         for event in model.events() {
-            summary.note(&event);
+            summary.notice(&event);
         }
         let timeline = model.timeline();
         if let Some(timeline) = &timeline {
@@ -230,34 +234,22 @@ impl UseReport {
 }
 
 impl Use {
-    fn note(&mut self, event: &Event) {
-        let diagnosis = match event {
-            Event::Diagnosed { diagnosis, .. } => diagnosis,
-            Event::JobKilled { diagnosis, .. } => {
-                self.jobs_killed += 1;
-                self.notice(event);
-                diagnosis
-            }
-            Event::JobDropped { .. } => {
-                self.jobs_dropped += 1;
-                self.notice(event);
-                return;
-            }
-            _ => {
-                self.notice(event);
-                return;
-            }
-        };
-        for one in diagnosis {
-            *self.traps.entry(one.trap.to_owned()).or_default() += 1;
+    fn count(&mut self, tally: &EventTally) {
+        self.jobs_dropped = tally.jobs_dropped;
+        self.jobs_killed = tally.jobs_killed;
+        self.events_left_out = tally.forgotten;
+        for (&trap, met) in &tally.traps {
+            self.traps.insert(trap.to_owned(), met.tasks);
             self.diagnoses
-                .entry(one.trap.to_owned())
-                .or_insert_with(|| one.to_string());
+                .insert(trap.to_owned(), met.first.to_string());
         }
     }
 
-    /// Notes what may have happened before.
+    /// Notes what may have happened before. Traps alone are in the counts.
     fn notice(&mut self, event: &Event) {
+        if matches!(event, Event::Diagnosed { .. }) {
+            return;
+        }
         let what = event.to_string();
         match self.events.iter_mut().find(|known| known.what == what) {
             Some(known) => known.times += 1,
@@ -321,6 +313,10 @@ impl Use {
                 _ => line("model", format!("{what} ({times} times)")),
             }
         }
+        if self.events_left_out > 0 {
+            let events = self.events_left_out;
+            line("left out", format!("{events} events before these"));
+        }
         for (index, core) in self.cores.iter().enumerate() {
             let busy = core.modelled_busy_us;
             line(
@@ -373,14 +369,12 @@ mod tests {
     #[test]
     fn what_happens_often_is_told_once() {
         let mut report = Use::default();
-        let dropped = |reason: &str| Event::JobDropped {
-            index: 0,
-            reason: reason.to_owned(),
-        };
         for reason in ["one", "two", "one"] {
-            report.note(&dropped(reason));
+            report.notice(&Event::JobDropped {
+                index: 0,
+                reason: reason.to_owned(),
+            });
         }
-        assert_eq!(report.jobs_dropped, 3);
         let times: Vec<_> = report.events.iter().map(|event| event.times).collect();
         assert_eq!(times, [2, 1]);
         let text = report.text();

@@ -34,33 +34,36 @@ const NAME_BYTES: u64 = 32;
 #[derive(Debug)]
 pub(super) struct DmaBuf {
     object: Arc<Object>,
+    writable: bool,
     name: Mutex<Vec<u8>>,
 }
 
 impl DmaBuf {
-    /// Makes a file descriptor of `object`.
+    /// Makes a file descriptor of `object`, for reading, and for writing if that
+    /// is wanted of the first one.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for heap pages, else what opening a file gives
     /// (`EMFILE`, `ENFILE`).
-    pub(super) fn export(object: &Arc<Object>) -> Result<OwnedFd, Errno> {
+    pub(super) fn export(object: &Arc<Object>, writable: bool) -> Result<OwnedFd, Errno> {
         let pages = object.pages().fd().ok_or(Errno::OPNOTSUPP)?;
         // In the table's hold all along: `is_open` takes the file lock for a
         // moment.
         shared_file::install(|files| {
+            let writable = object.mark_exported(writable);
             let file = OpenOptions::new()
                 .read(true)
-                .write(true)
+                .write(writable)
                 .open(own_fd(pages.as_raw_fd()))
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
             rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
-            object.mark_exported();
             // Exported again, it is the same dma-buf.
             files
                 .entry(FileId::of(file.as_raw_fd())?)
                 .or_insert_with(|| {
                     Kind::DmaBuf(Arc::new(Self {
                         object: Arc::clone(object),
+                        writable,
                         name: Mutex::default(),
                     }))
                 });
@@ -213,6 +216,9 @@ impl DmaBuf {
             || !flags.contains(MapFlags::SHARED)
         {
             return Err(Errno::INVAL);
+        }
+        if prot.contains(ProtFlags::WRITE) && !self.writable {
+            return Err(Errno::ACCESS);
         }
         Mapping::own(&self.object, whole, len, prot)
     }

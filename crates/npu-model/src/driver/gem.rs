@@ -2,8 +2,8 @@
 //! Buffer objects, their handles, and who keeps them alive.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::io::Errno;
 
@@ -93,7 +93,8 @@ pub(super) struct Object {
     space: Arc<AddressSpace>,
     reservation: Reservation,
     /// Whether there ever was a dma-buf of it.
-    exported: AtomicBool,
+    /// Once there was a dma-buf of it: whether that can be written.
+    exported: OnceLock<bool>,
     health: Arc<Health>,
     cache: Option<Cache>,
     /// Handles of it in all files. Changed under the lock of the names.
@@ -151,7 +152,7 @@ impl Object {
             iova,
             space: Arc::clone(space),
             reservation: Reservation::default(),
-            exported: AtomicBool::new(false),
+            exported: OnceLock::new(),
             health: Arc::clone(&device.health),
             cache,
             handles: AtomicUsize::new(0),
@@ -213,14 +214,15 @@ impl Object {
         self.handles.load(Ordering::Acquire) > 0
     }
 
-    /// Notes that there is a dma-buf of it.
-    pub(super) fn mark_exported(&self) {
-        self.exported.store(true, Ordering::Release);
+    /// Notes that there is a dma-buf of it. The first one is kept, and so
+    /// decides for all whether they can be written: returns that.
+    pub(super) fn mark_exported(&self, writable: bool) -> bool {
+        *self.exported.get_or_init(|| writable)
     }
 
     /// Whether there ever was a dma-buf of it.
     pub(super) fn was_exported(&self) -> bool {
-        self.exported.load(Ordering::Acquire)
+        self.exported.get().is_some()
     }
 
     pub(super) fn pages(&self) -> &Pages {

@@ -29,8 +29,11 @@ const DRIVER_DATE: &str = "0";
 /// `DRM_CLOEXEC`, which is `O_CLOEXEC`.
 const PRIME_CLOEXEC: u32 = 0o2_000_000;
 
-/// Flags that PRIME_HANDLE_TO_FD takes: `O_CLOEXEC` and `O_RDWR`.
-const PRIME_FLAGS: u32 = PRIME_CLOEXEC | 0o2;
+/// `DRM_RDWR`, which is `O_RDWR`.
+const PRIME_WRITABLE: u32 = 0o2;
+
+/// Flags that PRIME_HANDLE_TO_FD takes.
+const PRIME_FLAGS: u32 = PRIME_CLOEXEC | PRIME_WRITABLE;
 
 impl DrmFile {
     /// An ioctl.
@@ -232,7 +235,7 @@ impl DrmFile {
         if arg.flags & !PRIME_FLAGS != 0 {
             return Err(Errno::INVAL);
         }
-        let file = self.prime_export(arg.handle)?;
+        let file = self.prime_export_for(arg.handle, arg.flags & PRIME_WRITABLE != 0)?;
         user.install(file, arg.flags & PRIME_CLOEXEC != 0, &mut |number| {
             arg.fd = number;
             Ok(())

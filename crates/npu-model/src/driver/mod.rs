@@ -73,7 +73,7 @@ pub use user::{Arena, Efault, OwnProcess, UserMemory};
 
 use rknpu_regcmd::timing::Machine;
 
-use crate::event::{Event, EventLog};
+use crate::event::{Event, EventLog, EventTally};
 use crate::timeline::DeviceTimeline;
 use crate::trace::TaskTrace;
 
@@ -194,6 +194,12 @@ impl Driver {
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         self.device.health.events.snapshot()
+    }
+
+    /// How often what happened, from the start on.
+    #[must_use]
+    pub fn event_tally(&self) -> EventTally {
+        self.device.health.events.tally()
     }
 
     /// What happened since the last call.

@@ -15,14 +15,21 @@ use super::gem::Object;
 use super::shared_file::{self, Kind, SharedFile};
 
 impl DrmFile {
-    /// PRIME_HANDLE_TO_FD without the number: a dma-buf of `handle`.
+    /// PRIME_HANDLE_TO_FD without the number: a dma-buf of `handle`, to be read
+    /// and written (`DRM_RDWR`).
     ///
     /// # Errors
     /// `ENOENT` for an unknown handle, `EOPNOTSUPP` for heap pages,
     /// `EMFILE`.
     pub fn prime_export(&self, handle: u32) -> Result<OwnedFd, Errno> {
+        self.prime_export_for(handle, true)
+    }
+
+    /// As [`DrmFile::prime_export`], for writing only if that is asked for here
+    /// or was at the first export.
+    pub(super) fn prime_export_for(&self, handle: u32, writable: bool) -> Result<OwnedFd, Errno> {
         let object = self.lookup(handle).ok_or(Errno::NOENT)?;
-        DmaBuf::export(&object)
+        DmaBuf::export(&object, writable)
     }
 
     /// PRIME_FD_TO_HANDLE: the handle of the buffer object behind a

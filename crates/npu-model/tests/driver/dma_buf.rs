@@ -286,3 +286,35 @@ fn a_dma_buf_outlives_file_and_device() {
     read(&map, 0, &mut bytes);
     assert_eq!(bytes, 7u32.to_le_bytes());
 }
+
+#[test]
+fn the_first_export_says_whether_it_can_be_written() {
+    /// `O_CLOEXEC`, `O_RDWR`.
+    const FLAGS: [u32; 2] = [0o2_000_000, 0o2_000_002];
+    let bench = Bench::new(1);
+    let client = bench.client();
+    for first_is_writable in [false, true] {
+        let bo = client.create(4096).unwrap();
+        for flags in [FLAGS[usize::from(first_is_writable)], FLAGS[1], FLAGS[0]] {
+            let mut arg = [bo.handle, flags, 0].map(u32::to_ne_bytes).concat();
+            client.raw(0xc00c_642d, &mut arg).unwrap();
+            let number = i32::from_ne_bytes(arg[8..].try_into().unwrap());
+            let shared = SharedFile::of(number).unwrap().unwrap();
+            let map = |prot| shared.mmap(0, 4096, prot, MapFlags::SHARED).map(drop);
+            assert_eq!(map(ProtFlags::READ), Ok(()));
+            let expected = if first_is_writable {
+                Ok(())
+            } else {
+                Err(Errno::ACCESS)
+            };
+            assert_eq!(map(ProtFlags::READ | ProtFlags::WRITE), expected);
+            // Its descriptor alone says the same.
+            let path = format!("/proc/self/fdinfo/{number}");
+            let info = std::fs::read_to_string(path).unwrap();
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+            let writable = flags.unwrap().trim().ends_with('2');
+            assert_eq!(writable, first_is_writable, "{info}");
+            nix::unistd::close(number).unwrap();
+        }
+    }
+}

@@ -202,7 +202,8 @@ fn owned(number: i32) -> Result<OwnedFd, Errno> {
 /// The state of those who write an object, or wrote it last: by the sync_file
 /// of its dma-buf, as PREP_BO does not tell.
 pub(super) fn write_fence(node: BorrowedFd<'_>, handle: u32) -> Result<FenceStatus, Errno> {
-    let dma_buf = export(node, handle, 0)?;
+    // The first export of an object decides for all later ones.
+    let dma_buf = export(node, handle, sys::DRM_RDWR)?;
     let mut fences = sys::ExportSyncFile {
         flags: sys::DMA_BUF_SYNC_READ,
         fd: -1,
