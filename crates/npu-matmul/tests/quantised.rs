@@ -123,7 +123,8 @@ impl Reference {
             value += sum as f64 * scale;
             terms += (sum as f64 * scale).abs();
         }
-        let mut tolerance = groups as f64 * 2_f64.powi(-24) * (1.0 + 2_f64.powi(-20)) * terms;
+        let count = groups as f64;
+        let mut tolerance = count * 2_f64.powi(-24) * (1.0 + count * 2_f64.powi(-22)) * terms;
         // Outliers: both operands rounded to 11 bits, additions as of an FP16
         // product, and once more an f32 result.
         let products = self

@@ -23,9 +23,10 @@ impl Engine {
     /// nothing, and `out`, `m x n`, is `sum * row scale * channel scale`.
     ///
     /// With scales for G groups of K, `out` is the f32 sum of G such terms. It
-    /// lies within G * 2^-24 * (1 + 2^-20) * sum|terms| of the exact sum of the
-    /// terms, if none is subnormal and sum|terms| is finite. Outlier columns add
-    /// an FP16 product to it, of the bound of [`Engine::multiply_f32`].
+    /// lies within G * 2^-24 * (1 + G * 2^-22) * sum|terms| of the exact sum of
+    /// the terms, if no sum is subnormal, sum|terms| is finite and G is below
+    /// 2^22. Outlier columns add an FP16 product to it, of the bound of
+    /// [`Engine::multiply_f32`] and once more half an ulp of the result.
     ///
     /// # Errors
     /// As [`Engine::multiply_i32`].
