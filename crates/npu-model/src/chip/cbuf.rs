@@ -73,6 +73,16 @@ pub(crate) struct Cbuf {
     weights: Option<Left>,
     /// Memory of the host that the features of the last task took.
     spare: Vec<u8>,
+    /// Lines that are still to be written to their banks.
+    late: Option<Late>,
+}
+
+/// Lines of the last task, which nobody has asked for yet.
+#[derive(Debug)]
+struct Late {
+    config: CbufConfig,
+    cube: FeatureCube,
+    lines: Range<usize>,
 }
 
 /// Bytes that are worth keeping from task to task: three times what CBUF holds.
@@ -85,6 +95,7 @@ impl Default for Cbuf {
             features: None,
             weights: None,
             spare: Vec::new(),
+            late: None,
         }
     }
 }
@@ -152,9 +163,49 @@ impl Cbuf {
         }
     }
 
-    /// Memory for the features of a task, of any length and contents.
-    pub(crate) fn take_spare(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.spare)
+    /// Memory for the features of a task, of any length and contents. What
+    /// [`Self::keep_later`] left is written now, unless the task will write
+    /// `lines` of a cube like `next` to the very same places.
+    pub(crate) fn begin_task(
+        &mut self,
+        config: &CbufConfig,
+        next: Option<(&FeatureCube, &Range<usize>)>,
+    ) -> Vec<u8> {
+        let Some(late) = self.late.take() else {
+            return std::mem::take(&mut self.spare);
+        };
+        let again = next.is_some_and(|(cube, lines)| {
+            late.config.data_banks == config.data_banks
+                && late.config.entries == config.entries
+                && late.cube.line_bytes() == cube.line_bytes()
+                && late.lines == *lines
+        });
+        if !again {
+            self.keep_lines(&late.config, &late.cube, late.lines);
+        }
+        late.cube.into_memory()
+    }
+
+    /// Whether lines of `cube` can be kept at the end of a task as well as at
+    /// its beginning: its weights go to other banks.
+    pub(crate) fn can_keep_later(config: &CbufConfig, cube: &FeatureCube) -> bool {
+        config.data_banks + config.weight_banks <= BANKS
+            && cube.height * cube.line_bytes() <= SPARE_BYTES
+    }
+
+    /// Keeps lines of a task that has ended, all of which are here. They are
+    /// written when another task may look for them.
+    pub(crate) fn keep_later(
+        &mut self,
+        config: &CbufConfig,
+        cube: FeatureCube,
+        lines: Range<usize>,
+    ) {
+        self.late = Some(Late {
+            config: *config,
+            cube,
+            lines,
+        });
     }
 
     /// Takes memory back.
@@ -185,8 +236,10 @@ impl Cbuf {
         lines: Range<usize>,
     ) {
         let room = config.data_banks * BANK_BYTES;
+        let mut line = vec![0; cube.line_bytes()];
         for y in lines {
-            self.store(0, room, y * config.line_bytes(), cube.line(y));
+            cube.gather_line(y, &mut line);
+            self.store(0, room, y * config.line_bytes(), &line);
         }
     }
 

@@ -16,6 +16,7 @@ use std::ops::Range;
 
 use depthwise::BytesScratch;
 use features::Features;
+use operands::Fetched;
 use rknpu_regcmd::{EnableMask, RegisterFile};
 
 use super::cbuf::Cbuf;
@@ -103,9 +104,17 @@ pub(crate) fn run(
     }
     check::correction(machine.report, regs, &conv)?;
     let spoiled = check::sums(machine, regs, &conv, &writer)?;
-    let mut cube = operands::features(machine, regs, &conv)?;
+    let by_plane =
+        conv.depthwise && conv.window.precision == Precision::Int8 && !machine.dma.literal();
+    let Fetched { mut cube, mut late } = operands::features(machine, regs, &conv, by_plane)?;
     let source = operands::weights(machine, regs, &conv)?;
     let spilled = operands::spill(machine, regs, &conv, &cube)?;
+    if spilled.is_some() {
+        if let Some(lines) = late.take() {
+            machine.cbuf.keep_lines(&conv.cbuf, &cube, lines);
+        }
+        cube = cube.by_pixel()?;
+    }
     let nearest = machine.contested.tf32_operand == Tf32Operand::Nearest;
     let features = Features {
         conv: &conv,
@@ -113,6 +122,7 @@ pub(crate) fn run(
         cbuf: machine.cbuf,
         spilled,
         nearest,
+        by_plane: by_plane && spilled.is_none(),
     };
     features.finish(&mut cube);
     let weights = WeightStream {
@@ -151,7 +161,10 @@ pub(crate) fn run(
         task.run::<i16>(cube)?
     };
     *machine.chain.sums = task.sums.map(RefCell::into_inner).unwrap_or_default();
-    machine.cbuf.give_spare(cube.into_memory());
+    match late {
+        Some(lines) => machine.cbuf.keep_later(&conv.cbuf, cube, lines),
+        None => machine.cbuf.give_spare(cube.into_memory()),
+    }
     spoiled.finish(machine.report, regs)
 }
 
@@ -197,6 +210,9 @@ impl Convolution<'_> {
         };
         let mut scratch = Scratch::default();
         let depthwise = self.bytes_path(&cube)?;
+        if depthwise.is_none() {
+            cube = cube.by_pixel()?;
+        }
         let mut bytes = BytesScratch::default();
         let mut tile =
             (WINDOW_ELEMENTS / row.max(1)).clamp(*TILE_PIXELS.start(), *TILE_PIXELS.end());
@@ -207,7 +223,8 @@ impl Convolution<'_> {
         while first < pixels {
             let (lines, count) = self.lines_of(&cube, first, tile.min(pixels - first))?;
             if !cube.holds(&lines) {
-                cube = self.features.band(lines, cube.into_memory())?;
+                let by_plane = depthwise.is_some();
+                cube = self.features.band(lines, cube.into_memory(), by_plane)?;
             }
             if let Some(depthwise) = &depthwise {
                 self.depthwise_bytes(depthwise, &cube, (first, count), &mut bytes)?;

@@ -192,7 +192,8 @@ impl Convolution<'_> {
             let end = (pixel - pixel % width + width).min(first + count);
             let (line, later) = rest.split_at_mut(end - pixel);
             let lines = (cube, &mut scratch.lines);
-            depthwise.bytes(lines, &scratch.atom, finish, pixel, line);
+            let atom = (&scratch.atom, finish);
+            depthwise.bytes(lines, atom, &mut scratch.sums, pixel, line);
             (pixel, rest) = (end, later);
         }
     }

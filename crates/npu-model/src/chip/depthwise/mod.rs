@@ -15,6 +15,7 @@ pub(crate) mod taps;
 #[allow(unsafe_code)]
 mod x86;
 
+use std::iter::StepBy;
 use std::ops::Range;
 
 use super::cna::FeatureCube;
@@ -24,7 +25,7 @@ use super::gemm::Vectors;
 use super::patches::{Under, Window};
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
-use taps::{BLOCK, Lanes, Pairs, Source, Sums, Taps};
+use taps::{BLOCK, Lanes, NEIGHBOURS, Pairs, Source, Starts, Sums, Taps, Weights};
 
 /// Taps whose products fit an i32 together: a value is at most 2^7, a weight
 /// with its offset 2^15, and 510 * 2^7 * 2^15 < 2^31.
@@ -78,10 +79,10 @@ pub(crate) struct Lines {
     places: Vec<Pairs>,
     /// Which of the pairs of its ring each one is.
     held: Vec<Option<usize>>,
-    rows: Vec<usize>,
+    starts: Starts,
     /// The weights for windows that begin with the first line of a pair, and
     /// with the second.
-    weights: [Vec<Pairs>; 2],
+    weights: [Weights; 2],
 }
 
 impl<'a> Depthwise<'a> {
@@ -133,19 +134,38 @@ impl<'a> Depthwise<'a> {
         lines.held.resize(slots, None);
         let (columns, rows) = self.window.kernel;
         for (odd, weights) in lines.weights.iter_mut().enumerate() {
-            weights.clear();
             let weight = |row: Option<usize>, column: usize| match row {
                 Some(row) if row < rows => atom.weights[row * columns + column],
                 _ => [0; ATOM],
             };
+            let pair = |row: usize, column: usize| {
+                let first = weight(row.checked_sub(odd), column);
+                let second = weight((row + 1).checked_sub(odd), column);
+                Pairs(std::array::from_fn(|c| [first[c], second[c]]))
+            };
+            weights.runs.clear();
+            weights.singles.clear();
             for row in (0..rows + odd).step_by(2) {
-                for column in 0..columns {
-                    let first = weight(row.checked_sub(odd), column);
-                    let second = weight((row + 1).checked_sub(odd), column);
-                    weights.push(Pairs(std::array::from_fn(|c| [first[c], second[c]])));
-                }
+                let (runs, singles) = self.runs();
+                let run = |column| std::array::from_fn(|tap| pair(row, column + tap));
+                weights.runs.extend(runs.map(run));
+                weights
+                    .singles
+                    .extend(singles.map(|column| pair(row, column)));
             }
         }
+    }
+
+    /// First columns of the runs of [`NEIGHBOURS`], and columns of no run.
+    fn runs(&self) -> (StepBy<Range<usize>>, Range<usize>) {
+        let columns = self.window.kernel.0;
+        let neighbours = self.window.stride.0 == 1 && self.window.dilation.0 == 1;
+        let end = if neighbours {
+            columns - columns % NEIGHBOURS
+        } else {
+            0
+        };
+        ((0..end).step_by(NEIGHBOURS), end..columns)
     }
 
     /// Makes `sums` those of successive pixels of one line, from `pixel` on.
@@ -161,17 +181,17 @@ impl<'a> Depthwise<'a> {
     }
 
     /// Makes `out` what `finish` makes of the sums of successive pixels of one
-    /// line, from `pixel` on.
+    /// line, from `pixel` on, with `kept` for some sums in between.
     pub(crate) fn bytes(
         &self,
         (cube, lines): (&FeatureCube, &mut Lines),
-        atom: &Atom,
-        finish: &Finish,
+        (atom, finish): (&Atom, &Finish),
+        kept: &mut Vec<Sums>,
         pixel: usize,
         out: &mut [[u8; ATOM]],
     ) {
         let taps = self.taps(cube, lines, atom, pixel);
-        taps.bytes(self.vectors, finish, out);
+        taps.bytes(self.vectors, finish, kept, out);
     }
 
     /// What pixels of a line are summed from, from `pixel` on.
@@ -187,10 +207,16 @@ impl<'a> Depthwise<'a> {
         let width = self.columns.len();
         let (ring, index) = (line % self.apart, line / self.apart);
         let last = index + window.kernel.1 - 1;
-        lines.rows.clear();
+        lines.starts.runs.clear();
+        lines.starts.singles.clear();
         for pair in index / 2..=last / 2 {
             let slot = ring * self.pairs + pair % self.pairs;
-            lines.rows.push(slot * width + column);
+            let row = slot * width + column;
+            let (runs, singles) = self.runs();
+            lines.starts.runs.extend(runs.map(|column| row + column));
+            let apart = window.dilation.0;
+            let singles = singles.map(|column| row + column * apart);
+            lines.starts.singles.extend(singles);
             if lines.held[slot] != Some(pair) {
                 lines.held[slot] = Some(pair);
                 let places = [2 * pair, 2 * pair + 1].map(|index| index * self.apart + ring);
@@ -200,10 +226,8 @@ impl<'a> Depthwise<'a> {
         }
         Taps {
             places: &lines.places,
-            rows: &lines.rows,
             weights: &lines.weights[index % 2],
-            columns: window.kernel.0,
-            apart: window.dilation.0,
+            starts: &lines.starts,
             step: window.stride.0,
         }
     }

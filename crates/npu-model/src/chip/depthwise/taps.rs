@@ -26,22 +26,35 @@ pub(super) struct Pairs(pub(super) [[i16; 2]; ATOM]);
 /// even where fewer are wanted.
 pub(super) const BLOCK: usize = 8;
 
+/// Neighbouring columns of the kernel that share the loads of their features.
+pub(super) const NEIGHBOURS: usize = 3;
+
 /// What pixels of one line and one atom are summed from.
 #[derive(Clone, Copy)]
 pub(super) struct Taps<'a> {
     /// Pairs of lines, an atom a place. Behind the last place of the last
     /// pixel are those of another [`BLOCK`].
     pub(super) places: &'a [Pairs],
-    /// Where each pair of lines begins for the first pixel.
-    pub(super) rows: &'a [usize],
-    /// The weights of each of them, column by column.
-    pub(super) weights: &'a [Pairs],
-    /// Columns of the kernel.
-    pub(super) columns: usize,
-    /// Places from one column to the next.
-    pub(super) apart: usize,
+    pub(super) weights: &'a Weights,
+    pub(super) starts: &'a Starts,
     /// Places from one pixel to the next.
     pub(super) step: usize,
+}
+
+/// Pairs of weights, in any order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Weights {
+    /// Of neighbouring columns, if pixels are neighbours, too.
+    pub(super) runs: Vec<[Pairs; NEIGHBOURS]>,
+    /// All others.
+    pub(super) singles: Vec<Pairs>,
+}
+
+/// Where features of the first pixel meet [`Weights`].
+#[derive(Clone, Debug, Default)]
+pub(super) struct Starts {
+    pub(super) runs: Vec<usize>,
+    pub(super) singles: Vec<usize>,
 }
 
 impl Taps<'_> {
@@ -54,11 +67,19 @@ impl Taps<'_> {
         }
     }
 
-    /// Makes `out` what `finish` makes of the sums of successive pixels.
-    pub(super) fn bytes(&self, vectors: Vectors, finish: &Finish, out: &mut [[u8; ATOM]]) {
+    /// Makes `out` what `finish` makes of the sums of successive pixels, with
+    /// `kept` for some sums in between.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
+    pub(super) fn bytes(
+        &self,
+        vectors: Vectors,
+        finish: &Finish,
+        kept: &mut Vec<Sums>,
+        out: &mut [[u8; ATOM]],
+    ) {
         match vectors {
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => super::x86::bytes(self, finish, out),
+            Vectors::Avx2 => super::x86::bytes(self, finish, kept, out),
             _ => self.bytes_portably(finish, out),
         }
     }
@@ -81,17 +102,20 @@ impl Taps<'_> {
     #[inline]
     fn pixel(&self, pixel: usize) -> Sums {
         let mut running = [0; ATOM];
-        let rows = self.weights.chunks_exact(self.columns);
-        for (&row, weights) in self.rows.iter().zip(rows) {
-            for (column, weights) in weights.iter().enumerate() {
-                let place = row + pixel * self.step + column * self.apart;
-                let Pairs(features) = &self.places[place];
-                for c in 0..ATOM {
-                    let (x, w) = (features[c], weights.0[c]);
-                    running[c] +=
-                        i32::from(x[0]) * i32::from(w[0]) + i32::from(x[1]) * i32::from(w[1]);
-                }
+        let mut add = |start: usize, weights: &Pairs| {
+            let Pairs(features) = &self.places[start + pixel * self.step];
+            for c in 0..ATOM {
+                let (x, w) = (features[c], weights.0[c]);
+                running[c] += i32::from(x[0]) * i32::from(w[0]) + i32::from(x[1]) * i32::from(w[1]);
             }
+        };
+        for (&start, weights) in self.starts.runs.iter().zip(&self.weights.runs) {
+            for (column, weights) in weights.iter().enumerate() {
+                add(start + column, weights);
+            }
+        }
+        for (&start, weights) in self.starts.singles.iter().zip(&self.weights.singles) {
+            add(start, weights);
         }
         running
     }
@@ -112,6 +136,16 @@ impl Source<'_> {
         let bytes = self.bytes.get(place * self.stride..);
         let atom = bytes.and_then(<[u8]>::first_chunk::<ATOM>);
         atom.copied().unwrap_or_default()
+    }
+
+    /// The atoms of the first places, where they follow each other.
+    pub(super) fn atoms(&self, count: usize) -> Option<&[[u8; ATOM]]> {
+        let atoms = self.bytes.as_chunks::<ATOM>().0;
+        if self.stride == ATOM {
+            atoms.get(..count)
+        } else {
+            None
+        }
     }
 
     /// The same line from another place on.
@@ -163,25 +197,31 @@ mod tests {
 
         #[test]
         fn vectors_sum_what_the_definition_says(
-            pixels in 0usize..21,
-            (step, apart, columns) in (1usize..4, 1usize..4, 1usize..8),
-            rows in prop::collection::vec(0usize..9, 0..4),
+            pixels in prop_oneof![0usize..21, 60usize..140],
+            step in 1usize..4,
+            runs in prop::collection::vec(0usize..9, 0..4),
+            singles in prop::collection::vec(0usize..20, 0..4),
             (offset, scale, shift) in (-99i32..99, 1u32..0x7fff, 12u32..24),
             bounds in prop_oneof![Just((-128i8, 127i8)), any::<(i8, i8)>()],
             wide: bool,
             seed: u32,
         ) {
             let mut next = noise(seed);
-            let width = 9 + (pixels + BLOCK) * step + columns * apart;
+            let width = 20 + (pixels + BLOCK) * step;
+            // Runs are of neighbouring pixels.
+            let runs = if step == 1 { runs } else { Vec::new() };
             let places: Vec<Pairs> = (0..width)
                 .map(|_| Pairs(std::array::from_fn(|_| [next() as i8, next() as i8].map(i16::from))))
                 .collect();
-            let weights: Vec<Pairs> = (0..rows.len() * columns)
-                .map(|_| Pairs(std::array::from_fn(|_| {
-                    [next(), next()].map(|w| if wide { w as i16 } else { i16::from(w as i8) })
-                })))
-                .collect();
-            let taps = Taps { places: &places, rows: &rows, weights: &weights, columns, apart, step };
+            let mut weight = || Pairs(std::array::from_fn(|_| {
+                [next(), next()].map(|w| if wide { w as i16 } else { i16::from(w as i8) })
+            }));
+            let weights = Weights {
+                runs: runs.iter().map(|_| [weight(), weight(), weight()]).collect(),
+                singles: singles.iter().map(|_| weight()).collect(),
+            };
+            let starts = Starts { runs, singles };
+            let taps = Taps { places: &places, weights: &weights, starts: &starts, step };
             let (mut fast, mut want) = (vec![[7; ATOM]; pixels], vec![[8; ATOM]; pixels]);
             taps.sum(Vectors::detect(), &mut fast);
             taps.sum_portably(&mut want);
@@ -199,7 +239,7 @@ mod tests {
                     most: bounds.1,
                 };
                 let (mut fast, mut want) = (vec![[7; ATOM]; pixels], vec![[8; ATOM]; pixels]);
-                taps.bytes(Vectors::detect(), &finish, &mut fast);
+                taps.bytes(Vectors::detect(), &finish, &mut Vec::new(), &mut fast);
                 taps.bytes_portably(&finish, &mut want);
                 prop_assert_eq!(fast, want);
             }
@@ -208,7 +248,7 @@ mod tests {
         #[test]
         fn vectors_pair_up_what_the_definition_says(
             places in 0usize..20,
-            strides in prop::array::uniform2(prop_oneof![Just(0usize), 16usize..70]),
+            strides in prop::array::uniform2(prop_oneof![Just(0usize), Just(16), 16usize..70]),
             missing in 0usize..40,
             seed: u32,
         ) {

@@ -13,14 +13,16 @@ use zerocopy::transmute;
 
 use super::super::dpu::steps::Finish;
 use super::super::precision::ATOM;
-use super::taps::{BLOCK, Pairs, Source, Sums, Taps};
+use super::taps::{BLOCK, NEIGHBOURS, Pairs, Source, Sums, Taps};
 
-/// Neighbouring columns of the kernel that share the loads of their features.
-const NEIGHBOURS: usize = 3;
-/// Places that a block reads for them.
+/// Places that a block reads for neighbouring columns.
 const SHARED: usize = BLOCK + NEIGHBOURS - 1;
 /// Pixels whose bytes fill a register for half of an atom.
 const PACKED: usize = 4;
+/// Pixels whose sums stay in a first-level cache.
+const KEPT: usize = 64;
+/// Channels that a register holds sums of.
+const HALF_ATOM: usize = ATOM / 2;
 
 pub(super) fn sum(taps: &Taps<'_>, sums: &mut [Sums]) {
     // SAFETY: only `Vectors::Avx2` comes here, which `Vectors::detect` gives
@@ -28,9 +30,15 @@ pub(super) fn sum(taps: &Taps<'_>, sums: &mut [Sums]) {
     unsafe { sum_avx2(taps, sums) }
 }
 
-pub(super) fn bytes(taps: &Taps<'_>, finish: &Finish, out: &mut [[u8; ATOM]]) {
+pub(super) fn bytes(
+    taps: &Taps<'_>,
+    finish: &Finish,
+    kept: &mut Vec<Sums>,
+    out: &mut [[u8; ATOM]],
+) {
+    kept.resize(KEPT, [0; ATOM]);
     // SAFETY: as above.
-    unsafe { bytes_fma(taps, finish, out) }
+    unsafe { bytes_fma(taps, finish, kept, out) }
 }
 
 pub(super) fn pair_up(lines: [Source<'_>; 2], out: &mut [Pairs]) {
@@ -40,26 +48,46 @@ pub(super) fn pair_up(lines: [Source<'_>; 2], out: &mut [Pairs]) {
 
 #[target_feature(enable = "avx2")]
 fn pair_up_avx2([a, b]: [Source<'_>; 2], out: &mut [Pairs]) {
+    if let (Some(a), Some(b)) = (a.atoms(out.len()), b.atoms(out.len())) {
+        for (out, (a, b)) in out.iter_mut().zip(a.iter().zip(b)) {
+            *out = pair(*a, *b);
+        }
+        return;
+    }
     for (place, out) in out.iter_mut().enumerate() {
-        let (a, b): (__m128i, __m128i) = (transmute!(a.atom(place)), transmute!(b.atom(place)));
-        let (low, high) = (_mm_unpacklo_epi8(a, b), _mm_unpackhi_epi8(a, b));
-        *out = Pairs(transmute!([
-            _mm256_cvtepi8_epi16(low),
-            _mm256_cvtepi8_epi16(high)
-        ]));
+        *out = pair(a.atom(place), b.atom(place));
     }
 }
 
 #[target_feature(enable = "avx2")]
+#[inline]
+fn pair(a: [u8; ATOM], b: [u8; ATOM]) -> Pairs {
+    let (a, b): (__m128i, __m128i) = (transmute!(a), transmute!(b));
+    let (low, high) = (_mm_unpacklo_epi8(a, b), _mm_unpackhi_epi8(a, b));
+    Pairs(transmute!([
+        _mm256_cvtepi8_epi16(low),
+        _mm256_cvtepi8_epi16(high)
+    ]))
+}
+
+#[target_feature(enable = "avx2")]
 fn sum_avx2(taps: &Taps<'_>, sums: &mut [Sums]) {
-    let zeros = [0; ATOM];
-    for (index, out) in sums.chunks_mut(BLOCK).enumerate() {
-        let low = block::<0>(taps, index * BLOCK, &zeros);
-        let high = block::<1>(taps, index * BLOCK, &zeros);
-        for (out, (low, high)) in out.iter_mut().zip(low.into_iter().zip(high)) {
-            *out = transmute!([low, high]);
-        }
+    let (blocks, rest) = sums.as_chunks_mut::<BLOCK>();
+    let done = blocks.len() * BLOCK;
+    both_halves(taps, 0, &[0; ATOM], blocks);
+    if !rest.is_empty() {
+        let mut last = [[0; ATOM]; BLOCK];
+        both_halves(taps, done, &[0; ATOM], std::slice::from_mut(&mut last));
+        rest.copy_from_slice(&last[..rest.len()]);
     }
+}
+
+/// Makes `out` the sums of blocks from the pixel `first` on, on top of
+/// `addends`.
+#[target_feature(enable = "avx2")]
+fn both_halves(taps: &Taps<'_>, first: usize, addends: &Sums, out: &mut [[Sums; BLOCK]]) {
+    half_line::<0>(taps, first, addends, out);
+    half_line::<1>(taps, first, addends, out);
 }
 
 /// The converter in registers.
@@ -71,34 +99,31 @@ struct Converter {
 }
 
 #[target_feature(enable = "avx2,fma")]
-fn bytes_fma(taps: &Taps<'_>, finish: &Finish, out: &mut [[u8; ATOM]]) {
+fn bytes_fma(taps: &Taps<'_>, finish: &Finish, kept: &mut [Sums], out: &mut [[u8; ATOM]]) {
     let converter = Converter {
         factor: _mm256_set1_ps(finish.steps.factor),
         bias: _mm256_set1_ps(finish.steps.bias),
         least: _mm256_set1_epi8(finish.least),
         most: _mm256_set1_epi8(finish.most),
     };
-    let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
-    let done = blocks.len() * BLOCK;
-    for (index, block) in blocks.iter_mut().enumerate() {
-        *block = bytes_of_block(taps, index * BLOCK, finish, &converter);
-    }
-    if !rest.is_empty() {
-        let block = bytes_of_block(taps, done, finish, &converter);
-        rest.copy_from_slice(&block[..rest.len()]);
+    let (kept, _) = kept.as_chunks_mut::<BLOCK>();
+    for (index, out) in out.chunks_mut(KEPT).enumerate() {
+        let kept = &mut kept[..out.len().div_ceil(BLOCK)];
+        both_halves(taps, index * KEPT, &finish.addends, kept);
+        for (out, sums) in out.chunks_mut(BLOCK).zip(kept) {
+            let bytes = bytes_of_block(sums, &converter);
+            match <&mut [[u8; ATOM]; BLOCK]>::try_from(&mut *out) {
+                Ok(out) => *out = bytes,
+                Err(_) => out.copy_from_slice(&bytes[..out.len()]),
+            }
+        }
     }
 }
 
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-fn bytes_of_block(
-    taps: &Taps<'_>,
-    first: usize,
-    finish: &Finish,
-    converter: &Converter,
-) -> [[u8; ATOM]; BLOCK] {
-    let low = pack(block::<0>(taps, first, &finish.addends), converter);
-    let high = pack(block::<1>(taps, first, &finish.addends), converter);
+fn bytes_of_block(sums: &[Sums; BLOCK], converter: &Converter) -> [[u8; ATOM]; BLOCK] {
+    let (low, high) = (pack::<0>(sums, converter), pack::<1>(sums, converter));
     let order: __m256i = transmute!([0, 4, 1, 5, 2, 6, 3, 7]);
     let mut bytes = [[_mm256_set1_epi8(0); 2]; BLOCK / PACKED];
     for (bytes, (low, high)) in bytes.iter_mut().zip(low.into_iter().zip(high)) {
@@ -118,11 +143,16 @@ fn bytes_of_block(
 /// holds, by 32 bits, a0 b0 c0 d0 a1 b1 c1 d1.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-fn pack(sums: [__m256i; BLOCK], converter: &Converter) -> [__m256i; BLOCK / PACKED] {
-    let scaled = sums.map(|x| {
-        let x = _mm256_cvtepi32_ps(x);
-        _mm256_cvtps_epi32(_mm256_fmadd_ps(x, converter.factor, converter.bias))
-    });
+fn pack<const HALF: usize>(
+    sums: &[Sums; BLOCK],
+    converter: &Converter,
+) -> [__m256i; BLOCK / PACKED] {
+    let mut scaled = [_mm256_set1_epi8(0); BLOCK];
+    for (scaled, sums) in scaled.iter_mut().zip(sums) {
+        let halves: [__m256i; 2] = transmute!(*sums);
+        let x = _mm256_cvtepi32_ps(halves[HALF]);
+        *scaled = _mm256_cvtps_epi32(_mm256_fmadd_ps(x, converter.factor, converter.bias));
+    }
     let mut packed = [_mm256_set1_epi8(0); BLOCK / PACKED];
     for (packed, quad) in packed.iter_mut().zip(scaled.as_chunks::<PACKED>().0) {
         let [a, b, c, d] = *quad;
@@ -133,46 +163,63 @@ fn pack(sums: [__m256i; BLOCK], converter: &Converter) -> [__m256i; BLOCK / PACK
     packed
 }
 
-/// Sums of one half of the atoms of [`BLOCK`] pixels, on top of `addends`.
-/// What sums of places that hold no pixel are is of no matter: they may wrap.
+/// Sums of one half of the atoms of blocks from the pixel `first` on, on top
+/// of `addends`. What sums of places that hold no pixel are is of no matter:
+/// they may wrap.
 #[target_feature(enable = "avx2")]
-#[inline]
-fn block<const HALF: usize>(taps: &Taps<'_>, first: usize, addends: &Sums) -> [__m256i; BLOCK] {
+fn half_line<const HALF: usize>(
+    taps: &Taps<'_>,
+    first: usize,
+    addends: &Sums,
+    out: &mut [[Sums; BLOCK]],
+) {
     let addends: [__m256i; 2] = transmute!(*addends);
-    let mut running = [addends[HALF]; BLOCK];
-    let neighbours = taps.step == 1 && taps.apart == 1;
-    let rows = taps.weights.chunks_exact(taps.columns);
-    for (row, weights) in taps.rows.iter().zip(rows) {
-        let places = &taps.places[row + first * taps.step..];
-        let mut column = 0;
-        if neighbours {
-            for weights in weights.as_chunks::<NEIGHBOURS>().0 {
-                let Some(places) = places[column..].first_chunk::<SHARED>() else {
-                    return running;
-                };
-                let weights = weights.map(|w| half::<HALF>(&w));
-                for (place, features) in places.iter().enumerate() {
-                    let features = half::<HALF>(features);
-                    for (tap, weights) in weights.iter().enumerate() {
-                        if let Some(pixel) = place.checked_sub(tap).filter(|&p| p < BLOCK) {
-                            let product = _mm256_madd_epi16(features, *weights);
-                            running[pixel] = _mm256_add_epi32(running[pixel], product);
-                        }
-                    }
+    let (weights, starts) = (taps.weights, taps.starts);
+    for (index, out) in out.iter_mut().enumerate() {
+        let offset = (first + index * BLOCK) * taps.step;
+        let mut running = [addends[HALF]; BLOCK];
+        for (start, weights) in starts.runs.iter().zip(&weights.runs) {
+            let places = taps.places.get(start + offset..);
+            let Some(places) = places.and_then(<[Pairs]>::first_chunk::<SHARED>) else {
+                return;
+            };
+            let [a, b, c] = [
+                half::<HALF>(&weights[0]),
+                half::<HALF>(&weights[1]),
+                half::<HALF>(&weights[2]),
+            ];
+            for (place, features) in places.iter().enumerate() {
+                let features = half::<HALF>(features);
+                if place < BLOCK {
+                    running[place] = add_products(running[place], features, a);
                 }
-                column += NEIGHBOURS;
+                if (1..=BLOCK).contains(&place) {
+                    running[place - 1] = add_products(running[place - 1], features, b);
+                }
+                if place > 1 {
+                    running[place - 2] = add_products(running[place - 2], features, c);
+                }
             }
         }
-        for (column, weights) in weights.iter().enumerate().skip(column) {
-            let places = &places[column * taps.apart..][..(BLOCK - 1) * taps.step + 1];
+        for (start, weights) in starts.singles.iter().zip(&weights.singles) {
+            let places = &taps.places[start + offset..][..(BLOCK - 1) * taps.step + 1];
             let weights = half::<HALF>(weights);
             for (pixel, running) in running.iter_mut().enumerate() {
                 let features = half::<HALF>(&places[pixel * taps.step]);
-                *running = _mm256_add_epi32(*running, _mm256_madd_epi16(features, weights));
+                *running = add_products(*running, features, weights);
             }
         }
+        for (out, running) in out.iter_mut().zip(running) {
+            let sums: [i32; HALF_ATOM] = transmute!(running);
+            out[HALF * HALF_ATOM..][..HALF_ATOM].copy_from_slice(&sums);
+        }
     }
-    running
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn add_products(sums: __m256i, features: __m256i, weights: __m256i) -> __m256i {
+    _mm256_add_epi32(sums, _mm256_madd_epi16(features, weights))
 }
 
 /// Eight of the channels of an atom.
