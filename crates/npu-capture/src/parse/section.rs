@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Header, sections and end of a capture: what lies where, and that it is whole.
+
+use zerocopy::IntoBytes;
+
+use crate::error::CaptureError;
+use crate::format::{
+    END_MAGIC, FLAG_ZERO_DATA, FileHeader, MAGIC, PAYLOAD_MAX, Record, SectionHeader, SectionKind,
+    TableEntry, Trailer, VERSION, own_crc,
+};
+use crate::source::Source;
+use crate::writer::trailer_crc;
+
+/// Bytes of an unknown section that are read at a time.
+const SKIP_BYTES: usize = 64 << 10;
+
+fn read<T: Record>(source: &Source, offset: u64) -> Result<T, CaptureError> {
+    let mut record = T::new_zeroed();
+    source.read(offset, record.as_mut_bytes())?;
+    Ok(record)
+}
+
+/// The header of the file.
+pub(super) fn file_header(source: &Source) -> Result<FileHeader, CaptureError> {
+    if source.len() < size_of::<FileHeader>() as u64 {
+        return Err(CaptureError::NotACapture);
+    }
+    let header: FileHeader = read(source, 0)?;
+    if header.magic != MAGIC {
+        return Err(CaptureError::NotACapture);
+    }
+    let found = header.version.get();
+    if found != VERSION {
+        return Err(CaptureError::Version { found });
+    }
+    if own_crc(&header) != header.crc.get()
+        || usize::from(header.header_bytes.get()) != size_of::<FileHeader>()
+    {
+        let what = "file header";
+        return Err(CaptureError::Checksum { offset: 0, what });
+    }
+    match header.flags.get() & !FLAG_ZERO_DATA {
+        0 => Ok(header),
+        flags => Err(CaptureError::Flags { flags }),
+    }
+}
+
+/// The end of the file.
+pub(super) fn trailer(source: &Source) -> Result<Trailer, CaptureError> {
+    let offset = source
+        .len()
+        .checked_sub(size_of::<Trailer>() as u64)
+        .ok_or(CaptureError::Unfinished)?;
+    let trailer: Trailer = read(source, offset)?;
+    if trailer.magic != END_MAGIC {
+        return Err(CaptureError::Unfinished);
+    }
+    if trailer_crc(&trailer) != trailer.crc.get() {
+        let what = "end";
+        return Err(CaptureError::Checksum { offset, what });
+    }
+    Ok(trailer)
+}
+
+/// Compares the table with the sections that were found.
+pub(super) fn check_table(
+    source: &Source,
+    at: u64,
+    end: u64,
+    trailer: &Trailer,
+    entries: &[TableEntry],
+) -> Result<(), CaptureError> {
+    let section = Section::header(source, at, end)?;
+    let wrong = |what| Err(CaptureError::Table { what });
+    if section.kind != SectionKind::TABLE || section.end() != end {
+        return wrong("it is not where the file's end says");
+    }
+    if section.bytes != size_of_val(entries) as u64
+        || trailer.sections.get() as usize != entries.len()
+    {
+        return wrong("it has another number of sections");
+    }
+    if section.payload(source)? != entries.as_bytes() {
+        return wrong("a section is not what it says");
+    }
+    Ok(())
+}
+
+/// A section whose header is right and whose payload lies in the file.
+pub(super) struct Section {
+    pub(super) kind: SectionKind,
+    pub(super) offset: u64,
+    bytes: u64,
+    crc: u32,
+}
+
+impl Section {
+    /// The section at `offset`, which ends at `end` or before.
+    fn header(source: &Source, offset: u64, end: u64) -> Result<Self, CaptureError> {
+        let header_bytes = size_of::<SectionHeader>() as u64;
+        let damaged = |what| CaptureError::Checksum { offset, what };
+        if end.saturating_sub(offset) < header_bytes {
+            return Err(damaged("section header"));
+        }
+        let header: SectionHeader = read(source, offset)?;
+        if own_crc(&header) != header.crc.get() {
+            return Err(damaged("section header"));
+        }
+        let kind = SectionKind(header.kind);
+        let (bytes, flags) = (header.bytes.get(), header.flags.get());
+        if bytes > end - offset - header_bytes {
+            return Err(damaged("section"));
+        }
+        if flags != 0 {
+            return Err(CaptureError::Flags { flags });
+        }
+        Ok(Self {
+            kind,
+            offset,
+            bytes,
+            crc: header.payload_crc.get(),
+        })
+    }
+
+    /// As `header`, of a section that is not longer than its kind can be.
+    pub(super) fn read(source: &Source, offset: u64, end: u64) -> Result<Self, CaptureError> {
+        let section = Self::header(source, offset, end)?;
+        let Self { kind, bytes, .. } = section;
+        if KNOWN.contains(&kind) && bytes > PAYLOAD_MAX {
+            return Err(CaptureError::TooLong {
+                kind,
+                offset,
+                bytes,
+            });
+        }
+        Ok(section)
+    }
+
+    fn start(&self) -> u64 {
+        self.offset + size_of::<SectionHeader>() as u64
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.start() + self.bytes
+    }
+
+    pub(super) fn entry(&self) -> TableEntry {
+        TableEntry {
+            kind: self.kind.0,
+            payload_crc: self.crc.into(),
+            offset: self.offset.into(),
+            bytes: self.bytes.into(),
+        }
+    }
+
+    fn check(&self, crc: u32) -> Result<(), CaptureError> {
+        if crc == self.crc {
+            return Ok(());
+        }
+        Err(CaptureError::Checksum {
+            offset: self.offset,
+            what: "section",
+        })
+    }
+
+    /// All of it; the caller has checked its length.
+    pub(super) fn payload(&self, source: &Source) -> Result<Vec<u8>, CaptureError> {
+        let mut payload = vec![0; self.bytes as usize];
+        source.read(self.start(), &mut payload)?;
+        self.check(crc32fast::hash(&payload))?;
+        Ok(payload)
+    }
+
+    /// Reads it only to check it.
+    pub(super) fn skip(&self, source: &Source) -> Result<(), CaptureError> {
+        let mut crc = crc32fast::Hasher::new();
+        let mut piece = [0; SKIP_BYTES];
+        let (mut at, end) = (self.start(), self.end());
+        while at < end {
+            let len = (end - at).min(SKIP_BYTES as u64);
+            let piece = &mut piece[..len as usize];
+            source.read(at, piece)?;
+            crc.update(piece);
+            at += len;
+        }
+        self.check(crc.finalize())
+    }
+}
+
+const KNOWN: [SectionKind; 6] = [
+    SectionKind::DEVICE,
+    SectionKind::NOTES,
+    SectionKind::OBJECT,
+    SectionKind::PAGES,
+    SectionKind::JOB,
+    SectionKind::DONE,
+];

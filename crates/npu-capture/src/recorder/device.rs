@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a capture says of the device.
+
+use rknpu_regcmd::ChipProfile;
+use rocket_uapi::DeviceInfo;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
+
+use crate::fields::push_text;
+use crate::format::{DEVICE_IS_MODEL, DeviceRecord};
+
+/// The payload of a DEVI section.
+pub(super) fn device_payload(info: &DeviceInfo) -> Vec<u8> {
+    let chip = ChipProfile::RK3588;
+    let profile = [
+        ("cores", chip.cores),
+        ("cbuf_banks", chip.cbuf_banks),
+        ("cbuf_bank_bytes", chip.cbuf_bank_bytes),
+        ("weight_banks_min", chip.weight_banks_min),
+        ("resident_kernels", chip.resident_kernels),
+        ("kernel_bytes_max", chip.kernel_bytes_max),
+        ("line_group", chip.line_group),
+        ("grains_max", chip.grains_max),
+        ("input_channels_max", chip.input_channels_max),
+        ("output_channels_max", chip.output_channels_max),
+    ];
+    let (major, minor, patch) = info.version;
+    let flags = if info.is_model { DEVICE_IS_MODEL } else { 0 };
+    let record = DeviceRecord {
+        flags: flags.into(),
+        cores: info.cores.into(),
+        version: [major, minor, patch].map(Into::into),
+        profile: (profile.len() as u32).into(),
+    };
+    let mut payload = record.as_bytes().to_vec();
+    let recorder = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
+    for text in [&info.name, &info.driver, &info.description] {
+        push_text(&mut payload, text);
+    }
+    push_text(&mut payload, chip.name);
+    push_text(&mut payload, recorder);
+    for (name, value) in profile {
+        push_text(&mut payload, name);
+        payload.extend_from_slice(U32::new(value).as_bytes());
+    }
+    payload
+}
