@@ -15,6 +15,7 @@ pub(crate) mod demo;
 mod devices;
 mod divergence;
 mod embedding;
+mod failures;
 mod hosts;
 mod model;
 mod refusals;
@@ -65,10 +66,11 @@ pub(crate) struct CheckArgs {
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 7] = [
+const CHECKS: [&str; 8] = [
     devices::NAME,
     hosts::NAME,
     refusals::NAME,
+    failures::NAME,
     texts::NAME,
     divergence::NAME,
     embedding::NAME,
@@ -76,8 +78,9 @@ const CHECKS: [&str; 7] = [
 ];
 
 /// Those that compute with models.
-const WITH_MODELS: [&str; 4] = [
+const WITH_MODELS: [&str; 5] = [
     refusals::NAME,
+    failures::NAME,
     texts::NAME,
     divergence::NAME,
     embedding::NAME,
@@ -138,6 +141,9 @@ fn check(args: &Args, checks: &[&str], report: &mut Report) {
             (backend_ops::NAME, _) => report.add(name, backend_ops::check(&stock)),
             (refusals::NAME, Some(workshop)) => {
                 report.add(name, refusals::check(&stock, workshop));
+            }
+            (failures::NAME, Some(workshop)) => {
+                report.add(name, failures::check(&stock, workshop));
             }
             (texts::NAME, Some(workshop)) => report.add(name, texts::check(&stock, workshop)),
             (divergence::NAME, Some(workshop)) => {

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -107,13 +107,18 @@ struct Scored {
 impl Server {
     /// Starts one without our backend, and waits until it answers.
     pub(super) fn start(stock: &Stock, model: &str, threads: &str) -> Result<Self> {
+        let command = stock.command("llama-server", Backend::Without)?;
+        Self::launch(command, model, threads)
+    }
+
+    /// Starts `command`, a llama-server, and waits until it answers.
+    pub(super) fn launch(mut command: Command, model: &str, threads: &str) -> Result<Self> {
         // A port that is free now; the server takes it a moment later.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
             .context("looking for a free port")?
             .port();
-        let child = stock
-            .command("llama-server", Backend::Without)?
+        let child = command
             .args([
                 "-m",
                 model,
