@@ -8,6 +8,7 @@ use half::f16;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::exec::{Run, Work};
+use crate::quantised::QuantisedActivations;
 use crate::weights::Weights;
 
 /// Products that do not depend on each other: the heads or experts of a layer,
@@ -93,6 +94,22 @@ impl<'a> Batch<'a> {
     ) -> Result<(), Error> {
         self.works
             .push(self.engine.product_f32(weights, m, a, out)?);
+        Ok(())
+    }
+
+    /// Adds a product as [`Engine::multiply_activations`] computes it. Products
+    /// that are given the same activations pack them once.
+    ///
+    /// # Errors
+    /// Operands that do not fit; the batch is as it was.
+    pub fn multiply_activations(
+        &mut self,
+        weights: &'a Weights,
+        activations: &'a QuantisedActivations,
+        out: &'a mut [f32],
+    ) -> Result<(), Error> {
+        let product = self.engine.product_activations(weights, activations, out)?;
+        self.works.push(product);
         Ok(())
     }
 

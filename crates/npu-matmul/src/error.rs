@@ -53,6 +53,12 @@ pub enum Error {
         /// What the weights are.
         actual: &'static str,
     },
+    /// Activations that were quantised for weights of another kind.
+    #[error(
+        "these activations were quantised for weights of other depth, bits, groups or rotation; \
+         quantise them for these"
+    )]
+    WrongActivations,
     /// The weights live on the devices of another engine.
     #[error("these weights were loaded by another engine; load them with this one")]
     ForeignWeights,

@@ -67,4 +67,5 @@ pub use engine::Engine;
 pub use error::{Error, JobFailure};
 pub use observe::{Observer, Submission};
 pub use plan::{Plan, PlanError, PlanOptions};
+pub use quantised::QuantisedActivations;
 pub use weights::Weights;

@@ -11,7 +11,7 @@
 use npu_kernels::hadamard::Hadamard;
 
 /// A rotation of rows of one length.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rotation {
     signs: Vec<f32>,
     transform: Hadamard,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Float weights -> quantised weights on the devices.
 
+use std::sync::Arc;
+
 use half::f16;
 use npu_kernels::quantise::quantise_scaled;
 use rayon::prelude::*;
@@ -93,7 +95,7 @@ impl Engine {
             operands,
             group: loader.group,
             scales: group_major(&channels, k.div_ceil(loader.group)),
-            rotation: options.rotation.clone(),
+            rotation: options.rotation.clone().map(Arc::new),
             outliers: loader.kept(self, channels)?,
         };
         let load = match operands {
@@ -128,11 +130,11 @@ impl<'o> Loader<'o> {
     fn new(k: usize, options: &'o QuantiseOptions) -> Result<Self, Error> {
         let group = match options.scheme {
             Scheme::PerTensor | Scheme::PerChannel => k.max(1),
-            Scheme::PerKGroup(group) => group.max(1),
+            Scheme::PerKGroup(group) => group.clamp(1, k.max(1)),
         };
-        let (depth, max) = (group.min(k), options.operands.depth_max());
-        if depth > max {
-            return Err(Error::TooDeep { k: depth, max });
+        let max = options.operands.depth_max();
+        if group > max {
+            return Err(Error::TooDeep { k: group, max });
         }
         if let Some(rotation) = options.rotation.as_ref().map(|rotation| rotation.row_len())
             && rotation != k

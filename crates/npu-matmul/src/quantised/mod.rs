@@ -8,8 +8,11 @@
 //!             \--(outlier columns)--> FP16 --> NPU --> C += sums * scales
 //! ```
 
+mod activations;
 mod load;
 mod multiply;
+
+use std::sync::Arc;
 
 use half::f16;
 
@@ -17,17 +20,19 @@ use crate::quantise::rotate::Rotation;
 use crate::quantise::{Operands, to_halves};
 use crate::weights::Weights;
 
+pub use activations::QuantisedActivations;
+
 /// What quantised weights have besides their integers.
 #[derive(Debug)]
 pub(crate) struct Quantised {
     /// Bits.
     pub(crate) operands: Operands,
-    /// Neighbouring channels of K that share a scale; at least K where all do.
+    /// Neighbouring channels of K that share a scale; K where all do.
     pub(crate) group: usize,
     /// As [`Weights::scales`] gives them.
     pub(crate) scales: Vec<f32>,
     /// How activations are to be rotated.
-    pub(crate) rotation: Option<Rotation>,
+    pub(crate) rotation: Option<Arc<Rotation>>,
     /// What is not quantised.
     pub(crate) outliers: Kept,
 }

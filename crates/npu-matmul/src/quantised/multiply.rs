@@ -5,13 +5,12 @@ use std::ops::Range;
 
 use half::f16;
 use npu_kernels::dequantise::dequantise_row;
-use npu_kernels::quantise::{quantise_scaled, row_scale};
 use rayon::prelude::*;
 
-use super::{Beside, Kept, Quantised, halves_of};
+use super::{Beside, Kept, Quantised, QuantisedActivations, halves_of};
 use crate::engine::{Engine, matrix};
 use crate::error::Error;
-use crate::exec::{Scaled, Sums};
+use crate::exec::{Scaled, Sums, Work};
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
 use crate::quantise::{Operands, outlier_columns};
 use crate::unpack::{Partial, Split};
@@ -44,18 +43,8 @@ impl Engine {
         matrix("C", out, m, weights.n())?;
         let beside = quantised.beside(self, weights.k(), a)?;
         let columns = beside.as_deref().map_or(&[][..], |beside| &beside.columns);
-        let activations = Activations::new(quantised, weights.k(), a, columns);
-        match quantised.operands {
-            Operands::W8A8 => {
-                self.run_quantised::<Int8, i32>(weights, quantised, m, &activations, out)
-            }
-            Operands::W4A8 => {
-                self.run_quantised::<SplitInt8, Split>(weights, quantised, m, &activations, out)
-            }
-            Operands::W4A4 => {
-                self.run_quantised::<Int4, i16>(weights, quantised, m, &activations, out)
-            }
-        }?;
+        let activations = QuantisedActivations::new(quantised, weights.k(), a, columns);
+        self.run(self.product_quantised(weights, quantised, &activations, out)?)?;
         if let Some(beside) = beside {
             let (halves, scales) = beside.activations(a, weights.k());
             let collect = Scaled::<f32>::added(&scales, &beside.scales);
@@ -65,30 +54,70 @@ impl Engine {
         Ok(())
     }
 
-    fn run_quantised<F, T>(
+    /// As [`Engine::multiply_quantised`], for activations that are quantised
+    /// already; `out` has as many rows.
+    ///
+    /// # Errors
+    /// As [`Engine::multiply_i32`]; [`Error::WrongActivations`] if they were
+    /// quantised for weights of another kind.
+    pub fn multiply_activations(
         &self,
         weights: &Weights,
-        quantised: &Quantised,
-        m: usize,
-        activations: &Activations,
+        activations: &QuantisedActivations,
         out: &mut [f32],
-    ) -> Result<(), Error>
+    ) -> Result<(), Error> {
+        self.run(self.product_activations(weights, activations, out)?)
+    }
+
+    pub(crate) fn product_activations<'a>(
+        &self,
+        weights: &'a Weights,
+        activations: &'a QuantisedActivations,
+        out: &'a mut [f32],
+    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
+        let quantised = weights.quantised_for(activations)?;
+        self.product_quantised(weights, quantised, activations, out)
+    }
+
+    fn product_quantised<'a>(
+        &self,
+        weights: &'a Weights,
+        quantised: &'a Quantised,
+        activations: &'a QuantisedActivations,
+        out: &'a mut [f32],
+    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
+        match quantised.operands {
+            Operands::W8A8 => self.product_of::<Int8, i32>(weights, quantised, activations, out),
+            Operands::W4A8 => {
+                self.product_of::<SplitInt8, Split>(weights, quantised, activations, out)
+            }
+            Operands::W4A4 => self.product_of::<Int4, i16>(weights, quantised, activations, out),
+        }
+    }
+
+    fn product_of<'a, F, T>(
+        &self,
+        weights: &'a Weights,
+        quantised: &'a Quantised,
+        activations: &'a QuantisedActivations,
+        out: &'a mut [f32],
+    ) -> Result<Box<dyn Work<'a> + 'a>, Error>
     where
         F: Format<Host = i8>,
-        T: Partial<Sum = i32>,
+        T: Partial<Sum = i32> + 'a,
     {
-        let Activations { integers, scales } = activations;
+        let (m, integers) = (activations.m, &activations.integers);
         let groups = weights.k().div_ceil(quantised.group);
         if groups > 1 {
-            let collect = Scaled::<T>::groups(scales, &quantised.scales, groups);
-            return self.run(self.product::<F, _>(weights, m, integers, out, collect)?);
+            let collect = Scaled::<T>::groups(&activations.scales, &quantised.scales, groups);
+            return self.product::<F, _>(weights, m, integers, out, collect);
         }
         // Integers are added up where the floats will be: both have 4 bytes.
         let sums: &mut [i32] = zerocopy::transmute_mut!(out);
-        let collect = Sums::<T, _>::new(|row: usize, channels: Range<usize>, part: &mut [i32]| {
-            dequantise_row(part, scales[row], &quantised.scales[channels]);
-        });
-        self.run(self.product::<F, _>(weights, m, integers, sums, collect)?)
+        let finish = |row: usize, channels: Range<usize>, part: &mut [i32]| {
+            dequantise_row(part, activations.scales[row], &quantised.scales[channels]);
+        };
+        self.product::<F, _>(weights, m, integers, sums, Sums::<T, _>::new(finish))
     }
 }
 
@@ -146,55 +175,5 @@ impl Beside {
             .map(|(out, row)| halves_of(row, &self.columns, out))
             .collect();
         (halves, scales)
-    }
-}
-
-/// Activations as the weights want them.
-struct Activations {
-    /// M x K.
-    integers: Vec<i8>,
-    /// All groups of K of a row, then those of the next.
-    scales: Vec<f32>,
-}
-
-impl Activations {
-    /// Rotates and quantises all columns but some, which become zeros.
-    fn new(quantised: &Quantised, k: usize, a: &[f32], without: &[usize]) -> Self {
-        let groups = k.div_ceil(quantised.group);
-        let mut integers = vec![0; a.len()];
-        let mut scales = vec![0.0; a.len() / k * groups];
-        let as_they_are = without.is_empty() && quantised.rotation.is_none();
-        integers
-            .par_chunks_mut(k)
-            .zip(scales.par_chunks_mut(groups))
-            .zip(a.par_chunks(k))
-            .for_each_init(Vec::new, |scratch, ((out, scales), row)| {
-                let row = if as_they_are {
-                    row
-                } else {
-                    scratch.clear();
-                    scratch.extend_from_slice(row);
-                    for &column in without {
-                        scratch[column] = 0.0;
-                    }
-                    if let Some(rotation) = &quantised.rotation {
-                        rotation.apply(scratch);
-                    }
-                    &scratch[..]
-                };
-                quantise_groups(row, quantised, scales, out);
-            });
-        Self { integers, scales }
-    }
-}
-
-fn quantise_groups(row: &[f32], quantised: &Quantised, scales: &mut [f32], out: &mut [i8]) {
-    let limit = quantised.operands.activation_max();
-    let groups = row
-        .chunks(quantised.group)
-        .zip(out.chunks_mut(quantised.group));
-    for (scale, (row, out)) in scales.iter_mut().zip(groups) {
-        *scale = row_scale(row, limit);
-        quantise_scaled(row, *scale, limit, out);
     }
 }
