@@ -10,6 +10,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 /// read; a SUBMIT with more goes past a recorder.
 const COUNT_MAX: u32 = 1 << 16;
 
+/// Most programs and list entries of all jobs of a SUBMIT together: 32 MiB.
+const ENTRIES_MAX: usize = 1 << 22;
+
 /// Most bytes of a job structure that go to the driver: more than it knows.
 const JOB_BYTES_MAX: usize = 256;
 
@@ -51,7 +54,15 @@ impl Jobs {
         }
         let bytes = stride.min(JOB_BYTES_MAX);
         let at = |index: u32| submit.jobs.wrapping_add(u64::from(index) * stride as u64);
-        let jobs = (0..submit.job_count).map(|index| Job::read(at(index), bytes, caller));
+        let mut entries = 0;
+        let jobs = (0..submit.job_count).map(|index| {
+            let job = Job::read(at(index), bytes, caller)?;
+            entries += job.tasks.len() + job.reads.len() + job.writes.len();
+            if entries > ENTRIES_MAX {
+                return Err(NotRead::TooMany);
+            }
+            Ok(job)
+        });
         jobs.collect::<Result<Vec<_>, _>>().map(Self)
     }
 }
