@@ -15,6 +15,7 @@ mod elementwise;
 mod golden;
 mod layouts;
 mod literal;
+mod literal_ends;
 mod lookup;
 mod matmul;
 mod mesa;

@@ -49,6 +49,8 @@ pub(crate) struct Task {
     memory: Memory,
     /// Address and words of each program.
     programs: Vec<(u32, u32)>,
+    /// The program that [`Self::run_next`] runs.
+    next: usize,
     /// Bytes of the features.
     pub(crate) input: usize,
 }
@@ -67,6 +69,7 @@ impl Task {
             chip: Chip::new(&ChipOptions::default()),
             memory: Memory(Mutex::new(memory)),
             programs: placed,
+            next: 0,
             input,
         }
     }
@@ -79,8 +82,9 @@ impl Task {
         Self::new(conv.c as usize + input * 4, input, &[conv.program()])
     }
 
-    /// int8 3x3 depthwise, padded, requantised, on 112x112x64.
-    pub(crate) fn depthwise() -> Self {
+    /// int8 3x3 depthwise, padded, requantised, on 112x112x64: as many
+    /// programs as `copies`, each with operands and results of its own.
+    pub(crate) fn depthwise(copies: u32) -> Self {
         let (side, channels) = (112, 64);
         let mut conv = image(MatType::Int8Int32, side, channels);
         conv.depthwise = true;
@@ -94,8 +98,18 @@ impl Task {
         conv.out_offset = -5i32 as u32;
         conv.out_scale = 0x6543;
         conv.out_shift = 22;
-        let input = (side * side * channels) as usize;
-        Self::new(conv.c as usize + input, input, &[conv.program()])
+        let input = side * side * channels;
+        let span = (conv.c + input).next_multiple_of(4096);
+        let programs: Vec<Vec<Word>> = (0..copies)
+            .map(|copy| {
+                let mut conv = conv.clone();
+                for address in [&mut conv.a, &mut conv.b, &mut conv.c] {
+                    *address += copy * span;
+                }
+                conv.program()
+            })
+            .collect();
+        Self::new((copies * span) as usize, input as usize, &programs)
     }
 
     /// fp16 maximum of 3x3 windows, stride 2, on 112x112x64.
@@ -115,6 +129,14 @@ impl Task {
             dst: input as u32,
         };
         Self::new(2 * input, input, &[pool.program()])
+    }
+
+    /// Runs one program on core 0, each time another one.
+    pub(crate) fn run_next(&mut self) {
+        let mut core = self.chip.cores()[0].lock().unwrap();
+        let (at, words) = self.programs[self.next];
+        kick(&mut core, &self.memory, at, words);
+        self.next = (self.next + 1) % self.programs.len();
     }
 
     /// Runs all programs on core 0, as the mainline driver kicks them.

@@ -114,12 +114,17 @@ pub(crate) fn convolution(c: &mut Criterion, best: &Best, group: &str) {
     });
 }
 
-/// Copying `len` bytes.
-pub(crate) fn memcpy(c: &mut Criterion, best: &Best, group: &str, len: usize) {
-    let source = vec![1u8; len];
-    let mut target = vec![0u8; len];
+/// Copying `len` bytes, each time from and to another of as many places as
+/// `copies`. With one, both stay in the caches of a core.
+pub(crate) fn memcpy(c: &mut Criterion, best: &Best, group: &str, len: usize, copies: usize) {
+    let source = vec![1u8; len * copies];
+    let mut target = vec![0u8; len * copies];
+    let mut copy = 0;
     best.bench(c, group, "memcpy", || {
-        std::hint::black_box(&mut target).copy_from_slice(std::hint::black_box(&source));
+        let place = copy * len..(copy + 1) * len;
+        std::hint::black_box(&mut target[place.clone()])
+            .copy_from_slice(std::hint::black_box(&source[place]));
+        copy = (copy + 1) % copies;
     });
 }
 
