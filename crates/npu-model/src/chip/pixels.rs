@@ -100,7 +100,7 @@ impl PixelDma {
         let mut line = dma::buffer::<u8>(self.width * bytes)?;
         let pixel = cube.pixel_bytes();
         for y in cube.lines() {
-            dma.read(Master::Feature, self.address(y), &mut line)?;
+            self.read_line(dma, y, &mut line)?;
             let targets = cube.line_mut(y).chunks_exact_mut(pixel);
             // The converter is for bytes.
             let cvt = cvt.filter(|_| self.element == 1);
@@ -111,6 +111,18 @@ impl PixelDma {
             }
         }
         Ok(cube)
+    }
+
+    /// Reads a line: one access, or literally one a pixel.
+    fn read_line(&self, dma: &Dma<'_>, y: usize, line: &mut [u8]) -> Result<(), Stop> {
+        if !dma.literal() {
+            return dma.read(Master::Feature, self.address(y), line);
+        }
+        let bytes = self.packed * self.element;
+        for (x, pixel) in line.chunks_exact_mut(bytes).enumerate() {
+            dma.read(Master::Feature, self.address(y) + (x * bytes) as i64, pixel)?;
+        }
+        Ok(())
     }
 }
 

@@ -321,6 +321,27 @@ proptest! {
         assert_same(&[conv.program()], seed)?;
     }
 
+    /// What CBUF holds of features that went through it by planes, whether or
+    /// not the next task writes the same places, shows in a task that reuses
+    /// it.
+    #[test]
+    fn depthwise_features_that_stay(
+        first in requantised(),
+        other in requantised(),
+        again: bool,
+        seed: u64,
+    ) {
+        let second = if again {
+            Conv { a: first.a + 0x4000, ..first.clone() }
+        } else {
+            other
+        };
+        let mut third = second.clone();
+        third.data_reuse = true;
+        third.c += 0x10000;
+        assert_same(&[first.program(), second.program(), third.program()], seed)?;
+    }
+
     #[test]
     fn pools(pool in pooling(), seed: u64) {
         assert_same(&[pool.program()], seed)?;
