@@ -37,8 +37,7 @@ const EXPECTED: [(&str, &[&str]); 5] = [
             "F16 lent in ",
             "Q8_0 own in ",
             "Q8_0 lent in ",
-            // Every processor that is tried rearranges these.
-            "Q4_0 own in CPU_REPACK:",
+            "Q4_0 own in ",
             "Q4_K own in ",
             // After the backend was loaded again.
             "F16 own in CPU:",
@@ -59,13 +58,22 @@ struct Prebuilt {
     /// What its `ggml_version` says.
     ggml: &'static str,
     expected: Expected,
+    /// What differs where the binaries are built for any 64-bit ARM, whose
+    /// kernels want no other order.
+    expected_on_arm: Expected,
 }
+
+/// Weights in plain memory, and in memory in an order of the CPU's.
+const REARRANGES: Expected = Expected::Serves { rearranges: true };
+const PLAIN: Expected = Expected::Serves { rearranges: false };
+/// What a ggml of before the first layout is told.
+const TOO_OLD: Expected = Expected::Refuses("is older than 0.9.1");
 
 /// What a host must do with the backend.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expected {
-    /// Compute with it.
-    Serves,
+    /// Compute with it; whether the CPU's kernels rearrange Q4_0 weights.
+    Serves { rearranges: bool },
     /// Go on without, after a line with this in it.
     Refuses(&'static str),
 }
@@ -75,24 +83,28 @@ const PREBUILT: [Prebuilt; 4] = [
     Prebuilt {
         package: "3.13.0",
         ggml: "0.0.1",
-        expected: Expected::Refuses("is older than 0.9.1"),
+        expected: TOO_OLD,
+        expected_on_arm: TOO_OLD,
     },
     // Does not mark the nodes that are to be computed.
     Prebuilt {
         package: "3.14.0",
         ggml: "0.9.4",
-        expected: Expected::Serves,
+        expected: REARRANGES,
+        expected_on_arm: PLAIN,
     },
     // Does.
     Prebuilt {
         package: "3.16.2",
         ggml: "0.9.7",
-        expected: Expected::Serves,
+        expected: REARRANGES,
+        expected_on_arm: PLAIN,
     },
     Prebuilt {
         package: "3.22.1",
         ggml: "0.25.1",
-        expected: Expected::Serves,
+        expected: REARRANGES,
+        expected_on_arm: REARRANGES,
     },
 ];
 
@@ -149,7 +161,7 @@ fn debian(stock: &Stock, program: &Path) -> Result<Verdict> {
     judge(
         process::run(command, LIMIT)?,
         stock.ggml_version(),
-        Expected::Serves,
+        REARRANGES,
     )
 }
 
@@ -158,11 +170,11 @@ fn node(stock: &Stock, program: &Path, prebuilt: &Prebuilt) -> Result<Verdict> {
     let directory = npm::fetch(stock.arch(), prebuilt.package)?;
     let mut command = stock.program(program, &[&directory], Backend::With);
     command.arg(npm::ggml_library(&directory)?).arg(&directory);
-    judge(
-        process::run(command, LIMIT)?,
-        prebuilt.ggml,
-        prebuilt.expected,
-    )
+    let expected = match stock.arch() {
+        Arch::Amd64 => prebuilt.expected,
+        Arch::Arm64 => prebuilt.expected_on_arm,
+    };
+    judge(process::run(command, LIMIT)?, prebuilt.ggml, expected)
 }
 
 /// Judges what the host in C wrote.
@@ -200,7 +212,7 @@ fn judge(output: Output, ggml: &str, expected: Expected) -> Result<Verdict> {
             );
             Ok(Verdict::Pass(format!("refused in one line: {line}")))
         }
-        Expected::Serves => {
+        Expected::Serves { rearranges } => {
             let stats = Stats::find(&output.stderr)?;
             // ACCEL is 3 in every version.
             let device = format!("ROCKET0 3 {}", stats.device());
@@ -219,6 +231,16 @@ fn judge(output: Output, ggml: &str, expected: Expected) -> Result<Verdict> {
             ensure!(
                 lines("product").all(|product| product.ends_with(" good")),
                 "a product is wrong: {text}"
+            );
+            let seen = lines("product").any(|line| line.starts_with("Q4_0 own in CPU_REPACK:"));
+            ensure!(
+                seen == rearranges,
+                "Q4_0 weights should lie in {} memory: {text}",
+                if rearranges {
+                    "the CPU's rearranged"
+                } else {
+                    "plain"
+                }
             );
             let (fp16, int8) = (stats.offloaded("fp16")?, stats.offloaded("int8")?);
             Ok(Verdict::Pass(format!(
@@ -252,12 +274,16 @@ mod tests {
         products computed in int8 8\n  products failed 0\n  jobs 7\n";
 
     fn serves(stdout: &str, stderr: &str) -> Result<Verdict> {
+        judge_as(stdout, stderr, PLAIN)
+    }
+
+    fn judge_as(stdout: &str, stderr: &str, expected: Expected) -> Result<Verdict> {
         let output = Output {
             status: ExitStatus::from_raw(0),
             stdout: stdout.into(),
             stderr: stderr.to_owned(),
         };
-        judge(output, "1.2.3", Expected::Serves)
+        judge(output, "1.2.3", expected)
     }
 
     #[test]
@@ -278,6 +304,10 @@ mod tests {
             assert_ne!(bad, good);
             assert!(serves(&bad, STATS).is_err(), "{what} -> {with}");
         }
+        assert!(judge_as(&good, STATS, REARRANGES).is_err());
+        let rearranged = good.replace("Q4_0 own in ", "Q4_0 own in CPU_REPACK:");
+        assert!(judge_as(&rearranged, STATS, REARRANGES).is_ok());
+        assert!(judge_as(&good, STATS, TOO_OLD).is_err());
         assert!(serves(&good, "").is_err());
         assert!(serves(&good, &STATS.replace("int8 8", "int8 0")).is_err());
     }
