@@ -25,7 +25,7 @@ use super::gemm::Vectors;
 use super::patches::{Under, Window};
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
-use taps::{BLOCK, Lanes, NEIGHBOURS, Pairs, Source, Starts, Sums, Taps, Weights};
+use taps::{BLOCK, KEPT, Lanes, NEIGHBOURS, Pairs, Source, Starts, Sums, Taps, Weights};
 
 /// Taps whose products fit an i32 together: a value is at most 2^7, a weight
 /// with its offset 2^15, and 510 * 2^7 * 2^15 < 2^31.
@@ -191,6 +191,7 @@ impl<'a> Depthwise<'a> {
         out: &mut [[u8; ATOM]],
     ) {
         let taps = self.taps(cube, lines, atom, pixel);
+        kept.resize(KEPT, [0; ATOM]);
         taps.bytes(self.vectors, finish, kept, out);
     }
 

@@ -26,6 +26,9 @@ pub(super) struct Pairs(pub(super) [[i16; 2]; ATOM]);
 /// even where fewer are wanted.
 pub(super) const BLOCK: usize = 8;
 
+/// Pixels whose sums stay in a first-level cache on their way to bytes.
+pub(super) const KEPT: usize = 64;
+
 /// Neighbouring columns of the kernel that share the loads of their features.
 pub(super) const NEIGHBOURS: usize = 3;
 
@@ -68,13 +71,13 @@ impl Taps<'_> {
     }
 
     /// Makes `out` what `finish` makes of the sums of successive pixels, with
-    /// `kept` for some sums in between.
+    /// `kept` for [`KEPT`] sums in between.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
     pub(super) fn bytes(
         &self,
         vectors: Vectors,
         finish: &Finish,
-        kept: &mut Vec<Sums>,
+        kept: &mut [Sums],
         out: &mut [[u8; ATOM]],
     ) {
         match vectors {
@@ -139,6 +142,7 @@ impl Source<'_> {
     }
 
     /// The atoms of the first places, where they follow each other.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn atoms(&self, count: usize) -> Option<&[[u8; ATOM]]> {
         let atoms = self.bytes.as_chunks::<ATOM>().0;
         if self.stride == ATOM {
@@ -239,7 +243,7 @@ mod tests {
                     most: bounds.1,
                 };
                 let (mut fast, mut want) = (vec![[7; ATOM]; pixels], vec![[8; ATOM]; pixels]);
-                taps.bytes(Vectors::detect(), &finish, &mut Vec::new(), &mut fast);
+                taps.bytes(Vectors::detect(), &finish, &mut [[0; ATOM]; KEPT], &mut fast);
                 taps.bytes_portably(&finish, &mut want);
                 prop_assert_eq!(fast, want);
             }

@@ -13,14 +13,12 @@ use zerocopy::transmute;
 
 use super::super::dpu::steps::Finish;
 use super::super::precision::ATOM;
-use super::taps::{BLOCK, NEIGHBOURS, Pairs, Source, Sums, Taps};
+use super::taps::{BLOCK, KEPT, NEIGHBOURS, Pairs, Source, Sums, Taps};
 
 /// Places that a block reads for neighbouring columns.
 const SHARED: usize = BLOCK + NEIGHBOURS - 1;
 /// Pixels whose bytes fill a register for half of an atom.
 const PACKED: usize = 4;
-/// Pixels whose sums stay in a first-level cache.
-const KEPT: usize = 64;
 /// Channels that a register holds sums of.
 const HALF_ATOM: usize = ATOM / 2;
 
@@ -30,13 +28,7 @@ pub(super) fn sum(taps: &Taps<'_>, sums: &mut [Sums]) {
     unsafe { sum_avx2(taps, sums) }
 }
 
-pub(super) fn bytes(
-    taps: &Taps<'_>,
-    finish: &Finish,
-    kept: &mut Vec<Sums>,
-    out: &mut [[u8; ATOM]],
-) {
-    kept.resize(KEPT, [0; ATOM]);
+pub(super) fn bytes(taps: &Taps<'_>, finish: &Finish, kept: &mut [Sums], out: &mut [[u8; ATOM]]) {
     // SAFETY: as above.
     unsafe { bytes_fma(taps, finish, kept, out) }
 }

@@ -71,14 +71,16 @@ impl Requant {
     /// A converter whose type in memory is int8.
     pub(crate) fn new(cvt: &OutCvt, vectors: Vectors) -> Self {
         let mut way = Way::Defined;
-        if vectors != Vectors::Literal && !cvt.floor && cvt.shift <= EXACT_SHIFT {
-            if cvt.ties == Ties::Even {
-                way = Way::Double(Double::new(cvt));
-            }
-            #[cfg(target_arch = "x86_64")]
-            if let Some(single) = Single::new(cvt).filter(|_| vectors == Vectors::Avx2) {
-                way = Way::Single(single);
-            }
+        let exact = vectors != Vectors::Literal && !cvt.floor && cvt.shift <= EXACT_SHIFT;
+        if exact && cvt.ties == Ties::Even {
+            way = Way::Double(Double::new(cvt));
+        }
+        #[cfg(target_arch = "x86_64")]
+        if exact
+            && vectors == Vectors::Avx2
+            && let Some(single) = Single::new(cvt)
+        {
+            way = Way::Single(single);
         }
         Self { cvt: *cvt, way }
     }
