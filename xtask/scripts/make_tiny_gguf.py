@@ -17,6 +17,8 @@ import numpy as np
 # The byte that sentencepiece puts in place of a space.
 SPACE = "\u2581"
 HEAD_DIM = 64
+# Experts that each token chooses, of a model with experts.
+EXPERTS_USED = 2
 
 
 def pieces(size):
@@ -55,12 +57,15 @@ def main():
     parser.add_argument("--kv-heads", type=int, default=2)
     parser.add_argument("--vocabulary", type=int, default=512)
     parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--experts", type=int, default=0, help="feed-forward networks to choose two from")
     args = parser.parse_args()
     if args.embedding % HEAD_DIM:
         parser.error(f"--embedding must be a multiple of {HEAD_DIM}")
     heads = args.embedding // HEAD_DIM
     if heads % args.kv_heads:
         parser.error(f"--kv-heads must divide the {heads} heads")
+    if args.experts == 1 or args.experts < 0:
+        parser.error("--experts must be 0, or at least 2")
 
     random = np.random.default_rng(args.seed)
     writer = gguf.GGUFWriter(args.out, "llama")
@@ -72,6 +77,9 @@ def main():
     writer.add_block_count(args.layers)
     writer.add_head_count(heads)
     writer.add_head_count_kv(args.kv_heads)
+    if args.experts:
+        writer.add_expert_count(args.experts)
+        writer.add_expert_used_count(EXPERTS_USED)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(HEAD_DIM)
     writer.add_rope_freq_base(10000.0)
@@ -97,6 +105,11 @@ def main():
             values[:first_visible] = 0.0
         writer.add_tensor(name, values.astype(np.float16))
 
+    def experts(name, rows, columns):
+        shape = (args.experts, rows, columns)
+        values = random.standard_normal(shape, dtype=np.float32) / np.sqrt(columns)
+        writer.add_tensor(name, values.astype(np.float16))
+
     def norm(name):
         values = 1.0 + 0.1 * random.standard_normal(args.embedding, dtype=np.float32)
         writer.add_tensor(name, values.astype(np.float32))
@@ -112,6 +125,13 @@ def main():
         matrix(f"{block}.attn_v.weight", keys, args.embedding)
         matrix(f"{block}.attn_output.weight", args.embedding, args.embedding)
         norm(f"{block}.ffn_norm.weight")
+        if args.experts:
+            router = random.standard_normal((args.experts, args.embedding), dtype=np.float32)
+            writer.add_tensor(f"{block}.ffn_gate_inp.weight", router / np.sqrt(args.embedding))
+            experts(f"{block}.ffn_gate_exps.weight", args.feed_forward, args.embedding)
+            experts(f"{block}.ffn_up_exps.weight", args.feed_forward, args.embedding)
+            experts(f"{block}.ffn_down_exps.weight", args.embedding, args.feed_forward)
+            continue
         matrix(f"{block}.ffn_gate.weight", args.feed_forward, args.embedding)
         matrix(f"{block}.ffn_up.weight", args.feed_forward, args.embedding)
         matrix(f"{block}.ffn_down.weight", args.embedding, args.feed_forward)

@@ -103,6 +103,8 @@ pub(crate) mod type_id {
     pub(crate) const F32: u32 = 0;
     /// `GGML_TYPE_F16`
     pub(crate) const F16: u32 = 1;
+    /// `GGML_TYPE_I32`
+    pub(crate) const I32: u32 = 26;
 }
 
 /// `GGML_TENSOR_FLAG_PARAM`: trained, so that its data changes in place.

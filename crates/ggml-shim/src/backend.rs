@@ -49,6 +49,7 @@ pub(crate) unsafe fn stream<'a>(runtime: &Runtime, backend: *mut Backend) -> Opt
 
 pub(crate) unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> c_int {
     guard("graph_compute", status::FAILED, |runtime| {
+        runtime.report_weights();
         // SAFETY: ggml passes a live backend of ours, and waits.
         let Some(stream) = (unsafe { stream(runtime, backend) }) else {
             return status::FAILED;
@@ -121,13 +122,13 @@ unsafe fn compute_product(
     };
     match computed {
         Some(Ok(())) => {
-            let macs = offload.shape.outputs() as u64 * offload.shape.k as u64;
+            let macs = offload.outputs() as u64 * offload.shape.k as u64;
             runtime.stats.computed(offload.precision, macs);
             Ok(())
         }
         Some(Err(error)) => {
             let Shape { n, k, .. } = offload.shape;
-            let rows = offload.shape.rows_per_matrix();
+            let rows = offload.rows();
             let precision = offload.precision.name();
             Err(format!(
                 "computing {name} ({rows} x {k} times {k} x {n}, {precision}) failed: {error}"

@@ -5,6 +5,8 @@ use std::ffi::{OsStr, OsString};
 
 use npu_model::Selector;
 
+use crate::memory;
+use crate::patterns::Patterns;
 use crate::precision::Choice;
 use crate::supports::Policy;
 
@@ -16,6 +18,8 @@ pub(crate) const DEFAULT_MIN_M: usize = 32;
 
 const MIN_M: &str = "GGML_ROCKET_MIN_M";
 const PRECISION: &str = "GGML_ROCKET_PRECISION";
+const MEM: &str = "GGML_ROCKET_MEM";
+const TENSORS: &str = "GGML_ROCKET_TENSORS";
 const STATS: &str = "GGML_ROCKET_STATS";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
 
@@ -25,6 +29,11 @@ pub(crate) struct Config {
     /// `GGML_ROCKET_MIN_M`: fewest activation rows (tokens of a batch) of a
     /// product that is offloaded; `GGML_ROCKET_PRECISION`: in what.
     pub(crate) policy: Policy,
+    /// `GGML_ROCKET_MEM`: bytes that packed weights may take; `None` leaves it
+    /// to [`memory::default_limit`].
+    pub(crate) memory: Option<u64>,
+    /// `GGML_ROCKET_TENSORS`: which weights to offload.
+    pub(crate) tensors: Patterns,
     /// `GGML_ROCKET_STATS`: whether to print a table at exit.
     pub(crate) stats: bool,
     /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path.
@@ -72,6 +81,24 @@ impl Config {
                 }
             }
         }
+        let mut memory = None;
+        if let Some(value) = text(MEM) {
+            memory = memory::parse(&value);
+            if memory.is_none() {
+                let wanted = "a number of bytes, with K, M or G behind it or nothing";
+                complain(MEM, &value, wanted, "half of the free memory");
+            }
+        }
+        let mut tensors = Patterns::default();
+        if let Some(value) = text(TENSORS) {
+            match Patterns::parse(&value) {
+                Ok(patterns) => tensors = patterns,
+                Err(error) => {
+                    let wanted = format!("a list of patterns ({error})");
+                    complain(TENSORS, &value, &wanted, "all tensors");
+                }
+            }
+        }
         let mut stats = false;
         if let Some(value) = text(STATS) {
             match value.as_str() {
@@ -93,6 +120,8 @@ impl Config {
         (
             Self {
                 policy: Policy { min_m, precision },
+                memory,
+                tensors,
                 stats,
                 device,
             },
@@ -128,12 +157,16 @@ mod tests {
         let (config, complaints) = parse(&[
             ("GGML_ROCKET_MIN_M", "1"),
             ("GGML_ROCKET_PRECISION", "f16"),
+            ("GGML_ROCKET_MEM", "2G"),
+            ("GGML_ROCKET_TENSORS", "!output*"),
             ("GGML_ROCKET_STATS", "1"),
             ("GGML_ROCKET_DEVICE", "model"),
             ("ROCKET_DEVICE", "/dev/accel/accel7"),
         ]);
         assert_eq!(config.policy.min_m, 1);
         assert_eq!(config.policy.precision, Choice::Always(Precision::Fp16));
+        assert_eq!(config.memory, Some(2 << 30));
+        assert!(!config.tensors.include("output.weight"));
         assert!(config.stats);
         assert_eq!(config.device, Selector::Model);
         assert!(complaints.is_empty());
@@ -156,6 +189,12 @@ mod tests {
         let (config, complaints) = parse(&[("GGML_ROCKET_PRECISION", "F16")]);
         assert_eq!(config.policy.precision, Choice::Auto);
         assert!(complaints[0].contains("auto, f16, w8a8"), "{complaints:?}");
+        let (config, complaints) = parse(&[("GGML_ROCKET_MEM", "lots")]);
+        assert_eq!(config.memory, None);
+        assert!(complaints[0].contains("lots"), "{complaints:?}");
+        let (config, complaints) = parse(&[("GGML_ROCKET_TENSORS", "blk.[0")]);
+        assert_eq!(config.tensors, Patterns::default());
+        assert!(complaints[0].contains("not closed"), "{complaints:?}");
         let (config, complaints) = parse(&[("GGML_ROCKET_STATS", "yes")]);
         assert!(!config.stats);
         assert!(complaints[0].contains("GGML_ROCKET_STATS"));

@@ -107,6 +107,8 @@ unsafe extern "C" fn props(device: *mut Device, out: *mut DeviceProps) {
 
 unsafe extern "C" fn init_backend(_device: *mut Device, _params: *const c_char) -> *mut Backend {
     guard("init_backend", ptr::null_mut(), |runtime| {
+        // A context is made when its model is there.
+        runtime.report_weights();
         let layout = runtime.host.layout();
         layout.new_backend(runtime.computing_device.get())
     })
@@ -167,8 +169,10 @@ unsafe fn placed(runtime: &Runtime, op: *const Tensor, product: &Product) -> Res
             // SAFETY: a live buffer that is not empty, hence with callbacks;
             // weights are neither freed nor written while ggml asks about
             // graphs with them.
-            unsafe { runtime.placement.adopt(&runtime.host, buffer, Kind::Plain) };
-            Ok(())
+            let entry = unsafe { runtime.placement.adopt(&runtime.host, buffer, Kind::Plain) };
+            let decision = entry.decide(runtime, weights, &product.weights);
+            let may = decision.is_some_and(|decision| decision.is_yes());
+            may.then_some(()).ok_or(Reason::LeftToCpu)
         }
         Place::Rearranged => {
             let entry = runtime.placement.get(buffer);

@@ -2,6 +2,7 @@
 //! The device, and the engine on it.
 
 use half::f16;
+use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::rotate::Rotation;
 use npu_matmul::quantise::search::Search;
 use npu_matmul::quantise::{Operands, QuantiseOptions, Scheme};
@@ -60,6 +61,20 @@ fn description(info: &DeviceInfo) -> String {
     }
     let plural = if info.cores == 1 { "" } else { "s" };
     format!("RK3588 NPU ({}), {} core{plural}", info.driver, info.cores)
+}
+
+/// How weights of `n x k` would be cut; `None` if they cannot be.
+pub(crate) fn plan(
+    engine: &Engine,
+    precision: Precision,
+    n: usize,
+    k: usize,
+) -> Option<WeightPlan> {
+    let plan = match precision {
+        Precision::Fp16 => engine.weight_plan(npu_matmul::Precision::Fp16, n, k),
+        _ => engine.quantised_weight_plan(n, k, &options(precision, k)),
+    };
+    plan.ok()
 }
 
 /// What the engine counted so far.

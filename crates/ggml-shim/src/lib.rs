@@ -23,6 +23,7 @@
 //! | `supports`, `precision`, `reason` | pure: which products are offloaded, in what, and why not |
 //! | `mul_mat`, `pack`, `quants` | operands to the engine's products |
 //! | `placement`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
+//! | `budget`, `memory`, `patterns` | which weights may be packed at all |
 //! | `engine` | the device behind it all |
 //! | `config`, `stats` | environment variables in, table out |
 //!
@@ -31,6 +32,7 @@
 
 mod abi;
 mod backend;
+mod budget;
 mod buffer;
 mod config;
 mod cpu;
@@ -40,8 +42,10 @@ mod host;
 mod layout;
 mod load;
 mod log;
+mod memory;
 mod mul_mat;
 mod pack;
+mod patterns;
 mod pieces;
 mod placement;
 mod precision;

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packs a weight tensor whose data just arrived.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use npu_matmul::Weights;
 
 use crate::abi::Tensor;
+use crate::log::Level;
 use crate::mul_mat::Rows;
 use crate::pack::{self, Packed};
 use crate::resident::Residents;
 use crate::runtime::Runtime;
-use crate::supports;
+use crate::supports::{self, Operand};
 
-/// Packs all matrices of `tensor` from `bytes`, its data as in the model file,
+/// Packs all matrices of `tensor`, which is `weights`, from `bytes`, its data as in the model file,
 /// into `residents`.
 ///
 /// # Errors
@@ -19,14 +23,13 @@ pub(crate) fn pack(
     runtime: &Runtime,
     residents: &Residents<Packed<Weights>>,
     tensor: &Tensor,
+    weights: &Operand,
     bytes: &[u8],
 ) -> Result<(), String> {
     // SAFETY: a tensor that the host passed.
-    let weights = unsafe { tensor.operand(runtime.types) };
-    // SAFETY: as above.
     let decoder = unsafe { runtime.types.decoder(tensor.type_id) };
     let decoder = decoder.ok_or("ggml cannot decode it")?;
-    let (precision, dimensions) = supports::storable(&weights, runtime.config.policy.precision)
+    let (precision, dimensions) = supports::storable(weights, runtime.config.policy.precision)
         .map_err(|reason| reason.words().to_owned())?;
     let engine = runtime.engine().ok_or("the process is ending")?;
     let rows = Rows {
@@ -53,5 +56,48 @@ pub(crate) fn pack(
     for (key, weights) in packed {
         residents.insert(key, weights);
     }
+    if let Some(line) = runtime.progress.step(bytes.len()) {
+        runtime.log(Level::Info, &line);
+    }
     Ok(())
+}
+
+/// How long a program may be silent about it.
+const SILENCE: Duration = Duration::from_secs(2);
+/// Bytes of a mebibyte.
+const MIB: usize = 1 << 20;
+
+/// Tells those who wait how far it is.
+#[derive(Debug, Default)]
+pub(crate) struct Progress(Mutex<Option<Packing>>);
+
+#[derive(Debug)]
+struct Packing {
+    said: Instant,
+    tensors: usize,
+    bytes: usize,
+}
+
+impl Progress {
+    /// Another tensor is packed, of so many bytes in the file: a line for the
+    /// log if there was none for some time.
+    fn step(&self, bytes: usize) -> Option<String> {
+        let mut packing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let packing = packing.get_or_insert(Packing {
+            said: now,
+            tensors: 0,
+            bytes: 0,
+        });
+        packing.tensors += 1;
+        packing.bytes += bytes;
+        if now.duration_since(packing.said) < SILENCE {
+            return None;
+        }
+        packing.said = now;
+        let (tensors, mib) = (packing.tensors, packing.bytes / MIB);
+        Some(format!(
+            "packed {tensors} tensors, {mib} MiB of the model, for the NPU"
+        ))
+    }
 }

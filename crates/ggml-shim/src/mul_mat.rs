@@ -12,6 +12,8 @@
 //!
 //! Tiling, packing and quantising are the engine's.
 
+mod by_expert;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -78,6 +80,14 @@ pub(crate) enum MulMatError<E: std::error::Error + Send + Sync + 'static> {
     /// Weights that the CPU has rearranged and that were not packed before.
     #[error("its weights were not packed when they were loaded")]
     NotPacked,
+    /// A row that chose weights that do not exist.
+    #[error("a row asks for expert {number} of {count}")]
+    NoSuchExpert {
+        /// What it asks for.
+        number: i32,
+        /// How many there are.
+        count: usize,
+    },
     /// A tensor whose data is not where its strides say.
     #[error("the {0} are shorter than their strides say, or not aligned to their type")]
     Data(&'static str),
@@ -143,6 +153,8 @@ pub(crate) struct MulMat<'a> {
     pub(crate) stored: Stored,
     /// src1.
     pub(crate) activations: Rows<'a>,
+    /// src2: which experts each token chose.
+    pub(crate) ids: Option<Rows<'a>>,
     /// dst: `outputs()` numbers.
     pub(crate) out: &'a mut [f32],
 }
@@ -163,6 +175,9 @@ pub(crate) fn compute<M: Multiplier>(
         repeats,
         ..
     } = product.offload.shape;
+    if let Some(experts) = product.offload.experts {
+        return by_expert::compute(multiplier, residents, product, experts);
+    }
     let a2 = matrices[0] * repeats[0];
     // Matrices next to each other in dimension 2 that meet the same weights
     // are one run of rows, and so are their outputs.

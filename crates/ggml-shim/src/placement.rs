@@ -15,14 +15,17 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use npu_matmul::Weights;
 
 use crate::abi::{Buffer, Tensor};
+use crate::budget::Decision;
+use crate::engine;
 use crate::host::Host;
 use crate::layout::BufferCallbacks;
 use crate::load;
 use crate::log::Level;
 use crate::pack::Packed;
 use crate::pieces::Pieces;
-use crate::resident::Residents;
+use crate::resident::{Key, Residents};
 use crate::runtime::{Runtime, contain, guard};
+use crate::supports::{self, Operand};
 
 /// How weights lie in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +44,37 @@ pub(crate) struct Entry {
     originals: BufferCallbacks,
     /// Weights packed from it.
     pub(crate) residents: Residents<Packed<Weights>>,
+    /// Which of its tensors may be on the NPU.
+    decisions: Mutex<HashMap<(Key, usize), Arc<Decision>>>,
     /// Parts of tensors that are not there in whole yet.
     pieces: Mutex<Pieces>,
+}
+
+impl Entry {
+    /// Whether `tensor`, which is `weights` in this buffer, may be on the NPU:
+    /// asked of the budget at the first time, and the same answer from then
+    /// on. `None` if it can never be.
+    pub(crate) fn decide(
+        &self,
+        runtime: &Runtime,
+        tensor: &Tensor,
+        weights: &Operand,
+    ) -> Option<Arc<Decision>> {
+        let first = weights.key(tensor.data.addr(), [0, 0])?;
+        let (precision, [k, n, b2, b3]) =
+            supports::storable(weights, runtime.config.policy.precision).ok()?;
+        let matrices = b2.checked_mul(b3)?;
+        let decisions = self.decisions.lock();
+        let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = decisions.get(&(first, matrices)) {
+            return Some(Arc::clone(known));
+        }
+        let plan = engine::plan(&*runtime.engine()?, precision, n, k)?;
+        let wanted = runtime.config.tensors.include(&tensor.name());
+        let decision = runtime.budget.decide(wanted, vec![plan; matrices]);
+        decisions.insert((first, matrices), Arc::clone(&decision));
+        Some(decision)
+    }
 }
 
 /// All such buffers, by address.
@@ -83,6 +115,7 @@ impl Placement {
                 // caller's promise; the lock keeps other threads from here.
                 originals: unsafe { host.layout().hook(buffer, hooks) },
                 residents: Residents::default(),
+                decisions: Mutex::default(),
                 pieces: Mutex::default(),
             })
         };
@@ -207,7 +240,14 @@ unsafe extern "C" fn set_tensor(
 /// Packs a tensor; whatever goes wrong, the CPU still gets its data.
 fn pack(runtime: &Runtime, entry: &Entry, tensor: &Tensor, bytes: &[u8]) {
     contain(|| {
-        if let Err(why) = load::pack(runtime, &entry.residents, tensor, bytes) {
+        // SAFETY: a tensor of the host.
+        let weights = unsafe { tensor.operand(runtime.types) };
+        let decision = entry.decide(runtime, tensor, &weights);
+        let Some(decision) = decision.filter(|decision| decision.is_yes()) else {
+            return;
+        };
+        if let Err(why) = load::pack(runtime, &entry.residents, tensor, &weights, bytes) {
+            decision.failed();
             let line = format!("{} stays on the CPU: {why}", tensor.name());
             runtime.log(Level::Warn, &line);
         }

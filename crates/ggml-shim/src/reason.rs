@@ -15,6 +15,8 @@ pub(crate) enum Reason {
     NotRearranged,
     /// The CPU has rearranged the weights, and they were not packed before.
     NotPacked,
+    /// The user does not want these weights on the NPU, or they do not fit.
+    LeftToCpu,
     /// Weights of a type that ggml cannot decode to f32.
     WeightType,
     /// Activations that are not F32.
@@ -33,12 +35,13 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, in the order of the statistics.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::NotAProduct,
         Self::Computed,
         Self::Elsewhere,
         Self::NotRearranged,
         Self::NotPacked,
+        Self::LeftToCpu,
         Self::WeightType,
         Self::ActivationType,
         Self::Layout,
@@ -56,6 +59,7 @@ impl Reason {
             Self::Elsewhere => "weights not in a buffer of weights",
             Self::NotRearranged => "left in plain memory (question of the loader)",
             Self::NotPacked => "weights rearranged for the CPU only",
+            Self::LeftToCpu => "weights excluded, or beyond the memory for them",
             Self::WeightType => "weights that ggml cannot decode",
             Self::ActivationType => "activations not F32",
             Self::Layout => "rows not contiguous in memory",

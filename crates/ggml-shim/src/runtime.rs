@@ -10,11 +10,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use npu_matmul::Engine;
 
 use crate::abi::{BufferType, Device, Reg};
+use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::Cpu;
 use crate::engine;
 use crate::host::{Host, LoadError};
+use crate::load::Progress;
 use crate::log::{Level, Logger};
+use crate::memory;
 use crate::placement::Placement;
 use crate::shared::Shared;
 use crate::stats::{DeviceCounts, Stats};
@@ -34,6 +37,10 @@ pub(crate) struct Runtime {
     pub(crate) cpu: Cpu,
     /// Its buffers of which we have packed weights.
     pub(crate) placement: Placement,
+    /// How much more weights there may be.
+    pub(crate) budget: Arc<Budget>,
+    /// How far the packing is.
+    pub(crate) progress: Progress,
     /// What the user set.
     pub(crate) config: Config,
     /// What `--list-devices` shows.
@@ -149,6 +156,8 @@ impl Runtime {
                  the NPU would compute. Remove it (Debian: libggml0-backend-blas)",
             );
         }
+        let limit = config.memory.unwrap_or_else(memory::default_limit);
+        let budget = Budget::new(opened.engine.memory_plan(limit), limit);
         let reg = reg::new(host.layout().api_version());
         let device = device::new(reg);
         Ok(Self {
@@ -163,6 +172,8 @@ impl Runtime {
             types,
             cpu,
             placement: Placement::default(),
+            budget,
+            progress: Progress::default(),
             config,
         })
     }
@@ -178,6 +189,13 @@ impl Runtime {
             host: &self.host,
             types: self.types,
             ours: self.buffer_type.get(),
+        }
+    }
+
+    /// Says which weights are on the NPU, if there is anything new about it.
+    pub(crate) fn report_weights(&self) {
+        if let Some(line) = self.budget.report() {
+            self.log(Level::Info, &line);
         }
     }
 
@@ -208,7 +226,9 @@ extern "C" fn at_exit() {
                 .as_deref()
                 .map_or_else(DeviceCounts::default, engine::counts);
             let description = runtime.description.to_string_lossy();
-            let table = runtime.stats.table(&description, counts);
+            let table = runtime
+                .stats
+                .table(&description, counts, runtime.budget.most());
             let _ = std::io::stderr().write_all(table.as_bytes());
         }
         // Weights of models that nobody freed keep the device open until the

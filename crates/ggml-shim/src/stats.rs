@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::budget::Totals;
 use crate::precision::Precision;
 use crate::reason::Reason;
 
@@ -49,7 +50,7 @@ impl Stats {
     }
 
     /// The table, one `name  count` a line.
-    pub(crate) fn table(&self, device: &str, counts: DeviceCounts) -> String {
+    pub(crate) fn table(&self, device: &str, counts: DeviceCounts, weights: Totals) -> String {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut rows: Vec<(String, u64)> = Vec::new();
         for precision in Precision::ALL {
@@ -63,6 +64,13 @@ impl Stats {
             "multiply-adds (millions)".to_owned(),
             read(&self.macs) / 1_000_000,
         ));
+        for (place, count) in [
+            ("on the NPU", weights.npu),
+            ("left to the CPU", weights.cpu),
+        ] {
+            rows.push((format!("weight tensors {place}"), count.tensors));
+            rows.push((format!("KiB of weights {place}"), count.bytes / 1024));
+        }
         rows.push(("jobs".to_owned(), counts.jobs));
         rows.push(("tasks".to_owned(), counts.tasks));
         rows.push((
@@ -93,6 +101,7 @@ impl Stats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Count;
 
     #[test]
     fn the_table_shows_what_was_counted() {
@@ -107,6 +116,13 @@ mod tests {
                 jobs: 9,
                 ..DeviceCounts::default()
             },
+            Totals {
+                npu: Count {
+                    tensors: 3,
+                    bytes: 5 << 10,
+                },
+                cpu: Count::default(),
+            },
         );
         let count = |name: &str| {
             let line = table.lines().find(|line| line.trim().starts_with(name));
@@ -116,6 +132,9 @@ mod tests {
         assert_eq!(count("products computed in fp16"), "0");
         assert_eq!(count("products failed"), "1");
         assert_eq!(count("multiply-adds"), "7");
+        assert_eq!(count("weight tensors on the NPU"), "3");
+        assert_eq!(count("KiB of weights on the NPU"), "5");
+        assert_eq!(count("weight tensors left to the CPU"), "0");
         assert_eq!(count("jobs"), "9");
         assert_eq!(count("declined: fewer rows"), "1");
         assert!(!table.contains("attention"));

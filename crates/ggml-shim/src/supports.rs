@@ -13,6 +13,9 @@
 //! activations  [K, M, b2*r2, b3*r3]
 //! output       [N, M, b2*r2, b3*r3]     output[j, i] = sum over k of weights[k, j] * activations[k, i]
 //! ```
+//!
+//! `MUL_MAT_ID`, with experts, has its picture in `mul_mat/by_expert.rs`; its
+//! M is the number of tokens.
 
 use crate::abi::{MAX_DIMS, type_id};
 use crate::precision::{Choice, Precision};
@@ -77,6 +80,8 @@ pub(crate) struct Product {
     pub(crate) place: Place,
     /// ggml's src1.
     pub(crate) activations: Operand,
+    /// ggml's src2, of a product whose rows choose their weights.
+    pub(crate) ids: Option<Operand>,
     /// ggml's dst.
     pub(crate) output: Operand,
 }
@@ -96,18 +101,6 @@ pub(crate) struct Shape {
     pub(crate) repeats: [usize; 2],
 }
 
-impl Shape {
-    /// Activation rows that meet the same weights.
-    pub(crate) fn rows_per_matrix(&self) -> usize {
-        self.m * self.repeats[0] * self.repeats[1]
-    }
-
-    /// Elements of the output.
-    pub(crate) fn outputs(&self) -> usize {
-        self.rows_per_matrix() * self.n * self.matrices[0] * self.matrices[1]
-    }
-}
-
 /// A product that can be computed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offload {
@@ -115,6 +108,35 @@ pub(crate) struct Offload {
     pub(crate) precision: Precision,
     /// How large.
     pub(crate) shape: Shape,
+    /// Of a product whose rows choose their weights: how.
+    pub(crate) experts: Option<Experts>,
+}
+
+/// How rows choose their weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Experts {
+    /// How many each token chooses.
+    pub(crate) used: usize,
+    /// How many rows of activations each token has: `used`, or a divisor of
+    /// it.
+    pub(crate) given: usize,
+}
+
+impl Offload {
+    /// Activation rows that may meet the same weights.
+    pub(crate) fn rows(&self) -> usize {
+        let Shape { m, repeats, .. } = self.shape;
+        m * repeats[0] * repeats[1]
+    }
+
+    /// Elements of the output.
+    pub(crate) fn outputs(&self) -> usize {
+        let Shape { n, matrices, .. } = self.shape;
+        match self.experts {
+            Some(experts) => self.rows() * experts.used * n,
+            None => self.rows() * n * matrices[0] * matrices[1],
+        }
+    }
 }
 
 /// What the user set.
@@ -140,10 +162,10 @@ pub(crate) fn decide(product: &Product, policy: Policy) -> Result<Offload, Reaso
     let offload = computable(product, policy.precision)?;
     // The question where to put weights comes with a number of rows of its own.
     let counts = product.place != Place::Question;
-    if counts && offload.shape.rows_per_matrix() < policy.min_m {
+    if counts && offload.rows() < policy.min_m {
         return Err(Reason::SmallBatch);
     }
-    if offload.precision.is_quantised() && offload.shape.outputs() < MIN_INT8_OUTPUTS {
+    if offload.precision.is_quantised() && offload.outputs() < MIN_INT8_OUTPUTS {
         return Err(Reason::FewOutputs);
     }
     Ok(offload)
@@ -159,11 +181,21 @@ pub(crate) fn computable(product: &Product, choice: Choice) -> Result<Offload, R
     if product.activations.format.id != type_id::F32 {
         return Err(Reason::ActivationType);
     }
-    let shape = shape(product)?;
+    let (shape, experts) = match &product.ids {
+        None => (shape(product)?, None),
+        Some(ids) => {
+            let (shape, experts) = shape_by_expert(product, ids)?;
+            (shape, Some(experts))
+        }
+    };
     if !product.activations.has_rows(shape.k) || !product.output.is_packed() {
         return Err(Reason::Layout);
     }
-    Ok(Offload { precision, shape })
+    Ok(Offload {
+        precision,
+        shape,
+        experts,
+    })
 }
 
 /// Whether products with these weights can be computed: in what precision, and
@@ -194,9 +226,44 @@ fn shape(product: &Product) -> Result<Shape, Reason> {
     if k != k1 || output != [n, m, a2, a3] || a2 % b2 != 0 || a3 % b3 != 0 {
         return Err(Reason::Shape);
     }
-    // Each product of dimensions that the code forms must not overflow, in
-    // bytes of the widest element.
-    for [rows, columns, x, y] in [[n, k, b2, b3], [m, k, a2, a3], [m, n, a2, a3]] {
+    check_sizes([[n, k, b2, b3], [m, k, a2, a3], [m, n, a2, a3]])?;
+    Ok(Shape {
+        m,
+        n,
+        k,
+        matrices: [b2, b3],
+        repeats: [a2 / b2, a3 / b3],
+    })
+}
+
+/// The same for a product whose rows choose their weights by `ids`.
+fn shape_by_expert(product: &Product, ids: &Operand) -> Result<(Shape, Experts), Reason> {
+    let [k, n, count, b3] = product.weights.dimensions()?;
+    let [k1, given, m, a3] = product.activations.dimensions()?;
+    let [used, tokens, i2, i3] = ids.dimensions()?;
+    let output = product.output.dimensions()?;
+    let alike = k == k1 && m == tokens && output == [n, used, m, 1];
+    if !alike || [b3, a3, i2, i3] != [1; 4] || used % given != 0 {
+        return Err(Reason::Shape);
+    }
+    check_sizes([[n, k, count, 1], [m, k, used, 1], [m, n, used, 1]])?;
+    if ids.format.id != type_id::I32 || !ids.has_rows(used) {
+        return Err(Reason::Layout);
+    }
+    let shape = Shape {
+        m,
+        n,
+        k,
+        matrices: [count, 1],
+        repeats: [1, 1],
+    };
+    Ok((shape, Experts { used, given }))
+}
+
+/// Each product of dimensions that the code forms must not overflow, in bytes
+/// of the widest element.
+fn check_sizes(sizes: [[usize; MAX_DIMS]; 3]) -> Result<(), Reason> {
+    for [rows, columns, x, y] in sizes {
         let elements = rows
             .checked_mul(columns)
             .and_then(|count| count.checked_mul(x))
@@ -206,13 +273,7 @@ fn shape(product: &Product) -> Result<Shape, Reason> {
             return Err(Reason::Shape);
         }
     }
-    Ok(Shape {
-        m,
-        n,
-        k,
-        matrices: [b2, b3],
-        repeats: [a2 / b2, a3 / b3],
-    })
+    Ok(())
 }
 
 impl Operand {
@@ -277,167 +338,4 @@ impl Operand {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::types::tests::{BF16, I32, Q8_0, format};
-
-    /// A tensor without gaps.
-    pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> Operand {
-        let format = format(type_id);
-        let size = |dimension: usize| usize::try_from(ne[dimension]).unwrap_or(0);
-        let row = format.block_bytes * size(0) / format.block_elements;
-        Operand {
-            format,
-            ne,
-            nb: [
-                format.block_bytes,
-                row,
-                row * size(1),
-                row * size(1) * size(2),
-            ],
-        }
-    }
-
-    /// A product that is offloaded, `m` x `k` times `k` x `n`.
-    pub(crate) fn product(weights: u32, m: i64, n: i64, k: i64) -> Product {
-        Product {
-            weights: packed(weights, [k, n, 1, 1]),
-            origin: Origin::Stored,
-            place: Place::Plain,
-            activations: packed(type_id::F32, [k, m, 1, 1]),
-            output: packed(type_id::F32, [n, m, 1, 1]),
-        }
-    }
-
-    /// The defaults, but for the rows.
-    pub(crate) fn policy(min_m: usize) -> Policy {
-        Policy {
-            min_m,
-            precision: Choice::Auto,
-        }
-    }
-
-    const MIN_M: usize = 32;
-
-    #[test]
-    fn each_kind_of_weights_is_offloaded_in_its_precision() {
-        for (weights, precision) in [
-            (type_id::F32, Precision::Fp16),
-            (type_id::F16, Precision::Fp16),
-            (BF16, Precision::Fp16),
-            (Q8_0, Precision::Int8),
-        ] {
-            let offload = decide(&product(weights, 64, 96, 128), policy(MIN_M)).unwrap();
-            assert_eq!(offload.precision, precision);
-            assert_eq!(
-                offload.shape,
-                Shape {
-                    m: 64,
-                    n: 96,
-                    k: 128,
-                    matrices: [1, 1],
-                    repeats: [1, 1]
-                }
-            );
-        }
-    }
-
-    #[test]
-    fn the_question_before_allocation_gets_the_same_answer() {
-        let mut asked = product(type_id::F16, 512, 64, 64);
-        asked.place = Place::Unallocated;
-        assert!(decide(&asked, policy(MIN_M)).is_ok());
-    }
-
-    #[test]
-    fn broadcast_matrices_share_their_weights() {
-        let mut asked = product(type_id::F16, 8, 96, 128);
-        asked.weights = packed(type_id::F16, [128, 96, 3, 2]);
-        asked.activations = packed(type_id::F32, [128, 8, 6, 4]);
-        asked.output = packed(type_id::F32, [96, 8, 6, 4]);
-        let shape = decide(&asked, policy(MIN_M)).unwrap().shape;
-        assert_eq!((shape.matrices, shape.repeats), ([3, 2], [2, 2]));
-        assert_eq!(shape.rows_per_matrix(), 32);
-        assert_eq!(shape.outputs(), 96 * 8 * 24);
-    }
-
-    #[test]
-    fn strided_rows_are_read_where_they_lie() {
-        let mut asked = product(type_id::F16, 64, 96, 128);
-        asked.weights.nb[1] += 64;
-        asked.activations.nb[1] += 8;
-        assert!(decide(&asked, policy(MIN_M)).is_ok());
-    }
-
-    /// Each line: what is changed in a good product, and why it is declined.
-    #[test]
-    fn each_reason_to_decline() {
-        type Change = fn(&mut Product);
-        let table: &[(Change, Reason)] = &[
-            (|p| p.origin = Origin::Computed, Reason::Computed),
-            (|p| p.place = Place::Elsewhere, Reason::Elsewhere),
-            (|p| p.weights.format = format(I32), Reason::WeightType),
-            (|p| p.weights.format = format(u32::MAX), Reason::WeightType),
-            (
-                |p| p.activations.format = format(type_id::F16),
-                Reason::ActivationType,
-            ),
-            (|p| p.output.format = format(type_id::F16), Reason::Layout),
-            // The strides are those of another format.
-            (|p| p.weights.format = format(type_id::F32), Reason::Layout),
-            // Transposed: the fastest dimension is not contiguous.
-            (|p| p.weights.nb.swap(0, 1), Reason::Layout),
-            (|p| p.activations.nb.swap(0, 1), Reason::Layout),
-            (|p| p.activations.nb[1] += 2, Reason::Layout),
-            (|p| p.weights.nb[1] += 1, Reason::Layout),
-            (|p| p.output.nb[1] += 4, Reason::Layout),
-            (|p| p.weights.ne[0] = 64, Reason::Shape),
-            (|p| p.weights.ne[2] = 2, Reason::Shape),
-            (|p| p.activations.ne[1] = 65, Reason::Shape),
-            (|p| p.output.ne[3] = 2, Reason::Shape),
-            (|p| p.weights.ne[1] = 0, Reason::Shape),
-            (|p| p.weights.ne[1] = -1, Reason::Shape),
-            (
-                |p| {
-                    p.weights.ne[1] = i64::MAX;
-                    p.output.ne[0] = i64::MAX;
-                },
-                Reason::Shape,
-            ),
-            (
-                |p| *p = product(type_id::F16, 31, 96, 128),
-                Reason::SmallBatch,
-            ),
-        ];
-        for (index, (change, reason)) in table.iter().enumerate() {
-            let mut asked = product(type_id::F16, 64, 96, 128);
-            assert!(decide(&asked, policy(MIN_M)).is_ok());
-            change(&mut asked);
-            assert_eq!(decide(&asked, policy(MIN_M)), Err(*reason), "line {index}");
-        }
-    }
-
-    #[test]
-    fn int8_wants_some_outputs_and_whole_blocks() {
-        assert_eq!(
-            decide(&product(Q8_0, 1, 1, 256), policy(1)),
-            Err(Reason::FewOutputs)
-        );
-        assert!(decide(&product(Q8_0, 1, 16, 256), policy(1)).is_ok());
-        assert!(decide(&product(type_id::F16, 1, 1, 256), policy(1)).is_ok());
-        assert_eq!(
-            decide(&product(Q8_0, 64, 64, 48), policy(1)),
-            Err(Reason::Layout)
-        );
-        assert!(decide(&product(Q8_0, 64, 64, 1 << 17), policy(1)).is_ok());
-        assert_eq!(
-            decide(&product(Q8_0, 64, 64, (1 << 17) + 32), policy(1)),
-            Err(Reason::TooDeep)
-        );
-    }
-
-    #[test]
-    fn what_is_worth_nothing_is_still_computable() {
-        assert!(computable(&product(Q8_0, 1, 1, 32), Choice::Auto).is_ok());
-    }
-}
+pub(crate) mod tests;

@@ -53,7 +53,12 @@ pub(crate) unsafe fn classify(context: &Context<'_>, tensor: *const Tensor) -> N
     if tensor.op == ops.none || ops.views.contains(&tensor.op) {
         return Node::NoWork;
     }
-    if tensor.op != ops.mul_mat {
+    if tensor.op != ops.mul_mat && tensor.op != ops.mul_mat_id {
+        return Node::Other;
+    }
+    // SAFETY: null or live, by the caller's promise.
+    let ids = unsafe { ids(context, tensor) };
+    if tensor.op == ops.mul_mat_id && ids.is_none() {
         return Node::Other;
     }
     // SAFETY: the operands are null or live, by the caller's promise.
@@ -70,6 +75,8 @@ pub(crate) unsafe fn classify(context: &Context<'_>, tensor: *const Tensor) -> N
         // SAFETY: as above.
         activations: unsafe { activations.operand(context.types) },
         // SAFETY: as above.
+        ids: ids.map(|ids| unsafe { ids.operand(context.types) }),
+        // SAFETY: as above.
         output: unsafe { tensor.operand(context.types) },
     })
 }
@@ -84,6 +91,18 @@ unsafe fn operands(tensor: &Tensor) -> Option<(&Tensor, &Tensor)> {
     // SAFETY: as above.
     let second = unsafe { tensor.src[1].as_ref() }?;
     Some((first, second))
+}
+
+/// The third operand of a product whose rows choose their weights.
+///
+/// # Safety
+/// It is null or live, and nobody changes it meanwhile.
+unsafe fn ids<'a>(context: &Context<'_>, tensor: &'a Tensor) -> Option<&'a Tensor> {
+    if tensor.op != context.host.ops().mul_mat_id {
+        return None;
+    }
+    // SAFETY: null or live, by the caller's promise.
+    unsafe { tensor.src[2].as_ref() }
 }
 
 /// Whether `weights` is stored, or a view of what is.
@@ -214,6 +233,21 @@ pub(crate) unsafe fn with_data<T>(
             nb: weights.nb,
         }
     };
+    // SAFETY: null or live, by the caller's promise.
+    let ids = match unsafe { ids(context, output) } {
+        None => None,
+        Some(ids) => {
+            // SAFETY: a tensor of the host, by the caller's promise.
+            let format = unsafe { context.types.format(ids.type_id) };
+            let range = ids.range(&format)?;
+            if range.start < output_range.end && output_range.start < range.end {
+                return None;
+            }
+            // SAFETY: allocated and not written to meanwhile, by the caller's
+            // promise.
+            Some(unsafe { ids.rows(&format) }?)
+        }
+    };
     let stored = Stored {
         // SAFETY: a tensor of the host, by the caller's promise.
         operand: unsafe { weights.operand(context.types) },
@@ -233,6 +267,7 @@ pub(crate) unsafe fn with_data<T>(
         weights: weights_rows,
         stored,
         activations: activation_rows,
+        ids,
         out,
     }))
 }

@@ -210,9 +210,6 @@ pub(crate) mod tests {
     pub(crate) const BF16: u32 = 30;
     /// `GGML_TYPE_Q8_0`: blocks of 32 signed bytes with one FP16 scale.
     pub(crate) const Q8_0: u32 = 8;
-    /// `GGML_TYPE_I32`
-    pub(crate) const I32: u32 = 26;
-
     /// Decodes blocks of so many elements and bytes, one after the other.
     ///
     /// # Safety
@@ -284,7 +281,7 @@ pub(crate) mod tests {
             entry(0, 0, false, None),
         ]);
         let index = match u32::try_from(id) {
-            Ok(type_id::F32 | I32) => 0,
+            Ok(type_id::F32 | type_id::I32) => 0,
             Ok(type_id::F16) => 1,
             Ok(BF16) => 2,
             Ok(Q8_0) => 3,
@@ -318,14 +315,14 @@ pub(crate) mod tests {
             (type_id::F16, Class::Float),
             (BF16, Class::Float),
             (Q8_0, Class::Quantised),
-            (I32, Class::Other),
+            (type_id::I32, Class::Other),
             (4, Class::Other),
             (u32::MAX, Class::Other),
         ] {
             assert_eq!(format(id).class, class, "type {id}");
         }
         // SAFETY: as above.
-        assert!(unsafe { fake_types().decoder(I32) }.is_none());
+        assert!(unsafe { fake_types().decoder(type_id::I32) }.is_none());
     }
 
     #[test]

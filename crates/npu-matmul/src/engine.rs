@@ -18,7 +18,7 @@ use crate::exec::{Collect, Product, Run, Sums, Work};
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Submission};
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
-use crate::plan::{JobLimits, Plan, PlanError, PlanOptions, WeightPlan};
+use crate::plan::{JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, WeightPlan};
 use crate::plan_cache::{Key, PlanCache};
 use crate::quantised::Quantised;
 use crate::unpack::{Partial, Split};
@@ -224,6 +224,26 @@ impl Engine {
     /// Why it cannot be; see [`PlanError`].
     pub fn plan<'w>(&self, weights: &'w Weights, m: usize) -> Result<Plan<'w>, PlanError> {
         Plan::new(weights.plan(), m, &self.options)
+    }
+
+    /// How weights, `n x k`, would be cut.
+    ///
+    /// # Errors
+    /// Why they cannot be; see [`PlanError`].
+    pub fn weight_plan(
+        &self,
+        precision: Precision,
+        n: usize,
+        k: usize,
+    ) -> Result<WeightPlan, Error> {
+        self.plan_weights(precision, n, k, &self.options)
+    }
+
+    /// The memory of all devices, without any weights yet, of which those may
+    /// take `total` bytes.
+    #[must_use]
+    pub fn memory_plan(&self, total: u64) -> MemoryPlan {
+        MemoryPlan::new(self.devices.len(), total, &self.options)
     }
 
     pub(crate) fn plan_weights(

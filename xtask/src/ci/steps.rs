@@ -340,6 +340,11 @@ fn longer() -> Vec<Step> {
             ],
         },
         Step {
+            name: "backend-ops",
+            what: "every matrix product of ggml's own tests",
+            runs: vec![Run::cargo("xtask llama all-backend-ops")],
+        },
+        Step {
             name: "soak",
             what: "two thousand self-tests in one process",
             runs: vec![Run::cargo(

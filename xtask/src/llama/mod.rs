@@ -18,6 +18,7 @@ mod embedding;
 mod failures;
 mod hosts;
 mod model;
+mod placement;
 mod refusals;
 mod server;
 mod stats;
@@ -58,7 +59,7 @@ pub(crate) struct Args {
 /// Options of `cargo xtask llama`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Run only these checks
+    /// Run only these checks (all-backend-ops runs only when it is named)
     #[arg(value_name = "CHECK", value_parser = CHECKS)]
     only: Vec<String>,
     #[command(flatten)]
@@ -66,7 +67,7 @@ pub(crate) struct CheckArgs {
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 8] = [
+const CHECKS: [&str; 10] = [
     devices::NAME,
     hosts::NAME,
     refusals::NAME,
@@ -74,16 +75,22 @@ const CHECKS: [&str; 8] = [
     texts::NAME,
     divergence::NAME,
     embedding::NAME,
+    placement::NAME,
     backend_ops::NAME,
+    backend_ops::ALL,
 ];
 
+/// Those that take long and run only when they are named.
+const ON_REQUEST: [&str; 1] = [backend_ops::ALL];
+
 /// Those that compute with models.
-const WITH_MODELS: [&str; 5] = [
+const WITH_MODELS: [&str; 6] = [
     refusals::NAME,
     failures::NAME,
     texts::NAME,
     divergence::NAME,
     embedding::NAME,
+    placement::NAME,
 ];
 
 /// Runs the checks; an error if one failed.
@@ -91,7 +98,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     let mut report = Report::default();
     let checks: Vec<&str> = CHECKS
         .into_iter()
-        .filter(|name| args.only.is_empty() || args.only.iter().any(|only| only == name))
+        .filter(|name| match args.only.is_empty() {
+            true => !ON_REQUEST.contains(name),
+            false => args.only.iter().any(|only| only == name),
+        })
         .collect();
     check(&args.args, &checks, &mut report);
     println!("\n{}", report.closing_line());
@@ -139,6 +149,7 @@ fn check(args: &Args, checks: &[&str], report: &mut Report) {
             (devices::NAME, _) => report.add(name, devices::check(&stock)),
             (hosts::NAME, _) => hosts::check(&stock, report),
             (backend_ops::NAME, _) => report.add(name, backend_ops::check(&stock)),
+            (backend_ops::ALL, _) => report.add(name, backend_ops::check_all(&stock)),
             (refusals::NAME, Some(workshop)) => {
                 report.add(name, refusals::check(&stock, workshop));
             }
@@ -148,6 +159,9 @@ fn check(args: &Args, checks: &[&str], report: &mut Report) {
             (texts::NAME, Some(workshop)) => report.add(name, texts::check(&stock, workshop)),
             (divergence::NAME, Some(workshop)) => {
                 report.add(name, divergence::check(&stock, workshop));
+            }
+            (placement::NAME, Some(workshop)) => {
+                report.add(name, placement::check(&stock, workshop));
             }
             (embedding::NAME, Some(workshop)) => {
                 report.add(name, embedding::check(&stock, workshop));

@@ -67,7 +67,19 @@ impl Workshop {
         Ok(model)
     }
 
-    /// The same model, quantised to Q8_0 by the stock llama-quantize.
+    /// A tiny F16 model whose tokens choose two of four feed-forward networks.
+    pub(super) fn tiny_experts_f16(&self) -> Result<PathBuf> {
+        let model = self.path("tiny-experts-f16.gguf");
+        let mut command = Command::new(&self.python);
+        command
+            .arg(paths::root().join("xtask/scripts/make_tiny_gguf.py"))
+            .arg(&model)
+            .args(["--experts", "4", "--feed-forward", "256"]);
+        process::run(command, SCRIPT_LIMIT)?.checked("make_tiny_gguf.py")?;
+        Ok(model)
+    }
+
+    /// The model of [`Workshop::tiny_f16`], quantised to Q8_0 by the stock llama-quantize.
     pub(super) fn tiny_q8_0(&self, stock: &Stock, seed: u32) -> Result<PathBuf> {
         self.quantised(stock, &self.tiny_f16(seed)?, "Q8_0")
     }

@@ -19,6 +19,8 @@ pub(crate) struct OpIds {
     pub(crate) none: u32,
     /// The matrix product.
     pub(crate) mul_mat: u32,
+    /// The matrix product whose rows choose their weights.
+    pub(crate) mul_mat_id: u32,
     /// Operations that only describe data that lies elsewhere: RESHAPE, VIEW,
     /// PERMUTE, TRANSPOSE.
     pub(crate) views: [u32; 4],
@@ -48,6 +50,7 @@ impl OpIds {
         Ok(Self {
             none: number("NONE")?,
             mul_mat: number("MUL_MAT")?,
+            mul_mat_id: number("MUL_MAT_ID")?,
             views: [
                 number("RESHAPE")?,
                 number("VIEW")?,
@@ -68,6 +71,7 @@ mod tests {
             match index {
                 0 => c"NONE".as_ptr(),
                 7 => c"MUL_MAT".as_ptr(),
+                6 => c"MUL_MAT_ID".as_ptr(),
                 8 => c"TRANSPOSE".as_ptr(),
                 9 => c"VIEW".as_ptr(),
                 10 => c"PERMUTE".as_ptr(),
@@ -76,7 +80,7 @@ mod tests {
             }
         }
         let ops = OpIds::find(shuffled, &Version::from("x")).unwrap();
-        assert_eq!(ops.mul_mat, 7);
+        assert_eq!((ops.mul_mat, ops.mul_mat_id), (7, 6));
         assert_eq!(ops.views, [11, 9, 10, 8]);
 
         extern "C" fn none(_: c_int) -> *const c_char {

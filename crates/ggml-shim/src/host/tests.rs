@@ -46,6 +46,7 @@ pub(crate) fn fake_host() -> Host {
         ops: OpIds {
             none: 0,
             mul_mat: 29,
+            mul_mat_id: 30,
             views: [35, 36, 37, 38],
         },
         version: Version::from("fake"),

@@ -129,6 +129,16 @@ impl MemoryPlan {
         Ok(())
     }
 
+    /// Takes away weights that were added.
+    pub fn remove(&mut self, weights: &WeightPlan) {
+        for block in &weights.blocks {
+            let bytes = (weights.block_bytes(block) as u64).next_multiple_of(PAGE);
+            if let Some(held) = self.per_device.get_mut(block.device) {
+                *held = held.saturating_sub(bytes);
+            }
+        }
+    }
+
     /// Bytes of weights on each device.
     #[must_use]
     pub fn per_device(&self) -> &[u64] {
@@ -206,14 +216,20 @@ mod tests {
             let mut memory = MemoryPlan::new(devices, u64::MAX, &options);
             let mut bytes = 0;
             let mut blocks = 0;
+            let mut added = Vec::new();
             for (n, k) in sizes {
                 let weights = weights(n, k, devices);
                 memory.add(&weights).unwrap();
                 bytes += weights.device_bytes();
                 blocks += weights.blocks.len() as u64;
+                added.push(weights);
             }
             prop_assert_eq!(memory.total() % PAGE, 0);
             prop_assert!((bytes..bytes + blocks * PAGE).contains(&memory.total()));
+            for weights in &added {
+                memory.remove(weights);
+            }
+            prop_assert_eq!(memory, MemoryPlan::new(devices, u64::MAX, &options));
         }
     }
 }

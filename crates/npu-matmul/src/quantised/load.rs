@@ -11,6 +11,7 @@ use super::{Beside, Kept, Quantised, halves_of};
 use crate::engine::{Engine, matrix};
 use crate::error::Error;
 use crate::pack::{Fp16, Int4, Int8};
+use crate::plan::WeightPlan;
 use crate::quantise::{Operands, Outliers, QuantiseOptions, Scheme, to_halves};
 use crate::weights::Weights;
 
@@ -57,6 +58,20 @@ impl Engine {
         self.load_quantised_rows(n, k, options, fill)
     }
 
+    /// How weights, `n x k`, that are quantised as the options say would be cut.
+    ///
+    /// # Errors
+    /// Why they cannot be; see [`Error::Plan`].
+    pub fn quantised_weight_plan(
+        &self,
+        n: usize,
+        k: usize,
+        options: &QuantiseOptions,
+    ) -> Result<WeightPlan, Error> {
+        let plan_options = options.plan_options(self.options());
+        self.plan_weights(options.operands.precision(), n, k, &plan_options)
+    }
+
     /// As [`Engine::load_quantised`], for weights that are not in memory as
     /// floats: `fill(channel, row)` writes the K weights of an output channel.
     /// It is called once for each channel, by several threads. Only
@@ -73,9 +88,8 @@ impl Engine {
     ) -> Result<Weights, Error> {
         let loader = Loader::new(k, options)?;
         let operands = options.operands;
-        let plan_options = options.plan_options(self.options());
         // Before anything is allocated for sizes that make no sense.
-        let plan = self.plan_weights(operands.precision(), n, k, &plan_options)?;
+        let plan = self.quantised_weight_plan(n, k, options)?;
         let mut integers = vec![0; n * k];
         let channels = match options.scheme {
             Scheme::PerTensor => loader.all_channels(n, fill, &mut integers),

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which weights may be on the NPU: those that the user wants and that fit,
+//! in the order in which they come.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use npu_matmul::plan::{DoesNotFit, MemoryPlan, WeightPlan};
+
+/// Bytes of a mebibyte.
+const MIB: u64 = 1 << 20;
+
+/// Why weights that could be on the NPU are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Why {
+    /// `GGML_ROCKET_TENSORS` excludes them.
+    Excluded,
+    /// They would take more than `GGML_ROCKET_MEM`.
+    Memory,
+    /// The NPU's addresses do not suffice.
+    Addresses,
+    /// They could not be packed.
+    Failed,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Excluded => "excluded by GGML_ROCKET_TENSORS",
+            Self::Memory => "beyond GGML_ROCKET_MEM",
+            Self::Addresses => "beyond the NPU's addresses",
+            Self::Failed => "not packed, see above",
+        })
+    }
+}
+
+/// Some tensors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    /// How many.
+    pub(crate) tensors: u64,
+    /// Bytes that they take or would take on the NPU.
+    pub(crate) bytes: u64,
+}
+
+/// All that products were wanted of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// On the NPU.
+    pub(crate) npu: Count,
+    /// Left to the CPU.
+    pub(crate) cpu: Count,
+}
+
+#[derive(Debug)]
+struct State {
+    memory: MemoryPlan,
+    limit: u64,
+    npu: u64,
+    cpu: BTreeMap<Why, Count>,
+    most: Totals,
+    /// Whether anything came since the last report.
+    fresh: bool,
+}
+
+/// What there is, and what is taken.
+#[derive(Debug)]
+pub(crate) struct Budget(Mutex<State>);
+
+/// What was decided about one tensor. Dropping it gives the memory back.
+#[derive(Debug)]
+pub(crate) struct Decision {
+    budget: Arc<Budget>,
+    plans: Vec<WeightPlan>,
+    outcome: Mutex<Result<(), Why>>,
+}
+
+impl Budget {
+    /// All of `memory`, which was made for `limit` bytes.
+    pub(crate) fn new(memory: MemoryPlan, limit: u64) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State {
+            memory,
+            limit,
+            npu: 0,
+            cpu: BTreeMap::new(),
+            most: Totals::default(),
+            fresh: false,
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic leaves counts that are off by one tensor at most.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decides about a tensor of which each matrix is packed as planned: all of
+    /// them or none.
+    pub(crate) fn decide(self: &Arc<Self>, wanted: bool, plans: Vec<WeightPlan>) -> Arc<Decision> {
+        let mut state = self.lock();
+        let outcome = if wanted {
+            state.add(&plans)
+        } else {
+            Err(Why::Excluded)
+        };
+        match outcome {
+            Ok(()) => state.npu += 1,
+            Err(why) => state.leave(why, &plans),
+        }
+        state.fresh = true;
+        let now = state.totals();
+        if now.npu.tensors + now.cpu.tensors >= state.most.npu.tensors + state.most.cpu.tensors {
+            state.most = now;
+        }
+        drop(state);
+        Arc::new(Decision {
+            budget: Arc::clone(self),
+            plans,
+            outcome: Mutex::new(outcome),
+        })
+    }
+
+    /// One line about all weights, if anything came since the last one.
+    pub(crate) fn report(&self) -> Option<String> {
+        let mut state = self.lock();
+        if !std::mem::take(&mut state.fresh) {
+            return None;
+        }
+        // Writing into a String cannot fail.
+        let mut line = format!(
+            "weights on the NPU: {}",
+            Amount(Count {
+                tensors: state.npu,
+                bytes: state.memory.total(),
+            })
+        );
+        if state.limit != u64::MAX {
+            let _ = write!(line, " of at most {} MiB", state.limit / MIB);
+        }
+        let mut separator = "; left to the CPU:";
+        for (why, count) in &state.cpu {
+            let _ = write!(line, "{separator} {} {why}", Amount(*count));
+            separator = ",";
+        }
+        Some(line)
+    }
+
+    /// Tensors and bytes on the NPU, and those left to the CPU, when there were
+    /// most.
+    pub(crate) fn most(&self) -> Totals {
+        self.lock().most
+    }
+}
+
+impl State {
+    fn totals(&self) -> Totals {
+        let mut totals = Totals {
+            npu: Count {
+                tensors: self.npu,
+                bytes: self.memory.total(),
+            },
+            cpu: Count::default(),
+        };
+        for count in self.cpu.values() {
+            totals.cpu.tensors += count.tensors;
+            totals.cpu.bytes += count.bytes;
+        }
+        totals
+    }
+
+    fn add(&mut self, plans: &[WeightPlan]) -> Result<(), Why> {
+        for (index, plan) in plans.iter().enumerate() {
+            if let Err(error) = self.memory.add(plan) {
+                for plan in &plans[..index] {
+                    self.memory.remove(plan);
+                }
+                return Err(match error {
+                    DoesNotFit::Memory { .. } => Why::Memory,
+                    _ => Why::Addresses,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, why: Why, plans: &[WeightPlan]) {
+        let count = self.cpu.entry(why).or_default();
+        count.tensors += 1;
+        count.bytes += bytes(plans);
+    }
+
+    fn forget(&mut self, outcome: Result<(), Why>, plans: &[WeightPlan]) {
+        match outcome {
+            Ok(()) => {
+                self.npu -= 1;
+                for plan in plans {
+                    self.memory.remove(plan);
+                }
+            }
+            Err(why) => {
+                let count = self.cpu.entry(why).or_default();
+                count.tensors -= 1;
+                count.bytes -= bytes(plans);
+                if count.tensors == 0 {
+                    self.cpu.remove(&why);
+                }
+            }
+        }
+    }
+}
+
+fn bytes(plans: &[WeightPlan]) -> u64 {
+    plans.iter().map(WeightPlan::device_bytes).sum()
+}
+
+impl Decision {
+    /// Whether the tensor may be on the NPU.
+    pub(crate) fn is_yes(&self) -> bool {
+        self.outcome().is_ok()
+    }
+
+    fn outcome(&self) -> MutexGuard<'_, Result<(), Why>> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a yes back: the tensor could not be packed.
+    pub(crate) fn failed(&self) {
+        let mut outcome = self.outcome();
+        if outcome.is_ok() {
+            let mut state = self.budget.lock();
+            state.forget(*outcome, &self.plans);
+            state.leave(Why::Failed, &self.plans);
+            *outcome = Err(Why::Failed);
+        }
+    }
+}
+
+impl Drop for Decision {
+    fn drop(&mut self) {
+        let outcome = *self.outcome();
+        self.budget.lock().forget(outcome, &self.plans);
+    }
+}
+
+/// A count in words.
+struct Amount(Count);
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Count { tensors, bytes } = self.0;
+        let plural = if tensors == 1 { "" } else { "s" };
+        let (whole, tenth) = (bytes / MIB, bytes % MIB * 10 / MIB);
+        write!(f, "{tensors} tensor{plural} ({whole}.{tenth} MiB)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use npu_matmul::{PlanOptions, Precision};
+
+    use super::*;
+
+    fn plan() -> WeightPlan {
+        WeightPlan::new(Precision::Int8, 1024, 1024, 3, &PlanOptions::default()).unwrap()
+    }
+
+    /// Numbers of tensors on the NPU and not, now.
+    fn tensors(budget: &Budget) -> (u64, u64) {
+        let totals = budget.lock().totals();
+        (totals.npu.tensors, totals.cpu.tensors)
+    }
+
+    fn budget(tensors: u64) -> Arc<Budget> {
+        let total = tensors * (plan().device_bytes() + 64 * 1024);
+        Budget::new(MemoryPlan::new(3, total, &PlanOptions::default()), total)
+    }
+
+    #[test]
+    fn what_comes_first_is_taken_until_it_is_full_and_given_back_when_it_goes() {
+        let budget = budget(2);
+        let first = budget.decide(true, vec![plan()]);
+        let second = budget.decide(true, vec![plan()]);
+        let third = budget.decide(true, vec![plan()]);
+        assert!(first.is_yes() && second.is_yes() && !third.is_yes());
+        let line = budget.report().unwrap();
+        assert!(
+            line.starts_with("weights on the NPU: 2 tensors ("),
+            "{line}"
+        );
+        let left = "left to the CPU: 1 tensor (";
+        assert!(
+            line.contains(left) && line.ends_with("beyond GGML_ROCKET_MEM"),
+            "{line}"
+        );
+        assert_eq!(budget.report(), None);
+        drop(first);
+        assert!(budget.decide(true, vec![plan()]).is_yes());
+        drop((second, third));
+        assert_eq!(budget.most().npu.tensors, 2);
+        assert_eq!(budget.lock().totals(), Totals::default());
+    }
+
+    #[test]
+    fn all_matrices_of_a_tensor_fit_or_none() {
+        let budget = budget(2);
+        let three = budget.decide(true, vec![plan(); 3]);
+        assert!(!three.is_yes());
+        assert_eq!(tensors(&budget), (0, 1));
+        assert!(budget.decide(true, vec![plan(); 2]).is_yes());
+    }
+
+    #[test]
+    fn what_the_user_excludes_takes_nothing_and_is_named() {
+        let budget = budget(1);
+        let excluded = budget.decide(false, vec![plan()]);
+        assert!(!excluded.is_yes());
+        assert!(budget.report().unwrap().contains("GGML_ROCKET_TENSORS"));
+        assert_eq!(tensors(&budget), (0, 1));
+    }
+
+    #[test]
+    fn a_failure_gives_back_and_is_counted_once() {
+        let budget = budget(1);
+        let decision = budget.decide(true, vec![plan()]);
+        decision.failed();
+        decision.failed();
+        assert!(!decision.is_yes());
+        assert_eq!(tensors(&budget), (0, 1));
+        assert!(budget.decide(true, vec![plan()]).is_yes());
+        drop(decision);
+        assert_eq!(budget.lock().totals(), Totals::default());
+    }
+}

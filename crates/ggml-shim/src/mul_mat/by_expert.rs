@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One `MUL_MAT_ID`: a product in which each row chooses its weight matrices,
+//! the experts.
+//!
+//! ```text
+//! weights      [K, N, experts]
+//! activations  [K, given, tokens]     given: used, or a divisor of it
+//! ids          [used, tokens]         which expert
+//! output       [N, used, tokens]      output[j, u, t] = sum over k of
+//!                                     weights[k, j, ids[u, t]] * activations[k, u % given, t]
+//! ```
+//!
+//! The rows that chose the same expert are gathered, multiplied as one matrix,
+//! and their outputs scattered.
+
+use std::sync::Arc;
+
+use zerocopy::FromBytes;
+
+use super::{MulMat, MulMatError, Multiplier, multiply, weights};
+use crate::pack::Packed;
+use crate::resident::Residents;
+use crate::supports::{Experts, Shape};
+
+/// One row of the output: which of a token's experts, which token.
+type Place = (usize, usize);
+
+/// Computes `product`, whose experts are `experts`.
+pub(super) fn compute<M: Multiplier>(
+    multiplier: &M,
+    residents: Option<&Residents<Packed<M::Weights>>>,
+    product: &mut MulMat<'_>,
+    experts: Experts,
+) -> Result<(), MulMatError<M::Error>> {
+    let Shape { n, k, matrices, .. } = product.offload.shape;
+    let chosen = chosen(product, experts, matrices[0])?;
+    for (expert, places) in chosen.iter().enumerate() {
+        if places.is_empty() {
+            continue;
+        }
+        let packed: Arc<_> = weights(multiplier, residents, product, expert, 0)?;
+        let mut gathered = Vec::with_capacity(places.len() * k);
+        for (slot, token) in places {
+            let misplaced = || MulMatError::Data("activations");
+            let row = product
+                .activations
+                .row([slot % experts.given, *token, 0])
+                .ok_or_else(misplaced)?;
+            gathered.extend_from_slice(<[f32]>::ref_from_bytes(row).map_err(|_| misplaced())?);
+        }
+        let mut outputs = vec![0.0; places.len() * n];
+        multiply(
+            multiplier,
+            product.offload,
+            &packed,
+            places.len(),
+            &gathered,
+            &mut outputs,
+        )?;
+        for ((slot, token), outputs) in places.iter().zip(outputs.chunks_exact(n)) {
+            let first = (token * experts.used + slot) * n;
+            product
+                .out
+                .get_mut(first..first + n)
+                .ok_or(MulMatError::Data("outputs"))?
+                .copy_from_slice(outputs);
+        }
+    }
+    Ok(())
+}
+
+/// Which rows chose each of `count` experts.
+fn chosen<E: std::error::Error + Send + Sync + 'static>(
+    product: &MulMat<'_>,
+    experts: Experts,
+    count: usize,
+) -> Result<Vec<Vec<Place>>, MulMatError<E>> {
+    let misplaced = || MulMatError::Data("numbers of experts");
+    let ids = product.ids.as_ref().ok_or_else(misplaced)?;
+    let mut chosen = vec![Vec::new(); count];
+    for token in 0..product.offload.shape.m {
+        let row = ids.row([token, 0, 0]).ok_or_else(misplaced)?;
+        let (numbers, _) = row.as_chunks::<{ size_of::<i32>() }>();
+        if numbers.len() != experts.used {
+            return Err(misplaced());
+        }
+        for (slot, number) in numbers.iter().enumerate() {
+            let number = i32::from_le_bytes(*number);
+            let places = usize::try_from(number)
+                .ok()
+                .and_then(|expert| chosen.get_mut(expert))
+                .ok_or(MulMatError::NoSuchExpert { number, count })?;
+            places.push((slot, token));
+        }
+    }
+    Ok(chosen)
+}

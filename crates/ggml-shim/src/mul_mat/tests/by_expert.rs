@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Products whose rows choose their weights.
+
+use super::*;
+use crate::supports::Experts;
+
+/// Tokens that choose experts, element by element.
+fn run_by_expert(
+    numbers: &[i32],
+    [n, k, count]: [usize; 3],
+    experts: Experts,
+) -> Result<(Vec<f32>, Vec<f32>), MulMatError<Killed>> {
+    let Experts { used, given } = experts;
+    let m = numbers.len() / used;
+    let (weights, weights_nb) = lay_out([k, n, count, 1], [1, 2, 3], 1, f16::NAN, |index| {
+        f16::from_f32(weight(index))
+    });
+    let (activations, activations_nb) =
+        lay_out([k, given, m, 1], [2, 1, 3], 0, f32::NAN, activation);
+    // As llama.cpp's top-k: a view of rows that are longer.
+    let (ids, ids_nb) = lay_out([used, m, 1, 1], [1, 2, 3], 2, -1, |[slot, token, ..]| {
+        numbers[token * used + slot]
+    });
+    let mut out = vec![f32::NAN; m * used * n];
+    let mut product = MulMat {
+        offload: Offload {
+            precision: Precision::Fp16,
+            shape: Shape {
+                m,
+                n,
+                k,
+                matrices: [count, 1],
+                repeats: [1, 1],
+            },
+            experts: Some(experts),
+        },
+        decoder: decoder(type_id::F16),
+        weights: Rows {
+            bytes: weights.as_bytes(),
+            row_bytes: 2 * k,
+            nb: weights_nb,
+        },
+        stored: stored(
+            type_id::F16,
+            [k, n, count, 1],
+            weights_nb,
+            weights.as_bytes(),
+        ),
+        activations: Rows {
+            bytes: activations.as_bytes(),
+            row_bytes: 4 * k,
+            nb: activations_nb,
+        },
+        ids: Some(Rows {
+            bytes: ids.as_bytes(),
+            row_bytes: 4 * used,
+            nb: ids_nb,
+        }),
+        out: &mut out,
+    };
+    compute(&Plain::default(), None, &mut product)?;
+    let mut expected = Vec::new();
+    for (place, expert) in numbers.iter().enumerate() {
+        let (token, slot) = (place / used, place % used);
+        let expert = usize::try_from(*expert).unwrap();
+        for column in 0..n {
+            let terms = (0..k)
+                .map(|k| weight([k, column, expert, 0]) * activation([k, slot % given, token, 0]));
+            expected.push(terms.sum());
+        }
+    }
+    Ok((out, expected))
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(64))]
+
+    #[test]
+    fn any_choice_of_experts_equals_the_definition(
+        sizes in [1..4_usize, 1..9_usize, 1..6_usize],
+        used in 1..4_usize,
+        shared in any::<bool>(),
+        numbers in proptest::collection::vec(0..5_i32, 1..8),
+    ) {
+        let [_, _, count] = sizes;
+        let count = i32::try_from(count).unwrap();
+        let numbers: Vec<i32> = numbers.iter().cycle().take(numbers.len() * used).copied()
+            .map(|number| number % count)
+            .collect();
+        let experts = Experts { used, given: if shared { 1 } else { used } };
+        let (out, expected) = run_by_expert(&numbers, sizes, experts).unwrap();
+        prop_assert_eq!(out, expected);
+    }
+}
+
+#[test]
+fn an_expert_that_does_not_exist_is_an_error() {
+    let experts = Experts { used: 1, given: 1 };
+    for number in [-1, 4, i32::MAX] {
+        let error = run_by_expert(&[0, number], [2, 4, 4], experts).unwrap_err();
+        assert!(matches!(error, MulMatError::NoSuchExpert { .. }), "{error}");
+        assert!(error.to_string().contains(&number.to_string()), "{error}");
+    }
+}

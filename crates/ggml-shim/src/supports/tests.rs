@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One good product, and what makes it none.
+
+use super::*;
+use crate::types::tests::{BF16, Q8_0, format};
+
+/// A tensor without gaps.
+pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> Operand {
+    let format = format(type_id);
+    let size = |dimension: usize| usize::try_from(ne[dimension]).unwrap_or(0);
+    let row = format.block_bytes * size(0) / format.block_elements;
+    Operand {
+        format,
+        ne,
+        nb: [
+            format.block_bytes,
+            row,
+            row * size(1),
+            row * size(1) * size(2),
+        ],
+    }
+}
+
+/// A product that is offloaded, `m` x `k` times `k` x `n`.
+pub(crate) fn product(weights: u32, m: i64, n: i64, k: i64) -> Product {
+    Product {
+        weights: packed(weights, [k, n, 1, 1]),
+        origin: Origin::Stored,
+        place: Place::Plain,
+        activations: packed(type_id::F32, [k, m, 1, 1]),
+        ids: None,
+        output: packed(type_id::F32, [n, m, 1, 1]),
+    }
+}
+
+/// The defaults, but for the rows.
+pub(crate) fn policy(min_m: usize) -> Policy {
+    Policy {
+        min_m,
+        precision: Choice::Auto,
+    }
+}
+
+const MIN_M: usize = 32;
+
+#[test]
+fn each_kind_of_weights_is_offloaded_in_its_precision() {
+    for (weights, precision) in [
+        (type_id::F32, Precision::Fp16),
+        (type_id::F16, Precision::Fp16),
+        (BF16, Precision::Fp16),
+        (Q8_0, Precision::Int8),
+    ] {
+        let offload = decide(&product(weights, 64, 96, 128), policy(MIN_M)).unwrap();
+        assert_eq!(offload.precision, precision);
+        assert_eq!(
+            offload.shape,
+            Shape {
+                m: 64,
+                n: 96,
+                k: 128,
+                matrices: [1, 1],
+                repeats: [1, 1]
+            }
+        );
+    }
+}
+
+#[test]
+fn the_question_before_allocation_gets_the_same_answer() {
+    let mut asked = product(type_id::F16, 512, 64, 64);
+    asked.place = Place::Unallocated;
+    assert!(decide(&asked, policy(MIN_M)).is_ok());
+}
+
+#[test]
+fn broadcast_matrices_share_their_weights() {
+    let mut asked = product(type_id::F16, 8, 96, 128);
+    asked.weights = packed(type_id::F16, [128, 96, 3, 2]);
+    asked.activations = packed(type_id::F32, [128, 8, 6, 4]);
+    asked.output = packed(type_id::F32, [96, 8, 6, 4]);
+    let offload = decide(&asked, policy(MIN_M)).unwrap();
+    let shape = offload.shape;
+    assert_eq!((shape.matrices, shape.repeats), ([3, 2], [2, 2]));
+    assert_eq!(offload.rows(), 32);
+    assert_eq!(offload.outputs(), 96 * 8 * 24);
+}
+
+#[test]
+fn strided_rows_are_read_where_they_lie() {
+    let mut asked = product(type_id::F16, 64, 96, 128);
+    asked.weights.nb[1] += 64;
+    asked.activations.nb[1] += 8;
+    assert!(decide(&asked, policy(MIN_M)).is_ok());
+}
+
+/// Each line: what is changed in a good product, and why it is declined.
+#[test]
+fn each_reason_to_decline() {
+    type Change = fn(&mut Product);
+    let table: &[(Change, Reason)] = &[
+        (|p| p.origin = Origin::Computed, Reason::Computed),
+        (|p| p.place = Place::Elsewhere, Reason::Elsewhere),
+        (
+            |p| p.weights.format = format(type_id::I32),
+            Reason::WeightType,
+        ),
+        (|p| p.weights.format = format(u32::MAX), Reason::WeightType),
+        (
+            |p| p.activations.format = format(type_id::F16),
+            Reason::ActivationType,
+        ),
+        (|p| p.output.format = format(type_id::F16), Reason::Layout),
+        // The strides are those of another format.
+        (|p| p.weights.format = format(type_id::F32), Reason::Layout),
+        // Transposed: the fastest dimension is not contiguous.
+        (|p| p.weights.nb.swap(0, 1), Reason::Layout),
+        (|p| p.activations.nb.swap(0, 1), Reason::Layout),
+        (|p| p.activations.nb[1] += 2, Reason::Layout),
+        (|p| p.weights.nb[1] += 1, Reason::Layout),
+        (|p| p.output.nb[1] += 4, Reason::Layout),
+        (|p| p.weights.ne[0] = 64, Reason::Shape),
+        (|p| p.weights.ne[2] = 2, Reason::Shape),
+        (|p| p.activations.ne[1] = 65, Reason::Shape),
+        (|p| p.output.ne[3] = 2, Reason::Shape),
+        (|p| p.weights.ne[1] = 0, Reason::Shape),
+        (|p| p.weights.ne[1] = -1, Reason::Shape),
+        (
+            |p| {
+                p.weights.ne[1] = i64::MAX;
+                p.output.ne[0] = i64::MAX;
+            },
+            Reason::Shape,
+        ),
+        (
+            |p| *p = product(type_id::F16, 31, 96, 128),
+            Reason::SmallBatch,
+        ),
+    ];
+    for (index, (change, reason)) in table.iter().enumerate() {
+        let mut asked = product(type_id::F16, 64, 96, 128);
+        assert!(decide(&asked, policy(MIN_M)).is_ok());
+        change(&mut asked);
+        assert_eq!(decide(&asked, policy(MIN_M)), Err(*reason), "line {index}");
+    }
+}
+
+#[test]
+fn int8_wants_some_outputs_and_whole_blocks() {
+    assert_eq!(
+        decide(&product(Q8_0, 1, 1, 256), policy(1)),
+        Err(Reason::FewOutputs)
+    );
+    assert!(decide(&product(Q8_0, 1, 16, 256), policy(1)).is_ok());
+    assert!(decide(&product(type_id::F16, 1, 1, 256), policy(1)).is_ok());
+    assert_eq!(
+        decide(&product(Q8_0, 64, 64, 48), policy(1)),
+        Err(Reason::Layout)
+    );
+    assert!(decide(&product(Q8_0, 64, 64, 1 << 17), policy(1)).is_ok());
+    assert_eq!(
+        decide(&product(Q8_0, 64, 64, (1 << 17) + 32), policy(1)),
+        Err(Reason::TooDeep)
+    );
+}
+
+#[test]
+fn what_is_worth_nothing_is_still_computable() {
+    assert!(computable(&product(Q8_0, 1, 1, 32), Choice::Auto).is_ok());
+}
+
+/// 8 experts of which each of `tokens` tokens uses 2.
+pub(crate) fn by_expert(weights: u32, tokens: i64, given: i64, n: i64, k: i64) -> Product {
+    Product {
+        weights: packed(weights, [k, n, 8, 1]),
+        activations: packed(type_id::F32, [k, given, tokens, 1]),
+        ids: Some(packed(type_id::I32, [2, tokens, 1, 1])),
+        output: packed(type_id::F32, [n, 2, tokens, 1]),
+        ..product(weights, 1, 1, k)
+    }
+}
+
+#[test]
+fn experts_are_counted_by_tokens() {
+    for given in [1, 2] {
+        let asked = by_expert(Q8_0, 32, given, 96, 128);
+        let offload = decide(&asked, policy(MIN_M)).unwrap();
+        assert_eq!((offload.rows(), offload.outputs()), (32, 32 * 2 * 96));
+        let given = usize::try_from(given).unwrap();
+        assert_eq!(offload.experts, Some(Experts { used: 2, given }));
+        assert_eq!(offload.shape.matrices, [8, 1]);
+    }
+    let few = by_expert(Q8_0, 31, 1, 96, 128);
+    assert_eq!(decide(&few, policy(MIN_M)), Err(Reason::SmallBatch));
+}
+
+#[test]
+fn experts_that_do_not_fit_together_are_declined() {
+    type Change = fn(&mut Product);
+    let table: &[(Change, Reason)] = &[
+        (
+            |p| p.ids = Some(packed(type_id::I32, [2, 63, 1, 1])),
+            Reason::Shape,
+        ),
+        (
+            |p| p.ids = Some(packed(type_id::I32, [3, 64, 1, 1])),
+            Reason::Shape,
+        ),
+        (
+            |p| p.ids = Some(packed(type_id::F32, [2, 64, 1, 1])),
+            Reason::Layout,
+        ),
+        (
+            |p| p.activations = packed(type_id::F32, [128, 3, 64, 1]),
+            Reason::Shape,
+        ),
+        (|p| p.weights.ne[3] = 2, Reason::Shape),
+        (|p| p.output.ne[1] = 1, Reason::Shape),
+    ];
+    for (index, (change, reason)) in table.iter().enumerate() {
+        let mut asked = by_expert(Q8_0, 64, 2, 96, 128);
+        assert!(decide(&asked, policy(MIN_M)).is_ok());
+        change(&mut asked);
+        assert_eq!(decide(&asked, policy(MIN_M)), Err(*reason), "line {index}");
+    }
+}

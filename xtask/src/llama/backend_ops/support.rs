@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which of ggml's test cases the backend takes, by type of weights, against a
+//! file that says which it took before: a case that is quietly declined passes
+//! every test.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::llama::stock::{Backend, Stock};
+use crate::{paths, process};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// The program loses the end of its output now and then, with status 0.
+const ATTEMPTS: usize = 5;
+/// The file, from the root of the repository.
+const KEPT: &str = "xtask/src/llama/backend_ops/support.txt";
+/// What its first line begins with; the version of ggml follows.
+const TITLE: &str = "Cases of ggml ";
+/// The operations that are counted.
+const OPERATIONS: [&str; 2] = ["MUL_MAT", "MUL_MAT_ID"];
+
+/// Supported and declined cases by operation and type of weights.
+type Counts = BTreeMap<(String, String), [u64; 2]>;
+
+/// Compares; what was seen.
+pub(super) fn check(stock: &Stock) -> Result<String> {
+    let counts = ask(stock)?;
+    let version = stock.ggml_version();
+    let now = write(version, &counts);
+    let written = paths::target().join("llama/support.txt");
+    fs::write(&written, &now).with_context(|| format!("writing {}", written.display()))?;
+    let kept = fs::read_to_string(paths::root().join(KEPT)).context("reading the kept counts")?;
+    let supported: u64 = counts.values().map(|[supported, _]| supported).sum();
+    let cases: u64 = counts.values().flatten().sum();
+    let seen = format!("{supported} of {cases} cases supported");
+    if !kept.starts_with(&format!("{TITLE}{version}\n")) {
+        return Ok(format!("{seen}, not compared: {KEPT} is of another ggml"));
+    }
+    if let Some((before, after)) = kept.lines().zip(now.lines()).find(|(a, b)| a != b) {
+        bail!(
+            "{seen}, but not those of {KEPT}: there {before:?}, now {after:?}; if that is meant, \
+             copy {} there",
+            written.display()
+        );
+    }
+    ensure!(kept.lines().count() == now.lines().count(), "types differ");
+    Ok(format!("{seen}, as in {KEPT}"))
+}
+
+fn ask(stock: &Stock) -> Result<Counts> {
+    let mut counts = Counts::new();
+    for operation in OPERATIONS {
+        counts.extend(ask_about(stock, operation)?);
+    }
+    Ok(counts)
+}
+
+fn ask_about(stock: &Stock, operation: &str) -> Result<Counts> {
+    let arguments = [
+        "support", "-o", operation, "-b", "ROCKET0", "--output", "csv",
+    ];
+    // The longest of several answers is the one that lost nothing.
+    let mut most = Counts::new();
+    for _ in 0..ATTEMPTS {
+        let mut command = stock.command("test-backend-ops", Backend::With)?;
+        command.args(arguments).env("GGML_ROCKET_MIN_M", "1");
+        let output = process::run(command, LIMIT)?.checked("test-backend-ops support")?;
+        let counts = count(&output.text());
+        if counts.values().flatten().sum::<u64>() > most.values().flatten().sum() {
+            most = counts;
+        }
+    }
+    ensure!(
+        !most.is_empty(),
+        "test-backend-ops listed no case of {operation}"
+    );
+    Ok(most)
+}
+
+/// Counts lines of comma-separated values, all in quotes.
+fn count(csv: &str) -> Counts {
+    let mut counts = Counts::new();
+    for line in csv.lines() {
+        let fields: Vec<&str> = line.trim().trim_matches('"').split("\",\"").collect();
+        let [_, operation, parameters, _, supported, ..] = fields[..] else {
+            continue;
+        };
+        let of_type = parameters
+            .split(',')
+            .find_map(|parameter| parameter.strip_prefix("type_a="));
+        if let Some(of_type) = of_type {
+            let key = (operation.to_owned(), of_type.to_owned());
+            let counts = counts.entry(key).or_default();
+            counts[usize::from(supported != "1")] += 1;
+        }
+    }
+    counts
+}
+
+fn write(version: &str, counts: &Counts) -> String {
+    let mut text = format!("{TITLE}{version}\noperation type supported declined\n");
+    for ((operation, of_type), [supported, declined]) in counts {
+        // Writing into a String cannot fail.
+        let _ = writeln!(text, "{operation} {of_type} {supported} {declined}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_counted_by_type() {
+        let csv = "\"backend_name\",\"op_name\",\"op_params\",\"test_mode\",\"supported\"\n\
+            \"ROCKET0\",\"MUL_MAT\",\"type_a=q4_0,type_b=f32,m=16\",\"support\",\"1\",\"yes\",\"R\"\n\
+            \"ROCKET0\",\"MUL_MAT\",\"type_a=q4_0,type_b=f16,m=16\",\"support\",\"0\",\"no\",\"R\"\n";
+        assert_eq!(
+            count(csv),
+            [(("MUL_MAT".to_owned(), "q4_0".to_owned()), [1, 1])].into()
+        );
+        assert_eq!(
+            write("1.2", &count(csv)),
+            "Cases of ggml 1.2\noperation type supported declined\nMUL_MAT q4_0 1 1\n"
+        );
+    }
+}
