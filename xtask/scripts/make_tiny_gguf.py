@@ -127,7 +127,8 @@ def main():
         norm(f"{block}.ffn_norm.weight")
         if args.experts:
             router = random.standard_normal((args.experts, args.embedding), dtype=np.float32)
-            writer.add_tensor(f"{block}.ffn_gate_inp.weight", router / np.sqrt(args.embedding))
+            router /= np.sqrt(args.embedding)
+            writer.add_tensor(f"{block}.ffn_gate_inp.weight", router)
             experts(f"{block}.ffn_gate_exps.weight", args.feed_forward, args.embedding)
             experts(f"{block}.ffn_up_exps.weight", args.feed_forward, args.embedding)
             experts(f"{block}.ffn_down_exps.weight", args.embedding, args.feed_forward)
