@@ -14,7 +14,7 @@ use crate::mul_mat;
 use crate::placement::Entry;
 use crate::runtime::{Runtime, guard};
 use crate::stream::Stream;
-use crate::supports::{self, Product, Shape};
+use crate::supports::{self, Offload, Product, Shape};
 use crate::tensor::{self, Node};
 
 /// Tells our backends from others; a random number, like everybody's.
@@ -117,27 +117,38 @@ unsafe fn compute_product(
     let computed = unsafe {
         tensor::with_data(&runtime.context(), node, offload, |mul_mat| {
             let residents = entry.as_deref().map(|entry| &entry.residents);
-            stream.run(|| mul_mat::compute(&*engine, residents, mul_mat))
+            mul_mat.checking = runtime.verify.checking();
+            let computed = stream.run(|| mul_mat::compute(&*engine, residents, mul_mat));
+            computed.map(|()| mul_mat.checking.errors)
         })
     };
     match computed {
-        Some(Ok(())) => {
+        Some(Ok(errors)) => {
+            if let Some(errors) = errors {
+                let what = describe(offload);
+                let line = format!("verified {name} ({what}): NMSE {:.3e}", errors.nmse());
+                runtime.log(Level::Info, &line);
+            }
             let macs = offload.outputs() as u64 * offload.shape.k as u64;
             runtime.stats.computed(offload.precision, macs);
             Ok(())
         }
         Some(Err(error)) => {
-            let Shape { n, k, .. } = offload.shape;
-            let rows = offload.rows();
-            let precision = offload.precision.name();
-            Err(format!(
-                "computing {name} ({rows} x {k} times {k} x {n}, {precision}) failed: {error}"
-            ))
+            let what = describe(offload);
+            Err(format!("computing {name} ({what}) failed: {error}"))
         }
         None => Err(format!(
             "cannot compute {name}: an operand has no data, or overlaps the output"
         )),
     }
+}
+
+/// Sizes and precision, for people.
+fn describe(offload: Offload) -> String {
+    let Shape { n, k, .. } = offload.shape;
+    let rows = offload.rows();
+    let precision = offload.precision.name();
+    format!("{rows} x {k} times {k} x {n}, {precision}")
 }
 
 /// Where the packed weights of the product `node` may be kept: only for

@@ -2,6 +2,7 @@
 //! The environment variables.
 
 use std::ffi::{OsStr, OsString};
+use std::num::NonZeroU64;
 
 use npu_model::Selector;
 
@@ -21,6 +22,7 @@ const PRECISION: &str = "GGML_ROCKET_PRECISION";
 const MEM: &str = "GGML_ROCKET_MEM";
 const TENSORS: &str = "GGML_ROCKET_TENSORS";
 const STATS: &str = "GGML_ROCKET_STATS";
+const VERIFY: &str = "GGML_ROCKET_VERIFY";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
 
 /// What the user set.
@@ -36,6 +38,8 @@ pub(crate) struct Config {
     pub(crate) tensors: Patterns,
     /// `GGML_ROCKET_STATS`: whether to print a table at exit.
     pub(crate) stats: bool,
+    /// `GGML_ROCKET_VERIFY`: every how many products one is computed again.
+    pub(crate) verify: Option<NonZeroU64>,
     /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path.
     pub(crate) device: Selector,
 }
@@ -107,6 +111,13 @@ impl Config {
                 _ => complain(STATS, &value, "0 or 1", "0"),
             }
         }
+        let mut verify = None;
+        if let Some(value) = text(VERIFY) {
+            match value.parse() {
+                Ok(every) => verify = NonZeroU64::new(every),
+                Err(_) => complain(VERIFY, &value, "a number of products", "0"),
+            }
+        }
         // Whatever is neither `auto` nor `model` is a path; one that is wrong
         // shows when it is opened.
         let device = [DEVICE, npu_model::DEVICE_VARIABLE]
@@ -123,6 +134,7 @@ impl Config {
                 memory,
                 tensors,
                 stats,
+                verify,
                 device,
             },
             complaints,

@@ -61,6 +61,7 @@ mod supports;
 mod symbols;
 mod tensor;
 mod types;
+mod verify;
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

@@ -49,7 +49,7 @@ pub(crate) fn pack(
             let key = weights
                 .key(tensor.data.addr(), [i2, i3])
                 .ok_or("its strides leave memory")?;
-            let loaded = pack::load(&*engine, precision, &matrix);
+            let loaded = pack::load(&*engine, precision, &matrix, runtime.verify.is_on());
             packed.push((key, loaded.map_err(|error| error.to_string())?));
         }
     }

@@ -27,6 +27,7 @@ use crate::quants::{self, Mend, NotFinite};
 use crate::resident::Residents;
 use crate::supports::{Offload, Operand, Shape};
 use crate::types::Decoder;
+use crate::verify::Checking;
 
 /// What multiplies: the engine, or in tests something simpler.
 pub(crate) trait Multiplier {
@@ -157,6 +158,8 @@ pub(crate) struct MulMat<'a> {
     pub(crate) ids: Option<Rows<'a>>,
     /// dst: `outputs()` numbers.
     pub(crate) out: &'a mut [f32],
+    /// Whether it is computed again.
+    pub(crate) checking: Checking,
 }
 
 /// Computes `product`. Weights are kept in `residents`, if there are any.
@@ -200,6 +203,13 @@ pub(crate) fn compute<M: Multiplier>(
                     &activations,
                     out,
                 )?;
+                verify(
+                    &mut product.checking,
+                    &weights,
+                    product.offload.shape.k,
+                    &activations,
+                    out,
+                );
             }
         }
     }
@@ -221,7 +231,12 @@ fn weights<M: Multiplier>(
         }
         let matrix = Matrix::new(product.decoder, &product.weights, [n, k], [b2, b3])
             .ok_or(MulMatError::Data("weights"))?;
-        pack::load(multiplier, product.offload.precision, &matrix)
+        pack::load(
+            multiplier,
+            product.offload.precision,
+            &matrix,
+            product.checking.keep,
+        )
     };
     let Stored { operand, address } = product.stored;
     match (residents, operand.key(address, [b2, b3])) {
@@ -293,6 +308,19 @@ fn multiply<M: Multiplier>(
         mend.apply(packed.factors.as_deref(), outputs);
     }
     Ok(())
+}
+
+/// Holds outputs against what the CPU makes of the weights' originals.
+fn verify<W>(
+    checking: &mut Checking,
+    packed: &Packed<W>,
+    k: usize,
+    activations: &[f32],
+    out: &[f32],
+) {
+    if let (Some(errors), Some(original)) = (&mut checking.errors, &packed.original) {
+        errors.add(original, k, activations, out);
+    }
 }
 
 /// Replaces rows that hold an infinity or a NaN by zeros.

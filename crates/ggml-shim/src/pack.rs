@@ -18,6 +18,7 @@ use crate::mul_mat::{MulMatError, Multiplier, Rows};
 use crate::precision::Precision;
 use crate::quants::{self, Mend, NotFinite};
 use crate::types::Decoder;
+use crate::verify::Original;
 
 /// One weight matrix where ggml has it.
 #[derive(Debug)]
@@ -60,9 +61,11 @@ pub(crate) struct Packed<W> {
     /// What outputs are to be multiplied by, one power of two per row; `None`
     /// if all are one.
     pub(crate) factors: Option<Vec<f32>>,
+    /// What it was made of, while products are verified.
+    pub(crate) original: Option<Original>,
 }
 
-/// Loads `matrix` in `precision`.
+/// Loads `matrix` in `precision`, and keeps the original where `keep` says so.
 ///
 /// # Errors
 /// Rows that do not suit the format, weights that are no numbers, or what the
@@ -71,6 +74,7 @@ pub(crate) fn load<M: Multiplier>(
     multiplier: &M,
     precision: Precision,
     matrix: &Matrix<'_>,
+    keep: bool,
 ) -> Result<Packed<M::Weights>, MulMatError<M::Error>> {
     let (n, k) = (matrix.rows.len(), matrix.k);
     let decoder = matrix.decoder;
@@ -79,6 +83,7 @@ pub(crate) fn load<M: Multiplier>(
     if !matrix.rows.iter().all(suits) {
         return Err(MulMatError::Data("weights"));
     }
+    let original = keep.then(|| Original::of(matrix)).flatten();
     match precision {
         Precision::Fp16 => {
             let (halves, factors) = halves(matrix).ok_or(MulMatError::Data("weights"))??;
@@ -86,6 +91,7 @@ pub(crate) fn load<M: Multiplier>(
             Ok(Packed {
                 weights: weights.map_err(MulMatError::Engine)?,
                 factors,
+                original,
             })
         }
         quantised => {
@@ -103,6 +109,7 @@ pub(crate) fn load<M: Multiplier>(
                 usize::MAX => Ok(Packed {
                     weights: weights.map_err(MulMatError::Engine)?,
                     factors: None,
+                    original,
                 }),
                 row => Err(NotFinite { row }.into()),
             }

@@ -24,6 +24,7 @@ use crate::stats::{DeviceCounts, Stats};
 use crate::symbols::Place;
 use crate::tensor::Context;
 use crate::types::Types;
+use crate::verify::Verify;
 use crate::{device, reg};
 
 /// The state.
@@ -47,6 +48,8 @@ pub(crate) struct Runtime {
     pub(crate) description: CString,
     /// Counts for the table at exit.
     pub(crate) stats: Stats,
+    /// Which products are computed again.
+    pub(crate) verify: Verify,
     /// `struct ggml_backend_reg` of this library.
     pub(crate) reg: Shared<Reg>,
     /// `struct ggml_backend_device` of ROCKET0.
@@ -167,6 +170,7 @@ impl Runtime {
             computing_device: device::new(reg).into(),
             description: CString::new(opened.description.replace('\0', " ")).unwrap_or_default(),
             stats: Stats::default(),
+            verify: Verify::new(config.verify),
             engine: Mutex::new(Some(Arc::new(opened.engine))),
             host,
             types,

@@ -12,6 +12,7 @@ use crate::host::Host;
 use crate::mul_mat::{MulMat, Rows, Stored};
 use crate::supports::{Offload, Operand, Origin, Place, Product};
 use crate::types::{Format, Types};
+use crate::verify::Checking;
 
 /// What a node of a graph is to us.
 #[derive(Debug)]
@@ -269,6 +270,7 @@ pub(crate) unsafe fn with_data<T>(
         activations: activation_rows,
         ids,
         out,
+        checking: Checking::default(),
     }))
 }
 

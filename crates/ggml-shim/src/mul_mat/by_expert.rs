@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
-use super::{MulMat, MulMatError, Multiplier, multiply, weights};
+use super::{MulMat, MulMatError, Multiplier, multiply, verify, weights};
 use crate::pack::Packed;
 use crate::resident::Residents;
 use crate::supports::{Experts, Shape};
@@ -57,6 +57,7 @@ pub(super) fn compute<M: Multiplier>(
             &gathered,
             &mut outputs,
         )?;
+        verify(&mut product.checking, &packed, k, &gathered, &outputs);
         for ((slot, token), outputs) in places.iter().zip(outputs.chunks_exact(n)) {
             let first = (token * experts.used + slot) * n;
             product

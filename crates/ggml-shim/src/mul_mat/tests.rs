@@ -12,6 +12,7 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::abi::type_id;
 use crate::types::tests::{Q8_0, decoder, format};
+use crate::verify::Errors;
 
 /// Multiplies in f32 without any device; counts the matrices it packed.
 #[derive(Default)]
@@ -203,8 +204,16 @@ fn run_f16(multiplier: &Plain, shape: Shape, order: [usize; 3], gap: usize) -> V
             nb: activations_nb,
         },
         out: &mut out,
+        checking: Checking {
+            keep: true,
+            errors: Some(Errors::default()),
+        },
     };
     compute(multiplier, None, &mut product).unwrap();
+    // All numbers here are small integers: nothing is rounded.
+    let errors = product.checking.errors.unwrap();
+    let energy: f64 = out.iter().map(|x| f64::from(x * x)).sum();
+    assert_eq!((errors.differences, errors.outputs), (0.0, energy));
     out
 }
 
@@ -265,6 +274,7 @@ fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> Mu
             nb: [4, 128, 256, 256],
         },
         out,
+        checking: Checking::default(),
     }
 }
 

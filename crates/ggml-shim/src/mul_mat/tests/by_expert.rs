@@ -57,6 +57,7 @@ fn run_by_expert(
             nb: ids_nb,
         }),
         out: &mut out,
+        checking: Checking::default(),
     };
     compute(&Plain::default(), None, &mut product)?;
     let mut expected = Vec::new();

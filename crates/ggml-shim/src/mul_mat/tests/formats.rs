@@ -36,6 +36,7 @@ fn row_sum(id: u32, precision: Precision, row: &[u8], k: usize) -> Result<f32, S
             nb: [4, 4 * k, 4 * k, 4 * k],
         },
         out: &mut out,
+        checking: Checking::default(),
     };
     compute(&Plain::default(), None, &mut product).map_err(|error| error.to_string())?;
     Ok(out[0])

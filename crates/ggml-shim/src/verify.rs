@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `GGML_ROCKET_VERIFY=N`: every Nth product once more, on the CPU, in floats.
+//!
+//! The CPU's own weights may be rearranged when a product is computed, so the
+//! bytes of the model file are kept beside the packed weights while this is on.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+use zerocopy::IntoBytes;
+
+use crate::pack::Matrix;
+use crate::types::Decoder;
+
+/// Which products are computed again.
+#[derive(Debug, Default)]
+pub(crate) struct Verify {
+    every: Option<NonZeroU64>,
+    products: AtomicU64,
+}
+
+impl Verify {
+    pub(crate) fn new(every: Option<NonZeroU64>) -> Self {
+        Self {
+            every,
+            products: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether any are.
+    pub(crate) fn is_on(&self) -> bool {
+        self.every.is_some()
+    }
+
+    /// Counts a product; what it has to do. The first is one of them.
+    pub(crate) fn checking(&self) -> Checking {
+        let Some(every) = self.every else {
+            return Checking::default();
+        };
+        // A counter only: no other data is published through it.
+        let number = self.products.fetch_add(1, Ordering::Relaxed);
+        Checking {
+            keep: true,
+            errors: number.is_multiple_of(every.get()).then(Errors::default),
+        }
+    }
+}
+
+/// A weight matrix as it is in the model file.
+#[derive(Debug)]
+pub(crate) struct Original {
+    decoder: Decoder,
+    row_bytes: usize,
+    /// As bytes; words, so that rows are as aligned as they were.
+    words: Vec<u64>,
+}
+
+impl Original {
+    /// A copy of `matrix`; `None` if it has no rows, or not enough memory is
+    /// left.
+    pub(crate) fn of(matrix: &Matrix<'_>) -> Option<Self> {
+        let row_bytes = matrix.rows.first()?.len();
+        let bytes = row_bytes.checked_mul(matrix.rows.len())?;
+        let len = bytes.div_ceil(size_of::<u64>());
+        let mut words: Vec<u64> = Vec::new();
+        words.try_reserve_exact(len).ok()?;
+        words.resize(len, 0);
+        for (to, from) in words
+            .as_mut_bytes()
+            .chunks_exact_mut(row_bytes.max(1))
+            .zip(&matrix.rows)
+        {
+            to.copy_from_slice(from);
+        }
+        Some(Self {
+            decoder: matrix.decoder,
+            row_bytes,
+            words,
+        })
+    }
+
+    /// Row `index`, decoded.
+    fn row(&self, index: usize, out: &mut [f32]) {
+        let start = index * self.row_bytes;
+        let bytes = &self.words.as_bytes()[start..][..self.row_bytes];
+        self.decoder.decode(bytes, out);
+    }
+}
+
+/// What one product has to do for it.
+#[derive(Debug, Default)]
+pub(crate) struct Checking {
+    /// Whether weights that it packs keep what they were made of.
+    pub(crate) keep: bool,
+    /// What is found out about its outputs, if that is wanted.
+    pub(crate) errors: Option<Errors>,
+}
+
+/// Sums of squares over outputs.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Errors {
+    /// Of the differences.
+    pub(crate) differences: f64,
+    /// Of what the outputs should be.
+    pub(crate) outputs: f64,
+}
+
+impl Errors {
+    /// Adds the outputs `out` of `activations`, rows of `k`, times `weights`.
+    /// What is not finite on the CPU has no error.
+    pub(crate) fn add(&mut self, weights: &Original, k: usize, activations: &[f32], out: &[f32]) {
+        let rows = activations.len() / k.max(1);
+        let n = out.len() / rows.max(1);
+        let of_column = |column: usize| {
+            let mut row = vec![0.0; k];
+            weights.row(column, &mut row);
+            let mut errors = Self::default();
+            for (activations, out) in activations.chunks_exact(k).zip(out.chunks_exact(n)) {
+                let products = activations.iter().zip(&row);
+                let exact: f64 = products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                if exact.is_finite() {
+                    errors.differences += (f64::from(out[column]) - exact).powi(2);
+                    errors.outputs += exact.powi(2);
+                }
+            }
+            errors
+        };
+        let sum = |a: Self, b: Self| Self {
+            differences: a.differences + b.differences,
+            outputs: a.outputs + b.outputs,
+        };
+        let all = (0..n).into_par_iter().map(of_column);
+        *self = sum(*self, all.reduce(Self::default, sum));
+    }
+
+    /// The normalised mean square error: of the outputs' energy the part that
+    /// is error. NaN if an output is none; 0 where there is no energy and no
+    /// error.
+    pub(crate) fn nmse(&self) -> f64 {
+        if self.differences == 0.0 {
+            return 0.0;
+        }
+        self.differences / self.outputs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::type_id;
+    use crate::types::tests::decoder;
+
+    fn original(weights: &[f32], k: usize) -> Original {
+        let rows = weights.chunks_exact(k).map(IntoBytes::as_bytes);
+        Original::of(&Matrix {
+            decoder: decoder(type_id::F32),
+            k,
+            rows: rows.collect(),
+            dense: None,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn every_nth_product_from_the_first_on() {
+        let due = |every, count| {
+            let verify = Verify::new(NonZeroU64::new(every));
+            assert_eq!(verify.is_on(), every > 0);
+            let checked = |_| verify.checking().errors.is_some();
+            (0..count).map(checked).collect::<Vec<_>>()
+        };
+        assert_eq!(due(0, 3), [false; 3]);
+        assert_eq!(due(1, 3), [true; 3]);
+        assert_eq!(due(3, 5), [true, false, false, true, false]);
+    }
+
+    #[test]
+    fn an_error_is_a_part_of_the_energy() {
+        let weights = original(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3);
+        let activations = [1.0, 0.0, -1.0, 0.5, 0.5, 0.5];
+        let exact = [-2.0, -2.0, 3.0, 7.5];
+        let mut errors = Errors::default();
+        errors.add(&weights, 3, &activations, &exact);
+        assert_eq!(errors.nmse(), 0.0);
+        let mut off = exact;
+        off[3] += 0.5;
+        errors.add(&weights, 3, &activations, &off);
+        let energy: f64 = exact.iter().map(|x| f64::from(x * x)).sum();
+        assert_eq!(errors.nmse(), 0.25 / (2.0 * energy));
+        let mut nan = Errors::default();
+        nan.add(&weights, 3, &activations, &[f32::NAN; 4]);
+        assert!(nan.nmse().is_nan());
+    }
+
+    #[test]
+    fn what_is_no_number_on_the_cpu_has_no_error() {
+        let weights = original(&[1.0, 1.0], 2);
+        let mut errors = Errors::default();
+        errors.add(&weights, 2, &[f32::INFINITY, 1.0], &[f32::NAN]);
+        assert_eq!(errors, Errors::default());
+        assert_eq!(errors.nmse(), 0.0);
+    }
+}
