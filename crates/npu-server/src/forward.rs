@@ -33,7 +33,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use self::raw::{Mapping, OwnJob};
 use crate::jobs::{Jobs, NotRead};
-use crate::service::{GEM_OPEN, GemOpen, MapOf, OpenFile, Service, is_call};
+use crate::service::{GEM_OPEN, GemOpen, MapOf, OpenFile, Service, changes_handles, is_call};
 
 /// How long the kernel waits at a time for a buffer object: so late does a
 /// client hear of a signal.
@@ -202,10 +202,7 @@ impl OpenFile for ForwardFile {
             update(number, arg, |arg| self.handle_to_fd(arg, caller))
         } else if is(sys::PRIME_FD_TO_HANDLE) {
             update(number, arg, |arg| self.fd_to_handle(arg, caller))
-        } else if let Some(result) = raw::values(self.node.as_fd(), number, arg) {
-            if result.is_ok() {
-                self.note(number, arg);
-            }
+        } else if let Some(result) = self.values(number, arg) {
             result
         } else {
             tracing::debug!(number, "a request that is not handed on");
@@ -262,23 +259,40 @@ impl ForwardFile {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An ioctl that holds values only was done well.
-    fn note(&self, number: u32, arg: &[u8]) {
-        if is_call(number, sys::CREATE_BO)
-            && let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg)
-        {
-            self.handles().insert(bo.handle);
-        } else if is_call(number, sys::GEM_CLOSE)
-            && let Ok((bo, _)) = sys::GemClose::read_from_prefix(arg)
-        {
-            self.handles().remove(&bo.handle);
-        } else if is_call(number, GEM_OPEN)
-            && let Ok((bo, _)) = GemOpen::read_from_prefix(arg)
-        {
-            self.handles().insert(bo.handle);
+    /// An ioctl whose argument holds values only; `None` for any other.
+    fn values(&self, number: u32, arg: &mut [u8]) -> Option<Result<i32, Errno>> {
+        let node = self.node.as_fd();
+        if !changes_handles(number) {
+            return raw::values(node, number, arg);
         }
+        // See there.
+        let mut handles = self.handles();
+        let result = raw::values(node, number, arg)?;
+        if result.is_ok() {
+            note(&mut handles, number, arg);
+        }
+        Some(result)
     }
+}
 
+/// An ioctl that holds values only was done well.
+fn note(handles: &mut BTreeSet<u32>, number: u32, arg: &[u8]) {
+    if is_call(number, sys::CREATE_BO)
+        && let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg)
+    {
+        handles.insert(bo.handle);
+    } else if is_call(number, sys::GEM_CLOSE)
+        && let Ok((bo, _)) = sys::GemClose::read_from_prefix(arg)
+    {
+        handles.remove(&bo.handle);
+    } else if is_call(number, GEM_OPEN)
+        && let Ok((bo, _)) = GemOpen::read_from_prefix(arg)
+    {
+        handles.insert(bo.handle);
+    }
+}
+
+impl ForwardFile {
     fn submit(&self, arg: &[u8], caller: &dyn Caller) -> Result<i32, Errno> {
         let node = self.node.as_fd();
         let jobs = match Jobs::read(arg, caller) {
@@ -368,8 +382,9 @@ impl ForwardFile {
 
     fn fd_to_handle(&self, arg: &mut sys::PrimeHandle, caller: &dyn Caller) -> Result<(), Errno> {
         let file = caller.descriptor(arg.fd)?;
+        let mut handles = self.handles();
         arg.handle = raw::import(self.node.as_fd(), file.number(), arg.flags)?;
-        self.handles().insert(arg.handle);
+        handles.insert(arg.handle);
         Ok(())
     }
 }

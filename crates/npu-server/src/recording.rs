@@ -18,7 +18,7 @@ use rustix::mm::MapFlags;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::jobs::{Job, Jobs};
-use crate::service::{GEM_OPEN, GemOpen, MapOf, OpenFile, Service, is_call};
+use crate::service::{GEM_OPEN, GemOpen, MapOf, OpenFile, Service, changes_handles, is_call};
 
 /// How long a job is waited for: the driver kills it after half a second, but
 /// it may have to wait for fences and for a core, and a large one takes the
@@ -139,8 +139,14 @@ impl OpenFile for RecordedFile {
         {
             return jobs.0.iter().try_fold(0, |_, job| self.run(job));
         }
+        if !changes_handles(number) {
+            return self.inner.ioctl(number, arg, caller);
+        }
+        // One at a time: a number that one thread gives back is at once another
+        // one's, and what is noted last must be what happened last.
+        let mut bos = self.bos();
         let value = self.inner.ioctl(number, arg, caller)?;
-        self.note(number, arg);
+        note(&mut bos, number, arg);
         Ok(value)
     }
 
@@ -164,34 +170,6 @@ impl OpenFile for RecordedFile {
 impl RecordedFile {
     fn bos(&self) -> MutexGuard<'_, BTreeMap<u32, Known>> {
         self.bos.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// An ioctl was done well, and this is its argument now.
-    fn note(&self, number: u32, arg: &[u8]) {
-        if is_call(number, sys::CREATE_BO)
-            && let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg)
-        {
-            let iova = u32::try_from(bo.dma_address).ok();
-            let placed = iova.map(|iova| Placed {
-                iova,
-                len: u64::from(bo.size).next_multiple_of(PAGE),
-                offset: bo.offset,
-            });
-            self.bos().insert(bo.handle, placed);
-        } else if is_call(number, sys::GEM_CLOSE)
-            && let Ok((bo, _)) = sys::GemClose::read_from_prefix(arg)
-        {
-            self.bos().remove(&bo.handle);
-        } else if is_call(number, sys::PRIME_FD_TO_HANDLE)
-            && let Ok((bo, _)) = sys::PrimeHandle::read_from_prefix(arg)
-        {
-            // Not over one of its own that comes back.
-            self.bos().entry(bo.handle).or_default();
-        } else if is_call(number, GEM_OPEN)
-            && let Ok((bo, _)) = GemOpen::read_from_prefix(arg)
-        {
-            self.bos().entry(bo.handle).or_default();
-        }
     }
 
     /// Hands one job over, waits for its end, and records it.
@@ -281,6 +259,34 @@ impl RecordedFile {
             Ok(FenceStatus::Failed(errno)) => Outcome::Killed(errno),
             Ok(FenceStatus::Active) | Err(_) => Outcome::Unknown,
         }
+    }
+}
+
+/// An ioctl was done well, and this is its argument now.
+fn note(bos: &mut BTreeMap<u32, Known>, number: u32, arg: &[u8]) {
+    if is_call(number, sys::CREATE_BO)
+        && let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg)
+    {
+        let iova = u32::try_from(bo.dma_address).ok();
+        let placed = iova.map(|iova| Placed {
+            iova,
+            len: u64::from(bo.size).next_multiple_of(PAGE),
+            offset: bo.offset,
+        });
+        bos.insert(bo.handle, placed);
+    } else if is_call(number, sys::GEM_CLOSE)
+        && let Ok((bo, _)) = sys::GemClose::read_from_prefix(arg)
+    {
+        bos.remove(&bo.handle);
+    } else if is_call(number, sys::PRIME_FD_TO_HANDLE)
+        && let Ok((bo, _)) = sys::PrimeHandle::read_from_prefix(arg)
+    {
+        // Not over one of its own that comes back.
+        bos.entry(bo.handle).or_default();
+    } else if is_call(number, GEM_OPEN)
+        && let Ok((bo, _)) = GemOpen::read_from_prefix(arg)
+    {
+        bos.entry(bo.handle).or_default();
     }
 }
 

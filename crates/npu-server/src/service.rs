@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use npu_capture::BoBytes;
 use npu_model::driver::Caller;
-use rocket_uapi::FenceStatus;
+use rocket_uapi::{FenceStatus, sys};
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -100,10 +100,23 @@ pub(crate) fn is_call(request: u32, known: u32) -> bool {
     (request ^ known) & LETTER_AND_NUMBER == 0
 }
 
+/// Whether a request gives a handle, or takes one back. Who keeps book of
+/// handles has to let one of these pass at a time: a number that one thread
+/// gives back is at once another one's.
+pub(crate) fn changes_handles(request: u32) -> bool {
+    [
+        sys::CREATE_BO,
+        sys::GEM_CLOSE,
+        sys::PRIME_FD_TO_HANDLE,
+        GEM_OPEN,
+    ]
+    .iter()
+    .any(|&known| is_call(request, known))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rocket_uapi::sys;
 
     #[test]
     fn a_request_of_another_size_is_the_same_call() {

@@ -3,14 +3,17 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use npu_capture::{Capture, Outcome, Recorder, RecorderOptions, Role};
-use npu_model::driver::Arena;
+use npu_capture::{BoBytes, Capture, Outcome, Recorder, RecorderOptions, Role};
+use npu_model::driver::{Arena, Caller};
 use npu_model::{Model, ModelOptions};
-use npu_server::{ModelService, OpenFile, RecordingService, Service};
-use rocket_uapi::{Errno, sys};
+use npu_server::{MapOf, ModelService, OpenFile, RecordingService, Service};
+use rocket_uapi::{Errno, FenceStatus, sys};
+use rustix::mm::MapFlags;
 use zerocopy::IntoBytes;
 
 fn model() -> Arc<Model> {
@@ -163,4 +166,92 @@ fn a_recorded_device_answers_as_any() {
     let uses = &capture.jobs()[4].uses;
     assert_eq!((uses.len(), uses[0].role), (1, Role::Reached));
     assert_eq!(capture.jobs()[2].tasks.len(), 2);
+}
+
+/// Long enough for another thread to do something meanwhile.
+const CLOSE: Duration = Duration::from_millis(60);
+
+/// Takes its time to say that an object is gone.
+#[derive(Debug)]
+struct Slow<T>(T);
+
+impl Service for Slow<ModelService> {
+    fn open(&self) -> Result<Box<dyn OpenFile>, Errno> {
+        Ok(Box::new(Slow(self.0.open()?)))
+    }
+
+    fn file_ioctl(
+        &self,
+        file: BorrowedFd<'_>,
+        number: u32,
+        arg: u64,
+        caller: &dyn Caller,
+    ) -> Result<Option<i32>, Errno> {
+        self.0.file_ioctl(file, number, arg, caller)
+    }
+
+    fn collect(&self) {
+        self.0.collect();
+    }
+
+    fn is_emulated(&self) -> bool {
+        self.0.is_emulated()
+    }
+}
+
+impl OpenFile for Slow<Box<dyn OpenFile>> {
+    fn ioctl(&self, number: u32, arg: &mut [u8], caller: &dyn Caller) -> Result<i32, Errno> {
+        let value = self.0.ioctl(number, arg, caller);
+        if number == sys::GEM_CLOSE {
+            thread::sleep(CLOSE);
+        }
+        value
+    }
+
+    fn mmap(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
+        self.0.mmap(offset, len, flags)
+    }
+
+    fn contents(&self, offset: u64, len: usize) -> Result<Box<dyn BoBytes>, Errno> {
+        self.0.contents(offset, len)
+    }
+
+    fn write_fence(&self, handle: u32) -> Result<FenceStatus, Errno> {
+        self.0.write_fence(handle)
+    }
+
+    fn close(self: Box<Self>, dying: bool) {
+        self.0.close(dying);
+    }
+}
+
+/// A number that one thread gives back is the next one's at once: the recorder
+/// must not take the new object for the old one, which is gone.
+#[test]
+fn handles_go_from_thread_to_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = Recorder::create(&folder.path().join("it"), RecorderOptions::default()).unwrap();
+    let model = model();
+    let info = model.open_device().info();
+    let service = RecordingService::new(Arc::new(Slow(ModelService::new(model))), recorder, &info);
+    let file = service.open().unwrap();
+    let old = create(&*file, 4096);
+    let new = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut close = sys::GemClose {
+                handle: old.handle,
+                pad: 0,
+            };
+            file.ioctl(sys::GEM_CLOSE, close.as_mut_bytes(), &Arena::new())
+                .unwrap();
+        });
+        thread::sleep(CLOSE / 3);
+        create(&*file, 4096)
+    });
+    assert_eq!(new.handle, old.handle);
+    let iova = new.dma_address as u32;
+    submit(&*file, iova, [&[], &[new.handle]], 1, Odd::default()).unwrap();
+    let outcomes = service.outcomes();
+    assert_eq!((outcomes.killed, outcomes.dropped), (1, 0), "{outcomes:?}");
+    file.close(false);
 }

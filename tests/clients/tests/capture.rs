@@ -43,7 +43,7 @@ fn what_clients_do_is_recorded_and_comes_out_again() {
         let replayed = seen["jobs"].as_array().unwrap();
         assert_eq!(replayed.len(), jobs, "{name}");
         for job in replayed {
-            assert_eq!(job["replayed"], "completed");
+            assert_eq!(job["replayed"], "completed", "{name}: {job:#}");
             assert!(
                 job["bytes_compared"].as_u64().unwrap() >= 3 * 4096,
                 "{job:#}"
