@@ -50,7 +50,7 @@ pub(crate) struct Source {
 /// NPU writes.
 pub(crate) struct Product<'a, F: Format, C: Collect> {
     pub(crate) weights: &'a Weights,
-    /// Of [`Partial::TILE_ROWS`](crate::unpack::Partial::TILE_ROWS) rows for
+    /// Of [`Partial::TILE_ROWS`] rows for
     /// each row of A.
     pub(crate) plan: Plan<'a>,
     pub(crate) a: MatrixView<'a, F::Host>,
