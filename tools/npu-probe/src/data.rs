@@ -2,7 +2,7 @@
 //! Matrices from a seed, the same on every machine.
 
 use half::f16;
-use npu_matmul::Precision;
+use npu_matmul::{Engine, Error, Precision, Weights};
 
 /// SplitMix64: "Fast splittable pseudorandom number generators", Steele, Lea
 /// and Flood, OOPSLA 2014. Integer arithmetic only, so that a seed means the
@@ -70,6 +70,23 @@ impl Operands {
                     b: floats(b_len),
                 }
             }
+        }
+    }
+}
+
+impl Operands {
+    /// Loads B, `n x k`.
+    pub(crate) fn load(
+        &self,
+        engine: &Engine,
+        precision: Precision,
+        n: usize,
+        k: usize,
+    ) -> Result<Weights, Error> {
+        match self {
+            Self::Floats { b, .. } => engine.load_f16(n, k, b),
+            Self::Integers { b, .. } if precision == Precision::Int4 => engine.load_i4(n, k, b),
+            Self::Integers { b, .. } => engine.load_i8(n, k, b),
         }
     }
 }

@@ -2,9 +2,11 @@
 //! What the result should be, and where one differs.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::thread;
 
 use npu_matmul::reference::{self, Expected};
+use npu_matmul::{Engine, Error, Weights};
 use serde::Serialize;
 
 use crate::data::Operands;
@@ -27,6 +29,44 @@ pub(crate) enum Reference {
 pub(crate) enum Product {
     Integers(Vec<i32>),
     Floats(Vec<f32>),
+}
+
+impl Product {
+    /// Room for `len` elements, filled with what hardly any product gives, so
+    /// that an element that nobody wrote is seen.
+    pub(crate) fn unwritten(operands: &Operands, len: usize) -> Self {
+        match operands {
+            Operands::Integers { .. } => Self::Integers(vec![i32::MIN; len]),
+            Operands::Floats { .. } => Self::Floats(vec![f32::NAN; len]),
+        }
+    }
+
+    /// Multiplies `m` rows on the NPU.
+    pub(crate) fn multiply(
+        &mut self,
+        engine: &Engine,
+        weights: &Weights,
+        m: usize,
+        operands: &Operands,
+    ) -> Result<(), Error> {
+        match (self, operands) {
+            (Self::Integers(c), Operands::Integers { a, .. }) => {
+                engine.multiply_i32(weights, m, a, c)
+            }
+            (Self::Floats(c), Operands::Floats { a, .. }) => engine.multiply_f32(weights, m, a, c),
+            // Made for these operands.
+            _ => Ok(()),
+        }
+    }
+
+    /// Some of its rows of `n` elements.
+    pub(crate) fn rows(&self, rows: Range<usize>, n: usize) -> Self {
+        let part = rows.start * n..rows.end * n;
+        match self {
+            Self::Integers(c) => Self::Integers(c[part].to_vec()),
+            Self::Floats(c) => Self::Floats(c[part].to_vec()),
+        }
+    }
 }
 
 /// An element that differs.
@@ -57,14 +97,42 @@ impl Reference {
     /// Multiplies on the CPU: the oracle, a band of rows on each thread. The
     /// NPU's plan cuts K into `k_tiles`.
     pub(crate) fn compute(test: &SelfTest, operands: &Operands, k_tiles: usize) -> Self {
-        let (m, n, k) = (test.m, test.n, test.k);
+        let (n, k) = (test.n, test.k);
+        let bands = by_bands(test.m, |from, to| {
+            vec![Self::of_rows(from..to, n, k, operands, k_tiles)]
+        });
+        let mut bands = bands.into_iter();
+        let mut all = bands.next().unwrap_or(Self::Integers(Vec::new()));
+        bands.for_each(|band| all.append(band));
+        all
+    }
+
+    /// The same of some rows.
+    pub(crate) fn of_rows(
+        rows: Range<usize>,
+        n: usize,
+        k: usize,
+        operands: &Operands,
+        k_tiles: usize,
+    ) -> Self {
+        let (m, of_a) = (rows.len(), rows.start * k..rows.end * k);
         match operands {
-            Operands::Integers { a, b } => Self::Integers(by_bands(m, |from, to| {
-                reference::multiply_i32(to - from, n, k, &a[from * k..to * k], b)
-            })),
-            Operands::Floats { a, b } => Self::Floats(by_bands(m, |from, to| {
-                reference::multiply_f64(to - from, n, k, &a[from * k..to * k], b, k_tiles)
-            })),
+            Operands::Integers { a, b } => {
+                Self::Integers(reference::multiply_i32(m, n, k, &a[of_a], b))
+            }
+            Operands::Floats { a, b } => {
+                Self::Floats(reference::multiply_f64(m, n, k, &a[of_a], b, k_tiles))
+            }
+        }
+    }
+
+    /// Puts later rows of the same product behind these.
+    fn append(&mut self, later: Self) {
+        match (self, later) {
+            (Self::Integers(all), Self::Integers(more)) => all.extend(more),
+            (Self::Floats(all), Self::Floats(more)) => all.extend(more),
+            // Rows of one product are of one kind.
+            _ => {}
         }
     }
 

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
-use npu_matmul::reference;
-use npu_matmul::{Counters, Engine, Error, Precision, Weights};
+use npu_matmul::{Counters, Engine, Error, Precision};
 use rknpu_regcmd::timing::{Machine, seconds};
 use serde::Serialize;
 
 use super::Shape;
 use crate::data::Operands;
 use crate::exit::Failure;
+use crate::expected::{Product, Reference};
 
 /// Start of the random numbers: what is multiplied does not matter.
 const SEED: u64 = 1;
@@ -100,17 +100,17 @@ impl Case {
         let operands = Operands::random(self.precision, a, b, SEED);
         let before = engine.counters();
         let start = Instant::now();
-        let weights = load(engine, self, &operands)?;
+        let weights = operands.load(engine, self.precision, n, k)?;
         let load = start.elapsed();
         let loaded = engine.counters();
         let plan = engine.plan(&weights, m).map_err(Error::from)?;
         let prediction = plan.predict(&self.machine);
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
 
-        let mut product = Product::new(&operands, c);
+        let mut product = Product::unwritten(&operands, c);
         // Buffers are made and threads started before anything is measured.
         product.multiply(engine, &weights, m, &operands)?;
-        product.check(self.shape, &operands, k_tiles)?;
+        check(&product, self.shape, &operands, k_tiles)?;
 
         let warm = engine.counters();
         let cpu = cpu_time()?;
@@ -167,76 +167,25 @@ fn operand_bytes(precision: Precision, Shape { m, k, n }: Shape) -> f64 {
     inputs + m as f64 * n as f64 * precision.output_bytes() as f64
 }
 
-fn load(engine: &Engine, case: &Case, operands: &Operands) -> Result<Weights, Error> {
-    let Shape { k, n, .. } = case.shape;
-    match operands {
-        Operands::Floats { b, .. } => engine.load_f16(n, k, b),
-        Operands::Integers { b, .. } if case.precision == Precision::Int4 => {
-            engine.load_i4(n, k, b)
-        }
-        Operands::Integers { b, .. } => engine.load_i8(n, k, b),
-    }
-}
-
-/// The result.
-enum Product {
-    Integers(Vec<i32>),
-    Floats(Vec<f32>),
-}
-
-impl Product {
-    fn new(operands: &Operands, len: usize) -> Self {
-        match operands {
-            Operands::Integers { .. } => Self::Integers(vec![0; len]),
-            Operands::Floats { .. } => Self::Floats(vec![0.0; len]),
+/// No figure of a wrong result: the first and the last row are compared.
+fn check(
+    product: &Product,
+    shape: Shape,
+    operands: &Operands,
+    k_tiles: usize,
+) -> Result<(), Failure> {
+    let Shape { m, k, n } = shape;
+    for row in [0, m - 1] {
+        let rows = row..row + 1;
+        let want = Reference::of_rows(rows.clone(), n, k, operands, k_tiles);
+        if want.compare(&product.rows(rows, n), n).different > 0 {
+            return Err(Failure::Device(anyhow!(
+                "row {row} of {shape} is wrong: nothing is said of its speed. The self-test \
+                 shows where: npu-probe --m {m} --k {k} --n {n}"
+            )));
         }
     }
-
-    fn multiply(
-        &mut self,
-        engine: &Engine,
-        weights: &Weights,
-        m: usize,
-        operands: &Operands,
-    ) -> Result<(), Failure> {
-        match (self, operands) {
-            (Self::Integers(c), Operands::Integers { a, .. }) => {
-                engine.multiply_i32(weights, m, a, c)
-            }
-            (Self::Floats(c), Operands::Floats { a, .. }) => engine.multiply_f32(weights, m, a, c),
-            // Made for these operands.
-            _ => Ok(()),
-        }
-        .map_err(Failure::from)
-    }
-
-    /// No figure of a wrong result: the first and the last row are compared.
-    fn check(&self, shape: Shape, operands: &Operands, k_tiles: usize) -> Result<(), Failure> {
-        let Shape { m, k, n } = shape;
-        for row in [0, m - 1] {
-            let (of_a, of_c) = (row * k..(row + 1) * k, row * n..(row + 1) * n);
-            let right = match (self, operands) {
-                (Self::Integers(c), Operands::Integers { a, b }) => {
-                    c[of_c] == reference::multiply_i32(1, n, k, &a[of_a], b)
-                }
-                (Self::Floats(c), Operands::Floats { a, b }) => {
-                    let want = reference::multiply_f64(1, n, k, &a[of_a], b, k_tiles);
-                    let near = |(got, want): (&f32, &reference::Expected)| {
-                        (f64::from(*got) - want.value).abs() <= want.tolerance
-                    };
-                    c[of_c].iter().zip(&want).all(near)
-                }
-                _ => false,
-            };
-            if !right {
-                return Err(Failure::Device(anyhow!(
-                    "row {row} of {shape} is wrong: nothing is said of its speed. The self-test \
-                     shows where: npu-probe --m {m} --k {k} --n {n}"
-                )));
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// What this process has used of its CPUs.
@@ -285,15 +234,7 @@ mod tests {
             b: vec![1, 1, 2, 2],
         };
         let shape = Shape { m: 2, k: 2, n: 2 };
-        assert!(
-            Product::Integers(vec![3, 6, 7, 14])
-                .check(shape, &operands, 1)
-                .is_ok()
-        );
-        assert!(
-            Product::Integers(vec![3, 6, 7, 15])
-                .check(shape, &operands, 1)
-                .is_err()
-        );
+        assert!(check(&Product::Integers(vec![3, 6, 7, 14]), shape, &operands, 1).is_ok());
+        assert!(check(&Product::Integers(vec![3, 6, 7, 15]), shape, &operands, 1).is_err());
     }
 }

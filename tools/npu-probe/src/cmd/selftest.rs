@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use npu_capture::{Recorder, RecorderOptions, RecordingBackend};
-use npu_matmul::{Engine, Error, Observer, Precision, Weights};
+use npu_matmul::{Engine, Error, Observer, Weights};
 use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
 use rocket_uapi::{Device, DevicePool};
@@ -52,7 +52,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     let capture = Arc::new(Capture::default());
     let observer: Arc<dyn Observer> = Arc::<Capture>::clone(&capture);
     let engine = Engine::new(pool)?.observed_by(observer);
-    let weights = load(&engine, &test, &operands)?;
+    let weights = operands.load(&engine, test.precision, test.n, test.k)?;
     let plan = engine.plan(&weights, test.m);
     let plan = plan.map_err(Error::from)?;
     let problem = ProblemReport::new(&test, plan.to_string());
@@ -197,21 +197,9 @@ impl Bench<'_> {
     }
 
     fn multiply(&self) -> Result<Product, Error> {
-        let (m, c_len) = (self.test.m, self.lengths.c);
-        // Filled with what hardly any product gives, so that an element that
-        // nobody wrote is seen.
-        match self.operands {
-            Operands::Integers { a, .. } => {
-                let mut c = vec![i32::MIN; c_len];
-                self.engine.multiply_i32(self.weights, m, a, &mut c)?;
-                Ok(Product::Integers(c))
-            }
-            Operands::Floats { a, .. } => {
-                let mut c = vec![f32::NAN; c_len];
-                self.engine.multiply_f32(self.weights, m, a, &mut c)?;
-                Ok(Product::Floats(c))
-            }
-        }
+        let mut product = Product::unwritten(self.operands, self.lengths.c);
+        product.multiply(self.engine, self.weights, self.test.m, self.operands)?;
+        Ok(product)
     }
 
     /// Writes what was submitted and what came of it, if that is wanted.
@@ -279,15 +267,5 @@ impl Lengths {
             b: length("B", test.n, test.k)?,
             c: length("C", test.m, test.n)?,
         })
-    }
-}
-
-fn load(engine: &Engine, test: &SelfTest, operands: &Operands) -> Result<Weights, Error> {
-    match operands {
-        Operands::Floats { b, .. } => engine.load_f16(test.n, test.k, b),
-        Operands::Integers { b, .. } if test.precision == Precision::Int4 => {
-            engine.load_i4(test.n, test.k, b)
-        }
-        Operands::Integers { b, .. } => engine.load_i8(test.n, test.k, b),
     }
 }
