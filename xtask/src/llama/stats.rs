@@ -7,6 +7,8 @@ use anyhow::{Context, Result, ensure};
 
 /// First words of the table.
 const TITLE: &str = "ROCKET0 statistics:";
+/// First words of the rows with products by precision.
+const PRODUCTS: &str = "products computed in";
 
 /// The table.
 #[derive(Debug)]
@@ -44,10 +46,24 @@ impl<'a> Stats<'a> {
             .unwrap_or(0)
     }
 
+    /// The number of products in any precision, which must not be zero, with
+    /// no product failed and at least one job behind them.
+    pub(super) fn products(&self) -> Result<u64> {
+        let rows = self.0.lines().filter_map(|line| {
+            let rest = line.trim().strip_prefix(PRODUCTS)?;
+            rest.split_whitespace().last()?.parse::<u64>().ok()
+        });
+        self.sound(rows.sum(), "any precision")
+    }
+
     /// The number of products in `precision`, which must not be zero, with no
     /// product failed and at least one job behind them.
     pub(super) fn offloaded(&self, precision: &str) -> Result<u64> {
-        let products = self.count(&format!("products computed in {precision}"));
+        let products = self.count(&format!("{PRODUCTS} {precision}"));
+        self.sound(products, precision)
+    }
+
+    fn sound(&self, products: u64, precision: &str) -> Result<u64> {
         let failed = self.count("products failed");
         ensure!(
             products > 0,
@@ -72,6 +88,7 @@ mod tests {
         let stats = Stats::find(OUTPUT).unwrap();
         assert_eq!(stats.device(), "software model: for testing");
         assert_eq!(stats.offloaded("int8").unwrap(), 232);
+        assert_eq!(stats.products().unwrap(), 232);
         assert!(stats.offloaded("fp16").is_err());
         assert_eq!(stats.count("nonsense"), 0);
         assert!(Stats::find("noise").is_err());

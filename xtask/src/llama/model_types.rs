@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Check: models of each kind and of each type of weights run with us, and
+//! predict what they predict on the CPU.
+
+use anyhow::{Result, ensure};
+
+use super::logits::{self, Extent};
+use super::model::{FORMATS, Recipe, Workshop};
+use super::stats::Stats;
+use super::stock::{Backend, Stock};
+use crate::report::Verdict;
+
+/// Name of the check.
+pub(super) const NAME: &str = "model-types";
+/// One batch: what is predicted is compared for the second half of it.
+const EXTENT: Extent = Extent {
+    context: 64,
+    chunks: 1,
+};
+/// Mean KL divergence (nats a token) from the CPU with the same file, by type
+/// of weights: about three times what is seen. Floating point differs by the order
+/// of sums, BF16 also by what the CPU rounds activations to. With quantised
+/// weights the CPU rounds activations to 8 bits, and INT8 rounds both once more.
+fn bound(recipe: Recipe, format: &str) -> f64 {
+    match format {
+        "F16" => 2e-5,
+        "BF16" => 2e-4,
+        // One scale for a row of activations with outliers is coarse.
+        _ if recipe == Recipe::OUTLIERS => 0.3,
+        _ => 0.02,
+    }
+}
+
+/// Runs it.
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+    let mut notes = Vec::new();
+    for recipe in Recipe::ALL {
+        let full = workshop.cook(recipe)?;
+        let mut seen = Vec::new();
+        let mut offloaded = None;
+        for format in FORMATS {
+            let name = format!("{} {format}", recipe.name);
+            let model = workshop.quantised(stock, &full, format)?;
+            let (cpu, _) = logits::run(stock, Backend::Without, &model, EXTENT, &[])?;
+            let (ours, stderr) = logits::run(stock, Backend::With, &model, EXTENT, &[])?;
+            let products = Stats::find(&stderr)?.products()?;
+            // The same ones, whatever the type.
+            let expected = *offloaded.get_or_insert(products);
+            ensure!(
+                products == expected,
+                "{name}: {products} products offloaded, not {expected}"
+            );
+            let apart = cpu.divergence(&ours)?;
+            let bound = bound(recipe, format);
+            ensure!(
+                apart.mean < bound,
+                "{name}: mean KL divergence {:.6} from the CPU, and {bound} is the bound",
+                apart.mean
+            );
+            seen.push(format!("{format} {:.6}", apart.mean));
+        }
+        notes.push(format!(
+            "{} ({} products): {}",
+            recipe.name,
+            offloaded.unwrap_or_default(),
+            seen.join(", ")
+        ));
+    }
+    Ok(Verdict::Pass(format!(
+        "mean KL divergence from the CPU, same file, nats a token: {}",
+        notes.join("; ")
+    )))
+}
