@@ -16,11 +16,12 @@ use crate::dtype::Precision;
 use crate::error::Error;
 use crate::exec::{Collect, Product, Run, Sums, Work};
 use crate::matrix::MatrixView;
-use crate::observe::{Observer, Submission};
+use crate::observe::{Observer, Watched};
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
 use crate::plan::{JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, WeightPlan};
 use crate::plan_cache::{Key, PlanCache};
 use crate::quantised::Quantised;
+use crate::times::{Clock, Section, Stopwatch, Times};
 use crate::unpack::{Partial, Split};
 use crate::weights::Weights;
 
@@ -37,8 +38,9 @@ pub struct Engine {
     devices: Vec<Buffers>,
     options: PlanOptions,
     plans: PlanCache,
-    observer: Option<Arc<dyn Observer>>,
+    watched: Watched,
     counters: AtomicCounters,
+    clock: Arc<Clock>,
 }
 
 impl Engine {
@@ -68,8 +70,9 @@ impl Engine {
             devices,
             options,
             plans: PlanCache::default(),
-            observer: None,
+            watched: Watched::default(),
             counters: AtomicCounters::default(),
+            clock: Arc::default(),
         })
     }
 
@@ -82,10 +85,10 @@ impl Engine {
         }
     }
 
-    /// Shows every job to `observer` from now on.
+    /// Shows what is done to `observer` from now on.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observer = Some(observer);
+        self.watched = Watched::by(observer);
         self
     }
 
@@ -218,6 +221,19 @@ impl Engine {
         self.counters.snapshot()
     }
 
+    /// Where the time went so far.
+    #[must_use]
+    pub fn times(&self) -> Times {
+        self.clock.snapshot()
+    }
+
+    /// For work that a caller does on operands before they come here, or on
+    /// results: until it is dropped, the time of this thread counts as the
+    /// engine's own.
+    pub fn stopwatch(&self, section: Section) -> Stopwatch<'_> {
+        self.clock.stopwatch(section)
+    }
+
     /// How a product of `m` rows with these weights is computed.
     ///
     /// # Errors
@@ -283,7 +299,7 @@ impl Engine {
         quantised: Option<Quantised>,
     ) -> Result<Weights, Error> {
         let b = matrix("B", b, plan.n, plan.k)?;
-        let weights = Weights::load::<F>(&self.devices, plan, b, quantised, self.id)?;
+        let weights = Weights::load::<F>(self, plan, b, quantised)?;
         self.count(&Counters {
             bytes_to_device: weights.packed_bytes(),
             ..Counters::default()
@@ -320,6 +336,14 @@ impl Engine {
         Run::new(self, vec![product]).finish()
     }
 
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) const fn clock(&self) -> &Arc<Clock> {
+        &self.clock
+    }
+
     pub(crate) const fn options(&self) -> &PlanOptions {
         &self.options
     }
@@ -337,10 +361,9 @@ impl Engine {
         &self.devices[device]
     }
 
-    pub(crate) fn observe(&self, submission: &Submission<'_>) {
-        if let Some(observer) = &self.observer {
-            observer.submitting(submission);
-        }
+    /// Who looks on.
+    pub(crate) const fn watched(&self) -> &Watched {
+        &self.watched
     }
 
     pub(crate) fn count(&self, more: &Counters) {

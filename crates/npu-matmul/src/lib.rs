@@ -55,6 +55,7 @@ mod programs;
 pub mod quantise;
 mod quantised;
 pub mod reference;
+mod times;
 pub mod unpack;
 mod weights;
 
@@ -65,7 +66,8 @@ pub use counters::Counters;
 pub use dtype::Precision;
 pub use engine::Engine;
 pub use error::{Error, JobFailure};
-pub use observe::{Observer, Submission};
+pub use observe::{Activity, Done, Observer, Submission};
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use quantised::QuantisedActivations;
+pub use times::{Section, Stopwatch, Times};
 pub use weights::Weights;

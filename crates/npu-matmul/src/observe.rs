@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looking at what is submitted, for tools that show it.
+//! Looking at what an engine does, for tools that show it.
 
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Instant;
 
 use rknpu_regcmd::LinkedProgram;
 
 use crate::dtype::Precision;
-use crate::plan::{JobPlan, Step};
+use crate::plan::{JobPlan, Plan, Step};
 
 /// One job, just before it is submitted.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +24,123 @@ pub struct Submission<'a> {
     pub programs: &'a [LinkedProgram],
 }
 
-/// Is shown each job of an engine. Calls come from several threads.
+/// Something that was done for products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Activity {
+    /// Activations were quantised.
+    Quantise {
+        /// How many.
+        elements: usize,
+    },
+    /// Activations were laid out in a buffer.
+    Pack {
+        /// Of the buffer.
+        bytes: usize,
+    },
+    /// Jobs were handed to the driver.
+    Submit {
+        /// How many.
+        jobs: usize,
+    },
+    /// A job ran: from its SUBMIT until its end was seen, which others that
+    /// were waited for before may have delayed.
+    Job {
+        /// Its register programs.
+        tasks: usize,
+    },
+    /// The caller did nothing but wait for a job.
+    Wait,
+    /// Outputs were read and added up.
+    Unpack {
+        /// Of the buffer.
+        bytes: usize,
+    },
+}
+
+/// An [`Activity`], and when.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Done {
+    /// What [`Observer::token`] said on the thread that wanted the products.
+    pub token: u64,
+    /// Index into the device pool; `None` where it is not about one.
+    pub device: Option<usize>,
+    /// What.
+    pub activity: Activity,
+    /// From.
+    pub started: Instant,
+    /// To.
+    pub ended: Instant,
+}
+
+/// Is shown what an engine does. Calls come from several threads.
 pub trait Observer: Debug + Send + Sync {
     /// A job is about to be submitted.
-    fn submitting(&self, submission: &Submission<'_>);
+    fn submitting(&self, submission: &Submission<'_>) {
+        let _ = submission;
+    }
+
+    /// Asked once for each call of the engine, on the thread that calls: what
+    /// then comes with each [`Done`] of it.
+    fn token(&self) -> u64 {
+        0
+    }
+
+    /// A product is about to run by this plan.
+    fn planned(&self, token: u64, plan: &Plan<'_>) {
+        let _ = (token, plan);
+    }
+
+    /// Called by the thread that has done it; for [`Activity::Job`] by the one
+    /// that has seen it.
+    fn done(&self, done: &Done) {
+        let _ = done;
+    }
+}
+
+/// The observer of an engine, if it has one.
+#[derive(Debug, Default)]
+pub(crate) struct Watched(Option<Arc<dyn Observer>>);
+
+impl Watched {
+    pub(crate) fn by(observer: Arc<dyn Observer>) -> Self {
+        Self(Some(observer))
+    }
+
+    pub(crate) fn submitting(&self, submission: &Submission<'_>) {
+        if let Some(observer) = &self.0 {
+            observer.submitting(submission);
+        }
+    }
+
+    /// What it says about the caller.
+    pub(crate) fn token(&self) -> u64 {
+        self.0.as_ref().map_or(0, |observer| observer.token())
+    }
+
+    pub(crate) fn planned(&self, token: u64, plan: &Plan<'_>) {
+        if let Some(observer) = &self.0 {
+            observer.planned(token, plan);
+        }
+    }
+
+    /// Shows what began at `started` and has just ended.
+    pub(crate) fn done(
+        &self,
+        token: u64,
+        device: Option<usize>,
+        activity: Activity,
+        started: Instant,
+    ) {
+        if let Some(observer) = &self.0 {
+            observer.done(&Done {
+                token,
+                device,
+                activity,
+                started,
+                ended: Instant::now(),
+            });
+        }
+    }
 }

@@ -2,12 +2,13 @@
 //! Weights: packed once, resident on the devices.
 
 use std::fmt;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use rocket_uapi::{ByteLen, Deadline, FrozenBo};
 
-use crate::buffers::Buffers;
 use crate::dtype::Precision;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::layout;
 use crate::matrix::MatrixView;
@@ -15,6 +16,7 @@ use crate::pack::{Format, pack_weight};
 use crate::plan::{WeightBlock, WeightPlan};
 use crate::programs::ProgramCache;
 use crate::quantised::Quantised;
+use crate::times::{Clock, Section};
 
 /// Kernel groups that one thread packs at a time.
 const GROUPS_PER_CHUNK: usize = 8;
@@ -31,24 +33,25 @@ pub struct Weights {
     programs: ProgramCache,
     /// The engine whose devices hold the buffers.
     engine: u64,
+    /// The engine's.
+    clock: Arc<Clock>,
 }
 
 impl Weights {
     /// Packs `b` into new buffers.
     pub(crate) fn load<F: Format>(
-        devices: &[Buffers],
+        engine: &Engine,
         plan: WeightPlan,
         b: MatrixView<'_, F::Host>,
         quantised: Option<Quantised>,
-        engine: u64,
     ) -> Result<Self, Error> {
         let mut buffers = Vec::with_capacity(plan.blocks.len());
         for block in &plan.blocks {
             let failed = Error::on_device(block.device);
             let len = ByteLen::new(plan.block_bytes(block)).map_err(|e| failed(e.into()))?;
-            let mut bo = devices[block.device].alloc(len).map_err(&failed)?;
+            let mut bo = engine.buffers(block.device).alloc(len).map_err(&failed)?;
             let mut memory = bo.write(Deadline::FOREVER).map_err(&failed)?;
-            pack_block::<F>(&plan, block, b, &mut memory);
+            pack_block::<F>(engine, &plan, block, b, &mut memory);
             memory.finish().map_err(&failed)?;
             buffers.push(bo.freeze());
         }
@@ -57,7 +60,8 @@ impl Weights {
             buffers,
             quantised,
             programs: ProgramCache::default(),
-            engine,
+            engine: engine.id(),
+            clock: Arc::clone(engine.clock()),
         })
     }
 
@@ -118,6 +122,10 @@ impl Weights {
         &self.programs
     }
 
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     pub(crate) fn engine(&self) -> u64 {
         self.engine
     }
@@ -147,6 +155,7 @@ impl fmt::Debug for Weights {
 
 /// Fills the memory of one block: its K tiles, one after the other.
 fn pack_block<F: Format>(
+    engine: &Engine,
     plan: &WeightPlan,
     block: &WeightBlock,
     b: MatrixView<'_, F::Host>,
@@ -160,10 +169,13 @@ fn pack_block<F: Format>(
         memory[start..start + bytes]
             .par_chunks_mut(chunk_bytes)
             .enumerate()
-            .for_each(|(index, memory)| {
-                let first = block.n.start + index * chunk;
-                let kernels = first..(first + chunk).min(block.n.end);
-                pack_weight::<F>(b.block(kernels, tile.k.clone()), tile.padded, memory);
-            });
+            .for_each_init(
+                || engine.stopwatch(Section::PackWeights),
+                |_, (index, memory)| {
+                    let first = block.n.start + index * chunk;
+                    let kernels = first..(first + chunk).min(block.n.end);
+                    pack_weight::<F>(b.block(kernels, tile.k.clone()), tile.padded, memory);
+                },
+            );
     }
 }

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rknpu_regcmd::{Binding, Iova, LinkedProgram};
 use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob, ProgramBo};
@@ -13,7 +13,7 @@ use crate::counters::Counters;
 use crate::emit;
 use crate::engine::Engine;
 use crate::error::{Error, JobFailure};
-use crate::observe::Submission;
+use crate::observe::{Activity, Submission};
 use crate::plan::{Band, JobPlan, Step};
 use crate::programs::JobPrograms;
 use crate::weights::Weights;
@@ -40,9 +40,18 @@ pub(super) struct Input {
 pub(super) struct OnDevice<'e> {
     pub(super) engine: &'e Engine,
     pub(super) device: usize,
+    /// For the observer.
+    pub(super) token: u64,
 }
 
 impl OnDevice<'_> {
+    /// Shows what began at `started` and has just ended.
+    pub(super) fn done(self, activity: Activity, started: Instant) {
+        self.engine
+            .watched()
+            .done(self.token, Some(self.device), activity, started);
+    }
+
     fn failed(self) -> impl Fn(rocket_uapi::Error) -> Error {
         Error::on_device(self.device)
     }
@@ -64,7 +73,9 @@ impl OnDevice<'_> {
         let buffers = self.engine.buffers(self.device);
         let mut bo = buffers.take(bytes).map_err(self.failed())?;
         let mut memory = bo.write(Deadline::FOREVER).map_err(self.failed())?;
-        work.pack(&job.band, &mut memory);
+        let from = Instant::now();
+        work.pack(self.engine.clock(), &job.band, &mut memory);
+        self.done(Activity::Pack { bytes }, from);
         memory.finish().map_err(self.failed())?;
         self.engine.count(&Counters {
             bytes_to_device: bytes as u64,
@@ -100,7 +111,7 @@ impl OnDevice<'_> {
             bytes_to_device: made.get() as u64,
             ..Counters::default()
         });
-        self.engine.observe(&Submission {
+        self.engine.watched().submitting(&Submission {
             precision: weights.precision(),
             step,
             job,
@@ -124,10 +135,13 @@ impl OnDevice<'_> {
     /// Hands jobs to the driver, all at once.
     pub(super) fn submit(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, Error> {
         let device = self.engine.buffers(self.device).device();
+        let (from, count) = (Instant::now(), jobs.len());
         let submitted = device.submit(jobs).map_err(|error| {
             self.discard(error.jobs);
             self.failed()(error.source)
         })?;
+        self.done(Activity::Submit { jobs: count }, from);
+        self.engine.clock().submitted(count);
         self.engine.count(&Counters {
             submits: 1,
             ..Counters::default()
@@ -141,7 +155,15 @@ impl OnDevice<'_> {
             true => MODEL_JOB_WAIT,
             false => JOB_WAIT,
         };
-        pending.wait(Deadline::after(limit)).map_err(|error| {
+        let clock = self.engine.clock();
+        let from = Instant::now();
+        let waited = {
+            let _waiting = clock.waiting();
+            pending.wait(Deadline::after(limit))
+        };
+        clock.ended();
+        self.done(Activity::Wait, from);
+        waited.map_err(|error| {
             let (source, buffers) = JobFailure::of(error, limit);
             if let Some(done) = buffers {
                 self.keep(done.reads, done.writes);

@@ -44,10 +44,16 @@ pub(crate) struct Run<'a> {
     /// What is left of each product.
     steps: Vec<Steps<'a>>,
     running: VecDeque<Wave>,
+    /// For the observer.
+    token: u64,
 }
 
 impl<'a> Run<'a> {
     pub(crate) fn new(engine: &'a Engine, works: Vec<Box<dyn Work<'a> + 'a>>) -> Self {
+        let token = engine.watched().token();
+        for work in &works {
+            engine.watched().planned(token, work.plan());
+        }
         let steps = works.iter().map(|work| {
             let steps: Box<dyn Iterator<Item = Step> + Send + Sync> = Box::new(work.plan().steps());
             steps.peekable()
@@ -57,6 +63,7 @@ impl<'a> Run<'a> {
             steps: steps.collect(),
             works,
             running: VecDeque::new(),
+            token,
         }
     }
 
@@ -67,7 +74,7 @@ impl<'a> Run<'a> {
             if parts.is_empty() {
                 break;
             }
-            let wave = Wave::start(self.engine, &self.works, parts)?;
+            let wave = Wave::start(self.engine, self.token, &self.works, parts)?;
             self.running.push_back(wave);
         }
         Ok(())

@@ -2,6 +2,8 @@
 //! What is submitted at once: a step of each of several products, in one SUBMIT
 //! for each device.
 
+use std::time::Instant;
+
 use rayon::prelude::*;
 use rocket_uapi::{Deadline, Job, PendingJob};
 
@@ -10,6 +12,7 @@ use super::work::Work;
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::observe::Activity;
 use crate::plan::Step;
 
 /// The next step of a product.
@@ -25,6 +28,8 @@ struct Started {
     job: usize,
     device: usize,
     pending: PendingJob,
+    /// When it was submitted.
+    at: Instant,
 }
 
 /// Parts whose jobs were submitted.
@@ -34,6 +39,8 @@ pub(super) struct Wave {
     jobs: Vec<Started>,
     /// By device.
     inputs: Vec<(usize, Vec<Input>)>,
+    /// For the observer.
+    token: u64,
 }
 
 type Works<'w, 'a> = &'w [Box<dyn Work<'a> + 'a>];
@@ -43,6 +50,7 @@ impl Wave {
     /// fails, the others have ended when this returns.
     pub(super) fn start(
         engine: &Engine,
+        token: u64,
         works: Works<'_, '_>,
         parts: Vec<Part>,
     ) -> Result<Self, Error> {
@@ -57,7 +65,11 @@ impl Wave {
             .enumerate()
             .filter(|(_, slots)| !slots.is_empty())
             .map(|(device, slots)| {
-                let on = OnDevice { engine, device };
+                let on = OnDevice {
+                    engine,
+                    device,
+                    token,
+                };
                 let mut inputs = Vec::new();
                 let jobs = start_on(on, works, &parts, &slots, &mut inputs);
                 (device, jobs, inputs)
@@ -67,6 +79,7 @@ impl Wave {
             parts,
             jobs: Vec::new(),
             inputs: Vec::new(),
+            token,
         };
         let mut failure = None;
         for (device, jobs, inputs) in started {
@@ -100,18 +113,24 @@ impl Wave {
             let on = OnDevice {
                 engine,
                 device: started.device,
+                token: self.token,
             };
             let done = on.wait(started.pending)?;
+            let tasks = plan.tasks.len();
+            on.done(Activity::Job { tasks }, started.at);
             for c in &done.writes {
                 let memory = c
                     .read(Deadline::FOREVER)
                     .map_err(Error::on_device(started.device))?;
-                works[*work].unpack(plan, &memory);
+                let from = Instant::now();
+                works[*work].unpack(engine.clock(), plan, &memory);
+                let bytes = plan.output_bytes;
+                on.done(Activity::Unpack { bytes }, from);
             }
             on.keep(done.reads, done.writes);
             engine.count(&Counters {
                 jobs: 1,
-                tasks: plan.tasks.len() as u64,
+                tasks: tasks as u64,
                 bytes_from_device: plan.output_bytes as u64,
                 ..Counters::default()
             });
@@ -129,6 +148,7 @@ impl Wave {
             let on = OnDevice {
                 engine,
                 device: started.device,
+                token: self.token,
             };
             match on.wait(started.pending) {
                 Ok(done) => on.keep(done.reads, done.writes),
@@ -136,7 +156,12 @@ impl Wave {
             }
         }
         for (device, inputs) in self.inputs {
-            OnDevice { engine, device }.keep_inputs(inputs);
+            let on = OnDevice {
+                engine,
+                device,
+                token: self.token,
+            };
+            on.keep_inputs(inputs);
         }
     }
 }
@@ -164,6 +189,7 @@ fn start_on(
             }
         }
     }
+    let at = Instant::now();
     let submitted = on.submit(jobs)?.into_iter().zip(slots);
     Ok(submitted
         .map(|(pending, &(part, job))| Started {
@@ -171,6 +197,7 @@ fn start_on(
             job,
             device: on.device,
             pending,
+            at,
         })
         .collect())
 }

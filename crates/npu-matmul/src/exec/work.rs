@@ -12,6 +12,7 @@ use crate::layout;
 use crate::matrix::MatrixView;
 use crate::pack::{Format, pack_activation};
 use crate::plan::{Band, JobPlan, Plan};
+use crate::times::{Clock, Section};
 use crate::unpack::{Partial, ROWS};
 use crate::weights::Weights;
 
@@ -27,10 +28,10 @@ pub(crate) trait Work<'a>: Send + Sync {
     fn source(&self) -> Source;
 
     /// The tiles of A, into the activation buffer.
-    fn pack(&self, band: &Band, memory: &mut [u8]);
+    fn pack(&self, clock: &Clock, band: &Band, memory: &mut [u8]);
 
     /// Collects the tiles of C of one job.
-    fn unpack(&mut self, job: &JobPlan, memory: &[u8]);
+    fn unpack(&mut self, clock: &Clock, job: &JobPlan, memory: &[u8]);
 
     /// What is done when it is.
     fn counters(&self) -> Counters;
@@ -93,7 +94,7 @@ impl<'a, F: Format, C: Collect> Work<'a> for Product<'a, F, C> {
         }
     }
 
-    fn pack(&self, band: &Band, memory: &mut [u8]) {
+    fn pack(&self, clock: &Clock, band: &Band, memory: &mut [u8]) {
         let mut rest = memory;
         let mut tiles = Vec::with_capacity(band.activations.len());
         for tile in &band.activations {
@@ -103,13 +104,16 @@ impl<'a, F: Format, C: Collect> Work<'a> for Product<'a, F, C> {
             rest = behind;
         }
         let a = self.a.repeated(Self::TIMES);
-        tiles.into_par_iter().for_each(|(tile, memory)| {
-            let block = a.block(tile.rows.clone(), tile.k_tile.k.clone());
-            pack_activation::<F>(block, tile.padded, memory);
-        });
+        let watch = || clock.stopwatch(Section::Pack);
+        tiles
+            .into_par_iter()
+            .for_each_init(watch, |_, (tile, memory)| {
+                let block = a.block(tile.rows.clone(), tile.k_tile.k.clone());
+                pack_activation::<F>(block, tile.padded, memory);
+            });
     }
 
-    fn unpack(&mut self, job: &JobPlan, memory: &[u8]) {
+    fn unpack(&mut self, clock: &Clock, job: &JobPlan, memory: &[u8]) {
         let n = self.weights.n();
         let collect = &self.collect;
         let band = &*job.band;
@@ -139,13 +143,14 @@ impl<'a, F: Format, C: Collect> Work<'a> for Product<'a, F, C> {
                 }
             }
         };
+        let watch = || clock.stopwatch(Section::Unpack);
         self.out[rows.start * n..rows.end * n]
             .par_chunks_mut(row_tile_rows * n)
             .enumerate()
             .for_each(|(row_tile, out)| {
                 out.par_chunks_mut(ROWS * n)
                     .enumerate()
-                    .for_each(|(chunk, out)| collect_rows(row_tile, chunk, out));
+                    .for_each_init(watch, |_, (chunk, out)| collect_rows(row_tile, chunk, out));
             });
     }
 }

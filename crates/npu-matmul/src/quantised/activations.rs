@@ -12,6 +12,7 @@ use crate::engine::matrix;
 use crate::error::Error;
 use crate::quantise::Operands;
 use crate::quantise::rotate::Rotation;
+use crate::times::Section;
 use crate::weights::Weights;
 
 /// Quantised rows of A, for all weights that take them so: of the same depth,
@@ -42,7 +43,7 @@ impl Weights {
     pub fn quantise_activations(&self, m: usize, a: &[f32]) -> Result<QuantisedActivations, Error> {
         let quantised = self.quantised_alone()?;
         matrix("A", a, m, self.k())?;
-        Ok(QuantisedActivations::new(quantised, self.k(), a, &[]))
+        Ok(QuantisedActivations::new(self, quantised, a, &[]))
     }
 
     /// What they are if nothing of them is kept in FP16.
@@ -73,17 +74,24 @@ impl Weights {
 
 impl QuantisedActivations {
     /// Rotates and quantises all columns but some, which become zeros.
-    pub(super) fn new(quantised: &Quantised, k: usize, a: &[f32], without: &[usize]) -> Self {
+    pub(super) fn new(
+        weights: &Weights,
+        quantised: &Quantised,
+        a: &[f32],
+        without: &[usize],
+    ) -> Self {
+        let k = weights.k();
         let groups = k.div_ceil(quantised.group);
         let m = a.len() / k;
         let mut integers = vec![0; a.len()];
         let mut scales = vec![0.0; m * groups];
+        let start = || (weights.clock().stopwatch(Section::Pack), Vec::new());
         let as_they_are = without.is_empty() && quantised.rotation.is_none();
         integers
             .par_chunks_mut(k)
             .zip(scales.par_chunks_mut(groups))
             .zip(a.par_chunks(k))
-            .for_each_init(Vec::new, |scratch, ((out, scales), row)| {
+            .for_each_init(start, |(_, scratch), ((out, scales), row)| {
                 let row = if as_they_are {
                     row
                 } else {

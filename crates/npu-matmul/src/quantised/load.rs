@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::pack::{Fp16, Int4, Int8};
 use crate::plan::WeightPlan;
 use crate::quantise::{Operands, Outliers, QuantiseOptions, Scheme, to_halves};
+use crate::times::Section;
 use crate::weights::Weights;
 
 impl Engine {
@@ -97,8 +98,8 @@ impl Engine {
                 .par_chunks_mut(k)
                 .enumerate()
                 .map_init(
-                    || vec![0.0; k],
-                    |row, (channel, out)| {
+                    || (self.stopwatch(Section::PackWeights), vec![0.0; k]),
+                    |(_, row), (channel, out)| {
                         fill(channel, row);
                         loader.channel(row, out)
                     },

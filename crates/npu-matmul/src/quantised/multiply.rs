@@ -2,6 +2,7 @@
 //! Float activations times quantised weights.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use half::f16;
 use npu_kernels::dequantise::dequantise_row;
@@ -11,6 +12,7 @@ use super::{Beside, Kept, Quantised, QuantisedActivations, halves_of};
 use crate::engine::{Engine, matrix};
 use crate::error::Error;
 use crate::exec::{Scaled, Sums, Work};
+use crate::observe::Activity;
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
 use crate::quantise::{Operands, outlier_columns};
 use crate::unpack::{Partial, Split};
@@ -43,7 +45,11 @@ impl Engine {
         matrix("C", out, m, weights.n())?;
         let beside = quantised.beside(self, weights.k(), a)?;
         let columns = beside.as_deref().map_or(&[][..], |beside| &beside.columns);
-        let activations = QuantisedActivations::new(quantised, weights.k(), a, columns);
+        let from = Instant::now();
+        let activations = QuantisedActivations::new(weights, quantised, a, columns);
+        let elements = a.len();
+        let watched = self.watched();
+        watched.done(watched.token(), None, Activity::Quantise { elements }, from);
         self.run(self.product_quantised(weights, quantised, &activations, out)?)?;
         if let Some(beside) = beside {
             let (halves, scales) = beside.activations(a, weights.k());

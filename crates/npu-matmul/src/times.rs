@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the time of an engine's products goes.
+//!
+//! What the CPU does is measured in each thread that does it, by the clock on
+//! the wall, so that it is CPU time as long as no other program wants the CPU.
+//! A thread's share of the work is measured in whole, not element by element.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Measured times over the life of an engine, over all devices and threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Quantising weights and laying them out; the threads' times added up.
+    pub pack_weights: Duration,
+    /// Quantising activations and laying them out; the threads' times added
+    /// up.
+    pub pack: Duration,
+    /// Reading outputs, adding them up and scaling them; the threads' times
+    /// added up.
+    pub unpack: Duration,
+    /// In which callers did nothing but wait for a job; added up.
+    pub wait: Duration,
+    /// In which at least one job was submitted and its end not seen yet.
+    pub in_flight: Duration,
+}
+
+/// What the CPU does for products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// See [`Times::pack_weights`].
+    PackWeights,
+    /// See [`Times::pack`].
+    Pack,
+    /// See [`Times::unpack`].
+    Unpack,
+}
+
+/// Measures from its making to its drop.
+#[derive(Debug)]
+#[must_use = "time is measured until it is dropped"]
+pub struct Stopwatch<'a> {
+    total: &'a AtomicU64,
+    started: Instant,
+}
+
+impl<'a> Stopwatch<'a> {
+    fn start(total: &'a AtomicU64) -> Self {
+        Self {
+            total,
+            started: Instant::now(),
+        }
+    }
+}
+
+impl Drop for Stopwatch<'_> {
+    fn drop(&mut self) {
+        add(self.total, self.started.elapsed());
+    }
+}
+
+fn add(total: &AtomicU64, time: Duration) {
+    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    // A total without an order to others: relaxed is enough.
+    total.fetch_add(nanoseconds, Ordering::Relaxed);
+}
+
+/// Times, in nanoseconds, that many threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    pack_weights: AtomicU64,
+    pack: AtomicU64,
+    unpack: AtomicU64,
+    wait: AtomicU64,
+    in_flight: AtomicU64,
+    jobs: Mutex<InFlight>,
+}
+
+/// Jobs whose end was not seen yet.
+#[derive(Debug, Default)]
+struct InFlight {
+    count: usize,
+    /// When the first of them was submitted.
+    since: Option<Instant>,
+}
+
+impl Clock {
+    pub(crate) fn stopwatch(&self, section: Section) -> Stopwatch<'_> {
+        Stopwatch::start(match section {
+            Section::PackWeights => &self.pack_weights,
+            Section::Pack => &self.pack,
+            Section::Unpack => &self.unpack,
+        })
+    }
+
+    /// Measures a wait for a job.
+    pub(crate) fn waiting(&self) -> Stopwatch<'_> {
+        Stopwatch::start(&self.wait)
+    }
+
+    /// So many jobs were submitted.
+    pub(crate) fn submitted(&self, jobs: usize) {
+        let mut in_flight = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        in_flight.count += jobs;
+        if in_flight.count > 0 {
+            in_flight.since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// The end of a job was seen, or is not waited for any more.
+    pub(crate) fn ended(&self) {
+        let mut in_flight = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        in_flight.count = in_flight.count.saturating_sub(1);
+        if in_flight.count == 0
+            && let Some(since) = in_flight.since.take()
+        {
+            add(&self.in_flight, since.elapsed());
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> Times {
+        let get = |total: &AtomicU64| Duration::from_nanos(total.load(Ordering::Relaxed));
+        let running = {
+            let in_flight = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+            in_flight.since.map(|since| since.elapsed())
+        };
+        Times {
+            pack_weights: get(&self.pack_weights),
+            pack: get(&self.pack),
+            unpack: get(&self.unpack),
+            wait: get(&self.wait),
+            in_flight: get(&self.in_flight) + running.unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopwatch_adds_to_its_own_section() {
+        let clock = Clock::default();
+        let tick = |section| {
+            let watch = clock.stopwatch(section);
+            while watch.started.elapsed().is_zero() {}
+        };
+        tick(Section::Pack);
+        let first = clock.snapshot();
+        assert!(!first.pack.is_zero());
+        assert_eq!(
+            first,
+            Times {
+                pack: first.pack,
+                ..Times::default()
+            }
+        );
+        tick(Section::Pack);
+        tick(Section::Unpack);
+        let second = clock.snapshot();
+        assert!(second.pack > first.pack && !second.unpack.is_zero());
+        assert!(second.pack_weights.is_zero());
+    }
+
+    #[test]
+    fn jobs_are_in_flight_from_the_first_submit_to_the_last_end() {
+        let clock = Clock::default();
+        let tick = || {
+            let now = Instant::now();
+            while now.elapsed().is_zero() {}
+        };
+        clock.submitted(0);
+        tick();
+        assert!(clock.snapshot().in_flight.is_zero());
+        clock.submitted(2);
+        clock.ended();
+        tick();
+        let first = clock.snapshot().in_flight;
+        assert!(!first.is_zero());
+        tick();
+        clock.ended();
+        let second = clock.snapshot().in_flight;
+        assert!(second > first);
+        tick();
+        assert_eq!(clock.snapshot().in_flight, second);
+        // An end too many is none.
+        clock.ended();
+        clock.submitted(1);
+        tick();
+        assert!(clock.snapshot().in_flight > second);
+    }
+}
