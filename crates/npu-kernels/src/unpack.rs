@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use half::f16;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::ATOM_BYTES;
@@ -97,6 +98,28 @@ impl Partial for f32 {
 
     fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
         zerocopy::transmute!(bytes)
+    }
+
+    fn widen(self) -> Self {
+        self
+    }
+
+    fn add_to(self, sum: Self) -> Self {
+        sum + self
+    }
+}
+
+/// Sums that the NPU rounded to binary16. A second one that is added is rounded
+/// again, so who needs the exact bound adds binary32.
+impl Partial for f16 {
+    type Bytes = [u8; ATOM_BYTES];
+    type Atom = [Self; 8];
+    type Sum = Self;
+    const LANES: usize = 8;
+
+    fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
+        let bits: [u16; 8] = zerocopy::transmute!(bytes);
+        bits.map(Self::from_bits)
     }
 
     fn widen(self) -> Self {

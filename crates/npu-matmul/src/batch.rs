@@ -97,6 +97,22 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
+    /// Adds a product as [`Engine::multiply_f16`] computes it.
+    ///
+    /// # Errors
+    /// Operands that do not fit; the batch is as it was.
+    pub fn multiply_f16(
+        &mut self,
+        weights: &'a Weights,
+        m: usize,
+        a: &'a [f16],
+        out: &'a mut [f16],
+    ) -> Result<(), Error> {
+        self.works
+            .push(self.engine.product_f16(weights, m, a, out)?);
+        Ok(())
+    }
+
     /// Adds a product as [`Engine::multiply_activations`] computes it. Products
     /// that are given the same activations pack them once.
     ///

@@ -79,19 +79,10 @@ impl Precision {
         CHANNEL_GROUP
     }
 
-    /// Bytes of one element that the NPU writes.
+    /// Bytes of one element that the NPU writes, unrounded.
     #[must_use]
     pub const fn output_bytes(self) -> usize {
-        match self {
-            Self::Int8 | Self::Fp16 => 4,
-            Self::Int4 => 2,
-        }
-    }
-
-    /// Output elements in one atom.
-    #[must_use]
-    pub const fn output_atom_elements(self) -> usize {
-        ATOM_BYTES / self.output_bytes()
+        self.matmul_type().out_bytes() as usize
     }
 
     /// Multiply-accumulates of one core in one clock cycle (RK3588 TRM, NPU
@@ -105,7 +96,16 @@ impl Precision {
         }
     }
 
-    /// The register program that computes this precision.
+    /// The register program that computes this precision with `results`.
+    #[must_use]
+    pub const fn matmul_type_of(self, results: Results) -> MatmulType {
+        match (self, results) {
+            (Self::Fp16, Results::Halves) => MatmulType::Fp16ToFp16,
+            _ => self.matmul_type(),
+        }
+    }
+
+    /// The register program that computes this precision's sums.
     #[must_use]
     pub const fn matmul_type(self) -> MatmulType {
         match self {
@@ -114,6 +114,18 @@ impl Precision {
             Self::Fp16 => MatmulType::Fp16ToFp32,
         }
     }
+}
+
+/// What the NPU makes of a product's sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Results {
+    /// It writes them: int32, binary32, or int16 that do not saturate.
+    #[default]
+    Sums,
+    /// It rounds those of FP16 to binary16 and writes half the bytes. Where K
+    /// is cut it cannot: the rounded parts would add up to less than that
+    /// exactness. Other precisions have no such results.
+    Halves,
 }
 
 impl fmt::Display for Precision {

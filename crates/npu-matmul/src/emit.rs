@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A job of a plan -> register programs.
 
-use rknpu_regcmd::{BufferId, ChipProfile, MatmulError, MatmulTask, Program};
+use rknpu_regcmd::{BufferId, ChipProfile, MatmulError, MatmulTask, MatmulType, Program};
 
-use crate::dtype::Precision;
 use crate::plan::{JobPlan, TaskPlan};
 
 /// The activation buffer in a program's addresses.
@@ -19,20 +18,17 @@ pub const OUTPUT: BufferId = BufferId(2);
 ///
 /// # Errors
 /// The rule that a task breaks; plans that were checked break none.
-pub fn programs(precision: Precision, job: &JobPlan) -> Result<Vec<Program>, MatmulError> {
-    job.tasks
-        .iter()
-        .map(|task| program(precision, task))
-        .collect()
+pub fn programs(job: &JobPlan) -> Result<Vec<Program>, MatmulError> {
+    job.tasks.iter().map(|task| program(job.ty, task)).collect()
 }
 
 /// The program of one task.
 ///
 /// # Errors
 /// The rule that it breaks; plans that were checked break none.
-pub fn program(precision: Precision, task: &TaskPlan) -> Result<Program, MatmulError> {
+pub fn program(ty: MatmulType, task: &TaskPlan) -> Result<Program, MatmulError> {
     MatmulTask {
-        ty: precision.matmul_type(),
+        ty,
         m: task.m_padded,
         k: task.k_padded,
         n: task.n_padded,

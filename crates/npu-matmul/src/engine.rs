@@ -12,9 +12,9 @@ use rocket_uapi::DevicePool;
 
 use crate::buffers::Buffers;
 use crate::counters::{AtomicCounters, Counters};
-use crate::dtype::Precision;
+use crate::dtype::{Precision, Results};
 use crate::error::Error;
-use crate::exec::{Collect, Product, Run, Sums, Work};
+use crate::exec::{Collect, Narrowed, Product, Run, Sums, Target, Work};
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Watched};
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
@@ -215,6 +215,47 @@ impl Engine {
         }
     }
 
+    /// C = A x B^T for FP16 weights, with binary16 results: `a` is `m x k`,
+    /// `out` is `m x n`. Each is within the bound of [`Engine::multiply_f32`]
+    /// of the exact one, and half an ulp of binary16 further; what is too large
+    /// becomes an infinity.
+    ///
+    /// Where the weights' plan does not cut K, the NPU rounds and writes half
+    /// the bytes; else the CPU adds the K tiles up in binary32, and rounds. To
+    /// have plans made for it set
+    /// [`Conditions::results`](crate::plan::Conditions::results).
+    ///
+    /// # Errors
+    /// As [`Engine::multiply_i32`].
+    pub fn multiply_f16(
+        &self,
+        weights: &Weights,
+        m: usize,
+        a: &[f16],
+        out: &mut [f16],
+    ) -> Result<(), Error> {
+        self.run(self.product_f16(weights, m, a, out)?)
+    }
+
+    pub(crate) fn product_f16<'a>(
+        &self,
+        weights: &'a Weights,
+        m: usize,
+        a: &'a [f16],
+        out: &'a mut [f16],
+    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
+        if weights.precision() != Precision::Fp16 {
+            return Err(Error::wrong_weights("fp16", weights));
+        }
+        let plan = Plan::with_results(weights.plan(), m, Results::Halves, &self.options)?;
+        matrix("C", out, m, weights.n())?;
+        if plan.ty == Precision::Fp16.matmul_type_of(Results::Halves) {
+            self.planned::<Fp16, _, _>(weights, plan, a, out, sums::<f16>())
+        } else {
+            self.planned::<Fp16, _, _>(weights, plan, a, Narrowed::new(out), sums::<f32>())
+        }
+    }
+
     /// What was done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -316,14 +357,27 @@ impl Engine {
         out: &'a mut [C::Out],
         collect: C,
     ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
+        let plan = self.plan(weights, m.saturating_mul(C::Partial::TILE_ROWS))?;
+        matrix("C", out, m, weights.n())?;
+        self.planned::<F, C, _>(weights, plan, a, out, collect)
+    }
+
+    /// The same with a plan, whose rows are those of tiles, and a result of
+    /// the right length.
+    fn planned<'a, F: Format, C: Collect + 'a, T: Target<Element = C::Out> + 'a>(
+        &self,
+        weights: &'a Weights,
+        plan: Plan<'a>,
+        a: &'a [F::Host],
+        out: T,
+        collect: C,
+    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
         if weights.engine() != self.id {
             return Err(Error::ForeignWeights);
         }
-        let plan = self.plan(weights, m.saturating_mul(C::Partial::TILE_ROWS))?;
-        let a = matrix("A", a, m, weights.k())?;
-        matrix("C", out, m, weights.n())?;
+        let a = matrix("A", a, plan.m / C::Partial::TILE_ROWS, weights.k())?;
         tracing::trace!(%plan, "product");
-        Ok(Box::new(Product::<F, C> {
+        Ok(Box::new(Product::<F, C, T> {
             weights,
             plan,
             a,

@@ -24,7 +24,7 @@
 //!    | channels 0..32        | 32..64    |
 //!    | n=0 | n=1 | .. | n=G-1| n=0 | ..  |     G: int4 64, int8 32, fp16 16
 //!
-//! C, M x N: as A, with atoms of int32/fp32 (4 channels) or int16 (8).
+//! C, M x N: as A, with atoms of int32/fp32 (4 channels) or int16/fp16 (8).
 //! ```
 //!
 //! int4: two elements a byte, the even index in the low nibble.
@@ -32,6 +32,8 @@
 //! Sources: measured on silicon by mtx512/rk3588-npu (fp16, int8),
 //! happyme531/rknpu2_matmul_open and librocketnpu (rocket-userspace; all three
 //! input types).
+
+use rknpu_regcmd::MatmulType;
 
 use crate::dtype::{ATOM_BYTES, CHANNEL_GROUP, Precision};
 
@@ -76,9 +78,10 @@ pub const fn weight(precision: Precision, k_padded: usize, n: usize, k: usize) -
 
 /// Byte offset of element (m, n) of an output tile of `rows` rows.
 #[must_use]
-pub const fn output(precision: Precision, rows: usize, m: usize, n: usize) -> usize {
-    let c2 = precision.output_atom_elements();
-    ((n / c2) * rows + m) * ATOM_BYTES + (n % c2) * precision.output_bytes()
+pub const fn output(ty: MatmulType, rows: usize, m: usize, n: usize) -> usize {
+    let bytes = ty.out_bytes() as usize;
+    let c2 = ATOM_BYTES / bytes;
+    ((n / c2) * rows + m) * ATOM_BYTES + (n % c2) * bytes
 }
 
 /// Bytes of an activation tile. `k` is a multiple of
@@ -97,8 +100,8 @@ pub const fn weight_bytes(precision: Precision, n: usize, k: usize) -> usize {
 /// Bytes of an output tile; `n` is a multiple of the kernel group, and the NPU
 /// writes every one of them.
 #[must_use]
-pub const fn output_bytes(precision: Precision, rows: usize, n: usize) -> usize {
-    rows * n * precision.output_bytes()
+pub const fn output_bytes(ty: MatmulType, rows: usize, n: usize) -> usize {
+    rows * n * ty.out_bytes() as usize
 }
 
 #[cfg(test)]
@@ -182,22 +185,23 @@ mod tests {
 
     #[test]
     fn output_formula_is_the_memory_order() {
-        for (precision, bytes, c2) in [
-            (Precision::Int8, 4, 4),
-            (Precision::Int4, 2, 8),
-            (Precision::Fp16, 4, 4),
+        for (ty, bytes, c2) in [
+            (MatmulType::Int8ToInt32, 4, 4),
+            (MatmulType::Int4ToInt16, 2, 8),
+            (MatmulType::Fp16ToFp32, 4, 4),
+            (MatmulType::Fp16ToFp16, 2, 8),
         ] {
             for (rows, n) in [(4, 64), (8, 128), (20, 64)] {
                 let mut next = 0;
                 for surface in 0..n / c2 {
                     for m in 0..rows {
                         for lane in 0..c2 {
-                            assert_eq!(output(precision, rows, m, surface * c2 + lane), next);
+                            assert_eq!(output(ty, rows, m, surface * c2 + lane), next);
                             next += bytes;
                         }
                     }
                 }
-                assert_eq!(next, output_bytes(precision, rows, n));
+                assert_eq!(next, output_bytes(ty, rows, n));
             }
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! C = A x B^T, with A of M x K (activations), B of N x K (weights) and C of
 //! M x N, all row major in host memory. Three precisions: INT8 and INT4 with
-//! exact 32-bit results, FP16 with binary32 results; and float products by way
+//! exact 32-bit results, FP16 with binary32 or binary16 results; and float products by way
 //! of INT8 with a scale for each row of A and of B.
 //!
 //! ```text
@@ -63,7 +63,7 @@ pub use npu_kernels::matrix;
 
 pub use batch::{Batch, Submitted};
 pub use counters::Counters;
-pub use dtype::Precision;
+pub use dtype::{Precision, Results};
 pub use engine::Engine;
 pub use error::{Error, JobFailure};
 pub use observe::{Activity, Done, Observer, Submission};

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rknpu_regcmd::{Iova, LinkedProgram};
+use rknpu_regcmd::{Iova, LinkedProgram, MatmulType};
 use rocket_uapi::ProgramBo;
 
 use crate::plan::{JobPlan, TaskPlan};
@@ -32,6 +32,7 @@ pub(crate) struct JobPrograms {
 /// All that the programs of a job depend on, for one set of weights.
 #[derive(PartialEq, Eq)]
 struct Key {
+    ty: MatmulType,
     block: usize,
     activations: Iova,
     output: Iova,
@@ -55,6 +56,7 @@ impl ProgramCache {
         let fits = |key: &Key| {
             key.activations == activations
                 && key.output == output
+                && key.ty == job.ty
                 && key.block == job.block
                 && key.tasks == job.tasks
         };
@@ -69,6 +71,7 @@ impl ProgramCache {
         // make the same ones meanwhile, since this one owns the buffers.
         let programs = Arc::new(make()?);
         let key = Key {
+            ty: job.ty,
             block: job.block,
             activations,
             output,

@@ -25,6 +25,18 @@ pub struct Expected {
     pub tolerance: f64,
 }
 
+impl Expected {
+    /// The same for a result that is rounded once more, to binary16: half an
+    /// ulp of binary16 further, or an infinity where what is rounded may leave
+    /// its range.
+    #[must_use]
+    pub fn allows_half(&self, got: f16) -> bool {
+        let least = f16::from_f64(self.value - self.tolerance);
+        let most = f16::from_f64(self.value + self.tolerance);
+        least <= got && got <= most
+    }
+}
+
 /// C = A x B^T for binary16, with the tolerance of each element where K was
 /// cut into `k_tiles`.
 #[must_use]

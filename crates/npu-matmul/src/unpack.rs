@@ -5,10 +5,12 @@ pub use npu_kernels::unpack::{Destination, Mode, Partial, ROWS, Split, unpack};
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
     use proptest::prelude::*;
+    use rknpu_regcmd::MatmulType;
 
     use super::*;
-    use crate::dtype::{ATOM_BYTES, Precision};
+    use crate::dtype::ATOM_BYTES;
     use crate::layout;
 
     /// One element by the layout's formula.
@@ -17,7 +19,7 @@ mod tests {
     }
 
     fn check<T: Partial>(
-        precision: Precision,
+        ty: MatmulType,
         tile: &[u8],
         rows: usize,
         read: impl Fn(usize) -> T::Sum,
@@ -55,7 +57,7 @@ mod tests {
         for m in 0..rows {
             let (stored, added) = (&stored[m * columns..], &added[m * columns..]);
             for n in 0..columns {
-                let at = layout::output(precision, rows, m, n);
+                let at = layout::output(ty, rows, m, n);
                 if at >= tile.len() {
                     assert_eq!((stored[n], added[n]), (old[n], old[n]));
                 } else {
@@ -79,11 +81,11 @@ mod tests {
             let tile = &bytes[..surfaces * rows * ATOM_BYTES];
             let old: Vec<i32> = (0..columns).map(|n| i32::MAX - n as i32).collect();
             check::<i32>(
-                Precision::Int8, tile, rows,
+                MatmulType::Int8ToInt32, tile, rows,
                 |at| i32::from_le_bytes(element(tile, at)), i32::wrapping_add, &old,
             );
             check::<i16>(
-                Precision::Int4, tile, rows,
+                MatmulType::Int4ToInt16, tile, rows,
                 |at| i32::from(i16::from_le_bytes(element(tile, at))), i32::wrapping_add, &old,
             );
         }
@@ -99,8 +101,18 @@ mod tests {
                 .flat_map(|v| v.to_le_bytes())
                 .collect();
             check::<f32>(
-                Precision::Fp16, &tile, rows,
+                MatmulType::Fp16ToFp32, &tile, rows,
                 |at| f32::from_le_bytes(element(&tile, at)), |a, b| a + b, &[1.5; 18],
+            );
+            let halves: Vec<u8> = values[..surfaces * rows * 4]
+                .iter()
+                .flat_map(|&v| [v, v / 3.0])
+                .flat_map(|v| f16::from_f32(v / 20.0).to_le_bytes())
+                .collect();
+            check::<f16>(
+                MatmulType::Fp16ToFp16, &halves, rows,
+                |at| f16::from_le_bytes(element(&halves, at)), |a, b| a + b,
+                &[f16::ONE; 18],
             );
         }
     }

@@ -68,6 +68,12 @@ fn check_f16(engine: &Engine, shape: Shape, seed: u64) {
         let error = (f64::from(got) - want.value).abs();
         assert!(error <= want.tolerance, "{shape:?} [{at}]: {got}, {want:?}");
     }
+    // Rounded once more, by the NPU where K is whole.
+    let mut c = vec![f16::NAN; m * n];
+    engine.multiply_f16(&weights, m, &a, &mut c).unwrap();
+    for (at, (&got, want)) in c.iter().zip(&expected).enumerate() {
+        assert!(want.allows_half(got), "{shape:?} [{at}]: {got}, {want:?}");
+    }
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
@@ -125,6 +131,7 @@ proptest! {
         check_i8(&engine, shape, seed.into());
         check_i4(&engine, shape, seed.into());
         check_w4a8(&engine, shape, seed.into());
+        check_f16(&engine, shape, seed.into());
     }
 }
 
@@ -238,6 +245,58 @@ fn quantised_products_are_the_dequantised_integer_product() {
             assert!(got == want || want.is_nan(), "[{at}]: {got} for {want}");
         }
         assert!(c[n..2 * n].iter().all(|&x| x == 0.0));
+    }
+}
+
+#[test]
+fn the_npu_writes_half_the_bytes_of_half_results() {
+    let (m, n, k) = (40, 96, 128);
+    let (a, b) = (random_f16(1, m * k), random_f16(2, n * k));
+    let read = |k_tile, halves: bool| {
+        let options = PlanOptions {
+            k_tile: Some(k_tile),
+            ..PlanOptions::default()
+        };
+        let (engine, model) = strict_engine(options, 1);
+        let weights = engine.load_f16(n, k, &b).unwrap();
+        // The same buffers and sizes: only what the programs write differs.
+        let (mut c, mut c16) = (vec![0.0; m * n], vec![f16::ZERO; m * n]);
+        engine.multiply_f32(&weights, m, &a, &mut c).unwrap();
+        let before = engine.counters().bytes_from_device;
+        if halves {
+            engine.multiply_f16(&weights, m, &a, &mut c16).unwrap();
+            let rounded: Vec<f16> = c.iter().map(|&x| f16::from_f32(x)).collect();
+            assert_eq!(c16, rounded);
+        } else {
+            engine.multiply_f32(&weights, m, &a, &mut c).unwrap();
+        }
+        assert_eq!(model.events(), []);
+        engine.counters().bytes_from_device - before
+    };
+    let whole = (m * n * 4) as u64;
+    assert_eq!((read(128, false), read(128, true)), (whole, whole / 2));
+    // Parts of K are added up in binary32.
+    assert_eq!((read(64, false), read(64, true)), (2 * whole, 2 * whole));
+}
+
+#[test]
+fn halves_that_are_too_large_are_infinite() {
+    let engine = engine();
+    let (m, n, k) = (4, 16, 64);
+    let a = vec![f16::from_f32(256.0); m * k];
+    let b: Vec<_> = (0..n * k)
+        .map(|at| f16::from_f32(if at / k % 2 == 0 { 4.0 } else { -3.0 }))
+        .collect();
+    let weights = engine.load_f16(n, k, &b).unwrap();
+    let mut c = vec![f16::ZERO; m * n];
+    engine.multiply_f16(&weights, m, &a, &mut c).unwrap();
+    for (at, &x) in c.iter().enumerate() {
+        let want = if at % 2 == 0 {
+            f16::INFINITY
+        } else {
+            f16::from_f32(-49152.0)
+        };
+        assert_eq!(x, want, "[{at}]");
     }
 }
 

@@ -219,7 +219,7 @@ fn link(
         iova,
         len: u32::try_from(len).unwrap_or(u32::MAX),
     });
-    emit::programs(weights.precision(), job)?
+    emit::programs(job)?
         .iter()
         .map(|program| program.link(&bindings).map_err(Error::from))
         .collect()

@@ -10,10 +10,11 @@
 //! One wave is started before the one before it is finished, so that the CPU
 //! packs and unpacks while the NPU computes. `wave` has that; `job` what
 //! happens to one job, `work` how the matrices of a product become buffers and
-//! buffers its matrix, `collect` what becomes of the numbers in an output tile.
+//! buffers its matrix, `collect` what becomes of the numbers in an output tile, `target` where they go.
 
 mod collect;
 mod job;
+mod target;
 mod wave;
 mod work;
 
@@ -24,6 +25,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::plan::{JobLimits, Step};
 pub(crate) use collect::{Collect, Scaled, Sums};
+pub(crate) use target::{Narrowed, Target};
 use wave::{Part, Wave};
 pub(crate) use work::{Product, Work};
 

@@ -7,6 +7,7 @@ use std::any::TypeId;
 use rayon::prelude::*;
 
 use super::collect::{Collect, OutputTile};
+use super::target::Target;
 use crate::counters::Counters;
 use crate::layout;
 use crate::matrix::MatrixView;
@@ -49,7 +50,7 @@ pub(crate) struct Source {
 
 /// A [`Work`]. `F` is the format of A; `collect` makes the result of what the
 /// NPU writes.
-pub(crate) struct Product<'a, F: Format, C: Collect> {
+pub(crate) struct Product<'a, F: Format, C, T> {
     pub(crate) weights: &'a Weights,
     /// Of [`Partial::TILE_ROWS`] rows for
     /// each row of A.
@@ -57,15 +58,20 @@ pub(crate) struct Product<'a, F: Format, C: Collect> {
     pub(crate) a: MatrixView<'a, F::Host>,
     pub(crate) collect: C,
     /// C: as many rows as A has.
-    pub(crate) out: &'a mut [C::Out],
+    pub(crate) out: T,
 }
 
-impl<F: Format, C: Collect> Product<'_, F, C> {
+impl<F: Format, C: Collect, T> Product<'_, F, C, T> {
     /// Rows of the plan, and so of tiles, for each row of the result.
     const TIMES: usize = C::Partial::TILE_ROWS;
 }
 
-impl<'a, F: Format, C: Collect> Work<'a> for Product<'a, F, C> {
+impl<'a, F, C, T> Work<'a> for Product<'a, F, C, T>
+where
+    F: Format,
+    C: Collect,
+    T: Target<Element = C::Out>,
+{
     fn weights(&self) -> &'a Weights {
         self.weights
     }
@@ -144,7 +150,7 @@ impl<'a, F: Format, C: Collect> Work<'a> for Product<'a, F, C> {
             }
         };
         let watch = || clock.stopwatch(Section::Unpack);
-        self.out[rows.start * n..rows.end * n]
+        self.out.elements()[rows.start * n..rows.end * n]
             .par_chunks_mut(row_tile_rows * n)
             .enumerate()
             .for_each(|(row_tile, out)| {
@@ -152,5 +158,8 @@ impl<'a, F: Format, C: Collect> Work<'a> for Product<'a, F, C> {
                     .enumerate()
                     .for_each_init(watch, |_, (chunk, out)| collect_rows(row_tile, chunk, out));
             });
+        if complete {
+            self.out.complete(clock, rows, job.n.clone(), n);
+        }
     }
 }

@@ -15,7 +15,7 @@ use rknpu_regcmd::timing::Machine;
 
 use super::weights::{Cut, ROW_TILE_MAX, even_k_tile, max_rows};
 use super::{Plan, PlanError, PlanOptions, Prediction, WeightPlan};
-use crate::dtype::Precision;
+use crate::dtype::{Precision, Results};
 
 /// Conditions that plans are made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Conditions {
     pub machine: Machine,
     /// Rows that weights will mostly be multiplied with: a prompt's batch.
     pub rows: usize,
+    /// What those products will mostly be made into.
+    pub results: Results,
     /// What it costs the CPU to add an element of a later K tile to the sum,
     /// picoseconds.
     pub sum_ps: u64,
@@ -39,6 +41,7 @@ impl Default for Conditions {
         Self {
             machine: Machine::RK3588,
             rows: 512,
+            results: Results::Sums,
             sum_ps: 450,
         }
     }
@@ -51,11 +54,39 @@ pub struct Candidate {
     pub weights: WeightPlan,
     /// What a product of [`Conditions::rows`] takes with it.
     pub prediction: Prediction,
-    /// What summing costs the CPU, picoseconds.
+    /// What summing, and rounding that the NPU does not do, costs the CPU,
+    /// picoseconds.
     pub sum_ps: u64,
 }
 
 impl Candidate {
+    /// These weights, with what the conditions' product takes.
+    ///
+    /// # Errors
+    /// Why there is no such product; see [`PlanError`].
+    pub fn new(weights: WeightPlan, options: &PlanOptions) -> Result<Self, PlanError> {
+        let Conditions {
+            rows,
+            results,
+            machine,
+            sum_ps,
+        } = options.conditions;
+        let plan = Plan::with_results(&weights, rows.max(1), results, options)?;
+        let prediction = plan.predict(&machine);
+        // What the NPU does not round to binary16 the CPU does.
+        let rounded = if plan.ty == weights.precision.matmul_type_of(results) {
+            0
+        } else {
+            (rows as u64).saturating_mul(weights.n as u64)
+        };
+        let on_cpu = prediction.partial_sums.saturating_add(rounded);
+        Ok(Self {
+            sum_ps: on_cpu.saturating_mul(sum_ps),
+            prediction,
+            weights,
+        })
+    }
+
     /// What is minimised: the device's time and the sums, one after the other.
     #[must_use]
     pub fn cost_ps(&self) -> u64 {
@@ -110,11 +141,7 @@ pub fn candidates(
     devices: usize,
     options: &PlanOptions,
 ) -> Result<Vec<Candidate>, PlanError> {
-    let Conditions {
-        rows,
-        machine,
-        sum_ps,
-    } = options.conditions;
+    let rows = options.conditions.rows;
     let once = WeightPlan::cut(
         precision,
         n,
@@ -143,14 +170,7 @@ pub fn candidates(
             let cut = Cut { k_tile, replicas };
             let weights = WeightPlan::cut(precision, n, k, devices, cut)?;
             // Else the limits of a job, or a forced tile, are against it.
-            if let Ok(plan) = Plan::new(&weights, rows.max(1), options) {
-                let prediction = plan.predict(&machine);
-                found.push(Candidate {
-                    sum_ps: prediction.partial_sums.saturating_mul(sum_ps),
-                    weights,
-                    prediction,
-                });
-            }
+            found.extend(Candidate::new(weights, options));
         }
         // Shallower tiles let no more rows share a pass, and add sums.
         if fitting >= ROW_TILE_MAX.min(rows) || k_tile <= precision.k_multiple() {

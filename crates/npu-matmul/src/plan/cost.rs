@@ -31,6 +31,6 @@ pub fn task_time_bound_ns(precision: Precision, m: usize, k: usize, n: usize) ->
     let compute = clocks * (1_000_000_000 / CLOCK_HZ);
     let bytes = layout::activation_bytes(precision, m, k)
         + layout::weight_bytes(precision, n, k)
-        + layout::output_bytes(precision, m, n);
+        + layout::output_bytes(precision.matmul_type(), m, n);
     TASK_OVERHEAD_NS + compute + bytes as u64 / DMA_BYTES_PER_NS
 }

@@ -42,7 +42,9 @@ pub use predict::{BoundBy, Prediction, Traffic};
 pub use step::{ActivationTile, Band, JobPlan, Step, TaskPlan};
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 
-use crate::dtype::ROW_MULTIPLE;
+use rknpu_regcmd::MatmulType;
+
+use crate::dtype::{ROW_MULTIPLE, Results};
 use crate::layout;
 use weights::{N_TILE_MAX, check_tile};
 
@@ -55,6 +57,8 @@ const ROWS_MAX: usize = i32::MAX as usize;
 pub struct Plan<'w> {
     /// How the weights were cut.
     pub weights: &'w WeightPlan,
+    /// What its tasks compute.
+    pub ty: MatmulType,
     /// Rows of A and C.
     pub m: usize,
     /// Rows of every tile but the last.
@@ -79,6 +83,20 @@ impl<'w> Plan<'w> {
         m: usize,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
+        Self::with_results(weights, m, Results::Sums, options)
+    }
+
+    /// The same with results of choice, as far as the NPU can make them:
+    /// [`Plan::ty`] tells.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn with_results(
+        weights: &'w WeightPlan,
+        m: usize,
+        results: Results,
+        options: &PlanOptions,
+    ) -> Result<Self, PlanError> {
         if m == 0 {
             return Err(PlanError::EmptyDimension { dimension: "M" });
         }
@@ -101,8 +119,14 @@ impl<'w> Plan<'w> {
             None => N_TILE_MAX,
         };
         check_tile(precision, row_tile, weights.k_tile, n_tile)?;
+        let results = if weights.k_tile_count() > 1 {
+            Results::Sums
+        } else {
+            results
+        };
         let mut plan = Self {
             weights,
+            ty: precision.matmul_type_of(results),
             m,
             row_tile: m.min(row_tile).next_multiple_of(ROW_MULTIPLE),
             n_tile,
@@ -157,7 +181,7 @@ impl<'w> Plan<'w> {
         let repeated = row_tiles as u128 * k_tiles as u128;
         let tasks = repeated * n.div_ceil(self.n_tile) as u128;
         let a_bytes = repeated * layout::activation_bytes(precision, m, k) as u128;
-        let c_bytes = repeated * layout::output_bytes(precision, m, n) as u128;
+        let c_bytes = repeated * layout::output_bytes(self.ty, m, n) as u128;
         tasks <= limits.tasks as u128
             && tasks * u128::from(time) <= limits.time.as_nanos()
             && a_bytes.max(c_bytes) <= limits.buffer_bytes as u128

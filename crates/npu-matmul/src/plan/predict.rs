@@ -8,10 +8,9 @@ use std::collections::HashMap;
 use std::fmt;
 
 use rknpu_regcmd::timing::{Job, Machine, TaskWork, schedule, seconds};
-use rknpu_regcmd::{DmaEngine, tasks};
+use rknpu_regcmd::{DmaEngine, MatmulType, tasks};
 
 use super::{JobPlan, Plan};
-use crate::dtype::Precision;
 use crate::emit;
 
 /// Picoseconds of a second.
@@ -104,7 +103,6 @@ impl Plan<'_> {
     /// What this plan would take on `machine`.
     #[must_use]
     pub fn predict(&self, machine: &Machine) -> Prediction {
-        let precision = self.weights.precision;
         let mut prediction = Prediction {
             mac_ps: self.least_mac_ps(machine),
             memory_ps: self.least_memory_ps(machine),
@@ -122,7 +120,7 @@ impl Plan<'_> {
                         prediction.partial_sums += (a.rows.len() * task.n.len()) as u64;
                     }
                 }
-                let tasks = works.of(precision, job);
+                let tasks = works.of(job);
                 for work in &tasks {
                     prediction.traffic.add(work);
                 }
@@ -153,7 +151,7 @@ impl Plan<'_> {
         let w = self.weights;
         let (m, k, n) = (self.m as u128, w.k as u128, w.n as u128);
         let bits = (m + n) * k * w.precision.input_bits() as u128
-            + m * n * 8 * w.precision.output_bytes() as u128;
+            + m * n * 8 * u128::from(self.ty.out_bytes());
         let per_second = u128::from(machine.dram.shared_bytes_per_second.max(1));
         clamped((bits.div_ceil(8) * PS_PER_SECOND).div_ceil(per_second))
     }
@@ -178,12 +176,12 @@ impl Traffic {
     }
 }
 
-/// The work of tasks by their sizes: a plan has few different ones.
+/// The work of a plan's tasks by their sizes: it has few different ones.
 #[derive(Default)]
 struct Works(HashMap<[u32; 3], TaskWork>);
 
 impl Works {
-    fn of(&mut self, precision: Precision, job: &JobPlan) -> Vec<TaskWork> {
+    fn of(&mut self, job: &JobPlan) -> Vec<TaskWork> {
         job.tasks
             .iter()
             .map(|task| {
@@ -191,7 +189,7 @@ impl Works {
                 *self
                     .0
                     .entry(size)
-                    .or_insert_with(|| work(precision, task).unwrap_or_default())
+                    .or_insert_with(|| work(job.ty, task).unwrap_or_default())
             })
             .collect()
     }
@@ -199,8 +197,8 @@ impl Works {
 
 /// What a task's program moves and computes; `None` if there is no such
 /// program, which no plan contains.
-fn work(precision: Precision, task: &super::TaskPlan) -> Option<TaskWork> {
-    let program = emit::program(precision, task).ok()?;
+fn work(ty: MatmulType, task: &super::TaskPlan) -> Option<TaskWork> {
+    let program = emit::program(ty, task).ok()?;
     let words = program.words();
     let task = tasks(words).next()?;
     let work = TaskWork::of(&task.regs, task.enable).ok()?;

@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use rknpu_regcmd::MatmulType;
+
 use super::{KTile, Plan, to_u32};
 use crate::dtype::ROW_MULTIPLE;
 use crate::layout;
@@ -52,6 +54,8 @@ pub struct JobPlan {
     pub device: usize,
     /// Index into [`WeightPlan::blocks`](super::WeightPlan::blocks).
     pub block: usize,
+    /// What its tasks compute.
+    pub ty: MatmulType,
     /// What it reads of A; shared by the jobs that read the same.
     pub band: Arc<Band>,
     /// Output channels of the caller's matrix.
@@ -205,12 +209,13 @@ impl<'w> Plan<'w> {
                     b: to_u32(b),
                     c: to_u32(output_bytes),
                 });
-                output_bytes += layout::output_bytes(precision, a.padded, n_padded);
+                output_bytes += layout::output_bytes(self.ty, a.padded, n_padded);
             }
         }
         JobPlan {
             device: block.device,
             block: pass.block,
+            ty: self.ty,
             band: Arc::clone(band),
             n: pass.n.clone(),
             tasks,

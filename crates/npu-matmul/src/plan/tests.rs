@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rknpu_regcmd::MatmulError;
 
 use super::*;
-use crate::dtype::Precision;
+use crate::dtype::{Precision, Results};
 
 fn precision() -> impl Strategy<Value = Precision> {
     prop::sample::select(&Precision::ALL[..])
@@ -81,7 +81,7 @@ fn check(plan: &Plan<'_>, limits: &JobLimits) {
                 assert_eq!((a.padded, a.k_tile.padded), (m, k));
                 assert_eq!(a.offset, task.a as usize);
                 assert_eq!(task.c as usize, c_end);
-                c_end += layout::output_bytes(p, m, n);
+                c_end += layout::output_bytes(job.ty, m, n);
                 assert_eq!((task.n.start - block.n.start) % p.kernel_group(), 0);
                 assert!(task.n.len() <= n);
                 let b_end = task.b as usize + layout::weight_bytes(p, n, k);
@@ -235,6 +235,18 @@ proptest! {
             Some(best) if best * 10 < shared * 9 - 1000 => prop_assert!(copied),
             Some(best) if best * 10 > shared * 9 + 1000 => prop_assert!(!copied),
             _ => {}
+        }
+        if precision == Precision::Fp16 {
+            let halves = PlanOptions {
+                conditions: Conditions { results: Results::Halves, ..options.conditions },
+                ..options.clone()
+            };
+            for (sums, halves) in all.iter().zip(candidates(precision, n, k, devices, &halves).unwrap()) {
+                let (sums, halves) = (&sums.prediction, &halves.prediction);
+                let less = if sums.partial_sums == 0 { 2 } else { 1 };
+                prop_assert_eq!(sums.traffic.outputs, halves.traffic.outputs * less);
+                prop_assert!(halves.npu_ps <= sums.npu_ps);
+            }
         }
         for candidate in &all {
             let p = &candidate.prediction;

@@ -6,7 +6,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 
 use clap::Args;
 use npu_matmul::plan::{Candidate, Conditions, Prediction, candidates, cheapest};
-use npu_matmul::{Plan, PlanError, PlanOptions, Precision};
+use npu_matmul::{Plan, PlanError, PlanOptions, Precision, Results};
 use rknpu_regcmd::timing::{Machine, seconds};
 use rknpu_regcmd::{ChipProfile, MatmulError};
 use serde::Serialize;
@@ -39,6 +39,10 @@ pub(crate) struct PlanFlags {
     /// File descriptors to spread the columns over [default: one for each core]
     #[arg(long, value_name = "NUMBER")]
     fds: Option<NonZeroUsize>,
+
+    /// Results of fp16 in binary16, which the NPU rounds where K is whole
+    #[arg(long)]
+    half_results: bool,
 
     /// Depth of a K tile, a multiple of 32 [default: the fastest]
     #[arg(long, value_name = "DEPTH")]
@@ -108,6 +112,11 @@ fn report(args: &PlanFlags) -> Result<Report, PlanError> {
         conditions: Conditions {
             machine,
             rows: m,
+            results: if args.half_results {
+                Results::Halves
+            } else {
+                Results::Sums
+            },
             ..Conditions::default()
         },
         ..PlanOptions::default()
@@ -120,15 +129,7 @@ fn report(args: &PlanFlags) -> Result<Report, PlanError> {
         cheapest(of_kind).as_ref().map(of).transpose()
     };
     let weights = npu_matmul::plan::WeightPlan::new(precision, n, k, fds, &options)?;
-    let prediction = Plan::new(&weights, m, &options)?.predict(&machine);
-    let chosen = Candidate {
-        sum_ps: options
-            .conditions
-            .sum_ps
-            .saturating_mul(prediction.partial_sums),
-        weights,
-        prediction,
-    };
+    let chosen = Candidate::new(weights, &options)?;
     Ok(Report {
         m,
         k,
@@ -145,7 +146,7 @@ fn report(args: &PlanFlags) -> Result<Report, PlanError> {
 impl PlanReport {
     fn new(candidate: &Candidate, m: usize, options: &PlanOptions) -> Result<Self, PlanError> {
         let weights = &candidate.weights;
-        let plan = Plan::new(weights, m, options)?;
+        let plan = Plan::with_results(weights, m, options.conditions.results, options)?;
         let Prediction {
             npu_ps,
             traffic,
