@@ -21,7 +21,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::bo::Bo;
 use crate::error::Error;
 
-/// Read access. Dropping it gives the object back to the NPU.
+/// Read access. Nothing is to be done at its end: the CPU's caches hold nothing
+/// that memory does not.
 #[derive(Debug)]
 pub struct CpuRead<'a> {
     bo: &'a Bo,
@@ -44,12 +45,6 @@ impl Deref for CpuRead<'_> {
 
     fn deref(&self) -> &[u8] {
         bytes(self.bo)
-    }
-}
-
-impl Drop for CpuRead<'_> {
-    fn drop(&mut self) {
-        give_back(self.bo);
     }
 }
 
@@ -86,7 +81,7 @@ impl<'a> CpuWrite<'a> {
     /// When FINI_BO fails.
     pub fn finish(self) -> Result<(), Error> {
         let guard = ManuallyDrop::new(self);
-        guard.bo.finish()
+        guard.bo.give_back()
     }
 }
 
@@ -145,7 +140,7 @@ fn whole<T: FromBytes + Immutable + KnownLayout>(bytes: &[u8]) -> &[T] {
 }
 
 fn give_back(bo: &Bo) {
-    if let Err(error) = bo.finish() {
+    if let Err(error) = bo.give_back() {
         tracing::warn!(handle = %bo.handle(), %error, "FINI_BO failed");
     }
 }

@@ -28,6 +28,10 @@ const IOVA_END: u64 = 1 << 32;
 /// while the NPU may touch it. PREP and FINI work on the whole object: make it
 /// no larger than what you use, and for double buffering take two.
 ///
+/// Both walk the caches over the whole object, so each is done only where it
+/// does something: PREP_BO if a job may have written since the last one,
+/// FINI_BO if the CPU may have. [`Device::cache_traffic`] counts them.
+///
 /// Dropping it unmaps the memory and closes the handle.
 #[derive(Debug)]
 pub struct Bo {
@@ -36,8 +40,12 @@ pub struct Bo {
     memory: Box<dyn BoMemory>,
     gem: GemHandle,
     iova: Iova,
-    /// Whether the CPU has it, by a PREP_BO that no FINI_BO followed.
-    prepared: AtomicBool,
+    /// Whether a job may have written it since the last PREP_BO: the CPU's
+    /// caches may hold what was there before.
+    stale: AtomicBool,
+    /// Whether the CPU may have written it since the last FINI_BO: the bytes
+    /// may be nowhere but in its caches.
+    dirty: AtomicBool,
 }
 
 impl Bo {
@@ -47,7 +55,10 @@ impl Bo {
             memory: raw.memory,
             gem: GemHandle::new(device, raw.handle),
             iova: raw.iova,
-            prepared: AtomicBool::new(false),
+            // The kernel wrote its zeroes back when it mapped the pages for
+            // the NPU (`drm_gem_shmem_get_pages_sgt`).
+            stale: AtomicBool::new(false),
+            dirty: AtomicBool::new(false),
         };
         if bo.len() < len.get() {
             return Err(Error::MappingTooShort {
@@ -97,8 +108,8 @@ impl Bo {
     /// Lets the CPU read it.
     ///
     /// # Errors
-    /// When PREP_BO fails, or a job outside this crate's knowledge still
-    /// writes it at the deadline.
+    /// When PREP_BO fails, or a job that was submitted by other ways than
+    /// [`Device::submit`] still writes it at the deadline.
     pub fn read(&self, until: Deadline) -> Result<CpuRead<'_>, Error> {
         self.prepare(until)?;
         Ok(CpuRead::new(self))
@@ -110,6 +121,7 @@ impl Bo {
     /// As [`Bo::read`].
     pub fn write(&mut self, until: Deadline) -> Result<CpuWrite<'_>, Error> {
         self.prepare(until)?;
+        self.dirty.store(true, Ordering::Release);
         Ok(CpuWrite::new(self))
     }
 
@@ -127,7 +139,11 @@ impl Bo {
     /// # Errors
     /// When the driver refuses, or there is no file descriptor left.
     pub fn export(self) -> Result<DmaBuf, (Error, Self)> {
-        match self.device().backend().export_bo(self.handle()) {
+        // Of what others have, nobody knows who wrote it last.
+        let exported = self
+            .give_back()
+            .and_then(|()| self.device().backend().export_bo(self.handle()));
+        match exported {
             Ok(fd) => Ok(DmaBuf::new(self, fd)),
             Err(error) => Err((error, self)),
         }
@@ -159,29 +175,32 @@ impl Bo {
         files.import_sync_file(dma_buf.as_fd(), Access::Read, fence.as_fd())
     }
 
-    /// PREP_BO, unless the CPU has the object already.
+    /// PREP_BO, unless the CPU sees all that jobs have written.
     pub(crate) fn prepare(&self, until: Deadline) -> Result<(), Error> {
-        if !self.prepared.load(Ordering::Acquire) {
-            self.device().backend().prep_bo(self.handle(), until)?;
-            self.prepared.store(true, Ordering::Release);
-            self.device().note_wait();
+        if !self.stale.load(Ordering::Acquire) && !self.device().has_raw_jobs() {
+            return Ok(());
         }
+        // PREP_BO throws away what is in the caches: a guard that was
+        // forgotten may have left something there.
+        self.give_back()?;
+        self.device().prep(self.handle(), self.len(), until)?;
+        self.stale.store(false, Ordering::Release);
+        self.device().note_wait();
         Ok(())
     }
 
-    /// Gives it to the NPU if the CPU still has it: a wait for a job takes it,
-    /// and so does a guard that was forgotten instead of dropped.
+    /// A job is going to write it, or may still do.
+    pub(crate) fn note_writer(&self) {
+        self.stale.store(true, Ordering::Release);
+    }
+
+    /// FINI_BO, unless the NPU sees all that the CPU has written.
     pub(crate) fn give_back(&self) -> Result<(), Error> {
-        if self.prepared.load(Ordering::Acquire) {
-            self.finish()?;
+        if self.dirty.load(Ordering::Acquire) {
+            self.device().fini(self.handle(), self.len())?;
+            self.dirty.store(false, Ordering::Release);
         }
         Ok(())
-    }
-
-    /// FINI_BO.
-    pub(crate) fn finish(&self) -> Result<(), Error> {
-        self.prepared.store(false, Ordering::Release);
-        self.device().backend().fini_bo(self.handle())
     }
 
     /// The mapping, for the guards.

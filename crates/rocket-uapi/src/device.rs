@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use crate::backend::{Backend, DeviceInfo, RawJob};
 use crate::bo::Bo;
+use crate::cache_traffic::{CacheCounters, CacheTraffic};
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
 use crate::error::{Call, Error};
 use crate::handles::HandleUse;
@@ -19,7 +20,7 @@ use crate::raw::RawDevice;
 use crate::shared::ImportedBo;
 use crate::sharing::Sharing;
 use crate::sync_file::SyncFile;
-use crate::units::ByteLen;
+use crate::units::{ByteLen, Deadline, Handle};
 
 /// One open file of the driver: its own NPU addresses, its own place in the
 /// queue for cores. Clones share the file.
@@ -34,9 +35,10 @@ struct Inner {
     backend: Arc<dyn Backend>,
     /// When the last job was seen to end.
     last_end: Mutex<Option<Instant>>,
-    /// Whether there were jobs whose end nobody here waits for.
+    /// Whether there may have been jobs whose end nobody here waits for.
     raw_jobs: AtomicBool,
     handles: HandleUse,
+    cache_traffic: CacheCounters,
 }
 
 impl Inner {
@@ -63,6 +65,7 @@ impl Device {
             last_end: Mutex::new(None),
             raw_jobs: AtomicBool::new(false),
             handles: HandleUse::default(),
+            cache_traffic: CacheCounters::default(),
         }))
     }
 
@@ -122,7 +125,12 @@ impl Device {
     /// The door for driver tests, where the backend has one.
     #[must_use]
     pub fn raw(&self) -> Option<&dyn RawDevice> {
-        self.backend().raw()
+        let raw = self.backend().raw();
+        if raw.is_some() {
+            // Jobs may go through it.
+            self.0.raw_jobs.store(true, Ordering::Release);
+        }
+        raw
     }
 
     /// Not public: closing a handle under a live [`Bo`] would let the next one
@@ -195,9 +203,34 @@ impl Device {
 
     /// A wait for a buffer has ended: maybe one for a raw job.
     pub(crate) fn note_wait(&self) {
-        if self.0.raw_jobs.load(Ordering::Acquire) {
+        if self.has_raw_jobs() {
             self.note_end();
         }
+    }
+
+    /// Whether there may be jobs that write buffers unknown to them.
+    pub(crate) fn has_raw_jobs(&self) -> bool {
+        self.0.raw_jobs.load(Ordering::Acquire)
+    }
+
+    /// PREP_BO of an object of `len` bytes.
+    pub(crate) fn prep(&self, handle: Handle, len: usize, until: Deadline) -> Result<(), Error> {
+        // Before the call: the driver invalidates also where it fails.
+        self.0.cache_traffic.count_prep(len);
+        self.backend().prep_bo(handle, until)
+    }
+
+    /// FINI_BO of an object of `len` bytes.
+    pub(crate) fn fini(&self, handle: Handle, len: usize) -> Result<(), Error> {
+        self.0.cache_traffic.count_fini(len);
+        self.backend().fini_bo(handle)
+    }
+
+    /// What PREP_BO and FINI_BO were called for so far, by [`Bo`] and
+    /// [`crate::SharedBuffer`].
+    #[must_use]
+    pub fn cache_traffic(&self) -> CacheTraffic {
+        self.0.cache_traffic.snapshot()
     }
 
     /// Waits until the driver is done with the last job, as dropping the device

@@ -5,7 +5,7 @@
 //! | ioctl | here |
 //! |---|---|
 //! | CREATE_BO | [`Device::alloc`] gives a [`Bo`], mapped |
-//! | PREP_BO, FINI_BO | [`Bo::read`], [`Bo::write`] and dropping the guard |
+//! | PREP_BO, FINI_BO | [`Bo::read`], [`Bo::write`] and dropping the guard, where they do something |
 //! | SUBMIT | [`Device::submit`] takes [`Job`]s, gives [`PendingJob`]s |
 //! | GEM_CLOSE | dropping a [`Bo`] |
 //! | PRIME export, import | [`Bo::export`], [`Device::import`] |
@@ -24,6 +24,7 @@ mod access;
 #[allow(unsafe_code)]
 mod backend;
 mod bo;
+mod cache_traffic;
 mod device;
 mod discover;
 mod error;
@@ -45,6 +46,7 @@ pub mod words;
 pub use access::{CpuRead, CpuWrite};
 pub use backend::{Backend, BoMemory, DeviceInfo, Fence, FenceStatus, RawBo, RawJob, RawTask};
 pub use bo::{Bo, FrozenBo};
+pub use cache_traffic::CacheTraffic;
 pub use device::{Device, DevicePool};
 pub use discover::{
     ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode, check_driver, open_node,

@@ -103,10 +103,10 @@ fn prepared<T: SharedBuffer + ?Sized>(
     access: impl FnOnce(&[AtomicU64]),
 ) -> Result<(), Error> {
     let device = buffer.device();
-    device.backend().prep_bo(buffer.handle(), until)?;
+    device.prep(buffer.handle(), buffer.len(), until)?;
     device.note_wait();
     access(buffer.words());
-    device.backend().fini_bo(buffer.handle())
+    device.fini(buffer.handle(), buffer.len())
 }
 
 /// A buffer object that was exported as a dma-buf. Clones share it.

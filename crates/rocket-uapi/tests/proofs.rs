@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{C_BYTES, Fate, Mock, RESULT, ends, in_place_job, job, soon};
+use common::{C_BYTES, Fate, Mock, RESULT, ends, in_place_job, job, long_job, soon};
 use rocket_uapi::{Call, Deadline, Device, Doubt, Errno, Error, FinishedJob, Job, WaitError};
 
 fn run(mock: &Mock, make: impl Fn(&Device) -> Job) -> Result<FinishedJob, WaitError> {
@@ -71,6 +71,37 @@ fn a_job_dropped_twice_is_dropped() {
     assert_eq!((job.reads.len(), mock.submissions()), (1, 2));
 }
 
+/// A canary costs a pass over the output's caches, and long jobs are seen
+/// running.
+#[test]
+fn a_long_job_has_a_canary_only_if_it_looks_dropped() {
+    let mock = Mock::new(&[Fate::Runs]);
+    let done = run(&mock, long_job).unwrap();
+    assert_eq!(ends(&done.writes[0]), (RESULT, RESULT));
+    assert!(mock.seen(0).iter().all(|&byte| byte == 0x11));
+
+    for first in [Fate::RunsAtOnce, Fate::IsDropped] {
+        let mock = Mock::new(&[first, Fate::RunsAtOnce]);
+        let done = run(&mock, long_job).unwrap();
+        assert_eq!(ends(&done.writes[0]), (RESULT, RESULT));
+        assert_eq!(mock.submissions(), 2, "{first:?}");
+        assert!(mock.seen(0).iter().all(|&byte| byte == mock.seen(0)[0]));
+        assert_ne!(mock.seen(1)[C_BYTES - 16], mock.seen(1)[0], "a canary");
+    }
+}
+
+#[test]
+fn a_long_job_that_is_dropped_each_time_is_dropped() {
+    let mock = Mock::new(&[Fate::IsDropped; 3]);
+    let WaitError::Dropped { job } = run(&mock, long_job).unwrap_err() else {
+        panic!("it never ran");
+    };
+    assert_eq!(ends(&job.writes[0]), (0x11, 0x11), "no canary is left");
+    assert_eq!(mock.submissions(), 3);
+    let atom = |run| mock.seen(run)[C_BYTES - 16..C_BYTES].to_vec();
+    assert!(atom(1) != atom(0) && atom(2) != atom(0) && atom(1) != atom(2));
+}
+
 #[test]
 fn a_killed_job_is_known_by_its_fence() {
     for fates in [
@@ -79,13 +110,15 @@ fn a_killed_job_is_known_by_its_fence() {
         // Its fence had gone by the time of the export: the second run tells.
         &[Fate::IsKilledUnseen, Fate::IsKilled],
     ] {
-        let mock = Mock::new(fates);
-        let WaitError::Killed { errno, job } = run(&mock, job).unwrap_err() else {
-            panic!("{fates:?}");
-        };
-        assert_eq!(errno, Errno::CANCELED);
-        assert_eq!(ends(&job.writes[0]), (0x11, 0x11));
-        assert_eq!(mock.submissions(), fates.len());
+        for make in [job, long_job] {
+            let mock = Mock::new(fates);
+            let WaitError::Killed { errno, job } = run(&mock, make).unwrap_err() else {
+                panic!("{fates:?}");
+            };
+            assert_eq!(errno, Errno::CANCELED);
+            assert_eq!(ends(&job.writes[0]), (0x11, 0x11));
+            assert_eq!(mock.submissions(), fates.len());
+        }
     }
 }
 
@@ -129,8 +162,8 @@ fn with_failure(after: usize, fates: &[Fate], in_place: bool) -> Result<Finished
     } else {
         job(&device)
     };
-    // PREP and FINI of the canary, SUBMIT.
-    mock.fail_at(3 + after);
+    // FINI of the canary, SUBMIT.
+    mock.fail_at(2 + after);
     let pending = device.submit(vec![job]).unwrap().remove(0);
     pending.wait(soon())
 }
@@ -167,25 +200,26 @@ fn a_deadline_gives_the_job_back() {
 
 #[test]
 fn a_second_run_that_is_refused_can_be_waited_for_again() {
-    let mock = Mock::new(&[Fate::IsDropped, Fate::RunsAtOnce]);
-    let device = mock.device();
-    let pending = device.submit(vec![job(&device)]).unwrap().remove(0);
-    // PREP, status, the canary's FINI (it is prepared), then to plant the
-    // second PREP and FINI, then SUBMIT.
-    mock.fail_at(5);
-    let error = pending.wait(soon()).unwrap_err();
-    let WaitError::Device { source, job } = error else {
-        panic!("{error:?}");
-    };
-    assert!(
-        matches!(
-            source,
-            Error::Refused {
-                call: Call::Submit,
-                ..
-            }
-        ),
-        "{source}"
-    );
-    assert_eq!(ends(&job.wait(soon()).unwrap().writes[0]), (RESULT, RESULT));
+    for make in [job, long_job] {
+        let mock = Mock::new(&[Fate::IsDropped, Fate::RunsAtOnce]);
+        let device = mock.device();
+        let pending = device.submit(vec![make(&device)]).unwrap().remove(0);
+        // PREP, status, the next canary's FINI, SUBMIT.
+        mock.fail_at(3);
+        let error = pending.wait(soon()).unwrap_err();
+        let WaitError::Device { source, job } = error else {
+            panic!("{error:?}");
+        };
+        assert!(
+            matches!(
+                source,
+                Error::Refused {
+                    call: Call::Submit,
+                    ..
+                }
+            ),
+            "{source}"
+        );
+        assert_eq!(ends(&job.wait(soon()).unwrap().writes[0]), (RESULT, RESULT));
+    }
 }

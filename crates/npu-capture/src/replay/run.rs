@@ -188,7 +188,7 @@ fn run(
         };
     }
     match last.read(Deadline::after(options.wait)) {
-        Ok(guard) => drop(guard),
+        Ok(_) => {}
         Err(Error::TimedOut { .. }) => return Ok(Outcome::Unknown),
         Err(error) => return Err(error.into()),
     }

@@ -39,6 +39,13 @@ use crate::units::Deadline;
 /// Bytes of a canary.
 const CANARY_BYTES: usize = ATOM_BYTES as usize;
 
+/// Outputs up to this length get their canary at once, bytes. The fence is
+/// exported a few microseconds after SUBMIT. A job takes longer than that in any
+/// case (librocketnpu measured about 50 us with one tiny task), and one that
+/// writes more than this several times as long; below it a FINI_BO is as cheap
+/// as a few system calls.
+const PLANTED_AT_ONCE_MAX: usize = 64 << 10;
+
 /// The bytes of one atom.
 pub(super) type Atom = [u8; CANARY_BYTES];
 
@@ -61,15 +68,26 @@ const fn complement(mut atom: Atom) -> Atom {
 /// Which canary is in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
+    /// None.
+    Bare,
     First,
     Second,
 }
 
 impl Attempt {
-    fn canary(self) -> Atom {
+    fn canary(self) -> Option<Atom> {
         match self {
-            Self::First => FIRST,
-            Self::Second => SECOND,
+            Self::Bare => None,
+            Self::First => Some(FIRST),
+            Self::Second => Some(SECOND),
+        }
+    }
+
+    /// What a job runs with that looks dropped.
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Bare => Self::First,
+            Self::First | Self::Second => Self::Second,
         }
     }
 }
@@ -81,6 +99,8 @@ pub(super) struct CanaryPlan {
     spot: Option<(usize, usize)>,
     /// Whether the job computes the same a second time.
     pub(super) rerunnable: bool,
+    /// What it runs with first.
+    pub(super) first: Attempt,
 }
 
 impl CanaryPlan {
@@ -88,15 +108,26 @@ impl CanaryPlan {
     /// `writes`. A job that shares buffers with others runs once: what it
     /// reads may have changed, what it wrote may be in use.
     pub(super) fn of(programs: &[Placed], writes: &[Bo], shares: bool) -> Self {
+        let spot = last_free_atom(programs).and_then(|atom| locate(atom, writes));
+        let rerunnable = !shares && rerunnable(programs);
+        let long = spot.is_some_and(|(index, _)| writes[index].len() > PLANTED_AT_ONCE_MAX);
         Self {
-            spot: last_free_atom(programs).and_then(|atom| locate(atom, writes)),
-            rerunnable: !shares && rerunnable(programs),
+            spot,
+            rerunnable,
+            first: if long && rerunnable {
+                Attempt::Bare
+            } else {
+                Attempt::First
+            },
         }
     }
 
     /// Puts a canary in its place, if it has one, and returns what was there.
     pub(super) fn plant(&self, attempt: Attempt, writes: &mut [Bo]) -> Result<Option<Atom>, Error> {
-        self.exchange(attempt.canary(), writes)
+        match attempt.canary() {
+            Some(canary) => self.exchange(canary, writes),
+            None => Ok(None),
+        }
     }
 
     /// Puts back what [`CanaryPlan::plant`] found.
@@ -130,7 +161,7 @@ impl CanaryPlan {
     /// Whether the canary is still there, in a job that has ended; `None`
     /// where there is no place for one.
     pub(super) fn is_intact(&self, attempt: Attempt, writes: &[Bo]) -> Result<Option<bool>, Error> {
-        let Some((index, offset)) = self.spot else {
+        let (Some((index, offset)), Some(canary)) = (self.spot, attempt.canary()) else {
             return Ok(None);
         };
         let Some(bo) = writes.get(index) else {
@@ -138,7 +169,7 @@ impl CanaryPlan {
         };
         let access = bo.read(Deadline::FOREVER)?;
         let found = access.get(offset..offset + CANARY_BYTES);
-        Ok(found.map(|found| found == attempt.canary()))
+        Ok(found.map(|found| found == canary))
     }
 }
 

@@ -49,7 +49,7 @@ pub struct PendingJob {
     job: Option<Job>,
     evidence: Evidence,
     attempt: Attempt,
-    /// What the canary replaced.
+    /// What the first canary replaced.
     replaced: Option<Atom>,
 }
 
@@ -95,9 +95,9 @@ impl PendingJob {
         let pending = jobs.into_iter().zip(replaced).zip(evidence);
         Ok(pending
             .map(|((job, replaced), evidence)| Self {
+                attempt: job.canary.first,
                 job: Some(job),
                 evidence,
-                attempt: Attempt::First,
                 replaced,
             })
             .collect())
@@ -105,7 +105,7 @@ impl PendingJob {
 
     /// Waits for the job's end and proves that it ran.
     ///
-    /// A job that looks dropped is run a second time, if that is harmless.
+    /// A job that looks dropped is run again, if that is harmless.
     ///
     /// # Errors
     /// When it was killed or dropped, when it has not ended at the deadline,
@@ -182,12 +182,19 @@ impl PendingJob {
             Evidence::Lost(error) => (Err(error.clone()), false),
         };
         let signaled = match fence {
-            Ok(FenceStatus::Active) => return Ok(Verdict::Running),
+            Ok(FenceStatus::Active) => {
+                // It may write what the CPU has been given.
+                job.writes.iter().for_each(Bo::note_writer);
+                return Ok(Verdict::Running);
+            }
             Ok(FenceStatus::Failed(errno)) => return Ok(Verdict::Killed(errno)),
             Ok(FenceStatus::Signaled) if accepted => return Ok(Verdict::Ran),
             Ok(FenceStatus::Signaled) => Ok(()),
             Err(error) => Err(error),
         };
+        if self.attempt == Attempt::Bare {
+            return Ok(Verdict::LooksDropped);
+        }
         let intact = job.canary.is_intact(self.attempt, &job.writes)?;
         let again = self.attempt == Attempt::First && job.canary.rerunnable;
         Ok(match (intact, signaled) {
@@ -201,26 +208,37 @@ impl PendingJob {
         })
     }
 
-    /// Submits the job once more, with the other canary.
+    /// Submits the job once more, with the next canary.
     fn run_again(&mut self) -> Result<(), Error> {
         let Some(job) = &mut self.job else {
             return Ok(());
         };
-        tracing::debug!("a job looks dropped; running it again with the second canary");
+        let next = self.attempt.next();
+        tracing::debug!(?next, "a job looks dropped; running it again over a canary");
+        let mut replaced = None;
         let again = job
             .canary
-            .plant(Attempt::Second, &mut job.writes)
-            .and_then(|_| hand_over(&job.device, std::slice::from_ref(job)));
+            .plant(next, &mut job.writes)
+            .map(|atom| replaced = atom)
+            .and_then(|()| hand_over(&job.device, std::slice::from_ref(job)));
         if let Err(error) = again {
-            // Nothing was submitted. With the first canary back a later wait
+            // Nothing was submitted. With the output as it was a later wait
             // comes here again; should that fail too, it finds the canary gone
             // and must not believe it.
-            if let Err(error) = job.canary.plant(Attempt::First, &mut job.writes) {
-                self.evidence = Evidence::Lost(error);
+            match self.attempt {
+                Attempt::Bare => job.canary.restore(replaced, &mut job.writes),
+                before => {
+                    if let Err(error) = job.canary.plant(before, &mut job.writes) {
+                        self.evidence = Evidence::Lost(error);
+                    }
+                }
             }
             return Err(error);
         }
-        self.attempt = Attempt::Second;
+        if self.attempt == Attempt::Bare {
+            self.replaced = replaced;
+        }
+        self.attempt = next;
         self.evidence = Evidence::collect(job);
         Ok(())
     }
@@ -317,14 +335,14 @@ impl Evidence {
     }
 }
 
-/// Puts the first canary into each job's output; `replaced` gets what was
-/// there, for as many jobs as were reached.
+/// Puts a canary into the output of each job that starts with one; `replaced`
+/// gets what was there, for as many jobs as were reached.
 fn plant(device: &Device, jobs: &mut [Job], replaced: &mut Vec<Option<Atom>>) -> Result<(), Error> {
     if jobs.iter().any(|job| !job.device.is_same_file(device)) {
         return Err(Error::OtherDevice);
     }
     for job in jobs {
-        replaced.push(job.canary.plant(Attempt::First, &mut job.writes)?);
+        replaced.push(job.canary.plant(job.canary.first, &mut job.writes)?);
     }
     Ok(())
 }

@@ -470,13 +470,34 @@ pub fn job(device: &Device) -> Job {
     builder(device).unwrap().build().unwrap()
 }
 
+/// The same with an output buffer so large that a job that fills it is long.
+pub fn long_job(device: &Device) -> Job {
+    builder_into(device, (64 << 10) + 1)
+        .unwrap()
+        .build()
+        .unwrap()
+}
+
 pub fn builder(device: &Device) -> Result<JobBuilder, Error> {
-    let a = alloc(device, A_BYTES)?;
-    let b = alloc(device, B_BYTES)?;
-    let mut c = alloc(device, C_BYTES)?;
+    builder_into(device, C_BYTES)
+}
+
+fn builder_into(device: &Device, output_bytes: usize) -> Result<JobBuilder, Error> {
+    let mut c = alloc(device, output_bytes)?;
     let mut bytes = c.write(soon())?;
     bytes.fill(0x11);
     bytes.finish()?;
+    writing(device, c)
+}
+
+/// A job that writes `c`.
+pub fn job_into(device: &Device, c: Bo) -> Job {
+    writing(device, c).unwrap().build().unwrap()
+}
+
+fn writing(device: &Device, c: Bo) -> Result<JobBuilder, Error> {
+    let a = alloc(device, A_BYTES)?;
+    let b = alloc(device, B_BYTES)?;
     let programs = ProgramBo::new(device, &[program(&a, (b.iova(), b.len()), &c)])?;
     Ok(Job::builder(device)
         .program(&programs)
