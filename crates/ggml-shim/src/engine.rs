@@ -6,7 +6,7 @@ use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::rotate::Rotation;
 use npu_matmul::quantise::search::Search;
 use npu_matmul::quantise::{Operands, QuantiseOptions, Scheme};
-use npu_matmul::{Engine, Error, Weights};
+use npu_matmul::{Engine, Error, Section, Stopwatch, Weights};
 use npu_model::Selector;
 use rocket_uapi::{DeviceInfo, DevicePool};
 
@@ -32,6 +32,8 @@ pub(crate) struct Opened {
     pub(crate) description: String,
     /// Whether it is the software model.
     pub(crate) is_model: bool,
+    /// Its cores.
+    pub(crate) cores: u32,
     /// How it was chosen, one line a step.
     pub(crate) why: Vec<String>,
 }
@@ -51,6 +53,7 @@ pub(crate) fn open(selector: &Selector) -> Result<Opened, LoadError> {
         engine,
         description: description(&info),
         is_model: info.is_model,
+        cores: info.cores,
         why: opened.why,
     })
 }
@@ -85,6 +88,7 @@ pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
         tasks: counters.tasks,
         bytes_to_device: counters.bytes_to_device,
         bytes_from_device: counters.bytes_from_device,
+        times: engine.times(),
     }
 }
 
@@ -112,6 +116,10 @@ fn options(precision: Precision, k: usize) -> QuantiseOptions {
 impl Multiplier for Engine {
     type Weights = Weights;
     type Error = Error;
+
+    fn stopwatch(&self, section: Section) -> Option<Stopwatch<'_>> {
+        Some(Engine::stopwatch(self, section))
+    }
 
     fn load_f16(&self, n: usize, k: usize, weights: &[f16]) -> Result<Weights, Error> {
         Engine::load_f16(self, n, k, weights)

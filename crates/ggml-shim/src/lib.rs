@@ -26,6 +26,7 @@
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
 //! | `engine` | the device behind it all |
 //! | `config`, `stats` | environment variables in, table out |
+//! | `watch` | looks on while the engine works |
 //!
 //! The flow of one prompt: `backend::graph_compute` -> `tensor::classify` ->
 //! `supports::computable` -> `mul_mat::compute` -> `npu_matmul::Engine`.
@@ -62,6 +63,7 @@ mod symbols;
 mod tensor;
 mod types;
 mod verify;
+mod watch;
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

@@ -18,6 +18,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use half::f16;
+use npu_matmul::{Section, Stopwatch};
+use rayon::prelude::*;
 use zerocopy::FromBytes;
 
 use crate::abi::MAX_DIMS;
@@ -30,11 +32,17 @@ use crate::types::Decoder;
 use crate::verify::Checking;
 
 /// What multiplies: the engine, or in tests something simpler.
-pub(crate) trait Multiplier {
+pub(crate) trait Multiplier: Sync {
     /// A packed weight matrix.
     type Weights;
     /// What can go wrong.
     type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Measures what is done for a product outside of it; `None` if nobody
+    /// wants to know.
+    fn stopwatch(&self, _section: Section) -> Option<Stopwatch<'_>> {
+        None
+    }
 
     /// Packs `n` rows of `k` FP16 weights.
     fn load_f16(&self, n: usize, k: usize, weights: &[f16]) -> Result<Self::Weights, Self::Error>;
@@ -287,9 +295,13 @@ fn multiply<M: Multiplier>(
     let mends: Vec<Mend> = match offload.precision {
         Precision::Fp16 => {
             let mut rounded = vec![f16::ZERO; activations.len()];
-            let pairs = activations.chunks_exact(k).zip(rounded.chunks_exact_mut(k));
-            let mends = pairs
-                .map(|(row, rounded)| quants::round_to_f16(row, rounded))
+            let mends = activations
+                .par_chunks_exact(k)
+                .zip(rounded.par_chunks_exact_mut(k))
+                .map_init(
+                    || multiplier.stopwatch(Section::Pack),
+                    |_, (row, rounded)| quants::round_to_f16(row, rounded),
+                )
                 .collect();
             multiplier
                 .multiply_f16(&packed.weights, rows, &rounded, out)
@@ -297,7 +309,7 @@ fn multiply<M: Multiplier>(
             mends
         }
         _ => {
-            let (activations, mends) = without_bad_rows(activations, k);
+            let (activations, mends) = without_bad_rows(multiplier, activations, k);
             multiplier
                 .multiply_quantised(&packed.weights, rows, &activations, out)
                 .map_err(MulMatError::Engine)?;
@@ -324,13 +336,20 @@ fn verify<W>(
 }
 
 /// Replaces rows that hold an infinity or a NaN by zeros.
-fn without_bad_rows(activations: &[f32], k: usize) -> (Cow<'_, [f32]>, Vec<Mend>) {
+fn without_bad_rows<'a>(
+    multiplier: &impl Multiplier,
+    activations: &'a [f32],
+    k: usize,
+) -> (Cow<'a, [f32]>, Vec<Mend>) {
     let mends: Vec<Mend> = activations
-        .chunks_exact(k)
-        .map(|row| match quants::is_finite(row) {
-            true => Mend::Nothing,
-            false => Mend::NotANumber,
-        })
+        .par_chunks_exact(k)
+        .map_init(
+            || multiplier.stopwatch(Section::Pack),
+            |_, row| match quants::is_finite(row) {
+                true => Mend::Nothing,
+                false => Mend::NotANumber,
+            },
+        )
         .collect();
     if mends.iter().all(|mend| *mend == Mend::Nothing) {
         return (Cow::Borrowed(activations), mends);

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use half::f16;
+use npu_matmul::Section;
 use rayon::prelude::*;
 
 use crate::abi::type_id;
@@ -86,7 +87,8 @@ pub(crate) fn load<M: Multiplier>(
     let original = keep.then(|| Original::of(matrix)).flatten();
     match precision {
         Precision::Fp16 => {
-            let (halves, factors) = halves(matrix).ok_or(MulMatError::Data("weights"))??;
+            let (halves, factors) =
+                halves(multiplier, matrix).ok_or(MulMatError::Data("weights"))??;
             let weights = multiplier.load_f16(n, k, &halves);
             Ok(Packed {
                 weights: weights.map_err(MulMatError::Engine)?,
@@ -121,7 +123,10 @@ pub(crate) fn load<M: Multiplier>(
 type Halves<'a> = (Cow<'a, [f16]>, Option<Vec<f32>>);
 
 /// `matrix` in FP16; `None` if it is F16 and not aligned.
-fn halves<'a>(matrix: &Matrix<'a>) -> Option<Result<Halves<'a>, NotFinite>> {
+fn halves<'a>(
+    multiplier: &impl Multiplier,
+    matrix: &Matrix<'a>,
+) -> Option<Result<Halves<'a>, NotFinite>> {
     if matrix.decoder.format().id == type_id::F16 {
         let halves = match matrix.dense {
             Some(bytes) => Cow::Borrowed(quants::as_f16(bytes)?),
@@ -139,8 +144,8 @@ fn halves<'a>(matrix: &Matrix<'a>) -> Option<Result<Halves<'a>, NotFinite>> {
         .par_chunks_exact_mut(k)
         .zip(&matrix.rows)
         .map_init(
-            || vec![0.0; k],
-            |row, (halves, bytes)| {
+            || (multiplier.stopwatch(Section::PackWeights), vec![0.0; k]),
+            |(_, row), (halves, bytes)| {
                 matrix.decoder.decode(bytes, row);
                 quants::round_to_f16(row, halves)
             },

@@ -20,11 +20,12 @@ use crate::log::{Level, Logger};
 use crate::memory;
 use crate::placement::Placement;
 use crate::shared::Shared;
-use crate::stats::{DeviceCounts, Stats};
+use crate::stats::{DeviceCounts, NpuTime, Stats};
 use crate::symbols::Place;
 use crate::tensor::Context;
 use crate::types::Types;
 use crate::verify::Verify;
+use crate::watch::Watch;
 use crate::{device, reg};
 
 /// The state.
@@ -48,6 +49,10 @@ pub(crate) struct Runtime {
     pub(crate) description: CString,
     /// Counts for the table at exit.
     pub(crate) stats: Stats,
+    /// Whether the device is software.
+    pub(crate) is_model: bool,
+    /// Looks on while the engine works, if the user wants to know.
+    pub(crate) watch: Option<Arc<Watch>>,
     /// Which products are computed again.
     pub(crate) verify: Verify,
     /// `struct ggml_backend_reg` of this library.
@@ -161,6 +166,11 @@ impl Runtime {
         }
         let limit = config.memory.unwrap_or_else(memory::default_limit);
         let budget = Budget::new(opened.engine.memory_plan(limit), limit);
+        let watch = config.stats.then(|| Arc::new(Watch::new(opened.cores)));
+        let engine = match &watch {
+            Some(watch) => opened.engine.observed_by(Arc::clone(watch) as Arc<_>),
+            None => opened.engine,
+        };
         let reg = reg::new(host.layout().api_version());
         let device = device::new(reg);
         Ok(Self {
@@ -170,8 +180,10 @@ impl Runtime {
             computing_device: device::new(reg).into(),
             description: CString::new(opened.description.replace('\0', " ")).unwrap_or_default(),
             stats: Stats::default(),
+            is_model: opened.is_model,
+            watch,
             verify: Verify::new(config.verify),
-            engine: Mutex::new(Some(Arc::new(opened.engine))),
+            engine: Mutex::new(Some(Arc::new(engine))),
             host,
             types,
             cpu,
@@ -230,9 +242,13 @@ extern "C" fn at_exit() {
                 .as_deref()
                 .map_or_else(DeviceCounts::default, engine::counts);
             let description = runtime.description.to_string_lossy();
-            let table = runtime
-                .stats
-                .table(&description, counts, runtime.budget.most());
+            let modelled = runtime.watch.as_ref().map(|watch| watch.modelled_ps());
+            let npu = NpuTime {
+                modelled_ps: modelled.unwrap_or_default(),
+                is_measured: !runtime.is_model,
+            };
+            let weights = runtime.budget.most();
+            let table = runtime.stats.table(&description, counts, weights, npu);
             let _ = std::io::stderr().write_all(table.as_bytes());
         }
         // Weights of models that nobody freed keep the device open until the

@@ -4,6 +4,9 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use npu_matmul::Times;
 
 use crate::budget::Totals;
 use crate::precision::Precision;
@@ -20,6 +23,17 @@ pub(crate) struct DeviceCounts {
     pub(crate) bytes_to_device: u64,
     /// Bytes read back.
     pub(crate) bytes_from_device: u64,
+    /// Where the time went.
+    pub(crate) times: Times,
+}
+
+/// What is known about the NPU's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NpuTime {
+    /// By the timing model, all products one after the other: picoseconds.
+    pub(crate) modelled_ps: u64,
+    /// Whether there is an NPU, whose time can be measured.
+    pub(crate) is_measured: bool,
 }
 
 /// The counts of one process.
@@ -50,7 +64,13 @@ impl Stats {
     }
 
     /// The table, one `name  count` a line.
-    pub(crate) fn table(&self, device: &str, counts: DeviceCounts, weights: Totals) -> String {
+    pub(crate) fn table(
+        &self,
+        device: &str,
+        counts: DeviceCounts,
+        weights: Totals,
+        npu: NpuTime,
+    ) -> String {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut rows: Vec<(String, u64)> = Vec::new();
         for precision in Precision::ALL {
@@ -81,10 +101,15 @@ impl Stats {
             "KiB from the device".to_owned(),
             counts.bytes_from_device / 1024,
         ));
+        let rows = rows
+            .into_iter()
+            .map(|(name, count)| (name, count.to_string()));
+        let mut rows: Vec<_> = rows.chain(times(counts.times, npu)).collect();
         for reason in Reason::ALL {
             let count = read(&self.declined[reason as usize]);
             if count > 0 {
-                rows.push((format!("declined: {}", reason.words()), count));
+                let name = format!("declined: {}", reason.words());
+                rows.push((name, count.to_string()));
             }
         }
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
@@ -96,6 +121,48 @@ impl Stats {
         table.push_str("  (declined: answers to the host's questions, which it repeats)\n");
         table
     }
+}
+
+/// Milliseconds of a second, picoseconds of a millisecond.
+const MS: f64 = 1e3;
+const PS_PER_MS: f64 = 1e9;
+
+/// Rows about times. A thread's time is what passed on the clock on the wall
+/// while it worked; of several threads all of it counts.
+fn times(times: Times, npu: NpuTime) -> Vec<(String, String)> {
+    let measured = |time: Duration| format!("{:.3}", time.as_secs_f64() * MS);
+    let mut rows = vec![
+        (
+            "thread-ms packing weights (measured)",
+            measured(times.pack_weights),
+        ),
+        (
+            "thread-ms packing activations (measured)",
+            measured(times.pack),
+        ),
+        (
+            "thread-ms unpacking outputs (measured)",
+            measured(times.unpack),
+        ),
+    ];
+    // On the software model these would be about the model, not about an NPU.
+    if npu.is_measured {
+        rows.push((
+            "thread-ms waiting for jobs (measured)",
+            measured(times.wait),
+        ));
+        rows.push((
+            "NPU ms, with jobs submitted (measured)",
+            measured(times.in_flight),
+        ));
+    }
+    rows.push((
+        "NPU ms, product by product (modelled)",
+        format!("{:.3}", npu.modelled_ps as f64 / PS_PER_MS),
+    ));
+    rows.into_iter()
+        .map(|(name, time)| (name.to_owned(), time))
+        .collect()
 }
 
 #[cfg(test)]
@@ -114,6 +181,11 @@ mod tests {
             "software model: for testing",
             DeviceCounts {
                 jobs: 9,
+                times: Times {
+                    pack: Duration::from_micros(1_500),
+                    wait: Duration::from_secs(2),
+                    ..Times::default()
+                },
                 ..DeviceCounts::default()
             },
             Totals {
@@ -122,6 +194,10 @@ mod tests {
                     bytes: 5 << 10,
                 },
                 cpu: Count::default(),
+            },
+            NpuTime {
+                modelled_ps: 2_250_000_000,
+                is_measured: false,
             },
         );
         let count = |name: &str| {
@@ -138,5 +214,30 @@ mod tests {
         assert_eq!(count("jobs"), "9");
         assert_eq!(count("declined: fewer rows"), "1");
         assert!(!table.contains("attention"));
+        assert_eq!(count("thread-ms packing activations (measured)"), "1.500");
+        assert_eq!(count("thread-ms unpacking outputs (measured)"), "0.000");
+        assert_eq!(count("NPU ms, product by product (modelled)"), "2.250");
+        // The wait was for the model, which is no NPU.
+        assert!(!table.contains("waiting"), "{table}");
+    }
+
+    #[test]
+    fn the_time_of_a_real_npu_is_measured() {
+        let real = NpuTime {
+            modelled_ps: 0,
+            is_measured: true,
+        };
+        let spent = Times {
+            wait: Duration::from_millis(3),
+            in_flight: Duration::from_millis(4),
+            ..Times::default()
+        };
+        let rows = times(spent, real);
+        let of = |word: &str| {
+            let row = rows.iter().find(|(name, _)| name.contains(word));
+            row.unwrap().1.clone()
+        };
+        assert_eq!(of("waiting"), "3.000");
+        assert_eq!(of("submitted"), "4.000");
     }
 }

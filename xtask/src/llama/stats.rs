@@ -46,6 +46,51 @@ impl<'a> Stats<'a> {
             .unwrap_or(0)
     }
 
+    /// The milliseconds in the row `name`; `None` if there is no such row, or
+    /// it has no time.
+    pub(super) fn milliseconds(&self, name: &str) -> Option<f64> {
+        let row = self
+            .0
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(name));
+        let time = row?.split_whitespace().last()?.parse::<f64>().ok()?;
+        (time.is_finite() && time >= 0.0).then_some(time)
+    }
+
+    /// That there was time in each part of the work: what a device did is
+    /// measured on a real one, and modelled anyway.
+    pub(super) fn has_times(&self) -> Result<()> {
+        let mut rows = vec![
+            "thread-ms packing weights (measured)",
+            "thread-ms packing activations (measured)",
+            "thread-ms unpacking outputs (measured)",
+            "NPU ms, product by product (modelled)",
+        ];
+        let measured = [
+            "thread-ms waiting for jobs (measured)",
+            "NPU ms, with jobs submitted (measured)",
+        ];
+        if self.device().contains("software model") {
+            for row in measured {
+                ensure!(
+                    self.milliseconds(row).is_none(),
+                    "{row} of a device that is no NPU:\n{}",
+                    self.0
+                );
+            }
+        } else {
+            rows.extend(measured);
+        }
+        for row in rows {
+            ensure!(
+                self.milliseconds(row).is_some_and(|time| time > 0.0),
+                "no {row}:\n{}",
+                self.0
+            );
+        }
+        Ok(())
+    }
+
     /// The number of products in any precision, which must not be zero, with
     /// no product failed and at least one job behind them.
     pub(super) fn products(&self) -> Result<u64> {
@@ -81,7 +126,11 @@ mod tests {
     use super::*;
 
     const OUTPUT: &str = "noise\nETA ROCKET0 statistics: software model: for testing\n  \
-        products computed in int8      232\n  products failed   0\n  jobs   7\n  (a note)\n";
+        products computed in int8      232\n  products failed   0\n  jobs   7\n  \
+        thread-ms packing weights (measured) 1.5\n  \
+        thread-ms packing activations (measured) 0.001\n  \
+        thread-ms unpacking outputs (measured) 2.000\n  \
+        NPU ms, product by product (modelled) 12.125\n  (a note)\n";
 
     #[test]
     fn rows_are_read_by_name() {
@@ -92,5 +141,24 @@ mod tests {
         assert!(stats.offloaded("fp16").is_err());
         assert_eq!(stats.count("nonsense"), 0);
         assert!(Stats::find("noise").is_err());
+        let modelled = "NPU ms, product by product (modelled)";
+        assert_eq!(stats.milliseconds(modelled), Some(12.125));
+        assert_eq!(stats.milliseconds("nonsense"), None);
+        assert!(stats.has_times().is_ok());
+    }
+
+    #[test]
+    fn each_part_has_its_time() {
+        for (from, to) in [
+            ("1.5", "0.000"),
+            ("thread-ms unpacking outputs (measured) 2.000", ""),
+            ("12.125", "NaN"),
+            ("software model: for testing", "RK3588 NPU"),
+            ("(a note)", "thread-ms waiting for jobs (measured) 1.0"),
+        ] {
+            let bad = OUTPUT.replacen(from, to, 1);
+            assert_ne!(bad, OUTPUT);
+            assert!(Stats::find(&bad).unwrap().has_times().is_err(), "{bad}");
+        }
     }
 }

@@ -149,6 +149,7 @@ pub(super) fn compare(
         )
     })?;
     let stats = Stats::find(&with.stderr)?;
+    stats.has_times()?;
     Ok(Texts {
         without: generated(&without).to_owned(),
         with: generated(&with).to_owned(),

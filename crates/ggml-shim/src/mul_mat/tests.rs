@@ -4,7 +4,7 @@
 mod by_expert;
 mod formats;
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
@@ -17,7 +17,7 @@ use crate::verify::Errors;
 /// Multiplies in f32 without any device; counts the matrices it packed.
 #[derive(Default)]
 struct Plain {
-    loads: Cell<usize>,
+    loads: AtomicUsize,
     broken: bool,
 }
 
@@ -27,7 +27,7 @@ struct Killed;
 
 impl Plain {
     fn load(&self, weights: Vec<f32>) -> Result<Vec<f32>, Killed> {
-        self.loads.set(self.loads.get() + 1);
+        self.loads.fetch_add(1, Ordering::Relaxed);
         Ok(weights)
     }
 
@@ -230,7 +230,7 @@ proptest! {
         let multiplier = Plain::default();
         let out = run_f16(&multiplier, shape, ORDERS[order], gap);
         prop_assert_eq!(out, reference(shape, weight, activation));
-        prop_assert_eq!(multiplier.loads.get(), b2 * b3);
+        prop_assert_eq!(multiplier.loads.load(Ordering::Relaxed), b2 * b3);
     }
 }
 
@@ -291,7 +291,7 @@ fn q8_0_weights_are_decoded_and_packed_once() {
         compute(&multiplier, Some(&residents), &mut product).unwrap();
         assert_eq!(out[..], expected);
     }
-    assert_eq!(multiplier.loads.get(), 1);
+    assert_eq!(multiplier.loads.load(Ordering::Relaxed), 1);
     residents.forget(weights.as_ptr_range().start.addr()..weights.as_ptr_range().end.addr());
     let mut out = [0.0; 6];
     compute(
@@ -300,7 +300,7 @@ fn q8_0_weights_are_decoded_and_packed_once() {
         &mut q8_0(&weights, &activations, &mut out),
     )
     .unwrap();
-    assert_eq!(multiplier.loads.get(), 2);
+    assert_eq!(multiplier.loads.load(Ordering::Relaxed), 2);
 }
 
 /// As for weights that the CPU has rearranged.
@@ -319,7 +319,7 @@ fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
         compute(&multiplier, Some(&residents), &mut product).unwrap();
     }
     assert_eq!(outs[0], outs[1]);
-    assert_eq!(multiplier.loads.get(), 1);
+    assert_eq!(multiplier.loads.load(Ordering::Relaxed), 1);
     residents.forget(0..usize::MAX);
     let mut product = q8_0(&weights, &activations, &mut outs[0]);
     product.weights.bytes = &[];

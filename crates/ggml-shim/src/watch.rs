@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Looks on while the engine works, where the user wants to know.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use npu_matmul::{Observer, Plan, Precision};
+use rknpu_regcmd::timing::Machine;
+
+/// Sizes of products whose modelled times are kept. A model has a handful of
+/// matrices, but prompts may have any number of rows.
+const KEPT: usize = 1024;
+
+/// What tells products of different times apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Size {
+    precision: Precision,
+    m: usize,
+    n: usize,
+    k: usize,
+    k_tile: usize,
+    replicas: usize,
+}
+
+/// Adds up the modelled times of products.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    machine: Machine,
+    modelled_ps: AtomicU64,
+    known: Mutex<HashMap<Size, u64>>,
+}
+
+impl Watch {
+    /// For products on so many cores.
+    pub(crate) fn new(cores: u32) -> Self {
+        let mut machine = Machine::RK3588;
+        machine.chip.cores = cores;
+        Self {
+            machine,
+            modelled_ps: AtomicU64::new(0),
+            known: Mutex::default(),
+        }
+    }
+
+    /// What the NPU would have taken for all products so far, one after the
+    /// other, by the timing model: picoseconds.
+    pub(crate) fn modelled_ps(&self) -> u64 {
+        self.modelled_ps.load(Ordering::Relaxed)
+    }
+
+    fn predict(&self, plan: &Plan<'_>) -> u64 {
+        let size = Size {
+            precision: plan.weights.precision,
+            m: plan.m,
+            n: plan.weights.n,
+            k: plan.weights.k,
+            k_tile: plan.weights.k_tile,
+            replicas: plan.weights.replicas,
+        };
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(time) = known().get(&size) {
+            return *time;
+        }
+        // Not under the lock: it counts every register of every program.
+        let time = plan.predict(&self.machine).npu_ps;
+        let mut known = known();
+        if known.len() >= KEPT {
+            known.clear();
+        }
+        known.insert(size, time);
+        time
+    }
+}
+
+impl Observer for Watch {
+    fn planned(&self, _token: u64, plan: &Plan<'_>) {
+        let time = self.predict(plan);
+        // A total without an order to others: relaxed is enough.
+        self.modelled_ps.fetch_add(time, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use npu_matmul::PlanOptions;
+    use npu_matmul::plan::WeightPlan;
+
+    use super::*;
+
+    #[test]
+    fn each_product_adds_its_modelled_time() {
+        let options = PlanOptions::default();
+        let weights = WeightPlan::new(Precision::Int8, 64, 256, 3, &options).unwrap();
+        let watch = Watch::new(3);
+        let mut expected = 0;
+        for m in [64, 64, 100] {
+            let plan = Plan::new(&weights, m, &options).unwrap();
+            watch.planned(0, &plan);
+            expected += plan.predict(&watch.machine).npu_ps;
+            assert_eq!(watch.modelled_ps(), expected);
+        }
+        assert_eq!(watch.known.lock().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let options = PlanOptions::default();
+        let weights = WeightPlan::new(Precision::Int8, 32, 32, 1, &options).unwrap();
+        let watch = Watch::new(1);
+        for m in 1..KEPT + 10 {
+            watch.predict(&Plan::new(&weights, m, &options).unwrap());
+        }
+        assert!(watch.known.lock().unwrap().len() <= KEPT);
+    }
+}
