@@ -5,6 +5,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::Duration;
 
@@ -171,13 +172,19 @@ fn a_recorded_device_answers_as_any() {
 /// Long enough for another thread to do something meanwhile.
 const CLOSE: Duration = Duration::from_millis(60);
 
-/// Takes its time to say that an object is gone.
+/// Takes its time to say that an object is gone, but tells `gone` at once.
 #[derive(Debug)]
-struct Slow<T>(T);
+struct Slow<T> {
+    inner: T,
+    gone: SyncSender<()>,
+}
 
 impl Service for Slow<ModelService> {
     fn open(&self) -> Result<Box<dyn OpenFile>, Errno> {
-        Ok(Box::new(Slow(self.0.open()?)))
+        Ok(Box::new(Slow {
+            inner: self.inner.open()?,
+            gone: self.gone.clone(),
+        }))
     }
 
     fn file_ioctl(
@@ -187,41 +194,43 @@ impl Service for Slow<ModelService> {
         arg: u64,
         caller: &dyn Caller,
     ) -> Result<Option<i32>, Errno> {
-        self.0.file_ioctl(file, number, arg, caller)
+        self.inner.file_ioctl(file, number, arg, caller)
     }
 
     fn collect(&self) {
-        self.0.collect();
+        self.inner.collect();
     }
 
     fn is_emulated(&self) -> bool {
-        self.0.is_emulated()
+        self.inner.is_emulated()
     }
 }
 
 impl OpenFile for Slow<Box<dyn OpenFile>> {
     fn ioctl(&self, number: u32, arg: &mut [u8], caller: &dyn Caller) -> Result<i32, Errno> {
-        let value = self.0.ioctl(number, arg, caller);
+        let value = self.inner.ioctl(number, arg, caller);
         if number == sys::GEM_CLOSE {
+            // Nobody listens any more where the test has failed already.
+            let _ = self.gone.send(());
             thread::sleep(CLOSE);
         }
         value
     }
 
     fn mmap(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
-        self.0.mmap(offset, len, flags)
+        self.inner.mmap(offset, len, flags)
     }
 
     fn contents(&self, offset: u64, len: usize) -> Result<Box<dyn BoBytes>, Errno> {
-        self.0.contents(offset, len)
+        self.inner.contents(offset, len)
     }
 
     fn write_fence(&self, handle: u32) -> Result<FenceStatus, Errno> {
-        self.0.write_fence(handle)
+        self.inner.write_fence(handle)
     }
 
     fn close(self: Box<Self>, dying: bool) {
-        self.0.close(dying);
+        self.inner.close(dying);
     }
 }
 
@@ -233,7 +242,12 @@ fn handles_go_from_thread_to_thread() {
     let recorder = Recorder::create(&folder.path().join("it"), RecorderOptions::default()).unwrap();
     let model = model();
     let info = model.open_device().info();
-    let service = RecordingService::new(Arc::new(Slow(ModelService::new(model))), recorder, &info);
+    let (gone, is_gone) = mpsc::sync_channel(1);
+    let slow = Slow {
+        inner: ModelService::new(model),
+        gone,
+    };
+    let service = RecordingService::new(Arc::new(slow), recorder, &info);
     let file = service.open().unwrap();
     let old = create(&*file, 4096);
     let new = thread::scope(|scope| {
@@ -245,7 +259,7 @@ fn handles_go_from_thread_to_thread() {
             file.ioctl(sys::GEM_CLOSE, close.as_mut_bytes(), &Arena::new())
                 .unwrap();
         });
-        thread::sleep(CLOSE / 3);
+        is_gone.recv().unwrap();
         create(&*file, 4096)
     });
     assert_eq!(new.handle, old.handle);
