@@ -36,7 +36,7 @@ const LD_PRELOAD: &str = "LD_PRELOAD";
 const SIGNAL_CODE: i32 = 128;
 
 /// How long the end of clients is waited for that outlive the program.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER: Duration = Duration::from_secs(5);
 
 /// Signals meant for the program: those of the terminal reach it by
 /// themselves, the others are passed on.
