@@ -66,7 +66,8 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> Result<Output> {
     })
 }
 
-fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
+/// Reads `pipe` to its end in a thread.
+pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
@@ -77,7 +78,8 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u
     })
 }
 
-fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
+/// Waits for `child`, or kills it after `limit`.
+pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
     let end = Instant::now() + limit;
     loop {
         if let Some(status) = child.try_wait()? {

@@ -103,7 +103,7 @@ fn server_goes_on(stock: &Stock, model: &str) -> Result<()> {
     command
         .args(["-b", BATCH, "-ub", BATCH])
         .env(SLOW.0, SLOW.1);
-    let server = Server::launch(command, model, THREADS)?;
+    let server = Server::launch(command, model, THREADS, 1)?;
     let cpu = Server::start(stock, model, THREADS)?;
     let short = cpu.tokenize(SHORT)?;
     let expected = cpu.complete(&short, STEPS)?;

@@ -10,22 +10,30 @@
 //! gone, or a ggml newer than the newest that this was tested with and that
 //! does not work. Only `FAIL` makes the command fail.
 
+mod attempts;
 mod backend_ops;
+mod batched;
+mod budget;
+mod clients;
 pub(crate) mod demo;
 mod devices;
 mod divergence;
 mod embedding;
 mod failures;
 mod hosts;
+mod layers;
 mod logits;
 mod model;
 mod model_types;
 mod placement;
+mod reference;
 mod refusals;
 mod server;
 mod stats;
 mod stock;
+mod stock_bench;
 mod texts;
+mod truncated;
 
 use anyhow::{Result, anyhow, bail};
 
@@ -69,16 +77,23 @@ pub(crate) struct CheckArgs {
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 11] = [
+const CHECKS: [&str; 18] = [
     devices::NAME,
     hosts::NAME,
     refusals::NAME,
+    truncated::NAME,
     failures::NAME,
     texts::NAME,
+    layers::NAME,
+    budget::NAME,
+    clients::CLIENTS,
+    clients::PROCESSES,
     divergence::NAME,
     model_types::NAME,
     embedding::NAME,
     placement::NAME,
+    stock_bench::NAME,
+    batched::NAME,
     backend_ops::NAME,
     backend_ops::ALL,
 ];
@@ -86,15 +101,25 @@ const CHECKS: [&str; 11] = [
 /// Those that take long and run only when they are named.
 const ON_REQUEST: [&str; 1] = [backend_ops::ALL];
 
+/// A check that computes with models.
+type WithModels = fn(&Stock, &Workshop) -> Result<Verdict>;
+
 /// Those that compute with models.
-const WITH_MODELS: [&str; 7] = [
-    refusals::NAME,
-    failures::NAME,
-    texts::NAME,
-    divergence::NAME,
-    model_types::NAME,
-    embedding::NAME,
-    placement::NAME,
+const WITH_MODELS: [(&str, WithModels); 14] = [
+    (refusals::NAME, refusals::check),
+    (truncated::NAME, truncated::check),
+    (failures::NAME, failures::check),
+    (texts::NAME, texts::check),
+    (layers::NAME, layers::check),
+    (budget::NAME, budget::check),
+    (clients::CLIENTS, clients::check_clients),
+    (clients::PROCESSES, clients::check_processes),
+    (divergence::NAME, divergence::check),
+    (model_types::NAME, model_types::check),
+    (embedding::NAME, embedding::check),
+    (placement::NAME, placement::check),
+    (stock_bench::NAME, stock_bench::check),
+    (batched::NAME, batched::check),
 ];
 
 /// Runs the checks; an error if one failed.
@@ -133,7 +158,7 @@ fn check(args: &Args, checks: &[&str], report: &mut Report) {
             stock.ggml_version(),
             stock.directory().display()
         );
-        let with_models = checks.iter().any(|name| WITH_MODELS.contains(name));
+        let with_models = WITH_MODELS.iter().any(|(name, _)| checks.contains(name));
         let workshop = with_models.then(Workshop::prepare).transpose()?;
         Ok((stock, workshop))
     })();
@@ -149,31 +174,14 @@ fn check(args: &Args, checks: &[&str], report: &mut Report) {
     };
     report.set_host(stock.ggml_version());
     for &name in checks {
-        match (name, &workshop) {
-            (devices::NAME, _) => report.add(name, devices::check(&stock)),
-            (hosts::NAME, _) => hosts::check(&stock, report),
-            (backend_ops::NAME, _) => report.add(name, backend_ops::check(&stock)),
-            (backend_ops::ALL, _) => report.add(name, backend_ops::check_all(&stock)),
-            (refusals::NAME, Some(workshop)) => {
-                report.add(name, refusals::check(&stock, workshop));
-            }
-            (failures::NAME, Some(workshop)) => {
-                report.add(name, failures::check(&stock, workshop));
-            }
-            (texts::NAME, Some(workshop)) => report.add(name, texts::check(&stock, workshop)),
-            (divergence::NAME, Some(workshop)) => {
-                report.add(name, divergence::check(&stock, workshop));
-            }
-            (model_types::NAME, Some(workshop)) => {
-                report.add(name, model_types::check(&stock, workshop));
-            }
-            (placement::NAME, Some(workshop)) => {
-                report.add(name, placement::check(&stock, workshop));
-            }
-            (embedding::NAME, Some(workshop)) => {
-                report.add(name, embedding::check(&stock, workshop));
-            }
-            (other, _) => report.error(other, &anyhow!("is called, but not written")),
+        let with_models = WITH_MODELS.iter().find(|(other, _)| *other == name);
+        match (name, with_models, &workshop) {
+            (devices::NAME, ..) => report.add(name, devices::check(&stock)),
+            (hosts::NAME, ..) => hosts::check(&stock, report),
+            (backend_ops::NAME, ..) => report.add(name, backend_ops::check(&stock)),
+            (backend_ops::ALL, ..) => report.add(name, backend_ops::check_all(&stock)),
+            (_, Some((_, check)), Some(workshop)) => report.add(name, check(&stock, workshop)),
+            (other, ..) => report.error(other, &anyhow!("is called, but not written")),
         }
     }
 }

@@ -111,6 +111,14 @@ impl Workshop {
         Ok(model)
     }
 
+    /// A tiny F16 model of so many layers.
+    pub(super) fn tiny_layers_f16(&self, layers: u32) -> Result<PathBuf> {
+        let model = self.path(&format!("tiny-{layers}-layers-f16.gguf"));
+        let layers = layers.to_string();
+        self.make(&model, &["--layers", &layers, "--feed-forward", "256"])?;
+        Ok(model)
+    }
+
     /// A tiny F16 model whose tokens choose two of four feed-forward networks.
     pub(super) fn tiny_experts_f16(&self) -> Result<PathBuf> {
         let model = self.path("tiny-experts-f16.gguf");

@@ -5,20 +5,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 
-use super::THREADS;
 use super::model::Workshop;
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
+use super::{THREADS, attempts};
 use crate::process::{self, Output};
 use crate::report::Verdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "weight-placement";
 const LIMIT: Duration = Duration::from_secs(120);
-/// llama-completion loses the end of its output now and then, with status 0.
-const ATTEMPTS: usize = 20;
 /// One type that the CPU rearranges on every machine, one that it does not on
 /// some, and one that it never does; and the same with experts.
 const MODELS: [(bool, &str); 5] = [
@@ -109,22 +107,22 @@ fn complete(
     tokens: &str,
     set: &[(&str, &str)],
 ) -> Result<Output> {
-    for _ in 0..ATTEMPTS {
+    let run = || {
         let mut command = stock.command("llama-completion", backend)?;
         command
             .args(["-m", model, "-p", PROMPT, "-n", tokens, "--temp", "0", "-v"])
             .args(["--ignore-eos", "-no-cnv", "-t", THREADS, "-tb", THREADS])
             .envs(set.iter().copied());
-        let output = process::run(command, LIMIT)?.checked("llama-completion")?;
+        process::run(command, LIMIT)?.checked("llama-completion")
+    };
+    attempts::until_whole("llama-completion", run, |output| {
         let told = backend == Backend::Without || Stats::find(&output.stderr).is_ok();
-        if told && !places(&output.stderr).is_empty() {
-            return Ok(output);
-        }
-    }
-    bail!("llama-completion lost the end of its output in each of {ATTEMPTS} runs")
+        told && !places(&output.stderr).is_empty()
+    })
 }
 
-fn products(output: &Output) -> Result<u64> {
+/// Products that were computed; an error if one failed.
+pub(super) fn products(output: &Output) -> Result<u64> {
     let stats = Stats::find(&output.stderr)?;
     ensure!(stats.count("products failed") == 0, "products failed");
     Ok(stats.count("products computed in fp16") + stats.count("products computed in int8"))
@@ -132,7 +130,7 @@ fn products(output: &Output) -> Result<u64> {
 
 /// MiB of weights by buffer type, from the load log. A first pass only
 /// estimates, with sizes of zero.
-fn places(text: &str) -> BTreeMap<String, f64> {
+pub(super) fn places(text: &str) -> BTreeMap<String, f64> {
     let mut places = BTreeMap::new();
     for line in text.lines() {
         let Some((name, size)) = line.split_once(" model buffer size =") else {

@@ -4,16 +4,20 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::stock::{Backend, Stock};
+use crate::process;
 
 /// How long the server may take to load a tiny model.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long it may take to end.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// How long one answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
@@ -71,11 +75,18 @@ impl Step {
     }
 }
 
+/// The text of some steps.
+pub(super) fn text(steps: &[Step]) -> Vec<u8> {
+    steps.iter().flat_map(Step::bytes).copied().collect()
+}
+
 /// A running server; stopped when dropped.
 #[derive(Debug)]
 pub(super) struct Server {
     child: Child,
     port: u16,
+    /// Reads what it writes to stderr.
+    log: Option<JoinHandle<Vec<u8>>>,
 }
 
 impl Drop for Server {
@@ -105,20 +116,27 @@ struct Scored {
 }
 
 impl Server {
-    /// Starts one without our backend, and waits until it answers.
+    /// Starts one without our backend, for one request at a time, and waits
+    /// until it answers.
     pub(super) fn start(stock: &Stock, model: &str, threads: &str) -> Result<Self> {
         let command = stock.command("llama-server", Backend::Without)?;
-        Self::launch(command, model, threads)
+        Self::launch(command, model, threads, 1)
     }
 
-    /// Starts `command`, a llama-server, and waits until it answers.
-    pub(super) fn launch(mut command: Command, model: &str, threads: &str) -> Result<Self> {
+    /// Starts `command`, a llama-server, for `slots` requests at a time, and
+    /// waits until it answers.
+    pub(super) fn launch(
+        mut command: Command,
+        model: &str,
+        threads: &str,
+        slots: usize,
+    ) -> Result<Self> {
         // A port that is free now; the server takes it a moment later.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
             .context("looking for a free port")?
             .port();
-        let child = command
+        let mut child = command
             .args([
                 "-m",
                 model,
@@ -127,13 +145,15 @@ impl Server {
                 "--port",
                 &port.to_string(),
             ])
-            .args(["-t", threads, "-tb", threads, "-np", "1"])
+            .args(["-t", threads, "-tb", threads])
+            .args(["-np", &slots.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .context("starting llama-server")?;
-        let mut server = Self { child, port };
+        let log = Some(process::collect(child.stderr.take()));
+        let mut server = Self { child, port, log };
         let end = Instant::now() + START_LIMIT;
         while server.request("GET", "/health", None).is_err() {
             if let Some(status) = server.child.try_wait()? {
@@ -148,6 +168,24 @@ impl Server {
             std::thread::sleep(POLL);
         }
         Ok(server)
+    }
+
+    /// Asks it to stop, and waits until it has; what it wrote to stderr.
+    ///
+    /// # Errors
+    /// If it ends otherwise than well, or not at all.
+    pub(super) fn stop(mut self) -> Result<String> {
+        let mut kill = Command::new("sh");
+        kill.args(["-c", &format!("kill -TERM {}", self.child.id())]);
+        process::run(kill, STOP_LIMIT)?.checked("kill")?;
+        let status = process::wait(&mut self.child, STOP_LIMIT).context("stopping llama-server")?;
+        let log = self.log.take().context("its log was taken before")?;
+        let log = log
+            .join()
+            .map_err(|_| anyhow!("reading from llama-server"))?;
+        let log = String::from_utf8_lossy(&log).into_owned();
+        ensure!(status.success(), "llama-server ended with {status}: {log}");
+        Ok(log)
     }
 
     /// The tokens of a prompt, as llama-completion makes them.

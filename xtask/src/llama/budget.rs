@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Check: with less memory than the packed model takes, part of it is
+//! offloaded, the log says so, and the text is the same.
+
+use anyhow::{Context, Result, ensure};
+
+use super::model::Workshop;
+use super::placement::products;
+use super::reference::Reference;
+use super::stats::Stats;
+use super::stock::Stock;
+use super::texts;
+use crate::report::Verdict;
+
+/// Name of the check.
+pub(super) const NAME: &str = "small-budget";
+const TOKENS: usize = 16;
+/// The weights of the model take some 6 MiB in FP16.
+const BUDGET: &str = "4M";
+const BUDGET_KIB: u64 = 4096;
+
+/// Runs it.
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+    let (seed, prompt) = texts::PROMPTS[0];
+    let reference = Reference::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;
+    let (all, _) = reference.complete_alike(&[], &[])?;
+    let (all, most) = (Stats::find(&all.stderr)?.count(PACKED), products(&all)?);
+    let set = [("GGML_ROCKET_MEM", BUDGET)];
+    let (output, agreement) = reference.complete_alike(&["-v"], &set)?;
+    let stats = Stats::find(&output.stderr)?;
+    let (packed, size) = (
+        stats.count(PACKED),
+        stats.count("KiB of weights on the NPU"),
+    );
+    let left = stats.count("weight tensors left to the CPU");
+    ensure!(
+        packed > 0 && left > 0 && packed + left == all,
+        "{packed} tensors on the NPU and {left} left to the CPU, of {all}"
+    );
+    ensure!(
+        size <= BUDGET_KIB,
+        "{size} KiB of weights on the NPU, of {BUDGET_KIB} allowed"
+    );
+    let computed = stats.offloaded("fp16")?;
+    ensure!(
+        computed < most,
+        "{computed} products offloaded, and {most} without a limit"
+    );
+    let line = output
+        .stderr
+        .lines()
+        .rfind(|line| line.contains("weights on the NPU: "))
+        .context("no line says what became of the weights")?;
+    let (_, line) = line.split_once("ROCKET0: ").context("no name")?;
+    let told = format!("weights on the NPU: {packed} tensors");
+    ensure!(
+        line.starts_with(&told) && line.contains("left to the CPU: "),
+        "the line should say {told:?} and what was left: {line:?}"
+    );
+    Ok(Verdict::Pass(format!(
+        "GGML_ROCKET_MEM={BUDGET}: {computed} of {most} products, {agreement}; {line}"
+    )))
+}
+
+/// The row of the table with the tensors that are packed.
+const PACKED: &str = "weight tensors on the NPU";

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Check: with a library that was cut short the program says so and goes on on
+//! the CPU, as far as it comes to that.
+//!
+//! glibc's loader maps what the program headers say without looking at the
+//! file's size, so that a library that ends within that is a bus error in the
+//! loader, before any code of the library runs. Then there must be no text,
+//! and a status that says so.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+
+use super::model::Workshop;
+use super::reference::{Reference, generated};
+use super::stock::{Backend, Stock};
+use super::{attempts, texts};
+use crate::report::Verdict;
+
+/// Name of the check.
+pub(super) const NAME: &str = "truncated-library";
+const TOKENS: usize = 8;
+/// What ggml says of a library that cannot be loaded, before its path.
+const REPORT: &str = "failed to load ";
+/// Bytes that are left: nothing, half of the ELF header, and that header with
+/// one of the program headers.
+const HEADERS: [usize; 3] = [0, 32, 120];
+/// The part of the library that is left of it in the last case: less than is
+/// mapped, even where most of the file is debugging information.
+const LEFT: usize = 16;
+
+/// Runs it.
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+    let (seed, prompt) = texts::PROMPTS[0];
+    let reference = Reference::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;
+    let whole = fs::read(stock.library()).context("reading the library")?;
+    let path = workshop.path("libggml-rocket-cut.so");
+    let place = path.to_string_lossy();
+    let run = |length: usize| {
+        fs::write(&path, &whole[..length]).context("writing the library that is cut")?;
+        // Without ours, as a whole.
+        reference.run(Backend::Without, &[], &[("GGML_BACKEND_PATH", &place)])
+    };
+    for length in HEADERS {
+        let output = attempts::until_whole(
+            "llama-completion",
+            || run(length),
+            |output| {
+                let told = output.stderr.contains(REPORT);
+                !output.status.success() || told && generated(output) == reference.text()
+            },
+        )
+        .with_context(|| format!("with the first {length} bytes of the library"))?;
+        let _ = output.checked("llama-completion")?;
+    }
+    let end = match run(whole.len() / LEFT)? {
+        output if output.status.success() => {
+            ensure!(
+                output.stderr.contains(REPORT),
+                "llama-completion does not say that the library is cut: {}",
+                output.tail()
+            );
+            "goes on".to_owned()
+        }
+        output => {
+            ensure!(
+                generated(&output).is_empty(),
+                "a text before {}: {:?}",
+                output.status,
+                output.text()
+            );
+            format!("{}, without a text", output.status)
+        }
+    };
+    Ok(Verdict::Pass(format!(
+        "reported, and the CPU's text, if less than the headers is left; {end}, if a {LEFT}th is"
+    )))
+}
