@@ -17,16 +17,16 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::THREADS;
+use super::attempts::until_whole;
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
-use crate::{paths, process};
+use crate::paths;
+use crate::process::{self, Output};
 
 const LIMIT: Duration = Duration::from_secs(600);
-/// The backend's table goes through the log that is now and then cut off.
-const ATTEMPTS: usize = 20;
 const MAGIC: &[u8] = b"_logits_";
 
 /// How much of a text is read.
@@ -67,7 +67,7 @@ pub(super) fn run(
     let text = paths::root().join("LICENSE-APACHE");
     let file = paths::target().join("llama/logits.unread");
     let context = extent.context.to_string();
-    for _ in 0..ATTEMPTS {
+    let once = || {
         let mut command = stock.command("llama-perplexity", backend)?;
         command
             .arg("-m")
@@ -80,14 +80,13 @@ pub(super) fn run(
             .arg("--save-all-logits")
             .arg(&file)
             .envs(set.iter().copied());
-        let output = process::run(command, LIMIT)?.checked("llama-perplexity")?;
-        let bytes = fs::read(&file).context("reading what llama-perplexity saved")?;
-        fs::remove_file(&file).context("removing the logits")?;
-        if backend == Backend::Without || Stats::find(&output.stderr).is_ok() {
-            return Ok((Logits::parse(&bytes)?, output.stderr));
-        }
-    }
-    bail!("no statistics in any of {ATTEMPTS} runs: was the backend loaded?")
+        process::run(command, LIMIT)?.checked("llama-perplexity")
+    };
+    let told = |output: &Output| backend == Backend::Without || Stats::find(&output.stderr).is_ok();
+    let output = until_whole("llama-perplexity", once, told)?;
+    let bytes = fs::read(&file).context("reading what llama-perplexity saved")?;
+    fs::remove_file(&file).context("removing the logits")?;
+    Ok((Logits::parse(&bytes)?, output.stderr))
 }
 
 impl Logits {

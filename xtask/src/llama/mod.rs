@@ -13,8 +13,10 @@
 mod attempts;
 mod backend_ops;
 mod batched;
+mod bench;
 mod budget;
 mod clients;
+mod conditions;
 pub(crate) mod demo;
 mod devices;
 mod divergence;
@@ -25,7 +27,9 @@ mod layers;
 mod logits;
 mod model;
 mod model_types;
+mod page;
 mod placement;
+mod quality;
 mod reference;
 mod refusals;
 mod server;
@@ -69,15 +73,18 @@ pub(crate) struct Args {
 /// Options of `cargo xtask llama`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Run only these checks (all-backend-ops runs only when it is named)
+    /// Run only these checks (all-backend-ops, quality and bench run only when they are named)
     #[arg(value_name = "CHECK", value_parser = CHECKS)]
     only: Vec<String>,
+    /// Write what was measured into docs/llama.md (quality, bench)
+    #[arg(long)]
+    record: bool,
     #[command(flatten)]
     args: Args,
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 18] = [
+const CHECKS: [&str; 20] = [
     devices::NAME,
     hosts::NAME,
     refusals::NAME,
@@ -96,10 +103,12 @@ const CHECKS: [&str; 18] = [
     batched::NAME,
     backend_ops::NAME,
     backend_ops::ALL,
+    quality::NAME,
+    bench::NAME,
 ];
 
 /// Those that take long and run only when they are named.
-const ON_REQUEST: [&str; 1] = [backend_ops::ALL];
+const ON_REQUEST: [&str; 3] = [backend_ops::ALL, quality::NAME, bench::NAME];
 
 /// A check that computes with models.
 type WithModels = fn(&Stock, &Workshop) -> Result<Verdict>;
@@ -122,6 +131,13 @@ const WITH_MODELS: [(&str, WithModels); 14] = [
     (batched::NAME, batched::check),
 ];
 
+/// A check that measures with models, and writes down what it measured if asked.
+type Measuring = fn(&Stock, &Workshop, bool) -> Result<Verdict>;
+
+/// Those that measure.
+const MEASURING: [(&str, Measuring); 2] =
+    [(quality::NAME, quality::check), (bench::NAME, bench::check)];
+
 /// Runs the checks; an error if one failed.
 pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     let mut report = Report::default();
@@ -132,7 +148,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<()> {
             false => args.only.iter().any(|only| only == name),
         })
         .collect();
-    check(&args.args, &checks, &mut report);
+    check(&args.args, &checks, args.record, &mut report);
     println!("\n{}", report.closing_line());
     if report.failed() > 0 {
         bail!("{} checks failed", report.failed());
@@ -140,7 +156,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     Ok(())
 }
 
-fn check(args: &Args, checks: &[&str], report: &mut Report) {
+fn check(args: &Args, checks: &[&str], record: bool, report: &mut Report) {
     if let Some(missing) = args.arch.missing_program(&["python3"]) {
         for name in checks {
             let why = format!("needs the program {missing}, which this machine does not have");
@@ -158,7 +174,10 @@ fn check(args: &Args, checks: &[&str], report: &mut Report) {
             stock.ggml_version(),
             stock.directory().display()
         );
-        let with_models = WITH_MODELS.iter().any(|(name, _)| checks.contains(name));
+        let names = WITH_MODELS.iter().map(|(name, _)| name);
+        let with_models = names
+            .chain(MEASURING.iter().map(|(name, _)| name))
+            .any(|name| checks.contains(name));
         let workshop = with_models.then(Workshop::prepare).transpose()?;
         Ok((stock, workshop))
     })();
@@ -175,6 +194,11 @@ fn check(args: &Args, checks: &[&str], report: &mut Report) {
     report.set_host(stock.ggml_version());
     for &name in checks {
         let with_models = WITH_MODELS.iter().find(|(other, _)| *other == name);
+        let measuring = MEASURING.iter().find(|(other, _)| *other == name);
+        if let (Some((_, measure)), Some(workshop)) = (measuring, &workshop) {
+            report.add(name, measure(&stock, workshop, record));
+            continue;
+        }
         match (name, with_models, &workshop) {
             (devices::NAME, ..) => report.add(name, devices::check(&stock)),
             (hosts::NAME, ..) => hosts::check(&stock, report),

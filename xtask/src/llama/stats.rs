@@ -94,11 +94,22 @@ impl<'a> Stats<'a> {
     /// The number of products in any precision, which must not be zero, with
     /// no product failed and at least one job behind them.
     pub(super) fn products(&self) -> Result<u64> {
-        let rows = self.0.lines().filter_map(|line| {
+        let products = self.by_precision().map(|(_, products)| products).sum();
+        self.sound(products, "any precision")
+    }
+
+    /// The precisions that products were computed in.
+    pub(super) fn precisions(&self) -> Vec<&'a str> {
+        let used = self.by_precision().filter(|(_, products)| *products > 0);
+        used.map(|(precision, _)| precision).collect()
+    }
+
+    fn by_precision(&self) -> impl Iterator<Item = (&'a str, u64)> {
+        self.0.lines().filter_map(|line| {
             let rest = line.trim().strip_prefix(PRODUCTS)?;
-            rest.split_whitespace().last()?.parse::<u64>().ok()
-        });
-        self.sound(rows.sum(), "any precision")
+            let (precision, products) = rest.trim().split_once(' ')?;
+            Some((precision, products.trim().parse().ok()?))
+        })
     }
 
     /// The number of products in `precision`, which must not be zero, with no
@@ -138,6 +149,7 @@ mod tests {
         assert_eq!(stats.device(), "software model: for testing");
         assert_eq!(stats.offloaded("int8").unwrap(), 232);
         assert_eq!(stats.products().unwrap(), 232);
+        assert_eq!(stats.precisions(), ["int8"]);
         assert!(stats.offloaded("fp16").is_err());
         assert_eq!(stats.count("nonsense"), 0);
         assert!(Stats::find("noise").is_err());

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Check: what each precision loses, against the CPU and against what the
+//! file's own format loses; with `--record` into the tables of docs/llama.md.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use super::logits::{self, Extent, Logits};
+use super::model::{FORMATS, Recipe, Workshop};
+use super::page::Page;
+use super::stats::Stats;
+use super::stock::{Backend, Stock};
+use super::{conditions, embedding};
+use crate::report::Verdict;
+
+/// Name of the check.
+pub(super) const NAME: &str = "quality";
+const EXTENT: Extent = Extent {
+    context: 128,
+    chunks: 4,
+};
+/// Mean KL divergence (nats a token) that is none: by the order of sums, and the 16 bits
+/// that logits are kept with.
+const NOISE: f64 = 1e-5;
+/// How many times what the file loses a model may lose with `auto`.
+const AUTO_BAR: f64 = 2.0;
+
+/// A precision for an F16 file, and the format whose loss it is held against.
+struct Policy {
+    precision: &'static str,
+    /// A format of about as many bits; none for F16.
+    like: Option<&'static str>,
+    /// The most that it may lose, times what that format does.
+    bar: Option<f64>,
+}
+
+/// `w8a8` has no bar: it is for models without outliers. Nor has
+/// `w4a4-hadamard`: no format has activations of four bits.
+const POLICIES: [Policy; 5] = [
+    Policy {
+        precision: "f16",
+        like: None,
+        bar: None,
+    },
+    Policy {
+        precision: "w8a8",
+        like: Some("Q8_0"),
+        bar: None,
+    },
+    Policy {
+        precision: "w8a8-hadamard",
+        like: Some("Q8_0"),
+        bar: Some(2.0),
+    },
+    Policy {
+        precision: "w4a8",
+        like: Some("Q4_0"),
+        bar: Some(2.5),
+    },
+    Policy {
+        precision: "w4a4-hadamard",
+        like: Some("Q4_0"),
+        bar: None,
+    },
+];
+
+/// Runs it.
+pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<Verdict> {
+    let mut bench = Bench {
+        stock,
+        workshop,
+        missed: Vec::new(),
+    };
+    let mut page = Page::default();
+    page.section("llama-cosines", bench.cosines()?);
+    page.section("llama-policies", bench.policies()?);
+    page.section("llama-auto", bench.auto()?);
+    let conditions = conditions::of(stock);
+    page.section("llama-quality-conditions", conditions.clone());
+    if record {
+        page.write()?;
+    }
+    match bench.missed.is_empty() {
+        true => Ok(Verdict::Pass(format!("all bars are reached; {conditions}"))),
+        false => bail!("bars are missed: {}", bench.missed.join("; ")),
+    }
+}
+
+/// What measures, and what it found wanting.
+struct Bench<'a> {
+    stock: &'a Stock,
+    workshop: &'a Workshop,
+    missed: Vec<String>,
+}
+
+impl Bench<'_> {
+    /// The table of sentence embeddings.
+    fn cosines(&mut self) -> Result<String> {
+        let mut table = "| file | `GGML_ROCKET_PRECISION` | computed in | least cosine | bar | \
+                         nearest neighbours |\n|---|---|---|---|---|---|\n"
+            .to_owned();
+        for reached in embedding::measure(self.stock, self.workshop)? {
+            let (file, precision) = (reached.file, reached.precision);
+            let bar = self.judge(
+                &format!("MiniLM {file} {precision}"),
+                reached.is_good(),
+                reached.bar,
+            );
+            let order = if reached.same_ranking {
+                "the same"
+            } else {
+                "others"
+            };
+            writeln!(
+                table,
+                "| {file} | `{precision}` | {} | {:.6} | {bar} | {order} |",
+                reached.computed, reached.least_cosine
+            )?;
+        }
+        Ok(table)
+    }
+
+    /// The table of each precision with the same F16 file.
+    fn policies(&mut self) -> Result<String> {
+        let mut table = "| model | `GGML_ROCKET_PRECISION` | KL divergence, nats a token | same \
+                         likeliest token | of what a file of it loses on the CPU | bar |\n\
+                         |---|---|---|---|---|---|\n"
+            .to_owned();
+        for recipe in [Recipe::PLAIN, Recipe::OUTLIERS] {
+            let (full, cpu) = self.reference(recipe)?;
+            for Policy {
+                precision,
+                like,
+                bar,
+            } in POLICIES
+            {
+                let set = [("GGML_ROCKET_PRECISION", precision)];
+                let (ours, _) = self.logits(Backend::With, &full, &set)?;
+                let loss = cpu.divergence(&ours)?;
+                let (times, bar) = match like {
+                    None => {
+                        let what = format!("{} F16 {precision}", recipe.name);
+                        let bar = self.judge(&what, loss.mean <= NOISE, NOISE);
+                        (String::new(), bar)
+                    }
+                    Some(format) => {
+                        let file = self.workshop.quantised(self.stock, &full, format)?;
+                        let (theirs, _) = self.logits(Backend::Without, &file, &[])?;
+                        let own = cpu.divergence(&theirs)?.mean;
+                        let times = loss.mean / own;
+                        let what = format!("{} F16 {precision}", recipe.name);
+                        let bar = bar.map(|bar| self.judge(&what, times <= bar, bar));
+                        let own = format!("{times:.2} of {format}'s {own:.6}");
+                        (own, bar.unwrap_or_default())
+                    }
+                };
+                writeln!(
+                    table,
+                    "| {} | `{precision}` | {:.6} | {:.1} % | {times} | {bar} |",
+                    recipe.name,
+                    loss.mean,
+                    loss.same_top * 100.0
+                )?;
+            }
+        }
+        Ok(table)
+    }
+
+    /// The table of `auto` with files of all formats.
+    fn auto(&mut self) -> Result<String> {
+        let mut table = "| model | file | the file's own loss | with `auto` | of the file's own | \
+                         computed in |\n|---|---|---|---|---|---|\n"
+            .to_owned();
+        for recipe in Recipe::ALL {
+            let (full, exact) = self.reference(recipe)?;
+            for format in FORMATS {
+                let file = self.workshop.quantised(self.stock, &full, format)?;
+                let (cpu, _) = self.logits(Backend::Without, &file, &[])?;
+                let (ours, stderr) = self.logits(Backend::With, &file, &[])?;
+                let own = exact.divergence(&cpu)?.mean;
+                let loss = exact.divergence(&ours)?.mean;
+                let good = loss <= (own * AUTO_BAR).max(NOISE);
+                let what = format!("{} {format} auto", recipe.name);
+                let missed = self.judge(&what, good, AUTO_BAR);
+                let times = match format {
+                    "F16" => "no loss of its own".to_owned(),
+                    _ if good => format!("{:.2}", loss / own),
+                    _ => format!("{:.2}, bar {missed}", loss / own),
+                };
+                writeln!(
+                    table,
+                    "| {} | {format} | {own:.6} | {loss:.6} | {times} | {} |",
+                    recipe.name,
+                    Stats::find(&stderr)?.precisions().join(", ")
+                )?;
+            }
+        }
+        Ok(table)
+    }
+
+    /// The F16 model of a recipe, and its logits on the CPU.
+    fn reference(&self, recipe: Recipe) -> Result<(PathBuf, Logits)> {
+        let full = self.workshop.cook(recipe)?;
+        let (logits, _) = self.logits(Backend::Without, &full, &[])?;
+        Ok((full, logits))
+    }
+
+    fn logits(
+        &self,
+        backend: Backend,
+        model: &Path,
+        set: &[(&str, &str)],
+    ) -> Result<(Logits, String)> {
+        logits::run(self.stock, backend, model, EXTENT, set)
+    }
+
+    /// The bar as the table shows it; a missed one is kept in mind.
+    fn judge(&mut self, what: &str, good: bool, bar: f64) -> String {
+        if good {
+            return bar.to_string();
+        }
+        self.missed.push(what.to_owned());
+        format!("{bar} **missed**")
+    }
+}
