@@ -4,9 +4,9 @@
 
 use std::fmt::Write;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use npu_matmul::plan::{Candidate, Conditions, candidates, cheapest};
-use npu_matmul::{PlanOptions, Precision};
+use npu_matmul::{Plan, PlanOptions, Precision};
 use rknpu_regcmd::timing::Machine;
 
 /// Name of the section of docs/matmul.md that the tables stand in.
@@ -20,6 +20,10 @@ const ROWS: [usize; 2] = [512, 2048];
 
 /// Clocks, MHz: what mainline leaves, what most figures are of, the fastest.
 const CLOCKS: [u64; 3] = [200, 600, 1000];
+
+/// The most that products may pass through the CPU's caches, as a multiple of
+/// what must cross.
+const CACHE_BYTES_MAX: f64 = 1.5;
 
 /// A product of a layer.
 struct Product {
@@ -53,6 +57,7 @@ const fn product(model: &'static str, what: &'static str, k: usize, n: usize) ->
 /// The tables, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
     let mut page = String::new();
+    let mut most_passed = 0.0_f64;
     for precision in [Precision::Int8, Precision::Fp16, Precision::Int4] {
         write!(page, "\n### {precision}\n\n| model | product | K | N |")?;
         for rows in ROWS {
@@ -68,7 +73,8 @@ pub(crate) fn markdown() -> Result<String> {
             write!(page, "| {model} | {what} | {k} | {n} |")?;
             for rows in ROWS {
                 for clock in CLOCKS {
-                    let best = chosen(precision, product, rows, clock)?;
+                    let (best, passed) = chosen(precision, product, rows, clock)?;
+                    most_passed = most_passed.max(passed);
                     let times = best.prediction.over_bound();
                     let sums = best.sum_ps as f64 / best.prediction.npu_ps.max(1) as f64;
                     write!(page, " {times:.2}")?;
@@ -81,16 +87,27 @@ pub(crate) fn markdown() -> Result<String> {
             page.push('\n');
         }
     }
+    ensure!(
+        most_passed <= CACHE_BYTES_MAX,
+        "a plan passes {most_passed:.2} times the bytes through PREP_BO and FINI_BO that must \
+         cross; {CACHE_BYTES_MAX} is the most"
+    );
+    writeln!(
+        page,
+        "\nBytes that PREP_BO and FINI_BO pass through the CPU's caches: in the worst of these \
+         products {most_passed:.2} times those that must cross."
+    )?;
     Ok(page)
 }
 
-/// The cheapest way to cut a product's weights.
+/// The cheapest way to cut a product's weights, and what the product passes
+/// through the CPU's caches, as a multiple of what must cross.
 fn chosen(
     precision: Precision,
     product: &Product,
     rows: usize,
     clock_mhz: u64,
-) -> Result<Candidate> {
+) -> Result<(Candidate, f64)> {
     let options = PlanOptions {
         conditions: Conditions {
             machine: Machine::RK3588.at_clock(clock_mhz * 1_000_000),
@@ -99,8 +116,10 @@ fn chosen(
         },
         ..PlanOptions::default()
     };
-    cheapest(candidates(precision, product.n, product.k, FDS, &options)?)
-        .ok_or_else(|| anyhow::anyhow!("no plan for K {} N {}", product.k, product.n))
+    let best = cheapest(candidates(precision, product.n, product.k, FDS, &options)?)
+        .ok_or_else(|| anyhow::anyhow!("no plan for K {} N {}", product.k, product.n))?;
+    let passed = Plan::new(&best.weights, rows, &options)?.cache_bytes();
+    Ok((best, passed.ratio()))
 }
 
 #[cfg(test)]

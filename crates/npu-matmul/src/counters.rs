@@ -23,6 +23,11 @@ pub struct Counters {
     pub bytes_to_device: u64,
     /// Bytes of output buffers that the CPU read.
     pub bytes_from_device: u64,
+    /// Bytes of the buffers that PREP_BO invalidated in the CPU's caches, each
+    /// time in whole. Of the engine's file descriptors, whoever asked for it.
+    pub prep_bytes: u64,
+    /// The same of FINI_BO, which cleans them.
+    pub fini_bytes: u64,
 }
 
 /// Counters that many threads add to.
@@ -53,6 +58,7 @@ impl AtomicCounters {
         }
     }
 
+    /// Totals, but for what the devices count.
     pub(crate) fn snapshot(&self) -> Counters {
         let get = |total: &AtomicU64| total.load(Ordering::Relaxed);
         Counters {
@@ -63,6 +69,7 @@ impl AtomicCounters {
             macs: get(&self.macs),
             bytes_to_device: get(&self.bytes_to_device),
             bytes_from_device: get(&self.bytes_from_device),
+            ..Counters::default()
         }
     }
 }

@@ -40,6 +40,8 @@ pub struct Engine {
     plans: PlanCache,
     watched: Watched,
     counters: AtomicCounters,
+    /// Bytes of PREP_BO and FINI_BO when the engine was made.
+    cache_traffic_before: [u64; 2],
     clock: Arc<Clock>,
 }
 
@@ -67,6 +69,7 @@ impl Engine {
         Ok(Self {
             // Only uniqueness matters.
             id: NEXT_ENGINE.fetch_add(1, Ordering::Relaxed),
+            cache_traffic_before: cache_traffic(&devices),
             devices,
             options,
             plans: PlanCache::default(),
@@ -259,7 +262,12 @@ impl Engine {
     /// What was done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counters.snapshot()
+        let [prep_bytes, fini_bytes] = cache_traffic(&self.devices);
+        Counters {
+            prep_bytes: prep_bytes.saturating_sub(self.cache_traffic_before[0]),
+            fini_bytes: fini_bytes.saturating_sub(self.cache_traffic_before[1]),
+            ..self.counters.snapshot()
+        }
     }
 
     /// Where the time went so far.
@@ -433,6 +441,14 @@ impl fmt::Debug for Engine {
             .field("counters", &self.counters())
             .finish_non_exhaustive()
     }
+}
+
+/// Bytes that PREP_BO and FINI_BO were called for.
+fn cache_traffic(devices: &[Buffers]) -> [u64; 2] {
+    devices.iter().fold([0; 2], |[prep, fini], buffers| {
+        let traffic = buffers.device().cache_traffic();
+        [prep + traffic.prep_bytes, fini + traffic.fini_bytes]
+    })
 }
 
 /// Sums that are the result.

@@ -9,5 +9,6 @@ mod hand_over;
 mod pending;
 
 pub use builder::{Job, JobBuilder};
+pub use canary::CANARY_AT_ONCE_MAX;
 pub use error::{BuildError, Doubt, Refusal, SubmitError, WaitError};
 pub use pending::{FinishedJob, PendingJob};

@@ -53,7 +53,8 @@ pub use discover::{
 };
 pub use error::{Call, Error, LengthError, ProgramError};
 pub use job::{
-    BuildError, Doubt, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WaitError,
+    BuildError, CANARY_AT_ONCE_MAX, Doubt, FinishedJob, Job, JobBuilder, PendingJob, Refusal,
+    SubmitError, WaitError,
 };
 pub use kernel::SETTLE;
 pub use program_bo::ProgramBo;

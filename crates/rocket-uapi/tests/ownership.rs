@@ -148,11 +148,7 @@ fn caches_are_walked_where_that_does_something() {
     let again = job_into(&device, c);
     mock.take_events();
     let pending = device.submit(vec![again]).unwrap().remove(0);
-    drop(
-        pending.wait(soon()).unwrap().writes[0]
-            .read(soon())
-            .unwrap(),
-    );
+    assert_eq!(ends(&pending.wait(soon()).unwrap().writes[0]).0, RESULT);
     assert_eq!(mock.take_events()[..2], expected);
 }
 
@@ -178,11 +174,7 @@ fn the_file_counts_its_passes_over_caches() {
     let before = device.cache_traffic();
     let page = PAGE_BYTES as u64;
     let pending = device.submit(vec![job]).unwrap().remove(0);
-    drop(
-        pending.wait(soon()).unwrap().writes[0]
-            .read(soon())
-            .unwrap(),
-    );
+    assert_eq!(ends(&pending.wait(soon()).unwrap().writes[0]).0, RESULT);
     let after = device.cache_traffic();
     // The canary of a short job, and its result.
     assert_eq!(

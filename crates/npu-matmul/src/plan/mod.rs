@@ -22,6 +22,7 @@
 //! The plan of a product that fits into one job per device has one step.
 //! Nothing here touches a device, and the same arguments give the same plan.
 
+mod caches;
 mod choose;
 mod cost;
 mod memory;
@@ -34,6 +35,7 @@ mod weights;
 
 use std::fmt;
 
+pub use caches::CacheBytes;
 pub use choose::{Candidate, Conditions, candidates, cheapest};
 pub use cost::task_time_bound_ns;
 pub use memory::{DoesNotFit, MemoryPlan};

@@ -39,12 +39,13 @@ use crate::units::Deadline;
 /// Bytes of a canary.
 const CANARY_BYTES: usize = ATOM_BYTES as usize;
 
-/// Outputs up to this length get their canary at once, bytes. The fence is
+/// Outputs up to this length get a canary before SUBMIT, bytes; jobs with longer
+/// ones only where they look dropped. The fence is
 /// exported a few microseconds after SUBMIT. A job takes longer than that in any
 /// case (librocketnpu measured about 50 us with one tiny task), and one that
 /// writes more than this several times as long; below it a FINI_BO is as cheap
 /// as a few system calls.
-const PLANTED_AT_ONCE_MAX: usize = 64 << 10;
+pub const CANARY_AT_ONCE_MAX: usize = 64 << 10;
 
 /// The bytes of one atom.
 pub(super) type Atom = [u8; CANARY_BYTES];
@@ -110,7 +111,7 @@ impl CanaryPlan {
     pub(super) fn of(programs: &[Placed], writes: &[Bo], shares: bool) -> Self {
         let spot = last_free_atom(programs).and_then(|atom| locate(atom, writes));
         let rerunnable = !shares && rerunnable(programs);
-        let long = spot.is_some_and(|(index, _)| writes[index].len() > PLANTED_AT_ONCE_MAX);
+        let long = spot.is_some_and(|(index, _)| writes[index].len() > CANARY_AT_ONCE_MAX);
         Self {
             spot,
             rerunnable,

@@ -35,6 +35,10 @@ pub(crate) struct Measurement {
     pub(crate) tasks: f64,
     pub(crate) bytes_to_device: f64,
     pub(crate) bytes_from_device: f64,
+    /// Of a product: bytes that PREP_BO and FINI_BO passed through the CPU's
+    /// caches, and those that must cross.
+    pub(crate) cache_bytes: f64,
+    pub(crate) cache_bytes_needed: u64,
     /// Bytes that the CPU laid out once, when it loaded B.
     pub(crate) bytes_of_weights: u64,
     pub(crate) load_ms: f64,
@@ -105,6 +109,7 @@ impl Case {
         let loaded = engine.counters();
         let plan = engine.plan(&weights, m).map_err(Error::from)?;
         let prediction = plan.predict(&self.machine);
+        let needed = plan.cache_bytes().needed;
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
 
         let mut product = Product::unwritten(&operands, c);
@@ -143,6 +148,8 @@ impl Case {
             tasks: each(|c| c.tasks),
             bytes_to_device: each(|c| c.bytes_to_device),
             bytes_from_device: each(|c| c.bytes_from_device),
+            cache_bytes: each(|c| c.prep_bytes + c.fini_bytes),
+            cache_bytes_needed: needed,
             bytes_of_weights: loaded
                 .bytes_to_device
                 .saturating_sub(before.bytes_to_device),

@@ -125,6 +125,12 @@ impl Measurement {
         );
         let _ = writeln!(
             text,
+            "  caches   {:.2} MiB by PREP_BO and FINI_BO, {:.2} times what must cross",
+            self.cache_bytes / MIB,
+            self.cache_bytes / self.cache_bytes_needed.max(1) as f64
+        );
+        let _ = writeln!(
+            text,
             "  weights  {:.2} MiB, loaded in {:.3} ms",
             self.bytes_of_weights as f64 / MIB,
             self.load_ms

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What products pass through the CPU's caches: what was planned, and little
+//! more than they need. On a device whose caches do nothing by themselves all
+//! results are right.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{DEVICES, Shape, random_i8};
+use npu_matmul::plan::CacheBytes;
+use npu_matmul::{Counters, Engine, reference};
+use npu_model::driver::Caches;
+use npu_model::event::Event;
+use npu_model::{Model, ModelOptions};
+use rocket_uapi::{
+    Backend, ByteLen, Deadline, Device, DeviceInfo, DevicePool, Error, Fence, FenceStatus, Handle,
+    RawBo, RawDevice, RawJob,
+};
+
+/// A device that is slow enough for each job to be seen running, however late
+/// this process looks.
+#[derive(Debug)]
+struct Slow(Arc<dyn Backend>);
+
+#[derive(Debug)]
+struct SeenRunning {
+    fence: Box<dyn Fence>,
+    was_seen: AtomicBool,
+}
+
+impl Fence for SeenRunning {
+    fn status(&self) -> Result<FenceStatus, Error> {
+        if self.was_seen.swap(true, Ordering::Relaxed) {
+            self.fence.status()
+        } else {
+            Ok(FenceStatus::Active)
+        }
+    }
+}
+
+// SAFETY: all is the inner backend's, and a fence is signalled no earlier.
+unsafe impl Backend for Slow {
+    fn info(&self) -> DeviceInfo {
+        self.0.info()
+    }
+
+    fn create_bo(&self, len: ByteLen) -> Result<RawBo, Error> {
+        self.0.create_bo(len)
+    }
+
+    fn close_bo(&self, handle: Handle) -> Result<(), Error> {
+        self.0.close_bo(handle)
+    }
+
+    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error> {
+        self.0.prep_bo(handle, until)
+    }
+
+    fn fini_bo(&self, handle: Handle) -> Result<(), Error> {
+        self.0.fini_bo(handle)
+    }
+
+    unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
+        // SAFETY: what the caller promises.
+        unsafe { self.0.submit(jobs) }
+    }
+
+    fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
+        self.0.export_bo(handle)
+    }
+
+    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error> {
+        Ok(Box::new(SeenRunning {
+            fence: self.0.write_fence(handle)?,
+            was_seen: AtomicBool::new(false),
+        }))
+    }
+
+    fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {
+        Ok(Arc::new(Self(self.0.reopen()?)))
+    }
+
+    fn settle(&self) -> Duration {
+        self.0.settle()
+    }
+
+    fn raw(&self) -> Option<&dyn RawDevice> {
+        None
+    }
+}
+
+/// An engine on a slow device with caches that do nothing by themselves.
+fn slow_engine() -> (Engine, Arc<Model>) {
+    let model = Model::new(ModelOptions {
+        caches: Caches::Manual,
+        ..ModelOptions::default()
+    });
+    let device = Device::from_backend(Arc::new(Slow(model.open())));
+    let pool = DevicePool::open(&device, DEVICES).unwrap();
+    (Engine::new(pool).unwrap(), model)
+}
+
+/// What one product did, once the engine has its buffers and programs.
+fn counted(engine: &Engine, Shape { m, n, k }: Shape) -> (Counters, CacheBytes, usize) {
+    let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
+    let expected = reference::multiply_i32(m, n, k, &a, &b);
+    let weights = engine.load_i8(n, k, &b).unwrap();
+    let plan = engine.plan(&weights, m).unwrap();
+    let multiply = || {
+        let mut c = vec![0; m * n];
+        engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+        assert!(c == expected, "{m} x {k} x {n}");
+    };
+    multiply();
+    let before = engine.counters();
+    multiply();
+    let after = engine.counters();
+    let counters = Counters {
+        submits: after.submits - before.submits,
+        prep_bytes: after.prep_bytes - before.prep_bytes,
+        fini_bytes: after.fini_bytes - before.fini_bytes,
+        ..Counters::default()
+    };
+    (counters, plan.cache_bytes(), plan.steps().len())
+}
+
+const SHAPES: [Shape; 4] = [
+    Shape {
+        m: 1,
+        n: 1024,
+        k: 512,
+    },
+    Shape {
+        m: 200,
+        n: 1200,
+        k: 256,
+    },
+    // Several K tiles.
+    Shape {
+        m: 256,
+        n: 384,
+        k: 1500,
+    },
+    // Devices share the rows.
+    Shape {
+        m: 600,
+        n: 64,
+        k: 576,
+    },
+];
+
+#[test]
+fn products_pass_what_their_plan_says() {
+    let (engine, model) = slow_engine();
+    for shape in SHAPES {
+        let (counters, planned, steps) = counted(&engine, shape);
+        let passed = counters.prep_bytes + counters.fini_bytes;
+        assert_eq!(passed, planned.passed, "{shape:?}");
+        assert_eq!(steps, 1, "{shape:?}");
+        // One for each core in use.
+        assert!(
+            (1..=DEVICES as u64).contains(&counters.submits),
+            "{shape:?}"
+        );
+    }
+    let events = model.take_events();
+    let missed = |event: &&Event| matches!(event, Event::MissedCall { .. });
+    assert_eq!(events.iter().find(missed), None);
+}
+
+/// Half as much again is what docs/matmul.md allows; its own shapes are
+/// checked where its tables are made.
+#[test]
+fn products_of_some_size_pass_little_more_than_they_need() {
+    let (engine, _) = slow_engine();
+    let (_, planned, _) = counted(&engine, SHAPES[1]);
+    assert!(planned.ratio() <= 1.5, "{planned:?}");
+    assert!(planned.ratio() >= 1.0, "{planned:?}");
+}
