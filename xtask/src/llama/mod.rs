@@ -17,6 +17,7 @@ mod bench;
 mod budget;
 mod clients;
 mod conditions;
+mod contexts;
 pub(crate) mod demo;
 mod devices;
 mod divergence;
@@ -84,9 +85,10 @@ pub(crate) struct CheckArgs {
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 20] = [
+const CHECKS: [&str; 21] = [
     devices::NAME,
     hosts::NAME,
+    contexts::NAME,
     refusals::NAME,
     truncated::NAME,
     failures::NAME,
@@ -201,6 +203,7 @@ fn check(args: &Args, checks: &[&str], record: bool, report: &mut Report) {
         }
         match (name, with_models, &workshop) {
             (devices::NAME, ..) => report.add(name, devices::check(&stock)),
+            (contexts::NAME, ..) => report.add(name, contexts::check(&stock)),
             (hosts::NAME, ..) => hosts::check(&stock, report),
             (backend_ops::NAME, ..) => report.add(name, backend_ops::check(&stock)),
             (backend_ops::ALL, ..) => report.add(name, backend_ops::check_all(&stock)),

@@ -110,7 +110,7 @@ const PREBUILT: [Prebuilt; 4] = [
 
 /// Runs them all.
 pub(super) fn check(stock: &Stock, report: &mut Report) {
-    let program = match compile(stock.arch()) {
+    let program = match compile(stock.arch(), "ggml_host") {
         Ok(program) => program,
         Err(error) => return report.error(NAME, &error),
     };
@@ -133,11 +133,11 @@ pub(super) fn check(stock: &Stock, report: &mut Report) {
     report.set_host(stock.ggml_version());
 }
 
-/// Compiles the host in C.
-fn compile(arch: Arch) -> Result<PathBuf> {
+/// Compiles a host in C, `xtask/scripts/NAME.c`.
+pub(super) fn compile(arch: Arch, name: &str) -> Result<PathBuf> {
     let directory = paths::target().join("llama");
     std::fs::create_dir_all(&directory).context("making target/llama")?;
-    let program = directory.join(format!("ggml_host-{arch}"));
+    let program = directory.join(format!("{name}-{arch}"));
     let compiler = if arch.is_native() {
         "cc".to_owned()
     } else {
@@ -148,8 +148,8 @@ fn compile(arch: Arch) -> Result<PathBuf> {
         .args(["-std=c11", "-D_GNU_SOURCE", "-O1"])
         .args(["-Wall", "-Wextra", "-Werror", "-o"])
         .arg(&program)
-        .arg(paths::root().join("xtask/scripts/ggml_host.c"))
-        .args(["-ldl", "-lm"]);
+        .arg(paths::root().join(format!("xtask/scripts/{name}.c")))
+        .args(["-ldl", "-lm", "-lpthread"]);
     process::run(command, COMPILE_LIMIT)?.checked(&compiler)?;
     Ok(program)
 }
