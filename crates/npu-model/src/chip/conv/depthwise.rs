@@ -14,9 +14,9 @@ use super::super::rows::Rows;
 use super::super::trap::Stop;
 use super::{Convolution, Scratch};
 
-/// Pixels of a tile that goes straight to memory: few lines are widened for
-/// two tiles, and a tile's bytes stay in the second-level cache.
-const LINE_TILE_PIXELS: usize = 4096;
+/// Pixels whose bytes go to memory at once: they are still in a first-level
+/// cache then.
+const PIECE_PIXELS: usize = 1024;
 
 /// Operands and results of [`Convolution::depthwise_bytes`], kept for their
 /// memory.
@@ -63,14 +63,15 @@ impl Convolution<'_> {
         self.weight_offset().map_or(0, |o| o.at(channel) as i16)
     }
 
-    /// Pixels of a tile of [`Self::depthwise_bytes`], if not `pixels`.
+    /// Pixels of a tile of [`Self::depthwise_bytes`], if not `pixels`: all of
+    /// them, so that each atom is begun once.
     ///
     /// Tiles show where atoms overlap in memory: the later tile stays. They
     /// would show, too, in weights that the task overwrites.
     pub(super) fn line_tile(&self, pixels: usize) -> usize {
         let apart = self.writer.surfaces_are_apart() && self.weights.is_steady();
         if self.goes_straight() && apart {
-            LINE_TILE_PIXELS.max(pixels)
+            usize::MAX
         } else {
             pixels
         }
@@ -146,22 +147,34 @@ impl Convolution<'_> {
         for index in 0..held.div_ceil(ATOM).min(self.writer.atoms) {
             let at = index * ATOM;
             self.begin(sums_of.0, (channel, at), scratch);
+            let finish = self.finish_of(scratch);
             let mut surface = std::mem::take(&mut scratch.surface);
-            surface.resize(count * ATOM, 0);
-            if let Some(finish) = self.finish_of(scratch) {
-                self.finished_lines(sums_of, &finish, (first, count), scratch, &mut surface);
-            } else {
-                self.each_line(sums_of, (first, count), scratch, |line, pixel| {
-                    let values = line.as_flattened_mut();
-                    let bytes = &mut surface[(pixel - first) * ATOM..][..values.len()];
-                    self.dpu.requantise(channel + at, ATOM, values, bytes);
-                });
+            let (mut pixel, end) = (first, first + count);
+            while pixel < end {
+                let count = self.piece().min(end - pixel);
+                surface.resize(count * ATOM, 0);
+                if let Some(finish) = &finish {
+                    self.finished_lines(sums_of, finish, pixel, scratch, &mut surface);
+                } else {
+                    self.each_line(sums_of, (pixel, count), scratch, |line, at_pixel| {
+                        let values = line.as_flattened_mut();
+                        let bytes = &mut surface[(at_pixel - pixel) * ATOM..][..values.len()];
+                        self.dpu.requantise(channel + at, ATOM, values, bytes);
+                    });
+                }
+                self.writer
+                    .store_surface(&self.dma, group, index, pixel, &surface)?;
+                pixel += count;
             }
-            self.writer
-                .store_surface(&self.dma, group, index, first, &surface)?;
             scratch.surface = surface;
         }
         Ok(())
+    }
+
+    /// Pixels whose bytes go to memory at once: whole pairs of lines.
+    fn piece(&self) -> usize {
+        let lines = 2 * self.conv.window.out_width;
+        lines * (PIECE_PIXELS / lines).max(1)
     }
 
     /// What becomes of the sums of the atom that the scratch is ready for,
@@ -175,27 +188,20 @@ impl Convolution<'_> {
         self.dpu.finish(steps, atom.channel, &atom.reach())
     }
 
-    /// Makes `surface` the bytes of some pixels of the atom that the scratch
-    /// is ready for.
+    /// Makes `surface` the bytes of pixels from `first` on, of the atom that
+    /// the scratch is ready for.
     fn finished_lines(
         &self,
         (depthwise, cube): (&Depthwise<'_>, &FeatureCube),
         finish: &Finish,
-        (first, count): (usize, usize),
+        first: usize,
         scratch: &mut BytesScratch,
         surface: &mut [u8],
     ) {
-        let width = self.conv.window.out_width;
-        let mut pixel = first;
-        let mut rest = surface.as_chunks_mut::<ATOM>().0;
-        while pixel < first + count {
-            let end = (pixel - pixel % width + width).min(first + count);
-            let (line, later) = rest.split_at_mut(end - pixel);
-            let lines = (cube, &mut scratch.lines);
-            let atom = (&scratch.atom, finish);
-            depthwise.bytes(lines, atom, &mut scratch.sums, pixel, line);
-            (pixel, rest) = (end, later);
-        }
+        let lines = (cube, &mut scratch.lines);
+        let atom = (&scratch.atom, finish);
+        let out = surface.as_chunks_mut::<ATOM>().0;
+        depthwise.bytes(lines, atom, &mut scratch.sums, first, out);
     }
 
     /// Gets the scratch ready for the atom of the group at `channel` whose

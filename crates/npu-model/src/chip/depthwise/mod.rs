@@ -8,9 +8,10 @@
 //! while windows reach them. Lines are always paired the same way: a window
 //! that begins with the second line of a pair has a weight of zero for the
 //! first. What is left, for any stride and dilation, is products at fixed
-//! distances ([`taps`]).
+//! distances ([`taps`]), or fewer for the most common kernel ([`two_lines`]).
 
 pub(crate) mod taps;
+mod two_lines;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86;
@@ -26,6 +27,7 @@ use super::patches::{Under, Window};
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
 use taps::{BLOCK, KEPT, Lanes, NEIGHBOURS, Pairs, Source, Starts, Sums, Taps, Weights};
+use two_lines::{Doubled, Filters, LINES, TwoLines};
 
 /// Taps whose products fit an i32 together: a value is at most 2^7, a weight
 /// with its offset 2^15, and 510 * 2^7 * 2^15 < 2^31.
@@ -43,6 +45,8 @@ pub(crate) struct Depthwise<'a> {
     columns: Vec<Under>,
     /// The places of them that hold neighbouring pixels, from which one on.
     run: (Range<usize>, usize),
+    /// The other places that are no padding.
+    others: Vec<usize>,
     /// Lines from one tap of a column to the next; 1 if there is but one.
     apart: usize,
     /// Pairs of lines that a window may meet.
@@ -83,6 +87,8 @@ pub(crate) struct Lines {
     /// The weights for windows that begin with the first line of a pair, and
     /// with the second.
     weights: [Weights; 2],
+    /// The weights of both for two lines of results at a time.
+    filters: Option<Filters>,
 }
 
 impl<'a> Depthwise<'a> {
@@ -114,11 +120,15 @@ impl<'a> Depthwise<'a> {
             };
         }
         let run = neighbours(&columns);
+        let no_padding = |place: &usize| columns[*place] != Under::Padding;
+        let others = (0..run.0.start).chain(run.0.end..width);
+        let others = others.filter(no_padding).collect();
         Ok(Some(Self {
             window,
             vectors,
             columns,
             run,
+            others,
             apart,
             pairs,
         }))
@@ -130,6 +140,15 @@ impl<'a> Depthwise<'a> {
         let behind = BLOCK * self.window.stride.0;
         let places = slots * self.columns.len() + behind;
         lines.places.resize(places, Pairs::default());
+        // Padding beside the input is the same in all lines.
+        let padding = Pairs::of(atom.padding, atom.padding);
+        for line in lines.places.chunks_mut(self.columns.len()).take(slots) {
+            for (place, column) in line.iter_mut().zip(&self.columns) {
+                if *column == Under::Padding {
+                    *place = padding;
+                }
+            }
+        }
         lines.held.clear();
         lines.held.resize(slots, None);
         let (columns, rows) = self.window.kernel;
@@ -154,6 +173,10 @@ impl<'a> Depthwise<'a> {
                     .extend(singles.map(|column| pair(row, column)));
             }
         }
+        let by_single_lines = self.window.stride.1 == 1 && self.apart == 1;
+        lines.filters = Some(&lines.weights)
+            .filter(|_| by_single_lines)
+            .and_then(Filters::new);
     }
 
     /// First columns of the runs of [`NEIGHBOURS`], and columns of no run.
@@ -180,19 +203,46 @@ impl<'a> Depthwise<'a> {
         self.taps(cube, lines, atom, pixel).sum(self.vectors, sums);
     }
 
-    /// Makes `out` what `finish` makes of the sums of successive pixels of one
-    /// line, from `pixel` on, with `kept` for some sums in between.
+    /// Makes `out` what `finish` makes of the sums of successive pixels, from
+    /// `pixel` on, with `kept` for some sums in between.
     pub(crate) fn bytes(
         &self,
         (cube, lines): (&FeatureCube, &mut Lines),
         (atom, finish): (&Atom, &Finish),
         kept: &mut Vec<Sums>,
-        pixel: usize,
-        out: &mut [[u8; ATOM]],
+        mut pixel: usize,
+        mut out: &mut [[u8; ATOM]],
     ) {
-        let taps = self.taps(cube, lines, atom, pixel);
         kept.resize(KEPT, [0; ATOM]);
-        taps.bytes(self.vectors, finish, kept, out);
+        let width = self.window.out_width;
+        let filters = lines.filters.take();
+        let doubled = Doubled::new(finish);
+        let two_lines = filters.as_ref().zip(doubled.as_ref());
+        while !out.is_empty() {
+            let taps = self.taps(cube, lines, atom, pixel);
+            let (line, column) = (pixel / width, pixel % width);
+            // Both lines meet the same pairs.
+            let both = line.is_multiple_of(LINES) && column == 0 && out.len() >= LINES * width;
+            let count = if let (true, Some((filters, finish))) = (both, two_lines)
+                && let &[first, second] = taps.starts.runs.as_slice()
+            {
+                let (above, below) = out[..LINES * width].split_at_mut(width);
+                let lines = TwoLines {
+                    places: [&taps.places[first..], &taps.places[second..]],
+                    filters,
+                    finish,
+                };
+                lines.bytes(self.vectors, [above, below]);
+                LINES * width
+            } else {
+                let count = out.len().min(width - column);
+                taps.bytes(self.vectors, finish, kept, &mut out[..count]);
+                count
+            };
+            pixel += count;
+            out = &mut out[count..];
+        }
+        lines.filters = filters;
     }
 
     /// What pixels of a line are summed from, from `pixel` on.
@@ -233,7 +283,8 @@ impl<'a> Depthwise<'a> {
         }
     }
 
-    /// Makes `out` the features at two vertical places.
+    /// Makes `out` the features at two vertical places, but for the padding
+    /// that is there.
     fn widen(&self, cube: &FeatureCube, atom: &Atom, places: [usize; 2], out: &mut [Pairs]) {
         let zeros = Source {
             bytes: &[0; ATOM],
@@ -243,24 +294,21 @@ impl<'a> Depthwise<'a> {
             bytes: &atom.padding,
             stride: 0,
         };
-        // What is under the columns that hold pixels, those of padding, and
-        // holes. A line that is not here has no weight in any window of the
-        // tile: it is there for the other line of its pair.
+        // What is under the columns that hold pixels, and under holes. A line
+        // that is not here has no weight in any window of the tile: it is there
+        // for the other line of its pair.
         let lines = places.map(|place| match self.window.line_under(place, 0) {
-            Under::Padding => [padding; 3],
-            Under::Input(y) if cube.lines().contains(&y) => {
-                [cube.source(y, atom.channel), padding, zeros]
-            }
-            _ => [zeros, padding, zeros],
+            Under::Padding => [padding; 2],
+            Under::Input(y) if cube.lines().contains(&y) => [cube.source(y, atom.channel), zeros],
+            _ => [zeros; 2],
         });
         let (run, first) = self.run.clone();
         let pixels = lines.map(|[pixels, ..]| pixels.from(first));
         taps::pair_up(self.vectors, pixels, &mut out[run.clone()]);
-        for place in (0..run.start).chain(run.end..out.len()) {
-            let [a, b] = lines.map(|[pixels, padding, hole]| match self.columns[place] {
-                Under::Padding => padding.atom(0),
+        for &place in &self.others {
+            let [a, b] = lines.map(|[pixels, hole]| match self.columns[place] {
                 Under::Input(x) => pixels.atom(x),
-                Under::Hole => hole.atom(0),
+                _ => hole.atom(0),
             });
             out[place] = Pairs::of(a, b);
         }

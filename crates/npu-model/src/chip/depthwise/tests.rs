@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sums of lines against gathered windows.
 
+use super::super::dpu::steps::Steps;
 use super::super::rows::Rows;
 use super::*;
 use proptest::prelude::*;
@@ -99,8 +100,68 @@ fn expected(
         .collect()
 }
 
+/// A window of 3x3 that moves by single pixels.
+fn by_single_pixels(case: Case) -> Case {
+    let window = Window {
+        kernel: (3, 3),
+        stride: (1, 1),
+        dilation: (1, 1),
+        ..case.window
+    };
+    Case { window, ..case }
+}
+
 proptest! {
     #![proptest_config(test_support::cases(256))]
+
+    #[test]
+    fn bytes_are_what_the_sums_become(
+        case in prop_oneof![case(), case().prop_map(by_single_pixels)],
+        first in 0usize..20,
+        counts in prop::collection::vec(1usize..40, 1..4),
+        (factor, bias) in (1e-6f32..0.1, -200f32..200.0),
+        seed: u32,
+    ) {
+        let mut next = noise(seed);
+        let (width, height, surfaces) = case.cube;
+        let mut cube = FeatureCube::empty(width, height, surfaces).unwrap();
+        for y in 0..height {
+            cube.line_mut(y).fill_with(|| next() as u8);
+        }
+        let windows = Depthwise::new(&case.window, cube.width, Vectors::detect())
+            .unwrap()
+            .unwrap();
+        let channel = case.atoms.0 * ATOM;
+        let weight_bits = next() % 9;
+        let atom = Atom {
+            channel,
+            padding: std::array::from_fn(|_| next() as u8),
+            weights: (0..case.window.taps())
+                .map(|_| std::array::from_fn(|_| next() as i16 >> weight_bits))
+                .collect(),
+        };
+        let finish = Finish {
+            addends: std::array::from_fn(|_| next() as i32 >> 9),
+            steps: Steps { factor, bias },
+            least: -100,
+            most: 110,
+        };
+        let (mut lines, mut other) = (Lines::default(), Lines::default());
+        windows.begin(&mut lines, &atom);
+        windows.begin(&mut other, &atom);
+        let mut kept = Vec::new();
+        let mut pixel = first;
+        for count in counts {
+            let mut bytes = vec![[7; ATOM]; count];
+            windows.bytes((&cube, &mut lines), (&atom, &finish), &mut kept, pixel, &mut bytes);
+            for bytes in bytes {
+                let mut sums = [[0; ATOM]];
+                windows.sums(&cube, &mut other, &atom, pixel, &mut sums);
+                prop_assert_eq!(bytes, finish.bytes(&sums[0]), "pixel {}", pixel);
+                pixel += 1;
+            }
+        }
+    }
 
     #[test]
     fn sums_are_those_of_gathered_windows(

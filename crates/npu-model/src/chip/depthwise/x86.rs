@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! AVX2 for [`super::taps`].
 
+mod two_lines;
+
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _mm_unpackhi_epi8, _mm_unpacklo_epi8, _mm256_add_epi32,
     _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps, _mm256_cvtps_epi32, _mm256_fmadd_ps,
@@ -14,6 +16,7 @@ use zerocopy::transmute;
 use super::super::dpu::steps::Finish;
 use super::super::precision::ATOM;
 use super::taps::{BLOCK, KEPT, NEIGHBOURS, Pairs, Source, Sums, Taps};
+use super::two_lines::{LINES, TwoLines};
 
 /// Places that a block reads for neighbouring columns.
 const SHARED: usize = BLOCK + NEIGHBOURS - 1;
@@ -31,6 +34,11 @@ pub(super) fn sum(taps: &Taps<'_>, sums: &mut [Sums]) {
 pub(super) fn bytes(taps: &Taps<'_>, finish: &Finish, kept: &mut [Sums], out: &mut [[u8; ATOM]]) {
     // SAFETY: as above.
     unsafe { bytes_fma(taps, finish, kept, out) }
+}
+
+pub(super) fn two_lines(lines: &TwoLines<'_>, out: [&mut [[u8; ATOM]]; LINES]) {
+    // SAFETY: as above.
+    unsafe { two_lines::bytes(lines, out) }
 }
 
 pub(super) fn pair_up(lines: [Source<'_>; 2], out: &mut [Pairs]) {
@@ -90,14 +98,29 @@ struct Converter {
     most: __m256i,
 }
 
+impl Converter {
+    #[target_feature(enable = "avx2,fma")]
+    fn new(finish: &Finish) -> Self {
+        Self {
+            factor: _mm256_set1_ps(finish.steps.factor),
+            bias: _mm256_set1_ps(finish.steps.bias),
+            least: _mm256_set1_epi8(finish.least),
+            most: _mm256_set1_epi8(finish.most),
+        }
+    }
+
+    /// Integers that saturate to what bounds have yet to cut.
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    fn scale(&self, sums: __m256i) -> __m256i {
+        let sums = _mm256_cvtepi32_ps(sums);
+        _mm256_cvtps_epi32(_mm256_fmadd_ps(sums, self.factor, self.bias))
+    }
+}
+
 #[target_feature(enable = "avx2,fma")]
 fn bytes_fma(taps: &Taps<'_>, finish: &Finish, kept: &mut [Sums], out: &mut [[u8; ATOM]]) {
-    let converter = Converter {
-        factor: _mm256_set1_ps(finish.steps.factor),
-        bias: _mm256_set1_ps(finish.steps.bias),
-        least: _mm256_set1_epi8(finish.least),
-        most: _mm256_set1_epi8(finish.most),
-    };
+    let converter = Converter::new(finish);
     let (kept, _) = kept.as_chunks_mut::<BLOCK>();
     for (index, out) in out.chunks_mut(KEPT).enumerate() {
         let kept = &mut kept[..out.len().div_ceil(BLOCK)];
@@ -142,8 +165,7 @@ fn pack<const HALF: usize>(
     let mut scaled = [_mm256_set1_epi8(0); BLOCK];
     for (scaled, sums) in scaled.iter_mut().zip(sums) {
         let halves: [__m256i; 2] = transmute!(*sums);
-        let x = _mm256_cvtepi32_ps(halves[HALF]);
-        *scaled = _mm256_cvtps_epi32(_mm256_fmadd_ps(x, converter.factor, converter.bias));
+        *scaled = converter.scale(halves[HALF]);
     }
     let mut packed = [_mm256_set1_epi8(0); BLOCK / PACKED];
     for (packed, quad) in packed.iter_mut().zip(scaled.as_chunks::<PACKED>().0) {
