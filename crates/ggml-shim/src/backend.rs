@@ -6,6 +6,9 @@
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Value, json};
 
 use crate::abi::{self, Backend, Graph, Tensor, status};
 use crate::device;
@@ -16,6 +19,7 @@ use crate::runtime::{Runtime, guard};
 use crate::stream::Stream;
 use crate::supports::{self, Offload, Product, Shape};
 use crate::tensor::{self, Node};
+use crate::trace::{Computing, Trace};
 
 /// Tells our backends from others; a random number, like everybody's.
 pub(crate) static GUID: [u8; 16] = [
@@ -56,21 +60,37 @@ pub(crate) unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut
         };
         // SAFETY: ggml passes a live graph and waits for the result.
         let nodes = unsafe { runtime.host.nodes(graph) };
-        for node in nodes {
-            if stream.is_aborted() {
-                return status::ABORTED;
-            }
-            // SAFETY: the nodes of a live graph, with their operands and
-            // buffers, are live and allocated when the graph is computed;
-            // ggml orders the accesses to their data.
-            if let Err(message) = unsafe { compute(runtime, stream, node) } {
-                runtime.stats.failed();
-                runtime.log(Level::Error, &message);
-                return status::FAILED;
-            }
+        let began = Instant::now();
+        // SAFETY: as above.
+        let status = unsafe { compute_nodes(runtime, stream, &nodes) };
+        if let Some(trace) = runtime.trace() {
+            let args = json!({ "nodes": nodes.len(), "status": status });
+            trace.slice("graph", "graph", (began, Instant::now()), args);
+            trace.flush();
         }
-        status::SUCCESS
+        status
     })
+}
+
+/// Computes nodes one after the other; what it says is of [`status`].
+///
+/// # Safety
+/// The nodes are those of a live graph.
+unsafe fn compute_nodes(runtime: &Runtime, stream: &Stream, nodes: &[*const Tensor]) -> c_int {
+    for node in nodes {
+        if stream.is_aborted() {
+            return status::ABORTED;
+        }
+        // SAFETY: the nodes of a live graph, with their operands and buffers,
+        // are live and allocated when the graph is computed; ggml orders the
+        // accesses to their data.
+        if let Err(message) = unsafe { compute(runtime, stream, *node) } {
+            runtime.stats.failed();
+            runtime.log(Level::Error, &message);
+            return status::FAILED;
+        }
+    }
+    status::SUCCESS
 }
 
 /// Computes one node; the error is a sentence.
@@ -112,16 +132,29 @@ unsafe fn compute_product(
         .ok_or_else(|| format!("cannot compute {name}: the process is ending"))?;
     // SAFETY: live, by the caller's promise, and so are its operands.
     let entry = unsafe { entry_of_weights(runtime, node) };
+    let began = Instant::now();
+    let number = runtime.trace().map_or(0, Trace::next_product);
     // SAFETY: allocated, and accessed by nobody else but to read the operands,
     // by the caller's promise; `offload` comes from the product of `node`.
     let computed = unsafe {
         tensor::with_data(&runtime.context(), node, offload, |mul_mat| {
             let residents = entry.as_deref().map(|entry| &entry.residents);
             mul_mat.checking = runtime.verify.checking();
-            let computed = stream.run(|| mul_mat::compute(&*engine, residents, mul_mat));
+            let computed = stream.run(|| {
+                let _computing = Computing::product(number);
+                mul_mat::compute(&*engine, residents, mul_mat)
+            });
             computed.map(|()| mul_mat.checking.errors)
         })
     };
+    if let Some(trace) = runtime.trace() {
+        let span = (began, Instant::now());
+        let category = match computed {
+            Some(Ok(_)) => "product",
+            _ => "failed product",
+        };
+        trace.slice(category, &name, span, arguments(number, offload));
+    }
     match computed {
         Some(Ok(errors)) => {
             if let Some(errors) = errors {
@@ -141,6 +174,17 @@ unsafe fn compute_product(
             "cannot compute {name}: an operand has no data, or overlaps the output"
         )),
     }
+}
+
+/// Sizes and precision, for the trace.
+fn arguments(number: u64, offload: Offload) -> Value {
+    json!({
+        "product": number,
+        "rows": offload.rows(),
+        "k": offload.shape.k,
+        "n": offload.shape.n,
+        "precision": offload.precision.name(),
+    })
 }
 
 /// Sizes and precision, for people.

@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 
 use npu_model::Selector;
 
@@ -22,6 +23,7 @@ const PRECISION: &str = "GGML_ROCKET_PRECISION";
 const MEM: &str = "GGML_ROCKET_MEM";
 const TENSORS: &str = "GGML_ROCKET_TENSORS";
 const STATS: &str = "GGML_ROCKET_STATS";
+const TRACE: &str = "GGML_ROCKET_TRACE";
 const VERIFY: &str = "GGML_ROCKET_VERIFY";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
 
@@ -38,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) tensors: Patterns,
     /// `GGML_ROCKET_STATS`: whether to print a table at exit.
     pub(crate) stats: bool,
+    /// `GGML_ROCKET_TRACE`: the file for a trace.
+    pub(crate) trace: Option<PathBuf>,
     /// `GGML_ROCKET_VERIFY`: every how many products one is computed again.
     pub(crate) verify: Option<NonZeroU64>,
     /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path.
@@ -111,6 +115,9 @@ impl Config {
                 _ => complain(STATS, &value, "0 or 1", "0"),
             }
         }
+        let trace = get(TRACE)
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from);
         let mut verify = None;
         if let Some(value) = text(VERIFY) {
             match value.parse() {
@@ -134,6 +141,7 @@ impl Config {
                 memory,
                 tensors,
                 stats,
+                trace,
                 verify,
                 device,
             },
@@ -172,6 +180,7 @@ mod tests {
             ("GGML_ROCKET_MEM", "2G"),
             ("GGML_ROCKET_TENSORS", "!output*"),
             ("GGML_ROCKET_STATS", "1"),
+            ("GGML_ROCKET_TRACE", "a trace.json"),
             ("GGML_ROCKET_DEVICE", "model"),
             ("ROCKET_DEVICE", "/dev/accel/accel7"),
         ]);
@@ -180,6 +189,7 @@ mod tests {
         assert_eq!(config.memory, Some(2 << 30));
         assert!(!config.tensors.include("output.weight"));
         assert!(config.stats);
+        assert_eq!(config.trace, Some("a trace.json".into()));
         assert_eq!(config.device, Selector::Model);
         assert!(complaints.is_empty());
     }

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The device, and the engine on it.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use half::f16;
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::rotate::Rotation;
 use npu_matmul::quantise::search::Search;
 use npu_matmul::quantise::{Operands, QuantiseOptions, Scheme};
 use npu_matmul::{Engine, Error, Section, Stopwatch, Weights};
-use npu_model::Selector;
-use rocket_uapi::{DeviceInfo, DevicePool};
+use npu_model::{Model, ModelOptions, Selector};
+use rocket_uapi::DevicePool;
 
+use crate::describe;
 use crate::host::LoadError;
 use crate::mul_mat::Multiplier;
 use crate::precision::Precision;
@@ -32,6 +36,10 @@ pub(crate) struct Opened {
     pub(crate) description: String,
     /// Whether it is the software model.
     pub(crate) is_model: bool,
+    /// The model behind it, if it is one.
+    pub(crate) model: Option<Arc<Model>>,
+    /// Its clock, if that is known.
+    pub(crate) clock_hz: Option<u64>,
     /// Its cores.
     pub(crate) cores: u32,
     /// How it was chosen, one line a step.
@@ -39,31 +47,29 @@ pub(crate) struct Opened {
 }
 
 /// Opens the device that `selector` names, with one descriptor per NPU core:
-/// the driver schedules the jobs of one descriptor on one core.
-pub(crate) fn open(selector: &Selector) -> Result<Opened, LoadError> {
+/// the driver schedules the jobs of one descriptor on one core. With `timeline`
+/// a model records its jobs.
+pub(crate) fn open(selector: &Selector, timeline: bool) -> Result<Opened, LoadError> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         LoadError::Device(format!("{what} {selector}: {error}"))
     };
-    let opened = npu_model::open(selector).map_err(|error| failed("device", &error))?;
+    let adjust = |options: &mut ModelOptions| options.timeline |= timeline;
+    let opened =
+        npu_model::open_with(selector, adjust).map_err(|error| failed("device", &error))?;
     let info = opened.device.info();
+    let root = Path::new("/");
     let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
     let pool = DevicePool::open(&opened.device, cores).map_err(|error| failed("device", &error))?;
     let engine = Engine::new(pool).map_err(|error| failed("engine on device", &error))?;
     Ok(Opened {
         engine,
-        description: description(&info),
+        description: describe::description(&info, root),
+        clock_hz: describe::clock_hz(root),
         is_model: info.is_model,
         cores: info.cores,
+        model: opened.model,
         why: opened.why,
     })
-}
-
-fn description(info: &DeviceInfo) -> String {
-    if info.is_model {
-        return "software model: for testing".to_owned();
-    }
-    let plural = if info.cores == 1 { "" } else { "s" };
-    format!("RK3588 NPU ({}), {} core{plural}", info.driver, info.cores)
 }
 
 /// How weights of `n x k` would be cut; `None` if they cannot be.

@@ -24,9 +24,9 @@
 //! | `mul_mat`, `pack`, `quants` | operands to the engine's products |
 //! | `placement`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
-//! | `engine` | the device behind it all |
+//! | `engine`, `describe` | the device behind it all, and what to call it |
 //! | `config`, `stats` | environment variables in, table out |
-//! | `watch` | looks on while the engine works |
+//! | `watch`, `trace` | look on while the engine works; the file of it |
 //!
 //! The flow of one prompt: `backend::graph_compute` -> `tensor::classify` ->
 //! `supports::computable` -> `mul_mat::compute` -> `npu_matmul::Engine`.
@@ -37,6 +37,7 @@ mod budget;
 mod buffer;
 mod config;
 mod cpu;
+mod describe;
 mod device;
 mod engine;
 mod host;
@@ -61,6 +62,7 @@ mod stream;
 mod supports;
 mod symbols;
 mod tensor;
+mod trace;
 mod types;
 mod verify;
 mod watch;

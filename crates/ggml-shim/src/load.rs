@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use npu_matmul::Weights;
+use serde_json::json;
 
 use crate::abi::Tensor;
 use crate::log::Level;
@@ -26,6 +27,7 @@ pub(crate) fn pack(
     weights: &Operand,
     bytes: &[u8],
 ) -> Result<(), String> {
+    let began = Instant::now();
     // SAFETY: a tensor that the host passed.
     let decoder = unsafe { runtime.types.decoder(tensor.type_id) };
     let decoder = decoder.ok_or("ggml cannot decode it")?;
@@ -55,6 +57,10 @@ pub(crate) fn pack(
     }
     for (key, weights) in packed {
         residents.insert(key, weights);
+    }
+    if let Some(trace) = runtime.trace() {
+        let args = json!({ "bytes": bytes.len(), "precision": precision.name() });
+        trace.slice("load", &tensor.name(), (began, Instant::now()), args);
     }
     if let Some(line) = runtime.progress.step(bytes.len()) {
         runtime.log(Level::Info, &line);

@@ -8,6 +8,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use npu_matmul::Engine;
+use npu_model::Model;
 
 use crate::abi::{BufferType, Device, Reg};
 use crate::budget::Budget;
@@ -20,9 +21,10 @@ use crate::log::{Level, Logger};
 use crate::memory;
 use crate::placement::Placement;
 use crate::shared::Shared;
-use crate::stats::{DeviceCounts, NpuTime, Stats};
+use crate::stats::{DeviceCounts, Modelled, NpuTime, Stats};
 use crate::symbols::Place;
 use crate::tensor::Context;
+use crate::trace::{self, Trace};
 use crate::types::Types;
 use crate::verify::Verify;
 use crate::watch::Watch;
@@ -49,8 +51,8 @@ pub(crate) struct Runtime {
     pub(crate) description: CString,
     /// Counts for the table at exit.
     pub(crate) stats: Stats,
-    /// Whether the device is software.
-    pub(crate) is_model: bool,
+    /// The software that the device is, if it is.
+    model: Option<Arc<Model>>,
     /// Looks on while the engine works, if the user wants to know.
     pub(crate) watch: Option<Arc<Watch>>,
     /// Which products are computed again.
@@ -127,7 +129,7 @@ impl Runtime {
         for complaint in complaints {
             logger.write(Level::Warn, &complaint);
         }
-        let opened = engine::open(&config.device)?;
+        let opened = engine::open(&config.device, config.trace.is_some())?;
         for line in &opened.why {
             logger.write(Level::Info, line);
         }
@@ -166,7 +168,14 @@ impl Runtime {
         }
         let limit = config.memory.unwrap_or_else(memory::default_limit);
         let budget = Budget::new(opened.engine.memory_plan(limit), limit);
-        let watch = config.stats.then(|| Arc::new(Watch::new(opened.cores)));
+        let trace = config.trace.as_ref().and_then(|path| {
+            let trace = Trace::create(path, &opened.description, opened.is_model, logger);
+            trace
+                .map_err(|error| logger.write(Level::Warn, &trace::complaint(path, &error)))
+                .ok()
+        });
+        let watched = config.stats || trace.is_some();
+        let watch = watched.then(|| Arc::new(Watch::new(opened.cores, opened.clock_hz, trace)));
         let engine = match &watch {
             Some(watch) => opened.engine.observed_by(Arc::clone(watch) as Arc<_>),
             None => opened.engine,
@@ -180,7 +189,7 @@ impl Runtime {
             computing_device: device::new(reg).into(),
             description: CString::new(opened.description.replace('\0', " ")).unwrap_or_default(),
             stats: Stats::default(),
-            is_model: opened.is_model,
+            model: opened.model,
             watch,
             verify: Verify::new(config.verify),
             engine: Mutex::new(Some(Arc::new(engine))),
@@ -197,6 +206,11 @@ impl Runtime {
     /// Writes one line to the program's log.
     pub(crate) fn log(&self, level: Level, message: &str) {
         self.host.logger().write(level, message);
+    }
+
+    /// The trace, if the user wants one.
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.watch.as_ref()?.trace()
     }
 
     /// What is needed to look at tensors.
@@ -242,14 +256,21 @@ extern "C" fn at_exit() {
                 .as_deref()
                 .map_or_else(DeviceCounts::default, engine::counts);
             let description = runtime.description.to_string_lossy();
-            let modelled = runtime.watch.as_ref().map(|watch| watch.modelled_ps());
             let npu = NpuTime {
-                modelled_ps: modelled.unwrap_or_default(),
-                is_measured: !runtime.is_model,
+                modelled: runtime.watch.as_ref().map(|watch| Modelled {
+                    ps: watch.modelled_ps(),
+                    clock_hz: watch.clock_hz(),
+                }),
+                is_measured: runtime.model.is_none(),
             };
             let weights = runtime.budget.most();
             let table = runtime.stats.table(&description, counts, weights, npu);
             let _ = std::io::stderr().write_all(table.as_bytes());
+        }
+        if let Some(trace) = runtime.trace() {
+            let timeline = runtime.model.as_ref().and_then(|model| model.timeline());
+            let jobs = timeline.map(|timeline| timeline.to_chrome_job_events());
+            trace.finish(&jobs.unwrap_or_default());
         }
         // Weights of models that nobody freed keep the device open until the
         // process is gone.

@@ -27,11 +27,20 @@ pub(crate) struct DeviceCounts {
     pub(crate) times: Times,
 }
 
+/// What the NPU would have taken for all products, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Modelled {
+    /// Picoseconds.
+    pub(crate) ps: u64,
+    /// At this clock, Hz.
+    pub(crate) clock_hz: u64,
+}
+
 /// What is known about the NPU's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NpuTime {
-    /// By the timing model, all products one after the other: picoseconds.
-    pub(crate) modelled_ps: u64,
+    /// By the timing model, if it was asked.
+    pub(crate) modelled: Option<Modelled>,
     /// Whether there is an NPU, whose time can be measured.
     pub(crate) is_measured: bool,
 }
@@ -118,6 +127,13 @@ impl Stats {
             // Writing into a String cannot fail.
             let _ = writeln!(table, "  {name:width$}  {count:>12}");
         }
+        if let Some(modelled) = npu.modelled {
+            let clock = modelled.clock_hz / MHZ;
+            let _ = writeln!(
+                table,
+                "  (modelled: by the timing model, for an NPU at {clock} MHz)"
+            );
+        }
         table.push_str("  (declined: answers to the host's questions, which it repeats)\n");
         table
     }
@@ -126,6 +142,8 @@ impl Stats {
 /// Milliseconds of a second, picoseconds of a millisecond.
 const MS: f64 = 1e3;
 const PS_PER_MS: f64 = 1e9;
+/// Hz of a MHz.
+const MHZ: u64 = 1_000_000;
 
 /// Rows about times. A thread's time is what passed on the clock on the wall
 /// while it worked; of several threads all of it counts.
@@ -156,10 +174,12 @@ fn times(times: Times, npu: NpuTime) -> Vec<(String, String)> {
             measured(times.in_flight),
         ));
     }
-    rows.push((
-        "NPU ms, product by product (modelled)",
-        format!("{:.3}", npu.modelled_ps as f64 / PS_PER_MS),
-    ));
+    if let Some(modelled) = npu.modelled {
+        rows.push((
+            "NPU ms, product by product (modelled)",
+            format!("{:.3}", modelled.ps as f64 / PS_PER_MS),
+        ));
+    }
     rows.into_iter()
         .map(|(name, time)| (name.to_owned(), time))
         .collect()
@@ -196,7 +216,10 @@ mod tests {
                 cpu: Count::default(),
             },
             NpuTime {
-                modelled_ps: 2_250_000_000,
+                modelled: Some(Modelled {
+                    ps: 2_250_000_000,
+                    clock_hz: 600_000_000,
+                }),
                 is_measured: false,
             },
         );
@@ -219,12 +242,13 @@ mod tests {
         assert_eq!(count("NPU ms, product by product (modelled)"), "2.250");
         // The wait was for the model, which is no NPU.
         assert!(!table.contains("waiting"), "{table}");
+        assert!(table.contains("at 600 MHz"), "{table}");
     }
 
     #[test]
     fn the_time_of_a_real_npu_is_measured() {
         let real = NpuTime {
-            modelled_ps: 0,
+            modelled: None,
             is_measured: true,
         };
         let spent = Times {

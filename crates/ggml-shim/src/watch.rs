@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looks on while the engine works, where the user wants to know.
+//! Looks on while the engine works, where the user wants to know: adds up
+//! modelled times for the statistics, and hands what it sees to the trace.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use npu_matmul::{Observer, Plan, Precision};
+use npu_matmul::{Done, Observer, Plan, Precision};
 use rknpu_regcmd::timing::Machine;
+
+use crate::trace::{self, Trace};
 
 /// Sizes of products whose modelled times are kept. A model has a handful of
 /// matrices, but prompts may have any number of rows.
@@ -23,23 +26,26 @@ struct Size {
     replicas: usize,
 }
 
-/// Adds up the modelled times of products.
+/// Whoever looks on.
 #[derive(Debug)]
 pub(crate) struct Watch {
     machine: Machine,
     modelled_ps: AtomicU64,
     known: Mutex<HashMap<Size, u64>>,
+    trace: Option<Trace>,
 }
 
 impl Watch {
-    /// For products on so many cores.
-    pub(crate) fn new(cores: u32) -> Self {
+    /// For products on so many cores, at that clock or the timing model's own.
+    pub(crate) fn new(cores: u32, clock_hz: Option<u64>, trace: Option<Trace>) -> Self {
         let mut machine = Machine::RK3588;
         machine.chip.cores = cores;
+        machine.clock_hz = clock_hz.unwrap_or(machine.clock_hz);
         Self {
             machine,
             modelled_ps: AtomicU64::new(0),
             known: Mutex::default(),
+            trace,
         }
     }
 
@@ -47,6 +53,16 @@ impl Watch {
     /// other, by the timing model: picoseconds.
     pub(crate) fn modelled_ps(&self) -> u64 {
         self.modelled_ps.load(Ordering::Relaxed)
+    }
+
+    /// The trace, if there is one.
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.trace.as_ref()
+    }
+
+    /// The clock of the modelled times.
+    pub(crate) fn clock_hz(&self) -> u64 {
+        self.machine.clock_hz
     }
 
     fn predict(&self, plan: &Plan<'_>) -> u64 {
@@ -74,10 +90,20 @@ impl Watch {
 }
 
 impl Observer for Watch {
+    fn token(&self) -> u64 {
+        trace::product_here()
+    }
+
     fn planned(&self, _token: u64, plan: &Plan<'_>) {
         let time = self.predict(plan);
         // A total without an order to others: relaxed is enough.
         self.modelled_ps.fetch_add(time, Ordering::Relaxed);
+    }
+
+    fn done(&self, done: &Done) {
+        if let Some(trace) = &self.trace {
+            trace.done(done);
+        }
     }
 }
 
@@ -92,7 +118,7 @@ mod tests {
     fn each_product_adds_its_modelled_time() {
         let options = PlanOptions::default();
         let weights = WeightPlan::new(Precision::Int8, 64, 256, 3, &options).unwrap();
-        let watch = Watch::new(3);
+        let watch = Watch::new(3, None, None);
         let mut expected = 0;
         for m in [64, 64, 100] {
             let plan = Plan::new(&weights, m, &options).unwrap();
@@ -107,10 +133,11 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let options = PlanOptions::default();
         let weights = WeightPlan::new(Precision::Int8, 32, 32, 1, &options).unwrap();
-        let watch = Watch::new(1);
+        let watch = Watch::new(1, Some(1_000_000_000), None);
         for m in 1..KEPT + 10 {
             watch.predict(&Plan::new(&weights, m, &options).unwrap());
         }
         assert!(watch.known.lock().unwrap().len() <= KEPT);
+        assert_eq!(watch.clock_hz(), 1_000_000_000);
     }
 }

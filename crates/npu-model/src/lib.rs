@@ -26,6 +26,7 @@
 #[allow(unsafe_code)]
 mod backend;
 pub mod chip;
+pub mod chrome;
 pub mod driver;
 pub mod event;
 mod model;

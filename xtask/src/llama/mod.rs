@@ -38,6 +38,7 @@ mod stats;
 mod stock;
 mod stock_bench;
 mod texts;
+mod trace;
 mod truncated;
 
 use anyhow::{Result, anyhow, bail};

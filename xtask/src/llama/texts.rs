@@ -10,6 +10,7 @@ use super::model::Workshop;
 use super::reference::{Agreement, Reference, generated};
 use super::stats::Stats;
 use super::stock::Stock;
+use super::trace;
 use crate::report::Verdict;
 
 /// Name of the check.
@@ -93,9 +94,12 @@ pub(super) fn compare(
 ) -> Result<Texts> {
     let reference = Reference::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;
     reference.confirm()?;
-    let (with, agreement) = reference.complete_alike(&[], &[])?;
+    let path = trace::path();
+    let traced = [(trace::VARIABLE, &*path.to_string_lossy())];
+    let (with, agreement) = reference.complete_alike(&[], &traced)?;
     let stats = Stats::find(&with.stderr)?;
     stats.has_times()?;
+    trace::check(&path, &stats)?;
     Ok(Texts {
         without: reference.text(),
         with: generated(&with).to_owned(),

@@ -17,6 +17,8 @@ use rknpu_regcmd::timing::{Job, JobTime, Machine, TaskTime, TaskWork, Timeline, 
 
 pub(crate) use record::{FenceName, Recorder};
 
+use crate::chrome::Event;
+
 /// A job that ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobRecord {
@@ -116,5 +118,12 @@ impl DeviceTimeline {
     #[must_use]
     pub fn to_chrome_trace(&self) -> String {
         chrome::write(self)
+    }
+
+    /// The jobs of [`Self::to_chrome_trace`] without their tasks, for a trace
+    /// of something larger.
+    #[must_use]
+    pub fn to_chrome_job_events(&self) -> Vec<Event> {
+        chrome::job_events(self)
     }
 }

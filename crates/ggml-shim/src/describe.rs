@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `--list-devices` shows: the chip, its cores, its clock, its driver.
+
+use std::fs;
+use std::path::Path;
+
+use rocket_uapi::DeviceInfo;
+
+/// Vendor of the chips, in the device tree.
+const VENDOR: &str = "rockchip,";
+/// What the board is compatible with: strings that end with NUL, from the
+/// board to the chip (Devicetree Specification, 2.3.1).
+const COMPATIBLE: &str = "proc/device-tree/compatible";
+/// Where kernels that scale the NPU's clock say so, one directory a device.
+/// Linux's `rocket` has none: the clock is what the firmware set.
+const DEVFREQ: &str = "sys/class/devfreq";
+/// Hz of a MHz.
+const MHZ: u64 = 1_000_000;
+
+/// The device in one line. `root` is where `/proc` and `/sys` are.
+pub(crate) fn description(info: &DeviceInfo, root: &Path) -> String {
+    if info.is_model {
+        return "software model: for testing".to_owned();
+    }
+    let chip = chip(root).map_or_else(|| "NPU".to_owned(), |chip| format!("{chip} NPU"));
+    let plural = if info.cores == 1 { "" } else { "s" };
+    let clock = match clock_hz(root) {
+        Some(clock) => format!("{} MHz", clock / MHZ),
+        None => "clock unknown".to_owned(),
+    };
+    let (major, minor, patch) = info.version;
+    format!(
+        "{chip}, {} core{plural}, {clock}, {} {major}.{minor}.{patch}",
+        info.cores, info.driver
+    )
+}
+
+/// The chip of the board, such as RK3588.
+fn chip(root: &Path) -> Option<String> {
+    let compatible = fs::read(root.join(COMPATIBLE)).ok()?;
+    let strings = compatible.split(|byte| *byte == 0);
+    let mut chips = strings.filter_map(|name| std::str::from_utf8(name).ok()?.strip_prefix(VENDOR));
+    // The board comes first and the chip last.
+    let chip = chips.next_back()?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    (!chip.is_empty() && chip.chars().all(plain)).then(|| chip.to_ascii_uppercase())
+}
+
+/// The NPU's clock now, where the kernel tells.
+pub(crate) fn clock_hz(root: &Path) -> Option<u64> {
+    let devices = fs::read_dir(root.join(DEVFREQ)).ok()?;
+    let of_npu = devices.filter_map(Result::ok).filter(|entry| {
+        // `fdab0000.npu`
+        entry.file_name().to_string_lossy().ends_with("npu")
+    });
+    let clock = |path: std::path::PathBuf| {
+        let text = fs::read_to_string(path.join("cur_freq")).ok()?;
+        let hz = text.trim().parse::<u64>().ok()?;
+        (hz >= MHZ).then_some(hz)
+    };
+    of_npu.filter_map(|entry| clock(entry.path())).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A directory that stands for the root.
+    struct Root(PathBuf);
+
+    impl Root {
+        fn new(name: &str, files: &[(&str, &[u8])]) -> Self {
+            let name = format!("rocket-root-{}-{name}", std::process::id());
+            let root = Self(std::env::temp_dir().join(name));
+            let _ = fs::remove_dir_all(&root.0);
+            for (path, content) in files {
+                let path = root.0.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, content).unwrap();
+            }
+            root
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn board() -> DeviceInfo {
+        DeviceInfo {
+            name: "/dev/accel/accel0".to_owned(),
+            driver: "rocket".to_owned(),
+            version: (1, 0, 2),
+            description: "Rockchip NPU".to_owned(),
+            is_model: false,
+            cores: 3,
+        }
+    }
+
+    #[test]
+    fn a_board_tells_its_chip_clock_and_driver() {
+        let root = Root::new(
+            "board",
+            &[
+                (COMPATIBLE, b"radxa,rock-5b\0rockchip,rk3588\0"),
+                ("sys/class/devfreq/fb000000.gpu/cur_freq", b"300000000\n"),
+                ("sys/class/devfreq/fdab0000.npu/cur_freq", b"1000000000\n"),
+            ],
+        );
+        assert_eq!(
+            description(&board(), &root.0),
+            "RK3588 NPU, 3 cores, 1000 MHz, rocket 1.0.2"
+        );
+        let vendor = (COMPATIBLE, &b"rockchip,evb1\0rockchip,rk3588s\0"[..]);
+        let root = Root::new("vendor", &[vendor]);
+        let one = DeviceInfo {
+            cores: 1,
+            ..board()
+        };
+        assert_eq!(
+            description(&one, &root.0),
+            "RK3588S NPU, 1 core, clock unknown, rocket 1.0.2"
+        );
+    }
+
+    #[test]
+    fn what_is_not_told_is_not_claimed() {
+        let nothing = "NPU, 3 cores, clock unknown, rocket 1.0.2";
+        for (index, files) in [
+            &[][..],
+            &[(COMPATIBLE, &b"fsl,imx8mp\0"[..])],
+            &[(COMPATIBLE, b"rockchip,\xff\0\0")],
+            &[(COMPATIBLE, b"rockchip,\n\x1b\0")],
+            &[("sys/class/devfreq/fdab0000.npu/cur_freq", b"fast")],
+            &[("sys/class/devfreq/fdab0000.npu/cur_freq", b"0")],
+            &[("sys/class/devfreq/fdab0000.npu/load", b"1000000000")],
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let root = Root::new(&format!("nothing-{index}"), files);
+            assert_eq!(description(&board(), &root.0), nothing, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn software_is_called_software() {
+        let model = DeviceInfo {
+            is_model: true,
+            ..board()
+        };
+        let said = description(&model, Path::new("/"));
+        assert_eq!(said, "software model: for testing");
+    }
+}

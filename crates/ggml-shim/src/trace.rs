@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `GGML_ROCKET_TRACE=file`: what the backend did and when, as a file that
+//! ui.perfetto.dev and chrome://tracing show.
+//!
+//! The file is a JSON array of events and is whole whenever nothing is being
+//! written: events are collected in memory, and each time they are written the
+//! end of the array is written behind them, to be overwritten by the next. So a
+//! program that crashes leaves a trace up to its last graph.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use npu_matmul::{Activity, Done};
+use npu_model::chrome::Event;
+use serde_json::{Value, json};
+
+use crate::log::{Level, Logger};
+
+/// Bytes of events that are collected before they are written.
+const BUFFER: usize = 64 << 10;
+/// Bytes after which a file is long enough: more than viewers load.
+const MOST: u64 = 1 << 30;
+/// What ends the array.
+const END: &[u8] = b"\n]\n";
+
+/// Processes of the format, apart from those of
+/// [`npu_model::timeline::DeviceTimeline`], which count up from 1.
+const BACKEND: u32 = 100;
+const DEVICES: u32 = 101;
+
+/// Numbers of threads, in the order in which they are first seen.
+static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// Number of this thread; 0 if it has none yet.
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+    /// Number of the product that this thread computes; 0 if none.
+    static PRODUCT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The number of the product that this thread computes; 0 if none.
+pub(crate) fn product_here() -> u64 {
+    PRODUCT.get()
+}
+
+/// A trace that is being written.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    start: Instant,
+    products: AtomicU64,
+    path: PathBuf,
+    logger: Logger,
+    sink: Mutex<Option<Sink>>,
+}
+
+#[derive(Debug)]
+struct Sink {
+    file: File,
+    /// A child that the program forks must not write too.
+    process: u32,
+    /// Where the next events go.
+    at: u64,
+    /// Events to write, each with the comma before it.
+    events: Vec<u8>,
+    /// Tracks with a name.
+    named: HashSet<(u32, u64)>,
+    /// When the latest job of each device ended.
+    ended: Vec<Instant>,
+}
+
+impl Trace {
+    /// Begins a trace; in `path`, `%p` stands for the number of the process.
+    /// `device` is what to call the device.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn create(
+        path: &Path,
+        device: &str,
+        is_model: bool,
+        logger: Logger,
+    ) -> io::Result<Self> {
+        let process = std::process::id();
+        let path = match path.to_str() {
+            Some(text) => PathBuf::from(text.replace("%p", &process.to_string())),
+            None => path.to_owned(),
+        };
+        let mut sink = Sink {
+            file: File::create(&path)?,
+            process,
+            at: 0,
+            events: b"[".to_vec(),
+            named: HashSet::new(),
+            ended: Vec::new(),
+        };
+        let jobs = if is_model {
+            format!("jobs: {device} (measured: the software's own time, not an NPU's)")
+        } else {
+            format!("jobs: {device} (measured, until their end was seen)")
+        };
+        let backend = "ROCKET0 in this process (measured)";
+        sink.events
+            .extend_from_slice(&line(&Event::process_name(BACKEND, backend))[1..]);
+        sink.push(&line(&Event::process_name(DEVICES, &jobs)))?;
+        sink.write()?;
+        Ok(Self {
+            start: Instant::now(),
+            products: AtomicU64::new(0),
+            path,
+            logger,
+            sink: Mutex::new(Some(sink)),
+        })
+    }
+
+    /// The number of a product that begins.
+    pub(crate) fn next_product(&self) -> u64 {
+        self.products.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Something that this thread began at `from` and has ended at `to`.
+    pub(crate) fn slice(
+        &self,
+        category: &'static str,
+        name: &str,
+        (from, to): (Instant, Instant),
+        args: Value,
+    ) {
+        let track = (BACKEND, this_thread());
+        let span = (self.ps(from), self.ps(to));
+        let event = Event::slice(name, track, span, args).in_category(category);
+        self.with(|sink| {
+            if sink.named.insert(track) {
+                let name = std::thread::current().name().map(str::to_owned);
+                let name = name.unwrap_or_else(|| format!("thread {}", track.1));
+                sink.push(&line(&Event::thread_name(track, &name)))?;
+            }
+            sink.push(&line(&event))
+        });
+    }
+
+    /// Something that the engine has done.
+    pub(crate) fn done(&self, done: &Done) {
+        let (name, args) = match done.activity {
+            Activity::Quantise { elements } => ("quantise", json!({ "elements": elements })),
+            Activity::Pack { bytes } => ("pack", json!({ "bytes": bytes })),
+            Activity::Submit { jobs } => ("submit", json!({ "jobs": jobs })),
+            Activity::Wait => ("wait", json!({})),
+            Activity::Unpack { bytes } => ("unpack", json!({ "bytes": bytes })),
+            Activity::Job { tasks } => return self.job(done, tasks),
+            _ => return,
+        };
+        let args = with(args, done.token, done.device);
+        self.slice(name, name, (done.started, done.ended), args);
+    }
+
+    /// A job of a device. Those of one device run one after the other, so that
+    /// one cannot have begun before the end of the last.
+    fn job(&self, done: &Done, tasks: usize) {
+        let device = done.device.unwrap_or_default();
+        let track = (DEVICES, device as u64 + 1);
+        let args = with(json!({ "tasks": tasks }), done.token, done.device);
+        self.with(|sink| {
+            if sink.named.insert(track) {
+                let name = format!("descriptor {device}");
+                sink.push(&line(&Event::thread_name(track, &name)))?;
+            }
+            if sink.ended.len() <= device {
+                sink.ended.resize(device + 1, self.start);
+            }
+            let from = done.started.max(sink.ended[device]);
+            let to = done.ended.max(from);
+            sink.ended[device] = to;
+            let span = (self.ps(from), self.ps(to));
+            sink.push(&line(
+                &Event::slice("job", track, span, args).in_category("job"),
+            ))
+        });
+    }
+
+    /// Writes what is collected.
+    pub(crate) fn flush(&self) {
+        self.with(Sink::write);
+    }
+
+    /// Ends the trace with `events`; what comes later is left out.
+    pub(crate) fn finish(&self, events: &[Event]) {
+        for event in events {
+            self.with(|sink| sink.push(&line(event)));
+        }
+        self.flush();
+        self.lock().take();
+    }
+
+    /// Does something with the file; the first thing that fails ends the
+    /// trace, with a line in the log.
+    fn with(&self, body: impl FnOnce(&mut Sink) -> io::Result<()>) {
+        let mut guard = self.lock();
+        let Some(sink) = &mut *guard else {
+            return;
+        };
+        if let Err(error) = body(sink) {
+            *guard = None;
+            drop(guard);
+            self.logger
+                .write(Level::Warn, &complaint(&self.path, &error));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Sink>> {
+        // Events are added whole, so that a panic leaves nothing torn.
+        self.sink.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Picoseconds since the start.
+    fn ps(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.start);
+        picoseconds(since)
+    }
+}
+
+/// What to say of a file that cannot be written.
+pub(crate) fn complaint(path: &Path, error: &io::Error) -> String {
+    format!(
+        "GGML_ROCKET_TRACE: {}: {error}; the program goes on without a trace, or with the part \
+         that was written",
+        path.display()
+    )
+}
+
+impl Sink {
+    /// Adds an event, and writes if there are enough of them.
+    fn push(&mut self, line: &[u8]) -> io::Result<()> {
+        self.events.extend_from_slice(line);
+        if self.events.len() < BUFFER {
+            return Ok(());
+        }
+        self.write()
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if self.events.is_empty() || self.process != std::process::id() {
+            self.events.clear();
+            return Ok(());
+        }
+        let len = self.events.len();
+        self.events.extend_from_slice(END);
+        let written = self.file.write_all_at(&self.events, self.at);
+        self.events.clear();
+        written?;
+        self.at += len as u64;
+        if self.at > MOST {
+            let full = format!("it is full, with {} MiB", MOST >> 20);
+            return Err(io::Error::other(full));
+        }
+        Ok(())
+    }
+}
+
+/// An event as it follows another.
+fn line(event: &Event) -> Vec<u8> {
+    let mut line = b",\n".to_vec();
+    // Neither a Vec nor an Event has anything that could fail.
+    if serde_json::to_writer(&mut line, event).is_err() {
+        line.clear();
+    }
+    line
+}
+
+fn with(mut args: Value, product: u64, device: Option<usize>) -> Value {
+    if product > 0 {
+        args["product"] = product.into();
+    }
+    if let Some(device) = device {
+        args["descriptor"] = device.into();
+    }
+    args
+}
+
+fn picoseconds(time: Duration) -> u64 {
+    const PS_PER_NS: u128 = 1_000;
+    u64::try_from(time.as_nanos() * PS_PER_NS).unwrap_or(u64::MAX)
+}
+
+fn this_thread() -> u64 {
+    if THREAD.get() == 0 {
+        THREAD.set(NEXT_THREAD.fetch_add(1, Ordering::Relaxed));
+    }
+    THREAD.get()
+}
+
+/// Says which product this thread computes, while it lives.
+#[derive(Debug)]
+pub(crate) struct Computing {
+    before: u64,
+}
+
+impl Computing {
+    pub(crate) fn product(number: u64) -> Self {
+        Self {
+            before: PRODUCT.replace(number),
+        }
+    }
+}
+
+impl Drop for Computing {
+    fn drop(&mut self) {
+        PRODUCT.set(self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests;

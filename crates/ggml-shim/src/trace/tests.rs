@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Traces are read back as JSON.
+
+use std::fs;
+
+use super::*;
+
+/// A file that goes with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let name = format!("rocket-trace-{}-{name}.json", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn events(&self) -> Vec<Value> {
+        let text = fs::read(&self.0).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn begin(scratch: &Scratch) -> Trace {
+    Trace::create(&scratch.0, "a device", true, Logger::new(None)).unwrap()
+}
+
+fn of<'a>(events: &'a [Value], category: &str) -> Vec<&'a Value> {
+    events.iter().filter(|e| e["cat"] == category).collect()
+}
+
+#[test]
+fn a_trace_is_json_at_any_time() {
+    let scratch = Scratch::new("whole");
+    let trace = begin(&scratch);
+    assert_eq!(scratch.events().len(), 2);
+    let now = Instant::now();
+    for number in 1..=3 {
+        let args = json!({ "number": number });
+        trace.slice("product", "a \"name\"\n", (now, Instant::now()), args);
+        trace.flush();
+        // As after a crash.
+        let events = scratch.events();
+        let products = of(&events, "product");
+        assert_eq!(products.len(), number);
+        assert_eq!(products[number - 1]["name"], "a \"name\"\n");
+        assert_eq!(products[number - 1]["args"]["number"], number);
+    }
+    trace.finish(&[Event::process_name(1, "last")]);
+    trace.slice("product", "too late", (now, now), json!({}));
+    trace.flush();
+    let events = scratch.events();
+    assert_eq!(of(&events, "product").len(), 3);
+    assert_eq!(events.last().unwrap()["args"]["name"], "last");
+}
+
+#[test]
+fn events_are_written_before_they_fill_memory() {
+    let scratch = Scratch::new("bounded");
+    let trace = begin(&scratch);
+    let now = Instant::now();
+    for _ in 0..4_000 {
+        trace.slice("pack", "pack", (now, now), json!({}));
+        assert!(trace.lock().as_ref().unwrap().events.len() < BUFFER);
+    }
+    let written = of(&scratch.events(), "pack").len();
+    assert!(written > 0 && written < 4_000);
+    trace.flush();
+    assert_eq!(of(&scratch.events(), "pack").len(), 4_000);
+}
+
+#[test]
+fn threads_have_a_track_each_and_lose_nothing() {
+    let scratch = Scratch::new("threads");
+    let trace = begin(&scratch);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let from = Instant::now();
+                    trace.slice("product", "p", (from, Instant::now()), json!({}));
+                }
+                trace.flush();
+            });
+        }
+    });
+    let events = scratch.events();
+    let products = of(&events, "product");
+    assert_eq!(products.len(), 200);
+    let tracks: HashSet<_> = products.iter().map(|e| e["tid"].as_u64()).collect();
+    assert_eq!(tracks.len(), 4);
+    let names = events.iter().filter(|e| e["name"] == "thread_name");
+    assert_eq!(names.count(), 4);
+}
+
+#[test]
+fn what_cannot_be_written_is_said_once_and_nothing_breaks() {
+    for path in ["/no/such/directory/trace.json", "/"] {
+        let error = Trace::create(Path::new(path), "", true, Logger::new(None)).unwrap_err();
+        let line = complaint(Path::new(path), &error);
+        assert!(line.contains(path) && line.contains("goes on"), "{line}");
+    }
+    // A full disk.
+    let full = Path::new("/dev/full");
+    if full.exists() {
+        assert!(Trace::create(full, "", true, Logger::new(None)).is_err());
+    }
+    let scratch = Scratch::new("broken");
+    let trace = begin(&scratch);
+    if let Some(sink) = &mut *trace.lock() {
+        sink.file = File::open(&scratch.0).unwrap();
+    }
+    let now = Instant::now();
+    for _ in 0..2 {
+        trace.slice("product", "p", (now, now), json!({}));
+        trace.flush();
+    }
+    assert!(trace.lock().is_none());
+    assert_eq!(scratch.events().len(), 2);
+}
+
+#[test]
+fn the_number_of_the_process_can_be_in_the_name() {
+    let directory = std::env::temp_dir();
+    let trace = Trace::create(
+        &directory.join("rocket-trace-of-%p.json"),
+        "",
+        true,
+        Logger::new(None),
+    )
+    .unwrap();
+    let name = format!("rocket-trace-of-{}.json", std::process::id());
+    let scratch = Scratch(directory.join(name));
+    assert_eq!(trace.path, scratch.0);
+    assert_eq!(scratch.events().len(), 2);
+}
+
+#[test]
+fn a_thread_knows_its_product_and_forgets_it() {
+    assert_eq!(product_here(), 0);
+    {
+        let _outer = Computing::product(3);
+        {
+            let _inner = Computing::product(4);
+            assert_eq!(product_here(), 4);
+        }
+        assert_eq!(product_here(), 3);
+    }
+    assert_eq!(product_here(), 0);
+}
