@@ -21,6 +21,7 @@ use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
 use crate::plan::{JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, WeightPlan};
 use crate::plan_cache::{Key, PlanCache};
 use crate::quantised::Quantised;
+use crate::threads::{Threads, Workers};
 use crate::times::{Clock, Section, Stopwatch, Times};
 use crate::unpack::{Partial, Split};
 use crate::weights::Weights;
@@ -43,6 +44,7 @@ pub struct Engine {
     /// Bytes of PREP_BO and FINI_BO when the engine was made.
     cache_traffic_before: [u64; 2],
     clock: Arc<Clock>,
+    workers: Arc<Workers>,
 }
 
 impl Engine {
@@ -76,7 +78,21 @@ impl Engine {
             watched: Watched::default(),
             counters: AtomicCounters::default(),
             clock: Arc::default(),
+            workers: Arc::default(),
         })
+    }
+
+    /// Does the CPU's share in threads of its own, from now on and for weights
+    /// that are loaded from now on. Without it, that is done where rayon's
+    /// parallel iterators of the caller are: in the pool that it has installed,
+    /// or in the one of the process.
+    ///
+    /// # Errors
+    /// [`Error::Threads`] if they cannot be had; see
+    /// [`ThreadsError`](crate::ThreadsError).
+    pub fn with_threads(mut self, threads: Threads) -> Result<Self, Error> {
+        self.workers = Arc::new(threads.start()?);
+        Ok(self)
     }
 
     /// Waits until the driver is done with the last job; see
@@ -348,7 +364,8 @@ impl Engine {
         quantised: Option<Quantised>,
     ) -> Result<Weights, Error> {
         let b = matrix("B", b, plan.n, plan.k)?;
-        let weights = Weights::load::<F>(self, plan, b, quantised)?;
+        let load = || Weights::load::<F>(self, plan, b, quantised);
+        let weights = self.workers.run(load)?;
         self.count(&Counters {
             bytes_to_device: weights.packed_bytes(),
             ..Counters::default()
@@ -404,6 +421,10 @@ impl Engine {
 
     pub(crate) const fn clock(&self) -> &Arc<Clock> {
         &self.clock
+    }
+
+    pub(crate) const fn workers(&self) -> &Arc<Workers> {
+        &self.workers
     }
 
     pub(crate) const fn options(&self) -> &PlanOptions {

@@ -7,6 +7,7 @@ use rknpu_regcmd::{LinkError, MatmulError};
 use rocket_uapi::{Errno, FinishedJob, Refusal, WaitError};
 
 use crate::plan::PlanError;
+use crate::threads::ThreadsError;
 use crate::weights::Weights;
 
 /// Why a product was not computed, or weights not loaded. The engine and its
@@ -89,6 +90,9 @@ pub enum Error {
         /// Depth of the weights.
         k: usize,
     },
+    /// The engine's threads are not as they were wanted.
+    #[error(transparent)]
+    Threads(#[from] ThreadsError),
     /// There is no plan for these sizes.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -16,6 +16,7 @@ use crate::pack::{Format, pack_weight};
 use crate::plan::{WeightBlock, WeightPlan};
 use crate::programs::ProgramCache;
 use crate::quantised::Quantised;
+use crate::threads::Workers;
 use crate::times::{Clock, Section};
 
 /// Kernel groups that one thread packs at a time.
@@ -35,6 +36,8 @@ pub struct Weights {
     engine: u64,
     /// The engine's.
     clock: Arc<Clock>,
+    /// The engine's.
+    workers: Arc<Workers>,
 }
 
 impl Weights {
@@ -62,6 +65,7 @@ impl Weights {
             programs: ProgramCache::default(),
             engine: engine.id(),
             clock: Arc::clone(engine.clock()),
+            workers: Arc::clone(engine.workers()),
         })
     }
 
@@ -120,6 +124,10 @@ impl Weights {
 
     pub(crate) fn programs(&self) -> &ProgramCache {
         &self.programs
+    }
+
+    pub(crate) const fn workers(&self) -> &Arc<Workers> {
+        &self.workers
     }
 
     pub(crate) fn clock(&self) -> &Clock {

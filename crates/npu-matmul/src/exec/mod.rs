@@ -71,6 +71,11 @@ impl<'a> Run<'a> {
 
     /// Submits as much as may be in flight.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
+        let engine = self.engine;
+        engine.workers().run(|| self.start_here())
+    }
+
+    fn start_here(&mut self) -> Result<(), Error> {
         while self.running.len() < STEPS_IN_FLIGHT {
             let parts = self.next_parts();
             if parts.is_empty() {
@@ -83,9 +88,14 @@ impl<'a> Run<'a> {
     }
 
     /// Does the rest.
-    pub(crate) fn finish(mut self) -> Result<(), Error> {
+    pub(crate) fn finish(self) -> Result<(), Error> {
+        let engine = self.engine;
+        engine.workers().run(|| self.finish_here())
+    }
+
+    fn finish_here(mut self) -> Result<(), Error> {
         loop {
-            self.start()?;
+            self.start_here()?;
             let Some(oldest) = self.running.pop_front() else {
                 break;
             };

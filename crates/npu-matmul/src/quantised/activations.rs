@@ -87,26 +87,28 @@ impl QuantisedActivations {
         let mut scales = vec![0.0; m * groups];
         let start = || (weights.clock().stopwatch(Section::Pack), Vec::new());
         let as_they_are = without.is_empty() && quantised.rotation.is_none();
-        integers
-            .par_chunks_mut(k)
-            .zip(scales.par_chunks_mut(groups))
-            .zip(a.par_chunks(k))
-            .for_each_init(start, |(_, scratch), ((out, scales), row)| {
-                let row = if as_they_are {
-                    row
-                } else {
-                    scratch.clear();
-                    scratch.extend_from_slice(row);
-                    for &column in without {
-                        scratch[column] = 0.0;
-                    }
-                    if let Some(rotation) = &quantised.rotation {
-                        rotation.apply(scratch);
-                    }
-                    &scratch[..]
-                };
-                quantise_groups(row, quantised, scales, out);
-            });
+        weights.workers().run(|| {
+            integers
+                .par_chunks_mut(k)
+                .zip(scales.par_chunks_mut(groups))
+                .zip(a.par_chunks(k))
+                .for_each_init(start, |(_, scratch), ((out, scales), row)| {
+                    let row = if as_they_are {
+                        row
+                    } else {
+                        scratch.clear();
+                        scratch.extend_from_slice(row);
+                        for &column in without {
+                            scratch[column] = 0.0;
+                        }
+                        if let Some(rotation) = &quantised.rotation {
+                            rotation.apply(scratch);
+                        }
+                        &scratch[..]
+                    };
+                    quantise_groups(row, quantised, scales, out);
+                });
+        });
         Self {
             integers,
             scales,

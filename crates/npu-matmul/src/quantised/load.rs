@@ -92,7 +92,8 @@ impl Engine {
         // Before anything is allocated for sizes that make no sense.
         let plan = self.quantised_weight_plan(n, k, options)?;
         let mut integers = vec![0; n * k];
-        let channels = match options.scheme {
+        let fill = &fill;
+        let channels = self.workers().run(|| match options.scheme {
             Scheme::PerTensor => loader.all_channels(n, fill, &mut integers),
             Scheme::PerChannel | Scheme::PerKGroup(_) => integers
                 .par_chunks_mut(k)
@@ -105,7 +106,7 @@ impl Engine {
                     },
                 )
                 .collect(),
-        };
+        });
         let quantised = Quantised {
             operands,
             group: loader.group,

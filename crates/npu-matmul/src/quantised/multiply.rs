@@ -43,7 +43,8 @@ impl Engine {
         };
         matrix("A", a, m, weights.k())?;
         matrix("C", out, m, weights.n())?;
-        let beside = quantised.beside(self, weights.k(), a)?;
+        let workers = self.workers();
+        let beside = workers.run(|| quantised.beside(self, weights.k(), a))?;
         let columns = beside.as_deref().map_or(&[][..], |beside| &beside.columns);
         let from = Instant::now();
         let activations = QuantisedActivations::new(weights, quantised, a, columns);
@@ -52,7 +53,7 @@ impl Engine {
         watched.done(watched.token(), None, Activity::Quantise { elements }, from);
         self.run(self.product_quantised(weights, quantised, &activations, out)?)?;
         if let Some(beside) = beside {
-            let (halves, scales) = beside.activations(a, weights.k());
+            let (halves, scales) = workers.run(|| beside.activations(a, weights.k()));
             let collect = Scaled::<f32>::added(&scales, &beside.scales);
             let weights = &beside.weights;
             self.run(self.product::<Fp16, _>(weights, m, &halves, out, collect)?)?;

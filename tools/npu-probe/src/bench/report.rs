@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::fs;
 
+use npu_matmul::Threads;
 use serde::Serialize;
 
 use super::measure::Measurement;
@@ -19,6 +20,8 @@ pub(crate) struct Conditions {
     /// not tell the real one.
     pub(crate) assumed_clock_mhz: u64,
     pub(crate) fds: usize,
+    /// Those of the CPU's share, if they were set.
+    pub(crate) threads: Option<String>,
     /// The host's processor, as it calls itself, and how many of them.
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
@@ -27,12 +30,18 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    pub(crate) fn look(device: DeviceReport, assumed_clock_mhz: u64, fds: usize) -> Self {
+    pub(crate) fn look(
+        device: DeviceReport,
+        assumed_clock_mhz: u64,
+        fds: usize,
+        threads: Option<Threads>,
+    ) -> Self {
         Self {
             time_of: time_of(device.is_model),
             device,
             assumed_clock_mhz,
             fds,
+            threads: threads.map(|threads| threads.to_string()),
             cpu: cpu(),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             load_average: load_average(),
@@ -81,6 +90,8 @@ impl Conditions {
             "assumed    {} MHz for bounds and modelled times; {} file descriptor(s)",
             self.assumed_clock_mhz, self.fds
         );
+        let threads = self.threads.as_deref().unwrap_or("one for each CPU");
+        let _ = writeln!(text, "threads    {threads}");
         let _ = writeln!(text, "wall time  of {}", self.time_of);
         text
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use npu_matmul::{Engine, PlanOptions};
+use npu_matmul::{Engine, PlanOptions, Threads};
 use rknpu_regcmd::timing::Machine;
 use rocket_uapi::DevicePool;
 
@@ -45,6 +45,12 @@ pub(crate) struct BenchFlags {
     #[arg(long, value_name = "NUMBER")]
     fds: Option<NonZeroUsize>,
 
+    /// Threads for the CPU's share, the fastest CPUs first: a number or auto,
+    /// with ,pin or ,free behind it to keep each on one CPU or not; the
+    /// environment's NPU_THREADS says the same [default: one for each CPU, free]
+    #[arg(long)]
+    threads: Option<Threads>,
+
     /// Clock of the NPU, MHz, for plans, bounds and modelled times
     ///
     /// The driver does not tell it. Mainline kernels leave it at 200; see
@@ -65,9 +71,13 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
     let cores = usize::try_from(device.cores).unwrap_or(1).max(1);
     let fds = args.fds.map_or(cores, NonZeroUsize::get);
     let clock = args.clock.get();
+    let threads = match args.threads {
+        Some(threads) => Some(threads),
+        None => Threads::from_env().map_err(|error| Failure::Usage(error.into()))?,
+    };
     let machine = Machine::RK3588.at_clock(clock.saturating_mul(HERTZ_PER_MHZ));
     let mut report = Report {
-        conditions: Conditions::look(device, clock, fds),
+        conditions: Conditions::look(device, clock, fds, threads),
         measurements: Vec::new(),
     };
     let say = |text: &str| match flags.json {
@@ -90,7 +100,10 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
         let mut options = PlanOptions::default();
         options.conditions.machine = machine;
         options.conditions.rows = shape.m;
-        let engine = Engine::with_options(pool, options)?;
+        let mut engine = Engine::with_options(pool, options)?;
+        if let Some(threads) = threads {
+            engine = engine.with_threads(threads)?;
+        }
         for dtype in dtypes {
             let case = Case {
                 precision: dtype.precision(),

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which CPUs there are, and which of them are fast.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use super::ThreadsError;
+
+/// Where the kernel tells of CPUs.
+const SYSFS: &str = "/sys/devices/system/cpu";
+
+/// What tells how fast a CPU is, the best first: its capacity at the highest
+/// clock, of 1024, which Arm kernels know (`drivers/base/arch_topology.c`), and
+/// its highest clock, kHz.
+const SPEEDS: [&str; 2] = ["cpu_capacity", "cpufreq/cpuinfo_max_freq"];
+
+/// CPUs that this process may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cpus {
+    /// The fastest first, those of one speed by number.
+    numbers: Vec<usize>,
+    /// Whether all are of one speed, as far as is known.
+    alike: bool,
+}
+
+impl Cpus {
+    /// Those in the affinity mask of the calling thread, which a cpuset of its
+    /// cgroup has bounded.
+    pub(super) fn allowed() -> Result<Self, ThreadsError> {
+        let mask = sched_getaffinity(None).map_err(|errno| ThreadsError::Affinity { errno })?;
+        let allowed = (0..CpuSet::MAX_CPU).filter(|&cpu| mask.is_set(cpu));
+        Ok(Self::of(Path::new(SYSFS), allowed))
+    }
+
+    /// These, by what `sysfs` tells of them.
+    fn of(sysfs: &Path, numbers: impl Iterator<Item = usize>) -> Self {
+        let mut numbers: Vec<usize> = numbers.collect();
+        // One kind of figure for all: they cannot be compared with each other.
+        let speeds = SPEEDS.iter().find_map(|file| {
+            let speed = |&cpu: &usize| number_in(&sysfs.join(format!("cpu{cpu}")).join(file));
+            numbers.iter().map(speed).collect::<Option<Vec<u64>>>()
+        });
+        let Some(speeds) = speeds else {
+            return Self {
+                numbers,
+                alike: true,
+            };
+        };
+        let mut ranked: Vec<_> = speeds.into_iter().zip(numbers).collect();
+        ranked.sort_by_key(|&(speed, cpu)| (std::cmp::Reverse(speed), cpu));
+        let alike = ranked.first().map(|first| first.0) == ranked.last().map(|last| last.0);
+        numbers = ranked.into_iter().map(|(_, cpu)| cpu).collect();
+        Self { numbers, alike }
+    }
+
+    /// Whether all are of one speed, as far as is known.
+    pub(super) const fn are_alike(&self) -> bool {
+        self.alike
+    }
+
+    /// The CPU for a thread: the first threads get the fastest, and where there
+    /// are more threads than CPUs, it begins again.
+    pub(super) fn for_thread(&self, index: usize) -> Option<usize> {
+        self.numbers
+            .get(index.checked_rem(self.numbers.len())?)
+            .copied()
+    }
+}
+
+fn number_in(file: &PathBuf) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory like sysfs's, with one file for each CPU.
+    fn sysfs(file: &str, values: &[(usize, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (cpu, value) in values {
+            let path = directory.path().join(format!("cpu{cpu}")).join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, value).unwrap();
+        }
+        directory
+    }
+
+    fn order(cpus: &Cpus, threads: usize) -> Vec<usize> {
+        (0..threads)
+            .filter_map(|index| cpus.for_thread(index))
+            .collect()
+    }
+
+    /// As on an RK3588: four Cortex-A55, then four A76.
+    const CAPACITIES: [(usize, &str); 8] = [
+        (0, "530\n"),
+        (1, "530\n"),
+        (2, "530\n"),
+        (3, "530\n"),
+        (4, "1024\n"),
+        (5, "1024\n"),
+        (6, "1024\n"),
+        (7, "1024\n"),
+    ];
+
+    #[test]
+    fn big_cores_come_first() {
+        let directory = sysfs(SPEEDS[0], &CAPACITIES);
+        let cpus = Cpus::of(directory.path(), 0..8);
+        assert!(!cpus.are_alike());
+        assert_eq!(order(&cpus, 10), [4, 5, 6, 7, 0, 1, 2, 3, 4, 5]);
+        // Only what the mask allows.
+        let some = Cpus::of(directory.path(), [1, 2, 6].into_iter());
+        assert_eq!(order(&some, 3), [6, 1, 2]);
+        assert!(Cpus::of(directory.path(), 5..7).are_alike());
+    }
+
+    #[test]
+    fn without_capacities_the_clock_tells() {
+        let clocks = [(0, "1800000"), (1, "2400000"), (2, "2256000")];
+        let directory = sysfs(SPEEDS[1], &clocks);
+        let cpus = Cpus::of(directory.path(), 0..3);
+        assert_eq!(order(&cpus, 3), [1, 2, 0]);
+        assert!(!cpus.are_alike());
+    }
+
+    #[test]
+    fn what_is_not_told_of_all_is_told_of_none() {
+        for values in [&[][..], &[(0, "1024")], &[(0, "1024"), (1, "fast")]] {
+            let directory = sysfs(SPEEDS[0], values);
+            let cpus = Cpus::of(directory.path(), 0..2);
+            assert!(cpus.are_alike(), "{values:?}");
+            assert_eq!(order(&cpus, 3), [0, 1, 0]);
+        }
+        let none = Cpus::of(Path::new("/nonexistent"), 0..0);
+        assert_eq!(none.for_thread(0), None);
+    }
+
+    #[test]
+    fn this_thread_may_use_some() {
+        assert!(Cpus::allowed().unwrap().for_thread(0).is_some());
+    }
+}

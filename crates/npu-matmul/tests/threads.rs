@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Engines with threads of their own.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::thread;
+
+use common::{DEVICES, engine, pool, random_i8};
+use npu_matmul::quantise::{Outliers, QuantiseOptions};
+use npu_matmul::{Engine, Threads, reference};
+
+const M: usize = 20;
+const N: usize = 100;
+const K: usize = 96;
+
+fn with(threads: &str) -> Engine {
+    let engine = Engine::new(pool(DEVICES)).unwrap();
+    engine
+        .with_threads(threads.parse::<Threads>().unwrap())
+        .unwrap()
+}
+
+/// A quantised product, and which threads its weights were filled by.
+fn quantised(engine: &Engine) -> (Vec<f32>, HashSet<String>) {
+    let names = Mutex::new(HashSet::new());
+    let fill = |channel: usize, row: &mut [f32]| {
+        let name = thread::current().name().unwrap_or("none").to_owned();
+        names.lock().unwrap().insert(name);
+        for (k, out) in row.iter_mut().enumerate() {
+            *out = ((channel * 7 + k * 3) % 23) as f32 - 11.0;
+        }
+    };
+    let options = QuantiseOptions {
+        outliers: Outliers::Above(3.0),
+        ..QuantiseOptions::default()
+    };
+    let weights = engine.load_quantised_rows(N, K, &options, fill).unwrap();
+    let mut a: Vec<f32> = (0..M * K).map(|i| (i % 17) as f32 - 8.0).collect();
+    a.iter_mut().skip(5).step_by(K).for_each(|x| *x = 90.0);
+    let mut c = vec![0.0; M * N];
+    engine.multiply_quantised(&weights, M, &a, &mut c).unwrap();
+    (c, names.into_inner().unwrap())
+}
+
+#[test]
+fn results_do_not_depend_on_threads() {
+    let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
+    let expected = reference::multiply_i32(M, N, K, &a, &b);
+    let (floats, _) = quantised(&engine());
+    for threads in ["1", "2", "3,free", "2,pin"] {
+        let engine = with(threads);
+        let weights = engine.load_i8(N, K, &b).unwrap();
+        let (mut alone, mut batched) = (vec![0; M * N], vec![0; M * N]);
+        engine.multiply_i32(&weights, M, &a, &mut alone).unwrap();
+        let mut batch = engine.batch();
+        batch.multiply_i32(&weights, M, &a, &mut batched).unwrap();
+        batch.submit().unwrap().wait().unwrap();
+        assert!(alone == expected && batched == expected, "{threads}");
+        assert!(quantised(&engine).0 == floats, "{threads}");
+    }
+}
+
+#[test]
+fn an_engine_uses_its_own_threads() {
+    let (_, names) = quantised(&with("1"));
+    assert_eq!(names, HashSet::from(["npu-cpu-0".to_owned()]));
+    // From within a pool of the caller's as well.
+    let callers = rayon::ThreadPoolBuilder::new()
+        .num_threads(2)
+        .build()
+        .unwrap();
+    let (_, names) = callers.install(|| quantised(&with("1")));
+    assert_eq!(names, HashSet::from(["npu-cpu-0".to_owned()]));
+    let (_, names) = callers.install(|| quantised(&engine()));
+    assert!(names.iter().all(|name| !name.starts_with("npu-cpu")));
+}
