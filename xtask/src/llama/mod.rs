@@ -26,10 +26,12 @@ mod failures;
 mod hosts;
 mod layers;
 mod logits;
+mod memory;
 mod model;
 mod model_types;
 mod page;
 mod placement;
+mod python;
 mod quality;
 mod reference;
 mod refusals;
@@ -86,7 +88,7 @@ pub(crate) struct CheckArgs {
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 21] = [
+const CHECKS: [&str; 23] = [
     devices::NAME,
     hosts::NAME,
     contexts::NAME,
@@ -106,18 +108,26 @@ const CHECKS: [&str; 21] = [
     batched::NAME,
     backend_ops::NAME,
     backend_ops::ALL,
+    memory::NAME,
+    python::NAME,
     quality::NAME,
     bench::NAME,
 ];
 
 /// Those that take long and run only when they are named.
-const ON_REQUEST: [&str; 3] = [backend_ops::ALL, quality::NAME, bench::NAME];
+const ON_REQUEST: [&str; 5] = [
+    backend_ops::ALL,
+    memory::NAME,
+    python::NAME,
+    quality::NAME,
+    bench::NAME,
+];
 
 /// A check that computes with models.
 type WithModels = fn(&Stock, &Workshop) -> Result<Verdict>;
 
 /// Those that compute with models.
-const WITH_MODELS: [(&str, WithModels); 14] = [
+const WITH_MODELS: [(&str, WithModels); 16] = [
     (refusals::NAME, refusals::check),
     (truncated::NAME, truncated::check),
     (failures::NAME, failures::check),
@@ -132,6 +142,8 @@ const WITH_MODELS: [(&str, WithModels); 14] = [
     (placement::NAME, placement::check),
     (stock_bench::NAME, stock_bench::check),
     (batched::NAME, batched::check),
+    (memory::NAME, memory::check),
+    (python::NAME, python::check),
 ];
 
 /// A check that measures with models, and writes down what it measured if asked.

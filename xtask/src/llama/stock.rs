@@ -36,6 +36,7 @@ const PACKAGES: [&str; 5] = [
 #[derive(Debug)]
 pub(super) struct Stock {
     arch: Arch,
+    suite: String,
     root: PathBuf,
     loader: PathBuf,
     library: PathBuf,
@@ -62,6 +63,7 @@ impl Stock {
         let ggml_version = version_of_ggml(&sysroot.libraries())?;
         Ok(Self {
             arch,
+            suite: args.suite.clone(),
             root: sysroot.root().to_owned(),
             loader,
             library,
@@ -73,6 +75,16 @@ impl Stock {
     /// The architecture of the binaries.
     pub(super) fn arch(&self) -> Arch {
         self.arch
+    }
+
+    /// The Debian suite that they are from.
+    pub(super) fn suite(&self) -> &str {
+        &self.suite
+    }
+
+    /// The private copy of their dynamic loader.
+    pub(super) fn loader(&self) -> &Path {
+        &self.loader
     }
 
     /// Its libggml.
@@ -145,6 +157,12 @@ impl Stock {
             .arg(program.file_name().unwrap_or_default())
             .args(["--library-path", &path.join(":")])
             .arg(program);
+        self.equip(&mut command, backend);
+        command
+    }
+
+    /// Sets the environment of a command with our backend, or without.
+    pub(super) fn equip(&self, command: &mut Command, backend: Backend) {
         // Nothing of the caller's environment may reach one side only.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
@@ -158,7 +176,6 @@ impl Stock {
                 .env("GGML_ROCKET_DEVICE", &self.device)
                 .env("GGML_ROCKET_STATS", "1");
         }
-        command
     }
 
     /// Runs `tool` to its end.
