@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
+use npu_matmul::{THREADS_VARIABLE, Threads};
 use npu_model::Selector;
 
 use crate::memory;
@@ -44,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) trace: Option<PathBuf>,
     /// `GGML_ROCKET_VERIFY`: every how many products one is computed again.
     pub(crate) verify: Option<NonZeroU64>,
+    /// `NPU_THREADS`: threads for the engine's work, instead of the program's.
+    pub(crate) threads: Option<Threads>,
     /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path.
     pub(crate) device: Selector,
 }
@@ -125,6 +128,14 @@ impl Config {
                 Err(_) => complain(VERIFY, &value, "a number of products", "0"),
             }
         }
+        let mut threads = None;
+        if let Some(value) = text(THREADS_VARIABLE) {
+            threads = value.parse().ok();
+            if threads.is_none() {
+                let wanted = "a number of threads or auto, with ,pin or ,free behind it or nothing";
+                complain(THREADS_VARIABLE, &value, wanted, "the program's threads");
+            }
+        }
         // Whatever is neither `auto` nor `model` is a path; one that is wrong
         // shows when it is opened.
         let device = [DEVICE, npu_model::DEVICE_VARIABLE]
@@ -143,6 +154,7 @@ impl Config {
                 stats,
                 trace,
                 verify,
+                threads,
                 device,
             },
             complaints,
@@ -160,6 +172,16 @@ mod tests {
             let found = set.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| OsString::from(value))
         })
+    }
+
+    #[test]
+    fn threads_are_as_set_or_the_programs() {
+        let (config, complaints) = parse(&[("NPU_THREADS", " 4,pin ")]);
+        let threads = config.threads.map(|threads| threads.to_string());
+        assert_eq!((threads.as_deref(), complaints.len()), (Some("4,pin"), 0));
+        let (config, complaints) = parse(&[("NPU_THREADS", "many")]);
+        assert_eq!((config.threads, complaints.len()), (None, 1));
+        assert!(complaints[0].contains("NPU_THREADS=\"many\""));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::rotate::Rotation;
 use npu_matmul::quantise::search::Search;
 use npu_matmul::quantise::{Operands, QuantiseOptions, Scheme};
-use npu_matmul::{Engine, Error, Section, Stopwatch, Weights};
+use npu_matmul::{Engine, Error, Section, Stopwatch, Threads, Weights};
 use npu_model::{Model, ModelOptions, Selector};
 use rocket_uapi::DevicePool;
 
@@ -48,8 +48,12 @@ pub(crate) struct Opened {
 
 /// Opens the device that `selector` names, with one descriptor per NPU core:
 /// the driver schedules the jobs of one descriptor on one core. With `timeline`
-/// a model records its jobs.
-pub(crate) fn open(selector: &Selector, timeline: bool) -> Result<Opened, LoadError> {
+/// a model records its jobs. `threads`, if there are any, do the engine's work.
+pub(crate) fn open(
+    selector: &Selector,
+    timeline: bool,
+    threads: Option<Threads>,
+) -> Result<Opened, LoadError> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         LoadError::Device(format!("{what} {selector}: {error}"))
     };
@@ -60,7 +64,11 @@ pub(crate) fn open(selector: &Selector, timeline: bool) -> Result<Opened, LoadEr
     let root = Path::new("/");
     let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
     let pool = DevicePool::open(&opened.device, cores).map_err(|error| failed("device", &error))?;
-    let engine = Engine::new(pool).map_err(|error| failed("engine on device", &error))?;
+    let engine = match threads {
+        None => Engine::new(pool),
+        Some(threads) => Engine::new(pool).and_then(|engine| engine.with_threads(threads)),
+    };
+    let engine = engine.map_err(|error| failed("engine on device", &error))?;
     Ok(Opened {
         engine,
         description: describe::description(&info, root),

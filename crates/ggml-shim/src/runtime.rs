@@ -129,7 +129,7 @@ impl Runtime {
         for complaint in complaints {
             logger.write(Level::Warn, &complaint);
         }
-        let opened = engine::open(&config.device, config.trace.is_some())?;
+        let opened = engine::open(&config.device, config.trace.is_some(), config.threads)?;
         for line in &opened.why {
             logger.write(Level::Info, line);
         }
