@@ -6,11 +6,12 @@
 //! ...), into which it puts weights in another order. llama.cpp tries them one
 //! after the other for each weight, after the buffer types of accelerators.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::abi::{Buffer, BufferType, Device, Reg, Tensor};
+use crate::abi::{Buffer, BufferType, Device, MAX_DIMS, Reg, Tensor, usage};
 use crate::shared::Shared;
 use crate::symbols::{Place, function};
 
@@ -26,6 +27,10 @@ type CpuBufferType = unsafe extern "C" fn() -> *mut BufferType;
 type Alloc = unsafe extern "C" fn(*mut BufferType, usize) -> *mut Buffer;
 type Alignment = unsafe extern "C" fn(*mut BufferType) -> usize;
 type AllocSize = unsafe extern "C" fn(*mut BufferType, *const Tensor) -> usize;
+type GetBase = unsafe extern "C" fn(*mut Buffer) -> *mut c_void;
+type SetUsage = unsafe extern "C" fn(*mut Buffer, c_int);
+type FreeBuffer = unsafe extern "C" fn(*mut Buffer);
+type TensorAlloc = unsafe extern "C" fn(*mut Buffer, *mut Tensor, *mut c_void) -> c_int;
 type DevSupportsOp = unsafe extern "C" fn(*mut Device, *const Tensor) -> bool;
 type DevByType = unsafe extern "C" fn(c_int) -> *mut Device;
 type DevReg = unsafe extern "C" fn(*mut Device) -> *mut Reg;
@@ -39,14 +44,27 @@ pub(crate) struct Cpu {
     alloc: Alloc,
     alignment: Alignment,
     alloc_size: AllocSize,
+    get_base: GetBase,
+    set_usage: SetUsage,
+    free: FreeBuffer,
+    tensor_alloc: TensorAlloc,
     supports_op: DevSupportsOp,
     device_reg: DevReg,
     proc_address: ProcAddress,
     /// The CPU device, once it is there, and its extra buffer types.
     extras: OnceLock<(Shared<Device>, Vec<Extra>)>,
-    /// The extra buffer type in which our weights are.
+    /// The extra buffer type of which the host's buffers for our weights are.
     chosen: OnceLock<Shared<BufferType>>,
+    /// What the CPU said about weights that the host asked about: the place of
+    /// their type in the list of extra ones.
+    answers: Mutex<HashMap<Weights, usize>>,
 }
+
+/// What the CPU's answer about weights depends on: their type and dimensions.
+type Weights = (u32, [i64; MAX_DIMS]);
+
+/// Kinds of weights whose answers are kept: those of many models.
+const ANSWERS: usize = 4096;
 
 /// An extra buffer type of the CPU.
 #[derive(Debug)]
@@ -64,11 +82,16 @@ impl Cpu {
             alloc: function!(place, c"ggml_backend_buft_alloc_buffer", Alloc)?,
             alignment: function!(place, c"ggml_backend_buft_get_alignment", Alignment)?,
             alloc_size: function!(place, c"ggml_backend_buft_get_alloc_size", AllocSize)?,
+            get_base: function!(place, c"ggml_backend_buffer_get_base", GetBase)?,
+            set_usage: function!(place, c"ggml_backend_buffer_set_usage", SetUsage)?,
+            free: function!(place, c"ggml_backend_buffer_free", FreeBuffer)?,
+            tensor_alloc: function!(place, c"ggml_backend_tensor_alloc", TensorAlloc)?,
             supports_op: function!(place, c"ggml_backend_dev_supports_op", DevSupportsOp)?,
             device_reg: function!(place, c"ggml_backend_dev_backend_reg", DevReg)?,
             proc_address: function!(place, c"ggml_backend_reg_get_proc_address", ProcAddress)?,
             extras: OnceLock::new(),
             chosen: OnceLock::new(),
+            answers: Mutex::default(),
         })
     }
 
@@ -87,10 +110,76 @@ impl Cpu {
         }
     }
 
-    /// Whether weights of ours may lie in buffers of this type.
+    /// Whether weights of ours may lie in buffers of this type: the chosen one
+    /// or, once it is chosen, another extra one.
     pub(crate) fn is_chosen(&self, buffer_type: *const BufferType) -> bool {
-        let chosen = self.chosen.get();
-        chosen.is_some_and(|chosen| ptr::eq(chosen.get(), buffer_type))
+        let Some(chosen) = self.chosen.get() else {
+            return false;
+        };
+        let extras = self.extras.get().map_or(&[][..], |(_, extras)| extras);
+        let mut types = extras.iter().map(|extra| extra.buffer_type.get());
+        ptr::eq(chosen.get(), buffer_type) || types.any(|known| ptr::eq(known, buffer_type))
+    }
+
+    /// The extra buffer type where the CPU wants `weights`, if it is another
+    /// than that of the buffers that are made for ours.
+    pub(crate) fn other_type(&self, weights: &Tensor) -> Option<Shared<BufferType>> {
+        let answer = *self.answers().get(&(weights.type_id, weights.ne))?;
+        let (_, extras) = self.extras.get()?;
+        let wanted = extras.get(answer)?.buffer_type;
+        (self.chosen.get()?.get() != wanted.get()).then_some(wanted)
+    }
+
+    /// Moves a tensor without data into a buffer of its own, of another type:
+    /// that buffer, and what initialising the tensor there said. `None` if the
+    /// host has no memory.
+    ///
+    /// # Safety
+    /// `tensor` is a live tensor of the host, and nobody else accesses it
+    /// meanwhile.
+    pub(crate) unsafe fn relocate(
+        &self,
+        tensor: *mut Tensor,
+        buffer_type: Shared<BufferType>,
+    ) -> Option<(Shared<Buffer>, c_int)> {
+        // SAFETY: a buffer type of the host, and a tensor by the caller's
+        // promise.
+        let size = unsafe { (self.alloc_size)(buffer_type.get(), tensor) };
+        // SAFETY: a buffer type of the host.
+        let alignment = unsafe { (self.alignment)(buffer_type.get()) }.max(1);
+        let size = size.checked_add(alignment)?;
+        // SAFETY: as above.
+        let buffer = Shared::new(unsafe { (self.alloc)(buffer_type.get(), size) })?;
+        // The host would say it of a buffer that it knows.
+        // SAFETY: just made by the host.
+        unsafe { (self.set_usage)(buffer.get(), usage::WEIGHTS) };
+        // SAFETY: as above.
+        let base = unsafe { (self.get_base)(buffer.get()) };
+        let padding = base.addr().next_multiple_of(alignment) - base.addr();
+        // SAFETY: live and unshared, by the caller's promise.
+        if let Some(tensor) = unsafe { tensor.as_mut() } {
+            // `ggml_backend_tensor_alloc` insists that it is nowhere yet.
+            tensor.buffer = ptr::null_mut();
+            tensor.data = ptr::null_mut();
+        }
+        // SAFETY: the buffer was just made with room for the tensor behind the
+        // padding.
+        let status =
+            unsafe { (self.tensor_alloc)(buffer.get(), tensor, base.wrapping_byte_add(padding)) };
+        Some((buffer, status))
+    }
+
+    /// Frees a buffer of [`Self::relocate`].
+    ///
+    /// # Safety
+    /// It is not used again.
+    pub(crate) unsafe fn free(&self, buffer: *mut Buffer) {
+        // SAFETY: by the caller's promise.
+        unsafe { (self.free)(buffer) };
+    }
+
+    fn answers(&self) -> MutexGuard<'_, HashMap<Weights, usize>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a buffer for our weights; null if the host has no memory.
@@ -116,9 +205,8 @@ impl Cpu {
     }
 
     /// Whether the CPU, asked next, would rearrange the weights of `product`
-    /// into the extra buffer type that is ours too. The first that is asked
-    /// for is chosen, because one buffer type of ours can stand for one of
-    /// the CPU's only.
+    /// into one of its extra buffer types. Which one is remembered; the first
+    /// one ever is that of the buffers for our weights.
     ///
     /// # Safety
     /// `product` is a live tensor of the host with live operands.
@@ -133,14 +221,19 @@ impl Cpu {
         let mut asked_weights = weights.clone();
         let mut asked = product.clone();
         asked.src[0] = &raw mut asked_weights;
-        for extra in extras {
+        for (index, extra) in extras.iter().enumerate() {
             asked_weights.buffer = extra.empty.get();
             asked.src[0] = &raw mut asked_weights;
             // SAFETY: the CPU device, and a tensor like `product` with
             // operands like its own, all live until the answer.
             if unsafe { (self.supports_op)(device.get(), &raw const asked) } {
-                let chosen = self.chosen.get_or_init(|| extra.buffer_type);
-                return chosen.get() == extra.buffer_type.get();
+                self.chosen.get_or_init(|| extra.buffer_type);
+                let mut answers = self.answers();
+                if answers.len() >= ANSWERS {
+                    answers.clear();
+                }
+                answers.insert((weights.type_id, weights.ne), index);
+                return true;
             }
         }
         false
@@ -197,3 +290,6 @@ impl Cpu {
         found
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@
 
 mod tables;
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use tables::slots;
@@ -63,6 +63,8 @@ impl Probes {
 
 /// `free_buffer` of `struct ggml_backend_buffer_i`.
 pub(crate) type FreeBuffer = unsafe extern "C" fn(*mut Buffer);
+/// `init_tensor` there; says `GGML_STATUS_SUCCESS`, which is 0, or a failure.
+pub(crate) type InitTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor) -> c_int;
 /// `memset_tensor` there.
 pub(crate) type MemsetTensor = unsafe extern "C" fn(*mut Buffer, *mut Tensor, u8, usize, usize);
 /// `set_tensor` there.
@@ -77,6 +79,7 @@ pub(crate) type Clear = unsafe extern "C" fn(*mut Buffer, u8);
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BufferCallbacks {
     pub(crate) free_buffer: Option<FreeBuffer>,
+    pub(crate) init_tensor: Option<InitTensor>,
     pub(crate) memset_tensor: Option<MemsetTensor>,
     pub(crate) set_tensor: Option<SetTensor>,
     pub(crate) cpy_tensor: Option<CopyTensor>,

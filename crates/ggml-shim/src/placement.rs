@@ -8,13 +8,14 @@
 //! table and then do what they replaced.
 
 use std::collections::HashMap;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::mem;
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use npu_matmul::Weights;
 
-use crate::abi::{Buffer, Tensor};
+use crate::abi::{Buffer, Tensor, status};
 use crate::budget::Decision;
 use crate::engine;
 use crate::host::Host;
@@ -25,6 +26,7 @@ use crate::pack::Packed;
 use crate::pieces::Pieces;
 use crate::resident::{Key, Residents};
 use crate::runtime::{Runtime, contain, guard};
+use crate::shared::Shared;
 use crate::supports::{self, Operand};
 
 /// How weights lie in a buffer.
@@ -48,6 +50,8 @@ pub(crate) struct Entry {
     decisions: Mutex<HashMap<(Key, usize), Arc<Decision>>>,
     /// Parts of tensors that are not there in whole yet.
     pieces: Mutex<Pieces>,
+    /// Buffers of other types for some of its tensors, freed with it.
+    others: Mutex<Vec<Shared<Buffer>>>,
 }
 
 impl Entry {
@@ -103,6 +107,7 @@ impl Placement {
         let adopt = || {
             let hooks = BufferCallbacks {
                 free_buffer: Some(free),
+                init_tensor: Some(init_tensor),
                 memset_tensor: Some(memset_tensor),
                 set_tensor: Some(set_tensor),
                 // Without it ggml copies with `set_tensor`.
@@ -117,6 +122,7 @@ impl Placement {
                 residents: Residents::default(),
                 decisions: Mutex::default(),
                 pieces: Mutex::default(),
+                others: Mutex::default(),
             })
         };
         Arc::clone(entries.entry(buffer.addr()).or_insert_with(adopt))
@@ -144,12 +150,56 @@ unsafe extern "C" fn free(buffer: *mut Buffer) {
         let Some(entry) = runtime.placement.remove(buffer) else {
             return;
         };
+        let others = mem::take(&mut *entry.others.lock().unwrap_or_else(PoisonError::into_inner));
+        for other in others {
+            // SAFETY: made by `init_tensor`, for this buffer alone.
+            unsafe { runtime.cpu.free(other.get()) };
+        }
         if let Some(original) = entry.originals.free_buffer {
             // SAFETY: the callback that the host gave this buffer, called as
             // the host wanted to call it.
             unsafe { original(buffer) };
         }
     });
+}
+
+/// Makes a tensor of a buffer's memory. The CPU may want weights of some types
+/// in one of its buffer types and others in another, but the host allocates a
+/// buffer of one type for all that ours stands for: those that belong
+/// elsewhere get a buffer there, and never touch their share of this one.
+unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_int {
+    guard("init_tensor", status::FAILED, |runtime| {
+        let Some(entry) = entry(runtime, buffer) else {
+            return status::FAILED;
+        };
+        // SAFETY: ggml passes a live tensor.
+        let elsewhere = unsafe { tensor.as_ref() }
+            .filter(|tensor| entry.kind == Kind::Rearranged && tensor.view_src.is_null())
+            .and_then(|tensor| runtime.cpu.other_type(tensor));
+        if let Some(buffer_type) = elsewhere {
+            // SAFETY: a live tensor that ggml has just put into this buffer,
+            // and that nobody else knows yet.
+            let moved = unsafe { runtime.cpu.relocate(tensor, buffer_type) };
+            let Some((other, status)) = moved else {
+                return status::ALLOC_FAILED;
+            };
+            // SAFETY: just made, of a type that rearranges; nobody else knows
+            // it.
+            unsafe {
+                runtime
+                    .placement
+                    .adopt(&runtime.host, other.get(), Kind::Rearranged)
+            };
+            let mut others = entry.others.lock().unwrap_or_else(PoisonError::into_inner);
+            others.push(other);
+            return status;
+        }
+        match entry.originals.init_tensor {
+            // SAFETY: as in `free`.
+            Some(original) => unsafe { original(buffer, tensor) },
+            None => status::SUCCESS,
+        }
+    })
 }
 
 unsafe extern "C" fn memset_tensor(

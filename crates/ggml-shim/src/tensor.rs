@@ -345,4 +345,4 @@ impl Tensor {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

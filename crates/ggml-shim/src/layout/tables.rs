@@ -18,7 +18,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::{self, offset_of, size_of};
 use std::ptr::{self, NonNull};
 
-use super::{BufferCallbacks, Clear, CopyTensor, FreeBuffer, MemsetTensor, SetTensor};
+use super::{BufferCallbacks, Clear, CopyTensor, FreeBuffer, InitTensor, MemsetTensor, SetTensor};
 use crate::abi::{Backend, Buffer, BufferType, Device, Graph, Tensor};
 use crate::stream::Stream;
 use crate::{backend, buffer};
@@ -61,7 +61,7 @@ struct BufferTypeObject<const BATCH: usize> {
 struct BufferInterface<const TWO_D: usize> {
     free_buffer: Option<FreeBuffer>,
     get_base: Absent,
-    init_tensor: Absent,
+    init_tensor: Option<InitTensor>,
     memset_tensor: Option<MemsetTensor>,
     set_tensor: Option<SetTensor>,
     get_tensor: Absent,
@@ -131,6 +131,7 @@ const fn check_buffer<const TWO_D: usize>() {
     assert!(size_of::<BufferInterface<TWO_D>>() == (9 + TWO_D) * P);
     assert!(size_of::<BufferObject<TWO_D>>() == 104 + TWO_D * P);
     assert!(offset_of!(BufferInterface<TWO_D>, get_base) == 0x08);
+    assert!(offset_of!(BufferInterface<TWO_D>, init_tensor) == 0x10);
     assert!(offset_of!(BufferInterface<TWO_D>, memset_tensor) == 0x18);
     assert!(offset_of!(BufferInterface<TWO_D>, set_tensor) == 0x20);
     assert!(offset_of!(BufferInterface<TWO_D>, get_tensor) == 0x28);
@@ -259,8 +260,11 @@ pub(super) unsafe fn hook<const TWO_D: usize>(
     // `struct ggml_backend_buffer` of this layout, which is a `BufferObject`,
     // and nobody else accesses its table.
     let iface = unsafe { &mut (*buffer.cast::<BufferObject<TWO_D>>()).iface };
+    // Without these ggml copies with `set_tensor` and `get_tensor`, row by row.
+    iface.two_d = [None; TWO_D];
     BufferCallbacks {
         free_buffer: mem::replace(&mut iface.free_buffer, hooks.free_buffer),
+        init_tensor: mem::replace(&mut iface.init_tensor, hooks.init_tensor),
         memset_tensor: mem::replace(&mut iface.memset_tensor, hooks.memset_tensor),
         set_tensor: mem::replace(&mut iface.set_tensor, hooks.set_tensor),
         cpy_tensor: mem::replace(&mut iface.cpy_tensor, hooks.cpy_tensor),
@@ -277,7 +281,7 @@ pub(super) fn fake_buffer<const TWO_D: usize>(
         iface: BufferInterface {
             free_buffer: callbacks.free_buffer,
             get_base: None,
-            init_tensor: None,
+            init_tensor: callbacks.init_tensor,
             memset_tensor: callbacks.memset_tensor,
             set_tensor: callbacks.set_tensor,
             get_tensor: None,

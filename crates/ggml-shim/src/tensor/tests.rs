@@ -46,7 +46,7 @@ fn context(host: &Host) -> Context<'_> {
     }
 }
 
-fn tensor(type_id: u32, ne: [i64; 4]) -> Tensor {
+pub(crate) fn tensor(type_id: u32, ne: [i64; 4]) -> Tensor {
     let operand = supports::tests::packed(type_id, ne);
     let mut name = [0; MAX_NAME];
     name[..12].copy_from_slice(b"blk.0.ffn_up");
