@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A job of a plan -> register programs.
 
-use rknpu_regcmd::{BufferId, ChipProfile, MatmulError, MatmulTask, MatmulType, Program};
+use rknpu_regcmd::{BufferId, ChipProfile, MatmulError, MatmulTask, MatmulType, Program, Reuse};
 
 use crate::plan::{JobPlan, TaskPlan};
 
@@ -14,19 +14,46 @@ pub const WEIGHTS: BufferId = BufferId(1);
 /// The output buffer.
 pub const OUTPUT: BufferId = BufferId(2);
 
-/// One program for each task of the job, in order.
+/// One program for each task of the job, in order. What the task before left in
+/// CBUF is not fetched again.
 ///
 /// # Errors
 /// The rule that a task breaks; plans that were checked break none.
 pub fn programs(job: &JobPlan) -> Result<Vec<Program>, MatmulError> {
-    job.tasks.iter().map(|task| program(job.ty, task)).collect()
+    let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
+    let tasks = job.tasks.iter().zip(before);
+    tasks
+        .map(|(task, before)| program(job.ty, task, before))
+        .collect()
 }
 
-/// The program of one task.
+/// The program of one task, and of what it does not fetch because `before`, the
+/// task before it in its job, did.
 ///
 /// # Errors
 /// The rule that it breaks; plans that were checked break none.
-pub fn program(ty: MatmulType, task: &TaskPlan) -> Result<Program, MatmulError> {
+pub fn program(
+    ty: MatmulType,
+    task: &TaskPlan,
+    before: Option<&TaskPlan>,
+) -> Result<Program, MatmulError> {
+    let task = product(ty, task);
+    let chip = &ChipProfile::RK3588;
+    match before {
+        None => task.program(chip),
+        Some(before) => task.program_after(&product(ty, before), chip),
+    }
+}
+
+/// What of `before`'s operands a task finds in CBUF; nothing where one of the
+/// two is not legal.
+#[must_use]
+pub fn reuse(ty: MatmulType, task: &TaskPlan, before: Option<&TaskPlan>) -> Reuse {
+    let of = |before| product(ty, task).reuse_after(&product(ty, before), &ChipProfile::RK3588);
+    before.map_or_else(Reuse::default, |before| of(before).unwrap_or_default())
+}
+
+fn product(ty: MatmulType, task: &TaskPlan) -> MatmulTask {
     MatmulTask {
         ty,
         m: task.m_padded,
@@ -36,5 +63,4 @@ pub fn program(ty: MatmulType, task: &TaskPlan) -> Result<Program, MatmulError> 
         b: WEIGHTS.at(task.b),
         c: OUTPUT.at(task.c),
     }
-    .program(&ChipProfile::RK3588)
 }

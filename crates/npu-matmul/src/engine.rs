@@ -18,7 +18,7 @@ use crate::exec::{Collect, Narrowed, Product, Run, Sums, Target, Work};
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Watched};
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
-use crate::plan::{JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, WeightPlan};
+use crate::plan::{JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, WeightPlan, int4_depth};
 use crate::plan_cache::{Key, PlanCache};
 use crate::quantised::Quantised;
 use crate::threads::{Threads, Workers};
@@ -125,7 +125,8 @@ impl Engine {
     /// As [`Engine::load_i8`], and [`Error::Int4Range`].
     pub fn load_i4(&self, n: usize, k: usize, b: &[i8]) -> Result<Weights, Error> {
         check_int4("B", b)?;
-        self.load::<Int4>(n, k, b)
+        let plan = self.plan_int4(n, k, b, &self.options)?;
+        self.load_planned::<Int4>(plan, b, None)
     }
 
     /// Loads FP16 weights, `n x k`.
@@ -350,6 +351,21 @@ impl Engine {
             )
         };
         Ok(self.plans.get(&key, make)?)
+    }
+
+    /// How INT4 weights are cut: as deep as these allow.
+    pub(crate) fn plan_int4(
+        &self,
+        n: usize,
+        k: usize,
+        b: &[i8],
+        options: &PlanOptions,
+    ) -> Result<WeightPlan, Error> {
+        let options = PlanOptions {
+            int4_depth: Some(self.workers.run(|| int4_depth(k, b))),
+            ..options.clone()
+        };
+        self.plan_weights(Precision::Int4, n, k, &options)
     }
 
     fn load<F: Format>(&self, n: usize, k: usize, b: &[F::Host]) -> Result<Weights, Error> {

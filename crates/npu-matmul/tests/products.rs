@@ -14,10 +14,11 @@ use common::{
     DEVICES, Shape, engine, engine_with, random_f16, random_i4, random_i8, strict_engine,
 };
 use half::f16;
+use npu_matmul::plan::Stays;
 use npu_matmul::quantise::{dequantise, quantise_rows};
 use npu_matmul::{Engine, Observer, PlanOptions, Submission, Weights, reference};
 use proptest::prelude::*;
-use rknpu_regcmd::{LintContext, Severity, lint};
+use rknpu_regcmd::{Before, LintContext, Severity, lint, tasks};
 
 fn check_i8(engine: &Engine, shape: Shape, seed: u64) {
     let Shape { m, n, k } = shape;
@@ -141,14 +142,17 @@ struct Lint;
 
 impl Observer for Lint {
     fn submitting(&self, submission: &Submission<'_>) {
+        let mut before = Before::Unknown;
         for (index, program) in submission.programs.iter().enumerate() {
             let context = LintContext {
                 continues_job: index > 0,
-                ..LintContext::default()
+                before,
             };
             for finding in lint(program.words(), &context) {
                 assert!(finding.severity < Severity::Warning, "{finding}");
             }
+            let task = tasks(program.words()).next().unwrap();
+            before = Before::Known(task.regs);
         }
     }
 }
@@ -177,6 +181,39 @@ fn nothing_is_submitted_that_silicon_would_punish() {
         check_f16(&engine, shape, seed as u64);
     }
     assert_eq!(model.events(), []);
+}
+
+#[test]
+fn what_stays_in_cbuf_is_what_is_needed() {
+    // Several tiles of channels for the same rows, several of rows for the same
+    // channels, and both with K cut.
+    let tiles = |row_tile, k_tile, n_tile| PlanOptions {
+        row_tile: Some(row_tile),
+        k_tile: Some(k_tile),
+        n_tile: Some(n_tile),
+        ..PlanOptions::default()
+    };
+    for (options, stays) in [
+        (tiles(32, 96, 64), Stays::Activations),
+        (tiles(8, 96, 256), Stays::Weights),
+        (tiles(8, 64, 256), Stays::Weights),
+        (tiles(32, 32, 64), Stays::Activations),
+    ] {
+        let (engine, model) = strict_engine(options, 1);
+        let engine = engine.observed_by(Arc::new(Lint));
+        let shape = Shape {
+            m: 32,
+            n: 200,
+            k: 96,
+        };
+        let weights = engine.load_i8(shape.n, shape.k, &[1; 200 * 96]).unwrap();
+        assert_eq!(engine.plan(&weights, shape.m).unwrap().stays, stays);
+        check_i8(&engine, shape, 1);
+        check_i4(&engine, shape, 2);
+        check_w4a8(&engine, shape, 3);
+        check_f16(&engine, shape, 4);
+        assert_eq!(model.events(), []);
+    }
 }
 
 #[test]

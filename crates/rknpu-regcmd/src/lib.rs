@@ -77,7 +77,7 @@ pub use field::{
 pub use link::{Binding, LinkError, LinkedProgram};
 pub use lint::{Before, Finding, LintContext, RuleId, Severity, lint};
 pub use markdown::registers_markdown;
-pub use matmul::{CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType};
+pub use matmul::{CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse};
 pub use program::{BufferId, BufferRef, Program, ProgramBuilder, RegisterSet, Relocation};
 pub use regfile::RegisterFile;
 pub use regs::{all, lookup};

@@ -13,7 +13,7 @@
 
 use rknpu_regcmd::timing::Machine;
 
-use super::weights::{Cut, ROW_TILE_MAX, even_k_tile, max_rows};
+use super::weights::{Cut, ROW_TILE_MAX, even_k_tile, k_tile_max, max_rows};
 use super::{Plan, PlanError, PlanOptions, Prediction, WeightPlan};
 use crate::dtype::{Precision, Results};
 
@@ -99,13 +99,18 @@ impl Candidate {
 /// are below it, and together a small part of a model.
 const REPLICATED_BYTES_MAX: u64 = 16 << 20;
 
+/// Weights whose copies are cheap: key and value projections of 4096 x 1024 INT8.
+pub(super) const CHEAP_COPY_BYTES_MAX: u64 = 4 << 20;
+
 /// Numbers of K tiles are tried one by one up to this, then in steps that grow
 /// with them: one more of many changes little.
 const ALL_UP_TO: usize = 8;
 
 /// A copy of the weights on each device must save this share of the cost, in
 /// percent: it costs the memory of the other copies, and a prediction is no
-/// better than docs/timing.md says.
+/// better than docs/timing.md says. Of weights of up to
+/// [`CHEAP_COPY_BYTES_MAX`], of the device's part in the cost: what the CPU adds
+/// up is nearly the same however devices share.
 const REPLICAS_SAVE_PERCENT: u64 = 10;
 
 /// The candidate with the least cost, one with copies of the weights only where
@@ -118,12 +123,12 @@ pub fn cheapest(candidates: Vec<Candidate>) -> Option<Candidate> {
     let best = |list: Vec<Candidate>| list.into_iter().min_by_key(Candidate::cost_ps);
     match (best(copied), best(shared)) {
         (Some(copied), Some(shared)) => {
-            let enough = shared.cost_ps() / 100 * (100 - REPLICAS_SAVE_PERCENT);
-            Some(if copied.cost_ps() <= enough {
-                copied
-            } else {
-                shared
-            })
+            let less = |ps: u64| ps / 100 * (100 - REPLICAS_SAVE_PERCENT);
+            let faster = shared.weights.device_bytes() <= CHEAP_COPY_BYTES_MAX
+                && copied.prediction.npu_ps <= less(shared.prediction.npu_ps);
+            let pays = copied.cost_ps() <= less(shared.cost_ps())
+                || faster && copied.cost_ps() <= shared.cost_ps();
+            Some(if pays { copied } else { shared })
         }
         (copied, shared) => copied.or(shared),
     }
@@ -142,35 +147,20 @@ pub fn candidates(
     options: &PlanOptions,
 ) -> Result<Vec<Candidate>, PlanError> {
     let rows = options.conditions.rows;
-    let once = WeightPlan::cut(
-        precision,
-        n,
-        k,
-        devices,
-        Cut {
-            k_tile: precision.k_multiple(),
-            replicas: 1,
-        },
-    )?;
-    let small = once.device_bytes() <= REPLICATED_BYTES_MAX;
-    let replicas = match (options.replicate, devices) {
-        (Some(true), several) => vec![several],
-        (None, 2..) if small => vec![1, devices],
-        _ => vec![1],
-    };
     let mut found: Vec<Candidate> = Vec::new();
     let mut tiles = 1;
     loop {
         let k_tile = even_k_tile(precision, k, tiles);
-        let fitting = max_rows(precision, k_tile);
+        let fitting = if k_tile > k_tile_max(precision, options) {
+            0
+        } else {
+            max_rows(precision, k_tile)
+        };
         let new = found
             .last()
             .is_none_or(|last| last.weights.k_tile != k_tile);
-        for &replicas in replicas.iter().filter(|_| new && fitting > 0) {
-            let cut = Cut { k_tile, replicas };
-            let weights = WeightPlan::cut(precision, n, k, devices, cut)?;
-            // Else the limits of a job, or a forced tile, are against it.
-            found.extend(Candidate::new(weights, options));
+        if new && fitting > 0 {
+            found.extend(of_depth(precision, n, k, devices, k_tile, options)?);
         }
         // Shallower tiles let no more rows share a pass, and add sums.
         if fitting >= ROW_TILE_MAX.min(rows) || k_tile <= precision.k_multiple() {
@@ -178,4 +168,33 @@ pub fn candidates(
         }
         tiles += tiles.div_ceil(ALL_UP_TO);
     }
+}
+
+/// Every sensible way to share B, with K cut at `k_tile`: channels, or where it is
+/// small also rows.
+///
+/// # Errors
+/// As [`WeightPlan::new`].
+pub(super) fn of_depth(
+    precision: Precision,
+    n: usize,
+    k: usize,
+    devices: usize,
+    k_tile: usize,
+    options: &PlanOptions,
+) -> Result<Vec<Candidate>, PlanError> {
+    let cut = |replicas| {
+        let cut = Cut::new(precision, k_tile, replicas, options);
+        WeightPlan::cut(precision, n, k, devices, cut)
+    };
+    let shared = cut(1)?;
+    let small = shared.device_bytes() <= REPLICATED_BYTES_MAX;
+    let plans = match (options.replicate, devices) {
+        (Some(true), several) => vec![cut(several)?],
+        (None, 2..) if small => vec![shared, cut(devices)?],
+        _ => vec![shared],
+    };
+    // Else the limits of a job, or a forced tile, are against it.
+    let candidates = plans.into_iter().map(|plan| Candidate::new(plan, options));
+    Ok(candidates.filter_map(Result::ok).collect())
 }

@@ -25,9 +25,11 @@
 mod caches;
 mod choose;
 mod cost;
+mod depth;
 mod memory;
 mod options;
 mod predict;
+mod stay;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -38,17 +40,18 @@ use std::fmt;
 pub use caches::CacheBytes;
 pub use choose::{Candidate, Conditions, candidates, cheapest};
 pub use cost::task_time_bound_ns;
+pub use depth::int4_depth;
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use predict::{BoundBy, Prediction, Traffic};
-pub use step::{ActivationTile, Band, JobPlan, Step, TaskPlan};
+pub use step::{ActivationTile, Band, JobPlan, Stays, Step, TaskPlan};
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 
 use rknpu_regcmd::MatmulType;
 
 use crate::dtype::{ROW_MULTIPLE, Results};
 use crate::layout;
-use weights::{N_TILE_MAX, check_tile};
+use weights::{N_TILE_MAX, check_depth, check_tile};
 
 /// Most rows of one product: far beyond any memory, and small enough that no
 /// sum of row numbers overflows.
@@ -73,6 +76,8 @@ pub struct Plan<'w> {
     pub groups_per_job: usize,
     /// K tiles of a job.
     pub k_tiles_per_job: usize,
+    /// Which operand its tasks leave in CBUF for the next.
+    pub stays: Stays,
 }
 
 impl<'w> Plan<'w> {
@@ -120,6 +125,7 @@ impl<'w> Plan<'w> {
             Some(forced) => forced,
             None => N_TILE_MAX,
         };
+        check_depth(weights.k_tile, weights.k_tile_max)?;
         check_tile(precision, row_tile, weights.k_tile, n_tile)?;
         let results = if weights.k_tile_count() > 1 {
             Results::Sums
@@ -135,9 +141,10 @@ impl<'w> Plan<'w> {
             row_tiles_per_job: 1,
             groups_per_job: 1,
             k_tiles_per_job: 1,
+            stays: Stays::Activations,
         };
         plan.fill_jobs(&options.limits)?;
-        Ok(plan)
+        Ok(plan.keeping_operands(options))
     }
 
     /// Makes jobs as large as the limits allow: first all of K, so that each

@@ -40,6 +40,9 @@ pub struct PlanOptions {
     pub row_tile: Option<usize>,
     /// Channels of a tile, a multiple of 32. Fixed when weights are loaded.
     pub k_tile: Option<usize>,
+    /// Depth of INT4 tiles that cannot saturate with the weights at hand, as
+    /// [`int4_depth`](super::int4_depth) tells; `None` for any weights.
+    pub int4_depth: Option<usize>,
     /// Output channels of a tile, whole kernel groups.
     pub n_tile: Option<usize>,
     /// Whether each device gets a copy of the weights and a share of the rows,

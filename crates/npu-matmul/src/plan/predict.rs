@@ -4,13 +4,13 @@
 //! The tasks' own register programs are counted, so that a prediction is about
 //! what would be submitted and nothing else. All times are modelled.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use rknpu_regcmd::timing::{Job, Machine, TaskWork, schedule, seconds};
-use rknpu_regcmd::{DmaEngine, MatmulType, tasks};
+use rknpu_regcmd::timing::{Job, Machine, Parts, TaskWork, schedule, seconds};
+use rknpu_regcmd::{DmaEngine, MatmulType, Reuse, tasks};
 
-use super::{JobPlan, Plan};
+use super::{JobPlan, Plan, TaskPlan};
 use crate::emit;
 
 /// Picoseconds of a second.
@@ -37,6 +37,10 @@ pub struct Prediction {
     /// Elements that the CPU adds to what it has read before: those of all K
     /// tiles but the first.
     pub partial_sums: u64,
+    /// What the time of the device with most to do is made of: its tasks.
+    pub parts: Parts,
+    /// What its driver adds: kicks, and the start of its jobs.
+    pub driver_ps: u64,
     /// Bytes that the CPU lays out, once for each device.
     pub packed_bytes: u64,
     /// Bytes that the CPU reads.
@@ -110,6 +114,7 @@ impl Plan<'_> {
         };
         let mut works = Works::default();
         let mut jobs = Vec::new();
+        let mut devices: BTreeMap<usize, (Parts, u64)> = BTreeMap::new();
         for step in self.steps() {
             for job in &step.jobs {
                 prediction.packed_bytes += job.band.activation_bytes as u64;
@@ -125,6 +130,13 @@ impl Plan<'_> {
                     prediction.traffic.add(work);
                 }
                 prediction.tasks += tasks.len() as u64;
+                let (parts, driver_ps) = devices.entry(job.device).or_default();
+                for work in &tasks {
+                    parts.add(&work.parts(machine));
+                }
+                *driver_ps += machine.driver.submit_ps
+                    + machine.driver.attach_ps
+                    + machine.driver.kick_ps.saturating_mul(tasks.len() as u64);
                 jobs.push(Job {
                     file: u32::try_from(job.device).unwrap_or(u32::MAX),
                     tasks,
@@ -133,6 +145,10 @@ impl Plan<'_> {
             }
         }
         prediction.jobs = jobs.len() as u64;
+        let busiest = devices
+            .into_values()
+            .max_by_key(|(parts, _)| parts.total_ps());
+        (prediction.parts, prediction.driver_ps) = busiest.unwrap_or_default();
         // No job names another or a core, so that nothing can be refused.
         prediction.npu_ps = schedule(&jobs, machine).map_or(u64::MAX, |timeline| timeline.end_ps);
         prediction
@@ -178,18 +194,20 @@ impl Traffic {
 
 /// The work of a plan's tasks by their sizes: it has few different ones.
 #[derive(Default)]
-struct Works(HashMap<[u32; 3], TaskWork>);
+struct Works(HashMap<([u32; 3], Reuse), TaskWork>);
 
 impl Works {
     fn of(&mut self, job: &JobPlan) -> Vec<TaskWork> {
-        job.tasks
-            .iter()
-            .map(|task| {
+        let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
+        let tasks = job.tasks.iter().zip(before);
+        tasks
+            .map(|(task, before)| {
                 let size = [task.m_padded, task.k_padded, task.n_padded];
+                let reuse = emit::reuse(job.ty, task, before);
                 *self
                     .0
-                    .entry(size)
-                    .or_insert_with(|| work(job.ty, task).unwrap_or_default())
+                    .entry((size, reuse))
+                    .or_insert_with(|| task_work(job.ty, task, before).unwrap_or_default())
             })
             .collect()
     }
@@ -197,8 +215,12 @@ impl Works {
 
 /// What a task's program moves and computes; `None` if there is no such
 /// program, which no plan contains.
-fn work(ty: MatmulType, task: &super::TaskPlan) -> Option<TaskWork> {
-    let program = emit::program(ty, task).ok()?;
+pub(super) fn task_work(
+    ty: MatmulType,
+    task: &TaskPlan,
+    before: Option<&TaskPlan>,
+) -> Option<TaskWork> {
+    let program = emit::program(ty, task, before).ok()?;
     let words = program.words();
     let task = tasks(words).next()?;
     let work = TaskWork::of(&task.regs, task.enable).ok()?;

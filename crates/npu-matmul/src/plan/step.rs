@@ -60,11 +60,23 @@ pub struct JobPlan {
     pub band: Arc<Band>,
     /// Output channels of the caller's matrix.
     pub n: Range<usize>,
-    /// The tasks, in the order of the activation tiles, those of one
-    /// activation tile in the order of their channels.
+    /// Which operand the next task most often finds in CBUF.
+    pub stays: Stays,
+    /// The tasks, in the order in which they run.
     pub tasks: Vec<TaskPlan>,
     /// Bytes of the output buffer.
     pub output_bytes: usize,
+}
+
+/// Which operand stays in CBUF from task to task of a job: by that they are in
+/// order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stays {
+    /// A tile of A meets all its channels, then comes the next tile.
+    #[default]
+    Activations,
+    /// A tile of B meets all its rows.
+    Weights,
 }
 
 /// One task: a tile of A times a tile of B into a tile of C.
@@ -192,25 +204,30 @@ impl<'w> Plan<'w> {
         let block = &self.weights.blocks[pass.block];
         let mut tasks = Vec::new();
         let mut output_bytes = 0;
-        for (activation, a) in band.activations.iter().enumerate() {
-            for start in pass.n.clone().step_by(self.n_tile) {
-                let n = start..(start + self.n_tile).min(pass.n.end);
-                let n_padded = n.len().next_multiple_of(precision.kernel_group());
-                let in_block = start - block.n.start;
-                let b = self.weights.weight_offset(block, a.k_tile.index, in_block);
-                tasks.push(TaskPlan {
-                    activation,
-                    n,
-                    m_padded: to_u32(a.padded),
-                    k_padded: to_u32(a.k_tile.padded),
-                    n_padded: to_u32(n_padded),
-                    // Buffers are below 2 GiB, so offsets have 32 bits.
-                    a: to_u32(a.offset),
-                    b: to_u32(b),
-                    c: to_u32(output_bytes),
-                });
-                output_bytes += layout::output_bytes(self.ty, a.padded, n_padded);
-            }
+        let grid = Grid {
+            row_tiles: band.activations.len() / band.k_tiles.len().max(1),
+            k_tiles: band.k_tiles.len(),
+            n_tiles: pass.n.len().div_ceil(self.n_tile),
+        };
+        for (activation, n_tile) in grid.order(self.stays) {
+            let a = &band.activations[activation];
+            let start = pass.n.start + n_tile * self.n_tile;
+            let n = start..(start + self.n_tile).min(pass.n.end);
+            let n_padded = n.len().next_multiple_of(precision.kernel_group());
+            let in_block = start - block.n.start;
+            let b = self.weights.weight_offset(block, a.k_tile.index, in_block);
+            tasks.push(TaskPlan {
+                activation,
+                n,
+                m_padded: to_u32(a.padded),
+                k_padded: to_u32(a.k_tile.padded),
+                n_padded: to_u32(n_padded),
+                // Buffers are below 2 GiB, so offsets have 32 bits.
+                a: to_u32(a.offset),
+                b: to_u32(b),
+                c: to_u32(output_bytes),
+            });
+            output_bytes += layout::output_bytes(self.ty, a.padded, n_padded);
         }
         JobPlan {
             device: block.device,
@@ -218,6 +235,7 @@ impl<'w> Plan<'w> {
             ty: self.ty,
             band: Arc::clone(band),
             n: pass.n.clone(),
+            stays: self.stays,
             tasks,
             output_bytes,
         }
@@ -225,10 +243,53 @@ impl<'w> Plan<'w> {
 }
 
 impl JobPlan {
-    /// The tasks of one activation tile.
-    #[must_use]
-    pub fn tasks_of(&self, activation: usize) -> &[TaskPlan] {
-        let n_tiles = self.tasks.len() / self.band.activations.len().max(1);
-        &self.tasks[activation * n_tiles..][..n_tiles]
+    /// The tasks of one activation tile, in the order of their channels.
+    pub fn tasks_of(&self, activation: usize) -> impl Iterator<Item = &TaskPlan> {
+        let activations = self.band.activations.len().max(1);
+        let grid = Grid {
+            row_tiles: activations / self.band.k_tiles.len().max(1),
+            k_tiles: self.band.k_tiles.len(),
+            n_tiles: self.tasks.len() / activations,
+        };
+        (0..grid.n_tiles).map(move |n| &self.tasks[grid.index(self.stays, activation, n)])
+    }
+}
+
+/// Tiles of a job, each of A with each of N. Those of A are counted by rows,
+/// then K.
+#[derive(Clone, Copy)]
+struct Grid {
+    row_tiles: usize,
+    k_tiles: usize,
+    n_tiles: usize,
+}
+
+impl Grid {
+    /// The tiles of A and N of each task, as they run: of a part of C those of
+    /// earlier K tiles first.
+    fn order(self, stays: Stays) -> impl Iterator<Item = (usize, usize)> {
+        let Self {
+            row_tiles,
+            k_tiles,
+            n_tiles,
+        } = self;
+        (0..row_tiles * k_tiles * n_tiles).map(move |index| match stays {
+            Stays::Activations => (index / n_tiles, index % n_tiles),
+            Stays::Weights => {
+                let (outer, row) = (index / row_tiles, index % row_tiles);
+                (row * k_tiles + outer / n_tiles, outer % n_tiles)
+            }
+        })
+    }
+
+    /// Where in that order the task of these tiles is.
+    const fn index(self, stays: Stays, activation: usize, n_tile: usize) -> usize {
+        match stays {
+            Stays::Activations => activation * self.n_tiles + n_tile,
+            Stays::Weights => {
+                let (row, depth) = (activation / self.k_tiles, activation % self.k_tiles);
+                (depth * self.n_tiles + n_tile) * self.row_tiles + row
+            }
+        }
     }
 }

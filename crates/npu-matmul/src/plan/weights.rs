@@ -4,17 +4,18 @@
 
 use std::ops::Range;
 
-use rknpu_regcmd::{BufferId, ChipProfile, MatmulTask};
+use rknpu_regcmd::{BufferId, CbufSplit, ChipProfile, MatmulTask};
 
-use super::choose::{candidates, cheapest};
+use super::choose::{candidates, cheapest, of_depth};
 use super::options::{PlanError, PlanOptions};
 use super::{largest, to_u32};
 use crate::dtype::{Precision, ROW_MULTIPLE};
 use crate::layout;
 
-/// The deepest INT4 tile whose 16-bit results cannot saturate: products are at
-/// most 64 in magnitude, 32767 / 64 = 511, rounded down to whole channel
-/// groups of 32.
+/// The deepest INT4 tile whose 16-bit results cannot saturate, whatever the
+/// weights: products are at most 64 in magnitude, 32767 / 64 = 511, rounded down
+/// to whole channel groups of 32. Weights that are known may have deeper ones:
+/// [`int4_depth`](super::int4_depth).
 pub const INT4_K_TILE_MAX: usize = 480;
 
 /// Rows of a tile are below 1024 (CNA grains field, 10 bits; RK3588 TRM), so no
@@ -69,6 +70,8 @@ pub struct WeightPlan {
     pub k: usize,
     /// Padded depth of every K tile but the last, which may be less.
     pub k_tile: usize,
+    /// The deepest K tile whose results are exact.
+    pub k_tile_max: usize,
     /// Most rows of a tile that is `k_tile` deep.
     pub row_tile_max: usize,
     /// Copies of the weights: 1, shared by all devices, or one for each device,
@@ -83,8 +86,41 @@ pub struct WeightPlan {
 pub(super) struct Cut {
     /// As [`WeightPlan::k_tile`].
     pub(super) k_tile: usize,
+    /// As [`WeightPlan::k_tile_max`].
+    k_tile_max: usize,
     /// As [`WeightPlan::replicas`]; divides the number of devices.
     pub(super) replicas: usize,
+}
+
+impl Cut {
+    pub(super) fn new(
+        precision: Precision,
+        k_tile: usize,
+        replicas: usize,
+        options: &PlanOptions,
+    ) -> Self {
+        Self {
+            k_tile,
+            k_tile_max: k_tile_max(precision, options),
+            replicas,
+        }
+    }
+}
+
+/// The deepest K tile whose results are exact.
+pub(super) fn k_tile_max(precision: Precision, options: &PlanOptions) -> usize {
+    match precision {
+        Precision::Int4 => options.int4_depth.unwrap_or(0).max(INT4_K_TILE_MAX),
+        Precision::Int8 | Precision::Fp16 => usize::MAX,
+    }
+}
+
+/// Checks that the results of a tile are exact.
+pub(super) fn check_depth(k: usize, max: usize) -> Result<(), PlanError> {
+    if k > max {
+        return Err(PlanError::Int4Saturation { k, max });
+    }
+    Ok(())
 }
 
 impl WeightPlan {
@@ -105,18 +141,13 @@ impl WeightPlan {
     ) -> Result<Self, PlanError> {
         check_sizes(precision, n, k, devices)?;
         if let Some(forced) = options.k_tile {
-            let k_tile = forced_k_tile(precision, k, forced)?;
-            let replicas = if options.replicate == Some(true) {
-                devices
-            } else {
-                1
-            };
-            return Self::cut(precision, n, k, devices, Cut { k_tile, replicas });
+            let k_tile = forced_k_tile(precision, k, forced, options)?;
+            let cut = Cut::new(precision, k_tile, 1, options);
+            return cheapest(of_depth(precision, n, k, devices, k_tile, options)?)
+                .map(|best| best.weights)
+                .map_or_else(|| Self::cut(precision, n, k, devices, cut), Ok);
         }
-        let shallowest = Cut {
-            k_tile: precision.k_multiple(),
-            replicas: 1,
-        };
+        let shallowest = Cut::new(precision, precision.k_multiple(), 1, options);
         cheapest(candidates(precision, n, k, devices, options)?)
             .map(|best| best.weights)
             // Where nothing keeps to the limits, planning a product says so.
@@ -134,7 +165,11 @@ impl WeightPlan {
         devices: usize,
         cut: Cut,
     ) -> Result<Self, PlanError> {
-        let Cut { k_tile, replicas } = cut;
+        let Cut {
+            k_tile,
+            k_tile_max,
+            replicas,
+        } = cut;
         // Each copy has its own devices.
         let sharing = devices / replicas.max(1);
         let group_bytes = check_sizes(precision, n, k, sharing)?;
@@ -151,6 +186,7 @@ impl WeightPlan {
             n,
             k,
             k_tile,
+            k_tile_max,
             row_tile_max: max_rows(precision, k_tile),
             replicas,
             blocks,
@@ -208,17 +244,18 @@ impl WeightPlan {
     }
 }
 
-/// Checks one tile against the rules of the hardware and of its precision.
+/// Checks one tile against the rules of the hardware.
 pub(super) fn check_tile(
     precision: Precision,
     m: usize,
     k: usize,
     n: usize,
 ) -> Result<(), PlanError> {
-    if precision == Precision::Int4 && k > INT4_K_TILE_MAX {
-        let max = INT4_K_TILE_MAX;
-        return Err(PlanError::Int4Saturation { k, max });
-    }
+    tile_split(precision, m, k, n).map(|_| ())
+}
+
+/// Likewise, and how CBUF is divided.
+fn tile_split(precision: Precision, m: usize, k: usize, n: usize) -> Result<CbufSplit, PlanError> {
     let task = MatmulTask {
         ty: precision.matmul_type(),
         m: to_u32(m),
@@ -228,10 +265,8 @@ pub(super) fn check_tile(
         b: BufferId(1).at(0),
         c: BufferId(2).at(0),
     };
-    match task.check(&ChipProfile::RK3588) {
-        Ok(_) => Ok(()),
-        Err(source) => Err(PlanError::IllegalTile { m, k, n, source }),
-    }
+    task.check(&ChipProfile::RK3588)
+        .map_err(|source| PlanError::IllegalTile { m, k, n, source })
 }
 
 /// Most rows of a legal tile of depth `k`; 0 if there is none. The number of
@@ -240,6 +275,16 @@ pub(super) fn max_rows(precision: Precision, k: usize) -> usize {
     let n = precision.kernel_group().max(32);
     let legal = |fours: usize| check_tile(precision, fours * ROW_MULTIPLE, k, n).is_ok();
     largest(ROW_TILE_MAX / ROW_MULTIPLE, legal) * ROW_MULTIPLE
+}
+
+/// The same, of tiles that take at most `banks` banks of CBUF.
+pub(super) fn max_rows_in(precision: Precision, k: usize, banks: u32) -> usize {
+    let n = precision.kernel_group().max(32);
+    let fits = |fours: usize| {
+        tile_split(precision, fours * ROW_MULTIPLE, k, n)
+            .is_ok_and(|split| split.data_banks <= banks)
+    };
+    largest(ROW_TILE_MAX / ROW_MULTIPLE, fits) * ROW_MULTIPLE
 }
 
 /// The depth of `tiles` even K tiles.
@@ -283,10 +328,16 @@ fn check_sizes(
 }
 
 /// A K tile that the caller fixed, cut to what K needs.
-fn forced_k_tile(precision: Precision, k: usize, forced: usize) -> Result<usize, PlanError> {
+fn forced_k_tile(
+    precision: Precision,
+    k: usize,
+    forced: usize,
+    options: &PlanOptions,
+) -> Result<usize, PlanError> {
     if forced == 0 {
         return Err(PlanError::EmptyTile);
     }
+    check_depth(forced, k_tile_max(precision, options))?;
     check_tile(precision, ROW_MULTIPLE, forced, precision.kernel_group())?;
     Ok(forced.min(k.next_multiple_of(precision.k_multiple())))
 }

@@ -114,11 +114,14 @@ impl Engine {
             rotation: options.rotation.clone().map(Arc::new),
             outliers: loader.kept(self, channels)?,
         };
-        let load = match operands {
-            Operands::W8A8 => Self::load_planned::<Int8>,
-            Operands::W4A8 | Operands::W4A4 => Self::load_planned::<Int4>,
-        };
-        load(self, plan, &integers, Some(quantised))
+        match operands {
+            Operands::W8A8 => self.load_planned::<Int8>(plan, &integers, Some(quantised)),
+            Operands::W4A8 | Operands::W4A4 => {
+                let plan_options = options.plan_options(self.options());
+                let plan = self.plan_int4(n, k, &integers, &plan_options)?;
+                self.load_planned::<Int4>(plan, &integers, Some(quantised))
+            }
+        }
     }
 }
 

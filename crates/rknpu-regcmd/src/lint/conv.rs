@@ -29,7 +29,6 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
         check_grains(view, findings);
         check_walk(view, findings);
         check_padding(view, findings);
-        check_reuse(view, findings);
     }
 }
 
@@ -357,15 +356,6 @@ fn check_padding(view: &View<'_>, findings: &mut Findings) {
     if value & 0xff != value >> 8 & 0xff {
         let message = format!("the pad value is {value:#010x}");
         findings.report(view, &rules::PAD_PATTERN, &[cna::PadCon1::INFO], message);
-    }
-}
-
-fn check_reuse(view: &View<'_>, findings: &mut Findings) {
-    let cbuf = view.get::<cna::CbufCon0>();
-    let (data, weight) = (cbuf.data_reuse(), cbuf.weight_reuse());
-    if view.first_in_job && (data | weight) != 0 {
-        let message = format!("DATA_REUSE {data}, WEIGHT_REUSE {weight} in the first task");
-        findings.report(view, &rules::REUSE, &[cna::CbufCon0::INFO], message);
     }
 }
 

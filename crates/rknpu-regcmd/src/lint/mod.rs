@@ -15,6 +15,7 @@ mod conv;
 mod delta;
 mod pool;
 mod rdma;
+mod reuse;
 mod rules;
 mod structure;
 mod writer;
@@ -129,6 +130,11 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
         Before::Unknown | Before::Reset => RegisterFile::new(),
     };
     let zeroed = !matches!(context.before, Before::Unknown);
+    // The registers of the task that filled CBUF last, if it is known.
+    let mut left = match &context.before {
+        Before::Known(regs) if context.continues_job => Some(regs.clone()),
+        _ => None,
+    };
     let mut count = 0;
     let mut end = 0;
     for (index, task) in Tasks::after(words, before).enumerate() {
@@ -137,15 +143,20 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
             words: words.get(task.words.clone()).unwrap_or_default(),
             task: &task,
             first_in_job: index == 0 && !context.continues_job,
+            left: left.as_ref(),
         };
         structure::check(&view, &mut findings);
         conv::check(&view, &mut findings);
+        reuse::check(&view, &mut findings);
         writer::check(&view, &mut findings);
         rdma::check(&view, &mut findings);
         pool::check(&view, &mut findings);
         delta::check(&view, zeroed, &mut findings);
         check_extents(&view, &mut findings);
         (count, end) = (index + 1, task.words.end);
+        if task.enable.contains(EnableMask::CNA) {
+            left = Some(task.regs);
+        }
     }
     structure::check_rest(words, count, end, &mut findings);
     findings.0
@@ -176,6 +187,8 @@ struct View<'a> {
     words: &'a [Word],
     task: &'a Task,
     first_in_job: bool,
+    /// What filled CBUF before it in the same job.
+    left: Option<&'a RegisterFile>,
 }
 
 impl View<'_> {

@@ -154,6 +154,9 @@ rules! {
     REUSE "reuse-in-first-task" Error:
         "nothing of this job is in CBUF yet: stale data are used without a word (measured)",
         "clear DATA_REUSE and WEIGHT_REUSE in the first task of a job";
+    REUSE_OTHER "reuse-of-other-data" Error:
+        "CBUF holds something else there, or a part: it is used without a word (measured)",
+        "reuse only what the task before fetched as a whole, with the same banks and sizes";
     GRAINS "grains-too-few" Error:
         "computing would start before the lines of one kernel window are there: rubbish (measured, happyme)",
         "use at least kernel height + vertical stride";

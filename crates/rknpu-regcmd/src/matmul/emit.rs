@@ -5,7 +5,7 @@
 //! programs of any process. Which values were chosen by sources without a
 //! stated reason is said at the constant.
 
-use super::{CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType};
+use super::{CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse};
 use crate::field::FieldRangeError;
 use crate::field::Register;
 use crate::link::POINTER_VALUE;
@@ -26,9 +26,10 @@ pub(super) fn program(
     task: &MatmulTask,
     form: MatmulForm,
     split: CbufSplit,
+    reuse: Reuse,
 ) -> Result<Program, MatmulError> {
     let mut set = RegisterSet::new();
-    set_cna(&mut set, task, split)?;
+    set_cna(&mut set, task, split, reuse)?;
     set_core(&mut set, task)?;
     set_dpu(&mut set, task)?;
 
@@ -53,6 +54,7 @@ fn set_cna(
     set: &mut RegisterSet,
     task: &MatmulTask,
     split: CbufSplit,
+    reuse: Reuse,
 ) -> Result<(), FieldRangeError> {
     let &MatmulTask { ty, m, k, n, .. } = task;
     let code = ty.operand_code();
@@ -92,7 +94,9 @@ fn set_cna(
     .set(
         cna::CbufCon0::new()
             .with_data_bank(split.data_banks)?
-            .with_weight_bank(split.weight_banks)?,
+            .with_weight_bank(split.weight_banks)?
+            .with_data_reuse(reuse.features.into())?
+            .with_weight_reuse(reuse.weights.into())?,
     )
     .set(cna::CbufCon1::new().with_data_entries(task.entries())?)
     // Input conversion off, its settings as known programs leave them.

@@ -129,6 +129,15 @@ pub struct CbufSplit {
     pub weight_banks: u32,
 }
 
+/// What a task finds in CBUF of the task before it, and does not fetch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Reuse {
+    /// The rows of A (DATA_REUSE).
+    pub features: bool,
+    /// The kernels of B (WEIGHT_REUSE).
+    pub weights: bool,
+}
+
 /// A product with packed and padded operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatmulTask {
@@ -208,7 +217,38 @@ impl MatmulTask {
     /// # Errors
     /// The rule of legality that the task breaks.
     pub fn program_in(&self, form: MatmulForm, chip: &ChipProfile) -> Result<Program, MatmulError> {
-        emit::program(self, form, self.check(chip)?)
+        emit::program(self, form, self.check(chip)?, Reuse::default())
+    }
+
+    /// The register program, form A, of the task that follows `before` in its
+    /// job: what that one left in CBUF is not fetched again.
+    ///
+    /// # Errors
+    /// The rule of legality that one of the tasks breaks.
+    pub fn program_after(&self, before: &Self, chip: &ChipProfile) -> Result<Program, MatmulError> {
+        let reuse = self.reuse_after(before, chip)?;
+        emit::program(self, MatmulForm::A, self.check(chip)?, reuse)
+    }
+
+    /// What this task finds in CBUF if `before` is the task before it, in the
+    /// same job and so on the same core.
+    ///
+    /// CBUF must be divided alike, else the operand lies elsewhere (measured:
+    /// other contents are used without a word, librocketnpu). A always stays as
+    /// a whole, B only if it fits its banks: with one to spare, as in all
+    /// programs of Mesa that reuse weights.
+    ///
+    /// # Errors
+    /// The rule of legality that one of the tasks breaks.
+    pub fn reuse_after(&self, before: &Self, chip: &ChipProfile) -> Result<Reuse, MatmulError> {
+        let split = self.check(chip)?;
+        let alike = before.check(chip)? == split
+            && (self.ty.operand_code(), self.k) == (before.ty.operand_code(), before.k);
+        let room = u64::from(split.weight_banks - 1) * u64::from(chip.cbuf_bank_bytes);
+        Ok(Reuse {
+            features: alike && (self.a, self.m) == (before.a, before.m),
+            weights: alike && (self.b, self.n) == (before.b, before.n) && self.b_bytes() <= room,
+        })
     }
 
     /// Bytes of A as packed; for sizes beyond all legality the largest number.

@@ -24,5 +24,5 @@ mod work;
 pub use host::{HostCosts, seconds};
 pub use machine::{Dram, DriverCosts, Machine};
 pub use schedule::{Job, JobTime, ScheduleError, TaskTime, Timeline, schedule};
-pub use spans::{Span, Spans, Stage};
+pub use spans::{Parts, Span, Spans, Stage};
 pub use work::{EngineBytes, TaskWork, WorkError};

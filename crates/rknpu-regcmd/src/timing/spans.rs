@@ -63,6 +63,20 @@ impl TaskWork {
         self.ends(machine)[3]
     }
 
+    /// What that time is made of.
+    #[must_use]
+    pub fn parts(&self, machine: &Machine) -> Parts {
+        let rate = machine.rate(1);
+        let [fetch, fill, flow, drain] = self.phases(machine);
+        let moving = |phase: Phase| bytes_ps(phase.bytes, rate);
+        let edges = [fetch, fill, drain].map(moving);
+        Parts {
+            edges_ps: edges.iter().fold(0, |sum, &ps| sum.saturating_add(ps)),
+            computing_ps: flow.compute_ps,
+            memory_ps: moving(flow).saturating_sub(flow.compute_ps),
+        }
+    }
+
     /// When each phase ends, the memory being the core's own.
     fn ends(&self, machine: &Machine) -> [u64; 4] {
         let rate = machine.rate(1);
@@ -79,6 +93,39 @@ impl TaskWork {
     #[must_use]
     pub fn spans(&self, machine: &Machine) -> Spans {
         Spans::between(self, machine, 0, self.ends(machine))
+    }
+}
+
+/// What the modelled time of a task is made of, picoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Moving what nothing is computed beside: command words, the first
+    /// operands, the last results.
+    pub edges_ps: u64,
+    /// Computing.
+    pub computing_ps: u64,
+    /// Moving that takes longer than the computing beside it: by so much.
+    pub memory_ps: u64,
+}
+
+impl Parts {
+    /// All of it.
+    #[must_use]
+    pub fn total_ps(&self) -> u64 {
+        self.edges_ps
+            .saturating_add(self.computing_ps)
+            .saturating_add(self.memory_ps)
+    }
+
+    /// Adds those of another task.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, more) in [
+            (&mut self.edges_ps, other.edges_ps),
+            (&mut self.computing_ps, other.computing_ps),
+            (&mut self.memory_ps, other.memory_ps),
+        ] {
+            *mine = mine.saturating_add(more);
+        }
     }
 }
 

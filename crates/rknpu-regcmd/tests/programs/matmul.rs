@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, DmaAccess, DmaEngine, Extent, Iova, LintContext, MatmulError,
-    MatmulForm, MatmulTask, MatmulType, Severity, Word, lint,
+    MatmulForm, MatmulTask, MatmulType, Reuse, Severity, Word, lint,
 };
 
 use crate::families::matmul::{self, Types};
@@ -91,6 +91,60 @@ fn the_smallest_fp16_product_has_the_known_values() {
     assert!(!values.contains_key(&(0x0201, 0x1004)));
     assert!(!values.contains_key(&(0x0801, 0x3004)));
     assert_eq!(program.words()[0].bits(), 0x1001_0000_000e_4004);
+}
+
+/// What a task may find of the one before it, and that its program fetches the
+/// rest.
+#[test]
+fn a_task_reuses_what_the_one_before_left() {
+    let ty = MatmulType::Int8ToInt32;
+    let (small, wide) = (task(ty, 64, 256, 64), task(ty, 64, 256, 8192));
+    let moved = |task: MatmulTask, a, b| MatmulTask {
+        a: IDS[0].at(a),
+        b: IDS[1].at(b),
+        ..task
+    };
+    let reuse = |features, weights| Reuse { features, weights };
+    for (before, after, expected) in [
+        (small, small, reuse(true, true)),
+        (small, moved(small, 0, 64), reuse(true, false)),
+        (small, moved(small, 64, 0), reuse(false, true)),
+        (small, moved(small, 64, 64), reuse(false, false)),
+        // The same A, another number of kernels.
+        (wide, small, reuse(true, false)),
+        // 2 MiB of weights streamed through.
+        (wide, moved(wide, 64, 0), reuse(false, false)),
+        // 64 rows take one bank, 192 two.
+        (
+            small,
+            moved(task(ty, 192, 256, 64), 64, 0),
+            reuse(false, false),
+        ),
+        // As many banks, other rows.
+        (small, task(ty, 60, 256, 64), reuse(false, true)),
+        // Another depth at the same address.
+        (small, task(ty, 64, 224, 64), reuse(false, false)),
+        (
+            small,
+            task(MatmulType::Int4ToInt16, 64, 256, 64),
+            reuse(false, false),
+        ),
+    ] {
+        assert_eq!(after.reuse_after(&before, &CHIP), Ok(expected), "{after:?}");
+        let program = after.program_after(&before, &CHIP).unwrap();
+        let cbuf = values(program.words())[&(0x0201, 0x1040)];
+        assert_eq!(cbuf >> 12 & 1 == 1, expected.features);
+        assert_eq!(cbuf >> 13 & 1 == 1, expected.weights);
+        let mut plain = values(after.program(&CHIP).unwrap().words());
+        plain.insert((0x0201, 0x1040), cbuf);
+        assert_eq!(values(program.words()), plain);
+    }
+    // A program that fits nine banks but leaves none to spare.
+    let full = task(ty, 96, 1024, 256);
+    assert_eq!(full.check(&CHIP).unwrap().weight_banks, 9);
+    assert!(full.reuse_after(&full, &CHIP).unwrap().weights);
+    let fuller = task(ty, 96, 1024, 288);
+    assert!(!fuller.reuse_after(&fuller, &CHIP).unwrap().weights);
 }
 
 fn legal_task() -> impl Strategy<Value = MatmulTask> {

@@ -79,6 +79,9 @@ fn a_product_moves_its_matrices_and_pads_its_groups() {
         assert_eq!(reusing.feature_fill_bytes, 0);
         let machine = Machine::RK3588;
         assert!(reusing.duration_ps(&machine) < work.duration_ps(&machine));
+        for work in [work, reusing] {
+            assert_eq!(work.parts(&machine).total_ps(), work.duration_ps(&machine));
+        }
         // Nothing of a matrix product pools.
         let stages = work.spans(&machine).spans;
         assert!(stages.iter().all(|span| span.stage != Stage::Ppu));

@@ -93,6 +93,13 @@ fn form_a(rule: &'static str) -> Case {
     Case::new(rule, int8().program(false))
 }
 
+/// A product that reuses what `before` left.
+fn reuse_after(reuse: (u32, u32), before: Conv) -> Case {
+    let mut words = before.program(false);
+    words.extend(Conv { reuse, ..int8() }.program(false));
+    Case::new("reuse-of-other-data", words)
+}
+
 fn form_b(rule: &'static str) -> Case {
     Case::new(rule, fp16().program(true))
 }
@@ -242,6 +249,10 @@ fn convolution() -> Vec<Case> {
         .rules()
         .contains("reuse-in-first-task")
     );
+    for kind in [(1, 0), (0, 1)] {
+        let fine = reuse_after(kind, int8());
+        assert!(!fine.rules().contains("reuse-of-other-data"));
+    }
     assert!(
         !Case::new("", clamped.program(false))
             .rules()
@@ -280,6 +291,24 @@ fn convolution() -> Vec<Case> {
         form_a("fc-data-bank").set(0x1040, 0x1b1),
         form_a("reuse-in-first-task").set(0x1040, 0x10b1),
         form_a("reuse-in-first-task").set(0x1040, 0x20b1),
+        reuse_after(
+            (1, 0),
+            Conv {
+                banks: (2, 10),
+                ..int8()
+            },
+        ),
+        reuse_after(
+            (0, 1),
+            Conv {
+                banks: (2, 10),
+                ..int8()
+            },
+        ),
+        reuse_after((1, 0), product(INT8_INT32, 32, 64, 64)),
+        reuse_after((0, 1), product(INT8_INT32, 64, 64, 32)),
+        // 11 banks of weights that stream through 11.
+        reuse_after((0, 1), int8()).set(0x1030, 11 * 32768 + 64),
         form_a("grains-too-few").set(0x1010, 1 << 4),
         form_a("grains-below-manual").set(0x1010, 2 << 4),
         Case::new("surface-pitch", rows(6, 0).program(false)),

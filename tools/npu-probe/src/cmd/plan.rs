@@ -75,6 +75,11 @@ struct PlanReport {
     bound_by: String,
     over_bound: f64,
     modelled_gops: f64,
+    /// What the time of the busiest device is made of.
+    modelled_macs_ms: f64,
+    modelled_memory_ms: f64,
+    modelled_edges_ms: f64,
+    modelled_driver_ms: f64,
 }
 
 /// All that is told.
@@ -155,6 +160,8 @@ impl PlanReport {
             packed_bytes,
             read_bytes,
             partial_sums,
+            parts,
+            driver_ps,
             ..
         } = candidate.prediction;
         let operations = 2.0 * m as f64 * weights.k as f64 * weights.n as f64;
@@ -180,6 +187,10 @@ impl PlanReport {
             bound_by: candidate.prediction.bound_by().to_string(),
             over_bound: candidate.prediction.over_bound(),
             modelled_gops: operations / seconds(npu_ps.max(1)) / 1e9,
+            modelled_macs_ms: seconds(parts.computing_ps) * 1e3,
+            modelled_memory_ms: seconds(parts.memory_ps) * 1e3,
+            modelled_edges_ms: seconds(parts.edges_ps) * 1e3,
+            modelled_driver_ms: seconds(driver_ps) * 1e3,
         })
     }
 }
@@ -255,6 +266,15 @@ impl PlanReport {
             text,
             "  device   {:.3} ms, {:.0} GOP/s: {:.2} times the {:.3} ms that {} alone take",
             self.modelled_npu_ms, self.modelled_gops, self.over_bound, self.bound_ms, self.bound_by
+        );
+        let _ = writeln!(
+            text,
+            "  of that  {:.3} ms MACs, {:.3} memory beyond them, {:.3} first and last bytes of \
+             tasks, {:.3} driver",
+            self.modelled_macs_ms,
+            self.modelled_memory_ms,
+            self.modelled_edges_ms,
+            self.modelled_driver_ms
         );
         let _ = writeln!(
             text,

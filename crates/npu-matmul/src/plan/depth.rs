@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How deep INT4 tiles may be with given weights.
+//!
+//! The NPU writes 16 bits of an INT4 sum, and saturates. Activations are at most 8
+//! in magnitude, so no sum leaves 16 bits where the magnitudes of a kernel's
+//! weights in a tile add up to no more than 32767 / 8. Any weights do so in 480
+//! channels; those of models, of which few are near -8 or 7, in several times as
+//! many. Deeper tiles are fewer, and each costs its results.
+
+use rayon::prelude::*;
+
+use super::weights::{INT4_K_TILE_MAX, even_k_tile};
+use crate::dtype::{CHANNEL_GROUP, Precision};
+
+/// Sums of magnitudes that cannot saturate.
+const MAGNITUDES_MAX: u32 = i16::MAX as u32 / 8;
+
+/// The depth of even K tiles, as few as can be, that cannot saturate with the
+/// INT4 weights `b`, rows of `k`; at least [`INT4_K_TILE_MAX`]. No tile that is
+/// as deep or shallower saturates, wherever it begins (at a multiple of 32).
+#[must_use]
+pub fn int4_depth(k: usize, b: &[i8]) -> usize {
+    if k == 0 {
+        return INT4_K_TILE_MAX;
+    }
+    let groups = b.par_chunks(k).map(groups_that_fit).min();
+    let deepest = groups.map_or(usize::MAX, |groups| groups.saturating_mul(CHANNEL_GROUP));
+    // Even tiles: nearly equal weights have the same plan.
+    let tiles = k.div_ceil(deepest.max(INT4_K_TILE_MAX));
+    even_k_tile(Precision::Int4, k, tiles).max(INT4_K_TILE_MAX)
+}
+
+/// Groups of channels of which any so many consecutive ones are within the sum.
+fn groups_that_fit(row: &[i8]) -> usize {
+    let magnitude = |group: &[i8]| {
+        group
+            .iter()
+            .map(|b| u32::from(b.unsigned_abs()))
+            .sum::<u32>()
+    };
+    let sums: Vec<u32> = row.chunks(CHANNEL_GROUP).map(magnitude).collect();
+    let (mut fit, mut sum, mut start) = (sums.len(), 0, 0);
+    for end in 0..sums.len() {
+        sum += sums[end];
+        while sum > MAGNITUDES_MAX {
+            // These do not.
+            fit = fit.min(end - start);
+            sum -= sums[start];
+            start += 1;
+        }
+    }
+    fit
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn depth_follows_from_magnitudes() {
+        // (weight, channels that fit, rounded down to 32).
+        for (weight, fit) in [(-8, 480), (8 - 1, 576), (-4, 992), (1, 4064)] {
+            // As deep as K, and one even tile less where K is deeper.
+            assert_eq!(int4_depth(fit, &vec![weight; 2 * fit]), fit);
+            assert_eq!(int4_depth(8 * fit, &vec![weight; 8 * fit]), fit);
+        }
+        assert_eq!(int4_depth(100_000, &[0; 100_000]), 100_000);
+        assert_eq!(int4_depth(600, &[7; 600]), INT4_K_TILE_MAX);
+        assert_eq!((int4_depth(0, &[]), int4_depth(64, &[])), (480, 480));
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        /// The definition: no tile that begins at a group saturates with the
+        /// worst activations.
+        #[test]
+        fn no_tile_saturates(
+            k in 1..3000_usize,
+            max in 0..8_i8,
+            seed in prop::collection::vec(-8..=7_i8, 97),
+        ) {
+            let row: Vec<i8> = (0..k).map(|x| seed[x * x % 97].clamp(-max, max)).collect();
+            let depth = int4_depth(k, &row);
+            prop_assert_eq!(depth % CHANNEL_GROUP, 0);
+            for start in (0..k).step_by(CHANNEL_GROUP) {
+                let tile = &row[start..(start + depth).min(k)];
+                let worst = |a: i32, other: i32| -> i32 {
+                    tile.iter().map(|&b| i32::from(b) * if b > 0 { a } else { other }).sum()
+                };
+                prop_assert!(worst(7, -8) <= i32::from(i16::MAX));
+                prop_assert!(worst(-8, 7) >= i32::from(i16::MIN));
+            }
+        }
+    }
+}
