@@ -352,6 +352,11 @@ fn longer() -> Vec<Step> {
             runs: vec![Run::cargo("xtask llama all-backend-ops")],
         },
         Step {
+            name: "llama-long",
+            what: "the backend under valgrind, and in a llama-cpp-python built from source",
+            runs: vec![Run::cargo("xtask llama valgrind python")],
+        },
+        Step {
             name: "soak",
             what: "two thousand self-tests in one process",
             runs: vec![Run::cargo(
