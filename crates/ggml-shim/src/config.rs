@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use npu_matmul::{THREADS_VARIABLE, Threads};
 use npu_model::Selector;
 
+use crate::k_group::KGroup;
 use crate::memory;
 use crate::patterns::Patterns;
 use crate::precision::Choice;
@@ -27,6 +28,7 @@ const STATS: &str = "GGML_ROCKET_STATS";
 const TRACE: &str = "GGML_ROCKET_TRACE";
 const VERIFY: &str = "GGML_ROCKET_VERIFY";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
+const K_GROUP: &str = "GGML_ROCKET_K_GROUP";
 
 /// What the user set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +51,9 @@ pub(crate) struct Config {
     pub(crate) threads: Option<Threads>,
     /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path.
     pub(crate) device: Selector,
+    /// `GGML_ROCKET_K_GROUP`: channels of K that share a scale where weights
+    /// have four bits; `None` leaves it to the engine.
+    pub(crate) k_group: Option<KGroup>,
 }
 
 impl Config {
@@ -136,6 +141,14 @@ impl Config {
                 complain(THREADS_VARIABLE, &value, wanted, "the program's threads");
             }
         }
+        let mut k_group = None;
+        if let Some(value) = text(K_GROUP) {
+            k_group = value.parse().ok().and_then(KGroup::new);
+            if k_group.is_none() {
+                let wanted = format!("a multiple of {} up to {}", KGroup::STEP, KGroup::MAX);
+                complain(K_GROUP, &value, &wanted, "the default");
+            }
+        }
         // Whatever is neither `auto` nor `model` is a path; one that is wrong
         // shows when it is opened.
         let device = [DEVICE, npu_model::DEVICE_VARIABLE]
@@ -156,6 +169,7 @@ impl Config {
                 verify,
                 threads,
                 device,
+                k_group,
             },
             complaints,
         )
@@ -182,6 +196,18 @@ mod tests {
         let (config, complaints) = parse(&[("NPU_THREADS", "many")]);
         assert_eq!((config.threads, complaints.len()), (None, 1));
         assert!(complaints[0].contains("NPU_THREADS=\"many\""));
+    }
+
+    #[test]
+    fn groups_are_legal_tiles() {
+        let (config, complaints) = parse(&[("GGML_ROCKET_K_GROUP", "128")]);
+        assert_eq!(config.k_group, KGroup::new(128));
+        assert!(config.k_group.is_some() && complaints.is_empty());
+        for bad in ["0", "48", "512", "many"] {
+            let (config, complaints) = parse(&[("GGML_ROCKET_K_GROUP", bad)]);
+            assert_eq!(config.k_group, None);
+            assert!(complaints[0].contains("multiple of 32"), "{complaints:?}");
+        }
     }
 
     #[test]

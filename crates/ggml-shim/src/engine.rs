@@ -2,7 +2,7 @@
 //! The device, and the engine on it.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use half::f16;
 use npu_matmul::plan::WeightPlan;
@@ -15,13 +15,14 @@ use rocket_uapi::DevicePool;
 
 use crate::describe;
 use crate::host::LoadError;
+use crate::k_group::KGroup;
 use crate::mul_mat::Multiplier;
 use crate::precision::Precision;
 use crate::stats::DeviceCounts;
 
-/// Channels of K that share a scale where weights have four bits: a K tile
-/// each, so that smaller groups are nearer to the weights and cost more sums.
-const INT4_K_GROUP: usize = 64;
+/// `GGML_ROCKET_K_GROUP`, which is the process's: one device is opened, and
+/// what it was opened with holds for all plans.
+static K_GROUP: OnceLock<KGroup> = OnceLock::new();
 
 /// Start of the signs of rotations: any will do, and the same one gives the
 /// same results each time.
@@ -80,6 +81,17 @@ pub(crate) fn open(
     })
 }
 
+/// Sets the group of K for weights of four bits, before any is planned; later
+/// calls change nothing.
+pub(crate) fn set_k_group(group: KGroup) {
+    // The first one holds.
+    let _ = K_GROUP.set(group);
+}
+
+fn k_group() -> Scheme {
+    Scheme::PerKGroup(K_GROUP.get().copied().unwrap_or_default().channels())
+}
+
 /// How weights of `n x k` would be cut; `None` if they cannot be.
 pub(crate) fn plan(
     engine: &Engine,
@@ -111,8 +123,8 @@ fn options(precision: Precision, k: usize) -> QuantiseOptions {
     let (operands, scheme, rotated) = match precision {
         Precision::Fp16 | Precision::Int8 => (Operands::W8A8, Scheme::PerChannel, false),
         Precision::Int8Hadamard => (Operands::W8A8, Scheme::PerChannel, true),
-        Precision::W4A8 => (Operands::W4A8, Scheme::PerKGroup(INT4_K_GROUP), false),
-        Precision::Int4Hadamard => (Operands::W4A4, Scheme::PerKGroup(INT4_K_GROUP), true),
+        Precision::W4A8 => (Operands::W4A8, k_group(), false),
+        Precision::Int4Hadamard => (Operands::W4A4, k_group(), true),
     };
     QuantiseOptions {
         operands,

@@ -41,6 +41,7 @@ mod describe;
 mod device;
 mod engine;
 mod host;
+mod k_group;
 mod layout;
 mod load;
 mod log;

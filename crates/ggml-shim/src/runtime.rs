@@ -126,6 +126,7 @@ impl Runtime {
         let cpu = Cpu::find(place).ok_or_else(incomplete)?;
         let logger = host.logger();
         let (config, complaints) = Config::from_env();
+        engine::set_k_group(config.k_group.unwrap_or_default());
         for complaint in complaints {
             logger.write(Level::Warn, &complaint);
         }

@@ -66,6 +66,9 @@ const POLICIES: [Policy; 5] = [
     },
 ];
 
+/// Groups of K that are compared, and the default among them.
+const K_GROUPS: [&str; 5] = ["32", "64", "128", "256", "480"];
+
 /// Runs it.
 pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<Verdict> {
     let mut bench = Bench {
@@ -76,6 +79,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<
     let mut page = Page::default();
     page.section("llama-cosines", bench.cosines()?);
     page.section("llama-policies", bench.policies()?);
+    page.section("llama-k-groups", bench.k_groups()?);
     page.section("llama-auto", bench.auto()?);
     let conditions = conditions::of(stock);
     page.section("llama-quality-conditions", conditions.clone());
@@ -162,6 +166,33 @@ impl Bench<'_> {
                     recipe.name,
                     loss.mean,
                     loss.same_top * 100.0
+                )?;
+            }
+        }
+        Ok(table)
+    }
+
+    /// The table of `w4a8` by the size of its groups.
+    fn k_groups(&self) -> Result<String> {
+        let mut table = "| model | group | KL divergence, nats a token | of Q4_0's |\n\
+                         |---|---|---|---|\n"
+            .to_owned();
+        for recipe in [Recipe::PLAIN, Recipe::OUTLIERS] {
+            let (full, cpu) = self.reference(recipe)?;
+            let file = self.workshop.quantised(self.stock, &full, "Q4_0")?;
+            let own = cpu.divergence(&self.logits(Backend::Without, &file, &[])?.0)?;
+            for group in K_GROUPS {
+                let set = [
+                    ("GGML_ROCKET_PRECISION", "w4a8"),
+                    ("GGML_ROCKET_K_GROUP", group),
+                ];
+                let (ours, _) = self.logits(Backend::With, &full, &set)?;
+                let loss = cpu.divergence(&ours)?.mean;
+                let times = loss / own.mean;
+                writeln!(
+                    table,
+                    "| {} | {group} | {loss:.6} | {times:.2} |",
+                    recipe.name
                 )?;
             }
         }
