@@ -48,6 +48,8 @@ opaque! {
     Graph;
     /// `struct ggml_backend_event`
     Event;
+    /// `struct ggml_context`: tensors and graphs live in it
+    Arena;
 }
 
 /// `struct ggml_tensor`.

@@ -125,7 +125,7 @@ unsafe fn compute_product(
 ) -> Result<(), String> {
     // SAFETY: live, by the caller's promise.
     let name = unsafe { node.as_ref() }.map_or_else(String::new, Tensor::name);
-    let offload = supports::computable(product, runtime.config.policy.precision)
+    let offload = supports::computable(product, &runtime.policy)
         .map_err(|reason| format!("cannot compute {name}: {}", reason.words()))?;
     let engine = runtime
         .engine()

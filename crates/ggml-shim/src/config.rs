@@ -12,16 +12,32 @@ use crate::k_group::KGroup;
 use crate::memory;
 use crate::patterns::Patterns;
 use crate::precision::Choice;
-use crate::supports::Policy;
 
-/// Fewest activation rows of a product worth a job. Below it the transfer and
-/// the job's fixed cost outweigh the product: 32 is where ggml draws the same
-/// line for its own devices (`GGML_OP_OFFLOAD_MIN_BATCH`). Inferred; not
-/// measured on a board.
+/// Fewest activation rows of a product worth a job where nothing says more: 32
+/// is where ggml draws the same line for its own devices
+/// (`GGML_OP_OFFLOAD_MIN_BATCH`).
 pub(crate) const DEFAULT_MIN_M: usize = 32;
+
+/// Fewest activation rows that are offloaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum MinRows {
+    /// Computed on a device, [`DEFAULT_MIN_M`] on the software model.
+    #[default]
+    Default,
+    /// Computed for each size of weights.
+    Computed,
+    /// So many.
+    Fixed(usize),
+}
+
+impl MinRows {
+    /// The word for [`MinRows::Computed`].
+    pub(crate) const COMPUTED: &str = "auto";
+}
 
 const MIN_M: &str = "GGML_ROCKET_MIN_M";
 const PRECISION: &str = "GGML_ROCKET_PRECISION";
+const CLOCK: &str = "GGML_ROCKET_CLOCK";
 const MEM: &str = "GGML_ROCKET_MEM";
 const TENSORS: &str = "GGML_ROCKET_TENSORS";
 const STATS: &str = "GGML_ROCKET_STATS";
@@ -30,12 +46,20 @@ const VERIFY: &str = "GGML_ROCKET_VERIFY";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
 const K_GROUP: &str = "GGML_ROCKET_K_GROUP";
 
+/// Hz of a MHz.
+const MEGAHERTZ: u64 = 1_000_000;
+
 /// What the user set.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Config {
     /// `GGML_ROCKET_MIN_M`: fewest activation rows (tokens of a batch) of a
-    /// product that is offloaded; `GGML_ROCKET_PRECISION`: in what.
-    pub(crate) policy: Policy,
+    /// product that is offloaded.
+    pub(crate) min_m: MinRows,
+    /// `GGML_ROCKET_PRECISION`: in what to compute.
+    pub(crate) precision: Choice,
+    /// `GGML_ROCKET_CLOCK`, in Hz: the clock of the NPU that modelled times are
+    /// for; `None` leaves it to the timing model.
+    pub(crate) clock_hz: Option<u64>,
     /// `GGML_ROCKET_MEM`: bytes that packed weights may take; `None` leaves it
     /// to [`memory::default_limit`].
     pub(crate) memory: Option<u64>,
@@ -75,15 +99,16 @@ impl Config {
                 .filter(|value| !value.is_empty())
         };
 
-        let mut min_m = DEFAULT_MIN_M;
+        let mut min_m = MinRows::default();
         if let Some(value) = text(MIN_M) {
             match value.parse::<usize>() {
-                Ok(rows) if rows > 0 => min_m = rows,
+                _ if value == MinRows::COMPUTED => min_m = MinRows::Computed,
+                Ok(rows) if rows > 0 => min_m = MinRows::Fixed(rows),
                 _ => complain(
                     MIN_M,
                     &value,
-                    "a number of rows from 1 on",
-                    &DEFAULT_MIN_M.to_string(),
+                    "a number of rows from 1 on, or auto",
+                    "the default",
                 ),
             }
         }
@@ -95,6 +120,14 @@ impl Config {
                     let words = Choice::WORDS.map(|(word, _)| word).join(", ");
                     complain(PRECISION, &value, &format!("one of {words}"), "auto");
                 }
+            }
+        }
+        let mut clock_hz = None;
+        if let Some(value) = text(CLOCK) {
+            let megahertz = value.parse::<u64>().ok().filter(|clock| *clock > 0);
+            clock_hz = megahertz.and_then(|clock| clock.checked_mul(MEGAHERTZ));
+            if clock_hz.is_none() {
+                complain(CLOCK, &value, "a number of MHz", "that of the timing model");
             }
         }
         let mut memory = None;
@@ -161,7 +194,9 @@ impl Config {
             });
         (
             Self {
-                policy: Policy { min_m, precision },
+                min_m,
+                precision,
+                clock_hz,
                 memory,
                 tensors,
                 stats,
@@ -213,7 +248,7 @@ mod tests {
     #[test]
     fn nothing_set_gives_the_defaults() {
         let (config, complaints) = parse(&[]);
-        assert_eq!(config.policy.min_m, DEFAULT_MIN_M);
+        assert_eq!(config.min_m, MinRows::Default);
         assert!(!config.stats);
         assert_eq!(config.device, Selector::Auto);
         assert!(complaints.is_empty());
@@ -225,6 +260,7 @@ mod tests {
         let (config, complaints) = parse(&[
             ("GGML_ROCKET_MIN_M", "1"),
             ("GGML_ROCKET_PRECISION", "f16"),
+            ("GGML_ROCKET_CLOCK", "200"),
             ("GGML_ROCKET_MEM", "2G"),
             ("GGML_ROCKET_TENSORS", "!output*"),
             ("GGML_ROCKET_STATS", "1"),
@@ -232,13 +268,21 @@ mod tests {
             ("GGML_ROCKET_DEVICE", "model"),
             ("ROCKET_DEVICE", "/dev/accel/accel7"),
         ]);
-        assert_eq!(config.policy.min_m, 1);
-        assert_eq!(config.policy.precision, Choice::Always(Precision::Fp16));
+        assert_eq!(config.min_m, MinRows::Fixed(1));
+        assert_eq!(config.precision, Choice::Always(Precision::Fp16));
+        assert_eq!(config.clock_hz, Some(200_000_000));
         assert_eq!(config.memory, Some(2 << 30));
         assert!(!config.tensors.include("output.weight"));
         assert!(config.stats);
         assert_eq!(config.trace, Some("a trace.json".into()));
         assert_eq!(config.device, Selector::Model);
+        assert!(complaints.is_empty());
+    }
+
+    #[test]
+    fn rows_can_be_computed_on_demand() {
+        let (config, complaints) = parse(&[("GGML_ROCKET_MIN_M", "auto")]);
+        assert_eq!(config.min_m, MinRows::Computed);
         assert!(complaints.is_empty());
     }
 
@@ -252,13 +296,18 @@ mod tests {
     fn bad_values_are_named_and_replaced() {
         for bad in ["0", "-3", "many", "1.5", "99999999999999999999999"] {
             let (config, complaints) = parse(&[("GGML_ROCKET_MIN_M", bad)]);
-            assert_eq!(config.policy.min_m, DEFAULT_MIN_M);
+            assert_eq!(config.min_m, MinRows::Default);
             assert_eq!(complaints.len(), 1);
-            assert!(complaints[0].contains(bad) && complaints[0].contains("32"));
+            assert!(complaints[0].contains(bad) && complaints[0].contains("default"));
         }
         let (config, complaints) = parse(&[("GGML_ROCKET_PRECISION", "F16")]);
-        assert_eq!(config.policy.precision, Choice::Auto);
+        assert_eq!(config.precision, Choice::Auto);
         assert!(complaints[0].contains("auto, f16, w8a8"), "{complaints:?}");
+        for bad in ["0", "1.2GHz", "99999999999999999999"] {
+            let (config, complaints) = parse(&[("GGML_ROCKET_CLOCK", bad)]);
+            assert_eq!(config.clock_hz, None);
+            assert!(complaints[0].contains("MHz"), "{complaints:?}");
+        }
         let (config, complaints) = parse(&[("GGML_ROCKET_MEM", "lots")]);
         assert_eq!(config.memory, None);
         assert!(complaints[0].contains("lots"), "{complaints:?}");

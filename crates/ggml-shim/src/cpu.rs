@@ -12,6 +12,7 @@ use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::abi::{Buffer, BufferType, Device, MAX_DIMS, Reg, Tensor, usage};
+use crate::cpu_time;
 use crate::shared::Shared;
 use crate::symbols::{Place, function};
 
@@ -180,6 +181,24 @@ impl Cpu {
 
     fn answers(&self) -> MutexGuard<'_, HashMap<Weights, usize>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the CPU computes with weights: rearranged ones, or plain ones.
+    /// `None` while there is no CPU device, and for rearranged ones if it has
+    /// several types of buffers for them.
+    pub(crate) fn place(&self, rearranged: bool) -> Option<cpu_time::Where> {
+        let (device, extras) = self.extras()?;
+        if rearranged && extras.len() > 1 {
+            return None;
+        }
+        Some(cpu_time::Where {
+            device: device.get(),
+            weights: match rearranged {
+                true => self.target(),
+                false => self.buffer_type(),
+            },
+            plain: self.buffer_type(),
+        })
     }
 
     /// Makes a buffer for our weights; null if the host has no memory.

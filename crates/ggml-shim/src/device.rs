@@ -132,7 +132,7 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         let answer = match node {
             Node::NoWork => return true,
             Node::Other => Err(Reason::NotAProduct),
-            Node::Product(product) => supports::decide(&product, runtime.config.policy)
+            Node::Product(product) => supports::decide(&product, &runtime.policy)
                 // SAFETY: as above; `classify` found a product.
                 .and_then(|_| unsafe { placed(runtime, op, &product) }),
         };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use half::f16;
-use npu_matmul::plan::WeightPlan;
+use npu_matmul::plan::{PlanOptions, WeightPlan};
 use npu_matmul::quantise::rotate::Rotation;
 use npu_matmul::quantise::search::Search;
 use npu_matmul::quantise::{Operands, QuantiseOptions, Scheme};
@@ -13,6 +13,7 @@ use npu_matmul::{Engine, Error, Section, Stopwatch, Threads, Weights};
 use npu_model::{Model, ModelOptions, Selector};
 use rocket_uapi::DevicePool;
 
+use crate::cost::Machine;
 use crate::describe;
 use crate::host::LoadError;
 use crate::k_group::KGroup;
@@ -33,6 +34,8 @@ const ROTATION_SEED: u64 = 1;
 pub(crate) struct Opened {
     /// Multiplies.
     pub(crate) engine: Engine,
+    /// What it plans for.
+    pub(crate) machine: Machine,
     /// What `--list-devices` shows.
     pub(crate) description: String,
     /// Whether it is the software model.
@@ -50,10 +53,14 @@ pub(crate) struct Opened {
 /// Opens the device that `selector` names, with one descriptor per NPU core:
 /// the driver schedules the jobs of one descriptor on one core. With `timeline`
 /// a model records its jobs. `threads`, if there are any, do the engine's work.
+/// Plans are for a clock of `clock_hz`; if that is `None`, for the timing
+/// model's own. Not for what the kernel says of the clock now: an idle NPU is
+/// slow, and the same model is to get the same plans.
 pub(crate) fn open(
     selector: &Selector,
     timeline: bool,
     threads: Option<Threads>,
+    clock_hz: Option<u64>,
 ) -> Result<Opened, LoadError> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         LoadError::Device(format!("{what} {selector}: {error}"))
@@ -65,13 +72,22 @@ pub(crate) fn open(
     let root = Path::new("/");
     let cores = usize::try_from(info.cores).unwrap_or(1).max(1);
     let pool = DevicePool::open(&opened.device, cores).map_err(|error| failed("device", &error))?;
+    let mut options = PlanOptions::default();
+    if let Some(clock_hz) = clock_hz {
+        options.conditions.machine.clock_hz = clock_hz;
+    }
+    let engine = Engine::with_options(pool, options.clone());
     let engine = match threads {
-        None => Engine::new(pool),
-        Some(threads) => Engine::new(pool).and_then(|engine| engine.with_threads(threads)),
+        None => engine,
+        Some(threads) => engine.and_then(|engine| engine.with_threads(threads)),
     };
     let engine = engine.map_err(|error| failed("engine on device", &error))?;
     Ok(Opened {
         engine,
+        machine: Machine {
+            devices: cores,
+            options,
+        },
         description: describe::description(&info, root),
         clock_hz: describe::clock_hz(root),
         is_model: info.is_model,
@@ -119,7 +135,7 @@ pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
 }
 
 /// How weights of rows of `k` are quantised for `precision`.
-fn options(precision: Precision, k: usize) -> QuantiseOptions {
+pub(crate) fn options(precision: Precision, k: usize) -> QuantiseOptions {
     let (operands, scheme, rotated) = match precision {
         Precision::Fp16 | Precision::Int8 => (Operands::W8A8, Scheme::PerChannel, false),
         Precision::Int8Hadamard => (Operands::W8A8, Scheme::PerChannel, true),

@@ -21,6 +21,8 @@
 //! | `tensor` | follows ggml's pointers, once, into safe values |
 //! | `types` | its number formats and their decoders |
 //! | `supports`, `precision`, `reason` | pure: which products are offloaded, in what, and why not |
+//! | `policy`, `choice`, `quality`, `cost` | what `auto` is: the least modelled time of what loses little |
+//! | `crossover`, `cpu_time` | from how many rows on a product pays |
 //! | `mul_mat`, `pack`, `quants` | operands to the engine's products |
 //! | `placement`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
@@ -35,8 +37,12 @@ mod abi;
 mod backend;
 mod budget;
 mod buffer;
+mod choice;
 mod config;
+mod cost;
 mod cpu;
+mod cpu_time;
+mod crossover;
 mod describe;
 mod device;
 mod engine;
@@ -51,7 +57,9 @@ mod pack;
 mod patterns;
 mod pieces;
 mod placement;
+mod policy;
 mod precision;
+mod quality;
 mod quants;
 mod reason;
 mod reg;

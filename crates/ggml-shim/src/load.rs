@@ -31,8 +31,8 @@ pub(crate) fn pack(
     // SAFETY: a tensor that the host passed.
     let decoder = unsafe { runtime.types.decoder(tensor.type_id) };
     let decoder = decoder.ok_or("ggml cannot decode it")?;
-    let (precision, dimensions) = supports::storable(weights, runtime.config.policy.precision)
-        .map_err(|reason| reason.words().to_owned())?;
+    let (precision, dimensions) =
+        supports::storable(weights, &runtime.policy).map_err(|reason| reason.words().to_owned())?;
     let engine = runtime.engine().ok_or("the process is ending")?;
     let rows = Rows {
         bytes,

@@ -65,8 +65,7 @@ impl Entry {
         weights: &Operand,
     ) -> Option<Arc<Decision>> {
         let first = weights.key(tensor.data.addr(), [0, 0])?;
-        let (precision, [k, n, b2, b3]) =
-            supports::storable(weights, runtime.config.policy.precision).ok()?;
+        let (precision, [k, n, b2, b3]) = supports::storable(weights, &runtime.policy).ok()?;
         let matrices = b2.checked_mul(b3)?;
         let decisions = self.decisions.lock();
         let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
@@ -77,6 +76,12 @@ impl Entry {
         let wanted = runtime.config.tensors.include(&tensor.name());
         let decision = runtime.budget.decide(wanted, vec![plan; matrices]);
         decisions.insert((first, matrices), Arc::clone(&decision));
+        if decision.is_yes() {
+            // SAFETY: the type of a tensor of the host.
+            let name = unsafe { runtime.types.name(weights.format.id) };
+            let chooser = &runtime.policy.chooser;
+            chooser.note(&name, weights.format, [n, k], matrices);
+        }
         Some(decision)
     }
 }

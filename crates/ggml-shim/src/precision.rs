@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! In which numbers a product is computed.
 
-use crate::types::Class;
-
 /// How a product is computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Precision {
     /// Both operands FP16, sums in FP32.
     Fp16,
@@ -50,7 +48,8 @@ impl Precision {
 /// What the user wants, `GGML_ROCKET_PRECISION`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// By the weights: floating point in FP16, quantised in INT8.
+    /// By the weights: whatever takes the least modelled time of those that lose
+    /// little, see [`crate::quality`].
     #[default]
     Auto,
     /// All weights in this.
@@ -67,42 +66,11 @@ impl Choice {
         ("w4a8", Self::Always(Precision::W4A8)),
         ("w4a4-hadamard", Self::Always(Precision::Int4Hadamard)),
     ];
-
-    /// The precision for weights of this kind; `None` if they are none.
-    pub(crate) fn of(self, weights: Class) -> Option<Precision> {
-        match (self, weights) {
-            (_, Class::Other) => None,
-            (Self::Always(precision), _) => Some(precision),
-            (Self::Auto, Class::Float) => Some(Precision::Fp16),
-            (Self::Auto, Class::Quantised) => Some(Precision::Int8),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_weights_decide_unless_the_user_does() {
-        for (choice, float, quantised) in [
-            (Choice::Auto, Precision::Fp16, Precision::Int8),
-            (
-                Choice::Always(Precision::Fp16),
-                Precision::Fp16,
-                Precision::Fp16,
-            ),
-            (
-                Choice::Always(Precision::W4A8),
-                Precision::W4A8,
-                Precision::W4A8,
-            ),
-        ] {
-            assert_eq!(choice.of(Class::Float), Some(float));
-            assert_eq!(choice.of(Class::Quantised), Some(quantised));
-            assert_eq!(choice.of(Class::Other), None);
-        }
-    }
 
     #[test]
     fn every_precision_has_a_place_in_the_statistics() {

@@ -107,14 +107,14 @@ unsafe impl Sync for Features {}
 
 impl Features {
     fn of(runtime: &Runtime) -> Self {
-        let policy = &runtime.config.policy;
+        let config = &runtime.config;
         let precision = Choice::WORDS
             .iter()
-            .find_map(|(word, choice)| (*choice == policy.precision).then_some(*word));
+            .find_map(|(word, choice)| (*choice == config.precision).then_some(*word));
         Self::new([
             (c"DEVICE", runtime.description.clone()),
             (c"PRECISION", text(precision.unwrap_or_default())),
-            (c"MIN_M", text(&policy.min_m.to_string())),
+            (c"MIN_M", text(&runtime.policy.min_m())),
         ])
     }
 

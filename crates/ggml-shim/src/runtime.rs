@@ -14,18 +14,20 @@ use crate::abi::{BufferType, Device, Reg};
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::cpu::Cpu;
+use crate::cpu_time::Bench;
 use crate::engine;
 use crate::host::{Host, LoadError};
 use crate::load::Progress;
 use crate::log::{Level, Logger};
 use crate::memory;
 use crate::placement::Placement;
+use crate::policy::{self, Policy};
 use crate::shared::Shared;
 use crate::stats::{DeviceCounts, Modelled, NpuTime, Stats};
 use crate::symbols::Place;
 use crate::tensor::Context;
 use crate::trace::{self, Trace};
-use crate::types::Types;
+use crate::types::{Format, Types};
 use crate::verify::Verify;
 use crate::watch::Watch;
 use crate::{device, reg};
@@ -38,7 +40,7 @@ pub(crate) struct Runtime {
     /// Its number formats.
     pub(crate) types: Types,
     /// Its CPU backend.
-    pub(crate) cpu: Cpu,
+    pub(crate) cpu: Arc<Cpu>,
     /// Its buffers of which we have packed weights.
     pub(crate) placement: Placement,
     /// How much more weights there may be.
@@ -47,6 +49,8 @@ pub(crate) struct Runtime {
     pub(crate) progress: Progress,
     /// What the user set.
     pub(crate) config: Config,
+    /// What follows from it for each product.
+    pub(crate) policy: Policy,
     /// What `--list-devices` shows.
     pub(crate) description: CString,
     /// Counts for the table at exit.
@@ -130,7 +134,12 @@ impl Runtime {
         for complaint in complaints {
             logger.write(Level::Warn, &complaint);
         }
-        let opened = engine::open(&config.device, config.trace.is_some(), config.threads)?;
+        let opened = engine::open(
+            &config.device,
+            config.trace.is_some(),
+            config.threads,
+            config.clock_hz,
+        )?;
         for line in &opened.why {
             logger.write(Level::Info, line);
         }
@@ -151,13 +160,24 @@ impl Runtime {
                 ),
             );
         }
+        let cpu = Arc::new(cpu);
+        let policy = Policy::new(
+            &config,
+            opened.machine,
+            !opened.is_model,
+            Box::new(Measured {
+                bench: Bench::find(place),
+                cpu: Arc::clone(&cpu),
+                types,
+            }),
+        );
         logger.write(
             Level::Info,
             &format!(
-                "{}; loaded into ggml {}; products of {} rows and more are offloaded",
+                "{}; loaded into ggml {}; {}",
                 opened.description,
                 host.version(),
-                config.policy.min_m
+                policy.rows()
             ),
         );
         if host.has_backend(c"BLAS") {
@@ -200,6 +220,7 @@ impl Runtime {
             placement: Placement::default(),
             budget,
             progress: Progress::default(),
+            policy,
             config,
         })
     }
@@ -223,8 +244,12 @@ impl Runtime {
         }
     }
 
-    /// Says which weights are on the NPU, if there is anything new about it.
+    /// Says which weights are on the NPU and in what they are computed, if there
+    /// is anything new about it.
     pub(crate) fn report_weights(&self) {
+        for line in self.policy.report() {
+            self.log(Level::Info, &line);
+        }
         if let Some(line) = self.budget.report() {
             self.log(Level::Info, &line);
         }
@@ -240,6 +265,28 @@ impl Runtime {
     fn take_engine(&self) -> Option<Arc<Engine>> {
         let engine = self.engine.lock();
         engine.unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The host's CPU, measured.
+struct Measured {
+    /// `None` if its ggml cannot be asked to compute.
+    bench: Option<Bench>,
+    cpu: Arc<Cpu>,
+    types: Types,
+}
+
+impl policy::Cpu for Measured {
+    fn mac_fs(&self, weights: Format, rearranged: bool) -> Option<u64> {
+        let place = self.cpu.place(rearranged)?;
+        // SAFETY: objects of the host, and a format of a tensor of the host; the
+        // CPU has such weights in such a buffer already, or in plain memory.
+        unsafe { self.bench?.mac_fs(weights, place) }
+    }
+
+    fn name(&self, weights: Format) -> String {
+        // SAFETY: the format of a tensor of the host.
+        unsafe { self.types.name(weights.id) }
     }
 }
 

@@ -18,10 +18,10 @@
 //! M is the number of tokens.
 
 use crate::abi::{MAX_DIMS, type_id};
-use crate::precision::{Choice, Precision};
+use crate::precision::Precision;
 use crate::reason::Reason;
 use crate::resident::Key;
-use crate::types::Format;
+use crate::types::{Class, Format};
 
 /// Fewest outputs of a product in INT8. Its error is a few 2^-8 of each
 /// output, and averages out only over many: with a single output one unlucky
@@ -31,7 +31,7 @@ const MIN_INT8_OUTPUTS: usize = 16;
 
 /// Longest dot product in INT8: up to here the sum of products of magnitude
 /// 127 * 127 surely fits into 32 bits (127 * 127 * 2^17 < 2^31).
-const MAX_INT8_K: usize = 1 << 17;
+pub(crate) const MAX_INT8_K: usize = 1 << 17;
 
 /// Type, dimensions and strides of one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,30 +139,31 @@ impl Offload {
     }
 }
 
-/// What the user set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Policy {
-    /// Fewest activation rows of a product that is offloaded.
-    pub(crate) min_m: usize,
-    /// In what to compute.
-    pub(crate) precision: Choice,
+/// What the user set, and what follows from it: the same answers to the same
+/// questions as long as the process lives.
+pub(crate) trait Policy {
+    /// In what to compute with weights of `n x k`.
+    fn precision(&self, weights: Format, size: [usize; 2]) -> Precision;
+
+    /// Whether a product that can be computed has enough rows to be offloaded.
+    fn is_worth(&self, product: &Product, offload: &Offload) -> bool;
 }
 
 /// Decides about a product that ggml asks for.
 ///
 /// # Errors
 /// The reason for which it stays with the CPU.
-pub(crate) fn decide(product: &Product, policy: Policy) -> Result<Offload, Reason> {
+pub(crate) fn decide(product: &Product, policy: &impl Policy) -> Result<Offload, Reason> {
     if product.origin == Origin::Computed {
         return Err(Reason::Computed);
     }
     if product.place == Place::Elsewhere {
         return Err(Reason::Elsewhere);
     }
-    let offload = computable(product, policy.precision)?;
+    let offload = computable(product, policy)?;
     // The question where to put weights comes with a number of rows of its own.
     let counts = product.place != Place::Question;
-    if counts && offload.rows() < policy.min_m {
+    if counts && !policy.is_worth(product, &offload) {
         return Err(Reason::SmallBatch);
     }
     if offload.precision.is_quantised() && offload.outputs() < MIN_INT8_OUTPUTS {
@@ -176,8 +177,8 @@ pub(crate) fn decide(product: &Product, policy: Policy) -> Result<Offload, Reaso
 ///
 /// # Errors
 /// The reason for which it cannot.
-pub(crate) fn computable(product: &Product, choice: Choice) -> Result<Offload, Reason> {
-    let (precision, _) = storable(&product.weights, choice)?;
+pub(crate) fn computable(product: &Product, policy: &impl Policy) -> Result<Offload, Reason> {
+    let dimensions = readable(&product.weights)?;
     if product.activations.format.id != type_id::F32 {
         return Err(Reason::ActivationType);
     }
@@ -192,7 +193,7 @@ pub(crate) fn computable(product: &Product, choice: Choice) -> Result<Offload, R
         return Err(Reason::Layout);
     }
     Ok(Offload {
-        precision,
+        precision: precision(&product.weights, dimensions, policy)?,
         shape,
         experts,
     })
@@ -205,18 +206,36 @@ pub(crate) fn computable(product: &Product, choice: Choice) -> Result<Offload, R
 /// The reason for which they cannot.
 pub(crate) fn storable(
     weights: &Operand,
-    choice: Choice,
+    policy: &impl Policy,
 ) -> Result<(Precision, [usize; MAX_DIMS]), Reason> {
-    let precision = choice.of(weights.format.class).ok_or(Reason::WeightType)?;
+    let dimensions = readable(weights)?;
+    Ok((precision(weights, dimensions, policy)?, dimensions))
+}
+
+/// The dimensions of weights that can be decoded row by row.
+fn readable(weights: &Operand) -> Result<[usize; MAX_DIMS], Reason> {
+    if weights.format.class == Class::Other {
+        return Err(Reason::WeightType);
+    }
     let dimensions = weights.dimensions()?;
-    let k = dimensions[0];
+    if !weights.has_rows(dimensions[0]) {
+        return Err(Reason::Layout);
+    }
+    Ok(dimensions)
+}
+
+/// In what to compute with such weights. The first question about a size may
+/// cost a policy milliseconds, so it comes last.
+fn precision(
+    weights: &Operand,
+    [k, n, ..]: [usize; MAX_DIMS],
+    policy: &impl Policy,
+) -> Result<Precision, Reason> {
+    let precision = policy.precision(weights.format, [n, k]);
     if precision.is_quantised() && k > MAX_INT8_K {
         return Err(Reason::TooDeep);
     }
-    if !weights.has_rows(k) {
-        return Err(Reason::Layout);
-    }
-    Ok((precision, dimensions))
+    Ok(precision)
 }
 
 fn shape(product: &Product) -> Result<Shape, Reason> {

@@ -5,7 +5,7 @@
 //! offloaded, those that a later version adds included: nothing here knows how
 //! a block of any of them looks.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
 
 use crate::abi::type_id;
@@ -144,6 +144,26 @@ impl Types {
         unsafe { self.entry(id) }.0
     }
 
+    /// What ggml calls this format.
+    ///
+    /// # Safety
+    /// As [`Types::format`].
+    pub(crate) unsafe fn name(&self, id: u32) -> String {
+        let Ok(number) = c_int::try_from(id) else {
+            return format!("type {id}");
+        };
+        // SAFETY: the number lies within the table, by the caller's promise.
+        let traits = unsafe { (self.0)(number) };
+        // SAFETY: null, or an entry of the host's static table.
+        let name = unsafe { traits.as_ref() }.map_or(std::ptr::null(), |traits| traits.name);
+        if name.is_null() {
+            return format!("type {id}");
+        }
+        // SAFETY: not null, hence a NUL-terminated string of that table.
+        let name = unsafe { CStr::from_ptr(name) };
+        name.to_string_lossy().into_owned()
+    }
+
     /// The decoder of this format; `None` for those of [`Class::Other`].
     ///
     /// # Safety
@@ -255,16 +275,18 @@ pub(crate) mod tests {
 
     unsafe extern "C" fn traits(id: c_int) -> *const Traits {
         struct Table([Traits; 5]);
-        // SAFETY: nothing is written, and the pointers in it are null.
+        // SAFETY: nothing is written, and the pointers in it are null or of
+        // static strings.
         unsafe impl Sync for Table {}
         const fn entry(
+            name: &'static CStr,
             block_elements: i64,
             block_bytes: usize,
             is_quantised: bool,
             to_float: Option<ToFloat>,
         ) -> Traits {
             Traits {
-                name: ptr::null(),
+                name: name.as_ptr(),
                 block_elements,
                 interleaved: 0,
                 block_bytes,
@@ -274,11 +296,11 @@ pub(crate) mod tests {
             }
         }
         static TABLE: Table = Table([
-            entry(1, 4, false, None),
-            entry(1, 2, false, Some(f16_to_float)),
-            entry(1, 2, false, Some(bf16_to_float)),
-            entry(32, 34, true, Some(q8_0_to_float)),
-            entry(0, 0, false, None),
+            entry(c"f32", 1, 4, false, None),
+            entry(c"f16", 1, 2, false, Some(f16_to_float)),
+            entry(c"bf16", 1, 2, false, Some(bf16_to_float)),
+            entry(c"q8_0", 32, 34, true, Some(q8_0_to_float)),
+            entry(c"DEPRECATED", 0, 0, false, None),
         ]);
         let index = match u32::try_from(id) {
             Ok(type_id::F32 | type_id::I32) => 0,
@@ -323,6 +345,18 @@ pub(crate) mod tests {
         }
         // SAFETY: as above.
         assert!(unsafe { fake_types().decoder(type_id::I32) }.is_none());
+    }
+
+    #[test]
+    fn formats_have_names() {
+        for (id, name) in [
+            (type_id::F32, "f32"),
+            (Q8_0, "q8_0"),
+            (u32::MAX, "type 4294967295"),
+        ] {
+            // SAFETY: as above.
+            assert_eq!(unsafe { fake_types().name(id) }, name);
+        }
     }
 
     #[test]

@@ -91,8 +91,8 @@ const POLICIES: [Policy; 7] = [
     Policy {
         file: "Q8_0",
         precision: "auto",
-        computed: "int8",
-        least_cosine: 0.996,
+        computed: "fp16",
+        least_cosine: 0.9995,
     },
 ];
 

@@ -47,6 +47,16 @@ impl Recipe {
             "--outliers=3",
         ],
     };
+    /// Dense, with longer dot products than the others have: 1024 of them.
+    pub(super) const DEEP: Self = Self {
+        name: "deep",
+        options: &[
+            "--layers=1",
+            "--embedding=1024",
+            "--feed-forward=1024",
+            "--logits=3",
+        ],
+    };
     /// Dense; the table of token embeddings is the output's weight too.
     pub(super) const TIED: Self = Self {
         name: "tied",
@@ -157,11 +167,6 @@ impl Workshop {
         process::run(command, SCRIPT_LIMIT)?
             .checked("make_tiny_gguf.py")
             .map(drop)
-    }
-
-    /// The model of [`Workshop::tiny_f16`], quantised to Q8_0 by the stock llama-quantize.
-    pub(super) fn tiny_q8_0(&self, stock: &Stock, seed: u32) -> Result<PathBuf> {
-        self.quantised(stock, &self.tiny_f16(seed)?, "Q8_0")
     }
 
     /// all-MiniLM-L6-v2 in F16; fetched once.

@@ -125,7 +125,10 @@ fn complete(
 pub(super) fn products(output: &Output) -> Result<u64> {
     let stats = Stats::find(&output.stderr)?;
     ensure!(stats.count("products failed") == 0, "products failed");
-    Ok(stats.count("products computed in fp16") + stats.count("products computed in int8"))
+    // Which of them the backend chooses is not what this is about.
+    let precisions = ["fp16", "int8", "int8-hadamard"];
+    let counts = precisions.map(|name| stats.count(&format!("products computed in {name}")));
+    Ok(counts.iter().sum())
 }
 
 /// MiB of weights by buffer type, from the load log. A first pass only

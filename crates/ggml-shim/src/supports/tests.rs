@@ -33,12 +33,28 @@ pub(crate) fn product(weights: u32, m: i64, n: i64, k: i64) -> Product {
     }
 }
 
-/// The defaults, but for the rows.
-pub(crate) fn policy(min_m: usize) -> Policy {
-    Policy {
-        min_m,
-        precision: Choice::Auto,
+/// FP16 for floats and INT8 for all others, from so many rows on.
+#[derive(Debug)]
+pub(crate) struct Fixed {
+    min_m: usize,
+}
+
+impl Policy for Fixed {
+    fn precision(&self, weights: Format, _: [usize; 2]) -> Precision {
+        match weights.class {
+            Class::Float => Precision::Fp16,
+            _ => Precision::Int8,
+        }
     }
+
+    fn is_worth(&self, _: &Product, offload: &Offload) -> bool {
+        offload.rows() >= self.min_m
+    }
+}
+
+/// Offloads from `min_m` rows on.
+pub(crate) fn policy(min_m: usize) -> Fixed {
+    Fixed { min_m }
 }
 
 const MIN_M: usize = 32;
@@ -51,7 +67,7 @@ fn each_kind_of_weights_is_offloaded_in_its_precision() {
         (BF16, Precision::Fp16),
         (Q8_0, Precision::Int8),
     ] {
-        let offload = decide(&product(weights, 64, 96, 128), policy(MIN_M)).unwrap();
+        let offload = decide(&product(weights, 64, 96, 128), &policy(MIN_M)).unwrap();
         assert_eq!(offload.precision, precision);
         assert_eq!(
             offload.shape,
@@ -70,7 +86,7 @@ fn each_kind_of_weights_is_offloaded_in_its_precision() {
 fn the_question_before_allocation_gets_the_same_answer() {
     let mut asked = product(type_id::F16, 512, 64, 64);
     asked.place = Place::Unallocated;
-    assert!(decide(&asked, policy(MIN_M)).is_ok());
+    assert!(decide(&asked, &policy(MIN_M)).is_ok());
 }
 
 #[test]
@@ -79,7 +95,7 @@ fn broadcast_matrices_share_their_weights() {
     asked.weights = packed(type_id::F16, [128, 96, 3, 2]);
     asked.activations = packed(type_id::F32, [128, 8, 6, 4]);
     asked.output = packed(type_id::F32, [96, 8, 6, 4]);
-    let offload = decide(&asked, policy(MIN_M)).unwrap();
+    let offload = decide(&asked, &policy(MIN_M)).unwrap();
     let shape = offload.shape;
     assert_eq!((shape.matrices, shape.repeats), ([3, 2], [2, 2]));
     assert_eq!(offload.rows(), 32);
@@ -91,7 +107,7 @@ fn strided_rows_are_read_where_they_lie() {
     let mut asked = product(type_id::F16, 64, 96, 128);
     asked.weights.nb[1] += 64;
     asked.activations.nb[1] += 8;
-    assert!(decide(&asked, policy(MIN_M)).is_ok());
+    assert!(decide(&asked, &policy(MIN_M)).is_ok());
 }
 
 /// Each line: what is changed in a good product, and why it is declined.
@@ -139,34 +155,34 @@ fn each_reason_to_decline() {
     ];
     for (index, (change, reason)) in table.iter().enumerate() {
         let mut asked = product(type_id::F16, 64, 96, 128);
-        assert!(decide(&asked, policy(MIN_M)).is_ok());
+        assert!(decide(&asked, &policy(MIN_M)).is_ok());
         change(&mut asked);
-        assert_eq!(decide(&asked, policy(MIN_M)), Err(*reason), "line {index}");
+        assert_eq!(decide(&asked, &policy(MIN_M)), Err(*reason), "line {index}");
     }
 }
 
 #[test]
 fn int8_wants_some_outputs_and_whole_blocks() {
     assert_eq!(
-        decide(&product(Q8_0, 1, 1, 256), policy(1)),
+        decide(&product(Q8_0, 1, 1, 256), &policy(1)),
         Err(Reason::FewOutputs)
     );
-    assert!(decide(&product(Q8_0, 1, 16, 256), policy(1)).is_ok());
-    assert!(decide(&product(type_id::F16, 1, 1, 256), policy(1)).is_ok());
+    assert!(decide(&product(Q8_0, 1, 16, 256), &policy(1)).is_ok());
+    assert!(decide(&product(type_id::F16, 1, 1, 256), &policy(1)).is_ok());
     assert_eq!(
-        decide(&product(Q8_0, 64, 64, 48), policy(1)),
+        decide(&product(Q8_0, 64, 64, 48), &policy(1)),
         Err(Reason::Layout)
     );
-    assert!(decide(&product(Q8_0, 64, 64, 1 << 17), policy(1)).is_ok());
+    assert!(decide(&product(Q8_0, 64, 64, 1 << 17), &policy(1)).is_ok());
     assert_eq!(
-        decide(&product(Q8_0, 64, 64, (1 << 17) + 32), policy(1)),
+        decide(&product(Q8_0, 64, 64, (1 << 17) + 32), &policy(1)),
         Err(Reason::TooDeep)
     );
 }
 
 #[test]
 fn what_is_worth_nothing_is_still_computable() {
-    assert!(computable(&product(Q8_0, 1, 1, 32), Choice::Auto).is_ok());
+    assert!(computable(&product(Q8_0, 1, 1, 32), &policy(1)).is_ok());
 }
 
 /// 8 experts of which each of `tokens` tokens uses 2.
@@ -184,14 +200,14 @@ pub(crate) fn by_expert(weights: u32, tokens: i64, given: i64, n: i64, k: i64) -
 fn experts_are_counted_by_tokens() {
     for given in [1, 2] {
         let asked = by_expert(Q8_0, 32, given, 96, 128);
-        let offload = decide(&asked, policy(MIN_M)).unwrap();
+        let offload = decide(&asked, &policy(MIN_M)).unwrap();
         assert_eq!((offload.rows(), offload.outputs()), (32, 32 * 2 * 96));
         let given = usize::try_from(given).unwrap();
         assert_eq!(offload.experts, Some(Experts { used: 2, given }));
         assert_eq!(offload.shape.matrices, [8, 1]);
     }
     let few = by_expert(Q8_0, 31, 1, 96, 128);
-    assert_eq!(decide(&few, policy(MIN_M)), Err(Reason::SmallBatch));
+    assert_eq!(decide(&few, &policy(MIN_M)), Err(Reason::SmallBatch));
 }
 
 #[test]
@@ -219,8 +235,8 @@ fn experts_that_do_not_fit_together_are_declined() {
     ];
     for (index, (change, reason)) in table.iter().enumerate() {
         let mut asked = by_expert(Q8_0, 64, 2, 96, 128);
-        assert!(decide(&asked, policy(MIN_M)).is_ok());
+        assert!(decide(&asked, &policy(MIN_M)).is_ok());
         change(&mut asked);
-        assert_eq!(decide(&asked, policy(MIN_M)), Err(*reason), "line {index}");
+        assert_eq!(decide(&asked, &policy(MIN_M)), Err(*reason), "line {index}");
     }
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::abi::MAX_NAME;
 use crate::abi::type_id;
 use crate::host::tests::{FakeBuffer, REARRANGED, fake_host};
-use crate::precision::{Choice, Precision};
+use crate::precision::Precision;
 use crate::reason::Reason;
 use crate::supports;
 use crate::types::tests::{Q8_0, fake_types, format};
@@ -85,7 +85,7 @@ fn classify_product(weights: &mut Tensor) -> Product {
 }
 
 fn decide(weights: &mut Tensor) -> Result<Precision, Reason> {
-    supports::decide(&classify_product(weights), supports::tests::policy(32))
+    supports::decide(&classify_product(weights), &supports::tests::policy(32))
         .map(|offload| offload.precision)
 }
 
@@ -179,7 +179,7 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     let mut output = tensor(type_id::F32, [4, 2, 1, 1]);
     let mut product = supports::tests::product(type_id::F16, 2, 4, 64);
     product.place = Place::Unallocated;
-    let offload = supports::computable(&product, Choice::Auto).unwrap();
+    let offload = supports::computable(&product, &supports::tests::policy(1)).unwrap();
     let base = array.as_mut_ptr();
     for (tensor, place) in [&mut weights, &mut activations, &mut output]
         .into_iter()

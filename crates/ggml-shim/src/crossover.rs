@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From how many rows on a product pays, as data: times in, rows out.
+
+/// Numbers of rows that are tried, in order. Between two of them the answer is
+/// the larger one, which is late by a third at most, and a plan has whole
+/// groups of four rows anyway.
+const STEPS: [usize; 17] = [
+    2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
+];
+
+/// Fewest rows that are ever offloaded by calculation. One row is a token of a
+/// single sequence: token generation stays with the CPU, whatever a modelled
+/// time says.
+pub(crate) const FEWEST: usize = STEPS[0];
+
+/// From this many rows on every product is offloaded: llama.cpp's default
+/// batch. Where the model sees no gain even there it is too near to call, and
+/// what runs on the NPU leaves the CPU free.
+pub(crate) const MOST: usize = STEPS[STEPS.len() - 1];
+
+/// The fewest rows from which on a product takes no longer with the NPU than on
+/// the CPU, in [`FEWEST`]..=[`MOST`]. `npu_ps` is the time of so many rows with
+/// the NPU, `None` if it cannot be said; `cpu_row_ps` is what a row takes the
+/// CPU. The same unit for both.
+pub(crate) fn rows(npu_ps: impl Fn(usize) -> Option<u64>, cpu_row_ps: u64) -> usize {
+    let pays = |rows: usize| {
+        npu_ps(rows).is_some_and(|npu_ps| npu_ps <= cpu_row_ps.saturating_mul(rows as u64))
+    };
+    // From the top: a time that jumps where a tile begins must not make rows
+    // pay that lie below others that do not.
+    let paying = STEPS.iter().rev().take_while(|rows| pays(**rows));
+    paying.last().copied().unwrap_or(MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A time with a fixed part, and one that grows with the rows.
+    fn affine(fixed: u64, row: u64) -> impl Fn(usize) -> Option<u64> {
+        move |rows| Some(fixed + row * rows as u64)
+    }
+
+    #[test]
+    fn the_fixed_part_must_be_earned() {
+        // 1000 + 10 m <= 110 m from m = 10 on; the next step is 12.
+        assert_eq!(rows(affine(1000, 10), 110), 12);
+        // A step is taken where it is met exactly: 1200 = 100 * 12.
+        assert_eq!(rows(affine(1200, 10), 110), 12);
+        assert_eq!(rows(affine(1201, 10), 110), 16);
+    }
+
+    #[test]
+    fn bounds_hold_at_both_ends() {
+        assert_eq!(rows(affine(0, 0), 1), FEWEST);
+        assert_eq!(rows(affine(u64::MAX / 2, 0), 1), MOST);
+        assert_eq!(rows(|_| None, u64::MAX), MOST);
+        // No rate is no reason for the NPU.
+        assert_eq!(rows(affine(1, 1), 0), MOST);
+    }
+
+    #[test]
+    fn rows_below_some_that_do_not_pay_do_not_count() {
+        let jump = |rows: usize| Some(if rows == 64 { 1_000_000 } else { 1 });
+        assert_eq!(rows(jump, 100), 96);
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(256))]
+
+        /// A faster CPU never lowers the answer, a slower NPU neither.
+        #[test]
+        fn it_is_monotonic(
+            fixed in 0..10_000_000_u64,
+            row in 0..100_000_u64,
+            cpu in 0..200_000_u64,
+            more in 0..50_000_u64,
+        ) {
+            let here = rows(affine(fixed, row), cpu);
+            prop_assert!((FEWEST..=MOST).contains(&here));
+            prop_assert!(rows(affine(fixed, row), cpu + more) <= here);
+            prop_assert!(rows(affine(fixed + more, row), cpu) >= here);
+            prop_assert!(rows(affine(fixed, row + more), cpu) >= here);
+        }
+
+        /// The definition, for times without jumps: the first step that pays.
+        #[test]
+        fn it_is_the_first_step_that_pays(
+            fixed in 0..10_000_000_u64,
+            row in 0..100_000_u64,
+            cpu in 0..200_000_u64,
+        ) {
+            let pays = |m: &&usize| fixed + row * **m as u64 <= cpu * **m as u64;
+            let expected = STEPS.iter().find(pays).copied().unwrap_or(MOST);
+            prop_assert_eq!(rows(affine(fixed, row), cpu), expected);
+        }
+    }
+}
