@@ -42,9 +42,10 @@ pub(crate) fn call(
         SocketFlags::CLOEXEC,
         None,
     )?;
-    request_call(connection, request, arg, theirs.as_fd(), file)?;
+    let requested = request_call(connection, request, arg, theirs.as_fd(), file);
     drop(theirs);
-    match converse(channel.as_fd(), out) {
+    // A server without descriptors may have gone before it is asked, too.
+    match requested.and_then(|()| converse(channel.as_fd(), out)) {
         Err(Errno::NODEV) => Err(why_no_result(connection)),
         other => other,
     }

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A server that takes nobody.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use client_tests::Client;
+use npu_wire::{Address, Frame, FrameKind};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use zerocopy::IntoBytes;
+
+/// Connections that may wait to be taken.
+const BACKLOG: i32 = 16;
+
+/// The server is often gone before the client has asked for anything, and must
+/// be understood all the same.
+#[test]
+fn why_is_told_however_early_the_server_goes() {
+    let address = Address::unique(process::id(), u64::MAX);
+    let listener = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    rustix::net::bind(&listener, &address.socket().unwrap()).unwrap();
+    rustix::net::listen(&listener, BACKLOG).unwrap();
+    let ended = AtomicBool::new(false);
+    let folder = tempfile::tempdir().unwrap();
+    let output = thread::scope(|scope| {
+        scope.spawn(|| {
+            let status = -Errno::MFILE.raw_os_error();
+            let refusal = Frame::with_status(FrameKind::Done, status);
+            loop {
+                let client = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+                // It may have been killed.
+                let _ = npu_wire::send(&client, [refusal.as_bytes(), &[]], &[]);
+            }
+        });
+        let mut client = Client::compile("refused", &[]).alone(folder.path());
+        let name = String::from_utf8(address.name().to_vec()).unwrap();
+        let output = client.env(npu_wire::ENVIRONMENT, name).output();
+        // The server waits for one more.
+        ended.store(true, Ordering::Relaxed);
+        address.connect(SocketFlags::CLOEXEC).unwrap();
+        output.unwrap()
+    });
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
