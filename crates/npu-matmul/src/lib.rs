@@ -3,8 +3,8 @@
 //!
 //! C = A x B^T, with A of M x K (activations), B of N x K (weights) and C of
 //! M x N, all row major in host memory. Three precisions: INT8 and INT4 with
-//! exact 32-bit results, FP16 with binary32 or binary16 results; and float products by way
-//! of INT8 with a scale for each row of A and of B.
+//! exact 32-bit results, FP16 with binary32 or binary16 results; and float
+//! products by way of INT8 with a scale for each row of A and of B.
 //!
 //! ```text
 //! load_*:      plan::WeightPlan -> pack::pack_weight -> buffers that stay

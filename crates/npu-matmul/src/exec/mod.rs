@@ -10,7 +10,8 @@
 //! One wave is started before the one before it is finished, so that the CPU
 //! packs and unpacks while the NPU computes. `wave` has that; `job` what
 //! happens to one job, `work` how the matrices of a product become buffers and
-//! buffers its matrix, `collect` what becomes of the numbers in an output tile, `target` where they go.
+//! buffers its matrix, `collect` what becomes of the numbers in an output tile,
+//! `target` where they go.
 
 mod collect;
 mod job;

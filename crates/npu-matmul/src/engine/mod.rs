@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The front door: load weights, multiply.
 
+mod multiply;
+
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use half::f16;
-use npu_kernels::nibble::{SPLIT_MAX, first_outside};
+use npu_kernels::nibble::first_outside;
 use rocket_uapi::DevicePool;
 
 use crate::buffers::Buffers;
 use crate::counters::{AtomicCounters, Counters};
-use crate::dtype::{Precision, Results};
+use crate::dtype::Precision;
 use crate::error::Error;
-use crate::exec::{Collect, Narrowed, Product, Run, Sums, Target, Work};
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Watched};
-use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
+use crate::pack::{Format, Fp16, Int4, Int8};
 use crate::plan::{JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, WeightPlan, int4_depth};
 use crate::plan_cache::{Key, PlanCache};
 use crate::quantised::Quantised;
 use crate::threads::{Threads, Workers};
 use crate::times::{Clock, Section, Stopwatch, Times};
-use crate::unpack::{Partial, Split};
 use crate::weights::Weights;
 
 /// Distinguishes engines, so that weights are not used with another one.
@@ -135,145 +134,6 @@ impl Engine {
     /// As [`Engine::load_i8`].
     pub fn load_f16(&self, n: usize, k: usize, b: &[f16]) -> Result<Weights, Error> {
         self.load::<Fp16>(n, k, b)
-    }
-
-    /// C = A x B^T for INT8 or INT4 weights: `a` is `m x k` (for INT4 each -8
-    /// to 7), `out` is `m x n`. Exact whenever the result fits into 32 bits,
-    /// else modulo 2^32.
-    ///
-    /// # Errors
-    /// Operands that do not fit, a device that fails; see [`Error`].
-    pub fn multiply_i32(
-        &self,
-        weights: &Weights,
-        m: usize,
-        a: &[i8],
-        out: &mut [i32],
-    ) -> Result<(), Error> {
-        self.run(self.product_i32(weights, m, a, out)?)
-    }
-
-    pub(crate) fn product_i32<'a>(
-        &self,
-        weights: &'a Weights,
-        m: usize,
-        a: &'a [i8],
-        out: &'a mut [i32],
-    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
-        match weights.precision() {
-            Precision::Int8 => self.product::<Int8, _>(weights, m, a, out, sums::<i32>()),
-            Precision::Int4 => {
-                check_int4("A", a)?;
-                self.product::<Int4, _>(weights, m, a, out, sums::<i16>())
-            }
-            Precision::Fp16 => Err(Error::wrong_weights("int8 or int4", weights)),
-        }
-    }
-
-    /// C = A x B^T for INT4 weights and 8-bit activations: `a` is `m x k`, each
-    /// -128 to 119, `out` is `m x n`. Exact as [`Engine::multiply_i32`] is.
-    ///
-    /// Each activation is 16 h + l with h and l of four bits, signed. The NPU
-    /// multiplies 2 x `m` rows of four bits, so its plan is that of
-    /// [`Engine::plan`] for twice the rows.
-    ///
-    /// # Errors
-    /// As [`Engine::multiply_i32`], and [`Error::SplitRange`].
-    pub fn multiply_w4a8_i32(
-        &self,
-        weights: &Weights,
-        m: usize,
-        a: &[i8],
-        out: &mut [i32],
-    ) -> Result<(), Error> {
-        self.run(self.product_w4a8_i32(weights, m, a, out)?)
-    }
-
-    pub(crate) fn product_w4a8_i32<'a>(
-        &self,
-        weights: &'a Weights,
-        m: usize,
-        a: &'a [i8],
-        out: &'a mut [i32],
-    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
-        if weights.precision() != Precision::Int4 {
-            return Err(Error::wrong_weights("int4", weights));
-        }
-        if let Some(index) = first_outside(a, i8::MIN, SPLIT_MAX) {
-            let value = a[index];
-            return Err(Error::SplitRange { index, value });
-        }
-        self.product::<SplitInt8, _>(weights, m, a, out, sums::<Split>())
-    }
-
-    /// C = A x B^T for FP16 weights: `a` is `m x k`, `out` is `m x n`. Each
-    /// result lies within (2^-20 + (T - 1) * 2^-24) * sum|a*b| and half an ulp
-    /// of the exact one, where the plan cuts K into T tiles.
-    ///
-    /// # Errors
-    /// As [`Engine::multiply_i32`].
-    pub fn multiply_f32(
-        &self,
-        weights: &Weights,
-        m: usize,
-        a: &[f16],
-        out: &mut [f32],
-    ) -> Result<(), Error> {
-        self.run(self.product_f32(weights, m, a, out)?)
-    }
-
-    pub(crate) fn product_f32<'a>(
-        &self,
-        weights: &'a Weights,
-        m: usize,
-        a: &'a [f16],
-        out: &'a mut [f32],
-    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
-        match weights.precision() {
-            Precision::Fp16 => self.product::<Fp16, _>(weights, m, a, out, sums::<f32>()),
-            _ => Err(Error::wrong_weights("fp16", weights)),
-        }
-    }
-
-    /// C = A x B^T for FP16 weights, with binary16 results: `a` is `m x k`,
-    /// `out` is `m x n`. Each is within the bound of [`Engine::multiply_f32`]
-    /// of the exact one, and half an ulp of binary16 further; what is too large
-    /// becomes an infinity.
-    ///
-    /// Where the weights' plan does not cut K, the NPU rounds and writes half
-    /// the bytes; else the CPU adds the K tiles up in binary32, and rounds. To
-    /// have plans made for it set
-    /// [`Conditions::results`](crate::plan::Conditions::results).
-    ///
-    /// # Errors
-    /// As [`Engine::multiply_i32`].
-    pub fn multiply_f16(
-        &self,
-        weights: &Weights,
-        m: usize,
-        a: &[f16],
-        out: &mut [f16],
-    ) -> Result<(), Error> {
-        self.run(self.product_f16(weights, m, a, out)?)
-    }
-
-    pub(crate) fn product_f16<'a>(
-        &self,
-        weights: &'a Weights,
-        m: usize,
-        a: &'a [f16],
-        out: &'a mut [f16],
-    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
-        if weights.precision() != Precision::Fp16 {
-            return Err(Error::wrong_weights("fp16", weights));
-        }
-        let plan = Plan::with_results(weights.plan(), m, Results::Halves, &self.options)?;
-        matrix("C", out, m, weights.n())?;
-        if plan.ty == Precision::Fp16.matmul_type_of(Results::Halves) {
-            self.planned::<Fp16, _, _>(weights, plan, a, out, sums::<f16>())
-        } else {
-            self.planned::<Fp16, _, _>(weights, plan, a, Narrowed::new(out), sums::<f32>())
-        }
     }
 
     /// What was done so far.
@@ -389,48 +249,6 @@ impl Engine {
         Ok(weights)
     }
 
-    /// A product that is ready to run.
-    pub(crate) fn product<'a, F: Format, C: Collect + 'a>(
-        &self,
-        weights: &'a Weights,
-        m: usize,
-        a: &'a [F::Host],
-        out: &'a mut [C::Out],
-        collect: C,
-    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
-        let plan = self.plan(weights, m.saturating_mul(C::Partial::TILE_ROWS))?;
-        matrix("C", out, m, weights.n())?;
-        self.planned::<F, C, _>(weights, plan, a, out, collect)
-    }
-
-    /// The same with a plan, whose rows are those of tiles, and a result of
-    /// the right length.
-    fn planned<'a, F: Format, C: Collect + 'a, T: Target<Element = C::Out> + 'a>(
-        &self,
-        weights: &'a Weights,
-        plan: Plan<'a>,
-        a: &'a [F::Host],
-        out: T,
-        collect: C,
-    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
-        if weights.engine() != self.id {
-            return Err(Error::ForeignWeights);
-        }
-        let a = matrix("A", a, plan.m / C::Partial::TILE_ROWS, weights.k())?;
-        tracing::trace!(%plan, "product");
-        Ok(Box::new(Product::<F, C, T> {
-            weights,
-            plan,
-            a,
-            collect,
-            out,
-        }))
-    }
-
-    pub(crate) fn run<'a>(&'a self, product: Box<dyn Work<'a> + 'a>) -> Result<(), Error> {
-        Run::new(self, vec![product]).finish()
-    }
-
     pub(crate) const fn id(&self) -> u64 {
         self.id
     }
@@ -486,14 +304,6 @@ fn cache_traffic(devices: &[Buffers]) -> [u64; 2] {
         let traffic = buffers.device().cache_traffic();
         [prep + traffic.prep_bytes, fini + traffic.fini_bytes]
     })
-}
-
-/// Sums that are the result.
-fn sums<T: Partial>() -> impl Collect<Partial = T, Out = T::Sum>
-where
-    T::Sum: Send + Sync,
-{
-    Sums::<T, _>::new(|_: usize, _: Range<usize>, _: &mut [T::Sum]| {})
 }
 
 /// A whole operand, if its length is right.

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is chosen where there is a choice.
+
+use super::*;
+
+/// Tiles of K that are chosen for products of so many rows.
+fn k_tiles(precision: Precision, rows: usize, k: usize, n: usize) -> usize {
+    let options = PlanOptions {
+        conditions: Conditions {
+            rows,
+            ..Conditions::default()
+        },
+        ..PlanOptions::default()
+    };
+    WeightPlan::new(precision, n, k, 3, &options)
+        .unwrap()
+        .k_tile_count()
+}
+
+#[test]
+fn k_is_cut_where_rows_would_read_b_again() {
+    // One pass over B is enough: no sums.
+    assert_eq!(k_tiles(Precision::Int8, 64, 4096, 4096), 1);
+    assert_eq!(k_tiles(Precision::Fp16, 16, 4096, 4096), 1);
+    assert_eq!(k_tiles(Precision::Int8, 512, 64, 64), 1);
+    // Deeper tiles would leave 64 rows and read B eight times.
+    assert!(k_tiles(Precision::Int8, 512, 4096, 4096) > 1);
+    // Beyond the deepest legal tile there is no choice.
+    assert!(k_tiles(Precision::Int8, 4, 32768, 64) > 1);
+    assert_eq!(weights(Precision::Int4, 64, 4096, 1).k_tile, 480);
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(24))]
+
+    #[test]
+    fn the_cheapest_cut_is_chosen_and_every_bound_is_one(
+        precision in precision(),
+        rows in 1..1500_usize,
+        k in 1..12_000_usize,
+        n in 1..8_000_usize,
+        devices in 1..6_usize,
+    ) {
+        let options = PlanOptions {
+            conditions: Conditions { rows, ..Conditions::default() },
+            ..PlanOptions::default()
+        };
+        let all = candidates(precision, n, k, devices, &options).unwrap();
+        let best = |copied: bool| {
+            let of_kind = all.iter().filter(|c| (c.weights.replicas > 1) == copied);
+            of_kind.min_by_key(|candidate| candidate.cost_ps())
+        };
+        let chosen = WeightPlan::new(precision, n, k, devices, &options).unwrap();
+        let chosen = all.iter().find(|other| other.weights == chosen).unwrap();
+        let copied = chosen.weights.replicas > 1;
+        prop_assert_eq!(Some(chosen.cost_ps()), best(copied).map(Candidate::cost_ps));
+        let shared = best(false).unwrap();
+        // Copies are taken where they save a tenth, and only there.
+        if let Some(best) = best(true) {
+            let tenth = |best: u64, shared: u64| (shared * 9 / 10).abs_diff(best) > 1000;
+            let of = |c: &Candidate| [c.cost_ps(), c.prediction.npu_ps];
+            let ([cost, npu], [shared_cost, shared_npu]) = (of(best), of(shared));
+            let cheap = shared.weights.device_bytes() <= choose::CHEAP_COPY_BYTES_MAX;
+            if tenth(cost, shared_cost) && tenth(npu, shared_npu) {
+                let saves = cost < shared_cost * 9 / 10
+                    || cost <= shared_cost && npu < shared_npu * 9 / 10 && cheap;
+                prop_assert_eq!(copied, saves);
+            }
+        }
+        if precision == Precision::Fp16 {
+            let halves = PlanOptions {
+                conditions: Conditions { results: Results::Halves, ..options.conditions },
+                ..options.clone()
+            };
+            let halves = candidates(precision, n, k, devices, &halves).unwrap();
+            for (sums, halves) in all.iter().zip(&halves) {
+                let (sums, halves) = (&sums.prediction, &halves.prediction);
+                if sums.partial_sums == 0 {
+                    prop_assert!(halves.traffic.outputs >= (rows * n * 2) as u64);
+                    prop_assert!(halves.traffic.outputs < sums.traffic.outputs);
+                } else {
+                    prop_assert_eq!(halves, sums);
+                }
+            }
+        }
+        for candidate in &all {
+            let p = &candidate.prediction;
+            prop_assert!(p.npu_ps >= p.mac_ps, "{:?}", p);
+            // Each phase of a task is rounded up by itself.
+            prop_assert!(p.npu_ps + 4 * p.tasks >= p.parts.total_ps(), "{:?}", p);
+            // Each operand crosses at least once; padding only adds.
+            let bits = precision.input_bits() as u64;
+            prop_assert!([1, devices].contains(&candidate.weights.replicas));
+            prop_assert!(p.traffic.weights * 8 >= (n * k) as u64 * bits);
+            prop_assert!(p.traffic.features * 8 >= (rows * k) as u64 * bits);
+            let plan = Plan::new(&candidate.weights, rows, &options).unwrap();
+            let [(a, no_a_stays), (b, no_b_stays)] = fetched(&plan);
+            prop_assert!(a <= no_a_stays && b <= no_b_stays);
+            prop_assert!(p.traffic.outputs >= (rows * n * precision.output_bytes()) as u64);
+            let cuts = candidate.weights.k_tile_count() as u64 - 1;
+            prop_assert_eq!(p.partial_sums, cuts * (rows * n) as u64);
+            prop_assert!(p.jobs <= p.tasks && p.tasks > cuts);
+        }
+    }
+}
+
+#[test]
+fn small_weights_are_on_every_device_where_many_rows_meet_them() {
+    let options = |rows, replicate| PlanOptions {
+        replicate,
+        conditions: Conditions {
+            rows,
+            ..Conditions::default()
+        },
+        ..PlanOptions::default()
+    };
+    let copies = |n, rows, replicate| {
+        let options = options(rows, replicate);
+        WeightPlan::new(Precision::Int8, n, 4096, 3, &options)
+            .unwrap()
+            .replicas
+    };
+    assert_eq!(copies(1024, 2048, None), 3);
+    // Nothing to gain, or too much memory to pay.
+    assert_eq!(copies(1024, 4, None), 1);
+    assert_eq!(copies(14336, 2048, None), 1);
+    assert_eq!(copies(14336, 2048, Some(true)), 3);
+    assert_eq!(copies(1024, 2048, Some(false)), 1);
+    // The same where groups of K say how K is cut.
+    for (rows, expected) in [(2048, 3), (4, 1)] {
+        let options = PlanOptions {
+            k_tile: Some(2048),
+            ..options(rows, None)
+        };
+        let weights = WeightPlan::new(Precision::Int8, 1024, 4096, 3, &options).unwrap();
+        assert_eq!(weights.replicas, expected);
+    }
+    // Rows are shared evenly, and a short product leaves devices idle.
+    let options = options(2048, Some(true));
+    let weights = WeightPlan::new(Precision::Int8, 64, 64, 3, &options).unwrap();
+    for (m, ends) in [(30, vec![12, 24, 30]), (4, vec![4])] {
+        let plan = Plan::new(&weights, m, &options).unwrap();
+        let steps: Vec<_> = plan.steps().collect();
+        let of_jobs: Vec<_> = steps[0].jobs.iter().map(|job| job.band.rows.end).collect();
+        assert_eq!(of_jobs, ends);
+        assert_eq!(steps.len(), 1);
+    }
+}
+
+/// Bytes of A and of B that a plan's tasks fetch, and would fetch if nothing
+/// stayed in CBUF.
+fn fetched(plan: &Plan<'_>) -> [(u64, u64); 2] {
+    let traffic = plan.predict(&rknpu_regcmd::timing::Machine::RK3588).traffic;
+    let p = plan.weights.precision;
+    let (mut a, mut b) = (0, 0);
+    for task in plan
+        .steps()
+        .flat_map(|step| step.jobs)
+        .flat_map(|job| job.tasks)
+    {
+        let (m, k, n) = (task.m_padded, task.k_padded, task.n_padded);
+        a += layout::activation_bytes(p, m as usize, k as usize) as u64;
+        b += layout::weight_bytes(p, n as usize, k as usize) as u64;
+    }
+    [(traffic.features, a), (traffic.weights, b)]
+}
+
+#[test]
+fn operands_that_stay_are_fetched_once() {
+    // Three tiles of channels meet the same rows.
+    let w = weights(Precision::Int8, 3 * 8192, 256, 1);
+    let plan = Plan::new(&w, 64, &PlanOptions::default()).unwrap();
+    assert_eq!(plan.stays, Stays::Activations);
+    let [a, b] = fetched(&plan);
+    assert_eq!((a, b), ((64 * 256, 3 * 64 * 256), (b.1, b.1)));
+    // Several tiles of rows meet a few small channels, also where K is cut.
+    for k_tile in [None, Some(128)] {
+        let options = PlanOptions {
+            k_tile,
+            ..PlanOptions::default()
+        };
+        let w = WeightPlan::new(Precision::Int8, 64, 256, 1, &options).unwrap();
+        let plan = Plan::new(&w, 4 * 1020, &options).unwrap();
+        assert_eq!(plan.stays, Stays::Weights);
+        let [a, b] = fetched(&plan);
+        assert_eq!((a, b), ((a.1, a.1), (64 * 256, 4 * 64 * 256)));
+    }
+}
+
+#[test]
+fn rows_make_room_for_weights_where_that_is_faster() {
+    use rknpu_regcmd::timing::{DriverCosts, Machine};
+    // 160 rows of K = 2048 leave two banks, 112 leave five: enough for 128 KiB
+    // of weights. But fewer rows are more tasks, 10 instead of 7.
+    let options = |driver, row_tile| PlanOptions {
+        k_tile: Some(2048),
+        row_tile,
+        conditions: Conditions {
+            machine: Machine::RK3588.with_driver(driver),
+            ..Conditions::default()
+        },
+        ..PlanOptions::default()
+    };
+    let w = WeightPlan::new(
+        Precision::Int8,
+        64,
+        2048,
+        1,
+        &options(DriverCosts::MAINLINE, None),
+    )
+    .unwrap();
+    let mut chosen = Vec::new();
+    for driver in [DriverCosts::NONE, DriverCosts::MAINLINE] {
+        let predict = |row_tile| {
+            let options = options(driver, row_tile);
+            let plan = Plan::new(&w, 1120, &options).unwrap();
+            let prediction = plan.predict(&options.conditions.machine);
+            (plan.row_tile, plan.stays, prediction)
+        };
+        let (rows, stays, best) = predict(None);
+        chosen.push((rows, stays));
+        for forced in [112, 160] {
+            assert!(best.npu_ps <= predict(Some(forced)).2.npu_ps);
+        }
+    }
+    assert_eq!(chosen[0], (112, Stays::Weights));
+}
