@@ -28,7 +28,9 @@ pub struct Submission<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activity {
-    /// Activations were quantised.
+    /// Activations were quantised, by the call that multiplies them: those of
+    /// [`Weights::quantise_activations`](crate::Weights::quantise_activations)
+    /// are of no call.
     Quantise {
         /// How many.
         elements: usize,
@@ -81,8 +83,8 @@ pub trait Observer: Debug + Send + Sync {
         let _ = submission;
     }
 
-    /// Asked once for each call of the engine, on the thread that calls: what
-    /// then comes with each [`Done`] of it.
+    /// Asked on the thread that calls the engine, for each part of what it does
+    /// in the call: what then comes with each [`Done`] of that part.
     fn token(&self) -> u64 {
         0
     }

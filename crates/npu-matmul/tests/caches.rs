@@ -176,8 +176,8 @@ fn products_pass_what_their_plan_says() {
     assert_eq!(events.iter().find(missed), None);
 }
 
-/// Half as much again is what docs/matmul.md allows; its own shapes are
-/// checked where its tables are made.
+/// Half as much again is the most: `cargo xtask docs` holds the shapes of
+/// docs/matmul.md to the same.
 #[test]
 fn products_of_some_size_pass_little_more_than_they_need() {
     let (engine, _) = slow_engine();

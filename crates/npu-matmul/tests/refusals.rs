@@ -9,7 +9,8 @@
 mod common;
 
 use common::{random_f16, random_i4};
-use npu_matmul::{Error, PlanError, Weights};
+use npu_matmul::plan::{PlanOptions, candidates};
+use npu_matmul::{Error, PlanError, Precision, Weights};
 
 #[test]
 fn operands_that_do_not_fit_are_refused() {
@@ -48,6 +49,14 @@ fn operands_that_do_not_fit_are_refused() {
     assert!(matches!(
         engine.load_i8(usize::MAX, usize::MAX, &[]),
         Err(Error::Plan(_))
+    ));
+    assert!(matches!(
+        engine.load_i4(1, usize::MAX, &[]),
+        Err(Error::Plan(_))
+    ));
+    assert!(matches!(
+        candidates(Precision::Int4, 1, usize::MAX, 1, &PlanOptions::default()),
+        Err(PlanError::GroupTooLarge { .. })
     ));
     assert!(matches!(
         engine.load_i8_quantised(1, 133_153, &[]),

@@ -31,12 +31,16 @@ fn why_is_told_however_early_the_server_goes() {
     rustix::net::listen(&listener, BACKLOG).unwrap();
     let ended = AtomicBool::new(false);
     let folder = tempfile::tempdir().unwrap();
+    let mut client = Client::compile("refused", &[]).alone(folder.path());
+    let name = String::from_utf8(address.name().to_vec()).unwrap();
+    client.env(npu_wire::ENVIRONMENT, name);
     let output = thread::scope(|scope| {
-        scope.spawn(|| {
+        let ended = &ended;
+        // The listener goes with the thread: then nobody waits to be taken.
+        scope.spawn(move || {
             let status = -Errno::MFILE.raw_os_error();
             let refusal = Frame::with_status(FrameKind::Done, status);
-            loop {
-                let client = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
+            while let Ok(client) = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC) {
                 if ended.load(Ordering::Relaxed) {
                     break;
                 }
@@ -44,9 +48,7 @@ fn why_is_told_however_early_the_server_goes() {
                 let _ = npu_wire::send(&client, [refusal.as_bytes(), &[]], &[]);
             }
         });
-        let mut client = Client::compile("refused", &[]).alone(folder.path());
-        let name = String::from_utf8(address.name().to_vec()).unwrap();
-        let output = client.env(npu_wire::ENVIRONMENT, name).output();
+        let output = client.output();
         // The server waits for one more.
         ended.store(true, Ordering::Relaxed);
         address.connect(SocketFlags::CLOEXEC).unwrap();

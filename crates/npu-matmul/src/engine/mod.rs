@@ -86,6 +86,10 @@ impl Engine {
     /// parallel iterators of the caller are: in the pool that it has installed,
     /// or in the one of the process.
     ///
+    /// Waits for jobs are in these threads, too: of several products at the same
+    /// time one may wait for another's, so that a [`Batch`](crate::Batch) is the
+    /// better way to compute them together.
+    ///
     /// # Errors
     /// [`Error::Threads`] if they cannot be had; see
     /// [`ThreadsError`](crate::ThreadsError).
@@ -213,7 +217,8 @@ impl Engine {
         Ok(self.plans.get(&key, make)?)
     }
 
-    /// How INT4 weights are cut: as deep as these allow.
+    /// How INT4 weights are cut: as deep as these allow, and in as many copies
+    /// as [`Engine::weight_plan`] says, by which memory was planned.
     pub(crate) fn plan_int4(
         &self,
         n: usize,
@@ -221,8 +226,15 @@ impl Engine {
         b: &[i8],
         options: &PlanOptions,
     ) -> Result<WeightPlan, Error> {
+        let of_any = match self.plan_weights(Precision::Int4, n, k, options) {
+            Ok(plan) => Some(plan.replicas > 1),
+            // Tiles that were asked for, which these weights may allow.
+            Err(Error::Plan(PlanError::Int4Saturation { .. })) => options.replicate,
+            Err(error) => return Err(error),
+        };
         let options = PlanOptions {
             int4_depth: Some(self.workers.run(|| int4_depth(k, b))),
+            replicate: of_any,
             ..options.clone()
         };
         self.plan_weights(Precision::Int4, n, k, &options)

@@ -13,7 +13,7 @@
 
 use rknpu_regcmd::timing::Machine;
 
-use super::weights::{Cut, ROW_TILE_MAX, even_k_tile, k_tile_max, max_rows};
+use super::weights::{Cut, ROW_TILE_MAX, check_sizes, even_k_tile, k_tile_max, max_rows};
 use super::{Plan, PlanError, PlanOptions, Prediction, WeightPlan};
 use crate::dtype::{Precision, Results};
 
@@ -146,6 +146,7 @@ pub fn candidates(
     devices: usize,
     options: &PlanOptions,
 ) -> Result<Vec<Candidate>, PlanError> {
+    check_sizes(precision, n, k, devices)?;
     let rows = options.conditions.rows;
     let mut found: Vec<Candidate> = Vec::new();
     let mut tiles = 1;

@@ -24,7 +24,7 @@ pub fn int4_depth(k: usize, b: &[i8]) -> usize {
         return INT4_K_TILE_MAX;
     }
     let groups = b.par_chunks(k).map(groups_that_fit).min();
-    let deepest = groups.map_or(usize::MAX, |groups| groups.saturating_mul(CHANNEL_GROUP));
+    let deepest = groups.map_or(k, |groups| groups.saturating_mul(CHANNEL_GROUP));
     // Even tiles: nearly equal weights have the same plan.
     let tiles = k.div_ceil(deepest.max(INT4_K_TILE_MAX));
     even_k_tile(Precision::Int4, k, tiles).max(INT4_K_TILE_MAX)

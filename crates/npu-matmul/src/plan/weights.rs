@@ -295,7 +295,7 @@ pub(super) fn even_k_tile(precision: Precision, k: usize, tiles: usize) -> usize
 
 /// Checks that weights fit their buffers and devices; returns the bytes of a
 /// kernel group over all of K.
-fn check_sizes(
+pub(super) fn check_sizes(
     precision: Precision,
     n: usize,
     k: usize,

@@ -27,7 +27,9 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
     let Some(left) = view.left else { return };
     let now = &view.task.regs;
     let mut other = |what, register| {
-        let message = format!("{what} reuse, but the task before left other ones, or elsewhere");
+        let message = format!(
+            "{what} reuse, but the task before left data of another size or in other banks"
+        );
         let registers = [cna::CbufCon0::INFO, register];
         findings.report(view, &rules::REUSE_OTHER, &registers, message);
     };

@@ -40,11 +40,11 @@ use crate::units::Deadline;
 const CANARY_BYTES: usize = ATOM_BYTES as usize;
 
 /// Outputs up to this length get a canary before SUBMIT, bytes; jobs with longer
-/// ones only where they look dropped. The fence is
-/// exported a few microseconds after SUBMIT. A job takes longer than that in any
-/// case (librocketnpu measured about 50 us with one tiny task), and one that
-/// writes more than this several times as long; below it a FINI_BO is as cheap
-/// as a few system calls.
+/// buffers to write only where they look dropped. Usually the fence is exported
+/// while the job runs: that takes a few system calls after SUBMIT, and a job of
+/// one tiny task about 50 us (librocketnpu's measurement), one that fills a
+/// longer buffer than this several times as long. Where the job was faster, it
+/// runs again. Not measured on a board.
 pub const CANARY_AT_ONCE_MAX: usize = 64 << 10;
 
 /// The bytes of one atom.

@@ -215,18 +215,24 @@ impl PendingJob {
         };
         let next = self.attempt.next();
         tracing::debug!(?next, "a job looks dropped; running it again over a canary");
-        let mut replaced = None;
+        let bare = self.attempt == Attempt::Bare;
         let again = job
             .canary
             .plant(next, &mut job.writes)
-            .map(|atom| replaced = atom)
+            .map(|atom| {
+                // Of the first canary only, also where that was planted before
+                // and could not be removed.
+                if bare && self.replaced.is_none() {
+                    self.replaced = atom;
+                }
+            })
             .and_then(|()| hand_over(&job.device, std::slice::from_ref(job)));
         if let Err(error) = again {
             // Nothing was submitted. With the output as it was a later wait
             // comes here again; should that fail too, it finds the canary gone
             // and must not believe it.
             match self.attempt {
-                Attempt::Bare => job.canary.restore(replaced, &mut job.writes),
+                Attempt::Bare => job.canary.restore(self.replaced, &mut job.writes),
                 before => {
                     if let Err(error) = job.canary.plant(before, &mut job.writes) {
                         self.evidence = Evidence::Lost(error);
@@ -234,9 +240,6 @@ impl PendingJob {
                 }
             }
             return Err(error);
-        }
-        if self.attempt == Attempt::Bare {
-            self.replaced = replaced;
         }
         self.attempt = next;
         self.evidence = Evidence::collect(job);
