@@ -44,7 +44,7 @@ impl Chooser {
     pub(crate) fn precision(&self, weights: Format, size: [usize; 2]) -> Precision {
         match self.choice {
             Choice::Always(precision) => precision,
-            Choice::Auto => match quality::allowed(weights) {
+            Choice::Auto => match quality::allowed(weights, size[1]) {
                 // Nothing to choose, and a plan costs time.
                 [only] => *only,
                 several => several
@@ -87,7 +87,7 @@ impl Chooser {
         });
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         let news = news.entry(name.to_owned()).or_insert_with(|| News {
-            allowed: quality::allowed(weights),
+            allowed: quality::allowed(weights, size[1]),
             tensors: [0; Precision::ALL.len()],
             chosen_ps: Some(0),
             all_ps: [Some(0); Precision::ALL.len()],

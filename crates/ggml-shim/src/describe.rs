@@ -47,7 +47,7 @@ fn chip(root: &Path) -> Option<String> {
 }
 
 /// The NPU's clock now, where the kernel tells.
-pub(crate) fn clock_hz(root: &Path) -> Option<u64> {
+fn clock_hz(root: &Path) -> Option<u64> {
     let devices = fs::read_dir(root.join(DEVFREQ)).ok()?;
     let of_npu = devices.filter_map(Result::ok).filter(|entry| {
         // `fdab0000.npu`

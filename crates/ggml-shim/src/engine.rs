@@ -42,8 +42,6 @@ pub(crate) struct Opened {
     pub(crate) is_model: bool,
     /// The model behind it, if it is one.
     pub(crate) model: Option<Arc<Model>>,
-    /// Its clock, if that is known.
-    pub(crate) clock_hz: Option<u64>,
     /// Its cores.
     pub(crate) cores: u32,
     /// How it was chosen, one line a step.
@@ -89,7 +87,6 @@ pub(crate) fn open(
             options,
         },
         description: describe::description(&info, root),
-        clock_hz: describe::clock_hz(root),
         is_model: info.is_model,
         cores: info.cores,
         model: opened.model,

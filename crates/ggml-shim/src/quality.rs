@@ -7,8 +7,12 @@
 //! | weights | loss of the file | what may come on top of it |
 //! |---|---|---|
 //! | F32, F16, BF16 | none | nothing: FP16 |
-//! | 8 bits, a scale per 32 | about that of its 8-bit activations | as much again. Rotated INT8 takes that up without a margin where data are even, and its scale is that of the largest of K numbers, not of 32, so that it loses more the longer rows are. FP16 |
+//! | 8 bits, a scale per 32 | about that of its 8-bit activations | as much again: FP16 |
 //! | 7 bits and fewer | several times as much | rotated INT8, and FP16 |
+//!
+//! Of 8-bit weights rotated INT8 takes up what is allowed without a margin where
+//! data are even; and its scale is that of the largest of K numbers, not of 32, so
+//! that it loses more the longer rows are.
 //!
 //! INT8 without a rotation is never among them, however coarse the weights:
 //! what it loses grows with the outliers of the activations without a bound,
@@ -31,14 +35,21 @@ const COARSE: &[Precision] = &[Precision::Fp16, Precision::Int8Hadamard];
 /// comes later and lies there counts as fine.
 const COARSE_BITS: usize = 7;
 
-/// The precisions that `auto` may choose for weights of this format, whatever
-/// they cost.
-pub(crate) fn allowed(weights: Format) -> &'static [Precision] {
+/// The smallest block of a rotation that was measured on a real model, MiniLM's
+/// rows of 384 (docs/llama.md): smaller ones spread outliers over fewer channels,
+/// down to INT8 without a rotation.
+const ROTATED_MIN: usize = 128;
+
+/// The precisions that `auto` may choose for rows of `k` weights of this format,
+/// whatever they cost.
+pub(crate) fn allowed(weights: Format, k: usize) -> &'static [Precision] {
     let bits = weights.block_bytes * 8;
     // `COARSE_BITS` bits for each element of a block would be so many.
     let coarse = COARSE_BITS * weights.block_elements;
+    // Blocks of a rotation are the largest powers of two that divide K.
+    let rotates = k > 0 && k.trailing_zeros() >= ROTATED_MIN.ilog2();
     match weights.class {
-        Class::Quantised if bits <= coarse => COARSE,
+        Class::Quantised if bits <= coarse && rotates => COARSE,
         // A float of few bits, which ggml may have one day, is a number that
         // somebody rounded on purpose; what it lost is not known.
         _ => EXACT,
@@ -56,6 +67,21 @@ mod tests {
             block_elements,
             block_bytes,
             class,
+        }
+    }
+
+    #[test]
+    fn rows_that_hardly_rotate_are_not_rounded_to_int8() {
+        let q4_0 = format(Class::Quantised, 18, 32);
+        for (k, coarse) in [
+            (0, false),
+            (32, false),
+            (2880, false),
+            (384, true),
+            (11008, true),
+        ] {
+            let allowed = allowed(q4_0, k);
+            assert_eq!(allowed.contains(&Precision::Int8Hadamard), coarse, "{k}");
         }
     }
 
@@ -82,7 +108,7 @@ mod tests {
             ("some float of 8 bits", Class::Float, 1, 1, false),
             ("some blocks of 7.5 bits", Class::Quantised, 30, 32, false),
         ] {
-            let allowed = allowed(format(class, bytes, elements));
+            let allowed = allowed(format(class, bytes, elements), 4096);
             assert!(allowed.contains(&Precision::Fp16), "{name}");
             assert_eq!(allowed.contains(&Precision::Int8Hadamard), coarse, "{name}");
             let others = [Precision::Int8, Precision::W4A8, Precision::Int4Hadamard];

@@ -196,7 +196,7 @@ impl Runtime {
                 .ok()
         });
         let watched = config.stats || trace.is_some();
-        let watch = watched.then(|| Arc::new(Watch::new(opened.cores, opened.clock_hz, trace)));
+        let watch = watched.then(|| Arc::new(Watch::new(opened.cores, config.clock_hz, trace)));
         let engine = match &watch {
             Some(watch) => opened.engine.observed_by(Arc::clone(watch) as Arc<_>),
             None => opened.engine,

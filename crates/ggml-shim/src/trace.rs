@@ -253,7 +253,13 @@ impl Sink {
         self.events.extend_from_slice(END);
         let written = self.file.write_all_at(&self.events, self.at);
         self.events.clear();
-        written?;
+        if let Err(error) = written {
+            // What is there of them would be no JSON. If that fails too, the
+            // reader has to do without the end.
+            let _ = self.file.set_len(self.at);
+            let _ = self.file.write_all_at(END, self.at);
+            return Err(error);
+        }
         self.at += len as u64;
         if self.at > MOST {
             let full = format!("it is full, with {} MiB", MOST >> 20);
