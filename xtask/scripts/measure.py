@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Run a command and write what it took, as JSON: user and system time and wall
-time in seconds, the largest resident set in KiB, the exit status."""
+time in seconds, the largest resident set in KiB."""
 
 import json
 import os

@@ -24,7 +24,8 @@ const EXTENT: Extent = Extent {
 /// How many times the file's own loss is allowed.
 const MOST: f64 = 2.0;
 /// Models and types of weights: the finest quantised type, where INT8 would be
-/// at the bar without a margin; and the finest of those that `auto` computes in INT8, where outliers hurt most.
+/// at the bar without a margin; and the finest of those that `auto` computes in
+/// INT8, where outliers hurt most.
 const CASES: [(Recipe, &str); 4] = [
     (Recipe::PLAIN, "Q8_0"),
     (Recipe::DEEP, "Q8_0"),
@@ -33,6 +34,9 @@ const CASES: [(Recipe, &str); 4] = [
 ];
 /// What `auto` could have chosen instead, and its name in the statistics.
 const OTHER: (&str, &str) = ("w8a8-hadamard", "int8-hadamard");
+/// How many times the file's own loss that may lose: about twice what is seen.
+/// Were it not computed right, it would be many times as much.
+const MOST_OF_OTHER: f64 = 4.0;
 /// A rounding of all weights must show: below this the measure measures
 /// nothing.
 const NOTHING: f64 = 1e-6;
@@ -68,9 +72,17 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
             auto / own
         );
         let (precision, computed) = OTHER;
+        ensure!(
+            (fp16 < products) == (format == "Q6_K"),
+            "{name}: {fp16} of {products} products in FP16, which is not what auto promises"
+        );
         if fp16 == products {
             let (loss, stderr) = loss(Backend::With, precision)?;
             Stats::find(&stderr)?.offloaded(computed)?;
+            ensure!(
+                loss <= MOST_OF_OTHER * own,
+                "{name}: {precision} loses {loss:.6}, more than {MOST_OF_OTHER} times {own:.6}"
+            );
             note += &format!(", {precision} {:.2} times", loss / own);
         }
         notes.push(note);

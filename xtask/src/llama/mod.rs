@@ -77,7 +77,8 @@ pub(crate) struct Args {
 /// Options of `cargo xtask llama`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Run only these checks (all-backend-ops, quality and bench run only when they are named)
+    /// Run only these checks (all-backend-ops, valgrind, python, quality and
+    /// bench run only when they are named)
     #[arg(value_name = "CHECK", value_parser = CHECKS)]
     only: Vec<String>,
     /// Write what was measured into docs/llama.md (quality, bench)

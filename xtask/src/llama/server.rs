@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,25 @@ use super::stock::{Backend, Stock};
 use crate::process;
 
 /// How long the server may take to load a tiny model.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(300);
 /// How long it may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// How long one answer may take.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+const ANSWER_LIMIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(50);
 /// Candidates asked for at each step.
 const CANDIDATES: usize = 8;
+
+/// How often it is started on another port, if it ends at once.
+const STARTS: usize = 3;
+
+/// It ended before it answered.
+#[derive(Debug, thiserror::Error)]
+#[error("llama-server ended with {status} while starting: {log}")]
+struct EndedEarly {
+    status: ExitStatus,
+    log: String,
+}
 
 /// A token that might have been written.
 #[derive(Debug, Clone)]
@@ -131,33 +142,40 @@ impl Server {
         threads: &str,
         slots: usize,
     ) -> Result<Self> {
+        command
+            .args(["-m", model, "--host", "127.0.0.1"])
+            .args(["-t", threads, "-tb", threads])
+            .args(["-np", &slots.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut tries = 1;
+        loop {
+            match Self::start_on_a_free_port(&mut command) {
+                // Another program may have taken the port meanwhile.
+                Err(error) if tries < STARTS && error.is::<EndedEarly>() => tries += 1,
+                other => return other,
+            }
+        }
+    }
+
+    fn start_on_a_free_port(command: &mut Command) -> Result<Self> {
         // A port that is free now; the server takes it a moment later.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
             .context("looking for a free port")?
             .port();
-        let mut child = command
-            .args([
-                "-m",
-                model,
-                "--host",
-                "127.0.0.1",
-                "--port",
-                &port.to_string(),
-            ])
-            .args(["-t", threads, "-tb", threads])
-            .args(["-np", &slots.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .context("starting llama-server")?;
+        // Of several ports the last counts.
+        command.args(["--port", &port.to_string()]);
+        let mut child = command.spawn().context("starting llama-server")?;
         let log = Some(process::collect(child.stderr.take()));
         let mut server = Self { child, port, log };
         let end = Instant::now() + START_LIMIT;
         while server.request("GET", "/health", None).is_err() {
             if let Some(status) = server.child.try_wait()? {
-                bail!("llama-server ended with {status} while starting");
+                let log = server.log.take().and_then(|log| log.join().ok());
+                let log = String::from_utf8_lossy(&log.unwrap_or_default()).into_owned();
+                return Err(EndedEarly { status, log }.into());
             }
             if Instant::now() > end {
                 bail!(
