@@ -19,10 +19,12 @@ pub(crate) fn write(outcomes: &[Outcome], long: bool) -> Result<()> {
     let page = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let section = if long { "ci-long" } else { "ci" };
     let mut rows = rows(&page, section);
+    let today = today()?;
     for outcome in outcomes {
         rows.retain(|row| row.name != outcome.name);
         rows.push(Row {
             name: outcome.name.to_owned(),
+            date: today.clone(),
             minutes: outcome.took.as_secs_f64() / 60.0,
             skips: outcome.skips.len(),
             result: result(outcome),
@@ -47,6 +49,8 @@ fn result(outcome: &Outcome) -> String {
 #[derive(Debug, PartialEq)]
 struct Row {
     name: String,
+    /// When the step ran last.
+    date: String,
     minutes: f64,
     skips: usize,
     result: String,
@@ -62,6 +66,7 @@ fn rows(page: &str, section: &str) -> Vec<Row> {
         let mut cells = line.split('|').skip(1).map(str::trim);
         Some(Row {
             name: cells.next()?.to_owned(),
+            date: cells.next()?.to_owned(),
             minutes: cells.next()?.parse().ok()?,
             skips: cells.next()?.parse().ok()?,
             result: cells.next()?.to_owned(),
@@ -73,19 +78,18 @@ fn rows(page: &str, section: &str) -> Vec<Row> {
 fn table(rows: &[Row]) -> Result<String> {
     let cores = thread::available_parallelism().context("counting cores")?;
     let mut text = format!(
-        "Run on {} on {cores} cores ({}).\n\n| step | minutes | skips | result |\n|---|---|---|---|\n",
-        today()?,
+        "On {cores} cores ({}).\n\n| step | last run | minutes | skips | result |\n|---|---|---|---|---|\n",
         std::env::consts::ARCH,
     );
     for row in rows {
         writeln!(
             text,
-            "| {} | {:.1} | {} | {} |",
-            row.name, row.minutes, row.skips, row.result,
+            "| {} | {} | {:.1} | {} | {} |",
+            row.name, row.date, row.minutes, row.skips, row.result,
         )?;
     }
     let total: f64 = rows.iter().map(|row| row.minutes).sum();
-    writeln!(text, "| all | {total:.1} | | |")?;
+    writeln!(text, "| all | | {total:.1} | | |")?;
     Ok(text)
 }
 
@@ -105,10 +109,12 @@ mod tests {
 
     #[test]
     fn rows_are_read_back() {
-        let page = "<!-- ci:begin -->\n| step | minutes | skips | result |\n|---|---|---|---|\n\
-                    | fmt | 0.5 | 2 | ok |\n| all | 0.5 | | |\n<!-- ci:end -->\n";
+        let page = "<!-- ci:begin -->\n| step | last run | minutes | skips | result |\n\
+                    |---|---|---|---|---|\n| fmt | 2026-02-03 | 0.5 | 2 | ok |\n\
+                    | all | | 0.5 | | |\n<!-- ci:end -->\n";
         let fmt = Row {
             name: "fmt".into(),
+            date: "2026-02-03".into(),
             minutes: 0.5,
             skips: 2,
             result: "ok".into(),
