@@ -45,6 +45,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod add;
 mod asm;
 mod chip;
 mod decode;
@@ -63,6 +64,7 @@ mod task;
 pub mod timing;
 mod word;
 
+pub use add::{AddError, AddTask, add_pieces};
 pub use asm::{AsmError, AsmProblem, assemble};
 pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 pub use decode::{Item, decode, encode};

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An elementwise sum of int32 as one task: C = A + B.
+//!
+//! No CNA and no CORE: the DPU takes its main input from memory ("flying"). MRDMA
+//! brings A, ERDMA brings B, EW adds, and the writer puts C where it belongs. All
+//! three are cubes of the same size whose surfaces follow one another, so that
+//! each is one run of bytes and the cube's shape is a matter of counters alone:
+//!
+//! ```text
+//! cube of `width` pixels in one line, `channels` channels, 4 to an atom:
+//!   surface 0: atom 0 .. width-1 | surface 1: ... | .. surface channels/4 - 1
+//! ```
+//!
+//! Values: happyme531's `add_body`, measured on silicon under the vendor's kernel;
+//! nobody has told of a run under mainline `rocket`. It was measured with C in
+//! place of A, too. Whether a sum beyond 32 bits wraps or saturates no source
+//! tells: happyme stays in range, and so must whoever uses this.
+
+use thiserror::Error;
+
+use crate::chip::ATOM_BYTES;
+use crate::field::FieldRangeError;
+use crate::field::Register;
+use crate::link::POINTER_VALUE;
+use crate::precision;
+use crate::program::{BufferRef, Program, RegisterSet};
+use crate::regs::{dpu, dpu_rdma};
+use crate::word::{Block, EnableMask};
+
+/// Beats less one of the longest bursts.
+const BURST_16: u32 = 15;
+/// OUTPUT_MODE: to memory.
+const TO_MEMORY: u32 = 2;
+/// Multiplier of a converter that changes nothing.
+const SCALE_ONE: u32 = 1;
+/// EW ALU operation: add.
+const ADD: u32 = 2;
+/// Size code of an operand of 32 bits.
+const SIZE_32: u32 = 3;
+/// Data mode of an operand that has a value for each pixel and channel.
+const PER_PIXEL: u32 = 1;
+/// Equal arbitration of the read engines.
+const ARBITRATION: u32 = 1;
+
+/// int32 values of an atom.
+const LANES: u32 = ATOM_BYTES / size_of::<i32>() as u32;
+
+/// C = A + B of int32 values, in one task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddTask {
+    /// Pixels: atoms of a surface.
+    pub width: u32,
+    /// Channels: a multiple of [`AddTask::CHANNEL_MULTIPLE`].
+    pub channels: u32,
+    /// The first operand.
+    pub a: BufferRef,
+    /// The second.
+    pub b: BufferRef,
+    /// Where the sums are written: in the place of an operand, or apart from
+    /// both.
+    pub c: BufferRef,
+}
+
+/// The rule that a sum breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AddError {
+    /// A width that was not measured.
+    #[error("a sum of {width} atoms a surface: 1 to {max} are known to work; add in pieces")]
+    Width {
+        /// Atoms.
+        width: u32,
+        /// The most.
+        max: u32,
+    },
+    /// Channels that were not measured.
+    #[error(
+        "a sum of {channels} channels: multiples of {multiple} up to {max} are known to work; \
+         add in pieces"
+    )]
+    Channels {
+        /// Channels.
+        channels: u32,
+        /// What they must be a multiple of.
+        multiple: u32,
+        /// The most.
+        max: u32,
+    },
+    /// An operand does not begin at an atom.
+    #[error("operand {operand} begins {offset} bytes into its buffer, not a multiple of 16")]
+    Unaligned {
+        /// "A", "B" or "C".
+        operand: &'static str,
+        /// The offset.
+        offset: u32,
+    },
+    /// The sums would overwrite values that are still to be read.
+    #[error("C overlaps {operand} without being in its place")]
+    Overlap {
+        /// "A" or "B".
+        operand: &'static str,
+    },
+    /// A value does not fit its register. The rules above exclude it.
+    #[error("the sum does not fit the registers: {0}")]
+    Register(#[from] FieldRangeError),
+}
+
+impl AddTask {
+    /// Most atoms of a surface that were measured (happyme: rows of a product).
+    pub const WIDTH_MAX: u32 = 128;
+    /// Most channels that were measured (happyme).
+    pub const CHANNELS_MAX: u32 = 1024;
+    /// What channels must be a multiple of, as measured (happyme).
+    pub const CHANNEL_MULTIPLE: u32 = 32;
+
+    /// Bytes of each operand and of the sums; for sizes beyond all legality the
+    /// largest number.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        (self.width as u64)
+            .saturating_mul(self.channels as u64)
+            .saturating_mul(size_of::<i32>() as u64)
+    }
+
+    /// Checks every rule.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn check(&self) -> Result<(), AddError> {
+        let &Self {
+            width, channels, ..
+        } = self;
+        let max = Self::WIDTH_MAX;
+        if width == 0 || width > max {
+            return Err(AddError::Width { width, max });
+        }
+        let (multiple, max) = (Self::CHANNEL_MULTIPLE, Self::CHANNELS_MAX);
+        if channels == 0 || channels > max || !channels.is_multiple_of(multiple) {
+            return Err(AddError::Channels {
+                channels,
+                multiple,
+                max,
+            });
+        }
+        for (operand, at) in [("A", self.a), ("B", self.b), ("C", self.c)] {
+            if !at.offset.is_multiple_of(ATOM_BYTES) {
+                let offset = at.offset;
+                return Err(AddError::Unaligned { operand, offset });
+            }
+        }
+        for (operand, at) in [("A", self.a), ("B", self.b)] {
+            let apart = u64::from(at.offset.abs_diff(self.c.offset)) >= self.bytes();
+            if at.buffer == self.c.buffer && at != self.c && !apart {
+                return Err(AddError::Overlap { operand });
+            }
+        }
+        Ok(())
+    }
+
+    /// The register program.
+    ///
+    /// # Errors
+    /// The rule that the task breaks.
+    pub fn program(&self) -> Result<Program, AddError> {
+        self.check()?;
+        let mut set = RegisterSet::new();
+        self.set_dpu(&mut set)?;
+        self.set_reader(&mut set)?;
+        let mut program = Program::builder();
+        program
+            .push(dpu::SPointer::from_bits(POINTER_VALUE))
+            .push(dpu_rdma::SPointer::from_bits(POINTER_VALUE))
+            .push_block(Block::Dpu, &set)
+            .push_block(Block::DpuRdma, &set);
+        Ok(program.finish(EnableMask::DPU | EnableMask::DPU_RDMA))
+    }
+
+    /// EW adds, all else is bypassed.
+    fn set_dpu(&self, set: &mut RegisterSet) -> Result<(), FieldRangeError> {
+        let (width, channels) = (self.width, self.channels);
+        set.set(
+            dpu::FeatureModeCfg::new()
+                .with_flying_mode(1)?
+                .with_output_mode(TO_MEMORY)?
+                .with_burst_len(BURST_16)?,
+        )
+        .set(
+            dpu::DataFormat::new()
+                .with_proc_precision(precision::INT32)?
+                .with_in_precision(precision::INT32)?
+                .with_out_precision(precision::INT32)?,
+        )
+        .set_address::<dpu::DstBaseAddr>(self.c);
+        set.set(dpu::DstSurfStride::new().with_dst_surf_stride(width)?)
+            .set(dpu::DataCubeWidth::new().with_width(width - 1)?)
+            .set(
+                dpu::DataCubeChannel::new()
+                    .with_channel(channels - 1)?
+                    .with_orig_channel(channels - 1)?,
+            )
+            .set(
+                dpu::BsCfg::new()
+                    .with_bs_bypass(1)?
+                    .with_bs_alu_bypass(1)?
+                    .with_bs_mul_bypass(1)?
+                    .with_bs_relu_bypass(1)?,
+            )
+            // SIZE_E 0: an atom at a time.
+            .set(dpu::BsOwCfg::new().with_od_bypass(1)?)
+            .set(dpu::WdmaSize0::new().with_channel_wdma(channels - 1)?)
+            .set(dpu::WdmaSize1::new().with_width_wdma(width - 1)?)
+            .set(
+                dpu::BnCfg::new()
+                    .with_bn_bypass(1)?
+                    .with_bn_alu_bypass(1)?
+                    .with_bn_mul_bypass(1)?
+                    .with_bn_relu_bypass(1)?,
+            )
+            // Without OP_CVT_BYPASS int32 operands become float rubbish (happyme).
+            .set(
+                dpu::EwCfg::new()
+                    .with_ew_op_src(1)?
+                    .with_ew_lut_bypass(1)?
+                    .with_ew_op_cvt_bypass(1)?
+                    .with_ew_relu_bypass(1)?
+                    .with_ew_alu_algo(ADD)?
+                    .with_edata_size(SIZE_32)?
+                    .with_ew_data_mode(PER_PIXEL)?,
+            )
+            .set(dpu::EwCvtScaleValue::new().with_ew_op_cvt_scale(SCALE_ONE)?)
+            .set(dpu::OutCvtScale::new().with_out_cvt_scale(SCALE_ONE)?)
+            .set(dpu::SurfaceAdd::new().with_surf_add(width)?);
+        Ok(())
+    }
+
+    /// MRDMA and ERDMA, each for itself (COMB_USE 0).
+    fn set_reader(&self, set: &mut RegisterSet) -> Result<(), FieldRangeError> {
+        set.set(dpu_rdma::DataCubeWidth::new().with_width(self.width - 1)?)
+            .set(dpu_rdma::DataCubeChannel::new().with_channel(self.channels - 1)?)
+            .set_address::<dpu_rdma::SrcBaseAddr>(self.a);
+        set.set(
+            dpu_rdma::ErdmaCfg::new()
+                .with_erdma_data_size(SIZE_32)?
+                .with_erdma_data_mode(PER_PIXEL)?,
+        )
+        .set_address::<dpu_rdma::EwBaseAddr>(self.b);
+        set.set(dpu_rdma::EwSurfStride::new().with_ew_surf_stride(self.width)?)
+            .set(
+                dpu_rdma::FeatureModeCfg::new()
+                    .with_flying_mode(1)?
+                    .with_proc_precision(precision::INT32)?
+                    .with_burst_len(BURST_16)?
+                    .with_in_precision(precision::INT32)?,
+            )
+            .set(
+                dpu_rdma::Weight::new()
+                    .with_m_weight(ARBITRATION)?
+                    .with_b_weight(ARBITRATION)?
+                    .with_n_weight(ARBITRATION)?
+                    .with_e_weight(ARBITRATION)?,
+            );
+        Ok(())
+    }
+}
+
+/// The width and channels of tasks that together add `atoms` atoms, in the order
+/// of the run: as few tasks as the measured sizes allow, but for one more where
+/// the rest is no whole surface.
+///
+/// `None` where the run is no whole number of [`AddTask::CHANNEL_MULTIPLE`]
+/// channels, which no result of a product is.
+#[must_use]
+pub fn add_pieces(atoms: u64) -> Option<impl Iterator<Item = (u32, u32)>> {
+    /// Atoms of a pixel in the least number of channels.
+    const STEP: u64 = (AddTask::CHANNEL_MULTIPLE / LANES) as u64;
+    /// Such steps in a pixel of the most channels.
+    const STEPS_MAX: u64 = (AddTask::CHANNELS_MAX / AddTask::CHANNEL_MULTIPLE) as u64;
+    const WIDTH_MAX: u64 = AddTask::WIDTH_MAX as u64;
+
+    if !atoms.is_multiple_of(STEP) {
+        return None;
+    }
+    let mut steps = atoms / STEP;
+    Some(core::iter::from_fn(move || {
+        let (width, deep) = match steps {
+            0 => return None,
+            // What fills no line of the widest.
+            1..WIDTH_MAX => (steps, 1),
+            _ => (WIDTH_MAX, (steps / WIDTH_MAX).min(STEPS_MAX)),
+        };
+        steps -= width * deep;
+        // Both are bounded by the constants above.
+        Some((width as u32, deep as u32 * AddTask::CHANNEL_MULTIPLE))
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::BufferId;
+
+    fn task() -> AddTask {
+        AddTask {
+            width: 128,
+            channels: 1024,
+            a: BufferId(0).at(0),
+            b: BufferId(0).at(1 << 19),
+            c: BufferId(1).at(0),
+        }
+    }
+
+    #[test]
+    fn each_rule_is_named() {
+        assert_eq!(task().check(), Ok(()));
+        let max = AddTask::WIDTH_MAX;
+        for width in [0, 129] {
+            let task = AddTask { width, ..task() };
+            assert_eq!(task.check(), Err(AddError::Width { width, max }));
+        }
+        for channels in [0, 16, 48, 1056, u32::MAX] {
+            let refused = AddTask { channels, ..task() }.program();
+            assert!(matches!(refused, Err(AddError::Channels { .. })));
+        }
+        let unaligned = AddTask {
+            b: BufferId(0).at((1 << 19) + 8),
+            ..task()
+        };
+        let (operand, offset) = ("B", (1 << 19) + 8);
+        assert_eq!(
+            unaligned.check(),
+            Err(AddError::Unaligned { operand, offset })
+        );
+    }
+
+    #[test]
+    fn sums_lie_in_an_operands_place_or_apart() {
+        let to = |c| AddTask { c, ..task() }.check();
+        for place in [0, 1 << 19, 1 << 20] {
+            assert_eq!(to(BufferId(0).at(place)), Ok(()));
+        }
+        let refused = |operand| Err(AddError::Overlap { operand });
+        assert_eq!(to(BufferId(0).at(16)), refused("A"));
+        assert_eq!(to(BufferId(0).at((1 << 20) - 16)), refused("B"));
+        assert_eq!(to(BufferId(1).at(16)), Ok(()));
+    }
+
+    #[test]
+    fn pieces_are_legal_and_cover_the_run() {
+        for steps in (0..20_000).chain([1 << 20, (1 << 20) + 1]) {
+            let atoms = steps * 8;
+            let mut covered = 0;
+            let mut count = 0;
+            for (width, channels) in add_pieces(atoms).unwrap() {
+                let piece = AddTask {
+                    width,
+                    channels,
+                    b: BufferId(2).at(0),
+                    ..task()
+                };
+                assert_eq!(piece.check(), Ok(()));
+                covered += piece.bytes() / u64::from(ATOM_BYTES);
+                count += 1;
+            }
+            assert_eq!(covered, atoms);
+            assert!(count <= steps / (128 * 32) + 2);
+        }
+        assert!(add_pieces(12).is_none());
+    }
+}
