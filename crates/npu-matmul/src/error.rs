@@ -7,6 +7,7 @@ use rknpu_regcmd::{LinkError, MatmulError};
 use rocket_uapi::{Errno, FinishedJob, Refusal, WaitError};
 
 use crate::plan::PlanError;
+use crate::staged::StagedError;
 use crate::threads::ThreadsError;
 use crate::weights::Weights;
 
@@ -93,6 +94,9 @@ pub enum Error {
     /// The engine's threads are not as they were wanted.
     #[error(transparent)]
     Threads(#[from] ThreadsError),
+    /// A staged product cannot do it.
+    #[error(transparent)]
+    Staged(#[from] StagedError),
     /// There is no plan for these sizes.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -33,7 +33,11 @@
 //! happyme531/rknpu2_matmul_open and librocketnpu (rocket-userspace; all three
 //! input types).
 
+mod in_place;
+
 use rknpu_regcmd::MatmulType;
+
+pub use in_place::{ActivationLayout, Order, ResultLayout};
 
 use crate::dtype::{ATOM_BYTES, CHANNEL_GROUP, Precision};
 

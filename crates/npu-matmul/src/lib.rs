@@ -55,6 +55,7 @@ mod programs;
 pub mod quantise;
 mod quantised;
 pub mod reference;
+mod staged;
 mod threads;
 mod times;
 pub mod unpack;
@@ -70,6 +71,10 @@ pub use error::{Error, JobFailure};
 pub use observe::{Activity, Done, Observer, Submission};
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use quantised::QuantisedActivations;
+pub use staged::{
+    ActivationBuffer, ActivationRegion, ResultBuffer, ResultRegion, StageOptions, Staged,
+    StagedError, StagedRun,
+};
 pub use threads::{Pinning, THREADS_VARIABLE, Threads, ThreadsError};
 pub use times::{Section, Stopwatch, Times};
 pub use weights::Weights;

@@ -11,14 +11,13 @@ mod common;
 use std::sync::Arc;
 
 use common::{
-    DEVICES, Shape, engine, engine_with, random_f16, random_i4, random_i8, strict_engine,
+    DEVICES, Lint, Shape, engine, engine_with, random_f16, random_i4, random_i8, strict_engine,
 };
 use half::f16;
 use npu_matmul::plan::Stays;
 use npu_matmul::quantise::{dequantise, quantise_rows};
-use npu_matmul::{Engine, Observer, PlanOptions, Submission, Weights, reference};
+use npu_matmul::{Engine, PlanOptions, Weights, reference};
 use proptest::prelude::*;
-use rknpu_regcmd::{Before, LintContext, Severity, lint, tasks};
 
 fn check_i8(engine: &Engine, shape: Shape, seed: u64) {
     let Shape { m, n, k } = shape;
@@ -133,27 +132,6 @@ proptest! {
         check_i4(&engine, shape, seed.into());
         check_w4a8(&engine, shape, seed.into());
         check_f16(&engine, shape, seed.into());
-    }
-}
-
-/// Refuses programs that the lint warns of.
-#[derive(Debug)]
-struct Lint;
-
-impl Observer for Lint {
-    fn submitting(&self, submission: &Submission<'_>) {
-        let mut before = Before::Unknown;
-        for (index, program) in submission.programs.iter().enumerate() {
-            let context = LintContext {
-                continues_job: index > 0,
-                before,
-            };
-            for finding in lint(program.words(), &context) {
-                assert!(finding.severity < Severity::Warning, "{finding}");
-            }
-            let task = tasks(program.words()).next().unwrap();
-            before = Before::Known(task.regs);
-        }
     }
 }
 

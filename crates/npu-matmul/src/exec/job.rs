@@ -37,22 +37,22 @@ pub(super) struct Input {
 
 /// What happens on one device.
 #[derive(Clone, Copy)]
-pub(super) struct OnDevice<'e> {
-    pub(super) engine: &'e Engine,
-    pub(super) device: usize,
+pub(crate) struct OnDevice<'e> {
+    pub(crate) engine: &'e Engine,
+    pub(crate) device: usize,
     /// For the observer.
-    pub(super) token: u64,
+    pub(crate) token: u64,
 }
 
 impl OnDevice<'_> {
     /// Shows what began at `started` and has just ended.
-    pub(super) fn done(self, activity: Activity, started: Instant) {
+    pub(crate) fn done(self, activity: Activity, started: Instant) {
         self.engine
             .watched()
             .done(self.token, Some(self.device), activity, started);
     }
 
-    fn failed(self) -> impl Fn(rocket_uapi::Error) -> Error {
+    pub(crate) fn failed(self) -> impl Fn(rocket_uapi::Error) -> Error {
         Error::on_device(self.device)
     }
 
@@ -132,14 +132,23 @@ impl OnDevice<'_> {
         })
     }
 
-    /// Hands jobs to the driver, all at once.
+    /// Hands jobs to the driver, all at once; keeps the buffers of those that it
+    /// does not take.
     pub(super) fn submit(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, Error> {
+        self.hand_over(jobs).map_err(|(error, jobs)| {
+            self.discard(jobs);
+            error
+        })
+    }
+
+    /// Hands jobs to the driver, all at once. Those that it does not take come
+    /// back.
+    pub(crate) fn hand_over(self, jobs: Vec<Job>) -> Result<Vec<PendingJob>, (Error, Vec<Job>)> {
         let device = self.engine.buffers(self.device).device();
         let (from, count) = (Instant::now(), jobs.len());
-        let submitted = device.submit(jobs).map_err(|error| {
-            self.discard(error.jobs);
-            self.failed()(error.source)
-        })?;
+        let submitted = device
+            .submit(jobs)
+            .map_err(|error| (self.failed()(error.source), error.jobs))?;
         self.done(Activity::Submit { jobs: count }, from);
         self.engine.clock().submitted(count);
         self.engine.count(&Counters {
@@ -151,6 +160,17 @@ impl OnDevice<'_> {
 
     /// Waits for a job. The buffers of one that failed are kept.
     pub(super) fn wait(self, pending: PendingJob) -> Result<FinishedJob, Error> {
+        match self.end_of(pending) {
+            (done, Ok(())) => Ok(done),
+            (done, Err(error)) => {
+                self.keep(done.reads, done.writes);
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for a job. Its buffers come back if it has ended, well or not.
+    pub(crate) fn end_of(self, pending: PendingJob) -> (FinishedJob, Result<(), Error>) {
         let limit = match self.engine.buffers(self.device).is_model() {
             true => MODEL_JOB_WAIT,
             false => JOB_WAIT,
@@ -163,16 +183,15 @@ impl OnDevice<'_> {
         };
         clock.ended();
         self.done(Activity::Wait, from);
-        waited.map_err(|error| {
-            let (source, buffers) = JobFailure::of(error, limit);
-            if let Some(done) = buffers {
-                self.keep(done.reads, done.writes);
+        match waited {
+            Ok(done) => (done, Ok(())),
+            Err(error) => {
+                let (source, buffers) = JobFailure::of(error, limit);
+                let device = self.device;
+                let error = Error::Job { device, source };
+                (buffers.unwrap_or_default(), Err(error))
             }
-            Error::Job {
-                device: self.device,
-                source,
-            }
-        })
+        }
     }
 
     /// Keeps the buffers of jobs that were not submitted.
@@ -202,7 +221,7 @@ impl OnDevice<'_> {
 }
 
 /// The job's programs, with the addresses and lengths of A and C.
-fn link(
+pub(crate) fn link(
     weights: &Weights,
     job: &JobPlan,
     a: (Iova, usize),

@@ -26,6 +26,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::plan::{JobLimits, Step};
 pub(crate) use collect::{Collect, Scaled, Sums};
+pub(crate) use job::{OnDevice, link};
 pub(crate) use target::{Narrowed, Target};
 use wave::{Part, Wave};
 pub(crate) use work::{Product, Work};

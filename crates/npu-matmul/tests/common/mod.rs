@@ -9,8 +9,9 @@
 use std::sync::Arc;
 
 use half::f16;
-use npu_matmul::{Engine, PlanOptions};
+use npu_matmul::{Engine, Observer, PlanOptions, Submission};
 use npu_model::{Level, Model, ModelOptions, Selector};
+use rknpu_regcmd::{Before, LintContext, Severity, lint, tasks};
 use rocket_uapi::DevicePool;
 
 /// File descriptors of the usual pool: one for each core of an RK3588.
@@ -47,6 +48,27 @@ pub(crate) fn strict_engine(options: PlanOptions, devices: usize) -> (Engine, Ar
     });
     let pool = DevicePool::open(&model.open_device(), devices).unwrap();
     (Engine::with_options(pool, options).unwrap(), model)
+}
+
+/// Refuses programs that the lint warns of.
+#[derive(Debug)]
+pub(crate) struct Lint;
+
+impl Observer for Lint {
+    fn submitting(&self, submission: &Submission<'_>) {
+        let mut before = Before::Unknown;
+        for (index, program) in submission.programs.iter().enumerate() {
+            let context = LintContext {
+                continues_job: index > 0,
+                before,
+            };
+            for finding in lint(program.words(), &context) {
+                assert!(finding.severity < Severity::Warning, "{finding}");
+            }
+            let task = tasks(program.words()).next().unwrap();
+            before = Before::Known(task.regs);
+        }
+    }
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): the same numbers everywhere.

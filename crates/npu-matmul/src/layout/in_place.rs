@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a caller finds the elements of operands that stay in the buffers of
+//! the NPU.
+
+use rknpu_regcmd::MatmulType;
+
+use super::{Position, activation, output};
+use crate::dtype::Precision;
+
+/// How the rows of an operand in memory follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Order {
+    /// The NPU's own: surfaces of one atom (16 bytes) of each row, so that the
+    /// atoms of a row are `16 * rows` bytes apart.
+    Native {
+        /// Rows of the tile in memory.
+        rows: usize,
+    },
+}
+
+/// Where the activations of a tile are in their buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ActivationLayout {
+    /// What they are.
+    pub precision: Precision,
+    /// Byte offset of the tile in the buffer.
+    pub offset: usize,
+    /// How its rows follow each other.
+    pub order: Order,
+}
+
+impl ActivationLayout {
+    /// Where an element is in the buffer; row and channel count from the first
+    /// of the tile.
+    #[must_use]
+    pub const fn position(&self, row: usize, channel: usize) -> Position {
+        let Order::Native { rows } = self.order;
+        let Position { byte, bit } = activation(self.precision, rows, row, channel);
+        Position {
+            byte: self.offset + byte,
+            bit,
+        }
+    }
+}
+
+/// Where the results of a tile are in their buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ResultLayout {
+    /// What they are.
+    pub ty: MatmulType,
+    /// Byte offset of the tile in the buffer.
+    pub offset: usize,
+    /// How its rows follow each other.
+    pub order: Order,
+}
+
+impl ResultLayout {
+    /// The byte of the buffer at which an element begins, little endian; row and
+    /// channel count from the first of the tile.
+    #[must_use]
+    pub const fn offset(&self, row: usize, channel: usize) -> usize {
+        let Order::Native { rows } = self.order;
+        self.offset + output(self.ty, rows, row, channel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tile_begins_where_it_says() {
+        let order = Order::Native { rows: 8 };
+        let layout = ActivationLayout {
+            precision: Precision::Int4,
+            offset: 256,
+            order,
+        };
+        // The second surface of 32 channels is behind eight atoms.
+        let at = layout.position(3, 33);
+        assert_eq!((at.byte, at.bit), (256 + (8 + 3) * 16, 4));
+        let layout = ResultLayout {
+            ty: MatmulType::Int8ToInt32,
+            offset: 512,
+            order,
+        };
+        assert_eq!(layout.offset(3, 5), 512 + (8 + 3) * 16 + 4);
+    }
+}

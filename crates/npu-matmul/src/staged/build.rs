@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Making a staged product: buffers and programs of the whole plan at once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rocket_uapi::{Deadline, ProgramBo};
+
+use super::memory::{Activations, Results};
+use super::{Part, Staged, StagedError, regions};
+use crate::error::Error;
+use crate::exec::link;
+use crate::programs::JobPrograms;
+
+/// Bytes that a file descriptor addresses (mainline `drivers/accel/rocket`: one
+/// 32-bit address space for each).
+const DEVICE_BYTES_MAX: u64 = 1 << 32;
+
+impl Staged<'_> {
+    /// Works out the buffers, before any is allocated.
+    pub(super) fn describe(&mut self) -> Result<(), Error> {
+        let precision = self.weights.precision();
+        // By device, first row and first channel: which buffer of activations.
+        let mut inputs: HashMap<(usize, usize, usize), usize> = HashMap::new();
+        let mut bytes = vec![0_u64; self.engine.device_count()];
+        for step in self.plan.steps() {
+            for job in &step.jobs {
+                let band = &job.band;
+                let depth = band.k_tiles.first().map_or(0, |tile| tile.k.start);
+                let activations = *inputs
+                    .entry((job.device, band.rows.start, depth))
+                    .or_insert_with(|| {
+                        let buffer = regions::activations(precision, job.device, band);
+                        bytes[job.device] += buffer.bytes as u64;
+                        self.activations.push(buffer);
+                        self.activations.len() - 1
+                    });
+                bytes[job.device] += job.output_bytes as u64;
+                if bytes[job.device] > DEVICE_BYTES_MAX {
+                    return Err(StagedError::TooLarge {
+                        device: job.device,
+                        max: DEVICE_BYTES_MAX,
+                    }
+                    .into());
+                }
+                self.results.push(regions::results(job, activations));
+            }
+        }
+        Ok(())
+    }
+
+    /// Buffers, zeroed where the caller need not write, and programs.
+    pub(super) fn allocate(&mut self) -> Result<(), Error> {
+        for buffer in &self.activations {
+            let on = self.on(buffer.device);
+            let buffers = self.engine.buffers(buffer.device);
+            let mut bo = buffers.take(buffer.bytes).map_err(on.failed())?;
+            let mut memory = bo.write(Deadline::FOREVER).map_err(on.failed())?;
+            // It may be a buffer that was used before.
+            memory.fill(0);
+            memory.finish().map_err(on.failed())?;
+            self.activation_memory.push(Activations::Open(bo));
+        }
+        for step in self.plan.steps().map(Arc::new) {
+            for (index, job) in step.jobs.iter().enumerate() {
+                let on = self.on(job.device);
+                let buffers = self.engine.buffers(job.device);
+                let c = buffers.take(job.output_bytes).map_err(on.failed())?;
+                let input = self.results[self.parts.len()].activations;
+                let a = self.activation_address(input)?;
+                let linked = link(self.weights, job, a, (c.iova(), c.len()))?;
+                let bo = ProgramBo::new(buffers.device(), &linked).map_err(on.failed())?;
+                self.result_memory.push(Results {
+                    shared: None,
+                    owned: Some(c),
+                });
+                self.parts.push(Part {
+                    step: Arc::clone(&step),
+                    job: index,
+                    programs: JobPrograms { linked, bo },
+                });
+            }
+        }
+        Ok(())
+    }
+}

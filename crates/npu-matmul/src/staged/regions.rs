@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is where in the buffers of a staged product.
+
+use std::ops::Range;
+
+use crate::dtype::Precision;
+use crate::layout::{ActivationLayout, Order, Position, ResultLayout};
+use crate::plan::{Band, JobPlan};
+
+/// A buffer of activations: some rows and channels of A, on one device. Every
+/// device that reads them has a buffer of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActivationBuffer {
+    /// Index into the device pool.
+    pub device: usize,
+    /// Rows of A.
+    pub rows: Range<usize>,
+    /// Channels: a part of K.
+    pub channels: Range<usize>,
+    /// Its tiles, which are all of it.
+    pub regions: Vec<ActivationRegion>,
+    /// Bytes of the tiles.
+    pub bytes: usize,
+}
+
+/// A tile of A in a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActivationRegion {
+    /// Rows of A.
+    pub rows: Range<usize>,
+    /// Channels: a part of K.
+    pub channels: Range<usize>,
+    /// Where they are.
+    pub layout: ActivationLayout,
+}
+
+/// A buffer of results: some rows and channels of C, written by one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultBuffer {
+    /// Index into the device pool.
+    pub device: usize,
+    /// The activation buffer that its job reads.
+    pub activations: usize,
+    /// Rows of C.
+    pub rows: Range<usize>,
+    /// Output channels: a part of N.
+    pub channels: Range<usize>,
+    /// Its tiles, which are all of it.
+    pub regions: Vec<ResultRegion>,
+    /// Bytes of the tiles.
+    pub bytes: usize,
+}
+
+/// A tile of C in a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultRegion {
+    /// Rows of C.
+    pub rows: Range<usize>,
+    /// Output channels: a part of N.
+    pub channels: Range<usize>,
+    /// The part of K that its sums are of: all of it unless the weights' plan
+    /// cuts K; then C is the sum of the regions of all parts.
+    pub depth: Range<usize>,
+    /// Where they are.
+    pub layout: ResultLayout,
+}
+
+impl ActivationRegion {
+    /// Where element (`row`, `channel`) of A is in the buffer, if it is in this
+    /// region.
+    #[must_use]
+    pub fn position(&self, row: usize, channel: usize) -> Option<Position> {
+        let inside = self.rows.contains(&row) && self.channels.contains(&channel);
+        let (rows, channels) = (self.rows.start, self.channels.start);
+        inside.then(|| self.layout.position(row - rows, channel - channels))
+    }
+}
+
+impl ResultRegion {
+    /// The byte of the buffer at which element (`row`, `channel`) of C begins,
+    /// if it is in this region.
+    #[must_use]
+    pub fn offset(&self, row: usize, channel: usize) -> Option<usize> {
+        let inside = self.rows.contains(&row) && self.channels.contains(&channel);
+        let (rows, channels) = (self.rows.start, self.channels.start);
+        inside.then(|| self.layout.offset(row - rows, channel - channels))
+    }
+}
+
+/// The buffer of a band on a device.
+pub(super) fn activations(precision: Precision, device: usize, band: &Band) -> ActivationBuffer {
+    let regions = band.activations.iter().map(|tile| ActivationRegion {
+        rows: tile.rows.clone(),
+        channels: tile.k_tile.k.clone(),
+        layout: ActivationLayout {
+            precision,
+            offset: tile.offset,
+            order: Order::Native { rows: tile.padded },
+        },
+    });
+    let depths = band.k_tiles.iter().map(|tile| &tile.k);
+    ActivationBuffer {
+        device,
+        rows: band.rows.clone(),
+        channels: hull(depths),
+        regions: regions.collect(),
+        bytes: band.activation_bytes,
+    }
+}
+
+/// The buffer that `job` writes, which reads activation buffer `activations`.
+pub(super) fn results(job: &JobPlan, activations: usize) -> ResultBuffer {
+    let regions = job.tasks.iter().map(|task| {
+        let tile = &job.band.activations[task.activation];
+        ResultRegion {
+            rows: tile.rows.clone(),
+            channels: task.n.clone(),
+            depth: tile.k_tile.k.clone(),
+            layout: ResultLayout {
+                ty: job.ty,
+                offset: task.c as usize,
+                order: Order::Native {
+                    rows: task.m_padded as usize,
+                },
+            },
+        }
+    });
+    ResultBuffer {
+        device: job.device,
+        activations,
+        rows: job.band.rows.clone(),
+        channels: job.n.clone(),
+        regions: regions.collect(),
+        bytes: job.output_bytes,
+    }
+}
+
+/// From the least to the greatest.
+fn hull<'a>(ranges: impl Iterator<Item = &'a Range<usize>>) -> Range<usize> {
+    ranges
+        .cloned()
+        .reduce(|all, one| all.start.min(one.start)..all.end.max(one.end))
+        .unwrap_or_default()
+}
