@@ -9,6 +9,7 @@
 use std::fmt;
 
 use rknpu_regcmd::MatmulType;
+use serde::{Deserialize, Serialize};
 
 pub use npu_kernels::ATOM_BYTES;
 
@@ -23,7 +24,8 @@ pub const ROW_MULTIPLE: usize = 4;
 
 /// The precision of a product: what its operands are, and with that what the
 /// NPU adds up in and writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// Signed 8-bit operands, exact 32-bit results.
     Int8,
@@ -117,7 +119,10 @@ impl Precision {
 }
 
 /// What the NPU makes of a product's sums.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum Results {
     /// It writes them: int32, binary32, or int16 that do not saturate.
     #[default]

@@ -18,7 +18,10 @@ use crate::error::Error;
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Watched};
 use crate::pack::{Format, Fp16, Int4, Int8};
-use crate::plan::{JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, WeightPlan, int4_depth};
+use crate::plan::{
+    JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, TunedFor, TunedPlans, WeightPlan,
+    int4_depth,
+};
 use crate::plan_cache::{Key, PlanCache};
 use crate::quantised::Quantised;
 use crate::threads::{Threads, Workers};
@@ -96,6 +99,28 @@ impl Engine {
     pub fn with_threads(mut self, threads: Threads) -> Result<Self, Error> {
         self.workers = Arc::new(threads.start()?);
         Ok(self)
+    }
+
+    /// Plans by measured choices from now on, where `plans` has them: for weights
+    /// that are loaded from now on, and for products. They hold for the device
+    /// and the assumed clock that they were measured with; on any other a
+    /// warning is logged, and nothing else changes. [`Engine::tuned_for`] tells
+    /// beforehand.
+    #[must_use]
+    pub fn with_plans(mut self, plans: Arc<TunedPlans>) -> Self {
+        match plans.conditions().check(&self.tuned_for()) {
+            Ok(()) => self.options.tuned = Some(plans),
+            Err(other) => tracing::warn!(%other, "measured plans are not used"),
+        }
+        self
+    }
+
+    /// What measured plans must be for, to be used here.
+    #[must_use]
+    pub fn tuned_for(&self) -> TunedFor {
+        // An engine has devices, all of them files of the same one.
+        let info = self.devices[0].device().info();
+        TunedFor::device(&info, &self.options.conditions.machine)
     }
 
     /// Waits until the driver is done with the last job; see

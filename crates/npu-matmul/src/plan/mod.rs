@@ -22,6 +22,7 @@
 //! The plan of a product that fits into one job per device has one step.
 //! Nothing here touches a device, and the same arguments give the same plan.
 
+mod alternatives;
 mod caches;
 mod choose;
 mod cost;
@@ -33,10 +34,12 @@ mod stay;
 mod step;
 #[cfg(test)]
 mod tests;
+mod tuned;
 mod weights;
 
 use std::fmt;
 
+pub use alternatives::{Alternative, alternatives};
 pub use caches::CacheBytes;
 pub use choose::{Candidate, Conditions, candidates, cheapest};
 pub use cost::task_time_bound_ns;
@@ -45,6 +48,10 @@ pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use predict::{BoundBy, Prediction, Traffic};
 pub use step::{ActivationTile, Band, JobPlan, Stays, Step, TaskPlan};
+pub use tuned::{
+    Choice, DeviceKind, FILE_BYTES_MAX, OtherConditions, TunedError, TunedFor, TunedKey, TunedPlan,
+    TunedPlans,
+};
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 
 use rknpu_regcmd::MatmulType;
@@ -109,6 +116,9 @@ impl<'w> Plan<'w> {
         }
         if m > ROWS_MAX {
             return Err(PlanError::TooManyRows { m, max: ROWS_MAX });
+        }
+        if let Some(plan) = Self::measured(weights, m, results, options) {
+            return Ok(plan);
         }
         let precision = weights.precision;
         let row_tile = match options.row_tile {

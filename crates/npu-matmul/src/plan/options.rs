@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a caller may fix in a plan, and why a plan cannot be made.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rknpu_regcmd::MatmulError;
 
 use super::choose::Conditions;
+use super::tuned::{Choice, TunedPlans};
 
 /// Bounds of one job. A product that exceeds them is cut into several jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,11 @@ pub struct PlanOptions {
     pub limits: JobLimits,
     /// What choices are made for.
     pub conditions: Conditions,
+    /// Choices that were measured: they take the place of the timing model's
+    /// for what they are for. That they were measured on the device at hand is
+    /// the caller's word; [`Engine::with_plans`](crate::Engine::with_plans)
+    /// checks it.
+    pub tuned: Option<Arc<TunedPlans>>,
 }
 
 /// Why there is no plan.
@@ -89,6 +96,22 @@ pub enum PlanError {
         /// The depth asked for.
         k: usize,
         /// The deepest one that cannot saturate.
+        max: usize,
+    },
+    /// Measured sizes that a plan would not have.
+    #[error("there is no plan with {choice:?}; the nearest is {nearest:?}")]
+    NoSuchChoice {
+        /// The sizes.
+        choice: Choice,
+        /// What a plan would make of them.
+        nearest: Choice,
+    },
+    /// More file descriptors than a process has.
+    #[error("{devices} file descriptors are more than {max}")]
+    TooManyDevices {
+        /// How many.
+        devices: usize,
+        /// The most.
         max: usize,
     },
     /// A forced tile size is zero.

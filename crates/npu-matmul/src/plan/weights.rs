@@ -74,6 +74,8 @@ pub struct WeightPlan {
     pub k_tile_max: usize,
     /// Most rows of a tile that is `k_tile` deep.
     pub row_tile_max: usize,
+    /// File descriptors that it is for; of few channels some have none.
+    pub devices: usize,
     /// Copies of the weights: 1, shared by all devices, or one for each device,
     /// which then computes a share of the rows.
     pub replicas: usize,
@@ -128,7 +130,8 @@ impl WeightPlan {
     /// as [`PlanOptions::conditions`] says takes the least modelled time: K into
     /// tiles, N evenly over the devices (a buffer object has an address only in
     /// its own file descriptor, so each channel lives on one), or all of a small
-    /// B onto each.
+    /// B onto each. Or as it was measured to be best, where
+    /// [`PlanOptions::tuned`] knows that.
     ///
     /// # Errors
     /// [`PlanError`], in particular the rule that a forced K tile breaks.
@@ -140,6 +143,9 @@ impl WeightPlan {
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
         check_sizes(precision, n, k, devices)?;
+        if let Some(measured) = Self::measured(precision, n, k, devices, options) {
+            return Ok(measured);
+        }
         if let Some(forced) = options.k_tile {
             let k_tile = forced_k_tile(precision, k, forced, options)?;
             let cut = Cut::new(precision, k_tile, 1, options);
@@ -188,6 +194,7 @@ impl WeightPlan {
             k_tile,
             k_tile_max,
             row_tile_max: max_rows(precision, k_tile),
+            devices,
             replicas,
             blocks,
         })
@@ -328,7 +335,7 @@ pub(super) fn check_sizes(
 }
 
 /// A K tile that the caller fixed, cut to what K needs.
-fn forced_k_tile(
+pub(super) fn forced_k_tile(
     precision: Precision,
     k: usize,
     forced: usize,
