@@ -32,6 +32,12 @@ pub(crate) fn probe() -> Result<PathBuf> {
     Ok(release("npu-probe", Arch::native())?.join("npu-probe"))
 }
 
+/// Builds the program that runs one of the CPU's kernels for `arch`; returns its
+/// place.
+pub(crate) fn kernel_runs(arch: Arch) -> Result<PathBuf> {
+    Ok(release("npu-bench", arch)?.join("kernel-runs"))
+}
+
 /// Builds `package` in release mode for `arch`; returns the directory of what
 /// was built.
 fn release(package: &str, arch: Arch) -> Result<PathBuf> {

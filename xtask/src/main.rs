@@ -10,6 +10,7 @@ mod debian;
 mod docs;
 mod fuzz;
 mod generated;
+mod instructions;
 mod llama;
 mod nightly;
 mod paths;
@@ -47,6 +48,8 @@ enum Command {
     Teflon(teflon::Args),
     /// Run the fuzz targets
     Fuzz(fuzz::Args),
+    /// Count the aarch64 instructions of the CPU's kernels
+    Instructions(instructions::Args),
     /// Compare our structs with those of the newest kernel header
     Abi,
 }
@@ -60,6 +63,7 @@ fn main() -> Result<()> {
         Command::Llama(arguments) => llama::run(&arguments),
         Command::Teflon(arguments) => teflon::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Abi => abi::run(),
     }
 }

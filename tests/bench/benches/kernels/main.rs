@@ -11,16 +11,21 @@
 
 #[path = "../speed/host.rs"]
 mod host;
-mod work;
 
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;
+use npu_bench::kernels::{self, Size};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 /// Bytes of the larger side of each kernel, and of each side of memcpy.
 const BUFFER: usize = 64 << 20;
+
+const SIZE: Size = Size {
+    bytes: BUFFER,
+    tile_rows: 512,
+};
 
 /// What two threads are compared with one for.
 const THREADS: [usize; 2] = [1, 2];
@@ -80,7 +85,7 @@ fn main() {
             .build()
             .unwrap();
         let mut group = criterion.benchmark_group(format!("{threads} threads"));
-        for mut kernel in work::all() {
+        for mut kernel in kernels::all(SIZE) {
             let (mut best, mut yardstick) = (Duration::MAX, Duration::MAX);
             group.bench_function(kernel.name, |b| {
                 b.iter_custom(|times| {

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernels, each over a whole buffer cut into the tiles of a product.
+#![allow(
+    clippy::unwrap_used,
+    reason = "sizes that do not fit are a mistake in here"
+)]
+
+use std::fmt;
+
+use half::f16;
+use npu_kernels::dequantise::dequantise_row;
+use npu_kernels::hadamard::Hadamard;
+use npu_kernels::matrix::MatrixView;
+use npu_kernels::pack::{
+    Bytes, Encode, Halves, HighNibbles, LowNibbles, Quantised, RoundedHalves, pack,
+};
+use npu_kernels::quantise::largest_magnitude;
+use npu_kernels::unpack::{Destination, Mode, Partial, ROWS, unpack};
+use rayon::prelude::*;
+
+/// Inner dimension, and columns of results.
+const K: usize = 4096;
+/// The largest integer of a quantised row.
+const LIMIT: f32 = 127.0;
+/// Bytes of an activation's run.
+const ATOM: usize = 16;
+
+/// How much a kernel works on.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Bytes of the larger side of each kernel: whole tiles, also of
+    /// 64 x 4096 bytes, which those of weights have at most.
+    pub bytes: usize,
+    /// Rows of an activation or output tile.
+    pub tile_rows: usize,
+}
+
+/// A kernel with its operands.
+pub struct Kernel {
+    /// What it does, and to which elements.
+    pub name: &'static str,
+    /// Elements that one run passes.
+    pub elements: usize,
+    /// Bytes that one run reads and writes.
+    pub bytes: usize,
+    /// Runs it once, in the threads of the rayon pool that is installed.
+    pub run: Box<dyn FnMut() + Send>,
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// All of them. Their memory is there from the first run on.
+pub fn all(size: Size) -> impl Iterator<Item = Kernel> {
+    let makers: [fn(Size) -> Kernel; 13] = [
+        |size| packing::<32, Bytes>("pack int8 weights", size, 32, 1),
+        |size| packing::<64, Halves>("pack f16 weights", size, 16, f16::ONE),
+        |size| packing::<16, LowNibbles>("pack int4 weights", size, 64, 1),
+        |size| packing::<ATOM, Bytes>("pack int8 activations", size, size.tile_rows, 1),
+        |size| packing::<ATOM, Halves>("pack f16 activations", size, size.tile_rows, f16::ONE),
+        |size| packing::<ATOM, RoundedHalves>("f32 to f16 and pack", size, size.tile_rows, 1.5),
+        absmax,
+        quantising,
+        splitting,
+        |size| unpacking::<i32>("unpack int32, add", size, Mode::Add, false),
+        |size| unpacking::<i16>("unpack int16 to int32", size, Mode::Store, false),
+        |size| unpacking::<i32>("unpack int32, dequantise", size, Mode::Store, true),
+        hadamard,
+    ];
+    makers.into_iter().map(move |make| make(size))
+}
+
+/// Tiles of `rows` rows, as many as make the larger side a whole buffer.
+fn packing<const RUN: usize, E: Encode<Host: 'static> + Default>(
+    name: &'static str,
+    size: Size,
+    rows: usize,
+    element: E::Host,
+) -> Kernel {
+    let host = size_of::<E::Host>();
+    let source = vec![element; size.bytes / host];
+    let mut tiles = vec![0; source.len() * E::BITS / 8];
+    Kernel {
+        name,
+        elements: source.len(),
+        bytes: size.bytes + tiles.len(),
+        run: Box::new(move || {
+            tiles
+                .par_chunks_mut(rows * K * E::BITS / 8)
+                .zip(source.par_chunks(rows * K))
+                .for_each(|(tile, source)| {
+                    let matrix = MatrixView::new(source, rows, K).unwrap();
+                    pack::<RUN, E>(&mut E::default(), matrix, rows, tile);
+                });
+        }),
+    }
+}
+
+/// The largest magnitude of each row, alone.
+fn absmax(size: Size) -> Kernel {
+    let source = floats(size);
+    let mut largest = vec![0; source.len() / K];
+    Kernel {
+        name: "absmax of rows",
+        elements: source.len(),
+        bytes: size.bytes,
+        run: Box::new(move || {
+            largest
+                .par_chunks_mut(size.tile_rows)
+                .zip(source.par_chunks(size.tile_rows * K))
+                .for_each(|(largest, source)| {
+                    for (largest, row) in largest.iter_mut().zip(source.chunks(K)) {
+                        *largest = largest_magnitude(row);
+                    }
+                });
+            std::hint::black_box(&largest);
+        }),
+    }
+}
+
+/// The largest magnitude of each row, its scale, and the packed integers.
+fn quantising(size: Size) -> Kernel {
+    let source = floats(size);
+    let rows = size.tile_rows;
+    let mut tiles = vec![0; source.len()];
+    let mut scales = vec![0.0; source.len() / K];
+    Kernel {
+        name: "absmax, quantise and pack",
+        elements: source.len(),
+        bytes: size.bytes + tiles.len(),
+        run: Box::new(move || {
+            tiles
+                .par_chunks_mut(rows * K)
+                .zip(source.par_chunks(rows * K))
+                .zip(scales.par_chunks_mut(rows))
+                .for_each(|((tile, source), scales)| {
+                    let limit = LIMIT;
+                    let mut encode = Quantised { limit, scales };
+                    let matrix = MatrixView::new(source, rows, K).unwrap();
+                    pack::<ATOM, _>(&mut encode, matrix, rows, tile);
+                });
+        }),
+    }
+}
+
+/// Both nibbles of 8-bit activations.
+fn splitting(size: Size) -> Kernel {
+    let source = vec![100_i8; size.bytes];
+    let rows = size.tile_rows;
+    let mut high = vec![0; source.len() / 2];
+    let mut low = high.clone();
+    Kernel {
+        name: "split into nibbles and pack",
+        elements: source.len(),
+        bytes: source.len() + high.len() + low.len(),
+        run: Box::new(move || {
+            high.par_chunks_mut(rows * K / 2)
+                .zip(low.par_chunks_mut(rows * K / 2))
+                .zip(source.par_chunks(rows * K))
+                .for_each(|((high, low), source)| {
+                    let matrix = MatrixView::new(source, rows, K).unwrap();
+                    pack::<ATOM, _>(&mut HighNibbles, matrix, rows, high);
+                    pack::<ATOM, _>(&mut LowNibbles, matrix, rows, low);
+                });
+        }),
+    }
+}
+
+/// Tiles of results to rows.
+fn unpacking<T: Partial<Sum = i32>>(
+    name: &'static str,
+    size: Size,
+    mode: Mode,
+    floats: bool,
+) -> Kernel {
+    let tile_rows = size.tile_rows;
+    let mut out = vec![0_i32; size.bytes / 4];
+    let tiles = vec![1_u8; out.len() * size_of::<T>()];
+    let scales = vec![0.5_f32; K];
+    let reads_sums = if mode == Mode::Add { size.bytes } else { 0 };
+    Kernel {
+        name,
+        elements: out.len(),
+        bytes: tiles.len() + reads_sums + size.bytes,
+        run: Box::new(move || {
+            out.par_chunks_mut(tile_rows * K)
+                .zip(tiles.par_chunks(tile_rows * K * size_of::<T>()))
+                .for_each(|(out, tile)| {
+                    for (chunk, rows) in out.chunks_mut(ROWS * K).enumerate() {
+                        let to = Destination {
+                            rows: &mut *rows,
+                            stride: K,
+                            columns: 0..K,
+                        };
+                        unpack::<T>(
+                            tile,
+                            tile_rows,
+                            chunk * ROWS,
+                            mode,
+                            to,
+                            |_, columns, part| {
+                                if floats {
+                                    dequantise_row(part, 0.25, &scales[columns]);
+                                }
+                            },
+                        );
+                    }
+                });
+        }),
+    }
+}
+
+fn hadamard(size: Size) -> Kernel {
+    let mut rows = floats(size);
+    let transform = Hadamard::new(K).unwrap();
+    Kernel {
+        name: "Hadamard, blocks of 4096",
+        elements: rows.len(),
+        bytes: 2 * size.bytes,
+        run: Box::new(move || {
+            rows.par_chunks_mut(size.tile_rows * K)
+                .for_each(|rows| transform.transform(rows));
+        }),
+    }
+}
+
+/// A buffer of floats of like size.
+fn floats(size: Size) -> Vec<f32> {
+    (0..size.bytes / 4)
+        .map(|at| (at % 251) as f32 - 125.0)
+        .collect()
+}
