@@ -79,7 +79,10 @@ pub use field::{
 pub use link::{Binding, LinkError, LinkedProgram};
 pub use lint::{Before, Finding, LintContext, RuleId, Severity, lint};
 pub use markdown::registers_markdown;
-pub use matmul::{CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse};
+pub use matmul::{
+    CbufSplit, LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType, MatrixLayout,
+    Reuse, row_major_rows,
+};
 pub use program::{BufferId, BufferRef, Program, ProgramBuilder, RegisterSet, Relocation};
 pub use regfile::RegisterFile;
 pub use regs::{all, lookup};

@@ -20,7 +20,7 @@ impl Staged<'_> {
     /// again gives the same one.
     ///
     /// # Errors
-    /// [`StagedError`]; the driver refuses, or no file descriptor is left.
+    /// [`StagedError`](crate::StagedError); the driver refuses, or no file descriptor is left.
     pub fn export_activations(&mut self, index: usize) -> Result<DmaBuf, Error> {
         let (count, buffer) = (self.activations.len(), self.activations.get(index));
         let device = buffer
@@ -45,7 +45,7 @@ impl Staged<'_> {
     /// the job ran.
     ///
     /// # Errors
-    /// [`StagedError`]; the driver refuses, or no memory or file descriptor is
+    /// [`StagedError`](crate::StagedError); the driver refuses, or no memory or file descriptor is
     /// left.
     pub fn export_results(&mut self, index: usize) -> Result<DmaBuf, Error> {
         let count = self.results.len();

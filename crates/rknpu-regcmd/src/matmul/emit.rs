@@ -5,7 +5,7 @@
 //! programs of any process. Which values were chosen by sources without a
 //! stated reason is said at the constant.
 
-use super::{CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse};
+use super::{CbufSplit, LaidOutTask, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse};
 use crate::field::FieldRangeError;
 use crate::field::Register;
 use crate::link::POINTER_VALUE;
@@ -23,15 +23,16 @@ const SCALE_ONE: u32 = 1;
 const ARBITRATION: u32 = 1;
 
 pub(super) fn program(
-    task: &MatmulTask,
+    laid_out: &LaidOutTask,
     form: MatmulForm,
     split: CbufSplit,
     reuse: Reuse,
 ) -> Result<Program, MatmulError> {
+    let task = &laid_out.task;
     let mut set = RegisterSet::new();
-    set_cna(&mut set, task, split, reuse)?;
+    set_cna(&mut set, laid_out, split, reuse)?;
     set_core(&mut set, task)?;
-    set_dpu(&mut set, task)?;
+    set_dpu(&mut set, laid_out)?;
 
     let mut program = Program::builder();
     program.push(dpu::SPointer::from_bits(POINTER_VALUE));
@@ -52,20 +53,22 @@ pub(super) fn program(
 /// Features: a cube of width 1, height M, K channels. Weights: N kernels 1x1xK.
 fn set_cna(
     set: &mut RegisterSet,
-    task: &MatmulTask,
+    laid_out: &LaidOutTask,
     split: CbufSplit,
     reuse: Reuse,
 ) -> Result<(), FieldRangeError> {
+    let task = &laid_out.task;
+    let (line_stride, surf_stride, line_by_line) = laid_out.feature_walk();
     let &MatmulTask { ty, m, k, n, .. } = task;
     let code = ty.operand_code();
     let kernel = task.kernel_bytes();
     set.set(
         cna::ConvCon1::new()
             .with_in_precision(code)?
-            .with_proc_precision(code)?,
+            .with_proc_precision(code)?
+            .with_group_line_off(line_by_line)?,
     )
-    // One line more than there are: all must be resident.
-    .set(cna::ConvCon2::new().with_feature_grains(m + 1)?)
+    .set(cna::ConvCon2::new().with_feature_grains(laid_out.grains())?)
     .set(
         cna::ConvCon3::new()
             .with_conv_x_stride(1)?
@@ -116,10 +119,8 @@ fn set_cna(
             .with_data_burst_len(BURST_16)?
             .with_weight_burst_len(BURST_16)?,
     )
-    // Groups of four lines of one atom; between surfaces what the group does
-    // not count: M atoms less four. M is at most 1020 here.
-    .set(cna::DmaCon1::new().with_line_stride(4)?)
-    .set(cna::DmaCon2::new().with_surf_stride(m as i32 - 4)?)
+    .set(cna::DmaCon1::new().with_line_stride(line_stride)?)
+    .set(cna::DmaCon2::new().with_surf_stride(surf_stride)?)
     .set(
         cna::FcDataSize0::new()
             .with_dma_width(1)?
@@ -147,8 +148,10 @@ fn set_core(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeEr
     Ok(())
 }
 
-/// All stages bypassed, the output a cube of N channels.
-fn set_dpu(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeError> {
+/// All stages bypassed, the output a cube or matrix of N channels.
+fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRangeError> {
+    let task = &laid_out.task;
+    let (surf_stride, notch) = laid_out.writer_walk();
     let &MatmulTask { ty, m, n, .. } = task;
     let code = ty.operand_code();
     // Atoms of one pixel of a kernel group.
@@ -166,7 +169,12 @@ fn set_dpu(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeErr
             .with_out_precision(ty.out_code())?,
     )
     .set_address::<dpu::DstBaseAddr>(task.c)
-    .set(dpu::DstSurfStride::new().with_dst_surf_stride(m)?)
+    .set(dpu::DstSurfStride::new().with_dst_surf_stride(surf_stride)?)
+    .set(
+        dpu::DataCubeNotchAddr::new()
+            .with_notch_addr_0(notch)?
+            .with_notch_addr_1(notch)?,
+    )
     .set(dpu::DataCubeHeight::new().with_height(m - 1)?)
     .set(
         dpu::DataCubeChannel::new()
@@ -210,7 +218,7 @@ fn set_dpu(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeErr
             .with_out_cvt_scale(SCALE_ONE)?
             .with_fp32tofp16_en(narrows(ty))?,
     )
-    .set(dpu::SurfaceAdd::new().with_surf_add(group_atoms * m)?);
+    .set(dpu::SurfaceAdd::new().with_surf_add(group_atoms * surf_stride)?);
     Ok(())
 }
 

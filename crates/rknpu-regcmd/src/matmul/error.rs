@@ -111,6 +111,42 @@ pub enum MatmulError {
         /// The offset.
         offset: u32,
     },
+    /// A row-major operand of INT4: nobody has measured such a program.
+    #[error("{operand} is row-major, which is not known to work with int4; use cubes")]
+    RowMajorInt4 {
+        /// "A" or "C".
+        operand: &'static str,
+    },
+    /// Rows that are not whole atoms apart, overlap, or are further apart than
+    /// was measured (A) or the notch can say (C).
+    #[error(
+        "the rows of {operand} are {pitch} bytes apart; it must be a multiple of 16 from {row} \
+         to {max}"
+    )]
+    Pitch {
+        /// "A" or "C".
+        operand: &'static str,
+        /// Bytes from row to row.
+        pitch: u32,
+        /// Bytes of a row.
+        row: u32,
+        /// The most.
+        max: u32,
+    },
+    /// More rows of a row-major A than were measured to work; see
+    /// [`row_major_rows`](super::row_major_rows).
+    #[error(
+        "{m} rows of a row-major A with K = {k} are more than the {max} that are known to work; \
+         split M, or use a cube"
+    )]
+    RowMajorRows {
+        /// Rows.
+        m: u32,
+        /// Depth.
+        k: u32,
+        /// The most.
+        max: u32,
+    },
     /// A value does not fit its register. The rules above exclude it on the
     /// chips that are known.
     #[error("the product does not fit the registers: {0}")]

@@ -17,8 +17,10 @@
 
 mod emit;
 mod error;
+mod layouts;
 
 pub use error::MatmulError;
+pub use layouts::{LaidOutTask, Layouts, MatrixLayout, row_major_rows};
 
 use crate::chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 use crate::precision;
@@ -217,7 +219,13 @@ impl MatmulTask {
     /// # Errors
     /// The rule of legality that the task breaks.
     pub fn program_in(&self, form: MatmulForm, chip: &ChipProfile) -> Result<Program, MatmulError> {
-        emit::program(self, form, self.check(chip)?, Reuse::default())
+        let split = self.check(chip)?;
+        emit::program(
+            &self.laid_out(Layouts::default()),
+            form,
+            split,
+            Reuse::default(),
+        )
     }
 
     /// The register program, form A, of the task that follows `before` in its
@@ -226,8 +234,9 @@ impl MatmulTask {
     /// # Errors
     /// The rule of legality that one of the tasks breaks.
     pub fn program_after(&self, before: &Self, chip: &ChipProfile) -> Result<Program, MatmulError> {
-        let reuse = self.reuse_after(before, chip)?;
-        emit::program(self, MatmulForm::A, self.check(chip)?, reuse)
+        let cubes = Layouts::default();
+        self.laid_out(cubes)
+            .program_after(&before.laid_out(cubes), chip)
     }
 
     /// What this task finds in CBUF if `before` is the task before it, in the

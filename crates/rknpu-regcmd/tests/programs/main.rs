@@ -7,6 +7,7 @@
 mod families;
 mod matmul;
 mod random;
+mod row_major;
 mod sums;
 
 // Hundreds of programs each: too slow for Miri, and there is no unsafe code.

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Products whose A or C is a row-major matrix.
+//!
+//! The feature fetch walks A line by line (GROUP_LINE_OFF): a line is a row, its
+//! atoms follow each other, and LINE_STRIDE is the pitch of rows. The writer puts
+//! the atoms of a row one behind the other, and its notch is what lies between the
+//! end of a pixel's atom and the next row:
+//!
+//! ```text
+//! A: atom (row, i) at  row * pitch + 16 * i          LINE_STRIDE = pitch / 16
+//! C: atom (row, i) at  row * pitch + 16 * i          NOTCH = pitch / 16 - 1
+//! ```
+//!
+//! Sources: happyme531/rknpu2_matmul_open, which measured on silicon both ways
+//! for INT8 and 16-bit floats, in all combinations with cubes, and the heights of
+//! tiles up to which they are right; allbilly for pitches up to 64 KiB. Its cubes
+//! are lines where ours are columns; what the DPU gets is the same stream of
+//! pixels.
+
+use super::{CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse, emit};
+use crate::chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
+use crate::program::Program;
+
+/// Longest pitch of lines that was measured to work, bytes (allbilly).
+const LINE_PITCH_MAX: u32 = 4096 * ATOM_BYTES;
+
+/// Longest pitch of rows of C: the notch is a row's atoms less one, in 13 bits.
+const ROW_PITCH_MAX: u32 = (1 << 13) * ATOM_BYTES;
+
+/// How the rows of A or C follow each other in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MatrixLayout {
+    /// A cube: atom (row, i) behind atom (row - 1, i).
+    #[default]
+    Cube,
+    /// Each row whole, behind the row before it.
+    RowMajor {
+        /// Bytes from one row to the next: whole atoms.
+        pitch: u32,
+    },
+}
+
+/// The layouts of A and C.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Layouts {
+    /// Of A.
+    pub a: MatrixLayout,
+    /// Of C.
+    pub c: MatrixLayout,
+}
+
+/// A product with the layouts of its operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaidOutTask {
+    /// The product.
+    pub task: MatmulTask,
+    /// Where its operands are.
+    pub layouts: Layouts,
+}
+
+impl MatmulTask {
+    /// This product with operands in these layouts.
+    #[must_use]
+    pub const fn laid_out(self, layouts: Layouts) -> LaidOutTask {
+        LaidOutTask {
+            task: self,
+            layouts,
+        }
+    }
+}
+
+impl LaidOutTask {
+    /// Checks every rule of legality, and divides CBUF.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn check(&self, chip: &ChipProfile) -> Result<CbufSplit, MatmulError> {
+        let split = self.task.check(chip)?;
+        let MatmulTask { ty, m, k, n, .. } = self.task;
+        if let MatrixLayout::RowMajor { pitch } = self.layouts.a {
+            check_pitch("A", ty, pitch, self.task.kernel_bytes(), LINE_PITCH_MAX)?;
+            let max = row_major_rows(ty, k);
+            if m > max {
+                return Err(MatmulError::RowMajorRows { m, k, max });
+            }
+        }
+        if let MatrixLayout::RowMajor { pitch } = self.layouts.c {
+            check_pitch("C", ty, pitch, n * ty.out_bytes(), ROW_PITCH_MAX)?;
+        }
+        Ok(split)
+    }
+
+    /// The register program, form A.
+    ///
+    /// # Errors
+    /// The rule of legality that the task breaks.
+    pub fn program(&self, chip: &ChipProfile) -> Result<Program, MatmulError> {
+        let split = self.check(chip)?;
+        emit::program(self, MatmulForm::A, split, Reuse::default())
+    }
+
+    /// The register program, form A, of the task that follows `before` in its
+    /// job, as [`MatmulTask::program_after`] has it.
+    ///
+    /// # Errors
+    /// The rule of legality that one of the tasks breaks.
+    pub fn program_after(&self, before: &Self, chip: &ChipProfile) -> Result<Program, MatmulError> {
+        let reuse = self.reuse_after(before, chip)?;
+        emit::program(self, MatmulForm::A, self.check(chip)?, reuse)
+    }
+
+    /// What this task finds in CBUF if `before` is the task before it:
+    /// [`MatmulTask::reuse_after`], and of A nothing if it was fetched in another
+    /// layout.
+    ///
+    /// # Errors
+    /// The rule of legality that one of the tasks breaks.
+    pub fn reuse_after(&self, before: &Self, chip: &ChipProfile) -> Result<Reuse, MatmulError> {
+        let reuse = self.task.reuse_after(&before.task, chip)?;
+        Ok(Reuse {
+            features: reuse.features && self.layouts.a == before.layouts.a,
+            ..reuse
+        })
+    }
+
+    /// LINE_STRIDE, SURF_STRIDE and GROUP_LINE_OFF of the feature fetch.
+    pub(super) const fn feature_walk(&self) -> (u32, i32, u32) {
+        match self.layouts.a {
+            // Groups of four lines of one atom; between surfaces what the group
+            // does not count: M atoms less four. M is at most 1020 here.
+            MatrixLayout::Cube => (4, self.task.m as i32 - 4, 0),
+            MatrixLayout::RowMajor { pitch } => (pitch / ATOM_BYTES, 0, 1),
+        }
+    }
+
+    /// Lines that must be there before computing starts.
+    pub(super) fn grains(&self) -> u32 {
+        let MatmulTask { ty, m, k, .. } = self.task;
+        match self.layouts.a {
+            // As the programs do with which row-major INT8 was measured.
+            MatrixLayout::RowMajor { .. } if ty == MatmulType::Int8ToInt32 => {
+                const DEEP: u32 = 4096;
+                const LINES_IF_DEEP: u32 = 30;
+                const BYTES_AHEAD: u32 = 64 << 10;
+                if k > DEEP && m >= 16 {
+                    LINES_IF_DEEP.min(m + 1)
+                } else {
+                    BYTES_AHEAD.div_ceil(k).next_multiple_of(2).min(m + 1)
+                }
+            }
+            // One line more than there are: all must be resident.
+            _ => m + 1,
+        }
+    }
+
+    /// DST_SURF_STRIDE and the notch of the writer, atoms.
+    pub(super) const fn writer_walk(&self) -> (u32, u32) {
+        match self.layouts.c {
+            MatrixLayout::Cube => (self.task.m, 0),
+            MatrixLayout::RowMajor { pitch } => (1, pitch / ATOM_BYTES - 1),
+        }
+    }
+}
+
+/// Most rows of a tile whose A is row-major: what happyme531 measured. Of INT8,
+/// beyond eight banks and with K between 3072 and 4096 results were wrong or
+/// nothing ran; of the floats the rules of all products are enough.
+#[must_use]
+pub fn row_major_rows(ty: MatmulType, k: u32) -> u32 {
+    /// Eight banks.
+    const BYTES: u32 = 256 << 10;
+    const ROWS: u32 = 128;
+    match (ty, k) {
+        (MatmulType::Int4ToInt16, _) => 0,
+        (MatmulType::Fp16ToFp32 | MatmulType::Fp16ToFp16, _) => u32::MAX,
+        (MatmulType::Int8ToInt32, 3073..4096) => 4,
+        (MatmulType::Int8ToInt32, 0..=4096) => {
+            // Each line begins at an entry of its own.
+            let line = k.next_multiple_of(CBUF_ENTRY_BYTES).max(1);
+            (BYTES / line).min(ROWS)
+        }
+        (MatmulType::Int8ToInt32, 4097..=6144) => 32,
+        (MatmulType::Int8ToInt32, 6145..=8192) => 16,
+        (MatmulType::Int8ToInt32, _) => 1,
+    }
+}
+
+fn check_pitch(
+    operand: &'static str,
+    ty: MatmulType,
+    pitch: u32,
+    row: u32,
+    max: u32,
+) -> Result<(), MatmulError> {
+    if ty == MatmulType::Int4ToInt16 {
+        return Err(MatmulError::RowMajorInt4 { operand });
+    }
+    if !pitch.is_multiple_of(ATOM_BYTES) || pitch < row || pitch > max {
+        return Err(MatmulError::Pitch {
+            operand,
+            pitch,
+            row,
+            max,
+        });
+    }
+    Ok(())
+}

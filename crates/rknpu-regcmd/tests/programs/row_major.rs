@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Products whose A or C is row-major: the known values, and the rules.
+
+use proptest::prelude::*;
+use rknpu_regcmd::{
+    BufferId, ChipProfile, LaidOutTask, Layouts, LintContext, MatmulError, MatmulTask, MatmulType,
+    MatrixLayout, Reuse, Severity, Word, lint, row_major_rows,
+};
+
+const CHIP: ChipProfile = ChipProfile::RK3588;
+
+fn task(ty: MatmulType, m: u32, k: u32, n: u32) -> MatmulTask {
+    let [a, b, c] = [0, 1, 2].map(|id| BufferId(id).at(0));
+    MatmulTask {
+        ty,
+        m,
+        k,
+        n,
+        a,
+        b,
+        c,
+    }
+}
+
+fn row_major(task: MatmulTask, a: u32, c: u32) -> LaidOutTask {
+    task.laid_out(Layouts {
+        a: MatrixLayout::RowMajor { pitch: a },
+        c: MatrixLayout::RowMajor { pitch: c },
+    })
+}
+
+fn value(words: &[Word], offset: u16) -> u32 {
+    let found = words.iter().rev().find(|word| word.offset() == offset);
+    found.unwrap().value()
+}
+
+/// The values that happyme531's generator writes for row-major INT8 (m = 64,
+/// K = 2048, N = 96 of 160) and binary16 (m = 20, K = 320, N = 64).
+#[test]
+fn row_major_products_have_the_known_values() {
+    let int8 = row_major(task(MatmulType::Int8ToInt32, 64, 2048, 96), 2048, 160 * 4);
+    let int8 = int8.program(&CHIP).unwrap();
+    let half = row_major(task(MatmulType::Fp16ToFp16, 20, 320, 64), 640, 128);
+    let half = half.program(&CHIP).unwrap();
+    for (words, values) in [
+        (
+            int8.words(),
+            [
+                (0x100c, 0x2000_0000),
+                (0x1010, 32 << 4),
+                (0x1020, (1 << 16) + 64),
+                (0x1028, 1),
+                (0x1044, 2048 / 64),
+                (0x107c, 2048 / 16),
+                (0x1080, 0),
+                (0x3014, 63 << 16),
+                (0x4024, 0x10),
+                (0x4030, 0),
+                (0x4034, 63),
+                (0x4038, (160 / 4 - 1) * 0x1_0001),
+                (0x40c0, 0x80),
+            ],
+        ),
+        (
+            half.words(),
+            [
+                (0x100c, (2 << 4) + (2 << 7) + (1 << 29)),
+                (0x1010, 21 << 4),
+                (0x1020, (1 << 16) + 20),
+                (0x1028, 1),
+                (0x1044, 320 / 32),
+                (0x107c, 320 * 2 / 16),
+                (0x1080, 0),
+                (0x3014, 19 << 16),
+                (0x4024, 0x10),
+                (0x4030, 0),
+                (0x4034, 19),
+                (0x4038, (64 / 8 - 1) * 0x1_0001),
+                (0x40c0, 2 << 4),
+            ],
+        ),
+    ] {
+        for (offset, expected) in values {
+            assert_eq!(value(words, offset), expected, "{offset:#x}");
+        }
+    }
+}
+
+/// The tiles that were measured, and one row group more.
+#[test]
+fn rows_end_where_measurements_do() {
+    let ty = MatmulType::Int8ToInt32;
+    for (k, rows) in [
+        (32, 128),
+        (2048, 128),
+        (2080, 124),
+        (3072, 85),
+        (3104, 4),
+        (3840, 4),
+        (4096, 64),
+        (4128, 32),
+        (6144, 32),
+        (6176, 16),
+        (8192, 16),
+        (8224, 1),
+    ] {
+        assert_eq!(row_major_rows(ty, k), rows, "{k}");
+        let legal = rows / 4 * 4;
+        let check = |m| row_major(task(ty, m, k, 32), k, 128).check(&CHIP);
+        if legal > 0 {
+            check(legal).unwrap();
+        }
+        let (m, max) = (legal + 4, rows);
+        let expected = MatmulError::RowMajorRows { m, k, max };
+        // From 4096 on the weights leave no bank for more rows, either.
+        let refused = check(m).unwrap_err();
+        let of_banks = matches!(refused, MatmulError::WeightBanks { .. });
+        assert!(refused == expected || of_banks && k >= 4096, "{refused}");
+    }
+}
+
+#[test]
+fn pitches_are_whole_atoms_that_fit() {
+    let ty = MatmulType::Int8ToInt32;
+    let task = |n| task(ty, 4, 64, n);
+    let refused = |pitches: (u32, u32)| row_major(task(32), pitches.0, pitches.1).check(&CHIP);
+    refused((64, 128)).unwrap();
+    refused((4096 * 16, 8192 * 16)).unwrap();
+    for (pitches, operand, pitch, row, max) in [
+        ((72, 128), "A", 72, 64, 65_536),
+        ((48, 128), "A", 48, 64, 65_536),
+        ((65_552, 128), "A", 65_552, 64, 65_536),
+        ((64, 132), "C", 132, 128, 131_072),
+        ((64, 112), "C", 112, 128, 131_072),
+        ((64, 131_088), "C", 131_088, 128, 131_072),
+    ] {
+        let expected = MatmulError::Pitch {
+            operand,
+            pitch,
+            row,
+            max,
+        };
+        assert_eq!(refused(pitches), Err(expected));
+    }
+    let int4 = MatmulTask {
+        ty: MatmulType::Int4ToInt16,
+        ..task(64)
+    };
+    let refused = row_major(int4, 64, 128).check(&CHIP);
+    assert_eq!(refused, Err(MatmulError::RowMajorInt4 { operand: "A" }));
+}
+
+#[test]
+fn rows_fetched_in_another_layout_are_not_reused() {
+    let task = task(MatmulType::Int8ToInt32, 16, 64, 32);
+    let rows = row_major(task, 64, 128);
+    let wider = row_major(task, 128, 128);
+    let cube = task.laid_out(Layouts::default());
+    let reuse = |features| {
+        Ok(Reuse {
+            features,
+            weights: true,
+        })
+    };
+    assert_eq!(rows.reuse_after(&rows, &CHIP), reuse(true));
+    assert_eq!(rows.reuse_after(&wider, &CHIP), reuse(false));
+    assert_eq!(rows.reuse_after(&cube, &CHIP), reuse(false));
+    assert_eq!(cube.reuse_after(&rows, &CHIP), reuse(false));
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(64))]
+
+    /// What is legal has no finding but notes.
+    #[test]
+    fn legal_row_major_products_pass_the_lint(
+        ty in prop::sample::select(vec![
+            MatmulType::Int8ToInt32, MatmulType::Fp16ToFp32, MatmulType::Fp16ToFp16,
+        ]),
+        m in 1..33_u32,
+        k in 1..129_u32,
+        n in 1..20_u32,
+        a_beyond in 0..9_u32,
+        c_beyond in 0..9_u32,
+    ) {
+        let task = task(ty, m * 4, k * 32, n * ty.n_multiple());
+        let a = task.k * ty.operand_bits() / 8 + a_beyond * 16;
+        let c = task.n * ty.out_bytes() + c_beyond * 16;
+        let Ok(program) = row_major(task, a, c).program(&CHIP) else {
+            return Ok(());
+        };
+        for finding in lint(program.words(), &LintContext::default()) {
+            prop_assert!(finding.severity < Severity::Warning, "{finding}");
+        }
+    }
+}
