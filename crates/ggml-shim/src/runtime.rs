@@ -26,7 +26,7 @@ use crate::shared::Shared;
 use crate::stats::{DeviceCounts, Modelled, NpuTime, Stats};
 use crate::symbols::Place;
 use crate::tensor::Context;
-use crate::trace::{self, Trace};
+use crate::trace::{self, Output, Trace};
 use crate::types::{Format, Types};
 use crate::verify::Verify;
 use crate::watch::Watch;
@@ -134,9 +134,16 @@ impl Runtime {
         for complaint in complaints {
             logger.write(Level::Warn, &complaint);
         }
+        // Before the device, which is to record nothing that nobody can read.
+        let output = config.trace.as_ref().and_then(|path| {
+            let output = Output::open(path);
+            output
+                .map_err(|error| logger.write(Level::Warn, &trace::complaint(path, &error)))
+                .ok()
+        });
         let opened = engine::open(
             &config.device,
-            config.trace.is_some(),
+            output.is_some(),
             config.threads,
             config.clock_hz,
         )?;
@@ -189,10 +196,11 @@ impl Runtime {
         }
         let limit = config.memory.unwrap_or_else(memory::default_limit);
         let budget = Budget::new(opened.engine.memory_plan(limit), limit);
-        let trace = config.trace.as_ref().and_then(|path| {
-            let trace = Trace::create(path, &opened.description, opened.is_model, logger);
+        let trace = output.and_then(|output| {
+            let path = output.path().to_owned();
+            let trace = Trace::begin(output, &opened.description, opened.is_model, logger);
             trace
-                .map_err(|error| logger.write(Level::Warn, &trace::complaint(path, &error)))
+                .map_err(|error| logger.write(Level::Warn, &trace::complaint(&path, &error)))
                 .ok()
         });
         let watched = config.stats || trace.is_some();
@@ -316,9 +324,11 @@ extern "C" fn at_exit() {
             let _ = std::io::stderr().write_all(table.as_bytes());
         }
         if let Some(trace) = runtime.trace() {
-            let timeline = runtime.model.as_ref().and_then(|model| model.timeline());
-            let jobs = timeline.map(|timeline| timeline.to_chrome_job_events());
-            trace.finish(&jobs.unwrap_or_default());
+            trace.finish(|| {
+                let timeline = runtime.model.as_ref().and_then(|model| model.timeline());
+                let jobs = timeline.map(|timeline| timeline.to_chrome_job_events());
+                jobs.unwrap_or_default()
+            });
         }
         // Weights of models that nobody freed keep the device open until the
         // process is gone.

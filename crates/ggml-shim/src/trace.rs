@@ -5,13 +5,15 @@
 //! The file is a JSON array of events and is whole whenever nothing is being
 //! written: events are collected in memory, and each time they are written the
 //! end of the array is written behind them, to be overwritten by the next. So a
-//! program that crashes leaves a trace up to its last graph.
+//! program that crashes leaves a trace up to its last graph. The file is locked
+//! as long as it is open: of two processes that are given the same name, the
+//! second goes without.
+
+mod output;
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,6 +23,7 @@ use npu_matmul::{Activity, Done};
 use npu_model::chrome::Event;
 use serde_json::{Value, json};
 
+pub(crate) use self::output::Output;
 use crate::log::{Level, Logger};
 
 /// Bytes of events that are collected before they are written.
@@ -62,7 +65,7 @@ pub(crate) struct Trace {
 
 #[derive(Debug)]
 struct Sink {
-    file: File,
+    output: Output,
     /// A child that the program forks must not write too.
     process: u32,
     /// Where the next events go.
@@ -76,25 +79,20 @@ struct Sink {
 }
 
 impl Trace {
-    /// Begins a trace; in `path`, `%p` stands for the number of the process.
-    /// `device` is what to call the device.
+    /// Begins a trace. `device` is what to call the device.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) fn create(
-        path: &Path,
+    pub(crate) fn begin(
+        output: Output,
         device: &str,
         is_model: bool,
         logger: Logger,
     ) -> io::Result<Self> {
-        let process = std::process::id();
-        let path = match path.to_str() {
-            Some(text) => PathBuf::from(text.replace("%p", &process.to_string())),
-            None => path.to_owned(),
-        };
+        let path = output.path().to_owned();
         let mut sink = Sink {
-            file: File::create(&path)?,
-            process,
+            output,
+            process: std::process::id(),
             at: 0,
             events: b"[".to_vec(),
             named: HashSet::new(),
@@ -189,10 +187,20 @@ impl Trace {
         self.with(Sink::write);
     }
 
-    /// Ends the trace with `events`; what comes later is left out.
-    pub(crate) fn finish(&self, events: &[Event]) {
-        for event in events {
-            self.with(|sink| sink.push(&line(event)));
+    /// Whether it is being written: it did not fail, is not full, and has not
+    /// ended.
+    pub(crate) fn is_open(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// Ends the trace with what `events` has, which is asked for it only if there
+    /// is a trace to end; what comes later is left out.
+    pub(crate) fn finish(&self, events: impl FnOnce() -> Vec<Event>) {
+        if !self.is_open() {
+            return;
+        }
+        for event in events() {
+            self.with(|sink| sink.push(&line(&event)));
         }
         self.flush();
         self.lock().take();
@@ -251,13 +259,13 @@ impl Sink {
         }
         let len = self.events.len();
         self.events.extend_from_slice(END);
-        let written = self.file.write_all_at(&self.events, self.at);
+        let written = self.output.write_at(&self.events, self.at);
         self.events.clear();
         if let Err(error) = written {
             // What is there of them would be no JSON. If that fails too, the
             // reader has to do without the end.
-            let _ = self.file.set_len(self.at);
-            let _ = self.file.write_all_at(END, self.at);
+            let _ = self.output.cut(self.at);
+            let _ = self.output.write_at(END, self.at);
             return Err(error);
         }
         self.at += len as u64;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Traces are read back as JSON.
 
-use std::fs;
+use std::fs::{self, File};
 
 use super::*;
 
@@ -27,7 +27,11 @@ impl Drop for Scratch {
 }
 
 fn begin(scratch: &Scratch) -> Trace {
-    Trace::create(&scratch.0, "a device", true, Logger::new(None)).unwrap()
+    create(&scratch.0).unwrap()
+}
+
+fn create(path: &Path) -> io::Result<Trace> {
+    Trace::begin(Output::open(path)?, "a device", true, Logger::new(None))
 }
 
 fn of<'a>(events: &'a [Value], category: &str) -> Vec<&'a Value> {
@@ -51,7 +55,8 @@ fn a_trace_is_json_at_any_time() {
         assert_eq!(products[number - 1]["name"], "a \"name\"\n");
         assert_eq!(products[number - 1]["args"]["number"], number);
     }
-    trace.finish(&[Event::process_name(1, "last")]);
+    trace.finish(|| vec![Event::process_name(1, "last")]);
+    assert!(!trace.is_open());
     trace.slice("product", "too late", (now, now), json!({}));
     trace.flush();
     let events = scratch.events();
@@ -101,39 +106,55 @@ fn threads_have_a_track_each_and_lose_nothing() {
 #[test]
 fn what_cannot_be_written_is_said_once_and_nothing_breaks() {
     for path in ["/no/such/directory/trace.json", "/"] {
-        let error = Trace::create(Path::new(path), "", true, Logger::new(None)).unwrap_err();
+        let error = create(Path::new(path)).unwrap_err();
         let line = complaint(Path::new(path), &error);
         assert!(line.contains(path) && line.contains("goes on"), "{line}");
     }
     // A full disk.
     let full = Path::new("/dev/full");
     if full.exists() {
-        assert!(Trace::create(full, "", true, Logger::new(None)).is_err());
+        assert!(create(full).is_err());
     }
     let scratch = Scratch::new("broken");
     let trace = begin(&scratch);
     if let Some(sink) = &mut *trace.lock() {
-        sink.file = File::open(&scratch.0).unwrap();
+        sink.output = Output::from((File::open(&scratch.0).unwrap(), &*scratch.0));
     }
     let now = Instant::now();
     for _ in 0..2 {
         trace.slice("product", "p", (now, now), json!({}));
         trace.flush();
     }
-    assert!(trace.lock().is_none());
+    assert!(!trace.is_open());
+    trace.finish(|| unreachable!("nobody would read them"));
     assert_eq!(scratch.events().len(), 2);
+}
+
+#[test]
+fn a_file_has_one_writer_at_a_time() {
+    let scratch = Scratch::new("busy");
+    let first = begin(&scratch);
+    let now = Instant::now();
+    first.slice("product", "p", (now, now), json!({}));
+    first.flush();
+    let error = create(&scratch.0).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+    let line = complaint(&scratch.0, &error);
+    assert!(
+        line.contains("another process") && line.contains("%p"),
+        "{line}"
+    );
+    assert_eq!(of(&scratch.events(), "product").len(), 1);
+    // The next one begins anew.
+    first.finish(Vec::new);
+    let _second = begin(&scratch);
+    assert_eq!(of(&scratch.events(), "product").len(), 0);
 }
 
 #[test]
 fn the_number_of_the_process_can_be_in_the_name() {
     let directory = std::env::temp_dir();
-    let trace = Trace::create(
-        &directory.join("rocket-trace-of-%p.json"),
-        "",
-        true,
-        Logger::new(None),
-    )
-    .unwrap();
+    let trace = create(&directory.join("rocket-trace-of-%p.json")).unwrap();
     let name = format!("rocket-trace-of-{}.json", std::process::id());
     let scratch = Scratch(directory.join(name));
     assert_eq!(trace.path, scratch.0);

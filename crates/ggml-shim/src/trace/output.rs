@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The file of a trace: this process's alone.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// What stands for the number of the process in the name of a file.
+const PROCESS: &str = "%p";
+
+/// An open file with a lock on it, which the kernel takes back when the process
+/// ends in whatever way.
+#[derive(Debug)]
+pub(crate) struct Output {
+    file: File,
+    path: PathBuf,
+}
+
+impl Output {
+    /// Opens `path`, in which `%p` stands for the number of the process, and
+    /// empties it.
+    ///
+    /// # Errors
+    /// The file cannot be written, or another process (or another trace of this
+    /// one) writes it; what that has written is left as it is.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let path = match path.to_str() {
+            Some(text) => PathBuf::from(text.replace(PROCESS, &std::process::id().to_string())),
+            None => path.to_owned(),
+        };
+        let mut options = OpenOptions::new();
+        // Not before it is locked: until then its contents are somebody's.
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)?;
+        // A device or a pipe has nothing to lose, and may be anybody's.
+        if file.metadata()?.is_file() {
+            lock(&file)?;
+            file.set_len(0)?;
+        }
+        Ok(Self { file, path })
+    }
+
+    /// Its name, with the number of the process.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes all of `bytes` from `offset` on.
+    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    /// Ends the file at `len` bytes.
+    pub(crate) fn cut(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+}
+
+/// Takes `file` for this process.
+fn lock(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            format!(
+                "another process is writing its trace there; with {PROCESS} in the name each \
+                 writes a file of its own"
+            ),
+        )),
+        // A file system without locks is no reason to trace nothing.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+impl From<(File, &Path)> for Output {
+    fn from((file, path): (File, &Path)) -> Self {
+        let path = path.to_owned();
+        Self { file, path }
+    }
+}
