@@ -9,7 +9,7 @@ use npu_matmul::plan::{PlanOptions, WeightPlan};
 use npu_matmul::quantise::rotate::Rotation;
 use npu_matmul::quantise::search::Search;
 use npu_matmul::quantise::{Operands, QuantiseOptions, Scheme};
-use npu_matmul::{Engine, Error, Section, Stopwatch, Threads, Weights};
+use npu_matmul::{Engine, Error, QuantisedActivations, Section, Stopwatch, Threads, Weights};
 use npu_model::{Model, ModelOptions, Selector};
 use rocket_uapi::DevicePool;
 
@@ -17,7 +17,7 @@ use crate::cost::Machine;
 use crate::describe;
 use crate::host::LoadError;
 use crate::k_group::KGroup;
-use crate::mul_mat::Multiplier;
+use crate::mul_mat::{Activations, Multiplier, Part};
 use crate::precision::Precision;
 use crate::stats::DeviceCounts;
 
@@ -123,6 +123,7 @@ pub(crate) fn plan(
 pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
     let counters = engine.counters();
     DeviceCounts {
+        submits: counters.submits,
         jobs: counters.jobs,
         tasks: counters.tasks,
         bytes_to_device: counters.bytes_to_device,
@@ -174,23 +175,113 @@ impl Multiplier for Engine {
         self.load_quantised_rows(n, k, &options(precision, k), fill)
     }
 
-    fn multiply_f16(
-        &self,
-        weights: &Weights,
-        m: usize,
-        activations: &[f16],
-        out: &mut [f32],
-    ) -> Result<(), Error> {
-        self.multiply_f32(weights, m, activations, out)
+    fn multiply(&self, parts: Vec<Part<'_, Weights>>) -> Result<(), Error> {
+        let ready = parts
+            .iter()
+            .map(|part| match part.activations {
+                Activations::Halves(halves) => Ok(Ready::Halves(halves)),
+                Activations::Floats(floats) => self
+                    .quantise_activations(part.weights, part.rows, floats)
+                    .map(Ready::Quantised),
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let mut batch = self.batch();
+        for (part, ready) in parts.into_iter().zip(&ready) {
+            match ready {
+                Ready::Halves(halves) => {
+                    batch.multiply_f32(part.weights, part.rows, halves, part.out)?;
+                }
+                Ready::Quantised(activations) => {
+                    batch.multiply_activations(part.weights, activations, part.out)?;
+                }
+            }
+        }
+        batch.run()
+    }
+}
+
+/// Activations as a batch takes them.
+enum Ready<'a> {
+    Halves(&'a [f16]),
+    Quantised(QuantisedActivations),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXPERTS: usize = 8;
+    const ROWS: usize = 5;
+    const N: usize = 64;
+    const K: usize = 128;
+
+    /// Some numbers between -1 and 1, others for each `seed`.
+    fn numbers(count: usize, seed: usize) -> Vec<f32> {
+        let number = |index: usize| f32::from(i16::try_from(index * 37 % 61).unwrap()) / 30.5 - 1.0;
+        (0..count).map(|index| number(index + 7 * seed)).collect()
     }
 
-    fn multiply_quantised(
-        &self,
-        weights: &Weights,
-        m: usize,
-        activations: &[f32],
-        out: &mut [f32],
-    ) -> Result<(), Error> {
-        Engine::multiply_quantised(self, weights, m, activations, out)
+    fn activations(precision: Precision, seed: usize) -> Activations<'static> {
+        let floats = numbers(ROWS * K, seed);
+        match precision {
+            Precision::Fp16 => {
+                Activations::Halves(floats.iter().map(|x| f16::from_f32(*x)).collect())
+            }
+            _ => Activations::Floats(floats.into()),
+        }
+    }
+
+    fn weights(engine: &Engine, precision: Precision, seed: usize) -> Weights {
+        let floats = numbers(N * K, 100 + seed);
+        let loaded = match precision {
+            Precision::Fp16 => {
+                let halves: Vec<f16> = floats.iter().map(|x| f16::from_f32(*x)).collect();
+                Multiplier::load_f16(engine, N, K, &halves)
+            }
+            _ => Multiplier::load_quantised(engine, N, K, precision, |row, out| {
+                out.copy_from_slice(&floats[row * K..][..K]);
+            }),
+        };
+        loaded.unwrap()
+    }
+
+    #[test]
+    fn experts_share_submits_and_are_as_they_are_alone() {
+        let opened = open(&Selector::Model, false, None, None).unwrap();
+        let engine = &opened.engine;
+        for precision in Precision::ALL {
+            let weights: Vec<_> = (0..EXPERTS)
+                .map(|seed| weights(engine, precision, seed))
+                .collect();
+            let activations: Vec<_> = (0..EXPERTS)
+                .map(|seed| activations(precision, seed))
+                .collect();
+            let multiply = |all: std::ops::Range<usize>, out: &mut [Vec<f32>]| {
+                let before = engine.counters();
+                let parts = weights[all.clone()].iter().zip(&activations[all]).zip(out);
+                let parts = parts.map(|((weights, activations), out)| Part {
+                    weights,
+                    rows: ROWS,
+                    activations,
+                    out,
+                });
+                engine.multiply(parts.collect()).unwrap();
+                let after = engine.counters();
+                assert!(after.jobs > before.jobs);
+                after.submits - before.submits
+            };
+            let mut alone = vec![vec![0.0; ROWS * N]; EXPERTS];
+            for (expert, out) in alone.chunks_mut(1).enumerate() {
+                multiply(expert..expert + 1, out);
+            }
+            let mut together = vec![vec![f32::NAN; ROWS * N]; EXPERTS];
+            let submits = multiply(0..EXPERTS, &mut together);
+            assert_eq!(together, alone, "{precision:?}");
+            // One for each device.
+            assert!(
+                submits <= u64::from(opened.cores),
+                "{precision:?}: {submits} submits"
+            );
+        }
     }
 }

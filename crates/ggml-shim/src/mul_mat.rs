@@ -10,72 +10,25 @@
 //!         INT8: the engine quantises them -> multiply
 //! ```
 //!
-//! Tiling, packing and quantising are the engine's.
+//! Tiling, packing and quantising are the engine's. The products of experts are
+//! given to it all at once.
 
 mod by_expert;
+mod part;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use half::f16;
-use npu_matmul::{Section, Stopwatch};
-use rayon::prelude::*;
 use zerocopy::FromBytes;
 
+pub(crate) use self::part::{Activations, Multiplier, Part};
 use crate::abi::MAX_DIMS;
 use crate::pack::{self, Matrix, Packed};
-use crate::precision::Precision;
-use crate::quants::{self, Mend, NotFinite};
+use crate::quants::NotFinite;
 use crate::resident::Residents;
 use crate::supports::{Offload, Operand, Shape};
 use crate::types::Decoder;
 use crate::verify::Checking;
-
-/// What multiplies: the engine, or in tests something simpler.
-pub(crate) trait Multiplier: Sync {
-    /// A packed weight matrix.
-    type Weights;
-    /// What can go wrong.
-    type Error: std::error::Error + Send + Sync + 'static;
-
-    /// Measures what is done for a product outside of it; `None` if nobody
-    /// wants to know.
-    fn stopwatch(&self, _section: Section) -> Option<Stopwatch<'_>> {
-        None
-    }
-
-    /// Packs `n` rows of `k` FP16 weights.
-    fn load_f16(&self, n: usize, k: usize, weights: &[f16]) -> Result<Self::Weights, Self::Error>;
-
-    /// Quantises `n` rows of `k` weights for a quantised `precision`;
-    /// `fill(index, row)` writes a row, maybe in several threads.
-    fn load_quantised(
-        &self,
-        n: usize,
-        k: usize,
-        precision: Precision,
-        fill: impl Fn(usize, &mut [f32]) + Sync,
-    ) -> Result<Self::Weights, Self::Error>;
-
-    /// `m` rows of FP16 activations times weights of [`Self::load_f16`].
-    fn multiply_f16(
-        &self,
-        weights: &Self::Weights,
-        m: usize,
-        activations: &[f16],
-        out: &mut [f32],
-    ) -> Result<(), Self::Error>;
-
-    /// `m` rows of activations, quantised as the weights are, times weights of
-    /// [`Self::load_quantised`].
-    fn multiply_quantised(
-        &self,
-        weights: &Self::Weights,
-        m: usize,
-        activations: &[f32],
-        out: &mut [f32],
-    ) -> Result<(), Self::Error>;
-}
 
 /// Why a product has no result.
 #[derive(Debug, thiserror::Error)]
@@ -203,14 +156,12 @@ pub(crate) fn compute<M: Multiplier>(
                     .out
                     .get_mut(first..first + rows * n)
                     .ok_or(MulMatError::Data("outputs"))?;
-                multiply(
-                    multiplier,
-                    product.offload,
-                    &weights,
-                    rows,
-                    &activations,
-                    out,
-                )?;
+                let prepared = part::prepare(multiplier, product.offload, &activations);
+                let part = prepared.part(&weights, rows, out);
+                multiplier
+                    .multiply(vec![part])
+                    .map_err(MulMatError::Engine)?;
+                prepared.mend(&weights, n, out);
                 verify(
                     &mut product.checking,
                     &weights,
@@ -282,46 +233,6 @@ fn activations<'a, E: std::error::Error + Send + Sync + 'static>(
     Ok(Cow::Owned(floats))
 }
 
-/// `rows` activation rows times one weight matrix.
-fn multiply<M: Multiplier>(
-    multiplier: &M,
-    offload: Offload,
-    packed: &Packed<M::Weights>,
-    rows: usize,
-    activations: &[f32],
-    out: &mut [f32],
-) -> Result<(), MulMatError<M::Error>> {
-    let Shape { n, k, .. } = offload.shape;
-    let mends: Vec<Mend> = match offload.precision {
-        Precision::Fp16 => {
-            let mut rounded = vec![f16::ZERO; activations.len()];
-            let mends = activations
-                .par_chunks_exact(k)
-                .zip(rounded.par_chunks_exact_mut(k))
-                .map_init(
-                    || multiplier.stopwatch(Section::Pack),
-                    |_, (row, rounded)| quants::round_to_f16(row, rounded),
-                )
-                .collect();
-            multiplier
-                .multiply_f16(&packed.weights, rows, &rounded, out)
-                .map_err(MulMatError::Engine)?;
-            mends
-        }
-        _ => {
-            let (activations, mends) = without_bad_rows(multiplier, activations, k);
-            multiplier
-                .multiply_quantised(&packed.weights, rows, &activations, out)
-                .map_err(MulMatError::Engine)?;
-            mends
-        }
-    };
-    for (mend, outputs) in mends.iter().zip(out.chunks_exact_mut(n)) {
-        mend.apply(packed.factors.as_deref(), outputs);
-    }
-    Ok(())
-}
-
 /// Holds outputs against what the CPU makes of the weights' originals.
 fn verify<W>(
     checking: &mut Checking,
@@ -333,34 +244,6 @@ fn verify<W>(
     if let (Some(errors), Some(original)) = (&mut checking.errors, &packed.original) {
         errors.add(original, k, activations, out);
     }
-}
-
-/// Replaces rows that hold an infinity or a NaN by zeros.
-fn without_bad_rows<'a>(
-    multiplier: &impl Multiplier,
-    activations: &'a [f32],
-    k: usize,
-) -> (Cow<'a, [f32]>, Vec<Mend>) {
-    let mends: Vec<Mend> = activations
-        .par_chunks_exact(k)
-        .map_init(
-            || multiplier.stopwatch(Section::Pack),
-            |_, row| match quants::is_finite(row) {
-                true => Mend::Nothing,
-                false => Mend::NotANumber,
-            },
-        )
-        .collect();
-    if mends.iter().all(|mend| *mend == Mend::Nothing) {
-        return (Cow::Borrowed(activations), mends);
-    }
-    let mut clean = activations.to_vec();
-    for (row, mend) in clean.chunks_exact_mut(k).zip(&mends) {
-        if *mend != Mend::Nothing {
-            row.fill(0.0);
-        }
-    }
-    (Cow::Owned(clean), mends)
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ use crate::reason::Reason;
 /// What the engine counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeviceCounts {
-    /// Jobs submitted.
+    /// SUBMIT calls.
+    pub(crate) submits: u64,
+    /// Jobs in them.
     pub(crate) jobs: u64,
     /// Tasks in them.
     pub(crate) tasks: u64,
@@ -100,6 +102,7 @@ impl Stats {
             rows.push((format!("weight tensors {place}"), count.tensors));
             rows.push((format!("KiB of weights {place}"), count.bytes / 1024));
         }
+        rows.push(("submits".to_owned(), counts.submits));
         rows.push(("jobs".to_owned(), counts.jobs));
         rows.push(("tasks".to_owned(), counts.tasks));
         rows.push((

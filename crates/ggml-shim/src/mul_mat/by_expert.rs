@@ -10,14 +10,14 @@
 //!                                     weights[k, j, ids[u, t]] * activations[k, u % given, t]
 //! ```
 //!
-//! The rows that chose the same expert are gathered, multiplied as one matrix,
-//! and their outputs scattered.
+//! The rows that chose the same expert are gathered into one matrix, those of
+//! all experts are multiplied in one batch, and their outputs scattered.
 
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
-use super::{MulMat, MulMatError, Multiplier, multiply, verify, weights};
+use super::{MulMat, MulMatError, Multiplier, part, verify, weights};
 use crate::pack::Packed;
 use crate::resident::Residents;
 use crate::supports::{Experts, Shape};
@@ -34,31 +34,42 @@ pub(super) fn compute<M: Multiplier>(
 ) -> Result<(), MulMatError<M::Error>> {
     let Shape { n, k, matrices, .. } = product.offload.shape;
     let chosen = chosen(product, experts, matrices[0])?;
-    for (expert, places) in chosen.iter().enumerate() {
-        if places.is_empty() {
-            continue;
-        }
-        let packed: Arc<_> = weights(multiplier, residents, product, expert, 0)?;
-        let mut gathered = Vec::with_capacity(places.len() * k);
-        for (slot, token) in places {
-            let misplaced = || MulMatError::Data("activations");
-            let row = product
-                .activations
-                .row([slot % experts.given, *token, 0])
-                .ok_or_else(misplaced)?;
-            gathered.extend_from_slice(<[f32]>::ref_from_bytes(row).map_err(|_| misplaced())?);
-        }
-        let mut outputs = vec![0.0; places.len() * n];
-        multiply(
-            multiplier,
-            product.offload,
-            &packed,
-            places.len(),
-            &gathered,
-            &mut outputs,
-        )?;
-        verify(&mut product.checking, &packed, k, &gathered, &outputs);
-        for ((slot, token), outputs) in places.iter().zip(outputs.chunks_exact(n)) {
+    let groups = chosen
+        .iter()
+        .enumerate()
+        .filter(|(_, places)| !places.is_empty())
+        .map(|(expert, places)| {
+            Ok(Group {
+                places,
+                packed: weights(multiplier, residents, product, expert, 0)?,
+                rows: gather(product, experts, places)?,
+            })
+        })
+        .collect::<Result<Vec<_>, MulMatError<M::Error>>>()?;
+    let prepared: Vec<_> = groups
+        .iter()
+        .map(|group| part::prepare(multiplier, product.offload, &group.rows))
+        .collect();
+    let mut outputs: Vec<Vec<f32>> = groups
+        .iter()
+        .map(|group| vec![0.0; group.places.len() * n])
+        .collect();
+    let parts = groups.iter().zip(&prepared).zip(&mut outputs);
+    let parts =
+        parts.map(|((group, prepared), out)| prepared.part(&group.packed, group.places.len(), out));
+    multiplier
+        .multiply(parts.collect())
+        .map_err(MulMatError::Engine)?;
+    for ((group, prepared), outputs) in groups.iter().zip(&prepared).zip(&mut outputs) {
+        prepared.mend(&group.packed, n, outputs);
+        verify(
+            &mut product.checking,
+            &group.packed,
+            k,
+            &group.rows,
+            outputs,
+        );
+        for ((slot, token), outputs) in group.places.iter().zip(outputs.chunks_exact(n)) {
             let first = (token * experts.used + slot) * n;
             product
                 .out
@@ -68,6 +79,32 @@ pub(super) fn compute<M: Multiplier>(
         }
     }
     Ok(())
+}
+
+/// The rows that chose one expert.
+struct Group<'a, W> {
+    places: &'a [Place],
+    packed: Arc<Packed<W>>,
+    /// Its activations, one row a place.
+    rows: Vec<f32>,
+}
+
+/// The activations of `places`.
+fn gather<E: std::error::Error + Send + Sync + 'static>(
+    product: &MulMat<'_>,
+    experts: Experts,
+    places: &[Place],
+) -> Result<Vec<f32>, MulMatError<E>> {
+    let mut gathered = Vec::with_capacity(places.len() * product.offload.shape.k);
+    for (slot, token) in places {
+        let misplaced = || MulMatError::Data("activations");
+        let row = product
+            .activations
+            .row([slot % experts.given, *token, 0])
+            .ok_or_else(misplaced)?;
+        gathered.extend_from_slice(<[f32]>::ref_from_bytes(row).map_err(|_| misplaced())?);
+    }
+    Ok(gathered)
 }
 
 /// Which rows chose each of `count` experts.

@@ -6,18 +6,22 @@ mod formats;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use half::f16;
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
 use super::*;
 use crate::abi::type_id;
+use crate::precision::Precision;
 use crate::types::tests::{Q8_0, decoder, format};
 use crate::verify::Errors;
 
-/// Multiplies in f32 without any device; counts the matrices it packed.
+/// Multiplies in f32 without any device; counts the matrices it packed, and the
+/// batches.
 #[derive(Default)]
 struct Plain {
     loads: AtomicUsize,
+    batches: AtomicUsize,
     broken: bool,
 }
 
@@ -31,7 +35,7 @@ impl Plain {
         Ok(weights)
     }
 
-    fn multiply(
+    fn one(
         &self,
         weights: &[f32],
         m: usize,
@@ -75,25 +79,16 @@ impl Multiplier for Plain {
         self.load(weights)
     }
 
-    fn multiply_f16(
-        &self,
-        weights: &Vec<f32>,
-        m: usize,
-        activations: &[f16],
-        out: &mut [f32],
-    ) -> Result<(), Killed> {
-        let activations: Vec<f32> = activations.iter().map(|value| value.to_f32()).collect();
-        self.multiply(weights, m, &activations, out)
-    }
-
-    fn multiply_quantised(
-        &self,
-        weights: &Vec<f32>,
-        m: usize,
-        activations: &[f32],
-        out: &mut [f32],
-    ) -> Result<(), Killed> {
-        self.multiply(weights, m, activations, out)
+    fn multiply(&self, parts: Vec<Part<'_, Vec<f32>>>) -> Result<(), Killed> {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        for part in parts {
+            let floats = match part.activations {
+                Activations::Floats(floats) => floats.to_vec(),
+                Activations::Halves(halves) => halves.iter().map(|x| x.to_f32()).collect(),
+            };
+            self.one(part.weights, part.rows, &floats, part.out)?;
+        }
+        Ok(())
     }
 }
 

@@ -46,11 +46,9 @@ impl Engine {
         let workers = self.workers();
         let beside = workers.run(|| quantised.beside(self, weights.k(), a))?;
         let columns = beside.as_deref().map_or(&[][..], |beside| &beside.columns);
-        let from = Instant::now();
-        let activations = QuantisedActivations::new(weights, quantised, a, columns);
-        let elements = a.len();
-        let watched = self.watched();
-        watched.done(watched.token(), None, Activity::Quantise { elements }, from);
+        let activations = self.watching(a, || {
+            QuantisedActivations::new(weights, quantised, a, columns)
+        });
         self.run(self.product_quantised(weights, quantised, &activations, out)?)?;
         if let Some(beside) = beside {
             let (halves, scales) = workers.run(|| beside.activations(a, weights.k()));
@@ -59,6 +57,29 @@ impl Engine {
             self.run(self.product::<Fp16, _>(weights, m, &halves, out, collect)?)?;
         }
         Ok(())
+    }
+
+    /// As [`Weights::quantise_activations`], seen by this engine's observer.
+    ///
+    /// # Errors
+    /// As [`Weights::quantise_activations`].
+    pub fn quantise_activations(
+        &self,
+        weights: &Weights,
+        m: usize,
+        a: &[f32],
+    ) -> Result<QuantisedActivations, Error> {
+        self.watching(a, || weights.quantise_activations(m, a))
+    }
+
+    /// Quantises `a`, and tells the observer.
+    fn watching<T>(&self, a: &[f32], quantise: impl FnOnce() -> T) -> T {
+        let from = Instant::now();
+        let quantised = quantise();
+        let elements = a.len();
+        let watched = self.watched();
+        watched.done(watched.token(), None, Activity::Quantise { elements }, from);
+        quantised
     }
 
     /// As [`Engine::multiply_quantised`], for activations that are quantised

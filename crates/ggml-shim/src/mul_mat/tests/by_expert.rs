@@ -59,7 +59,10 @@ fn run_by_expert(
         out: &mut out,
         checking: Checking::default(),
     };
-    compute(&Plain::default(), None, &mut product)?;
+    let multiplier = Plain::default();
+    compute(&multiplier, None, &mut product)?;
+    // However many experts there are.
+    assert_eq!(multiplier.batches.load(Ordering::Relaxed), 1);
     let mut expected = Vec::new();
     for (place, expert) in numbers.iter().enumerate() {
         let (token, slot) = (place / used, place % used);

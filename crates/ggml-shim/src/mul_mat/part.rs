@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One activation matrix times one weight matrix: what the engine is given, and
+//! what is done to its rows before and to its outputs after.
+
+use std::borrow::Cow;
+
+use half::f16;
+use npu_matmul::{Section, Stopwatch};
+use rayon::prelude::*;
+
+use crate::pack::Packed;
+use crate::precision::Precision;
+use crate::quants::{self, Mend};
+use crate::supports::Offload;
+
+/// What multiplies: the engine, or in tests something simpler.
+pub(crate) trait Multiplier: Sync {
+    /// A packed weight matrix.
+    type Weights;
+    /// What can go wrong.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Measures what is done for a product outside of it; `None` if nobody
+    /// wants to know.
+    fn stopwatch(&self, _section: Section) -> Option<Stopwatch<'_>> {
+        None
+    }
+
+    /// Packs `n` rows of `k` FP16 weights.
+    fn load_f16(&self, n: usize, k: usize, weights: &[f16]) -> Result<Self::Weights, Self::Error>;
+
+    /// Quantises `n` rows of `k` weights for a quantised `precision`;
+    /// `fill(index, row)` writes a row, maybe in several threads.
+    fn load_quantised(
+        &self,
+        n: usize,
+        k: usize,
+        precision: Precision,
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Result<Self::Weights, Self::Error>;
+
+    /// Computes products that do not depend on each other, all in one batch.
+    fn multiply(&self, parts: Vec<Part<'_, Self::Weights>>) -> Result<(), Self::Error>;
+}
+
+/// One product for a [`Multiplier`].
+#[derive(Debug)]
+pub(crate) struct Part<'a, W> {
+    /// N x K.
+    pub(crate) weights: &'a W,
+    /// M.
+    pub(crate) rows: usize,
+    /// M x K.
+    pub(crate) activations: &'a Activations<'a>,
+    /// M x N.
+    pub(crate) out: &'a mut [f32],
+}
+
+/// Rows as weights want them.
+#[derive(Debug)]
+pub(crate) enum Activations<'a> {
+    /// For weights of [`Multiplier::load_f16`].
+    Halves(Vec<f16>),
+    /// For weights of [`Multiplier::load_quantised`], which are quantised as
+    /// these are.
+    Floats(Cow<'a, [f32]>),
+}
+
+/// Activations that are ready, and what outputs are to be mended by.
+#[derive(Debug)]
+pub(super) struct Prepared<'a> {
+    activations: Activations<'a>,
+    mends: Vec<Mend>,
+}
+
+/// Rounds rows for FP16, or sees that they can be quantised.
+pub(super) fn prepare<'a>(
+    multiplier: &impl Multiplier,
+    offload: Offload,
+    activations: &'a [f32],
+) -> Prepared<'a> {
+    let k = offload.shape.k;
+    if offload.precision.is_quantised() {
+        let (activations, mends) = without_bad_rows(multiplier, activations, k);
+        return Prepared {
+            activations: Activations::Floats(activations),
+            mends,
+        };
+    }
+    let mut rounded = vec![f16::ZERO; activations.len()];
+    let mends = activations
+        .par_chunks_exact(k)
+        .zip(rounded.par_chunks_exact_mut(k))
+        .map_init(
+            || multiplier.stopwatch(Section::Pack),
+            |_, (row, rounded)| quants::round_to_f16(row, rounded),
+        )
+        .collect();
+    Prepared {
+        activations: Activations::Halves(rounded),
+        mends,
+    }
+}
+
+impl Prepared<'_> {
+    /// Its `rows` rows times those weights.
+    pub(super) fn part<'a, W>(
+        &'a self,
+        packed: &'a Packed<W>,
+        rows: usize,
+        out: &'a mut [f32],
+    ) -> Part<'a, W> {
+        Part {
+            weights: &packed.weights,
+            rows,
+            activations: &self.activations,
+            out,
+        }
+    }
+
+    /// Makes outputs, in rows of `n`, what they are of the rows before they were
+    /// prepared.
+    pub(super) fn mend<W>(&self, packed: &Packed<W>, n: usize, out: &mut [f32]) {
+        for (mend, outputs) in self.mends.iter().zip(out.chunks_exact_mut(n)) {
+            mend.apply(packed.factors.as_deref(), outputs);
+        }
+    }
+}
+
+/// Replaces rows that hold an infinity or a NaN by zeros.
+fn without_bad_rows<'a>(
+    multiplier: &impl Multiplier,
+    activations: &'a [f32],
+    k: usize,
+) -> (Cow<'a, [f32]>, Vec<Mend>) {
+    let mends: Vec<Mend> = activations
+        .par_chunks_exact(k)
+        .map_init(
+            || multiplier.stopwatch(Section::Pack),
+            |_, row| match quants::is_finite(row) {
+                true => Mend::Nothing,
+                false => Mend::NotANumber,
+            },
+        )
+        .collect();
+    if mends.iter().all(|mend| *mend == Mend::Nothing) {
+        return (Cow::Borrowed(activations), mends);
+    }
+    let mut clean = activations.to_vec();
+    for (row, mend) in clean.chunks_exact_mut(k).zip(&mends) {
+        if *mend != Mend::Nothing {
+            row.fill(0.0);
+        }
+    }
+    (Cow::Owned(clean), mends)
+}
