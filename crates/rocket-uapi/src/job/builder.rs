@@ -29,6 +29,8 @@ pub struct Job {
     pub(super) frozen: Vec<FrozenBo>,
     pub(super) reads: Vec<Bo>,
     pub(super) writes: Vec<Bo>,
+    /// What it writes for itself.
+    pub(super) scratch: Vec<Bo>,
     pub(super) shared_reads: Vec<SharedBo>,
     pub(super) shared_writes: Vec<SharedBo>,
     /// What it waits for besides the fences of its buffers.
@@ -46,6 +48,7 @@ impl Job {
             frozen: Vec::new(),
             reads: Vec::new(),
             writes: Vec::new(),
+            scratch: Vec::new(),
             shared_reads: Vec::new(),
             shared_writes: Vec::new(),
             after: Vec::new(),
@@ -53,9 +56,11 @@ impl Job {
         }
     }
 
-    /// The buffers, back from a job that was not submitted.
+    /// The buffers, back from a job that was not submitted: those that it would
+    /// have read or had as scratch, and those that it would have written.
     #[must_use]
-    pub fn into_bos(self) -> (Vec<Bo>, Vec<Bo>) {
+    pub fn into_bos(mut self) -> (Vec<Bo>, Vec<Bo>) {
+        self.reads.append(&mut self.scratch);
         (self.reads, self.writes)
     }
 
@@ -74,7 +79,8 @@ impl Job {
     /// Handles that the job writes, each once.
     pub(super) fn write_handles(&self) -> Vec<Handle> {
         let shared = self.shared_writes.iter().map(SharedBo::handle);
-        self.writes.iter().map(Bo::handle).chain(shared).collect()
+        let own = self.writes.iter().chain(&self.scratch);
+        own.map(Bo::handle).chain(shared).collect()
     }
 }
 
@@ -88,6 +94,7 @@ pub struct JobBuilder {
     frozen: Vec<FrozenBo>,
     reads: Vec<Bo>,
     writes: Vec<Bo>,
+    scratch: Vec<Bo>,
     shared_reads: Vec<SharedBo>,
     shared_writes: Vec<SharedBo>,
     after: Vec<SyncFile>,
@@ -140,6 +147,16 @@ impl JobBuilder {
         self
     }
 
+    /// Lets the programs write `bo` and read what they wrote there, and keeps it
+    /// until the job has ended: memory for what one program makes for another.
+    /// The CPU is not given it when the job ends, which spares PREP_BO's way
+    /// through the caches; a later guard does that.
+    #[must_use]
+    pub fn scratch(mut self, bo: Bo) -> Self {
+        self.scratch.push(bo);
+        self
+    }
+
     /// Lets the programs read `bo`, which others have too, and has the job wait
     /// for whoever writes it. An imported one only orders the job.
     #[must_use]
@@ -174,8 +191,9 @@ impl JobBuilder {
     /// # Errors
     /// When the driver would drop the job silently, or a program reaches
     /// outside the job's buffers.
-    pub fn build(self) -> Result<Job, BuildError> {
+    pub fn build(mut self) -> Result<Job, BuildError> {
         if let Some(refusal) = self.refusal.clone().or_else(|| self.check().err()) {
+            self.reads.append(&mut self.scratch);
             return Err(BuildError {
                 refusal,
                 reads: self.reads,
@@ -190,6 +208,7 @@ impl JobBuilder {
             frozen: self.frozen,
             reads: self.reads,
             writes: self.writes,
+            scratch: self.scratch,
             shared_reads: self.shared_reads,
             shared_writes: self.shared_writes,
             after: self.after,
@@ -225,7 +244,7 @@ impl JobBuilder {
 
     fn check_names(&self) -> Result<(), Refusal> {
         let frozen = self.frozen.iter().map(|bo| (bo.handle(), bo.device()));
-        let owned = self.reads.iter().chain(&self.writes);
+        let owned = self.reads.iter().chain(&self.writes).chain(&self.scratch);
         let owned = owned.map(|bo| (bo.handle(), bo.device()));
         let shared = self.shared_reads.iter().chain(&self.shared_writes);
         let owned = owned.chain(shared.map(|bo| (bo.handle(), bo.device())));
@@ -256,7 +275,8 @@ impl JobBuilder {
     }
 
     fn in_writes(&self, extent: &Extent) -> bool {
-        let mut writes = self.writes.iter().chain(addressable(&self.shared_writes));
+        let own = self.writes.iter().chain(&self.scratch);
+        let mut writes = own.chain(addressable(&self.shared_writes));
         writes.any(|bo| holds(bo, extent))
     }
 }

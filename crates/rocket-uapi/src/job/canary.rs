@@ -25,8 +25,8 @@
 //!
 //! # Where a canary may be
 //!
-//! In an atom that some program must have written when it ends, and that
-//! neither this program nor an earlier one reads. A dropped job is dropped
+//! In an atom of a buffer with results that some program must have written when
+//! it ends, and that neither this program nor an earlier one reads. A dropped job is dropped
 //! whole, so the atom of any program of a job will do; the last one's is best.
 
 use rknpu_regcmd::{ATOM_BYTES, DmaAccess, Iova};
@@ -109,7 +109,7 @@ impl CanaryPlan {
     /// `writes`. A job that shares buffers with others runs once: what it
     /// reads may have changed, what it wrote may be in use.
     pub(super) fn of(programs: &[Placed], writes: &[Bo], shares: bool) -> Self {
-        let spot = last_free_atom(programs).and_then(|atom| locate(atom, writes));
+        let spot = free_atoms(programs).find_map(|atom| locate(atom, writes));
         let rerunnable = !shares && rerunnable(programs);
         let long = spot.is_some_and(|(index, _)| writes[index].len() > CANARY_AT_ONCE_MAX);
         Self {
@@ -195,15 +195,15 @@ fn locate(atom: Iova, writes: &[Bo]) -> Option<(usize, usize)> {
         .find_map(|(index, bo)| Some((index, bo.offset_of(start, end)?)))
 }
 
-/// The last atom that some program must have written, and that no program
-/// reads before.
-fn last_free_atom(programs: &[Placed]) -> Option<Iova> {
+/// The atoms that some program must have written, and that no program reads
+/// before; those of the last program first.
+fn free_atoms(programs: &[Placed]) -> impl Iterator<Item = Iova> {
     programs
         .iter()
         .enumerate()
         .rev()
         .filter_map(|(index, program)| Some((&programs[..=index], program.last_written_atom?)))
-        .find(|(before, atom)| !before.iter().any(|program| reads_atom(program, *atom)))
+        .filter(|(before, atom)| !before.iter().any(|program| reads_atom(program, *atom)))
         .map(|(_, atom)| atom)
 }
 
@@ -287,6 +287,7 @@ mod tests {
 
     #[test]
     fn a_canary_never_sits_where_it_would_be_read() {
+        let last_free_atom = |programs: &[Placed]| free_atoms(programs).next();
         let apart = program(&[(0, 64)], &[(64, 128)]);
         let in_place = program(&[(64, 128)], &[(64, 128)]);
         let accumulate = program(&[(112, 128)], &[(112, 128)]);

@@ -27,9 +27,11 @@ pub(super) fn hand_over(device: &Device, jobs: &[Job]) -> Result<(), Error> {
         job.writes
             .iter()
             .chain(&job.reads)
+            .chain(&job.scratch)
             .try_for_each(Bo::give_back)?;
         job.frozen.iter().try_for_each(FrozenBo::give_back)?;
-        job.writes.iter().for_each(Bo::note_writer);
+        let written = job.writes.iter().chain(&job.scratch);
+        written.for_each(Bo::note_writer);
         // A job waits for all fences on what it writes. As a reader's, the
         // fence is not among those that PREP_BO waits for, nor among those
         // that prove that the driver accepted the job.

@@ -31,7 +31,7 @@ const FENCE_POLL: Duration = Duration::from_millis(1);
 /// them.
 #[derive(Debug, Default)]
 pub struct FinishedJob {
-    /// Buffers that it read.
+    /// Buffers that it read, then those that it had as scratch.
     pub reads: Vec<Bo>,
     /// Buffers that it wrote.
     pub writes: Vec<Bo>,
@@ -258,10 +258,11 @@ impl PendingJob {
 
     /// The parts of a job that has ended.
     fn finish(&mut self) -> FinishedJob {
-        let Some(job) = self.job.take() else {
+        let Some(mut job) = self.job.take() else {
             return FinishedJob::default();
         };
         job.device.note_end();
+        job.reads.append(&mut job.scratch);
         FinishedJob {
             reads: job.reads,
             writes: job.writes,
