@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use rknpu_regcmd::{LinkError, MatmulError};
+use rknpu_regcmd::LinkError;
 use rocket_uapi::{Errno, FinishedJob, Refusal, WaitError};
 
+use crate::emit::IllegalTask;
 use crate::plan::PlanError;
 use crate::staged::StagedError;
 use crate::threads::ThreadsError;
@@ -102,7 +103,7 @@ pub enum Error {
     Plan(#[from] PlanError),
     /// A planned tile has no register program: a bug of the plan.
     #[error("a planned tile is not legal, which is a bug in npu-matmul: {0}")]
-    Program(#[from] MatmulError),
+    Program(#[from] IllegalTask),
     /// A program leaves its buffers: a bug of the plan.
     #[error("a planned program leaves its buffers, which is a bug in npu-matmul: {0}")]
     Link(#[from] LinkError),

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{DEVICES, Shape, random_i8};
-use npu_matmul::plan::CacheBytes;
-use npu_matmul::{Counters, Engine, reference};
+use npu_matmul::plan::{Accumulate, CacheBytes};
+use npu_matmul::{Counters, Engine, PlanOptions, reference};
 use npu_model::driver::Caches;
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
@@ -98,14 +98,14 @@ unsafe impl Backend for Slow {
 }
 
 /// An engine on a slow device with caches that do nothing by themselves.
-fn slow_engine() -> (Engine, Arc<Model>) {
+fn slow_engine(options: PlanOptions) -> (Engine, Arc<Model>) {
     let model = Model::new(ModelOptions {
         caches: Caches::Manual,
         ..ModelOptions::default()
     });
     let device = Device::from_backend(Arc::new(Slow(model.open())));
     let pool = DevicePool::open(&device, DEVICES).unwrap();
-    (Engine::new(pool).unwrap(), model)
+    (Engine::with_options(pool, options).unwrap(), model)
 }
 
 /// What one product did, once the engine has its buffers and programs.
@@ -159,7 +159,7 @@ const SHAPES: [Shape; 4] = [
 
 #[test]
 fn products_pass_what_their_plan_says() {
-    let (engine, model) = slow_engine();
+    let (engine, model) = slow_engine(PlanOptions::default());
     for shape in SHAPES {
         let (counters, planned, steps) = counted(&engine, shape);
         let passed = counters.prep_bytes + counters.fini_bytes;
@@ -180,8 +180,35 @@ fn products_pass_what_their_plan_says() {
 /// docs/matmul.md to the same.
 #[test]
 fn products_of_some_size_pass_little_more_than_they_need() {
-    let (engine, _) = slow_engine();
+    let (engine, _) = slow_engine(PlanOptions::default());
     let (_, planned, _) = counted(&engine, SHAPES[1]);
     assert!(planned.ratio() <= 1.5, "{planned:?}");
     assert!(planned.ratio() >= 1.0, "{planned:?}");
+}
+
+/// What the NPU adds up crosses no cache but as a sum.
+#[test]
+fn sums_are_read_once() {
+    let [cpu, npu] = [Accumulate::Cpu, Accumulate::Npu].map(|accumulate| {
+        let (engine, model) = slow_engine(PlanOptions {
+            accumulate,
+            k_tile: Some(256),
+            ..PlanOptions::default()
+        });
+        let counters = SHAPES.map(|shape| {
+            let (counters, planned, _) = counted(&engine, shape);
+            let passed = counters.prep_bytes + counters.fini_bytes;
+            assert_eq!(passed, planned.passed, "{shape:?}");
+            counters
+        });
+        let events = model.take_events();
+        let missed = |event: &&Event| matches!(event, Event::MissedCall { .. });
+        assert_eq!(events.iter().find(missed), None);
+        counters
+    });
+    // Where outputs are too large for a canary before the job.
+    let (cpu, npu) = (cpu[2], npu[2]);
+    assert_eq!(cpu.fini_bytes, npu.fini_bytes);
+    let k_tiles = SHAPES[2].k.div_ceil(256) as u64;
+    assert_eq!(cpu.prep_bytes, k_tiles * npu.prep_bytes);
 }

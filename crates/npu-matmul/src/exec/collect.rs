@@ -28,7 +28,8 @@ pub(crate) struct OutputTile<'a> {
 }
 
 /// Makes a result of output tiles. For each element, those of different K
-/// tiles come in their order.
+/// tiles come in their order; the NPU may have added some up, which then come as
+/// the first of them.
 pub(crate) trait Collect: Send + Sync {
     /// What the NPU writes.
     type Partial: Partial;
@@ -38,6 +39,11 @@ pub(crate) trait Collect: Send + Sync {
 
     /// Whether the result is only a part of another product's, which is counted.
     fn is_part(&self) -> bool {
+        false
+    }
+
+    /// Whether the results of each K tile are wanted, and not only their sum.
+    fn wants_k_tiles(&self) -> bool {
         false
     }
 
@@ -167,6 +173,10 @@ where
 
     fn is_part(&self) -> bool {
         self.adds
+    }
+
+    fn wants_k_tiles(&self) -> bool {
+        self.groups > 1
     }
 
     fn collect(&self, tile: &OutputTile<'_>, rows: &mut [f32], stride: usize) {

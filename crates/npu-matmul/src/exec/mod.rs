@@ -117,7 +117,8 @@ impl<'a> Run<'a> {
         for (work, steps) in self.steps.iter_mut().enumerate() {
             let fits = |step: &Step| {
                 let each = step.jobs.iter();
-                let more = each.map(|job| job.band.activation_bytes + job.output_bytes);
+                let more = each
+                    .map(|job| job.band.activation_bytes + job.output_bytes + job.partial_bytes);
                 jobs += step.jobs.len();
                 bytes += more.sum::<usize>();
                 jobs <= WAVE_JOBS && bytes <= buffer_bytes

@@ -124,6 +124,8 @@ where
         let collect = &self.collect;
         let band = &*job.band;
         let depth = band.k_tiles.len();
+        // Sums are where the results of the first K tile would be.
+        let read = job.results_per_tile();
         // Tiles have a multiple of four rows and begin at one, and the plan a
         // multiple of TIMES: all of these divide.
         let rows = band.rows.start / Self::TIMES..band.rows.end / Self::TIMES;
@@ -132,7 +134,8 @@ where
             band.k_tiles.last().map(|k| k.index + 1) == Some(self.plan.weights.k_tile_count());
         let collect_rows = |row_tile: usize, chunk: usize, out: &mut [C::Out]| {
             let first_row = chunk * ROWS;
-            for at in row_tile * depth..(row_tile + 1) * depth {
+            let first = row_tile * depth;
+            for at in first..first + read {
                 let a = &band.activations[at];
                 for task in job.tasks_of(at) {
                     let tile = OutputTile {
@@ -143,7 +146,7 @@ where
                         row: rows.start + row_tile * row_tile_rows + first_row,
                         columns: task.n.clone(),
                         k_tile: a.k_tile.index,
-                        completes: complete && at + 1 == (row_tile + 1) * depth,
+                        completes: complete && at + 1 == first + read,
                     };
                     collect.collect(&tile, out, n);
                 }

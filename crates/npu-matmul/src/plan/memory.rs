@@ -7,6 +7,7 @@ use rocket_uapi::PAGE_BYTES;
 
 use super::WeightPlan;
 use super::options::PlanOptions;
+use super::sums::Accumulate;
 use super::weights::DEVICE_BYTES_MAX;
 use crate::buffers::IDLE_BYTES_MAX;
 use crate::exec::STEPS_IN_FLIGHT;
@@ -15,10 +16,14 @@ use crate::exec::STEPS_IN_FLIGHT;
 const PAGE: u64 = PAGE_BYTES as u64;
 
 /// What the addresses of one file descriptor have room for besides weights: the
-/// activation and output buffers of all steps in flight, and the buffers that
-/// are kept for later ones.
+/// activation and output buffers of all steps in flight, those of partial results
+/// that the NPU adds up, and the buffers that are kept for later steps.
 fn working_bytes(options: &PlanOptions) -> u64 {
-    let buffers = 2 * STEPS_IN_FLIGHT as u64;
+    let each = match options.accumulate {
+        Accumulate::Cpu => 2,
+        Accumulate::Npu => 3,
+    };
+    let buffers = each * STEPS_IN_FLIGHT as u64;
     let largest = options.limits.buffer_bytes as u64;
     (buffers.saturating_mul(largest)).saturating_add(IDLE_BYTES_MAX as u64)
 }

@@ -16,7 +16,8 @@
 //!           +-----+-----+--+-----+-----+--+-----+-----+
 //!
 //!   in a job: row tiles x K tiles x N tiles, a task each; one task writes one
-//!   partial result, and the CPU adds those of different K tiles up.
+//!   partial result, and the CPU adds those of different K tiles up, or (if told
+//!   to, [`Accumulate`]) further tasks of the job.
 //! ```
 //!
 //! The plan of a product that fits into one job per device has one step.
@@ -32,6 +33,7 @@ mod options;
 mod predict;
 mod stay;
 mod step;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod tuned;
@@ -48,6 +50,7 @@ pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use predict::{BoundBy, Prediction, Traffic};
 pub use step::{ActivationTile, Band, JobPlan, Stays, Step, TaskPlan};
+pub use sums::{Accumulate, NPU_SUM_DEPTH_MAX, SumPlace, SumPlan};
 pub use tuned::{
     Choice, DeviceKind, FILE_BYTES_MAX, OtherConditions, TunedError, TunedFor, TunedKey, TunedPlan,
     TunedPlans,
@@ -56,7 +59,7 @@ pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 
 use rknpu_regcmd::MatmulType;
 
-use crate::dtype::{ROW_MULTIPLE, Results};
+use crate::dtype::{Precision, ROW_MULTIPLE, Results};
 use crate::layout;
 use weights::{N_TILE_MAX, check_depth, check_tile};
 
@@ -85,6 +88,8 @@ pub struct Plan<'w> {
     pub k_tiles_per_job: usize,
     /// Which operand its tasks leave in CBUF for the next.
     pub stays: Stays,
+    /// Who adds up the K tiles of a job.
+    pub accumulate: Accumulate,
 }
 
 impl<'w> Plan<'w> {
@@ -152,6 +157,7 @@ impl<'w> Plan<'w> {
             groups_per_job: 1,
             k_tiles_per_job: 1,
             stays: Stays::Activations,
+            accumulate: accumulating(weights, options),
         };
         plan.fill_jobs(&options.limits)?;
         Ok(plan.keeping_operands(options))
@@ -200,10 +206,25 @@ impl<'w> Plan<'w> {
         let repeated = row_tiles as u128 * k_tiles as u128;
         let tasks = repeated * n.div_ceil(self.n_tile) as u128;
         let a_bytes = repeated * layout::activation_bytes(precision, m, k) as u128;
-        let c_bytes = repeated * layout::output_bytes(self.ty, m, n) as u128;
-        tasks <= limits.tasks as u128
-            && tasks * u128::from(time) <= limits.time.as_nanos()
+        let plane = row_tiles as u128 * layout::output_bytes(self.ty, m, n) as u128;
+        let mut all_tasks = tasks;
+        let mut time = tasks * u128::from(time);
+        let c_bytes = if self.sums_on_npu(k_tiles) {
+            let sums = sums::load(plane, k_tiles);
+            all_tasks += sums.tasks;
+            time += sums.time_ns;
+            plane * sums::planes(k_tiles) as u128
+        } else {
+            plane * k_tiles as u128
+        };
+        all_tasks <= limits.tasks as u128
+            && time <= limits.time.as_nanos()
             && a_bytes.max(c_bytes) <= limits.buffer_bytes as u128
+    }
+
+    /// Whether the NPU adds up the K tiles of a job that has so many.
+    fn sums_on_npu(&self, k_tiles: usize) -> bool {
+        self.accumulate == Accumulate::Npu && k_tiles > 1
     }
 }
 
@@ -214,7 +235,7 @@ impl fmt::Display for Plan<'_> {
         write!(
             f,
             "{} M={} K={} N={}: tiles of {} x {} x {}, {} K tile(s), {} block(s) of weights in \
-             {} cop{}, {} step(s) of up to {} row tile(s), {} channels, {} K tile(s) a device",
+             {} cop{}, {} step(s) of up to {} row tile(s), {} channels, {} K tile(s) a device{}",
             w.precision,
             self.m,
             w.k,
@@ -230,7 +251,24 @@ impl fmt::Display for Plan<'_> {
             self.row_tiles_per_job,
             self.groups_per_job * w.precision.kernel_group(),
             self.k_tiles_per_job,
+            if self.sums_on_npu(self.k_tiles_per_job) {
+                ", added up on the NPU"
+            } else {
+                ""
+            },
         )
+    }
+}
+
+/// Who adds up the K tiles of these weights' products.
+fn accumulating(weights: &WeightPlan, options: &PlanOptions) -> Accumulate {
+    let can = weights.precision == Precision::Int8
+        && weights.k_tile_count() > 1
+        && weights.k <= NPU_SUM_DEPTH_MAX;
+    if can {
+        options.accumulate
+    } else {
+        Accumulate::Cpu
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rknpu_regcmd::MatmulError;
 
 use super::choose::Conditions;
+use super::sums::Accumulate;
 use super::tuned::{Choice, TunedPlans};
 
 /// Bounds of one job. A product that exceeds them is cut into several jobs.
@@ -51,6 +52,8 @@ pub struct PlanOptions {
     /// instead of a share of the weights. Fixed when weights are loaded; the
     /// plan replicates only what is small.
     pub replicate: Option<bool>,
+    /// Who adds up the results of K tiles.
+    pub accumulate: Accumulate,
     /// Bounds of one job.
     pub limits: JobLimits,
     /// What choices are made for.

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use rknpu_regcmd::timing::{Job, Machine, Parts, TaskWork, schedule, seconds};
-use rknpu_regcmd::{DmaEngine, MatmulType, Reuse, tasks};
+use rknpu_regcmd::{DmaEngine, MatmulType, Program, Reuse, tasks};
 
-use super::{JobPlan, Plan, TaskPlan};
+use super::{JobPlan, Plan, SumPlan, TaskPlan};
 use crate::emit;
 
 /// Picoseconds of a second.
@@ -54,8 +54,11 @@ pub struct Traffic {
     pub features: u64,
     /// Of B.
     pub weights: u64,
-    /// Of C, as it is written.
+    /// Of C, as it is written; where the NPU adds up K tiles that of each, and
+    /// of their sums.
     pub outputs: u64,
+    /// Of C, read to be added up.
+    pub summed: u64,
     /// Of register programs.
     pub commands: u64,
 }
@@ -119,9 +122,11 @@ impl Plan<'_> {
             for job in &step.jobs {
                 prediction.packed_bytes += job.band.activation_bytes as u64;
                 prediction.read_bytes += job.output_bytes as u64;
+                let k_tiles = job.band.k_tiles.len().max(1);
                 for task in &job.tasks {
                     let a = &job.band.activations[task.activation];
-                    if a.k_tile.index > 0 {
+                    let read = task.activation % k_tiles < job.results_per_tile();
+                    if a.k_tile.index > 0 && read {
                         prediction.partial_sums += (a.rows.len() * task.n.len()) as u64;
                     }
                 }
@@ -182,34 +187,43 @@ impl Traffic {
         self.features += work.bytes.of(DmaEngine::Feature);
         self.weights += work.bytes.of(DmaEngine::Weight);
         self.outputs += work.bytes.of(DmaEngine::DpuWrite);
+        self.summed += work.bytes.of(DmaEngine::Mrdma) + work.bytes.of(DmaEngine::Erdma);
         self.commands += work.command_bytes;
     }
 
     /// All of them.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.features + self.weights + self.outputs + self.commands
+        self.features + self.weights + self.outputs + self.summed + self.commands
     }
 }
 
 /// The work of a plan's tasks by their sizes: it has few different ones.
 #[derive(Default)]
-struct Works(HashMap<([u32; 3], Reuse), TaskWork>);
+struct Works {
+    products: HashMap<([u32; 3], Reuse), TaskWork>,
+    sums: HashMap<[u32; 2], TaskWork>,
+}
 
 impl Works {
     fn of(&mut self, job: &JobPlan) -> Vec<TaskWork> {
         let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
         let tasks = job.tasks.iter().zip(before);
-        tasks
-            .map(|(task, before)| {
-                let size = [task.m_padded, task.k_padded, task.n_padded];
-                let reuse = emit::reuse(job.ty, task, before);
-                *self
-                    .0
-                    .entry((size, reuse))
-                    .or_insert_with(|| task_work(job.ty, task, before).unwrap_or_default())
-            })
-            .collect()
+        let products = &mut self.products;
+        let tasks = tasks.map(|(task, before)| {
+            let size = [task.m_padded, task.k_padded, task.n_padded];
+            let reuse = emit::reuse(job.ty, task, before);
+            *products
+                .entry((size, reuse))
+                .or_insert_with(|| task_work(job.ty, task, before).unwrap_or_default())
+        });
+        let known = &mut self.sums;
+        let sums = job.sums.iter().map(|sum| {
+            *known
+                .entry([sum.width, sum.channels])
+                .or_insert_with(|| sum_work(sum).unwrap_or_default())
+        });
+        tasks.chain(sums).collect()
     }
 }
 
@@ -220,7 +234,15 @@ pub(super) fn task_work(
     task: &TaskPlan,
     before: Option<&TaskPlan>,
 ) -> Option<TaskWork> {
-    let program = emit::program(ty, task, before).ok()?;
+    work_of(&emit::program(ty, task, before).ok()?)
+}
+
+/// The same of an addition.
+fn sum_work(sum: &SumPlan) -> Option<TaskWork> {
+    work_of(&emit::sum(sum).ok()?)
+}
+
+fn work_of(program: &Program) -> Option<TaskWork> {
     let words = program.words();
     let task = tasks(words).next()?;
     let work = TaskWork::of(&task.regs, task.enable).ok()?;

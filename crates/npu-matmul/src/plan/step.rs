@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rknpu_regcmd::MatmulType;
 
+use super::sums::{SumPlan, planes, sums};
 use super::{KTile, Plan, to_u32};
 use crate::dtype::ROW_MULTIPLE;
 use crate::layout;
@@ -64,8 +65,12 @@ pub struct JobPlan {
     pub stays: Stays,
     /// The tasks, in the order in which they run.
     pub tasks: Vec<TaskPlan>,
+    /// What the NPU adds up after them, in order; empty where the CPU does.
+    pub sums: Vec<SumPlan>,
     /// Bytes of the output buffer.
     pub output_bytes: usize,
+    /// Bytes of the buffer of partial results; 0 where there are no sums.
+    pub partial_bytes: usize,
 }
 
 /// Which operand stays in CBUF from task to task of a job: by that they are in
@@ -96,7 +101,9 @@ pub struct TaskPlan {
     pub a: u32,
     /// Byte offset of the tile of B in the weight block.
     pub b: u32,
-    /// Byte offset of the tile of C in the output buffer.
+    /// Byte offset of the tile of C in the output buffer; in that of partial
+    /// results where the job has sums, of which those over its first K tile are
+    /// at the same offset in the output.
     pub c: u32,
 }
 
@@ -203,10 +210,15 @@ impl<'w> Plan<'w> {
         let precision = self.weights.precision;
         let block = &self.weights.blocks[pass.block];
         let mut tasks = Vec::new();
+        let k_tiles = band.k_tiles.len();
+        let on_npu = self.sums_on_npu(k_tiles);
+        let plane = self.plane_bytes(pass, band);
         let mut output_bytes = 0;
+        // Of each K tile, where the NPU adds them up.
+        let mut ends: Vec<usize> = (0..k_tiles).map(|tile| tile * plane).collect();
         let grid = Grid {
-            row_tiles: band.activations.len() / band.k_tiles.len().max(1),
-            k_tiles: band.k_tiles.len(),
+            row_tiles: band.activations.len() / k_tiles.max(1),
+            k_tiles,
             n_tiles: pass.n.len().div_ceil(self.n_tile),
         };
         for (activation, n_tile) in grid.order(self.stays) {
@@ -216,6 +228,11 @@ impl<'w> Plan<'w> {
             let n_padded = n.len().next_multiple_of(precision.kernel_group());
             let in_block = start - block.n.start;
             let b = self.weights.weight_offset(block, a.k_tile.index, in_block);
+            let end = if on_npu {
+                &mut ends[activation % k_tiles]
+            } else {
+                &mut output_bytes
+            };
             tasks.push(TaskPlan {
                 activation,
                 n,
@@ -225,10 +242,15 @@ impl<'w> Plan<'w> {
                 // Buffers are below 2 GiB, so offsets have 32 bits.
                 a: to_u32(a.offset),
                 b: to_u32(b),
-                c: to_u32(output_bytes),
+                c: to_u32(*end),
             });
-            output_bytes += layout::output_bytes(self.ty, a.padded, n_padded);
+            *end += layout::output_bytes(self.ty, a.padded, n_padded);
         }
+        let (sums, output_bytes, partial_bytes) = if on_npu {
+            (sums(plane, k_tiles), plane, plane * planes(k_tiles))
+        } else {
+            (Vec::new(), output_bytes, 0)
+        };
         JobPlan {
             device: block.device,
             block: pass.block,
@@ -237,12 +259,43 @@ impl<'w> Plan<'w> {
             n: pass.n.clone(),
             stays: self.stays,
             tasks,
+            sums,
             output_bytes,
+            partial_bytes,
         }
+    }
+
+    /// Bytes of the results of one K tile of a job.
+    fn plane_bytes(&self, pass: &Pass, band: &Band) -> usize {
+        let group = self.weights.precision.kernel_group();
+        let widths = (pass.n.clone())
+            .step_by(self.n_tile)
+            .map(|start| self.n_tile.min(pass.n.end - start).next_multiple_of(group));
+        let channels: usize = widths.sum();
+        let row_tiles = band.activations.iter().step_by(band.k_tiles.len().max(1));
+        row_tiles
+            .map(|a| layout::output_bytes(self.ty, a.padded, channels))
+            .sum()
     }
 }
 
 impl JobPlan {
+    /// Register programs of the job.
+    #[must_use]
+    pub fn task_count(&self) -> usize {
+        self.tasks.len() + self.sums.len()
+    }
+
+    /// How many K tiles the CPU reads the results of.
+    #[must_use]
+    pub fn results_per_tile(&self) -> usize {
+        if self.sums.is_empty() {
+            self.band.k_tiles.len()
+        } else {
+            1
+        }
+    }
+
     /// The tasks of one activation tile, in the order of their channels.
     pub fn tasks_of(&self, activation: usize) -> impl Iterator<Item = &TaskPlan> {
         let activations = self.band.activations.len().max(1);

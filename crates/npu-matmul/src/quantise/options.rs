@@ -6,7 +6,7 @@ use super::INT8_MAX;
 use super::rotate::Rotation;
 use super::search::Search;
 use crate::dtype::Precision;
-use crate::plan::PlanOptions;
+use crate::plan::{Accumulate, PlanOptions};
 
 /// The largest magnitude of a quantised INT4 element; -8 is not used, as -128
 /// is not.
@@ -161,6 +161,8 @@ impl QuantiseOptions {
         plan.conditions.sum_ps /= passes as u64;
         if let Scheme::PerKGroup(group) = self.scheme {
             plan.k_tile = Some(group);
+            // The results of each K tile have scales of their own.
+            plan.accumulate = Accumulate::Cpu;
         }
         plan
     }

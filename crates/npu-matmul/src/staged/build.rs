@@ -68,7 +68,7 @@ impl Staged<'_> {
                 let c = buffers.take(job.output_bytes).map_err(on.failed())?;
                 let input = self.results[self.parts.len()].activations;
                 let a = self.activation_address(input)?;
-                let linked = link(self.weights, job, a, (c.iova(), c.len()))?;
+                let linked = link(self.weights, job, a, (c.iova(), c.len()), None)?;
                 let bo = ProgramBo::new(buffers.device(), &linked).map_err(on.failed())?;
                 self.result_memory.push(Results {
                     shared: None,

@@ -62,12 +62,13 @@ impl Staged<'_> {
         let proof_plan = proof(&part.step.jobs[part.job], self.weights);
         let proof = buffers.take(proof_plan.output_bytes).map_err(on.failed())?;
         let a = self.activation_address(self.results[index].activations)?;
-        let mut linked = link(self.weights, &part.step.jobs[part.job], a, c)?;
+        let mut linked = link(self.weights, &part.step.jobs[part.job], a, c, None)?;
         linked.extend(link(
             self.weights,
             &proof_plan,
             a,
             (proof.iova(), proof.len()),
+            None,
         )?);
         let bo = ProgramBo::new(buffers.device(), &linked).map_err(on.failed())?;
         let memory = &mut self.result_memory[index];

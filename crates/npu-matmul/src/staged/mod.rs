@@ -28,7 +28,7 @@ use crate::dtype::Results as ResultKind;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::exec::OnDevice;
-use crate::plan::{Plan, Step};
+use crate::plan::{Accumulate, Plan, PlanOptions, Step};
 use crate::programs::JobPrograms;
 use crate::weights::Weights;
 
@@ -136,7 +136,12 @@ impl Engine {
         if weights.engine() != self.id() {
             return Err(Error::ForeignWeights);
         }
-        let plan = Plan::with_results(weights.plan(), m, options.results, self.options())?;
+        // Of each part of K the caller gets the sums, in a buffer of their own.
+        let plan_options = PlanOptions {
+            accumulate: Accumulate::Cpu,
+            ..self.options().clone()
+        };
+        let plan = Plan::with_results(weights.plan(), m, options.results, &plan_options)?;
         let mut staged = Staged {
             engine: self,
             weights,

@@ -27,6 +27,7 @@ pub use conditions::{DeviceKind, OtherConditions, TunedFor};
 pub use file::{FILE_BYTES_MAX, TunedError};
 
 use super::options::{PlanError, PlanOptions};
+use super::sums::Accumulate;
 use super::weights::{Cut, WeightPlan, check_sizes, forced_k_tile, k_tile_max};
 use super::{Conditions, Plan};
 use crate::dtype::{Precision, Results};
@@ -243,6 +244,10 @@ impl fmt::Debug for TunedPlans {
 impl PlanOptions {
     /// What was measured to be best, if that has all that these options fix.
     fn measured(&self, key: &TunedKey) -> Option<Choice> {
+        // Tables are measured with the sums of the CPU.
+        if self.accumulate != Accumulate::Cpu {
+            return None;
+        }
         let choice = self.tuned.as_ref()?.get(key)?.choice;
         choice.obeys(self).then_some(choice)
     }
