@@ -48,15 +48,24 @@ pub fn multiply_f64(
     b: &[f16],
     k_tiles: usize,
 ) -> Vec<Expected> {
-    let additions = k_tiles.saturating_sub(1) as f64;
-    let share = 0.5_f64.powi(20) + additions * 0.5_f64.powi(24);
     let dot = |i: usize, j: usize| {
         let products = (0..k).map(|x| a[i * k + x].to_f64() * b[j * k + x].to_f64());
         let (value, sum) = products.fold((0.0, 0.0), |(v, s), p| (v + p, s + p.abs()));
-        let near = value.abs() as f32;
-        let half_ulp = (f64::from(near.next_up()) - f64::from(near)) / 2.0;
-        let tolerance = sum * share + half_ulp;
-        Expected { value, tolerance }
+        Expected {
+            value,
+            tolerance: tolerance(value, sum, k_tiles),
+        }
     };
     (0..m * n).map(|at| dot(at / n, at % n)).collect()
+}
+
+/// [`Expected::tolerance`] of a sum of products that is `value`, and that of
+/// their magnitudes `magnitudes`, where K was cut into `k_tiles`.
+#[must_use]
+pub fn tolerance(value: f64, magnitudes: f64, k_tiles: usize) -> f64 {
+    let additions = k_tiles.saturating_sub(1) as f64;
+    let share = 0.5_f64.powi(20) + additions * 0.5_f64.powi(24);
+    let near = value.abs() as f32;
+    let half_ulp = (f64::from(near.next_up()) - f64::from(near)) / 2.0;
+    magnitudes * share + half_ulp
 }

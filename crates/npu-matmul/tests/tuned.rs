@@ -35,20 +35,10 @@ fn others(precision: Precision, options: &PlanOptions) -> Vec<Alternative> {
 }
 
 fn table(conditions: TunedFor, of: &Alternative) -> Arc<TunedPlans> {
-    let weights = &of.candidate.weights;
     let mut table = TunedPlans::new(conditions);
-    let int4 = weights.precision == Precision::Int4;
     table
         .insert(TunedPlan {
-            key: TunedKey {
-                precision: weights.precision,
-                results: Results::Sums,
-                m: M,
-                k: K,
-                n: N,
-                devices: DEVICES,
-                int4_depth: int4.then_some(weights.k_tile_max),
-            },
+            key: TunedKey::of(&of.candidate.weights, M, Results::Sums),
             choice: of.choice,
             predicted_ns: 2,
             measured_ns: 1,

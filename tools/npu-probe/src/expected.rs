@@ -5,10 +5,12 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::thread;
 
+use half::f16;
 use npu_matmul::reference::{self, Expected};
 use npu_matmul::{Engine, Error, Weights};
 use serde::Serialize;
 
+use crate::bench::Shape;
 use crate::data::Operands;
 use crate::flags::SelfTest;
 
@@ -59,6 +61,52 @@ impl Product {
         }
     }
 
+    /// How many elements of it and of `other`, the same product with another
+    /// plan, cannot both be right: integers that differ, floats that are further
+    /// apart than the tolerances of both. `k_tiles` are those of the plan that
+    /// has more.
+    ///
+    /// The sum of |a*b|, on which a tolerance depends, is at most the product of
+    /// the lengths of the two rows (Cauchy and Schwarz): that takes no product.
+    pub(crate) fn contradictions(
+        &self,
+        other: &Self,
+        operands: &Operands,
+        shape: Shape,
+        k_tiles: usize,
+    ) -> usize {
+        let Shape { k, n, .. } = shape;
+        match (self, other, operands) {
+            (Self::Integers(one), Self::Integers(other), _) => one
+                .iter()
+                .zip(other)
+                .filter(|(one, other)| one != other)
+                .count(),
+            (Self::Floats(one), Self::Floats(other), Operands::Floats { a, b }) => {
+                let (a, b) = (lengths(a, k), lengths(b, k));
+                let close = |at: usize, one: f64, other: f64| {
+                    let most = a[at / n] * b[at % n];
+                    let each = |value| reference::tolerance(value, most, k_tiles);
+                    // Not "greater than": a NaN must not pass.
+                    (one - other).abs() <= each(one) + each(other)
+                };
+                let pairs = one.iter().zip(other).enumerate();
+                pairs
+                    .filter(|&(at, (&one, &other))| !close(at, one.into(), other.into()))
+                    .count()
+            }
+            // Results of the same operands are of one kind.
+            _ => self.len().max(other.len()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Integers(c) => c.len(),
+            Self::Floats(c) => c.len(),
+        }
+    }
+
     /// Some of its rows of `n` elements.
     pub(crate) fn rows(&self, rows: Range<usize>, n: usize) -> Self {
         let part = rows.start * n..rows.end * n;
@@ -67,6 +115,13 @@ impl Product {
             Self::Floats(c) => Self::Floats(c[part].to_vec()),
         }
     }
+}
+
+/// Lengths of rows of `k` elements, as vectors.
+fn lengths(rows: &[f16], k: usize) -> Vec<f64> {
+    let square = |x: &f16| x.to_f64().powi(2);
+    let length = |row: &[f16]| row.iter().map(square).sum::<f64>().sqrt();
+    rows.chunks(k).map(length).collect()
 }
 
 /// An element that differs.
@@ -258,6 +313,38 @@ mod tests {
         let found = want.compare(&got, 4);
         assert_eq!(found.different, 2);
         assert_eq!(found.first[1].got, "NaN");
+    }
+
+    #[test]
+    fn results_of_two_plans_may_differ_by_their_tolerances() {
+        let shape = Shape { m: 1, k: 2, n: 2 };
+        let halves = |values: &[f32]| values.iter().copied().map(f16::from_f32).collect();
+        let floats = Operands::Floats {
+            a: halves(&[3.0, 4.0]),
+            b: halves(&[1.0, 0.0, 0.0, 2.0]),
+        };
+        let one = Product::Floats(vec![3.0, 8.0]);
+        let against = |other: Vec<f32>, k_tiles| {
+            one.contradictions(&Product::Floats(other), &floats, shape, k_tiles)
+        };
+        // The second row of B has length 2, A's has 5: 10 * 2^-20 for each.
+        let far = 8.0 + 2.5 * 10.0 * 0.5_f32.powi(20);
+        assert_eq!(
+            against(vec![3.0, 8.0 + 1.5 * 10.0 * 0.5_f32.powi(20)], 1),
+            0
+        );
+        assert_eq!(against(vec![3.0, far], 1), 1);
+        // 16 more K tiles allow as much again.
+        assert_eq!(against(vec![3.0, far], 17), 0);
+        assert_eq!(against(vec![f32::NAN, 8.0], 17), 1);
+        let integers = Operands::Integers {
+            a: vec![1, 1],
+            b: vec![1, 1, 1, 1],
+        };
+        let (one, other) = (vec![2, 2], vec![2, 3]);
+        let (one, other) = (Product::Integers(one), Product::Integers(other));
+        assert_eq!(one.contradictions(&one, &integers, shape, 1), 0);
+        assert_eq!(one.contradictions(&other, &integers, shape, 9), 1);
     }
 
     #[test]

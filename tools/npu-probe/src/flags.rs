@@ -15,6 +15,7 @@ use npu_model::Selector;
 
 use crate::cmd::bench::BenchFlags;
 use crate::cmd::plan::PlanFlags;
+use crate::cmd::tune::TuneFlags;
 pub(crate) use exec::{ExecFlags, Input, Output};
 
 /// Check that the RK3588 NPU of this machine computes what it should.
@@ -73,6 +74,8 @@ Examples:
                                            what do they give elsewhere?
   npu-probe run --record it.rkcap -- ./a.out
                                            the same of any program's jobs
+  npu-probe tune 512x4096x4096 --clock 600 --out plans.json
+                                           which plans are the fastest here?
   npu-probe settle --json > facts.json     what kind of NPU this is, to be sent
 
 RUST_LOG=debug shows what the libraries do.";
@@ -145,6 +148,13 @@ pub(crate) enum Command {
     /// rows of each result are checked first: what is wrong has no speed. On
     /// the software model wall times say nothing of an NPU.
     Bench(BenchFlags),
+    /// Measure which plans are the fastest
+    ///
+    /// Of each product the best few by modelled time: all are multiplied, their
+    /// results compared, and the one with the least median time is kept. On the
+    /// software model the times are modelled, and so is what `bench`, `plan` and
+    /// llama.cpp make of them: an NPU does not use such plans.
+    Tune(TuneFlags),
 }
 
 /// Options of `run`.

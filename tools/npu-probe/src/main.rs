@@ -22,10 +22,12 @@ mod expected;
 mod flags;
 mod host;
 mod output;
+mod plans_file;
 mod program;
 mod report;
 mod served;
 mod settle;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Some(Command::Settle(settle)) => cmd::settle::run(&flags, settle),
         Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
         Some(Command::Bench(bench)) => cmd::bench::run(&flags, bench),
+        Some(Command::Tune(tune)) => cmd::tune::run(&flags, tune),
     };
     exit::of(outcome)
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
-use npu_matmul::{Counters, Engine, Error, Precision};
+use npu_matmul::plan::TunedPlans;
+use npu_matmul::{Counters, Engine, Error, Precision, Results};
 use rknpu_regcmd::timing::{Machine, seconds};
 use serde::Serialize;
 
@@ -28,6 +29,8 @@ pub(crate) struct Measurement {
     pub(crate) n: usize,
     /// How it was cut, in words.
     pub(crate) plan: String,
+    /// Whether it was taken from the table of `--plans`, not predicted.
+    pub(crate) plan_from_table: bool,
     /// Products that were measured.
     pub(crate) products: usize,
     /// Of a product: SUBMIT calls, register programs, bytes.
@@ -94,14 +97,38 @@ pub(crate) struct Case {
 
 impl Case {
     /// Loads random weights, multiplies once unmeasured, checks two rows of the
-    /// result, and measures the rest.
-    pub(crate) fn measure(&self, engine: &Engine) -> Result<Measurement, Failure> {
+    /// result, and measures the rest. `plans` are those that the engine has.
+    pub(crate) fn measure(
+        &self,
+        engine: &Engine,
+        plans: Option<&TunedPlans>,
+    ) -> Result<Measurement, Failure> {
+        let (measurement, _) = self.measure_with(engine, plans, &self.operands()?)?;
+        Ok(measurement)
+    }
+
+    /// Random numbers, always the same ones.
+    pub(crate) fn operands(&self) -> Result<Operands, Failure> {
         let Shape { m, k, n } = self.shape;
-        let lengths = (m.checked_mul(k), n.checked_mul(k), m.checked_mul(n));
-        let (Some(a), Some(b), Some(c)) = lengths else {
-            return Err(Failure::Usage(anyhow!("{} is too large", self.shape)));
-        };
-        let operands = Operands::random(self.precision, a, b, SEED);
+        match (m.checked_mul(k), n.checked_mul(k)) {
+            (Some(a), Some(b)) => Ok(Operands::random(self.precision, a, b, SEED)),
+            _ => Err(self.too_large()),
+        }
+    }
+
+    fn too_large(&self) -> Failure {
+        Failure::Usage(anyhow!("{} is too large", self.shape))
+    }
+
+    /// The same with [`Case::operands`]; also the result.
+    pub(crate) fn measure_with(
+        &self,
+        engine: &Engine,
+        plans: Option<&TunedPlans>,
+        operands: &Operands,
+    ) -> Result<(Measurement, Product), Failure> {
+        let Shape { m, k, n } = self.shape;
+        let c = m.checked_mul(n).ok_or_else(|| self.too_large())?;
         let before = engine.counters();
         let start = Instant::now();
         let weights = operands.load(engine, self.precision, n, k)?;
@@ -110,19 +137,21 @@ impl Case {
         let plan = engine.plan(&weights, m).map_err(Error::from)?;
         let prediction = plan.predict(&self.machine);
         let needed = plan.cache_bytes().needed;
+        let plan_from_table =
+            plans.is_some_and(|plans| plans.followed_by(&plan, Results::Sums).is_some());
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
 
-        let mut product = Product::unwritten(&operands, c);
+        let mut product = Product::unwritten(operands, c);
         // Buffers are made and threads started before anything is measured.
-        product.multiply(engine, &weights, m, &operands)?;
-        check(&product, self.shape, &operands, k_tiles)?;
+        product.multiply(engine, &weights, m, operands)?;
+        check(&product, self.shape, operands, k_tiles)?;
 
         let warm = engine.counters();
         let cpu = cpu_time()?;
         let mut times = Vec::new();
         for _ in 0..self.repeat {
             let start = Instant::now();
-            product.multiply(engine, &weights, m, &operands)?;
+            product.multiply(engine, &weights, m, operands)?;
             times.push(milliseconds(start.elapsed()));
         }
         let cpu = cpu_time()?.saturating_sub(cpu);
@@ -137,12 +166,13 @@ impl Case {
         let gops = |ms: f64| operations / ms.max(f64::MIN_POSITIVE) / 1e6;
         let bound_ms = seconds(prediction.bound_ps()) * 1e3;
         let npu_ms = seconds(prediction.npu_ps) * 1e3;
-        Ok(Measurement {
+        let measurement = Measurement {
             dtype: self.precision.to_string(),
             m,
             k,
             n,
             plan: text,
+            plan_from_table,
             products: self.repeat,
             submits,
             tasks: each(|c| c.tasks),
@@ -164,7 +194,8 @@ impl Case {
             share_of_bound: (ran && !self.is_model).then(|| bound_ms / wall.median),
             modelled_share_of_bound: bound_ms / npu_ms.max(f64::MIN_POSITIVE),
             operations_per_byte: operations / operand_bytes(self.precision, self.shape),
-        })
+        };
+        Ok((measurement, product))
     }
 }
 

@@ -22,6 +22,9 @@ pub(crate) struct Conditions {
     pub(crate) fds: usize,
     /// Those of the CPU's share, if they were set.
     pub(crate) threads: Option<String>,
+    /// Why the measured plans that were given are not used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) plans_not_used: Option<String>,
     /// The host's processor, as it calls itself, and how many of them.
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
@@ -42,6 +45,7 @@ impl Conditions {
             assumed_clock_mhz,
             fds,
             threads: threads.map(|threads| threads.to_string()),
+            plans_not_used: None,
             cpu: cpu(),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             load_average: load_average(),
@@ -93,6 +97,9 @@ impl Conditions {
         let threads = self.threads.as_deref().unwrap_or("one for each CPU");
         let _ = writeln!(text, "threads    {threads}");
         let _ = writeln!(text, "wall time  of {}", self.time_of);
+        if let Some(reason) = &self.plans_not_used {
+            let _ = writeln!(text, "plans      predicted: {reason}");
+        }
         text
     }
 }
@@ -102,8 +109,14 @@ impl Measurement {
     pub(crate) fn text(&self) -> String {
         let Self { dtype, m, k, n, .. } = self;
         let mut text = format!(
-            "\n{dtype} {m}x{k}x{n}: {} products; {}\n",
-            self.products, self.plan
+            "\n{dtype} {m}x{k}x{n}: {} products; {}{}\n",
+            self.products,
+            self.plan,
+            if self.plan_from_table {
+                " (from the table)"
+            } else {
+                ""
+            }
         );
         let rate = self.gops.map_or_else(
             || "no job ran".to_owned(),

@@ -9,12 +9,14 @@ pub(crate) mod diff;
 pub(crate) mod exec;
 pub(crate) mod info;
 pub(crate) mod lint;
+pub(crate) mod measuring;
 pub(crate) mod plan;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod selftest;
 pub(crate) mod serve;
 pub(crate) mod settle;
+pub(crate) mod tune;
 
 use anyhow::Context;
 use npu_model::{ModelOptions, Opened};

@@ -3,9 +3,14 @@
 
 use std::fmt::Write;
 use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
-use npu_matmul::plan::{Candidate, Conditions, Prediction, candidates, cheapest};
+use npu_matmul::plan::{
+    Candidate, Conditions, DeviceKind, OtherConditions, Prediction, TunedFor, TunedPlan,
+    TunedPlans, candidates, cheapest,
+};
 use npu_matmul::{Plan, PlanError, PlanOptions, Precision, Results};
 use rknpu_regcmd::timing::{Machine, seconds};
 use rknpu_regcmd::{ChipProfile, MatmulError};
@@ -14,6 +19,7 @@ use serde::Serialize;
 use crate::exit::{Failure, Verdict};
 use crate::flags::{Dtype, Flags};
 use crate::output;
+use crate::plans_file;
 
 /// File descriptors of a plan where none are given: one for each core.
 const DEFAULT_FDS: usize = 3;
@@ -47,6 +53,11 @@ pub(crate) struct PlanFlags {
     /// Depth of a K tile, a multiple of 32 [default: the fastest]
     #[arg(long, value_name = "DEPTH")]
     k_tile: Option<NonZeroUsize>,
+
+    /// Choose by the measured plans of this file, which `tune` wrote for this
+    /// clock, where they have this product
+    #[arg(long, value_name = "FILE")]
+    plans: Option<PathBuf>,
 }
 
 /// One plan and its prediction.
@@ -91,14 +102,29 @@ struct Report {
     dtype: String,
     clock_mhz: u64,
     fds: usize,
+    /// Of a plan of the table: on what it was measured, and how long it took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured: Option<Measured>,
+    /// Why the measured plans that were given are not used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plans_not_used: Option<String>,
     chosen: PlanReport,
     /// The best plan that does not cut K, and the best one that does.
     whole_k: Option<PlanReport>,
     cut_k: Option<PlanReport>,
 }
 
+/// What a table says of a plan.
+#[derive(Debug, Serialize)]
+struct Measured {
+    on: TunedFor,
+    /// Modelled, if that is on the software model.
+    measured_ns: u64,
+}
+
 pub(crate) fn run(flags: &Flags, args: &PlanFlags) -> Result<Verdict, Failure> {
-    let report = report(args).map_err(|error| Failure::Usage(error.into()))?;
+    let plans = args.plans.as_deref().map(plans_file::read).transpose()?;
+    let report = report(args, plans).map_err(|error| Failure::Usage(error.into()))?;
     if flags.json {
         output::print_json(&report)?;
     } else {
@@ -107,12 +133,28 @@ pub(crate) fn run(flags: &Flags, args: &PlanFlags) -> Result<Verdict, Failure> {
     Ok(Verdict::Pass)
 }
 
-fn report(args: &PlanFlags) -> Result<Report, PlanError> {
+/// These plans, if they are for that machine; on which device is not asked here.
+fn if_for(plans: Arc<TunedPlans>, machine: &Machine) -> Result<Arc<TunedPlans>, OtherConditions> {
+    let theirs = plans.conditions();
+    theirs.check(&TunedFor {
+        chip: machine.chip.name.to_owned(),
+        clock_hz: machine.clock_hz,
+        ..theirs.clone()
+    })?;
+    Ok(plans)
+}
+
+fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, PlanError> {
     let (m, k, n) = (args.m.get(), args.k.get(), args.n.get());
     let precision = args.dtype.precision();
     let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
     let machine = Machine::RK3588.at_clock(args.clock.get().saturating_mul(1_000_000));
+    let (tuned, plans_not_used) = match plans.map(|plans| if_for(plans, &machine)).transpose() {
+        Ok(plans) => (plans, None),
+        Err(other) => (None, Some(other.to_string())),
+    };
     let options = PlanOptions {
+        tuned,
         k_tile: args.k_tile.map(NonZeroUsize::get),
         conditions: Conditions {
             machine,
@@ -135,6 +177,15 @@ fn report(args: &PlanFlags) -> Result<Report, PlanError> {
     };
     let weights = npu_matmul::plan::WeightPlan::new(precision, n, k, fds, &options)?;
     let chosen = Candidate::new(weights, &options)?;
+    let results = options.conditions.results;
+    let plan = Plan::with_results(&chosen.weights, m, results, &options)?;
+    let measured = options.tuned.as_deref().and_then(|plans| {
+        let TunedPlan { measured_ns, .. } = *plans.followed_by(&plan, results)?;
+        Some(Measured {
+            on: plans.conditions().clone(),
+            measured_ns,
+        })
+    });
     Ok(Report {
         m,
         k,
@@ -142,6 +193,8 @@ fn report(args: &PlanFlags) -> Result<Report, PlanError> {
         dtype: precision.to_string(),
         clock_mhz: args.clock.get(),
         fds,
+        measured,
+        plans_not_used,
         chosen: of(&chosen)?,
         whole_k: best(true)?,
         cut_k: best(false)?,
@@ -229,6 +282,20 @@ impl Report {
             "{dtype} {m} x {k} x {n} at {clock_mhz} MHz, {fds} file descriptor(s); \
              all times are modelled\n"
         );
+        if let Some(reason) = &self.plans_not_used {
+            let _ = writeln!(text, "predicted: {reason}");
+        }
+        if let Some(Measured { on, measured_ns }) = &self.measured {
+            let _ = writeln!(
+                text,
+                "chosen by the table: {:.3} ms, {}, on {on}",
+                *measured_ns as f64 / 1e6,
+                match on.device {
+                    DeviceKind::Silicon => "measured",
+                    DeviceKind::Model => "modelled",
+                }
+            );
+        }
         for (name, plan) in [
             ("chosen", Some(&self.chosen)),
             ("K whole", self.whole_k.as_ref()),

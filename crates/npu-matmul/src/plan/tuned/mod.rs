@@ -58,7 +58,8 @@ pub struct TunedKey {
 
 impl TunedKey {
     /// What the choice of a plan of `m` rows with these weights depends on.
-    pub(super) fn of(weights: &WeightPlan, m: usize, results: Results) -> Self {
+    #[must_use]
+    pub fn of(weights: &WeightPlan, m: usize, results: Results) -> Self {
         let int4 = weights.precision == Precision::Int4;
         Self {
             precision: weights.precision,
@@ -172,11 +173,7 @@ impl TunedPlan {
         let cut = Cut::new(precision, k_tile, replicas, &options);
         let weights = WeightPlan::cut(precision, n, k, devices, cut)?;
         let plan = Plan::with_results(&weights, m, results, &options)?;
-        let made = Choice {
-            // One device has one copy either way.
-            replicate: self.choice.replicate,
-            ..Choice::of(&plan)
-        };
+        let made = Choice::of(&plan);
         if made != self.choice {
             return Err(PlanError::NoSuchChoice {
                 choice: self.choice,
@@ -229,6 +226,14 @@ impl TunedPlans {
     #[must_use]
     pub fn get(&self, key: &TunedKey) -> Option<&TunedPlan> {
         self.plans.get(key)
+    }
+
+    /// The choice for the product of `plan`, of which `results` were asked, if
+    /// that is how it is planned.
+    #[must_use]
+    pub fn followed_by(&self, plan: &Plan<'_>, results: Results) -> Option<&TunedPlan> {
+        let found = self.get(&TunedKey::of(plan.weights, plan.m, results))?;
+        (found.choice == Choice::of(plan)).then_some(found)
     }
 }
 

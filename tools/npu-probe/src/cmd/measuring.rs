@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `bench` and `tune` measure, and how.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+
+use anyhow::Context;
+use clap::Args;
+use npu_matmul::{Engine, PlanOptions, Precision, Threads};
+use rknpu_regcmd::timing::Machine;
+use rocket_uapi::{Device, DevicePool};
+
+use crate::bench::Shape;
+use crate::exit::Failure;
+use crate::flags::Dtype;
+
+/// A projection of an 8B transformer for a prompt of 512 tokens.
+const DEFAULT_SHAPE: Shape = Shape {
+    m: 512,
+    k: 4096,
+    n: 4096,
+};
+
+const HERTZ_PER_MHZ: u64 = 1_000_000;
+
+/// Options of what is measured.
+#[derive(Debug, Args)]
+pub(crate) struct Measuring {
+    /// Rows of A, depth, columns of the result, such as 512x4096x4096, which is
+    /// the default
+    #[arg(value_name = "MxKxN")]
+    shapes: Vec<Shape>,
+
+    /// Precisions of the operands [default: all]
+    #[arg(long, value_delimiter = ',')]
+    dtype: Vec<Dtype>,
+
+    /// Products to measure, after one that warms up
+    #[arg(long, value_name = "TIMES", default_value = "5")]
+    pub(super) repeat: NonZeroUsize,
+
+    /// File descriptors to spread the work over [default: one for each core]
+    #[arg(long, value_name = "NUMBER")]
+    fds: Option<NonZeroUsize>,
+
+    /// Threads for the CPU's share, the fastest CPUs first: a number or auto,
+    /// with ,pin or ,free behind it to keep each on one CPU or not; the
+    /// environment's NPU_THREADS says the same [default: one for each CPU, free]
+    #[arg(long)]
+    threads: Option<Threads>,
+
+    /// Clock of the NPU, MHz, for plans, bounds and modelled times
+    ///
+    /// The driver does not tell it. Mainline kernels leave it at 200; see
+    /// `npu` in /sys/kernel/debug/clk/clk_summary.
+    #[arg(long, value_name = "MHZ", default_value = "200")]
+    pub(super) clock: NonZeroU64,
+}
+
+impl Measuring {
+    /// At least one.
+    pub(super) fn shapes(&self) -> &[Shape] {
+        match self.shapes[..] {
+            [] => &[DEFAULT_SHAPE],
+            _ => &self.shapes,
+        }
+    }
+
+    /// At least one.
+    pub(super) fn precisions(&self) -> Vec<Precision> {
+        let dtypes = match self.dtype[..] {
+            [] => &[Dtype::Int8, Dtype::Fp16, Dtype::Int4][..],
+            _ => &self.dtype,
+        };
+        dtypes.iter().map(|dtype| dtype.precision()).collect()
+    }
+
+    /// On a device with so many cores.
+    pub(super) fn fds(&self, cores: u32) -> usize {
+        let cores = usize::try_from(cores).unwrap_or(1).max(1);
+        self.fds.map_or(cores, NonZeroUsize::get)
+    }
+
+    pub(super) fn threads(&self) -> Result<Option<Threads>, Failure> {
+        match self.threads {
+            Some(threads) => Ok(Some(threads)),
+            None => Threads::from_env().map_err(|error| Failure::Usage(error.into())),
+        }
+    }
+
+    /// What times are modelled for.
+    pub(super) fn machine(&self) -> Machine {
+        Machine::RK3588.at_clock(self.clock.get().saturating_mul(HERTZ_PER_MHZ))
+    }
+
+    /// With which options plans are made for products of this shape.
+    pub(super) fn plan_options(&self, shape: Shape) -> PlanOptions {
+        let mut options = PlanOptions::default();
+        options.conditions.machine = self.machine();
+        options.conditions.rows = shape.m;
+        options
+    }
+}
+
+/// An engine over several files of `device`.
+pub(crate) fn engine(
+    device: &Device,
+    fds: usize,
+    options: PlanOptions,
+    threads: Option<Threads>,
+) -> Result<Engine, Failure> {
+    let pool = DevicePool::open(device, fds)
+        .context("cannot open the device again")
+        .map_err(Failure::Device)?;
+    let engine = Engine::with_options(pool, options)?;
+    Ok(match threads {
+        Some(threads) => engine.with_threads(threads)?,
+        None => engine,
+    })
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe tune`: which plans are the fastest, measured.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use npu_matmul::plan::{TunedFor, TunedPlans};
+
+use super::measuring::Measuring;
+use crate::bench::{Case, Conditions};
+use crate::exit::{Failure, Verdict};
+use crate::flags::Flags;
+use crate::output;
+use crate::plans_file;
+use crate::report::DeviceReport;
+use crate::tune::{Report, Tuning};
+
+/// Options of `tune`.
+#[derive(Debug, Args)]
+pub(crate) struct TuneFlags {
+    #[command(flatten)]
+    measuring: Measuring,
+
+    /// Plans to try for each product, the best ones by modelled time
+    #[arg(long, value_name = "NUMBER", default_value = "6")]
+    candidates: NonZeroUsize,
+
+    /// Write the fastest ones into this file, for `bench --plans` and
+    /// `plan --plans`
+    ///
+    /// Plans that it has for other products stay, if they are for the same
+    /// device, driver and clock.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn run(flags: &Flags, args: &TuneFlags) -> Result<Verdict, Failure> {
+    let measuring = &args.measuring;
+    let machine = measuring.machine();
+    let open = || {
+        super::open_with(flags, |options| {
+            options.timeline = true;
+            options.machine = machine;
+        })
+    };
+    let opened = open()?;
+    let info = opened.device.info();
+    let tuned_for = TunedFor::device(&info, &machine);
+    let device = DeviceReport::new(info, opened.why);
+    let is_model = device.is_model;
+    let fds = measuring.fds(device.cores);
+    let threads = measuring.threads()?;
+    let mut table = table(args, &tuned_for)?;
+    let mut report = Report {
+        conditions: Conditions::look(device, measuring.clock.get(), fds, threads),
+        tuned_for,
+        measured: Report::measured(is_model),
+        products: Vec::new(),
+        file: args.out.as_ref().map(|file| file.display().to_string()),
+    };
+    let say = |text: &str| match flags.json {
+        true => Ok(()),
+        false => output::print(text),
+    };
+    say(&report.conditions.text())?;
+    say(&format!("times      {}\n", report.measured))?;
+    for &shape in measuring.shapes() {
+        for precision in measuring.precisions() {
+            let tuning = Tuning {
+                case: Case {
+                    precision,
+                    shape,
+                    // Modelled times are the same each time.
+                    repeat: if is_model { 1 } else { measuring.repeat.get() },
+                    machine,
+                    is_model,
+                },
+                fds,
+                threads,
+                options: measuring.plan_options(shape),
+                count: args.candidates.get(),
+            };
+            let (tuned, plan) = tuning.run(open)?;
+            say(&tuned.text(is_model))?;
+            report.products.push(tuned);
+            table
+                .insert(plan)
+                .context("the plan that was measured is refused, which is a bug")
+                .map_err(Failure::Device)?;
+            // Each as it is known: measuring takes long.
+            if let Some(file) = &args.out {
+                plans_file::write(file, &table)?;
+            }
+        }
+    }
+    match &report.file {
+        _ if flags.json => output::print_json(&report)?,
+        Some(file) => say(&format!("\n{file}: {} plan(s)\n", table.iter().len()))?,
+        None => {}
+    }
+    Ok(Verdict::Pass)
+}
+
+/// The table that is there, or none; it can be written, which is better known
+/// before than after.
+fn table(args: &TuneFlags, tuned_for: &TunedFor) -> Result<TunedPlans, Failure> {
+    let Some(file) = &args.out else {
+        return Ok(TunedPlans::new(tuned_for.clone()));
+    };
+    let table = if file.exists() {
+        let table = plans_file::read(file)?;
+        table.conditions().check(tuned_for).map_err(|other| {
+            Failure::Usage(anyhow!("{}: {other}; write another file", file.display()))
+        })?;
+        TunedPlans::clone(&table)
+    } else {
+        TunedPlans::new(tuned_for.clone())
+    };
+    plans_file::write(file, &table)?;
+    Ok(table)
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One product with each of its best plans.
+
+use anyhow::anyhow;
+use npu_matmul::plan::{
+    Alternative, Choice, TunedKey, TunedPlan, WeightPlan, alternatives, int4_depth,
+};
+use npu_matmul::{Error, PlanOptions, Precision, Results, Threads};
+use npu_model::Opened;
+
+use super::modelled;
+use super::report::{Timed, Tuned};
+use crate::bench::Case;
+use crate::cmd::measuring;
+use crate::data::Operands;
+use crate::exit::Failure;
+use crate::expected::Product;
+
+/// Picoseconds of a nanosecond.
+const PS_PER_NS: u64 = 1000;
+
+/// Nanoseconds of a millisecond.
+const NS_PER_MS: f64 = 1e6;
+
+/// What is measured, and how.
+#[derive(Debug)]
+pub(crate) struct Tuning {
+    pub(crate) case: Case,
+    pub(crate) fds: usize,
+    pub(crate) threads: Option<Threads>,
+    /// For plans; nothing is forced.
+    pub(crate) options: PlanOptions,
+    /// Plans that are tried, at most.
+    pub(crate) count: usize,
+}
+
+impl Tuning {
+    /// Measures the best plans by prediction, each on a device of its own from
+    /// `open` (a model with a timeline at the assumed clock), and compares their
+    /// results with the first one's.
+    pub(crate) fn run(
+        &self,
+        open: impl Fn() -> Result<Opened, Failure>,
+    ) -> Result<(Tuned, TunedPlan), Failure> {
+        let operands = self.case.operands()?;
+        let options = self.options_for(&operands).map_err(Error::from)?;
+        let shape = self.case.shape;
+        let found = alternatives(
+            self.case.precision,
+            shape.n,
+            shape.k,
+            self.fds,
+            &options,
+            self.count,
+        )
+        .map_err(Error::from)?;
+        let mut first: Option<(Product, usize)> = None;
+        let mut timed = Vec::new();
+        for alternative in &found {
+            let (product, measured_ns) = self.measure(alternative, &operands, &open()?)?;
+            let k_tiles = alternative.candidate.weights.k_tile_count();
+            match &first {
+                None => first = Some((product, k_tiles)),
+                Some((first, tiles)) => {
+                    let most = k_tiles.max(*tiles);
+                    let wrong = product.contradictions(first, &operands, shape, most);
+                    if wrong > 0 {
+                        return Err(differs(alternative, wrong));
+                    }
+                }
+            }
+            timed.push(Timed {
+                choice: alternative.choice,
+                predicted_ns: alternative.candidate.cost_ps() / PS_PER_NS,
+                measured_ns,
+            });
+        }
+        let best = timed
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, one)| one.measured_ns)
+            .map(|(at, one)| (at, *one));
+        let (Some((at, best)), Some(alternative)) = (best, found.first()) else {
+            return Err(Failure::Usage(anyhow!("{shape} has no plan")));
+        };
+        let key = TunedKey::of(&alternative.candidate.weights, shape.m, Results::Sums);
+        let plan = TunedPlan {
+            key,
+            choice: best.choice,
+            predicted_ns: best.predicted_ns,
+            measured_ns: best.measured_ns,
+        };
+        let tuned = Tuned {
+            dtype: self.case.precision.to_string(),
+            m: shape.m,
+            k: shape.k,
+            n: shape.n,
+            plans: timed,
+            best: at,
+        };
+        Ok((tuned, plan))
+    }
+
+    /// Options of which the engine can obey all choices: INT4 weights decide how
+    /// deep tiles may be, in as many copies as memory is planned with before
+    /// that is known.
+    fn options_for(&self, operands: &Operands) -> Result<PlanOptions, npu_matmul::PlanError> {
+        let (Precision::Int4, Operands::Integers { b, .. }) = (self.case.precision, operands)
+        else {
+            return Ok(self.options.clone());
+        };
+        let shape = self.case.shape;
+        let of_any = WeightPlan::new(Precision::Int4, shape.n, shape.k, self.fds, &self.options)?;
+        Ok(PlanOptions {
+            int4_depth: Some(int4_depth(shape.k, b)),
+            replicate: Some(of_any.replicas > 1),
+            ..self.options.clone()
+        })
+    }
+
+    /// The result, and the time: on an NPU the median from call to return, on
+    /// the software model the modelled time of the jobs and of the CPU's sums.
+    fn measure(
+        &self,
+        alternative: &Alternative,
+        operands: &Operands,
+        opened: &Opened,
+    ) -> Result<(Product, u64), Failure> {
+        let forced = PlanOptions {
+            // The weights tell it again.
+            int4_depth: None,
+            ..alternative.choice.forced(&self.options)
+        };
+        let engine = measuring::engine(&opened.device, self.fds, forced, self.threads)?;
+        let (measurement, product) = self.case.measure_with(&engine, None, operands)?;
+        let ns = match &opened.model {
+            None if measurement.gops.is_none() => {
+                return Err(Failure::Device(anyhow!(
+                    "no job ran: there is nothing to tune"
+                )));
+            }
+            // Not negative, and centuries fit.
+            None => (measurement.wall_ms.median * NS_PER_MS) as u64,
+            Some(model) => {
+                // One more warms up.
+                let jobs_ps = modelled::last_product_ps(model, self.case.repeat + 1)?;
+                jobs_ps.saturating_add(alternative.candidate.sum_ps) / PS_PER_NS
+            }
+        };
+        Ok((product, ns))
+    }
+}
+
+/// Plans of one product contradict each other.
+fn differs(alternative: &Alternative, elements: usize) -> Failure {
+    let Choice {
+        k_tile, row_tile, ..
+    } = alternative.choice;
+    Failure::Device(anyhow!(
+        "{elements} elements differ from those of the first plan with tiles of {row_tile} rows \
+         and K {k_tile}: nothing is said of its speed"
+    ))
+}

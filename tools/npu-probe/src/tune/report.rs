@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was tried, and what is the fastest.
+
+use std::fmt::Write;
+
+use npu_matmul::plan::{Choice, TunedFor};
+use serde::Serialize;
+
+use crate::bench::Conditions;
+
+/// A plan that was tried.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Timed {
+    pub(crate) choice: Choice,
+    /// Modelled: the NPU, and the CPU's sums.
+    pub(crate) predicted_ns: u64,
+    /// On the software model modelled, too.
+    pub(crate) measured_ns: u64,
+}
+
+/// A product.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Tuned {
+    pub(crate) dtype: String,
+    pub(crate) m: usize,
+    pub(crate) k: usize,
+    pub(crate) n: usize,
+    /// The predicted one first.
+    pub(crate) plans: Vec<Timed>,
+    /// Which of them is the fastest.
+    pub(crate) best: usize,
+}
+
+/// All that is told.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) conditions: Conditions,
+    /// What the plans are for.
+    pub(crate) tuned_for: TunedFor,
+    /// Of what measured times are.
+    pub(crate) measured: &'static str,
+    pub(crate) products: Vec<Tuned>,
+    /// The table, if it was written.
+    pub(crate) file: Option<String>,
+}
+
+impl Report {
+    /// Of what measured times are.
+    pub(crate) const fn measured(is_model: bool) -> &'static str {
+        if is_model {
+            "modelled, not measured: the jobs that the software model ran, and the CPU's sums. \
+             An NPU does not use these plans"
+        } else {
+            "median from call to return, with packing and reading back"
+        }
+    }
+}
+
+impl Tuned {
+    /// A few lines.
+    pub(crate) fn text(&self, is_model: bool) -> String {
+        let Self { dtype, m, k, n, .. } = self;
+        let column = if is_model { "of jobs" } else { "measured" };
+        let mut text = format!(
+            "\n{dtype} {m}x{k}x{n}\n     K tile  rows  columns  devices share  {:>12}  {:>12}\n",
+            "predicted", column
+        );
+        for (at, plan) in self.plans.iter().enumerate() {
+            let Choice {
+                k_tile,
+                replicate,
+                row_tile,
+                n_tile,
+            } = plan.choice;
+            let _ = writeln!(
+                text,
+                "  {} {k_tile:>7}  {row_tile:>4}  {n_tile:>7}  {:13}  {:>9.3} ms  {:>9.3} ms{}",
+                if at == self.best { "*" } else { " " },
+                if replicate { "rows" } else { "columns" },
+                milliseconds(plan.predicted_ns),
+                milliseconds(plan.measured_ns),
+                if is_model { ", modelled" } else { "" }
+            );
+        }
+        text
+    }
+}
+
+fn milliseconds(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
