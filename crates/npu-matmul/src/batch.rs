@@ -114,7 +114,9 @@ impl<'a> Batch<'a> {
     }
 
     /// Adds a product as [`Engine::multiply_activations`] computes it. Products
-    /// that are given the same activations pack them once.
+    /// that are given the same activations pack them once. Those of outlier
+    /// columns come when all other products of the batch are complete, together
+    /// as well; [`Batch::submit`] leaves them to [`Submitted::wait`].
     ///
     /// # Errors
     /// Operands that do not fit; the batch is as it was.

@@ -3,6 +3,8 @@
 
 mod multiply;
 
+pub(crate) use multiply::boxed;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

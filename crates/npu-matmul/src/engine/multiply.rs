@@ -42,10 +42,10 @@ impl Engine {
         out: &'a mut [i32],
     ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
         match weights.precision() {
-            Precision::Int8 => self.product::<Int8, _>(weights, m, a, out, sums::<i32>()),
+            Precision::Int8 => boxed(self.product::<Int8, _>(weights, m, a, out, sums::<i32>())),
             Precision::Int4 => {
                 check_int4("A", a)?;
-                self.product::<Int4, _>(weights, m, a, out, sums::<i16>())
+                boxed(self.product::<Int4, _>(weights, m, a, out, sums::<i16>()))
             }
             Precision::Fp16 => Err(Error::wrong_weights("int8 or int4", weights)),
         }
@@ -84,7 +84,7 @@ impl Engine {
             let value = a[index];
             return Err(Error::SplitRange { index, value });
         }
-        self.product::<SplitInt8, _>(weights, m, a, out, sums::<Split>())
+        boxed(self.product::<SplitInt8, _>(weights, m, a, out, sums::<Split>()))
     }
 
     /// C = A x B^T for FP16 weights: `a` is `m x k`, `out` is `m x n`. Each
@@ -111,7 +111,7 @@ impl Engine {
         out: &'a mut [f32],
     ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
         match weights.precision() {
-            Precision::Fp16 => self.product::<Fp16, _>(weights, m, a, out, sums::<f32>()),
+            Precision::Fp16 => boxed(self.product::<Fp16, _>(weights, m, a, out, sums::<f32>())),
             _ => Err(Error::wrong_weights("fp16", weights)),
         }
     }
@@ -151,9 +151,10 @@ impl Engine {
         let plan = Plan::with_results(weights.plan(), m, Results::Halves, &self.options)?;
         matrix("C", out, m, weights.n())?;
         if plan.ty == Precision::Fp16.matmul_type_of(Results::Halves) {
-            self.planned::<Fp16, _, _>(weights, plan, a, out, sums::<f16>())
+            boxed(self.planned::<Fp16, _, _>(weights, plan, a, out, sums::<f16>()))
         } else {
-            self.planned::<Fp16, _, _>(weights, plan, a, Narrowed::new(out), sums::<f32>())
+            let out = Narrowed::new(out);
+            boxed(self.planned::<Fp16, _, _>(weights, plan, a, out, sums::<f32>()))
         }
     }
 
@@ -165,7 +166,7 @@ impl Engine {
         a: &'a [F::Host],
         out: &'a mut [C::Out],
         collect: C,
-    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
+    ) -> Result<Product<'a, F, C, &'a mut [C::Out]>, Error> {
         let rows = m.saturating_mul(C::Partial::TILE_ROWS);
         let plan = if collect.wants_k_tiles() {
             let options = PlanOptions {
@@ -189,24 +190,32 @@ impl Engine {
         a: &'a [F::Host],
         out: T,
         collect: C,
-    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
+    ) -> Result<Product<'a, F, C, T>, Error> {
         if weights.engine() != self.id {
             return Err(Error::ForeignWeights);
         }
         let a = matrix("A", a, plan.m / C::Partial::TILE_ROWS, weights.k())?;
         tracing::trace!(%plan, "product");
-        Ok(Box::new(Product::<F, C, T> {
+        Ok(Product {
             weights,
             plan,
             a,
             collect,
             out,
-        }))
+            then: None,
+        })
     }
 
     pub(crate) fn run<'a>(&'a self, product: Box<dyn Work<'a> + 'a>) -> Result<(), Error> {
         Run::new(self, vec![product]).finish()
     }
+}
+
+/// A product whatever its formats.
+pub(crate) fn boxed<'a>(
+    product: Result<impl Work<'a> + 'a, Error>,
+) -> Result<Box<dyn Work<'a> + 'a>, Error> {
+    Ok(Box::new(product?))
 }
 
 /// Sums that are the result.

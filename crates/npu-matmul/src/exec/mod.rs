@@ -25,11 +25,12 @@ use std::iter::Peekable;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::plan::{JobLimits, Step};
+use crate::quantised::Rest;
 pub(crate) use collect::{Collect, Scaled, Sums};
 pub(crate) use job::{OnDevice, link};
 pub(crate) use target::{Narrowed, Target};
 use wave::{Part, Wave};
-pub(crate) use work::{Product, Work};
+pub(crate) use work::{Product, Then, Work};
 
 /// Waves that are started and not finished: one computes while the CPU works
 /// on the other. Of one product they are steps.
@@ -89,7 +90,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Does the rest.
+    /// Computes what is left, and what is to be added to the results then.
     pub(crate) fn finish(self) -> Result<(), Error> {
         let engine = self.engine;
         engine.workers().run(|| self.finish_here())
@@ -106,7 +107,12 @@ impl<'a> Run<'a> {
         for work in &self.works {
             self.engine.count(&work.counters());
         }
-        Ok(())
+        let works = std::mem::take(&mut self.works);
+        let rests: Vec<Rest<'_>> = works.into_iter().filter_map(Work::rest).collect();
+        if rests.is_empty() {
+            return Ok(());
+        }
+        Rest::finish(self.engine, rests)
     }
 
     /// The next step of each product, from the first unfinished one on, as

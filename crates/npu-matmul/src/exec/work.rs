@@ -13,6 +13,7 @@ use crate::layout;
 use crate::matrix::MatrixView;
 use crate::pack::{Format, pack_activation};
 use crate::plan::{Band, JobPlan, Plan};
+use crate::quantised::Rest;
 use crate::times::{Clock, Section};
 use crate::unpack::{Partial, ROWS};
 use crate::weights::Weights;
@@ -36,6 +37,9 @@ pub(crate) trait Work<'a>: Send + Sync {
 
     /// What is done when it is.
     fn counters(&self) -> Counters;
+
+    /// What is to be added to its result when all of it is there.
+    fn rest(self: Box<Self>) -> Option<Rest<'a>>;
 }
 
 /// Tells matrices apart: two products of one source pack the same bytes where
@@ -59,7 +63,12 @@ pub(crate) struct Product<'a, F: Format, C, T> {
     pub(crate) collect: C,
     /// C: as many rows as A has.
     pub(crate) out: T,
+    /// What comes after it, of the same result.
+    pub(crate) then: Option<Then<'a, T>>,
 }
+
+/// Hands a finished result on.
+pub(crate) type Then<'a, T> = Box<dyn FnOnce(T) -> Rest<'a> + Send + Sync + 'a>;
 
 impl<F: Format, C: Collect, T> Product<'_, F, C, T> {
     /// Rows of the plan, and so of tiles, for each row of the result.
@@ -98,6 +107,11 @@ where
             macs: m as u64 * k as u64 * n as u64,
             ..Counters::default()
         }
+    }
+
+    fn rest(self: Box<Self>) -> Option<Rest<'a>> {
+        let Self { then, out, .. } = *self;
+        then.map(|then| then(out))
     }
 
     fn pack(&self, clock: &Clock, band: &Band, memory: &mut [u8]) {

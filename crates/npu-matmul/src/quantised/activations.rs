@@ -4,19 +4,20 @@
 use std::fmt;
 use std::sync::Arc;
 
+use half::f16;
 use npu_kernels::quantise::{quantise_scaled, row_scale};
 use rayon::prelude::*;
 
-use super::{Kept, Quantised};
+use super::{Kept, Quantised, halves_of};
 use crate::engine::matrix;
 use crate::error::Error;
-use crate::quantise::Operands;
 use crate::quantise::rotate::Rotation;
+use crate::quantise::{Operands, outlier_columns};
 use crate::times::Section;
 use crate::weights::Weights;
 
 /// Quantised rows of A, for all weights that take them so: of the same depth,
-/// bits, groups of K and rotation, and without outlier columns.
+/// bits, groups of K, rotation and outlier columns.
 ///
 /// Made by [`Weights::quantise_activations`], used by
 /// [`Engine::multiply_activations`](crate::Engine::multiply_activations) and
@@ -32,62 +33,124 @@ pub struct QuantisedActivations {
     operands: Operands,
     group: usize,
     rotation: Option<Arc<Rotation>>,
+    rule: Rule,
+    /// What is not quantised of them.
+    pub(super) columns: Columns,
+}
+
+/// Outlier columns of activations.
+#[derive(Default)]
+pub(super) struct Columns {
+    /// Which: in order, each once.
+    pub(super) which: Vec<usize>,
+    /// M x as many.
+    pub(super) halves: Vec<f16>,
+    /// A scale for each row.
+    pub(super) scales: Vec<f32>,
+}
+
+/// How outlier columns were chosen.
+#[derive(Clone, Copy, PartialEq)]
+enum Rule {
+    /// By who loaded the weights; there may be none.
+    Fixed,
+    /// As [`outlier_columns`] finds them by a factor, here its bits.
+    Above(u32),
+}
+
+impl Rule {
+    const fn of(quantised: &Quantised) -> Self {
+        match &quantised.outliers {
+            Kept::Nothing | Kept::Columns(_) => Self::Fixed,
+            Kept::All { times, .. } => Self::Above(times.to_bits()),
+        }
+    }
 }
 
 impl Weights {
     /// Quantises `a`, `m x k`, for these weights and others like them.
     ///
     /// # Errors
-    /// A wrong length, and [`Error::WrongWeights`] if these are not quantised or
-    /// have outlier columns, which belong to the weights or to the call.
+    /// A wrong length, and [`Error::WrongWeights`] if these are not quantised.
     pub fn quantise_activations(&self, m: usize, a: &[f32]) -> Result<QuantisedActivations, Error> {
-        let quantised = self.quantised_alone()?;
+        let quantised = self.quantised_or_refused()?;
         matrix("A", a, m, self.k())?;
-        Ok(QuantisedActivations::new(self, quantised, a, &[]))
+        Ok(QuantisedActivations::new(self, quantised, a))
     }
 
-    /// What they are if nothing of them is kept in FP16.
-    fn quantised_alone(&self) -> Result<&Quantised, Error> {
-        match self.quantised() {
-            Some(quantised) if matches!(quantised.outliers, Kept::Nothing) => Ok(quantised),
-            Some(_) => Err(Error::WrongWeights {
-                expected: "quantised, without outlier columns",
-                actual: "quantised, with outlier columns",
-            }),
-            None => Err(Error::wrong_weights("quantised", self)),
-        }
+    fn quantised_or_refused(&self) -> Result<&Quantised, Error> {
+        self.quantised()
+            .ok_or_else(|| Error::wrong_weights("quantised", self))
     }
 
-    /// The same for activations that were quantised for other weights.
+    /// What they have, if activations were quantised for such.
     pub(super) fn quantised_for(
         &self,
         activations: &QuantisedActivations,
     ) -> Result<&Quantised, Error> {
-        let quantised = self.quantised_alone()?;
+        let quantised = self.quantised_or_refused()?;
+        let rule = Rule::of(quantised);
         let alike = activations.k == self.k()
             && activations.operands == quantised.operands
             && activations.group == quantised.group
-            && activations.rotation == quantised.rotation;
+            && activations.rotation == quantised.rotation
+            && activations.rule == rule
+            && (rule != Rule::Fixed || activations.columns.which == quantised.fixed_columns());
         alike.then_some(quantised).ok_or(Error::WrongActivations)
     }
 }
 
+impl Quantised {
+    /// The outlier columns that all activations have.
+    fn fixed_columns(&self) -> &[usize] {
+        match &self.outliers {
+            Kept::Columns(beside) => beside.columns(),
+            Kept::Nothing | Kept::All { .. } => &[],
+        }
+    }
+
+    /// Those of these activations.
+    fn columns_of(&self, a: &[f32], k: usize) -> Vec<usize> {
+        match self.outliers {
+            Kept::All { times, .. } => outlier_columns(a, k, times),
+            Kept::Nothing | Kept::Columns(_) => self.fixed_columns().to_vec(),
+        }
+    }
+}
+
+impl Columns {
+    /// These columns of the rows of `a`.
+    fn new(which: Vec<usize>, a: &[f32], k: usize) -> Self {
+        let width = which.len();
+        if width == 0 {
+            return Self::default();
+        }
+        let mut halves = vec![f16::ZERO; a.len() / k * width];
+        let scales = halves
+            .par_chunks_mut(width)
+            .zip(a.par_chunks(k))
+            .map(|(out, row)| halves_of(row, &which, out))
+            .collect();
+        Self {
+            which,
+            halves,
+            scales,
+        }
+    }
+}
+
 impl QuantisedActivations {
-    /// Rotates and quantises all columns but some, which become zeros.
-    pub(super) fn new(
-        weights: &Weights,
-        quantised: &Quantised,
-        a: &[f32],
-        without: &[usize],
-    ) -> Self {
+    /// Rotates and quantises all columns but outliers, which become zeros.
+    fn new(weights: &Weights, quantised: &Quantised, a: &[f32]) -> Self {
         let k = weights.k();
         let groups = k.div_ceil(quantised.group);
         let m = a.len() / k;
         let mut integers = vec![0; a.len()];
         let mut scales = vec![0.0; m * groups];
         let start = || (weights.clock().stopwatch(Section::Pack), Vec::new());
-        let as_they_are = without.is_empty() && quantised.rotation.is_none();
-        weights.workers().run(|| {
+        let columns = weights.workers().run(|| {
+            let columns = Columns::new(quantised.columns_of(a, k), a, k);
+            let as_they_are = columns.which.is_empty() && quantised.rotation.is_none();
             integers
                 .par_chunks_mut(k)
                 .zip(scales.par_chunks_mut(groups))
@@ -98,7 +161,7 @@ impl QuantisedActivations {
                     } else {
                         scratch.clear();
                         scratch.extend_from_slice(row);
-                        for &column in without {
+                        for &column in &columns.which {
                             scratch[column] = 0.0;
                         }
                         if let Some(rotation) = &quantised.rotation {
@@ -108,6 +171,7 @@ impl QuantisedActivations {
                     };
                     quantise_groups(row, quantised, scales, out);
                 });
+            columns
         });
         Self {
             integers,
@@ -117,6 +181,8 @@ impl QuantisedActivations {
             operands: quantised.operands,
             group: quantised.group,
             rotation: quantised.rotation.clone(),
+            rule: Rule::of(quantised),
+            columns,
         }
     }
 
@@ -133,6 +199,7 @@ impl fmt::Debug for QuantisedActivations {
             .field("m", &self.m)
             .field("k", &self.k)
             .field("operands", &self.operands)
+            .field("outlier_columns", &self.columns.which)
             .finish_non_exhaustive()
     }
 }

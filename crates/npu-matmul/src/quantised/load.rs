@@ -7,10 +7,11 @@ use half::f16;
 use npu_kernels::quantise::quantise_scaled;
 use rayon::prelude::*;
 
-use super::{Beside, Kept, Quantised, halves_of};
+use super::beside::Beside;
+use super::{Kept, Quantised, halves_of};
 use crate::engine::{Engine, matrix};
 use crate::error::Error;
-use crate::pack::{Fp16, Int4, Int8};
+use crate::pack::{Int4, Int8};
 use crate::plan::WeightPlan;
 use crate::quantise::{Operands, Outliers, QuantiseOptions, Scheme, to_halves};
 use crate::times::Section;
@@ -284,26 +285,6 @@ impl<'o> Loader<'o> {
             }
             Outliers::Quantised | Outliers::Columns(_) => Ok(Kept::Nothing),
         }
-    }
-}
-
-impl Beside {
-    /// Loads columns, which `halves` has and nothing else: those of an output
-    /// channel, then those of the next.
-    pub(super) fn load(
-        engine: &Engine,
-        columns: Vec<usize>,
-        halves: &[f16],
-        scales: Vec<f32>,
-    ) -> Result<Self, Error> {
-        let precision = crate::dtype::Precision::Fp16;
-        let (n, k) = (scales.len(), columns.len());
-        let plan = engine.plan_weights(precision, n, k, engine.options())?;
-        Ok(Self {
-            columns,
-            weights: engine.load_planned::<Fp16>(plan, halves, None)?,
-            scales,
-        })
     }
 }
 

@@ -9,6 +9,7 @@
 //! ```
 
 mod activations;
+mod beside;
 mod load;
 mod multiply;
 
@@ -16,11 +17,13 @@ use std::sync::Arc;
 
 use half::f16;
 
+use beside::{Beside, Source};
+
 use crate::quantise::rotate::Rotation;
 use crate::quantise::{Operands, to_halves};
-use crate::weights::Weights;
 
 pub use activations::QuantisedActivations;
+pub(crate) use beside::Rest;
 
 /// What quantised weights have besides their integers.
 #[derive(Debug)]
@@ -55,23 +58,21 @@ pub(crate) enum Kept {
     },
 }
 
-/// Some columns, as FP16 weights on the devices.
-#[derive(Debug)]
-pub(crate) struct Beside {
-    /// Which: in order, each once, at least one.
-    columns: Vec<usize>,
-    /// Output channels x columns.
-    weights: Weights,
-    /// A scale for each output channel.
-    scales: Vec<f32>,
-}
-
 impl Quantised {
     /// Bytes of device memory, besides the integers.
     pub(crate) fn device_bytes(&self) -> u64 {
         match &self.outliers {
-            Kept::Columns(beside) => beside.weights.device_bytes(),
+            Kept::Columns(beside) => beside.device_bytes(),
             Kept::Nothing | Kept::All { .. } => 0,
+        }
+    }
+
+    /// The FP16 weights of outlier columns, if there may be any.
+    fn beside(&self) -> Option<Source<'_>> {
+        match &self.outliers {
+            Kept::Nothing => None,
+            Kept::Columns(beside) => Some(Source::Loaded(beside)),
+            Kept::All { halves, scales, .. } => Some(Source::All { halves, scales }),
         }
     }
 }

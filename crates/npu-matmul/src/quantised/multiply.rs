@@ -4,17 +4,15 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use half::f16;
 use npu_kernels::dequantise::dequantise_row;
-use rayon::prelude::*;
 
-use super::{Beside, Kept, Quantised, QuantisedActivations, halves_of};
+use super::{Quantised, QuantisedActivations, Rest};
 use crate::engine::{Engine, matrix};
 use crate::error::Error;
-use crate::exec::{Scaled, Sums, Work};
+use crate::exec::{Scaled, Sums, Then, Work};
 use crate::observe::Activity;
-use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
-use crate::quantise::{Operands, outlier_columns};
+use crate::pack::{Format, Int4, Int8, SplitInt8};
+use crate::quantise::Operands;
 use crate::unpack::{Partial, Split};
 use crate::weights::Weights;
 
@@ -38,25 +36,10 @@ impl Engine {
         a: &[f32],
         out: &mut [f32],
     ) -> Result<(), Error> {
-        let Some(quantised) = weights.quantised() else {
-            return Err(Error::wrong_weights("quantised", weights));
-        };
-        matrix("A", a, m, weights.k())?;
+        // Before anything is done for it.
         matrix("C", out, m, weights.n())?;
-        let workers = self.workers();
-        let beside = workers.run(|| quantised.beside(self, weights.k(), a))?;
-        let columns = beside.as_deref().map_or(&[][..], |beside| &beside.columns);
-        let activations = self.watching(a, || {
-            QuantisedActivations::new(weights, quantised, a, columns)
-        });
-        self.run(self.product_quantised(weights, quantised, &activations, out)?)?;
-        if let Some(beside) = beside {
-            let (halves, scales) = workers.run(|| beside.activations(a, weights.k()));
-            let collect = Scaled::<f32>::added(&scales, &beside.scales);
-            let weights = &beside.weights;
-            self.run(self.product::<Fp16, _>(weights, m, &halves, out, collect)?)?;
-        }
-        Ok(())
+        let activations = self.quantise_activations(weights, m, a)?;
+        self.multiply_activations(weights, &activations, out)
     }
 
     /// As [`Weights::quantise_activations`], seen by this engine's observer.
@@ -104,16 +87,6 @@ impl Engine {
         out: &'a mut [f32],
     ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
         let quantised = weights.quantised_for(activations)?;
-        self.product_quantised(weights, quantised, activations, out)
-    }
-
-    fn product_quantised<'a>(
-        &self,
-        weights: &'a Weights,
-        quantised: &'a Quantised,
-        activations: &'a QuantisedActivations,
-        out: &'a mut [f32],
-    ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
         match quantised.operands {
             Operands::W8A8 => self.product_of::<Int8, i32>(weights, quantised, activations, out),
             Operands::W4A8 => {
@@ -136,72 +109,34 @@ impl Engine {
     {
         let (m, integers) = (activations.m, &activations.integers);
         let groups = weights.k().div_ceil(quantised.group);
+        let (k, columns) = (weights.k(), &activations.columns);
+        let source = quantised.beside().filter(|_| !columns.which.is_empty());
+        let rest = source.map(|source| {
+            move |out| Rest {
+                m,
+                k,
+                source,
+                columns,
+                out,
+            }
+        });
         if groups > 1 {
             let collect = Scaled::<T>::groups(&activations.scales, &quantised.scales, groups);
-            return self.product::<F, _>(weights, m, integers, out, collect);
+            let mut product = self.product::<F, _>(weights, m, integers, out, collect)?;
+            product.then = rest.map(|rest| Box::new(rest) as Then<'a, _>);
+            return Ok(Box::new(product));
         }
         // Integers are added up where the floats will be: both have 4 bytes.
         let sums: &mut [i32] = zerocopy::transmute_mut!(out);
         let finish = |row: usize, channels: Range<usize>, part: &mut [i32]| {
             dequantise_row(part, activations.scales[row], &quantised.scales[channels]);
         };
-        self.product::<F, _>(weights, m, integers, sums, Sums::<T, _>::new(finish))
-    }
-}
-
-impl Quantised {
-    /// The FP16 weights that belong to these activations.
-    fn beside(&self, engine: &Engine, k: usize, a: &[f32]) -> Result<Option<BesideOf<'_>>, Error> {
-        match &self.outliers {
-            Kept::Nothing => Ok(None),
-            Kept::Columns(beside) => Ok(Some(BesideOf::Loaded(beside))),
-            Kept::All {
-                times,
-                halves,
-                scales,
-            } => {
-                let columns = outlier_columns(a, k, *times);
-                if columns.is_empty() {
-                    return Ok(None);
-                }
-                let some: Vec<f16> = halves
-                    .par_chunks(k)
-                    .flat_map_iter(|row| columns.iter().map(|&at| row[at]))
-                    .collect();
-                let beside = Beside::load(engine, columns, &some, scales.clone())?;
-                Ok(Some(BesideOf::New(Box::new(beside))))
-            }
-        }
-    }
-}
-
-/// FP16 weights of the weights, or of this product alone.
-enum BesideOf<'w> {
-    Loaded(&'w Beside),
-    New(Box<Beside>),
-}
-
-impl std::ops::Deref for BesideOf<'_> {
-    type Target = Beside;
-
-    fn deref(&self) -> &Beside {
-        match self {
-            Self::Loaded(beside) => beside,
-            Self::New(beside) => beside,
-        }
-    }
-}
-
-impl Beside {
-    /// These columns of the activations, and a scale for each row.
-    fn activations(&self, a: &[f32], k: usize) -> (Vec<f16>, Vec<f32>) {
-        let width = self.columns.len();
-        let mut halves = vec![f16::ZERO; a.len() / k * width];
-        let scales = halves
-            .par_chunks_mut(width)
-            .zip(a.par_chunks(k))
-            .map(|(out, row)| halves_of(row, &self.columns, out))
-            .collect();
-        (halves, scales)
+        let collect = Sums::<T, _>::new(finish);
+        let mut product = self.product::<F, _>(weights, m, integers, sums, collect)?;
+        product.then = rest.map(|rest| {
+            let floats = move |out: &'a mut [i32]| rest(zerocopy::transmute_mut!(out));
+            Box::new(floats) as Then<'a, _>
+        });
+        Ok(Box::new(product))
     }
 }
