@@ -2,7 +2,8 @@
 //! A job of a plan -> register programs.
 
 use rknpu_regcmd::{
-    AddError, AddTask, BufferId, ChipProfile, MatmulError, MatmulTask, MatmulType, Program, Reuse,
+    AddError, AddTask, BufferId, ChipProfile, LaidOutTask, MatmulError, MatmulTask, MatmulType,
+    Program, Reuse,
 };
 use thiserror::Error;
 
@@ -104,8 +105,8 @@ pub fn reuse(ty: MatmulType, task: &TaskPlan, before: Option<&TaskPlan>) -> Reus
     before.map_or_else(Reuse::default, |before| of(before).unwrap_or_default())
 }
 
-fn product(results: BufferId, ty: MatmulType, task: &TaskPlan) -> MatmulTask {
-    MatmulTask {
+fn product(results: BufferId, ty: MatmulType, task: &TaskPlan) -> LaidOutTask {
+    let product = MatmulTask {
         ty,
         m: task.m_padded,
         k: task.k_padded,
@@ -113,5 +114,6 @@ fn product(results: BufferId, ty: MatmulType, task: &TaskPlan) -> MatmulTask {
         a: ACTIVATIONS.at(task.a),
         b: WEIGHTS.at(task.b),
         c: results.at(task.c),
-    }
+    };
+    product.laid_out(task.layouts)
 }

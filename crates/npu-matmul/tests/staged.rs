@@ -9,6 +9,8 @@
 mod common;
 #[path = "common/faults.rs"]
 mod faults;
+#[path = "common/in_place.rs"]
+mod in_place;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,95 +18,14 @@ use std::sync::atomic::Ordering;
 use common::{Lint, Random, Shape, random_f16, random_i4, random_i8, strict_engine};
 use faults::faulty_engine;
 use half::f16;
-use npu_matmul::layout::Position;
+use in_place::{fill_f16, fill_i4, fill_i8, gather, results};
 use npu_matmul::{
-    Engine, Error, JobFailure, PlanOptions, Results, StageOptions, Staged, StagedError, reference,
+    Engine, Error, JobFailure, PlanOptions, Results, StageOptions, StagedError, reference,
 };
 use npu_model::driver::Caches;
 use npu_model::{Level, Model, ModelOptions};
 use proptest::prelude::*;
 use rocket_uapi::{Deadline, DevicePool, SharedBuffer};
-
-/// Fills all buffers of activations in place.
-fn fill(staged: &mut Staged<'_>, put: impl Fn(&mut [u8], Position, usize, usize)) {
-    for buffer in 0..staged.activation_buffers().len() {
-        let regions = staged.activation_buffers()[buffer].regions.clone();
-        let mut memory = staged.activations_mut(buffer).unwrap();
-        for region in regions {
-            for row in region.rows.clone() {
-                for channel in region.channels.clone() {
-                    let at = region.position(row, channel).unwrap();
-                    put(&mut memory, at, row, channel);
-                }
-            }
-        }
-        memory.finish().unwrap();
-    }
-}
-
-fn fill_i8(staged: &mut Staged<'_>, a: &[i8], k: usize) {
-    fill(staged, |memory, at, row, channel| {
-        memory[at.byte] = a[row * k + channel].cast_unsigned();
-    });
-}
-
-fn fill_f16(staged: &mut Staged<'_>, a: &[f16], k: usize) {
-    fill(staged, |memory, at, row, channel| {
-        memory[at.byte..at.byte + 2].copy_from_slice(&a[row * k + channel].to_le_bytes());
-    });
-}
-
-fn fill_i4(staged: &mut Staged<'_>, a: &[i8], k: usize) {
-    fill(staged, |memory, at, row, channel| {
-        let nibble = a[row * k + channel].cast_unsigned() & 0xf;
-        let others = memory[at.byte] & !(0xf << at.bit);
-        memory[at.byte] = others | nibble << at.bit;
-    });
-}
-
-/// C from the buffers of results, each read by `read`: of the same element those
-/// of all parts of K added up. No element is missing.
-fn gather<T: Default + Copy + std::ops::Add<Output = T>, const BYTES: usize>(
-    staged: &Staged<'_>,
-    mut read: impl FnMut(usize) -> Vec<u8>,
-    element: impl Fn([u8; BYTES]) -> T,
-) -> Vec<T> {
-    let (m, n, k) = (
-        staged.plan().m,
-        staged.plan().weights.n,
-        staged.plan().weights.k,
-    );
-    let mut c = vec![T::default(); m * n];
-    let mut depths = vec![0; m * n];
-    for (index, buffer) in staged.result_buffers().iter().enumerate() {
-        let memory = read(index);
-        for region in &buffer.regions {
-            for row in region.rows.clone() {
-                for channel in region.channels.clone() {
-                    let at = region.offset(row, channel).unwrap();
-                    let bytes = memory[at..at + BYTES].try_into().unwrap();
-                    let sum = &mut c[row * n + channel];
-                    *sum = *sum + element(bytes);
-                    depths[row * n + channel] += region.depth.len();
-                }
-            }
-        }
-    }
-    assert!(depths.iter().all(|&depth| depth == k));
-    c
-}
-
-/// The same, read in place.
-fn results<T: Default + Copy + std::ops::Add<Output = T>, const BYTES: usize>(
-    staged: &Staged<'_>,
-    element: impl Fn([u8; BYTES]) -> T,
-) -> Vec<T> {
-    gather(
-        staged,
-        |index| staged.results(index).unwrap().to_vec(),
-        element,
-    )
-}
 
 fn check_integers(engine: &Engine, Shape { m, n, k }: Shape, seed: u64) {
     let b = random_i8(seed, n * k);
@@ -133,7 +54,10 @@ fn check_floats(engine: &Engine, Shape { m, n, k }: Shape, seed: u64) {
     let k_tiles = weights.plan().k_tile_count();
     let expected = reference::multiply_f64(m, n, k, &a, &b, k_tiles);
     for results in [Results::Sums, Results::Halves] {
-        let options = StageOptions { results };
+        let options = StageOptions {
+            results,
+            ..StageOptions::default()
+        };
         let mut staged = engine.stage_with(&weights, m, options).unwrap();
         fill_f16(&mut staged, &a, k);
         staged.multiply().unwrap();

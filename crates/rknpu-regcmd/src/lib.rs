@@ -81,7 +81,7 @@ pub use lint::{Before, Finding, LintContext, RuleId, Severity, lint};
 pub use markdown::registers_markdown;
 pub use matmul::{
     CbufSplit, LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType, MatrixLayout,
-    Reuse, row_major_rows,
+    ROW_PITCH_MAX, Reuse, row_major_rows,
 };
 pub use program::{BufferId, BufferRef, Program, ProgramBuilder, RegisterSet, Relocation};
 pub use regfile::RegisterFile;

@@ -17,6 +17,11 @@ pub enum Order {
         /// Rows of the tile in memory.
         rows: usize,
     },
+    /// One whole row behind the other.
+    RowMajor {
+        /// Bytes from one row to the next.
+        pitch: usize,
+    },
 }
 
 /// Where the activations of a tile are in their buffer.
@@ -35,8 +40,16 @@ impl ActivationLayout {
     /// of the tile.
     #[must_use]
     pub const fn position(&self, row: usize, channel: usize) -> Position {
-        let Order::Native { rows } = self.order;
-        let Position { byte, bit } = activation(self.precision, rows, row, channel);
+        let Position { byte, bit } = match self.order {
+            Order::Native { rows } => activation(self.precision, rows, row, channel),
+            Order::RowMajor { pitch } => {
+                let in_row = Position::of_index(self.precision, channel);
+                Position {
+                    byte: row * pitch + in_row.byte,
+                    ..in_row
+                }
+            }
+        };
         Position {
             byte: self.offset + byte,
             bit,
@@ -60,8 +73,11 @@ impl ResultLayout {
     /// channel count from the first of the tile.
     #[must_use]
     pub const fn offset(&self, row: usize, channel: usize) -> usize {
-        let Order::Native { rows } = self.order;
-        self.offset + output(self.ty, rows, row, channel)
+        let in_tile = match self.order {
+            Order::Native { rows } => output(self.ty, rows, row, channel),
+            Order::RowMajor { pitch } => row * pitch + channel * self.ty.out_bytes() as usize,
+        };
+        self.offset + in_tile
     }
 }
 
@@ -86,5 +102,19 @@ mod tests {
             order,
         };
         assert_eq!(layout.offset(3, 5), 512 + (8 + 3) * 16 + 4);
+        let order = Order::RowMajor { pitch: 640 };
+        let halves = ResultLayout {
+            ty: MatmulType::Fp16ToFp16,
+            order,
+            ..layout
+        };
+        assert_eq!(halves.offset(3, 5), 512 + 3 * 640 + 10);
+        let layout = ActivationLayout {
+            precision: Precision::Fp16,
+            offset: 256,
+            order,
+        };
+        let at = layout.position(3, 33);
+        assert_eq!((at.byte, at.bit), (256 + 3 * 640 + 66, 0));
     }
 }

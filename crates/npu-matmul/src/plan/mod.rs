@@ -30,6 +30,7 @@ mod cost;
 mod depth;
 mod memory;
 mod options;
+mod orders;
 mod predict;
 mod stay;
 mod step;
@@ -48,6 +49,7 @@ pub use cost::task_time_bound_ns;
 pub use depth::int4_depth;
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
+pub use orders::{OperandOrder, OperandOrders};
 pub use predict::{BoundBy, Prediction, Traffic};
 pub use step::{ActivationTile, Band, JobPlan, Stays, Step, TaskPlan};
 pub use sums::{Accumulate, NPU_SUM_DEPTH_MAX, SumPlace, SumPlan};
@@ -90,6 +92,9 @@ pub struct Plan<'w> {
     pub stays: Stays,
     /// Who adds up the K tiles of a job.
     pub accumulate: Accumulate,
+    /// How the rows of A and C follow each other: native ones are packed and
+    /// unpacked, others are for operands that stay in place.
+    pub orders: OperandOrders,
 }
 
 impl<'w> Plan<'w> {
@@ -158,6 +163,7 @@ impl<'w> Plan<'w> {
             k_tiles_per_job: 1,
             stays: Stays::Activations,
             accumulate: accumulating(weights, options),
+            orders: OperandOrders::default(),
         };
         plan.fill_jobs(&options.limits)?;
         Ok(plan.keeping_operands(options))

@@ -117,6 +117,18 @@ pub enum PlanError {
         /// The most.
         max: usize,
     },
+    /// A row-major operand, and a cut of K.
+    #[error(
+        "these weights are cut into {k_tiles} K tiles, and row-major operands need K whole; load \
+         them with `k_tile` set to all of K, or use native ones"
+    )]
+    RowMajorDepth {
+        /// K tiles of the weights.
+        k_tiles: usize,
+    },
+    /// A row-major operand of INT4: nobody has measured such a program.
+    #[error("row-major operands are not known to work with int4; use native ones")]
+    RowMajorInt4,
     /// A forced tile size is zero.
     #[error("a forced tile size is 0")]
     EmptyTile,

@@ -7,7 +7,7 @@
 //! time.
 
 use rknpu_regcmd::timing::Machine;
-use rknpu_regcmd::{ChipProfile, MatmulType};
+use rknpu_regcmd::{ChipProfile, Layouts, MatmulType};
 
 use super::predict::task_work;
 use super::step::{Stays, TaskPlan};
@@ -39,6 +39,7 @@ impl Sweep {
             a: to_u32(self.a_bytes).saturating_mul(index),
             b: 0,
             c: 0,
+            layouts: Layouts::default(),
         }
     }
 

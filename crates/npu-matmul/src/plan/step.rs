@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rknpu_regcmd::MatmulType;
+use rknpu_regcmd::{Layouts, MatmulType, MatrixLayout};
 
 use super::sums::{SumPlan, planes, sums};
 use super::{KTile, Plan, to_u32};
@@ -105,6 +105,8 @@ pub struct TaskPlan {
     /// results where the job has sums, of which those over its first K tile are
     /// at the same offset in the output.
     pub c: u32,
+    /// How the rows of the tiles of A and C follow each other.
+    pub layouts: Layouts,
 }
 
 /// A range of channels that one job computes, in a block.
@@ -209,6 +211,7 @@ impl<'w> Plan<'w> {
     fn job(&self, pass: &Pass, band: &Arc<Band>) -> JobPlan {
         let precision = self.weights.precision;
         let block = &self.weights.blocks[pass.block];
+        let layouts = self.task_layouts(&pass.n);
         let mut tasks = Vec::new();
         let k_tiles = band.k_tiles.len();
         let on_npu = self.sums_on_npu(k_tiles);
@@ -233,6 +236,13 @@ impl<'w> Plan<'w> {
             } else {
                 &mut output_bytes
             };
+            let c = match layouts.c {
+                MatrixLayout::Cube => *end,
+                MatrixLayout::RowMajor { pitch } => {
+                    let (row, channel) = (a.rows.start - band.rows.start, start - pass.n.start);
+                    row * pitch as usize + layout::output_bytes(self.ty, 1, channel)
+                }
+            };
             tasks.push(TaskPlan {
                 activation,
                 n,
@@ -242,7 +252,8 @@ impl<'w> Plan<'w> {
                 // Buffers are below 2 GiB, so offsets have 32 bits.
                 a: to_u32(a.offset),
                 b: to_u32(b),
-                c: to_u32(*end),
+                c: to_u32(c),
+                layouts,
             });
             *end += layout::output_bytes(self.ty, a.padded, n_padded);
         }

@@ -30,7 +30,7 @@ impl Staged<'_> {
                 let activations = *inputs
                     .entry((job.device, band.rows.start, depth))
                     .or_insert_with(|| {
-                        let buffer = regions::activations(precision, job.device, band);
+                        let buffer = regions::activations(precision, job);
                         bytes[job.device] += buffer.bytes as u64;
                         self.activations.push(buffer);
                         self.activations.len() - 1

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Buffers that others get.
 
+use rknpu_regcmd::{Layouts, MatrixLayout};
 use rocket_uapi::{DmaBuf, ProgramBo};
 
 use super::{ACTIVATION, RESULT, Staged, no_such, unavailable};
@@ -99,6 +100,10 @@ fn proof(job: &JobPlan, weights: &Weights) -> JobPlan {
         m_padded: ROW_MULTIPLE as u32,
         n_padded: group as u32,
         c: 0,
+        layouts: Layouts {
+            c: MatrixLayout::Cube,
+            ..last.layouts
+        },
         ..last.clone()
     });
     JobPlan {

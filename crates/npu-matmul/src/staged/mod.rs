@@ -28,7 +28,7 @@ use crate::dtype::Results as ResultKind;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::exec::OnDevice;
-use crate::plan::{Accumulate, Plan, PlanOptions, Step};
+use crate::plan::{Accumulate, OperandOrders, Plan, PlanOptions, Step};
 use crate::programs::JobPrograms;
 use crate::weights::Weights;
 
@@ -47,6 +47,10 @@ pub struct StageOptions {
     /// What the NPU makes of the sums, as far as it can: with K cut, FP16 sums
     /// stay in binary32. [`ResultRegion::layout`] tells.
     pub results: ResultKind,
+    /// How the rows of A and C follow each other. Row-major ones need K whole,
+    /// INT8 or FP16, and for A tiles of fewer rows, which costs time: what each
+    /// takes [`Plan::predict`] tells.
+    pub orders: OperandOrders,
 }
 
 /// A product of given weights and rows whose operands are in the NPU's own
@@ -136,12 +140,13 @@ impl Engine {
         if weights.engine() != self.id() {
             return Err(Error::ForeignWeights);
         }
+        let StageOptions { results, orders } = options;
         // Of each part of K the caller gets the sums, in a buffer of their own.
         let plan_options = PlanOptions {
             accumulate: Accumulate::Cpu,
             ..self.options().clone()
         };
-        let plan = Plan::with_results(weights.plan(), m, options.results, &plan_options)?;
+        let plan = Plan::with_orders(weights.plan(), m, results, orders, &plan_options)?;
         let mut staged = Staged {
             engine: self,
             weights,

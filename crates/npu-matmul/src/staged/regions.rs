@@ -3,9 +3,11 @@
 
 use std::ops::Range;
 
+use rknpu_regcmd::{Layouts, MatrixLayout};
+
 use crate::dtype::Precision;
 use crate::layout::{ActivationLayout, Order, Position, ResultLayout};
-use crate::plan::{Band, JobPlan};
+use crate::plan::JobPlan;
 
 /// A buffer of activations: some rows and channels of A, on one device. Every
 /// device that reads them has a buffer of its own.
@@ -87,51 +89,94 @@ impl ResultRegion {
     }
 }
 
-/// The buffer of a band on a device.
-pub(super) fn activations(precision: Precision, device: usize, band: &Band) -> ActivationBuffer {
-    let regions = band.activations.iter().map(|tile| ActivationRegion {
-        rows: tile.rows.clone(),
-        channels: tile.k_tile.k.clone(),
-        layout: ActivationLayout {
-            precision,
-            offset: tile.offset,
-            order: Order::Native { rows: tile.padded },
-        },
-    });
-    let depths = band.k_tiles.iter().map(|tile| &tile.k);
+/// The buffer that `job` reads. In native order it has a region for each tile,
+/// row-major it is one matrix.
+pub(super) fn activations(precision: Precision, job: &JobPlan) -> ActivationBuffer {
+    let band = &job.band;
+    let channels = hull(band.k_tiles.iter().map(|tile| &tile.k));
+    let layout = |offset, order| ActivationLayout {
+        precision,
+        offset,
+        order,
+    };
+    let regions = match layouts(job).a {
+        MatrixLayout::Cube => {
+            let tiles = band.activations.iter().map(|tile| ActivationRegion {
+                rows: tile.rows.clone(),
+                channels: tile.k_tile.k.clone(),
+                layout: layout(tile.offset, Order::Native { rows: tile.padded }),
+            });
+            tiles.collect()
+        }
+        MatrixLayout::RowMajor { pitch } => vec![ActivationRegion {
+            rows: band.rows.clone(),
+            channels: channels.clone(),
+            layout: layout(0, row_major(pitch)),
+        }],
+    };
     ActivationBuffer {
-        device,
+        device: job.device,
         rows: band.rows.clone(),
-        channels: hull(depths),
-        regions: regions.collect(),
+        channels,
+        regions,
         bytes: band.activation_bytes,
     }
 }
 
-/// The buffer that `job` writes, which reads activation buffer `activations`.
+/// The buffer that `job` writes, which reads activation buffer `activations`;
+/// regions as there.
 pub(super) fn results(job: &JobPlan, activations: usize) -> ResultBuffer {
-    let regions = job.tasks.iter().map(|task| {
-        let tile = &job.band.activations[task.activation];
-        ResultRegion {
-            rows: tile.rows.clone(),
-            channels: task.n.clone(),
-            depth: tile.k_tile.k.clone(),
-            layout: ResultLayout {
-                ty: job.ty,
-                offset: task.c as usize,
-                order: Order::Native {
-                    rows: task.m_padded as usize,
-                },
-            },
+    let band = &job.band;
+    let layout = |offset, order| ResultLayout {
+        ty: job.ty,
+        offset,
+        order,
+    };
+    let regions = match layouts(job).c {
+        MatrixLayout::Cube => {
+            let tiles = job.tasks.iter().map(|task| {
+                let tile = &band.activations[task.activation];
+                ResultRegion {
+                    rows: tile.rows.clone(),
+                    channels: task.n.clone(),
+                    depth: tile.k_tile.k.clone(),
+                    layout: layout(
+                        task.c as usize,
+                        Order::Native {
+                            rows: task.m_padded as usize,
+                        },
+                    ),
+                }
+            });
+            tiles.collect()
         }
-    });
+        MatrixLayout::RowMajor { pitch } => vec![ResultRegion {
+            rows: band.rows.clone(),
+            channels: job.n.clone(),
+            depth: hull(band.k_tiles.iter().map(|tile| &tile.k)),
+            layout: layout(0, row_major(pitch)),
+        }],
+    };
     ResultBuffer {
         device: job.device,
         activations,
-        rows: job.band.rows.clone(),
+        rows: band.rows.clone(),
         channels: job.n.clone(),
-        regions: regions.collect(),
+        regions,
         bytes: job.output_bytes,
+    }
+}
+
+/// Of all its tasks.
+fn layouts(job: &JobPlan) -> Layouts {
+    job.tasks
+        .first()
+        .map_or_else(Layouts::default, |task| task.layouts)
+}
+
+const fn row_major(pitch: u32) -> Order {
+    Order::RowMajor {
+        pitch: pitch as usize,
     }
 }
 

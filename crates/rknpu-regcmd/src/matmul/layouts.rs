@@ -24,8 +24,9 @@ use crate::program::Program;
 /// Longest pitch of lines that was measured to work, bytes (allbilly).
 const LINE_PITCH_MAX: u32 = 4096 * ATOM_BYTES;
 
-/// Longest pitch of rows of C: the notch is a row's atoms less one, in 13 bits.
-const ROW_PITCH_MAX: u32 = (1 << 13) * ATOM_BYTES;
+/// Longest pitch of rows of a row-major C, bytes: the notch is a row's atoms less
+/// one, in 13 bits.
+pub const ROW_PITCH_MAX: u32 = (1 << 13) * ATOM_BYTES;
 
 /// How the rows of A or C follow each other in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

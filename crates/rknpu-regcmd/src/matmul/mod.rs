@@ -20,7 +20,7 @@ mod error;
 mod layouts;
 
 pub use error::MatmulError;
-pub use layouts::{LaidOutTask, Layouts, MatrixLayout, row_major_rows};
+pub use layouts::{LaidOutTask, Layouts, MatrixLayout, ROW_PITCH_MAX, row_major_rows};
 
 use crate::chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 use crate::precision;

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Plans whose A or C is a row-major matrix, for callers who fill and read them
+//! in place.
+//!
+//! The rows that silicon was measured to take from a row-major A are fewer than
+//! of a cube ([`row_major_rows`]), and the notch bounds how wide a row-major C
+//! is. K must be whole: how rows of a part of K are fetched from longer ones has
+//! not been measured, and C would be several matrices to add up.
+
+use std::ops::Range;
+
+use rknpu_regcmd::{
+    BufferId, ChipProfile, Layouts, MatmulError, MatmulTask, MatrixLayout, ROW_PITCH_MAX,
+    row_major_rows,
+};
+
+use super::options::{PlanError, PlanOptions};
+use super::{Plan, WeightPlan, even_tile, to_u32};
+use crate::dtype::{Precision, ROW_MULTIPLE, Results};
+use crate::layout;
+
+/// How the rows of an operand follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OperandOrder {
+    /// As the NPU has it; see [`layout`].
+    #[default]
+    Native,
+    /// One whole row behind the other. A row is as long as K, or the channels
+    /// that a job computes, filled up to whole channel or kernel groups.
+    RowMajor,
+}
+
+/// The orders of the operands of a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OperandOrders {
+    /// Of A.
+    pub activations: OperandOrder,
+    /// Of C.
+    pub results: OperandOrder,
+}
+
+impl<'w> Plan<'w> {
+    /// Plans as [`Plan::with_results`], with operands in these orders. What was
+    /// measured to be best is not looked up where one is row-major.
+    ///
+    /// # Errors
+    /// As [`Plan::new`], and [`PlanError::RowMajorDepth`],
+    /// [`PlanError::RowMajorInt4`].
+    pub fn with_orders(
+        weights: &'w WeightPlan,
+        m: usize,
+        results: Results,
+        orders: OperandOrders,
+        options: &PlanOptions,
+    ) -> Result<Self, PlanError> {
+        if orders == OperandOrders::default() {
+            return Self::with_results(weights, m, results, options);
+        }
+        if weights.precision == Precision::Int4 {
+            return Err(PlanError::RowMajorInt4);
+        }
+        let k_tiles = weights.k_tile_count();
+        if k_tiles > 1 {
+            return Err(PlanError::RowMajorDepth { k_tiles });
+        }
+        let row_tile = match (options.row_tile, orders.activations) {
+            (None, OperandOrder::RowMajor) => Some(row_tile(weights, m)),
+            (chosen, _) => chosen,
+        };
+        let mut options = PlanOptions {
+            row_tile,
+            tuned: None,
+            ..options.clone()
+        };
+        let mut plan = Self::with_results(weights, m, results, &options)?;
+        plan.orders = orders;
+        plan.fit_notch();
+        plan.check_orders()?;
+        // The order of tasks may be another one in narrower jobs.
+        options.row_tile = Some(plan.row_tile);
+        Ok(plan.keeping_operands(&options))
+    }
+
+    /// How the tasks of jobs that compute the channels `n` find A and C.
+    pub(super) fn task_layouts(&self, n: &Range<usize>) -> Layouts {
+        let precision = self.weights.precision;
+        let row_major = |order, bytes| match order {
+            OperandOrder::Native => MatrixLayout::Cube,
+            OperandOrder::RowMajor => MatrixLayout::RowMajor {
+                pitch: to_u32(bytes),
+            },
+        };
+        let k = precision.input_bytes(self.weights.k_padded());
+        let n = n.len().next_multiple_of(precision.kernel_group());
+        Layouts {
+            a: row_major(self.orders.activations, k),
+            c: row_major(self.orders.results, layout::output_bytes(self.ty, 1, n)),
+        }
+    }
+
+    /// Makes jobs no wider than rows of C may be apart.
+    fn fit_notch(&mut self) {
+        if self.orders.results == OperandOrder::RowMajor {
+            let group = self.weights.precision.kernel_group();
+            let widest = ROW_PITCH_MAX as usize / layout::output_bytes(self.ty, 1, group);
+            self.groups_per_job = even_tile(self.groups_per_job, widest, 1);
+        }
+    }
+
+    /// Checks the largest tile of the widest job against the rules of the
+    /// hardware.
+    fn check_orders(&self) -> Result<(), PlanError> {
+        let (m, k) = (self.row_tile, self.weights.k_padded());
+        let channels = self.groups_per_job * self.weights.precision.kernel_group();
+        let n = channels.min(self.n_tile);
+        let task = MatmulTask {
+            ty: self.ty,
+            m: to_u32(m),
+            k: to_u32(k),
+            n: to_u32(n),
+            a: BufferId(0).at(0),
+            b: BufferId(1).at(0),
+            c: BufferId(2).at(0),
+        };
+        task.laid_out(self.task_layouts(&(0..channels)))
+            .check(&ChipProfile::RK3588)
+            .map(|_| ())
+            .map_err(|source: MatmulError| PlanError::IllegalTile { m, k, n, source })
+    }
+}
+
+/// Rows of a tile of a row-major A: even ones, as many as were measured.
+fn row_tile(weights: &WeightPlan, m: usize) -> usize {
+    let measured =
+        row_major_rows(weights.precision.matmul_type(), to_u32(weights.k_padded())) as usize;
+    let most = measured.min(weights.row_tile_max) / ROW_MULTIPLE * ROW_MULTIPLE;
+    // One that is illegal is refused by name.
+    even_tile(
+        m.div_ceil(weights.replicas),
+        most.max(ROW_MULTIPLE),
+        ROW_MULTIPLE,
+    )
+}
