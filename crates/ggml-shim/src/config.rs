@@ -43,6 +43,7 @@ const TENSORS: &str = "GGML_ROCKET_TENSORS";
 const STATS: &str = "GGML_ROCKET_STATS";
 const TRACE: &str = "GGML_ROCKET_TRACE";
 const VERIFY: &str = "GGML_ROCKET_VERIFY";
+const PLANS: &str = "GGML_ROCKET_PLANS";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
 const K_GROUP: &str = "GGML_ROCKET_K_GROUP";
 
@@ -71,6 +72,8 @@ pub(crate) struct Config {
     pub(crate) trace: Option<PathBuf>,
     /// `GGML_ROCKET_VERIFY`: every how many products one is computed again.
     pub(crate) verify: Option<NonZeroU64>,
+    /// `GGML_ROCKET_PLANS`: a file of measured plans.
+    pub(crate) plans: Option<PathBuf>,
     /// `NPU_THREADS`: threads for the engine's work, instead of the program's.
     pub(crate) threads: Option<Threads>,
     /// `GGML_ROCKET_DEVICE`, else `ROCKET_DEVICE`: `auto`, `model` or a path.
@@ -156,9 +159,9 @@ impl Config {
                 _ => complain(STATS, &value, "0 or 1", "0"),
             }
         }
-        let trace = get(TRACE)
-            .filter(|path| !path.is_empty())
-            .map(PathBuf::from);
+        let path = |name: &str| get(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let trace = path(TRACE);
+        let plans = path(PLANS);
         let mut verify = None;
         if let Some(value) = text(VERIFY) {
             match value.parse() {
@@ -202,6 +205,7 @@ impl Config {
                 stats,
                 trace,
                 verify,
+                plans,
                 threads,
                 device,
                 k_group,
@@ -265,6 +269,7 @@ mod tests {
             ("GGML_ROCKET_TENSORS", "!output*"),
             ("GGML_ROCKET_STATS", "1"),
             ("GGML_ROCKET_TRACE", "a trace.json"),
+            ("GGML_ROCKET_PLANS", "some plans.json"),
             ("GGML_ROCKET_DEVICE", "model"),
             ("ROCKET_DEVICE", "/dev/accel/accel7"),
         ]);
@@ -275,6 +280,7 @@ mod tests {
         assert!(!config.tensors.include("output.weight"));
         assert!(config.stats);
         assert_eq!(config.trace, Some("a trace.json".into()));
+        assert_eq!(config.plans, Some("some plans.json".into()));
         assert_eq!(config.device, Selector::Model);
         assert!(complaints.is_empty());
     }

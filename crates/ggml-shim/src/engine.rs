@@ -18,6 +18,7 @@ use crate::describe;
 use crate::host::LoadError;
 use crate::k_group::KGroup;
 use crate::mul_mat::{Activations, Multiplier, Part};
+use crate::plans;
 use crate::precision::Precision;
 use crate::stats::DeviceCounts;
 
@@ -46,6 +47,8 @@ pub(crate) struct Opened {
     pub(crate) cores: u32,
     /// How it was chosen, one line a step.
     pub(crate) why: Vec<String>,
+    /// What is wrong with the measured plans that were given.
+    pub(crate) complaint: Option<String>,
 }
 
 /// Opens the device that `selector` names, with one descriptor per NPU core:
@@ -53,12 +56,14 @@ pub(crate) struct Opened {
 /// a model records its jobs. `threads`, if there are any, do the engine's work.
 /// Plans are for a clock of `clock_hz`; if that is `None`, for the timing
 /// model's own. Not for what the kernel says of the clock now: an idle NPU is
-/// slow, and the same model is to get the same plans.
+/// slow, and the same model is to get the same plans. Those that the file `plans`
+/// has for this device at that clock take the place of predicted ones.
 pub(crate) fn open(
     selector: &Selector,
     timeline: bool,
     threads: Option<Threads>,
     clock_hz: Option<u64>,
+    plans: Option<&Path>,
 ) -> Result<Opened, LoadError> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         LoadError::Device(format!("{what} {selector}: {error}"))
@@ -74,6 +79,13 @@ pub(crate) fn open(
     if let Some(clock_hz) = clock_hz {
         options.conditions.machine.clock_hz = clock_hz;
     }
+    let machine = &options.conditions.machine;
+    let plans = plans.map(|file| plans::read(file, &info, machine));
+    let (tuned, complaint) = match plans.transpose() {
+        Ok(plans) => (plans, None),
+        Err(complaint) => (None, Some(complaint)),
+    };
+    options.tuned = tuned;
     let engine = Engine::with_options(pool, options.clone());
     let engine = match threads {
         None => engine,
@@ -91,6 +103,7 @@ pub(crate) fn open(
         cores: info.cores,
         model: opened.model,
         why: opened.why,
+        complaint,
     })
 }
 
@@ -247,7 +260,7 @@ mod tests {
 
     #[test]
     fn experts_share_submits_and_are_as_they_are_alone() {
-        let opened = open(&Selector::Model, false, None, None).unwrap();
+        let opened = open(&Selector::Model, false, None, None, None).unwrap();
         let engine = &opened.engine;
         for precision in Precision::ALL {
             let weights: Vec<_> = (0..EXPERTS)

@@ -57,6 +57,7 @@ mod pack;
 mod patterns;
 mod pieces;
 mod placement;
+mod plans;
 mod policy;
 mod precision;
 mod quality;

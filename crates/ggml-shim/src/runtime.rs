@@ -146,9 +146,13 @@ impl Runtime {
             output.is_some(),
             config.threads,
             config.clock_hz,
+            config.plans.as_deref(),
         )?;
         for line in &opened.why {
             logger.write(Level::Info, line);
+        }
+        if let Some(complaint) = &opened.complaint {
+            logger.write(Level::Warn, complaint);
         }
         if opened.is_model {
             logger.write(

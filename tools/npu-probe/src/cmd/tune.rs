@@ -27,8 +27,8 @@ pub(crate) struct TuneFlags {
     #[arg(long, value_name = "NUMBER", default_value = "6")]
     candidates: NonZeroUsize,
 
-    /// Write the fastest ones into this file, for `bench --plans` and
-    /// `plan --plans`
+    /// Write the fastest ones into this file, for `bench --plans`, `plan --plans`
+    /// and GGML_ROCKET_PLANS
     ///
     /// Plans that it has for other products stay, if they are for the same
     /// device, driver and clock.
