@@ -155,7 +155,7 @@ impl Engine {
     /// As [`Engine::load_i8`], and [`Error::Int4Range`].
     pub fn load_i4(&self, n: usize, k: usize, b: &[i8]) -> Result<Weights, Error> {
         check_int4("B", b)?;
-        let plan = self.plan_int4(n, k, b, &self.options)?;
+        let plan = self.plan_int4(n, k, b, PlanOptions::clone)?;
         self.load_planned::<Int4>(plan, b, None)
     }
 
@@ -246,25 +246,27 @@ impl Engine {
 
     /// How INT4 weights are cut: as deep as these allow, and in as many copies
     /// as [`Engine::weight_plan`] says, by which memory was planned.
+    /// `options_of` tells what is planned with, from the engine's options.
     pub(crate) fn plan_int4(
         &self,
         n: usize,
         k: usize,
         b: &[i8],
-        options: &PlanOptions,
+        options_of: impl Fn(&PlanOptions) -> PlanOptions,
     ) -> Result<WeightPlan, Error> {
-        let of_any = match self.plan_weights(Precision::Int4, n, k, options) {
+        let options = options_of(&self.options);
+        let of_any = match self.plan_weights(Precision::Int4, n, k, &options) {
             Ok(plan) => Some(plan.replicas > 1),
             // Tiles that were asked for, which these weights may allow.
             Err(Error::Plan(PlanError::Int4Saturation { .. })) => options.replicate,
             Err(error) => return Err(error),
         };
-        let options = PlanOptions {
+        let known = PlanOptions {
             int4_depth: Some(self.workers.run(|| int4_depth(k, b))),
             replicate: of_any,
-            ..options.clone()
+            ..self.options.clone()
         };
-        self.plan_weights(Precision::Int4, n, k, &options)
+        self.plan_weights(Precision::Int4, n, k, &options_of(&known))
     }
 
     fn load<F: Format>(&self, n: usize, k: usize, b: &[F::Host]) -> Result<Weights, Error> {

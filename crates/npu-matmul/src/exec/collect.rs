@@ -125,25 +125,41 @@ impl Scalable for f32 {
     }
 }
 
+/// Groups of K that have scales.
+#[derive(Clone, Copy)]
+pub(crate) struct Groups {
+    /// How many.
+    pub(crate) count: usize,
+    /// K tiles of each but the last, which may have less.
+    pub(crate) k_tiles: usize,
+}
+
+impl Groups {
+    /// All of K is one.
+    const ONE: Self = Self {
+        count: 1,
+        k_tiles: usize::MAX,
+    };
+}
+
 /// Adds the K tiles up as floats, each with its scales.
 pub(crate) struct Scaled<'a, T> {
     /// Of a row, all groups of K; then of the next row.
     row_scales: &'a [f32],
     /// Of a group of K, all columns; then of the next group.
     column_scales: &'a [f32],
-    /// Groups of K that have scales: one for each K tile, or 1 for all.
-    groups: usize,
+    groups: Groups,
     /// Whether the sums are added to what the result holds.
     adds: bool,
     partial: PhantomData<fn() -> T>,
 }
 
 impl<'a, T> Scaled<'a, T> {
-    /// With a scale for each row and column of each K tile; stored.
+    /// With a scale for each row and column of each group of K; stored.
     pub(crate) const fn groups(
         row_scales: &'a [f32],
         column_scales: &'a [f32],
-        groups: usize,
+        groups: Groups,
     ) -> Self {
         Self {
             row_scales,
@@ -158,7 +174,7 @@ impl<'a, T> Scaled<'a, T> {
     pub(crate) const fn added(row_scales: &'a [f32], column_scales: &'a [f32]) -> Self {
         Self {
             adds: true,
-            ..Self::groups(row_scales, column_scales, 1)
+            ..Self::groups(row_scales, column_scales, Groups::ONE)
         }
     }
 }
@@ -176,11 +192,11 @@ where
     }
 
     fn wants_k_tiles(&self) -> bool {
-        self.groups > 1
+        self.groups.count > 1
     }
 
     fn collect(&self, tile: &OutputTile<'_>, rows: &mut [f32], stride: usize) {
-        let group = if self.groups > 1 { tile.k_tile } else { 0 };
+        let group = tile.k_tile / self.groups.k_tiles;
         let stores = tile.k_tile == 0 && !self.adds;
         let column_scales = &self.column_scales[group * stride..][..stride];
         let mut sums = [T::Sum::default(); ROWS * STRIPE];
@@ -199,7 +215,7 @@ where
                 if stores {
                     out.fill(0.0);
                 }
-                let row_scale = self.row_scales[(tile.row + row) * self.groups + group];
+                let row_scale = self.row_scales[(tile.row + row) * self.groups.count + group];
                 T::Sum::add_scaled(sums, row_scale, &column_scales[columns.clone()], out);
             };
             unpack::<T>(

@@ -9,7 +9,8 @@
 
 use rayon::prelude::*;
 
-use super::weights::{INT4_K_TILE_MAX, even_k_tile};
+use super::options::PlanOptions;
+use super::weights::{INT4_K_TILE_MAX, even_k_tile, k_tile_max};
 use crate::dtype::{CHANNEL_GROUP, Precision};
 
 /// Sums of magnitudes that cannot saturate.
@@ -28,6 +29,24 @@ pub fn int4_depth(k: usize, b: &[i8]) -> usize {
     // Even tiles: nearly equal weights have the same plan.
     let tiles = k.div_ceil(deepest.max(INT4_K_TILE_MAX));
     even_k_tile(Precision::Int4, k, tiles).max(INT4_K_TILE_MAX)
+}
+
+/// The depth of the K tiles of weights that have a scale for each `group` of K:
+/// all of the group where such a tile is exact, else the most that divides it, so
+/// that each tile has one scale. A group that is no legal depth stays as it is,
+/// for the plan to refuse.
+pub(crate) fn group_k_tile(precision: Precision, group: usize, options: &PlanOptions) -> usize {
+    let deepest = k_tile_max(precision, options);
+    if group <= deepest || !group.is_multiple_of(CHANNEL_GROUP) {
+        return group;
+    }
+    let units = group / CHANNEL_GROUP;
+    let divides = |tiles: &usize| units.is_multiple_of(*tiles);
+    (1..=units)
+        .filter(divides)
+        .map(|tiles| group / tiles)
+        .find(|&tile| tile <= deepest)
+        .unwrap_or(group)
 }
 
 /// Groups of channels of which any so many consecutive ones are within the sum.
@@ -69,6 +88,29 @@ mod tests {
         assert_eq!(int4_depth(100_000, &[0; 100_000]), 100_000);
         assert_eq!(int4_depth(600, &[7; 600]), INT4_K_TILE_MAX);
         assert_eq!((int4_depth(0, &[]), int4_depth(64, &[])), (480, 480));
+    }
+
+    #[test]
+    fn tiles_divide_their_group() {
+        let known = |depth| PlanOptions {
+            int4_depth: depth,
+            ..PlanOptions::default()
+        };
+        for (group, depth, tile) in [
+            (480, None, 480),
+            (512, None, 256),
+            (512, Some(512), 512),
+            (1024, Some(544), 512),
+            // 31 is prime.
+            (992, None, 32),
+            // Refused, as they were.
+            (0, None, 0),
+            (500, None, 500),
+        ] {
+            let options = known(depth);
+            assert_eq!(group_k_tile(Precision::Int4, group, &options), tile);
+        }
+        assert_eq!(group_k_tile(Precision::Int8, 4096, &known(None)), 4096);
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use super::INT8_MAX;
 use super::rotate::Rotation;
 use super::search::Search;
 use crate::dtype::Precision;
-use crate::plan::{Accumulate, PlanOptions};
+use crate::plan::{Accumulate, PlanOptions, group_k_tile};
 
 /// The largest magnitude of a quantised INT4 element; -8 is not used, as -128
 /// is not.
@@ -94,10 +94,10 @@ pub enum Scheme {
     #[default]
     PerChannel,
     /// So many neighbouring channels of K, in each output channel and in each
-    /// row of the activations. It becomes the depth of a K tile, and must be a
-    /// legal one: a multiple of 32, for INT4 weights at most
-    /// [`INT4_K_TILE_MAX`](crate::plan::INT4_K_TILE_MAX). The last group is what
-    /// remains of K.
+    /// row of the activations; a multiple of 32. It becomes the depth of a K
+    /// tile, and must be a legal one. A group of INT4 weights that is deeper than
+    /// is exact (see [`int4_depth`](crate::plan::int4_depth)) becomes several
+    /// tiles of one depth. The last group is what remains of K.
     PerKGroup(usize),
 }
 
@@ -150,7 +150,8 @@ impl Default for QuantiseOptions {
 
 impl QuantiseOptions {
     /// With which options an engine that has `options` plans such weights, of
-    /// [`Operands::precision`]: a forced K tile for groups of K; for activations
+    /// [`Operands::precision`]: a forced K tile for groups of K, as deep as
+    /// [`PlanOptions::int4_depth`] allows; for activations
     /// that are split twice the rows, of which two are one sum for the CPU.
     /// Outlier columns are planned apart.
     #[must_use]
@@ -160,7 +161,7 @@ impl QuantiseOptions {
         plan.conditions.rows = plan.conditions.rows.saturating_mul(passes);
         plan.conditions.sum_ps /= passes as u64;
         if let Scheme::PerKGroup(group) = self.scheme {
-            plan.k_tile = Some(group);
+            plan.k_tile = Some(group_k_tile(self.operands.precision(), group, options));
             // The results of each K tile have scales of their own.
             plan.accumulate = Accumulate::Cpu;
         }

@@ -118,8 +118,7 @@ impl Engine {
         match operands {
             Operands::W8A8 => self.load_planned::<Int8>(plan, &integers, Some(quantised)),
             Operands::W4A8 | Operands::W4A4 => {
-                let plan_options = options.plan_options(self.options());
-                let plan = self.plan_int4(n, k, &integers, &plan_options)?;
+                let plan = self.plan_int4(n, k, &integers, |any| options.plan_options(any))?;
                 self.load_planned::<Int4>(plan, &integers, Some(quantised))
             }
         }

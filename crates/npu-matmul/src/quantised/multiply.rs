@@ -9,7 +9,7 @@ use npu_kernels::dequantise::dequantise_row;
 use super::{Quantised, QuantisedActivations, Rest};
 use crate::engine::{Engine, matrix};
 use crate::error::Error;
-use crate::exec::{Scaled, Sums, Then, Work};
+use crate::exec::{Groups, Scaled, Sums, Then, Work};
 use crate::observe::Activity;
 use crate::pack::{Format, Int4, Int8, SplitInt8};
 use crate::quantise::Operands;
@@ -21,10 +21,10 @@ impl Engine {
     /// rows of `a`, `m x k`, are quantised likewise, with scales that clip
     /// nothing, and `out`, `m x n`, is `sum * row scale * channel scale`.
     ///
-    /// With scales for G groups of K, `out` is the f32 sum of G such terms. It
-    /// lies within G * 2^-24 * (1 + G * 2^-22) * sum|terms| of the exact sum of
-    /// the terms, if no sum is subnormal, sum|terms| is finite and G is below
-    /// 2^22. Outlier columns add an FP16 product to it, of the bound of
+    /// With scales for groups of K, `out` is the f32 sum of such terms, one for
+    /// each K tile. With T of these it lies within
+    /// T * 2^-24 * (1 + T * 2^-22) * sum|terms| of the exact sum of the terms, if
+    /// no sum is subnormal, sum|terms| is finite and T is below 2^22. Outlier columns add an FP16 product to it, of the bound of
     /// [`Engine::multiply_f32`] and once more half an ulp of the result.
     ///
     /// # Errors
@@ -121,6 +121,10 @@ impl Engine {
             }
         });
         if groups > 1 {
+            let groups = Groups {
+                count: groups,
+                k_tiles: quantised.group / weights.plan().k_tile,
+            };
             let collect = Scaled::<T>::groups(&activations.scales, &quantised.scales, groups);
             let mut product = self.product::<F, _>(weights, m, integers, out, collect)?;
             product.then = rest.map(|rest| Box::new(rest) as Then<'a, _>);
