@@ -11,7 +11,8 @@
 //! ```
 //!
 //! The rows that chose the same expert are gathered into one matrix, those of
-//! all experts are multiplied in one batch, and their outputs scattered.
+//! all experts are multiplied in one batch, and their outputs scattered. Where
+//! weights are not kept, large ones take several batches.
 
 use std::sync::Arc;
 
@@ -21,6 +22,10 @@ use super::{MulMat, MulMatError, Multiplier, part, verify, weights};
 use crate::pack::Packed;
 use crate::resident::Residents;
 use crate::supports::{Experts, Shape};
+
+/// Weights that are packed at a time where they are packed for one product only,
+/// and no budget knows of them: half a gibibyte in FP16.
+const TRANSIENT_WEIGHTS: usize = 1 << 28;
 
 /// One row of the output: which of a token's experts, which token.
 type Place = (usize, usize);
@@ -34,14 +39,42 @@ pub(super) fn compute<M: Multiplier>(
 ) -> Result<(), MulMatError<M::Error>> {
     let Shape { n, k, matrices, .. } = product.offload.shape;
     let chosen = chosen(product, experts, matrices[0])?;
-    let groups = chosen
-        .iter()
+    let chosen: Vec<(usize, Vec<Place>)> = chosen
+        .into_iter()
         .enumerate()
         .filter(|(_, places)| !places.is_empty())
+        .collect();
+    // Weights that are kept are there all the time.
+    let together = match residents {
+        Some(_) => usize::MAX,
+        None => transient_experts(n * k),
+    };
+    for batch in chosen.chunks(together) {
+        compute_batch(multiplier, residents, product, experts, batch)?;
+    }
+    Ok(())
+}
+
+/// How many experts of so many weights may be packed at a time, but not kept.
+fn transient_experts(weights: usize) -> usize {
+    (TRANSIENT_WEIGHTS / weights.max(1)).max(1)
+}
+
+/// Computes the rows of some experts, all in one batch.
+fn compute_batch<M: Multiplier>(
+    multiplier: &M,
+    residents: Option<&Residents<Packed<M::Weights>>>,
+    product: &mut MulMat<'_>,
+    experts: Experts,
+    chosen: &[(usize, Vec<Place>)],
+) -> Result<(), MulMatError<M::Error>> {
+    let Shape { n, k, .. } = product.offload.shape;
+    let groups = chosen
+        .iter()
         .map(|(expert, places)| {
             Ok(Group {
                 places,
-                packed: weights(multiplier, residents, product, expert, 0)?,
+                packed: weights(multiplier, residents, product, *expert, 0)?,
                 rows: gather(product, experts, places)?,
             })
         })
@@ -132,4 +165,23 @@ fn chosen<E: std::error::Error + Send + Sync + 'static>(
         }
     }
     Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_for_one_product_is_bounded() {
+        // Experts of large models, and ones larger than the bound.
+        for (weights, experts) in [
+            (2880 * 2880, 32),
+            (4096 * 14336, 4),
+            (1 << 29, 1),
+            (0, 1 << 28),
+        ] {
+            assert_eq!(transient_experts(weights), experts);
+            assert!(experts == 1 || weights * experts <= TRANSIENT_WEIGHTS);
+        }
+    }
 }
