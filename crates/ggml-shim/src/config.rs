@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use npu_matmul::{THREADS_VARIABLE, Threads};
 use npu_model::Selector;
 
+use crate::describe::MEGAHERTZ;
 use crate::k_group::KGroup;
 use crate::memory;
 use crate::patterns::Patterns;
@@ -46,9 +47,6 @@ const VERIFY: &str = "GGML_ROCKET_VERIFY";
 const PLANS: &str = "GGML_ROCKET_PLANS";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
 const K_GROUP: &str = "GGML_ROCKET_K_GROUP";
-
-/// Hz of a MHz.
-const MEGAHERTZ: u64 = 1_000_000;
 
 /// What the user set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 use npu_matmul::Plan;
 use npu_matmul::plan::{PlanOptions, WeightPlan};
 
+use crate::describe::MEGAHERTZ;
 use crate::engine;
 use crate::precision::Precision;
 use crate::supports::MAX_INT8_K;
@@ -17,9 +18,6 @@ const SUM_BYTES: u64 = 12;
 /// stores four elements a clock from and to its first cache, so that two of
 /// them at 2.2 GHz take 57 ps. Not measured on a board.
 const ROTATION_STAGE_PS: u64 = 57;
-
-/// Hz of a MHz.
-const HERTZ_PER_MEGAHERTZ: u64 = 1_000_000;
 
 /// Bytes of an F32 number.
 const F32_BYTES: u64 = 4;
@@ -58,7 +56,7 @@ impl Machine {
 
     /// The clock that times are modelled for.
     pub(crate) fn megahertz(&self) -> u64 {
-        self.options.conditions.machine.clock_hz / HERTZ_PER_MEGAHERTZ
+        self.options.conditions.machine.clock_hz / MEGAHERTZ
     }
 
     /// `m` rows of activations times weights of `n x k`; `None` if they cannot

@@ -15,7 +15,7 @@ const COMPATIBLE: &str = "proc/device-tree/compatible";
 /// Linux's `rocket` has none: the clock is what the firmware set.
 const DEVFREQ: &str = "sys/class/devfreq";
 /// Hz of a MHz.
-const MHZ: u64 = 1_000_000;
+pub(crate) const MEGAHERTZ: u64 = 1_000_000;
 
 /// The device in one line. `root` is where `/proc` and `/sys` are.
 pub(crate) fn description(info: &DeviceInfo, root: &Path) -> String {
@@ -25,7 +25,7 @@ pub(crate) fn description(info: &DeviceInfo, root: &Path) -> String {
     let chip = chip(root).map_or_else(|| "NPU".to_owned(), |chip| format!("{chip} NPU"));
     let plural = if info.cores == 1 { "" } else { "s" };
     let clock = match clock_hz(root) {
-        Some(clock) => format!("{} MHz", clock / MHZ),
+        Some(clock) => format!("{} MHz", clock / MEGAHERTZ),
         None => "clock unknown".to_owned(),
     };
     let (major, minor, patch) = info.version;
@@ -56,7 +56,7 @@ fn clock_hz(root: &Path) -> Option<u64> {
     let clock = |path: std::path::PathBuf| {
         let text = fs::read_to_string(path.join("cur_freq")).ok()?;
         let hz = text.trim().parse::<u64>().ok()?;
-        (hz >= MHZ).then_some(hz)
+        (hz >= MEGAHERTZ).then_some(hz)
     };
     of_npu.filter_map(|entry| clock(entry.path())).max()
 }

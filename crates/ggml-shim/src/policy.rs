@@ -31,6 +31,9 @@ pub(crate) trait Cpu: Send + Sync {
 
     /// What it calls a format.
     fn name(&self, weights: Format) -> String;
+
+    /// Writes a line to its log.
+    fn tell(&self, line: &str);
 }
 
 /// Answers [`supports`]'s questions.
@@ -87,16 +90,6 @@ impl Policy {
             Rows::Computed(_) => MinRows::COMPUTED.to_owned(),
         }
     }
-
-    /// Lines about what was chosen since the last call.
-    pub(crate) fn report(&self) -> Vec<String> {
-        let mut lines = self.chooser.report();
-        if let Rows::Computed(computed) = &self.rows {
-            let mut news = computed.news.lock().unwrap_or_else(PoisonError::into_inner);
-            lines.append(&mut news);
-        }
-        lines
-    }
 }
 
 impl supports::Policy for Policy {
@@ -123,14 +116,14 @@ struct Question {
 }
 
 /// Numbers of rows, computed once for each format and size: what was answered
-/// once is answered again as long as the process lives.
+/// once is answered again as long as the process lives. Each is told when it is
+/// found, since nothing may ever be offloaded because of it.
 struct Computed {
     machine: Machine,
     cpu: Box<dyn Cpu>,
     /// By format, and whether it is rearranged: femtoseconds.
     macs: Mutex<HashMap<(u32, bool), u64>>,
     rows: RwLock<HashMap<Question, usize>>,
-    news: Mutex<Vec<String>>,
 }
 
 impl Computed {
@@ -140,7 +133,6 @@ impl Computed {
             cpu,
             macs: Mutex::default(),
             rows: RwLock::default(),
-            news: Mutex::default(),
         }
     }
 
@@ -185,9 +177,11 @@ impl Computed {
         let rows = crossover::rows(npu_ps, cpu_row_ps);
         let mut known = self.rows.write().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have been faster, with the same answer.
-        if known.insert(question, rows).is_none() {
+        let is_new = known.insert(question, rows).is_none();
+        drop(known);
+        if is_new {
             let [n, k] = size;
-            self.tell(format!(
+            self.cpu.tell(&format!(
                 "{}, {n} x {k}, in {}: offloaded from {rows} rows on",
                 self.cpu.name(format),
                 precision.name()
@@ -209,7 +203,7 @@ impl Computed {
                 "assumed"
             };
             let kind = if rearranged { "rearranged " } else { "" };
-            self.tell(format!(
+            self.cpu.tell(&format!(
                 "the CPU takes {}.{:02} ps for a multiply-add with {kind}{} weights ({how})",
                 fs / FS_PER_PS,
                 fs % FS_PER_PS / 10,
@@ -217,11 +211,6 @@ impl Computed {
             ));
             fs
         })
-    }
-
-    fn tell(&self, line: String) {
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-        news.push(line);
     }
 }
 
@@ -246,35 +235,46 @@ mod tests {
     use crate::supports::{Policy as _, decide};
     use crate::types::tests::Q8_0;
 
-    /// A CPU of a known speed, and how often that was asked.
+    /// A CPU of a known speed.
     struct Fake {
         mac_fs: Option<u64>,
-        asked: Arc<AtomicUsize>,
+        seen: Arc<Seen>,
+    }
+
+    /// How often the speed was asked, and what was told.
+    #[derive(Default)]
+    struct Seen {
+        asked: AtomicUsize,
+        told: Mutex<Vec<String>>,
     }
 
     impl Cpu for Fake {
         fn mac_fs(&self, _: Format, _: bool) -> Option<u64> {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.seen.asked.fetch_add(1, Ordering::Relaxed);
             self.mac_fs
         }
 
         fn name(&self, _: Format) -> String {
             "q8_0".to_owned()
         }
+
+        fn tell(&self, line: &str) {
+            self.seen.told.lock().unwrap().push(line.to_owned());
+        }
     }
 
-    fn policy(min_m: MinRows, is_real: bool, mac_fs: Option<u64>) -> (Policy, Arc<AtomicUsize>) {
+    fn policy(min_m: MinRows, is_real: bool, mac_fs: Option<u64>) -> (Policy, Arc<Seen>) {
         let config = Config {
             min_m,
             ..Config::default()
         };
-        let asked = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::<Seen>::default();
         let cpu = Fake {
             mac_fs,
-            asked: Arc::clone(&asked),
+            seen: Arc::clone(&seen),
         };
         let policy = Policy::new(&config, machine(), is_real, Box::new(cpu));
-        (policy, asked)
+        (policy, seen)
     }
 
     /// The fewest rows of a product of 1024 x 2048 weights that are offloaded.
@@ -287,7 +287,7 @@ mod tests {
     fn on_the_model_the_number_is_fixed_and_nothing_is_measured() {
         let (policy, measured) = policy(MinRows::Default, false, Some(1));
         assert_eq!(fewest(&policy), 32);
-        assert_eq!(measured.load(Ordering::Relaxed), 0);
+        assert_eq!(measured.asked.load(Ordering::Relaxed), 0);
         assert!(policy.rows().contains("32 rows"));
     }
 
@@ -297,7 +297,7 @@ mod tests {
             let (policy, measured) = policy(MinRows::Fixed(7), is_real, Some(1));
             assert_eq!(fewest(&policy), 7);
             assert_eq!(policy.min_m(), "7");
-            assert_eq!(measured.load(Ordering::Relaxed), 0);
+            assert_eq!(measured.asked.load(Ordering::Relaxed), 0);
         }
     }
 
@@ -309,7 +309,7 @@ mod tests {
             let (policy, measured) = policy(MinRows::Default, true, Some(mac_fs));
             let rows = fewest(&policy);
             assert!(rows <= last, "{mac_fs}: {rows} after {last}");
-            assert_eq!(measured.load(Ordering::Relaxed), 1, "{mac_fs}");
+            assert_eq!(measured.asked.load(Ordering::Relaxed), 1, "{mac_fs}");
             last = rows;
         }
         assert_eq!(last, 2);
@@ -319,21 +319,16 @@ mod tests {
 
     #[test]
     fn what_cannot_be_measured_is_assumed_and_said() {
-        let (unknown, _) = policy(MinRows::Default, true, None);
+        let (unknown, seen) = policy(MinRows::Default, true, None);
         let (known, _) = policy(MinRows::Default, true, Some(ASSUMED_MAC_FS));
         assert_eq!(fewest(&unknown), fewest(&known));
-        let lines = unknown.report();
-        assert!(
-            lines.iter().any(|line| line.ends_with("(assumed)")),
-            "{lines:?}"
-        );
-        assert!(
-            lines
-                .iter()
-                .any(|line| line.starts_with("q8_0, 1024 x 2048, in fp16: ")),
-            "{lines:?}"
-        );
-        assert!(unknown.report().is_empty());
+        // Once, however often it is asked, and before anything is offloaded.
+        let lines = seen.told.lock().unwrap();
+        let [cpu, rows] = &lines[..] else {
+            panic!("{lines:?}");
+        };
+        assert!(cpu.ends_with("(assumed)"), "{cpu}");
+        assert!(rows.starts_with("q8_0, 1024 x 2048, in fp16: "), "{rows}");
     }
 
     #[test]

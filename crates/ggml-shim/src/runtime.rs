@@ -180,6 +180,7 @@ impl Runtime {
                 bench: Bench::find(place),
                 cpu: Arc::clone(&cpu),
                 types,
+                logger,
             }),
         );
         logger.write(
@@ -259,7 +260,7 @@ impl Runtime {
     /// Says which weights are on the NPU and in what they are computed, if there
     /// is anything new about it.
     pub(crate) fn report_weights(&self) {
-        for line in self.policy.report() {
+        for line in self.policy.chooser.report() {
             self.log(Level::Info, &line);
         }
         if let Some(line) = self.budget.report() {
@@ -286,6 +287,7 @@ struct Measured {
     bench: Option<Bench>,
     cpu: Arc<Cpu>,
     types: Types,
+    logger: Logger,
 }
 
 impl policy::Cpu for Measured {
@@ -299,6 +301,10 @@ impl policy::Cpu for Measured {
     fn name(&self, weights: Format) -> String {
         // SAFETY: the format of a tensor of the host.
         unsafe { self.types.name(weights.id) }
+    }
+
+    fn tell(&self, line: &str) {
+        self.logger.write(Level::Info, line);
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use npu_matmul::Times;
 
 use crate::budget::Totals;
+use crate::describe::MEGAHERTZ;
 use crate::precision::Precision;
 use crate::reason::Reason;
 
@@ -131,7 +132,7 @@ impl Stats {
             let _ = writeln!(table, "  {name:width$}  {count:>12}");
         }
         if let Some(modelled) = npu.modelled {
-            let clock = modelled.clock_hz / MHZ;
+            let clock = modelled.clock_hz / MEGAHERTZ;
             let _ = writeln!(
                 table,
                 "  (modelled: by the timing model, for an NPU at {clock} MHz)"
@@ -145,8 +146,6 @@ impl Stats {
 /// Milliseconds of a second, picoseconds of a millisecond.
 const MS: f64 = 1e3;
 const PS_PER_MS: f64 = 1e9;
-/// Hz of a MHz.
-const MHZ: u64 = 1_000_000;
 
 /// Rows about times. A thread's time is what passed on the clock on the wall
 /// while it worked; of several threads all of it counts.
