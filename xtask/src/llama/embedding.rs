@@ -7,10 +7,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::THREADS;
+use super::attempts::until_whole;
 use super::model::Workshop;
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
@@ -20,8 +21,6 @@ use crate::report::Verdict;
 /// Name of the check.
 pub(super) const NAME: &str = "minilm-embeddings";
 const LIMIT: Duration = Duration::from_secs(300);
-/// Some tools lose the end of their output now and then, with status 0.
-const ATTEMPTS: usize = 20;
 
 /// What is embedded, all in one batch: pairs that mean alike, and some that
 /// mean nothing to each other.
@@ -208,25 +207,20 @@ fn embed(
         "-t",
         THREADS,
     ];
-    let mut last = None;
-    for _ in 0..ATTEMPTS {
+    let once = || {
         let mut command = stock.command("llama-embedding", backend)?;
         command.args(arguments);
         if backend == Backend::With {
             command.env("GGML_ROCKET_PRECISION", policy.precision);
         }
-        let output = process::run(command, LIMIT)?.checked("llama-embedding")?;
-        let table = backend == Backend::Without || Stats::find(&output.stderr).is_ok();
-        match parse(&output.text()) {
-            Ok(vectors) if table => return Ok((vectors, output.stderr)),
-            Ok(_) => {}
-            Err(error) => last = Some(error),
-        }
-    }
-    match last {
-        Some(error) => Err(error.context(format!("in each of {ATTEMPTS} runs"))),
-        None => bail!("no statistics in any of {ATTEMPTS} runs: was the backend loaded?"),
-    }
+        process::run(command, LIMIT)?.checked("llama-embedding")
+    };
+    let is_whole = |output: &process::Output| {
+        let told = backend == Backend::Without || Stats::find(&output.stderr).is_ok();
+        told && parse(&output.text()).is_ok()
+    };
+    let output = until_whole("llama-embedding", once, is_whole)?;
+    Ok((parse(&output.text())?, output.stderr))
 }
 
 fn parse(text: &str) -> Result<Vec<Vec<f64>>> {

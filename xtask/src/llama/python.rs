@@ -17,6 +17,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::model::Workshop;
+use super::reference::TIE_NATS;
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
 use super::{THREADS, texts};
@@ -60,8 +61,6 @@ const FETCH_LIMIT: Duration = Duration::from_secs(600);
 /// Ten minutes of two cores.
 const BUILD_LIMIT: Duration = Duration::from_secs(7200);
 const RUN_LIMIT: Duration = Duration::from_secs(300);
-/// Logits nearer to each other than this may change places.
-const TIE: f64 = 1e-3;
 
 /// What the script prints.
 #[derive(Debug, PartialEq, Deserialize)]
@@ -128,7 +127,7 @@ fn compare(without: &Written, with: &Written) -> Result<String> {
     };
     let lead = without.leads.get(place).copied().unwrap_or(f64::MAX);
     ensure!(
-        lead < TIE,
+        lead < TIE_NATS,
         "token {place} differs, where the CPU's best logit leads by {lead}"
     );
     Ok(format!(

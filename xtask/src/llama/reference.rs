@@ -4,7 +4,7 @@
 //! Greedy decoding turns logits into text, and two logits that are nearly
 //! equal can change places through a rounding. So a differing token is
 //! accepted where the CPU's own logits of the two tokens are less than
-//! [`TIE`] apart, and the rest of the text must then be what the CPU writes
+//! [`TIE_NATS`] apart, and the rest of the text must then be what the CPU writes
 //! after that token. Texts carry no logits, so the stock llama-server, without
 //! our backend, is asked: it takes tokens as its prompt and gives the log
 //! probabilities of the best candidates at each step, whose differences are
@@ -25,7 +25,7 @@ use crate::process::{self, Output};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Logits nearer to each other than this may change places.
-const TIE: f64 = 1e-3;
+pub(super) const TIE_NATS: f64 = 1e-3;
 /// How many ties in one text are followed up.
 const MOST_TIES: usize = 4;
 
@@ -225,7 +225,7 @@ fn follow(
     // A tie may have been taken before the texts part, where one token's text
     // begins with another's: latest first.
     for index in (0..=agreed.min(steps.len().saturating_sub(1))).rev() {
-        for candidate in steps[index].rivals(TIE) {
+        for candidate in steps[index].rivals(TIE_NATS) {
             let Some(rest) = rests[index].strip_prefix(&*candidate.bytes) else {
                 continue;
             };
