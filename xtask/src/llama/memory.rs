@@ -2,9 +2,10 @@
 //! Check: valgrind finds no invalid access of the library, and nothing that it
 //! lost, in a short run of a stock program.
 //!
-//! valgrind needs the names of functions within the dynamic loader, which are
-//! in a package of their own, beside the loader; and a kernel that keeps its
-//! vDSO to itself, see `xtask/scripts/without_auxv.c`.
+//! valgrind comes from Debian as the programs do, and nothing is installed. It
+//! needs the names of functions within the dynamic loader, which are in a package
+//! of their own, beside the loader; and a kernel that keeps its vDSO to itself, see
+//! `xtask/scripts/without_auxv.c`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,10 @@ pub(super) const NAME: &str = "valgrind";
 const LIMIT: Duration = Duration::from_secs(1200);
 /// The package with the debugging information of the dynamic loader.
 const DEBUG_PACKAGE: &str = "libc6-dbg";
+/// The package of valgrind; its launcher, and where that finds its tools.
+const VALGRIND: &str = "valgrind";
+const LAUNCHER: &str = "usr/bin/valgrind.bin";
+const TOOLS: &str = "usr/libexec/valgrind";
 /// Layers of the model.
 const LAYERS: u32 = 3;
 /// What valgrind also counts as an error, but what is only said to be pointed
@@ -41,12 +46,13 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
             "valgrind is for this machine's own programs".into(),
         ));
     }
-    if let Some(missing) = arch::first_missing(["valgrind", "cc"]) {
+    if let Some(missing) = arch::first_missing(["cc"]) {
         return Ok(Verdict::Skip(format!(
             "needs the program {missing}, which this machine does not have"
         )));
     }
-    name_functions(stock)?;
+    let sysroot = fetch(stock)?;
+    name_functions(stock, &sysroot)?;
     let model = workshop.tiny_layers_f16(LAYERS)?;
     let filter = hosts::compile(stock.arch(), "without_auxv")?;
     let report = workshop.path("valgrind.xml");
@@ -58,7 +64,8 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
             .arg(&model)
             .args(["-p", prompt, "-n", "2", "-c", "128", "--temp", "0"])
             .args(["-no-cnv", "--no-warmup", "-t", THREADS, "-tb", THREADS]);
-        process::run(under_valgrind(&filter, &report, &program), LIMIT)?.checked("valgrind")
+        let command = under_valgrind(&sysroot, stock, &filter, &report, &program);
+        process::run(command, LIMIT)?.checked("valgrind")
     };
     let output = attempts::until_whole("llama-completion", run, |output| {
         Stats::find(&output.stderr).is_ok()
@@ -73,12 +80,22 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     )))
 }
 
-/// Puts the loader's debugging information where valgrind looks for it.
-fn name_functions(stock: &Stock) -> Result<()> {
+/// valgrind, and the debugging information.
+fn fetch(stock: &Stock) -> Result<Sysroot> {
     let suite = stock.suite();
     let directory = paths::target().join(format!("llama/{suite}-{}-debug", stock.arch()));
-    let packages = [DEBUG_PACKAGE];
+    let packages = [DEBUG_PACKAGE, VALGRIND];
     let sysroot = Sysroot::prepare(&directory, &packages, suite, stock.arch(), false)?;
+    for part in [LAUNCHER, TOOLS] {
+        if !sysroot.root().join(part).exists() {
+            return Err(external(&anyhow!("the package {VALGRIND} has no {part}")));
+        }
+    }
+    Ok(sysroot)
+}
+
+/// Puts the loader's debugging information where valgrind looks for it.
+fn name_functions(stock: &Stock, sysroot: &Sysroot) -> Result<()> {
     let loader = fs::read(stock.loader()).context("reading the loader")?;
     let (name, from) = debug_file(&sysroot.root().join("usr/lib/debug/.build-id"), &loader)?
         .with_context(|| format!("{DEBUG_PACKAGE} is not of the loader's version"))
@@ -118,11 +135,23 @@ fn bytes(digits: &str) -> Option<Vec<u8>> {
     bytes.filter(|bytes| !bytes.is_empty())
 }
 
-/// `program` with its arguments and environment under valgrind.
-fn under_valgrind(filter: &Path, report: &Path, program: &Command) -> Command {
+/// `program` with its arguments and environment under valgrind, whose launcher
+/// takes the loader and the C library that it was built for.
+fn under_valgrind(
+    sysroot: &Sysroot,
+    stock: &Stock,
+    filter: &Path,
+    report: &Path,
+    program: &Command,
+) -> Command {
     let mut command = Command::new(filter);
     command
-        .args(["valgrind", "--leak-check=full", "--num-callers=40"])
+        .arg(stock.loader())
+        .arg("--library-path")
+        .arg(sysroot.libraries())
+        .arg(sysroot.root().join(LAUNCHER))
+        .env("VALGRIND_LIB", sysroot.root().join(TOOLS))
+        .args(["--leak-check=full", "--num-callers=40"])
         .args(["--show-leak-kinds=definite", "--xml=yes"])
         .arg(format!("--xml-file={}", report.display()))
         .arg(program.get_program())
