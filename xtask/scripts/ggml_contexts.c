@@ -5,7 +5,7 @@
 //
 //     ggml_contexts LIBGGML [DIRECTORY]
 //
-// The arguments are those of ggml_host.c. Prints how many contexts that share
+// The arguments are those of ggml_host.c but for the first. Prints how many contexts that share
 // their weights computed what the CPU does while all of them existed, then the
 // same of contexts with weights of their own that come and go in rounds, and
 // what memory and file descriptors the process had after an early round and

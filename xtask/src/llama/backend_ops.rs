@@ -31,34 +31,64 @@ const TYPES: &str = "type_a=(f32|f16|bf16|q8_0|q4_K|iq1_m),type_b=f32,m=[0-9]+,"
 /// of output channels take the software model minutes each.
 const BY_EXPERT: &str = "type_a=(f16|q4_K),type_b=f32,.*,m=[0-9]{1,3},";
 
-/// Runs a part of the cases.
-pub(super) fn check(stock: &Stock) -> Result<Verdict> {
-    let support = support::check(stock)?;
-    let products = run(stock, "MUL_MAT", &format!("{TYPES}{ROWS}"), LIMIT)?;
-    let by_expert = run(stock, "MUL_MAT_ID", BY_EXPERT, LIMIT)?;
-    Ok(Verdict::Pass(format!("{products}; {by_expert}; {support}")))
+/// What `auto` leaves to FP16 or computes in INT8 for some sizes only: both types
+/// that lie in memory as in the file and those that the CPU rearranges.
+const IN_INT8: &str = "type_a=(q8_0|q4_1|q4_K),type_b=f32,m=16,n=[0-9]{1,2},";
+/// The same by expert.
+const IN_INT8_BY_EXPERT: &str = "type_a=q8_0,type_b=f32,.*,m=[0-9]{1,3},n=[0-9]{1,2},";
+
+/// Runs a part of the cases; with `record`, keeps what is supported.
+pub(super) fn check(stock: &Stock, record: bool) -> Result<Verdict> {
+    let support = support::check(stock, record)?;
+    let seen = [
+        run(stock, "MUL_MAT", &format!("{TYPES}{ROWS}"), AUTO, LIMIT)?,
+        run(stock, "MUL_MAT_ID", BY_EXPERT, AUTO, LIMIT)?,
+        run(stock, "MUL_MAT", IN_INT8, INT8, LIMIT)?,
+        run(stock, "MUL_MAT_ID", IN_INT8_BY_EXPERT, INT8, LIMIT)?,
+        support,
+    ];
+    Ok(Verdict::Pass(seen.join("; ")))
 }
 
 /// Runs all cases.
 pub(super) fn check_all(stock: &Stock) -> Result<Verdict> {
-    let products = run(stock, "MUL_MAT", ROWS, LIMIT_OF_ALL)?;
-    let by_expert = run(
-        stock,
-        "MUL_MAT_ID",
-        "type_b=f32,.*,m=[0-9]{1,3},",
-        LIMIT_OF_ALL,
-    )?;
+    let products = run(stock, "MUL_MAT", ROWS, AUTO, LIMIT_OF_ALL)?;
+    let by_expert = run(stock, "MUL_MAT_ID", "type_b=f32,", AUTO, LIMIT_OF_ALL)?;
     Ok(Verdict::Pass(format!("{products}; {by_expert}")))
 }
 
+/// A value of `GGML_ROCKET_PRECISION`, and the row of the table that all products
+/// are then counted in, if it is one.
+struct Precision {
+    word: &'static str,
+    computed: Option<&'static str>,
+}
+
+const AUTO: Precision = Precision {
+    word: "auto",
+    computed: None,
+};
+const INT8: Precision = Precision {
+    word: "w8a8-hadamard",
+    computed: Some("int8-hadamard"),
+};
+
 /// Runs the cases of `operation` that match `cases`; what was seen.
-fn run(stock: &Stock, operation: &str, cases: &str, limit: Duration) -> Result<String> {
+fn run(
+    stock: &Stock,
+    operation: &str,
+    cases: &str,
+    precision: Precision,
+    limit: Duration,
+) -> Result<String> {
+    let word = precision.word;
     let mut lost = None;
     for _ in 0..ATTEMPTS {
         let mut command = stock.command("test-backend-ops", Backend::With)?;
         command
             .args(["test", "-o", operation, "-b", "ROCKET0", "-p", cases])
-            .env("GGML_ROCKET_MIN_M", "1");
+            .env("GGML_ROCKET_MIN_M", "1")
+            .env("GGML_ROCKET_PRECISION", word);
         let started = Instant::now();
         let output = process::run(command, limit)?;
         let took = started.elapsed().as_secs();
@@ -93,11 +123,19 @@ fn run(stock: &Stock, operation: &str, cases: &str, limit: Duration) -> Result<S
             "{} cases passed, but only {products} products were ours",
             result.cases,
         );
+        if let Some(computed) = precision.computed {
+            ensure!(
+                stats.precisions() == [computed],
+                "with GGML_ROCKET_PRECISION={word} products were computed in {}",
+                stats.precisions().join(", ")
+            );
+        }
         let fp16 = stats.count("products computed in fp16");
         let others = products - fp16;
+        let (submits, jobs) = (stats.count("submits"), stats.count("jobs"));
         return Ok(format!(
-            "{operation}: {}/{} cases passed on {} ({fp16} products in FP16, {others} in INT8) with \
-             GGML_ROCKET_MIN_M=1, {took} s",
+            "{operation}, {word}: {}/{} cases passed on {} ({fp16} products in FP16, {others} in \
+             INT8; {jobs} jobs in {submits} SUBMITs) with GGML_ROCKET_MIN_M=1, {took} s",
             result.passed,
             result.cases,
             stats.device()

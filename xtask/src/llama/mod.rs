@@ -81,7 +81,8 @@ pub(crate) struct CheckArgs {
     /// bench run only when they are named)
     #[arg(value_name = "CHECK", value_parser = CHECKS)]
     only: Vec<String>,
-    /// Write what was measured into docs/llama.md (quality, bench)
+    /// Write what was measured into docs/llama.md (quality, bench), or what is
+    /// supported into the file that it is compared with (test-backend-ops)
     #[arg(long)]
     record: bool,
     #[command(flatten)]
@@ -219,7 +220,7 @@ fn check(args: &Args, checks: &[&str], record: bool, report: &mut Report) {
             (devices::NAME, ..) => report.add(name, devices::check(&stock)),
             (contexts::NAME, ..) => report.add(name, contexts::check(&stock)),
             (hosts::NAME, ..) => hosts::check(&stock, report),
-            (backend_ops::NAME, ..) => report.add(name, backend_ops::check(&stock)),
+            (backend_ops::NAME, ..) => report.add(name, backend_ops::check(&stock, record)),
             (backend_ops::ALL, ..) => report.add(name, backend_ops::check_all(&stock)),
             (_, Some((_, check)), Some(workshop)) => report.add(name, check(&stock, workshop)),
             (other, ..) => report.error(other, &anyhow!("is called, but not written")),

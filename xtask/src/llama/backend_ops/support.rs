@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::ATTEMPTS;
 use crate::llama::stock::{Backend, Stock};
 use crate::{paths, process};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// The program loses the end of its output now and then, with status 0.
-const ATTEMPTS: usize = 5;
 /// The file, from the root of the repository.
 const KEPT: &str = "xtask/src/llama/backend_ops/support.txt";
 /// What its first line begins with; the version of ggml follows.
@@ -26,25 +25,29 @@ const OPERATIONS: [&str; 2] = ["MUL_MAT", "MUL_MAT_ID"];
 /// Supported and declined cases by operation and type of weights.
 type Counts = BTreeMap<(String, String), [u64; 2]>;
 
-/// Compares; what was seen.
-pub(super) fn check(stock: &Stock) -> Result<String> {
+/// Compares, or keeps what is counted if `record`; what was seen.
+pub(super) fn check(stock: &Stock, record: bool) -> Result<String> {
     let counts = ask(stock)?;
     let version = stock.ggml_version();
     let now = write(version, &counts);
-    let written = paths::target().join("llama/support.txt");
-    fs::write(&written, &now).with_context(|| format!("writing {}", written.display()))?;
-    let kept = fs::read_to_string(paths::root().join(KEPT)).context("reading the kept counts")?;
+    let file = paths::root().join(KEPT);
+    if record {
+        fs::write(&file, &now).with_context(|| format!("writing {KEPT}"))?;
+    }
+    let kept = fs::read_to_string(&file).with_context(|| format!("reading {KEPT}"))?;
     let supported: u64 = counts.values().map(|[supported, _]| supported).sum();
     let cases: u64 = counts.values().flatten().sum();
     let seen = format!("{supported} of {cases} cases supported");
     if !kept.starts_with(&format!("{TITLE}{version}\n")) {
-        return Ok(format!("{seen}, not compared: {KEPT} is of another ggml"));
+        return Ok(format!(
+            "{seen}, not compared: {KEPT} is of another ggml, and \
+             `cargo xtask llama test-backend-ops --record` writes it for this one"
+        ));
     }
     if let Some((before, after)) = kept.lines().zip(now.lines()).find(|(a, b)| a != b) {
         bail!(
             "{seen}, but not those of {KEPT}: there {before:?}, now {after:?}; if that is meant, \
-             copy {} there",
-            written.display()
+             `cargo xtask llama test-backend-ops --record` writes it"
         );
     }
     ensure!(kept.lines().count() == now.lines().count(), "types differ");
