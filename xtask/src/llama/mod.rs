@@ -29,6 +29,7 @@ mod logits;
 mod memory;
 mod model;
 mod model_types;
+mod node;
 mod page;
 mod placement;
 mod python;
@@ -77,7 +78,7 @@ pub(crate) struct Args {
 /// Options of `cargo xtask llama`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Run only these checks (all-backend-ops, valgrind, python, quality and
+    /// Run only these checks (all-backend-ops, valgrind, python, node, quality and
     /// bench run only when they are named)
     #[arg(value_name = "CHECK", value_parser = CHECKS)]
     only: Vec<String>,
@@ -90,7 +91,7 @@ pub(crate) struct CheckArgs {
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 23] = [
+const CHECKS: [&str; 24] = [
     devices::NAME,
     hosts::NAME,
     contexts::NAME,
@@ -112,15 +113,17 @@ const CHECKS: [&str; 23] = [
     backend_ops::ALL,
     memory::NAME,
     python::NAME,
+    node::NAME,
     quality::NAME,
     bench::NAME,
 ];
 
 /// Those that take long and run only when they are named.
-const ON_REQUEST: [&str; 5] = [
+const ON_REQUEST: [&str; 6] = [
     backend_ops::ALL,
     memory::NAME,
     python::NAME,
+    node::NAME,
     quality::NAME,
     bench::NAME,
 ];
@@ -129,7 +132,7 @@ const ON_REQUEST: [&str; 5] = [
 type WithModels = fn(&Stock, &Workshop) -> Result<Verdict>;
 
 /// Those that compute with models.
-const WITH_MODELS: [(&str, WithModels); 16] = [
+const WITH_MODELS: [(&str, WithModels); 17] = [
     (refusals::NAME, refusals::check),
     (truncated::NAME, truncated::check),
     (failures::NAME, failures::check),
@@ -146,6 +149,7 @@ const WITH_MODELS: [(&str, WithModels); 16] = [
     (batched::NAME, batched::check),
     (memory::NAME, memory::check),
     (python::NAME, python::check),
+    (node::NAME, node::check),
 ];
 
 /// A check that measures with models, and writes down what it measured if asked.

@@ -182,6 +182,11 @@ pub(super) fn check(stock: &Stock, report: &mut Report) {
     report.set_host(stock.ggml_version());
 }
 
+/// npm's name of the binaries of a release of node-llama-cpp.
+pub(super) fn node_binaries(arch: Arch, version: &str) -> String {
+    npm::specification(arch, version)
+}
+
 /// Compiles a host in C, `xtask/scripts/NAME.c`.
 pub(super) fn compile(arch: Arch, name: &str) -> Result<PathBuf> {
     let directory = paths::target().join("llama");

@@ -30,6 +30,11 @@ fn package(arch: Arch) -> &'static str {
     }
 }
 
+/// The package of `version`, as npm takes it.
+pub(super) fn specification(arch: Arch, version: &str) -> String {
+    format!("@node-llama-cpp/{}@{version}", package(arch))
+}
+
 /// Fetches and unpacks `version`, unless it is there: a published version does
 /// not change. Returns the directory of its libraries.
 pub(super) fn fetch(arch: Arch, version: &str) -> Result<PathBuf> {
@@ -42,7 +47,7 @@ pub(super) fn fetch(arch: Arch, version: &str) -> Result<PathBuf> {
             fs::remove_dir_all(&fresh).context("removing an unfinished directory")?;
         }
         fs::create_dir_all(&fresh).context("making the directory")?;
-        let specification = format!("@node-llama-cpp/{package}@{version}");
+        let specification = specification(arch, version);
         println!("fetching {specification} through npm");
         download(&fresh, &specification)
             .map_err(|error| external(&error))
