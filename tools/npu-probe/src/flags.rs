@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line: parsed here, without touching the system.
 
+mod accumulate;
 mod exec;
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use npu_model::Selector;
 use crate::cmd::bench::BenchFlags;
 use crate::cmd::plan::PlanFlags;
 use crate::cmd::tune::TuneFlags;
+pub(crate) use accumulate::AccumulateFlags;
 pub(crate) use exec::{ExecFlags, Input, Output};
 
 /// Check that the RK3588 NPU of this machine computes what it should.

@@ -9,7 +9,7 @@ use clap::Args;
 use super::measuring::{self, Measuring};
 use crate::bench::{Case, Conditions, Report};
 use crate::exit::{Failure, Verdict};
-use crate::flags::Flags;
+use crate::flags::{AccumulateFlags, Flags};
 use crate::output;
 use crate::plans_file;
 use crate::report::DeviceReport;
@@ -24,6 +24,9 @@ pub(crate) struct BenchFlags {
     /// at this clock; what is not in it is planned as without
     #[arg(long, value_name = "FILE")]
     plans: Option<PathBuf>,
+
+    #[command(flatten)]
+    accumulate: AccumulateFlags,
 
     /// Draw what was reached under the roof of compute and memory into this
     /// file
@@ -63,6 +66,7 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
     say(&report.conditions.text())?;
     for &shape in measuring.shapes() {
         let mut options = measuring.plan_options(shape);
+        options.accumulate = args.accumulate.get();
         options.tuned = plans.as_ref().map(Arc::clone);
         let engine = measuring::engine(&opened.device, fds, options, threads)?;
         for precision in measuring.precisions() {

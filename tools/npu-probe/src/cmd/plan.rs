@@ -17,7 +17,7 @@ use rknpu_regcmd::{ChipProfile, MatmulError};
 use serde::Serialize;
 
 use crate::exit::{Failure, Verdict};
-use crate::flags::{Dtype, Flags};
+use crate::flags::{AccumulateFlags, Dtype, Flags};
 use crate::output;
 use crate::plans_file;
 
@@ -58,6 +58,9 @@ pub(crate) struct PlanFlags {
     /// clock, where they have this product
     #[arg(long, value_name = "FILE")]
     plans: Option<PathBuf>,
+
+    #[command(flatten)]
+    accumulate: AccumulateFlags,
 }
 
 /// One plan and its prediction.
@@ -76,6 +79,8 @@ struct PlanReport {
     bytes_features: u64,
     bytes_weights: u64,
     bytes_outputs: u64,
+    /// Read by the NPU to be added up.
+    bytes_summed: u64,
     bytes_commands: u64,
     bytes_packed: u64,
     bytes_read: u64,
@@ -156,6 +161,7 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
     let options = PlanOptions {
         tuned,
         k_tile: args.k_tile.map(NonZeroUsize::get),
+        accumulate: args.accumulate.get(),
         conditions: Conditions {
             machine,
             rows: m,
@@ -230,6 +236,7 @@ impl PlanReport {
             bytes_features: traffic.features,
             bytes_weights: traffic.weights,
             bytes_outputs: traffic.outputs,
+            bytes_summed: traffic.summed,
             bytes_commands: traffic.commands,
             bytes_packed: packed_bytes,
             bytes_read: read_bytes,
@@ -353,10 +360,12 @@ impl PlanReport {
         );
         let _ = writeln!(
             text,
-            "  traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; {} tasks in {} jobs",
+            "  traffic  A {:.1}, B {:.1}, C {:.1}, C to be summed {:.1}, programs {:.2} MiB; \
+             {} tasks in {} jobs",
             mib(self.bytes_features),
             mib(self.bytes_weights),
             mib(self.bytes_outputs),
+            mib(self.bytes_summed),
             mib(self.bytes_commands),
             self.tasks,
             self.jobs
