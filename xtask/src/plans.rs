@@ -2,6 +2,8 @@
 //! What plans of transformers' products are predicted to take: the tables of
 //! docs/matmul.md.
 
+mod sums;
+
 use std::fmt::Write;
 
 use anyhow::{Result, ensure};
@@ -167,6 +169,7 @@ pub(crate) fn markdown() -> Result<String> {
         }
         page.push('\n');
     }
+    page.push_str(&sums::markdown()?);
     Ok(page)
 }
 
