@@ -4,6 +4,7 @@
 use rknpu_regcmd::{Layouts, MatrixLayout};
 use rocket_uapi::{DmaBuf, ProgramBo};
 
+use super::memory::Scratch;
 use super::{ACTIVATION, RESULT, Staged, no_such, unavailable};
 use crate::dtype::ROW_MULTIPLE;
 use crate::error::Error;
@@ -57,13 +58,17 @@ impl Staged<'_> {
         }
         let c = memory.open().map_err(|e| unavailable(e, RESULT, index))?;
         let c = (c.iova(), c.len());
+        let scratch = memory.scratch.address();
+        if matches!(memory.scratch, Scratch::Taken) {
+            return Err(self.lost(RESULT, index));
+        }
         let on = self.on(self.results[index].device);
         let buffers = self.engine.buffers(on.device);
         let part = &self.parts[index];
         let proof_plan = proof(&part.step.jobs[part.job], self.weights);
         let proof = buffers.take(proof_plan.output_bytes).map_err(on.failed())?;
         let a = self.activation_address(self.results[index].activations)?;
-        let mut linked = link(self.weights, &part.step.jobs[part.job], a, c, None)?;
+        let mut linked = link(self.weights, &part.step.jobs[part.job], a, c, scratch)?;
         linked.extend(link(
             self.weights,
             &proof_plan,
@@ -109,6 +114,8 @@ fn proof(job: &JobPlan, weights: &Weights) -> JobPlan {
     JobPlan {
         tasks: tasks.into_iter().collect(),
         output_bytes: layout::output_bytes(job.ty, ROW_MULTIPLE, group),
+        sums: Vec::new(),
+        partial_bytes: 0,
         ..job.clone()
     }
 }

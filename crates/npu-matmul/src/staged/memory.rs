@@ -3,6 +3,7 @@
 
 use std::mem;
 
+use rknpu_regcmd::Iova;
 use rocket_uapi::{Bo, DmaBuf, FrozenBo};
 
 /// A buffer of activations.
@@ -89,15 +90,47 @@ pub(super) struct Results {
     /// What the job owns while it runs: the buffer, or where others have it one
     /// that only proves that the job ran. None if a job keeps it.
     pub(super) owned: Option<Bo>,
+    /// Where the job adds up K tiles, if it does.
+    pub(super) scratch: Scratch,
+}
+
+/// Memory that only a job uses.
+#[derive(Debug)]
+pub(super) enum Scratch {
+    /// It uses none.
+    Unused,
+    /// Ready for it.
+    Ready(Bo),
+    /// It has it.
+    Taken,
 }
 
 impl Results {
+    /// What a job gives back. One that has not ended keeps all.
+    pub(super) fn take_back(&mut self, reads: Vec<Bo>, writes: Vec<Bo>) {
+        self.owned = writes.into_iter().next();
+        // Staged jobs own no other buffer that they read.
+        if let (Scratch::Taken, Some(bo)) = (&self.scratch, reads.into_iter().next()) {
+            self.scratch = Scratch::Ready(bo);
+        }
+    }
+
     /// The buffer, to be read.
     pub(super) fn open(&self) -> Result<&Bo, Unavailable> {
         match (&self.shared, &self.owned) {
             (Some(_), _) => Err(Unavailable::Exported),
             (None, Some(bo)) => Ok(bo),
             (None, None) => Err(Unavailable::Lost),
+        }
+    }
+}
+
+impl Scratch {
+    /// Where the NPU sees it, and its length; nothing while a job has it.
+    pub(super) fn address(&self) -> Option<(Iova, usize)> {
+        match self {
+            Self::Ready(bo) => Some((bo.iova(), bo.len())),
+            Self::Unused | Self::Taken => None,
         }
     }
 }

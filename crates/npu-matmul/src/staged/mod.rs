@@ -28,12 +28,12 @@ use crate::dtype::Results as ResultKind;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::exec::OnDevice;
-use crate::plan::{Accumulate, OperandOrders, Plan, PlanOptions, Step};
+use crate::plan::{Accumulate, OperandOrders, Plan, Step};
 use crate::programs::JobPrograms;
 use crate::weights::Weights;
 
 pub use error::StagedError;
-use memory::{Activations, Results, Unavailable};
+use memory::{Activations, Results, Scratch, Unavailable};
 pub use regions::{ActivationBuffer, ActivationRegion, ResultBuffer, ResultRegion};
 pub use run::StagedRun;
 
@@ -66,7 +66,8 @@ pub struct StageOptions {
 ///
 /// Where the weights' plan cuts K, the results are the sums of each part of K
 /// ([`ResultRegion::depth`]), which the caller adds up: to have none, load them
-/// with K whole ([`PlanOptions::k_tile`](crate::PlanOptions::k_tile)). INT4 ones
+/// with K whole ([`PlanOptions::k_tile`](crate::PlanOptions::k_tile)), or have the
+/// NPU add them up ([`PlanOptions::accumulate`](crate::PlanOptions::accumulate)). INT4 ones
 /// are int16, exact. Quantised weights give the sums of their integers, without
 /// scales, rotation and outliers.
 ///
@@ -141,11 +142,11 @@ impl Engine {
             return Err(Error::ForeignWeights);
         }
         let StageOptions { results, orders } = options;
-        // Of each part of K the caller gets the sums, in a buffer of their own.
-        let plan_options = PlanOptions {
-            accumulate: Accumulate::Cpu,
-            ..self.options().clone()
-        };
+        let mut plan_options = self.options().clone();
+        // Parts of K with scales of their own are not to be added up.
+        if weights.scales().is_some_and(|s| s.len() > weights.n()) {
+            plan_options.accumulate = Accumulate::Cpu;
+        }
         let plan = Plan::with_orders(weights.plan(), m, results, orders, &plan_options)?;
         let mut staged = Staged {
             engine: self,
@@ -297,7 +298,11 @@ impl Drop for Staged<'_> {
             }
         }
         for (memory, buffer) in self.result_memory.drain(..).zip(&self.results) {
-            if let Some(bo) = memory.owned {
+            let scratch = match memory.scratch {
+                Scratch::Ready(bo) => Some(bo),
+                Scratch::Unused | Scratch::Taken => None,
+            };
+            for bo in memory.owned.into_iter().chain(scratch) {
                 self.engine.buffers(buffer.device).put(bo);
             }
         }

@@ -7,7 +7,7 @@ use rknpu_regcmd::{Layouts, MatrixLayout};
 
 use crate::dtype::Precision;
 use crate::layout::{ActivationLayout, Order, Position, ResultLayout};
-use crate::plan::JobPlan;
+use crate::plan::{JobPlan, TaskPlan};
 
 /// A buffer of activations: some rows and channels of A, on one device. Every
 /// device that reads them has a buffer of its own.
@@ -132,14 +132,21 @@ pub(super) fn results(job: &JobPlan, activations: usize) -> ResultBuffer {
         offset,
         order,
     };
+    let depth = hull(band.k_tiles.iter().map(|tile| &tile.k));
     let regions = match layouts(job).c {
         MatrixLayout::Cube => {
-            let tiles = job.tasks.iter().map(|task| {
+            // Sums are where the results of the first K tile would be.
+            let (depths, read) = (band.k_tiles.len().max(1), job.results_per_tile());
+            let read = |task: &&TaskPlan| task.activation % depths < read;
+            let tiles = job.tasks.iter().filter(read).map(|task| {
                 let tile = &band.activations[task.activation];
                 ResultRegion {
                     rows: tile.rows.clone(),
                     channels: task.n.clone(),
-                    depth: tile.k_tile.k.clone(),
+                    depth: match job.sums.is_empty() {
+                        true => tile.k_tile.k.clone(),
+                        false => depth.clone(),
+                    },
                     layout: layout(
                         task.c as usize,
                         Order::Native {
@@ -153,7 +160,7 @@ pub(super) fn results(job: &JobPlan, activations: usize) -> ResultBuffer {
         MatrixLayout::RowMajor { pitch } => vec![ResultRegion {
             rows: band.rows.clone(),
             channels: job.n.clone(),
-            depth: hull(band.k_tiles.iter().map(|tile| &tile.k)),
+            depth: depth.clone(),
             layout: layout(0, row_major(pitch)),
         }],
     };

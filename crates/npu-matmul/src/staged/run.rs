@@ -8,7 +8,7 @@ use std::time::Instant;
 use rocket_uapi::{Job, PendingJob};
 
 use super::Staged;
-use super::memory::Activations;
+use super::memory::{Activations, Scratch};
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::exec::OnDevice;
@@ -119,9 +119,21 @@ impl<'s, 'a> StagedRun<'s, 'a> {
         if let Some(dma_buf) = &memory.shared {
             builder = builder.writes_shared(dma_buf);
         }
-        builder = builder.writes(memory.owned.take().ok_or(lost)?);
+        if matches!(memory.scratch, Scratch::Taken) || memory.owned.is_none() {
+            return Err(lost);
+        }
+        if let Some(bo) = memory.owned.take() {
+            builder = builder.writes(bo);
+        }
+        memory.scratch = match mem::replace(&mut memory.scratch, Scratch::Unused) {
+            Scratch::Ready(bo) => {
+                builder = builder.scratch(bo);
+                Scratch::Taken
+            }
+            other => other,
+        };
         builder.build().map_err(|error| {
-            memory.owned = error.writes.into_iter().next();
+            memory.take_back(error.reads, error.writes);
             Error::Build {
                 device: on.device,
                 source: error.refusal,
@@ -133,8 +145,8 @@ impl<'s, 'a> StagedRun<'s, 'a> {
     /// the first on.
     fn take_back(&mut self, indices: &[usize], jobs: Vec<Job>) {
         for (job, &index) in jobs.into_iter().zip(indices) {
-            let (_, writes) = job.into_bos();
-            self.staged.result_memory[index].owned = writes.into_iter().next();
+            let (reads, writes) = job.into_bos();
+            self.staged.result_memory[index].take_back(reads, writes);
         }
     }
 
@@ -162,13 +174,13 @@ impl<'s, 'a> StagedRun<'s, 'a> {
         {
             let on = self.on(self.staged.results[results].device);
             let (done, ended) = on.end_of(pending);
-            self.staged.result_memory[results].owned = done.writes.into_iter().next();
+            self.staged.result_memory[results].take_back(done.reads, done.writes);
             if let Err(error) = ended {
                 result = result.and(Err(error));
                 continue;
             }
             let part = &self.staged.parts[results];
-            let tasks = part.step.jobs[part.job].tasks.len();
+            let tasks = part.step.jobs[part.job].task_count();
             on.done(Activity::Job { tasks }, at);
             self.staged.engine.count(&Counters {
                 jobs: 1,

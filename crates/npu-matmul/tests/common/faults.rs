@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A device that fails when it is told to.
 
+#![allow(dead_code, reason = "each test binary uses its part")]
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -132,17 +134,22 @@ unsafe impl Backend for Faulty {
 /// An engine on a device with faults. Its jobs have few tasks, so that a
 /// product takes several steps.
 pub(crate) fn faulty_engine(devices: usize) -> (Engine, Arc<Faults>) {
+    let mut options = PlanOptions {
+        row_tile: Some(8),
+        ..PlanOptions::default()
+    };
+    options.limits.tasks = 2;
+    faulty_engine_with(options, devices)
+}
+
+/// The same with any plans.
+pub(crate) fn faulty_engine_with(options: PlanOptions, devices: usize) -> (Engine, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
     let model = Model::new(ModelOptions::default());
     let device = Device::from_backend(Arc::new(Faulty {
         inner: model.open(),
         faults: Arc::clone(&faults),
     }));
-    let mut options = PlanOptions {
-        row_tile: Some(8),
-        ..PlanOptions::default()
-    };
-    options.limits.tasks = 2;
     let pool = DevicePool::open(&device, devices).unwrap();
     (Engine::with_options(pool, options).unwrap(), faults)
 }
