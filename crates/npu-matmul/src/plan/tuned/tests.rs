@@ -73,6 +73,11 @@ fn precision() -> impl Strategy<Value = Precision> {
     prop::sample::select(&Precision::ALL[..])
 }
 
+/// Small, large and absurd numbers.
+fn number() -> impl Strategy<Value = usize> {
+    (any::<usize>(), 0..64_u32).prop_map(|(number, shift)| number >> shift)
+}
+
 type Product = (Precision, [usize; 3], usize, usize);
 
 fn product() -> impl Strategy<Value = Product> {
@@ -114,6 +119,40 @@ proptest! {
             Plan::new(&weights, m, &tuned).unwrap(),
             Plan::new(&weights, m, &predicted).unwrap()
         );
+    }
+
+    #[test]
+    fn any_numbers_are_a_plan_or_refused(
+        precision in precision(),
+        [m, k, n, devices, depth] in prop::array::uniform5(number()),
+        [k_tile, row_tile, n_tile] in prop::array::uniform3(number()),
+        replicate in any::<bool>(),
+        multiples in any::<bool>(),
+    ) {
+        let round = |size: usize, unit: usize| if multiples { size / unit * unit } else { size };
+        let mut table = table([]);
+        let added = table.insert(TunedPlan {
+            key: TunedKey {
+                precision,
+                results: Results::Sums,
+                m,
+                k,
+                n,
+                devices,
+                int4_depth: (precision == Precision::Int4).then_some(depth),
+            },
+            choice: Choice {
+                k_tile: round(k_tile, 32),
+                replicate,
+                row_tile: round(row_tile, 4),
+                n_tile: round(n_tile, precision.kernel_group()),
+            },
+            predicted_ns: u64::MAX,
+            measured_ns: 0,
+        });
+        prop_assert_eq!(table.iter().len(), usize::from(added.is_ok()));
+        let json = table.to_json().unwrap();
+        prop_assert_eq!(TunedPlans::from_json(json.as_bytes()).unwrap(), table);
     }
 
     #[test]
