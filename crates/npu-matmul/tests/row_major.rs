@@ -20,6 +20,7 @@ use npu_matmul::{
     Engine, Error, PlanError, PlanOptions, Results, StageOptions, Weights, reference,
 };
 use proptest::prelude::*;
+use rknpu_regcmd::timing::Machine;
 use rocket_uapi::{Deadline, SharedBuffer};
 
 const BOTH: OperandOrders = OperandOrders {
@@ -146,6 +147,12 @@ fn the_largest_tiles() {
         let staged = engine.stage_with(&weights, m, options(BOTH)).unwrap();
         assert_eq!(staged.plan().row_tile, rows, "{k}");
         assert_eq!(staged.result_buffers().len(), n.div_ceil(32_768));
+        // The timing model counts what such programs move.
+        let native = engine.stage(&weights, m).unwrap();
+        let [ours, native] =
+            [staged.plan(), native.plan()].map(|plan| plan.predict(&Machine::RK3588));
+        assert!(ours.npu_ps > 0 && ours.tasks >= native.tasks, "{k}");
+        assert_eq!(ours.traffic.features, native.traffic.features, "{k}");
         drop(staged);
         check_i8(&engine, &weights, m, &b, BOTH);
         assert_eq!(model.events(), []);

@@ -48,8 +48,8 @@ pub struct StageOptions {
     /// stay in binary32. [`ResultRegion::layout`] tells.
     pub results: ResultKind,
     /// How the rows of A and C follow each other. Row-major ones need K whole,
-    /// INT8 or FP16, and for A tiles of fewer rows, which costs time: what each
-    /// takes [`Plan::predict`] tells.
+    /// INT8 or FP16, and for A often tiles of fewer rows; [`Plan::predict`] tells
+    /// the modelled time of either.
     pub orders: OperandOrders,
 }
 
