@@ -152,7 +152,9 @@ fn the_largest_tiles() {
         let [ours, native] =
             [staged.plan(), native.plan()].map(|plan| plan.predict(&Machine::RK3588));
         assert!(ours.npu_ps > 0 && ours.tasks >= native.tasks, "{k}");
-        assert_eq!(ours.traffic.features, native.traffic.features, "{k}");
+        // Each job fetches A; a native C takes one.
+        let jobs = n.div_ceil(32_768) as u64;
+        assert_eq!(ours.traffic.features, jobs * native.traffic.features);
         drop(staged);
         check_i8(&engine, &weights, m, &b, BOTH);
         assert_eq!(model.events(), []);
