@@ -5,13 +5,11 @@
 //! orthonormal and its own inverse: a product of two transformed operands is
 //! the product of the operands, and an outlier is spread over its block.
 
+mod lanes;
+
 use std::num::NonZeroUsize;
 
-/// Elements of a vector that the passes work on.
-const LANES: usize = 8;
-
-/// Elements of a vector.
-type Vector = [f32; LANES];
+use lanes::{LANES, Lanes, Vector};
 
 /// A transform of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,62 +123,25 @@ fn pass<const R: usize, const WITHIN: bool>(
             part
         });
         for at in 0..half {
-            let mut v = [[0.0; LANES]; R];
-            for (v, part) in v.iter_mut().zip(&parts) {
-                *v = part[at];
-            }
+            let mut v: [Lanes; R] = std::array::from_fn(|r| Lanes::new(parts[r][at]));
             if WITHIN {
-                for v in &mut v {
-                    *v = stages_within(*v);
-                }
+                v = v.map(Lanes::stages_within);
             }
             let mut apart = 1;
             while apart < R {
                 for r in 0..R {
                     if r & apart == 0 {
-                        (v[r], v[r + apart]) = butterfly(v[r], v[r + apart]);
+                        (v[r], v[r + apart]) = v[r].butterfly(v[r + apart]);
                     }
                 }
                 apart *= 2;
             }
             for (part, v) in parts.iter_mut().zip(v) {
-                for (x, v) in part[at].iter_mut().zip(v) {
-                    *x = v * scale;
-                }
+                part[at] = v.scaled(scale);
             }
         }
     }
     half * R
-}
-
-/// Sums and differences, lane by lane.
-#[inline(always)]
-fn butterfly(a: Vector, b: Vector) -> (Vector, Vector) {
-    let (mut sum, mut difference) = (a, a);
-    for lane in 0..LANES {
-        sum[lane] += b[lane];
-        difference[lane] -= b[lane];
-    }
-    (sum, difference)
-}
-
-/// The stages whose partners are 1, 2 and 4 elements apart.
-#[inline(always)]
-fn stages_within(v: Vector) -> Vector {
-    stage_within::<4>(stage_within::<2>(stage_within::<1>(v)))
-}
-
-/// One stage: each lane and the one `APART` from it. The second of a pair is
-/// negated instead of subtracted, which is the same number, so that all lanes
-/// add.
-#[inline(always)]
-fn stage_within<const APART: usize>(v: Vector) -> Vector {
-    let mut sums = v;
-    for lane in 0..LANES {
-        let signed = if lane & APART == 0 { v[lane] } else { -v[lane] };
-        sums[lane] = v[lane ^ APART] + signed;
-    }
-    sums
 }
 
 #[cfg(test)]
