@@ -232,6 +232,10 @@ impl TunedPlans {
     /// that is how it is planned.
     #[must_use]
     pub fn followed_by(&self, plan: &Plan<'_>, results: Results) -> Option<&TunedPlan> {
+        // Tables are measured with the sums of the CPU.
+        if plan.accumulate != Accumulate::Cpu {
+            return None;
+        }
         let found = self.get(&TunedKey::of(plan.weights, plan.m, results))?;
         (found.choice == Choice::of(plan)).then_some(found)
     }
