@@ -92,7 +92,11 @@ impl Threads {
 
     /// Starts them.
     pub(crate) fn start(self) -> Result<Workers, ThreadsError> {
-        let cpus = Cpus::allowed()?;
+        let pinned_to = match self.pinning {
+            Pinning::IfCpusDiffer => Some(Cpus::allowed()?).filter(|cpus| !cpus.are_alike()),
+            Pinning::Pin => Some(Cpus::allowed()?),
+            Pinning::Free => None,
+        };
         let count = self.count.map_or_else(available, NonZeroUsize::get);
         let pool = ThreadPoolBuilder::new()
             .num_threads(count)
@@ -100,12 +104,7 @@ impl Threads {
             .thread_name(|index| format!("npu-cpu-{index}"))
             .build()
             .map_err(|source| ThreadsError::Start { count, source })?;
-        let pins = match self.pinning {
-            Pinning::IfCpusDiffer => !cpus.are_alike(),
-            Pinning::Pin => true,
-            Pinning::Free => false,
-        };
-        if pins {
+        if let Some(cpus) = pinned_to {
             let pinned =
                 pool.broadcast(|thread| cpus.for_thread(thread.index()).map_or(Ok(()), pin));
             pinned.into_iter().collect::<Result<(), _>>()?;
