@@ -13,14 +13,14 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::arch::{Arch, first_missing};
 use crate::generated::replace_section;
-use crate::{build, paths, process};
+use crate::process::{self, Reading};
+use crate::{build, paths};
 
 /// Name of the section of docs/matmul.md that the table stands in.
 const SECTION: &str = "instructions";
@@ -72,14 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut table = String::from(
         "| kernel | instructions per element | bytes read and written per element |\n|---|---|---|\n",
     );
-    for kernel in kernels(&listed.text())? {
-        if args
-            .kernel
-            .as_ref()
-            .is_some_and(|part| !kernel.name.contains(part))
-        {
-            continue;
-        }
+    for kernel in chosen(kernels(&listed.text())?, args.kernel.as_deref())? {
         let executed = executed_by_one_run(&program, &kernel.name)?;
         let row = format!(
             "| {} | {:.2} | {:.1} |",
@@ -150,6 +143,19 @@ fn kernels(list: &str) -> Result<Vec<Kernel>> {
         .collect()
 }
 
+/// Those of `kernels` whose name contains `part`; all without one.
+fn chosen(mut kernels: Vec<Kernel>, part: Option<&str>) -> Result<Vec<Kernel>> {
+    let part = part.unwrap_or_default();
+    let names: Vec<String> = kernels.iter().map(|kernel| kernel.name.clone()).collect();
+    kernels.retain(|kernel| kernel.name.contains(part));
+    ensure!(
+        !kernels.is_empty(),
+        "no kernel's name contains `{part}`; there are: {}",
+        names.join("; ")
+    );
+    Ok(kernels)
+}
+
 /// The instructions of one run, without those around it.
 fn executed_by_one_run(program: &Path, kernel: &str) -> Result<u64> {
     let once = executed(program, kernel, 1)?;
@@ -174,11 +180,12 @@ fn executed(program: &Path, kernel: &str, times: u32) -> Result<u64> {
         .stderr(Stdio::piped());
     let mut child = command.spawn().context("starting the emulator")?;
     let lines = child.stdout.take().context("the emulator's log")?;
-    let counting = thread::spawn(move || count(BufReader::new(lines)));
+    let end = Instant::now() + LIMIT;
+    let counting = Reading::start(move || count(BufReader::new(lines)));
     let errors = process::collect(child.stderr.take());
     let status = process::wait(&mut child, LIMIT)?;
-    let counted = counting.join().map_err(|_| anyhow!("counting"))??;
-    let errors = errors.join().map_err(|_| anyhow!("reading errors"))?;
+    let counted = counting.result(end).context("counting")??;
+    let errors = errors.result(end).context("reading errors")?;
     ensure!(
         status.success(),
         "{kernel}: {status}: {}",
@@ -250,5 +257,18 @@ mod tests {
         assert_eq!(kernels("4 48 unpack int32, add\n").unwrap(), [expected]);
         assert!(kernels("0 48 nothing\n").is_err());
         assert!(kernels("4 pack\n").is_err());
+    }
+
+    #[test]
+    fn a_name_that_no_kernel_has_is_refused() {
+        let listed = || kernels("4 48 unpack int32, add\n2 8 pack f16\n").unwrap();
+        assert_eq!(chosen(listed(), None).unwrap(), listed());
+        assert_eq!(chosen(listed(), Some("f16")).unwrap(), listed()[1..]);
+        let error = chosen(listed(), Some("f17")).unwrap_err().to_string();
+        assert!(
+            error.contains("f17") && error.contains("pack f16"),
+            "{error}"
+        );
+        assert!(chosen(Vec::new(), None).is_err());
     }
 }

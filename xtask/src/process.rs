@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs a command with a limit on its time.
 
-use std::collections::HashSet;
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 /// How often a running command is looked at.
 const POLL: Duration = Duration::from_millis(20);
+
+/// How long what a command wrote may take to arrive after the command's limit.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// What a command left behind.
 #[derive(Debug)]
@@ -46,8 +48,12 @@ impl Output {
     }
 }
 
-/// Runs `command` to its end, or kills it after `limit`, with all that it has
-/// started.
+/// Runs `command` to its end, or kills it after `limit`, with those of its
+/// descendants that [`kill_tree`] finds.
+///
+/// # Errors
+/// If it cannot be started, is killed, or ends but leaves a process that holds
+/// its output until `limit`; that process goes on.
 pub(crate) fn run(mut command: Command, limit: Duration) -> Result<Output> {
     let name = command.get_program().to_string_lossy().into_owned();
     let mut child = command
@@ -56,11 +62,13 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> Result<Output> {
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("starting {name}"))?;
+    let end = Instant::now() + limit;
     let stdout = collect(child.stdout.take());
     let stderr = collect(child.stderr.take());
     let status = wait(&mut child, limit).with_context(|| format!("waiting for {name}"))?;
-    let read = |thread: thread::JoinHandle<Vec<u8>>| {
-        thread.join().map_err(|_| anyhow!("reading from {name}"))
+    let read = |reading: Reading<Vec<u8>>| {
+        let reading = reading.result(end);
+        reading.with_context(|| format!("reading what {name} wrote, which ended with {status}"))
     };
     Ok(Output {
         status,
@@ -69,9 +77,36 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> Result<Output> {
     })
 }
 
+/// A thread that reads from a process.
+#[derive(Debug)]
+pub(crate) struct Reading<T>(JoinHandle<T>);
+
+impl<T: Send + 'static> Reading<T> {
+    /// Starts a thread that calls `read`.
+    pub(crate) fn start(read: impl FnOnce() -> T + Send + 'static) -> Self {
+        Self(thread::spawn(read))
+    }
+
+    /// What `read` returned. For use after the process has ended.
+    ///
+    /// # Errors
+    /// If it has not returned shortly after `end`: a pipe is open as long as any
+    /// process has it. The thread then stays until there is none.
+    pub(crate) fn result(self, end: Instant) -> Result<T> {
+        while !self.0.is_finished() {
+            ensure!(
+                Instant::now() < end + GRACE,
+                "a process was left that holds the output of the one that ended"
+            );
+            thread::sleep(POLL);
+        }
+        self.0.join().map_err(|_| anyhow!("the reader panicked"))
+    }
+}
+
 /// Reads `pipe` to its end in a thread.
-pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
+pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> Reading<Vec<u8>> {
+    Reading::start(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
             // What was read before an error is kept, and shows the cause.
@@ -81,7 +116,8 @@ pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinH
     })
 }
 
-/// Waits for `child`, or kills it and all that it has started after `limit`.
+/// Waits for `child`, or kills it after `limit`, with those of its descendants
+/// that [`kill_tree`] finds.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
     let end = Instant::now() + limit;
     loop {
@@ -89,7 +125,7 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
             return Ok(status);
         }
         if Instant::now() >= end {
-            kill_tree(child)?;
+            kill_tree(child).with_context(|| format!("killing it after {} s", limit.as_secs()))?;
             bail!("killed after {} s", limit.as_secs());
         }
         thread::sleep(POLL);
@@ -101,19 +137,34 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
 ///
 /// Not by a process group: the terminal's Ctrl-C reaches only the group in the
 /// foreground, which is this process's.
+///
+/// # Errors
+/// If `child` cannot be killed, or processes cannot be listed; those found until
+/// then are killed all the same.
 pub(crate) fn kill_tree(child: &mut Child) -> Result<()> {
-    let mut tree = vec![child.id()];
-    let mut stopped = HashSet::new();
+    kill_listed(child, descendants)
+}
+
+/// As [`kill_tree`], with the descendants that `list` gives.
+fn kill_listed(child: &mut Child, list: impl Fn(u32) -> Result<Vec<u32>>) -> Result<()> {
+    let mut stopped = Vec::new();
+    let mut found = Ok(vec![child.id()]);
     // What is stopped starts nothing more, so that this ends.
-    while tree.iter().any(|process| !stopped.contains(process)) {
-        signal("STOP", &tree);
-        stopped.extend(tree.iter().copied());
-        tree = descendants(child.id())?;
+    while let Ok(tree) = &mut found {
+        tree.retain(|process| !stopped.contains(process));
+        if tree.is_empty() {
+            break;
+        }
+        signal("STOP", tree);
+        stopped.append(tree);
+        found = list(child.id());
     }
-    signal("KILL", &tree);
+    // Not only the last list: one whose parent ended before it was stopped
+    // itself is not in it, and would stay stopped.
+    signal("KILL", &stopped);
     child.kill()?;
     child.wait()?;
-    Ok(())
+    found.map(drop)
 }
 
 /// Sends a signal. A process that has ended meanwhile is no error.
@@ -157,8 +208,12 @@ fn parent(stat: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader};
+    use std::os::unix::process::ExitStatusExt;
 
     use super::*;
+
+    /// Number of the signal KILL.
+    const SIGKILL: i32 = 9;
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -198,6 +253,33 @@ mod tests {
         assert_eq!(lines.next().unwrap().unwrap(), "started");
         kill_tree(&mut child).unwrap();
         assert!(lines.next().is_none());
+    }
+
+    #[test]
+    fn a_process_that_is_left_with_the_output_is_told() {
+        let file = std::env::temp_dir().join(format!("xtask-left-{}", std::process::id()));
+        let script = format!("sleep 1000 & echo $! >'{}'", file.display());
+        // On a machine that is busy enough the shell itself takes too long.
+        let error = [1, 10, 100]
+            .into_iter()
+            .map(|limit| run(shell(&script), Duration::from_secs(limit)))
+            .map(|outcome| format!("{:#}", outcome.unwrap_err()))
+            .find(|error| !error.contains("killed"))
+            .unwrap();
+        let left: u32 = fs::read_to_string(&file).unwrap().trim().parse().unwrap();
+        signal("KILL", &[left]);
+        fs::remove_file(&file).unwrap();
+        assert!(error.contains("a process was left"), "{error}");
+        assert!(error.contains("ended with exit status: 0"), "{error}");
+    }
+
+    #[test]
+    fn what_is_known_is_killed_if_processes_cannot_be_listed() {
+        let mut child = shell("exec sleep 1000").spawn().unwrap();
+        let error = kill_listed(&mut child, |_| bail!("no list")).unwrap_err();
+        assert_eq!(error.to_string(), "no list");
+        let status = child.try_wait().unwrap().unwrap();
+        assert_eq!(status.signal(), Some(SIGKILL));
     }
 
     #[test]

@@ -4,15 +4,14 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::stock::{Backend, Stock};
-use crate::process;
+use crate::process::{self, Reading};
 
 /// How long the server may take to load a tiny model.
 const START_LIMIT: Duration = Duration::from_secs(300);
@@ -97,7 +96,7 @@ pub(super) struct Server {
     child: Child,
     port: u16,
     /// Reads what it writes to stderr.
-    log: Option<JoinHandle<Vec<u8>>>,
+    log: Option<Reading<Vec<u8>>>,
 }
 
 impl Drop for Server {
@@ -173,7 +172,7 @@ impl Server {
         let end = Instant::now() + START_LIMIT;
         while server.request("GET", "/health", None).is_err() {
             if let Some(status) = server.child.try_wait()? {
-                let log = server.log.take().and_then(|log| log.join().ok());
+                let log = server.log.take().and_then(|log| log.result(end).ok());
                 let log = String::from_utf8_lossy(&log.unwrap_or_default()).into_owned();
                 return Err(EndedEarly { status, log }.into());
             }
@@ -196,11 +195,10 @@ impl Server {
         let mut kill = Command::new("sh");
         kill.args(["-c", &format!("kill -TERM {}", self.child.id())]);
         process::run(kill, STOP_LIMIT)?.checked("kill")?;
+        let end = Instant::now() + STOP_LIMIT;
         let status = process::wait(&mut self.child, STOP_LIMIT).context("stopping llama-server")?;
         let log = self.log.take().context("its log was taken before")?;
-        let log = log
-            .join()
-            .map_err(|_| anyhow!("reading from llama-server"))?;
+        let log = log.result(end).context("reading from llama-server")?;
         let log = String::from_utf8_lossy(&log).into_owned();
         ensure!(status.success(), "llama-server ended with {status}: {log}");
         Ok(log)
