@@ -16,6 +16,7 @@ use super::model::Workshop;
 use super::reference::{Reference, generated};
 use super::stock::{Backend, Stock};
 use super::{attempts, texts};
+use crate::process::Output;
 use crate::report::Verdict;
 
 /// Name of the check.
@@ -44,26 +45,24 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         // Without ours, as a whole.
         reference.run(Backend::Without, &[], &[("GGML_BACKEND_PATH", &place)])
     };
+    let expected = reference.text();
+    let run_whole = |length: usize| {
+        let is_whole = |output: &Output| is_whole(output, &expected);
+        let output = attempts::until_whole("llama-completion", || run(length), is_whole)?;
+        ensure!(
+            !output.status.success() || generated(&output) == expected,
+            "llama-completion wrote {:?}, without such a library {:?}",
+            String::from_utf8_lossy(generated(&output)),
+            String::from_utf8_lossy(&expected)
+        );
+        Ok(output)
+    };
     for length in HEADERS {
-        let output = attempts::until_whole(
-            "llama-completion",
-            || run(length),
-            |output| {
-                let told = output.stderr.contains(REPORT);
-                !output.status.success() || told && generated(output) == reference.text()
-            },
-        )
-        .with_context(|| format!("with the first {length} bytes of the library"))?;
-        let _ = output.checked("llama-completion")?;
+        run_whole(length)
+            .and_then(|output| output.checked("llama-completion"))
+            .with_context(|| format!("with the first {length} bytes of the library"))?;
     }
-    let output = attempts::until_whole(
-        "llama-completion",
-        || run(whole.len() / LEFT),
-        |output| {
-            let told = output.stderr.contains(REPORT);
-            !output.status.success() || told && generated(output) == reference.text()
-        },
-    )?;
+    let output = run_whole(whole.len() / LEFT)?;
     let end = if output.status.success() {
         "goes on".to_owned()
     } else {
@@ -79,4 +78,40 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     Ok(Verdict::Pass(format!(
         "reported, and the CPU's text, if less than the headers is left; {end}, if a {LEFT}th is"
     )))
+}
+
+/// Whether nothing shows that a run lost the end of its log or of its text: a
+/// text that does not begin the one that is `expected` is the result.
+fn is_whole(output: &Output, expected: &[u8]) -> bool {
+    let text = generated(output);
+    let told = output.stderr.contains(REPORT);
+    !output.status.success() || !expected.starts_with(text) || told && text == expected
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    #[test]
+    fn only_a_beginning_of_the_text_is_tried_again() {
+        let output = |status, stdout: &str, stderr: &str| Output {
+            status: ExitStatus::from_raw(status),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+        };
+        let told = format!("{REPORT}libggml-rocket-cut.so");
+        for (output, whole) in [
+            (output(0, "a text\n\n", &told), true),
+            (output(0, "a text", ""), false),
+            (output(0, "a te", &told), false),
+            (output(0, "", &told), false),
+            (output(0, "a test", &told), true),
+            (output(0, "a text and more", ""), true),
+            (output(SIGBUS, "", ""), true),
+        ] {
+            assert_eq!(is_whole(&output, b"a text"), whole, "{output:?}");
+        }
+    }
 }
