@@ -348,13 +348,13 @@ fn longer() -> Vec<Step> {
         },
         Step {
             name: "backend-ops",
-            what: "every matrix product of ggml's own tests",
+            what: "the matrix products of ggml's own tests, all but the few largest",
             runs: vec![Run::cargo("xtask llama all-backend-ops")],
         },
         Step {
             name: "llama-long",
-            what: "the backend under valgrind, and in a llama-cpp-python built from source",
-            runs: vec![Run::cargo("xtask llama valgrind python")],
+            what: "the backend under valgrind, in a llama-cpp-python built from source, under node",
+            runs: vec![Run::cargo("xtask llama valgrind python node")],
         },
         Step {
             name: "soak",

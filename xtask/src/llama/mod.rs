@@ -224,7 +224,7 @@ fn check(args: &Args, checks: &[&str], record: bool, report: &mut Report) {
             (devices::NAME, ..) => report.add(name, devices::check(&stock)),
             (contexts::NAME, ..) => report.add(name, contexts::check(&stock)),
             (hosts::NAME, ..) => hosts::check(&stock, report),
-            (backend_ops::NAME, ..) => report.add(name, backend_ops::check(&stock, record)),
+            (backend_ops::NAME, ..) => backend_ops::check(&stock, record, report),
             (backend_ops::ALL, ..) => report.add(name, backend_ops::check_all(&stock)),
             (_, Some((_, check)), Some(workshop)) => report.add(name, check(&stock, workshop)),
             (other, ..) => report.error(other, &anyhow!("is called, but not written")),

@@ -8,10 +8,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::ATTEMPTS;
 use crate::llama::stock::{Backend, Stock};
+use crate::report::external;
 use crate::{paths, process};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -38,20 +39,37 @@ pub(super) fn check(stock: &Stock, record: bool) -> Result<String> {
     let supported: u64 = counts.values().map(|[supported, _]| supported).sum();
     let cases: u64 = counts.values().flatten().sum();
     let seen = format!("{supported} of {cases} cases supported");
-    if !kept.starts_with(&format!("{TITLE}{version}\n")) {
-        return Ok(format!(
-            "{seen}, not compared: {KEPT} is of another ggml, and \
-             `cargo xtask llama test-backend-ops --record` writes it for this one"
-        ));
+    compare(&kept, &now).with_context(|| seen.clone())?;
+    Ok(format!("{seen}, as in {KEPT}"))
+}
+
+/// Whether `now` is what was `kept`.
+///
+/// # Errors
+/// If it is not; an external one if they are of different ggml, which cannot be
+/// compared.
+fn compare(kept: &str, now: &str) -> Result<()> {
+    let title = |text: &str| text.lines().next().unwrap_or_default().to_owned();
+    if title(kept) != title(now) {
+        return Err(external(&anyhow!(
+            "not compared: {KEPT} has {:?}, here are {:?}, which \
+             `cargo xtask llama test-backend-ops --record` writes",
+            title(kept),
+            title(now)
+        )));
     }
     if let Some((before, after)) = kept.lines().zip(now.lines()).find(|(a, b)| a != b) {
         bail!(
-            "{seen}, but not those of {KEPT}: there {before:?}, now {after:?}; if that is meant, \
+            "not those of {KEPT}: there {before:?}, now {after:?}; if that is meant, \
              `cargo xtask llama test-backend-ops --record` writes it"
         );
     }
-    ensure!(kept.lines().count() == now.lines().count(), "types differ");
-    Ok(format!("{seen}, as in {KEPT}"))
+    ensure!(
+        kept.lines().count() == now.lines().count(),
+        "there are not as many types as in {KEPT}; if that is meant, \
+         `cargo xtask llama test-backend-ops --record` writes it"
+    );
+    Ok(())
 }
 
 fn ask(stock: &Stock) -> Result<Counts> {
@@ -116,6 +134,7 @@ fn write(version: &str, counts: &Counts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::External;
 
     #[test]
     fn cases_are_counted_by_type() {
@@ -130,5 +149,20 @@ mod tests {
             write("1.2", &count(csv)),
             "Cases of ggml 1.2\noperation type supported declined\nMUL_MAT q4_0 1 1\n"
         );
+    }
+
+    #[test]
+    fn only_another_ggml_is_no_failure() {
+        let kept = write("1.2", &[(("MUL_MAT".into(), "q4_0".into()), [1, 1])].into());
+        compare(&kept, &kept).unwrap();
+        for (now, is_external) in [
+            (kept.replace("1.2", "1.3"), true),
+            (kept.replace("1 1", "0 2"), false),
+            (format!("{kept}MUL_MAT q4_1 1 1\n"), false),
+        ] {
+            let error = compare(&kept, &now).unwrap_err().context("seen");
+            let cause = error.chain().any(|cause| cause.is::<External>());
+            assert_eq!(cause, is_external, "{error:#}");
+        }
     }
 }
