@@ -87,12 +87,15 @@ impl Chooser {
         });
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         let news = news.entry(name.to_owned()).or_insert_with(|| News {
-            allowed: quality::allowed(weights, size[1]),
+            allowed: [0; Precision::ALL.len()],
             tensors: [0; Precision::ALL.len()],
             chosen_ps: Some(0),
             all_ps: [Some(0); Precision::ALL.len()],
         });
         news.tensors[chosen as usize] += 1;
+        for precision in quality::allowed(weights, size[1]) {
+            news.allowed[*precision as usize] += 1;
+        }
         let add = |sum: &mut Option<u64>, more: Option<u64>| {
             *sum = sum.zip(more).and_then(|(sum, more)| sum.checked_add(more));
         };
@@ -118,8 +121,8 @@ impl Chooser {
 /// Tensors of one format.
 #[derive(Debug)]
 struct News {
-    /// What could be chosen.
-    allowed: &'static [Precision],
+    /// For how many each precision could be chosen.
+    allowed: [u64; Precision::ALL.len()],
     /// How many are computed in each precision.
     tensors: [u64; Precision::ALL.len()],
     /// Modelled time of all as they are computed; `None` if it is not known.
@@ -151,10 +154,10 @@ impl News {
             if self.tensors[*precision as usize] == total {
                 continue;
             }
-            let excluded = if self.allowed.contains(precision) {
-                ""
-            } else {
-                " (loses too much)"
+            let excluded = match total - self.allowed[*precision as usize] {
+                0 => String::new(),
+                all if all == total => " (loses too much)".to_owned(),
+                some => format!(" (loses too much for {some})"),
             };
             // Writing into a String cannot fail.
             let _ = write!(
@@ -276,6 +279,24 @@ mod tests {
         assert!(q8_0.starts_with("q8_0, 1 tensor: fp16, "), "{q8_0}");
         assert_eq!(q8_0.matches("(loses too much)").count(), 4, "{q8_0}");
         assert!(chooser.report().is_empty());
+    }
+
+    #[test]
+    fn a_format_may_be_allowed_more_in_some_sizes() {
+        // Blocks of 64 and of 4096.
+        let (hardly, well) = ([1024, 2880], [1024, 4096]);
+        for sizes in [[hardly, well], [well, hardly]] {
+            let chooser = auto();
+            for size in sizes {
+                chooser.note("q4_0", blocks(Q4_0), size, 1);
+            }
+            let line = chooser.report().pop().unwrap();
+            let begin = "q4_0, 2 tensors: fp16 (1) and int8-hadamard (1), ";
+            assert!(line.starts_with(begin), "{line}");
+            let rotated = line.split_once(", int8-hadamard ").unwrap().1;
+            let rotated = rotated.split(',').next().unwrap();
+            assert!(rotated.ends_with(" (loses too much for 1)"), "{line}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ const STEPS: [usize; 17] = [
 pub(crate) const FEWEST: usize = STEPS[0];
 
 /// From this many rows on every product is offloaded: llama.cpp's default
-/// batch. Where the model sees no gain even there it is too near to call, and
+/// for `-ub`, the rows of a graph. Where the model sees no gain even there it is too near to call, and
 /// what runs on the NPU leaves the CPU free.
 pub(crate) const MOST: usize = STEPS[STEPS.len() - 1];
 

@@ -140,7 +140,7 @@ pub(crate) fn compute<M: Multiplier>(
         ..
     } = product.offload.shape;
     if let Some(experts) = product.offload.experts {
-        return by_expert::compute(multiplier, residents, product, experts);
+        return by_expert::compute(multiplier, residents, product, experts, by_expert::MOST);
     }
     let a2 = matrices[0] * repeats[0];
     // Matrices next to each other in dimension 2 that meet the same weights

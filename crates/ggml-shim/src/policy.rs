@@ -192,16 +192,17 @@ impl Computed {
 
     /// What the CPU takes for a multiply-add, measured once a format.
     fn mac_fs(&self, format: Format, rearranged: bool) -> u64 {
+        let mut how = None;
         // Others wait: two measurements at a time would spoil each other.
         let mut macs = self.macs.lock().unwrap_or_else(PoisonError::into_inner);
-        *macs.entry((format.id, rearranged)).or_insert_with(|| {
+        let fs = *macs.entry((format.id, rearranged)).or_insert_with(|| {
             let measured = self.cpu.mac_fs(format, rearranged);
-            let fs = measured.unwrap_or(ASSUMED_MAC_FS);
-            let how = if measured.is_some() {
-                "measured"
-            } else {
-                "assumed"
-            };
+            how = Some(measured.map_or("assumed", |_| "measured"));
+            measured.unwrap_or(ASSUMED_MAC_FS)
+        });
+        // The program's log may wait for a thread of its own that asks here.
+        drop(macs);
+        if let Some(how) = how {
             let kind = if rearranged { "rearranged " } else { "" };
             self.cpu.tell(&format!(
                 "the CPU takes {}.{:02} ps for a multiply-add with {kind}{} weights ({how})",
@@ -209,8 +210,8 @@ impl Computed {
                 fs % FS_PER_PS / 10,
                 self.cpu.name(format),
             ));
-            fs
-        })
+        }
+        fs
     }
 }
 

@@ -89,6 +89,7 @@ impl Trace {
         is_model: bool,
         logger: Logger,
     ) -> io::Result<Self> {
+        output.clear()?;
         let path = output.path().to_owned();
         let mut sink = Sink {
             output,

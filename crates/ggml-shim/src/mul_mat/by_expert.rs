@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The rows that chose the same expert are gathered into one matrix, those of
-//! all experts are multiplied in one batch, and their outputs scattered. Where
-//! weights are not kept, large ones take several batches.
+//! all experts are multiplied in one batch, and their outputs scattered. What
+//! would take much memory is several batches.
 
 use std::sync::Arc;
 
@@ -23,19 +23,35 @@ use crate::pack::Packed;
 use crate::resident::Residents;
 use crate::supports::{Experts, Shape};
 
-/// Weights that are packed at a time where they are packed for one product only,
-/// and no budget knows of them: half a gibibyte in FP16.
-const TRANSIENT_WEIGHTS: usize = 1 << 28;
+/// What a batch may hold beside the weights that are kept: no budget knows of it.
+/// More than one expert's share is never needed at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Most {
+    /// Weights that are packed for this product only.
+    pub(super) weights: usize,
+    /// Elements of gathered rows and of their outputs.
+    pub(super) rows: usize,
+}
+
+/// Half a gibibyte of FP16 weights, and 64 MiB of binary32 rows and outputs with
+/// half as much for the rows in FP16: far more jobs than one wave of the engine
+/// has.
+pub(super) const MOST: Most = Most {
+    weights: 1 << 28,
+    rows: 1 << 24,
+};
 
 /// One row of the output: which of a token's experts, which token.
 type Place = (usize, usize);
 
-/// Computes `product`, whose experts are `experts`.
+/// Computes `product`, whose experts are `experts`, with at most so much at a
+/// time.
 pub(super) fn compute<M: Multiplier>(
     multiplier: &M,
     residents: Option<&Residents<Packed<M::Weights>>>,
     product: &mut MulMat<'_>,
     experts: Experts,
+    most: Most,
 ) -> Result<(), MulMatError<M::Error>> {
     let Shape { n, k, matrices, .. } = product.offload.shape;
     let chosen = chosen(product, experts, matrices[0])?;
@@ -45,19 +61,26 @@ pub(super) fn compute<M: Multiplier>(
         .filter(|(_, places)| !places.is_empty())
         .collect();
     // Weights that are kept are there all the time.
-    let together = match residents {
-        Some(_) => usize::MAX,
-        None => transient_experts(n * k),
-    };
-    for batch in chosen.chunks(together) {
+    let weights = if residents.is_some() { 0 } else { n * k };
+    let mut rest = &chosen[..];
+    while !rest.is_empty() {
+        let rows = rest.iter().map(|(_, places)| places.len() * (k + n));
+        let (batch, later) = rest.split_at(together(weights, rows, most));
         compute_batch(multiplier, residents, product, experts, batch)?;
+        rest = later;
     }
     Ok(())
 }
 
-/// How many experts of so many weights may be packed at a time, but not kept.
-fn transient_experts(weights: usize) -> usize {
-    (TRANSIENT_WEIGHTS / weights.max(1)).max(1)
+/// How many of the next experts are computed together: one at least, if there is
+/// one. `rows` are the elements of each one's rows and outputs.
+fn together(weights: usize, rows: impl Iterator<Item = usize>, most: Most) -> usize {
+    let mut sums = (0_usize, 0_usize);
+    let fits = rows.take_while(|rows| {
+        sums = (sums.0.saturating_add(weights), sums.1.saturating_add(*rows));
+        sums.0 <= most.weights && sums.1 <= most.rows
+    });
+    fits.count().max(1)
 }
 
 /// Computes the rows of some experts, all in one batch.
@@ -172,16 +195,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_for_one_product_is_bounded() {
-        // Experts of large models, and ones larger than the bound.
-        for (weights, experts) in [
-            (2880 * 2880, 32),
-            (4096 * 14336, 4),
-            (1 << 29, 1),
-            (0, 1 << 28),
-        ] {
-            assert_eq!(transient_experts(weights), experts);
-            assert!(experts == 1 || weights * experts <= TRANSIENT_WEIGHTS);
-        }
+    fn what_a_batch_holds_is_bounded() {
+        let alike = |weights, rows| together(weights, std::iter::repeat_n(rows, 1000), MOST);
+        // Experts of large models, and ones larger than the bounds.
+        assert_eq!(alike(2880 * 2880, 0), 32);
+        assert_eq!(alike(4096 * 14336, 0), 4);
+        assert_eq!(alike(1 << 29, 0), 1);
+        assert_eq!(alike(usize::MAX, usize::MAX), 1);
+        assert_eq!(alike(0, (2048 + 768) * 100), 59);
+        assert_eq!(alike(0, 1 << 25), 1);
+        assert_eq!(alike(0, 0), 1000);
+        let rows = [1 << 23, 1 << 22, 1 << 22, 1].into_iter();
+        assert_eq!(together(0, rows, MOST), 3);
     }
 }

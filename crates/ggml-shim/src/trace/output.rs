@@ -10,20 +10,22 @@ use std::path::{Path, PathBuf};
 const PROCESS: &str = "%p";
 
 /// An open file with a lock on it, which the kernel takes back when the process
-/// ends in whatever way.
+/// ends in whatever way, and so do the children that it has by fork alone.
 #[derive(Debug)]
 pub(crate) struct Output {
     file: File,
     path: PathBuf,
+    /// Not a device or a pipe.
+    is_file: bool,
 }
 
 impl Output {
     /// Opens `path`, in which `%p` stands for the number of the process, and
-    /// empties it.
+    /// leaves what is in it.
     ///
     /// # Errors
     /// The file cannot be written, or another process (or another trace of this
-    /// one) writes it; what that has written is left as it is.
+    /// one) writes it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let path = match path.to_str() {
             Some(text) => PathBuf::from(text.replace(PROCESS, &std::process::id().to_string())),
@@ -37,11 +39,23 @@ impl Output {
             .truncate(false)
             .open(&path)?;
         // A device or a pipe has nothing to lose, and may be anybody's.
-        if file.metadata()?.is_file() {
+        let is_file = file.metadata()?.is_file();
+        if is_file {
             lock(&file)?;
-            file.set_len(0)?;
         }
-        Ok(Self { file, path })
+        Ok(Self {
+            file,
+            path,
+            is_file,
+        })
+    }
+
+    /// Removes what an earlier process has left in it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        if self.is_file { self.cut(0) } else { Ok(()) }
     }
 
     /// Its name, with the number of the process.
@@ -79,6 +93,11 @@ fn lock(file: &File) -> io::Result<()> {
 impl From<(File, &Path)> for Output {
     fn from((file, path): (File, &Path)) -> Self {
         let path = path.to_owned();
-        Self { file, path }
+        let is_file = true;
+        Self {
+            file,
+            path,
+            is_file,
+        }
     }
 }

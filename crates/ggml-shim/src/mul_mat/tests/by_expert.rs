@@ -2,13 +2,20 @@
 //! Products whose rows choose their weights.
 
 use super::*;
+use crate::mul_mat::by_expert::{self, MOST, Most};
 use crate::supports::Experts;
+
+/// One expert in a batch, for its weights.
+const ONE: Most = Most { weights: 0, ..MOST };
+/// The same for its rows.
+const FEW_ROWS: Most = Most { rows: 0, ..MOST };
 
 /// Tokens that choose experts, element by element.
 fn run_by_expert(
     numbers: &[i32],
     [n, k, count]: [usize; 3],
     experts: Experts,
+    most: Most,
 ) -> Result<(Vec<f32>, Vec<f32>), MulMatError<Killed>> {
     let Experts { used, given } = experts;
     let m = numbers.len() / used;
@@ -60,9 +67,16 @@ fn run_by_expert(
         checking: Checking::default(),
     };
     let multiplier = Plain::default();
-    compute(&multiplier, None, &mut product)?;
-    // However many experts there are.
-    assert_eq!(multiplier.batches.load(Ordering::Relaxed), 1);
+    by_expert::compute(&multiplier, None, &mut product, experts, most)?;
+    let mut chosen = numbers.to_vec();
+    chosen.sort_unstable();
+    chosen.dedup();
+    let batches = match most {
+        // However many experts there are.
+        MOST => 1,
+        _ => chosen.len(),
+    };
+    assert_eq!(multiplier.batches.load(Ordering::Relaxed), batches);
     let mut expected = Vec::new();
     for (place, expert) in numbers.iter().enumerate() {
         let (token, slot) = (place / used, place % used);
@@ -85,6 +99,7 @@ proptest! {
         used in 1..4_usize,
         shared in any::<bool>(),
         numbers in proptest::collection::vec(0..5_i32, 1..8),
+        most in prop_oneof![Just(MOST), Just(ONE), Just(FEW_ROWS)],
     ) {
         let [_, _, count] = sizes;
         let count = i32::try_from(count).unwrap();
@@ -92,7 +107,7 @@ proptest! {
             .map(|number| number % count)
             .collect();
         let experts = Experts { used, given: if shared { 1 } else { used } };
-        let (out, expected) = run_by_expert(&numbers, sizes, experts).unwrap();
+        let (out, expected) = run_by_expert(&numbers, sizes, experts, most).unwrap();
         prop_assert_eq!(out, expected);
     }
 }
@@ -101,7 +116,7 @@ proptest! {
 fn an_expert_that_does_not_exist_is_an_error() {
     let experts = Experts { used: 1, given: 1 };
     for number in [-1, 4, i32::MAX] {
-        let error = run_by_expert(&[0, number], [2, 4, 4], experts).unwrap_err();
+        let error = run_by_expert(&[0, number], [2, 4, 4], experts, MOST).unwrap_err();
         assert!(matches!(error, MulMatError::NoSuchExpert { .. }), "{error}");
         assert!(error.to_string().contains(&number.to_string()), "{error}");
     }
