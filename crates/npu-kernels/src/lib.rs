@@ -16,8 +16,9 @@
 //! that compilers vectorise, compiled once for each instruction set and chosen
 //! at run time (`dispatch.rs`): AVX-512, AVX2 or the baseline on x86-64; on
 //! aarch64 NEON, which is the baseline. Only the conversion to f16 and, for
-//! NEON, the Hadamard transform need intrinsics. The dot products of ARMv8.2 and arithmetic in f16 have no use
-//! here: nothing is multiplied and added up but by the NPU.
+//! NEON, the Hadamard transform need intrinsics. The dot products of ARMv8.2 and
+//! arithmetic in f16 have no use here: nothing is multiplied and added up but by
+//! the NPU.
 //!
 //! This crate knows no precision, no plan and no device; the shape of a tile
 //! comes as numbers.

@@ -20,7 +20,8 @@ pub struct Submission<'a> {
     pub step: &'a Step,
     /// Its plan.
     pub job: &'a JobPlan,
-    /// The very programs that the device gets, one for each task.
+    /// The very programs that the device gets, one for each task; one more where
+    /// the result of a staged product is exported.
     pub programs: &'a [LinkedProgram],
 }
 

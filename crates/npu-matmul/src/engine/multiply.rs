@@ -13,7 +13,7 @@ use crate::dtype::{Precision, Results};
 use crate::error::Error;
 use crate::exec::{Collect, Narrowed, Product, Run, Sums, Target, Work};
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
-use crate::plan::{Accumulate, Plan, PlanOptions};
+use crate::plan::Plan;
 use crate::unpack::{Partial, Split};
 use crate::weights::Weights;
 
@@ -168,15 +168,7 @@ impl Engine {
         collect: C,
     ) -> Result<Product<'a, F, C, &'a mut [C::Out]>, Error> {
         let rows = m.saturating_mul(C::Partial::TILE_ROWS);
-        let plan = if collect.wants_k_tiles() {
-            let options = PlanOptions {
-                accumulate: Accumulate::Cpu,
-                ..self.options.clone()
-            };
-            Plan::new(weights.plan(), rows, &options)?
-        } else {
-            self.plan(weights, rows)?
-        };
+        let plan = self.plan(weights, rows)?;
         matrix("C", out, m, weights.n())?;
         self.planned::<F, C, _>(weights, plan, a, out, collect)
     }

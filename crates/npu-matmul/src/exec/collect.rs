@@ -42,11 +42,6 @@ pub(crate) trait Collect: Send + Sync {
         false
     }
 
-    /// Whether the results of each K tile are wanted, and not only their sum.
-    fn wants_k_tiles(&self) -> bool {
-        false
-    }
-
     /// Takes a tile into rows of the result, which are `stride` elements long
     /// and whole.
     fn collect(&self, tile: &OutputTile<'_>, rows: &mut [Self::Out], stride: usize);
@@ -189,10 +184,6 @@ where
 
     fn is_part(&self) -> bool {
         self.adds
-    }
-
-    fn wants_k_tiles(&self) -> bool {
-        self.groups.count > 1
     }
 
     fn collect(&self, tile: &OutputTile<'_>, rows: &mut [f32], stride: usize) {

@@ -17,7 +17,8 @@ pub struct Alternative {
 
 /// Up to `count` sensible choices for a product of as many rows as the options'
 /// conditions say with B, `n x k`; no two are the same. The one of a plan is the
-/// first, the others follow by modelled cost.
+/// first, the others follow by modelled cost. Where the options fix the depth of K
+/// tiles, only choices with that are taken, of which there may be none.
 ///
 /// They differ in how B is cut, and in the rows of a tile: as many as fit, which
 /// fetches B least often; half of them, which lets work begin sooner; or as many
@@ -33,7 +34,12 @@ pub fn alternatives(
     options: &PlanOptions,
     count: usize,
 ) -> Result<Vec<Alternative>, PlanError> {
-    let cuts = candidates(precision, n, k, devices, options)?;
+    let mut cuts = candidates(precision, n, k, devices, options)?;
+    cuts.retain(|cut| {
+        options
+            .k_tile
+            .is_none_or(|k_tile| k_tile == cut.weights.k_tile)
+    });
     let mut all = Vec::new();
     // The plan's own is tried first of its cut, so that `cheapest` has it below.
     for cut in &cuts {

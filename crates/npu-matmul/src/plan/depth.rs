@@ -40,12 +40,11 @@ pub(crate) fn group_k_tile(precision: Precision, group: usize, options: &PlanOpt
     if group <= deepest || !group.is_multiple_of(CHANNEL_GROUP) {
         return group;
     }
-    let units = group / CHANNEL_GROUP;
-    let divides = |tiles: &usize| units.is_multiple_of(*tiles);
-    (1..=units)
-        .filter(divides)
-        .map(|tiles| group / tiles)
-        .find(|&tile| tile <= deepest)
+    // From the deepest tile: a group may be any number, a tile not.
+    (1..=deepest / CHANNEL_GROUP)
+        .rev()
+        .map(|units| units * CHANNEL_GROUP)
+        .find(|&tile| group.is_multiple_of(tile))
         .unwrap_or(group)
 }
 
@@ -106,6 +105,9 @@ mod tests {
             // Refused, as they were.
             (0, None, 0),
             (500, None, 500),
+            (usize::MAX, None, usize::MAX),
+            // No search takes long.
+            (1 << 62, None, 256),
         ] {
             let options = known(depth);
             assert_eq!(group_k_tile(Precision::Int4, group, &options), tile);

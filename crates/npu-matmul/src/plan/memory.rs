@@ -94,7 +94,7 @@ impl MemoryPlan {
     /// No weights yet, on so many devices, which may take `total` bytes in all.
     #[must_use]
     pub fn new(devices: usize, total: u64, options: &PlanOptions) -> Self {
-        let addresses = u64::try_from(DEVICE_BYTES_MAX).unwrap_or(u64::MAX);
+        let addresses = DEVICE_BYTES_MAX;
         Self {
             per_device: vec![0; devices],
             device_limit: addresses.saturating_sub(working_bytes(options)),

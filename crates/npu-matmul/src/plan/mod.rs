@@ -58,6 +58,7 @@ pub use tuned::{
     Choice, DeviceKind, FILE_BYTES_MAX, OtherConditions, TunedError, TunedFor, TunedKey, TunedPlan,
     TunedPlans,
 };
+pub(crate) use weights::DEVICE_BYTES_MAX;
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 
 use rknpu_regcmd::MatmulType;

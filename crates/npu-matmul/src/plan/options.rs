@@ -16,7 +16,8 @@ pub struct JobLimits {
     /// Device time by [`task_time_bound_ns`](super::task_time_bound_ns). The
     /// default is a fifth of the 500 ms after which the kernel kills a job.
     pub time: Duration,
-    /// Bytes of the activation buffer, and likewise of the output buffer.
+    /// Bytes of the activation buffer, likewise of the output buffer, and of that
+    /// of partial results where the NPU adds up K tiles.
     /// PREP_BO and FINI_BO maintain the caches of a whole buffer, and
     /// librocketnpu measured that buffers far larger than their live part cost
     /// more than the product, so buffers stay moderate and fit exactly.

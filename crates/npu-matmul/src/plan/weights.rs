@@ -28,7 +28,7 @@ pub(super) const N_TILE_MAX: usize = 8192;
 
 /// Bytes that a file descriptor can address (mainline `drivers/accel/rocket`:
 /// one 32-bit address space for each).
-pub(super) const DEVICE_BYTES_MAX: u128 = 1 << 32;
+pub(crate) const DEVICE_BYTES_MAX: u64 = 1 << 32;
 
 /// Bytes of one weight buffer. A buffer object is below 2 GiB; half of that
 /// leaves the address space of a file descriptor, 4 GiB, room to be filled
@@ -328,7 +328,7 @@ pub(super) fn check_sizes(
         return Err(PlanError::GroupTooLarge { k, bytes, limit });
     };
     let bytes = n.div_ceil(group).div_ceil(devices) as u128 * group_bytes;
-    if bytes > DEVICE_BYTES_MAX {
+    if bytes > DEVICE_BYTES_MAX.into() {
         return Err(PlanError::WeightsTooLarge { bytes, devices });
     }
     Ok(whole)

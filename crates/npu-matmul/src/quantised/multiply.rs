@@ -24,8 +24,9 @@ impl Engine {
     /// With scales for groups of K, `out` is the f32 sum of such terms, one for
     /// each K tile. With T of these it lies within
     /// T * 2^-24 * (1 + T * 2^-22) * sum|terms| of the exact sum of the terms, if
-    /// no sum is subnormal, sum|terms| is finite and T is below 2^22. Outlier columns add an FP16 product to it, of the bound of
-    /// [`Engine::multiply_f32`] and once more half an ulp of the result.
+    /// no sum is subnormal, sum|terms| is finite and T is below 2^22. Outlier columns
+    /// add an FP16 product to it, of the bound of [`Engine::multiply_f32`] and once
+    /// more half an ulp of the result.
     ///
     /// # Errors
     /// As [`Engine::multiply_i32`].

@@ -4,17 +4,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rocket_uapi::{Deadline, ProgramBo};
+use rocket_uapi::{Bo, Deadline, ProgramBo};
 
 use super::memory::{Activations, Results, Scratch};
 use super::{Part, Staged, StagedError, regions};
 use crate::error::Error;
-use crate::exec::link;
+use crate::exec::{OnDevice, link};
+use crate::plan::DEVICE_BYTES_MAX;
 use crate::programs::JobPrograms;
-
-/// Bytes that a file descriptor addresses (mainline `drivers/accel/rocket`: one
-/// 32-bit address space for each).
-const DEVICE_BYTES_MAX: u64 = 1 << 32;
 
 impl Staged<'_> {
     /// Works out the buffers, before any is allocated.
@@ -49,23 +46,20 @@ impl Staged<'_> {
         Ok(())
     }
 
-    /// Buffers, zeroed where the caller need not write, and programs.
+    /// Buffers, zeroed, and programs. They may be buffers that were used before:
+    /// the caller need not write padding, and who gets an exported one gets
+    /// nothing else with it.
     pub(super) fn allocate(&mut self) -> Result<(), Error> {
         for buffer in &self.activations {
             let on = self.on(buffer.device);
-            let buffers = self.engine.buffers(buffer.device);
-            let mut bo = buffers.take(buffer.bytes).map_err(on.failed())?;
-            let mut memory = bo.write(Deadline::FOREVER).map_err(on.failed())?;
-            // It may be a buffer that was used before.
-            memory.fill(0);
-            memory.finish().map_err(on.failed())?;
+            let bo = zeroed(on, buffer.bytes)?;
             self.activation_memory.push(Activations::Open(bo));
         }
         for step in self.plan.steps().map(Arc::new) {
             for (index, job) in step.jobs.iter().enumerate() {
                 let on = self.on(job.device);
                 let buffers = self.engine.buffers(job.device);
-                let c = buffers.take(job.output_bytes).map_err(on.failed())?;
+                let c = zeroed(on, job.output_bytes)?;
                 let input = self.results[self.parts.len()].activations;
                 let a = self.activation_address(input)?;
                 let scratch = match job.partial_bytes {
@@ -88,4 +82,14 @@ impl Staged<'_> {
         }
         Ok(())
     }
+}
+
+/// A buffer of zeros.
+fn zeroed(on: OnDevice<'_>, bytes: usize) -> Result<Bo, Error> {
+    let buffers = on.engine.buffers(on.device);
+    let mut bo = buffers.take(bytes).map_err(on.failed())?;
+    let mut memory = bo.write(Deadline::FOREVER).map_err(on.failed())?;
+    memory.fill(0);
+    memory.finish().map_err(on.failed())?;
+    Ok(bo)
 }

@@ -28,7 +28,7 @@ use crate::dtype::Results as ResultKind;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::exec::OnDevice;
-use crate::plan::{Accumulate, OperandOrders, Plan, Step};
+use crate::plan::{OperandOrders, Plan, Step};
 use crate::programs::JobPrograms;
 use crate::weights::Weights;
 
@@ -69,7 +69,9 @@ pub struct StageOptions {
 /// with K whole ([`PlanOptions::k_tile`](crate::PlanOptions::k_tile)), or have the
 /// NPU add them up ([`PlanOptions::accumulate`](crate::PlanOptions::accumulate)). INT4 ones
 /// are int16, exact. Quantised weights give the sums of their integers, without
-/// scales, rotation and outliers.
+/// scales, rotation and outliers. Of INT4 weights for 8-bit activations the
+/// operands are nibbles: A has two rows for each, one of h and one of l where
+/// a = 16 h + l, and so has C.
 ///
 /// Rows and channels beyond those of A are zeros from the beginning, and must
 /// stay finite numbers with FP16: the NPU multiplies them with zeros. Rows beyond
@@ -142,11 +144,7 @@ impl Engine {
             return Err(Error::ForeignWeights);
         }
         let StageOptions { results, orders } = options;
-        let mut plan_options = self.options().clone();
-        // Parts of K with scales of their own are not to be added up.
-        if weights.scales().is_some_and(|s| s.len() > weights.n()) {
-            plan_options.accumulate = Accumulate::Cpu;
-        }
+        let plan_options = self.options_for(weights);
         let plan = Plan::with_orders(weights.plan(), m, results, orders, &plan_options)?;
         let mut staged = Staged {
             engine: self,

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use rocket_uapi::{Job, PendingJob};
 
-use super::Staged;
 use super::memory::{Activations, Scratch};
+use super::{ACTIVATION, RESULT, Staged};
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::exec::OnDevice;
@@ -94,7 +94,7 @@ impl<'s, 'a> StagedRun<'s, 'a> {
     /// The job that writes result buffer `index`.
     fn job(&mut self, on: OnDevice<'_>, index: usize) -> Result<Job, Error> {
         let engine = self.staged.engine;
-        let lost = self.staged.lost("result", index);
+        let lost = self.staged.lost(RESULT, index);
         let part = &mut self.staged.parts[index];
         let plan = &part.step.jobs[part.job];
         engine.watched().submitting(&Submission {
@@ -112,7 +112,7 @@ impl<'s, 'a> StagedRun<'s, 'a> {
             Activations::Shared(dma_buf) => builder.reads_shared(dma_buf),
             // All were frozen.
             Activations::Open(_) | Activations::Moving => {
-                return Err(self.staged.lost("activation", input));
+                return Err(self.staged.lost(ACTIVATION, input));
             }
         };
         let memory = &mut self.staged.result_memory[index];
@@ -165,6 +165,8 @@ impl<'s, 'a> StagedRun<'s, 'a> {
         if running.is_empty() {
             return Ok(());
         }
+        // Else not all jobs were taken, and there is no product.
+        let is_whole = running.len() == self.staged.parts.len();
         let mut result = Ok(());
         for Running {
             results,
@@ -180,7 +182,7 @@ impl<'s, 'a> StagedRun<'s, 'a> {
                 continue;
             }
             let part = &self.staged.parts[results];
-            let tasks = part.step.jobs[part.job].task_count();
+            let tasks = part.programs.linked.len();
             on.done(Activity::Job { tasks }, at);
             self.staged.engine.count(&Counters {
                 jobs: 1,
@@ -189,6 +191,9 @@ impl<'s, 'a> StagedRun<'s, 'a> {
             });
         }
         result?;
+        if !is_whole {
+            return Ok(());
+        }
         let Staged { engine, plan, .. } = &*self.staged;
         let (k, n) = (plan.weights.k as u64, plan.weights.n as u64);
         engine.count(&Counters {

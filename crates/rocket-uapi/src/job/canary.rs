@@ -26,8 +26,9 @@
 //! # Where a canary may be
 //!
 //! In an atom of a buffer with results that some program must have written when
-//! it ends, and that neither this program nor an earlier one reads. A dropped job is dropped
-//! whole, so the atom of any program of a job will do; the last one's is best.
+//! it ends, and that neither this program nor an earlier one reads. A dropped job
+//! is dropped whole, so the atom of any program of a job will do; the last one's
+//! is best.
 
 use rknpu_regcmd::{ATOM_BYTES, DmaAccess, Iova};
 

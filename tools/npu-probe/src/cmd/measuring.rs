@@ -20,7 +20,7 @@ const DEFAULT_SHAPE: Shape = Shape {
     n: 4096,
 };
 
-const HERTZ_PER_MHZ: u64 = 1_000_000;
+pub(crate) const HERTZ_PER_MHZ: u64 = 1_000_000;
 
 /// Options of what is measured.
 #[derive(Debug, Args)]

@@ -16,6 +16,7 @@ use rknpu_regcmd::timing::{Machine, seconds};
 use rknpu_regcmd::{ChipProfile, MatmulError};
 use serde::Serialize;
 
+use super::measuring::HERTZ_PER_MHZ;
 use crate::exit::{Failure, Verdict};
 use crate::flags::{AccumulateFlags, Dtype, Flags};
 use crate::output;
@@ -153,7 +154,7 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
     let (m, k, n) = (args.m.get(), args.k.get(), args.n.get());
     let precision = args.dtype.precision();
     let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
-    let machine = Machine::RK3588.at_clock(args.clock.get().saturating_mul(1_000_000));
+    let machine = Machine::RK3588.at_clock(args.clock.get().saturating_mul(HERTZ_PER_MHZ));
     let (tuned, plans_not_used) = match plans.map(|plans| if_for(plans, &machine)).transpose() {
         Ok(plans) => (plans, None),
         Err(other) => (None, Some(other.to_string())),

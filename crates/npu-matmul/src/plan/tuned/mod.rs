@@ -29,7 +29,7 @@ pub use file::{FILE_BYTES_MAX, TunedError};
 use super::options::{PlanError, PlanOptions};
 use super::sums::Accumulate;
 use super::weights::{Cut, WeightPlan, check_sizes, forced_k_tile, k_tile_max};
-use super::{Conditions, Plan};
+use super::{Conditions, OperandOrders, Plan, accumulating};
 use crate::dtype::{Precision, Results};
 
 /// Most file descriptors of an entry: as many as Linux lets a process open
@@ -232,8 +232,12 @@ impl TunedPlans {
     /// that is how it is planned.
     #[must_use]
     pub fn followed_by(&self, plan: &Plan<'_>, results: Results) -> Option<&TunedPlan> {
-        // Tables are measured with the sums of the CPU.
+        // Tables are measured with the sums of the CPU, and operands that are packed
+        // and unpacked.
         if plan.accumulate != Accumulate::Cpu {
+            return None;
+        }
+        if plan.orders != OperandOrders::default() {
             return None;
         }
         let found = self.get(&TunedKey::of(plan.weights, plan.m, results))?;
@@ -253,10 +257,6 @@ impl fmt::Debug for TunedPlans {
 impl PlanOptions {
     /// What was measured to be best, if that has all that these options fix.
     fn measured(&self, key: &TunedKey) -> Option<Choice> {
-        // Tables are measured with the sums of the CPU.
-        if self.accumulate != Accumulate::Cpu {
-            return None;
-        }
         let choice = self.tuned.as_ref()?.get(key)?.choice;
         choice.obeys(self).then_some(choice)
     }
@@ -264,7 +264,7 @@ impl PlanOptions {
 
 impl WeightPlan {
     /// As it was measured to be best for as many rows as the options' conditions
-    /// say; `None` where that was not measured.
+    /// say; `None` where that was not measured, or not within the options' limits.
     pub(super) fn measured(
         precision: Precision,
         n: usize,
@@ -286,7 +286,11 @@ impl WeightPlan {
         })?;
         let replicas = choice.replicas(devices);
         let cut = Cut::new(precision, choice.k_tile, replicas, options);
-        Self::cut(precision, n, k, devices, cut).ok()
+        let weights = Self::cut(precision, n, k, devices, cut).ok()?;
+        // Else weights would be loaded for which no product has a plan.
+        Plan::measured(&weights, rows.max(1), results, options)
+            .is_some()
+            .then_some(weights)
     }
 }
 
@@ -300,6 +304,10 @@ impl<'w> Plan<'w> {
         options: &PlanOptions,
     ) -> Option<Self> {
         options.tuned.as_ref()?;
+        // Tables are measured with the sums of the CPU.
+        if accumulating(weights, options) != Accumulate::Cpu {
+            return None;
+        }
         let choice = options.measured(&TunedKey::of(weights, m, results))?;
         let same_cut =
             weights.k_tile == choice.k_tile && weights.replicas == choice.replicas(weights.devices);
