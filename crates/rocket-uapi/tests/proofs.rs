@@ -74,6 +74,7 @@ fn a_job_dropped_twice_is_dropped() {
 /// A canary costs a pass over the output's caches, and long jobs are seen
 /// running.
 #[test]
+#[cfg_attr(miri, ignore = "the extents of a long job take an interpreter minutes")]
 fn a_long_job_has_a_canary_only_if_it_looks_dropped() {
     let mock = Mock::new(&[Fate::Runs]);
     let done = run(&mock, long_job).unwrap();
@@ -91,6 +92,7 @@ fn a_long_job_has_a_canary_only_if_it_looks_dropped() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the extents of a long job take an interpreter minutes")]
 fn a_long_job_that_is_dropped_each_time_is_dropped() {
     let mock = Mock::new(&[Fate::IsDropped; 3]);
     let WaitError::Dropped { job } = run(&mock, long_job).unwrap_err() else {
