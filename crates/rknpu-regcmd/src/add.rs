@@ -22,6 +22,7 @@ use crate::chip::ATOM_BYTES;
 use crate::field::FieldRangeError;
 use crate::field::Register;
 use crate::link::POINTER_VALUE;
+use crate::passive::{bn_bypassed, bs_bypassed, equal_arbitration};
 use crate::precision;
 use crate::program::{BufferRef, Program, RegisterSet};
 use crate::regs::{dpu, dpu_rdma};
@@ -39,8 +40,6 @@ const ADD: u32 = 2;
 const SIZE_32: u32 = 3;
 /// Data mode of an operand that has a value for each pixel and channel.
 const PER_PIXEL: u32 = 1;
-/// Equal arbitration of the read engines.
-const ARBITRATION: u32 = 1;
 
 /// int32 values of an atom.
 const LANES: u32 = ATOM_BYTES / size_of::<i32>() as u32;
@@ -198,24 +197,12 @@ impl AddTask {
                     .with_channel(channels - 1)?
                     .with_orig_channel(channels - 1)?,
             )
-            .set(
-                dpu::BsCfg::new()
-                    .with_bs_bypass(1)?
-                    .with_bs_alu_bypass(1)?
-                    .with_bs_mul_bypass(1)?
-                    .with_bs_relu_bypass(1)?,
-            )
+            .set(bs_bypassed()?)
             // SIZE_E 0: an atom at a time.
             .set(dpu::BsOwCfg::new().with_od_bypass(1)?)
             .set(dpu::WdmaSize0::new().with_channel_wdma(channels - 1)?)
             .set(dpu::WdmaSize1::new().with_width_wdma(width - 1)?)
-            .set(
-                dpu::BnCfg::new()
-                    .with_bn_bypass(1)?
-                    .with_bn_alu_bypass(1)?
-                    .with_bn_mul_bypass(1)?
-                    .with_bn_relu_bypass(1)?,
-            )
+            .set(bn_bypassed()?)
             // Without OP_CVT_BYPASS int32 operands become float rubbish (happyme).
             .set(
                 dpu::EwCfg::new()
@@ -252,13 +239,7 @@ impl AddTask {
                     .with_burst_len(BURST_16)?
                     .with_in_precision(precision::INT32)?,
             )
-            .set(
-                dpu_rdma::Weight::new()
-                    .with_m_weight(ARBITRATION)?
-                    .with_b_weight(ARBITRATION)?
-                    .with_n_weight(ARBITRATION)?
-                    .with_e_weight(ARBITRATION)?,
-            );
+            .set(equal_arbitration()?);
         Ok(())
     }
 }

@@ -56,6 +56,7 @@ mod link;
 pub mod lint;
 mod markdown;
 mod matmul;
+mod passive;
 mod precision;
 mod program;
 mod regfile;

@@ -9,6 +9,7 @@ use super::{CbufSplit, LaidOutTask, MatmulError, MatmulForm, MatmulTask, MatmulT
 use crate::field::FieldRangeError;
 use crate::field::Register;
 use crate::link::POINTER_VALUE;
+use crate::passive::{bn_bypassed, bs_bypassed, equal_arbitration};
 use crate::program::{Program, RegisterSet};
 use crate::regs::{cna, core, dpu, dpu_rdma};
 use crate::word::{Block, EnableMask};
@@ -19,8 +20,6 @@ const BURST_16: u32 = 15;
 const TO_MEMORY: u32 = 2;
 /// Multiplier of a converter that changes nothing.
 const SCALE_ONE: u32 = 1;
-/// Equal arbitration of the read engines, as librocketnpu and Mesa have it.
-const ARBITRATION: u32 = 1;
 
 pub(super) fn program(
     laid_out: &LaidOutTask,
@@ -181,13 +180,7 @@ fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRan
             .with_channel(n - 1)?
             .with_orig_channel(n - 1)?,
     )
-    .set(
-        dpu::BsCfg::new()
-            .with_bs_bypass(1)?
-            .with_bs_alu_bypass(1)?
-            .with_bs_mul_bypass(1)?
-            .with_bs_relu_bypass(1)?,
-    )
+    .set(bs_bypassed()?)
     .set(
         dpu::BsOwCfg::new()
             .with_od_bypass(1)?
@@ -197,13 +190,7 @@ fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRan
     )
     .set(dpu::WdmaSize0::new().with_channel_wdma(n - 1)?)
     .set(dpu::WdmaSize1::new().with_height_wdma(m - 1)?)
-    .set(
-        dpu::BnCfg::new()
-            .with_bn_bypass(1)?
-            .with_bn_alu_bypass(1)?
-            .with_bn_mul_bypass(1)?
-            .with_bn_relu_bypass(1)?,
-    )
+    .set(bn_bypassed()?)
     .set(
         dpu::EwCfg::new()
             .with_ew_bypass(1)?
@@ -233,13 +220,7 @@ fn set_dpu_rdma(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRan
                 .with_burst_len(BURST_16)?
                 .with_mrdma_fp16tofp32_en(narrows(task.ty))?,
         )
-        .set(
-            dpu_rdma::Weight::new()
-                .with_m_weight(ARBITRATION)?
-                .with_b_weight(ARBITRATION)?
-                .with_n_weight(ARBITRATION)?
-                .with_e_weight(ARBITRATION)?,
-        );
+        .set(equal_arbitration()?);
     Ok(())
 }
 
