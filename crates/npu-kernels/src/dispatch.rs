@@ -11,20 +11,21 @@
 macro_rules! fastest {
     (
         $(#[$meta:meta])*
-        $vis:vis fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)? = $body:path;
+        $vis:vis fn $name:ident $(<$generic:ident: $bound:path>)? ($($argument:ident: $kind:ty),* $(,)?)
+            $(-> $result:ty)? = $body:ident;
     ) => {
         $(#[$meta])*
         #[allow(unsafe_code)]
-        $vis fn $name($($argument: $kind),*) $(-> $result)? {
+        $vis fn $name $(<$generic: $bound>)? ($($argument: $kind),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-                fn avx512($($argument: $kind),*) $(-> $result)? {
-                    $body($($argument),*)
+                fn avx512 $(<$generic: $bound>)? ($($argument: $kind),*) $(-> $result)? {
+                    $body$(::<$generic>)?($($argument),*)
                 }
                 #[target_feature(enable = "avx2")]
-                fn avx2($($argument: $kind),*) $(-> $result)? {
-                    $body($($argument),*)
+                fn avx2 $(<$generic: $bound>)? ($($argument: $kind),*) $(-> $result)? {
+                    $body$(::<$generic>)?($($argument),*)
                 }
                 if is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
@@ -32,14 +33,14 @@ macro_rules! fastest {
                     && is_x86_feature_detected!("avx512vl")
                 {
                     // SAFETY: the host has just these four features.
-                    return unsafe { avx512($($argument),*) };
+                    return unsafe { avx512$(::<$generic>)?($($argument),*) };
                 }
                 if is_x86_feature_detected!("avx2") {
                     // SAFETY: the host has AVX2.
-                    return unsafe { avx2($($argument),*) };
+                    return unsafe { avx2$(::<$generic>)?($($argument),*) };
                 }
             }
-            $body($($argument),*)
+            $body$(::<$generic>)?($($argument),*)
         }
     };
 }

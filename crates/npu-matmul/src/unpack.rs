@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Output tiles -> rows of the result, stored or added to what is there.
 
-pub use npu_kernels::unpack::{Destination, Mode, Partial, ROWS, Split, unpack};
+pub use npu_kernels::unpack::{
+    Destination, Mode, Partial, ROWS, Scales, Split, TileRows, unpack, unpack_dequantised,
+    unpack_scaled,
+};
 
 #[cfg(test)]
 mod tests {
@@ -37,23 +40,14 @@ mod tests {
             }
         }
         let mut stored = old.repeat(rows);
-        unpack::<T>(
-            tile,
+        let tile_rows = TileRows {
+            bytes: tile,
             rows,
-            0,
-            Mode::Store,
-            to(&mut stored, columns),
-            |_, _, _| {},
-        );
+            first: 0,
+        };
+        unpack::<T>(tile_rows, Mode::Store, to(&mut stored, columns));
         let mut added = old.repeat(rows);
-        unpack::<T>(
-            tile,
-            rows,
-            0,
-            Mode::Add,
-            to(&mut added, columns),
-            |_, _, _| {},
-        );
+        unpack::<T>(tile_rows, Mode::Add, to(&mut added, columns));
         for m in 0..rows {
             let (stored, added) = (&stored[m * columns..], &added[m * columns..]);
             for n in 0..columns {

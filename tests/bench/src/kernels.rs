@@ -8,14 +8,15 @@
 use std::fmt;
 
 use half::f16;
-use npu_kernels::dequantise::dequantise_row;
 use npu_kernels::hadamard::Hadamard;
 use npu_kernels::matrix::MatrixView;
 use npu_kernels::pack::{
-    Bytes, Encode, Halves, HighNibbles, LowNibbles, Quantised, RoundedHalves, pack,
+    Bytes, Encode, Halves, LowNibbles, Quantised, RoundedHalves, SplitNibbles, pack,
 };
 use npu_kernels::quantise::largest_magnitude;
-use npu_kernels::unpack::{Destination, Mode, Partial, ROWS, unpack};
+use npu_kernels::unpack::{
+    Destination, Mode, Partial, ROWS, Scales, TileRows, unpack, unpack_dequantised,
+};
 use rayon::prelude::*;
 
 /// Inner dimension, and columns of results.
@@ -148,24 +149,22 @@ fn quantising(size: Size) -> Kernel {
     }
 }
 
-/// Both nibbles of 8-bit activations.
+/// Both nibbles of 8-bit activations, each row as two of a tile.
 fn splitting(size: Size) -> Kernel {
     let source = vec![100_i8; size.bytes];
-    let rows = size.tile_rows;
-    let mut high = vec![0; source.len() / 2];
-    let mut low = high.clone();
+    let rows = size.tile_rows / 2;
+    let mut tiles = vec![0; source.len()];
     Kernel {
         name: "split into nibbles and pack",
         elements: source.len(),
-        bytes: source.len() + high.len() + low.len(),
+        bytes: source.len() + tiles.len(),
         run: Box::new(move || {
-            high.par_chunks_mut(rows * K / 2)
-                .zip(low.par_chunks_mut(rows * K / 2))
+            tiles
+                .par_chunks_mut(rows * K)
                 .zip(source.par_chunks(rows * K))
-                .for_each(|((high, low), source)| {
-                    let matrix = MatrixView::new(source, rows, K).unwrap();
-                    pack::<ATOM, _>(&mut HighNibbles, matrix, rows, high);
-                    pack::<ATOM, _>(&mut LowNibbles, matrix, rows, low);
+                .for_each(|(tile, source)| {
+                    let matrix = MatrixView::new(source, rows, K).unwrap().repeated(2);
+                    pack::<ATOM, _>(&mut SplitNibbles, matrix, 2 * rows, tile);
                 });
         }),
     }
@@ -182,12 +181,18 @@ fn unpacking<T: Partial<Sum = i32>>(
     let mut out = vec![0_i32; size.bytes / 4];
     let tiles = vec![1_u8; out.len() * size_of::<T>()];
     let scales = vec![0.5_f32; K];
+    let row_scales = vec![0.25_f32; ROWS];
     let reads_sums = if mode == Mode::Add { size.bytes } else { 0 };
     Kernel {
         name,
         elements: out.len(),
         bytes: tiles.len() + reads_sums + size.bytes,
         run: Box::new(move || {
+            let scales = Scales {
+                rows: &row_scales,
+                row_step: 1,
+                columns: &scales,
+            };
             out.par_chunks_mut(tile_rows * K)
                 .zip(tiles.par_chunks(tile_rows * K * size_of::<T>()))
                 .for_each(|(out, tile)| {
@@ -197,18 +202,16 @@ fn unpacking<T: Partial<Sum = i32>>(
                             stride: K,
                             columns: 0..K,
                         };
-                        unpack::<T>(
-                            tile,
-                            tile_rows,
-                            chunk * ROWS,
-                            mode,
-                            to,
-                            |_, columns, part| {
-                                if floats {
-                                    dequantise_row(part, 0.25, &scales[columns]);
-                                }
-                            },
-                        );
+                        let tile = TileRows {
+                            bytes: tile,
+                            rows: tile_rows,
+                            first: chunk * ROWS,
+                        };
+                        if floats {
+                            unpack_dequantised::<T>(tile, mode, scales, to);
+                        } else {
+                            unpack::<T>(tile, mode, to);
+                        }
                     }
                 });
         }),

@@ -3,8 +3,6 @@
 //! is made first, which checks it, and run then: alone here, with others in a
 //! [`Batch`](crate::Batch).
 
-use std::ops::Range;
-
 use half::f16;
 use npu_kernels::nibble::{SPLIT_MAX, first_outside};
 
@@ -215,5 +213,5 @@ fn sums<T: Partial>() -> impl Collect<Partial = T, Out = T::Sum>
 where
     T::Sum: Send + Sync,
 {
-    Sums::<T, _>::new(|_: usize, _: Range<usize>, _: &mut [T::Sum]| {})
+    Sums::<T>::new()
 }

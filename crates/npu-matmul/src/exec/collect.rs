@@ -4,9 +4,9 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use npu_kernels::dequantise::{add_dequantised_row, add_scaled_row};
-
-use crate::unpack::{Destination, Mode, Partial, ROWS, unpack};
+use crate::unpack::{
+    Destination, Mode, Partial, Scales, TileRows, unpack, unpack_dequantised, unpack_scaled,
+};
 
 /// A part of an output tile: some of its rows. Rows are those of the result,
 /// of which each is [`Partial::TILE_ROWS`] of the tile.
@@ -25,6 +25,34 @@ pub(crate) struct OutputTile<'a> {
     pub(crate) k_tile: usize,
     /// Whether it is the last one.
     pub(crate) completes: bool,
+}
+
+impl<'a> OutputTile<'a> {
+    fn rows(&self) -> TileRows<'a> {
+        TileRows {
+            bytes: self.bytes,
+            rows: self.tile_rows,
+            first: self.first_row,
+        }
+    }
+
+    /// What the first K tile finds is no result.
+    fn mode(&self) -> Mode {
+        if self.k_tile == 0 {
+            Mode::Store
+        } else {
+            Mode::Add
+        }
+    }
+
+    /// The tile's columns of these rows of the result.
+    fn to<'r, S>(&self, rows: &'r mut [S], stride: usize) -> Destination<'r, S> {
+        Destination {
+            rows,
+            stride,
+            columns: self.columns.clone(),
+        }
+    }
 }
 
 /// Makes a result of output tiles. For each element, those of different K
@@ -47,76 +75,61 @@ pub(crate) trait Collect: Send + Sync {
     fn collect(&self, tile: &OutputTile<'_>, rows: &mut [Self::Out], stride: usize);
 }
 
-/// Called when a part of a row of the result is complete: row, channels, and
-/// their sums, which it may change.
-pub(crate) trait FinishRow<S>: Fn(usize, Range<usize>, &mut [S]) + Send + Sync {}
-
-impl<S, F: Fn(usize, Range<usize>, &mut [S]) + Send + Sync> FinishRow<S> for F {}
-
 /// Adds the K tiles up, as they are.
-pub(crate) struct Sums<T, F> {
-    finish_row: F,
-    partial: PhantomData<fn() -> T>,
-}
+pub(crate) struct Sums<T>(PhantomData<fn() -> T>);
 
-impl<T: Partial, F: FinishRow<T::Sum>> Sums<T, F> {
-    /// Finishes rows by `finish_row`.
-    pub(crate) const fn new(finish_row: F) -> Self {
-        Self {
-            finish_row,
-            partial: PhantomData,
-        }
+impl<T> Sums<T> {
+    pub(crate) const fn new() -> Self {
+        Self(PhantomData)
     }
 }
 
-impl<T, F> Collect for Sums<T, F>
+impl<T: Partial> Collect for Sums<T>
 where
-    T: Partial,
     T::Sum: Send + Sync,
-    F: FinishRow<T::Sum>,
 {
     type Partial = T;
     type Out = T::Sum;
 
     fn collect(&self, tile: &OutputTile<'_>, rows: &mut [T::Sum], stride: usize) {
-        let mode = if tile.k_tile == 0 {
-            Mode::Store
-        } else {
-            Mode::Add
-        };
-        let to = Destination {
-            rows,
-            stride,
-            columns: tile.columns.clone(),
-        };
-        let finish = |row, columns, part: &mut [T::Sum]| {
-            if tile.completes {
-                (self.finish_row)(tile.row + row, columns, part);
-            }
-        };
-        unpack::<T>(tile.bytes, tile.tile_rows, tile.first_row, mode, to, finish);
+        unpack::<T>(tile.rows(), tile.mode(), tile.to(rows, stride));
     }
 }
 
-/// Columns at a time: their sums and the scales stay in the first-level cache.
-/// A multiple of every [`Partial::LANES`].
-const STRIPE: usize = 128;
-
-/// A number that the CPU adds to a float result with scales.
-pub(crate) trait Scalable: Copy + Default {
-    /// Adds each sum, times both scales, to `out`.
-    fn add_scaled(sums: &[Self], row_scale: f32, column_scales: &[f32], out: &mut [f32]);
+/// Adds the K tiles up, and replaces the complete sums by the bits of the floats
+/// that they stand for.
+pub(crate) struct Dequantised<'a, T> {
+    row_scales: &'a [f32],
+    column_scales: &'a [f32],
+    partial: PhantomData<fn() -> T>,
 }
 
-impl Scalable for i32 {
-    fn add_scaled(sums: &[Self], row_scale: f32, column_scales: &[f32], out: &mut [f32]) {
-        add_dequantised_row(sums, row_scale, column_scales, out);
+impl<'a, T> Dequantised<'a, T> {
+    /// With a scale for each row and column.
+    pub(crate) const fn new(row_scales: &'a [f32], column_scales: &'a [f32]) -> Self {
+        Self {
+            row_scales,
+            column_scales,
+            partial: PhantomData,
+        }
     }
 }
 
-impl Scalable for f32 {
-    fn add_scaled(sums: &[Self], row_scale: f32, column_scales: &[f32], out: &mut [f32]) {
-        add_scaled_row(sums, row_scale, column_scales, out);
+impl<T: Partial<Sum = i32>> Collect for Dequantised<'_, T> {
+    type Partial = T;
+    type Out = i32;
+
+    fn collect(&self, tile: &OutputTile<'_>, rows: &mut [i32], stride: usize) {
+        let to = tile.to(rows, stride);
+        if !tile.completes {
+            return unpack::<T>(tile.rows(), tile.mode(), to);
+        }
+        let scales = Scales {
+            rows: &self.row_scales[tile.row..],
+            row_step: 1,
+            columns: self.column_scales,
+        };
+        unpack_dequantised::<T>(tile.rows(), tile.mode(), scales, to);
     }
 }
 
@@ -174,11 +187,7 @@ impl<'a, T> Scaled<'a, T> {
     }
 }
 
-impl<T> Collect for Scaled<'_, T>
-where
-    T: Partial,
-    T::Sum: Scalable,
-{
+impl<T: Partial<Sum: Into<f64>>> Collect for Scaled<'_, T> {
     type Partial = T;
     type Out = f32;
 
@@ -188,35 +197,12 @@ where
 
     fn collect(&self, tile: &OutputTile<'_>, rows: &mut [f32], stride: usize) {
         let group = tile.k_tile / self.groups.k_tiles;
-        let stores = tile.k_tile == 0 && !self.adds;
-        let column_scales = &self.column_scales[group * stride..][..stride];
-        let mut sums = [T::Sum::default(); ROWS * STRIPE];
-        let height = (rows.len() / stride).min(ROWS);
-        for first in tile.columns.clone().step_by(STRIPE) {
-            let columns = first..(first + STRIPE).min(tile.columns.end);
-            let surface = (first - tile.columns.start) / T::LANES;
-            let surfaces = &tile.bytes[surface * tile.tile_rows * size_of::<T::Bytes>()..];
-            let to = Destination {
-                rows: &mut sums[..height * STRIPE],
-                stride: STRIPE,
-                columns: 0..columns.len(),
-            };
-            let add = |row: usize, _, sums: &mut [T::Sum]| {
-                let out = &mut rows[row * stride..][columns.clone()];
-                if stores {
-                    out.fill(0.0);
-                }
-                let row_scale = self.row_scales[(tile.row + row) * self.groups.count + group];
-                T::Sum::add_scaled(sums, row_scale, &column_scales[columns.clone()], out);
-            };
-            unpack::<T>(
-                surfaces,
-                tile.tile_rows,
-                tile.first_row,
-                Mode::Store,
-                to,
-                add,
-            );
-        }
+        let mode = if self.adds { Mode::Add } else { tile.mode() };
+        let scales = Scales {
+            rows: &self.row_scales[tile.row * self.groups.count + group..],
+            row_step: self.groups.count,
+            columns: &self.column_scales[group * stride..][..stride],
+        };
+        unpack_scaled::<T>(tile.rows(), mode, scales, tile.to(rows, stride));
     }
 }

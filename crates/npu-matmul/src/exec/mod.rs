@@ -26,7 +26,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::plan::{JobLimits, Step};
 use crate::quantised::Rest;
-pub(crate) use collect::{Collect, Groups, Scaled, Sums};
+pub(crate) use collect::{Collect, Dequantised, Groups, Scaled, Sums};
 pub(crate) use job::{OnDevice, link};
 pub(crate) use target::{Narrowed, Target};
 use wave::{Part, Wave};

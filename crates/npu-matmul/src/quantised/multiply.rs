@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Float activations times quantised weights.
 
-use std::ops::Range;
 use std::time::Instant;
-
-use npu_kernels::dequantise::dequantise_row;
 
 use super::{Quantised, QuantisedActivations, Rest};
 use crate::engine::{Engine, matrix};
 use crate::error::Error;
-use crate::exec::{Groups, Scaled, Sums, Then, Work};
+use crate::exec::{Dequantised, Groups, Scaled, Then, Work};
 use crate::observe::Activity;
 use crate::pack::{Format, Int4, Int8, SplitInt8};
 use crate::quantise::Operands;
@@ -133,10 +130,7 @@ impl Engine {
         }
         // Integers are added up where the floats will be: both have 4 bytes.
         let sums: &mut [i32] = zerocopy::transmute_mut!(out);
-        let finish = |row: usize, channels: Range<usize>, part: &mut [i32]| {
-            dequantise_row(part, activations.scales[row], &quantised.scales[channels]);
-        };
-        let collect = Sums::<T, _>::new(finish);
+        let collect = Dequantised::<T>::new(&activations.scales, &quantised.scales);
         let mut product = self.product::<F, _>(weights, m, integers, sums, collect)?;
         product.then = rest.map(|rest| {
             let floats = move |out: &'a mut [i32]| rest(zerocopy::transmute_mut!(out));

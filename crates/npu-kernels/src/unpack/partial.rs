@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the NPU writes, and the results that it becomes.
+
+use half::f16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::ATOM_BYTES;
+
+/// An element as the NPU writes it, and how it is added up on the CPU.
+pub trait Partial: Copy + Default {
+    /// What one row of the result has of a surface: the atom of each row of
+    /// the tile that belongs to it.
+    type Bytes: Copy + FromBytes + Immutable + IntoBytes + KnownLayout + Unaligned;
+
+    /// The elements of those bytes.
+    type Atom: AsRef<[Self]>;
+
+    /// The type of the result.
+    type Sum: Copy + Default;
+
+    /// Elements of an atom.
+    const LANES: usize;
+
+    /// Rows of the tile that make a row of the result.
+    const TILE_ROWS: usize = size_of::<Self::Bytes>() / ATOM_BYTES;
+
+    /// The elements in the bytes of an atom.
+    fn atom(bytes: Self::Bytes) -> Self::Atom;
+
+    /// This element as a result.
+    fn widen(self) -> Self::Sum;
+
+    /// `sum` plus this element. Integers wrap around: the sum is exact
+    /// whenever the true one fits.
+    fn add_to(self, sum: Self::Sum) -> Self::Sum;
+}
+
+impl Partial for i32 {
+    type Bytes = [u8; ATOM_BYTES];
+    type Atom = [Self; 4];
+    type Sum = Self;
+    const LANES: usize = 4;
+
+    fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
+        zerocopy::transmute!(bytes)
+    }
+
+    fn widen(self) -> Self {
+        self
+    }
+
+    fn add_to(self, sum: Self) -> Self {
+        sum.wrapping_add(self)
+    }
+}
+
+impl Partial for i16 {
+    type Bytes = [u8; ATOM_BYTES];
+    type Atom = [Self; 8];
+    type Sum = i32;
+    const LANES: usize = 8;
+
+    fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
+        zerocopy::transmute!(bytes)
+    }
+
+    fn widen(self) -> i32 {
+        i32::from(self)
+    }
+
+    fn add_to(self, sum: i32) -> i32 {
+        sum.wrapping_add(i32::from(self))
+    }
+}
+
+impl Partial for f32 {
+    type Bytes = [u8; ATOM_BYTES];
+    type Atom = [Self; 4];
+    type Sum = Self;
+    const LANES: usize = 4;
+
+    fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
+        zerocopy::transmute!(bytes)
+    }
+
+    fn widen(self) -> Self {
+        self
+    }
+
+    fn add_to(self, sum: Self) -> Self {
+        sum + self
+    }
+}
+
+/// Sums that the NPU rounded to binary16. A second one that is added is rounded
+/// again, so who needs the exact bound adds binary32.
+impl Partial for f16 {
+    type Bytes = [u8; ATOM_BYTES];
+    type Atom = [Self; 8];
+    type Sum = Self;
+    const LANES: usize = 8;
+
+    fn atom(bytes: [u8; ATOM_BYTES]) -> Self::Atom {
+        let bits: [u16; 8] = zerocopy::transmute!(bytes);
+        bits.map(Self::from_bits)
+    }
+
+    fn widen(self) -> Self {
+        self
+    }
+
+    fn add_to(self, sum: Self) -> Self {
+        sum + self
+    }
+}
+
+/// 16 h + l, of the 16-bit sums of two rows: see
+/// [`SplitNibbles`](crate::pack::SplitNibbles). It always fits into 32 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Split(i32);
+
+impl Partial for Split {
+    type Bytes = [u8; 2 * ATOM_BYTES];
+    type Atom = [Self; 8];
+    type Sum = i32;
+    const LANES: usize = 8;
+
+    fn atom(bytes: Self::Bytes) -> Self::Atom {
+        let [high, low]: [[i16; 8]; 2] = zerocopy::transmute!(bytes);
+        std::array::from_fn(|n| Self(16 * i32::from(high[n]) + i32::from(low[n])))
+    }
+
+    fn widen(self) -> i32 {
+        self.0
+    }
+
+    fn add_to(self, sum: i32) -> i32 {
+        sum.wrapping_add(self.0)
+    }
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use proptest::prelude::*;
+use zerocopy::{Immutable, IntoBytes};
+
+use super::*;
+use crate::ATOM_BYTES;
+use crate::dequantise::dequantise;
+
+/// Where element (m, n) begins.
+fn at<T>(tile_rows: usize, m: usize, n: usize) -> usize {
+    let lanes = ATOM_BYTES / size_of::<T>();
+    (n / lanes * tile_rows + m) * ATOM_BYTES + n % lanes * size_of::<T>()
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    tile: Vec<u8>,
+    tile_rows: usize,
+    first_row: usize,
+    rows: usize,
+    stride: usize,
+    columns: Range<usize>,
+}
+
+impl Case {
+    fn to<'a, S>(&self, rows: &'a mut [S]) -> Destination<'a, S> {
+        Destination {
+            rows,
+            stride: self.stride,
+            columns: self.columns.clone(),
+        }
+    }
+
+    fn tile(&self) -> TileRows<'_> {
+        TileRows {
+            bytes: &self.tile,
+            rows: self.tile_rows,
+            first: self.first_row,
+        }
+    }
+
+    /// The definition: `take` for each element, with the row and the column of
+    /// the result, and the result.
+    fn each<T, S>(
+        &self,
+        out: &mut [S],
+        read: impl Fn(&[u8]) -> T,
+        take: impl Fn(usize, usize, T, &mut S),
+    ) {
+        for (index, row) in out.chunks_mut(self.stride).enumerate() {
+            let m = self.first_row + index;
+            let Some(columns) = row.get_mut(self.columns.clone()) else {
+                continue;
+            };
+            for (n, out) in columns.iter_mut().enumerate() {
+                let at = at::<T>(self.tile_rows, m, n);
+                if m < self.tile_rows && at + size_of::<T>() <= self.tile.len() {
+                    let x = read(&self.tile[at..][..size_of::<T>()]);
+                    take(index, self.columns.start + n, x, out);
+                }
+            }
+        }
+    }
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let shape = (
+        1..40_usize,
+        0..40_usize,
+        0..40_usize,
+        1..300_usize,
+        0..60_usize,
+    );
+    (shape, 0..50_usize, 0..290_usize).prop_flat_map(|(shape, from, columns)| {
+        let (tile_rows, first_row, rows, stride, surfaces) = shape;
+        prop::collection::vec(any::<u8>(), surfaces * tile_rows * ATOM_BYTES).prop_map(
+            move |tile| Case {
+                tile,
+                tile_rows,
+                first_row,
+                rows,
+                stride,
+                columns: from..from + columns,
+            },
+        )
+    })
+}
+
+fn check<T: Partial>(case: &Case, old: T::Sum, read: impl Fn(&[u8]) -> T)
+where
+    T::Sum: IntoBytes + Immutable,
+{
+    for mode in [Mode::Store, Mode::Add] {
+        let mut fast = vec![old; case.rows * case.stride];
+        let mut slow = fast.clone();
+        unpack::<T>(case.tile(), mode, case.to(&mut fast));
+        case.each(&mut slow, &read, |_, _, x, sum| {
+            *sum = match mode {
+                Mode::Store => x.widen(),
+                Mode::Add => x.add_to(*sum),
+            };
+        });
+        assert!(fast.as_bytes() == slow.as_bytes(), "{mode:?}");
+    }
+}
+
+/// The same floats, or NaN both.
+fn same(left: f32, right: f32) -> bool {
+    left.to_bits() == right.to_bits() || left.is_nan() && right.is_nan()
+}
+
+/// Results of `old` become floats, with scales of any size and, behind the
+/// last, none.
+fn check_floats<T: Partial<Sum = i32>>(
+    case: &Case,
+    old: i32,
+    scales: &[f32],
+    row_step: usize,
+    read: impl Fn(&[u8]) -> T,
+) {
+    let (row_scales, column_scales) = scales.split_at(scales.len() / 4);
+    let scales = Scales {
+        rows: row_scales,
+        row_step,
+        columns: column_scales,
+    };
+    let scale = |scales: &[f32], at: usize| scales.get(at).copied().unwrap_or(f32::NAN);
+    let row_scale = |row: usize| scale(row_scales, row * row_step);
+    for mode in [Mode::Store, Mode::Add] {
+        let mut fast = vec![old; case.rows * case.stride];
+        let mut slow = fast.clone();
+        unpack_dequantised::<T>(case.tile(), mode, scales, case.to(&mut fast));
+        case.each(&mut slow, &read, |row, column, x, out| {
+            let sum = match mode {
+                Mode::Store => x.widen(),
+                Mode::Add => x.add_to(*out),
+            };
+            let float = dequantise(sum, row_scale(row), scale(column_scales, column));
+            *out = float.to_bits().cast_signed();
+        });
+        for (fast, slow) in fast.into_iter().zip(slow) {
+            let [fast, slow] = [fast, slow].map(|bits| f32::from_bits(bits.cast_unsigned()));
+            assert!(same(fast, slow), "{mode:?}: {fast} for {slow}");
+        }
+        let mut fast = vec![old as f32; case.rows * case.stride];
+        let mut slow = fast.clone();
+        unpack_scaled::<T>(case.tile(), mode, scales, case.to(&mut fast));
+        case.each(&mut slow, &read, |row, column, x, out| {
+            let number = f64::from(x.widen());
+            let number =
+                number * f64::from(row_scale(row)) * f64::from(scale(column_scales, column));
+            *out = match mode {
+                Mode::Store => number as f32,
+                Mode::Add => (f64::from(*out) + number) as f32,
+            };
+        });
+        for (fast, slow) in fast.into_iter().zip(slow) {
+            assert!(same(fast, slow), "{mode:?}: {fast} for {slow}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(256))]
+
+    #[test]
+    fn equals_the_reference(case in case()) {
+        check::<i32>(&case, i32::MAX - 9, |b| i32::from_le_bytes(b.try_into().unwrap()));
+        check::<i16>(&case, i32::MAX - 9, |b| i16::from_le_bytes(b.try_into().unwrap()));
+    }
+
+    #[test]
+    fn floats_equal_the_reference(mut case in case()) {
+        // Finite floats of like size: NaNs may differ in their bits.
+        for bytes in case.tile.as_chunks_mut::<4>().0 {
+            *bytes = (f32::from(bytes[0]) / 7.0).to_le_bytes();
+        }
+        check::<f32>(&case, 1.5, |b| f32::from_le_bytes(b.try_into().unwrap()));
+    }
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(128))]
+
+    #[test]
+    fn scaled_results_equal_the_reference(
+        case in case(),
+        scales in prop::collection::vec(any::<u32>().prop_map(f32::from_bits), 0..600),
+        row_step in 0..4_usize,
+        old in any::<i32>(),
+    ) {
+        check_floats::<i32>(&case, old, &scales, row_step, |b| {
+            i32::from_le_bytes(b.try_into().unwrap())
+        });
+        check_floats::<i16>(&case, old, &scales, row_step, |b| {
+            i16::from_le_bytes(b.try_into().unwrap())
+        });
+    }
+
+    #[test]
+    fn scaled_floats_are_scaled_once(case in case(), scale in -9.0_f32..9.0) {
+        let (rows, columns) = (vec![scale; case.rows], vec![scale / 3.0; case.stride]);
+        let scales = Scales { rows: &rows, row_step: 1, columns: &columns };
+        let mut fast = vec![1.5; case.rows * case.stride];
+        let mut slow = fast.clone();
+        unpack_scaled::<f32>(case.tile(), Mode::Add, scales, case.to(&mut fast));
+        let read = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+        case.each(&mut slow, read, |row, column, x, out| {
+            let number = f64::from(x) * f64::from(rows[row]) * f64::from(columns[column]);
+            *out = (f64::from(*out) + number) as f32;
+        });
+        prop_assert!(fast.into_iter().zip(slow).all(|(fast, slow)| same(fast, slow)));
+    }
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(64))]
+
+    #[test]
+    fn split_sums_are_put_together(
+        sums in prop::collection::vec(any::<[i16; 2]>(), 1..600),
+        tile_rows in 1..40_usize,
+        first in 0..20_usize,
+    ) {
+        let columns = sums.len().div_ceil(tile_rows);
+        let element = |row: usize, column: usize| {
+            sums.get(row * columns + column).copied().unwrap_or_default()
+        };
+        let mut tile = vec![0; columns.div_ceil(8) * 2 * tile_rows * ATOM_BYTES];
+        for (row, column) in (0..tile_rows).flat_map(|m| (0..columns).map(move |n| (m, n))) {
+            for (part, x) in element(row, column).into_iter().enumerate() {
+                let at = at::<i16>(2 * tile_rows, 2 * row + part, column);
+                tile[at..at + 2].copy_from_slice(&x.to_le_bytes());
+            }
+        }
+        let rows = tile_rows.saturating_sub(first);
+        let mut out = vec![i32::MIN; rows * columns];
+        for (mode, times) in [(Mode::Store, 1), (Mode::Add, 2)] {
+            let to = Destination { rows: &mut out, stride: columns, columns: 0..columns };
+            let tile = TileRows { bytes: &tile, rows: tile_rows, first };
+            unpack::<Split>(tile, mode, to);
+            for (at, &sum) in out.iter().enumerate() {
+                let [high, low] = element(first + at / columns, at % columns);
+                prop_assert_eq!(sum, times * (16 * i32::from(high) + i32::from(low)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_degenerate_tile_changes_nothing() {
+    let mut out = [3_i32; 4];
+    for (tile_rows, stride) in [(0, 4), (4, 0), (0, 0)] {
+        let to = Destination {
+            rows: &mut out,
+            stride,
+            columns: 0..4,
+        };
+        let tile = TileRows {
+            bytes: &[],
+            rows: tile_rows,
+            first: 0,
+        };
+        unpack::<i32>(tile, Mode::Store, to);
+    }
+    assert_eq!(out, [3; 4]);
+}
