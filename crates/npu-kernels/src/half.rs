@@ -52,16 +52,20 @@ mod x86 {
 
 #[cfg(target_arch = "aarch64")]
 mod neon {
-    use std::arch::aarch64::{uint16x4_t, vcvt_f16_f32, vreinterpret_u16_f16};
+    use std::arch::aarch64::{
+        float32x4_t, uint16x8_t, vcvt_f16_f32, vcvt_high_f16_f32, vreinterpretq_u16_f16,
+    };
 
     use zerocopy::transmute;
 
     #[target_feature(enable = "neon")]
     pub(super) fn to_f16(row: &[f32], out: &mut [[u8; 2]]) {
-        let (singles, row) = row.as_chunks::<4>();
-        let (halves, out) = out.as_chunks_mut::<4>();
+        let (singles, row) = row.as_chunks::<8>();
+        let (halves, out) = out.as_chunks_mut::<8>();
         for (halves, &singles) in halves.iter_mut().zip(singles) {
-            let rounded: uint16x4_t = vreinterpret_u16_f16(vcvt_f16_f32(transmute!(singles)));
+            let [low, high]: [float32x4_t; 2] = transmute!(singles);
+            let rounded = vcvt_high_f16_f32(vcvt_f16_f32(low), high);
+            let rounded: uint16x8_t = vreinterpretq_u16_f16(rounded);
             *halves = transmute!(rounded);
         }
         super::reference(row, out);

@@ -20,9 +20,11 @@
 use std::ops::Range;
 
 use half::f16;
-use zerocopy::{IntoBytes, transmute_mut};
+use zerocopy::{Immutable, IntoBytes, transmute_mut};
 
+use crate::LINE_BYTES as LINE;
 use crate::matrix::MatrixView;
+use crate::prefetch::prefetch;
 use crate::{nibble, quantise};
 
 /// Packed bytes of one row at a time: whole cache lines, and a multiple of
@@ -34,9 +36,6 @@ pub const STRIPE: usize = 512;
 /// pass that looks for the largest and the one that quantises.
 const ROWS: usize = 16;
 
-/// Bytes of a cache line.
-const LINE: usize = 64;
-
 /// Packed bytes of a part of one row.
 pub type Stripe = [u8; STRIPE];
 
@@ -46,7 +45,7 @@ static ZEROS: Stripe = [0; STRIPE];
 /// How the elements of a row become bytes.
 pub trait Encode: Sync {
     /// What the matrix holds.
-    type Host: Copy + Send + Sync;
+    type Host: Copy + Immutable + IntoBytes + Send + Sync;
 
     /// Bits of a packed element.
     const BITS: usize;
@@ -243,18 +242,22 @@ fn encode_rows<'a, E: Encode>(
     elements: Range<usize>,
     scratch: &'a mut [Stripe; ROWS],
 ) -> [&'a Stripe; ROWS] {
-    let mut row = first_row;
-    scratch.each_mut().map(|scratch| {
+    let part = |row| {
         let whole = matrix.row(row);
         let end = elements.end.min(whole.len());
-        let elements = whole.get(elements.start..end).unwrap_or_default();
-        row += 1;
-        if elements.is_empty() {
-            &ZEROS
-        } else {
-            encode.encode(row - 1, elements, scratch)
+        whole.get(elements.start..end).unwrap_or_default()
+    };
+    let mut stripes = [&ZEROS; ROWS];
+    let mut elements = part(first_row);
+    for ((row, stripe), scratch) in (first_row..).zip(&mut stripes).zip(scratch) {
+        let next = part(row + 1);
+        prefetch(next.as_bytes());
+        if !elements.is_empty() {
+            *stripe = encode.encode(row, elements, scratch);
         }
-    })
+        elements = next;
+    }
+    stripes
 }
 
 /// The runs of each stripe, to their rows of the surfaces. In squares: as many
@@ -268,14 +271,38 @@ fn interleave<const RUN: usize>(
 ) {
     let side = LINE / RUN;
     for (line, surfaces) in surfaces.chunks_mut(side * tile_rows).enumerate() {
-        for (square, stripes) in stripes.chunks_exact(side).enumerate() {
-            let first = rows.start + square * side;
-            for (index, surface) in surfaces.chunks_exact_mut(tile_rows).enumerate() {
-                let to = &mut surface[first.min(rows.end)..(first + side).min(rows.end)];
-                for (to, stripe) in to.iter_mut().zip(stripes) {
-                    *to = stripe.as_chunks::<RUN>().0[line * side + index];
-                }
+        let width = if surfaces.len() == side * tile_rows {
+            side
+        } else {
+            surfaces.len() / tile_rows
+        };
+        for (first, stripes) in rows.clone().step_by(side).zip(stripes.chunks_exact(side)) {
+            let height = side.min(rows.end - first);
+            if (width, height) == (side, side) {
+                // As below, of a size that the compiler knows.
+                square(stripes, line, surfaces, tile_rows, first, (side, side));
+            } else {
+                square(stripes, line, surfaces, tile_rows, first, (width, height));
             }
+        }
+    }
+}
+
+/// Moves `width` runs of a line of each of `height` stripes.
+#[inline(always)]
+fn square<const RUN: usize>(
+    stripes: &[&Stripe],
+    line: usize,
+    surfaces: &mut [[u8; RUN]],
+    tile_rows: usize,
+    first_row: usize,
+    (width, height): (usize, usize),
+) {
+    for index in 0..width {
+        let to = &mut surfaces[index * tile_rows + first_row..][..height];
+        for (to, stripe) in to.iter_mut().zip(stripes) {
+            let (lines, _) = stripe.as_chunks::<LINE>();
+            *to = lines[line].as_chunks::<RUN>().0[index];
         }
     }
 }

@@ -35,14 +35,22 @@ fastest! {
 #[inline(always)]
 fn quantise_body(row: &[f32], inverse: f32, limit: f32, out: &mut [i8]) {
     for (q, &x) in out.iter_mut().zip(row) {
-        let scaled = x * inverse;
-        // Comparisons in this form are one instruction each, and the first is
-        // false for a NaN.
-        let below = if scaled < limit { scaled } else { limit };
-        let within = if below > -limit { below } else { -limit };
+        let within = clamped(x * inverse, limit);
         // The cast keeps the low byte, the integer in two's complement.
         *q = (within + ROUND_TO_INTEGER).to_bits() as i8;
     }
+}
+
+/// A number clamped to `-limit..=limit`, or `limit` for a NaN: in two
+/// instructions, which on x86-64 are comparisons in this form, of which the first
+/// is false for a NaN, and on aarch64 the functions, which drop one.
+#[inline(always)]
+fn clamped(number: f32, limit: f32) -> f32 {
+    if cfg!(target_arch = "aarch64") {
+        return number.min(limit).max(-limit);
+    }
+    let below = if number < limit { number } else { limit };
+    if below > -limit { below } else { -limit }
 }
 
 /// The bits of infinity: those of a largest magnitude below it are of a finite
