@@ -70,7 +70,7 @@ impl Machine {
             Precision::Fp16 => (npu_matmul::Precision::Fp16, self.options.clone()),
             _ => (
                 quantised.operands.precision(),
-                quantised.plan_options(&self.options),
+                quantised.plan_options(k, &self.options),
             ),
         };
         let passes = match precision {

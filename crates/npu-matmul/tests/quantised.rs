@@ -365,6 +365,33 @@ fn deep_groups_of_int4_are_several_tiles() {
     }
 }
 
+/// A group that is all of K asks for no depth of its tiles.
+#[test]
+fn one_group_is_cut_as_a_channel() {
+    let engine = engine();
+    for (k, group) in [(992, 992), (992, 4096), (2400, 2400)] {
+        let (m, n) = (3, 5);
+        let a = floats(1, m, k, &[]);
+        let b: Vec<f32> = (0..n * k).map(|at| 1.0 - (at % 2) as f32 * 2.0).collect();
+        for operands in Operands::ALL {
+            let [channel, one] = [Scheme::PerChannel, Scheme::PerKGroup(group)].map(|scheme| {
+                let options = QuantiseOptions {
+                    operands,
+                    scheme,
+                    ..QuantiseOptions::default()
+                };
+                let weights = engine.load_quantised(n, k, &options, &b).unwrap();
+                let mut out = vec![f32::NAN; m * n];
+                engine
+                    .multiply_quantised(&weights, m, &a, &mut out)
+                    .unwrap();
+                (weights.plan().clone(), out)
+            });
+            assert_eq!(one, channel, "{operands:?}, {group} of {k}");
+        }
+    }
+}
+
 #[test]
 fn options_that_do_not_fit_are_refused() {
     let engine = engine();

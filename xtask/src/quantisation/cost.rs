@@ -55,7 +55,7 @@ pub(super) fn of(kind: &Kind) -> Result<Cost> {
         a: vec![],
         b: vec![],
     });
-    let plan = options.plan_options(&PlanOptions::default());
+    let plan = options.plan_options(K, &PlanOptions::default());
     let rows = M * kind.operands.passes();
     let integers = planned(kind.operands.precision(), K, rows, &plan)?;
     let scales = match kind.scheme {

@@ -97,7 +97,8 @@ pub enum Scheme {
     /// row of the activations; a multiple of 32. It becomes the depth of a K
     /// tile, and must be a legal one. A group of INT4 weights that is deeper than
     /// is exact (see [`int4_depth`](crate::plan::int4_depth)) becomes several
-    /// tiles of one depth. The last group is what remains of K.
+    /// tiles of one depth. The last group is what remains of K; the only one is
+    /// all of it, and may be cut as for [`Scheme::PerChannel`].
     PerKGroup(usize),
 }
 
@@ -150,17 +151,20 @@ impl Default for QuantiseOptions {
 
 impl QuantiseOptions {
     /// With which options an engine that has `options` plans such weights, of
-    /// [`Operands::precision`]: a forced K tile for groups of K, as deep as
-    /// [`PlanOptions::int4_depth`] allows; for activations
+    /// [`Operands::precision`] and `k` channels: a forced K tile for several
+    /// groups of K, as deep as [`PlanOptions::int4_depth`] allows; for activations
     /// that are split twice the rows, of which two are one sum for the CPU.
     /// Outlier columns are planned apart.
     #[must_use]
-    pub fn plan_options(&self, options: &PlanOptions) -> PlanOptions {
+    pub fn plan_options(&self, k: usize, options: &PlanOptions) -> PlanOptions {
         let mut plan = options.clone();
         let passes = self.operands.passes();
         plan.conditions.rows = plan.conditions.rows.saturating_mul(passes);
         plan.conditions.sum_ps /= passes as u64;
-        if let Scheme::PerKGroup(group) = self.scheme {
+        if let Scheme::PerKGroup(group) = self.scheme
+            // A single group has the tiles of a scale for each channel.
+            && (group < k || !group.is_multiple_of(self.operands.precision().k_multiple()))
+        {
             plan.k_tile = Some(group_k_tile(self.operands.precision(), group, options));
             // The results of each K tile have scales of their own.
             plan.accumulate = Accumulate::Cpu;

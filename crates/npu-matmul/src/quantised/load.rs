@@ -70,7 +70,7 @@ impl Engine {
         k: usize,
         options: &QuantiseOptions,
     ) -> Result<WeightPlan, Error> {
-        let plan_options = options.plan_options(self.options());
+        let plan_options = options.plan_options(k, self.options());
         self.plan_weights(options.operands.precision(), n, k, &plan_options)
     }
 
@@ -118,7 +118,7 @@ impl Engine {
         match operands {
             Operands::W8A8 => self.load_planned::<Int8>(plan, &integers, Some(quantised)),
             Operands::W4A8 | Operands::W4A4 => {
-                let plan = self.plan_int4(n, k, &integers, |any| options.plan_options(any))?;
+                let plan = self.plan_int4(n, k, &integers, |any| options.plan_options(k, any))?;
                 self.load_planned::<Int4>(plan, &integers, Some(quantised))
             }
         }
