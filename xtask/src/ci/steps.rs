@@ -310,7 +310,7 @@ fn longer() -> Vec<Step> {
             name: "properties",
             what: "the property tests, many more cases",
             runs: vec![
-                Run::cargo("test --release -p rknpu-regcmd -p npu-model -p npu-matmul")
+                Run::cargo("test --release -p rknpu-regcmd -p npu-model -p npu-kernels -p npu-matmul")
                     .env("PROPTEST_CASES", LONG_CASES),
             ],
         },
