@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pictures of docs/matmul.md show what the layouts and plans say.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use npu_matmul::layout::{activation, activation_bytes, output, output_bytes, weight};
+use npu_matmul::plan::WeightPlan;
+use npu_matmul::{Plan, PlanOptions, Precision};
+use rknpu_regcmd::MatmulType;
+
+/// A grid of ranges of bytes.
+struct Picture {
+    /// What follows `byte of (x, y) = `, if it is there.
+    formula: Option<String>,
+    cells: Vec<Cell>,
+}
+
+struct Cell {
+    rows: Range<usize>,
+    columns: Range<usize>,
+    bytes: Range<usize>,
+}
+
+/// The pictures of the page's section on layouts, by title.
+fn pictures() -> BTreeMap<String, Picture> {
+    let page = include_str!("../../../docs/matmul.md");
+    let section = page.split_once("\n## Layouts\n").unwrap().1;
+    let section = section.split_once("\n## ").unwrap().0;
+    let mut pictures = BTreeMap::new();
+    let mut lines = section.lines().filter_map(|line| line.strip_prefix("    "));
+    let mut title = lines.next();
+    while let Some(name) = title {
+        let mut picture = Picture {
+            formula: None,
+            cells: Vec::new(),
+        };
+        let mut columns = Vec::new();
+        title = None;
+        for line in lines.by_ref() {
+            if let Some((_, formula)) = line.split_once(") = ") {
+                picture.formula = Some(formula.to_owned());
+            } else if let Some((row, cells)) = line.split_once('|') {
+                let cells = cells.split('|').map(str::trim).filter(|c| !c.is_empty());
+                if row.trim() != ":" {
+                    let rows = range(row.split_whitespace().nth(1).unwrap());
+                    let cells: Vec<_> = cells.map(range).collect();
+                    assert_eq!(cells.len(), columns.len(), "{line}");
+                    let cells = cells.into_iter().zip(&columns);
+                    picture.cells.extend(cells.map(|(bytes, columns)| Cell {
+                        rows: rows.clone(),
+                        columns: Range::clone(columns),
+                        bytes,
+                    }));
+                }
+            } else if line.starts_with(' ') {
+                let words = line.split_whitespace();
+                columns.extend(words.filter(|w| w.contains("..")).map(range));
+            } else if !line.starts_with('+') {
+                title = Some(line);
+                break;
+            }
+        }
+        assert!(pictures.insert(name.to_owned(), picture).is_none());
+    }
+    pictures
+}
+
+/// `3..5`, or `3` for `3..4`.
+fn range(text: &str) -> Range<usize> {
+    let (start, end) = text.split_once("..").unwrap_or((text, ""));
+    let start = start.parse().unwrap();
+    start..end.parse().unwrap_or(start + 1)
+}
+
+/// The value of a formula of `+ * / %` and parentheses, from left to right.
+fn value(formula: &str, variables: &[(&str, usize)]) -> usize {
+    let spaced = formula.replace('(', "( ").replace(')', " )");
+    let mut words = spaced.split_whitespace().peekable();
+    let value = sum(&mut words, variables);
+    assert_eq!(words.next(), None, "{formula}");
+    value
+}
+
+type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+
+fn sum(words: &mut Words<'_>, variables: &[(&str, usize)]) -> usize {
+    let mut sum = product(words, variables);
+    while words.next_if_eq(&"+").is_some() {
+        sum += product(words, variables);
+    }
+    sum
+}
+
+fn product(words: &mut Words<'_>, variables: &[(&str, usize)]) -> usize {
+    let mut product = factor(words, variables);
+    while let Some(operator) = words.next_if(|word| ["*", "/", "%"].contains(word)) {
+        let factor = factor(words, variables);
+        match operator {
+            "*" => product *= factor,
+            "/" => product /= factor,
+            _ => product %= factor,
+        }
+    }
+    product
+}
+
+fn factor(words: &mut Words<'_>, variables: &[(&str, usize)]) -> usize {
+    let word = words.next().unwrap();
+    if word == "(" {
+        let inner = sum(words, variables);
+        assert_eq!(words.next(), Some(")"));
+        return inner;
+    }
+    let variable = variables.iter().find(|(name, _)| *name == word);
+    variable.map_or_else(|| word.parse().unwrap(), |(_, value)| *value)
+}
+
+/// Checks that a picture has so many cells, and each all bits of its elements
+/// and no others, in order; and that the formula says where each begins.
+fn check(
+    picture: &Picture,
+    cells: usize,
+    element_bits: usize,
+    names: [&str; 2],
+    sizes: &[(&str, usize)],
+    bit_of: impl Fn(usize, usize) -> usize,
+) {
+    assert_eq!(picture.cells.len(), cells);
+    for cell in &picture.cells {
+        let mut next = cell.bytes.start * 8;
+        for row in cell.rows.clone() {
+            for column in cell.columns.clone() {
+                assert_eq!(bit_of(row, column), next, "({row}, {column})");
+                let mut variables = sizes.to_vec();
+                variables.extend([(names[0], row), (names[1], column)]);
+                let byte = value(picture.formula.as_ref().unwrap(), &variables);
+                assert_eq!(byte, next / 8, "({row}, {column})");
+                next += element_bits;
+            }
+        }
+        assert_eq!(next, cell.bytes.end * 8);
+    }
+}
+
+#[test]
+fn pictures_of_single_tiles_are_the_layouts() {
+    let mut pictures = pictures();
+    let mut take = |title: &str| pictures.remove(title).unwrap_or_else(|| panic!("{title}"));
+    for (title, precision, surfaces) in [
+        ("A, int8: 4 rows, K = 64", Precision::Int8, 4),
+        ("A, fp16: 4 rows, K = 32", Precision::Fp16, 4),
+        ("A, int4: 4 rows, K = 64", Precision::Int4, 2),
+    ] {
+        let picture = take(title);
+        let bits = precision.input_bits();
+        check(
+            &picture,
+            4 * surfaces,
+            bits,
+            ["m", "k"],
+            &[("rows", 4)],
+            |m, k| {
+                let at = activation(precision, 4, m, k);
+                at.byte * 8 + at.bit as usize
+            },
+        );
+    }
+    for (title, precision) in [
+        ("B, int8: 64 kernels, K = 64", Precision::Int8),
+        ("B, fp16: 32 kernels, K = 64", Precision::Fp16),
+        ("B, int4: 128 kernels, K = 64", Precision::Int4),
+    ] {
+        let picture = take(title);
+        let bits = precision.input_bits();
+        // The first two rows and the last of two groups.
+        check(&picture, 6 * 2, bits, ["n", "k"], &[("K", 64)], |n, k| {
+            let at = weight(precision, 64, n, k);
+            at.byte * 8 + at.bit as usize
+        });
+        let rows: Vec<_> = picture.cells.iter().map(|cell| cell.rows.start).collect();
+        let group = precision.kernel_group();
+        assert!(rows.contains(&(group - 1)) && rows.contains(&group));
+    }
+    for (title, types) in [
+        (
+            "C, int32 and binary32: 4 rows, N = 16",
+            [MatmulType::Int8ToInt32, MatmulType::Fp16ToFp32],
+        ),
+        (
+            "C, int16 and binary16: 4 rows, N = 32",
+            [MatmulType::Int4ToInt16, MatmulType::Fp16ToFp16],
+        ),
+    ] {
+        let picture = take(title);
+        for ty in types {
+            let bits = ty.out_bytes() as usize * 8;
+            check(&picture, 4 * 4, bits, ["m", "n"], &[("rows", 4)], |m, n| {
+                output(ty, 4, m, n) * 8
+            });
+        }
+    }
+    // All others are of several tiles.
+    assert!(pictures.keys().all(|title| title.contains(" by ")));
+}
+
+/// The cells of a picture of several tiles, in the order of the page.
+fn tiles(pictures: &BTreeMap<String, Picture>, title: &str) -> Vec<[Range<usize>; 3]> {
+    let cells = pictures[title].cells.iter();
+    cells
+        .map(|cell| [&cell.rows, &cell.columns, &cell.bytes].map(Range::clone))
+        .collect()
+}
+
+#[test]
+fn pictures_of_several_tiles_are_the_plan() {
+    let pictures = pictures();
+    let options = PlanOptions {
+        row_tile: Some(4),
+        k_tile: Some(32),
+        n_tile: Some(32),
+        replicate: Some(false),
+        ..PlanOptions::default()
+    };
+    let precision = Precision::Int8;
+    let weights = WeightPlan::new(precision, 64, 64, 1, &options).unwrap();
+    let plan = Plan::new(&weights, 8, &options).unwrap();
+    let steps: Vec<_> = plan.steps().collect();
+    let [step] = &steps[..] else {
+        panic!("one step");
+    };
+    let [job] = &step.jobs[..] else {
+        panic!("one job");
+    };
+    let a = job.band.activations.iter().map(|tile| {
+        let bytes = activation_bytes(precision, tile.padded, tile.k_tile.padded);
+        let bytes = tile.offset..tile.offset + bytes;
+        [tile.rows.clone(), tile.k_tile.k.clone(), bytes]
+    });
+    let shown = tiles(&pictures, "A in tiles, int8: 8 rows by 4, K = 64 by 32");
+    assert_eq!(shown, a.collect::<Vec<_>>());
+
+    let mut shown_b = tiles(&pictures, "B in tiles, int8: N = 64 by 32, K = 64 by 32");
+    let mut b: Vec<_> = (weights.k_tiles())
+        .flat_map(|tile| [0, 32].map(|n| (tile.clone(), n)))
+        .map(|(tile, n)| {
+            let start = weights.weight_offset(&weights.blocks[0], tile.index, n);
+            [n..n + 32, tile.k, start..start + 1024]
+        })
+        .collect();
+    b.sort_by_key(|[n, k, _]| (n.start, k.start));
+    shown_b.sort_by_key(|[n, k, _]| (n.start, k.start));
+    assert_eq!(shown_b, b);
+
+    for k_tile in 0..2 {
+        let title = format!("C of K tile {k_tile}, int32: 8 rows by 4, N = 64 by 32");
+        let tasks = job.tasks.iter();
+        let mut c: Vec<_> = tasks
+            .filter(|task| job.band.activations[task.activation].k_tile.index == k_tile)
+            .map(|task| {
+                let rows = job.band.activations[task.activation].rows.clone();
+                let start = task.c as usize;
+                let bytes = output_bytes(job.ty, 4, task.n_padded as usize);
+                [rows, task.n.clone(), start..start + bytes]
+            })
+            .collect();
+        c.sort_by_key(|[m, n, _]| (m.start, n.start));
+        assert_eq!(tiles(&pictures, &title), c);
+    }
+    assert_eq!(job.tasks.len(), 8);
+}
