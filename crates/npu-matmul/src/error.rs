@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rknpu_regcmd::LinkError;
-use rocket_uapi::{Errno, FinishedJob, Refusal, WaitError};
+use rocket_uapi::{Doubt, Errno, FinishedJob, Refusal, WaitError};
 
 use crate::emit::IllegalTask;
 use crate::plan::PlanError;
@@ -155,7 +155,11 @@ pub enum JobFailure {
         /// How long it was waited for.
         waited: Duration,
     },
-    /// Its state could not be learnt, or is none of the above.
+    /// The device did not say what became of it; one that has disappeared does
+    /// not.
+    #[error("the state of the job could not be learnt: {0}")]
+    Device(rocket_uapi::Error),
+    /// Its state is none of the above.
     #[error("{0}")]
     Unknown(String),
 }
@@ -168,6 +172,11 @@ impl JobFailure {
             WaitError::Killed { errno, .. } => Self::Killed { errno: *errno },
             WaitError::Dropped { .. } => Self::Dropped,
             WaitError::TimedOut { .. } => Self::TimedOut { waited },
+            WaitError::Device { source, .. }
+            | WaitError::Undecided {
+                doubt: Doubt::NoFence(source),
+                ..
+            } => Self::Device(source.clone()),
             other => Self::Unknown(other.to_string()),
         };
         (failure, error.into_finished())

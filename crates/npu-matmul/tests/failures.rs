@@ -9,78 +9,20 @@
 mod common;
 #[path = "common/faults.rs"]
 mod faults;
+#[path = "common/problem.rs"]
+mod problem;
 
 use std::sync::atomic::Ordering;
 
-use common::{Random, random_i8};
+use common::Random;
 use faults::faulty_engine;
-use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions};
-use npu_matmul::{Engine, Error, JobFailure, Weights, reference};
+use npu_matmul::{Engine, Error, JobFailure, Weights};
+use problem::Problem;
 use rocket_uapi::Errno;
 
-const M: usize = 70;
-const N: usize = 150;
-const K: usize = 90;
-
-struct Problem {
-    weights: Weights,
-    a: Vec<i8>,
-    expected: Vec<i32>,
-    /// Of INT4, with columns in FP16 that each call loads.
-    quantised: Weights,
-    floats: Vec<f32>,
-}
-
-impl Problem {
-    fn new(engine: &Engine) -> Self {
-        let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
-        let mut floats: Vec<f32> = a.iter().map(|&x| x.into()).collect();
-        for row in floats.chunks_mut(K) {
-            row[7] *= 40.0;
-        }
-        let options = QuantiseOptions {
-            operands: Operands::W4A8,
-            outliers: Outliers::Above(6.0),
-            ..QuantiseOptions::default()
-        };
-        let fill = |n: usize, row: &mut [f32]| {
-            for (to, &from) in row.iter_mut().zip(&b[n * K..]) {
-                *to = from.into();
-            }
-        };
-        Self {
-            weights: engine.load_i8(N, K, &b).unwrap(),
-            expected: reference::multiply_i32(M, N, K, &a, &b),
-            quantised: engine.load_quantised_rows(N, K, &options, fill).unwrap(),
-            a,
-            floats,
-        }
-    }
-
-    fn run_quantised(&self, engine: &Engine) -> Result<Vec<f32>, Error> {
-        let mut c = vec![f32::NAN; M * N];
-        engine.multiply_quantised(&self.quantised, M, &self.floats, &mut c)?;
-        Ok(c)
-    }
-
-    fn run(&self, engine: &Engine) -> Result<(), Error> {
-        let mut c = vec![0; M * N];
-        engine.multiply_i32(&self.weights, M, &self.a, &mut c)?;
-        assert!(c == self.expected, "a product that succeeded is wrong");
-        Ok(())
-    }
-
-    /// The same product three times at once, from the same activations.
-    fn run_at_once(&self, engine: &Engine) -> Result<(), Error> {
-        let mut results = vec![vec![0; M * N]; 3];
-        let mut batch = engine.batch();
-        for c in &mut results {
-            batch.multiply_i32(&self.weights, M, &self.a, c)?;
-        }
-        batch.submit()?.wait()?;
-        assert!(results.iter().all(|c| *c == self.expected));
-        Ok(())
-    }
+/// Weights larger than anything that was used before.
+fn try_load(engine: &Engine) -> Result<Weights, Error> {
+    engine.load_i8(500, 500, &vec![1; 500 * 500])
 }
 
 #[test]
@@ -135,20 +77,13 @@ fn refusals_and_lack_of_memory_are_errors() {
     let error = problem.run(&engine).unwrap_err();
     assert!(matches!(error, Error::Device { .. }), "{error:?}");
     faults.no_memory.store(usize::MAX, Ordering::Relaxed);
-    let error = Problem::try_load(&engine).unwrap_err();
+    let error = try_load(&engine).unwrap_err();
     assert!(matches!(error, Error::Device { .. }), "{error:?}");
     faults.no_memory.store(0, Ordering::Relaxed);
     faults.fini.store(1, Ordering::Relaxed);
     let error = problem.run(&engine).unwrap_err();
     assert!(matches!(error, Error::Device { .. }), "{error:?}");
     problem.run(&engine).unwrap();
-}
-
-impl Problem {
-    fn try_load(engine: &Engine) -> Result<Weights, Error> {
-        // Larger than anything that was used before.
-        engine.load_i8(500, 500, &vec![1; 500 * 500])
-    }
 }
 
 #[test]
@@ -159,7 +94,7 @@ fn memory_kept_for_later_is_given_up_first() {
     let live = faults.live.load(Ordering::Relaxed);
     // The first try fails, and what is kept is freed for the second.
     faults.no_memory.store(1, Ordering::Relaxed);
-    let weights = Problem::try_load(&engine).unwrap();
+    let weights = try_load(&engine).unwrap();
     assert!(faults.live.load(Ordering::Relaxed) < live + 1);
     drop(weights);
     problem.run(&engine).unwrap();

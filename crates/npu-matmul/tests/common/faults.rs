@@ -28,10 +28,35 @@ pub(crate) struct Faults {
     pub(crate) no_memory: AtomicUsize,
     /// FINI_BOs that fail.
     pub(crate) fini: AtomicUsize,
+    /// Calls until the device disappears, and that one: then all calls say so.
+    /// 0: it stays.
+    pub(crate) until_gone: AtomicUsize,
+    /// Calls that were made.
+    pub(crate) calls: AtomicUsize,
     /// Buffer objects that exist.
     pub(crate) live: AtomicIsize,
     /// Buffer objects that were ever made.
     pub(crate) made: AtomicUsize,
+}
+
+impl Faults {
+    /// Counts a call; fails if the device is gone.
+    fn call(&self, call: Call, handle: Option<Handle>) -> Result<(), rocket_uapi::Error> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let next = |left: usize| (left > 1).then(|| left - 1);
+        let before = self
+            .until_gone
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        match before {
+            Err(1) => Err(rocket_uapi::Error::of(call, handle, Errno::NODEV)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the device has disappeared.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.until_gone.load(Ordering::Relaxed) == 1
+    }
 }
 
 /// Takes one from a count of failures to come.
@@ -64,24 +89,30 @@ unsafe impl Backend for Faulty {
     }
 
     fn create_bo(&self, len: ByteLen) -> Result<RawBo, rocket_uapi::Error> {
+        self.faults.call(Call::CreateBo, None)?;
         if strikes(&self.faults.no_memory) {
             return Err(rocket_uapi::Error::OutOfMemory { len });
         }
+        let bo = self.inner.create_bo(len)?;
         self.faults.live.fetch_add(1, Ordering::Relaxed);
         self.faults.made.fetch_add(1, Ordering::Relaxed);
-        self.inner.create_bo(len)
+        Ok(bo)
     }
 
     fn close_bo(&self, handle: Handle) -> Result<(), rocket_uapi::Error> {
+        // Also where the device is gone: the kernel frees it with the file.
         self.faults.live.fetch_sub(1, Ordering::Relaxed);
+        self.faults.call(Call::GemClose, Some(handle))?;
         self.inner.close_bo(handle)
     }
 
     fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), rocket_uapi::Error> {
+        self.faults.call(Call::PrepBo, Some(handle))?;
         self.inner.prep_bo(handle, until)
     }
 
     fn fini_bo(&self, handle: Handle) -> Result<(), rocket_uapi::Error> {
+        self.faults.call(Call::FiniBo, Some(handle))?;
         let result = self.inner.fini_bo(handle);
         if strikes(&self.faults.fini) {
             return Err(rocket_uapi::Error::of(
@@ -94,6 +125,7 @@ unsafe impl Backend for Faulty {
     }
 
     unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), rocket_uapi::Error> {
+        self.faults.call(Call::Submit, None)?;
         if strikes(&self.faults.refused) {
             return Err(rocket_uapi::Error::of(Call::Submit, None, Errno::NOMEM));
         }
@@ -105,10 +137,12 @@ unsafe impl Backend for Faulty {
     }
 
     fn export_bo(&self, handle: Handle) -> Result<OwnedFd, rocket_uapi::Error> {
+        self.faults.call(Call::PrimeExport, Some(handle))?;
         self.inner.export_bo(handle)
     }
 
     fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, rocket_uapi::Error> {
+        self.faults.call(Call::ExportSyncFile, Some(handle))?;
         if strikes(&self.faults.killed) {
             return Ok(Box::new(Killed));
         }
@@ -134,22 +168,32 @@ unsafe impl Backend for Faulty {
 /// An engine on a device with faults. Its jobs have few tasks, so that a
 /// product takes several steps.
 pub(crate) fn faulty_engine(devices: usize) -> (Engine, Arc<Faults>) {
+    faulty_engine_with(small_jobs(), devices)
+}
+
+/// Plans of many jobs with few tasks.
+pub(crate) fn small_jobs() -> PlanOptions {
     let mut options = PlanOptions {
         row_tile: Some(8),
         ..PlanOptions::default()
     };
     options.limits.tasks = 2;
-    faulty_engine_with(options, devices)
+    options
 }
 
 /// The same with any plans.
 pub(crate) fn faulty_engine_with(options: PlanOptions, devices: usize) -> (Engine, Arc<Faults>) {
+    let (pool, faults) = faulty_pool(devices);
+    (Engine::with_options(pool, options).unwrap(), faults)
+}
+
+/// Devices with faults.
+pub(crate) fn faulty_pool(devices: usize) -> (DevicePool, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
     let model = Model::new(ModelOptions::default());
     let device = Device::from_backend(Arc::new(Faulty {
         inner: model.open(),
         faults: Arc::clone(&faults),
     }));
-    let pool = DevicePool::open(&device, devices).unwrap();
-    (Engine::with_options(pool, options).unwrap(), faults)
+    (DevicePool::open(&device, devices).unwrap(), faults)
 }

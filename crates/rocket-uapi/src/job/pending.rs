@@ -40,8 +40,9 @@ pub struct FinishedJob {
 /// A job that the driver has.
 ///
 /// It owns its buffers, because the NPU may still touch them. Dropping it waits
-/// for its end, up to five seconds; if that does not come, the buffers are
-/// leaked, because memory under a running DMA must not be reused.
+/// for its end, up to five seconds, unless the device is gone; if that does not
+/// come, the buffers are leaked, because memory under a running DMA must not be
+/// reused.
 #[must_use = "dropping a pending job waits for it and throws its results away"]
 #[derive(Debug)]
 pub struct PendingJob {
@@ -295,6 +296,10 @@ impl Drop for PendingJob {
                 Ok(()) => break,
                 // The wait failed, but the fence has signalled.
                 Err(_) if self.evidence.says_ended() => break,
+                // Nobody will ever tell. GEM_CLOSE fails likewise, so memory
+                // and addresses stay the kernel's until it has closed the
+                // file, and no other buffer gets them.
+                Err(Error::DeviceGone { .. }) => break,
                 Err(error) if until.has_passed() || matches!(error, Error::TimedOut { .. }) => {
                     tracing::error!(
                         %error,

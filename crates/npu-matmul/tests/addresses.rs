@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Devices whose addresses are all given away: a typed error, nothing lost, and
+//! the next product is right once there are some again.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+#[path = "common/faults.rs"]
+mod faults;
+#[path = "common/problem.rs"]
+mod problem;
+
+use std::sync::atomic::Ordering;
+
+use faults::{faulty_pool, small_jobs};
+use npu_matmul::{Engine, Error};
+use problem::{M, Problem};
+use proptest::prelude::*;
+use rocket_uapi::{Bo, ByteLen, Device, Error as DeviceError};
+
+const PAGE_BYTES: usize = 4096;
+
+/// All of a file's addresses but those of `pages` pages, as buffers that
+/// nobody touches.
+fn fill(device: &Device, pages: usize) -> Vec<Bo> {
+    let alloc = |bytes| device.alloc(ByteLen::new(bytes).unwrap());
+    let hole = (pages > 0).then(|| alloc(pages * PAGE_BYTES).unwrap());
+    let mut all = Vec::new();
+    let mut bytes = 1 << 30;
+    while bytes >= PAGE_BYTES {
+        match alloc(bytes) {
+            Ok(bo) => all.push(bo),
+            Err(error) => {
+                assert!(matches!(error, DeviceError::OutOfMemory { .. }), "{error}");
+                bytes /= 2;
+            }
+        }
+    }
+    drop(hole);
+    all
+}
+
+/// Whether there was enough room; if not, the error says so.
+fn had_room<T>(result: Result<T, Error>) -> bool {
+    let Err(error) = result else {
+        return true;
+    };
+    let of_the_kind = matches!(
+        &error,
+        Error::Device {
+            source: DeviceError::OutOfMemory { .. },
+            ..
+        }
+    );
+    assert!(of_the_kind, "{error:?}");
+    false
+}
+
+fn stage(engine: &Engine, problem: &Problem) -> Result<(), Error> {
+    engine.stage(&problem.weights, M)?.multiply()
+}
+
+#[test]
+fn weights_and_products_without_addresses_are_errors() {
+    let (pool, faults) = faulty_pool(2);
+    let devices = pool.devices().to_vec();
+    let engine = Engine::with_options(pool, small_jobs()).unwrap();
+    let problem = Problem::new(&engine);
+    let loaded = faults.live.load(Ordering::Relaxed);
+    let full: Vec<_> = devices.iter().map(|device| fill(device, 0)).collect();
+    let filled = faults.live.load(Ordering::Relaxed);
+    assert!(!had_room(Problem::load(&engine)));
+    assert!(!had_room(problem.run(&engine)));
+    assert!(!had_room(problem.run_at_once(&engine)));
+    assert!(!had_room(problem.run_quantised(&engine)));
+    assert!(!had_room(stage(&engine, &problem)));
+    // Nothing of what was begun is left but room that was given up.
+    assert!(faults.live.load(Ordering::Relaxed) <= filled);
+    drop(full);
+    assert!(faults.live.load(Ordering::Relaxed) <= loaded);
+    problem.run(&engine).unwrap();
+    problem.run_at_once(&engine).unwrap();
+    problem.run_quantised(&engine).unwrap();
+    stage(&engine, &problem).unwrap();
+    drop((problem, engine, devices));
+    assert_eq!(faults.live.load(Ordering::Relaxed), 0);
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(12))]
+
+    /// Room for some of it, so that it fails in the midst.
+    #[test]
+    fn whatever_finds_no_address_is_right_once_there_are_some(
+        order in prop::collection::vec((0..5_usize, 0..9_usize), 1..6),
+    ) {
+        let (pool, faults) = faulty_pool(2);
+        let devices = pool.devices().to_vec();
+        let engine = Engine::with_options(pool, small_jobs()).unwrap();
+        let problem = Problem::new(&engine);
+        let expected = problem.run_quantised(&engine).unwrap();
+        for (which, pages) in order {
+            let full: Vec<_> = devices.iter().map(|device| fill(device, pages)).collect();
+            // Whether there is depends on what the engine keeps for later.
+            match which {
+                0 => had_room(Problem::load(&engine)),
+                1 => had_room(problem.run(&engine)),
+                2 => had_room(problem.run_at_once(&engine)),
+                3 => {
+                    let result = problem.run_quantised(&engine);
+                    prop_assert!(result.as_ref().map_or(true, |c| *c == expected));
+                    had_room(result)
+                }
+                _ => had_room(stage(&engine, &problem)),
+            };
+            drop(full);
+            problem.run(&engine).unwrap();
+            problem.run_at_once(&engine).unwrap();
+            prop_assert!(problem.run_quantised(&engine).unwrap() == expected);
+        }
+        drop((problem, engine, devices));
+        prop_assert_eq!(faults.live.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Products that check themselves, for devices that fail.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions};
+use npu_matmul::{Engine, Error, Weights, reference};
+
+use crate::common::random_i8;
+
+pub(crate) const M: usize = 70;
+pub(crate) const N: usize = 150;
+pub(crate) const K: usize = 90;
+
+/// Operands, weights on an engine's devices, and what comes out.
+pub(crate) struct Problem {
+    pub(crate) weights: Weights,
+    a: Vec<i8>,
+    expected: Vec<i32>,
+    /// Of INT4, with columns in FP16 that each call loads.
+    quantised: Weights,
+    floats: Vec<f32>,
+}
+
+impl Problem {
+    /// Weights on a healthy device.
+    pub(crate) fn new(engine: &Engine) -> Self {
+        Self::load(engine).unwrap()
+    }
+
+    /// Weights on any device.
+    pub(crate) fn load(engine: &Engine) -> Result<Self, Error> {
+        let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
+        let mut floats: Vec<f32> = a.iter().map(|&x| x.into()).collect();
+        for row in floats.chunks_mut(K) {
+            row[7] *= 40.0;
+        }
+        let options = QuantiseOptions {
+            operands: Operands::W4A8,
+            outliers: Outliers::Above(6.0),
+            ..QuantiseOptions::default()
+        };
+        let fill = |n: usize, row: &mut [f32]| {
+            for (to, &from) in row.iter_mut().zip(&b[n * K..]) {
+                *to = from.into();
+            }
+        };
+        Ok(Self {
+            weights: engine.load_i8(N, K, &b)?,
+            expected: reference::multiply_i32(M, N, K, &a, &b),
+            quantised: engine.load_quantised_rows(N, K, &options, fill)?,
+            a,
+            floats,
+        })
+    }
+
+    pub(crate) fn run_quantised(&self, engine: &Engine) -> Result<Vec<f32>, Error> {
+        let mut c = vec![f32::NAN; M * N];
+        engine.multiply_quantised(&self.quantised, M, &self.floats, &mut c)?;
+        Ok(c)
+    }
+
+    pub(crate) fn run(&self, engine: &Engine) -> Result<(), Error> {
+        let mut c = vec![0; M * N];
+        engine.multiply_i32(&self.weights, M, &self.a, &mut c)?;
+        assert!(c == self.expected, "a product that succeeded is wrong");
+        Ok(())
+    }
+
+    /// The same product three times at once, from the same activations.
+    pub(crate) fn run_at_once(&self, engine: &Engine) -> Result<(), Error> {
+        let mut results = vec![vec![0; M * N]; 3];
+        let mut batch = engine.batch();
+        for c in &mut results {
+            batch.multiply_i32(&self.weights, M, &self.a, c)?;
+        }
+        batch.submit()?.wait()?;
+        assert!(results.iter().all(|c| *c == self.expected));
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A device that disappears: a typed error from whatever was asked then and
+//! after, at once, and nothing leaks.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+#[path = "common/faults.rs"]
+mod faults;
+#[path = "common/in_place.rs"]
+mod in_place;
+#[path = "common/problem.rs"]
+mod problem;
+
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use faults::{Faults, faulty_engine};
+use npu_matmul::{Engine, Error, JobFailure};
+use problem::{M, Problem};
+use proptest::prelude::*;
+use rocket_uapi::Error as DeviceError;
+
+/// A way to use a device.
+type Use = fn(&Engine, &Problem) -> Result<(), Error>;
+
+/// What is done with a device, in this order.
+const USES: [Use; 5] = [
+    |engine, problem| problem.run(engine),
+    |engine, problem| problem.run_quantised(engine).map(drop),
+    |engine, problem| problem.run_at_once(engine),
+    |engine, problem| {
+        let mut staged = engine.stage(&problem.weights, M)?;
+        staged
+            .activations_mut(0)?
+            .finish()
+            .map_err(|source| Error::Device { device: 0, source })?;
+        staged.copy_activations(0)?;
+        staged.multiply()
+    },
+    |engine, problem| problem.run(engine),
+];
+
+/// Loads weights and uses them; whatever fails, fails because the device is
+/// gone, and from then on all does.
+fn load_and_use(engine: &Engine, faults: &Faults) {
+    let loaded = typed(faults, Problem::load(engine));
+    let Some(problem) = loaded else {
+        return;
+    };
+    for of in USES {
+        let failed_before = faults.is_gone();
+        let done = typed(faults, of(engine, &problem));
+        assert!(
+            done.is_none() || !failed_before,
+            "a product of a device that is gone"
+        );
+    }
+}
+
+/// The result, or none and the right error.
+fn typed<T>(faults: &Faults, result: Result<T, Error>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            assert!(faults.is_gone(), "{error}");
+            let gone = matches!(
+                &error,
+                Error::Device {
+                    source: DeviceError::DeviceGone { .. },
+                    ..
+                } | Error::Job {
+                    source: JobFailure::Device(DeviceError::DeviceGone { .. }),
+                    ..
+                }
+            );
+            assert!(gone, "{error:?}");
+            None
+        }
+    }
+}
+
+/// Calls to a device that stays.
+fn calls() -> usize {
+    static CALLS: OnceLock<usize> = OnceLock::new();
+    *CALLS.get_or_init(|| {
+        let (engine, faults) = faulty_engine(3);
+        load_and_use(&engine, &faults);
+        drop(engine);
+        faults.calls.load(Ordering::Relaxed)
+    })
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(32))]
+
+    #[test]
+    fn a_device_that_disappears_is_an_error_and_no_leak(at in 0.0..1.0_f64) {
+        let (engine, faults) = faulty_engine(3);
+        let at = 1 + (at * calls() as f64) as usize;
+        faults.until_gone.store(at, Ordering::Relaxed);
+        load_and_use(&engine, &faults);
+        drop(engine);
+        prop_assert_eq!(faults.live.load(Ordering::Relaxed), 0);
+    }
+}
