@@ -27,6 +27,9 @@ const CLOCKS: [u64; 3] = [200, 600, 1000];
 /// what must cross.
 const CACHE_BYTES_MAX: f64 = 1.5;
 
+/// SUBMIT calls that a product may take, for each file descriptor in use.
+const SUBMITS_MAX: usize = 1;
+
 /// A product of a layer.
 struct Product {
     model: &'static str,
@@ -98,6 +101,7 @@ const OPERANDS: [Operands; 4] = [
 pub(crate) fn markdown() -> Result<String> {
     let mut page = String::new();
     let mut most_passed = 0.0_f64;
+    let mut most_jobs = 0;
     let mut misses = Vec::new();
     for operands in &OPERANDS {
         write!(
@@ -120,6 +124,7 @@ pub(crate) fn markdown() -> Result<String> {
                 for clock in CLOCKS {
                     let (best, passed) = chosen(operands, product, rows, clock)?;
                     most_passed = most_passed.max(passed);
+                    most_jobs = most_jobs.max(best.prediction.jobs);
                     let times = best.prediction.over_bound();
                     let sums = best.sum_ps as f64 / best.prediction.npu_ps.max(1) as f64;
                     write!(page, " {times:.2}")?;
@@ -143,7 +148,9 @@ pub(crate) fn markdown() -> Result<String> {
     writeln!(
         page,
         "\nBytes that PREP_BO and FINI_BO pass through the CPU's caches: in the worst of these \
-         products {most_passed:.2} times those that must cross."
+         products {most_passed:.2} times those that must cross. SUBMIT calls: at most \
+         {SUBMITS_MAX} for each file descriptor in use, also of the product that takes \
+         {most_jobs} jobs."
     )?;
     write!(
         page,
@@ -193,7 +200,14 @@ fn chosen(
     let Product { n, k, .. } = *product;
     let best = cheapest(candidates(operands.precision, n, k, FDS, &options)?)
         .ok_or_else(|| anyhow::anyhow!("no plan for K {k} N {n}"))?;
-    let passed = Plan::new(&best.weights, rows, &options)?.cache_bytes();
+    let plan = Plan::new(&best.weights, rows, &options)?;
+    let passed = plan.cache_bytes();
+    let submits = plan.submits(&options.limits);
+    ensure!(
+        submits <= SUBMITS_MAX * FDS,
+        "K {k} N {n} with {rows} rows at {clock_mhz} MHz takes {submits} SUBMIT calls; {SUBMITS_MAX} \
+         for each of {FDS} file descriptors is the most"
+    );
     Ok((best, passed.ratio()))
 }
 

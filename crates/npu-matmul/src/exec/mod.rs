@@ -24,21 +24,13 @@ use std::iter::Peekable;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::plan::{JobLimits, Step};
+use crate::plan::{Step, WAVES_IN_FLIGHT, WaveLimit, WaveSize};
 use crate::quantised::Rest;
 pub(crate) use collect::{Collect, Dequantised, Groups, Scaled, Sums};
 pub(crate) use job::{OnDevice, link};
 pub(crate) use target::{Narrowed, Target};
 use wave::{Part, Wave};
 pub(crate) use work::{Product, Then, Work};
-
-/// Waves that are started and not finished: one computes while the CPU works
-/// on the other. Of one product they are steps.
-pub(crate) const STEPS_IN_FLIGHT: usize = 2;
-
-/// Most jobs of a wave. A wave's buffers are all in use at once, and its first
-/// result is there when the last of its activations are packed.
-const WAVE_JOBS: usize = 64;
 
 type Steps<'a> = Peekable<Box<dyn Iterator<Item = Step> + Send + Sync + 'a>>;
 
@@ -48,6 +40,7 @@ pub(crate) struct Run<'a> {
     works: Vec<Box<dyn Work<'a> + 'a>>,
     /// What is left of each product.
     steps: Vec<Steps<'a>>,
+    wave_limit: WaveLimit,
     running: VecDeque<Wave>,
     /// For the observer.
     token: u64,
@@ -59,13 +52,24 @@ impl<'a> Run<'a> {
         for work in &works {
             engine.watched().planned(token, work.plan());
         }
-        let steps = works.iter().map(|work| {
-            let steps: Box<dyn Iterator<Item = Step> + Send + Sync> = Box::new(work.plan().steps());
-            steps.peekable()
+        let mut all = WaveSize::default();
+        let steps = works.iter().enumerate().map(|(index, work)| {
+            let steps = work.plan().steps();
+            let several = steps.len() > 1;
+            let steps: Box<dyn Iterator<Item = Step> + Send + Sync> = Box::new(steps);
+            let mut steps = steps.peekable();
+            if several {
+                work.plan().steps().for_each(|step| all.add(index, &step));
+            } else if let Some(step) = steps.peek() {
+                all.add(index, step);
+            }
+            steps
         });
+        let steps = steps.collect();
         Self {
             engine,
-            steps: steps.collect(),
+            steps,
+            wave_limit: WaveLimit::new(&all, &engine.limits()),
             works,
             running: VecDeque::new(),
             token,
@@ -79,7 +83,7 @@ impl<'a> Run<'a> {
     }
 
     fn start_here(&mut self) -> Result<(), Error> {
-        while self.running.len() < STEPS_IN_FLIGHT {
+        while self.running.len() < WAVES_IN_FLIGHT {
             let parts = self.next_parts();
             if parts.is_empty() {
                 break;
@@ -115,26 +119,17 @@ impl<'a> Run<'a> {
         Rest::finish(self.engine, rests)
     }
 
-    /// The next step of each product, from the first unfinished one on, as
-    /// many as fit into a wave.
+    /// The next steps, those of the first unfinished product first, as many as
+    /// fit into a wave.
     fn next_parts(&mut self) -> Vec<Part> {
-        let JobLimits { buffer_bytes, .. } = self.engine.limits();
-        let (mut parts, mut jobs, mut bytes) = (Vec::new(), 0, 0);
+        let (mut parts, mut size) = (Vec::new(), WaveSize::default());
         for (work, steps) in self.steps.iter_mut().enumerate() {
-            let fits = |step: &Step| {
-                let each = step.jobs.iter();
-                let more = each
-                    .map(|job| job.band.activation_bytes + job.output_bytes + job.partial_bytes);
-                jobs += step.jobs.len();
-                bytes += more.sum::<usize>();
-                jobs <= WAVE_JOBS && bytes <= buffer_bytes
-            };
-            match steps.peek().map(fits) {
-                None => {}
-                Some(fits) if fits || parts.is_empty() => {
-                    parts.extend(steps.next().map(|step| Part { work, step }));
+            while let Some(step) = steps.peek() {
+                size.add(work, step);
+                if !self.wave_limit.holds(&size) && !parts.is_empty() {
+                    return parts;
                 }
-                Some(_) => break,
+                parts.extend(steps.next().map(|step| Part { work, step }));
             }
         }
         parts

@@ -8,9 +8,9 @@ use rocket_uapi::PAGE_BYTES;
 use super::WeightPlan;
 use super::options::PlanOptions;
 use super::sums::Accumulate;
+use super::waves::WAVES_IN_FLIGHT;
 use super::weights::DEVICE_BYTES_MAX;
 use crate::buffers::IDLE_BYTES_MAX;
-use crate::exec::STEPS_IN_FLIGHT;
 
 /// Bytes of a page.
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -23,7 +23,7 @@ fn working_bytes(options: &PlanOptions) -> u64 {
         Accumulate::Cpu => 2,
         Accumulate::Npu => 3,
     };
-    let buffers = each * STEPS_IN_FLIGHT as u64;
+    let buffers = each * WAVES_IN_FLIGHT as u64;
     let largest = options.limits.buffer_bytes as u64;
     (buffers.saturating_mul(largest)).saturating_add(IDLE_BYTES_MAX as u64)
 }

@@ -38,6 +38,7 @@ mod sums;
 #[cfg(test)]
 mod tests;
 mod tuned;
+mod waves;
 mod weights;
 
 use std::fmt;
@@ -58,6 +59,7 @@ pub use tuned::{
     Choice, DeviceKind, FILE_BYTES_MAX, OtherConditions, TunedError, TunedFor, TunedKey, TunedPlan,
     TunedPlans,
 };
+pub(crate) use waves::{WAVES_IN_FLIGHT, WaveLimit, WaveSize};
 pub(crate) use weights::DEVICE_BYTES_MAX;
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 

@@ -28,7 +28,7 @@ pub struct Prediction {
     /// The least that memory takes: A, B and C once, at what all cores move
     /// together.
     pub memory_ps: u64,
-    /// SUBMIT calls, one for each job.
+    /// Jobs; [`Plan::submits`] tells of SUBMIT calls.
     pub jobs: u64,
     /// Register programs.
     pub tasks: u64,

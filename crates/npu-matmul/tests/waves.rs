@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is submitted together: all of a product, or as much as has room.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+
+use common::{DEVICES, random_i8, strict_engine};
+use npu_matmul::plan::JobLimits;
+use npu_matmul::{Counters, PlanOptions, reference};
+use proptest::prelude::*;
+
+/// Many steps: small tiles, and jobs of few of them.
+fn small(buffer_bytes: usize, tasks: usize) -> PlanOptions {
+    let limits = JobLimits {
+        buffer_bytes,
+        tasks,
+        ..JobLimits::default()
+    };
+    PlanOptions {
+        limits,
+        row_tile: Some(4),
+        k_tile: Some(32),
+        replicate: Some(false),
+        ..PlanOptions::default()
+    }
+}
+
+/// What a product of `m x k` and `n x k` did, if it is right, and how many SUBMIT
+/// calls its plan speaks of.
+fn counted(options: &PlanOptions, [m, n, k]: [usize; 3]) -> (Counters, usize) {
+    let (engine, model) = strict_engine(options.clone(), DEVICES);
+    let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
+    let weights = engine.load_i8(n, k, &b).unwrap();
+    let planned = engine.plan(&weights, m).unwrap().submits(&options.limits);
+    let mut c = vec![0; m * n];
+    engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+    assert!(c == reference::multiply_i32(m, n, k, &a, &b));
+    assert_eq!(model.events(), []);
+    (engine.counters(), planned)
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(24))]
+
+    #[test]
+    fn a_plan_knows_its_submits(
+        shape in [1..40_usize, 1..200, 1..150],
+        bytes in 512..32768_usize,
+        tasks in 1..8_usize,
+    ) {
+        let (counters, planned) = counted(&small(bytes, tasks), shape);
+        prop_assert_eq!(counters.submits, planned as u64);
+        prop_assert!(counters.submits <= counters.jobs);
+    }
+}
+
+#[test]
+fn several_jobs_of_a_device_are_one_submit() {
+    // Four ranges of rows on each device: little memory.
+    let (counters, _) = counted(&small(4096, 1), [16, 96, 32]);
+    assert_eq!(counters.jobs, 4 * DEVICES as u64);
+    assert_eq!(counters.submits, DEVICES as u64);
+}
+
+#[test]
+fn what_has_no_room_is_several_submits() {
+    // Each step writes 4 x 32 sums a device, of which a wave may hold one, or
+    // four if that is all.
+    let bytes = 4 * 32 * size_of::<i32>();
+    for (rows, waves) in [(12, 1), (40, 10)] {
+        let (counters, _) = counted(&small(bytes, 1), [rows, 96, 32]);
+        assert_eq!(counters.jobs, (rows / 4 * DEVICES) as u64);
+        assert_eq!(counters.submits, (waves * DEVICES) as u64, "{rows} rows");
+    }
+}
