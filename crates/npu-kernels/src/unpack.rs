@@ -77,8 +77,8 @@ fastest! {
 #[inline(always)]
 fn unpack_body<T: Partial>(tile: TileRows<'_>, mode: Mode, to: Destination<'_, T::Sum>) {
     match mode {
-        Mode::Store => each_line::<T, _, _>(tile, to, &Store),
-        Mode::Add => each_line::<T, _, _>(tile, to, &Add),
+        Mode::Store => each_line(tile, to, &Plain(|x: T, _| x.widen())),
+        Mode::Add => each_line(tile, to, &Plain(T::add_to)),
     }
 }
 
@@ -100,31 +100,17 @@ trait Take<T, Out> {
     ) -> [Out; LINE];
 }
 
-/// Elements become results.
-struct Store;
+/// Makes a result of an element and what was there.
+struct Plain<F>(F);
 
-impl<T: Partial> Take<T, T::Sum> for Store {
+impl<T: Copy, Out: Copy, F: Fn(T, Out) -> Out> Take<T, Out> for Plain<F> {
     type Columns = ();
 
     fn columns(&self, _: usize) {}
 
     #[inline(always)]
-    fn take(&self, _: usize, (): &(), elements: [T; LINE], _: [T::Sum; LINE]) -> [T::Sum; LINE] {
-        elements.map(T::widen)
-    }
-}
-
-/// Elements are added to results.
-struct Add;
-
-impl<T: Partial> Take<T, T::Sum> for Add {
-    type Columns = ();
-
-    fn columns(&self, _: usize) {}
-
-    #[inline(always)]
-    fn take(&self, _: usize, (): &(), elements: [T; LINE], old: [T::Sum; LINE]) -> [T::Sum; LINE] {
-        array::from_fn(|n| elements[n].add_to(old[n]))
+    fn take(&self, _: usize, (): &(), elements: [T; LINE], old: [Out; LINE]) -> [Out; LINE] {
+        array::from_fn(|n| (self.0)(elements[n], old[n]))
     }
 }
 

@@ -310,8 +310,10 @@ fn longer() -> Vec<Step> {
             name: "properties",
             what: "the property tests, many more cases",
             runs: vec![
-                Run::cargo("test --release -p rknpu-regcmd -p npu-model -p npu-kernels -p npu-matmul")
-                    .env("PROPTEST_CASES", LONG_CASES),
+                Run::cargo(
+                    "test --release -p rknpu-regcmd -p npu-model -p npu-kernels -p npu-matmul",
+                )
+                .env("PROPTEST_CASES", LONG_CASES),
             ],
         },
         Step {

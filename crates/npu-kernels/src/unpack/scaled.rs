@@ -61,41 +61,19 @@ fn unpack_dequantised_body<T: Partial<Sum = i32>>(
     scales: Scales<'_>,
     to: Destination<'_, i32>,
 ) {
+    let bits = |sum: i32, row, column| scaled(sum.into(), row, column).to_bits().cast_signed();
+    let store = |x: T, _, row, column| bits(x.widen(), row, column);
+    let add = |x: T, old, row, column| bits(x.add_to(old), row, column);
     match mode {
-        Mode::Store => each_line::<T, _, _>(tile, to, &Dequantise::<false>(scales)),
-        Mode::Add => each_line::<T, _, _>(tile, to, &Dequantise::<true>(scales)),
-    }
-}
-
-/// Elements, with what is there if `ADD`, become bits of floats.
-struct Dequantise<'a, const ADD: bool>(Scales<'a>);
-
-impl<T: Partial<Sum = i32>, const ADD: bool> Take<T, i32> for Dequantise<'_, ADD> {
-    type Columns = [f64; LINE];
-
-    #[inline(always)]
-    fn columns(&self, first: usize) -> [f64; LINE] {
-        self.0.columns(first)
-    }
-
-    #[inline(always)]
-    fn take(
-        &self,
-        row: usize,
-        columns: &[f64; LINE],
-        elements: [T; LINE],
-        old: [i32; LINE],
-    ) -> [i32; LINE] {
-        let row_scale = self.0.row(row);
-        array::from_fn(|n| {
-            let sum = if ADD {
-                elements[n].add_to(old[n])
-            } else {
-                elements[n].widen()
-            };
-            let float = scaled(sum.into(), row_scale, columns[n]);
-            float.to_bits().cast_signed()
-        })
+        Mode::Store => each_line(
+            tile,
+            to,
+            &Scaling {
+                scales,
+                take: store,
+            },
+        ),
+        Mode::Add => each_line(tile, to, &Scaling { scales, take: add }),
     }
 }
 
@@ -118,21 +96,34 @@ fn unpack_scaled_body<T: Partial<Sum: Into<f64>>>(
     scales: Scales<'_>,
     to: Destination<'_, f32>,
 ) {
+    let store = |x: T, _, row, column| scaled(x.widen().into(), row, column);
+    let add = |x: T, old, row, column| add_scaled(old, x.widen().into(), row, column);
     match mode {
-        Mode::Store => each_line::<T, _, _>(tile, to, &Scaled::<false>(scales)),
-        Mode::Add => each_line::<T, _, _>(tile, to, &Scaled::<true>(scales)),
+        Mode::Store => each_line(
+            tile,
+            to,
+            &Scaling {
+                scales,
+                take: store,
+            },
+        ),
+        Mode::Add => each_line(tile, to, &Scaling { scales, take: add }),
     }
 }
 
-/// Elements times their scales become results, or are added to them if `ADD`.
-struct Scaled<'a, const ADD: bool>(Scales<'a>);
+/// `take` makes a result of an element, what was there, and the scales of row and
+/// column.
+struct Scaling<'a, F> {
+    scales: Scales<'a>,
+    take: F,
+}
 
-impl<T: Partial<Sum: Into<f64>>, const ADD: bool> Take<T, f32> for Scaled<'_, ADD> {
+impl<T: Copy, Out: Copy, F: Fn(T, Out, f64, f64) -> Out> Take<T, Out> for Scaling<'_, F> {
     type Columns = [f64; LINE];
 
     #[inline(always)]
     fn columns(&self, first: usize) -> [f64; LINE] {
-        self.0.columns(first)
+        self.scales.columns(first)
     }
 
     #[inline(always)]
@@ -141,16 +132,9 @@ impl<T: Partial<Sum: Into<f64>>, const ADD: bool> Take<T, f32> for Scaled<'_, AD
         row: usize,
         columns: &[f64; LINE],
         elements: [T; LINE],
-        old: [f32; LINE],
-    ) -> [f32; LINE] {
-        let row_scale = self.0.row(row);
-        array::from_fn(|n| {
-            let number = elements[n].widen().into();
-            if ADD {
-                add_scaled(old[n], number, row_scale, columns[n])
-            } else {
-                scaled(number, row_scale, columns[n])
-            }
-        })
+        old: [Out; LINE],
+    ) -> [Out; LINE] {
+        let row_scale = self.scales.row(row);
+        array::from_fn(|n| (self.take)(elements[n], old[n], row_scale, columns[n]))
     }
 }
