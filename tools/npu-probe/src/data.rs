@@ -74,7 +74,46 @@ impl Operands {
     }
 }
 
+/// What magnitudes of weights in a tile may add up to: with activations of -8,
+/// 16 bits.
+const MAGNITUDES_MAX: usize = i16::MAX as usize / INT4_MAGNITUDE_MAX;
+
+/// Largest magnitude of four signed bits.
+const INT4_MAGNITUDE_MAX: usize = 8;
+
 impl Operands {
+    /// Makes the weights, rows of `k`, such INT4 ones of which
+    /// [`int4_depth`](npu_matmul::plan::int4_depth) says `depth`: the first row is
+    /// as large as that allows, and no other is larger.
+    ///
+    /// Each channel adds to what may be spent, and takes its magnitude away. No
+    /// more than one weight is ever saved up, so that `depth` channels spend no
+    /// more than they and one weight may.
+    pub(crate) fn allowing(mut self, k: usize, depth: usize) -> Self {
+        let Self::Integers { b, .. } = &mut self else {
+            return self;
+        };
+        // Shares of one `depth`th.
+        let income = MAGNITUDES_MAX - INT4_MAGNITUDE_MAX;
+        let saved = INT4_MAGNITUDE_MAX * depth;
+        for (index, row) in b.chunks_mut(k).enumerate() {
+            let mut left = 0;
+            for weight in row {
+                left = left.min(saved) + income;
+                let most = (left / depth).min(INT4_MAGNITUDE_MAX);
+                let magnitude = match index {
+                    0 => most,
+                    _ => most.min(weight.unsigned_abs().into()),
+                };
+                // At most 8, and 8 of the first row, or of a weight of -8.
+                let negative = index == 0 || *weight < 0;
+                *weight = if negative { -1 } else { 1 } * magnitude as i8;
+                left -= magnitude * depth;
+            }
+        }
+        self
+    }
+
     /// Loads B, `n x k`.
     pub(crate) fn load(
         &self,
@@ -93,7 +132,24 @@ impl Operands {
 
 #[cfg(test)]
 mod tests {
+    use npu_matmul::plan::{int4_depth, int4_depth_within};
+
     use super::*;
+
+    #[test]
+    fn weights_allow_the_depth_that_is_asked_for() {
+        for k in [1, 64, 481, 500, 511, 512, 600, 1152, 4096, 14336] {
+            for channels in [1, 480, 512, 576, 600, 832, 2016, 4096, 9000] {
+                let depth = int4_depth_within(k, channels);
+                let any = Operands::random(Precision::Int4, 1, 3 * k, 1);
+                let Operands::Integers { b, .. } = any.allowing(k, depth) else {
+                    panic!("int4 is an integer");
+                };
+                assert_eq!(int4_depth(k, &b), depth, "{k}, {channels}");
+                assert!(b.iter().all(|weight| (-8..=7).contains(weight)));
+            }
+        }
+    }
 
     #[test]
     fn splitmix64_gives_its_published_numbers() {

@@ -117,6 +117,13 @@ impl Dump<'_> {
                     &bytes(c, |x| x.to_le_bytes()),
                 )?;
             }
+            Some(Product::Halves(c)) => {
+                writer.put(
+                    "c.bin",
+                    format!("C of the NPU, {c_size}, fp16"),
+                    &bytes(c, |x| x.to_le_bytes()),
+                )?;
+            }
             None => {}
         }
         match self.expected {

@@ -7,7 +7,7 @@ use std::thread;
 
 use half::f16;
 use npu_matmul::reference::{self, Expected};
-use npu_matmul::{Engine, Error, Weights};
+use npu_matmul::{Engine, Error, Results, Weights};
 use serde::Serialize;
 
 use crate::bench::Shape;
@@ -31,15 +31,18 @@ pub(crate) enum Reference {
 pub(crate) enum Product {
     Integers(Vec<i32>),
     Floats(Vec<f32>),
+    /// Of the same operands, rounded to binary16.
+    Halves(Vec<f16>),
 }
 
 impl Product {
     /// Room for `len` elements, filled with what hardly any product gives, so
     /// that an element that nobody wrote is seen.
-    pub(crate) fn unwritten(operands: &Operands, len: usize) -> Self {
-        match operands {
-            Operands::Integers { .. } => Self::Integers(vec![i32::MIN; len]),
-            Operands::Floats { .. } => Self::Floats(vec![f32::NAN; len]),
+    pub(crate) fn unwritten(operands: &Operands, results: Results, len: usize) -> Self {
+        match (operands, results) {
+            (Operands::Integers { .. }, _) => Self::Integers(vec![i32::MIN; len]),
+            (Operands::Floats { .. }, Results::Sums) => Self::Floats(vec![f32::NAN; len]),
+            (Operands::Floats { .. }, Results::Halves) => Self::Halves(vec![f16::NAN; len]),
         }
     }
 
@@ -56,6 +59,7 @@ impl Product {
                 engine.multiply_i32(weights, m, a, c)
             }
             (Self::Floats(c), Operands::Floats { a, .. }) => engine.multiply_f32(weights, m, a, c),
+            (Self::Halves(c), Operands::Floats { a, .. }) => engine.multiply_f16(weights, m, a, c),
             // Made for these operands.
             _ => Ok(()),
         }
@@ -63,8 +67,8 @@ impl Product {
 
     /// How many elements of it and of `other`, the same product with another
     /// plan, cannot both be right: integers that differ, floats that are further
-    /// apart than the tolerances of both. `k_tiles` are those of the plan that
-    /// has more.
+    /// apart than the tolerances of both, and the rounding to binary16. `k_tiles`
+    /// are those of the plan that has more.
     ///
     /// The sum of |a*b|, on which a tolerance depends, is at most the product of
     /// the lengths of the two rows (Cauchy and Schwarz): that takes no product.
@@ -83,16 +87,34 @@ impl Product {
                 .filter(|(one, other)| one != other)
                 .count(),
             (Self::Floats(one), Self::Floats(other), Operands::Floats { a, b }) => {
-                let (a, b) = (lengths(a, k), lengths(b, k));
+                let most = magnitudes(a, b, k, n);
                 let close = |at: usize, one: f64, other: f64| {
-                    let most = a[at / n] * b[at % n];
-                    let each = |value| reference::tolerance(value, most, k_tiles);
+                    let each = |value| reference::tolerance(value, most(at), k_tiles);
                     // Not "greater than": a NaN must not pass.
                     (one - other).abs() <= each(one) + each(other)
                 };
                 let pairs = one.iter().zip(other).enumerate();
                 pairs
                     .filter(|&(at, (&one, &other))| !close(at, one.into(), other.into()))
+                    .count()
+            }
+            (Self::Halves(one), Self::Halves(other), Operands::Floats { a, b }) => {
+                let most = magnitudes(a, b, k, n);
+                let close = |at: usize, one: f16, other: f16| {
+                    let each = |value: f16| reference::tolerance(value.into(), most(at), k_tiles);
+                    // Before it was rounded, `one` was up to half an ulp from here.
+                    let rounded = (f64::from(one).abs() * f64::from(f16::EPSILON))
+                        .max(f16::MIN_POSITIVE_SUBNORMAL.into())
+                        / 2.0;
+                    let expected = Expected {
+                        value: one.into(),
+                        tolerance: each(one) + each(other) + rounded,
+                    };
+                    one == other || expected.allows_half(other)
+                };
+                let pairs = one.iter().zip(other).enumerate();
+                pairs
+                    .filter(|&(at, (&one, &other))| !close(at, one, other))
                     .count()
             }
             // Results of the same operands are of one kind.
@@ -104,6 +126,7 @@ impl Product {
         match self {
             Self::Integers(c) => c.len(),
             Self::Floats(c) => c.len(),
+            Self::Halves(c) => c.len(),
         }
     }
 
@@ -113,8 +136,16 @@ impl Product {
         match self {
             Self::Integers(c) => Self::Integers(c[part].to_vec()),
             Self::Floats(c) => Self::Floats(c[part].to_vec()),
+            Self::Halves(c) => Self::Halves(c[part].to_vec()),
         }
     }
+}
+
+/// At least the sum of |a*b| of an element of a product of `n` columns, by its
+/// place.
+fn magnitudes(a: &[f16], b: &[f16], k: usize, n: usize) -> impl Fn(usize) -> f64 {
+    let (a, b) = (lengths(a, k), lengths(b, k));
+    move |at| a[at / n] * b[at % n]
 }
 
 /// Lengths of rows of `k` elements, as vectors.
@@ -208,6 +239,16 @@ impl Reference {
                     )
                 };
                 (!close).then(texts)
+            }),
+            (Self::Floats(want), Product::Halves(got)) => compare(n, want, got, |want, got| {
+                let texts = || {
+                    (
+                        want.value.to_string(),
+                        got.to_string(),
+                        Some(want.tolerance),
+                    )
+                };
+                (!want.allows_half(*got)).then(texts)
             }),
             // Both come from the same precision; if not, nothing is right.
             _ => Comparison {
@@ -345,6 +386,39 @@ mod tests {
         let (one, other) = (Product::Integers(one), Product::Integers(other));
         assert_eq!(one.contradictions(&one, &integers, shape, 1), 0);
         assert_eq!(one.contradictions(&other, &integers, shape, 9), 1);
+    }
+
+    #[test]
+    fn halves_may_differ_by_one_more_rounding() {
+        let halves =
+            |values: &[f32]| -> Vec<f16> { values.iter().copied().map(f16::from_f32).collect() };
+        let expected = Expected {
+            value: 2049.0,
+            tolerance: 0.25,
+        };
+        let want = Reference::Floats(vec![expected; 4]);
+        // Numbers of binary16 are 2 apart there.
+        let got = Product::Halves(halves(&[2048.0, 2050.0, 2052.0, f32::NAN]));
+        assert_eq!(want.compare(&got, 4).different, 2);
+
+        let shape = Shape { m: 1, k: 1, n: 2 };
+        let floats = Operands::Floats {
+            a: halves(&[1.0]),
+            b: halves(&[2048.0, 1.0]),
+        };
+        let against = |one: [f32; 2], other: [f32; 2]| {
+            let (one, other) = (Product::Halves(halves(&one)), halves(&other));
+            one.contradictions(&Product::Halves(other), &floats, shape, 1)
+        };
+        let infinite = [f32::INFINITY; 2];
+        assert_eq!(against([2048.0, 1.0], [2050.0, 1.0]), 0);
+        assert_eq!(against([2048.0, 1.0], [2052.0, 1.0]), 1);
+        assert_eq!(against([2048.0, 1.0], [2048.0, 1.01]), 1);
+        assert_eq!(against([2048.0, 1.0], [f32::NAN, 1.0]), 1);
+        assert_eq!(
+            (against(infinite, infinite), against(infinite, [0.0; 2])),
+            (0, 2)
+        );
     }
 
     #[test]

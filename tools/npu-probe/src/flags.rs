@@ -2,23 +2,27 @@
 //! The command line: parsed here, without touching the system.
 
 mod accumulate;
+mod dtype;
 mod exec;
+mod planning;
+mod selftest;
 
 use std::ffi::OsString;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use crate::capture_flags::{CaptureFlags, DiffFlags};
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use npu_matmul::Precision;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use npu_model::Selector;
 
 use crate::cmd::bench::BenchFlags;
 use crate::cmd::plan::PlanFlags;
 use crate::cmd::tune::TuneFlags;
 pub(crate) use accumulate::AccumulateFlags;
+pub(crate) use dtype::Dtype;
 pub(crate) use exec::{ExecFlags, Input, Output};
+pub(crate) use planning::PlanningFlags;
+pub(crate) use selftest::{SelfTest, SelfTestFlags};
 
 /// Check that the RK3588 NPU of this machine computes what it should.
 ///
@@ -222,65 +226,6 @@ pub(crate) struct ModelFlags {
     pub(crate) strict: Option<String>,
 }
 
-/// Options of the self-test. All optional here, so that one that is given with
-/// a command can be refused.
-#[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Self-test")]
-pub(crate) struct SelfTestFlags {
-    /// Precision of the matrices [default: int8]
-    #[arg(long)]
-    dtype: Option<Dtype>,
-
-    /// Rows of A and of the result [default: 64]
-    #[arg(long, value_name = "ROWS")]
-    m: Option<NonZeroUsize>,
-
-    /// Columns of A and of B: the length of each sum [default: 64]
-    #[arg(long, value_name = "DEPTH")]
-    k: Option<NonZeroUsize>,
-
-    /// Rows of B, columns of the result [default: 64]
-    #[arg(long, value_name = "COLUMNS")]
-    n: Option<NonZeroUsize>,
-
-    /// Start of the random numbers; the same seed gives the same matrices on
-    /// every machine [default: 1]
-    #[arg(long)]
-    seed: Option<u64>,
-
-    /// Multiply this many times, and check each result [default: 1]
-    #[arg(long, value_name = "TIMES")]
-    repeat: Option<NonZeroUsize>,
-
-    /// File descriptors to spread the columns over [default: 1]
-    ///
-    /// The kernel runs one job at a time for each, on any core that is free:
-    /// three keep the three cores of an RK3588 busy.
-    #[arg(long, value_name = "NUMBER")]
-    fds: Option<NonZeroUsize>,
-
-    /// Write programs, disassembly, matrices and a manifest into this directory
-    ///
-    /// That is what it takes to find out why a result is wrong. The directory
-    /// is made if need be; files of an earlier dump are replaced.
-    #[arg(long, value_name = "DIR")]
-    dump: Option<PathBuf>,
-
-    /// Write when each engine of the NPU would have worked into this file
-    ///
-    /// By modelled time, so only on the software model. The format is Chrome's
-    /// trace event JSON: open the file at ui.perfetto.dev.
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
-
-    /// Record all jobs, with all that they touch, into this file
-    ///
-    /// For `replay`, `lint`, `decode` and `diff`, here or elsewhere. Jobs then
-    /// run one at a time.
-    #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
-}
-
 /// Options of `decode`.
 #[derive(Debug, Args)]
 pub(crate) struct DecodeFlags {
@@ -344,45 +289,6 @@ pub(crate) struct SettleFlags {
     pub(crate) risky: bool,
 }
 
-/// Precision on the command line.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Dtype {
-    /// Signed 8-bit integers; the result is exact, 32 bits
-    Int8,
-    /// IEEE half precision; the result is single precision, within a bound
-    Fp16,
-    /// Integers from -8 to 7; the result is exact, 32 bits
-    Int4,
-}
-
-impl Dtype {
-    pub(crate) const fn precision(self) -> Precision {
-        match self {
-            Self::Int8 => Precision::Int8,
-            Self::Fp16 => Precision::Fp16,
-            Self::Int4 => Precision::Int4,
-        }
-    }
-}
-
-/// A self-test with every choice made.
-#[derive(Clone, Debug)]
-pub(crate) struct SelfTest {
-    pub(crate) precision: Precision,
-    pub(crate) m: usize,
-    pub(crate) k: usize,
-    pub(crate) n: usize,
-    pub(crate) seed: u64,
-    pub(crate) repeat: usize,
-    pub(crate) fds: usize,
-    pub(crate) dump: Option<PathBuf>,
-    pub(crate) trace: Option<PathBuf>,
-    pub(crate) record: Option<PathBuf>,
-}
-
-/// Rows, depth and columns where none are given: one tile of every precision.
-const DEFAULT_SIZE: usize = 64;
-
 impl Flags {
     /// Refuses what clap cannot: self-test options with another command.
     pub(crate) fn check(self) -> Result<Self, clap::Error> {
@@ -407,48 +313,10 @@ impl Flags {
     }
 }
 
-impl SelfTestFlags {
-    fn any(&self) -> bool {
-        let Self {
-            dtype,
-            m,
-            k,
-            n,
-            seed,
-            repeat,
-            fds,
-            dump,
-            trace,
-            record,
-        } = self;
-        dtype.is_some()
-            || m.or(*k).or(*n).or(*repeat).or(*fds).is_some()
-            || seed.is_some()
-            || dump.is_some()
-            || trace.is_some()
-            || record.is_some()
-    }
-
-    pub(crate) fn resolve(&self) -> SelfTest {
-        let size = |given: Option<NonZeroUsize>| given.map_or(DEFAULT_SIZE, NonZeroUsize::get);
-        let count = |given: Option<NonZeroUsize>| given.map_or(1, NonZeroUsize::get);
-        SelfTest {
-            precision: self.dtype.unwrap_or(Dtype::Int8).precision(),
-            m: size(self.m),
-            k: size(self.k),
-            n: size(self.n),
-            seed: self.seed.unwrap_or(1),
-            repeat: count(self.repeat),
-            fds: count(self.fds),
-            dump: self.dump.clone(),
-            trace: self.trace.clone(),
-            record: self.record.clone(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use npu_matmul::Precision;
+
     use super::*;
 
     fn parse(line: &str) -> Result<Flags, clap::Error> {

@@ -21,6 +21,7 @@ mod exit;
 mod expected;
 mod flags;
 mod host;
+mod int4;
 mod output;
 mod plans_file;
 mod program;

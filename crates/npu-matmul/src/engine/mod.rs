@@ -16,7 +16,7 @@ use rocket_uapi::DevicePool;
 
 use crate::buffers::Buffers;
 use crate::counters::{AtomicCounters, Counters};
-use crate::dtype::Precision;
+use crate::dtype::{Precision, Results};
 use crate::error::Error;
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Watched};
@@ -197,7 +197,21 @@ impl Engine {
     /// # Errors
     /// Why it cannot be; see [`PlanError`].
     pub fn plan<'w>(&self, weights: &'w Weights, m: usize) -> Result<Plan<'w>, PlanError> {
-        Plan::new(weights.plan(), m, &self.options_for(weights))
+        self.plan_with_results(weights, m, Results::Sums)
+    }
+
+    /// The same with results of choice, as [`Engine::multiply_f16`] makes them of
+    /// [`Results::Halves`].
+    ///
+    /// # Errors
+    /// As [`Engine::plan`].
+    pub fn plan_with_results<'w>(
+        &self,
+        weights: &'w Weights,
+        m: usize,
+        results: Results,
+    ) -> Result<Plan<'w>, PlanError> {
+        Plan::with_results(weights.plan(), m, results, &self.options_for(weights))
     }
 
     /// With which options products of these weights are planned.

@@ -146,7 +146,7 @@ impl Engine {
         if weights.precision() != Precision::Fp16 {
             return Err(Error::wrong_weights("fp16", weights));
         }
-        let plan = Plan::with_results(weights.plan(), m, Results::Halves, &self.options)?;
+        let plan = self.plan_with_results(weights, m, Results::Halves)?;
         matrix("C", out, m, weights.n())?;
         if plan.ty == Precision::Fp16.matmul_type_of(Results::Halves) {
             boxed(self.planned::<Fp16, _, _>(weights, plan, a, out, sums::<f16>()))

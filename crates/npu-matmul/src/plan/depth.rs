@@ -14,7 +14,10 @@ use super::weights::{INT4_K_TILE_MAX, even_k_tile, k_tile_max};
 use crate::dtype::{CHANNEL_GROUP, Precision};
 
 /// Sums of magnitudes that cannot saturate.
-const MAGNITUDES_MAX: u32 = i16::MAX as u32 / 8;
+const MAGNITUDES_MAX: u32 = i16::MAX as u32 / INT4_MAGNITUDE_MAX as u32;
+
+/// Largest magnitude of four signed bits.
+const INT4_MAGNITUDE_MAX: usize = 8;
 
 /// The depth of even K tiles, as few as can be, that cannot saturate with the
 /// INT4 weights `b`, rows of `k`; at least [`INT4_K_TILE_MAX`]. No tile that is
@@ -26,8 +29,18 @@ pub fn int4_depth(k: usize, b: &[i8]) -> usize {
     }
     let groups = b.par_chunks(k).map(groups_that_fit).min();
     let deepest = groups.map_or(k, |groups| groups.saturating_mul(CHANNEL_GROUP));
+    int4_depth_within(k, deepest)
+}
+
+/// What [`int4_depth`] says of weights, rows of `k`, of which any `channels`
+/// consecutive ones cannot saturate, and some more can.
+#[must_use]
+pub fn int4_depth_within(k: usize, channels: usize) -> usize {
+    // Rows so short cannot saturate, whatever their weights.
+    let short = k <= MAGNITUDES_MAX as usize / INT4_MAGNITUDE_MAX;
+    let deepest = if short { k } else { channels };
     // Even tiles: nearly equal weights have the same plan.
-    let tiles = k.div_ceil(deepest.max(INT4_K_TILE_MAX));
+    let tiles = k.div_ceil(deepest.max(INT4_K_TILE_MAX)).max(1);
     even_k_tile(Precision::Int4, k, tiles).max(INT4_K_TILE_MAX)
 }
 
@@ -87,6 +100,22 @@ mod tests {
         assert_eq!(int4_depth(100_000, &[0; 100_000]), 100_000);
         assert_eq!(int4_depth(600, &[7; 600]), INT4_K_TILE_MAX);
         assert_eq!((int4_depth(0, &[]), int4_depth(64, &[])), (480, 480));
+        assert_eq!(int4_depth(500, &[-8; 500]), 512);
+    }
+
+    #[test]
+    fn depth_follows_from_channels() {
+        for (k, channels, depth) in [
+            (4096, 480, 480),
+            (4096, 1, 480),
+            (4096, 2016, 1376),
+            (4096, 10_000, 4096),
+            (500, 480, 512),
+            (64, 480, 480),
+            (0, 0, 480),
+        ] {
+            assert_eq!(int4_depth_within(k, channels), depth, "{k}, {channels}");
+        }
     }
 
     #[test]

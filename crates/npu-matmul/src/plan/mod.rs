@@ -48,7 +48,7 @@ pub use caches::CacheBytes;
 pub use choose::{Candidate, Conditions, candidates, cheapest};
 pub use cost::task_time_bound_ns;
 pub(crate) use depth::group_k_tile;
-pub use depth::int4_depth;
+pub use depth::{int4_depth, int4_depth_within};
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use orders::{OperandOrder, OperandOrders};

@@ -24,6 +24,8 @@ const SEED: u64 = 1;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measurement {
     pub(crate) dtype: String,
+    /// What is made of its sums.
+    pub(crate) results: Results,
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
@@ -89,6 +91,9 @@ impl Spread {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub(crate) precision: Precision,
+    pub(crate) results: Results,
+    /// Of INT4 weights: how deep a K tile they are to allow, if that was asked.
+    pub(crate) int4_depth: Option<usize>,
     pub(crate) shape: Shape,
     pub(crate) repeat: usize,
     pub(crate) machine: Machine,
@@ -111,7 +116,13 @@ impl Case {
     pub(crate) fn operands(&self) -> Result<Operands, Failure> {
         let Shape { m, k, n } = self.shape;
         match (m.checked_mul(k), n.checked_mul(k)) {
-            (Some(a), Some(b)) => Ok(Operands::random(self.precision, a, b, SEED)),
+            (Some(a), Some(b)) => {
+                let random = Operands::random(self.precision, a, b, SEED);
+                Ok(match self.int4_depth {
+                    Some(depth) => random.allowing(k, depth),
+                    None => random,
+                })
+            }
             _ => Err(self.too_large()),
         }
     }
@@ -134,14 +145,17 @@ impl Case {
         let weights = operands.load(engine, self.precision, n, k)?;
         let load = start.elapsed();
         let loaded = engine.counters();
-        let plan = engine.plan(&weights, m).map_err(Error::from)?;
+        let plan = engine
+            .plan_with_results(&weights, m, self.results)
+            .map_err(Error::from)?;
         let prediction = plan.predict(&self.machine);
         let needed = plan.cache_bytes().needed;
         let plan_from_table =
-            plans.is_some_and(|plans| plans.followed_by(&plan, Results::Sums).is_some());
+            plans.is_some_and(|plans| plans.followed_by(&plan, self.results).is_some());
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
+        let out_bytes = plan.ty.out_bytes();
 
-        let mut product = Product::unwritten(operands, c);
+        let mut product = Product::unwritten(operands, self.results, c);
         // Buffers are made and threads started before anything is measured.
         product.multiply(engine, &weights, m, operands)?;
         check(&product, self.shape, operands, k_tiles)?;
@@ -168,6 +182,7 @@ impl Case {
         let npu_ms = seconds(prediction.npu_ps) * 1e3;
         let measurement = Measurement {
             dtype: self.precision.to_string(),
+            results: self.results,
             m,
             k,
             n,
@@ -193,16 +208,16 @@ impl Case {
             bound_by: prediction.bound_by().to_string(),
             share_of_bound: (ran && !self.is_model).then(|| bound_ms / wall.median),
             modelled_share_of_bound: bound_ms / npu_ms.max(f64::MIN_POSITIVE),
-            operations_per_byte: operations / operand_bytes(self.precision, self.shape),
+            operations_per_byte: operations / operand_bytes(self.precision, out_bytes, self.shape),
         };
         Ok((measurement, product))
     }
 }
 
-/// Bytes of A, B and C.
-fn operand_bytes(precision: Precision, Shape { m, k, n }: Shape) -> f64 {
+/// Bytes of A, B and C, each element of which has `out_bytes`.
+fn operand_bytes(precision: Precision, out_bytes: u32, Shape { m, k, n }: Shape) -> f64 {
     let inputs = (m as f64 + n as f64) * k as f64 * precision.input_bits() as f64 / 8.0;
-    inputs + m as f64 * n as f64 * precision.output_bytes() as f64
+    inputs + m as f64 * n as f64 * f64::from(out_bytes)
 }
 
 /// No figure of a wrong result: the first and the last row are compared.
@@ -260,9 +275,10 @@ mod tests {
         let shape = Shape { m: 2, k: 8, n: 4 };
         // (2 + 4) * 8 inputs and 8 outputs of 32 bits; int4 has halves of bytes
         // and sums of 16 bits.
-        assert_eq!(operand_bytes(Precision::Int8, shape), 48.0 + 32.0);
-        assert_eq!(operand_bytes(Precision::Int4, shape), 24.0 + 16.0);
-        assert_eq!(operand_bytes(Precision::Fp16, shape), 96.0 + 32.0);
+        assert_eq!(operand_bytes(Precision::Int8, 4, shape), 48.0 + 32.0);
+        assert_eq!(operand_bytes(Precision::Int4, 2, shape), 24.0 + 16.0);
+        assert_eq!(operand_bytes(Precision::Fp16, 4, shape), 96.0 + 32.0);
+        assert_eq!(operand_bytes(Precision::Fp16, 2, shape), 96.0 + 16.0);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use npu_matmul::Threads;
+use npu_matmul::{Results, Threads};
 use serde::Serialize;
 
 use super::measure::Measurement;
@@ -104,12 +104,21 @@ impl Conditions {
     }
 }
 
+/// What the results are, behind the precision, where they are no sums.
+pub(crate) const fn to(results: Results) -> &'static str {
+    match results {
+        Results::Sums => "",
+        Results::Halves => " to binary16",
+    }
+}
+
 impl Measurement {
     /// A few lines.
     pub(crate) fn text(&self) -> String {
         let Self { dtype, m, k, n, .. } = self;
         let mut text = format!(
-            "\n{dtype} {m}x{k}x{n}: {} products; {}{}\n",
+            "\n{dtype}{} {m}x{k}x{n}: {} products; {}{}\n",
+            to(self.results),
             self.products,
             self.plan,
             if self.plan_from_table {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::measuring::{self, Measuring};
-use crate::bench::{Case, Conditions, Report};
+use crate::bench::{Conditions, Report};
 use crate::exit::{Failure, Verdict};
 use crate::flags::{AccumulateFlags, Flags};
 use crate::output;
@@ -65,18 +65,12 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
     };
     say(&report.conditions.text())?;
     for &shape in measuring.shapes() {
-        let mut options = measuring.plan_options(shape);
-        options.accumulate = args.accumulate.get();
-        options.tuned = plans.as_ref().map(Arc::clone);
-        let engine = measuring::engine(&opened.device, fds, options, threads)?;
         for precision in measuring.precisions() {
-            let case = Case {
-                precision,
-                shape,
-                repeat: measuring.repeat.get(),
-                machine,
-                is_model,
-            };
+            let case = measuring.case(precision, shape, is_model);
+            let mut options = measuring.plan_options(&case);
+            options.accumulate = args.accumulate.get();
+            options.tuned = plans.as_ref().map(Arc::clone);
+            let engine = measuring::engine(&opened.device, fds, options, threads)?;
             let measurement = case.measure(&engine, plans.as_deref())?;
             say(&measurement.text())?;
             report.measurements.push(measurement);

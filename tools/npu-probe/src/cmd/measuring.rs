@@ -9,9 +9,9 @@ use npu_matmul::{Engine, PlanOptions, Precision, Threads};
 use rknpu_regcmd::timing::Machine;
 use rocket_uapi::{Device, DevicePool};
 
-use crate::bench::Shape;
+use crate::bench::{Case, Shape};
 use crate::exit::Failure;
-use crate::flags::Dtype;
+use crate::flags::{Dtype, PlanningFlags};
 
 /// A projection of an 8B transformer for a prompt of 512 tokens.
 const DEFAULT_SHAPE: Shape = Shape {
@@ -54,6 +54,9 @@ pub(crate) struct Measuring {
     /// `npu` in /sys/kernel/debug/clk/clk_summary.
     #[arg(long, value_name = "MHZ", default_value = "200")]
     pub(super) clock: NonZeroU64,
+
+    #[command(flatten)]
+    planning: PlanningFlags,
 }
 
 impl Measuring {
@@ -92,11 +95,25 @@ impl Measuring {
         Machine::RK3588.at_clock(self.clock.get().saturating_mul(HERTZ_PER_MHZ))
     }
 
-    /// With which options plans are made for products of this shape.
-    pub(super) fn plan_options(&self, shape: Shape) -> PlanOptions {
+    /// A product on the software model or an NPU.
+    pub(super) fn case(&self, precision: Precision, shape: Shape, is_model: bool) -> Case {
+        Case {
+            precision,
+            results: self.planning.results(precision),
+            int4_depth: self.planning.int4_depth(precision, shape.k),
+            shape,
+            repeat: self.repeat.get(),
+            machine: self.machine(),
+            is_model,
+        }
+    }
+
+    /// With which options plans are made for it.
+    pub(super) fn plan_options(&self, case: &Case) -> PlanOptions {
         let mut options = PlanOptions::default();
         options.conditions.machine = self.machine();
-        options.conditions.rows = shape.m;
+        options.conditions.rows = case.shape.m;
+        options.conditions.results = case.results;
         options
     }
 }

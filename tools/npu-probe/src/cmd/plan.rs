@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use clap::Args;
 use npu_matmul::plan::{
-    Candidate, Conditions, DeviceKind, OtherConditions, Prediction, TunedFor, TunedPlan,
-    TunedPlans, candidates, cheapest,
+    Candidate, Conditions, DeviceKind, INT4_K_TILE_MAX, OtherConditions, Prediction, TunedFor,
+    TunedPlan, TunedPlans, candidates, cheapest,
 };
 use npu_matmul::{Plan, PlanError, PlanOptions, Precision, Results};
 use rknpu_regcmd::timing::{Machine, seconds};
@@ -17,8 +17,10 @@ use rknpu_regcmd::{ChipProfile, MatmulError};
 use serde::Serialize;
 
 use super::measuring::HERTZ_PER_MHZ;
+use crate::bench::to;
 use crate::exit::{Failure, Verdict};
-use crate::flags::{AccumulateFlags, Dtype, Flags};
+use crate::flags::{AccumulateFlags, Dtype, Flags, PlanningFlags};
+use crate::int4::of_int4;
 use crate::output;
 use crate::plans_file;
 
@@ -47,10 +49,6 @@ pub(crate) struct PlanFlags {
     #[arg(long, value_name = "NUMBER")]
     fds: Option<NonZeroUsize>,
 
-    /// Results of fp16 in binary16, which the NPU rounds where K is whole
-    #[arg(long)]
-    half_results: bool,
-
     /// Depth of a K tile, a multiple of 32 [default: the fastest]
     #[arg(long, value_name = "DEPTH")]
     k_tile: Option<NonZeroUsize>,
@@ -59,6 +57,9 @@ pub(crate) struct PlanFlags {
     /// clock, where they have this product
     #[arg(long, value_name = "FILE")]
     plans: Option<PathBuf>,
+
+    #[command(flatten)]
+    planning: PlanningFlags,
 
     #[command(flatten)]
     accumulate: AccumulateFlags,
@@ -108,6 +109,10 @@ struct Report {
     dtype: String,
     clock_mhz: u64,
     fds: usize,
+    results: Results,
+    /// Of int4: how deep a K tile the weights are taken to allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    int4_depth: Option<usize>,
     /// Of a plan of the table: on what it was measured, and how long it took.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured: Option<Measured>,
@@ -166,14 +171,14 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
         conditions: Conditions {
             machine,
             rows: m,
-            results: if args.half_results {
-                Results::Halves
-            } else {
-                Results::Sums
-            },
+            results: args.planning.results(precision),
             ..Conditions::default()
         },
         ..PlanOptions::default()
+    };
+    let options = match args.planning.int4_depth(precision, k) {
+        Some(depth) => of_int4(&options, n, k, fds, depth)?,
+        None => options,
     };
     let of = |candidate: &Candidate| PlanReport::new(candidate, m, &options);
     let all = candidates(precision, n, k, fds, &options)?;
@@ -200,6 +205,8 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
         dtype: precision.to_string(),
         clock_mhz: args.clock.get(),
         fds,
+        results,
+        int4_depth: (precision == Precision::Int4).then_some(chosen.weights.k_tile_max),
         measured,
         plans_not_used,
         chosen: of(&chosen)?,
@@ -287,9 +294,21 @@ impl Report {
             ..
         } = self;
         let mut text = format!(
-            "{dtype} {m} x {k} x {n} at {clock_mhz} MHz, {fds} file descriptor(s); \
-             all times are modelled\n"
+            "{dtype}{} {m} x {k} x {n} at {clock_mhz} MHz, {fds} file descriptor(s); \
+             all times are modelled\n",
+            to(self.results)
         );
+        if let Some(depth) = self.int4_depth {
+            let _ = writeln!(
+                text,
+                "weights that allow K tiles of {depth}{}",
+                if depth == INT4_K_TILE_MAX {
+                    ", as any do; --int4-depth assumes others"
+                } else {
+                    ""
+                }
+            );
+        }
         if let Some(reason) = &self.plans_not_used {
             let _ = writeln!(text, "predicted: {reason}");
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use npu_capture::{Recorder, RecorderOptions, RecordingBackend};
-use npu_matmul::{Engine, Error, Observer, Weights};
+use npu_matmul::{Engine, Error, Observer, Results, Weights};
 use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
 use rocket_uapi::{Device, DevicePool};
@@ -197,7 +197,7 @@ impl Bench<'_> {
     }
 
     fn multiply(&self) -> Result<Product, Error> {
-        let mut product = Product::unwritten(self.operands, self.lengths.c);
+        let mut product = Product::unwritten(self.operands, Results::Sums, self.lengths.c);
         product.multiply(self.engine, self.weights, self.test.m, self.operands)?;
         Ok(product)
     }

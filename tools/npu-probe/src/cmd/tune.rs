@@ -9,7 +9,7 @@ use clap::Args;
 use npu_matmul::plan::{TunedFor, TunedPlans};
 
 use super::measuring::Measuring;
-use crate::bench::{Case, Conditions};
+use crate::bench::Conditions;
 use crate::exit::{Failure, Verdict};
 use crate::flags::Flags;
 use crate::output;
@@ -68,18 +68,16 @@ pub(crate) fn run(flags: &Flags, args: &TuneFlags) -> Result<Verdict, Failure> {
     say(&format!("times      {}\n", report.measured))?;
     for &shape in measuring.shapes() {
         for precision in measuring.precisions() {
+            let mut case = measuring.case(precision, shape, is_model);
+            if is_model {
+                // Modelled times are the same each time.
+                case.repeat = 1;
+            }
             let tuning = Tuning {
-                case: Case {
-                    precision,
-                    shape,
-                    // Modelled times are the same each time.
-                    repeat: if is_model { 1 } else { measuring.repeat.get() },
-                    machine,
-                    is_model,
-                },
+                case,
                 fds,
                 threads,
-                options: measuring.plan_options(shape),
+                options: measuring.plan_options(&case),
                 count: args.candidates.get(),
             };
             let (tuned, plan) = tuning.run(open)?;

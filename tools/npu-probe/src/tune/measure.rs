@@ -2,19 +2,18 @@
 //! One product with each of its best plans.
 
 use anyhow::anyhow;
-use npu_matmul::plan::{
-    Alternative, Choice, TunedKey, TunedPlan, WeightPlan, alternatives, int4_depth,
-};
-use npu_matmul::{Error, PlanOptions, Precision, Results, Threads};
+use npu_matmul::plan::{Alternative, Choice, TunedKey, TunedPlan, alternatives, int4_depth};
+use npu_matmul::{Error, PlanOptions, Precision, Threads};
 use npu_model::Opened;
 
 use super::modelled;
 use super::report::{Timed, Tuned};
-use crate::bench::Case;
+use crate::bench::{Case, Shape};
 use crate::cmd::measuring;
 use crate::data::Operands;
 use crate::exit::Failure;
 use crate::expected::Product;
+use crate::int4::of_int4;
 
 /// Picoseconds of a nanosecond.
 const PS_PER_NS: u64 = 1000;
@@ -83,7 +82,7 @@ impl Tuning {
         let (Some((at, best)), Some(alternative)) = (best, found.first()) else {
             return Err(Failure::Usage(anyhow!("{shape} has no plan")));
         };
-        let key = TunedKey::of(&alternative.candidate.weights, shape.m, Results::Sums);
+        let key = TunedKey::of(&alternative.candidate.weights, shape.m, self.case.results);
         let plan = TunedPlan {
             key,
             choice: best.choice,
@@ -92,6 +91,8 @@ impl Tuning {
         };
         let tuned = Tuned {
             dtype: self.case.precision.to_string(),
+            results: self.case.results,
+            int4_depth: key.int4_depth,
             m: shape.m,
             k: shape.k,
             n: shape.n,
@@ -101,21 +102,14 @@ impl Tuning {
         Ok((tuned, plan))
     }
 
-    /// Options of which the engine can obey all choices: INT4 weights decide how
-    /// deep tiles may be, in as many copies as memory is planned with before
-    /// that is known.
+    /// Options of which the engine can obey all choices.
     fn options_for(&self, operands: &Operands) -> Result<PlanOptions, npu_matmul::PlanError> {
         let (Precision::Int4, Operands::Integers { b, .. }) = (self.case.precision, operands)
         else {
             return Ok(self.options.clone());
         };
-        let shape = self.case.shape;
-        let of_any = WeightPlan::new(Precision::Int4, shape.n, shape.k, self.fds, &self.options)?;
-        Ok(PlanOptions {
-            int4_depth: Some(int4_depth(shape.k, b)),
-            replicate: Some(of_any.replicas > 1),
-            ..self.options.clone()
-        })
+        let Shape { n, k, .. } = self.case.shape;
+        of_int4(&self.options, n, k, self.fds, int4_depth(k, b))
     }
 
     /// The result, and the time: on an NPU the median from call to return, on

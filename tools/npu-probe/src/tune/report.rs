@@ -3,10 +3,11 @@
 
 use std::fmt::Write;
 
+use npu_matmul::Results;
 use npu_matmul::plan::{Choice, TunedFor};
 use serde::Serialize;
 
-use crate::bench::Conditions;
+use crate::bench::{Conditions, to};
 
 /// A plan that was tried.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -22,6 +23,9 @@ pub(crate) struct Timed {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Tuned {
     pub(crate) dtype: String,
+    pub(crate) results: Results,
+    /// Of INT4: how deep the weights let a tile be, which is part of the entry.
+    pub(crate) int4_depth: Option<usize>,
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
@@ -62,8 +66,13 @@ impl Tuned {
         let Self { dtype, m, k, n, .. } = self;
         let column = if is_model { "of jobs" } else { "measured" };
         let mut text = format!(
-            "\n{dtype} {m}x{k}x{n}\n     K tile  rows  columns  devices share  {:>12}  {:>12}\n",
-            "predicted", column
+            "\n{dtype}{} {m}x{k}x{n}{}\n     K tile  rows  columns  devices share  {:>12}  {:>12}\n",
+            to(self.results),
+            self.int4_depth.map_or_else(String::new, |depth| format!(
+                ", weights that allow tiles of {depth}"
+            )),
+            "predicted",
+            column
         );
         for (at, plan) in self.plans.iter().enumerate() {
             let Choice {

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What plans are made for, besides sizes, precision and clock.
+
+use std::num::NonZeroUsize;
+
+use clap::Args;
+use npu_matmul::plan::int4_depth_within;
+use npu_matmul::{Precision, Results};
+
+/// Options of whoever plans products.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct PlanningFlags {
+    /// Consecutive channels of the int4 weights that cannot saturate the NPU's
+    /// 16-bit sums [default: of `plan` 480, as of any weights; else as many as
+    /// the random weights allow]
+    ///
+    /// So many whose magnitudes add up to 4095 at most: 2016 where they are 2 on
+    /// average. Plans cut K into even tiles of no more than that. The random
+    /// weights of `bench` and `tune` are then such ones.
+    #[arg(long, value_name = "CHANNELS")]
+    int4_depth: Option<NonZeroUsize>,
+
+    /// Results of fp16 in binary16, which the NPU rounds where K is whole
+    #[arg(long)]
+    half_results: bool,
+}
+
+impl PlanningFlags {
+    /// What products of this precision are made into.
+    pub(crate) fn results(&self, precision: Precision) -> Results {
+        match precision {
+            Precision::Fp16 if self.half_results => Results::Halves,
+            _ => Results::Sums,
+        }
+    }
+
+    /// What `int4_depth` says of weights, rows of `k`, as they were asked for.
+    pub(crate) fn int4_depth(&self, precision: Precision, k: usize) -> Option<usize> {
+        self.int4_depth
+            .filter(|_| precision == Precision::Int4)
+            .map(|channels| int4_depth_within(k, channels.get()))
+    }
+}

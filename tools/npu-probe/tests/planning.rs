@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What plans are made for: the options that `plan`, `bench` and `tune` share.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+use serde_json::Value;
+
+/// Runs the tool on the model; exit code, standard output and error.
+fn probe(arguments: &[&str]) -> (i32, String, String) {
+    let output = test_support::program(env!("CARGO_BIN_EXE_npu-probe"))
+        .args(arguments)
+        .env("ROCKET_DEVICE", "model")
+        .env_remove("RUST_LOG")
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let code = output.status.code().unwrap();
+    (code, text(output.stdout), text(output.stderr))
+}
+
+fn text(arguments: &[&str]) -> String {
+    let (code, out, err) = probe(arguments);
+    assert_eq!(code, 0, "{arguments:?}: {err}");
+    out
+}
+
+fn json(line: &str) -> Value {
+    let arguments: Vec<_> = ["--json"].into_iter().chain(line.split(' ')).collect();
+    serde_json::from_str(&text(&arguments)).unwrap()
+}
+
+#[test]
+fn plans_are_for_weights_of_a_depth() {
+    let sizes = ["plan", "512", "4096", "4096", "--dtype", "int4"];
+    let any = json(&sizes.join(" "));
+    assert_eq!(
+        (&any["int4_depth"], &any["chosen"]["k_tiles"]),
+        (&480.into(), &9.into())
+    );
+    assert!(text(&sizes).contains("K tiles of 480, as any do"));
+    // Three even tiles of at most 2016 channels.
+    let deep = json(&[&sizes[..], &["--int4-depth", "2016"]].concat().join(" "));
+    assert_eq!(deep["int4_depth"], 1376);
+    assert_eq!(deep["chosen"]["k_tiles"], 3);
+    let said = text(&[&sizes[..], &["--int4-depth", "2016"]].concat());
+    assert!(said.contains("K tiles of 1376\n"), "{said}");
+    // As deep as asked for, which other weights refuse.
+    for (depth, code) in [("480", 2), ("1376", 0)] {
+        let forced = [&sizes[..], &["--k-tile", "1376", "--int4-depth", depth]].concat();
+        assert_eq!(probe(&forced).0, code);
+    }
+    assert!(json("plan 8 64 64")["int4_depth"].is_null());
+    assert_eq!(probe(&[&sizes[..], &["--int4-depth", "0"]].concat()).0, 2);
+}
+
+#[test]
+fn a_plan_for_a_depth_is_what_runs() {
+    for depth in ["", " --int4-depth 1100", " --int4-depth 512"] {
+        let bench = json(&format!(
+            "bench 8x2048x96 --dtype int4 --repeat 1 --clock 600{depth}"
+        ));
+        let bench = &bench["measurements"][0];
+        // What the random weights allow, if nothing is asked.
+        let of_plan = if depth.is_empty() {
+            " --int4-depth 704"
+        } else {
+            depth
+        };
+        let plan = json(&format!("plan 8 2048 96 --dtype int4 --clock 600{of_plan}"));
+        assert_eq!(bench["plan"], plan["chosen"]["plan"], "{depth}");
+    }
+}
+
+#[test]
+fn plans_are_tuned_for_a_depth_and_for_halves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plans.json");
+    let file = path.to_str().unwrap();
+    let shape = "8x1200x64 --fds 2 --clock 600";
+    let deep = format!("tune {shape} --dtype int4 --int4-depth 600 --out {file}");
+    assert_eq!(json(&deep)["products"][0]["int4_depth"], 608);
+    let halves = format!("tune {shape} --dtype fp16,int8 --half-results --out {file}");
+    assert_eq!(json(&halves)["products"][0]["results"], "halves");
+    json(&format!("tune {shape} --dtype fp16 --out {file}"));
+    let table: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let entries = table["plans"].as_array().unwrap();
+    let is = |dtype: &str, results: &str, depth: Value| {
+        let found = |entry: &&Value| {
+            entry["dtype"] == dtype && entry["results"] == results && entry["int4_depth"] == depth
+        };
+        assert_eq!(
+            entries.iter().filter(found).count(),
+            1,
+            "{dtype}: {table:#}"
+        );
+    };
+    is("int4", "sums", 608.into());
+    is("fp16", "halves", Value::Null);
+    is("fp16", "sums", Value::Null);
+    is("int8", "sums", Value::Null);
+
+    // They are found for the same again, and not for other weights.
+    let from_table = |more: &str| {
+        let report = json(&format!("bench {shape} --repeat 1 --plans {file} {more}"));
+        report["measurements"][0]["plan_from_table"] == true
+    };
+    assert!(from_table("--dtype int4 --int4-depth 600"));
+    assert!(!from_table("--dtype int4 --int4-depth 480"));
+    assert!(from_table("--dtype fp16 --half-results"));
+    let plan = "plan 8 1200 64 --fds 2 --clock 600 --dtype int4";
+    assert!(json(&format!("{plan} --plans {file} --int4-depth 600"))["measured"].is_object());
+    assert!(json(&format!("{plan} --plans {file}"))["measured"].is_null());
+}
+
+#[test]
+fn halves_are_measured_and_checked() {
+    let report = json("bench 8x64x96 --dtype fp16,int8 --repeat 1 --half-results");
+    let [halves, int8] = report["measurements"].as_array().unwrap().as_slice() else {
+        panic!("two products: {report:#}");
+    };
+    assert_eq!(
+        (&halves["results"], &int8["results"]),
+        (&"halves".into(), &"sums".into())
+    );
+    // C, 8 x 96 of two bytes.
+    assert_eq!(halves["bytes_from_device"], 8.0 * 96.0 * 2.0);
+    let said = text(&["bench", "8x64x96", "--dtype", "fp16", "--half-results"]);
+    assert!(said.contains("fp16 to binary16 8x64x96"), "{said}");
+    // Where K is cut the CPU rounds.
+    json("bench 4x40000x16 --dtype fp16 --repeat 1 --half-results");
+}
