@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use common::{
     DEVICES, Lint, Shape, engine, engine_with, random_f16, random_i4, random_i8, strict_engine,
+    watched,
 };
 use half::f16;
 use npu_matmul::plan::Stays;
@@ -91,22 +92,22 @@ proptest! {
 
     #[test]
     fn int8_equals_the_oracle(shape in shape(), seed in any::<u32>()) {
-        check_i8(&engine(), shape, seed.into());
+        watched(PlanOptions::default(), |engine| check_i8(engine, shape, seed.into()));
     }
 
     #[test]
     fn int4_equals_the_oracle(shape in shape(), seed in any::<u32>()) {
-        check_i4(&engine(), shape, seed.into());
+        watched(PlanOptions::default(), |engine| check_i4(engine, shape, seed.into()));
     }
 
     #[test]
     fn w4a8_equals_the_oracle(shape in shape(), seed in any::<u32>()) {
-        check_w4a8(&engine(), shape, seed.into());
+        watched(PlanOptions::default(), |engine| check_w4a8(engine, shape, seed.into()));
     }
 
     #[test]
     fn fp16_is_within_its_bound(shape in shape(), seed in any::<u32>()) {
-        check_f16(&engine(), shape, seed.into());
+        watched(PlanOptions::default(), |engine| check_f16(engine, shape, seed.into()));
     }
 
     #[test]
@@ -127,11 +128,12 @@ proptest! {
             ..PlanOptions::default()
         };
         options.limits.tasks = tasks;
-        let engine = engine_with(options, DEVICES);
-        check_i8(&engine, shape, seed.into());
-        check_i4(&engine, shape, seed.into());
-        check_w4a8(&engine, shape, seed.into());
-        check_f16(&engine, shape, seed.into());
+        watched(options, |engine| {
+            check_i8(engine, shape, seed.into());
+            check_i4(engine, shape, seed.into());
+            check_w4a8(engine, shape, seed.into());
+            check_f16(engine, shape, seed.into());
+        });
     }
 }
 

@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{DEVICES, Random, Shape, engine, engine_with, strict_engine};
+use common::{Random, Shape, engine, strict_engine, watched};
 use npu_matmul::quantise::rotate::Rotation;
 use npu_matmul::quantise::search::Search;
 use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions, Scheme, outlier_columns};
@@ -244,7 +244,7 @@ proptest! {
     ) {
         let a = floats(seed.into(), shape.m, shape.k, &[3, 77]);
         let b = floats(u64::from(seed) + 1, shape.n, shape.k, &[]);
-        check(&engine(), shape, &options, &a, &b);
+        watched(PlanOptions::default(), |engine| check(engine, shape, &options, &a, &b));
         // The same in small tiles and many jobs.
         let mut plan = PlanOptions {
             row_tile: Some(4 * row_tile),
@@ -252,7 +252,7 @@ proptest! {
             ..PlanOptions::default()
         };
         plan.limits.tasks = tasks;
-        check(&engine_with(plan, DEVICES), shape, &options, &a, &b);
+        watched(plan, |engine| check(engine, shape, &options, &a, &b));
     }
 }
 

@@ -50,6 +50,20 @@ pub(crate) fn strict_engine(options: PlanOptions, devices: usize) -> (Engine, Ar
     (Engine::with_options(pool, options).unwrap(), model)
 }
 
+/// Does something with an engine on the device that the environment chooses.
+/// The lint may warn of no program, and what silicon would punish, a model does
+/// not let pass.
+pub(crate) fn watched(options: PlanOptions, work: impl FnOnce(&Engine)) {
+    let strict = |options: &mut ModelOptions| options.level = Level::Strict;
+    let opened = npu_model::open_with(&Selector::from_env(), strict).unwrap();
+    let pool = DevicePool::open(&opened.device, DEVICES).unwrap();
+    let engine = Engine::with_options(pool, options).unwrap();
+    work(&engine.observed_by(Arc::new(Lint)));
+    if let Some(model) = opened.model {
+        assert_eq!(model.events(), []);
+    }
+}
+
 /// Refuses programs that the lint warns of.
 #[derive(Debug)]
 pub(crate) struct Lint;
