@@ -62,7 +62,8 @@ pub enum Error {
          quantise them for these"
     )]
     WrongActivations,
-    /// The weights live on the devices of another engine.
+    /// The weights live on the devices of another engine, in whose open files
+    /// alone they have addresses; see [`Weights`].
     #[error("these weights were loaded by another engine; load them with this one")]
     ForeignWeights,
     /// A quantised product so deep that sums could leave 32 bits.

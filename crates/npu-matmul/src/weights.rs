@@ -24,6 +24,13 @@ const GROUPS_PER_CHUNK: usize = 8;
 
 /// B of C = A x B^T, in the memory of an engine's devices. Any thread may
 /// multiply by it, several at once. Its memory is freed when it is dropped.
+///
+/// It is of the engine that loaded it, and no other multiplies by it
+/// ([`Error::ForeignWeights`]): a buffer object has an address only in the open
+/// file that made it (Linux `rocket_gem.c`; nothing maps an imported one for the
+/// NPU), and its parts lie where the plans of that engine, for as many files,
+/// expect them. Threads that compute with the same weights share the engine; an
+/// engine for each thread holds a copy for each.
 pub struct Weights {
     plan: WeightPlan,
     /// One for each block of the plan.

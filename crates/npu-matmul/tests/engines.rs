@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Threads that have an engine each, with weights of their own, on one device.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use common::{DEVICES, Lint, random_f16, random_i4, random_i8};
+use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions};
+use npu_matmul::{Engine, Error, PlanOptions, Weights, reference};
+use npu_model::{Level, Model, ModelOptions};
+use rocket_uapi::DevicePool;
+
+const ENGINES: u64 = 4;
+const ROUNDS: u64 = 4;
+const N: usize = 96;
+const K: usize = 200;
+
+fn strict_model() -> Arc<Model> {
+    Model::new(ModelOptions {
+        level: Level::Strict,
+        ..ModelOptions::default()
+    })
+}
+
+fn engine_on(pool: DevicePool) -> Engine {
+    let engine = Engine::with_options(pool, PlanOptions::default()).unwrap();
+    engine.observed_by(Arc::new(Lint))
+}
+
+/// Products of several precisions, each right.
+fn compute(engine: &Engine, seed: u64) {
+    let m = 1 + 13 * seed as usize;
+    let b = random_i8(seed, N * K);
+    let weights = engine.load_i8(N, K, &b).unwrap();
+    let nibbles = random_i4(seed + 100, N * K);
+    let nibble_weights = engine.load_i4(N, K, &nibbles).unwrap();
+    let halves = random_f16(seed + 200, N * K);
+    let half_weights = engine.load_f16(N, K, &halves).unwrap();
+    for round in 0..ROUNDS {
+        let a = random_i8(seed + 300 + round, m * K);
+        let mut c = vec![0; m * N];
+        engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+        assert!(c == reference::multiply_i32(m, N, K, &a, &b));
+        let a: Vec<i8> = a.into_iter().map(|x| x.min(119)).collect();
+        engine
+            .multiply_w4a8_i32(&nibble_weights, m, &a, &mut c)
+            .unwrap();
+        assert!(c == reference::multiply_i32(m, N, K, &a, &nibbles));
+        let a = random_f16(seed + 400 + round, m * K);
+        let mut c = vec![f32::NAN; m * N];
+        engine.multiply_f32(&half_weights, m, &a, &mut c).unwrap();
+        let k_tiles = half_weights.plan().k_tile_count();
+        let expected = reference::multiply_f64(m, N, K, &a, &halves, k_tiles);
+        let mut pairs = c.iter().zip(&expected);
+        assert!(pairs.all(|(&got, want)| (f64::from(got) - want.value).abs() <= want.tolerance));
+    }
+    assert_eq!(engine.counters().products, 3 * ROUNDS);
+}
+
+/// Each thread makes an engine on a pool, and all compute at once.
+fn compute_at_once(pool: impl Fn() -> DevicePool + Sync) {
+    let ready = Barrier::new(ENGINES as usize);
+    thread::scope(|scope| {
+        for seed in 0..ENGINES {
+            let (pool, ready) = (&pool, &ready);
+            scope.spawn(move || {
+                let engine = engine_on(pool());
+                ready.wait();
+                compute(&engine, seed);
+            });
+        }
+    });
+}
+
+#[test]
+fn engines_with_files_of_their_own_share_a_device() {
+    let model = strict_model();
+    let device = model.open_device();
+    compute_at_once(|| DevicePool::open(&device.reopen().unwrap(), DEVICES).unwrap());
+    assert_eq!(model.events(), []);
+}
+
+#[test]
+fn engines_share_files() {
+    let model = strict_model();
+    let pool = DevicePool::open(&model.open_device(), DEVICES).unwrap();
+    compute_at_once(|| pool.clone());
+    assert_eq!(model.events(), []);
+}
+
+/// Also not on the same files, where the plans of both are the same.
+#[test]
+fn weights_stay_with_their_engine_and_activations_go_anywhere() {
+    let pool = DevicePool::open(&strict_model().open_device(), DEVICES).unwrap();
+    let engines = [engine_on(pool.clone()), engine_on(pool)];
+    let (m, floats) = (3, |seed, len| -> Vec<f32> {
+        random_i8(seed, len).into_iter().map(f32::from).collect()
+    });
+    let options = QuantiseOptions {
+        operands: Operands::W4A8,
+        outliers: Outliers::Columns(vec![7]),
+        ..QuantiseOptions::default()
+    };
+    let (a, b) = (floats(1, m * K), floats(2, N * K));
+    let load = |engine: &Engine| engine.load_quantised(N, K, &options, &b).unwrap();
+    let weights = engines.each_ref().map(load);
+    let activations = weights[0].quantise_activations(m, &a).unwrap();
+    let multiply = |engine: &Engine, weights: &Weights| {
+        let mut c = vec![f32::NAN; m * N];
+        engine.multiply_activations(weights, &activations, &mut c)?;
+        Ok::<_, Error>(c)
+    };
+    let refused = multiply(&engines[1], &weights[0]).unwrap_err();
+    assert!(matches!(refused, Error::ForeignWeights), "{refused}");
+    let [one, other] = [0, 1].map(|at| multiply(&engines[at], &weights[at]).unwrap());
+    assert!(one == other);
+}
