@@ -21,7 +21,7 @@ const SEED: u64 = 1;
 
 /// What one product took. Times of the device are measured on an NPU and
 /// modelled on the software model; `wall` is of whatever computed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Measurement {
     pub(crate) dtype: String,
     /// What is made of its sums.
@@ -85,6 +85,31 @@ impl Spread {
             worst: at(times.len().saturating_sub(1)),
         }
     }
+}
+
+/// How fast a product was, as far as there is anything to say.
+#[derive(Clone, Copy, Debug)]
+struct Reached {
+    /// Whether jobs ran: what nobody computed took no time.
+    ran: bool,
+    is_model: bool,
+    wall_ms: f64,
+}
+
+impl Reached {
+    fn gops(self, operations: f64) -> Option<f64> {
+        self.ran.then(|| rate(operations, self.wall_ms))
+    }
+
+    /// The software model says nothing of an NPU.
+    fn share_of(self, bound_ms: f64) -> Option<f64> {
+        (self.ran && !self.is_model).then(|| bound_ms / self.wall_ms.max(f64::MIN_POSITIVE))
+    }
+}
+
+/// GOP/s.
+fn rate(operations: f64, ms: f64) -> f64 {
+    operations / ms.max(f64::MIN_POSITIVE) / 1e6
 }
 
 /// What is measured, and how often.
@@ -175,10 +200,13 @@ impl Case {
             count(&done).saturating_sub(count(&warm)) as f64 / self.repeat as f64
         };
         let submits = each(|c| c.submits);
-        let ran = submits > 0.0;
         let operations = 2.0 * m as f64 * k as f64 * n as f64;
-        let gops = |ms: f64| operations / ms.max(f64::MIN_POSITIVE) / 1e6;
         let bound_ms = seconds(prediction.bound_ps()) * 1e3;
+        let reached = Reached {
+            ran: submits > 0.0,
+            is_model: self.is_model,
+            wall_ms: wall.median,
+        };
         let npu_ms = seconds(prediction.npu_ps) * 1e3;
         let measurement = Measurement {
             dtype: self.precision.to_string(),
@@ -201,12 +229,12 @@ impl Case {
             load_ms: milliseconds(load),
             wall_ms: wall,
             cpu_ms: milliseconds(cpu) / self.repeat as f64,
-            gops: ran.then(|| gops(wall.median)),
+            gops: reached.gops(operations),
             modelled_npu_ms: npu_ms,
-            modelled_gops: gops(npu_ms),
+            modelled_gops: rate(operations, npu_ms),
             bound_ms,
             bound_by: prediction.bound_by().to_string(),
-            share_of_bound: (ran && !self.is_model).then(|| bound_ms / wall.median),
+            share_of_bound: reached.share_of(bound_ms),
             modelled_share_of_bound: bound_ms / npu_ms.max(f64::MIN_POSITIVE),
             operations_per_byte: operations / operand_bytes(self.precision, out_bytes, self.shape),
         };
@@ -268,6 +296,23 @@ mod tests {
         let spread = Spread::of(vec![3.0, 1.0, 2.0]);
         assert_eq!((spread.best, spread.median, spread.worst), (1.0, 2.0, 3.0));
         assert_eq!(Spread::of(Vec::new()), Spread::default());
+    }
+
+    #[test]
+    fn there_is_no_rate_of_jobs_that_did_not_run() {
+        let of = |ran, is_model| {
+            let wall_ms = 2.0;
+            let reached = Reached {
+                ran,
+                is_model,
+                wall_ms,
+            };
+            (reached.gops(4e6), reached.share_of(1.0))
+        };
+        assert_eq!(of(true, false), (Some(2.0), Some(0.5)));
+        assert_eq!(of(true, true), (Some(2.0), None));
+        assert_eq!(of(false, false), (None, None));
+        assert_eq!(of(false, true), (None, None));
     }
 
     #[test]

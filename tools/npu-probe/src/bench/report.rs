@@ -177,6 +177,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_did_not_run_has_no_rate() {
+        let measured = |gops| Measurement {
+            gops,
+            ..Measurement::default()
+        };
+        let text = measured(None).text();
+        assert!(text.contains("0.000), no job ran; CPU"), "{text}");
+        let text = measured(Some(12.0)).text();
+        assert!(text.contains("12.0 GOP/s; CPU") && !text.contains("no job ran"));
+        assert!(serde_json::to_value(measured(None)).unwrap()["gops"].is_null());
+    }
+
+    #[test]
     fn the_host_has_a_name_and_a_load() {
         assert!(!cpu().is_empty());
         assert!(load_average().is_some_and(|load| load >= 0.0));
