@@ -20,6 +20,10 @@ const DEFAULT_SHAPE: Shape = Shape {
     n: 4096,
 };
 
+/// The clock that mainline kernels leave the NPU at, which is what the board boots
+/// with.
+pub(super) const DEFAULT_CLOCK_MHZ: NonZeroU64 = NonZeroU64::new(200).unwrap();
+
 pub(crate) const HERTZ_PER_MHZ: u64 = 1_000_000;
 
 /// Options of what is measured.
@@ -52,7 +56,7 @@ pub(crate) struct Measuring {
     ///
     /// The driver does not tell it. Mainline kernels leave it at 200; see
     /// `npu` in /sys/kernel/debug/clk/clk_summary.
-    #[arg(long, value_name = "MHZ", default_value = "200")]
+    #[arg(long, value_name = "MHZ", default_value_t = DEFAULT_CLOCK_MHZ)]
     pub(super) clock: NonZeroU64,
 
     #[command(flatten)]
@@ -110,11 +114,11 @@ impl Measuring {
 
     /// With which options plans are made for it.
     pub(super) fn plan_options(&self, case: &Case) -> PlanOptions {
-        let mut options = PlanOptions::default();
-        options.conditions.machine = self.machine();
-        options.conditions.rows = case.shape.m;
-        options.conditions.results = case.results;
-        options
+        let (machine, rows) = (self.machine(), case.shape.m);
+        PlanOptions {
+            conditions: self.planning.conditions(case.precision, machine, rows),
+            ..PlanOptions::default()
+        }
     }
 }
 

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use clap::Args;
 use npu_matmul::plan::{
-    Candidate, Conditions, DeviceKind, INT4_K_TILE_MAX, OtherConditions, Prediction, TunedFor,
-    TunedPlan, TunedPlans, candidates, cheapest,
+    Candidate, DeviceKind, INT4_K_TILE_MAX, OtherConditions, Prediction, TunedFor, TunedPlan,
+    TunedPlans, candidates, cheapest,
 };
 use npu_matmul::{Plan, PlanError, PlanOptions, Precision, Results};
 use rknpu_regcmd::timing::{Machine, seconds};
 use rknpu_regcmd::{ChipProfile, MatmulError};
 use serde::Serialize;
 
-use super::measuring::HERTZ_PER_MHZ;
+use super::measuring::{DEFAULT_CLOCK_MHZ, HERTZ_PER_MHZ};
 use crate::bench::to;
 use crate::exit::{Failure, Verdict};
 use crate::flags::{AccumulateFlags, Dtype, Flags, PlanningFlags};
@@ -42,7 +42,7 @@ pub(crate) struct PlanFlags {
     dtype: Dtype,
 
     /// Clock of the NPU, MHz: mainline kernels leave it at 200
-    #[arg(long, value_name = "MHZ", default_value = "600")]
+    #[arg(long, value_name = "MHZ", default_value_t = DEFAULT_CLOCK_MHZ)]
     clock: NonZeroU64,
 
     /// File descriptors to spread the columns over [default: one for each core]
@@ -110,6 +110,8 @@ struct Report {
     clock_mhz: u64,
     fds: usize,
     results: Results,
+    /// What the CPU's sums are taken to cost, an element.
+    sum_ps: u64,
     /// Of int4: how deep a K tile the weights are taken to allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     int4_depth: Option<usize>,
@@ -168,12 +170,7 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
         tuned,
         k_tile: args.k_tile.map(NonZeroUsize::get),
         accumulate: args.accumulate.get(),
-        conditions: Conditions {
-            machine,
-            rows: m,
-            results: args.planning.results(precision),
-            ..Conditions::default()
-        },
+        conditions: args.planning.conditions(precision, machine, m),
         ..PlanOptions::default()
     };
     let options = match args.planning.int4_depth(precision, k) {
@@ -206,6 +203,7 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
         clock_mhz: args.clock.get(),
         fds,
         results,
+        sum_ps: options.conditions.sum_ps,
         int4_depth: (precision == Precision::Int4).then_some(chosen.weights.k_tile_max),
         measured,
         plans_not_used,
@@ -295,8 +293,9 @@ impl Report {
         } = self;
         let mut text = format!(
             "{dtype}{} {m} x {k} x {n} at {clock_mhz} MHz, {fds} file descriptor(s); \
-             all times are modelled\n",
-            to(self.results)
+             all times are modelled, those of sums at {} ps an element\n",
+            to(self.results),
+            self.sum_ps
         );
         if let Some(depth) = self.int4_depth {
             let _ = writeln!(

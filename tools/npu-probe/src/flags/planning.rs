@@ -4,8 +4,9 @@
 use std::num::NonZeroUsize;
 
 use clap::Args;
-use npu_matmul::plan::int4_depth_within;
+use npu_matmul::plan::{Conditions, int4_depth_within};
 use npu_matmul::{Precision, Results};
+use rknpu_regcmd::timing::Machine;
 
 /// Options of whoever plans products.
 #[derive(Clone, Copy, Debug, Args)]
@@ -23,9 +24,32 @@ pub(crate) struct PlanningFlags {
     /// Results of fp16 in binary16, which the NPU rounds where K is whole
     #[arg(long)]
     half_results: bool,
+
+    /// What it costs the CPU to add one element of a later K tile, or to round
+    /// one to binary16, picoseconds
+    ///
+    /// Plans weigh it against the NPU's time. The default is derived from how
+    /// fast an A76 copies memory, and was not measured on a board.
+    #[arg(long, value_name = "PICOSECONDS", default_value_t = Conditions::default().sum_ps)]
+    sum_ps: u64,
 }
 
 impl PlanningFlags {
+    /// What plans are made for: so many rows of products of this precision.
+    pub(crate) fn conditions(
+        &self,
+        precision: Precision,
+        machine: Machine,
+        rows: usize,
+    ) -> Conditions {
+        Conditions {
+            machine,
+            rows,
+            results: self.results(precision),
+            sum_ps: self.sum_ps,
+        }
+    }
+
     /// What products of this precision are made into.
     pub(crate) fn results(&self, precision: Precision) -> Results {
         match precision {
