@@ -8,11 +8,10 @@
 )]
 
 mod common;
+#[path = "common/slow.rs"]
+mod slow;
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use common::{DEVICES, Shape, random_i8};
 use npu_matmul::plan::{Accumulate, CacheBytes};
@@ -20,90 +19,17 @@ use npu_matmul::{Counters, Engine, PlanOptions, reference};
 use npu_model::driver::Caches;
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::{
-    Backend, ByteLen, Deadline, Device, DeviceInfo, DevicePool, Error, Fence, FenceStatus, Handle,
-    RawBo, RawDevice, RawJob,
-};
+use rocket_uapi::DevicePool;
+use slow::slow;
 
-/// A device that is slow enough for each job to be seen running, however late
-/// this process looks.
-#[derive(Debug)]
-struct Slow(Arc<dyn Backend>);
-
-#[derive(Debug)]
-struct SeenRunning {
-    fence: Box<dyn Fence>,
-    was_seen: AtomicBool,
-}
-
-impl Fence for SeenRunning {
-    fn status(&self) -> Result<FenceStatus, Error> {
-        if self.was_seen.swap(true, Ordering::Relaxed) {
-            self.fence.status()
-        } else {
-            Ok(FenceStatus::Active)
-        }
-    }
-}
-
-// SAFETY: all is the inner backend's, and a fence is signalled no earlier.
-unsafe impl Backend for Slow {
-    fn info(&self) -> DeviceInfo {
-        self.0.info()
-    }
-
-    fn create_bo(&self, len: ByteLen) -> Result<RawBo, Error> {
-        self.0.create_bo(len)
-    }
-
-    fn close_bo(&self, handle: Handle) -> Result<(), Error> {
-        self.0.close_bo(handle)
-    }
-
-    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error> {
-        self.0.prep_bo(handle, until)
-    }
-
-    fn fini_bo(&self, handle: Handle) -> Result<(), Error> {
-        self.0.fini_bo(handle)
-    }
-
-    unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error> {
-        // SAFETY: what the caller promises.
-        unsafe { self.0.submit(jobs) }
-    }
-
-    fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
-        self.0.export_bo(handle)
-    }
-
-    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error> {
-        Ok(Box::new(SeenRunning {
-            fence: self.0.write_fence(handle)?,
-            was_seen: AtomicBool::new(false),
-        }))
-    }
-
-    fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {
-        Ok(Arc::new(Self(self.0.reopen()?)))
-    }
-
-    fn settle(&self) -> Duration {
-        self.0.settle()
-    }
-
-    fn raw(&self) -> Option<&dyn RawDevice> {
-        None
-    }
-}
-
-/// An engine on a slow device with caches that do nothing by themselves.
+/// An engine on a device with caches that do nothing by themselves, where each
+/// job is seen running, however late this process looks.
 fn slow_engine(options: PlanOptions) -> (Engine, Arc<Model>) {
     let model = Model::new(ModelOptions {
         caches: Caches::Manual,
         ..ModelOptions::default()
     });
-    let device = Device::from_backend(Arc::new(Slow(model.open())));
+    let device = slow(model.open(), &Arc::default());
     let pool = DevicePool::open(&device, DEVICES).unwrap();
     (Engine::with_options(pool, options).unwrap(), model)
 }

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the CPU does while the NPU computes, on a device whose jobs end when
+//! somebody waits for them.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+#[path = "common/in_place.rs"]
+mod in_place;
+#[path = "common/slow.rs"]
+mod slow;
+
+use std::sync::Arc;
+
+use common::{DEVICES, random_i8};
+use in_place::{fill_i8, results};
+use npu_matmul::{Engine, PlanOptions, reference};
+use npu_model::{Model, ModelOptions};
+use rocket_uapi::DevicePool;
+use slow::{Entry, Log, slow};
+
+fn engine(options: PlanOptions, devices: usize) -> (Engine, Arc<Log>) {
+    let log = Arc::new(Log::default());
+    let device = slow(Model::new(ModelOptions::default()).open(), &log);
+    let pool = DevicePool::open(&device, devices).unwrap();
+    let engine = Engine::with_options(pool, options).unwrap();
+    (engine.observed_by(Arc::clone(&log) as _), log)
+}
+
+fn submitted(log: &[Entry]) -> usize {
+    let jobs = |entry: &Entry| match entry {
+        Entry::Submitted(jobs) => *jobs,
+        _ => 0,
+    };
+    log.iter().map(jobs).sum()
+}
+
+fn count(log: &[Entry], of: Entry) -> usize {
+    log.iter().filter(|entry| **entry == of).count()
+}
+
+#[test]
+fn submit_waits_for_nothing() {
+    let (engine, log) = engine(PlanOptions::default(), DEVICES);
+    let (m, n, k) = (40, 200, 300);
+    let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
+    let expected = reference::multiply_i32(m, n, k, &a, &b);
+    let weights = engine.load_i8(n, k, &b).unwrap();
+    let mut results = vec![vec![0; m * n]; 2];
+    let mut batch = engine.batch();
+    for c in &mut results {
+        batch.multiply_i32(&weights, m, &a, c).unwrap();
+    }
+    let batch = batch.submit().unwrap();
+    let started = log.take();
+    let jobs = submitted(&started);
+    assert_eq!(jobs as u64, 2 * DEVICES as u64, "{started:?}");
+    assert_eq!(count(&started, Entry::Ended), 0, "{started:?}");
+    // The caller goes on, also with the same devices: what it waits for is not
+    // what it waits for later.
+    let mut c = vec![0; m * n];
+    engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+    assert!(c == expected);
+    let between = log.take();
+    assert_eq!(count(&between, Entry::Ended), DEVICES, "{between:?}");
+    assert_eq!(count(&between, Entry::Unpacked), DEVICES, "{between:?}");
+    batch.wait().unwrap();
+    let rest = log.take();
+    assert_eq!(count(&rest, Entry::Unpacked), jobs, "{rest:?}");
+    assert_eq!(submitted(&rest), 0);
+    assert!(results.iter().all(|c| *c == expected));
+}
+
+#[test]
+fn submit_of_a_staged_product_waits_for_nothing() {
+    let (engine, log) = engine(PlanOptions::default(), DEVICES);
+    let (m, n, k) = (40, 200, 300);
+    let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
+    let weights = engine.load_i8(n, k, &b).unwrap();
+    let mut staged = engine.stage(&weights, m).unwrap();
+    fill_i8(&mut staged, &a, k);
+    log.take();
+    let run = staged.submit().unwrap();
+    let started = log.take();
+    assert_eq!(started, [Entry::Submitted(1); DEVICES]);
+    run.wait().unwrap();
+    assert_eq!(log.take(), [Entry::Ended; DEVICES]);
+    let c = results(&staged, i32::from_le_bytes);
+    assert!(c == reference::multiply_i32(m, n, k, &a, &b));
+}
+
+/// A product with too many bytes for a wave: the next one is packed and
+/// submitted before the one before it ends, whose results are read while that
+/// one runs.
+#[test]
+fn the_cpu_packs_and_unpacks_while_the_npu_computes() {
+    // On one device a wave is one SUBMIT.
+    let mut options = PlanOptions {
+        row_tile: Some(16),
+        ..PlanOptions::default()
+    };
+    options.limits.buffer_bytes = 16 << 10;
+    let (engine, log) = engine(options, 1);
+    let (m, n, k) = (400, 64, 256);
+    let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
+    let weights = engine.load_i8(n, k, &b).unwrap();
+    let mut c = vec![0; m * n];
+    engine.multiply_i32(&weights, m, &a, &mut c).unwrap();
+    assert!(c == reference::multiply_i32(m, n, k, &a, &b));
+
+    let log = log.take();
+    let places = |is: fn(&Entry) -> bool| -> Vec<usize> {
+        let all = log.iter().enumerate();
+        all.filter_map(|(at, entry)| is(entry).then_some(at))
+            .collect()
+    };
+    let waves = places(|entry| matches!(entry, Entry::Submitted(_)));
+    let packed = places(|entry| *entry == Entry::Packed);
+    let ended = places(|entry| *entry == Entry::Ended);
+    let unpacked = places(|entry| *entry == Entry::Unpacked);
+    assert!(waves.len() >= 4, "{log:?}");
+    let jobs = submitted(&log);
+    assert_eq!((ended.len(), unpacked.len()), (jobs, jobs), "{log:?}");
+    let mut before = 0;
+    for (wave, &at) in waves.iter().enumerate() {
+        let jobs = before..before + submitted(&log[at..=at]);
+        before = jobs.end;
+        let Some(&next) = waves.get(wave + 1) else {
+            break;
+        };
+        // The next is packed and submitted while all jobs of this one run.
+        assert!(packed.iter().any(|packed| (at..next).contains(packed)));
+        assert!(next < ended[jobs.start], "wave {wave}: {log:?}");
+        // The results of this one are read while all jobs of the next run.
+        assert!(
+            unpacked[jobs.end - 1] < ended[jobs.end],
+            "wave {wave}: {log:?}"
+        );
+    }
+}
