@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use half::f16;
-use npu_kernels::nibble::first_outside;
+use npu_kernels::nibble::{SPLIT_MAX, first_outside};
 use rocket_uapi::DevicePool;
 
 use crate::buffers::Buffers;
@@ -387,13 +387,25 @@ pub(crate) fn matrix<'a, T>(
     })
 }
 
-fn check_int4(operand: &'static str, values: &[i8]) -> Result<(), Error> {
+/// Checks that each value has four bits.
+pub(crate) fn check_int4(operand: &'static str, values: &[i8]) -> Result<(), Error> {
     match first_outside(values, -8, 7) {
         None => Ok(()),
         Some(index) => Err(Error::Int4Range {
             operand,
             index,
             value: values[index],
+        }),
+    }
+}
+
+/// Checks that two signed nibbles can stand for each activation.
+pub(crate) fn check_split(a: &[i8]) -> Result<(), Error> {
+    match first_outside(a, i8::MIN, SPLIT_MAX) {
+        None => Ok(()),
+        Some(index) => Err(Error::SplitRange {
+            index,
+            value: a[index],
         }),
     }
 }

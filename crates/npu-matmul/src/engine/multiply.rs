@@ -4,9 +4,8 @@
 //! [`Batch`](crate::Batch).
 
 use half::f16;
-use npu_kernels::nibble::{SPLIT_MAX, first_outside};
 
-use super::{Engine, check_int4, matrix};
+use super::{Engine, check_int4, check_split, matrix};
 use crate::dtype::{Precision, Results};
 use crate::error::Error;
 use crate::exec::{Collect, Narrowed, Product, Run, Sums, Target, Work};
@@ -78,10 +77,7 @@ impl Engine {
         if weights.precision() != Precision::Int4 {
             return Err(Error::wrong_weights("int4", weights));
         }
-        if let Some(index) = first_outside(a, i8::MIN, SPLIT_MAX) {
-            let value = a[index];
-            return Err(Error::SplitRange { index, value });
-        }
+        check_split(a)?;
         boxed(self.product::<SplitInt8, _>(weights, m, a, out, sums::<Split>()))
     }
 

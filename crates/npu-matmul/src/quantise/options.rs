@@ -102,6 +102,16 @@ pub enum Scheme {
     PerKGroup(usize),
 }
 
+impl Scheme {
+    /// Neighbouring channels of `k` that share a scale; at least one.
+    pub(crate) fn group(self, k: usize) -> usize {
+        match self {
+            Self::PerTensor | Self::PerChannel => k.max(1),
+            Self::PerKGroup(group) => group.clamp(1, k.max(1)),
+        }
+    }
+}
+
 /// Columns of K that are kept out of the quantised product: both operands have
 /// them in FP16, and that product is added.
 #[derive(Clone, Debug, Default, PartialEq)]

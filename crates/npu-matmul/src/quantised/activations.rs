@@ -19,7 +19,8 @@ use crate::weights::Weights;
 /// Quantised rows of A, for all weights that take them so: of the same depth,
 /// bits, groups of K, rotation and outlier columns.
 ///
-/// Made by [`Weights::quantise_activations`], used by
+/// Made by [`Weights::quantise_activations`] or [`Weights::scaled_activations`],
+/// used by
 /// [`Engine::multiply_activations`](crate::Engine::multiply_activations) and
 /// [`Batch::multiply_activations`](crate::Batch::multiply_activations): the
 /// query, key and value of a layer quantise their input once.
@@ -29,11 +30,11 @@ pub struct QuantisedActivations {
     /// All groups of K of a row, then those of the next.
     pub(super) scales: Vec<f32>,
     pub(super) m: usize,
-    k: usize,
-    operands: Operands,
-    group: usize,
-    rotation: Option<Arc<Rotation>>,
-    rule: Rule,
+    pub(super) k: usize,
+    pub(super) operands: Operands,
+    pub(super) group: usize,
+    pub(super) rotation: Option<Arc<Rotation>>,
+    pub(super) rule: Rule,
     /// What is not quantised of them.
     pub(super) columns: Columns,
 }
@@ -51,7 +52,7 @@ pub(super) struct Columns {
 
 /// How outlier columns were chosen.
 #[derive(Clone, Copy, PartialEq)]
-enum Rule {
+pub(super) enum Rule {
     /// By who loaded the weights; there may be none.
     Fixed,
     /// As [`outlier_columns`] finds them by a factor, here its bits.
@@ -59,7 +60,7 @@ enum Rule {
 }
 
 impl Rule {
-    const fn of(quantised: &Quantised) -> Self {
+    pub(super) const fn of(quantised: &Quantised) -> Self {
         match &quantised.outliers {
             Kept::Nothing | Kept::Columns(_) => Self::Fixed,
             Kept::All { times, .. } => Self::Above(times.to_bits()),
@@ -78,7 +79,7 @@ impl Weights {
         Ok(QuantisedActivations::new(self, quantised, a))
     }
 
-    fn quantised_or_refused(&self) -> Result<&Quantised, Error> {
+    pub(super) fn quantised_or_refused(&self) -> Result<&Quantised, Error> {
         self.quantised()
             .ok_or_else(|| Error::wrong_weights("quantised", self))
     }

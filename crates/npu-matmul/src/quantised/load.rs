@@ -89,7 +89,6 @@ impl Engine {
         fill: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Result<Weights, Error> {
         let loader = Loader::new(k, options)?;
-        let operands = options.operands;
         // Before anything is allocated for sizes that make no sense.
         let plan = self.quantised_weight_plan(n, k, options)?;
         let mut integers = vec![0; n * k];
@@ -109,17 +108,29 @@ impl Engine {
                 .collect(),
         });
         let quantised = Quantised {
-            operands,
+            operands: options.operands,
             group: loader.group,
             scales: group_major(&channels, k.div_ceil(loader.group)),
             rotation: options.rotation.clone().map(Arc::new),
             outliers: loader.kept(self, channels)?,
         };
-        match operands {
-            Operands::W8A8 => self.load_planned::<Int8>(plan, &integers, Some(quantised)),
+        self.load_integers(plan, options, &integers, quantised)
+    }
+
+    /// Loads integers by a plan of any such; of four bits by one of their own.
+    pub(super) fn load_integers(
+        &self,
+        plan: WeightPlan,
+        options: &QuantiseOptions,
+        integers: &[i8],
+        quantised: Quantised,
+    ) -> Result<Weights, Error> {
+        let WeightPlan { n, k, .. } = plan;
+        match options.operands {
+            Operands::W8A8 => self.load_planned::<Int8>(plan, integers, Some(quantised)),
             Operands::W4A8 | Operands::W4A4 => {
-                let plan = self.plan_int4(n, k, &integers, |any| options.plan_options(k, any))?;
-                self.load_planned::<Int4>(plan, &integers, Some(quantised))
+                let plan = self.plan_int4(n, k, integers, |any| options.plan_options(k, any))?;
+                self.load_planned::<Int4>(plan, integers, Some(quantised))
             }
         }
     }
@@ -147,10 +158,7 @@ struct Channel {
 
 impl<'o> Loader<'o> {
     fn new(k: usize, options: &'o QuantiseOptions) -> Result<Self, Error> {
-        let group = match options.scheme {
-            Scheme::PerTensor | Scheme::PerChannel => k.max(1),
-            Scheme::PerKGroup(group) => group.clamp(1, k.max(1)),
-        };
+        let group = options.scheme.group(k);
         let max = options.operands.depth_max();
         if group > max {
             return Err(Error::TooDeep { k: group, max });

@@ -10,6 +10,7 @@
 
 mod activations;
 mod beside;
+mod given;
 mod load;
 mod multiply;
 
