@@ -6,6 +6,7 @@
 //! its activations are packed. So what needs little memory is one wave; of more,
 //! one wave is packed and unpacked while another is computed.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use super::{JobLimits, Plan, Step};
@@ -29,7 +30,7 @@ pub(crate) struct WaveSize {
     bytes: Vec<usize>,
     /// Activations that are counted: of which product, on which device, rows, and
     /// first K tile. Jobs that read the same share a buffer.
-    inputs: Vec<(usize, usize, Range<usize>, usize)>,
+    inputs: HashSet<(usize, usize, Range<usize>, usize)>,
 }
 
 impl WaveSize {
@@ -44,9 +45,8 @@ impl WaveSize {
             }
             let bytes = &mut self.bytes[job.device];
             *bytes += job.output_bytes + job.partial_bytes;
-            if !self.inputs.contains(&input) {
+            if self.inputs.insert(input) {
                 *bytes += band.activation_bytes;
-                self.inputs.push(input);
             }
         }
         self.jobs += step.jobs.len();
