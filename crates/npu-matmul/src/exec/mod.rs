@@ -2,9 +2,9 @@
 //! Runs products: pack, submit to all devices, wait, unpack and add up.
 //!
 //! ```text
-//! for each wave (the next step of as many products as go together):
+//! for each wave (the next steps, of as many products as have room):
 //!     on each device:  pack A -> link programs -> one SUBMIT   (start)
-//!     for each job:    wait -> unpack C, add up, finish rows   (finish)
+//!     for each job:    wait -> unpack C, add up, scale         (finish)
 //! ```
 //!
 //! One wave is started before the one before it is finished, so that the CPU

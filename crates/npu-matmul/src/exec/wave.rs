@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is submitted at once: a step of each of several products, in one SUBMIT
+//! What is submitted at once: steps of one or several products, in one SUBMIT
 //! for each device.
 
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::observe::Activity;
 use crate::plan::Step;
 
-/// The next step of a product.
+/// A step of a product.
 pub(super) struct Part {
     /// Index of the product.
     pub(super) work: usize,
