@@ -4,6 +4,8 @@
 use half::f16;
 use npu_matmul::{Engine, Error, Precision, Weights};
 
+use crate::flags::Kind;
+
 /// SplitMix64: "Fast splittable pseudorandom number generators", Steele, Lea
 /// and Flood, OOPSLA 2014. Integer arithmetic only, so that a seed means the
 /// same numbers everywhere.
@@ -35,6 +37,10 @@ pub(crate) enum Operands {
     Integers { a: Vec<i8>, b: Vec<i8> },
     /// FP16.
     Floats { a: Vec<f16>, b: Vec<f16> },
+    /// W4A8.
+    Split { a: Vec<i8>, b: Vec<i8> },
+    /// To be quantised to W8A8.
+    Quantised { a: Vec<f32>, b: Vec<f32> },
 }
 
 /// Fraction bits of random floats: multiples of 1/1024 from -2 up to 2, all of
@@ -74,6 +80,34 @@ impl Operands {
     }
 }
 
+/// The largest activation of W4A8: 16 h + l with h and l from -8 to 7.
+const SPLIT_MAX: i8 = 119;
+
+impl Operands {
+    /// As [`Operands::random`], of any kind. W4A8: activations of -128 to 119;
+    /// W8A8: those of FP16.
+    pub(crate) fn random_of(kind: Kind, a_len: usize, b_len: usize, seed: u64) -> Self {
+        let of = |precision, a_len, b_len| Self::random(precision, a_len, b_len, seed);
+        match kind {
+            Kind::Int8 | Kind::Fp16 | Kind::Int4 => of(kind.precision(), a_len, b_len),
+            Kind::W4a8 => match (of(Precision::Int8, a_len, 0), of(Precision::Int4, 0, b_len)) {
+                (Self::Integers { mut a, .. }, Self::Integers { b, .. }) => {
+                    a.iter_mut().for_each(|a| *a = (*a).min(SPLIT_MAX));
+                    Self::Split { a, b }
+                }
+                (other, _) => other,
+            },
+            Kind::W8a8 => match of(Precision::Fp16, a_len, b_len) {
+                Self::Floats { a, b } => Self::Quantised {
+                    a: a.into_iter().map(f32::from).collect(),
+                    b: b.into_iter().map(f32::from).collect(),
+                },
+                other => other,
+            },
+        }
+    }
+}
+
 /// What magnitudes of weights in a tile may add up to: with activations of -8,
 /// 16 bits.
 const MAGNITUDES_MAX: usize = i16::MAX as usize / INT4_MAGNITUDE_MAX;
@@ -90,7 +124,7 @@ impl Operands {
     /// more than one weight is ever saved up, so that `depth` channels spend no
     /// more than they and one weight may.
     pub(crate) fn allowing(mut self, k: usize, depth: usize) -> Self {
-        let Self::Integers { b, .. } = &mut self else {
+        let (Self::Integers { b, .. } | Self::Split { b, .. }) = &mut self else {
             return self;
         };
         // Shares of one `depth`th.
@@ -126,6 +160,8 @@ impl Operands {
             Self::Floats { b, .. } => engine.load_f16(n, k, b),
             Self::Integers { b, .. } if precision == Precision::Int4 => engine.load_i4(n, k, b),
             Self::Integers { b, .. } => engine.load_i8(n, k, b),
+            Self::Split { b, .. } => engine.load_i4(n, k, b),
+            Self::Quantised { b, .. } => engine.load_i8_quantised(n, k, b),
         }
     }
 }
@@ -157,6 +193,16 @@ mod tests {
         let mut random = SplitMix64::new(1_234_567);
         assert_eq!(random.next(), 6_457_827_717_110_365_317);
         assert_eq!(random.next(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn activations_of_w4a8_are_two_nibbles() {
+        let Operands::Split { a, b } = Operands::random_of(Kind::W4a8, 9000, 500, 3) else {
+            panic!("w4a8 is split");
+        };
+        assert!(a.contains(&-128) && a.contains(&SPLIT_MAX));
+        assert!(a.iter().all(|&a| a <= SPLIT_MAX));
+        assert!(b.contains(&-8) && b.contains(&7) && b.iter().all(|b| (-8..=7).contains(b)));
     }
 
     #[test]

@@ -89,13 +89,18 @@ impl Dump<'_> {
             format!("{m} x {n}"),
         );
         let (ty, a, b) = match self.operands {
-            Operands::Integers { a, b } => (
+            Operands::Integers { a, b } | Operands::Split { a, b } => (
                 "int8",
                 bytes(a, |x| x.to_le_bytes()),
                 bytes(b, |x| x.to_le_bytes()),
             ),
             Operands::Floats { a, b } => (
                 "fp16",
+                bytes(a, |x| x.to_le_bytes()),
+                bytes(b, |x| x.to_le_bytes()),
+            ),
+            Operands::Quantised { a, b } => (
+                "fp32",
                 bytes(a, |x| x.to_le_bytes()),
                 bytes(b, |x| x.to_le_bytes()),
             ),

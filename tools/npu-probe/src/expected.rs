@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::thread;
 
 use half::f16;
+use npu_matmul::quantise::quantise_rows;
 use npu_matmul::reference::{self, Expected};
 use npu_matmul::{Engine, Error, Results, Weights};
 use serde::Serialize;
@@ -40,8 +41,12 @@ impl Product {
     /// that an element that nobody wrote is seen.
     pub(crate) fn unwritten(operands: &Operands, results: Results, len: usize) -> Self {
         match (operands, results) {
-            (Operands::Integers { .. }, _) => Self::Integers(vec![i32::MIN; len]),
-            (Operands::Floats { .. }, Results::Sums) => Self::Floats(vec![f32::NAN; len]),
+            (Operands::Integers { .. } | Operands::Split { .. }, _) => {
+                Self::Integers(vec![i32::MIN; len])
+            }
+            (Operands::Floats { .. }, Results::Sums) | (Operands::Quantised { .. }, _) => {
+                Self::Floats(vec![f32::NAN; len])
+            }
             (Operands::Floats { .. }, Results::Halves) => Self::Halves(vec![f16::NAN; len]),
         }
     }
@@ -59,6 +64,12 @@ impl Product {
                 engine.multiply_i32(weights, m, a, c)
             }
             (Self::Floats(c), Operands::Floats { a, .. }) => engine.multiply_f32(weights, m, a, c),
+            (Self::Integers(c), Operands::Split { a, .. }) => {
+                engine.multiply_w4a8_i32(weights, m, a, c)
+            }
+            (Self::Floats(c), Operands::Quantised { a, .. }) => {
+                engine.multiply_quantised(weights, m, a, c)
+            }
             (Self::Halves(c), Operands::Floats { a, .. }) => engine.multiply_f16(weights, m, a, c),
             // Made for these operands.
             _ => Ok(()),
@@ -203,12 +214,13 @@ impl Reference {
     ) -> Self {
         let (m, of_a) = (rows.len(), rows.start * k..rows.end * k);
         match operands {
-            Operands::Integers { a, b } => {
+            Operands::Integers { a, b } | Operands::Split { a, b } => {
                 Self::Integers(reference::multiply_i32(m, n, k, &a[of_a], b))
             }
             Operands::Floats { a, b } => {
                 Self::Floats(reference::multiply_f64(m, n, k, &a[of_a], b, k_tiles))
             }
+            Operands::Quantised { a, b } => Self::Floats(quantised(m, n, k, &a[of_a], b)),
         }
     }
 
@@ -266,6 +278,25 @@ impl Reference {
         }
     }
 }
+
+/// A product of floats that become INT8 with a scale for each row.
+fn quantised(m: usize, n: usize, k: usize, a: &[f32], b: &[f32]) -> Vec<Expected> {
+    let ((a, a_scales), (b, b_scales)) = (quantise_rows(a, k), quantise_rows(b, k));
+    let sums = reference::multiply_i32(m, n, k, &a, &b);
+    let expected = |(at, sum): (usize, i32)| {
+        let scale = f64::from(a_scales[at / n]) * f64::from(b_scales[at % n]);
+        let value = f64::from(sum) * scale;
+        Expected {
+            value,
+            tolerance: value.abs() * DEQUANTISED,
+        }
+    };
+    sums.into_iter().enumerate().map(expected).collect()
+}
+
+/// How far a sum with its scales may be off, as a share of it: the sum becomes
+/// binary32, and is multiplied by two numbers, each time with half an ulp.
+const DEQUANTISED: f64 = 4.0 / (1 << 24) as f64;
 
 /// Runs `rows(from, to)` for bands of `0..m`, on all CPUs, and joins the
 /// results in order.
@@ -419,6 +450,20 @@ mod tests {
             (against(infinite, infinite), against(infinite, [0.0; 2])),
             (0, 2)
         );
+    }
+
+    #[test]
+    fn quantised_products_are_integers_with_scales() {
+        // Scales of 1 and 2: largest magnitudes of 127 and 254.
+        let operands = Operands::Quantised {
+            a: vec![127.0, 3.0],
+            b: vec![254.0, 2.0, -254.0, 0.0],
+        };
+        let want = Reference::of_rows(0..1, 2, 2, &operands, 1);
+        let exact = vec![127.0 * 254.0 + 6.0, -127.0 * 254.0];
+        let compare = |got: Vec<f32>| want.compare(&Product::Floats(got), 2).different;
+        assert_eq!(compare(exact.clone()), 0);
+        assert_eq!(compare(vec![exact[0] + 2.0, exact[1]]), 1);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::cmd::bench::BenchFlags;
 use crate::cmd::plan::PlanFlags;
 use crate::cmd::tune::TuneFlags;
 pub(crate) use accumulate::AccumulateFlags;
-pub(crate) use dtype::Dtype;
+pub(crate) use dtype::{Dtype, Kind};
 pub(crate) use exec::{ExecFlags, Input, Output};
 pub(crate) use planning::PlanningFlags;
 pub(crate) use selftest::{SelfTest, SelfTestFlags};

@@ -15,6 +15,7 @@ use super::Shape;
 use crate::data::Operands;
 use crate::exit::Failure;
 use crate::expected::{Product, Reference};
+use crate::flags::Kind;
 
 /// Start of the random numbers: what is multiplied does not matter.
 const SEED: u64 = 1;
@@ -23,7 +24,7 @@ const SEED: u64 = 1;
 /// modelled on the software model; `wall` is of whatever computed.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Measurement {
-    pub(crate) dtype: String,
+    pub(crate) dtype: Kind,
     /// What is made of its sums.
     pub(crate) results: Results,
     pub(crate) m: usize,
@@ -115,7 +116,7 @@ fn rate(operations: f64, ms: f64) -> f64 {
 /// What is measured, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
-    pub(crate) precision: Precision,
+    pub(crate) kind: Kind,
     pub(crate) results: Results,
     /// Of INT4 weights: how deep a K tile they are to allow, if that was asked.
     pub(crate) int4_depth: Option<usize>,
@@ -142,7 +143,7 @@ impl Case {
         let Shape { m, k, n } = self.shape;
         match (m.checked_mul(k), n.checked_mul(k)) {
             (Some(a), Some(b)) => {
-                let random = Operands::random(self.precision, a, b, SEED);
+                let random = Operands::random_of(self.kind, a, b, SEED);
                 Ok(match self.int4_depth {
                     Some(depth) => random.allowing(k, depth),
                     None => random,
@@ -167,11 +168,11 @@ impl Case {
         let c = m.checked_mul(n).ok_or_else(|| self.too_large())?;
         let before = engine.counters();
         let start = Instant::now();
-        let weights = operands.load(engine, self.precision, n, k)?;
+        let weights = operands.load(engine, self.kind.precision(), n, k)?;
         let load = start.elapsed();
         let loaded = engine.counters();
         let plan = engine
-            .plan_with_results(&weights, m, self.results)
+            .plan_with_results(&weights, self.kind.npu_rows(m), self.results)
             .map_err(Error::from)?;
         let prediction = plan.predict(&self.machine);
         let needed = plan.cache_bytes().needed;
@@ -179,6 +180,10 @@ impl Case {
             plans.is_some_and(|plans| plans.followed_by(&plan, self.results).is_some());
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
         let out_bytes = plan.ty.out_bytes();
+        let on_npu = Shape {
+            m: self.kind.npu_rows(m),
+            ..self.shape
+        };
 
         let mut product = Product::unwritten(operands, self.results, c);
         // Buffers are made and threads started before anything is measured.
@@ -209,7 +214,7 @@ impl Case {
         };
         let npu_ms = seconds(prediction.npu_ps) * 1e3;
         let measurement = Measurement {
-            dtype: self.precision.to_string(),
+            dtype: self.kind,
             results: self.results,
             m,
             k,
@@ -236,13 +241,14 @@ impl Case {
             bound_by: prediction.bound_by().to_string(),
             share_of_bound: reached.share_of(bound_ms),
             modelled_share_of_bound: bound_ms / npu_ms.max(f64::MIN_POSITIVE),
-            operations_per_byte: operations / operand_bytes(self.precision, out_bytes, self.shape),
+            operations_per_byte: operations
+                / operand_bytes(self.kind.precision(), out_bytes, on_npu),
         };
         Ok((measurement, product))
     }
 }
 
-/// Bytes of A, B and C, each element of which has `out_bytes`.
+/// Bytes of A, B and C as the NPU has them, each element of which has `out_bytes`.
 fn operand_bytes(precision: Precision, out_bytes: u32, Shape { m, k, n }: Shape) -> f64 {
     let inputs = (m as f64 + n as f64) * k as f64 * precision.input_bits() as f64 / 8.0;
     inputs + m as f64 * n as f64 * f64::from(out_bytes)

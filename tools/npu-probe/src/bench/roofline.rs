@@ -148,7 +148,7 @@ impl Report {
                 true => Some(measurement.modelled_gops),
                 false => measurement.gops,
             }?;
-            let of = |roof: &&Roof| roof.precision.to_string() == measurement.dtype;
+            let of = |roof: &&Roof| roof.precision == measurement.dtype.precision();
             let color = ROOFS.iter().find(of).map_or(BLACK, |roof| roof.color);
             let (m, k, n) = (measurement.m, measurement.k, measurement.n);
             Some(Point {

@@ -65,8 +65,8 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
     };
     say(&report.conditions.text())?;
     for &shape in measuring.shapes() {
-        for precision in measuring.precisions() {
-            let case = measuring.case(precision, shape, is_model);
+        for &kind in measuring.kinds() {
+            let case = measuring.case(kind, shape, is_model);
             let mut options = measuring.plan_options(&case);
             options.accumulate = args.accumulate.get();
             options.tuned = plans.as_ref().map(Arc::clone);

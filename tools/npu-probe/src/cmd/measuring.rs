@@ -5,13 +5,13 @@ use std::num::{NonZeroU64, NonZeroUsize};
 
 use anyhow::Context;
 use clap::Args;
-use npu_matmul::{Engine, PlanOptions, Precision, Threads};
+use npu_matmul::{Engine, PlanOptions, Threads};
 use rknpu_regcmd::timing::Machine;
 use rocket_uapi::{Device, DevicePool};
 
 use crate::bench::{Case, Shape};
 use crate::exit::Failure;
-use crate::flags::{Dtype, PlanningFlags};
+use crate::flags::{Kind, PlanningFlags};
 
 /// A projection of an 8B transformer for a prompt of 512 tokens.
 const DEFAULT_SHAPE: Shape = Shape {
@@ -34,9 +34,9 @@ pub(crate) struct Measuring {
     #[arg(value_name = "MxKxN")]
     shapes: Vec<Shape>,
 
-    /// Precisions of the operands [default: all]
+    /// Precisions of the operands [default: int8,fp16,int4]
     #[arg(long, value_delimiter = ',')]
-    dtype: Vec<Dtype>,
+    dtype: Vec<Kind>,
 
     /// Products to measure, after one that warms up
     #[arg(long, value_name = "TIMES", default_value = "5")]
@@ -73,12 +73,11 @@ impl Measuring {
     }
 
     /// At least one.
-    pub(super) fn precisions(&self) -> Vec<Precision> {
-        let dtypes = match self.dtype[..] {
-            [] => &[Dtype::Int8, Dtype::Fp16, Dtype::Int4][..],
+    pub(super) fn kinds(&self) -> &[Kind] {
+        match self.dtype[..] {
+            [] => &Kind::PLAIN,
             _ => &self.dtype,
-        };
-        dtypes.iter().map(|dtype| dtype.precision()).collect()
+        }
     }
 
     /// On a device with so many cores.
@@ -100,9 +99,10 @@ impl Measuring {
     }
 
     /// A product on the software model or an NPU.
-    pub(super) fn case(&self, precision: Precision, shape: Shape, is_model: bool) -> Case {
+    pub(super) fn case(&self, kind: Kind, shape: Shape, is_model: bool) -> Case {
+        let precision = kind.precision();
         Case {
-            precision,
+            kind,
             results: self.planning.results(precision),
             int4_depth: self.planning.int4_depth(precision, shape.k),
             shape,
@@ -114,9 +114,11 @@ impl Measuring {
 
     /// With which options plans are made for it.
     pub(super) fn plan_options(&self, case: &Case) -> PlanOptions {
-        let (machine, rows) = (self.machine(), case.shape.m);
+        let (machine, rows) = (self.machine(), case.kind.npu_rows(case.shape.m));
         PlanOptions {
-            conditions: self.planning.conditions(case.precision, machine, rows),
+            conditions: self
+                .planning
+                .conditions(case.kind.precision(), machine, rows),
             ..PlanOptions::default()
         }
     }

@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::measuring::{DEFAULT_CLOCK_MHZ, HERTZ_PER_MHZ};
 use crate::bench::to;
 use crate::exit::{Failure, Verdict};
-use crate::flags::{AccumulateFlags, Dtype, Flags, PlanningFlags};
+use crate::flags::{AccumulateFlags, Flags, Kind, PlanningFlags};
 use crate::int4::of_int4;
 use crate::output;
 use crate::plans_file;
@@ -39,7 +39,7 @@ pub(crate) struct PlanFlags {
 
     /// Precision of the operands
     #[arg(long, default_value = "int8")]
-    dtype: Dtype,
+    dtype: Kind,
 
     /// Clock of the NPU, MHz: mainline kernels leave it at 200
     #[arg(long, value_name = "MHZ", default_value_t = DEFAULT_CLOCK_MHZ)]
@@ -107,6 +107,8 @@ struct Report {
     k: usize,
     n: usize,
     dtype: String,
+    /// Rows that the NPU multiplies: of w4a8 two for each of A.
+    npu_rows: usize,
     clock_mhz: u64,
     fds: usize,
     results: Results,
@@ -160,6 +162,7 @@ fn if_for(plans: Arc<TunedPlans>, machine: &Machine) -> Result<Arc<TunedPlans>, 
 fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, PlanError> {
     let (m, k, n) = (args.m.get(), args.k.get(), args.n.get());
     let precision = args.dtype.precision();
+    let rows = args.dtype.npu_rows(m);
     let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
     let machine = Machine::RK3588.at_clock(args.clock.get().saturating_mul(HERTZ_PER_MHZ));
     let (tuned, plans_not_used) = match plans.map(|plans| if_for(plans, &machine)).transpose() {
@@ -170,14 +173,14 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
         tuned,
         k_tile: args.k_tile.map(NonZeroUsize::get),
         accumulate: args.accumulate.get(),
-        conditions: args.planning.conditions(precision, machine, m),
+        conditions: args.planning.conditions(precision, machine, rows),
         ..PlanOptions::default()
     };
     let options = match args.planning.int4_depth(precision, k) {
         Some(depth) => of_int4(&options, n, k, fds, depth)?,
         None => options,
     };
-    let of = |candidate: &Candidate| PlanReport::new(candidate, m, &options);
+    let of = |candidate: &Candidate| PlanReport::new(candidate, args.dtype, m, &options);
     let all = candidates(precision, n, k, fds, &options)?;
     let best = |whole: bool| {
         let mut of_kind = all.clone();
@@ -187,7 +190,7 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
     let weights = npu_matmul::plan::WeightPlan::new(precision, n, k, fds, &options)?;
     let chosen = Candidate::new(weights, &options)?;
     let results = options.conditions.results;
-    let plan = Plan::with_results(&chosen.weights, m, results, &options)?;
+    let plan = Plan::with_results(&chosen.weights, rows, results, &options)?;
     let measured = options.tuned.as_deref().and_then(|plans| {
         let TunedPlan { measured_ns, .. } = *plans.followed_by(&plan, results)?;
         Some(Measured {
@@ -199,7 +202,8 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
         m,
         k,
         n,
-        dtype: precision.to_string(),
+        dtype: args.dtype.to_string(),
+        npu_rows: rows,
         clock_mhz: args.clock.get(),
         fds,
         results,
@@ -214,9 +218,15 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
 }
 
 impl PlanReport {
-    fn new(candidate: &Candidate, m: usize, options: &PlanOptions) -> Result<Self, PlanError> {
+    fn new(
+        candidate: &Candidate,
+        kind: Kind,
+        m: usize,
+        options: &PlanOptions,
+    ) -> Result<Self, PlanError> {
         let weights = &candidate.weights;
-        let plan = Plan::with_results(weights, m, options.conditions.results, options)?;
+        let rows = kind.npu_rows(m);
+        let plan = Plan::with_results(weights, rows, options.conditions.results, options)?;
         let Prediction {
             npu_ps,
             traffic,
@@ -297,6 +307,13 @@ impl Report {
             to(self.results),
             self.sum_ps
         );
+        if self.npu_rows != *m {
+            let _ = writeln!(
+                text,
+                "{} rows of nibbles on the NPU: tiles and bounds are of those, rates of {m} rows",
+                self.npu_rows
+            );
+        }
         if let Some(depth) = self.int4_depth {
             let _ = writeln!(
                 text,

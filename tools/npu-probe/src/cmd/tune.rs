@@ -11,7 +11,7 @@ use npu_matmul::plan::{TunedFor, TunedPlans};
 use super::measuring::Measuring;
 use crate::bench::Conditions;
 use crate::exit::{Failure, Verdict};
-use crate::flags::Flags;
+use crate::flags::{Flags, Kind};
 use crate::output;
 use crate::plans_file;
 use crate::report::DeviceReport;
@@ -38,6 +38,17 @@ pub(crate) struct TuneFlags {
 
 pub(crate) fn run(flags: &Flags, args: &TuneFlags) -> Result<Verdict, Failure> {
     let measuring = &args.measuring;
+    for kind in measuring.kinds() {
+        // An entry does not tell what its integers were made of.
+        let same = match kind {
+            Kind::Int8 | Kind::Fp16 | Kind::Int4 => continue,
+            Kind::W4a8 => "int4 ones of twice the rows",
+            Kind::W8a8 => "int8 ones",
+        };
+        return Err(Failure::Usage(anyhow!(
+            "{kind} products have the plans of {same}: tune those"
+        )));
+    }
     let machine = measuring.machine();
     let open = || {
         super::open_with(flags, |options| {
@@ -67,8 +78,8 @@ pub(crate) fn run(flags: &Flags, args: &TuneFlags) -> Result<Verdict, Failure> {
     say(&report.conditions.text())?;
     say(&format!("times      {}\n", report.measured))?;
     for &shape in measuring.shapes() {
-        for precision in measuring.precisions() {
-            let mut case = measuring.case(precision, shape, is_model);
+        for &kind in measuring.kinds() {
+            let mut case = measuring.case(kind, shape, is_model);
             if is_model {
                 // Modelled times are the same each time.
                 case.repeat = 1;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Precisions on the command line.
 
+use std::fmt;
+
 use clap::ValueEnum;
 use npu_matmul::Precision;
+use serde::Serialize;
 
 /// Precision on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -22,5 +25,58 @@ impl Dtype {
             Self::Fp16 => Precision::Fp16,
             Self::Int4 => Precision::Int4,
         }
+    }
+}
+
+/// What is multiplied in which precision, on the command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// Signed 8-bit integers; the result is exact, 32 bits
+    #[default]
+    Int8,
+    /// IEEE half precision; the result is single precision, within a bound
+    Fp16,
+    /// Integers from -8 to 7; the result is exact, 32 bits
+    Int4,
+    /// Weights from -8 to 7, activations from -128 to 119, of which the NPU
+    /// multiplies both halves: two int4 rows each; the result is exact, 32 bits
+    W4a8,
+    /// Floats, which become int8 with a scale for each row of A and of B; the
+    /// result is single precision
+    W8a8,
+}
+
+impl Kind {
+    /// What is measured where nothing is asked.
+    pub(crate) const PLAIN: [Self; 3] = [Self::Int8, Self::Fp16, Self::Int4];
+
+    /// What the NPU computes in.
+    pub(crate) const fn precision(self) -> Precision {
+        match self {
+            Self::Int8 | Self::W8a8 => Precision::Int8,
+            Self::Fp16 => Precision::Fp16,
+            Self::Int4 | Self::W4a8 => Precision::Int4,
+        }
+    }
+
+    /// Rows that the NPU multiplies for `m` of A.
+    pub(crate) const fn npu_rows(self, m: usize) -> usize {
+        match self {
+            Self::W4a8 => m.saturating_mul(2),
+            _ => m,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Int8 => "int8",
+            Self::Fp16 => "fp16",
+            Self::Int4 => "int4",
+            Self::W4a8 => "w4a8",
+            Self::W8a8 => "w8a8",
+        })
     }
 }

@@ -45,7 +45,7 @@ impl Tuning {
         let options = self.options_for(&operands).map_err(Error::from)?;
         let shape = self.case.shape;
         let found = alternatives(
-            self.case.precision,
+            self.case.kind.precision(),
             shape.n,
             shape.k,
             self.fds,
@@ -90,7 +90,7 @@ impl Tuning {
             measured_ns: best.measured_ns,
         };
         let tuned = Tuned {
-            dtype: self.case.precision.to_string(),
+            dtype: self.case.kind.to_string(),
             results: self.case.results,
             int4_depth: key.int4_depth,
             m: shape.m,
@@ -104,7 +104,8 @@ impl Tuning {
 
     /// Options of which the engine can obey all choices.
     fn options_for(&self, operands: &Operands) -> Result<PlanOptions, npu_matmul::PlanError> {
-        let (Precision::Int4, Operands::Integers { b, .. }) = (self.case.precision, operands)
+        let (Precision::Int4, Operands::Integers { b, .. }) =
+            (self.case.kind.precision(), operands)
         else {
             return Ok(self.options.clone());
         };

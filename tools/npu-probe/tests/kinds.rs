@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Products whose operands are not what the NPU multiplies: W4A8, quantised ones.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+use serde_json::Value;
+
+/// Runs the tool on the model; exit code, standard output and error.
+fn probe(arguments: &[&str]) -> (i32, String, String) {
+    let output = test_support::program(env!("CARGO_BIN_EXE_npu-probe"))
+        .args(arguments)
+        .env("ROCKET_DEVICE", "model")
+        .env_remove("RUST_LOG")
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let code = output.status.code().unwrap();
+    (code, text(output.stdout), text(output.stderr))
+}
+
+fn text(arguments: &[&str]) -> String {
+    let (code, out, err) = probe(arguments);
+    assert_eq!(code, 0, "{arguments:?}: {err}");
+    out
+}
+
+fn json(line: &str) -> Value {
+    let arguments: Vec<_> = ["--json"].into_iter().chain(line.split(' ')).collect();
+    serde_json::from_str(&text(&arguments)).unwrap()
+}
+
+#[test]
+fn nibbles_are_planned_as_twice_the_rows() {
+    let split = json("plan 40 1000 96 --dtype w4a8");
+    let int4 = json("plan 80 1000 96 --dtype int4");
+    assert_eq!(
+        (&split["dtype"], &split["npu_rows"]),
+        (&"w4a8".into(), &80.into())
+    );
+    for same in [
+        "plan",
+        "tile",
+        "modelled_npu_ms",
+        "bound_ms",
+        "partial_sums",
+    ] {
+        assert_eq!(split["chosen"][same], int4["chosen"][same], "{same}");
+    }
+    // 40 rows are what is asked for.
+    let rate = |report: &Value| report["chosen"]["modelled_gops"].as_f64().unwrap();
+    assert!((rate(&split) * 2.0 - rate(&int4)).abs() < 1e-6 * rate(&int4));
+    let said = text(&["plan", "40", "1000", "96", "--dtype", "w4a8"]);
+    assert!(
+        said.contains("w4a8 40 x") && said.contains("80 rows of nibbles"),
+        "{said}"
+    );
+}
+
+#[test]
+fn quantised_products_are_planned_as_int8() {
+    let quantised = json("plan 40 1000 96 --dtype w8a8");
+    assert_eq!(quantised["dtype"], "w8a8");
+    assert_eq!(
+        quantised["chosen"],
+        json("plan 40 1000 96 --dtype int8")["chosen"]
+    );
+}
+
+#[test]
+fn products_of_all_kinds_are_measured_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("roof.svg");
+    let svg = svg.to_str().unwrap();
+    for shape in ["8x64x96", "1x1x1", "5x1700x33"] {
+        let line = format!("bench {shape} --dtype w4a8,w8a8 --repeat 1 --fds 2 --svg {svg}");
+        let report = json(&line);
+        let [w4a8, w8a8] = report["measurements"].as_array().unwrap().as_slice() else {
+            panic!("two products: {report:#}");
+        };
+        assert_eq!(
+            (&w4a8["dtype"], &w8a8["dtype"]),
+            (&"w4a8".into(), &"w8a8".into())
+        );
+        assert!(w4a8["plan"].as_str().unwrap().starts_with("int4 M="));
+        assert!(w8a8["plan"].as_str().unwrap().starts_with("int8 M="));
+        assert!(w4a8["gops"].as_f64() > Some(0.0) && w8a8["gops"].as_f64() > Some(0.0));
+    }
+    // The plan is what `plan` tells, also for weights of a depth.
+    let of = "8 1700 96 --dtype w4a8 --int4-depth 576";
+    let bench = json(&format!("bench {} --repeat 1", of.replacen(' ', "x", 2)));
+    let plan = json(&format!("plan {of}"));
+    assert_eq!(bench["measurements"][0]["plan"], plan["chosen"]["plan"]);
+}
+
+#[test]
+fn plans_of_such_products_are_those_of_their_integers() {
+    for (kind, same) in [("w4a8", "int4 ones of twice"), ("w8a8", "int8 ones")] {
+        let (code, _, err) = probe(&["tune", "4x64x32", "--dtype", kind]);
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains(same), "{err}");
+    }
+    // The self-test multiplies integers and floats as they are.
+    assert_eq!(probe(&["--dtype", "w4a8"]).0, 2);
+    assert_eq!(probe(&["plan", "1", "1", "1", "--dtype", "w4a4"]).0, 2);
+
+    // An entry for twice the rows is found.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plans.json");
+    let file = path.to_str().unwrap();
+    json(&format!(
+        "tune 16x1024x64 --dtype int4 --int4-depth 600 --out {file}"
+    ));
+    let line = format!("bench 8x1024x64 --dtype w4a8 --int4-depth 600 --repeat 1 --plans {file}");
+    assert_eq!(json(&line)["measurements"][0]["plan_from_table"], true);
+}
