@@ -189,10 +189,14 @@ pub(crate) fn faulty_engine_with(options: PlanOptions, devices: usize) -> (Engin
 
 /// Devices with faults.
 pub(crate) fn faulty_pool(devices: usize) -> (DevicePool, Arc<Faults>) {
+    faulty_pool_on(ModelOptions::default(), devices)
+}
+
+/// The same of any model.
+pub(crate) fn faulty_pool_on(model: ModelOptions, devices: usize) -> (DevicePool, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
-    let model = Model::new(ModelOptions::default());
     let device = Device::from_backend(Arc::new(Faulty {
-        inner: model.open(),
+        inner: Model::new(model).open(),
         faults: Arc::clone(&faults),
     }));
     (DevicePool::open(&device, devices).unwrap(), faults)

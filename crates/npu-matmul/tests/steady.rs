@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Steady state: whoever computes the same products again and again makes no
+//! buffer object and starts no thread for them. One test alone, because it looks
+//! at all threads of the process.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+#[path = "common/faults.rs"]
+mod faults;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use common::{DEVICES, random_f16, random_i4, random_i8};
+use faults::{faulty_pool_on, small_jobs};
+use half::f16;
+use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions, Scheme};
+use npu_matmul::{Done, Engine, Observer, PlanOptions, Submission, Weights};
+use npu_model::ModelOptions;
+
+const M: usize = 70;
+const N: usize = 150;
+const K: usize = 256;
+
+/// The threads of this process, whenever something was done.
+#[derive(Debug, Default)]
+struct Threads(Mutex<BTreeSet<String>>);
+
+impl Threads {
+    fn look(&self) {
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());
+        self.0.lock().unwrap().extend(names);
+    }
+
+    fn seen(&self) -> BTreeSet<String> {
+        self.look();
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Observer for Threads {
+    fn submitting(&self, _: &Submission<'_>) {
+        self.look();
+    }
+
+    fn done(&self, _: &Done) {
+        self.look();
+    }
+}
+
+/// Weights of all kinds, and activations of them.
+struct Products {
+    int8: Weights,
+    int4: Weights,
+    fp16: Weights,
+    quantised: Vec<Weights>,
+    bytes: Vec<i8>,
+    nibbles: Vec<i8>,
+    halves: Vec<f16>,
+    floats: Vec<f32>,
+}
+
+impl Products {
+    fn load(engine: &Engine) -> Self {
+        let floats = |seed, len| -> Vec<f32> {
+            let integers = random_i8(seed, len).into_iter();
+            integers.map(f32::from).collect()
+        };
+        let mut quantised = Vec::new();
+        for operands in Operands::ALL {
+            for (scheme, outliers) in [
+                (Scheme::PerChannel, Outliers::Quantised),
+                (Scheme::PerChannel, Outliers::Columns(vec![3, 200])),
+                (Scheme::PerKGroup(64), Outliers::Quantised),
+            ] {
+                let options = QuantiseOptions {
+                    operands,
+                    scheme,
+                    outliers,
+                    ..QuantiseOptions::default()
+                };
+                let weights = engine.load_quantised(N, K, &options, &floats(1, N * K));
+                quantised.push(weights.unwrap());
+            }
+        }
+        Self {
+            int8: engine.load_i8(N, K, &random_i8(2, N * K)).unwrap(),
+            int4: engine.load_i4(N, K, &random_i4(3, N * K)).unwrap(),
+            fp16: engine.load_f16(N, K, &random_f16(4, N * K)).unwrap(),
+            quantised,
+            bytes: random_i8(5, M * K).iter().map(|&x| x.min(119)).collect(),
+            nibbles: random_i4(6, M * K),
+            halves: random_f16(7, M * K),
+            floats: floats(8, M * K),
+        }
+    }
+
+    /// Each once, then several in a batch.
+    fn run(&self, engine: &Engine) {
+        let (mut c, mut c32, mut c16) = (vec![0; M * N], vec![0.0; M * N], vec![f16::ZERO; M * N]);
+        engine
+            .multiply_i32(&self.int8, M, &self.bytes, &mut c)
+            .unwrap();
+        engine
+            .multiply_i32(&self.int4, M, &self.nibbles, &mut c)
+            .unwrap();
+        engine
+            .multiply_w4a8_i32(&self.int4, M, &self.bytes, &mut c)
+            .unwrap();
+        engine
+            .multiply_f32(&self.fp16, M, &self.halves, &mut c32)
+            .unwrap();
+        engine
+            .multiply_f16(&self.fp16, M, &self.halves, &mut c16)
+            .unwrap();
+        for weights in &self.quantised {
+            engine
+                .multiply_quantised(weights, M, &self.floats, &mut c32)
+                .unwrap();
+        }
+        let mut others = vec![0; M * N];
+        let mut batch = engine.batch();
+        batch
+            .multiply_i32(&self.int8, M, &self.bytes, &mut c)
+            .unwrap();
+        batch
+            .multiply_w4a8_i32(&self.int4, M, &self.bytes, &mut others)
+            .unwrap();
+        batch
+            .multiply_f16(&self.fp16, M, &self.halves, &mut c16)
+            .unwrap();
+        batch.submit().unwrap().wait().unwrap();
+    }
+}
+
+#[test]
+fn nothing_is_made_in_steady_state() {
+    // With K whole; with K cut; with many jobs and several waves.
+    let cut = PlanOptions {
+        k_tile: Some(64),
+        ..PlanOptions::default()
+    };
+    let mut waves = small_jobs();
+    waves.limits.buffer_bytes = 8 << 10;
+    for options in [PlanOptions::default(), cut, waves] {
+        let threads = Arc::new(Threads::default());
+        // The model has a thread for each core from its first job on, and with
+        // several it depends on the load when that is.
+        let one_core = ModelOptions {
+            cores: 1,
+            ..ModelOptions::default()
+        };
+        let (pool, faults) = faulty_pool_on(one_core, DEVICES);
+        let engine = Engine::with_options(pool, options).unwrap();
+        let engine = engine.observed_by(Arc::clone(&threads) as _);
+        let products = Products::load(&engine);
+        // First with the buffers that are made on the way, then with those that
+        // were there from the beginning, which may be others.
+        for _ in 0..2 {
+            products.run(&engine);
+        }
+        let (made, seen) = (faults.made.load(Ordering::Relaxed), threads.seen());
+        for _ in 0..3 {
+            products.run(&engine);
+        }
+        assert_eq!(faults.made.load(Ordering::Relaxed), made);
+        assert_eq!(threads.seen(), seen);
+    }
+}
