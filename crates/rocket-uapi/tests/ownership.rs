@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::{Event, Fate, Mock, RESULT, alloc, builder, ends, job, job_into, long_job, soon};
 use rocket_uapi::{
-    ByteLen, Device, DevicePool, Error, Iova, LengthError, PAGE_BYTES, SharedBuffer,
+    ByteLen, Call, Deadline, Device, DevicePool, Error, Iova, LengthError, PAGE_BYTES,
+    SharedBuffer, WaitError,
 };
 
 /// Everything this crate does, once; errors end it early.
@@ -219,6 +220,31 @@ fn buffers_of_a_job_that_does_not_end_are_leaked() {
     // A, B, C and the programs.
     assert_eq!(mock.open_things().0, 4);
     assert!(!mock.events().contains(&Event::CloseFile));
+}
+
+/// Nobody can tell when the job ends, and nobody gets its memory before the
+/// kernel has closed the file.
+#[test]
+fn a_device_that_is_gone_is_not_waited_for_and_leaks_nothing() {
+    // From the end of SUBMIT on: its fence, the state of that, PREP_BO.
+    for at in 2..5 {
+        for wait in [false, true] {
+            let mock = Mock::new(&[Fate::Hangs]);
+            let device = mock.device();
+            let job = job(&device);
+            mock.vanish_at(at);
+            let pending = device.submit(vec![job]).unwrap().remove(0);
+            if wait {
+                let error = pending.wait(Deadline::FOREVER).unwrap_err();
+                let source = Error::DeviceGone { call: Call::PrepBo };
+                assert!(matches!(error, WaitError::Device { source: of, .. } if of == source));
+            } else {
+                drop(pending);
+            }
+            drop(device);
+            mock.assert_all_gone("the device is gone");
+        }
+    }
 }
 
 #[test]

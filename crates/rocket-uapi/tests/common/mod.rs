@@ -61,6 +61,7 @@ pub enum Event {
 struct State {
     calls: usize,
     fail_at: Option<usize>,
+    vanish_at: Option<usize>,
     events: Vec<Event>,
     bos: BTreeMap<Handle, Arc<Pages>>,
     fences_open: usize,
@@ -103,6 +104,13 @@ impl Mock {
     pub fn fail_at(&self, index: usize) {
         let mut state = self.lock();
         state.fail_at = Some(state.calls + index);
+    }
+
+    /// Lets the device disappear: call number `index` from now on fails, and
+    /// all after it.
+    pub fn vanish_at(&self, index: usize) {
+        let mut state = self.lock();
+        state.vanish_at = Some(state.calls + index);
     }
 
     pub fn settle_for(&self, settle: Duration) {
@@ -180,6 +188,9 @@ impl Mock {
         state.calls += 1;
         if state.fail_at == Some(index) {
             return Err(Error::of(call, handle, Errno::IO));
+        }
+        if state.vanish_at.is_some_and(|at| index >= at) {
+            return Err(Error::of(call, handle, Errno::NODEV));
         }
         Ok(state)
     }
