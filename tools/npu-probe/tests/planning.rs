@@ -179,3 +179,75 @@ fn all_commands_assume_the_same_clock() {
         assert_eq!(report["conditions"]["assumed_clock_mhz"], 200);
     }
 }
+
+#[test]
+fn a_plan_tells_what_weights_take_and_whether_they_fit() {
+    let memory = |line: &str| json(line)["memory"].clone();
+    // 14336 channels in groups of 32: 150, 149 and 149 on each descriptor.
+    let plan = "plan 1 4096 14336 --dtype int8";
+    let shared = memory(plan);
+    let each = [150, 149, 149].map(|groups| groups * 32 * 4096);
+    assert_eq!(shared["bytes_per_fd"], Value::from(each.to_vec()));
+    assert_eq!(shared["bytes"], 14336 * 4096);
+    assert_eq!(
+        (&shared["fits"], &shared["bytes_max"]),
+        (&true.into(), &Value::Null)
+    );
+    let limit = shared["bytes_per_fd_max"].as_u64().unwrap();
+    assert_eq!(shared["fit"], limit / each[0]);
+
+    // 56 MiB; two of them in 112, none in 55.
+    let given = |mib: &str| memory(&format!("{plan} --memory {mib}"));
+    assert_eq!(
+        (&given("112")["fit"], &given("111")["fit"]),
+        (&2.into(), &1.into())
+    );
+    let refused = given("55");
+    assert_eq!(
+        (&refused["fits"], &refused["fit"]),
+        (&false.into(), &0.into())
+    );
+    assert_eq!(refused["bytes_per_fd"], shared["bytes_per_fd"]);
+    assert!(refused["why_not"].as_str().unwrap().contains("would take"));
+
+    // A copy on each descriptor.
+    let copies = json("plan 512 1152 256 --dtype int8");
+    assert_eq!(copies["chosen"]["copies"], 3);
+    assert_eq!(copies["memory"]["bytes"], 3 * 1152 * 256);
+
+    // What one descriptor cannot address beside its buffers, several can.
+    let large = "plan 1 32768 122880 --dtype int8 --k-tile 4096 --fds";
+    let one = memory(&format!("{large} 1"));
+    assert_eq!(
+        (&one["fits"], &one["bytes_per_fd"]),
+        (&false.into(), &Value::Null)
+    );
+    assert_eq!(one["bytes"], 32768_u64 * 122_880);
+    assert!(
+        one["why_not"]
+            .as_str()
+            .unwrap()
+            .contains("use more file descriptors")
+    );
+    assert_eq!(memory(&format!("{large} 2"))["fits"], true);
+
+    let said = |more: &[&str]| {
+        let plan = ["plan", "1", "4096", "14336", "--dtype", "int8"];
+        text(&[&plan[..], more].concat())
+    };
+    let (fits, not) = (said(&[]), said(&["--memory", "55"]));
+    assert!(
+        fits.contains("weights  56.00 MiB: 18.75, 18.62, 18.62 on"),
+        "{fits}"
+    );
+    assert!(
+        fits.contains("  fit      ") && !fits.contains("do not"),
+        "{fits}"
+    );
+    assert!(
+        not.contains("55 MiB in all") && not.contains("do not fit"),
+        "{not}"
+    );
+    assert_eq!(probe(&["plan", "1", "1", "1", "--memory", "-1"]).0, 2);
+    text(&["plan", "1", "1", "1", "--memory", &u64::MAX.to_string()]);
+}

@@ -150,6 +150,12 @@ impl MemoryPlan {
         &self.per_device
     }
 
+    /// Bytes of weights that a device can address beside its working buffers.
+    #[must_use]
+    pub const fn device_limit(&self) -> u64 {
+        self.device_limit
+    }
+
     /// Bytes of weights on all devices.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -194,6 +200,7 @@ mod tests {
         };
         // 3.5 GiB in layers of 56 MiB.
         assert_eq!(memory.total(), 64 * layer.device_bytes());
+        assert_eq!(memory.device_limit(), memory.total());
         assert!(matches!(error, DoesNotFit::Addresses { device: 0, .. }));
 
         let mut memory = MemoryPlan::new(3, 100 << 20, &options);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe plan`: how a product would be cut, and what it would take.
 
+mod memory;
+
 use std::fmt::Write;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -23,6 +25,7 @@ use crate::flags::{AccumulateFlags, Flags, Kind, PlanningFlags};
 use crate::int4::of_int4;
 use crate::output;
 use crate::plans_file;
+use memory::MemoryReport;
 
 /// File descriptors of a plan where none are given: one for each core.
 const DEFAULT_FDS: usize = 3;
@@ -57,6 +60,11 @@ pub(crate) struct PlanFlags {
     /// clock, where they have this product
     #[arg(long, value_name = "FILE")]
     plans: Option<PathBuf>,
+
+    /// Memory that weights may take on all file descriptors together, MiB
+    /// [default: any]
+    #[arg(long, value_name = "MIB")]
+    memory: Option<u64>,
 
     #[command(flatten)]
     planning: PlanningFlags,
@@ -123,6 +131,8 @@ struct Report {
     /// Why the measured plans that were given are not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     plans_not_used: Option<String>,
+    /// What the weights of the chosen plan take.
+    memory: MemoryReport,
     chosen: PlanReport,
     /// The best plan that does not cut K, and the best one that does.
     whole_k: Option<PlanReport>,
@@ -198,6 +208,7 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
             measured_ns,
         })
     });
+    let max = args.memory.map(|mib| mib.saturating_mul(MIB as u64));
     Ok(Report {
         m,
         k,
@@ -211,6 +222,7 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
         int4_depth: (precision == Precision::Int4).then_some(chosen.weights.k_tile_max),
         measured,
         plans_not_used,
+        memory: MemoryReport::new(&chosen.weights, fds, max, &options),
         chosen: of(&chosen)?,
         whole_k: best(true)?,
         cut_k: best(false)?,
@@ -351,6 +363,7 @@ impl Report {
                 }
             }
         }
+        text.push_str(&self.memory.text());
         text
     }
 }
