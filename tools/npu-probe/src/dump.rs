@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use crate::capture::{Captured, CapturedTask};
 use crate::data::Operands;
-use crate::expected::{Product, Reference};
+use crate::expected::Reference;
+use crate::product::Product;
 use crate::report::{DeviceReport, ProblemReport};
 
 /// What one file holds.

@@ -24,6 +24,7 @@ mod host;
 mod int4;
 mod output;
 mod plans_file;
+mod product;
 mod program;
 mod report;
 mod served;

@@ -14,8 +14,9 @@ use serde::Serialize;
 use super::Shape;
 use crate::data::Operands;
 use crate::exit::Failure;
-use crate::expected::{Product, Reference};
+use crate::expected::Reference;
 use crate::flags::Kind;
+use crate::product::Product;
 
 /// Start of the random numbers: what is multiplied does not matter.
 const SEED: u64 = 1;

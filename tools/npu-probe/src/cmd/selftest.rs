@@ -16,9 +16,10 @@ use crate::capture::{Capture, Captured};
 use crate::data::Operands;
 use crate::dump::Dump;
 use crate::exit::{Failure, Verdict};
-use crate::expected::{Product, Reference};
+use crate::expected::Reference;
 use crate::flags::{Flags, SelfTest};
 use crate::output;
+use crate::product::Product;
 use crate::report::{DeviceReport, ProblemReport, ProgramReport, Report, RunReport, time_of};
 
 /// Most elements of one matrix: what a buffer of 2 GiB could ever hold.

@@ -12,8 +12,8 @@ use crate::bench::{Case, Shape};
 use crate::cmd::measuring;
 use crate::data::Operands;
 use crate::exit::Failure;
-use crate::expected::Product;
 use crate::int4::of_int4;
+use crate::product::Product;
 
 /// Picoseconds of a nanosecond.
 const PS_PER_NS: u64 = 1000;

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One plan of a product, and what is predicted of it.
+
+use std::fmt::Write;
+
+use npu_matmul::plan::{Candidate, Prediction};
+use npu_matmul::{Plan, PlanError, PlanOptions, Precision};
+use rknpu_regcmd::timing::seconds;
+use rknpu_regcmd::{ChipProfile, MatmulError};
+use serde::Serialize;
+
+use super::MIB;
+use crate::flags::Kind;
+
+/// One plan and its prediction.
+#[derive(Debug, Serialize)]
+pub(super) struct PlanReport {
+    plan: String,
+    k_tiles: usize,
+    /// Copies of the weights: several where devices share rows, not columns.
+    copies: usize,
+    /// Depth, rows and channels of the largest tile.
+    tile: [usize; 3],
+    /// Banks of CBUF for features and for weights.
+    banks: Option<[u32; 2]>,
+    tasks: u64,
+    jobs: u64,
+    bytes_features: u64,
+    bytes_weights: u64,
+    bytes_outputs: u64,
+    /// Read by the NPU to be added up.
+    bytes_summed: u64,
+    bytes_commands: u64,
+    bytes_packed: u64,
+    bytes_read: u64,
+    partial_sums: u64,
+    modelled_npu_ms: f64,
+    modelled_sums_ms: f64,
+    bound_ms: f64,
+    bound_by: String,
+    over_bound: f64,
+    modelled_gops: f64,
+    /// What the time of the busiest device is made of.
+    modelled_macs_ms: f64,
+    modelled_memory_ms: f64,
+    modelled_edges_ms: f64,
+    modelled_driver_ms: f64,
+}
+
+impl PlanReport {
+    /// Of a product of `m` rows.
+    pub(super) fn new(
+        candidate: &Candidate,
+        kind: Kind,
+        m: usize,
+        options: &PlanOptions,
+    ) -> Result<Self, PlanError> {
+        let weights = &candidate.weights;
+        let rows = kind.npu_rows(m);
+        let plan = Plan::with_results(weights, rows, options.conditions.results, options)?;
+        let Prediction {
+            npu_ps,
+            traffic,
+            tasks,
+            jobs,
+            packed_bytes,
+            read_bytes,
+            partial_sums,
+            parts,
+            driver_ps,
+            ..
+        } = candidate.prediction;
+        let operations = 2.0 * m as f64 * weights.k as f64 * weights.n as f64;
+        let tile = [weights.k_tile, plan.row_tile, plan.n_tile];
+        Ok(Self {
+            plan: plan.to_string(),
+            k_tiles: weights.k_tile_count(),
+            copies: weights.replicas,
+            tile,
+            banks: banks(weights.precision, tile).ok(),
+            tasks,
+            jobs,
+            bytes_features: traffic.features,
+            bytes_weights: traffic.weights,
+            bytes_outputs: traffic.outputs,
+            bytes_summed: traffic.summed,
+            bytes_commands: traffic.commands,
+            bytes_packed: packed_bytes,
+            bytes_read: read_bytes,
+            partial_sums,
+            modelled_npu_ms: seconds(npu_ps) * 1e3,
+            modelled_sums_ms: seconds(candidate.sum_ps) * 1e3,
+            bound_ms: seconds(candidate.prediction.bound_ps()) * 1e3,
+            bound_by: candidate.prediction.bound_by().to_string(),
+            over_bound: candidate.prediction.over_bound(),
+            modelled_gops: operations / seconds(npu_ps.max(1)) / 1e9,
+            modelled_macs_ms: seconds(parts.computing_ps) * 1e3,
+            modelled_memory_ms: seconds(parts.memory_ps) * 1e3,
+            modelled_edges_ms: seconds(parts.edges_ps) * 1e3,
+            modelled_driver_ms: seconds(driver_ps) * 1e3,
+        })
+    }
+}
+
+/// How a tile divides CBUF.
+fn banks(precision: Precision, [k, m, n]: [usize; 3]) -> Result<[u32; 2], MatmulError> {
+    let size = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    let nowhere = rknpu_regcmd::BufferId(0).at(0);
+    let split = rknpu_regcmd::MatmulTask {
+        ty: precision.matmul_type(),
+        m: size(m),
+        k: size(k),
+        n: size(n),
+        a: nowhere,
+        b: nowhere,
+        c: nowhere,
+    }
+    .check(&ChipProfile::RK3588)?;
+    Ok([split.data_banks, split.weight_banks])
+}
+
+impl PlanReport {
+    /// A few lines.
+    pub(super) fn write(&self, name: &str, text: &mut String) {
+        let [depth, rows, channels] = self.tile;
+        let mib = |bytes: u64| bytes as f64 / MIB;
+        let _ = writeln!(
+            text,
+            "\n{name:8} {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels; \
+             devices share {}",
+            self.k_tiles,
+            if self.copies > 1 { "rows" } else { "columns" }
+        );
+        if let Some([data, weights]) = self.banks {
+            let _ = writeln!(
+                text,
+                "  CBUF     {data} banks of features, {weights} of weights"
+            );
+        }
+        let _ = writeln!(
+            text,
+            "  device   {:.3} ms, {:.0} GOP/s: {:.2} times the {:.3} ms that {} alone take",
+            self.modelled_npu_ms, self.modelled_gops, self.over_bound, self.bound_ms, self.bound_by
+        );
+        let _ = writeln!(
+            text,
+            "  of that  {:.3} ms MACs, {:.3} memory beyond them, {:.3} first and last bytes of \
+             tasks, {:.3} driver",
+            self.modelled_macs_ms,
+            self.modelled_memory_ms,
+            self.modelled_edges_ms,
+            self.modelled_driver_ms
+        );
+        let _ = writeln!(
+            text,
+            "  CPU      {} partial sums, {:.3} ms; packs {:.1} MiB, reads {:.1} MiB",
+            self.partial_sums,
+            self.modelled_sums_ms,
+            mib(self.bytes_packed),
+            mib(self.bytes_read)
+        );
+        let _ = writeln!(
+            text,
+            "  traffic  A {:.1}, B {:.1}, C {:.1}, C to be summed {:.1}, programs {:.2} MiB; \
+             {} tasks in {} jobs",
+            mib(self.bytes_features),
+            mib(self.bytes_weights),
+            mib(self.bytes_outputs),
+            mib(self.bytes_summed),
+            mib(self.bytes_commands),
+            self.tasks,
+            self.jobs
+        );
+    }
+}
