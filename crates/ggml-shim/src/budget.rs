@@ -272,7 +272,10 @@ mod tests {
 
     fn budget(tensors: u64) -> Arc<Budget> {
         let total = tensors * (plan().device_bytes() + 64 * 1024);
-        Budget::new(MemoryPlan::new(3, total, &PlanOptions::default()), total)
+        Budget::new(
+            MemoryPlan::for_weights(3, total, &PlanOptions::default()),
+            total,
+        )
     }
 
     #[test]

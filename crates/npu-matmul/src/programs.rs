@@ -18,7 +18,7 @@ use crate::plan::{JobPlan, SumPlan, TaskPlan};
 /// Jobs whose programs are kept for each set of weights: a prompt in several
 /// batches, and the last shorter one, on a handful of devices. A job of few
 /// tasks costs a page.
-const KEPT: usize = 32;
+pub(crate) const KEPT: usize = 32;
 
 /// The programs of one job.
 #[derive(Debug)]

@@ -109,6 +109,13 @@ impl Weights {
         self.packed_bytes() + beside
     }
 
+    /// Bytes that the host keeps beside the device's: scales, and what outlier
+    /// columns are made of.
+    #[must_use]
+    pub fn host_bytes(&self) -> u64 {
+        self.quantised.as_ref().map_or(0, Quantised::host_bytes)
+    }
+
     /// Bytes of the buffers that the plan names.
     pub(crate) fn packed_bytes(&self) -> u64 {
         self.buffers.iter().map(|b| b.len() as u64).sum()

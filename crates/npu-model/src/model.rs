@@ -176,6 +176,13 @@ impl Model {
         self.driver.collect();
     }
 
+    /// Bytes of memory that buffer objects take; see
+    /// [`Driver::allocated_bytes`].
+    #[must_use]
+    pub fn allocated_bytes(&self) -> Vec<u64> {
+        self.driver.allocated_bytes()
+    }
+
     /// Number of cores.
     #[must_use]
     pub fn cores(&self) -> u32 {

@@ -23,7 +23,7 @@ use crate::observe::{Observer, Watched};
 use crate::pack::{Format, Fp16, Int4, Int8};
 use crate::plan::{
     Accumulate, JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, TunedFor, TunedPlans,
-    WeightPlan, int4_depth,
+    WeightMemory, WeightPlan, int4_depth,
 };
 use crate::plan_cache::{Key, PlanCache};
 use crate::quantised::Quantised;
@@ -237,11 +237,32 @@ impl Engine {
         self.plan_weights(precision, n, k, &self.options)
     }
 
-    /// The memory of all devices, without any weights yet, of which those may
-    /// take `total` bytes.
+    /// The memory of all devices, without any weights yet, of which those alone
+    /// may take `total` bytes; see [`MemoryPlan::for_weights`].
     #[must_use]
     pub fn memory_plan(&self, total: u64) -> MemoryPlan {
+        MemoryPlan::for_weights(self.devices.len(), total, &self.options)
+    }
+
+    /// The same, where weights and all that products need may take `total` bytes
+    /// of RAM; see [`MemoryPlan::new`].
+    #[must_use]
+    pub fn ram_plan(&self, total: u64) -> MemoryPlan {
         MemoryPlan::new(self.devices.len(), total, &self.options)
+    }
+
+    /// The memory that weights, `n x k`, would take.
+    ///
+    /// # Errors
+    /// Why they cannot be cut; see [`PlanError`].
+    pub fn weight_memory(
+        &self,
+        precision: Precision,
+        n: usize,
+        k: usize,
+    ) -> Result<WeightMemory, Error> {
+        let plan = self.weight_plan(precision, n, k)?;
+        Ok(WeightMemory::new(&plan, &self.options))
     }
 
     pub(crate) fn plan_weights(

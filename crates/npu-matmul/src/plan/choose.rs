@@ -97,7 +97,7 @@ impl Candidate {
 /// Weights beyond this are not copied to each device, bytes: a matrix of 4096 x
 /// 4096 INT8 weights. Those of the key and value projections of today's models
 /// are below it, and together a small part of a model.
-const REPLICATED_BYTES_MAX: u64 = 16 << 20;
+pub(super) const REPLICATED_BYTES_MAX: u64 = 16 << 20;
 
 /// Weights whose copies are cheap: key and value projections of 4096 x 1024 INT8.
 pub(super) const CHEAP_COPY_BYTES_MAX: u64 = 4 << 20;

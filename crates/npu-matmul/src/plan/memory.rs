@@ -1,45 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether a set of weights fits, answered before anything is allocated.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use rocket_uapi::PAGE_BYTES;
-
 use super::WeightPlan;
+use super::footprint::{PAGE, WeightMemory};
 use super::options::PlanOptions;
 use super::sums::Accumulate;
-use super::waves::WAVES_IN_FLIGHT;
+use super::waves::{WAVE_JOBS, WAVES_IN_FLIGHT};
 use super::weights::DEVICE_BYTES_MAX;
 use crate::buffers::IDLE_BYTES_MAX;
 
-/// Bytes of a page.
-const PAGE: u64 = PAGE_BYTES as u64;
-
-/// What the addresses of one file descriptor have room for besides weights: the
-/// activation and output buffers of all steps in flight, those of partial results
-/// that the NPU adds up, and the buffers that are kept for later steps.
-fn working_bytes(options: &PlanOptions) -> u64 {
+/// Most bytes that one file descriptor has in buffers besides weights and
+/// programs, while one product or batch after the other is computed: the
+/// activations and results of all steps in flight, partial results that the NPU
+/// adds up, and the buffers that are kept for later steps.
+fn buffer_bytes(options: &PlanOptions) -> u64 {
     let each = match options.accumulate {
         Accumulate::Cpu => 2,
         Accumulate::Npu => 3,
     };
-    let buffers = each * WAVES_IN_FLIGHT as u64;
-    let largest = options.limits.buffer_bytes as u64;
-    (buffers.saturating_mul(largest)).saturating_add(IDLE_BYTES_MAX as u64)
+    // A job has the limit's bytes in each of its buffers; waves of several have no
+    // more together.
+    let largest = (options.limits.buffer_bytes as u64).saturating_mul(each);
+    let rounding = WAVE_JOBS as u64 * each * PAGE;
+    let wave = largest.saturating_add(rounding);
+    (wave.saturating_mul(WAVES_IN_FLIGHT as u64)).saturating_add(IDLE_BYTES_MAX as u64)
 }
 
-/// Weights that are to be on some devices at the same time, and the memory they
-/// take there.
+/// Weights that are to be on some devices at the same time, and the memory that
+/// they and products with them take there.
 ///
 /// Each file descriptor addresses 4 GiB, and all of them together what the board
 /// has: device memory is ordinary RAM.
+///
+/// What weights keep is counted exactly, in whole pages: their blocks, outlier
+/// columns in FP16, and in the host scales and what [`Outliers::Above`] chooses
+/// columns from. The rest are upper bounds, for one product or one batch at a time
+/// whose products have different weights: programs (of as many rows as
+/// [`PlanOptions::conditions`] says), activations and results of all steps in
+/// flight, buffers that are kept for later, and the columns of a call (of one such
+/// product: the largest). Not counted are the caller's matrices and what they
+/// become in the host, operands of [`Engine::stage`], and what loading takes for a
+/// while.
+///
+/// [`Outliers::Above`]: crate::quantise::Outliers::Above
+/// [`Engine::stage`]: crate::Engine::stage
 ///
 /// ```
 /// use npu_matmul::plan::{MemoryPlan, WeightPlan};
 /// use npu_matmul::{PlanOptions, Precision};
 ///
 /// let options = PlanOptions::default();
-/// let mut memory = MemoryPlan::new(3, 2 << 30, &options);
+/// let mut memory = MemoryPlan::for_weights(3, 2 << 30, &options);
 /// let layer = WeightPlan::new(Precision::Int8, 14336, 4096, 3, &options)?;
 /// let mut layers = 0;
 /// while memory.add(&layer).is_ok() {
@@ -50,9 +64,48 @@ fn working_bytes(options: &PlanOptions) -> u64 {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
+    /// Of weights.
     per_device: Vec<u64>,
-    device_limit: u64,
-    total_limit: u64,
+    host: u64,
+    /// Of all programs that are kept, which may be of jobs on any device.
+    programs: u64,
+    /// Of the programs of a job.
+    job_programs: Largest,
+    /// By device, what a call takes.
+    call_devices: Vec<Largest>,
+    call_host: Largest,
+    options: PlanOptions,
+    limit: Limit,
+}
+
+/// What may take how many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    Weights(u64),
+    Everything(u64),
+}
+
+/// Numbers that come and go, for the largest of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Largest(BTreeMap<u64, usize>);
+
+impl Largest {
+    fn add(&mut self, number: u64) {
+        *self.0.entry(number).or_default() += 1;
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(count) = self.0.get_mut(&number) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&number);
+            }
+        }
+    }
+
+    fn get(&self) -> u64 {
+        self.0.last_key_value().map_or(0, |(number, _)| *number)
+    }
 }
 
 /// Why weights do not fit.
@@ -61,8 +114,8 @@ pub struct MemoryPlan {
 pub enum DoesNotFit {
     /// One file descriptor has too few addresses left.
     #[error(
-        "file descriptor {device} would hold {bytes} bytes of weights of the {limit} that it \
-         can address beside its working buffers; use more file descriptors"
+        "file descriptor {device} would hold up to {bytes} bytes, working buffers \
+         included, of the {limit} that it can address; use more file descriptors"
     )]
     Addresses {
         /// Index into the device pool.
@@ -73,7 +126,10 @@ pub enum DoesNotFit {
         limit: u64,
     },
     /// All together take more memory than they may.
-    #[error("the weights would take {bytes} bytes of the {limit} that they may")]
+    #[error(
+        "the weights, or all that products with them need where that is limited, would take \
+         {bytes} bytes of the {limit} that they may; load fewer, or of fewer bits"
+    )]
     Memory {
         /// What they would take.
         bytes: u64,
@@ -91,14 +147,31 @@ pub enum DoesNotFit {
 }
 
 impl MemoryPlan {
-    /// No weights yet, on so many devices, which may take `total` bytes in all.
+    /// No weights yet, on so many devices. They and everything that products
+    /// with them need may take `total` bytes of RAM, as far as it is counted:
+    /// less than the buffers of a product, and nothing fits.
     #[must_use]
     pub fn new(devices: usize, total: u64, options: &PlanOptions) -> Self {
-        let addresses = DEVICE_BYTES_MAX;
+        Self::limited(devices, Limit::Everything(total), options)
+    }
+
+    /// No weights yet, on so many devices, which alone may take `total` bytes in
+    /// all; what products need comes on top.
+    #[must_use]
+    pub fn for_weights(devices: usize, total: u64, options: &PlanOptions) -> Self {
+        Self::limited(devices, Limit::Weights(total), options)
+    }
+
+    fn limited(devices: usize, limit: Limit, options: &PlanOptions) -> Self {
         Self {
             per_device: vec![0; devices],
-            device_limit: addresses.saturating_sub(working_bytes(options)),
-            total_limit: total,
+            host: 0,
+            programs: 0,
+            job_programs: Largest::default(),
+            call_devices: vec![Largest::default(); devices],
+            call_host: Largest::default(),
+            options: options.clone(),
+            limit,
         }
     }
 
@@ -107,17 +180,44 @@ impl MemoryPlan {
     /// # Errors
     /// [`DoesNotFit`]; then nothing is added.
     pub fn add(&mut self, weights: &WeightPlan) -> Result<(), DoesNotFit> {
+        self.add_memory(&WeightMemory::new(weights, &self.options))
+    }
+
+    /// Adds weights that take this memory, if they fit.
+    ///
+    /// # Errors
+    /// [`DoesNotFit`]; then nothing is added.
+    pub fn add_memory(&mut self, weights: &WeightMemory) -> Result<(), DoesNotFit> {
         let devices = self.per_device.len();
-        let mut after = self.per_device.clone();
-        for block in &weights.blocks {
-            let device = block.device;
-            let bytes = (weights.block_bytes(block) as u64).next_multiple_of(PAGE);
-            let held = after
-                .get_mut(device)
-                .ok_or(DoesNotFit::Devices { device, devices })?;
-            *held = held.saturating_add(bytes);
-            if *held > self.device_limit {
-                let (bytes, limit) = (*held, self.device_limit);
+        if let Some(device) = (weights.devices.iter().skip(devices)).position(|&bytes| bytes > 0) {
+            let device = devices + device;
+            return Err(DoesNotFit::Devices { device, devices });
+        }
+        self.count(weights);
+        let fits = self.check();
+        if fits.is_err() {
+            self.remove_memory(weights);
+        }
+        fits
+    }
+
+    fn count(&mut self, weights: &WeightMemory) {
+        for (held, more) in self.per_device.iter_mut().zip(&weights.devices) {
+            *held = held.saturating_add(*more);
+        }
+        for (largest, bytes) in self.call_devices.iter_mut().zip(&weights.call_devices) {
+            largest.add(*bytes);
+        }
+        self.host = self.host.saturating_add(weights.host);
+        self.programs = self.programs.saturating_add(weights.programs());
+        self.job_programs.add(weights.job_programs);
+        self.call_host.add(weights.call_host);
+    }
+
+    fn check(&self) -> Result<(), DoesNotFit> {
+        for device in 0..self.per_device.len() {
+            let (bytes, limit) = (self.device_at_most(device), DEVICE_BYTES_MAX);
+            if bytes > limit {
                 return Err(DoesNotFit::Addresses {
                     device,
                     bytes,
@@ -125,23 +225,33 @@ impl MemoryPlan {
                 });
             }
         }
-        let bytes = after.iter().sum();
-        if bytes > self.total_limit {
-            let limit = self.total_limit;
+        let (bytes, limit) = match self.limit {
+            Limit::Weights(limit) => (self.total(), limit),
+            Limit::Everything(limit) => (self.ram_at_most(), limit),
+        };
+        if bytes > limit {
             return Err(DoesNotFit::Memory { bytes, limit });
         }
-        self.per_device = after;
         Ok(())
     }
 
     /// Takes away weights that were added.
     pub fn remove(&mut self, weights: &WeightPlan) {
-        for block in &weights.blocks {
-            let bytes = (weights.block_bytes(block) as u64).next_multiple_of(PAGE);
-            if let Some(held) = self.per_device.get_mut(block.device) {
-                *held = held.saturating_sub(bytes);
-            }
+        self.remove_memory(&WeightMemory::new(weights, &self.options));
+    }
+
+    /// Takes away weights that were added with this memory.
+    pub fn remove_memory(&mut self, weights: &WeightMemory) {
+        for (held, less) in self.per_device.iter_mut().zip(&weights.devices) {
+            *held = held.saturating_sub(*less);
         }
+        for (largest, bytes) in self.call_devices.iter_mut().zip(&weights.call_devices) {
+            largest.remove(*bytes);
+        }
+        self.host = self.host.saturating_sub(weights.host);
+        self.programs = self.programs.saturating_sub(weights.programs());
+        self.job_programs.remove(weights.job_programs);
+        self.call_host.remove(weights.call_host);
     }
 
     /// Bytes of weights on each device.
@@ -150,27 +260,60 @@ impl MemoryPlan {
         &self.per_device
     }
 
-    /// Bytes of weights that a device can address beside its working buffers.
+    /// Bytes of weights that a device can address beside what products with those
+    /// that were added need.
     #[must_use]
-    pub const fn device_limit(&self) -> u64 {
-        self.device_limit
+    pub fn device_limit(&self) -> u64 {
+        DEVICE_BYTES_MAX.saturating_sub(self.programs.saturating_add(self.working()))
     }
 
-    /// Bytes of weights on all devices.
+    /// Bytes of weights on all devices, and of what the host keeps beside them.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.per_device.iter().sum()
+        self.per_device.iter().sum::<u64>() + self.host
+    }
+
+    /// Most bytes that a device has at any time: of weights, and of what a
+    /// product or batch needs besides.
+    #[must_use]
+    pub fn device_at_most(&self, device: usize) -> u64 {
+        let weights = self.per_device.get(device).copied().unwrap_or(0);
+        let call = self.call_devices.get(device).map_or(0, Largest::get);
+        (weights.saturating_add(call))
+            .saturating_add(self.programs)
+            .saturating_add(self.working())
+    }
+
+    /// Most bytes of RAM that all devices and the host's copies take at any
+    /// time.
+    #[must_use]
+    pub fn ram_at_most(&self) -> u64 {
+        let calls = self.call_devices.iter().map(Largest::get).sum::<u64>();
+        let working = self.working().saturating_mul(self.per_device.len() as u64);
+        [calls, self.call_host.get(), self.programs, working]
+            .into_iter()
+            .fold(self.total(), u64::saturating_add)
+    }
+
+    /// Most bytes of a device that are of no weights: buffers, and programs that
+    /// only jobs in flight still have.
+    fn working(&self) -> u64 {
+        let in_flight = (WAVES_IN_FLIGHT * WAVE_JOBS) as u64;
+        let programs = self.job_programs.get().saturating_mul(in_flight);
+        buffer_bytes(&self.options).saturating_add(programs)
     }
 }
 
 impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Limit::Weights(limit) | Limit::Everything(limit)) = self.limit;
         write!(
             f,
-            "{} of {} bytes on {} device(s)",
+            "weights of {} bytes on {} device(s), at most {} with all that products need; limit: \
+             {limit} bytes",
             self.total(),
-            self.total_limit,
-            self.per_device.len()
+            self.per_device.len(),
+            self.ram_at_most(),
         )
     }
 }
@@ -198,12 +341,14 @@ mod tests {
                 break error;
             }
         };
-        // 3.5 GiB in layers of 56 MiB.
-        assert_eq!(memory.total(), 64 * layer.device_bytes());
-        assert_eq!(memory.device_limit(), memory.total());
+        // 3.5 GiB in layers of 56 MiB, less their programs.
+        let layers = memory.total() / layer.device_bytes();
+        assert!((55..=63).contains(&layers), "{layers}");
+        let room = memory.device_limit() - memory.total();
+        assert!(room < layer.device_bytes() + (30 << 20), "{room}");
         assert!(matches!(error, DoesNotFit::Addresses { device: 0, .. }));
 
-        let mut memory = MemoryPlan::new(3, 100 << 20, &options);
+        let mut memory = MemoryPlan::for_weights(3, 100 << 20, &options);
         let layer = weights(14336, 4096, 3);
         memory.add(&layer).unwrap();
         let refused = memory.add(&layer).unwrap_err();

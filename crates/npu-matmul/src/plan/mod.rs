@@ -28,6 +28,7 @@ mod caches;
 mod choose;
 mod cost;
 mod depth;
+mod footprint;
 mod memory;
 mod options;
 mod orders;
@@ -49,6 +50,7 @@ pub use choose::{Candidate, Conditions, candidates, cheapest};
 pub use cost::task_time_bound_ns;
 pub(crate) use depth::group_k_tile;
 pub use depth::{int4_depth, int4_depth_within};
+pub use footprint::WeightMemory;
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use orders::{OperandOrder, OperandOrders};
@@ -230,6 +232,19 @@ impl<'w> Plan<'w> {
         all_tasks <= limits.tasks as u128
             && time <= limits.time.as_nanos()
             && a_bytes.max(c_bytes) <= limits.buffer_bytes as u128
+    }
+
+    /// Most tasks of a job, sums included.
+    fn job_tasks_at_most(&self) -> usize {
+        let width = self.groups_per_job * self.weights.precision.kernel_group();
+        let (rows, k_tiles) = (self.row_tiles_per_job, self.k_tiles_per_job);
+        let products = rows * k_tiles * width.div_ceil(self.n_tile);
+        if !self.sums_on_npu(k_tiles) {
+            return products;
+        }
+        let plane = rows * layout::output_bytes(self.ty, self.row_tile, width);
+        let sums = sums::load(plane as u128, k_tiles).tasks;
+        products.saturating_add(usize::try_from(sums).unwrap_or(usize::MAX))
     }
 
     /// Whether the NPU adds up the K tiles of a job that has so many.

@@ -16,7 +16,7 @@ use super::{JobLimits, Plan, Step};
 pub(crate) const WAVES_IN_FLIGHT: usize = 2;
 
 /// Most jobs of a wave.
-const WAVE_JOBS: usize = 64;
+pub(super) const WAVE_JOBS: usize = 64;
 
 /// Activation and output buffer: most that the largest job has of
 /// [`JobLimits::buffer_bytes`].

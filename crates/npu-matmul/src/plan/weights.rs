@@ -146,14 +146,19 @@ impl WeightPlan {
         if let Some(measured) = Self::measured(precision, n, k, devices, options) {
             return Ok(measured);
         }
+        // As many copies as are asked for, also where no plan keeps to the limits.
+        let replicas = match options.replicate {
+            Some(true) => devices,
+            Some(false) | None => 1,
+        };
         if let Some(forced) = options.k_tile {
             let k_tile = forced_k_tile(precision, k, forced, options)?;
-            let cut = Cut::new(precision, k_tile, 1, options);
+            let cut = Cut::new(precision, k_tile, replicas, options);
             return cheapest(of_depth(precision, n, k, devices, k_tile, options)?)
                 .map(|best| best.weights)
                 .map_or_else(|| Self::cut(precision, n, k, devices, cut), Ok);
         }
-        let shallowest = Cut::new(precision, precision.k_multiple(), 1, options);
+        let shallowest = Cut::new(precision, precision.k_multiple(), replicas, options);
         cheapest(candidates(precision, n, k, devices, options)?)
             .map(|best| best.weights)
             // Where nothing keeps to the limits, planning a product says so.

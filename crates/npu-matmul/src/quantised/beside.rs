@@ -48,6 +48,11 @@ impl Beside {
         &self.columns
     }
 
+    /// Bytes of the host's memory.
+    pub(super) fn host_bytes(&self) -> usize {
+        size_of_val(&*self.columns) + size_of_val(&*self.scales)
+    }
+
     /// Bytes of device memory.
     pub(super) fn device_bytes(&self) -> u64 {
         self.weights.device_bytes()

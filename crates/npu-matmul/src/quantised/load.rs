@@ -9,10 +9,11 @@ use rayon::prelude::*;
 
 use super::beside::Beside;
 use super::{Kept, Quantised, halves_of};
+use crate::dtype::Precision;
 use crate::engine::{Engine, matrix};
 use crate::error::Error;
 use crate::pack::{Int4, Int8};
-use crate::plan::WeightPlan;
+use crate::plan::{WeightMemory, WeightPlan};
 use crate::quantise::{Operands, Outliers, QuantiseOptions, Scheme, to_halves};
 use crate::times::Section;
 use crate::weights::Weights;
@@ -72,6 +73,32 @@ impl Engine {
     ) -> Result<WeightPlan, Error> {
         let plan_options = options.plan_options(k, self.options());
         self.plan_weights(options.operands.precision(), n, k, &plan_options)
+    }
+
+    /// The memory that weights, `n x k`, that are quantised as the options say
+    /// would take, with what is kept of them in FP16.
+    ///
+    /// # Errors
+    /// As [`Engine::load_quantised`], but for memory.
+    pub fn quantised_weight_memory(
+        &self,
+        n: usize,
+        k: usize,
+        options: &QuantiseOptions,
+    ) -> Result<WeightMemory, Error> {
+        let loader = Loader::new(k, options)?;
+        let plan = self.quantised_weight_plan(n, k, options)?;
+        let own = options.plan_options(k, self.options());
+        let memory = WeightMemory::new(&plan, &own).with_scales(n, k.div_ceil(loader.group));
+        Ok(match &options.outliers {
+            Outliers::Above(_) => memory.with_all_columns(n, k, self.options()),
+            Outliers::Columns(_) if !loader.columns.is_empty() => {
+                let (columns, options) = (loader.columns.len(), self.options());
+                let beside = self.plan_weights(Precision::Fp16, n, columns, options)?;
+                memory.with_columns(&beside, options)
+            }
+            Outliers::Quantised | Outliers::Columns(_) => memory,
+        })
     }
 
     /// As [`Engine::load_quantised`], for weights that are not in memory as

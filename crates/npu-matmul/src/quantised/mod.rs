@@ -68,6 +68,16 @@ impl Quantised {
         }
     }
 
+    /// Bytes of the host's memory.
+    pub(crate) fn host_bytes(&self) -> u64 {
+        let kept = match &self.outliers {
+            Kept::Nothing => 0,
+            Kept::Columns(beside) => beside.host_bytes(),
+            Kept::All { halves, scales, .. } => size_of_val(&**halves) + size_of_val(&**scales),
+        };
+        (size_of_val(&*self.scales) + kept) as u64
+    }
+
     /// The FP16 weights of outlier columns, if there may be any.
     fn beside(&self) -> Option<Source<'_>> {
         match &self.outliers {

@@ -64,6 +64,20 @@ impl MmapOffsets {
         *memory = memory.saturating_add(whole_pages(size));
     }
 
+    /// Bytes, in whole pages, of the objects that each address space has, by its
+    /// serial number.
+    pub(super) fn bytes_by_space(&self) -> BTreeMap<u64, u64> {
+        // Dropping a last reference takes the lock again.
+        let objects: Vec<_> = (lock(&self.objects).values())
+            .filter_map(Weak::upgrade)
+            .collect();
+        let mut bytes = BTreeMap::new();
+        for object in objects {
+            *bytes.entry(object.space.serial).or_default() += whole_pages(object.size);
+        }
+        bytes
+    }
+
     /// The object whose range starts at `offset`, whichever file it is of.
     pub(super) fn lookup(&self, offset: u64) -> Option<Arc<Object>> {
         // The guard is gone at the end of this statement: dropping the

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rustix::io::Errno;
@@ -15,9 +16,14 @@ use super::lock;
 use super::memory::{PAGE_BYTES, Pages};
 use super::release::Life;
 
+/// Address spaces of the process so far.
+static SPACES: AtomicU64 = AtomicU64::new(0);
+
 /// What an address translates to.
 #[derive(Debug)]
 pub(super) struct AddressSpace {
+    /// Rises from one to the next.
+    pub(super) serial: u64,
     allocator: Mutex<RangeAllocator>,
     /// Start of each mapping; its length is that of the pages.
     mappings: RwLock<BTreeMap<u64, Arc<Pages>>>,
@@ -36,6 +42,8 @@ impl AddressSpace {
     /// An empty one of `aperture` bytes.
     pub(super) fn new(aperture: u64, life: Life) -> Self {
         Self {
+            // Only the order matters.
+            serial: SPACES.fetch_add(1, Ordering::Relaxed),
             allocator: Mutex::new(RangeAllocator::new(0..aperture, PAGE_BYTES as u64)),
             mappings: RwLock::default(),
             left_mapped: Mutex::default(),

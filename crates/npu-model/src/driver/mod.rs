@@ -183,6 +183,13 @@ impl Driver {
         self.device.client_maps.collect();
     }
 
+    /// Bytes of memory that buffer objects take, for each file that has any, in
+    /// the order in which the files were opened.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> Vec<u64> {
+        self.device.offsets.bytes_by_space().into_values().collect()
+    }
+
     /// Whether a client has run into a bug that is switched on and takes the
     /// kernel down: from then on all calls on all files fail with `ENODEV`.
     #[must_use]

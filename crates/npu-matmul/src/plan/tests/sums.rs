@@ -196,6 +196,7 @@ fn what_holds_partial_results_is_planned_for() {
         let mut memory = MemoryPlan::new(1, u64::MAX, options);
         (0..).take_while(|_| memory.add(&weights).is_ok()).count()
     };
-    // Two steps' buffers of 64 MiB.
-    assert_eq!(fit(&cpu) - fit(&npu), (128 << 20) / (16 << 20));
+    // Two steps' buffers of 64 MiB, and programs of sums.
+    let (more, layer) = (fit(&cpu) - fit(&npu), 16 << 20);
+    assert!(more >= (128 << 20) / layer, "{more}");
 }

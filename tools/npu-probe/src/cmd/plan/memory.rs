@@ -36,7 +36,7 @@ impl MemoryReport {
         options: &PlanOptions,
     ) -> Self {
         let with = |max| {
-            let mut memory = MemoryPlan::new(fds, max, options);
+            let mut memory = MemoryPlan::for_weights(fds, max, options);
             let added = memory.add(weights);
             (memory, added)
         };
