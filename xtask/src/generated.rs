@@ -5,18 +5,34 @@ use anyhow::{Context, Result};
 
 /// Replaces what stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 pub(crate) fn replace_section(page: &str, name: &str, content: &str) -> Result<String> {
-    let begin = format!("<!-- {name}:begin -->");
-    let end = format!("<!-- {name}:end -->");
-    let (head, rest) = page
-        .split_once(&begin)
-        .with_context(|| format!("the page has no `{begin}`"))?;
-    let (_, tail) = rest
-        .split_once(&end)
-        .with_context(|| format!("the page has no `{end}`"))?;
+    let [begin, end] = marks(name);
+    let [head, _, tail] = parts(page, name)?;
     Ok(format!(
         "{head}{begin}\n{}\n{end}{tail}",
         content.trim_end()
     ))
+}
+
+/// What stands there.
+pub(crate) fn section<'a>(page: &'a str, name: &str) -> Result<&'a str> {
+    let [_, content, _] = parts(page, name)?;
+    Ok(content)
+}
+
+fn marks(name: &str) -> [String; 2] {
+    ["begin", "end"].map(|mark| format!("<!-- {name}:{mark} -->"))
+}
+
+/// What is before, in and behind a section.
+fn parts<'a>(page: &'a str, name: &str) -> Result<[&'a str; 3]> {
+    let [begin, end] = marks(name);
+    let (head, rest) = page
+        .split_once(&begin)
+        .with_context(|| format!("the page has no `{begin}`"))?;
+    let (content, tail) = rest
+        .split_once(&end)
+        .with_context(|| format!("the page has no `{end}`"))?;
+    Ok([head, content, tail])
 }
 
 #[cfg(test)]
@@ -30,6 +46,7 @@ mod tests {
             replace_section(page, "x", "new\n").unwrap(),
             "a\n<!-- x:begin -->\nnew\n<!-- x:end -->\nb\n"
         );
+        assert_eq!(section(page, "x").unwrap(), "\nold\n");
         assert!(replace_section(page, "y", "new").is_err());
     }
 }

@@ -23,7 +23,10 @@ use crate::process::{self, Reading};
 use crate::{build, paths};
 
 /// Name of the section of docs/matmul.md that the table stands in.
-const SECTION: &str = "instructions";
+pub(crate) const SECTION: &str = "instructions";
+
+/// The page that it is in.
+pub(crate) const PAGE: &str = "docs/matmul.md";
 
 /// What all this is about.
 const ARCH: Arch = Arch::Arm64;
@@ -87,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.record {
         return Ok(());
     }
-    let path = paths::root().join("docs/matmul.md");
+    let path = paths::root().join(PAGE);
     let present =
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     fs::write(&path, replace_section(&present, SECTION, &page)?)

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a product of a language model's size takes: modelled times.
+//! What a product of a language model's size takes: modelled times, memory, and
+//! what the CPU does to activations.
 
 use anyhow::Result;
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::Scheme;
 use npu_matmul::{Plan, PlanOptions, Precision};
 
+use super::cpu::Counted;
 use super::data::Data;
 use super::kinds::{Columns, Kind};
 
@@ -31,6 +33,10 @@ pub(super) struct Cost {
     pub(super) sum_ps: u64,
     /// Device memory and scales for each element of B, bytes.
     pub(super) weight_bytes: f64,
+    /// Instructions of the CPU for each element of A.
+    pub(super) instructions: f64,
+    /// Devices that have a copy of the same activations.
+    copies: usize,
 }
 
 impl Cost {
@@ -39,17 +45,23 @@ impl Cost {
             npu_ps: self.npu_ps + other.npu_ps,
             sum_ps: self.sum_ps + other.sum_ps,
             weight_bytes: self.weight_bytes + other.weight_bytes,
+            ..self
         }
     }
 }
 
 /// Of the product in FP16.
-pub(super) fn fp16() -> Result<Cost> {
-    planned(Precision::Fp16, K, M, &PlanOptions::default())
+pub(super) fn fp16(counted: &Counted) -> Result<Cost> {
+    let cost = planned(Precision::Fp16, K, M, &PlanOptions::default())?;
+    let instructions = counted.fp16(cost.copies)?;
+    Ok(Cost {
+        instructions,
+        ..cost
+    })
 }
 
 /// Of a quantised product.
-pub(super) fn of(kind: &Kind) -> Result<Cost> {
+pub(super) fn of(kind: &Kind, counted: &Counted) -> Result<Cost> {
     // Options that bear on plans do not depend on data.
     let options = kind.options(&Data {
         a: vec![],
@@ -76,7 +88,16 @@ pub(super) fn of(kind: &Kind) -> Result<Cost> {
             cost
         }
     };
-    Ok(integers.with(scales).with(beside))
+    let outliers = match kind.beside {
+        Columns::None => 0.0,
+        Columns::Calibrated | Columns::ByCall => OUTLIERS as f64 / K as f64,
+    };
+    let instructions = counted.quantised(kind, integers.copies, outliers)?;
+    let cost = integers.with(scales).with(beside);
+    Ok(Cost {
+        instructions,
+        ..cost
+    })
 }
 
 fn planned(precision: Precision, k: usize, rows: usize, options: &PlanOptions) -> Result<Cost> {
@@ -87,5 +108,7 @@ fn planned(precision: Precision, k: usize, rows: usize, options: &PlanOptions) -
         npu_ps: prediction.npu_ps,
         sum_ps: prediction.partial_sums * conditions.sum_ps,
         weight_bytes: weights.device_bytes() as f64 / (N * K) as f64,
+        instructions: 0.0,
+        copies: FDS / weights.replicas,
     })
 }

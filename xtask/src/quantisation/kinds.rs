@@ -17,7 +17,7 @@ pub(super) struct Kind {
     pub(super) operands: Operands,
     pub(super) scheme: Scheme,
     pub(super) search: Search,
-    rotated: bool,
+    pub(super) rotated: bool,
     pub(super) beside: Columns,
 }
 

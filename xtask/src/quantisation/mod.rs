@@ -5,6 +5,7 @@
 //! costs those of the plans for a product of a language model's size.
 
 mod cost;
+mod cpu;
 mod data;
 mod kinds;
 
@@ -18,8 +19,9 @@ use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
 use cost::Cost;
+use cpu::Counted;
 use data::Data;
-use kinds::Kind;
+use kinds::{Columns, Kind};
 
 /// Name of the section of docs/quantisation.md that the table stands in.
 pub(crate) const SECTION: &str = "schemes";
@@ -27,29 +29,43 @@ pub(crate) const SECTION: &str = "schemes";
 /// The table, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
     let (gaussian, outliers) = (Data::gaussian(), Data::outliers());
-    let whole = cost::fp16()?;
+    let counted = Counted::recorded()?;
+    let whole = cost::fp16(&counted)?;
     let mut page = String::from(
         "\n| quantisation | products | bytes a weight | modelled NPU time | CPU sums | \
-         NMSE, Gaussian | NMSE, outliers |\n|---|---|---|---|---|---|---|\n",
+         CPU, activations | NMSE, Gaussian | NMSE, outliers |\n|---|---|---|---|---|---|---|---|\n",
     );
-    let mut row = |name: &str, products: &str, cost: Cost, losses: [f64; 2]| {
-        let Cost { weight_bytes, .. } = cost;
+    let mut row = |name: &str, products: &str, cost: Cost, more: &str, losses: [f64; 2]| {
+        let Cost {
+            weight_bytes,
+            instructions,
+            ..
+        } = cost;
         let time = cost.npu_ps as f64 / whole.npu_ps as f64;
         let sums = 100.0 * cost.sum_ps as f64 / whole.npu_ps as f64;
         let [gaussian, outliers] = losses;
         writeln!(
             page,
-            "| {name} | {products} | {weight_bytes:.2} | {time:.2} | {sums:.0} % | {gaussian:.1e} \
-             | {outliers:.1e} |"
+            "| {name} | {products} | {weight_bytes:.2} | {time:.2} | {sums:.0} % | \
+             {instructions:.1}{more} | {gaussian:.1e} | {outliers:.1e} |"
         )
     };
     let losses = [fp16_loss(&gaussian)?, fp16_loss(&outliers)?];
-    row("FP16", "1 FP16", whole, losses)?;
+    row("FP16", "1 FP16", whole, "", losses)?;
     for kind in kinds::all() {
         let losses = [loss(&kind, &gaussian)?, loss(&kind, &outliers)?];
-        row(kind.name, &kind.products(), cost::of(&kind)?, losses)?;
+        let cost = cost::of(&kind, &counted)?;
+        row(kind.name, &kind.products(), cost, uncounted(&kind), losses)?;
     }
     Ok(page)
+}
+
+/// What stands behind the CPU's instructions where it does more than is counted.
+const fn uncounted(kind: &Kind) -> &'static str {
+    match kind.beside {
+        Columns::None => "",
+        Columns::Calibrated | Columns::ByCall => " +",
+    }
 }
 
 /// The normalised mean square error of a quantised product.
@@ -122,5 +138,49 @@ mod tests {
         less(&outliers, 1.0, "W8A8, outlier columns", "W8A8, rotated");
         less(&outliers, 0.8, "W8A8", "W8A8, least square error");
         less(&outliers, 5.0, "W4A4, rotated", "W4A4");
+    }
+
+    /// What docs/quantisation.md says of times and memory.
+    #[test]
+    fn costs_are_in_the_proportions_that_the_page_tells() {
+        let counted = Counted::recorded().unwrap();
+        let of = |name: &str| {
+            let kind = kinds::all().into_iter().find(|kind| kind.name == name);
+            cost::of(&kind.unwrap(), &counted).unwrap()
+        };
+        let ratio = |a: u64, b: u64| a as f64 / b as f64;
+        let fp16 = cost::fp16(&counted).unwrap();
+        let (w8a8, w4a8, w4a4) = (of("W8A8"), of("W4A8"), of("W4A4"));
+        // A group of 512 takes no more NPU time, groups of 128 more than FP16.
+        assert!(of("W8A8, groups of 512").npu_ps <= w8a8.npu_ps);
+        assert!(of("W8A8, groups of 128").npu_ps > fp16.npu_ps);
+        assert!(of("W4A8, groups of 128").npu_ps > fp16.npu_ps);
+        // Nothing costs more sums than small groups.
+        let small = of("W8A8, groups of 128").sum_ps;
+        for kind in kinds::all() {
+            assert!(of(kind.name).sum_ps <= small, "{}", kind.name);
+        }
+        // Four bits save memory, not time.
+        assert!((1.9..2.1).contains(&ratio(w4a8.npu_ps, w4a4.npu_ps)));
+        assert!((0.49..0.51).contains(&(w4a8.weight_bytes / w8a8.weight_bytes)));
+        assert!((1.0..1.3).contains(&ratio(w4a8.npu_ps, w8a8.npu_ps)));
+        assert!((0.49..0.51).contains(&(w8a8.weight_bytes / fp16.weight_bytes)));
+        // Columns in FP16 are another product, of little memory.
+        let columns = of("W8A8, outlier columns");
+        assert!(columns.npu_ps > w8a8.npu_ps);
+        assert!(columns.weight_bytes < 1.05 * w8a8.weight_bytes);
+        // A rotation is more than all else that the CPU does to activations, and
+        // nothing to the NPU.
+        for [rotated, plain] in [
+            ["W8A8, rotated", "W8A8"],
+            ["W4A8, rotated", "W4A8"],
+            ["W4A4, rotated", "W4A4"],
+        ] {
+            let (rotated, plain) = (of(rotated), of(plain));
+            assert!(rotated.instructions > 2.0 * plain.instructions);
+            assert_eq!(rotated.npu_ps, plain.npu_ps);
+        }
+        // Splitting is more than packing bytes.
+        assert!(w4a8.instructions > w8a8.instructions);
     }
 }

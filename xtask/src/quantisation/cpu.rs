@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the CPU does to activations: instructions that `cargo xtask instructions`
+//! has recorded in docs/matmul.md.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use npu_matmul::quantise::Operands;
+
+use super::kinds::Kind;
+use crate::generated::section;
+use crate::{instructions, paths};
+
+/// Instructions for an element of each kernel.
+pub(super) struct Counted(Vec<(String, f64)>);
+
+impl Counted {
+    /// Those on the page.
+    pub(super) fn recorded() -> Result<Self> {
+        let path = paths::root().join(instructions::PAGE);
+        let page =
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        Ok(Self::in_table(section(&page, instructions::SECTION)?))
+    }
+
+    fn in_table(table: &str) -> Self {
+        let kernel = |line: &str| {
+            let mut cells = line.split('|').map(str::trim).skip(1);
+            Some((cells.next()?.to_owned(), cells.next()?.parse().ok()?))
+        };
+        Self(table.lines().filter_map(kernel).collect())
+    }
+
+    fn of(&self, kernel: &str) -> Result<f64> {
+        let found = self.0.iter().find(|(name, _)| name == kernel);
+        found.map(|(_, count)| *count).with_context(|| {
+            format!(
+                "{} counts no `{kernel}`; run `cargo xtask instructions --record`",
+                instructions::PAGE
+            )
+        })
+    }
+
+    /// Instructions for an element of A, f32, that becomes FP16 on `copies`
+    /// devices.
+    pub(super) fn fp16(&self, copies: usize) -> Result<f64> {
+        let pack = self.of("pack f16 activations")?;
+        // Rounded once, into rows, which each device's tiles are made of.
+        let round = self.of("f32 to f16 and pack")? - pack;
+        Ok(round + copies as f64 * pack)
+    }
+
+    /// The same of one that is quantised. `outliers` is the share of them that
+    /// are FP16 besides.
+    pub(super) fn quantised(&self, kind: &Kind, copies: usize, outliers: f64) -> Result<f64> {
+        let quantise = self.of("absmax, quantise and pack")? - self.of("pack int8 activations")?;
+        let rotate = match kind.rotated {
+            true => self.of("Hadamard, blocks of 4096")?,
+            false => 0.0,
+        };
+        let pack = self.of(match kind.operands {
+            Operands::W8A8 => "pack int8 activations",
+            Operands::W4A8 => "split into nibbles and pack",
+            // The same routine: atoms of INT4 are as long as runs of weights.
+            Operands::W4A4 => "pack int4 weights",
+        })?;
+        let beside = outliers * self.fp16(copies)?;
+        Ok(quantise + rotate + copies as f64 * pack + beside)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_the_second_column() {
+        let table = "Counted with.\n\n| kernel | instructions | bytes |\n|---|---|---|\n\
+                     | a | 0.50 | 2.0 |\n| b, c | 3.25 | 4.0 |\n";
+        let counted = Counted::in_table(table);
+        assert_eq!(counted.of("a").unwrap(), 0.5);
+        assert_eq!(counted.of("b, c").unwrap(), 3.25);
+        assert!(counted.of("kernel").is_err());
+    }
+}
