@@ -7,7 +7,9 @@ mod sums;
 use std::fmt::Write;
 
 use anyhow::{Result, ensure};
-use npu_matmul::plan::{Candidate, Conditions, candidates, cheapest};
+use npu_matmul::plan::{
+    Candidate, Conditions, INT4_TYPICAL_CHANNELS, WeightPlan, int4_depth_within,
+};
 use npu_matmul::{Plan, PlanOptions, Precision};
 use rknpu_regcmd::timing::{Machine, Parts};
 
@@ -59,10 +61,6 @@ const fn product(model: &'static str, what: &'static str, k: usize, n: usize) ->
     Product { model, what, k, n }
 }
 
-/// Magnitude of INT4 weights on average, in the table for such: those of a normal
-/// distribution that is scaled by the largest of thousands have less.
-const MAGNITUDE: usize = 2;
-
 /// Most that a plan should take, over the least possible, at the clocks of the
 /// last table.
 const AIM: f64 = 1.4;
@@ -89,11 +87,10 @@ const OPERANDS: [Operands; 4] = [
     table("int8", Precision::Int8, None),
     table("fp16", Precision::Fp16, None),
     table("int4, any weights", Precision::Int4, None),
-    // As deep as 16 bits allow: 8 times the magnitudes of a tile.
     table(
         "int4, weights of magnitude 2 on average",
         Precision::Int4,
-        Some(i16::MAX as usize / (8 * MAGNITUDE) / 32 * 32),
+        Some(INT4_TYPICAL_CHANNELS),
     ),
 ];
 
@@ -188,8 +185,7 @@ fn chosen(
     rows: usize,
     clock_mhz: u64,
 ) -> Result<(Candidate, f64)> {
-    let options = PlanOptions {
-        int4_depth: operands.int4_depth,
+    let any = PlanOptions {
         conditions: Conditions {
             machine: Machine::RK3588.at_clock(clock_mhz * 1_000_000),
             rows,
@@ -198,8 +194,17 @@ fn chosen(
         ..PlanOptions::default()
     };
     let Product { n, k, .. } = *product;
-    let best = cheapest(candidates(operands.precision, n, k, FDS, &options)?)
-        .ok_or_else(|| anyhow::anyhow!("no plan for K {k} N {n}"))?;
+    // How many copies there are stays when values are known, as in an engine.
+    let copies = WeightPlan::new(operands.precision, n, k, FDS, &any)?.replicas;
+    let options = PlanOptions {
+        int4_depth: (operands.int4_depth).map(|channels| int4_depth_within(k, channels)),
+        replicate: Some(copies > 1),
+        ..any
+    };
+    let best = Candidate::new(
+        WeightPlan::new(operands.precision, n, k, FDS, &options)?,
+        &options,
+    )?;
     let plan = Plan::new(&best.weights, rows, &options)?;
     let passed = plan.cache_bytes();
     let submits = plan.submits(&options.limits);

@@ -2,6 +2,7 @@
 //! What else a plan could have chosen, to be measured.
 
 use super::choose::{Candidate, candidates, cheapest};
+use super::depth::with_copies;
 use super::tuned::Choice;
 use super::{Plan, PlanError, PlanOptions, even_tile};
 use crate::dtype::{Precision, ROW_MULTIPLE};
@@ -59,6 +60,9 @@ pub fn alternatives(
         all.push(planned);
     }
     all.sort_by_key(|one| one.candidate.cost_ps());
+    if let Some(copied) = with_copies(precision, n, k, devices, options)?.replicate {
+        cuts.retain(|cut| copied == (cut.weights.replicas > 1));
+    }
     if let Some(chosen) = cheapest(cuts) {
         let chosen = Alternative::of(chosen, options)?;
         all.retain(|one| one.choice != chosen.choice);

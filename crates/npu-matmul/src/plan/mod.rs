@@ -49,7 +49,7 @@ pub use caches::CacheBytes;
 pub use choose::{Candidate, Conditions, candidates, cheapest};
 pub use cost::task_time_bound_ns;
 pub(crate) use depth::group_k_tile;
-pub use depth::{int4_depth, int4_depth_within};
+pub use depth::{INT4_TYPICAL_CHANNELS, int4_depth, int4_depth_within};
 pub use footprint::WeightMemory;
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};

@@ -7,6 +7,7 @@ use std::ops::Range;
 use rknpu_regcmd::{BufferId, CbufSplit, ChipProfile, MatmulTask};
 
 use super::choose::{candidates, cheapest, of_depth};
+use super::depth::with_copies;
 use super::options::{PlanError, PlanOptions};
 use super::{largest, to_u32};
 use crate::dtype::{Precision, ROW_MULTIPLE};
@@ -130,7 +131,8 @@ impl WeightPlan {
     /// as [`PlanOptions::conditions`] says takes the least modelled time: K into
     /// tiles, N evenly over the devices (a buffer object has an address only in
     /// its own file descriptor, so each channel lives on one), or all of a small
-    /// B onto each. Or as it was measured to be best, where
+    /// B onto each (INT4 weights whose values are not known: if that is best for
+    /// typical ones). Or as it was measured to be best, where
     /// [`PlanOptions::tuned`] knows that.
     ///
     /// # Errors
@@ -146,6 +148,7 @@ impl WeightPlan {
         if let Some(measured) = Self::measured(precision, n, k, devices, options) {
             return Ok(measured);
         }
+        let options = &with_copies(precision, n, k, devices, options)?;
         // As many copies as are asked for, also where no plan keeps to the limits.
         let replicas = match options.replicate {
             Some(true) => devices,

@@ -43,6 +43,8 @@ proptest! {
     ) {
         let options = PlanOptions {
             conditions: Conditions { rows, ..Conditions::default() },
+            // Else copies are those of typical weights.
+            int4_depth: Some(INT4_K_TILE_MAX),
             ..PlanOptions::default()
         };
         let all = candidates(precision, n, k, devices, &options).unwrap();
