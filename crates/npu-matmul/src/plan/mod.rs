@@ -66,6 +66,7 @@ pub(crate) use weights::DEVICE_BYTES_MAX;
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 
 use rknpu_regcmd::MatmulType;
+use serde::{Serialize, Serializer};
 
 use crate::dtype::{Precision, ROW_MULTIPLE, Results};
 use crate::layout;
@@ -75,12 +76,15 @@ use weights::{N_TILE_MAX, check_depth, check_tile};
 /// sum of row numbers overflows.
 const ROWS_MAX: usize = i32::MAX as usize;
 
-/// How one product is computed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How one product is computed. What it says can be written down by serde; it is
+/// not read back, since only plans that were made here are legal: a
+/// [`TunedPlan`] is what keeps the choices of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan<'w> {
     /// How the weights were cut.
     pub weights: &'w WeightPlan,
     /// What its tasks compute.
+    #[serde(serialize_with = "type_name")]
     pub ty: MatmulType,
     /// Rows of A and C.
     pub m: usize,
@@ -283,6 +287,15 @@ impl fmt::Display for Plan<'_> {
             },
         )
     }
+}
+
+/// The name of what tasks compute.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn type_name<S: Serializer>(ty: &MatmulType, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{ty:?}"))
 }
 
 /// Who adds up the K tiles of these weights' products.

@@ -13,6 +13,7 @@ use rknpu_regcmd::{
     BufferId, ChipProfile, Layouts, MatmulError, MatmulTask, MatrixLayout, ROW_PITCH_MAX,
     row_major_rows,
 };
+use serde::Serialize;
 
 use super::options::{PlanError, PlanOptions};
 use super::{Plan, WeightPlan, even_tile, to_u32};
@@ -20,7 +21,8 @@ use crate::dtype::{Precision, ROW_MULTIPLE, Results};
 use crate::layout;
 
 /// How the rows of an operand follow each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OperandOrder {
     /// As the NPU has it; see [`layout`].
     #[default]
@@ -31,7 +33,7 @@ pub enum OperandOrder {
 }
 
 /// The orders of the operands of a plan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct OperandOrders {
     /// Of A.
     pub activations: OperandOrder,

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rknpu_regcmd::{Layouts, MatmulType, MatrixLayout};
+use serde::Serialize;
 
 use super::sums::{SumPlan, planes, sums};
 use super::{KTile, Plan, to_u32};
@@ -75,7 +76,8 @@ pub struct JobPlan {
 
 /// Which operand stays in CBUF from task to task of a job: by that they are in
 /// order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Stays {
     /// A tile of A meets all its channels, then comes the next tile.
     #[default]

@@ -24,12 +24,14 @@
 //! that is less than the CPU's share is for the model of the device to say.
 
 use rknpu_regcmd::{AddTask, add_pieces};
+use serde::Serialize;
 
 use super::cost::sum_time_bound_ns;
 use super::to_u32;
 
 /// Who adds up the results of K tiles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Accumulate {
     /// The CPU, as it reads them.
     #[default]

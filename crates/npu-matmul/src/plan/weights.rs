@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use rknpu_regcmd::{BufferId, CbufSplit, ChipProfile, MatmulTask};
+use serde::Serialize;
 
 use super::choose::{candidates, cheapest, of_depth};
 use super::depth::with_copies;
@@ -48,7 +49,7 @@ pub struct KTile {
 }
 
 /// Output channels that lie in one buffer on one device, over all of K.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WeightBlock {
     /// Index into the device pool.
     pub device: usize,
@@ -61,7 +62,7 @@ pub struct WeightBlock {
 }
 
 /// Which output channels live on which device, and where K is cut.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WeightPlan {
     /// Precision of the product.
     pub precision: Precision,

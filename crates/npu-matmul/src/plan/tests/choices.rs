@@ -227,3 +227,17 @@ fn rows_make_room_for_weights_where_that_is_faster() {
     }
     assert_eq!(chosen[0], (112, Stays::Weights));
 }
+
+#[test]
+fn a_plan_can_be_written_down() {
+    let weights = weights(Precision::Int8, 96, 256, 3);
+    let plan = Plan::new(&weights, 16, &PlanOptions::default()).unwrap();
+    let json = serde_json::to_value(&plan).unwrap();
+    assert_eq!(json["ty"], "Int8ToInt32");
+    assert_eq!(json["m"], 16);
+    assert_eq!(json["row_tile"], plan.row_tile);
+    assert_eq!(json["orders"]["activations"], "native");
+    let blocks = json["weights"]["blocks"].as_array().unwrap();
+    assert_eq!(blocks.len(), weights.blocks.len());
+    assert_eq!(blocks[0]["n"]["end"], weights.blocks[0].n.end);
+}
