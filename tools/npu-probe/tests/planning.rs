@@ -5,31 +5,10 @@
     reason = "helpers of tests: a failed unwrap is a failed test"
 )]
 
+mod common;
+
+use common::{json_of as json, probe, text};
 use serde_json::Value;
-
-/// Runs the tool on the model; exit code, standard output and error.
-fn probe(arguments: &[&str]) -> (i32, String, String) {
-    let output = test_support::program(env!("CARGO_BIN_EXE_npu-probe"))
-        .args(arguments)
-        .env("ROCKET_DEVICE", "model")
-        .env_remove("RUST_LOG")
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let code = output.status.code().unwrap();
-    (code, text(output.stdout), text(output.stderr))
-}
-
-fn text(arguments: &[&str]) -> String {
-    let (code, out, err) = probe(arguments);
-    assert_eq!(code, 0, "{arguments:?}: {err}");
-    out
-}
-
-fn json(line: &str) -> Value {
-    let arguments: Vec<_> = ["--json"].into_iter().chain(line.split(' ')).collect();
-    serde_json::from_str(&text(&arguments)).unwrap()
-}
 
 #[test]
 fn plans_are_for_weights_of_a_depth() {

@@ -5,28 +5,12 @@
     reason = "helpers of tests: a failed unwrap is a failed test"
 )]
 
+mod common;
+
 use std::fs;
 
+use common::{json, probe};
 use serde_json::Value;
-
-/// Runs the tool on the model; exit code, standard output and error.
-fn probe(arguments: &[&str]) -> (i32, String, String) {
-    let output = test_support::program(env!("CARGO_BIN_EXE_npu-probe"))
-        .args(arguments)
-        .env("ROCKET_DEVICE", "model")
-        .env_remove("RUST_LOG")
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let code = output.status.code().unwrap();
-    (code, text(output.stdout), text(output.stderr))
-}
-
-fn json(arguments: &[&str]) -> Value {
-    let (code, out, err) = probe(&[&["--json"], arguments].concat());
-    assert_eq!(code, 0, "{arguments:?}: {err}");
-    serde_json::from_str(&out).unwrap()
-}
 
 #[test]
 fn plans_are_tuned_and_used() {
