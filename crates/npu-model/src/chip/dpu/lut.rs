@@ -190,7 +190,6 @@ mod tests {
         for v in [-16384, -16383, -1, 0, 1, 17, 4711, 16383] {
             assert_eq!(config.look_up(&lut, v), v);
         }
-        assert_eq!(config.look_up(&lut, -16394), -16394);
         assert_eq!(config.look_up(&lut, i32::MAX), 16384);
     }
 
