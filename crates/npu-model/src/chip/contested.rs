@@ -245,7 +245,8 @@ contested! {
     }
     /// How a float chooses its place in a look-up table.
     lut_index: LutIndex, "lut-index" {
-        /// Rounded to the nearest integer.
+        /// Rounded to the nearest integer (gives the errors that librocketnpu
+        /// publishes).
         Nearest = "nearest",
         /// Cut towards minus infinity.
         Floor = "floor",

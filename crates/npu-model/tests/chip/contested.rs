@@ -8,7 +8,7 @@ use rknpu_regcmd::regs::{cna, dpu, dpu_rdma, ppu, ppu_rdma};
 
 use super::board::{Board, Outcome};
 use super::golden;
-use super::lookup::sigmoid;
+use super::lookup::{Activation, logistic};
 use super::programs::{Flying, MatType, Pool, Words};
 use super::traps::{Product, chain_of, product_with};
 
@@ -206,9 +206,9 @@ fn show(switch: &str, facts: Contested) -> Seen {
         }),
         "lut-index" => {
             let mut board = Board::with_options(1 << 17, &options(facts));
-            let arguments: Vec<f32> = (0..64).map(|i| i as f32 * 0.0137).collect();
-            let (results, _) = sigmoid().run_on(&mut board, &arguments);
-            results.into_iter().flat_map(f32::to_le_bytes).collect()
+            let arguments: Vec<f16> = (0..64).map(|i| f16::from_f32(i as f32 * 0.0137)).collect();
+            let (results, _) = Activation::gate(logistic).run_on(&mut board, &arguments);
+            results.into_iter().flat_map(f16::to_le_bytes).collect()
         }
         "average-rounding" => pooling(facts, |_| {}, false),
         "nan-compare" => flying(facts, f32::NAN, 1.0, |_| {}),

@@ -4,6 +4,7 @@
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
+mod activations;
 mod board;
 mod programs;
 mod tensor;

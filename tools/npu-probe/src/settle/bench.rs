@@ -261,7 +261,7 @@ mod tests {
     use rknpu_regcmd::regs::dpu;
 
     use super::*;
-    use crate::settle::{ENTRIES, Plan, observed};
+    use crate::settle::{ENTRIES, Plan, lookup, observed};
 
     /// A model that takes no time to hang.
     fn device() -> Device {
@@ -315,6 +315,35 @@ mod tests {
             [false, true]
         );
         assert!(seen[0].output.iter().all(|byte| *byte == SENTINEL));
+    }
+
+    /// What is not known of look-ups shows in what the experiment reads.
+    #[test]
+    fn look_ups_show_ties_roundings_and_ends() {
+        let experiment = lookup::lut_ends().unwrap();
+        let argument = half::f16::from_f32;
+        let arguments = experiment.inputs[0].chunks_exact(2);
+        let at = |x: f32| {
+            let bytes = argument(x).to_le_bytes();
+            2 * arguments.clone().position(|one| one == bytes).unwrap()
+        };
+        let seen = run(&device(), &experiment).unwrap();
+        let [rising, falling] = [&seen[0], &seen[1]].map(|seen| {
+            |x: f32| {
+                let bytes = &seen.output[GUARD + at(x)..];
+                half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
+            }
+        });
+        // Ties to even; towards minus infinity between entries.
+        assert_eq!([-0.5, -1.5, -2.5].map(rising), [0.0, -2.0, -2.0]);
+        assert_eq!([15.0, 17.0, 31.0].map(rising), [0.0, 1.0, 1.0]);
+        assert_eq!([15.0, 17.0, 31.0].map(falling), [-1.0, -2.0, -2.0]);
+        // In a line behind entries that are not negative, down to zero.
+        assert_eq!([16416.0, 65504.0].map(rising), [1020.0, 0.0]);
+        assert_eq!([-16416.0, -65504.0].map(falling), [16368.0, 0.0]);
+        // As they are, behind those that are.
+        assert_eq!([-18000.0, -65504.0].map(rising), [-16384.0; 2]);
+        assert_eq!([18000.0, 65504.0].map(falling), [-1024.0; 2]);
     }
 
     #[test]

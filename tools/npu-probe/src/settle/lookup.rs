@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An activation by look-up tables, as librocketnpu computes a sigmoid.
+//! Look-up tables, in the program with which librocketnpu computes a sigmoid.
 
 use half::f16;
 use rknpu_regcmd::RegisterSet;
@@ -7,7 +7,7 @@ use rknpu_regcmd::regs::dpu;
 
 use super::Experiment;
 use super::flying::{dpu_registers, fp16_bytes, program, reader};
-use super::recipe::single;
+use super::recipe::{Recipe, single};
 
 /// Index steps of one unit of the argument.
 const STEPS_PER_UNIT: f32 = 2596.0;
@@ -30,72 +30,134 @@ const MUX: u32 = 2;
 /// Atoms of arguments.
 const PIXELS: u32 = 8;
 
-fn entry(index: i32) -> anyhow::Result<u32> {
+/// A function as registers and tables have it.
+struct Table {
+    /// Index steps of one unit of the argument.
+    scale: f32,
+    /// The entry at an index.
+    entry: fn(i32) -> i16,
+    /// OUT_CVT_OFFSET and MINUS_EXP.
+    output: (i32, u32),
+    /// Scale and shift below LE and above LO.
+    slopes: [(i32, u32); 2],
+}
+
+impl Table {
+    fn task(&self) -> anyhow::Result<Recipe> {
+        let (offset, minus_exp) = self.output;
+        let [below, above] = self.slopes;
+        let mut dpu = dpu_registers(PIXELS)?;
+        dpu.set(
+            dpu::BnCfg::new()
+                .with_bn_relu_bypass(1)?
+                .with_bn_alu_algo(ADD)?,
+        )
+        .set(dpu::BnAluCfg::new().with_bn_alu_operand(MINUS_ZERO)?)
+        .set(dpu::BnMulCfg::new().with_bn_mul_operand(f16::from_f32(self.scale).to_bits().into())?)
+        .set(
+            dpu::EwCfg::new()
+                .with_ew_op_cvt_bypass(1)?
+                .with_ew_relu_bypass(1)?,
+        )
+        .set(dpu::OutCvtOffset::new().with_out_cvt_offset(offset)?)
+        .set(
+            dpu::OutCvtShift::new()
+                .with_cvt_type(1)?
+                .with_minus_exp(minus_exp)?,
+        )
+        .set(
+            dpu::LutCfg::new()
+                .with_lut_lo_le_mux(MUX)?
+                .with_lut_oflow_priority(1)?
+                .with_lut_hybrid_priority(1)?,
+        )
+        .set(
+            dpu::LutInfo::new()
+                .with_lut_le_index_select(STEP_LOG2)?
+                .with_lut_lo_index_select(STEP_LOG2)?,
+        )
+        .set(dpu::LutLeStart::new().with_lut_le_start(-END)?)
+        .set(dpu::LutLoEnd::new().with_lut_lo_end(END)?)
+        .set(dpu::LutLeSlopeScale::new().with_lut_le_slope_uflow_scale(below.0)?)
+        .set(dpu::LutLeSlopeShift::new().with_lut_le_slope_uflow_shift(below.1)?)
+        .set(dpu::LutLoSlopeScale::new().with_lut_lo_slope_oflow_scale(above.0)?)
+        .set(dpu::LutLoSlopeShift::new().with_lut_lo_slope_oflow_shift(above.1)?);
+        let mut rdma = RegisterSet::new();
+        reader(&mut rdma, PIXELS)?;
+        let mut task = program(&dpu, &rdma);
+
+        // The tables go first, and nothing may touch their registers again.
+        task.leave_out::<dpu::LutAccessCfg>()
+            .leave_out::<dpu::LutAccessData>();
+        let mut words = Vec::new();
+        for (table, start) in [(0, -END), (1, 0)] {
+            words.push(single(
+                dpu::LutAccessCfg::new()
+                    .with_lut_table_id(table)?
+                    .with_lut_access_type(1)?,
+            ));
+            for number in 0..ENTRIES {
+                let value = (self.entry)(start + number * STEP);
+                words.push(single(
+                    dpu::LutAccessData::new().with_lut_access_data(value.cast_unsigned().into())?,
+                ));
+            }
+        }
+        task.begin_with(words);
+        Ok(task)
+    }
+}
+
+/// librocketnpu's sigmoid.
+fn sigmoid(index: i32) -> i16 {
     let scale = f64::from(f16::from_f32(STEPS_PER_UNIT));
-    let argument = f64::from(index) / scale;
     let one = f64::from(1 << FRACTION_BITS);
-    let value = (one / (1.0 + (-argument).exp())).round();
-    Ok(value.clamp(0.0, one - 1.0) as u32)
+    let value = one / (1.0 + (-f64::from(index) / scale).exp());
+    value.round().clamp(0.0, one - 1.0) as i16
 }
 
 /// 64 arguments between table entries, most of them between index steps.
 pub(super) fn lut_index() -> anyhow::Result<Experiment> {
-    let mut dpu = dpu_registers(PIXELS)?;
-    dpu.set(
-        dpu::BnCfg::new()
-            .with_bn_relu_bypass(1)?
-            .with_bn_alu_algo(ADD)?,
-    )
-    .set(dpu::BnAluCfg::new().with_bn_alu_operand(MINUS_ZERO)?)
-    .set(dpu::BnMulCfg::new().with_bn_mul_operand(f16::from_f32(STEPS_PER_UNIT).to_bits().into())?)
-    .set(
-        dpu::EwCfg::new()
-            .with_ew_op_cvt_bypass(1)?
-            .with_ew_relu_bypass(1)?,
-    )
-    .set(dpu::OutCvtOffset::new().with_out_cvt_offset(1)?)
-    .set(
-        dpu::OutCvtShift::new()
-            .with_cvt_type(1)?
-            .with_minus_exp(FRACTION_BITS)?,
-    )
-    .set(
-        dpu::LutCfg::new()
-            .with_lut_lo_le_mux(MUX)?
-            .with_lut_oflow_priority(1)?
-            .with_lut_hybrid_priority(1)?,
-    )
-    .set(
-        dpu::LutInfo::new()
-            .with_lut_le_index_select(STEP_LOG2)?
-            .with_lut_lo_index_select(STEP_LOG2)?,
-    )
-    .set(dpu::LutLeStart::new().with_lut_le_start(-END)?)
-    .set(dpu::LutLoEnd::new().with_lut_lo_end(END)?);
-    let mut rdma = RegisterSet::new();
-    reader(&mut rdma, PIXELS)?;
-    let mut task = program(&dpu, &rdma);
-
-    // The tables go first, and nothing may touch their registers again.
-    task.leave_out::<dpu::LutAccessCfg>()
-        .leave_out::<dpu::LutAccessData>();
-    let mut words = Vec::new();
-    for (table, start) in [(0, -END), (1, 0)] {
-        words.push(single(
-            dpu::LutAccessCfg::new()
-                .with_lut_table_id(table)?
-                .with_lut_access_type(1)?,
-        ));
-        for number in 0..ENTRIES {
-            let value = entry(start + number * STEP)?;
-            words.push(single(
-                dpu::LutAccessData::new().with_lut_access_data(value)?,
-            ));
-        }
-    }
-    task.begin_with(words);
+    let table = Table {
+        scale: STEPS_PER_UNIT,
+        entry: sigmoid,
+        output: (1, FRACTION_BITS),
+        slopes: [(0, 0); 2],
+    };
     let arguments = (0..PIXELS * 8).map(|i| i as f32 * 0.0137);
     let inputs = vec![fp16_bytes(arguments)];
     let output = inputs[0].len();
-    Ok(Experiment::of(inputs, output, task))
+    Ok(Experiment::of(inputs, output, table.task()?))
+}
+
+/// Rises by one a step below 0, by one in 16 steps above.
+fn rising(index: i32) -> i16 {
+    let value = if index < 0 { index } else { index / 16 };
+    value as i16
+}
+
+/// Indices as they are: halves, steps between entries, and far beyond both ends,
+/// on tables whose first entry is negative and whose last is not, and the other
+/// way round.
+pub(super) fn lut_ends() -> anyhow::Result<Experiment> {
+    let arguments: [f32; (PIXELS * 8) as usize / 2] = [
+        0.5, 1.5, 2.5, 3.5, 1.0, 2.0, 7.0, 8.0, 15.0, 16.0, 17.0, 24.0, 31.0, 32.0, 33.0, 47.0,
+        16376.0, 16384.0, 16400.0, 16416.0, 18000.0, 20000.0, 24000.0, 24576.0, 25000.0, 30000.0,
+        40000.0, 49152.0, 50000.0, 60000.0, 65000.0, 65504.0,
+    ];
+    let tables = [rising, |index| -rising(index)].map(|entry| Table {
+        scale: 1.0,
+        entry,
+        output: (0, 0),
+        slopes: [(1, 1), (-1, 3)],
+    });
+    let both = arguments.into_iter().flat_map(|x| [x, -x]);
+    let inputs = vec![fp16_bytes(both)];
+    let output = inputs[0].len();
+    let [one, other] = tables;
+    Ok(Experiment::of_each(
+        inputs,
+        output,
+        [one.task()?, other.task()?],
+    ))
 }

@@ -240,6 +240,11 @@ pub(crate) const ENTRIES: &[Entry] = &[
         Plan::Run(pooling::byte_pooling),
     ),
     Entry::new(
+        "lut-ends",
+        "How do look-up tables of either sign round, and go on beyond their ends?",
+        Plan::Run(lookup::lut_ends),
+    ),
+    Entry::new(
         "int8-ties",
         "How are ties rounded on the way to int8, with CVT_ROUND 0 and 1?",
         Plan::Run(observed::int8_ties),

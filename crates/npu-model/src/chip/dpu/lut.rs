@@ -3,16 +3,25 @@
 //! interpolation.
 //!
 //! Semantics: measured to within one output count on the sibling RK3576, and
-//! the same numbers are in librocketnpu's activations, proven on RK3588. What
-//! is not known: how a float input is rounded to the integer it looks up
-//! (here: to nearest, ties to even), and how the interpolated value is rounded
-//! (here: to nearest, ties to even). LUT_CFG, LE_END and LO_START are ignored:
-//! in the known programs LE serves the negative numbers and LO the others.
+//! the same numbers are in librocketnpu's activations, proven on RK3588. The
+//! roundings, and what lies beyond the tables, are inferred from the accuracies
+//! that librocketnpu publishes of them (API.md, its notes on the tables). All
+//! but that of tanh come out to the last printed digit with these rules, and
+//! with none of their neighbours:
+//!
+//! * A float looks up the nearest integer. Ties go to even; whether they go
+//!   there, up, or away from zero, no figure tells.
+//! * Interpolated values go down to an integer, on falling tables too.
+//! * Beyond its end a table goes on in a line, but not below zero. What
+//!   becomes of a first or last entry that is negative itself, no figure tells.
+//!
+//! LUT_CFG, LE_END and LO_START are ignored: in the known programs LE serves
+//! the negative numbers and LO the others.
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
-use super::super::core::{Ties, saturate_i32, shift_right_rounded};
+use super::super::core::saturate_i32;
 use super::super::{Contested, LutIndex};
 
 /// Entries of a table.
@@ -75,7 +84,25 @@ impl Lut {
         let entries = &self.tables[table];
         let low = i64::from(entries[index.min(ENTRIES - 1)]);
         let high = i64::from(entries[(index + 1).min(ENTRIES - 1)]);
-        low + shift_right_rounded((high - low) * fraction, step, Ties::Even)
+        low + (((high - low) * fraction) >> step)
+    }
+}
+
+/// How a table goes on beyond its first or last entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slope {
+    scale: i64,
+    /// Right shift of the product.
+    shift: u32,
+}
+
+impl Slope {
+    /// The value `distance` behind `entry`: not below zero, or not below the
+    /// entry where that is negative.
+    fn beyond(self, entry: i16, distance: i64) -> i64 {
+        let entry = i64::from(entry);
+        let line = entry + ((distance * self.scale) >> self.shift);
+        line.max(entry.min(0))
     }
 }
 
@@ -86,8 +113,8 @@ pub(crate) struct LutConfig {
     end: i64,
     /// log2 of the distance of entries, LE and LO.
     steps: (u32, u32),
-    underflow: (i64, u32),
-    overflow: (i64, u32),
+    underflow: Slope,
+    overflow: Slope,
     /// How a float becomes an index.
     index: LutIndex,
 }
@@ -107,17 +134,19 @@ impl LutConfig {
                 info.lut_le_index_select().min(Self::STEP_MAX),
                 info.lut_lo_index_select().min(Self::STEP_MAX),
             ),
-            underflow: (
-                below.lut_le_slope_uflow_scale().into(),
-                regs.get::<dpu::LutLeSlopeShift>()
+            underflow: Slope {
+                scale: below.lut_le_slope_uflow_scale().into(),
+                shift: regs
+                    .get::<dpu::LutLeSlopeShift>()
                     .lut_le_slope_uflow_shift(),
-            ),
-            index: contested.lut_index,
-            overflow: (
-                above.lut_lo_slope_oflow_scale().into(),
-                regs.get::<dpu::LutLoSlopeShift>()
+            },
+            overflow: Slope {
+                scale: above.lut_lo_slope_oflow_scale().into(),
+                shift: regs
+                    .get::<dpu::LutLoSlopeShift>()
                     .lut_lo_slope_oflow_shift(),
-            ),
+            },
+            index: contested.lut_index,
         }
     }
 
@@ -134,11 +163,10 @@ impl LutConfig {
             (index, distance & ((1 << step) - 1))
         };
         let y = if v < self.start {
-            let (scale, shift) = self.underflow;
-            i64::from(lut.tables[0][0]) + (((v - self.start) * scale) >> shift)
+            self.underflow.beyond(lut.tables[0][0], v - self.start)
         } else if v >= self.end {
-            let (scale, shift) = self.overflow;
-            i64::from(lut.tables[1][ENTRIES - 1]) + (((v - self.end) * scale) >> shift)
+            let last = lut.tables[1][ENTRIES - 1];
+            self.overflow.beyond(last, v - self.end)
         } else if v < 0 {
             let (i, fraction) = index(v - self.start, self.steps.0);
             lut.interpolate(0, i, fraction, self.steps.0)
@@ -177,8 +205,8 @@ mod tests {
             start: -16384,
             end: 16384,
             steps: (5, 5),
-            underflow: (1, 0),
-            overflow: (0, 0),
+            underflow: Slope { scale: 1, shift: 0 },
+            overflow: Slope { scale: 0, shift: 0 },
             index: LutIndex::Nearest,
         };
         (lut, config)
@@ -194,9 +222,36 @@ mod tests {
     }
 
     #[test]
+    fn between_entries_values_go_down() {
+        let (mut lut, config) = ramp();
+        for (at, value) in [(1, 3), (2, 0)] {
+            lut.access(dpu::LutAccessCfg::from_bits(0x30000 | at));
+            lut.write(dpu::LutAccessData::from_bits(value));
+        }
+        // 3 * 31 / 32 above 0, on the way up and on the way down.
+        assert_eq!(config.look_up(&lut, 31), 2);
+        assert_eq!(config.look_up(&lut, 33), 2);
+        assert_eq!(config.look_up(&lut, 63), 0);
+    }
+
+    #[test]
+    fn beyond_the_ends_values_stop_at_zero() {
+        let slope = Slope { scale: 1, shift: 1 };
+        let back = Slope { scale: -1, ..slope };
+        assert_eq!(slope.beyond(10, -3), 8);
+        assert_eq!(slope.beyond(10, -30), 0);
+        assert_eq!(slope.beyond(0, -1), 0);
+        assert_eq!(back.beyond(10, 30), 0);
+        assert_eq!(back.beyond(10, -30), 25);
+        // Nor below an entry that is negative itself.
+        assert_eq!(slope.beyond(-10, -3), -10);
+        assert_eq!(slope.beyond(-10, 30), 5);
+    }
+
+    #[test]
     fn the_end_is_overflow() {
         let (lut, mut config) = ramp();
-        config.overflow = (2, 1);
+        config.overflow = Slope { scale: 2, shift: 1 };
         assert_eq!(config.look_up(&lut, 16384), 16384);
         assert_eq!(config.look_up(&lut, 16386), 16386);
     }
