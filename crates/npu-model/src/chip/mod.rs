@@ -178,7 +178,8 @@ pub enum Effect {
     Garbage,
     /// The task completes, but part of the output keeps its old bytes.
     NoWrite,
-    /// Nothing that is known to go wrong, but worth a look.
+    /// Goes wrong in some shapes only, or where a program may well mean it:
+    /// worth a look.
     Note,
 }
 

@@ -8,8 +8,12 @@
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 use half::f16;
+use npu_model::chip::Effect;
 
+use super::board::Board;
 use super::lookup::{Activation, logistic};
+use super::programs::Flying;
+use super::traps::assert_trap;
 
 /// `count` arguments at equal distances.
 fn line(from: f64, to: f64, count: usize) -> Vec<f16> {
@@ -332,4 +336,26 @@ fn spikes_of_signed_functions() {
     let (got, _) = knee.run(&within);
     let error = worst(&errors_in_fp16(&within, &got, hard_swish));
     assert!(error <= 0.02, "{error}");
+}
+
+/// Their clients replace them on the CPU: `Strict` lets such programs be, and no
+/// others whose values wrap.
+#[test]
+fn spikes_are_a_note() {
+    const TRAP: &str = "T52-exponent-wraps";
+    let x = line(-LEAKY_RANGE, LEAKY_RANGE, 4097);
+    for program in [leaky_program(0.1), elu_program(1.0, 1.0)] {
+        let (strict, outcome) = program.run_on(&mut Board::strict(1 << 16), &x);
+        assert_trap(&outcome, TRAP, Effect::Note);
+        assert_eq!(strict, program.run(&x).0);
+        assert!(strict.iter().any(|y| y.to_f32() > LEAKY_RANGE as f32));
+    }
+
+    let mut board = Board::strict(1 << 16);
+    let zeros = board.place(&[0; 16]);
+    let mut sum = Flying::fp16(1, 0x1082_02c0, (zeros, zeros, board.reserve(16)));
+    sum.out.2 = 1 << 31 | 15 << 12;
+    let outcome = board.run(&sum.program());
+    assert!(!outcome.completed());
+    assert_trap(&outcome, TRAP, Effect::Garbage);
 }

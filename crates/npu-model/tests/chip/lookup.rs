@@ -6,7 +6,7 @@ use half::f16;
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{dpu, dpu_rdma};
 
-use super::board::Board;
+use super::board::{Board, Outcome};
 use super::programs::Words;
 
 /// Entries of a table less one, and what lies between two of them.
@@ -151,19 +151,15 @@ impl Activation {
     pub(crate) fn run(&self, arguments: &[f16]) -> (Vec<f16>, Vec<&'static str>) {
         let (mut results, mut traps) = (Vec::new(), Vec::new());
         for part in arguments.chunks(WIDEST) {
-            let (of_part, new) = self.run_on(&mut Board::new(1 << 18), part);
+            let (of_part, outcome) = self.run_on(&mut Board::new(1 << 18), part);
             results.extend(of_part);
-            traps.extend(new);
+            traps.extend(outcome.traps());
         }
         (results, traps)
     }
 
     /// One task.
-    pub(crate) fn run_on(
-        &self,
-        board: &mut Board,
-        arguments: &[f16],
-    ) -> (Vec<f16>, Vec<&'static str>) {
+    pub(crate) fn run_on(&self, board: &mut Board, arguments: &[f16]) -> (Vec<f16>, Outcome) {
         let cols = arguments.len().div_ceil(LANES);
         // One, in what is left of the last atom, runs into no trap.
         let mut padded = arguments.to_vec();
@@ -177,7 +173,7 @@ impl Activation {
         let results = results.as_chunks().0.iter();
         (
             results.map(|&value| f16::from_le_bytes(value)).collect(),
-            outcome.traps(),
+            outcome,
         )
     }
 }

@@ -8,6 +8,7 @@ use rknpu_regcmd::regs::dpu;
 
 use super::shown;
 use crate::chip::Effect;
+use crate::chip::dpu::ew::Ew;
 use crate::chip::dpu::out_cvt::Noticed;
 use crate::chip::trap::{Report, Stop};
 
@@ -40,13 +41,21 @@ impl<'a> Watch<'a> {
             shown::<dpu::DataFormat>(self.regs),
         ];
         if noticed.wrapped {
+            // Signed functions run into it where they are 0, and their clients
+            // replace those results on the CPU (librocketnpu).
+            let effect = if Ew::looks_up(self.regs) {
+                Effect::Note
+            } else {
+                Effect::Garbage
+            };
             report.note(
                 "T52-exponent-wraps",
-                Effect::Garbage,
+                effect,
                 &show,
                 "the exponent of a value is below MINUS_EXP and wraps: a zero becomes \
                  2^(17 - MINUS_EXP)",
-                "choose table entries and OUT_CVT_OFFSET so that their sum is never 0 or tiny",
+                "choose table entries and OUT_CVT_OFFSET so that their sum is never 0 or tiny, \
+                 or replace the results where the function is about 0 on the CPU",
             )?;
         }
         if noticed.saturated {

@@ -84,6 +84,12 @@ impl Ew {
         cfg.ew_bypass() == 0 && cfg.ew_op_bypass() == 0 && cfg.ew_op_src() == 1
     }
 
+    /// Whether values go through the look-up tables.
+    pub(crate) fn looks_up(regs: &RegisterFile) -> bool {
+        let cfg = regs.get::<dpu::EwCfg>();
+        cfg.ew_bypass() == 0 && cfg.ew_lut_bypass() == 0
+    }
+
     pub(crate) fn decode(
         regs: &RegisterFile,
         rdma: Option<&RdmaConfig>,
@@ -102,7 +108,7 @@ impl Ew {
                 relu: Relu::Off,
             };
         }
-        let lut = (cfg.ew_lut_bypass() == 0).then(|| LutConfig::decode(regs, contested));
+        let lut = Self::looks_up(regs).then(|| LutConfig::decode(regs, contested));
         let operation = if cfg.ew_op_type() == 1 {
             Operation::Mul {
                 prelu: cfg.ew_mul_prelu() == 1,
