@@ -215,7 +215,7 @@ impl AddTask {
                     .with_ew_data_mode(PER_PIXEL)?,
             )
             .set(dpu::EwCvtScaleValue::new().with_ew_op_cvt_scale(SCALE_ONE)?)
-            .set(dpu::OutCvtScale::new().with_out_cvt_scale(SCALE_ONE)?)
+            .set(dpu::OutCvtScale::new().with_out_cvt_scale(SCALE_ONE.cast_signed())?)
             .set(dpu::SurfaceAdd::new().with_surf_add(width)?);
         Ok(())
     }

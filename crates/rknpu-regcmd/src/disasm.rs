@@ -123,7 +123,7 @@ fn blocks(f: &mut fmt::Formatter<'_>, mask: EnableMask) -> fmt::Result {
 mod tests {
     use super::*;
     use crate::field::Register;
-    use crate::regs::cna;
+    use crate::regs::{cna, dpu};
     use alloc::string::ToString;
 
     fn text(block: Block, offset: u16, value: u32) -> String {
@@ -141,6 +141,10 @@ mod tests {
         assert_eq!(
             text(Block::Cna, cna::DmaCon2::OFFSET, stride.bits()),
             "CNA.DMA_CON2 = 0x0ffffffd  surf_stride=-3"
+        );
+        assert_eq!(
+            text(Block::Dpu, dpu::OutCvtScale::OFFSET, 0x1_8000),
+            "DPU.OUT_CVT_SCALE = 0x00018000  out_cvt_scale=-32768 fp32tofp16_en=1"
         );
         assert_eq!(
             text(Block::Cna, 0x1070, 0x4000),

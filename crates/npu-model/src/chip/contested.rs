@@ -301,6 +301,8 @@ contested! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rknpu_regcmd::Register;
+    use rknpu_regcmd::regs::dpu;
 
     #[test]
     fn every_side_can_be_chosen_and_told() {
@@ -322,6 +324,15 @@ mod tests {
         let error = facts.set("colour=blue").unwrap_err().to_string();
         assert!(error.contains("tf32-operand=truncated|nearest"));
         assert_eq!(facts, Contested::default());
+    }
+
+    /// What programs are written and read with is the default side.
+    #[test]
+    fn the_register_table_agrees() {
+        let fields = <dpu::OutCvtScale as Register>::INFO.fields;
+        let scale = fields.iter().find(|field| field.name == "out_cvt_scale");
+        let signed = OutputScale::default() == OutputScale::Signed;
+        assert_eq!(scale.unwrap().signed, signed);
     }
 
     #[test]

@@ -202,7 +202,7 @@ fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRan
     .set(dpu::EwCvtScaleValue::new().with_ew_op_cvt_scale(SCALE_ONE)?)
     .set(
         dpu::OutCvtScale::new()
-            .with_out_cvt_scale(SCALE_ONE)?
+            .with_out_cvt_scale(SCALE_ONE.cast_signed())?
             .with_fp32tofp16_en(narrows(ty))?,
     )
     .set(dpu::SurfaceAdd::new().with_surf_add(group_atoms * surf_stride)?);

@@ -179,14 +179,14 @@ registers! {
     }
     /// Output conversion: scale.
     plain OutCvtScale OUT_CVT_SCALE @ 0x4084 {
-        out_cvt_scale: 0..=15 = "Multiplied; uint16.",
+        out_cvt_scale: 0..=15 signed = "Multiplied (sign: rockchip-npu-notes).",
         fp32tofp16_en: 16..=16 = "1: narrow fp32 to fp16.",
     }
     /// Output conversion: shift and rounding.
     plain OutCvtShift OUT_CVT_SHIFT @ 0x4088 {
         out_cvt_shift: 0..=11 = "Right shift, bits.",
         minus_exp: 12..=19 = "Subtracted from the exponent of a float result.",
-        cvt_round: 30..=30 = "Ties: 0 to even, 1 up.",
+        cvt_round: 30..=30 = "Ties: 0 to even, 1 away from zero.",
         cvt_type: 31..=31 = "0: multiply, then add; 1: add, then multiply.",
     }
     /// EW register operand 0.

@@ -34,7 +34,7 @@ const WEIGHT_ZERO: i32 = 0x80;
 /// Real weights are below this.
 const WEIGHT_BITS: u32 = 5;
 /// The output is the sum times this, shifted right by so many bits.
-const SCALE: u32 = 17675;
+const SCALE: i32 = 17675;
 const SHIFT: u32 = 22;
 /// BRDMA reads the operand of the ALU and nothing else.
 const USE_ALU_OPERAND: u32 = 1;

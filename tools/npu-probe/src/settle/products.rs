@@ -105,7 +105,7 @@ pub(super) fn output_ties() -> anyhow::Result<Experiment> {
 /// Sums times the scale whose top bit is a sign, or none.
 pub(super) fn output_scale() -> anyhow::Result<Experiment> {
     let (mut task, inputs, output) = small()?;
-    task.change::<dpu::OutCvtScale>(|scale| scale.with_out_cvt_scale(1 << 15))?
+    task.change::<dpu::OutCvtScale>(|scale| scale.with_out_cvt_scale(i16::MIN.into()))?
         .change::<dpu::OutCvtShift>(|shift| shift.with_out_cvt_shift(15))?;
     Ok(Experiment::of(inputs, output, task))
 }

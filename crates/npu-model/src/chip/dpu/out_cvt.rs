@@ -60,7 +60,7 @@ impl OutCvt {
         Self {
             offset: regs.get::<dpu::OutCvtOffset>().out_cvt_offset(),
             scale: match contested.output_scale {
-                OutputScale::Signed => i32::from(scale.out_cvt_scale() as i16),
+                OutputScale::Signed => scale.out_cvt_scale(),
                 OutputScale::Unsigned => i32::from(scale.out_cvt_scale() as u16),
             },
             shift: shift.out_cvt_shift(),
