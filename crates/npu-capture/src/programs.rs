@@ -75,6 +75,7 @@ impl Program {
                 Before::Known(self.before.clone())
             },
             continues_job: self.index > 0,
+            address: Some(self.task.regcmd),
         };
         lint(self.words(), &context)
     }
@@ -129,4 +130,29 @@ fn words_of(bytes: &[u8]) -> Vec<Word> {
     let (words, _) = bytes.as_chunks();
     let words = words.iter().map(|word| u64::from_le_bytes(*word));
     words.map(Word::from_bits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rknpu_regcmd::Iova;
+
+    use super::*;
+
+    #[test]
+    fn a_program_where_the_npu_cannot_fetch_it_is_found() {
+        let rules = |address| {
+            let tasks = [RawTask {
+                regcmd: Iova(address),
+                words: 2,
+            }];
+            let memory = |_, into: &mut [u8]| {
+                into.fill(0);
+                true
+            };
+            let found = Programs::new(&tasks, memory).flat_map(|program| program.lint());
+            found.map(|finding| finding.rule.0).collect::<Vec<_>>()
+        };
+        assert!(rules(0x1008).contains(&"bad-program-address"));
+        assert!(!rules(0x1010).contains(&"bad-program-address"));
+    }
 }

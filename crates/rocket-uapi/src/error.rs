@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong below the job, each with what to do about it.
 
+use rknpu_regcmd::{ATOM_BYTES, Iova};
 use thiserror::Error;
 
 use crate::Errno;
@@ -45,6 +46,15 @@ pub enum ProgramError {
         /// How many words it has.
         words: usize,
     },
+    /// Programs where the NPU cannot fetch them: it would hang.
+    #[error(
+        "programs would lie at {address}, and the NPU fetches from multiples of {ATOM_BYTES} only; \
+         the driver gave that address, which is a bug below"
+    )]
+    Unaligned {
+        /// Where they would lie.
+        address: Iova,
+    },
 }
 
 /// Most command words of a program: REGISTER_AMOUNTS holds the number of pairs
@@ -58,6 +68,15 @@ impl ProgramError {
             0 => Err(Self::NoWords { index }),
             1..=MAX_WORDS => Ok(()),
             _ => Err(Self::TooManyWords { index, words }),
+        }
+    }
+
+    /// Whether programs can lie at `address`.
+    pub(crate) fn check_address(address: Iova) -> Result<(), Self> {
+        if address.0.is_multiple_of(ATOM_BYTES) {
+            Ok(())
+        } else {
+            Err(Self::Unaligned { address })
         }
     }
 }

@@ -37,7 +37,7 @@ impl ProgramBo {
     ///
     /// # Errors
     /// When there are none, when one is empty or too long for the NPU, or when
-    /// the device has no memory for them.
+    /// the device has no memory for them, or none that the NPU can fetch from.
     pub fn new(device: &Device, programs: &[LinkedProgram]) -> Result<Self, Error> {
         let mut offsets = Vec::with_capacity(programs.len());
         let mut end = 0_usize;
@@ -53,6 +53,7 @@ impl ProgramBo {
             end = (end + bytes).next_multiple_of(ALIGNMENT);
         }
         let mut bo = device.alloc(ByteLen::new(end)?)?;
+        ProgramError::check_address(bo.iova())?;
         let base = bo.iova().0;
         let mut guard = bo.write(Deadline::FOREVER)?;
         let mut placed = Vec::with_capacity(programs.len());

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{A_BYTES, B_BYTES, C_BYTES, Mock, alloc, program};
-use rocket_uapi::{Bo, Device, Error, Job, JobBuilder, ProgramBo, ProgramError, Refusal};
+use rocket_uapi::{Bo, Device, Error, Iova, Job, JobBuilder, ProgramBo, ProgramError, Refusal};
 
 struct Parts {
     device: Device,
@@ -62,6 +62,20 @@ fn a_program_must_exist() {
 fn a_program_bo_needs_programs() {
     let error = ProgramBo::new(&Mock::default().device(), &[]).unwrap_err();
     assert_eq!(error, Error::Program(ProgramError::None));
+}
+
+/// Bits 3 to 0 of BASE_ADDRESS are no address: the NPU would hang.
+#[test]
+fn programs_lie_where_the_npu_can_fetch_them() {
+    for bit in 0..4 {
+        let mock = Mock::default();
+        let parts = parts(&mock);
+        let linked = program(&parts.a, (parts.b.iova(), parts.b.len()), &parts.c);
+        let address = Iova(0x10_0000 | 1 << bit);
+        mock.place_next_at(address);
+        let error = ProgramBo::new(&parts.device, &[linked]).unwrap_err();
+        assert_eq!(error, Error::Program(ProgramError::Unaligned { address }));
+    }
 }
 
 #[test]

@@ -43,6 +43,7 @@ pub fn disassembly(data: &[u8]) {
             let context = LintContext {
                 before: before.clone(),
                 continues_job,
+                ..LintContext::default()
             };
             for finding in lint(&words, &context) {
                 assert!(

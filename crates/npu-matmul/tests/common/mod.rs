@@ -75,6 +75,7 @@ impl Observer for Lint {
             let context = LintContext {
                 continues_job: index > 0,
                 before,
+                ..LintContext::default()
             };
             for finding in lint(program.words(), &context) {
                 assert!(finding.severity < Severity::Warning, "{finding}");

@@ -37,8 +37,9 @@ impl Segment {
         (self.amounts.pc_data_amount() as usize + 1) * WORDS_PER_FETCH
     }
 
-    fn address(&self) -> u32 {
-        self.base.bits() & !(ATOM as u32 - 1)
+    /// The bits of the address that are none.
+    fn stray_bits(&self) -> u32 {
+        self.base.bits() % ATOM as u32
     }
 }
 
@@ -69,15 +70,6 @@ pub(crate) struct Finished {
 impl Kick<'_> {
     /// Fetches and executes from `first` on.
     pub(crate) fn run(&mut self, first: Segment) -> Result<Finished, Stop> {
-        if first.base.pc_sel() == 1 {
-            self.report.note(
-                "T06-slave-mode",
-                Effect::Hang,
-                &[(pc::BaseAddress::INFO.name, first.base.bits())],
-                "bit 0 of the program's address is set: the PC is in slave mode and fetches nothing",
-                "place programs at multiples of 16",
-            )?;
-        }
         self.registers.begin();
         let mut finished = Finished::default();
         let mut segment = first;
@@ -110,7 +102,7 @@ impl Kick<'_> {
             if word.is_enable() {
                 let enable = EnableMask::from_bits_retain(word.value());
                 self.start(enable, finished)?;
-                let linked = link.address() != 0;
+                let linked = link.base.bits() != 0;
                 return Ok(linked.then_some(link));
             }
             self.execute(word, &mut link)?;
@@ -131,11 +123,43 @@ impl Kick<'_> {
         Err(Stop::Hang)
     }
 
+    /// A program lies at a multiple of 16: the low bits of BASE_ADDRESS are no
+    /// address.
+    fn placed(&mut self, at: Segment) -> Result<(), Stop> {
+        if at.stray_bits() == 0 {
+            return Ok(());
+        }
+        let (trap, rule) = if at.base.pc_sel() == 1 {
+            (
+                "T06-slave-mode",
+                "bit 0 of the program's address is set: the PC is in slave mode and fetches \
+                 nothing"
+                    .to_owned(),
+            )
+        } else {
+            (
+                "T06-unaligned-program",
+                format!(
+                    "the program's address has bits {:#x} set, which are not part of it",
+                    at.stray_bits()
+                ),
+            )
+        };
+        self.report.note(
+            trap,
+            Effect::Hang,
+            &[(pc::BaseAddress::INFO.name, at.base.bits())],
+            rule,
+            "place programs at multiples of 16",
+        )
+    }
+
     fn fetch(&mut self, at: Segment) -> Result<Vec<Word>, Stop> {
+        self.placed(at)?;
         let mut bytes = dma::buffer::<u8>(at.words() * size_of::<u64>())?;
         self.clock.fetch(at.words())?;
         self.dma
-            .read(Master::Fetch, at.address().into(), &mut bytes)?;
+            .read(Master::Fetch, at.base.bits().into(), &mut bytes)?;
         Ok(bytes
             .as_chunks::<{ size_of::<u64>() }>()
             .0

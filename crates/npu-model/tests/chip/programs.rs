@@ -43,7 +43,12 @@ impl Words {
     /// The four words that end a task.
     pub(crate) fn finish(mut self, enable: u32) -> Vec<Word> {
         self.0.push(Word::NOP);
-        self.set::<pc::RegisterAmounts>(0);
+        self.finish_linked(&[], enable)
+    }
+
+    /// The words behind BASE_ADDRESS of the program `next`.
+    pub(crate) fn finish_linked(mut self, next: &[Word], enable: u32) -> Vec<Word> {
+        self.set::<pc::RegisterAmounts>((next.len() as u32).div_ceil(2).saturating_sub(1));
         self.0.push(Word::MARKER);
         self.0
             .push(Word::enable(EnableMask::from_bits_retain(enable)));

@@ -184,13 +184,29 @@ fn t05_a_missing_marker_is_no_trap_and_an_unknown_word_is_ignored() {
 }
 
 #[test]
-fn t06_a_program_at_an_odd_address() {
-    let mut product = small();
-    let words = product.conv.program();
-    let at = product.board.place_program(&words);
-    let outcome = product.board.kick(0, at | 1, words.len(), 1);
-    assert_eq!(outcome.raw_status, 0);
-    assert_trap(&outcome, "T06-slave-mode", Effect::Hang);
+fn t06_a_program_at_an_address_that_is_no_multiple_of_16() {
+    for bit in 0..4 {
+        let mut product = small();
+        let words = product.conv.program();
+        let at = product.board.place_program(&words);
+        let trap = ["T06-slave-mode", "T06-unaligned-program"][usize::from(bit > 0)];
+        let outcome = product.board.kick(0, at | 1 << bit, words.len(), 1);
+        assert_eq!(outcome.raw_status, 0, "bit {bit}");
+        assert_trap(&outcome, trap, Effect::Hang);
+        assert!(product.out().iter().all(|&b| b == SENTINEL));
+
+        // The same in the link of a chain: the first task still runs. Where
+        // one task is asked for, nobody follows the link.
+        let mut first = product.conv.words();
+        first.set::<pc::BaseAddress>(at | 1 << bit);
+        let first = first.finish_linked(&words, 0x0d);
+        let at = product.board.place_program(&first);
+        product.board.kick(0, at, first.len(), 1).assert_clean();
+        let outcome = product.board.kick(0, at, first.len(), 2);
+        assert_eq!(outcome.raw_status, 0, "bit {bit} of the link");
+        assert_trap(&outcome, trap, Effect::Hang);
+        assert!(product.out().iter().any(|&b| b != SENTINEL));
+    }
 }
 
 /// Two products in one chain; the second program may lack parts.
@@ -218,13 +234,9 @@ pub(crate) fn chain_of(
     let next = product.board.place_program(&words);
     let mut first: Words = product.conv.words();
     first.set::<pc::BaseAddress>(if link { next } else { 0 });
-    first.set::<pc::RegisterAmounts>((words.len() as u32).div_ceil(2) - 1);
-    first.0.push(Word::MARKER);
-    first
-        .0
-        .push(Word::enable(EnableMask::from_bits_retain(0x0d)));
-    let at = product.board.place_program(&first.0);
-    let outcome = product.board.kick(0, at, first.0.len(), tasks);
+    let first = first.finish_linked(&words, 0x0d);
+    let at = product.board.place_program(&first);
+    let outcome = product.board.kick(0, at, first.len(), tasks);
     let out = product.out();
     let second = product.board.bytes(second_at, product.len);
     (outcome, out, second)

@@ -28,7 +28,7 @@ use crate::extent::{self, ExtentError};
 use crate::field::{Register, RegisterInfo};
 use crate::regfile::RegisterFile;
 use crate::task::{Task, Tasks};
-use crate::word::{EnableMask, Word};
+use crate::word::{EnableMask, Iova, Word};
 
 pub use rules::{RULES, Rule};
 
@@ -119,6 +119,8 @@ pub struct LintContext {
     /// Whether earlier tasks of the same job ran on the core, so that CBUF
     /// holds their data.
     pub continues_job: bool,
+    /// Where the first word lies, if that is known.
+    pub address: Option<Iova>,
 }
 
 /// What is wrong with `words`, by task and then by rule. Total.
@@ -159,6 +161,7 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
         }
     }
     structure::check_rest(words, count, end, &mut findings);
+    structure::check_address(context.address, &mut findings);
     findings.0
 }
 

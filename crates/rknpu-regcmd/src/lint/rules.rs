@@ -81,8 +81,11 @@ rules! {
     MISALIGNED "misaligned-address" Error:
         "base addresses count atoms; the low four bits are cut off or ignored",
         "align buffers to 16 bytes or more";
+    BAD_ADDRESS "bad-program-address" Error:
+        "bit 0 of BASE_ADDRESS stops the fetch (slave mode), bits 3..1 are not part of the address: the core hangs",
+        "place programs at multiples of 16";
     BAD_LINK "bad-link" Error:
-        "bit 0 of BASE_ADDRESS stops the fetch (slave mode), bits 3..1 are not part of the address",
+        "as the address of a program: the core hangs when it follows the link",
         "link to an address that is a multiple of 16";
     INTEGER_CHAIN "integer-chain" Warning:
         "chained int8 and int4 programs with QD_EN = 0 gave rubbish from the second task on (measured, librocketnpu); with QD_EN = 1 happyme chains them",

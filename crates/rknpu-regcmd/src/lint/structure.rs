@@ -12,7 +12,7 @@ use crate::link::POINTER_VALUE;
 use crate::precision;
 use crate::regs::dpu;
 use crate::regs::{self, core, pc, ppu};
-use crate::word::{Block, EnableMask, Word};
+use crate::word::{Block, EnableMask, Iova, Word};
 
 pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
     for (at, item) in decode(view.words).enumerate() {
@@ -31,6 +31,23 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
     check_pointers(view, findings);
     check_blocks(view, findings);
     check_chain(view, findings);
+}
+
+/// Where PC is told to fetch.
+pub(super) fn check_address(address: Option<Iova>, findings: &mut Findings) {
+    let Some(address) = address.filter(|address| !address.0.is_multiple_of(ATOM_BYTES)) else {
+        return;
+    };
+    let rule = &rules::BAD_ADDRESS;
+    findings.0.push(Finding {
+        rule: rule.id,
+        severity: rule.severity,
+        task: 0,
+        word: None,
+        registers: alloc::vec![pc::BaseAddress::INFO],
+        message: format!("the program lies at {address}"),
+        remedy: rule.remedy,
+    });
 }
 
 /// What stands behind the last task.

@@ -14,7 +14,7 @@ fn no_known_program_gets_a_warning_or_an_error() {
     for before in [Before::Unknown, Before::Reset] {
         let context = LintContext {
             before,
-            continues_job: false,
+            ..LintContext::default()
         };
         for sample in families::all() {
             for finding in lint(&sample.words, &context) {

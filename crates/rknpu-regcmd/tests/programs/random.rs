@@ -54,7 +54,7 @@ fn try_all(words: &[Word]) {
     for before in [Before::Unknown, Before::Reset] {
         let context = LintContext {
             before,
-            continues_job: false,
+            ..LintContext::default()
         };
         for finding in lint(words, &context) {
             let _ = finding.to_string();

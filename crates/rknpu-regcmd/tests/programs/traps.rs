@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use rknpu_regcmd::lint::RULES;
-use rknpu_regcmd::{Before, EnableMask, LintContext, RegisterFile, Word, lint, regs};
+use rknpu_regcmd::{Before, EnableMask, Iova, LintContext, RegisterFile, Word, lint, regs};
 
 use crate::families::conv::Conv;
 use crate::families::matmul::{
@@ -140,7 +140,7 @@ fn structure() -> Vec<Case> {
         case.words[link] = write(0x0010, address);
         case
     };
-    vec![
+    let mut cases = vec![
         unmarked,
         endless,
         longer,
@@ -172,12 +172,22 @@ fn structure() -> Vec<Case> {
         max_pool("broken-pipeline").enable(0x40),
         max_pool("broken-pipeline").set(0x6024, 1),
         form_a("misaligned-address").set(0x1070, A + 8),
-        linked("bad-link", 0x1001),
         linked("integer-chain", 0x1000),
         form_a("unknown-mode").set(0x100c, 1 << 16),
         form_a("empty-fetch").set(0x1088, 0),
         form_a("out-of-range").set(0x4020, 0xffff_fff0),
-    ]
+    ];
+    for bit in 0..4 {
+        cases.push(linked("bad-link", 0x1000 | 1 << bit));
+        let mut placed = form_a("bad-program-address");
+        placed.context.address = Some(Iova(0x1000 | 1 << bit));
+        cases.push(placed);
+    }
+    for mut fine in [linked("bad-link", 0x1010), form_a("bad-program-address")] {
+        fine.context.address = Some(Iova(0x1010));
+        assert!(!fine.rules().contains(fine.rule));
+    }
+    cases
 }
 
 fn registers() -> Vec<Case> {
