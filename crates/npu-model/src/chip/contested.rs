@@ -142,6 +142,17 @@ contested! {
         /// All of a task, as librocketnpu's planner has it.
         All = "all",
     }
+    /// CNA and CORE in a later task of a chain that leaves their S_POINTER
+    /// alone.
+    chain_pointer: ChainPointer, "chain-pointer" {
+        /// They run its registers, from the other group: chains of happyme531,
+        /// and of the vendor's runtime as allbilly captured them, write the
+        /// DPU's S_POINTER only, and are right.
+        Follows = "follows",
+        /// They run the first task's again, as DPU and DPU_RDMA were measured
+        /// to (allbilly).
+        Repeats = "repeats",
+    }
     /// Integer tasks behind the first of a chain, with QD_EN 0.
     integer_chain: IntegerChain, "integer-chain" {
         /// The accumulators still hold the sums of the task before

@@ -46,10 +46,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 pub use contested::{
-    AverageRounding, BytePooling, Contested, CoreNumber, DeltaProgram, DepthwisePad, FewGrains,
-    FlyingDual, FreshStages, Int16WithoutSum, IntegerChain, LineRounding, LutIndex, NanCompare,
-    OutputScale, OutputTies, PartialGroup, PoolingInterrupt, ShortHeight, SmallExponent, Switch,
-    Tf32Operand, UnknownSwitch, Wedge, WeightRoom, WideRounding,
+    AverageRounding, BytePooling, ChainPointer, Contested, CoreNumber, DeltaProgram, DepthwisePad,
+    FewGrains, FlyingDual, FreshStages, Int16WithoutSum, IntegerChain, LineRounding, LutIndex,
+    NanCompare, OutputScale, OutputTies, PartialGroup, PoolingInterrupt, ShortHeight,
+    SmallExponent, Switch, Tf32Operand, UnknownSwitch, Wedge, WeightRoom, WideRounding,
 };
 pub use npu_core::Core;
 use rknpu_regcmd::DmaEngine;

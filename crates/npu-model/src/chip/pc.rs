@@ -17,7 +17,7 @@ use super::registers::{CORE_NUMBER_SHIFT, Registers};
 use super::task::FLYING;
 use super::time::Clock;
 use super::trap::{Report, Stop};
-use super::{Contested, CoreNumber, Effect, Master, cbuf::Cbuf, task};
+use super::{ChainPointer, Contested, CoreNumber, Effect, Master, cbuf::Cbuf, task};
 
 /// Command words of one fetch of 128 bits.
 const WORDS_PER_FETCH: usize = 2;
@@ -303,22 +303,50 @@ impl Kick<'_> {
                     format!("write 0xE to {block} S_POINTER at the start of the program"),
                 );
             }
-            // The kernel sets those of CNA and CORE once a kick, and chains
-            // that leave it at that work (happyme531).
             if matches!(block, Block::Cna | Block::Core) {
-                continue;
+                self.core_pointer(block, enable)?;
+            } else if self.registers.repeats(block) {
+                self.report.note(
+                    "T08-no-pointer-in-chain",
+                    Effect::Garbage,
+                    &[("enable", enable.bits())],
+                    format!(
+                        "a later task of a chain does not write {block} S_POINTER: the block runs \
+                         with the registers of the first, but for the address of the DPU's output"
+                    ),
+                    "write 0xE to S_POINTER of every enabled block in each segment",
+                )?;
             }
-            self.report.note(
-                "T08-no-pointer-in-chain",
-                Effect::Garbage,
-                &[("enable", enable.bits())],
-                format!(
-                    "a later task of a chain does not write {block} S_POINTER: it repeats the first"
-                ),
-                "write 0xE to S_POINTER of every enabled block in each segment",
-            )?;
         }
         Ok(())
+    }
+
+    /// The kernel writes S_POINTER of CNA and CORE once a kick; in a chain
+    /// nothing else does.
+    fn core_pointer(&mut self, block: Block, enable: EnableMask) -> Result<(), Stop> {
+        let (effect, what) = match self.contested.chain_pointer {
+            ChainPointer::Follows => {
+                self.registers.follow(block);
+                (
+                    Effect::Note,
+                    "the block goes on to its other register group",
+                )
+            }
+            ChainPointer::Repeats => (
+                Effect::Garbage,
+                "the block runs with the registers of the first",
+            ),
+        };
+        self.report.note(
+            "T08-core-pointer-in-chain",
+            effect,
+            &[("enable", enable.bits())],
+            format!(
+                "a later task of a chain does not write {block} S_POINTER: {what} (contested: \
+                 chain-pointer)"
+            ),
+            "kick each task by itself, as the mainline driver does",
+        )
     }
 }
 

@@ -3,10 +3,12 @@
 //! says which group is written and which is executed.
 //!
 //! All known programs write 0xE to S_POINTER: group 0, and both pointers
-//! toggle. After a task the group that is written toggles; the one that is
-//! executed is set again by the next write of S_POINTER. So the segments of a
-//! chain that do not write it repeat the first one's result, as was measured
-//! (allbilly).
+//! toggle. After a task the other group is written; which one is executed the
+//! next write of S_POINTER says, or [`Registers::follow`]. So a segment of a
+//! chain that does not write it runs the first one's registers. Of chained
+//! additions without it allbilly measured that each output was written, and with
+//! the first sums: the DPU's output address is new. That all else is old is
+//! inferred.
 
 use rknpu_regcmd::regs::{self, cna, dpu};
 use rknpu_regcmd::{Block, Register, RegisterFile};
@@ -143,9 +145,25 @@ impl Registers {
         self.pointers[index(block)].set
     }
 
+    /// Whether a block executes other registers than were written last.
+    pub(crate) fn repeats(&self, block: Block) -> bool {
+        let pointers = &self.pointers[index(block)];
+        pointers.executed != pointers.written
+    }
+
     /// The registers as the blocks execute them. Those that the kick wrote
     /// are marked as written.
     pub(crate) fn executing(&self) -> RegisterFile {
+        let mut file = self.executed_groups();
+        let address = dpu::DstBaseAddr::OFFSET;
+        let written = &self.groups[self.pointers[index(Block::Dpu)].written];
+        if self.repeats(Block::Dpu) && written.was_written(address) {
+            file.set(address, written.value(address));
+        }
+        file
+    }
+
+    fn executed_groups(&self) -> RegisterFile {
         if self.pointers.iter().all(|pointers| pointers.executed == 0) {
             return self.groups[0].clone();
         }
@@ -180,7 +198,7 @@ impl Registers {
             let pointers = &mut self.pointers[index(block)];
             if ran(block) {
                 if pointers.toggles {
-                    pointers.written ^= 1;
+                    pointers.written = pointers.executed ^ 1;
                 }
                 pointers.set = false;
             }
@@ -202,47 +220,39 @@ mod tests {
         }
     }
 
+    /// What the DPU runs: output address, and shift of the output converter.
+    fn executed(registers: &Registers) -> (u32, u32) {
+        let file = registers.executing();
+        let address = file.get::<dpu::DstBaseAddr>().dst_base_addr();
+        (address, file.get::<dpu::OutCvtShift>().out_cvt_shift())
+    }
+
+    fn write(registers: &mut Registers, address: u32, shift: u32) {
+        registers.write(dpu::DstBaseAddr::OFFSET, address);
+        registers.write(dpu::OutCvtShift::OFFSET, shift);
+    }
+
     #[test]
-    fn a_segment_without_pointer_repeats_the_first() {
+    fn segments_without_pointer_repeat_the_first_at_other_addresses() {
         let mut registers = Registers::default();
         registers.write(dpu::SPointer::OFFSET, PING_PONG);
-        registers.write(dpu::DstBaseAddr::OFFSET, 16);
-        assert_eq!(
-            registers
-                .executing()
-                .get::<dpu::DstBaseAddr>()
-                .dst_base_addr(),
-            16
-        );
-        registers.finish(|block| block == Block::Dpu);
-        registers.write(dpu::DstBaseAddr::OFFSET, 32);
-        assert!(!registers.pointer_set(Block::Dpu));
-        assert_eq!(
-            registers
-                .executing()
-                .get::<dpu::DstBaseAddr>()
-                .dst_base_addr(),
-            16
-        );
+        write(&mut registers, 16, 1);
+        assert_eq!(executed(&registers), (16, 1));
+        for segment in 2..5 {
+            registers.finish(|block| block == Block::Dpu);
+            write(&mut registers, 16 * segment, segment);
+            assert!(!registers.pointer_set(Block::Dpu));
+            assert!(registers.repeats(Block::Dpu));
+            assert_eq!(executed(&registers), (16 * segment, 1));
+        }
         registers.write(dpu::SPointer::OFFSET, PING_PONG);
-        registers.write(dpu::DstBaseAddr::OFFSET, 48);
-        assert_eq!(
-            registers
-                .executing()
-                .get::<dpu::DstBaseAddr>()
-                .dst_base_addr(),
-            48
-        );
+        write(&mut registers, 80, 5);
+        assert!(!registers.repeats(Block::Dpu));
+        assert_eq!(executed(&registers), (80, 5));
         registers.write(dpu::SPointer::OFFSET, PING_PONG | 1);
-        registers.write(dpu::DstBaseAddr::OFFSET, 64);
+        write(&mut registers, 96, 6);
         assert_eq!(registers.executed(Block::Dpu), 1);
-        assert_eq!(
-            registers
-                .executing()
-                .get::<dpu::DstBaseAddr>()
-                .dst_base_addr(),
-            64
-        );
+        assert_eq!(executed(&registers), (96, 6));
     }
 
     #[test]

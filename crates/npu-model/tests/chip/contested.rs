@@ -7,10 +7,11 @@ use npu_model::chip::{ChipOptions, Contested, Level};
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma, ppu, ppu_rdma};
 
 use super::board::{Board, Outcome};
+use super::chains::{Products, later_products};
 use super::golden;
 use super::lookup::{Activation, logistic};
 use super::programs::{Flying, MatType, Pool, Words};
-use super::traps::{Product, chain_of, product_with};
+use super::traps::{Product, product_with};
 
 /// What a program showed: whether it completed, and bytes.
 type Seen = Vec<u8>;
@@ -172,10 +173,17 @@ fn show(switch: &str, facts: Contested) -> Seen {
             seen.extend(matmul(facts, MatType::Fp16Fp32, (4, 2560, 128), |_| {}));
             seen
         }
+        "chain-pointer" => {
+            let (outcome, outs) = later_products(&options(facts));
+            seen(&outcome, outs)
+        }
         "integer-chain" => {
-            let product = product_with(MatType::Int8Int32, (4, 32, 32), &options(facts));
-            let (outcome, _, second) = chain_of(product, true, true, 2);
-            seen(&outcome, second)
+            let mut products = Products::new(MatType::Int8Int32, &options(facts));
+            for task in &mut products.tasks {
+                task.qd = 0;
+            }
+            let outcome = products.run(products.segments(|_, _| {}));
+            seen(&outcome, products.out(1))
         }
         "int16-without-sum" => matmul(facts, MatType::Int16Int32, (4, 32, 32), |product| {
             product.conv.qd = 0;

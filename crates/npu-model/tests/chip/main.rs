@@ -9,6 +9,7 @@ mod board;
 mod programs;
 mod tensor;
 
+mod chains;
 mod clients;
 mod contested;
 mod convolution;

@@ -209,39 +209,6 @@ fn t06_a_program_at_an_address_that_is_no_multiple_of_16() {
     }
 }
 
-/// Two products in one chain; the second program may lack parts.
-fn chain(link: bool, pointer: bool, tasks: u32) -> (Outcome, Vec<u8>, Vec<u8>) {
-    let mut product = small();
-    // Without the sums, the accumulators of a chain are not cleared.
-    product.conv.qd = 1;
-    chain_of(product, link, pointer, tasks)
-}
-
-pub(crate) fn chain_of(
-    mut product: Product,
-    link: bool,
-    pointer: bool,
-    tasks: u32,
-) -> (Outcome, Vec<u8>, Vec<u8>) {
-    let second_at = product.board.reserve(product.len);
-    let mut second = product.conv.clone();
-    second.c = second_at;
-    let mut words = second.words();
-    if !pointer {
-        words.without::<dpu::SPointer>();
-    }
-    let words = words.finish(0x0d);
-    let next = product.board.place_program(&words);
-    let mut first: Words = product.conv.words();
-    first.set::<pc::BaseAddress>(if link { next } else { 0 });
-    let first = first.finish_linked(&words, 0x0d);
-    let at = product.board.place_program(&first);
-    let outcome = product.board.kick(0, at, first.len(), tasks);
-    let out = product.out();
-    let second = product.board.bytes(second_at, product.len);
-    (outcome, out, second)
-}
-
 #[test]
 fn t07_a_program_of_changed_registers_writes_nothing() {
     let mut product = small();
@@ -277,33 +244,6 @@ fn t14_decompression_that_was_left_on() {
     assert_eq!(product.out(), spoiled);
     product.board.run(&product.conv.program()).assert_clean();
     assert_ne!(product.out(), spoiled);
-}
-
-#[test]
-fn t08_a_chain_needs_a_pointer_in_each_segment() {
-    let (outcome, first, second) = chain(true, true, 2);
-    assert!(outcome.completed());
-    assert_eq!(first, second);
-    let (outcome, _, second) = chain(true, false, 2);
-    assert!(outcome.completed());
-    assert_trap(&outcome, "T08-no-pointer-in-chain", Effect::Garbage);
-    assert!(
-        second.iter().all(|&b| b == SENTINEL),
-        "the first task runs twice"
-    );
-}
-
-#[test]
-fn t10_a_chain_needs_links_and_one_task_follows_none() {
-    let (outcome, first, second) = chain(false, true, 2);
-    assert!(outcome.completed());
-    assert_trap(&outcome, "T10-missing-link", Effect::NoWrite);
-    assert!(first.iter().any(|&b| b != SENTINEL));
-    assert!(second.iter().all(|&b| b == SENTINEL));
-    // As the mainline driver kicks: a link is not followed.
-    let (outcome, _, second) = chain(true, true, 1);
-    outcome.assert_clean();
-    assert!(second.iter().all(|&b| b == SENTINEL));
 }
 
 #[test]

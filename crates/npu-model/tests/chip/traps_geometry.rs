@@ -7,23 +7,9 @@ use rknpu_regcmd::regs::{cna, dpu};
 use super::board::{Board, SENTINEL};
 use super::golden;
 use super::programs::{Flying, MatType, Pool};
-use super::traps::{assert_trap, chain_of, product, small};
+use super::traps::{assert_trap, product, small};
 
 const INT8: MatType = MatType::Int8Int32;
-
-#[test]
-fn t09_later_integer_tasks_of_a_chain_are_garbage_without_the_sum() {
-    let (outcome, first, second) = chain_of(small(), true, true, 2);
-    assert!(outcome.completed());
-    assert_trap(&outcome, "T09-integer-chain", Effect::Garbage);
-    assert_ne!(first, second);
-    // fp16 chains are right without QD_EN.
-    let mut fp16 = product(MatType::Fp16Fp32, (8, 64, 32), Level::Strict);
-    fp16.conv.qd = 0;
-    let (outcome, first, second) = chain_of(fp16, true, true, 2);
-    outcome.assert_clean();
-    assert_eq!(first, second);
-}
 
 #[test]
 fn t12_a_core_that_hung_is_wedged_until_its_reset() {

@@ -137,6 +137,7 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
         Before::Known(regs) if context.continues_job => Some(regs.clone()),
         _ => None,
     };
+    let mut chained = EnableMask::empty();
     let mut count = 0;
     let mut end = 0;
     for (index, task) in Tasks::after(words, before).enumerate() {
@@ -146,6 +147,7 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
             task: &task,
             first_in_job: index == 0 && !context.continues_job,
             left: left.as_ref(),
+            chained,
         };
         structure::check(&view, &mut findings);
         conv::check(&view, &mut findings);
@@ -155,6 +157,7 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
         pool::check(&view, &mut findings);
         delta::check(&view, zeroed, &mut findings);
         check_extents(&view, &mut findings);
+        chained = structure::chained_after(&view);
         (count, end) = (index + 1, task.words.end);
         if task.enable.contains(EnableMask::CNA) {
             left = Some(task.regs);
@@ -192,6 +195,8 @@ struct View<'a> {
     first_in_job: bool,
     /// What filled CBUF before it in the same job.
     left: Option<&'a RegisterFile>,
+    /// Blocks that earlier tasks of the same chain started.
+    chained: EnableMask,
 }
 
 impl View<'_> {

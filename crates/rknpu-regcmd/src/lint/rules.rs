@@ -60,6 +60,9 @@ rules! {
     CORE_POINTER "core-pointer" Warning:
         "the kernel writes the core's number into the S_POINTER of CNA and CORE (Linux drivers/accel/rocket); a program that overwrites it runs on core 0 at most",
         "do not write S_POINTER of CNA and CORE";
+    CHAIN_POINTER "core-pointer-in-chain" Note:
+        "CNA and CORE in a later task of a chain, with the S_POINTER that the kernel wrote for the first: chains of happyme531 and of the vendor's runtime are right so; DPU and DPU_RDMA would repeat the first task (measured, allbilly)",
+        "submit the tasks one by one, as the mainline driver runs them";
     MISSING_POINTER "missing-pointer" Error:
         "without its own S_POINTER write a block may run the other register group: a task repeats an earlier one (measured, allbilly), or hangs",
         "write 0xe to the block's S_POINTER before its other registers";

@@ -121,6 +121,9 @@ fn check_pointers(view: &View<'_>, findings: &mut Findings) {
             if written {
                 let message = format!("the program writes the S_POINTER of {block}");
                 findings.report(view, &rules::CORE_POINTER, &[pointer], message);
+            } else if view.runs(block.enable()) && view.chained.contains(block.enable()) {
+                let message = format!("{block} is started again without an S_POINTER write");
+                findings.report(view, &rules::CHAIN_POINTER, &[pointer], message);
             }
             continue;
         }
@@ -206,14 +209,29 @@ fn check_blocks(view: &View<'_>, findings: &mut Findings) {
     }
 }
 
-/// A link to a further program.
-fn check_chain(view: &View<'_>, findings: &mut Findings) {
+/// The program that the trailer links to.
+fn link(view: &View<'_>) -> Option<u32> {
     let info = pc::BaseAddress::INFO;
-    let link = view.task.regs.value(info.offset);
-    if !view.writes(info) || link == 0 {
+    let address = view.task.regs.value(info.offset);
+    (view.writes(info) && address != 0).then_some(address)
+}
+
+/// What the next task finds started by those before it in a chain.
+pub(super) fn chained_after(view: &View<'_>) -> EnableMask {
+    match link(view) {
+        Some(_) => view.chained | view.task.enable,
+        None => EnableMask::empty(),
+    }
+}
+
+/// A part of a chain.
+fn check_chain(view: &View<'_>, findings: &mut Findings) {
+    let link = link(view);
+    if link.is_none() && view.chained.is_empty() {
         return;
     }
-    if !link.is_multiple_of(ATOM_BYTES) {
+    if let Some(link) = link.filter(|link| !link.is_multiple_of(ATOM_BYTES)) {
+        let info = pc::BaseAddress::INFO;
         let message = format!("the link is {link:#010x}");
         findings.report(view, &rules::BAD_LINK, &[info], message);
     }

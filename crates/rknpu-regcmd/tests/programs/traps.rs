@@ -93,6 +93,21 @@ fn form_a(rule: &'static str) -> Case {
     Case::new(rule, int8().program(false))
 }
 
+/// A product whose trailer links to `address`.
+fn linked(rule: &'static str, address: u32) -> Case {
+    let mut case = form_a(rule);
+    let link = case.words.len() - 4;
+    case.words[link] = write(0x0010, address);
+    case
+}
+
+/// A product that links to another program.
+fn chain(rule: &'static str, second: Case) -> Case {
+    let mut case = linked(rule, 0x1000);
+    case.words.extend(second.words);
+    case
+}
+
 /// A product that reuses what `before` left.
 fn reuse_after(reuse: (u32, u32), before: Conv) -> Case {
     let mut words = before.program(false);
@@ -134,12 +149,6 @@ fn structure() -> Vec<Case> {
     let mut late = form_a("late-pointer");
     late.words.swap(0, 60);
     assert_eq!(late.words[0].target(), write(0x4000, 0).target());
-    let linked = |rule, address| {
-        let mut case = form_a(rule);
-        let link = case.words.len() - 4;
-        case.words[link] = write(0x0010, address);
-        case
-    };
     let mut cases = vec![
         unmarked,
         endless,
@@ -173,6 +182,8 @@ fn structure() -> Vec<Case> {
         max_pool("broken-pipeline").set(0x6024, 1),
         form_a("misaligned-address").set(0x1070, A + 8),
         linked("integer-chain", 0x1000),
+        chain("core-pointer-in-chain", form_a("")),
+        chain("missing-pointer", form_a("").without(0x4004)),
         form_a("unknown-mode").set(0x100c, 1 << 16),
         form_a("empty-fetch").set(0x1088, 0),
         form_a("out-of-range").set(0x4020, 0xffff_fff0),
@@ -448,6 +459,50 @@ fn a_task_that_relies_on_the_one_before_is_found() {
         "error[register-left-by-earlier]: task 1: DPU.EW_CFG still holds 0x00000383 \
          [DPU.EW_CFG]; write it"
     );
+}
+
+/// What a chain asks for is not asked of tasks that are kicked one by one, nor
+/// of its first task.
+#[test]
+fn tasks_of_a_chain_are_told_from_others() {
+    let found = |case: &Case| -> Vec<(usize, &str)> {
+        let of_chains = ["core-pointer-in-chain", "integer-chain"];
+        let findings = lint(&case.words, &case.context);
+        let found = findings.iter().map(|found| (found.task, found.rule.0));
+        found.filter(|(_, rule)| of_chains.contains(rule)).collect()
+    };
+    let mut separate = form_a("");
+    separate.words.extend(int8().program(false));
+    assert_eq!(found(&separate), []);
+    let both = chain("", form_a(""));
+    assert_eq!(
+        found(&both),
+        [
+            (0, "integer-chain"),
+            // CNA and CORE.
+            (1, "core-pointer-in-chain"),
+            (1, "core-pointer-in-chain"),
+            (1, "integer-chain"),
+        ]
+    );
+    // The sum clears the accumulators, and a pointer of its own is none to miss.
+    let own = form_a("")
+        .first(write(0x3004, 0xe))
+        .first(write(0x1004, 0xe));
+    assert_eq!(
+        found(&chain("", own.set(0x3010, 1))),
+        [(0, "integer-chain")]
+    );
+    // CNA and CORE run for the first time in the second task.
+    let mut addition = int32_add("");
+    let link = addition.words.len() - 4;
+    addition.words[link] = write(0x0010, 0x1000);
+    addition.words.extend(int8().program(false));
+    assert_eq!(found(&addition), [(1, "integer-chain")]);
+    // After the end of a chain there is none.
+    let mut behind = chain("", form_a(""));
+    behind.words.extend(int8().program(false));
+    assert!(found(&behind).iter().all(|(task, _)| *task < 2));
 }
 
 /// In place is fine for additions fed from memory (measured by happyme).

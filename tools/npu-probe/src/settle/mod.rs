@@ -146,6 +146,9 @@ impl Entry {
     }
 }
 
+/// Why facts about chains are not settled here.
+const NO_CHAINS: &str = "needs chained kicks; the mainline driver starts each task by itself";
+
 /// All facts, in the order in which they are settled: first what needs a fresh
 /// core, facts before those whose experiments depend on them, then what is only
 /// looked at, last what may leave a core behind that does not work.
@@ -280,9 +283,14 @@ pub(crate) const ENTRIES: &[Entry] = &[
         Plan::Run(observed::in_place),
     ),
     Entry::new(
+        "chain-pointer",
+        "Do CNA and CORE in later tasks of a chain need an S_POINTER write of their own?",
+        Plan::Impossible(NO_CHAINS),
+    ),
+    Entry::new(
         "integer-chain",
         "Are integer tasks behind the first of a chain right with QD_EN 0?",
-        Plan::Impossible("needs chained kicks; the mainline driver starts each task by itself"),
+        Plan::Impossible(NO_CHAINS),
     ),
     Entry::new(
         "flying-dual",
