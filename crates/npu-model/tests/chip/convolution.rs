@@ -3,6 +3,8 @@
 
 use half::f16;
 use proptest::prelude::*;
+use rknpu_regcmd::regs::cna;
+use rknpu_regcmd::{LintContext, lint};
 
 use super::board::Board;
 use super::programs::{Conv, MatType, Rdma};
@@ -302,6 +304,115 @@ proptest! {
                 prop_assert_eq!(f64::from(got), expected, "channel {} pixel {}", n, p);
             }
         }
+    }
+}
+
+/// An int8 convolution of random operands, and its sums with `pad` at each
+/// tap that is padding, by channel.
+fn padded(shape: &Shape, board: &mut Board, pad: impl Fn(usize) -> i8) -> (Conv, Vec<i32>) {
+    let (iw, ih, ic) = shape.input;
+    let (ow, oh) = shape.output();
+    let mut numbers = Numbers::new(5);
+    let input = numbers.i8s(iw * ih * ic);
+    let weights = numbers.i8s(shape.kernel.0 * shape.kernel.1 * ic * shape.channels_out);
+    let bytes = |v: &[i8]| v.iter().map(|&b| b as u8).collect::<Vec<_>>();
+    let at = (
+        board.place(&bytes(&input)),
+        board.place(&bytes(&weights)),
+        board.reserve(ow * oh * shape.channels_out * 4),
+    );
+    let sums = (0..shape.channels_out * ow * oh).map(|index| {
+        let (n, p) = (index / (ow * oh), index % (ow * oh));
+        let feature = |c: usize, place: Option<(usize, usize)>| match place {
+            None => f64::from(pad(c)),
+            Some((y, x)) => input[feature_index((iw, ih), 16, c, y, x)].into(),
+        };
+        let weight = |c, ky, kx| weights[weight_index(shape, 32, n, c, ky, kx)].into();
+        shape.sum((p / ow, p % ow), 0..ic, feature, weight) as i32
+    });
+    let sums = sums.collect();
+    (shape.base(MatType::Int8Int32, at), sums)
+}
+
+/// The result as [`padded`] orders it.
+fn sums(board: &Board, conv: &Conv) -> Vec<i32> {
+    let (ow, oh, channels) = conv.output;
+    let pixels = (ow * oh) as usize;
+    let bytes = board.bytes(conv.c, pixels * channels as usize * 4);
+    let at = |n: usize, p: usize| ((n / 4) * pixels + p) * 16 + (n % 4) * 4;
+    let all = (0..channels as usize).flat_map(|n| (0..pixels).map(move |p| at(n, p)));
+    all.map(|at| i32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()))
+        .collect()
+}
+
+/// Stride 2, SAME: of an even size, padding is on the right and below only, and
+/// no register says so.
+#[test]
+fn t50_padding_without_pad_registers_takes_the_pattern_too() {
+    let same = |input: (usize, usize)| Shape {
+        input: (input.0, input.1, 32),
+        channels_out: 32,
+        kernel: (3, 3),
+        stride: (2, 2),
+        dilation: (1, 1),
+        pad: (0, 0),
+        far_pad: (1 - input.0 % 2, 1 - input.1 % 2),
+    };
+    for (input, pads) in [
+        ((8, 8), true),
+        ((8, 7), true),
+        ((7, 8), true),
+        ((7, 7), false),
+    ] {
+        for value in [0x0000_007e_u32, 0x7e7e_7e7e] {
+            let shape = same(input);
+            let mut board = Board::strict(1 << 20);
+            let (mut conv, expected) = padded(&shape, &mut board, |c| (value >> (c % 2 * 8)) as i8);
+            conv.pad_value = value;
+            let outcome = board.run(&conv.program());
+            assert!(outcome.completed());
+            assert_eq!(sums(&board, &conv), expected, "{input:?}, {value:#x}");
+            let told = pads && value == 0x7e;
+            let trap: &[&str] = if told { &["T50-pad-pattern"] } else { &[] };
+            assert_eq!(outcome.traps(), trap, "{input:?}, {value:#x}");
+
+            // What an earlier task left is the pad value of one that pads.
+            let mut words = conv.words();
+            words.without::<cna::PadCon1>();
+            let outcome = board.run(&words.finish(0x0d));
+            let stale = outcome
+                .diagnosis
+                .iter()
+                .find(|d| d.trap == "T07-stale-registers");
+            let registers = stale.map_or(&[][..], |found| &found.registers);
+            let left: &[(&str, u32)] = if pads { &[("PAD_CON1", value)] } else { &[] };
+            assert_eq!(registers, left, "{input:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(64))]
+
+    /// Model, lint and definition agree on where there is padding.
+    #[test]
+    fn t50_the_lint_says_what_the_model_says(shape in shapes()) {
+        const UNEVEN: u32 = 0x7e;
+        let mut board = Board::strict(2 << 20);
+        let met = std::cell::Cell::new(false);
+        let (mut conv, expected) = padded(&shape, &mut board, |c| {
+            met.set(true);
+            (UNEVEN >> (c % 2 * 8)) as i8
+        });
+        conv.pad_value = UNEVEN;
+        let words = conv.program();
+        let outcome = board.run(&words);
+        prop_assert!(outcome.completed());
+        prop_assert_eq!(sums(&board, &conv), expected);
+        prop_assert_eq!(outcome.traps().contains(&"T50-pad-pattern"), met.get());
+        let findings = lint(&words, &LintContext::default());
+        let found = findings.iter().any(|finding| finding.rule.0 == "pad-pattern");
+        prop_assert_eq!(found, met.get());
     }
 }
 

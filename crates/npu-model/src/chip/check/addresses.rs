@@ -158,7 +158,7 @@ fn measured_gaps(
 /// A pad value for bytes that is not the same for odd and even channels.
 fn padding(report: &mut Report, regs: &RegisterFile, conv: &ConvConfig) -> Result<(), Stop> {
     let pad = conv.window.pad_value as u16;
-    let padded = conv.window.pad != (0, 0);
+    let padded = conv.window.pads(conv.pixels);
     if padded && conv.window.precision == Precision::Int8 && pad >> 8 != pad & 0xff {
         report.note(
             "T50-pad-pattern",

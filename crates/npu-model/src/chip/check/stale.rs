@@ -110,7 +110,7 @@ fn of_cna(regs: &RegisterFile, used: &mut Vec<u16>) {
             cna::CvtCon5::OFFSET,
         ]);
     }
-    if conv.window.pad != (0, 0) {
+    if conv.window.pads(conv.pixels) {
         used.push(cna::PadCon1::OFFSET);
     }
     let (_, height, surfaces) = conv.source.shape();
