@@ -62,6 +62,8 @@ pub(crate) struct Kick<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finished {
     pub(crate) tasks: u32,
+    /// Blocks that were started.
+    ran: EnableMask,
     /// Group that the DPU executed last, if it ran; likewise the PPU.
     pub(crate) dpu: Option<usize>,
     pub(crate) ppu: Option<usize>,
@@ -232,7 +234,7 @@ impl Kick<'_> {
 
     /// The enable word: runs a task.
     fn start(&mut self, enable: EnableMask, finished: &mut Finished) -> Result<(), Stop> {
-        self.pointers(enable, finished.tasks)?;
+        self.pointers(enable, finished.ran)?;
         let regs = self.registers.executing();
         let ran = |block: Block| block != Block::Pc && enable.contains(block.enable());
         check::overflowing(self.report, &regs, ran)?;
@@ -264,6 +266,7 @@ impl Kick<'_> {
         };
         task::run(&mut machine, &regs, enable)?;
         finished.tasks += 1;
+        finished.ran |= enable;
         let group = |block: Block| {
             enable
                 .contains(block.enable())
@@ -275,15 +278,17 @@ impl Kick<'_> {
         Ok(())
     }
 
-    /// S_POINTER of every block that starts must have been written.
-    fn pointers(&mut self, enable: EnableMask, tasks: u32) -> Result<(), Stop> {
+    /// S_POINTER of every block that starts must have been written; `ran` are
+    /// those that did in this kick.
+    fn pointers(&mut self, enable: EnableMask, ran: EnableMask) -> Result<(), Stop> {
         for block in Block::ALL {
             let starts = block != Block::Pc && enable.contains(block.enable());
             if !starts || self.registers.pointer_set(block) {
                 continue;
             }
+            let first = !ran.contains(block.enable());
             // allbilly's additions run without on the mainline driver.
-            if tasks == 0 && enable == FLYING {
+            if first && enable == FLYING {
                 self.registers.follow(block);
                 self.report.note(
                     "T05-no-pointer-flying",
@@ -294,7 +299,7 @@ impl Kick<'_> {
                 )?;
                 continue;
             }
-            if tasks == 0 {
+            if first {
                 return self.report.note(
                     "T05-no-pointer",
                     Effect::Hang,

@@ -6,17 +6,18 @@
 use half::f16;
 use npu_model::chip::{ChainPointer, ChipOptions, Contested, Effect, Level};
 use rknpu_regcmd::Word;
-use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, pc};
+use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, pc, ppu};
 
 use super::board::{Board, Outcome, SENTINEL};
-use super::programs::{Conv, Flying, MatType, Words};
+use super::programs::{Conv, Flying, MatType, Pool, Words};
 use super::tensor::{Numbers, pack_a, pack_b, value};
 use super::traps::assert_trap;
 
 const SEGMENTS: usize = 3;
-/// Enable masks: a convolution, a flying task.
+/// Enable masks: a convolution, a flying task, pooling.
 const CONV: u32 = 0x0d;
 const FLYING: u32 = 0x18;
+const POOLING: u32 = 0x60;
 /// S_POINTER as all programs write it, on core 0.
 const PING_PONG: u32 = 0xe;
 
@@ -243,6 +244,42 @@ fn t08_the_kernels_pointer_counts_until_cna_and_core_have_run() {
     let (outcome, mut products) = run(2);
     assert_trap(&outcome, "T08-core-pointer-in-chain", Effect::Garbage);
     assert_eq!(products.out(1), products.alone(0, 1));
+}
+
+/// A block that has not run in this kick has nothing to repeat.
+#[test]
+fn t05_a_block_that_starts_in_a_later_segment_needs_a_pointer() {
+    let run = |pointers: bool| {
+        let mut products = Products::new(MatType::Int8Int32, &ChipOptions::default());
+        let pool = Pool {
+            input: (6, 6),
+            output: (5, 5),
+            channels: 8,
+            method: 1,
+            kernel: (2, 2),
+            stride: (1, 1),
+            pad: (0, 0, 0, 0),
+            pad_value: 0,
+            src: products.board.place(&[0x3c; 6 * 6 * 16]),
+            dst: products.board.reserve(5 * 5 * 16),
+        };
+        let mut words = pool.words();
+        if !pointers {
+            words.without::<ppu::SPointer>();
+        }
+        let mut segments = products.segments(|_, _| {});
+        segments.truncate(1);
+        segments.push((words, POOLING));
+        let outcome = products.run(segments);
+        (outcome, products.board.bytes(pool.dst, 5 * 5 * 16))
+    };
+    let (outcome, pooled) = run(true);
+    outcome.assert_clean();
+    assert!(pooled.iter().all(|&b| b == 0x3c));
+    let (outcome, pooled) = run(false);
+    assert_eq!(outcome.raw_status, 0);
+    assert_trap(&outcome, "T05-no-pointer", Effect::Hang);
+    assert!(pooled.iter().all(|&b| b == SENTINEL));
 }
 
 /// As the vendor's runtime does it (captured by allbilly): two whole segments,
