@@ -3,6 +3,7 @@
 
 use npu_model::chip::{Effect, Level};
 use rknpu_regcmd::regs::{cna, dpu};
+use rknpu_regcmd::{LintContext, Severity, lint};
 
 use super::board::{Board, SENTINEL};
 use super::golden;
@@ -100,17 +101,56 @@ fn t25_t30_values_that_their_fields_cut() {
 }
 
 #[test]
-fn t26a_weights_do_not_stream_through_one_bank() {
-    let mut product = product(MatType::Fp16Fp32, (4, 384, 64), Level::Faithful);
-    let mut words = product.conv.words();
-    words.patch::<cna::CbufCon0>(1 << 4 | 11);
-    let outcome = product.board.run(&words.finish(0x0d));
-    assert_eq!(outcome.raw_status, 0);
-    assert_trap(&outcome, "T26a-one-weight-bank", Effect::Hang);
-    // Weights that fit it are fine.
-    let mut words = product.conv.words();
-    words.patch::<cna::CbufCon0>(2 << 4 | 10);
-    product.board.run(&words.finish(0x0d)).assert_clean();
+fn t26a_model_and_lint_tell_what_no_known_program_does() {
+    // 24 KiB and 48 KiB of weights, and 32 of 64 kernels that take 64 KiB.
+    for (k, n, weight_banks, trap) in [
+        (384, 32, 1, None),
+        (384, 64, 2, None),
+        (384, 64, 1, Some("T26a-one-weight-bank")),
+        (1024, 64, 2, None),
+        (1024, 64, 1, Some("T26a-weight-block")),
+    ] {
+        let mut product = product(MatType::Fp16Fp32, (4, k, n), Level::Strict);
+        product.board.run(&product.conv.program()).assert_clean();
+        let right = product.out();
+        let mut words = product.conv.words();
+        words.patch::<cna::CbufCon0>(weight_banks << 4 | (12 - weight_banks));
+        let words = words.finish(0x0d);
+        let outcome = product.board.run(&words);
+        // Nobody knows that it fails.
+        assert!(outcome.completed());
+        assert_eq!(product.out(), right);
+        if let Some(trap) = trap {
+            assert_trap(&outcome, trap, Effect::Note);
+        } else {
+            outcome.assert_clean();
+        }
+        let findings = lint(&words, &LintContext::default());
+        let found = findings.iter().find(|found| found.rule.0 == "weight-block");
+        assert_eq!(
+            found.map(|found| found.severity),
+            trap.map(|_| Severity::Note)
+        );
+    }
+}
+
+#[test]
+fn a_task_of_no_lines_is_told_and_does_not_end() {
+    const HEIGHT: u32 = 8;
+    for (fetched, convolved) in [(0, HEIGHT), (HEIGHT, 0), (0, 0)] {
+        let mut product = small();
+        let mut words = product.conv.words();
+        words.patch::<cna::FcDataSize0>(1 << 16 | fetched);
+        words.patch::<cna::DataSize0>(1 << 16 | convolved);
+        let words = words.finish(0x0d);
+        let outcome = product.board.run(&words);
+        assert_eq!(outcome.raw_status, 0);
+        assert_trap(&outcome, "H05-empty-input", Effect::Hang);
+        assert!(product.out().iter().all(|&b| b == SENTINEL));
+        let findings = lint(&words, &LintContext::default());
+        let found = findings.iter().find(|found| found.rule.0 == "empty-fetch");
+        assert_eq!(found.map(|found| found.severity), Some(Severity::Error));
+    }
 }
 
 #[test]

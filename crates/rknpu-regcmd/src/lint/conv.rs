@@ -181,7 +181,9 @@ fn check_weights(view: &View<'_>, findings: &mut Findings) {
     if resident(group) > space {
         let message = format!("{group} kernels take {} bytes, of {space}", resident(group));
         findings.report(view, &rules::WEIGHT_GROUP, &registers, message);
-    } else if resident(CHIP.resident_kernels) > space || banks < CHIP.weight_banks_min {
+    } else if resident(CHIP.resident_kernels) > space
+        || banks < CHIP.weight_banks_min && resident(u32::MAX) > space
+    {
         let message = format!("{banks} weight banks for kernels of {kernel} bytes");
         findings.report(view, &rules::WEIGHT_BLOCK, &registers, message);
     }

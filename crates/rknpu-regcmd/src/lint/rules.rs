@@ -97,8 +97,8 @@ rules! {
         "no source says what the mode touches in memory",
         "use the modes of known programs";
     EMPTY_FETCH "empty-fetch" Error:
-        "a size that is not written less one is 0",
-        "write the size";
+        "a size that is not written less one is 0: nobody knows what silicon makes of that",
+        "write the size; where there is nothing to compute, submit no task";
     OUT_OF_RANGE "out-of-range" Error:
         "an engine would leave 32-bit addresses",
         "check base address, sizes and strides";
@@ -146,11 +146,11 @@ rules! {
         "a line needs more CBUF space than DATA_ENTRIES gives it",
         "use ceil(width x channels x bytes / 64)";
     WEIGHT_GROUP "weight-group" Error:
-        "not even one kernel group fits the weight banks: the core hangs (measured for tf32, happyme)",
+        "not even one kernel group fits the weight banks: no known program does that, and tf32 with K = 5120, whose groups take 10 of 12 banks, timed out already (happyme)",
         "give the weights more banks, or split the channels";
     WEIGHT_BLOCK "weight-block" Note:
-        "a block of 32 kernels does not fit the weight banks; generators that were measured keep one resident, or two banks",
-        "give the weights more banks";
+        "a block of 32 kernels does not fit the weight banks, or weights stream through one: generators that were measured do neither, and whether it works is not known",
+        "give the weights more banks, two at least";
     KERNEL_BYTES "kernel-bytes" Error:
         "a kernel is larger than a CBUF bank, which every generator refuses",
         "split the channels";
@@ -246,7 +246,7 @@ rules! {
         "less than 12 pixels with a notch of 12: right only if the operand has that pitch (measured for M < 12, librocketnpu)",
         "use at least 12 pixels";
     IN_PLACE "in-place" Error:
-        "a convolution adds to the cube that it writes: rubbish (measured, librocketnpu)",
+        "a convolution adds to the cube that it writes: rubbish (measured, librocketnpu; how it comes about is not known)",
         "write to another buffer than the operand's";
     EW_AS_INT8 "ew-operand-as-int8" Error:
         "the EW operand is 16 bit, but DPU_RDMA's precision is int8: rubbish (measured)",

@@ -188,7 +188,8 @@ mod tests {
                 );
             };
             assert!(as_model, "{}: {found:#?}", entry.name);
-            assert!(jobs.iter().all(|job| job.completed), "{}", entry.name);
+            let ended = jobs.iter().all(|job| job.completed);
+            assert!(ended || entry.risk.is_some(), "{}", entry.name);
             observed += 1;
         }
         assert!(observed > 0);

@@ -323,4 +323,16 @@ pub(crate) const ENTRIES: &[Entry] = &[
         Plan::Run(products::partial_group),
     )
     .risky("on one side, the likely one, its task hangs"),
+    Entry::new(
+        "one-weight-bank",
+        "Do weights that do not fit one bank stream through it?",
+        Plan::Run(observed::one_weight_bank),
+    )
+    .risky("its task may hang"),
+    Entry::new(
+        "no-lines",
+        "What becomes of a task whose input has no lines?",
+        Plan::Run(observed::no_lines),
+    )
+    .risky("its task is likely to hang"),
 ];

@@ -3,13 +3,13 @@
 //! only: they tell whether the device does the same.
 
 use half::f16;
-use rknpu_regcmd::regs::{dpu, dpu_rdma};
+use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
 use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType};
 
 use super::flying::{Operation, flying};
 use super::pooling::fp16_average;
-use super::products::{code, fp16_product, fp16s, int8_product, int16, int16s};
-use super::{Experiment, OUT, Recipe, input};
+use super::products::{code, fp16_product, fp16s, int8_product, int16, int16s, small};
+use super::{Experiment, Job, OUT, Recipe, input};
 use crate::data::SplitMix64;
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with either kind of
@@ -85,6 +85,38 @@ pub(super) fn int16_columns() -> anyhow::Result<Experiment> {
     int16(&mut task)?;
     let inputs = vec![int16s((m * k) as usize, 1), int16s((n * k) as usize, 2)];
     Ok(Experiment::of(inputs, output, task))
+}
+
+/// 48 KiB of weights through one bank of 32.
+pub(super) fn one_weight_bank() -> anyhow::Result<Experiment> {
+    const SHAPE: (u32, u32, u32) = (4, 384, 64);
+    const DATA_BANKS: u32 = 11;
+    let (mut task, inputs, output) = fp16_product(SHAPE)?;
+    task.put(
+        cna::CbufCon0::new()
+            .with_data_bank(DATA_BANKS)?
+            .with_weight_bank(1)?,
+    );
+    Ok(Experiment::of(inputs, output, task))
+}
+
+/// A product, and behind it one with another output that has no lines to fetch.
+pub(super) fn no_lines() -> anyhow::Result<Experiment> {
+    /// The most that the field holds: none may mean one more.
+    const MOST_LINES: u32 = 2047;
+    let (whole, inputs, length) = small()?;
+    let mut empty = whole.clone();
+    let window = empty.value::<cna::DataSize0>();
+    let fetch = empty.value::<cna::FcDataSize0>();
+    empty
+        .put_address::<dpu::DstBaseAddr>(OUT.at(length as u32))
+        .prove_as(window.with_datain_height(MOST_LINES)?)
+        .put(window.with_datain_height(0)?)
+        .prove_as(fetch.with_dma_height(MOST_LINES)?)
+        .put(fetch.with_dma_height(0)?);
+    let mut experiment = Experiment::of(inputs, 2 * length, whole.clone());
+    experiment.jobs = vec![Job::of(vec![whole, empty])];
+    Ok(experiment)
 }
 
 /// Maximum and minimum of zeroes of either sign, infinities and subnormals.

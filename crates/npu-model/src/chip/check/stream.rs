@@ -67,7 +67,21 @@ pub(crate) fn stream(
         shown::<cna::FcDataSize0>(regs),
         shown::<cna::FcDataSize1>(regs),
     ];
-    if conv.window.in_height > height || width * height * surfaces == 0 {
+    let window = (conv.window.in_width, conv.window.in_height);
+    if [width, height, surfaces, window.0, window.1].contains(&0) {
+        return report.note(
+            "H05-empty-input",
+            Effect::Hang,
+            &show,
+            format!(
+                "{width} x {height} pixels of {surfaces} atoms are fetched, the window moves over \
+                 {} x {}: nobody knows what a size of 0 means, and here no data ever comes",
+                window.0, window.1
+            ),
+            "submit no task where there is nothing to compute",
+        );
+    }
+    if conv.window.in_height > height {
         return report.note(
             "H05-lines",
             Effect::Hang,
