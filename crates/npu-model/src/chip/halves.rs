@@ -7,8 +7,8 @@ use super::precision::{fp16_to_fp32, u16_at};
 /// `out`. NaNs stay NaNs; which one is the host's choice.
 pub(crate) fn widen(source: &[u8], out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx") && std::arch::is_x86_feature_detected!("f16c") {
-        x86::widen(source, out);
+    if let Some(host) = super::vectors::F16c::detect() {
+        x86::widen(host, source, out);
         return;
     }
     portable(source, out);
@@ -28,9 +28,10 @@ mod x86 {
 
     use zerocopy::transmute;
 
-    pub(super) fn widen(source: &[u8], out: &mut [f32]) {
-        // SAFETY: `super::widen` comes here only where the host has AVX and
-        // F16C.
+    use super::super::vectors::F16c;
+
+    pub(super) fn widen(_: F16c, source: &[u8], out: &mut [f32]) {
+        // SAFETY: an `F16c` is made only where the host has AVX and F16C.
         unsafe { widen_f16c(source, out) }
     }
 

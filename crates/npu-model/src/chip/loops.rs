@@ -12,8 +12,8 @@ pub(crate) trait Loop {
 /// Runs `work` with the best vectors of this host.
 pub(crate) fn run(work: impl Loop) {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        x86::run(work);
+    if let Some(host) = super::vectors::Avx2::detect() {
+        x86::run(host, work);
         return;
     }
     work.run();
@@ -22,10 +22,11 @@ pub(crate) fn run(work: impl Loop) {
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
+    use super::super::vectors::Avx2;
     use super::Loop;
 
-    pub(super) fn run(work: impl Loop) {
-        // SAFETY: `super::run` comes here only where the host has AVX2 and FMA.
+    pub(super) fn run(_: Avx2, work: impl Loop) {
+        // SAFETY: an `Avx2` is made only where the host has AVX2 and FMA.
         unsafe { run_fma(work) }
     }
 

@@ -7,9 +7,10 @@ use super::core::{INT8_ROW_MAX, IntRange, dot_int, round_sum};
 use super::dma;
 use super::dpu::stage::ChannelOperand;
 use super::dpu::tile::{Tile, Values};
-use super::gemm::{self, Element, Vectors};
+use super::gemm::{self, Element};
 use super::rows::{Operand, Rows};
 use super::trap::Stop;
+use super::vectors::Vectors;
 
 /// What a tile is computed from.
 pub(crate) struct MacInput<'a, T> {

@@ -37,6 +37,7 @@ mod task;
 mod time;
 mod transpose;
 mod trap;
+mod vectors;
 mod weight_stream;
 mod weights;
 mod writer;

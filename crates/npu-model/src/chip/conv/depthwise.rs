@@ -7,11 +7,11 @@ use super::super::depthwise::{Atom, Depthwise, Lines};
 use super::super::dma;
 use super::super::dpu::steps::{Finish, Steps};
 use super::super::dpu::tile::{Tile, Values};
-use super::super::gemm::Vectors;
 use super::super::mac::Mac;
 use super::super::precision::ATOM;
 use super::super::rows::Rows;
 use super::super::trap::Stop;
+use super::super::vectors::Vectors;
 use super::{Convolution, Scratch};
 
 /// Pixels whose bytes go to memory at once: they are still in a first-level

@@ -22,10 +22,10 @@ use std::ops::Range;
 use super::cna::FeatureCube;
 use super::dma;
 use super::dpu::steps::Finish;
-use super::gemm::Vectors;
 use super::patches::{Under, Window};
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
+use super::vectors::Vectors;
 use taps::{BLOCK, KEPT, Lanes, NEIGHBOURS, Pairs, Source, Starts, Sums, Taps, Weights};
 use two_lines::{Doubled, Filters, LINES, TwoLines};
 

@@ -9,8 +9,8 @@
 //! [`super::TAPS_MAX`] of them.
 
 use super::super::dpu::steps::Finish;
-use super::super::gemm::Vectors;
 use super::super::precision::ATOM;
+use super::super::vectors::Vectors;
 
 /// An atom of features or weights, widened.
 pub(crate) type Lanes = [i16; ATOM];
@@ -65,7 +65,7 @@ impl Taps<'_> {
     pub(super) fn sum(&self, vectors: Vectors, sums: &mut [Sums]) {
         match vectors {
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => super::x86::sum(self, sums),
+            Vectors::Avx2(host) => super::x86::sum(host, self, sums),
             _ => self.sum_portably(sums),
         }
     }
@@ -82,7 +82,7 @@ impl Taps<'_> {
     ) {
         match vectors {
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => super::x86::bytes(self, finish, kept, out),
+            Vectors::Avx2(host) => super::x86::bytes(host, self, finish, kept, out),
             _ => self.bytes_portably(finish, out),
         }
     }
@@ -165,7 +165,7 @@ impl Source<'_> {
 pub(super) fn pair_up(vectors: Vectors, lines: [Source<'_>; 2], out: &mut [Pairs]) {
     match vectors {
         #[cfg(target_arch = "x86_64")]
-        Vectors::Avx2 => super::x86::pair_up(lines, out),
+        Vectors::Avx2(host) => super::x86::pair_up(host, lines, out),
         _ => pair_up_portably(lines, out),
     }
 }

@@ -14,8 +14,8 @@
 //! ```
 
 use super::super::dpu::steps::{Finish, Steps};
-use super::super::gemm::Vectors;
 use super::super::precision::ATOM;
+use super::super::vectors::Vectors;
 use super::taps::{NEIGHBOURS, Pairs, Sums, Weights};
 
 /// Lines of results, and pairs of lines of features that they meet.
@@ -106,7 +106,7 @@ impl TwoLines<'_> {
     pub(super) fn bytes(&self, vectors: Vectors, out: [&mut [[u8; ATOM]]; LINES]) {
         match vectors {
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => super::x86::two_lines(self, out),
+            Vectors::Avx2(host) => super::x86::two_lines(host, self, out),
             _ => self.bytes_portably(out),
         }
     }

@@ -15,6 +15,7 @@ use zerocopy::transmute;
 
 use super::super::dpu::steps::Finish;
 use super::super::precision::ATOM;
+use super::super::vectors::Avx2;
 use super::taps::{BLOCK, KEPT, NEIGHBOURS, Pairs, Source, Sums, Taps};
 use super::two_lines::{LINES, TwoLines};
 
@@ -25,23 +26,28 @@ const PACKED: usize = 4;
 /// Channels that a register holds sums of.
 const HALF_ATOM: usize = ATOM / 2;
 
-pub(super) fn sum(taps: &Taps<'_>, sums: &mut [Sums]) {
-    // SAFETY: only `Vectors::Avx2` comes here, which `Vectors::detect` gives
-    // where the host has AVX2 and FMA.
+pub(super) fn sum(_: Avx2, taps: &Taps<'_>, sums: &mut [Sums]) {
+    // SAFETY: an `Avx2` is made only where the host has AVX2 and FMA.
     unsafe { sum_avx2(taps, sums) }
 }
 
-pub(super) fn bytes(taps: &Taps<'_>, finish: &Finish, kept: &mut [Sums], out: &mut [[u8; ATOM]]) {
+pub(super) fn bytes(
+    _: Avx2,
+    taps: &Taps<'_>,
+    finish: &Finish,
+    kept: &mut [Sums],
+    out: &mut [[u8; ATOM]],
+) {
     // SAFETY: as above.
     unsafe { bytes_fma(taps, finish, kept, out) }
 }
 
-pub(super) fn two_lines(lines: &TwoLines<'_>, out: [&mut [[u8; ATOM]]; LINES]) {
+pub(super) fn two_lines(_: Avx2, lines: &TwoLines<'_>, out: [&mut [[u8; ATOM]]; LINES]) {
     // SAFETY: as above.
     unsafe { two_lines::bytes(lines, out) }
 }
 
-pub(super) fn pair_up(lines: [Source<'_>; 2], out: &mut [Pairs]) {
+pub(super) fn pair_up(_: Avx2, lines: [Source<'_>; 2], out: &mut [Pairs]) {
     // SAFETY: as above.
     unsafe { pair_up_avx2(lines, out) }
 }

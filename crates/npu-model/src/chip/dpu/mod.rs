@@ -19,10 +19,10 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
 use super::dma::Dma;
-use super::gemm::Vectors;
 use super::precision::{ATOM, Precision};
 use super::rdma::{self, ChannelOperands, RdmaConfig};
 use super::trap::Stop;
+use super::vectors::Vectors;
 use super::{Contested, Master};
 use ew::Ew;
 use lut::Lut;

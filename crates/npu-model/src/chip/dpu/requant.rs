@@ -8,8 +8,10 @@
 
 use super::out_cvt::OutCvt;
 use crate::chip::core::Ties;
-use crate::chip::gemm::Vectors;
 use crate::chip::loops::{self, Loop};
+#[cfg(target_arch = "x86_64")]
+use crate::chip::vectors::Avx2;
+use crate::chip::vectors::Vectors;
 
 /// Bits behind the point of a scaled value.
 #[cfg(target_arch = "x86_64")]
@@ -43,7 +45,7 @@ pub(crate) struct Requant {
 enum Way {
     /// In float32, but for values near a threshold.
     #[cfg(target_arch = "x86_64")]
-    Single(Single),
+    Single(Avx2, Single),
     /// In float64.
     Double(Double),
     /// As the definition says.
@@ -77,10 +79,10 @@ impl Requant {
         }
         #[cfg(target_arch = "x86_64")]
         if exact
-            && vectors == Vectors::Avx2
+            && let Vectors::Avx2(host) = vectors
             && let Some(single) = Single::new(cvt)
         {
-            way = Way::Single(single);
+            way = Way::Single(host, single);
         }
         Self { cvt: *cvt, way }
     }
@@ -89,7 +91,9 @@ impl Requant {
     pub(crate) fn bytes(&self, values: &[i32], out: &mut [u8]) {
         match self.way {
             #[cfg(target_arch = "x86_64")]
-            Way::Single(single) => x86::bytes(&single, values, out, |x| self.cvt.byte(x)),
+            Way::Single(host, single) => {
+                x86::bytes(host, &single, values, out, |x| self.cvt.byte(x))
+            }
             Way::Double(double) => loops::run(Bytes {
                 convert: |x| double.byte(x),
                 values,
@@ -185,7 +189,7 @@ mod x86 {
 
     use zerocopy::transmute;
 
-    use super::{FRACTION_BITS, GUARD, Single};
+    use super::{Avx2, FRACTION_BITS, GUARD, Single};
 
     /// Values of four registers, whose bytes fill one.
     const VALUES: usize = 32;
@@ -193,13 +197,13 @@ mod x86 {
     const LIMIT: f32 = (1 << 30) as f32;
 
     pub(super) fn bytes(
+        _: Avx2,
         single: &Single,
         values: &[i32],
         out: &mut [u8],
         exact: impl Fn(i32) -> u8,
     ) {
-        // SAFETY: only `Way::Single` comes here, which `Requant::new` chooses
-        // for `Vectors::Avx2`: the host has AVX2 and FMA.
+        // SAFETY: an `Avx2` is made only where the host has AVX2 and FMA.
         unsafe { bytes_fma(single, values, out, exact) }
     }
 

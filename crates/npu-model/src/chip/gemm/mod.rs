@@ -38,6 +38,7 @@ mod x86;
 use super::dma;
 use super::rows::{Operand, Rows};
 use super::trap::Stop;
+use super::vectors::Vectors;
 
 /// Running sums of a pair of rows.
 pub(crate) const LANES: usize = 8;
@@ -55,39 +56,6 @@ const TILES: usize = 16;
 /// first-level cache of 32 KiB, and are whole segments.
 const CHUNK_BYTES: usize = 1024;
 const _: () = assert!(CHUNK_BYTES.is_multiple_of(SEGMENT * size_of::<f64>()));
-
-/// What a product is computed with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Vectors {
-    /// None at all: pair by pair, by the definition.
-    Literal,
-    /// Whatever the compiler makes of plain loops.
-    // Every AArch64 has NEON: there it is the reference of tests only.
-    #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
-    Portable,
-    /// AVX2 and FMA.
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    /// NEON, which every AArch64 has.
-    #[cfg(target_arch = "aarch64")]
-    Neon,
-}
-
-impl Vectors {
-    /// The best of this host.
-    pub(crate) fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        if x86::available() {
-            return Self::Avx2;
-        }
-        #[cfg(target_arch = "aarch64")]
-        {
-            Self::Neon
-        }
-        #[cfg(not(target_arch = "aarch64"))]
-        Self::Portable
-    }
-}
 
 /// An element type with a tile routine.
 pub(crate) trait Element: Operand {
@@ -126,7 +94,7 @@ impl Element for i16 {
         match vectors {
             Vectors::Literal | Vectors::Portable => portable(a, b, sums),
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => x86::block_i16(a, b, sums),
+            Vectors::Avx2(host) => x86::block_i16(host, a, b, sums),
             #[cfg(target_arch = "aarch64")]
             Vectors::Neon => neon::block_i16(a, b, sums),
         }
@@ -156,7 +124,7 @@ impl Element for f32 {
         match vectors {
             Vectors::Literal | Vectors::Portable => portable(a, b, sums),
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => x86::block_f32(a, b, sums),
+            Vectors::Avx2(host) => x86::block_f32(host, a, b, sums),
             #[cfg(target_arch = "aarch64")]
             Vectors::Neon => neon::block_f32(a, b, sums),
         }
@@ -180,7 +148,7 @@ impl Element for f64 {
         match vectors {
             Vectors::Literal | Vectors::Portable => portable(a, b, sums),
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => x86::block_f64(a, b, sums),
+            Vectors::Avx2(host) => x86::block_f64(host, a, b, sums),
             #[cfg(target_arch = "aarch64")]
             Vectors::Neon => neon::block_f64(a, b, sums),
         }

@@ -21,12 +21,14 @@ const NR_F32: usize = 4;
 /// Likewise where a pair's sums take four registers.
 const NR_F64: usize = 2;
 
+const _: () = assert!(cfg!(target_feature = "neon"));
+
 pub(super) fn block_i16(
     a: [&[i16]; MR],
     b: &[&[i16]; BLOCK],
     sums: &mut [[[i32; LANES]; BLOCK]; MR],
 ) {
-    // SAFETY: this target has NEON in its baseline.
+    // SAFETY: this target has NEON in its baseline, as is asserted above.
     unsafe { block_i16_neon(a, b, sums) }
 }
 
@@ -35,12 +37,12 @@ pub(super) fn block_f64(
     b: &[&[f64]; BLOCK],
     sums: &mut [[[f64; LANES]; BLOCK]; MR],
 ) {
-    // SAFETY: this target has NEON in its baseline.
+    // SAFETY: this target has NEON in its baseline, as is asserted above.
     unsafe { block_f64_neon(a, b, sums) }
 }
 
 pub(super) fn block_f32(a: [&[f32]; MR], b: &[&[f32]; BLOCK], sums: &mut [[f64; BLOCK]; MR]) {
-    // SAFETY: this target has NEON in its baseline.
+    // SAFETY: this target has NEON in its baseline, as is asserted above.
     unsafe { block_f32_neon(a, b, sums) }
 }
 

@@ -6,7 +6,6 @@
 //! of two int8 is at most 2^14, a pair of them 2^15, and the 2^16 elements of
 //! the longest row make at most 2^30 in all lanes together.
 
-use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
     __m256, __m256d, __m256i, _mm256_add_epi32, _mm256_add_pd, _mm256_add_ps,
     _mm256_castps256_ps128, _mm256_cvtps_pd, _mm256_extractf128_ps, _mm256_fmadd_pd,
@@ -16,6 +15,7 @@ use std::arch::x86_64::{
 
 use zerocopy::transmute;
 
+use super::super::vectors::Avx2;
 use super::{BLOCK, LANE_PRODUCTS, LANES, MR};
 
 /// Rows of `b` in registers: with 3 rows of `a` 12 sums of the 16 registers.
@@ -25,22 +25,18 @@ const NR_F32: usize = 4;
 /// Likewise where a pair's sums take two registers.
 const NR_F64: usize = 2;
 
-/// Whether the host has what this file needs.
-pub(super) fn available() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
-}
-
 pub(super) fn block_i16(
+    _: Avx2,
     a: [&[i16]; MR],
     b: &[&[i16]; BLOCK],
     sums: &mut [[[i32; LANES]; BLOCK]; MR],
 ) {
-    // SAFETY: only `Vectors::Avx2` comes here, which `Vectors::detect` gives
-    // where `available` says that the host has AVX2 and FMA.
+    // SAFETY: an `Avx2` is made only where the host has AVX2 and FMA.
     unsafe { block_i16_avx2(a, b, sums) }
 }
 
 pub(super) fn block_f64(
+    _: Avx2,
     a: [&[f64]; MR],
     b: &[&[f64]; BLOCK],
     sums: &mut [[[f64; LANES]; BLOCK]; MR],
@@ -49,7 +45,12 @@ pub(super) fn block_f64(
     unsafe { block_f64_avx2(a, b, sums) }
 }
 
-pub(super) fn block_f32(a: [&[f32]; MR], b: &[&[f32]; BLOCK], sums: &mut [[f64; BLOCK]; MR]) {
+pub(super) fn block_f32(
+    _: Avx2,
+    a: [&[f32]; MR],
+    b: &[&[f32]; BLOCK],
+    sums: &mut [[f64; BLOCK]; MR],
+) {
     // SAFETY: as in `block_i16`.
     unsafe { block_f32_avx2(a, b, sums) }
 }
