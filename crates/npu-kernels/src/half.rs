@@ -18,7 +18,8 @@ pub fn to_f16(row: &[f32], out: &mut [u8]) {
     }
     #[cfg(target_arch = "aarch64")]
     {
-        // SAFETY: this target has NEON in its baseline.
+        const { assert!(cfg!(target_feature = "neon")) }
+        // SAFETY: this target has NEON in its baseline, as was just asserted.
         unsafe { neon::to_f16(row, out) }
     }
     #[cfg(not(target_arch = "aarch64"))]

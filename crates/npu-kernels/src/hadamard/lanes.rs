@@ -73,22 +73,38 @@ mod portable {
 #[cfg(target_arch = "aarch64")]
 #[allow(unsafe_code)]
 mod neon {
-    use std::arch::aarch64::{
-        float32x4_t, vaddq_f32, vmulq_n_f32, vreinterpretq_f32_f64, vreinterpretq_f64_f32,
-        vsubq_f32, vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
-    };
+    use std::arch::aarch64::{self, float32x4_t, float64x2_t};
 
     use zerocopy::transmute;
 
     use super::Vector;
 
-    /// Calls an intrinsic that takes and gives values only.
+    const _: () = assert!(cfg!(target_feature = "neon"));
+
+    /// Declares safe functions for intrinsics that take and give values only.
+    /// Nothing but their own arguments gets into the `unsafe`.
     macro_rules! neon {
-        ($intrinsic:ident, $($argument:expr),*) => {
-            // SAFETY: this target has NEON in its baseline, and the intrinsic
-            // needs nothing else.
-            unsafe { $intrinsic($($argument),*) }
-        };
+        ($($intrinsic:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {$(
+            #[inline(always)]
+            fn $intrinsic($($argument: $kind),*) -> $result {
+                // SAFETY: this target has NEON in its baseline, as is asserted
+                // above, and the intrinsic, which has no pointer among its
+                // arguments, needs nothing else.
+                unsafe { aarch64::$intrinsic($($argument),*) }
+            }
+        )*};
+    }
+
+    neon! {
+        vaddq_f32(a: float32x4_t, b: float32x4_t) -> float32x4_t;
+        vsubq_f32(a: float32x4_t, b: float32x4_t) -> float32x4_t;
+        vmulq_n_f32(a: float32x4_t, b: f32) -> float32x4_t;
+        vtrn1q_f32(a: float32x4_t, b: float32x4_t) -> float32x4_t;
+        vtrn2q_f32(a: float32x4_t, b: float32x4_t) -> float32x4_t;
+        vtrn1q_f64(a: float64x2_t, b: float64x2_t) -> float64x2_t;
+        vtrn2q_f64(a: float64x2_t, b: float64x2_t) -> float64x2_t;
+        vreinterpretq_f64_f32(a: float32x4_t) -> float64x2_t;
+        vreinterpretq_f32_f64(a: float64x2_t) -> float32x4_t;
     }
 
     /// In two registers of NEON, which every aarch64 target of Rust's with
@@ -107,24 +123,15 @@ mod neon {
         /// All of them times `scale`.
         #[inline(always)]
         pub(in super::super) fn scaled(self, scale: f32) -> Vector {
-            transmute!([
-                neon!(vmulq_n_f32, self.0, scale),
-                neon!(vmulq_n_f32, self.1, scale)
-            ])
+            transmute!([vmulq_n_f32(self.0, scale), vmulq_n_f32(self.1, scale)])
         }
 
         /// Sums and differences, lane by lane.
         #[inline(always)]
         pub(in super::super) fn butterfly(self, other: Self) -> (Self, Self) {
             (
-                Self(
-                    neon!(vaddq_f32, self.0, other.0),
-                    neon!(vaddq_f32, self.1, other.1),
-                ),
-                Self(
-                    neon!(vsubq_f32, self.0, other.0),
-                    neon!(vsubq_f32, self.1, other.1),
-                ),
+                Self(vaddq_f32(self.0, other.0), vaddq_f32(self.1, other.1)),
+                Self(vsubq_f32(self.0, other.0), vsubq_f32(self.1, other.1)),
             )
         }
 
@@ -133,44 +140,32 @@ mod neon {
         pub(in super::super) fn stages_within(self) -> Self {
             // First partners of both halves, second ones; then back in order.
             let Self(low, high) = self;
-            let (first, second) = (neon!(vtrn1q_f32, low, high), neon!(vtrn2q_f32, low, high));
-            let (sum, difference) = (
-                neon!(vaddq_f32, first, second),
-                neon!(vsubq_f32, first, second),
-            );
-            let low = neon!(vtrn1q_f32, sum, difference);
-            let high = neon!(vtrn2q_f32, sum, difference);
+            let (first, second) = (vtrn1q_f32(low, high), vtrn2q_f32(low, high));
+            let (sum, difference) = (vaddq_f32(first, second), vsubq_f32(first, second));
+            let low = vtrn1q_f32(sum, difference);
+            let high = vtrn2q_f32(sum, difference);
             // The same with pairs.
             let (first, second) = (pairs_first(low, high), pairs_second(low, high));
-            let (sum, difference) = (
-                neon!(vaddq_f32, first, second),
-                neon!(vsubq_f32, first, second),
-            );
+            let (sum, difference) = (vaddq_f32(first, second), vsubq_f32(first, second));
             let low = pairs_first(sum, difference);
             let high = pairs_second(sum, difference);
-            Self(neon!(vaddq_f32, low, high), neon!(vsubq_f32, low, high))
+            Self(vaddq_f32(low, high), vsubq_f32(low, high))
         }
     }
 
     /// The first pair of each.
     #[inline(always)]
     fn pairs_first(a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        let (a, b) = (
-            neon!(vreinterpretq_f64_f32, a),
-            neon!(vreinterpretq_f64_f32, b),
-        );
-        let pairs = neon!(vtrn1q_f64, a, b);
-        neon!(vreinterpretq_f32_f64, pairs)
+        let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));
+        let pairs = vtrn1q_f64(a, b);
+        vreinterpretq_f32_f64(pairs)
     }
 
     /// The second pair of each.
     #[inline(always)]
     fn pairs_second(a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        let (a, b) = (
-            neon!(vreinterpretq_f64_f32, a),
-            neon!(vreinterpretq_f64_f32, b),
-        );
-        let pairs = neon!(vtrn2q_f64, a, b);
-        neon!(vreinterpretq_f32_f64, pairs)
+        let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));
+        let pairs = vtrn2q_f64(a, b);
+        vreinterpretq_f32_f64(pairs)
     }
 }
