@@ -5,14 +5,14 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::slice;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rocket_uapi::{
     Backend, BoMemory, ByteLen, Deadline, DeviceInfo, Errno, Error, Fence, FenceStatus, Handle,
-    Iova, RawBo, RawDevice, RawJob, SharedMemory, Sharing,
+    Iova, RawBo, RawDevice, RawJob, SharedMemory, Sharing, words,
 };
 
 use crate::capture::Outcome;
@@ -229,16 +229,18 @@ impl BoBytes for Pages<'_> {
         };
         let len = memory.len().saturating_sub(offset as usize).min(into.len());
         into[len..].fill(0);
-        if len == 0 {
-            return;
-        }
-        // SAFETY: `offset` is below the length of the object's memory.
-        let from = unsafe { memory.as_ptr().add(offset as usize) };
-        // SAFETY: `len` bytes from `from` on are in the memory, which `memory`
-        // keeps, and `into` is another. This runs within `submit`, whose caller
-        // promises that of what the job writes no reference exists and that
-        // nobody changes what it reads, and no other job runs.
-        unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), len) };
+        // SAFETY: the pages of the object, aligned for words, readable and
+        // initialised as long as `memory` lives. This runs within `submit`,
+        // whose caller promises that of what the job writes no reference exists
+        // and that this program changes what it reads by atomics at most; other
+        // processes and the NPU may change them, as atomics allow.
+        let words: &[AtomicU64] = unsafe {
+            slice::from_raw_parts(
+                memory.as_ptr().cast(),
+                memory.len() / size_of::<AtomicU64>(),
+            )
+        };
+        words::load(words, offset as usize, &mut into[..len]);
     }
 }
 

@@ -160,7 +160,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync {
     /// The NPU reads and writes wherever the command words say. Until the jobs
     /// have ended: what a program makes the NPU write lies in BOs of this file
     /// of which no reference exists; what it makes the NPU read lies in BOs
-    /// that stay alive.
+    /// that stay alive, and that this program changes by atomics at most.
     unsafe fn submit(&self, jobs: &[RawJob<'_>]) -> Result<(), Error>;
 
     /// PRIME export: a dma-buf of the BO.

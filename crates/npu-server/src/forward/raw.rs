@@ -8,11 +8,12 @@
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr;
+use std::sync::atomic::AtomicU64;
+use std::{ptr, slice};
 
 use npu_capture::BoBytes;
 use npu_wire::Request;
-use rocket_uapi::{FenceStatus, sys};
+use rocket_uapi::{FenceStatus, sys, words};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -20,6 +21,9 @@ use crate::service::{GEM_OPEN, is_call};
 
 /// DRM core: GEM_FLINK (include/uapi/drm/drm.h).
 const GEM_FLINK: u32 = 0xc008_640a;
+
+/// Bytes of a word that is copied at once.
+const WORD_BYTES: usize = size_of::<AtomicU64>();
 
 /// Requests whose arguments hold values only, neither addresses nor
 /// descriptors.
@@ -261,13 +265,15 @@ impl BoBytes for Mapping {
         let start = usize::try_from(offset).unwrap_or(self.len).min(self.len);
         let len = into.len().min(self.len - start);
         let (copied, beyond) = into.split_at_mut(len);
-        // SAFETY: within the mapping, by the line above.
-        let from = unsafe { self.start.cast::<u8>().add(start) };
-        // SAFETY: as many bytes are mapped: of a buffer object, whose pages
-        // never go. Clients and NPU may write them meanwhile, as they may for
-        // any reader; what is copied then is some mixture, of which nothing is
-        // concluded.
-        unsafe { ptr::copy_nonoverlapping(from, copied.as_mut_ptr(), len) };
+        // SAFETY: whole pages are mapped from `start` on, so they are aligned
+        // for words, as many as `len` bytes reach into, until this is dropped;
+        // a page of a buffer object is initialised and never goes. Clients and
+        // the NPU write them meanwhile, as atomics allow; of what is copied
+        // then nothing is concluded. They are only loaded, relaxed and in
+        // whole words, which reads pages that cannot be written too.
+        let words: &[AtomicU64] =
+            unsafe { slice::from_raw_parts(self.start.cast(), self.len.div_ceil(WORD_BYTES)) };
+        words::load(words, start, copied);
         beyond.fill(0);
     }
 }
