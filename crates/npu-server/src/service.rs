@@ -6,6 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use npu_capture::BoBytes;
 use npu_model::driver::Caller;
+pub(crate) use npu_wire::is_call;
 use rocket_uapi::{FenceStatus, sys};
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
@@ -93,13 +94,6 @@ pub(crate) struct GemOpen {
     size: u64,
 }
 
-/// Whether a request is this one: by letter and number, as DRM tells them
-/// apart. Its size says only how much of the structure the client knows.
-pub(crate) fn is_call(request: u32, known: u32) -> bool {
-    const LETTER_AND_NUMBER: u32 = 0xffff;
-    (request ^ known) & LETTER_AND_NUMBER == 0
-}
-
 /// Whether a request gives a handle, or takes one back. Who keeps book of
 /// handles has to let one of these pass at a time: a number that one thread
 /// gives back is at once another one's.
@@ -112,17 +106,4 @@ pub(crate) fn changes_handles(request: u32) -> bool {
     ]
     .iter()
     .any(|&known| is_call(request, known))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_of_another_size_is_the_same_call() {
-        assert!(is_call(sys::FINI_BO, 0x4004_6443));
-        assert!(!is_call(sys::FINI_BO, sys::PREP_BO));
-        // The same number with another letter.
-        assert!(!is_call(0x4008_6243, sys::FINI_BO));
-    }
 }

@@ -122,6 +122,14 @@ impl Request {
     }
 }
 
+/// Whether a request is this one: by letter and number, as DRM tells them
+/// apart. Its size says only how much of the structure the client knows.
+#[must_use]
+pub fn is_call(request: u32, known: u32) -> bool {
+    const LETTER_AND_NUMBER: u32 = 0xffff;
+    (request ^ known) & LETTER_AND_NUMBER == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +145,15 @@ mod tests {
             assert_eq!(rest, [1, 2, 3]);
         }
         assert_eq!(Request::arg_len(0xc018_6440), 24);
+    }
+
+    #[test]
+    fn a_request_of_another_size_is_the_same_call() {
+        const FINI_BO: u32 = 0x4008_6443;
+        assert!(is_call(FINI_BO, 0x4004_6443));
+        assert!(!is_call(FINI_BO, 0x4010_6442));
+        // The same number with another letter.
+        assert!(!is_call(0x4008_6243, FINI_BO));
     }
 
     proptest! {

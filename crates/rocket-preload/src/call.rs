@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One call to the server, and what the server asks for meanwhile.
 
-use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use npu_wire::{Frame, FrameKind, Request, WireError};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
 
-use crate::wire::{self, Memory};
+use crate::named::Named;
+use crate::start::complain;
+use crate::wire::{self, Memory, Room};
 
 /// How a call ended.
 pub(crate) struct Outcome {
@@ -23,17 +25,18 @@ pub(crate) struct Outcome {
     pub(crate) data_len: usize,
 }
 
-/// Does a call on a connection. `arg` goes along with the request, if it can
-/// be read; `out` takes what comes with the result.
+/// Does a call on a connection. Its argument goes along with the request, if it
+/// can be read; `out` takes what comes with the result.
 ///
 /// # Errors
 /// `ENODEV` if the server is gone, `EMFILE` without descriptors for the call,
-/// `ENFILE` where the server has none.
+/// `ENFILE` where the server has none, `EPROTO` where it asks for what the call
+/// does not name.
 pub(crate) fn call(
     connection: BorrowedFd<'_>,
     request: &Request,
-    arg: Memory,
-    out: Memory,
+    named: &Named,
+    out: Room<'_>,
     file: Option<BorrowedFd<'_>>,
 ) -> Result<Outcome, Errno> {
     let (channel, theirs) = rustix::net::socketpair(
@@ -42,10 +45,11 @@ pub(crate) fn call(
         SocketFlags::CLOEXEC,
         None,
     )?;
+    let arg = named.sent();
     let requested = request_call(connection, request, arg, theirs.as_fd(), file);
     drop(theirs);
     // A server without descriptors may have gone before it is asked, too.
-    match requested.and_then(|()| converse(channel.as_fd(), out)) {
+    match requested.and_then(|()| converse(channel.as_fd(), named, out)) {
         Err(Errno::NODEV) => Err(why_no_result(connection)),
         other => other,
     }
@@ -90,10 +94,21 @@ fn errno(error: WireError) -> Errno {
     }
 }
 
+/// Refuses what the call does not name.
+fn refusal() -> Errno {
+    complain(
+        b"the server asks for memory or a descriptor that the program did not name: \
+          it is broken, or none of npu-probe's; start the program by `npu-probe run`",
+    );
+    Errno::PROTO
+}
+
 /// Does what the server asks for until it gives the result.
-fn converse(channel: BorrowedFd<'_>, out: Memory) -> Result<Outcome, Errno> {
+fn converse(channel: BorrowedFd<'_>, named: &Named, out: Room<'_>) -> Result<Outcome, Errno> {
     let mut interrupted = false;
     let mut file = None;
+    // A descriptor for the program, which has not heard of it yet.
+    let mut installed: Option<OwnedFd> = None;
     loop {
         let mut head = [0; size_of::<Frame>()];
         match wire::peek(channel, &mut head) {
@@ -112,43 +127,65 @@ fn converse(channel: BorrowedFd<'_>, out: Memory) -> Result<Outcome, Errno> {
             Err(errno) => return Err(errno),
         }
         let (frame, kind, _) = Frame::parse(&head).map_err(errno)?;
+        let memory = Memory {
+            addr: frame.value,
+            len: npu_wire::DATA_BYTES.min(frame.len as usize),
+        };
+        let room = match kind {
+            FrameKind::Done => {
+                let outcome = done(channel, &mut head, out, file)?;
+                // The program has it from here on.
+                installed.map(IntoRawFd::into_raw_fd);
+                return Ok(outcome);
+            }
+            FrameKind::Write => named.room(memory).ok_or_else(refusal)?,
+            _ => Room::NONE,
+        };
+        let received = wire::receive(channel, &mut head, room);
         match kind {
-            FrameKind::Done => return done(channel, &mut head, out, file),
-            FrameKind::File => {
-                file = wire::receive(channel, &mut head, Memory::NONE)?.descriptor;
-            }
-            FrameKind::Read => {
-                wire::receive(channel, &mut head, Memory::NONE)?;
-                send_memory(channel, &frame)?;
-            }
             FrameKind::Write => {
-                let memory = Memory {
-                    addr: frame.value,
-                    len: npu_wire::DATA_BYTES.min(frame.len as usize),
-                };
-                let written = wire::receive(channel, &mut head, memory);
                 let whole = head.len() + memory.len;
-                let result = match written {
+                let result = match received {
                     Ok(received) if received.len == whole => Ok(0),
                     Ok(_) | Err(Errno::FAULT) => Err(Errno::FAULT),
                     Err(errno) => return Err(errno),
                 };
                 tell(channel, result)?;
             }
+            FrameKind::File => file = received?.descriptor,
+            FrameKind::Read => {
+                received?;
+                if !named.reads(memory) {
+                    return Err(refusal());
+                }
+                send_memory(channel, memory)?;
+            }
             FrameKind::TakeFd => {
-                wire::receive(channel, &mut head, Memory::NONE)?;
-                send_descriptor(channel, &frame)?;
+                received?;
+                send_descriptor(channel, named, &frame)?;
             }
             FrameKind::InstallFd => {
-                let received = wire::receive(channel, &mut head, Memory::NONE)?;
-                tell(channel, install(received.descriptor, frame.value == 1))?;
+                // No call gives two.
+                if installed.is_some() {
+                    return Err(refusal());
+                }
+                let result = install(received?.descriptor, frame.value == 1);
+                let number = result.as_ref().map(AsRawFd::as_raw_fd).map_err(|&e| e);
+                installed = result.ok();
+                tell(channel, number)?;
             }
             FrameKind::CloseFd => {
-                wire::receive(channel, &mut head, Memory::NONE)?;
-                close_installed(&frame);
+                received?;
+                let is_it = |own: &OwnedFd| i64::from(own.as_raw_fd()) == frame.value.cast_signed();
+                if !installed.as_ref().is_some_and(is_it) {
+                    return Err(refusal());
+                }
+                installed = None;
                 tell(channel, Ok(0))?;
             }
-            FrameKind::Answer | FrameKind::Interrupt => return Err(Errno::PROTO),
+            FrameKind::Done | FrameKind::Answer | FrameKind::Interrupt => {
+                return Err(Errno::PROTO);
+            }
         }
     }
 }
@@ -157,15 +194,16 @@ fn converse(channel: BorrowedFd<'_>, out: Memory) -> Result<Outcome, Errno> {
 fn done(
     channel: BorrowedFd<'_>,
     head: &mut [u8; size_of::<Frame>()],
-    out: Memory,
+    out: Room<'_>,
     file: Option<OwnedFd>,
 ) -> Result<Outcome, Errno> {
+    let room = out.len();
     let received = wire::receive(channel, head, out)?;
     let (frame, _, _) = Frame::parse(head).map_err(errno)?;
     let data_len = received.len - head.len().min(received.len);
     // Part of the argument could not be written. The kernel says so even of
     // a call that failed.
-    let cut = (data_len as u64) < frame.len && data_len < out.len;
+    let cut = (data_len as u64) < frame.len && data_len < room;
     Ok(Outcome {
         result: if cut {
             Err(Errno::FAULT)
@@ -187,11 +225,7 @@ fn tell(channel: BorrowedFd<'_>, result: Result<i32, Errno>) -> Result<(), Errno
     answer(channel, Frame::with_status(FrameKind::Answer, status))
 }
 
-fn send_memory(channel: BorrowedFd<'_>, asked: &Frame) -> Result<(), Errno> {
-    let memory = Memory {
-        addr: asked.value,
-        len: npu_wire::DATA_BYTES.min(asked.len as usize),
-    };
+fn send_memory(channel: BorrowedFd<'_>, memory: Memory) -> Result<(), Errno> {
     let frame = Frame::new(FrameKind::Answer);
     match wire::send(channel, frame.as_bytes(), memory, [None, None]) {
         Err(Errno::FAULT) => tell(channel, Err(Errno::FAULT)),
@@ -199,36 +233,31 @@ fn send_memory(channel: BorrowedFd<'_>, asked: &Frame) -> Result<(), Errno> {
     }
 }
 
-fn send_descriptor(channel: BorrowedFd<'_>, asked: &Frame) -> Result<(), Errno> {
-    let Ok(number @ 0..) = i32::try_from(asked.value.cast_signed()) else {
+fn send_descriptor(channel: BorrowedFd<'_>, named: &Named, asked: &Frame) -> Result<(), Errno> {
+    let number = i32::try_from(asked.value.cast_signed()).map_err(|_| refusal())?;
+    if !named.takes(number) {
+        return Err(refusal());
+    }
+    if number < 0 {
         return tell(channel, Err(Errno::BADF));
-    };
-    // SAFETY: the program named this descriptor for this call. If it is not
-    // open, all that happens is that the kernel says `EBADF`.
-    let named = unsafe { BorrowedFd::borrow_raw(number) };
+    }
+    // SAFETY: the program named this descriptor for this call, as was just
+    // looked up. If it is not open, all that happens is that the kernel says
+    // `EBADF`.
+    let file = unsafe { BorrowedFd::borrow_raw(number) };
     let frame = Frame::new(FrameKind::Answer);
-    match npu_wire::send(channel, [frame.as_bytes(), &[]], &[named]) {
+    match npu_wire::send(channel, [frame.as_bytes(), &[]], &[file]) {
         Err(WireError::Os(Errno::BADF)) => tell(channel, Err(Errno::BADF)),
         other => other.map_err(errno),
     }
 }
 
-fn install(descriptor: Option<OwnedFd>, close_on_exec: bool) -> Result<i32, Errno> {
+/// A descriptor for the program.
+fn install(descriptor: Option<OwnedFd>, close_on_exec: bool) -> Result<OwnedFd, Errno> {
     // Without one it was the program that had no number left.
     let descriptor = descriptor.ok_or(Errno::MFILE)?;
     if !close_on_exec {
         rustix::io::fcntl_setfd(&descriptor, FdFlags::empty())?;
     }
-    Ok(descriptor.into_raw_fd())
-}
-
-/// Closes a descriptor that was installed in this call and of which the
-/// program never learned.
-fn close_installed(asked: &Frame) {
-    use std::os::fd::FromRawFd;
-    if let Ok(number @ 0..) = i32::try_from(asked.value.cast_signed()) {
-        // SAFETY: the server, which serves the model that this program chose,
-        // names a number that `install` gave it in this call.
-        drop(unsafe { OwnedFd::from_raw_fd(number) });
-    }
+    Ok(descriptor)
 }

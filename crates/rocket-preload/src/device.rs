@@ -4,16 +4,16 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
-use std::slice;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use npu_wire::{Address, Ask, ENVIRONMENT, Request};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::call::{Outcome, call};
+use crate::named::Named;
 use crate::start;
-use crate::wire::Memory;
+use crate::wire::Room;
 
 /// Longest name of a server that is looked at.
 const NAME_BYTES: usize = 64;
@@ -81,32 +81,33 @@ pub(crate) fn open(flags: SocketFlags) -> Result<OwnedFd, Errno> {
 
 fn try_open(address: &Address, flags: SocketFlags) -> Result<OwnedFd, Errno> {
     let connection = address.connect(flags)?;
-    ask(&connection, Ask::Open, Memory::NONE)?.result?;
+    ask(&connection, Ask::Open, Room::NONE)?.result?;
     Ok(connection)
 }
 
-fn ask(connection: &OwnedFd, ask: Ask, out: Memory) -> Result<Outcome, Errno> {
-    call(connection.as_fd(), &request(ask), Memory::NONE, out, None)
+fn ask(connection: &OwnedFd, ask: Ask, out: Room<'_>) -> Result<Outcome, Errno> {
+    call(
+        connection.as_fd(),
+        &request(ask),
+        &Named::nothing(),
+        out,
+        None,
+    )
 }
 
-/// Path of the shadow directory: never freed, never changed.
-static ROOT: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
-static ROOT_LEN: AtomicUsize = AtomicUsize::new(0);
+/// Path of the shadow directory. Threads may find different ones, where a server
+/// has gone in between.
+static ROOT: AtomicPtr<Box<[u8]>> = AtomicPtr::new(ptr::null_mut());
 
 /// Longest path of a shadow directory.
 const ROOT_BYTES: usize = 256;
 
 /// Path of the shadow directory, if it was asked for before.
 pub(crate) fn known_shadow_root() -> Option<&'static [u8]> {
-    let root = ROOT.load(Ordering::Acquire);
-    if root.is_null() {
-        return None;
-    }
-    // The length is stored before the pointer.
-    let len = ROOT_LEN.load(Ordering::Relaxed);
-    // SAFETY: `ROOT` points to as many bytes, leaked, of which all that were
-    // ever stored are the same.
-    Some(unsafe { slice::from_raw_parts(root, len) })
+    // SAFETY: null, or a box that was leaked, path and length together, before
+    // its address was stored; nobody changes it.
+    let root = unsafe { ROOT.load(Ordering::Acquire).as_ref() }?;
+    Some(root)
 }
 
 /// Path of the shadow directory; empty where the system itself shows the device.
@@ -124,21 +125,16 @@ pub(crate) fn shadow_root() -> Option<&'static [u8]> {
         other => other.ok()?,
     };
     let mut path = [0; ROOT_BYTES];
-    let out = Memory {
-        addr: path.as_mut_ptr().expose_provenance() as u64,
-        len: path.len(),
-    };
-    let outcome = ask(&connection, Ask::Shadow, out).ok()?;
+    let outcome = ask(&connection, Ask::Shadow, Room::of(&mut path)).ok()?;
     let path = path.get(..outcome.data_len)?;
     // Nothing, where the system itself shows the device.
     if path.first().is_some_and(|&byte| byte != b'/') {
         return None;
     }
     outcome.result.ok()?;
-    let leaked: &'static mut [u8] = Box::leak(Box::<[u8]>::from(path));
-    ROOT_LEN.store(leaked.len(), Ordering::Relaxed);
-    ROOT.store(leaked.as_mut_ptr(), Ordering::Release);
-    Some(leaked)
+    let leaked = Box::leak(Box::new(Box::<[u8]>::from(path)));
+    ROOT.store(leaked, Ordering::Release);
+    known_shadow_root()
 }
 
 /// Whether the device is a real one of this system, which then tells of it.

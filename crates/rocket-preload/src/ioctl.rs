@@ -10,9 +10,10 @@ use rustix::io::Errno;
 use crate::call::{Outcome, call};
 use crate::device;
 use crate::guard::{finish, look};
+use crate::named::Named;
 use crate::next::next;
 use crate::target::is_device;
-use crate::wire::Memory;
+use crate::wire::Room;
 
 /// The letter of dma-buf requests (include/uapi/linux/dma-buf.h).
 const DMA_BUF_BASE: u32 = b'b' as u32;
@@ -67,8 +68,10 @@ pub unsafe extern "C" fn ioctl(fd: c_int, number: c_ulong, arg: *mut c_void) -> 
     // The kernel takes 32 bits; some callers have them sign-extended.
     let request = number as u32;
     match subject(fd, request) {
-        Subject::Device => finish(|| of_device(fd, request, arg)),
-        Subject::MaybeShared => match shared(fd, request, arg) {
+        // SAFETY: as the program called it.
+        Subject::Device => finish(|| unsafe { of_device(fd, request, arg) }),
+        // SAFETY: as the program called it.
+        Subject::MaybeShared => match unsafe { shared(fd, request, arg) } {
             Some(result) => result,
             // SAFETY: as the program called it.
             None => unsafe { pass(fd, number, arg) },
@@ -86,24 +89,32 @@ unsafe fn pass(fd: c_int, number: c_ulong, arg: *mut c_void) -> c_int {
 }
 
 /// An ioctl of the device.
-pub(crate) fn of_device(fd: c_int, number: u32, arg: *mut c_void) -> Result<c_int, Errno> {
+///
+/// # Safety
+/// As ioctl(2).
+unsafe fn of_device(fd: c_int, number: u32, arg: *mut c_void) -> Result<c_int, Errno> {
     // SAFETY: a moment ago it was the device. If another thread closes it now
     // the kernel says so, as to an ioctl.
     let connection = unsafe { BorrowedFd::borrow_raw(fd) };
-    let memory = Memory {
-        addr: arg.expose_provenance() as u64,
-        len: Request::arg_len(number),
-    };
+    let arg = arg.expose_provenance() as u64;
+    // SAFETY: what the caller promises.
+    let named = unsafe { Named::by_device(number, arg) };
     let request = Request {
         number,
-        arg: memory.addr,
+        arg,
         ..device::request(Ask::Ioctl)
     };
-    call(connection, &request, memory, memory, None)?.result
+    call(connection, &request, &named, named.returned(), None)?.result
 }
 
 /// An ioctl of a file that may be of the device; `None` if it is not.
-fn shared(fd: c_int, number: u32, arg: *mut c_void) -> Option<c_int> {
+///
+/// # Safety
+/// As ioctl(2).
+unsafe fn shared(fd: c_int, number: u32, arg: *mut c_void) -> Option<c_int> {
+    let arg = arg.expose_provenance() as u64;
+    // SAFETY: what the caller promises.
+    let named = unsafe { Named::by_file(number, arg) };
     let ask = || {
         // Without a server there are no such files.
         let connection = device::control()?;
@@ -111,13 +122,14 @@ fn shared(fd: c_int, number: u32, arg: *mut c_void) -> Option<c_int> {
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         let request = Request {
             number,
-            arg: arg.expose_provenance() as u64,
+            arg,
             ..device::request(Ask::FileIoctl)
         };
-        let none = Memory::NONE;
-        call(connection.as_fd(), &request, none, none, Some(file))
+        call(connection.as_fd(), &request, &named, Room::NONE, Some(file))
     };
     match look(Err(Errno::IO), ask) {
+        // The server was refused something, after it knew the file.
+        Err(Errno::PROTO) => Some(finish(|| Err(Errno::PROTO))),
         Ok(Outcome { value: 0, .. }) | Err(_) => None,
         Ok(Outcome { result, .. }) => Some(finish(|| result)),
     }

@@ -13,6 +13,7 @@
 //! | `open`, `ioctl`, `mmap`, `stat`, `paths`, `poll`, `syscall` | the functions replaced |
 //! | `next` | the functions behind them |
 //! | `call`, `wire` | one call to the server; its messages, by address |
+//! | `named` | what a call names, and the server may ask for |
 //! | `device` | connecting; the server's shadow directory |
 //! | `start` | starting a server where there is none |
 //! | `target`, `memory` | what a path means; reading it |
@@ -29,6 +30,7 @@ mod guard;
 mod ioctl;
 mod memory;
 mod mmap;
+mod named;
 mod next;
 mod open;
 mod paths;

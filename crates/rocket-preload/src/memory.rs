@@ -32,6 +32,11 @@ pub(crate) fn read_text(addr: usize, out: &mut [u8]) -> Option<&[u8]> {
     None
 }
 
+/// Reads all of `out`.
+pub(crate) fn read(addr: u64, out: &mut [u8]) -> bool {
+    usize::try_from(addr).is_ok_and(|addr| copy(addr, out))
+}
+
 fn copy(addr: usize, out: &mut [u8]) -> bool {
     if WITHOUT_VM_READ.load(Ordering::Relaxed) {
         return copy_by_pipe(addr, out);

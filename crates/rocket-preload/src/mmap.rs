@@ -10,9 +10,10 @@ use rustix::io::Errno;
 use crate::call::call;
 use crate::device;
 use crate::guard::{errno, finish, look, set_errno};
+use crate::named::Named;
 use crate::next::next;
 use crate::target::is_device;
-use crate::wire::Memory;
+use crate::wire::Room;
 
 /// Declares mmap under one of its names; `off_t` has 64 bits in each.
 macro_rules! map {
@@ -85,7 +86,7 @@ pub(crate) fn file_to_map(
             flags: flags.cast_unsigned(),
             ..device::request(Ask::Mmap)
         };
-        let outcome = call(connection, &request, Memory::NONE, Memory::NONE, None)?;
+        let outcome = call(connection, &request, &Named::nothing(), Room::NONE, None)?;
         outcome.result?;
         // The kernel had no number left for it.
         let file = outcome.file.ok_or(Errno::NFILE)?;

@@ -6,6 +6,7 @@
 //! ioctl's. (qemu-user sends and receives the good parts only, which shows in
 //! the length.)
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -34,7 +35,7 @@ const fn control_len(descriptors: usize) -> usize {
     unsafe { libc::CMSG_LEN((descriptors * size_of::<c_int>()) as u32) as usize }
 }
 
-/// Memory of the program, as the program names it.
+/// Memory of the program, to be read: at any address, as the kernel does it.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory {
     pub(crate) addr: u64,
@@ -50,6 +51,43 @@ impl Memory {
             iov_base: std::ptr::with_exposed_provenance_mut::<c_void>(addr),
             iov_len: self.len,
         })
+    }
+}
+
+/// Memory that may be written, by what [`Room::at`]'s caller says, or that is
+/// not mapped.
+pub(crate) struct Room<'a> {
+    memory: Memory,
+    lent: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Room<'a> {
+    pub(crate) const NONE: Self = Self {
+        memory: Memory::NONE,
+        lent: PhantomData,
+    };
+
+    pub(crate) fn of(bytes: &'a mut [u8]) -> Self {
+        let memory = Memory {
+            addr: bytes.as_mut_ptr().expose_provenance() as u64,
+            len: bytes.len(),
+        };
+        // SAFETY: borrowed, alone, for as long.
+        unsafe { Self::at(memory) }
+    }
+
+    /// # Safety
+    /// For as long as this is used, what of the memory is mapped may be
+    /// written.
+    pub(crate) unsafe fn at(memory: Memory) -> Self {
+        Self {
+            memory,
+            ..Self::NONE
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.memory.len
     }
 }
 
@@ -180,31 +218,31 @@ pub(crate) fn look(socket: BorrowedFd<'_>, head: &mut [u8]) -> Result<usize, Err
 /// result the next answer is the end of the connection.
 const RESET: Errno = Errno::CONNRESET;
 
-/// Receives a message: its first bytes into `head`, the others into the
-/// program's memory.
+/// Receives a message: its first bytes into `head`, the others into `room`.
 ///
 /// # Errors
 /// `EFAULT` if that cannot be written; the message is gone all the same.
 pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     head: &mut [u8],
-    memory: Memory,
+    room: Room<'_>,
 ) -> Result<Received, Errno> {
     let mut parts = [
         libc::iovec {
             iov_base: head.as_mut_ptr().cast(),
             iov_len: head.len(),
         },
-        memory.part()?,
+        room.memory.part()?,
     ];
     let mut control = Control([0; CONTROL_BYTES]);
     let mut header = header(&mut parts);
     header.msg_control = control.0.as_mut_ptr().cast();
-    header.msg_controllen = CONTROL_BYTES;
+    // Room for one: the kernel keeps what else a server sends.
+    header.msg_controllen = control_len(1);
     let len = loop {
         // SAFETY: the first part is a slice that lives, the control buffer
-        // too. Of the second part the kernel checks the address, and the
-        // program named it as memory that this call may write.
+        // too. The second is memory that may be written where it is mapped, and
+        // the kernel checks whether it is.
         let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC) };
         match usize::try_from(len) {
             Ok(len) => break len,
@@ -235,6 +273,7 @@ fn first_descriptor(header: &libc::msghdr) -> Option<OwnedFd> {
     let data = unsafe { libc::CMSG_DATA(message) };
     // SAFETY: see above; it need not be aligned.
     let number = unsafe { data.cast::<c_int>().read_unaligned() };
-    // SAFETY: a descriptor that the kernel has just made for us.
+    // SAFETY: a descriptor that the kernel has just made for this process, and
+    // whose number nobody else knows.
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A server that asks for memory and descriptors that the program's call does
+//! not name, as a hostile or broken one may.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use client_tests::Client;
+use npu_wire::{ARG_BYTES, Address, Frame, FrameKind, REQUEST_BYTES, Request, receive, send};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use zerocopy::IntoBytes;
+
+/// The program's call, as the server sees it.
+struct Call {
+    channel: OwnedFd,
+    arg: u64,
+    /// The argument's words.
+    words: Vec<u64>,
+}
+
+impl Call {
+    fn take(connection: &OwnedFd) -> Self {
+        let mut message = vec![0; REQUEST_BYTES + ARG_BYTES];
+        let received = receive(connection, &mut message).unwrap();
+        let [channel, _] = received.descriptors;
+        let (request, _, arg) = Request::parse(&message[..received.len]).unwrap();
+        let words = arg.as_chunks().0.iter();
+        Self {
+            channel: channel.unwrap(),
+            arg: request.arg,
+            words: words.map(|&word| u64::from_le_bytes(word)).collect(),
+        }
+    }
+
+    fn say(&self, frame: Frame, data: &[u8], file: Option<&OwnedFd>) {
+        let files: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
+        send(&self.channel, [frame.as_bytes(), data], &files).unwrap();
+    }
+
+    fn done(&self, status: i32, data: &[u8]) {
+        let frame = Frame {
+            len: data.len() as u64,
+            ..Frame::with_status(FrameKind::Done, status)
+        };
+        self.say(frame, data, None);
+    }
+
+    /// What the program's side answers; `None` if it has ended the call.
+    fn answer(&self) -> Option<(Frame, Vec<u8>)> {
+        let mut message = vec![0; 4096];
+        let len = receive(&self.channel, &mut message).map_or(0, |received| received.len);
+        let (frame, _, data) = Frame::parse(&message[..len]).ok()?;
+        Some((frame, data.to_vec()))
+    }
+
+    fn read(&self, addr: u64, len: u64) -> Option<Vec<u8>> {
+        let frame = Frame::with_value(FrameKind::Read, addr);
+        self.say(Frame { len, ..frame }, &[], None);
+        self.answer().map(|(_, data)| data)
+    }
+
+    fn write(&self, addr: u64, data: &[u8]) -> bool {
+        let len = data.len() as u64;
+        let frame = Frame::with_value(FrameKind::Write, addr);
+        self.say(Frame { len, ..frame }, data, None);
+        self.answer().is_some()
+    }
+
+    fn ask(&self, kind: FrameKind, value: u64) -> bool {
+        self.say(Frame::with_value(kind, value), &[], None);
+        self.answer().is_some()
+    }
+
+    fn install(&self) -> u64 {
+        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        self.say(Frame::new(FrameKind::InstallFd), &[], Some(&file));
+        let (frame, _) = self.answer().unwrap();
+        frame.result().unwrap() as u64
+    }
+}
+
+/// Runs the program, which makes the call `what`, on a server that answers it
+/// so. The program fails unless the call does, without any effect. Returns what
+/// it said.
+fn run(what: &str, deed: impl Fn(&Call) + Sync) -> String {
+    static SERVERS: AtomicU64 = AtomicU64::new(1 << 40);
+    let address = Address::unique(process::id(), SERVERS.fetch_add(1, Ordering::Relaxed));
+    let listener = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    rustix::net::bind(&listener, &address.socket().unwrap()).unwrap();
+    rustix::net::listen(&listener, 1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut client = Client::compile("unnamed", &[]).alone(folder.path());
+    let name = String::from_utf8(address.name().to_vec()).unwrap();
+    client.arg(what).env(npu_wire::ENVIRONMENT, name);
+    let output = thread::scope(|scope| {
+        scope.spawn(|| {
+            // Those that ask for the shadow directory have no second call.
+            loop {
+                let connection = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
+                let open = Call::take(&connection);
+                open.done(0, &[]);
+                drop(open);
+                if rustix::net::recv(&connection, &mut [0_u8; 1], rustix::net::RecvFlags::PEEK)
+                    .is_ok_and(|(_, len)| len > 0)
+                {
+                    return deed(&Call::take(&connection));
+                }
+            }
+        });
+        client.output().unwrap()
+    });
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{what}: {said}");
+    said
+}
+
+/// As [`run`]; the program's side refuses something.
+fn refused(what: &str, deed: impl Fn(&Call) + Sync) {
+    let said = run(what, deed);
+    assert!(said.contains("did not name"), "{what}: {said}");
+}
+
+/// Words of the uAPI's structures: `drm_version`, `drm_rocket_submit`.
+const NAME: usize = 3;
+const JOBS: usize = 0;
+/// Bytes of the program's room for a name, of a job and of a task.
+const NAME_BYTES: u64 = 8;
+const JOB_BYTES: u64 = 40;
+const TASK_BYTES: u64 = 8;
+
+#[test]
+fn memory_that_a_call_does_not_name_is_not_written() {
+    // Beside the argument, in it (it comes back with the result), behind the
+    // room for the name, and partly there.
+    for offset in [-8_i64, 0, 64] {
+        refused("version", move |call| {
+            assert!(!call.write(call.arg.wrapping_add_signed(offset), &[1; 8]));
+        });
+    }
+    refused("version", |call| {
+        assert!(!call.write(call.words[NAME] + NAME_BYTES, &[1]));
+    });
+    refused("version", |call| {
+        assert!(!call.write(call.words[NAME] + 1, &[1; NAME_BYTES as usize]));
+    });
+    refused("version", |call| assert!(!call.write(u64::MAX, &[1; 8])));
+    // What a SUBMIT names is read only.
+    refused("submit", |call| {
+        assert!(!call.write(call.words[JOBS], &[1; 8]));
+    });
+}
+
+#[test]
+fn memory_that_a_call_does_not_name_is_not_read() {
+    refused("version", |call| {
+        assert_eq!(call.read(call.words[NAME], NAME_BYTES), None);
+    });
+    refused("submit", |call| {
+        let jobs = call.read(call.words[JOBS], 2 * JOB_BYTES).unwrap();
+        let word = |at: usize| u64::from_le_bytes(jobs[at..at + 8].try_into().unwrap());
+        // Tasks and handles of both, and back again.
+        for at in [0, 16, 40, 56, 0] {
+            let len = if at % 40 == 0 { TASK_BYTES } else { 4 };
+            assert_eq!(call.read(word(at), len).unwrap(), vec![0; len as usize]);
+        }
+        assert_eq!(call.read(word(40), TASK_BYTES + 1), None);
+    });
+    refused("submit", |call| {
+        assert_eq!(call.read(call.words[JOBS], 2 * JOB_BYTES + 1), None);
+    });
+}
+
+#[test]
+fn an_argument_that_is_only_read_is_not_written_back() {
+    run("submit", |call| {
+        call.done(-Errno::PROTO.raw_os_error(), &[1; 24]);
+    });
+}
+
+#[test]
+fn descriptors_that_a_call_does_not_name_stay() {
+    refused("version", |call| assert!(!call.ask(FrameKind::TakeFd, 1)));
+    refused("import", |call| assert!(!call.ask(FrameKind::TakeFd, 2)));
+    // The program's own; one that is none.
+    for number in [0, 2, u64::MAX] {
+        refused("export", move |call| {
+            assert!(!call.ask(FrameKind::CloseFd, number));
+        });
+    }
+    refused("export", |call| {
+        let installed = call.install();
+        assert!(!call.ask(FrameKind::CloseFd, installed - 1));
+    });
+    refused("export", |call| {
+        let installed = call.install();
+        assert!(call.ask(FrameKind::CloseFd, installed));
+        // Not twice: it may be another one by now.
+        assert!(!call.ask(FrameKind::CloseFd, installed));
+    });
+}
