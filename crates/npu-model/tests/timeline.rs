@@ -4,15 +4,16 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use npu_model::chip::Master;
 use npu_model::timeline::DeviceTimeline;
 use npu_model::{Backing, Level, Model, ModelOptions};
-use rknpu_regcmd::timing::Machine;
+use rknpu_regcmd::timing::{JobTime, Machine};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, DmaEngine, MatmulTask, MatmulType};
-use rocket_uapi::{Backend, ByteLen, Deadline, Handle, RawBo, RawJob, RawTask};
+use rocket_uapi::{Access, Backend, ByteLen, Deadline, Handle, RawBo, RawJob, RawTask};
 use serde_json::Value;
 
 /// Bytes of the buffer objects.
@@ -77,11 +78,20 @@ impl File {
     /// Runs a job of the program, as often as said, and waits for it.
     fn run(&self, tasks: usize) {
         self.submit(&vec![self.words; tasks]);
+        self.wait();
+    }
+
+    fn wait(&self) {
         self.backend.prep_bo(self.out, Deadline::FOREVER).unwrap();
     }
 
     /// Submits a job whose tasks have so many of the program's words.
     fn submit(&self, words: &[u32]) {
+        self.submit_reading(words, &[self.program.handle]);
+    }
+
+    /// As [`Self::submit`], with these objects listed as read.
+    fn submit_reading(&self, words: &[u32], reads: &[Handle]) {
         let tasks: Vec<RawTask> = words
             .iter()
             .map(|&words| RawTask {
@@ -91,7 +101,7 @@ impl File {
             .collect();
         let job = RawJob {
             tasks: &tasks,
-            reads: &[self.program.handle],
+            reads,
             writes: &[self.out],
         };
         // SAFETY: no slice of these buffers exists while the job runs.
@@ -128,12 +138,12 @@ fn two_files_share_the_device_in_modelled_time() {
     assert_eq!((timeline.jobs().len(), timeline.left_out()), (6, 0));
     // Both clients start at once, whatever the order of their threads here.
     let firsts: Vec<_> = timeline.jobs().take(2).collect();
-    assert_eq!((firsts[0].0.after, firsts[1].0.after), (None, None));
+    assert!(firsts[0].0.after.is_empty() && firsts[1].0.after.is_empty());
     assert_eq!((firsts[0].1.submit_ps, firsts[1].1.submit_ps), (0, 0));
     // A job follows the one that its file waited for.
     for (job, time) in timeline.jobs().skip(2) {
         let (before, ended) = timeline.jobs().nth(job.job as usize - 3).unwrap();
-        assert_eq!((job.after, job.file), (Some(before.job), before.file));
+        assert_eq!((&job.after[..], job.file), (&[before.job][..], before.file));
         let driver = Machine::RK3588.driver;
         assert_eq!(time.submit_ps, ended.end_ps + driver.wake_ps);
         assert!(time.start_ps >= time.submit_ps + driver.submit_ps);
@@ -163,6 +173,124 @@ fn two_files_share_the_device_in_modelled_time() {
         assert_eq!(work.command_bytes, touched(Master::Fetch));
     }
     check_trace(&timeline);
+}
+
+/// When jobs ran, by file and by their order there.
+fn times(model: &Model) -> BTreeMap<u64, Vec<JobTime>> {
+    let mut times: BTreeMap<u64, Vec<JobTime>> = BTreeMap::new();
+    for (job, &time) in model.timeline().unwrap().jobs() {
+        times.entry(job.file).or_default().push(time);
+    }
+    times
+}
+
+/// What each client does: jobs of so many tasks, and how many may be under way
+/// before it waits for the oldest.
+const CLIENTS: [(&[usize], usize); 4] = [
+    (&[3, 1, 2, 1], 1),
+    (&[1, 4, 1], 2),
+    (&[2, 2, 5], 1),
+    (&[1, 1, 1, 1, 6], 3),
+];
+
+/// One client to its end. `pause` may take any time at all.
+fn client(file: &File, (jobs, under_way): (&[usize], usize), mut pause: impl FnMut()) {
+    for (index, &tasks) in jobs.iter().enumerate() {
+        pause();
+        file.submit(&vec![file.words; tasks]);
+        if index % under_way == under_way - 1 {
+            pause();
+            file.wait();
+        }
+    }
+    file.wait();
+}
+
+/// Threads decide in which order files come to the device, which core is free
+/// when they do, and whether a job has ended when the next is submitted. None
+/// of that is in the timeline.
+#[test]
+fn modelled_time_knows_nothing_of_the_hosts_threads() {
+    for count in [3, 4] {
+        let mut seen = Vec::new();
+        for round in 0..12_u64 {
+            let model = model(ModelOptions::default());
+            let files: Vec<_> = (0..count).map(|_| File::open(&model)).collect();
+            let pairs = || files.iter().zip(CLIENTS);
+            match round {
+                // One after the other, in both orders.
+                0 => pairs().for_each(|(file, jobs)| client(file, jobs, || ())),
+                1 => pairs()
+                    .rev()
+                    .for_each(|(file, jobs)| client(file, jobs, || ())),
+                _ => std::thread::scope(|scope| {
+                    for (index, (file, jobs)) in pairs().enumerate() {
+                        // Constants of PCG.
+                        let mut state = round << 8 | index as u64;
+                        scope.spawn(move || {
+                            client(file, jobs, || {
+                                state = state
+                                    .wrapping_mul(6364136223846793005)
+                                    .wrapping_add(1442695040888963407);
+                                std::thread::sleep(Duration::from_micros(state >> 32 & 0xfff));
+                            });
+                        });
+                    }
+                }),
+            }
+            seen.push((times(&model), model.timeline().unwrap().end_ps()));
+        }
+        for other in &seen[1..] {
+            assert_eq!(other, &seen[0], "{count} files");
+        }
+        // Three at once, each on its core.
+        let firsts = seen[0].0.values().take(3).map(|jobs| jobs[0]);
+        let firsts: Vec<_> = firsts.map(|time| (time.core, time.submit_ps)).collect();
+        assert_eq!(firsts, [(0, 0), (1, 0), (2, 0)]);
+    }
+}
+
+/// A job that was over here when another came that reads its result is over in
+/// modelled time too, however the client passed the result on.
+#[test]
+fn what_is_over_here_may_not_be_over_in_modelled_time() {
+    #[derive(Clone, Copy, Debug)]
+    enum Pass {
+        /// The other file's job lists the object.
+        Object,
+        /// Its client waits for the object.
+        Wait,
+        /// A sync_file of the object, made when the job was over.
+        SyncFile,
+    }
+    for pass in [Pass::Object, Pass::Wait, Pass::SyncFile] {
+        let model = model(ModelOptions::default());
+        let [writer, reader] = [File::open(&model), File::open(&model)];
+        let dma_buf = writer.backend.export_bo(writer.out).unwrap();
+        writer.run(4);
+        let imported = reader.backend.import_bo(dma_buf.as_fd()).unwrap();
+        let mut reads = vec![reader.program.handle];
+        match pass {
+            Pass::Object => reads.push(imported),
+            Pass::Wait => reader.backend.prep_bo(imported, Deadline::FOREVER).unwrap(),
+            Pass::SyncFile => {
+                let fence = writer.backend.write_fence(writer.out).unwrap();
+                let own = reader.backend.export_bo(reader.out).unwrap();
+                let files = reader.backend.sharing().unwrap();
+                let fence = fence.sync_file().unwrap();
+                files
+                    .import_sync_file(own.as_fd(), Access::Read, fence.as_fd())
+                    .unwrap();
+            }
+        }
+        reader.submit_reading(&[reader.words], &reads);
+        reader.wait();
+        let times = times(&model);
+        let [writer, reader] = [1, 2].map(|file| times[&file][0]);
+        assert!(reader.start_ps >= writer.end_ps, "{pass:?}");
+        let waits = matches!(pass, Pass::Wait);
+        assert_eq!(reader.submit_ps >= writer.end_ps, waits, "{pass:?}");
+    }
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl Product {
                 jobs.push(Job {
                     file: file as u32,
                     tasks: batch.tasks,
-                    after,
+                    after: after.into_iter().collect(),
                     host_ps: host_ps + sync / 2,
                     ..Job::default()
                 });

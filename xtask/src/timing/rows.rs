@@ -95,7 +95,7 @@ fn latency(machine: &Machine, jobs: Jobs, tasks: &[TaskWork]) -> Result<f64> {
         .map(|index| Job {
             file: (index % files) as u32,
             tasks: tasks.to_vec(),
-            after: index.checked_sub(files),
+            after: index.checked_sub(files).into_iter().collect(),
             chained,
             ..Job::default()
         })

@@ -23,7 +23,7 @@ use super::gem::Object;
 use super::lock;
 use super::memory::PAGE_BYTES;
 use super::mmap::Mapping;
-use super::resv::Usage;
+use super::resv::{Exported, Usage};
 use super::shared_file::{self, FileId, Kind, SharedFile, copy_in, copy_out, own_fd};
 use super::sync_file::SyncFile;
 
@@ -171,9 +171,11 @@ impl DmaBuf {
             Usage::Read
         };
         let sync_file = SharedFile::sync_file(argument.fd, user).ok_or(Errno::INVAL)?;
-        for fence in sync_file.fences() {
+        let Exported { fences, named } = sync_file.exported();
+        for fence in fences {
             self.object.reservation().add(usage, fence);
         }
+        self.object.reservation().name(usage, named);
         Ok(())
     }
 

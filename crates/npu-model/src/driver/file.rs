@@ -10,12 +10,12 @@ use rustix::io::Errno;
 
 use super::bugs::Bug;
 use super::client_map;
-use super::fence::{Fence, FenceState};
+use super::fence::FenceState;
 use super::gem::{HandleTable, Object};
 use super::iommu::AddressSpace;
 use super::mmap::Mapping;
 use super::release::{Life, OpenFile};
-use super::resv::Usage;
+use super::resv::{Exported, Usage};
 use super::sync_file::SyncFile;
 use super::{Device, DriverOptions, lock};
 
@@ -32,16 +32,14 @@ pub struct DrmFile {
 /// The unfinished jobs that wrote a buffer object at one moment: what a
 /// sync_file exported from its dma-buf stands for.
 #[derive(Clone, Debug)]
-pub struct WriteFence {
-    fences: Vec<Arc<Fence>>,
-}
+pub struct WriteFence(Exported);
 
 impl WriteFence {
     /// Active while any of the jobs is unfinished, then failed if any was
     /// killed. Signalled from the start if there was no such job.
     #[must_use]
     pub fn state(&self) -> FenceState {
-        let states = self.fences.iter().map(|fence| fence.state());
+        let states = self.0.fences.iter().map(|fence| fence.state());
         states.fold(FenceState::Signaled, |all, one| match (all, one) {
             (FenceState::Active, _) | (_, FenceState::Active) => FenceState::Active,
             (FenceState::Failed(errno), _) | (_, FenceState::Failed(errno)) => {
@@ -58,7 +56,7 @@ impl WriteFence {
     /// # Errors
     /// `EMFILE`, `ENFILE`.
     pub fn sync_file(&self) -> Result<OwnedFd, Errno> {
-        SyncFile::create(self.fences.clone())
+        SyncFile::create(self.0.clone())
     }
 }
 
@@ -194,8 +192,7 @@ impl DrmFile {
     /// `ENOENT` for an unknown handle.
     pub fn write_fence(&self, handle: u32) -> Result<WriteFence, Errno> {
         let object = self.lookup(handle).ok_or(Errno::NOENT)?;
-        Ok(WriteFence {
-            fences: object.reservation().export(Usage::in_the_way_of(false)),
-        })
+        let usage = Usage::in_the_way_of(false);
+        Ok(WriteFence(object.reservation().export(usage)))
     }
 }

@@ -197,7 +197,12 @@ impl DrmFile {
             profile.end_of_wait(fence::now_ns(), left)
         };
         let writers = Usage::in_the_way_of(false);
+        let waits_for = object.reservation().named(writers);
         let waited = object.reservation().wait(writers, until, user.wake());
+        if waited.is_ok() {
+            let scheduler = &self.device().scheduler;
+            scheduler.waited(self.open().entity, &waits_for);
+        }
         // Whatever came of the wait.
         object.sync_for_cpu();
         waited.map_err(|end| match end {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use super::caller::Wake;
 use super::fence::{Fence, FenceState, Until, WaitEnd};
 use super::lock;
+use crate::timeline::FenceName;
 
 /// How an access uses an object. The order is the kernel's: asking for one
 /// usage finds the fences of all up to it.
@@ -32,12 +33,42 @@ impl Usage {
 
 /// The fences on one object.
 #[derive(Debug, Default)]
-pub(super) struct Reservation(Mutex<Vec<(Usage, Arc<Fence>)>>);
+pub(super) struct Reservation {
+    fences: Mutex<Vec<(Usage, Arc<Fence>)>>,
+    /// The same by their names, signalled ones too: whether a fence has been is
+    /// the host's chance, and modelled time knows none.
+    named: Mutex<Vec<(Usage, FenceName)>>,
+}
+
+/// What somebody gets who asks for the fences on an object.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Exported {
+    /// Unsignalled ones.
+    pub(super) fences: Vec<Arc<Fence>>,
+    /// All of them, for modelled time.
+    pub(super) named: Vec<FenceName>,
+}
 
 impl Reservation {
+    /// The names of the fences of all usages up to `usage`, signalled ones too.
+    pub(super) fn named(&self, usage: Usage) -> Vec<FenceName> {
+        let named = lock(&self.named);
+        let wanted = named.iter().filter(|(own, _)| *own <= usage);
+        wanted.map(|&(_, name)| name).collect()
+    }
+
+    /// Notes fences that may be signalled by now.
+    pub(super) fn name(&self, usage: Usage, names: &[FenceName]) {
+        let mut named = lock(&self.named);
+        for &(context, seqno) in names {
+            named.retain(|&(own, (old, number))| old != context || number > seqno || own < usage);
+            named.push((usage, (context, seqno)));
+        }
+    }
+
     /// The unsignalled fences of all usages up to `usage`.
     pub(super) fn active(&self, usage: Usage) -> Vec<Arc<Fence>> {
-        let mut fences = lock(&self.0);
+        let mut fences = lock(&self.fences);
         // A failed fence stays until somebody has had a chance to see it;
         // see `export`.
         fences.retain(|(_, fence)| fence.state() != FenceState::Signaled);
@@ -51,7 +82,8 @@ impl Reservation {
     /// Attaches a fence. It takes the place of an earlier one of its timeline
     /// that promises no more.
     pub(super) fn add(&self, usage: Usage, fence: &Arc<Fence>) {
-        let mut fences = lock(&self.0);
+        self.name(usage, &[fence.name()]);
+        let mut fences = lock(&self.fences);
         fences.retain(|(own, old)| {
             let outlived =
                 old.context() == fence.context() && old.seqno() <= fence.seqno() && *own >= usage;
@@ -68,8 +100,8 @@ impl Reservation {
     /// included; a client that exports right after SUBMIT is in time there,
     /// because a kill takes 500 ms. The model can kill at once, so a failed
     /// fence stays visible until it was exported once.
-    pub(super) fn export(&self, usage: Usage) -> Vec<Arc<Fence>> {
-        let mut fences = lock(&self.0);
+    pub(super) fn export(&self, usage: Usage) -> Exported {
+        let mut fences = lock(&self.fences);
         let mut exported = Vec::new();
         fences.retain(|(own, fence)| {
             let state = fence.state();
@@ -89,7 +121,10 @@ impl Reservation {
             }
             state == FenceState::Active
         });
-        exported
+        Exported {
+            fences: exported,
+            named: self.named(usage),
+        }
     }
 
     /// Sleeps until the fences of all usages up to `usage` are signalled.
@@ -122,8 +157,10 @@ mod tests {
         assert_eq!(count(&reservation), (1, 2));
         write.signal(Ok(()));
         assert_eq!(count(&reservation), (0, 1));
-        assert!(reservation.export(Usage::Write).is_empty());
-        assert_eq!(reservation.export(Usage::Read).len(), 1);
+        assert!(reservation.export(Usage::Write).fences.is_empty());
+        assert_eq!(reservation.export(Usage::Read).fences.len(), 1);
+        assert_eq!(reservation.named(Usage::Write), [(1, 1)]);
+        assert_eq!(reservation.named(Usage::Read), [(1, 1), (2, 1)]);
         assert_eq!(
             reservation.wait(Usage::Read, Until(0), Wake::Signal),
             Err(WaitEnd::TimedOut)

@@ -25,14 +25,13 @@ use rustix::io::Errno;
 
 use super::bugs::Health;
 use super::fence::{Fence, Watcher, new_contexts};
-use super::gem::Object;
 use super::hardware::NpuCore;
 use super::iommu::AddressSpace;
 use super::job::{Job, JobRequest};
 use super::orphans::{self, Orphans};
 use super::resv::Usage;
 use super::{DriverOptions, lock};
-use crate::timeline::{DeviceTimeline, JobRecord, Recorder};
+use crate::timeline::{DeviceTimeline, FenceName, JobRecord, Recorder};
 use crate::trace::TaskTrace;
 
 /// One file's queue.
@@ -209,6 +208,9 @@ impl Scheduler {
             });
         }
         drop(state);
+        if let Some(timeline) = &self.shared.timeline {
+            timeline.closed(id.0);
+        }
         self.shared.end_orphans();
     }
 
@@ -239,15 +241,14 @@ impl Scheduler {
         // under the kernel's reservation locks.
         entity.jobs += 1;
         let fence = Arc::new(Fence::of_job(entity.context, entity.jobs, core));
-        let in_the_way = |objects: &[Arc<Object>], writes| {
+        let reads = request.reads.iter().map(|object| (object, false));
+        let writes = request.writes.iter().map(|object| (object, true));
+        let (mut dependencies, mut named) = (Vec::new(), Vec::new());
+        for (object, writes) in reads.chain(writes) {
             let usage = Usage::in_the_way_of(writes);
-            let fences = objects
-                .iter()
-                .map(|object| object.reservation().active(usage));
-            fences.flatten().collect::<Vec<_>>()
-        };
-        let mut dependencies = in_the_way(&request.reads, false);
-        dependencies.extend(in_the_way(&request.writes, true));
+            dependencies.extend(object.reservation().active(usage));
+            named.extend(object.reservation().named(usage));
+        }
         // Fences of other devices do not wake this one's cores by themselves.
         // Under the lock: a core looks at the fence before or after all of it.
         let is_own = |fence: &Fence| contexts.contains(&fence.context());
@@ -264,15 +265,10 @@ impl Scheduler {
             let record = JobRecord {
                 job: state.jobs_accepted,
                 file: id.0,
-                core: core as u32,
                 chained: request.chained,
                 ..JobRecord::default()
             };
-            let after = entity.last_scheduled.as_ref();
-            let ended = after.filter(|last| entity.queue.is_empty() && !last.is_active());
-            let fences = dependencies.iter().map(|fence| fence.name());
-            let tasks = request.tasks.len();
-            timeline.submitted(record, tasks, fence.name(), ended.map(|f| f.name()), fences);
+            timeline.submitted(record, request.tasks.len(), fence.name(), &named);
         }
         entity.queue.push_back(Job {
             id: state.jobs_accepted,
@@ -284,6 +280,13 @@ impl Scheduler {
         drop(guard);
         self.shared.changed.notify_all();
         Ok(())
+    }
+
+    /// The client of a file has waited for these fences.
+    pub(super) fn waited(&self, id: EntityId, fences: &[FenceName]) {
+        if let Some(timeline) = &self.shared.timeline {
+            timeline.waited(id.0, fences);
+        }
     }
 
     /// Starts the thread of `core`, once.

@@ -17,6 +17,7 @@ use zerocopy::IntoBytes;
 use super::abi;
 use super::caller::Caller;
 use super::fence::{Fence, FenceState, Watcher, new_contexts};
+use super::resv::Exported;
 use super::shared_file::{self, FileId, Kind, SharedFile, copy_in, copy_out};
 
 /// Bytes of a name, its terminator included.
@@ -28,8 +29,8 @@ const STATUS_SIGNALED: i32 = 1;
 /// Fences in a file.
 #[derive(Debug)]
 pub(super) struct SyncFile {
-    /// At least one.
-    fences: Vec<Arc<Fence>>,
+    /// At least one fence.
+    exported: Exported,
     /// The timeline of several fences as one (`dma_fence_array`).
     array_context: u64,
     /// As MERGE was given it; else empty.
@@ -43,13 +44,13 @@ impl SyncFile {
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
-    pub(super) fn create(fences: Vec<Arc<Fence>>) -> Result<OwnedFd, Errno> {
-        Self::named(fences, Vec::new())
+    pub(super) fn create(exported: Exported) -> Result<OwnedFd, Errno> {
+        Self::named(exported, Vec::new())
     }
 
-    fn named(mut fences: Vec<Arc<Fence>>, name: Vec<u8>) -> Result<OwnedFd, Errno> {
-        if fences.is_empty() {
-            fences.push(Arc::new(Fence::stub_now()));
+    fn named(mut exported: Exported, name: Vec<u8>) -> Result<OwnedFd, Errno> {
+        if exported.fences.is_empty() {
+            exported.fences.push(Arc::new(Fence::stub_now()));
         }
         // Files of others that are closed by now make room.
         shared_file::collect();
@@ -60,7 +61,7 @@ impl SyncFile {
             None,
         )?;
         let file = Arc::new(Self {
-            fences,
+            exported,
             array_context: new_contexts(1),
             name,
             socket,
@@ -71,7 +72,7 @@ impl SyncFile {
             Ok(())
         })?;
         let watcher: Weak<Self> = Arc::downgrade(&file);
-        for fence in &file.fences {
+        for fence in &file.exported.fences {
             fence.watch(watcher.clone());
         }
         // For those that were signalled before.
@@ -79,8 +80,12 @@ impl SyncFile {
         Ok(client)
     }
 
-    pub(super) fn fences(&self) -> &[Arc<Fence>] {
-        &self.fences
+    pub(super) fn exported(&self) -> &Exported {
+        &self.exported
+    }
+
+    fn fences(&self) -> &[Arc<Fence>] {
+        &self.exported.fences
     }
 
     /// Whether the client's end is open anywhere.
@@ -95,7 +100,7 @@ impl SyncFile {
     }
 
     fn is_active(&self) -> bool {
-        self.fences.iter().any(|fence| fence.is_active())
+        self.fences().iter().any(|fence| fence.is_active())
     }
 
     pub(super) fn poll(&self) -> PollFlags {
@@ -149,7 +154,7 @@ impl SyncFile {
             return Err(Errno::INVAL);
         }
         let other = SharedFile::sync_file(argument.fd2, user).ok_or(Errno::NOENT)?;
-        let both = || self.fences.iter().chain(&other.fences);
+        let both = || self.fences().iter().chain(other.fences());
         let mut fences: Vec<_> = both().filter(|fence| fence.is_active()).cloned().collect();
         fences.sort_by_key(|fence| (fence.context(), std::cmp::Reverse(fence.seqno())));
         fences.dedup_by_key(|fence| fence.context());
@@ -159,7 +164,8 @@ impl SyncFile {
         }
         let name = argument.name[..NAME_BYTES - 1].split(|&byte| byte == 0);
         let name = name.into_iter().next().unwrap_or_default();
-        Self::named(fences, name.to_vec())
+        let named = [&self.exported.named[..], &other.exported.named].concat();
+        Self::named(Exported { fences, named }, name.to_vec())
     }
 
     /// SYNC_IOC_FILE_INFO: of the whole, and of each fence if there is room.
@@ -170,10 +176,14 @@ impl SyncFile {
         let room = argument.num_fences as usize;
         if room == 0 {
             argument.status = self.status_as_one();
-        } else if room < self.fences.len() {
+        } else if room < self.fences().len() {
             return Err(Errno::INVAL);
         } else {
-            let infos: Vec<_> = self.fences.iter().map(|fence| fence_info(fence)).collect();
+            let infos: Vec<_> = self
+                .fences()
+                .iter()
+                .map(|fence| fence_info(fence))
+                .collect();
             // The first one that is not signalled well decides.
             argument.status = infos
                 .iter()
@@ -185,7 +195,7 @@ impl SyncFile {
         }
         argument.name = text(&self.name());
         // Bounded by what a reservation holds, far below 2^32.
-        argument.num_fences = self.fences.len() as u32;
+        argument.num_fences = self.fences().len() as u32;
         Ok(())
     }
 
@@ -195,7 +205,7 @@ impl SyncFile {
     /// if somebody waited for it while they were active; else it ends well.
     /// The model cannot see who polls and shows the worse.
     fn status_as_one(&self) -> i32 {
-        match &self.fences[..] {
+        match self.fences() {
             [one] => status(one),
             several => i32::from(several.iter().all(|fence| !fence.is_active())),
         }
@@ -205,7 +215,7 @@ impl SyncFile {
         if !self.name.is_empty() {
             return self.name.clone();
         }
-        let (driver, timeline, context, seqno) = match &self.fences[..] {
+        let (driver, timeline, context, seqno) = match self.fences() {
             [one] => {
                 let (driver, timeline) = one.names();
                 (driver, timeline, one.context(), one.seqno())
@@ -272,7 +282,7 @@ mod tests {
 
     #[test]
     fn the_table_forgets_it_with_its_last_descriptor() {
-        let fd = SyncFile::create(Vec::new()).unwrap();
+        let fd = SyncFile::create(Exported::default()).unwrap();
         let copy = fd.try_clone().unwrap();
         let number = fd.as_raw_fd();
         let file = SharedFile::sync_file(number, &super::super::user::Arena::new())

@@ -2,13 +2,15 @@
 //! When the jobs of a model would have run on a board: modelled time.
 //!
 //! The model computes as fast as its host can and keeps no clock while it
-//! does. It records what each job moved and computed, on which core it ran,
-//! and what it waited for; [`DeviceTimeline`] is what
-//! [`rknpu_regcmd::timing::schedule`] makes of that, cores sharing memory
-//! included. What the host's own speed decided stays as it was: which core a
-//! job got, and whether a file's job was submitted before its last one had
-//! ended. A file's client is taken to do nothing between the end of a job and
-//! its next SUBMIT: the model has no idea how long a board's CPU would work.
+//! does. It records what each job moved and computed, and what its client's
+//! calls say of its order: which jobs the client had waited for, and which were
+//! in its way by the objects that it lists. [`DeviceTimeline`] is what
+//! [`rknpu_regcmd::timing::schedule`] makes of that, by the driver's rules and
+//! with cores sharing memory. What the host's own speed and load decide is not
+//! in it: on which core a job ran here, in which order threads came, and what
+//! had ended when. A file's client is taken to do nothing between the end of a
+//! job and its next SUBMIT: the model has no idea how long a board's CPU would
+//! work.
 
 mod chrome;
 mod record;
@@ -26,11 +28,10 @@ pub struct JobRecord {
     pub job: u64,
     /// Number of the file: its scheduling context, in the order of opening.
     pub file: u64,
-    /// Core that ran it.
-    pub core: u32,
-    /// The job of the same file that had ended when this one was submitted.
-    pub after: Option<u64>,
-    /// Jobs that it waited for in the driver.
+    /// The jobs that the file's client had waited for when it submitted this
+    /// one: of each file the latest.
+    pub after: Vec<u64>,
+    /// Jobs that it has to wait for in the driver.
     pub fences: Vec<u64>,
     /// What its tasks moved and computed, as far as it came.
     pub tasks: Vec<TaskWork>,
@@ -55,22 +56,26 @@ pub struct DeviceTimeline {
 
 impl DeviceTimeline {
     pub(crate) fn new(machine: Machine, jobs: Vec<JobRecord>, left_out: u64) -> Self {
-        let index = |number: u64| jobs.binary_search_by_key(&number, |job| job.job).ok();
+        let indices = |numbers: &[u64]| -> Vec<usize> {
+            let index = |number| {
+                jobs.binary_search_by_key(number, |job: &JobRecord| job.job)
+                    .ok()
+            };
+            numbers.iter().filter_map(index).collect()
+        };
         let scheduled: Vec<Job> = jobs
             .iter()
             .map(|job| Job {
                 file: u32::try_from(job.file).unwrap_or(u32::MAX),
                 tasks: job.tasks.clone(),
-                after: job.after.and_then(index),
+                after: indices(&job.after),
                 host_ps: 0,
-                fences: job.fences.iter().copied().filter_map(index).collect(),
+                fences: indices(&job.fences),
                 chained: job.chained,
                 hold_ps: job.hold_ps,
-                core: Some(job.core),
             })
             .collect();
-        // What a job waits for was accepted before it, and it ran on a core
-        // that there is.
+        // What a job waits for was accepted before it.
         let timeline = schedule(&scheduled, &machine).unwrap_or_default();
         Self {
             machine,
@@ -86,7 +91,7 @@ impl DeviceTimeline {
         &self.machine
     }
 
-    /// The jobs in the order of their submits, and when each ran.
+    /// The jobs, as their SUBMITs came here, and when each ran.
     pub fn jobs(&self) -> impl ExactSizeIterator<Item = (&JobRecord, &JobTime)> {
         self.jobs.iter().zip(&self.timeline.jobs)
     }

@@ -33,22 +33,22 @@ struct Inner {
     ran: BTreeMap<u64, JobRecord>,
     /// Numbers of the jobs of fences.
     jobs: BTreeMap<FenceName, u64>,
+    /// For each file the timelines of fences that its client has waited for, and
+    /// the latest number of each.
+    waited: BTreeMap<u64, BTreeMap<u64, u64>>,
     tasks: usize,
     left_out: u64,
 }
 
 impl Recorder {
-    /// A job of so many tasks was accepted; `name` is its fence's.
-    ///
-    /// `after` is the fence of the file's last job if that had ended, `fences`
-    /// are those that the driver waits for.
+    /// A job of so many tasks was accepted; `name` is its fence's, `fences` are
+    /// those that are in its way, signalled or not.
     pub(crate) fn submitted(
         &self,
         mut record: JobRecord,
         tasks: usize,
         name: FenceName,
-        after: Option<FenceName>,
-        fences: impl Iterator<Item = FenceName>,
+        fences: &[FenceName],
     ) {
         let mut guard = lock(&self.inner);
         let inner = &mut *guard;
@@ -56,13 +56,29 @@ impl Recorder {
             inner.left_out += 1;
             return;
         }
-        record.after = after.and_then(|fence| inner.jobs.get(&fence).copied());
-        record.fences = fences
-            .filter_map(|fence| inner.jobs.get(&fence).copied())
-            .collect();
+        let job = |fence: FenceName| inner.jobs.get(&fence).copied();
+        record.fences = fences.iter().copied().filter_map(job).collect();
+        let waited = inner.waited.get(&record.file).into_iter().flatten();
+        let waited = waited.map(|(&timeline, &number)| (timeline, number));
+        record.after = waited.filter_map(job).collect();
         inner.tasks = inner.tasks.saturating_add(tasks);
         inner.jobs.insert(name, record.job);
         inner.submitted.insert(record.job, record);
+    }
+
+    /// The client of a file has waited for these fences, signalled or not.
+    pub(crate) fn waited(&self, file: u64, fences: &[FenceName]) {
+        let mut inner = lock(&self.inner);
+        let waited = inner.waited.entry(file).or_default();
+        for &(timeline, number) in fences {
+            let latest = waited.entry(timeline).or_default();
+            *latest = number.max(*latest);
+        }
+    }
+
+    /// A file is closed.
+    pub(crate) fn closed(&self, file: u64) {
+        lock(&self.inner).waited.remove(&file);
     }
 
     /// A job ended: what its whole tasks did, and if it was killed, how long

@@ -7,21 +7,20 @@ use alloc::vec::Vec;
 use super::machine::DriverCosts;
 use super::schedule::Job;
 
-/// How far a job is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Its client waits for another job.
-    Held,
-    /// Its client works, or calls SUBMIT.
-    Submitted,
-    /// The driver has it.
-    Queued,
-    Done,
+/// A job that is not submitted yet.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    /// How many jobs its client waits for.
+    waits_for: usize,
+    /// When the last of those that have ended woke it.
+    awake_ps: u64,
 }
 
 /// A file's queue.
 #[derive(Debug, Default)]
 struct File {
+    /// Those that are not submitted yet, in order.
+    held: VecDeque<usize>,
     queue: VecDeque<usize>,
     core: usize,
     /// Its jobs that are queued or running.
@@ -37,12 +36,15 @@ struct File {
 pub(super) struct Queues<'a> {
     jobs: &'a [Job],
     costs: DriverCosts,
-    state: Vec<State>,
+    done: Vec<bool>,
+    held: Vec<Held>,
     submit_ps: Vec<u64>,
     /// For each job, those whose client waits for it.
     waiters: Vec<Vec<usize>>,
-    /// When it is queued, and which job.
-    arrivals: BTreeSet<(u64, usize)>,
+    /// When a job is queued, its file, and which one it is: of those at the same
+    /// time the first file's first. The order of the list, in which the jobs of
+    /// several files may stand by chance, decides nothing.
+    arrivals: BTreeSet<(u64, u32, usize)>,
     files: BTreeMap<u32, File>,
     /// Order in which jobs were queued.
     position: Vec<usize>,
@@ -58,7 +60,8 @@ impl<'a> Queues<'a> {
         let mut queues = Self {
             jobs,
             costs,
-            state: jobs.iter().map(|_| State::Held).collect(),
+            done: jobs.iter().map(|_| false).collect(),
+            held: jobs.iter().map(|_| Held::default()).collect(),
             submit_ps: jobs.iter().map(|_| 0).collect(),
             waiters: jobs.iter().map(|_| Vec::new()).collect(),
             arrivals: BTreeSet::new(),
@@ -69,12 +72,30 @@ impl<'a> Queues<'a> {
             jobs_on: (0..cores).map(|_| 0).collect(),
         };
         for (index, job) in jobs.iter().enumerate() {
-            match job.after {
-                None => queues.submit(index, 0),
-                Some(other) => queues.waiters[other].push(index),
+            for &other in &job.after {
+                queues.waiters[other].push(index);
             }
+            queues.held[index].waits_for = job.after.len();
+            let file = queues.files.entry(job.file).or_default();
+            file.held.push_back(index);
+        }
+        let files: Vec<u32> = queues.files.keys().copied().collect();
+        for file in files {
+            queues.submit_held(file);
         }
         queues
+    }
+
+    /// Submits what the client of `file` waits for nothing any more with, in
+    /// order: nothing overtakes a job of the same file.
+    fn submit_held(&mut self, file: u32) {
+        while let Some(held) = self.files.get_mut(&file).map(|file| &mut file.held)
+            && let Some(&job) = held.front()
+            && self.held[job].waits_for == 0
+        {
+            held.pop_front();
+            self.submit(job, self.held[job].awake_ps);
+        }
     }
 
     /// The client of `job` begins to prepare it at `now`.
@@ -84,9 +105,8 @@ impl<'a> Queues<'a> {
         let at = free.saturating_add(self.jobs[job].host_ps);
         let queued = at.saturating_add(self.costs.submit_ps);
         file.submitting_ps = queued;
-        self.state[job] = State::Submitted;
         self.submit_ps[job] = at;
-        self.arrivals.insert((queued, job));
+        self.arrivals.insert((queued, self.jobs[job].file, job));
     }
 
     /// When `job` was submitted.
@@ -96,12 +116,12 @@ impl<'a> Queues<'a> {
 
     /// When the next job is queued.
     pub(super) fn next_arrival(&self) -> Option<u64> {
-        self.arrivals.first().map(|&(at, _)| at)
+        self.arrivals.first().map(|&(at, _, _)| at)
     }
 
     /// Queues every job whose time has come.
     pub(super) fn accept(&mut self, now: u64) {
-        while let Some(&(at, job)) = self.arrivals.first() {
+        while let Some(&(at, _, job)) = self.arrivals.first() {
             if at > now {
                 return;
             }
@@ -112,7 +132,6 @@ impl<'a> Queues<'a> {
             file.attached = true;
             file.active += 1;
             file.queue.push_back(job);
-            self.state[job] = State::Queued;
             self.position[job] = self.queued;
             self.core[job] = core;
             self.queued += 1;
@@ -122,9 +141,6 @@ impl<'a> Queues<'a> {
 
     /// The core for `job`.
     fn choose(&self, job: usize) -> usize {
-        if let Some(core) = self.jobs[job].core {
-            return core as usize;
-        }
         if let Some(file) = self.files.get(&self.jobs[job].file)
             && file.active > 0
         {
@@ -142,14 +158,7 @@ impl<'a> Queues<'a> {
 
     /// Takes the first ready job for `core`.
     pub(super) fn take(&mut self, core: usize) -> Option<usize> {
-        // A job that was not there when this one came left no fence.
-        let waits_for = |fence: usize, job: usize| {
-            self.state[fence] == State::Queued && self.position[fence] < self.position[job]
-        };
-        let ready = |job: usize| {
-            let fences = &self.jobs[job].fences;
-            !fences.iter().any(|&fence| waits_for(fence, job))
-        };
+        let ready = |job: usize| self.jobs[job].fences.iter().all(|&other| self.done[other]);
         let heads = self.files.iter();
         let (file, job) = heads
             .filter_map(|(&id, file)| Some((id, *file.queue.front()?)))
@@ -161,9 +170,9 @@ impl<'a> Queues<'a> {
         Some(job)
     }
 
-    /// `job` has ended at `now`: its client wakes.
+    /// `job` has ended at `now`: clients that wait for it wake.
     pub(super) fn finished(&mut self, job: usize, now: u64) {
-        self.state[job] = State::Done;
+        self.done[job] = true;
         if let Some(file) = self.files.get_mut(&self.jobs[job].file) {
             file.active = file.active.saturating_sub(1);
         }
@@ -171,7 +180,10 @@ impl<'a> Queues<'a> {
         *on = on.saturating_sub(1);
         let awake = now.saturating_add(self.costs.wake_ps);
         for waiter in core::mem::take(&mut self.waiters[job]) {
-            self.submit(waiter, awake);
+            let held = &mut self.held[waiter];
+            held.waits_for = held.waits_for.saturating_sub(1);
+            held.awake_ps = held.awake_ps.max(awake);
+            self.submit_held(self.jobs[waiter].file);
         }
     }
 }

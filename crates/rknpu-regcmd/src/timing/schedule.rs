@@ -29,9 +29,9 @@ pub struct Job {
     pub file: u32,
     /// What it does, in order.
     pub tasks: Vec<TaskWork>,
-    /// The job that the client waits for before it submits this one: an index
-    /// below this job's own. None: nothing.
-    pub after: Option<usize>,
+    /// The jobs that the client waits for before it submits this one: indices
+    /// below this job's own. It submits the jobs of a file in their order.
+    pub after: Vec<usize>,
     /// How long the client then works before it submits, picoseconds.
     pub host_ps: u64,
     /// Jobs that write what this one reads or writes: the driver holds it
@@ -43,8 +43,6 @@ pub struct Job {
     /// How long it keeps its core after its tasks, picoseconds: the rest of
     /// the driver's time limit, if the task after them hung.
     pub hold_ps: u64,
-    /// Core to run on, where that is known; else the driver's choice.
-    pub core: Option<u32>,
 }
 
 /// What is wrong with a list of jobs.
@@ -58,16 +56,6 @@ pub enum ScheduleError {
         job: usize,
         /// What it names.
         waits_for: usize,
-    },
-    /// A job names a core that the chip does not have.
-    #[error("job {job} asks for core {core} of {cores}")]
-    Core {
-        /// Index of the job.
-        job: usize,
-        /// What it names.
-        core: u32,
-        /// Cores of the chip.
-        cores: u32,
     },
 }
 
@@ -126,36 +114,24 @@ pub struct Timeline {
     pub end_ps: u64,
 }
 
-/// Runs `jobs` on the machine.
+/// Runs `jobs` on the machine. Of things that happen at the same time those of
+/// the lower file, and the lower core, come first; else the order of the list
+/// is that of the jobs of a file, and means nothing between files.
 ///
 /// # Errors
-/// [`ScheduleError`] where a job waits for one that does not come before it,
-/// or names a core that is not there.
+/// [`ScheduleError`] where a job waits for one that does not come before it.
 pub fn schedule(jobs: &[Job], machine: &Machine) -> Result<Timeline, ScheduleError> {
-    check(jobs, machine)?;
+    check(jobs)?;
     let mut simulation = Simulation::new(jobs, machine);
     while simulation.step() {}
     Ok(simulation.timeline)
 }
 
-fn check(jobs: &[Job], machine: &Machine) -> Result<(), ScheduleError> {
-    let cores = machine.chip.cores.max(1);
-    for (
-        job,
-        Job {
-            after,
-            fences,
-            core,
-            ..
-        },
-    ) in jobs.iter().enumerate()
-    {
-        let waits = after.iter().chain(fences).copied();
-        if let Some(waits_for) = waits.into_iter().find(|&other| other >= job) {
+fn check(jobs: &[Job]) -> Result<(), ScheduleError> {
+    for (job, Job { after, fences, .. }) in jobs.iter().enumerate() {
+        let mut waits = after.iter().chain(fences).copied();
+        if let Some(waits_for) = waits.find(|&other| other >= job) {
             return Err(ScheduleError::Order { job, waits_for });
-        }
-        if let Some(core) = core.filter(|&core| core >= cores) {
-            return Err(ScheduleError::Core { job, core, cores });
         }
     }
     Ok(())

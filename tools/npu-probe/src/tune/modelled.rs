@@ -8,8 +8,8 @@ use rknpu_regcmd::timing::{Job, schedule};
 use crate::exit::Failure;
 
 /// Modelled time of the last of `products` equal products that `model` ran,
-/// picoseconds: of its jobs as they were recorded, but given to cores as the
-/// driver would. Which of the model's cores was free when is the host's chance.
+/// picoseconds: of its jobs as they were recorded, as if no product had been
+/// before it and its client had waited for nothing.
 pub(super) fn last_product_ps(model: &Model, products: usize) -> Result<u64, Failure> {
     let timeline = model
         .timeline()

@@ -57,7 +57,7 @@ fn a_lone_file_that_waits_alternates_between_cores() {
     // Observed on Linux 7.2.
     let jobs: Vec<Job> = (0..4)
         .map(|index: usize| Job {
-            after: index.checked_sub(1),
+            after: index.checked_sub(1).into_iter().collect(),
             ..job(0, computing(1))
         })
         .collect();
@@ -68,21 +68,41 @@ fn a_lone_file_that_waits_alternates_between_cores() {
 }
 
 #[test]
-fn fences_hold_jobs_back_and_pins_choose_the_core() {
+fn fences_hold_jobs_back() {
     let jobs = [
         job(0, computing(5)),
         Job {
             fences: vec![0],
             ..job(1, computing(5))
         },
+        // Also where the other job is submitted later.
         Job {
-            core: Some(2),
-            ..job(2, computing(1))
+            after: vec![0],
+            ..job(2, computing(5))
+        },
+        Job {
+            fences: vec![2],
+            ..job(3, computing(5))
         },
     ];
+    assert_eq!(ends(&jobs, &bare()), [5, 10, 10, 15].map(|ms| ms * MS));
+}
+
+#[test]
+fn a_client_can_wait_for_several_jobs_and_keeps_the_order_of_a_file() {
+    let jobs = [
+        job(0, computing(5)),
+        job(1, computing(7)),
+        Job {
+            after: vec![0, 1],
+            ..job(0, computing(1))
+        },
+        job(0, computing(1)),
+    ];
     let timeline = schedule(&jobs, &bare()).unwrap();
-    assert_eq!(timeline.jobs[1].start_ps, 5 * MS);
-    assert_eq!(timeline.jobs[2].core, 2);
+    let submits: Vec<u64> = timeline.jobs.iter().map(|job| job.submit_ps).collect();
+    assert_eq!(submits, [0, 0, 7 * MS, 7 * MS]);
+    assert_eq!(timeline.end_ps, 9 * MS);
 }
 
 #[test]
@@ -94,7 +114,7 @@ fn the_driver_costs_what_its_parameters_say() {
             ..Job::default()
         },
         Job {
-            after: Some(0),
+            after: vec![0],
             host_ps: MS,
             ..job(0, computing(1))
         },
@@ -144,7 +164,7 @@ fn cores_share_what_memory_gives() {
 #[test]
 fn what_comes_later_cannot_be_waited_for() {
     let own = Job {
-        after: Some(0),
+        after: vec![0],
         ..Job::default()
     };
     let order = ScheduleError::Order {
@@ -152,11 +172,6 @@ fn what_comes_later_cannot_be_waited_for() {
         waits_for: 0,
     };
     assert_eq!(schedule(&[own], &bare()), Err(order));
-    let core = Job {
-        core: Some(3),
-        ..Job::default()
-    };
-    assert!(schedule(&[core], &bare()).is_err());
     assert_eq!(schedule(&[], &bare()), Ok(Timeline::default()));
 }
 
@@ -173,30 +188,19 @@ fn any_work() -> impl Strategy<Value = TaskWork> {
 
 fn any_job(index: usize) -> impl Strategy<Value = Job> {
     let before = move || prop::option::of(0..index.max(1));
-    let core = prop::option::weighted(0.2, 0u32..3);
     let tasks = prop::collection::vec(any_work(), 0..3);
     let times = (0u64..1000, prop_oneof![Just(0), any::<u64>()]);
-    (
-        0u32..4,
-        tasks,
-        before(),
-        before(),
-        times,
-        core,
-        any::<bool>(),
+    (0u32..4, tasks, before(), before(), times, any::<bool>()).prop_map(
+        move |(file, tasks, after, fence, (host_ps, hold_ps), chained)| Job {
+            file,
+            tasks,
+            after: after.filter(|_| index > 0).into_iter().collect(),
+            host_ps,
+            hold_ps,
+            chained,
+            fences: fence.filter(|_| index > 0).into_iter().collect(),
+        },
     )
-        .prop_map(
-            move |(file, tasks, after, fence, (host_ps, hold_ps), core, chained)| Job {
-                file,
-                tasks,
-                after: after.filter(|_| index > 0),
-                host_ps,
-                hold_ps,
-                chained,
-                fences: fence.filter(|_| index > 0).into_iter().collect(),
-                core,
-            },
-        )
 }
 
 proptest! {
@@ -215,8 +219,11 @@ proptest! {
         prop_assert_eq!(timeline.tasks.len(), tasks);
         for (job, time) in jobs.iter().zip(&timeline.jobs) {
             prop_assert!(time.submit_ps <= time.start_ps && time.start_ps <= time.end_ps);
-            if let Some(after) = job.after {
+            for &after in &job.after {
                 prop_assert!(timeline.jobs[after].end_ps <= time.submit_ps);
+            }
+            for &fence in &job.fences {
+                prop_assert!(timeline.jobs[fence].end_ps <= time.start_ps);
             }
         }
         for core in 0..3 {
@@ -226,6 +233,45 @@ proptest! {
                 prop_assert!(task.ends_ps.is_sorted() && task.start_ps <= task.ends_ps[0]);
                 end = task.end_ps();
             }
+        }
+    }
+
+    #[test]
+    fn the_order_of_different_files_in_the_list_means_nothing(
+        jobs in (0..8).map(any_job).collect::<Vec<_>>(),
+        keys in prop::collection::vec(any::<u32>(), 8),
+    ) {
+        // Another order that keeps files and what jobs wait for.
+        let waits = |job: usize, other: usize| {
+            other < job && jobs[other].file == jobs[job].file
+                || jobs[job].after.contains(&other)
+                || jobs[job].fences.contains(&other)
+        };
+        let mut order: Vec<usize> = Vec::new();
+        while order.len() < jobs.len() {
+            let free = (0..jobs.len()).filter(|&job| {
+                !order.contains(&job) && (0..jobs.len()).all(|o| !waits(job, o) || order.contains(&o))
+            });
+            order.push(free.min_by_key(|&job| keys[job]).unwrap());
+        }
+        let place = |list: &[usize]| -> Vec<usize> {
+            list.iter().map(|other| order.iter().position(|job| job == other).unwrap()).collect()
+        };
+        let moved: Vec<Job> = order
+            .iter()
+            .map(|&job| Job {
+                after: place(&jobs[job].after),
+                fences: place(&jobs[job].fences),
+                ..jobs[job].clone()
+            })
+            .collect();
+        let (own, moved) = (
+            schedule(&jobs, &Machine::RK3588).unwrap(),
+            schedule(&moved, &Machine::RK3588).unwrap(),
+        );
+        prop_assert_eq!(own.end_ps, moved.end_ps);
+        for (index, &job) in order.iter().enumerate() {
+            prop_assert_eq!(own.jobs[job], moved.jobs[index]);
         }
     }
 
