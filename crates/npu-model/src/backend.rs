@@ -301,6 +301,10 @@ impl Fence for WriteFence {
         })
     }
 
+    fn is_new(&self) -> bool {
+        Self::is_new(self)
+    }
+
     fn sync_file(&self) -> Result<OwnedFd, Error> {
         Self::sync_file(self).map_err(|errno| Error::of(Call::ExportSyncFile, None, errno))
     }

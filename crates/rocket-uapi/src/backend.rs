@@ -83,6 +83,13 @@ pub trait Fence: fmt::Debug + Send + Sync {
     /// When the device cannot be asked.
     fn status(&self) -> Result<FenceStatus, Error>;
 
+    /// Whether it is known to be that of a job that had not ended at the last
+    /// look, although it may be signalled from the start. The kernel does not
+    /// tell.
+    fn is_new(&self) -> bool {
+        false
+    }
+
     /// It as a sync_file.
     ///
     /// # Errors

@@ -81,6 +81,12 @@ fn a_long_job_has_a_canary_only_if_it_looks_dropped() {
     assert_eq!(ends(&done.writes[0]), (RESULT, RESULT));
     assert!(mock.seen(0).iter().all(|&byte| byte == 0x11));
 
+    // A backend that knows of the job saves the second run.
+    let mock = Mock::new(&[Fate::RunsAtOnceAndIsNew]);
+    let done = run(&mock, long_job).unwrap();
+    assert_eq!(ends(&done.writes[0]), (RESULT, RESULT));
+    assert_eq!(mock.submissions(), 1);
+
     for first in [Fate::RunsAtOnce, Fate::IsDropped] {
         let mock = Mock::new(&[first, Fate::RunsAtOnce]);
         let done = run(&mock, long_job).unwrap();

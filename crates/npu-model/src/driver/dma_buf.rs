@@ -171,7 +171,7 @@ impl DmaBuf {
             Usage::Read
         };
         let sync_file = SharedFile::sync_file(argument.fd, user).ok_or(Errno::INVAL)?;
-        let Exported { fences, named } = sync_file.exported();
+        let Exported { fences, named, .. } = sync_file.exported();
         for fence in fences {
             self.object.reservation().add(usage, fence);
         }

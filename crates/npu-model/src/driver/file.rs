@@ -51,6 +51,13 @@ impl WriteFence {
 }
 
 impl WriteFence {
+    /// Whether one of the jobs had not been seen before: one that ended so
+    /// quickly that it is not unfinished any more counts too.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.0.is_new
+    }
+
     /// It as a sync_file.
     ///
     /// # Errors

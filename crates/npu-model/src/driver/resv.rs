@@ -47,6 +47,9 @@ pub(super) struct Exported {
     pub(super) fences: Vec<Arc<Fence>>,
     /// All of them, for modelled time.
     pub(super) named: Vec<FenceName>,
+    /// Whether nobody had seen one of them: by an export, or by the end of a
+    /// wait.
+    pub(super) is_new: bool,
 }
 
 impl Reservation {
@@ -68,11 +71,9 @@ impl Reservation {
 
     /// The unsignalled fences of all usages up to `usage`.
     pub(super) fn active(&self, usage: Usage) -> Vec<Arc<Fence>> {
-        let mut fences = lock(&self.fences);
-        // A failed fence stays until somebody has had a chance to see it;
-        // see `export`.
-        fences.retain(|(_, fence)| fence.state() != FenceState::Signaled);
-        fences
+        // Those that have ended stay until somebody has had a chance to see
+        // them; see `export`.
+        lock(&self.fences)
             .iter()
             .filter(|(own, fence)| *own <= usage && fence.is_active())
             .map(|(_, fence)| Arc::clone(fence))
@@ -98,22 +99,23 @@ impl Reservation {
     ///
     /// The kernel leaves out fences that are already signalled, killed ones
     /// included; a client that exports right after SUBMIT is in time there,
-    /// because a kill takes 500 ms. The model can kill at once, so a failed
-    /// fence stays visible until it was exported once.
+    /// because a kill takes 500 ms, and a job far longer than SUBMIT does to
+    /// return. The model can kill at once, and a host may have better to do than
+    /// to let the client go on. So a failed fence stays visible until it was
+    /// exported once, and of a signalled one it is told that it is new.
     pub(super) fn export(&self, usage: Usage) -> Exported {
         let mut fences = lock(&self.fences);
-        let mut exported = Vec::new();
+        let (mut exported, mut is_new) = (Vec::new(), false);
         fences.retain(|(own, fence)| {
             let state = fence.state();
             if *own > usage {
-                return state != FenceState::Signaled;
+                return true;
             }
+            let unseen = fence.mark_exported();
+            is_new |= unseen;
             let wanted = match state {
-                FenceState::Active => {
-                    fence.mark_exported();
-                    true
-                }
-                FenceState::Failed(_) => fence.mark_exported(),
+                FenceState::Active => true,
+                FenceState::Failed(_) => unseen,
                 FenceState::Signaled => false,
             };
             if wanted {
@@ -124,6 +126,7 @@ impl Reservation {
         Exported {
             fences: exported,
             named: self.named(usage),
+            is_new,
         }
     }
 
@@ -131,7 +134,9 @@ impl Reservation {
     pub(super) fn wait(&self, usage: Usage, until: Until, wake: Wake<'_>) -> Result<(), WaitEnd> {
         self.active(usage)
             .iter()
-            .try_for_each(|fence| fence.wait(until, wake))
+            .try_for_each(|fence| fence.wait(until, wake))?;
+        lock(&self.fences).retain(|(_, fence)| fence.state() != FenceState::Signaled);
+        Ok(())
     }
 }
 
@@ -169,6 +174,33 @@ mod tests {
             reservation.wait(Usage::Write, Until(0), Wake::Signal),
             Ok(())
         );
+    }
+
+    #[test]
+    fn a_fence_that_was_signalled_before_anybody_looked_is_new() {
+        let reservation = Reservation::default();
+        let is_new = || reservation.export(Usage::Write).is_new;
+        let quick = |number| {
+            let fence = fence(1, number);
+            reservation.add(Usage::Write, &fence);
+            fence.signal(Ok(()));
+        };
+        assert!(!is_new());
+        quick(1);
+        // Neither who submits another job nor who polls has seen it.
+        assert_eq!(count(&reservation), (0, 0));
+        assert!(is_new() && !is_new());
+        quick(2);
+        reservation
+            .wait(Usage::Write, Until::FOREVER, Wake::Signal)
+            .unwrap();
+        assert!(!is_new(), "who waited has seen it");
+        // Seen while it is active, it is not new at its end.
+        let slow = fence(1, 3);
+        reservation.add(Usage::Write, &slow);
+        assert!(is_new());
+        slow.signal(Ok(()));
+        assert!(!is_new());
     }
 
     #[test]

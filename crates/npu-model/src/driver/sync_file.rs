@@ -165,7 +165,12 @@ impl SyncFile {
         let name = argument.name[..NAME_BYTES - 1].split(|&byte| byte == 0);
         let name = name.into_iter().next().unwrap_or_default();
         let named = [&self.exported.named[..], &other.exported.named].concat();
-        Self::named(Exported { fences, named }, name.to_vec())
+        let merged = Exported {
+            fences,
+            named,
+            is_new: false,
+        };
+        Self::named(merged, name.to_vec())
     }
 
     /// SYNC_IOC_FILE_INFO: of the whole, and of each fence if there is room.

@@ -57,7 +57,8 @@ pub struct PendingJob {
 /// What was seen of a job right after SUBMIT.
 #[derive(Debug)]
 enum Evidence {
-    /// Its fence, not yet signalled or failed: the driver took the job.
+    /// Its fence, not yet signalled or failed, or known to be new: the driver
+    /// took the job.
     Accepted(Box<dyn Fence>),
     /// A signalled fence: that of a quick job, or of none.
     Silent(Box<dyn Fence>),
@@ -325,8 +326,8 @@ impl Evidence {
         };
         let fence = job.device.backend().write_fence(bo.handle());
         match fence.and_then(|fence| Ok((fence.status()?, fence))) {
-            Ok((FenceStatus::Signaled, fence)) => Self::Silent(fence),
-            Ok((FenceStatus::Active | FenceStatus::Failed(_), fence)) => Self::Accepted(fence),
+            Ok((FenceStatus::Signaled, fence)) if !fence.is_new() => Self::Silent(fence),
+            Ok((_, fence)) => Self::Accepted(fence),
             Err(error) => Self::Lost(error),
         }
     }

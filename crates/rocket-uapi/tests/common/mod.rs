@@ -31,6 +31,8 @@ pub enum Fate {
     Runs,
     /// It has run by the time that SUBMIT returns.
     RunsAtOnce,
+    /// As that, but the backend knows that its fence is a new one.
+    RunsAtOnceAndIsNew,
     /// It has run by then, and its result is what the output held at the first
     /// submission.
     RunsAtOnceAndLeavesTheFirstCanary,
@@ -69,6 +71,8 @@ struct State {
     fates: VecDeque<Fate>,
     /// Job that last wrote the BO.
     jobs: BTreeMap<Handle, Arc<Mutex<FenceStatus>>>,
+    /// Whether the last job was [`Fate::RunsAtOnceAndIsNew`].
+    is_new: bool,
     first_output: Option<Vec<u8>>,
     /// The first written BO as each submission found it.
     seen: Vec<Vec<u8>>,
@@ -218,6 +222,7 @@ impl Drop for MockFile {
 #[derive(Debug)]
 struct MockFence {
     status: Arc<Mutex<FenceStatus>>,
+    is_new: bool,
     mock: Mock,
 }
 
@@ -225,6 +230,10 @@ impl Fence for MockFence {
     fn status(&self) -> Result<FenceStatus, Error> {
         drop(self.mock.enter(Call::SyncFileInfo, None)?);
         Ok(*self.status.lock().unwrap())
+    }
+
+    fn is_new(&self) -> bool {
+        self.is_new
     }
 
     fn sync_file(&self) -> Result<OwnedFd, Error> {
@@ -253,8 +262,9 @@ impl State {
         for &handle in job.writes {
             self.jobs.insert(handle, Arc::clone(&fence));
         }
+        self.is_new = fate == Fate::RunsAtOnceAndIsNew;
         match fate {
-            Fate::Runs | Fate::RunsAtOnce => output.fill(RESULT),
+            Fate::Runs | Fate::RunsAtOnce | Fate::RunsAtOnceAndIsNew => output.fill(RESULT),
             Fate::RunsAtOnceAndLeavesTheFirstCanary => output.copy_from(&first),
             Fate::IsKilled => {
                 // Its end comes with the first wait.
@@ -381,8 +391,10 @@ unsafe impl Backend for MockFile {
         state.fences_open += 1;
         let none = || Arc::new(Mutex::new(FenceStatus::Signaled));
         let status = state.jobs.get(&handle).cloned().unwrap_or_else(none);
+        let is_new = state.is_new;
         Ok(Box::new(MockFence {
             status,
+            is_new,
             mock: self.0.clone(),
         }))
     }
