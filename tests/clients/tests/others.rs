@@ -49,3 +49,15 @@ fn a_folder_for_temporary_files_that_is_not_there_is_named() {
         "{said}"
     );
 }
+
+/// What a program did must not be lost in the end for a path mistyped.
+#[test]
+fn a_report_that_cannot_be_written_is_told_of_before_the_program_runs() {
+    for option in ["--report", "--trace", "--record"] {
+        let output = Client::compile("plain", &[]).run(&[option, "/no/where/it"], &[]);
+        assert_eq!(output.status.code(), Some(5), "{option}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("/no/where/it"), "{said}");
+        assert_eq!(output.stdout, b"", "{option}: the program has run");
+    }
+}

@@ -2,7 +2,9 @@
 //! The way out: all text leaves through here, because `println!` panics when
 //! the reader has gone away.
 
+use std::fs::File;
 use std::io::{ErrorKind, Write, stderr, stdout};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
@@ -43,4 +45,28 @@ pub(crate) fn complain(text: &str) {
 pub(crate) fn tell(text: &str) {
     // There is no other place to report that this failed.
     let _ = stderr().lock().write_all(text.as_bytes());
+}
+
+/// A file whose text comes later. It is made at once, so that whoever asked for
+/// it hears before any work that it cannot be.
+pub(crate) struct OutputFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl OutputFile {
+    pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
+        let file = File::create(path)
+            .with_context(|| format!("cannot make {}", path.display()))
+            .map_err(Failure::Output)?;
+        let path = path.to_owned();
+        Ok(Self { path, file })
+    }
+
+    pub(crate) fn write(mut self, text: &str) -> Result<(), Failure> {
+        self.file
+            .write_all(text.as_bytes())
+            .with_context(|| format!("writing {}", self.path.display()))
+            .map_err(Failure::Output)
+    }
 }

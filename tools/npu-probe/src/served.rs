@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use npu_model::event::{Event, EventTally};
@@ -16,7 +14,6 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::flags::{Flags, ModelFlags};
-use crate::output;
 
 /// The options of the model that the flags choose.
 pub(crate) fn options(flags: &Flags, model: &ModelFlags) -> Result<ModelOptions, Failure> {
@@ -197,39 +194,23 @@ impl UseReport {
         }
     }
 
-    /// Writes the timeline for ui.perfetto.dev.
-    pub(crate) fn write_trace(&self, file: &Path) -> Result<(), Failure> {
-        let Some(timeline) = &self.timeline else {
-            return Ok(());
-        };
-        fs::write(file, timeline.to_chrome_trace())
-            .with_context(|| format!("writing {}", file.display()))
-            .map_err(Failure::Output)
+    /// The timeline for ui.perfetto.dev, of a model.
+    pub(crate) fn trace(&self) -> Option<String> {
+        self.timeline.as_ref().map(DeviceTimeline::to_chrome_trace)
     }
 
-    /// Writes the report to a file, or to standard error: standard output is
-    /// the program's.
-    pub(crate) fn write(&self, json: bool, file: Option<&Path>) -> Result<(), Failure> {
-        let text = if json {
+    /// As text or as JSON.
+    pub(crate) fn text(&self, json: bool) -> Result<String, Failure> {
+        if json {
             let text = serde_json::to_string_pretty(&self.summary)
                 .context("cannot make JSON of the report")
                 .map_err(Failure::Output)?;
-            text + "\n"
-        } else {
-            match &self.summary {
-                Summary::Model(summary) => summary.text(),
-                Summary::Node(summary) => summary.text(),
-            }
-        };
-        match file {
-            Some(file) => fs::write(file, text)
-                .with_context(|| format!("writing {}", file.display()))
-                .map_err(Failure::Output),
-            None => {
-                output::tell(&text);
-                Ok(())
-            }
+            return Ok(text + "\n");
         }
+        Ok(match &self.summary {
+            Summary::Model(summary) => summary.text(),
+            Summary::Node(summary) => summary.text(),
+        })
     }
 }
 

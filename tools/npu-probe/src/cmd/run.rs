@@ -24,6 +24,7 @@ use rocket_uapi::DeviceInfo;
 
 use crate::exit::Failure;
 use crate::flags::{Flags, RunFlags};
+use crate::output::{self, OutputFile};
 use crate::served::{self, UseReport};
 
 /// File name of the library that is loaded into the program.
@@ -52,7 +53,13 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
         .thread_block()
         .context("cannot keep signals for the program")
         .map_err(Failure::Device)?;
+    // Before the program runs: what it did would be lost with them.
     let recorder = recorder(run)?;
+    let [to_report, to_trace] = [&run.report, &run.trace].map(|file| {
+        let file = file.as_deref();
+        file.map(OutputFile::create).transpose()
+    });
+    let (to_report, to_trace) = (to_report?, to_trace?);
     let recording = recorder
         .clone()
         .map(|recorder| RecordingService::new(shown.service(), recorder, &shown.info()))
@@ -89,10 +96,15 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
         }
     };
     drop(server);
-    if let Some(file) = &run.trace {
-        report.write_trace(file)?;
+    if let (Some(file), Some(trace)) = (to_trace, report.trace()) {
+        file.write(&trace)?;
     }
-    report.write(flags.json, run.report.as_deref())?;
+    let text = report.text(flags.json)?;
+    match to_report {
+        Some(file) => file.write(&text)?,
+        // Standard output is the program's.
+        None => output::tell(&text),
+    }
     if let Some(recorder) = recorder {
         recorder
             .finish()
