@@ -208,6 +208,8 @@ pub struct EventTally {
     pub jobs_killed: u64,
     /// [`Diagnosis::trap`] to how often it was met.
     pub traps: BTreeMap<&'static str, TrapTally>,
+    /// [`Event::KernelBug`], each bug and how often clients ran into it.
+    pub bugs: BTreeMap<Bug, BugTally>,
     /// Events that [`Model::events`](crate::Model::events) has forgotten.
     pub forgotten: u64,
 }
@@ -219,6 +221,15 @@ pub struct TrapTally {
     pub tasks: u64,
     /// What the chip said of the first.
     pub first: Diagnosis,
+}
+
+/// How often clients ran into a bug of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BugTally {
+    /// Times.
+    pub times: u64,
+    /// What the client did the first time.
+    pub first: String,
 }
 
 impl EventTally {
@@ -233,6 +244,14 @@ impl EventTally {
                 diagnosis
             }
             Event::Diagnosed { diagnosis, .. } => diagnosis,
+            Event::KernelBug { bug, how, .. } => {
+                let known = self.bugs.entry(*bug).or_insert_with(|| BugTally {
+                    times: 0,
+                    first: how.clone(),
+                });
+                known.times += 1;
+                return;
+            }
             _ => return,
         };
         for one in diagnosis {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, anyhow};
-use npu_model::event::{Event, EventTally};
+use npu_model::event::{BugTally, Event, EventTally};
 use npu_model::timeline::DeviceTimeline;
 use npu_model::{Model, ModelOptions, Selector};
 use npu_server::{Counts, ForwardService, Outcomes};
@@ -69,13 +69,23 @@ struct Use {
     traps: BTreeMap<String, u64>,
     /// The first diagnosis of each: values, rule and remedy.
     diagnoses: BTreeMap<String, String>,
+    /// Bugs of the real kernel that the programs ran into.
+    kernel_bugs: BTreeMap<&'static str, KernelBug>,
     /// What else the model noticed, in the order of the first time.
     events: Vec<Noticed>,
-    /// Events before those, which the model has forgotten; traps, drops and
-    /// kills among them are counted above.
+    /// Events before those, which the model has forgotten; traps, kernel bugs,
+    /// drops and kills among them are counted above.
     events_left_out: u64,
     cores: Vec<Core>,
     modelled_end_us: f64,
+}
+
+/// A bug of the real kernel.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct KernelBug {
+    times: u64,
+    /// What the program did the first time.
+    first: String,
 }
 
 /// Something that the model noticed.
@@ -224,11 +234,17 @@ impl Use {
             self.diagnoses
                 .insert(trap.to_owned(), met.first.to_string());
         }
+        for (bug, BugTally { times, first }) in &tally.bugs {
+            let (times, first) = (*times, first.clone());
+            self.kernel_bugs
+                .insert(bug.name(), KernelBug { times, first });
+        }
     }
 
-    /// Notes what may have happened before. Traps alone are in the counts.
+    /// Notes what may have happened before. Traps alone and kernel bugs are in
+    /// the counts.
     fn notice(&mut self, event: &Event) {
-        if matches!(event, Event::Diagnosed { .. }) {
+        if matches!(event, Event::Diagnosed { .. } | Event::KernelBug { .. }) {
             return;
         }
         let what = event.to_string();
@@ -288,6 +304,12 @@ impl Use {
                 line("", format!("the first: {diagnosis}"));
             }
         }
+        for (bug, KernelBug { times, first }) in &self.kernel_bugs {
+            line(
+                "kernel bug",
+                format!("{bug}: {times} times; the first: {first}"),
+            );
+        }
         for Noticed { what, times } in &self.events {
             match times {
                 1 => line("model", what.clone()),
@@ -346,6 +368,35 @@ fn push_line(text: &mut String, name: &str, says: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use npu_model::driver::Arena;
+    use rocket_uapi::sys;
+
+    /// Closed without GEM_CLOSE of an object whose dma-buf outlives the file:
+    /// two ways that lead to the same bug.
+    #[test]
+    fn a_bug_of_the_kernel_is_told_once_with_a_count() {
+        let model = Model::new(ModelOptions::default());
+        for _ in 0..2 {
+            let file = model.open_file();
+            let mut one_byte = [0; 24];
+            one_byte[0] = 1;
+            file.ioctl(sys::CREATE_BO, &mut one_byte, &Arena::new())
+                .unwrap();
+            let dma_buf = file.prime_export(1).unwrap();
+            drop(file);
+            drop(dma_buf);
+        }
+        // Notices that the dma-bufs are closed.
+        drop(model.open_file());
+        let text = UseReport::new(Counts::default(), &model)
+            .text(false)
+            .unwrap();
+        assert_eq!(text.matches("use-after-close").count(), 1, "{text}");
+        assert!(
+            text.contains("use-after-close: 4 times; the first: closed a file"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn what_happens_often_is_told_once() {
