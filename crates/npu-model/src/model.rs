@@ -189,6 +189,12 @@ impl Model {
         self.cores
     }
 
+    /// What modelled times depend on.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
     /// Whether a client has taken the modelled kernel down; see
     /// [`Driver::is_oopsed`].
     #[must_use]

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
 use crate::channel::Channel;
+use crate::counts::CacheSync;
 use crate::listener::Shared;
 use crate::process;
 use crate::service::OpenFile;
@@ -180,10 +181,17 @@ impl Connection {
 
     fn ioctl(&self, number: u32, arg: &mut [u8], channel: &Channel) -> Result<i32, Errno> {
         let file = self.file.get().ok_or(Errno::BADF)?;
-        self.shared.counters.called();
-        let value = file.ioctl(number, arg, channel)?;
-        self.shared.counters.done(number, arg);
-        Ok(value)
+        let counters = &self.shared.counters;
+        counters.called();
+        // Before the call: another thread may close the handle meanwhile.
+        let sync = CacheSync::of(number, arg, |handle| file.bo_bytes(handle));
+        let result = file.ioctl(number, arg, channel);
+        if let Some(sync) = sync {
+            counters.synced(sync, result);
+        } else if result.is_ok() {
+            counters.done(number, arg);
+        }
+        result
     }
 
     fn mmap(&self, request: &Request, channel: &Channel) -> Result<(), Errno> {

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rocket_uapi::sys;
+use rustix::io::Errno;
 use zerocopy::FromBytes;
 
 use crate::service::is_call;
@@ -21,6 +22,14 @@ pub struct Counts {
     pub submits: u64,
     /// Jobs in them, those that the driver dropped included.
     pub jobs: u64,
+    /// Calls of PREP_BO that passed an object through the CPU's caches.
+    pub preps: u64,
+    /// The bytes of these objects, by whole pages.
+    pub prep_bytes: u64,
+    /// Calls of FINI_BO.
+    pub finis: u64,
+    /// The bytes of their objects.
+    pub fini_bytes: u64,
     /// ioctls of the device.
     pub ioctls: u64,
     /// mmaps of the device.
@@ -35,6 +44,10 @@ pub(crate) struct Counters {
     bo_bytes: AtomicU64,
     submits: AtomicU64,
     jobs: AtomicU64,
+    preps: AtomicU64,
+    prep_bytes: AtomicU64,
+    finis: AtomicU64,
+    fini_bytes: AtomicU64,
     ioctls: AtomicU64,
     mmaps: AtomicU64,
 }
@@ -43,7 +56,47 @@ fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
+/// A call that passes an object through the CPU's caches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CacheSync {
+    /// PREP_BO of so many bytes.
+    Prep(u64),
+    /// FINI_BO of so many bytes.
+    Fini(u64),
+}
+
+impl CacheSync {
+    /// What an ioctl is, with what tells the bytes behind a handle.
+    pub(crate) fn of(number: u32, arg: &[u8], bytes: impl Fn(u32) -> Option<u64>) -> Option<Self> {
+        // A client may know no more of either structure.
+        let handle = || arg.first_chunk().map(|handle| u32::from_ne_bytes(*handle));
+        if is_call(number, sys::PREP_BO) {
+            bytes(handle()?).map(Self::Prep)
+        } else if is_call(number, sys::FINI_BO) {
+            bytes(handle()?).map(Self::Fini)
+        } else {
+            None
+        }
+    }
+}
+
 impl Counters {
+    /// Such a call has ended so.
+    pub(crate) fn synced(&self, sync: CacheSync, result: Result<i32, Errno>) {
+        match (sync, result) {
+            // The driver does it whatever came of the wait.
+            (CacheSync::Prep(bytes), Ok(_) | Err(Errno::BUSY | Errno::TIMEDOUT | Errno::INTR)) => {
+                add(&self.preps, 1);
+                add(&self.prep_bytes, bytes);
+            }
+            (CacheSync::Fini(bytes), Ok(_)) => {
+                add(&self.finis, 1);
+                add(&self.fini_bytes, bytes);
+            }
+            _ => (),
+        }
+    }
+
     pub(crate) fn opened(&self) {
         add(&self.opens, 1);
     }
@@ -79,6 +132,10 @@ impl Counters {
             bo_bytes,
             submits,
             jobs,
+            preps,
+            prep_bytes,
+            finis,
+            fini_bytes,
             ioctls,
             mmaps,
         } = self;
@@ -88,6 +145,10 @@ impl Counters {
             bo_bytes: get(bo_bytes),
             submits: get(submits),
             jobs: get(jobs),
+            preps: get(preps),
+            prep_bytes: get(prep_bytes),
+            finis: get(finis),
+            fini_bytes: get(fini_bytes),
             ioctls: get(ioctls),
             mmaps: get(mmaps),
         }

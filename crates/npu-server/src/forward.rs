@@ -14,7 +14,7 @@
 #[allow(unsafe_code)]
 mod raw;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use std::thread;
 use std::time::Duration;
 
 use npu_capture::BoBytes;
-use npu_model::driver::{Caller, Wake};
+use npu_model::driver::{Caller, Descriptor, Wake};
 use rknpu_regcmd::ChipProfile;
 use rocket_uapi::{Deadline, DeviceInfo, FenceStatus, SETTLE, sys};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -33,7 +33,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use self::raw::{Mapping, OwnJob};
 use crate::jobs::{Jobs, NotRead};
-use crate::service::{GEM_OPEN, GemOpen, MapOf, OpenFile, Service, changes_handles, is_call};
+use crate::service::{GEM_OPEN, GemOpen, MapOf, OpenFile, PAGE, Service, changes_handles, is_call};
 
 /// How long the kernel waits at a time for a buffer object: so late does a
 /// client hear of a signal.
@@ -180,8 +180,8 @@ impl Service for ForwardService {
 struct ForwardFile {
     node: OwnedFd,
     work: Arc<Work>,
-    /// Open handles.
-    handles: Mutex<BTreeSet<u32>>,
+    /// Open handles, and the bytes behind each.
+    handles: Mutex<BTreeMap<u32, u64>>,
     /// Whether there ever was a job.
     submitted: AtomicBool,
 }
@@ -230,13 +230,17 @@ impl OpenFile for ForwardFile {
         raw::write_fence(self.node.as_fd(), handle)
     }
 
+    fn bo_bytes(&self, handle: u32) -> Option<u64> {
+        self.handles().get(&handle).copied()
+    }
+
     /// In the order that keeps clear of a bug of the driver's, which frees the
     /// file before objects that need it (see docs/uapi.md).
     fn close(self: Box<Self>, _: bool) {
         let until = Deadline::after(LAST_JOBS).as_nanos();
         let handles = std::mem::take(&mut *self.handles());
         let submitted = self.submitted.load(Ordering::Relaxed);
-        for &handle in handles.iter().filter(|_| submitted) {
+        for &handle in handles.keys().filter(|_| submitted) {
             let arg = sys::PrepBo {
                 handle,
                 reserved: 0,
@@ -245,7 +249,7 @@ impl OpenFile for ForwardFile {
             // What still runs then, the kernel waits for.
             let _ = raw::prep(self.node.as_fd(), arg);
         }
-        for &handle in &handles {
+        for &handle in handles.keys() {
             let _ = raw::gem_close(self.node.as_fd(), handle);
         }
         if submitted {
@@ -255,7 +259,7 @@ impl OpenFile for ForwardFile {
 }
 
 impl ForwardFile {
-    fn handles(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+    fn handles(&self) -> MutexGuard<'_, BTreeMap<u32, u64>> {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -276,11 +280,11 @@ impl ForwardFile {
 }
 
 /// An ioctl that holds values only was done well.
-fn note(handles: &mut BTreeSet<u32>, number: u32, arg: &[u8]) {
+fn note(handles: &mut BTreeMap<u32, u64>, number: u32, arg: &[u8]) {
     if is_call(number, sys::CREATE_BO)
         && let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg)
     {
-        handles.insert(bo.handle);
+        handles.insert(bo.handle, u64::from(bo.size).next_multiple_of(PAGE));
     } else if is_call(number, sys::GEM_CLOSE)
         && let Ok((bo, _)) = sys::GemClose::read_from_prefix(arg)
     {
@@ -288,7 +292,7 @@ fn note(handles: &mut BTreeSet<u32>, number: u32, arg: &[u8]) {
     } else if is_call(number, GEM_OPEN)
         && let Ok((bo, _)) = GemOpen::read_from_prefix(arg)
     {
-        handles.insert(bo.handle);
+        handles.insert(bo.handle, bo.size);
     }
 }
 
@@ -384,9 +388,15 @@ impl ForwardFile {
         let file = caller.descriptor(arg.fd)?;
         let mut handles = self.handles();
         arg.handle = raw::import(self.node.as_fd(), file.number(), arg.flags)?;
-        handles.insert(arg.handle);
+        handles.insert(arg.handle, file_bytes(&file));
         Ok(())
     }
+}
+
+/// Bytes of a dma-buf; 0 if the kernel will not say.
+fn file_bytes(file: &Descriptor) -> u64 {
+    let own = format!("/proc/self/fd/{}", file.number());
+    std::fs::metadata(own).map_or(0, |found| found.len())
 }
 
 /// Whether a time of the monotonic clock, nanoseconds, has passed.

@@ -95,6 +95,10 @@ impl OpenFile for ModelFile {
         })
     }
 
+    fn bo_bytes(&self, handle: u32) -> Option<u64> {
+        self.0.bo_bytes(handle)
+    }
+
     fn close(self: Box<Self>, dying: bool) {
         if dying {
             self.0.kill();

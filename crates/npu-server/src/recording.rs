@@ -18,15 +18,12 @@ use rustix::mm::MapFlags;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::jobs::{Job, Jobs};
-use crate::service::{GEM_OPEN, GemOpen, MapOf, OpenFile, Service, changes_handles, is_call};
+use crate::service::{GEM_OPEN, GemOpen, MapOf, OpenFile, PAGE, Service, changes_handles, is_call};
 
 /// How long a job is waited for: the driver kills it after half a second, but
 /// it may have to wait for fences and for a core, and a large one takes the
 /// model longer.
 const WAIT: Duration = Duration::from_secs(60);
-
-/// Bytes of a buffer object's page.
-const PAGE: u64 = npu_capture::format::PAGE;
 
 /// Serves another service and records its jobs.
 #[derive(Debug)]
@@ -160,6 +157,10 @@ impl OpenFile for RecordedFile {
 
     fn write_fence(&self, handle: u32) -> Result<FenceStatus, Errno> {
         self.inner.write_fence(handle)
+    }
+
+    fn bo_bytes(&self, handle: u32) -> Option<u64> {
+        self.inner.bo_bytes(handle)
     }
 
     fn close(self: Box<Self>, dying: bool) {

@@ -68,6 +68,10 @@ pub trait OpenFile: fmt::Debug + Send + Sync {
     /// `ENOENT` for an unknown handle.
     fn write_fence(&self, handle: u32) -> Result<FenceStatus, Errno>;
 
+    /// Bytes of the buffer object behind a handle, by whole pages; `None` for an
+    /// unknown one.
+    fn bo_bytes(&self, handle: u32) -> Option<u64>;
+
     /// The last descriptor is closed; `dying` if by the end of its process.
     fn close(self: Box<Self>, dying: bool);
 }
@@ -81,6 +85,9 @@ pub struct MapOf {
     pub offset: u64,
 }
 
+/// Bytes of a buffer object's page.
+pub(crate) const PAGE: u64 = npu_capture::format::PAGE;
+
 /// DRM core: GEM_OPEN (include/uapi/drm/drm.h).
 pub(crate) const GEM_OPEN: u32 = 0xc010_640b;
 
@@ -91,7 +98,8 @@ pub(crate) struct GemOpen {
     name: u32,
     /// Out: GEM handle.
     pub(crate) handle: u32,
-    size: u64,
+    /// Out: bytes.
+    pub(crate) size: u64,
 }
 
 /// Whether a request gives a handle, or takes one back. Who keeps book of

@@ -2,73 +2,17 @@
 //! Clients that do not keep to the protocol harm nobody but themselves.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+mod common;
 
-use npu_model::{Model, ModelOptions};
-use npu_server::{ModelService, Server};
-use npu_wire::{Ask, DATA_BYTES, Frame, FrameKind, Request, receive, send};
+use std::os::fd::AsFd;
+
+use common::{begin, call, channel, connect, ioctl, next, open, server};
+use npu_server::Server;
+use npu_wire::{Ask, DATA_BYTES, Frame, FrameKind, Request, send};
 use proptest::prelude::*;
 use rocket_uapi::sys;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
-
-fn server() -> Server {
-    let model = Model::new(ModelOptions::default());
-    Server::start(Arc::new(ModelService::new(model))).unwrap()
-}
-
-fn connect(server: &Server) -> OwnedFd {
-    server.address().connect(SocketFlags::CLOEXEC).unwrap()
-}
-
-fn channel() -> (OwnedFd, OwnedFd) {
-    rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .unwrap()
-}
-
-/// Begins a call; returns our end of its channel.
-fn begin(connection: &OwnedFd, request: &[u8], arg: &[u8]) -> OwnedFd {
-    let (own, theirs) = channel();
-    send(connection, [request, arg], &[theirs.as_fd()]).unwrap();
-    own
-}
-
-/// What the server says next on a channel.
-fn next(channel: &OwnedFd) -> (Frame, Option<FrameKind>) {
-    let mut message = vec![0; size_of::<Frame>() + DATA_BYTES];
-    let received = receive(channel, &mut message).unwrap();
-    match Frame::parse(&message[..received.len]) {
-        Ok((frame, kind, _)) => (frame, Some(kind)),
-        Err(_) => (Frame::default(), None),
-    }
-}
-
-/// Does a call that asks for nothing in between.
-fn call(connection: &OwnedFd, request: &Request, arg: &[u8]) -> Result<i32, Errno> {
-    let (frame, kind) = next(&begin(connection, request.as_bytes(), arg));
-    assert_eq!(kind, Some(FrameKind::Done));
-    frame.result()
-}
-
-fn ioctl(number: u32) -> Request {
-    Request {
-        number,
-        ..Request::new(Ask::Ioctl)
-    }
-}
-
-fn open(server: &Server) -> OwnedFd {
-    let connection = connect(server);
-    assert_eq!(call(&connection, &Request::new(Ask::Open), &[]), Ok(0));
-    connection
-}
 
 /// Whether somebody who keeps to the rules is served.
 fn assert_serves(server: &Server) {

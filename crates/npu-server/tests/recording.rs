@@ -229,6 +229,10 @@ impl OpenFile for Slow<Box<dyn OpenFile>> {
         self.inner.write_fence(handle)
     }
 
+    fn bo_bytes(&self, handle: u32) -> Option<u64> {
+        self.inner.bo_bytes(handle)
+    }
+
     fn close(self: Box<Self>, dying: bool) {
         self.inner.close(dying);
     }

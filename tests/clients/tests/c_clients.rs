@@ -50,10 +50,17 @@ fn products_by_plain_ioctls() {
     all_ran(&seen, 1, 10);
     assert_eq!(seen["macs"], 2 * ROUND_MACS);
     assert_eq!(seen["words"], 10 * 126);
+    assert_eq!(seen["clock_hz"], 600_000_000);
     // Nothing that the strictest model minds, and one core does as well.
-    let seen = report(&client, &["--strict", "strict", "--cores", "1"]);
-    all_ran(&seen, 1, 10);
-    assert_eq!(seen["cores"].as_array().unwrap().len(), 1);
+    let options = ["--strict", "strict", "--cores", "1"];
+    let slow = ["--device", "model:clock=200"];
+    let slow = report(&client, &[&options[..], &slow].concat());
+    all_ran(&slow, 1, 10);
+    assert_eq!(slow["cores"].as_array().unwrap().len(), 1);
+    // Each report says by which clock its times are.
+    assert_eq!(slow["clock_hz"], 200_000_000);
+    let end = |report: &Value| report["modelled_end_us"].as_f64().unwrap();
+    assert!(end(&slow) > end(&report(&client, &options)), "{slow:#}");
 }
 
 #[test]

@@ -59,6 +59,8 @@ struct Use {
     jobs_completed: u64,
     jobs_dropped: u64,
     jobs_killed: u64,
+    #[serde(flatten)]
+    caches: Caches,
     tasks: u64,
     words: u64,
     macs: u64,
@@ -77,7 +79,39 @@ struct Use {
     /// drops and kills among them are counted above.
     events_left_out: u64,
     cores: Vec<Core>,
+    /// The NPU's clock, which modelled times assume.
+    clock_hz: u64,
     modelled_end_us: f64,
+}
+
+/// What went through the CPU's caches, which a board's CPU takes its time for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+struct Caches {
+    preps: u64,
+    prep_bytes: u64,
+    finis: u64,
+    fini_bytes: u64,
+}
+
+impl Caches {
+    fn of(counts: &Counts) -> Self {
+        Self {
+            preps: counts.preps,
+            prep_bytes: counts.prep_bytes,
+            finis: counts.finis,
+            fini_bytes: counts.fini_bytes,
+        }
+    }
+
+    fn text(self) -> String {
+        let Self {
+            preps,
+            prep_bytes,
+            finis,
+            fini_bytes,
+        } = self;
+        format!("{preps} PREP_BO of {prep_bytes} bytes, {finis} FINI_BO of {fini_bytes} bytes")
+    }
 }
 
 /// A bug of the real kernel.
@@ -116,6 +150,8 @@ struct UseOfNode {
     /// How they ended; known of jobs that were recorded.
     #[serde(flatten)]
     ended: Option<Ended>,
+    #[serde(flatten)]
+    caches: Caches,
     /// Those of jobs that the driver dropped included.
     tasks: u64,
     words: u64,
@@ -148,6 +184,8 @@ pub(crate) struct UseReport {
 /// Bytes of a command word.
 const WORD_BYTES: u64 = 8;
 
+const HERTZ_PER_MEGAHERTZ: u64 = 1_000_000;
+
 const MICROSECONDS_PER_SECOND: f64 = 1e6;
 
 impl UseReport {
@@ -158,6 +196,8 @@ impl UseReport {
             bo_bytes: counts.bo_bytes,
             submits: counts.submits,
             jobs: counts.jobs,
+            caches: Caches::of(&counts),
+            clock_hz: model.machine().clock_hz,
             cores: vec![Core::default(); model.cores() as usize],
             ..Use::default()
         };
@@ -189,6 +229,7 @@ impl UseReport {
             bo_bytes: counts.bo_bytes,
             submits: counts.submits,
             jobs: counts.jobs,
+            caches: Caches::of(&counts),
             ended: ended.map(|ended| Ended {
                 jobs_completed: ended.completed,
                 jobs_dropped: ended.dropped,
@@ -290,6 +331,7 @@ impl Use {
             "tasks",
             format!("{}, {} command words", self.tasks, self.words),
         );
+        line("caches", self.caches.text());
         line(
             "work",
             format!("{} MACs, {} bytes moved", self.macs, self.bytes_moved),
@@ -320,6 +362,13 @@ impl Use {
             let events = self.events_left_out;
             line("left out", format!("{events} events before these"));
         }
+        line(
+            "clock",
+            format!(
+                "{} MHz, which modelled times assume; --device model:clock=MHZ sets it",
+                self.clock_hz / HERTZ_PER_MEGAHERTZ
+            ),
+        );
         for (index, core) in self.cores.iter().enumerate() {
             let busy = core.modelled_busy_us;
             line(
@@ -357,6 +406,7 @@ impl UseOfNode {
             "tasks",
             format!("{}, {} command words", self.tasks, self.words),
         );
+        line("caches", self.caches.text());
         text
     }
 }

@@ -170,6 +170,15 @@ impl DrmFile {
         Err(Errno::AGAIN)
     }
 
+    /// Bytes of memory behind a handle, by whole pages: what PREP_BO and FINI_BO
+    /// pass through the caches. `None` for an unknown one.
+    #[must_use]
+    pub fn bo_bytes(&self, handle: u32) -> Option<u64> {
+        self.handles()
+            .get(handle)
+            .map(|object| object.pages().len() as u64)
+    }
+
     /// How many handles are in use.
     #[must_use]
     pub fn handles_in_use(&self) -> usize {

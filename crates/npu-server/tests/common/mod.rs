@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A client that speaks the protocol itself.
+#![allow(clippy::unwrap_used, dead_code, reason = "helpers of several tests")]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use npu_model::{Model, ModelOptions};
+use npu_server::{ModelService, Server};
+use npu_wire::{Ask, DATA_BYTES, Frame, FrameKind, Request, receive, send};
+use rocket_uapi::sys;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use zerocopy::IntoBytes;
+
+pub(crate) fn server() -> Server {
+    Server::start(Arc::new(ModelService::new(model()))).unwrap()
+}
+
+/// A device on which a job that hangs is never killed.
+pub(crate) fn model() -> Arc<Model> {
+    Model::new(ModelOptions {
+        cores: 1,
+        hang_timeout: Duration::MAX,
+        ..ModelOptions::default()
+    })
+}
+
+pub(crate) fn connect(server: &Server) -> OwnedFd {
+    server.address().connect(SocketFlags::CLOEXEC).unwrap()
+}
+
+pub(crate) fn channel() -> (OwnedFd, OwnedFd) {
+    rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap()
+}
+
+/// Begins a call; returns our end of its channel.
+pub(crate) fn begin(connection: &OwnedFd, request: &[u8], arg: &[u8]) -> OwnedFd {
+    let (own, theirs) = channel();
+    send(connection, [request, arg], &[theirs.as_fd()]).unwrap();
+    own
+}
+
+/// What the server says next on a channel.
+pub(crate) fn next(channel: &OwnedFd) -> (Frame, Option<FrameKind>) {
+    let mut message = vec![0; size_of::<Frame>() + DATA_BYTES];
+    let received = receive(channel, &mut message).unwrap();
+    match Frame::parse(&message[..received.len]) {
+        Ok((frame, kind, _)) => (frame, Some(kind)),
+        Err(_) => (Frame::default(), None),
+    }
+}
+
+/// Does a call that asks for nothing in between.
+pub(crate) fn call(connection: &OwnedFd, request: &Request, arg: &[u8]) -> Result<i32, Errno> {
+    let (frame, kind) = next(&begin(connection, request.as_bytes(), arg));
+    assert_eq!(kind, Some(FrameKind::Done));
+    frame.result()
+}
+
+pub(crate) fn ioctl(number: u32) -> Request {
+    Request {
+        number,
+        ..Request::new(Ask::Ioctl)
+    }
+}
+
+pub(crate) fn open(server: &Server) -> OwnedFd {
+    let connection = connect(server);
+    assert_eq!(call(&connection, &Request::new(Ask::Open), &[]), Ok(0));
+    connection
+}
+
+/// Submits a job that hangs: a program of zeroes. Returns the handle of the
+/// object that it writes, in which it lies, and which is the file's next one.
+pub(crate) fn hang(client: &OwnedFd) -> u32 {
+    let bo = sys::CreateBo {
+        size: 4096,
+        ..sys::CreateBo::default()
+    };
+    let channel = begin(client, ioctl(sys::CREATE_BO).as_bytes(), bo.as_bytes());
+    let bo: sys::CreateBo = done(&channel);
+    let task = sys::Task {
+        regcmd: bo.dma_address as u32,
+        regcmd_count: 16,
+    };
+    // Any addresses: what they hold is asked for, and given below.
+    let job = sys::Job {
+        tasks: 1 << 20,
+        in_bo_handles: 0,
+        out_bo_handles: 2 << 20,
+        task_count: 1,
+        task_struct_size: size_of::<sys::Task>() as u32,
+        in_bo_handle_count: 0,
+        out_bo_handle_count: 1,
+    };
+    let submit = sys::Submit {
+        jobs: 3 << 20,
+        job_count: 1,
+        job_struct_size: size_of::<sys::Job>() as u32,
+        reserved: 0,
+    };
+    let channel = begin(client, ioctl(sys::SUBMIT).as_bytes(), submit.as_bytes());
+    loop {
+        let (frame, kind) = next(&channel);
+        if kind == Some(FrameKind::Done) {
+            assert_eq!(frame.result(), Ok(0));
+            return bo.handle;
+        }
+        assert_eq!(kind, Some(FrameKind::Read));
+        let memory = match frame.value {
+            address if address == job.tasks => task.as_bytes(),
+            address if address == job.out_bo_handles => bo.handle.as_bytes(),
+            address if address == submit.jobs => job.as_bytes(),
+            other => unreachable!("{other:#x}"),
+        };
+        let answer = Frame::new(FrameKind::Answer);
+        send(&channel, [answer.as_bytes(), memory], &[]).unwrap();
+    }
+}
+
+/// The argument that comes back with the result of a call.
+fn done<T: zerocopy::FromBytes>(channel: &OwnedFd) -> T {
+    let mut message = vec![0; size_of::<Frame>() + DATA_BYTES];
+    let received = receive(channel, &mut message).unwrap();
+    let (frame, _, rest) = Frame::parse(&message[..received.len]).unwrap();
+    assert_eq!(frame.result(), Ok(0));
+    T::read_from_bytes(rest).unwrap()
+}
