@@ -6,8 +6,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use npu_model::driver::{Caller, Descriptor, Efault, UserMemory, Wake};
 use npu_wire::{DATA_BYTES, Frame, FrameKind, WireError, receive, send, status_of};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
+
+/// Whether nobody has the other end of a socket any more.
+pub(crate) fn has_hung_up(socket: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let polled = rustix::event::poll(&mut fds, Some(&at_once));
+    polled.is_err() || !fds[0].revents().is_empty()
+}
 
 /// The server's end of a call's channel.
 #[derive(Debug)]
@@ -44,6 +56,11 @@ impl Channel {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Answer, WireError> {
         send(&self.socket, [frame.as_bytes(), data], descriptors)?;
+        self.answer()
+    }
+
+    /// Waits for an answer.
+    fn answer(&self) -> Result<Answer, WireError> {
         let mut buffer = self.buffer.borrow_mut();
         buffer.resize(size_of::<Frame>() + DATA_BYTES, 0);
         loop {
@@ -68,6 +85,17 @@ impl Channel {
                 _ => return Err(WireError::Malformed("it is not an answer")),
             }
         }
+    }
+
+    /// Waits until the client has done what it said it would. An error if it
+    /// has not, and is gone.
+    pub(crate) fn wait_for_client(&self) -> Result<(), WireError> {
+        self.answer().map(drop)
+    }
+
+    /// Whether the client is gone, or at least does not wait any more.
+    pub(crate) fn has_hung_up(&self) -> bool {
+        has_hung_up(&self.socket)
     }
 
     fn read_some(&self, addr: u64, out: &mut [u8]) -> Result<(), WireError> {

@@ -5,46 +5,62 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use npu_wire::{ARG_BYTES, Ask, REQUEST_BYTES, Request, WireError, receive};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
-use crate::channel::Channel;
+use crate::channel::{Channel, has_hung_up};
 use crate::counts::CacheSync;
 use crate::listener::Shared;
 use crate::process;
-use crate::service::OpenFile;
+use crate::service::{MapOf, OpenFile};
 use crate::shadow::Shadow;
 
 /// Most calls of one connection at the same time; more wait for their turn.
 const CALLS: usize = 512;
 
+/// How often is looked whether a closed file is still mapped.
+const LOOK_FOR_MAPPINGS: Duration = Duration::from_millis(200);
+
 /// A connection.
 struct Connection {
+    socket: OwnedFd,
     shared: Arc<Shared>,
     /// Once it is an open file.
     file: OnceLock<Box<dyn OpenFile>>,
     /// The process that called last, by its own word.
     process: AtomicU32,
-    /// Calls under way.
-    calls: Mutex<usize>,
+    /// Of clients that wait for the file's release.
+    closers: Mutex<Vec<Channel>>,
+    calls: Mutex<Calls>,
     fewer_calls: Condvar,
 }
 
+/// Calls under way.
+#[derive(Default)]
+struct Calls {
+    all: usize,
+    /// Those of them that close a descriptor.
+    closing: usize,
+}
+
 /// Serves a connection to its end.
-pub(crate) fn serve(socket: &OwnedFd, shared: Arc<Shared>) {
+pub(crate) fn serve(socket: OwnedFd, shared: Arc<Shared>) {
     let connection = Arc::new(Connection {
+        socket,
         shared,
         file: OnceLock::new(),
         process: AtomicU32::new(0),
-        calls: Mutex::new(0),
+        closers: Mutex::default(),
+        calls: Mutex::default(),
         fewer_calls: Condvar::new(),
     });
     let mut message = vec![0; REQUEST_BYTES + ARG_BYTES];
     loop {
-        let received = match receive(socket, &mut message) {
+        let received = match receive(&connection.socket, &mut message) {
             Ok(received) => received,
             // Whoever has the descriptor may write to it.
             Err(WireError::Malformed(_) | WireError::Os(Errno::INTR)) => continue,
@@ -53,7 +69,7 @@ pub(crate) fn serve(socket: &OwnedFd, shared: Arc<Shared>) {
                 break;
             }
         };
-        if received.len == 0 && has_hung_up(socket) {
+        if received.len == 0 && has_hung_up(&connection.socket) {
             break;
         }
         let [Some(channel), file] = received.descriptors else {
@@ -71,17 +87,6 @@ pub(crate) fn serve(socket: &OwnedFd, shared: Arc<Shared>) {
     connection.end();
 }
 
-/// Whether nobody has the other end any more.
-fn has_hung_up(socket: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let polled = rustix::event::poll(&mut fds, Some(&at_once));
-    polled.is_err() || !fds[0].revents().is_empty()
-}
-
 /// A call to be answered.
 struct Call {
     request: Request,
@@ -92,14 +97,14 @@ struct Call {
 }
 
 impl Connection {
-    fn lock(&self) -> MutexGuard<'_, usize> {
+    fn lock(&self) -> MutexGuard<'_, Calls> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until at most so many calls are under way.
-    fn wait_for_calls(&self, most: usize) -> MutexGuard<'_, usize> {
+    fn wait_for_calls(&self, most: usize) -> MutexGuard<'_, Calls> {
         self.fewer_calls
-            .wait_while(self.lock(), |calls| *calls > most)
+            .wait_while(self.lock(), |calls| calls.all > most)
             .unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,7 +122,11 @@ impl Connection {
             channel.done(self.open(), &[]);
             return;
         }
-        *self.wait_for_calls(CALLS - 1) += 1;
+        let closing = usize::from(ask == Ask::Close);
+        let mut calls = self.wait_for_calls(CALLS - 1);
+        calls.all += 1;
+        calls.closing += closing;
+        drop(calls);
         let call = Call {
             request,
             ask,
@@ -127,8 +136,11 @@ impl Connection {
         };
         let connection = Arc::clone(self);
         self.shared.pool.run(Box::new(move || {
-            let _under_way = UnderWay(&connection);
-            connection.answer(call);
+            let under_way = UnderWay {
+                connection: &connection,
+                closing,
+            };
+            connection.answer(call, under_way);
         }));
     }
 
@@ -141,7 +153,9 @@ impl Connection {
         self.file.set(file).map(|()| 0).map_err(|_| Errno::BUSY)
     }
 
-    fn answer(&self, mut call: Call) {
+    /// Does a call. Its end is counted before its client hears of it: that may
+    /// close the file then.
+    fn answer(&self, mut call: Call, under_way: UnderWay<'_>) {
         let channel = &call.channel;
         match call.ask {
             Ask::Open => (),
@@ -154,12 +168,17 @@ impl Connection {
                 } else {
                     &[]
                 };
+                drop(under_way);
                 channel.done(result, back);
             }
-            Ask::Mmap => match self.mmap(&call.request, channel) {
-                Ok(()) => (),
-                Err(errno) => channel.done(Err(errno), &[]),
-            },
+            Ask::Mmap => {
+                let map = self.mmap(&call.request);
+                drop(under_way);
+                match map {
+                    Ok(MapOf { file, offset }) => channel.map(file, offset),
+                    Err(errno) => channel.done(Err(errno), &[]),
+                }
+            }
             Ask::FileIoctl => {
                 let Request { number, arg, .. } = call.request;
                 let result = match &call.file {
@@ -171,6 +190,7 @@ impl Connection {
                 };
                 channel.done_file(result);
             }
+            Ask::Close => self.close(call.channel),
             Ask::Shadow => {
                 // None, where the system itself shows the device.
                 let path = self.shared.shadow.as_ref().map(Shadow::path);
@@ -194,14 +214,31 @@ impl Connection {
         result
     }
 
-    fn mmap(&self, request: &Request, channel: &Channel) -> Result<(), Errno> {
+    fn mmap(&self, request: &Request) -> Result<MapOf, Errno> {
         let file = self.file.get().ok_or(Errno::BADF)?;
         let len = usize::try_from(request.len).map_err(|_| Errno::INVAL)?;
         let flags = MapFlags::from_bits_retain(request.flags);
         let map = file.mmap(request.offset, len, flags)?;
         self.shared.counters.mapped();
-        channel.map(map.file, map.offset);
-        Ok(())
+        Ok(map)
+    }
+
+    /// A client closes one of its descriptors.
+    fn close(&self, channel: Channel) {
+        if channel.wait_for_client().is_err() {
+            return;
+        }
+        // The kernel knows at once whether it was the last one. A call of another
+        // thread has the file still.
+        let calls = self.lock();
+        let is_last = calls.all == calls.closing && has_hung_up(&self.socket);
+        drop(calls);
+        if is_last {
+            let mut closers = self.closers.lock().unwrap_or_else(PoisonError::into_inner);
+            closers.push(channel);
+        } else {
+            channel.done(Ok(0), &[]);
+        }
     }
 
     /// The last descriptor is closed.
@@ -209,9 +246,45 @@ impl Connection {
         // Those that wait have been woken: their channels have hung up too, or
         // their thread is still to hear the result.
         drop(self.wait_for_calls(0));
-        let process = self.process.load(Ordering::Relaxed);
-        if let Some(file) = alone(self).file.into_inner() {
-            file.close(process::is_dying(process));
+        let Self {
+            file,
+            process,
+            closers,
+            ..
+        } = alone(self);
+        let process = process.into_inner();
+        let mut closers = closers.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = file.into_inner() {
+            if file.is_mapped() {
+                // So it is not the last close that releases it.
+                all_done(closers.drain(..));
+                wait_until_unmapped(&*file, process);
+            }
+            file.close(&|| process::is_dying(process) || closers.iter().any(Channel::has_hung_up));
+        }
+        all_done(closers.into_iter());
+    }
+}
+
+fn all_done(closers: impl Iterator<Item = Channel>) {
+    closers.for_each(|closer| closer.done(Ok(0), &[]));
+}
+
+/// Waits while a closed file is mapped. That its process has ended is seen at
+/// once, an munmap a little later.
+fn wait_until_unmapped(file: &dyn OpenFile, process: u32) {
+    let mut process = process::handle(process);
+    while file.is_mapped() {
+        let ended = match &process {
+            Some(handle) => process::wait_for_end(handle, LOOK_FOR_MAPPINGS),
+            None => {
+                thread::sleep(LOOK_FOR_MAPPINGS);
+                false
+            }
+        };
+        if ended {
+            // What is mapped still is another process's.
+            process = None;
         }
     }
 }
@@ -229,11 +302,17 @@ fn alone(mut connection: Arc<Connection>) -> Connection {
 }
 
 /// Counts a call until it ends, however it does.
-struct UnderWay<'a>(&'a Connection);
+struct UnderWay<'a> {
+    connection: &'a Connection,
+    closing: usize,
+}
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        *self.0.lock() -= 1;
-        self.0.fewer_calls.notify_all();
+        let mut calls = self.connection.lock();
+        calls.all -= 1;
+        calls.closing -= self.closing;
+        drop(calls);
+        self.connection.fewer_calls.notify_all();
     }
 }

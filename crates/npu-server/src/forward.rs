@@ -234,9 +234,15 @@ impl OpenFile for ForwardFile {
         self.handles().get(&handle).copied()
     }
 
+    /// The kernel knows of the client's mappings, and keeps the file for them.
+    fn is_mapped(&self) -> bool {
+        false
+    }
+
     /// In the order that keeps clear of a bug of the driver's, which frees the
-    /// file before objects that need it (see docs/uapi.md).
-    fn close(self: Box<Self>, _: bool) {
+    /// file before objects that need it (see docs/uapi.md). At last the node is
+    /// closed, which waits for its queue.
+    fn close(self: Box<Self>, _: &dyn Fn() -> bool) {
         let until = Deadline::after(LAST_JOBS).as_nanos();
         let handles = std::mem::take(&mut *self.handles());
         let submitted = self.submitted.load(Ordering::Relaxed);

@@ -269,8 +269,7 @@ impl Shared {
         let started = thread::Builder::new()
             .name("npu-client".to_owned())
             .spawn(move || {
-                connection::serve(&socket, Arc::clone(&shared));
-                drop(socket);
+                connection::serve(socket, Arc::clone(&shared));
                 shared.client_gone();
             });
         if let Err(error) = started {

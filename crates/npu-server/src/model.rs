@@ -99,10 +99,12 @@ impl OpenFile for ModelFile {
         self.0.bo_bytes(handle)
     }
 
-    fn close(self: Box<Self>, dying: bool) {
-        if dying {
-            self.0.kill();
-        }
+    fn is_mapped(&self) -> bool {
+        self.0.is_mapped()
+    }
+
+    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool) {
+        self.0.close(is_ending);
     }
 }
 

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether a process is at its end.
 
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags};
+
 /// `PF_EXITING` of the kernel's task flags (Linux, include/linux/sched.h).
 const PF_EXITING: u64 = 0x4;
 
@@ -14,6 +20,21 @@ pub(crate) fn is_dying(pid: u32) -> bool {
         Ok(stat) => flags(&stat).is_some_and(|flags| flags & PF_EXITING != 0),
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
+}
+
+/// A handle of a process; `None` if it is gone, or the kernel has none.
+pub(crate) fn handle(pid: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Waits for the end of a process, but not longer than so long. Returns whether
+/// it has ended.
+pub(crate) fn wait_for_end(process: &OwnedFd, at_most: Duration) -> bool {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    let at_most = Timespec::try_from(at_most).ok();
+    // A signal ends the wait early, and does no harm.
+    rustix::event::poll(&mut fds, at_most.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 fn flags(stat: &str) -> Option<u64> {

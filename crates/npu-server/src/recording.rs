@@ -163,8 +163,12 @@ impl OpenFile for RecordedFile {
         self.inner.bo_bytes(handle)
     }
 
-    fn close(self: Box<Self>, dying: bool) {
-        self.inner.close(dying);
+    fn is_mapped(&self) -> bool {
+        self.inner.is_mapped()
+    }
+
+    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool) {
+        self.inner.close(is_ending);
     }
 }
 

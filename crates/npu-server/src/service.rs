@@ -72,8 +72,13 @@ pub trait OpenFile: fmt::Debug + Send + Sync {
     /// unknown one.
     fn bo_bytes(&self, handle: u32) -> Option<u64>;
 
-    /// The last descriptor is closed; `dying` if by the end of its process.
-    fn close(self: Box<Self>, dying: bool);
+    /// Whether something of it is mapped, which keeps it open.
+    fn is_mapped(&self) -> bool;
+
+    /// The last descriptor is closed, and the last mapping gone: releases the
+    /// file, which waits for its queue. `is_ending` tells whether its process is
+    /// at its end, or has come to it meanwhile.
+    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool);
 }
 
 /// What to map in the place of the device.

@@ -59,7 +59,7 @@ fn what_goes_through_the_caches_is_counted() {
 fn a_wait_in_vain_goes_through_the_caches_too() {
     let server = server();
     let client = open(&server);
-    let handle = common::hang(&client);
+    let handle = common::hang(&client).handle;
     assert_eq!(prep(&client, handle, 0), Err(Errno::BUSY));
     let counts = server.counts();
     assert_eq!((counts.preps, counts.prep_bytes), (1, 4096));

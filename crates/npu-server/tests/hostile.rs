@@ -6,26 +6,12 @@ mod common;
 
 use std::os::fd::AsFd;
 
-use common::{begin, call, channel, connect, ioctl, next, open, server};
-use npu_server::Server;
+use common::{assert_serves, begin, call, channel, connect, ioctl, next, open, server};
 use npu_wire::{Ask, DATA_BYTES, Frame, FrameKind, Request, send};
 use proptest::prelude::*;
 use rocket_uapi::sys;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
-
-/// Whether somebody who keeps to the rules is served.
-fn assert_serves(server: &Server) {
-    let connection = open(server);
-    let bo = sys::CreateBo {
-        size: 4096,
-        ..sys::CreateBo::default()
-    };
-    assert_eq!(
-        call(&connection, &ioctl(sys::CREATE_BO), bo.as_bytes()),
-        Ok(0)
-    );
-}
 
 #[test]
 fn calls_in_the_wrong_order_have_an_errno() {

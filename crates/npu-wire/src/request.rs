@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::message::WireError;
 
 /// Version of the protocol, which client and server must have in common.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// What all requests begin with: `NPU\x1b`, little endian.
 const MAGIC: u32 = u32::from_le_bytes(*b"NPU\x1b");
@@ -28,15 +28,20 @@ pub enum Ask {
     FileIoctl,
     /// Where the directory is that shows the device's place in the system.
     Shadow,
+    /// close: once the client has closed its descriptor it says so by an
+    /// [`Answer`](crate::FrameKind::Answer). If that was the last one the call
+    /// ends when the file is released, else at once.
+    Close,
 }
 
 impl Ask {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Open,
         Self::Ioctl,
         Self::Mmap,
         Self::FileIoctl,
         Self::Shadow,
+        Self::Close,
     ];
 }
 

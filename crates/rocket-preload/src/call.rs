@@ -39,20 +39,32 @@ pub(crate) fn call(
     out: Room<'_>,
     file: Option<BorrowedFd<'_>>,
 ) -> Result<Outcome, Errno> {
+    let begun = begin(connection, request, named.sent(), file);
+    // A server without descriptors may have gone before it is asked, too.
+    match begun.and_then(|channel| converse(channel.as_fd(), named, out)) {
+        Err(Errno::NODEV) => Err(why_no_result(connection)),
+        other => other,
+    }
+}
+
+/// Begins a call; returns our end of its channel.
+///
+/// # Errors
+/// `ENODEV` if the server is gone, `EMFILE` without descriptors for the call.
+pub(crate) fn begin(
+    connection: BorrowedFd<'_>,
+    request: &Request,
+    arg: Memory,
+    file: Option<BorrowedFd<'_>>,
+) -> Result<OwnedFd, Errno> {
     let (channel, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
         SocketFlags::CLOEXEC,
         None,
     )?;
-    let arg = named.sent();
-    let requested = request_call(connection, request, arg, theirs.as_fd(), file);
-    drop(theirs);
-    // A server without descriptors may have gone before it is asked, too.
-    match requested.and_then(|()| converse(channel.as_fd(), named, out)) {
-        Err(Errno::NODEV) => Err(why_no_result(connection)),
-        other => other,
-    }
+    request_call(connection, request, arg, theirs.as_fd(), file)?;
+    Ok(channel)
 }
 
 /// Why a call has no result: the server is gone, or has no descriptors left.

@@ -2,7 +2,8 @@
 //! Finding the server, opening the device, and what the server tells of
 //! itself.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -49,10 +50,30 @@ pub(crate) fn request(ask: Ask) -> Request {
     }
 }
 
-/// A connection that is no open file, if there is a server.
-pub(crate) fn control() -> Result<OwnedFd, Errno> {
+/// A connection that is no open file. It is closed past the function that is
+/// replaced, which would ask the server whether there is a file to wait for.
+pub(crate) struct Control(ManuallyDrop<OwnedFd>);
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // SAFETY: taken once, at the end.
+        let connection = unsafe { ManuallyDrop::take(&mut self.0) };
+        // SAFETY: the number of a descriptor that was owned, and is no more.
+        unsafe { rustix::io::close(connection.into_raw_fd()) };
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Such a connection, if there is a server.
+pub(crate) fn control() -> Result<Control, Errno> {
     let (address, _) = address()?;
-    address.connect(SocketFlags::CLOEXEC)
+    let connection = address.connect(SocketFlags::CLOEXEC)?;
+    Ok(Control(ManuallyDrop::new(connection)))
 }
 
 /// Opens the device.
@@ -85,7 +106,7 @@ fn try_open(address: &Address, flags: SocketFlags) -> Result<OwnedFd, Errno> {
     Ok(connection)
 }
 
-fn ask(connection: &OwnedFd, ask: Ask, out: Room<'_>) -> Result<Outcome, Errno> {
+fn ask(connection: &impl AsFd, ask: Ask, out: Room<'_>) -> Result<Outcome, Errno> {
     call(
         connection.as_fd(),
         &request(ask),

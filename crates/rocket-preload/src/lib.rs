@@ -10,7 +10,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `open`, `ioctl`, `mmap`, `stat`, `paths`, `poll`, `syscall` | the functions replaced |
+//! | `open`, `close`, `ioctl`, `mmap`, `stat`, `paths`, `poll`, `syscall` | the functions replaced |
 //! | `next` | the functions behind them |
 //! | `call`, `wire` | one call to the server; its messages, by address |
 //! | `named` | what a call names, and the server may ask for |
@@ -25,6 +25,7 @@
 #![allow(unreachable_pub, reason = "what C calls is public and nobody's")]
 
 mod call;
+mod close;
 mod device;
 mod guard;
 mod ioctl;

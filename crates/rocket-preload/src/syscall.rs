@@ -4,7 +4,7 @@
 use libc::{c_int, c_long, c_uint, c_ulong};
 
 use crate::next::next;
-use crate::{ioctl, mmap, open, paths, stat};
+use crate::{close, ioctl, mmap, open, paths, stat};
 
 /// A register as an address.
 fn pointer<T>(register: c_long) -> *mut T {
@@ -29,6 +29,8 @@ pub unsafe extern "C" fn syscall(
 ) -> c_long {
     // Each takes of a register what the system call takes: an int its low half.
     let result: c_int = match number {
+        // SAFETY: the same call, by its function.
+        libc::SYS_close => unsafe { close::close(a as c_int) },
         // SAFETY: the same call, by its function.
         libc::SYS_ioctl => unsafe { ioctl::ioctl(a as c_int, b as c_ulong, pointer(c)) },
         libc::SYS_mmap => {

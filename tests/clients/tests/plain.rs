@@ -33,6 +33,11 @@ fn objects_and_fences_are_shared() {
 }
 
 #[test]
+fn closing_waits_for_the_queue() {
+    passes("leaves");
+}
+
+#[test]
 fn many_processes_files_and_threads() {
     passes("crowd");
 }

@@ -69,8 +69,8 @@ impl WriteFence {
 
 impl Drop for DrmFile {
     fn drop(&mut self) {
+        self.device().client_maps.collect_of(&self.open);
         self.open.closed.store(true, Ordering::Release);
-        self.device().client_maps.collect();
     }
 }
 
@@ -86,7 +86,7 @@ impl DrmFile {
             privileged,
             map_lock: client_map::new_lock(),
             closed: AtomicBool::new(false),
-            exiting: AtomicBool::new(false),
+            released: false,
             need_not_settle: AtomicBool::new(false),
         });
         Self { open }
@@ -127,17 +127,29 @@ impl DrmFile {
         self.handles().find(object).is_some()
     }
 
-    /// The end of the client's process, be it by SIGKILL or by exit: closes
-    /// the file as the kernel does then.
+    /// Closes the file for a process that may be at its end, be it by SIGKILL
+    /// or by exit, or come to it meanwhile: `is_ending` is asked.
     ///
-    /// What is queued gets [`exit_wait`] to be handed to a core; the rest is
-    /// dropped, its fences signalled with `ESRCH`. The job in flight goes on.
-    /// Mappings of the file must be gone by now, as those of a process that
-    /// ended are; else the last one does the waiting.
+    /// A process that lives waits until all jobs were handed to a core. One
+    /// that is ending already waits [`exit_wait`] at most, one that is killed
+    /// while it waits no longer: what is queued then is dropped, its fences
+    /// signalled with `ESRCH`. The job in flight goes on. While a mapping
+    /// keeps the file ([`is_mapped`](Self::is_mapped)) nothing is waited for.
     ///
     /// [`exit_wait`]: super::DriverProfile::exit_wait
-    pub fn kill(self) {
-        self.open.exiting.store(true, Ordering::Release);
+    pub fn close(self, is_ending: &dyn Fn() -> bool) {
+        let open = Arc::clone(&self.open);
+        drop(self);
+        if let Some(mut open) = Arc::into_inner(open) {
+            open.release(is_ending);
+        }
+    }
+
+    /// Whether another process has anything of the file mapped; see
+    /// [`mmap_file`](Self::mmap_file).
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.device().client_maps.collect_of(&self.open)
     }
 
     /// For a client that knows of the model and does not wait before it

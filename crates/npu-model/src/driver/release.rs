@@ -55,8 +55,8 @@ pub(super) struct OpenFile {
     pub(super) map_lock: i64,
     /// Whether its descriptor is closed.
     pub(super) closed: AtomicBool,
-    /// Whether the process is ending, rather than just closing the file.
-    pub(super) exiting: AtomicBool,
+    /// Whether it was released ahead of its end.
+    pub(super) released: bool,
     /// Whether its client does not wait before closing, because it knows that
     /// this is the model.
     pub(super) need_not_settle: AtomicBool,
@@ -67,10 +67,11 @@ impl OpenFile {
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
-}
 
-impl Drop for OpenFile {
-    fn drop(&mut self) {
+    /// What the kernel does behind the last descriptor and mapping; see
+    /// [`DrmFile::close`](super::DrmFile::close).
+    pub(super) fn release(&mut self, is_ending: &dyn Fn() -> bool) {
+        self.released = true;
         let Device {
             options,
             health,
@@ -94,11 +95,7 @@ impl Drop for OpenFile {
         for object in objects {
             names.handle_closed(&object);
         }
-        let exit_wait = self
-            .exiting
-            .load(Ordering::Acquire)
-            .then_some(options.profile.exit_wait);
-        scheduler.remove_entity(self.entity, exit_wait);
+        scheduler.remove_entity(self.entity, is_ending);
         shared_file::collect();
         if cached {
             let how = "closed a file without GEM_CLOSE of an object that was exported";
@@ -111,5 +108,13 @@ impl Drop for OpenFile {
             health.run_into(Bug::UseAfterClose, how);
         }
         self.space.life.over.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if !self.released {
+            self.release(&|| false);
+        }
     }
 }

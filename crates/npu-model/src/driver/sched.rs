@@ -95,6 +95,9 @@ struct Entity {
 /// latter are ever seen.
 const CONTEXTS: u64 = 2;
 
+/// How often a file that waits for its queue asks whether its process ends.
+const LOOK_FOR_ITS_END: Duration = Duration::from_millis(10);
+
 impl State {
     fn score(&self, core: usize) -> usize {
         let attached = self
@@ -180,23 +183,35 @@ impl Scheduler {
     }
 
     /// Waits until all jobs of the file were handed to a core, then forgets
-    /// the file. The one in flight goes on. After `patience`, if given, what
-    /// is still queued is dropped: its fences fail with `ESRCH`, when those
-    /// before them have signalled (drm_sched_entity_destroy, _kill).
-    pub(super) fn remove_entity(&self, id: EntityId, patience: Option<Duration>) {
+    /// the file. The one in flight goes on. A process that `is_ending` from the
+    /// start waits as long as the profile says, one that is killed meanwhile no
+    /// longer; what is still queued then is dropped: its fences fail with
+    /// `ESRCH`, when those before them have signalled
+    /// (drm_sched_entity_destroy, _kill).
+    pub(super) fn remove_entity(&self, id: EntityId, is_ending: &dyn Fn() -> bool) {
         let start = Instant::now();
+        let exiting = is_ending();
+        let exit_wait = self.shared.options.profile.exit_wait;
         let mut state = lock(&self.shared.state);
         while state
             .entities
             .get(&id)
             .is_some_and(|entity| !entity.queue.is_empty())
         {
-            let left = patience.map(|patience| patience.saturating_sub(start.elapsed()));
-            state = match left {
-                None => self.shared.wait(state),
-                Some(Duration::ZERO) => break,
-                Some(left) => self.shared.wait_timeout(state, left),
-            };
+            if exiting {
+                let left = exit_wait.saturating_sub(start.elapsed());
+                if left.is_zero() {
+                    break;
+                }
+                state = self.shared.wait_timeout(state, left);
+            } else {
+                drop(self.shared.wait_timeout(state, LOOK_FOR_ITS_END));
+                let killed = is_ending();
+                state = lock(&self.shared.state);
+                if killed {
+                    break;
+                }
+            }
         }
         if let Some(entity) = state.entities.remove(&id)
             && !entity.queue.is_empty()

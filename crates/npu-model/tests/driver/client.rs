@@ -223,9 +223,14 @@ impl Client {
     }
 
     /// The process of this client ends.
-    pub fn kill(mut self) {
+    pub fn kill(self) {
+        self.close_file(&|| true);
+    }
+
+    /// Closes its file; the process may be ending.
+    pub fn close_file(mut self, is_ending: &dyn Fn() -> bool) {
         let spare = self.0.reopen();
-        std::mem::replace(&mut self.0, spare).kill();
+        std::mem::replace(&mut self.0, spare).close(is_ending);
     }
 
     pub fn close(&self, handle: u32) -> Result<(), Errno> {

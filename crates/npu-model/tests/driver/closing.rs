@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What closing a file, and the end of its process, wait for and drop.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use npu_model::driver::{DriverBugs, DriverProfile, FenceState};
@@ -112,6 +113,24 @@ fn a_process_that_ends_lets_its_queue_run_within_the_wait() {
     other.run(&[Step::Log { number: 9 }], &[], &[out]);
     other.prep(out.handle, FOREVER).unwrap();
     assert_eq!(numbers(&bench), [1, 2, 3, 9]);
+}
+
+/// One that is killed while it waits for its queue waits no longer.
+#[test]
+fn a_process_that_is_killed_in_close_drops_its_queue() {
+    let bench = patient(Duration::MAX);
+    let client = bench.client();
+    queue(&client, 3);
+    bench.stage.await_arrival(GATE);
+    // Alive at first, and then not: with the gate closed nothing else ends it.
+    let asked = AtomicUsize::new(0);
+    client.close_file(&|| asked.fetch_add(1, Ordering::Relaxed) > 2);
+    bench.stage.open_gate(GATE);
+    let other = bench.client();
+    let out = other.create(4096).unwrap();
+    other.run(&[Step::Log { number: 9 }], &[], &[out]);
+    other.prep(out.handle, FOREVER).unwrap();
+    assert_eq!(numbers(&bench), [1, 9]);
 }
 
 /// What depends on a dropped job runs.

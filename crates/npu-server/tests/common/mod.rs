@@ -14,17 +14,30 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
 
+/// A device on which a job that hangs is never killed.
 pub(crate) fn server() -> Server {
-    Server::start(Arc::new(ModelService::new(model()))).unwrap()
+    serve(&model(Duration::MAX))
 }
 
-/// A device on which a job that hangs is never killed.
-pub(crate) fn model() -> Arc<Model> {
+pub(crate) fn serve(model: &Arc<Model>) -> Server {
+    Server::start(Arc::new(ModelService::new(Arc::clone(model)))).unwrap()
+}
+
+/// A device of one core, which a job that hangs has for so long.
+pub(crate) fn model(hang_timeout: Duration) -> Arc<Model> {
     Model::new(ModelOptions {
         cores: 1,
-        hang_timeout: Duration::MAX,
+        hang_timeout,
         ..ModelOptions::default()
     })
+}
+
+/// A request of this process.
+pub(crate) fn request(ask: Ask) -> Request {
+    Request {
+        process: std::process::id(),
+        ..Request::new(ask)
+    }
 }
 
 pub(crate) fn connect(server: &Server) -> OwnedFd {
@@ -68,19 +81,32 @@ pub(crate) fn call(connection: &OwnedFd, request: &Request, arg: &[u8]) -> Resul
 pub(crate) fn ioctl(number: u32) -> Request {
     Request {
         number,
-        ..Request::new(Ask::Ioctl)
+        ..request(Ask::Ioctl)
     }
 }
 
 pub(crate) fn open(server: &Server) -> OwnedFd {
     let connection = connect(server);
-    assert_eq!(call(&connection, &Request::new(Ask::Open), &[]), Ok(0));
+    assert_eq!(call(&connection, &request(Ask::Open), &[]), Ok(0));
     connection
 }
 
-/// Submits a job that hangs: a program of zeroes. Returns the handle of the
-/// object that it writes, in which it lies, and which is the file's next one.
-pub(crate) fn hang(client: &OwnedFd) -> u32 {
+/// Whether somebody who keeps to the rules is served.
+pub(crate) fn assert_serves(server: &Server) {
+    let connection = open(server);
+    let bo = sys::CreateBo {
+        size: 4096,
+        ..sys::CreateBo::default()
+    };
+    assert_eq!(
+        call(&connection, &ioctl(sys::CREATE_BO), bo.as_bytes()),
+        Ok(0)
+    );
+}
+
+/// Submits a job that hangs: a program of zeroes. Returns the object that it
+/// writes, in which it lies.
+pub(crate) fn hang(client: &OwnedFd) -> sys::CreateBo {
     let bo = sys::CreateBo {
         size: 4096,
         ..sys::CreateBo::default()
@@ -112,7 +138,7 @@ pub(crate) fn hang(client: &OwnedFd) -> u32 {
         let (frame, kind) = next(&channel);
         if kind == Some(FrameKind::Done) {
             assert_eq!(frame.result(), Ok(0));
-            return bo.handle;
+            return bo;
         }
         assert_eq!(kind, Some(FrameKind::Read));
         let memory = match frame.value {

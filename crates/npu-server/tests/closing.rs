@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What closing a file waits for, and who does not wait for it.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{assert_serves, begin, hang, model, next, open, request, serve, server};
+use npu_wire::{Ask, Frame, FrameKind, Request, receive, send};
+use rustix::io::Errno;
+use rustix::mm::MapFlags;
+use zerocopy::IntoBytes;
+
+/// Closes a descriptor as the library does; the end of the call comes on what
+/// is returned.
+fn close(client: OwnedFd, request: &Request) -> OwnedFd {
+    let channel = begin(&client, request.as_bytes(), &[]);
+    drop(client);
+    let closed = Frame::new(FrameKind::Answer);
+    send(&channel, [closed.as_bytes(), &[]], &[]).unwrap();
+    channel
+}
+
+/// Waits for the end of a call.
+#[track_caller]
+fn ends(channel: &OwnedFd) {
+    let (frame, kind) = next(channel);
+    assert_eq!((kind, frame.result()), (Some(FrameKind::Done), Ok(0)));
+}
+
+/// Waits until nobody has a file, however long its release takes.
+fn wait_for_clients(server: &npu_server::Server) {
+    assert!(server.wait_for_clients(Duration::MAX));
+}
+
+#[test]
+fn closing_waits_for_the_queue() {
+    let model = model(Duration::from_millis(20));
+    let server = serve(&model);
+    let client = open(&server);
+    for _ in 0..4 {
+        hang(&client);
+    }
+    ends(&close(client, &request(Ask::Close)));
+    // All but the one in flight.
+    let killed = model.event_tally().jobs_killed;
+    assert!(killed >= 3, "{killed}");
+}
+
+/// No job ever ends here: who waited for one would wait for ever.
+#[test]
+fn only_the_last_close_waits() {
+    let server = server();
+    let client = open(&server);
+    let copy = client.try_clone().unwrap();
+    hang(&client);
+    hang(&client);
+    ends(&close(copy, &request(Ask::Close)));
+    // The file is still there.
+    hang(&client);
+    // One that is no file is nobody's to wait for.
+    ends(&close(common::connect(&server), &request(Ask::Close)));
+}
+
+#[test]
+fn who_is_killed_in_close_leaves_no_queue() {
+    let server = server();
+    let client = open(&server);
+    hang(&client);
+    hang(&client);
+    drop(close(client, &request(Ask::Close)));
+    wait_for_clients(&server);
+}
+
+/// A mapping keeps the file: close returns, and what is left is in nobody's
+/// way, as long as the process lives.
+#[test]
+fn a_mapping_keeps_the_file() {
+    let server = server();
+    let mut process = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let of_process = |ask| Request {
+        process: process.id(),
+        ..Request::new(ask)
+    };
+    let client = open(&server);
+    let bo = hang(&client);
+    hang(&client);
+    let map = Request {
+        len: 4096,
+        offset: bo.offset,
+        flags: MapFlags::SHARED.bits(),
+        ..of_process(Ask::Mmap)
+    };
+    let channel = begin(&client, map.as_bytes(), &[]);
+    // A frame with the file comes ahead of the result.
+    let mut frame = [0; size_of::<Frame>()];
+    let [mapped, _] = receive(&channel, &mut frame).unwrap().descriptors;
+    assert_eq!(next(&channel).1, Some(FrameKind::Done));
+    ends(&close(client, &of_process(Ask::Close)));
+    assert_serves(&server);
+    assert!(mapped.is_some());
+    drop(mapped);
+    assert_serves(&server);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    wait_for_clients(&server);
+}
+
+/// A call of another thread has the file, as in the kernel.
+#[test]
+fn a_call_under_way_keeps_the_file() {
+    let server = server();
+    let client = open(&server);
+    let bo = hang(&client);
+    hang(&client);
+    let prep = rocket_uapi::sys::PrepBo {
+        handle: bo.handle,
+        reserved: 0,
+        timeout_ns: i64::MAX,
+    };
+    let number = rocket_uapi::sys::PREP_BO;
+    let waiting = begin(&client, common::ioctl(number).as_bytes(), prep.as_bytes());
+    ends(&close(client, &request(Ask::Close)));
+    // And has its result when it is interrupted.
+    let interrupt = Frame::new(FrameKind::Interrupt);
+    send(waiting.as_fd(), [interrupt.as_bytes(), &[]], &[]).unwrap();
+    let result = std::iter::repeat_with(|| next(&waiting))
+        // The server has hung up, with that unread: told ahead of the result.
+        .find(|(_, kind)| kind.is_some());
+    assert_eq!(result.unwrap().0.result(), Err(Errno::INTR));
+}
