@@ -45,6 +45,9 @@ pub enum KillCause {
         /// Modelled time up to and including the task, of the whole job.
         device_time: Duration,
     },
+    /// The process of its file ended while it was queued or running, and its
+    /// memory went with that: nothing is said of its programs.
+    ClientDied,
     /// The model itself failed. Please report it with the program.
     ModelFailure,
 }
@@ -56,6 +59,7 @@ impl fmt::Display for KillCause {
             Self::TooLong { device_time } => {
                 write!(f, "too long: {device_time:?} of modelled device time")
             }
+            Self::ClientDied => f.write_str("its client had died"),
             Self::ModelFailure => f.write_str("the model itself failed (a bug)"),
         }
     }
@@ -204,8 +208,6 @@ const EVENTS_KEPT: usize = 4096;
 pub struct EventTally {
     /// [`Event::JobDropped`].
     pub jobs_dropped: u64,
-    /// [`Event::JobKilled`].
-    pub jobs_killed: u64,
     /// [`Diagnosis::trap`] to how often it was met.
     pub traps: BTreeMap<&'static str, TrapTally>,
     /// [`Event::KernelBug`], each bug and how often clients ran into it.
@@ -239,11 +241,7 @@ impl EventTally {
                 self.jobs_dropped += 1;
                 return;
             }
-            Event::JobKilled { diagnosis, .. } => {
-                self.jobs_killed += 1;
-                diagnosis
-            }
-            Event::Diagnosed { diagnosis, .. } => diagnosis,
+            Event::JobKilled { diagnosis, .. } | Event::Diagnosed { diagnosis, .. } => diagnosis,
             Event::KernelBug { bug, how, .. } => {
                 let known = self.bugs.entry(*bug).or_insert_with(|| BugTally {
                     times: 0,

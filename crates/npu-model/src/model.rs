@@ -10,7 +10,7 @@ use rocket_uapi::{Backend, Device};
 use crate::backend::ModelBackend;
 use crate::chip::{Chip, ChipOptions, Contested, Level};
 use crate::driver::{
-    Backing, Caches, ChipCore, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile,
+    Backing, Caches, ChipCore, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile, JobCounts,
 };
 use crate::event::{Event, EventTally};
 use crate::timeline::DeviceTimeline;
@@ -212,6 +212,17 @@ impl Model {
     #[must_use]
     pub fn event_tally(&self) -> EventTally {
         self.driver.event_tally()
+    }
+
+    /// How the jobs ended that the driver accepted so far.
+    #[must_use]
+    pub fn jobs(&self) -> JobCounts {
+        self.driver.jobs()
+    }
+
+    /// Waits until no job is queued or running, but not longer than so long.
+    pub fn wait_until_idle(&self, at_most: Duration) {
+        self.driver.wait_until_idle(at_most);
     }
 
     /// What happened since the last call.

@@ -113,13 +113,14 @@ impl Channel {
         Ok(())
     }
 
-    /// Ends the call: what of the argument goes back, and a file to map.
-    pub(crate) fn done(&self, result: Result<i32, Errno>, arg: &[u8]) {
+    /// Ends the call: what of the argument goes back. Returns whether the client
+    /// was there to hear it.
+    pub(crate) fn done(&self, result: Result<i32, Errno>, arg: &[u8]) -> bool {
         let frame = Frame {
             len: arg.len() as u64,
             ..Frame::with_status(FrameKind::Done, status_of(result))
         };
-        self.end(frame, arg);
+        self.end(frame, arg)
     }
 
     /// Ends an ioctl of another file, of the device's if that is said.
@@ -147,11 +148,13 @@ impl Channel {
         self.end(Frame::with_value(FrameKind::Done, offset), &[]);
     }
 
-    fn end(&self, frame: Frame, data: &[u8]) {
+    fn end(&self, frame: Frame, data: &[u8]) -> bool {
         // A client that is gone does not want to know.
-        if let Err(error) = send(&self.socket, [frame.as_bytes(), data], &[]) {
+        let sent = send(&self.socket, [frame.as_bytes(), data], &[]);
+        if let Err(error) = &sent {
             tracing::debug!(%error, "a client does not take its result");
         }
+        sent.is_ok()
     }
 }
 

@@ -3,12 +3,13 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use npu_wire::{ARG_BYTES, Ask, REQUEST_BYTES, Request, WireError, receive};
+use rocket_uapi::sys;
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
@@ -16,7 +17,7 @@ use crate::channel::{Channel, has_hung_up};
 use crate::counts::CacheSync;
 use crate::listener::Shared;
 use crate::process;
-use crate::service::{MapOf, OpenFile};
+use crate::service::{MapOf, OpenFile, is_call};
 use crate::shadow::Shadow;
 
 /// Most calls of one connection at the same time; more wait for their turn.
@@ -33,6 +34,9 @@ struct Connection {
     file: OnceLock<Box<dyn OpenFile>>,
     /// The process that called last, by its own word.
     process: AtomicU32,
+    /// Whether a client was gone when its SUBMIT ended: one that is recorded
+    /// waits for its jobs.
+    gone_in_submit: AtomicBool,
     /// Of clients that wait for the file's release.
     closers: Mutex<Vec<Channel>>,
     calls: Mutex<Calls>,
@@ -54,6 +58,7 @@ pub(crate) fn serve(socket: OwnedFd, shared: Arc<Shared>) {
         shared,
         file: OnceLock::new(),
         process: AtomicU32::new(0),
+        gone_in_submit: AtomicBool::new(false),
         closers: Mutex::default(),
         calls: Mutex::default(),
         fewer_calls: Condvar::new(),
@@ -169,14 +174,18 @@ impl Connection {
                     &[]
                 };
                 drop(under_way);
-                channel.done(result, back);
+                if !channel.done(result, back) && is_call(call.request.number, sys::SUBMIT) {
+                    self.gone_in_submit.store(true, Ordering::Relaxed);
+                }
             }
             Ask::Mmap => {
                 let map = self.mmap(&call.request);
                 drop(under_way);
                 match map {
                     Ok(MapOf { file, offset }) => channel.map(file, offset),
-                    Err(errno) => channel.done(Err(errno), &[]),
+                    Err(errno) => {
+                        channel.done(Err(errno), &[]);
+                    }
                 }
             }
             Ask::FileIoctl => {
@@ -247,8 +256,10 @@ impl Connection {
         // their thread is still to hear the result.
         drop(self.wait_for_calls(0));
         let Self {
+            shared,
             file,
             process,
+            gone_in_submit,
             closers,
             ..
         } = alone(self);
@@ -260,14 +271,20 @@ impl Connection {
                 all_done(closers.drain(..));
                 wait_until_unmapped(&*file, process);
             }
-            file.close(&|| process::is_dying(process) || closers.iter().any(Channel::has_hung_up));
+            let is_ending =
+                || process::is_dying(process) || closers.iter().any(Channel::has_hung_up);
+            if file.close(&is_ending) || (gone_in_submit.into_inner() && is_ending()) {
+                shared.counters.client_died();
+            }
         }
         all_done(closers.into_iter());
     }
 }
 
 fn all_done(closers: impl Iterator<Item = Channel>) {
-    closers.for_each(|closer| closer.done(Ok(0), &[]));
+    for closer in closers {
+        closer.done(Ok(0), &[]);
+    }
 }
 
 /// Waits while a closed file is mapped. That its process has ended is seen at

@@ -14,6 +14,8 @@ use crate::service::is_call;
 pub struct Counts {
     /// Opens of the device.
     pub opens: u64,
+    /// Open files whose process ended in the middle of a job.
+    pub died: u64,
     /// Buffer objects made.
     pub bos: u64,
     /// Their bytes, as asked for.
@@ -40,6 +42,7 @@ pub struct Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     opens: AtomicU64,
+    died: AtomicU64,
     bos: AtomicU64,
     bo_bytes: AtomicU64,
     submits: AtomicU64,
@@ -101,6 +104,10 @@ impl Counters {
         add(&self.opens, 1);
     }
 
+    pub(crate) fn client_died(&self) {
+        add(&self.died, 1);
+    }
+
     pub(crate) fn mapped(&self) {
         add(&self.mmaps, 1);
     }
@@ -128,6 +135,7 @@ impl Counters {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Self {
             opens,
+            died,
             bos,
             bo_bytes,
             submits,
@@ -141,6 +149,7 @@ impl Counters {
         } = self;
         Counts {
             opens: get(opens),
+            died: get(died),
             bos: get(bos),
             bo_bytes: get(bo_bytes),
             submits: get(submits),

@@ -242,18 +242,24 @@ impl OpenFile for ForwardFile {
     /// In the order that keeps clear of a bug of the driver's, which frees the
     /// file before objects that need it (see docs/uapi.md). At last the node is
     /// closed, which waits for its queue.
-    fn close(self: Box<Self>, _: &dyn Fn() -> bool) {
-        let until = Deadline::after(LAST_JOBS).as_nanos();
+    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool) -> bool {
         let handles = std::mem::take(&mut *self.handles());
         let submitted = self.submitted.load(Ordering::Relaxed);
-        for &handle in handles.keys().filter(|_| submitted) {
+        let written = || handles.keys().copied().filter(|_| submitted);
+        let is_busy = |handle, until: Deadline| {
             let arg = sys::PrepBo {
                 handle,
                 reserved: 0,
-                timeout_ns: until,
+                timeout_ns: until.as_nanos(),
             };
+            let waited = raw::prep(self.node.as_fd(), arg);
+            matches!(waited, Err(Errno::BUSY | Errno::TIMEDOUT))
+        };
+        let died = is_ending() && written().any(|handle| is_busy(handle, Deadline::NOW));
+        let until = Deadline::after(LAST_JOBS);
+        for handle in written() {
             // What still runs then, the kernel waits for.
-            let _ = raw::prep(self.node.as_fd(), arg);
+            let _ = is_busy(handle, until);
         }
         for &handle in handles.keys() {
             let _ = raw::gem_close(self.node.as_fd(), handle);
@@ -261,6 +267,7 @@ impl OpenFile for ForwardFile {
         if submitted {
             thread::sleep(SETTLE);
         }
+        died
     }
 }
 

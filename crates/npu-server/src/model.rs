@@ -103,8 +103,8 @@ impl OpenFile for ModelFile {
         self.0.is_mapped()
     }
 
-    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool) {
-        self.0.close(is_ending);
+    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool) -> bool {
+        self.0.close(is_ending) > 0
     }
 }
 

@@ -46,8 +46,9 @@ fn closing_waits_for_the_queue() {
     }
     ends(&close(client, &request(Ask::Close)));
     // All but the one in flight.
-    let killed = model.event_tally().jobs_killed;
+    let killed = model.jobs().killed;
     assert!(killed >= 3, "{killed}");
+    assert_eq!(server.counts().died, 0);
 }
 
 /// No job ever ends here: who waited for one would wait for ever.
@@ -67,12 +68,16 @@ fn only_the_last_close_waits() {
 
 #[test]
 fn who_is_killed_in_close_leaves_no_queue() {
-    let server = server();
+    let model = model(Duration::MAX);
+    let server = serve(&model);
     let client = open(&server);
     hang(&client);
     hang(&client);
     drop(close(client, &request(Ask::Close)));
     wait_for_clients(&server);
+    let jobs = model.jobs();
+    assert_eq!((jobs.lost, jobs.unfinished), (1, 1), "{jobs:?}");
+    assert_eq!(server.counts().died, 1);
 }
 
 /// A mapping keeps the file: close returns, and what is left is in nobody's
@@ -107,6 +112,7 @@ fn a_mapping_keeps_the_file() {
     process.kill().unwrap();
     process.wait().unwrap();
     wait_for_clients(&server);
+    assert_eq!(server.counts().died, 1);
 }
 
 /// A call of another thread has the file, as in the kernel.

@@ -110,8 +110,20 @@ fn a_client_that_is_killed_disturbs_no_other() {
     // The survivor's, and three that died with files of their own.
     assert_eq!(seen["opens"], 1 + 2 * 3, "{seen:#}");
     assert_eq!(seen["jobs_killed"], 0, "{seen:#}");
+    let count = |name: &str| seen[name].as_u64().unwrap();
     // The survivor's twelve, and what the others came to.
-    assert!(seen["jobs_completed"].as_u64().unwrap() >= 12, "{seen:#}");
+    assert!(count("jobs_completed") >= 12, "{seen:#}");
+    assert_eq!(
+        count("jobs"),
+        count("jobs_completed") + count("jobs_lost") + count("jobs_unfinished"),
+        "{seen:#}"
+    );
+    // Jobs are lost only with a client that dies, and three did.
+    assert!(count("clients_died") <= 3, "{seen:#}");
+    assert!(
+        count("jobs_lost") == 0 || count("clients_died") > 0,
+        "{seen:#}"
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, anyhow};
+use npu_model::driver::JobCounts;
 use npu_model::event::{BugTally, Event, EventTally};
 use npu_model::timeline::DeviceTimeline;
 use npu_model::{Model, ModelOptions, Selector};
@@ -51,6 +52,8 @@ pub(crate) fn options(flags: &Flags, model: &ModelFlags) -> Result<ModelOptions,
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct Use {
     opens: u64,
+    /// Files whose process ended in the middle of a job.
+    clients_died: u64,
     bos: u64,
     bo_bytes: u64,
     submits: u64,
@@ -59,6 +62,10 @@ struct Use {
     jobs_completed: u64,
     jobs_dropped: u64,
     jobs_killed: u64,
+    /// Queued when their process ended.
+    jobs_lost: u64,
+    /// Queued or running when the report was made.
+    jobs_unfinished: u64,
     #[serde(flatten)]
     caches: Caches,
     tasks: u64,
@@ -143,6 +150,8 @@ struct UseOfNode {
     node: String,
     driver: String,
     opens: u64,
+    /// Files whose process ended in the middle of a job.
+    clients_died: u64,
     bos: u64,
     bo_bytes: u64,
     submits: u64,
@@ -190,12 +199,23 @@ const MICROSECONDS_PER_SECOND: f64 = 1e6;
 
 impl UseReport {
     pub(crate) fn new(counts: Counts, model: &Model) -> Self {
+        let JobCounts {
+            completed,
+            killed,
+            lost,
+            unfinished,
+        } = model.jobs();
         let mut summary = Use {
             opens: counts.opens,
+            clients_died: counts.died,
             bos: counts.bos,
             bo_bytes: counts.bo_bytes,
             submits: counts.submits,
             jobs: counts.jobs,
+            jobs_completed: completed,
+            jobs_killed: killed,
+            jobs_lost: lost,
+            jobs_unfinished: unfinished,
             caches: Caches::of(&counts),
             clock_hz: model.machine().clock_hz,
             cores: vec![Core::default(); model.cores() as usize],
@@ -225,6 +245,7 @@ impl UseReport {
             node: info.name.clone(),
             driver: format!("{} {major}.{minor}.{patch}", info.driver),
             opens: counts.opens,
+            clients_died: counts.died,
             bos: counts.bos,
             bo_bytes: counts.bo_bytes,
             submits: counts.submits,
@@ -268,7 +289,6 @@ impl UseReport {
 impl Use {
     fn count(&mut self, tally: &EventTally) {
         self.jobs_dropped = tally.jobs_dropped;
-        self.jobs_killed = tally.jobs_killed;
         self.events_left_out = tally.forgotten;
         for (&trap, met) in &tally.traps {
             self.traps.insert(trap.to_owned(), met.tasks);
@@ -298,7 +318,6 @@ impl Use {
     fn add_times(&mut self, timeline: &DeviceTimeline) {
         let us = |ps: u64| seconds(ps) * MICROSECONDS_PER_SECOND;
         for (job, time) in timeline.jobs() {
-            self.jobs_completed += u64::from(job.completed);
             self.tasks += job.tasks.len() as u64;
             for task in &job.tasks {
                 self.words += task.command_bytes / WORD_BYTES;
@@ -318,15 +337,24 @@ impl Use {
         let mut text = String::new();
         let mut line = |name: &str, says: String| push_line(&mut text, name, &says);
         line("device", format!("opened {} times", self.opens));
+        if self.clients_died > 0 {
+            line("clients", died_text(self.clients_died));
+        }
         line("BOs", format!("{}, {} bytes", self.bos, self.bo_bytes));
         line("submits", format!("{}", self.submits));
-        line(
-            "jobs",
-            format!(
-                "{}: {} completed, {} dropped, {} killed",
-                self.jobs, self.jobs_completed, self.jobs_dropped, self.jobs_killed
-            ),
+        let mut jobs = format!(
+            "{}: {} completed, {} dropped, {} killed",
+            self.jobs, self.jobs_completed, self.jobs_dropped, self.jobs_killed
         );
+        for (count, what) in [
+            (self.jobs_lost, "lost with their process"),
+            (self.jobs_unfinished, "that have not ended"),
+        ] {
+            if count > 0 {
+                let _ = write!(jobs, ", {count} {what}");
+            }
+        }
+        line("jobs", jobs);
         line(
             "tasks",
             format!("{}, {} command words", self.tasks, self.words),
@@ -347,10 +375,11 @@ impl Use {
             }
         }
         for (bug, KernelBug { times, first }) in &self.kernel_bugs {
-            line(
-                "kernel bug",
-                format!("{bug}: {times} times; the first: {first}"),
-            );
+            let count = match times {
+                1 => String::new(),
+                _ => format!("{times} times; the first: "),
+            };
+            line("kernel bug", format!("{bug}: {count}{first}"));
         }
         for Noticed { what, times } in &self.events {
             match times {
@@ -388,6 +417,9 @@ impl UseOfNode {
         let mut line = |name: &str, says: String| push_line(&mut text, name, &says);
         line("device", format!("{}, driver {}", self.node, self.driver));
         line("", format!("opened {} times", self.opens));
+        if self.clients_died > 0 {
+            line("clients", died_text(self.clients_died));
+        }
         line("BOs", format!("{}, {} bytes", self.bos, self.bo_bytes));
         line("submits", format!("{}", self.submits));
         let mut jobs = format!("{}", self.jobs);
@@ -409,6 +441,10 @@ impl UseOfNode {
         line("caches", self.caches.text());
         text
     }
+}
+
+fn died_text(files: u64) -> String {
+    format!("{files} died in the middle of a job")
 }
 
 fn push_line(text: &mut String, name: &str, says: &str) {
@@ -446,6 +482,32 @@ mod tests {
             text.contains("use-after-close: 4 times; the first: closed a file"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn jobs_that_never_ended_are_counted() {
+        let report = Use {
+            clients_died: 1,
+            jobs: 9,
+            jobs_killed: 2,
+            jobs_lost: 4,
+            jobs_unfinished: 3,
+            ..Use::default()
+        };
+        let text = report.text();
+        for part in [
+            "9: 0 completed, 0 dropped, 2 killed, 4 lost with their process, \
+             3 that have not ended\n",
+            "clients    1 died in the middle of a job\n",
+        ] {
+            assert!(text.contains(part), "no `{part}` in:\n{text}");
+        }
+        let text = Use::default().text();
+        assert!(
+            text.contains("0: 0 completed, 0 dropped, 0 killed\n"),
+            "{text}"
+        );
+        assert!(!text.contains("died"), "{text}");
     }
 
     #[test]

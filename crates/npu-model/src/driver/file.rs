@@ -136,13 +136,14 @@ impl DrmFile {
     /// signalled with `ESRCH`. The job in flight goes on. While a mapping
     /// keeps the file ([`is_mapped`](Self::is_mapped)) nothing is waited for.
     ///
+    /// Returns how many of its jobs were unfinished when the process ended;
+    /// none if it lives.
+    ///
     /// [`exit_wait`]: super::DriverProfile::exit_wait
-    pub fn close(self, is_ending: &dyn Fn() -> bool) {
+    pub fn close(self, is_ending: &dyn Fn() -> bool) -> usize {
         let open = Arc::clone(&self.open);
         drop(self);
-        if let Some(mut open) = Arc::into_inner(open) {
-            open.release(is_ending);
-        }
+        Arc::into_inner(open).map_or(0, |mut open| open.release(is_ending))
     }
 
     /// Whether another process has anything of the file mapped; see

@@ -62,6 +62,19 @@ impl JobRequest {
     }
 }
 
+/// How the jobs ended that the driver accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobCounts {
+    /// Their fences have signalled without an error.
+    pub completed: u64,
+    /// The driver reset their core.
+    pub killed: u64,
+    /// They were queued when their process ended.
+    pub lost: u64,
+    /// They have not ended yet.
+    pub unfinished: u64,
+}
+
 /// A job that the driver accepted.
 #[derive(Debug)]
 pub(super) struct Job {

@@ -65,6 +65,7 @@ pub use fence::FenceState;
 pub use file::{DrmFile, WriteFence};
 pub(crate) use hardware::ChipCore;
 pub use hardware::{NpuCore, is_completed, kick};
+pub use job::JobCounts;
 pub use memory::Backing;
 pub use mmap::Mapping;
 pub use profile::{ChainedKicks, DriverProfile, Iommu};
@@ -207,6 +208,17 @@ impl Driver {
     #[must_use]
     pub fn event_tally(&self) -> EventTally {
         self.device.health.events.tally()
+    }
+
+    /// How the jobs ended that were accepted so far.
+    #[must_use]
+    pub fn jobs(&self) -> JobCounts {
+        self.device.scheduler.jobs()
+    }
+
+    /// Waits until no job is queued or running, but not longer than so long.
+    pub fn wait_until_idle(&self, at_most: Duration) {
+        self.device.scheduler.wait_until_idle(at_most);
     }
 
     /// What happened since the last call.

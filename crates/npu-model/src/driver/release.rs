@@ -20,6 +20,8 @@ use super::{Device, lock, shared_file};
 #[derive(Debug, Default)]
 pub(super) struct Life {
     over: AtomicBool,
+    /// Whether its process ended rather than closing the file.
+    died: AtomicBool,
     /// When the last job that used an object of this file ended.
     last_end: Mutex<Option<Instant>>,
 }
@@ -28,6 +30,12 @@ impl Life {
     /// Whether the kernel has freed it.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
+    }
+
+    /// Whether its process ended rather than closing the file: what its jobs do
+    /// without their memory says nothing of their programs.
+    pub(super) fn has_died(&self) -> bool {
+        self.died.load(Ordering::Acquire)
     }
 
     /// A job that used an object of this file has ended.
@@ -70,8 +78,16 @@ impl OpenFile {
 
     /// What the kernel does behind the last descriptor and mapping; see
     /// [`DrmFile::close`](super::DrmFile::close).
-    pub(super) fn release(&mut self, is_ending: &dyn Fn() -> bool) {
+    pub(super) fn release(&mut self, is_ending: &dyn Fn() -> bool) -> usize {
         self.released = true;
+        let life = &self.space.life;
+        // Before the handles go.
+        let is_ending = || {
+            let ending = is_ending();
+            life.died.fetch_or(ending, Ordering::Release);
+            ending
+        };
+        let exiting = is_ending();
         let Device {
             options,
             health,
@@ -95,7 +111,7 @@ impl OpenFile {
         for object in objects {
             names.handle_closed(&object);
         }
-        scheduler.remove_entity(self.entity, is_ending);
+        let died_with = scheduler.remove_entity(self.entity, exiting, &is_ending);
         shared_file::collect();
         if cached {
             let how = "closed a file without GEM_CLOSE of an object that was exported";
@@ -108,6 +124,7 @@ impl OpenFile {
             health.run_into(Bug::UseAfterClose, how);
         }
         self.space.life.over.store(true, Ordering::Release);
+        died_with
     }
 }
 

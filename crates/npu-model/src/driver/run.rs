@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::bugs::{Bug, Health};
 use super::hardware::{Interrupt, NpuCore, TaskBus, run_task};
+use super::iommu::AddressSpace;
 use super::job::{Job, Task};
 use super::lock;
 use super::sched::{Hardware, Shared};
@@ -92,17 +93,27 @@ impl Shared {
             };
             // A panic of the model must not leave clients waiting for ever.
             let run = AssertUnwindSafe(|| {
-                let bus = TaskBus::new(&job.space, self.options.trace);
-                self.run_task(place, hardware, (task, tasks_a_kick), bus)
+                self.run_task(place, hardware, (task, tasks_a_kick), &job.space)
             });
             let Ok(outcome) = catch_unwind(run) else {
                 self.kill(place, KillCause::ModelFailure, Vec::new(), hardware);
                 return Err(Errno::CANCELED);
             };
-            let diagnosis = outcome.diagnosis;
+            let mut diagnosis = outcome.diagnosis;
             if !outcome.completed {
                 self.wait_for_the_time_limit(done.device_time);
-                self.kill(place, KillCause::Hang, diagnosis, hardware);
+            }
+            let has_died = job.space.life.has_died();
+            if has_died {
+                diagnosis.clear();
+            }
+            if !outcome.completed {
+                let cause = if has_died {
+                    KillCause::ClientDied
+                } else {
+                    KillCause::Hang
+                };
+                self.kill(place, cause, diagnosis, hardware);
                 return Err(Errno::CANCELED);
             }
             let device_time = done.device_time + outcome.device_time;
@@ -128,19 +139,23 @@ impl Shared {
         place: Place,
         hardware: &mut dyn NpuCore,
         (task, tasks): (Task, u32),
-        bus: TaskBus<'_>,
+        space: &AddressSpace,
     ) -> Outcome {
+        let bus = TaskBus::new(space, self.options.trace);
         let Interrupt {
             completed,
             dma_error,
         } = run_task(hardware, place.core, task, tasks, &bus);
         let (faults, recorder) = bus.into_parts();
         let Health { events, .. } = &*self.health;
-        for fault in faults {
+        let has_died = space.life.has_died();
+        for fault in faults.into_iter().filter(|_| !has_died) {
             events.push(Event::Fault { place, fault });
         }
         if let Some(raw_status) = dma_error {
-            events.push(Event::DmaErrorInterrupt { place, raw_status });
+            if !has_died {
+                events.push(Event::DmaErrorInterrupt { place, raw_status });
+            }
             if self.health.has(Bug::DmaWarning) {
                 let how = format!("{place}: an interrupt with a DMA error");
                 self.health.run_into(Bug::DmaWarning, how);

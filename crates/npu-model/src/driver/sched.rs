@@ -27,7 +27,7 @@ use super::bugs::Health;
 use super::fence::{Fence, Watcher, new_contexts};
 use super::hardware::NpuCore;
 use super::iommu::AddressSpace;
-use super::job::{Job, JobRequest};
+use super::job::{Job, JobCounts, JobRequest};
 use super::orphans::{self, Orphans};
 use super::resv::Usage;
 use super::{DriverOptions, lock};
@@ -74,6 +74,8 @@ struct State {
     /// Jobs queued for and running on each core.
     jobs_on: Vec<usize>,
     jobs_accepted: u64,
+    /// How those ended; of the unfinished ones nobody keeps count here.
+    ended: JobCounts,
     entities_made: u64,
     stopping: bool,
 }
@@ -89,6 +91,14 @@ struct Entity {
     /// The timeline of its jobs, and how many there were.
     context: u64,
     jobs: u64,
+}
+
+impl Entity {
+    /// Its jobs that have not ended.
+    fn unfinished(&self) -> usize {
+        let last = self.last_scheduled.as_ref();
+        self.queue.len() + usize::from(last.is_some_and(|fence| fence.is_active()))
+    }
 }
 
 /// Contexts of an entity: for the fences of starts and of ends. Only the
@@ -183,16 +193,23 @@ impl Scheduler {
     }
 
     /// Waits until all jobs of the file were handed to a core, then forgets
-    /// the file. The one in flight goes on. A process that `is_ending` from the
+    /// the file. The one in flight goes on. A process that is `exiting` from the
     /// start waits as long as the profile says, one that is killed meanwhile no
     /// longer; what is still queued then is dropped: its fences fail with
     /// `ESRCH`, when those before them have signalled
-    /// (drm_sched_entity_destroy, _kill).
-    pub(super) fn remove_entity(&self, id: EntityId, is_ending: &dyn Fn() -> bool) {
+    /// (drm_sched_entity_destroy, _kill). Returns how many jobs were unfinished
+    /// when the process ended; none if it lives.
+    pub(super) fn remove_entity(
+        &self,
+        id: EntityId,
+        exiting: bool,
+        is_ending: &dyn Fn() -> bool,
+    ) -> usize {
         let start = Instant::now();
-        let exiting = is_ending();
         let exit_wait = self.shared.options.profile.exit_wait;
         let mut state = lock(&self.shared.state);
+        let unfinished = |state: &State| state.entities.get(&id).map_or(0, Entity::unfinished);
+        let mut died_with = if exiting { unfinished(&state) } else { 0 };
         while state
             .entities
             .get(&id)
@@ -209,6 +226,7 @@ impl Scheduler {
                 let killed = is_ending();
                 state = lock(&self.shared.state);
                 if killed {
+                    died_with = unfinished(&state);
                     break;
                 }
             }
@@ -217,6 +235,7 @@ impl Scheduler {
             && !entity.queue.is_empty()
         {
             state.jobs_on[entity.core] -= entity.queue.len();
+            state.ended.lost += entity.queue.len() as u64;
             state.orphans.push(Orphans {
                 behind: entity.last_scheduled,
                 jobs: entity.queue.into(),
@@ -227,6 +246,33 @@ impl Scheduler {
             timeline.closed(id.0);
         }
         self.shared.end_orphans();
+        died_with
+    }
+
+    /// How the accepted jobs ended.
+    pub(super) fn jobs(&self) -> JobCounts {
+        let state = lock(&self.shared.state);
+        let JobCounts {
+            completed,
+            killed,
+            lost,
+            ..
+        } = state.ended;
+        JobCounts {
+            unfinished: state.jobs_accepted - completed - killed - lost,
+            ..state.ended
+        }
+    }
+
+    /// Waits until no job is queued or running, but not longer than so long.
+    pub(super) fn wait_until_idle(&self, at_most: Duration) {
+        let is_busy = |state: &mut State| state.jobs_on.iter().any(|&jobs| jobs > 0);
+        let state = lock(&self.shared.state);
+        drop(
+            self.shared
+                .changed
+                .wait_timeout_while(state, at_most, is_busy),
+        );
     }
 
     /// Accepts a job: from here on it runs.
@@ -409,7 +455,13 @@ impl Shared {
         // fence. The model does it before, so that what a client sees after
         // a wait (addresses, offsets) does not depend on luck.
         drop(request);
-        lock(&self.state).jobs_on[core] -= 1;
+        let mut state = lock(&self.state);
+        state.jobs_on[core] -= 1;
+        match result {
+            Ok(()) => state.ended.completed += 1,
+            Err(_) => state.ended.killed += 1,
+        }
+        drop(state);
         fence.signal(result);
         self.signalled();
         self.end_orphans();

@@ -228,9 +228,9 @@ impl Client {
     }
 
     /// Closes its file; the process may be ending.
-    pub fn close_file(mut self, is_ending: &dyn Fn() -> bool) {
+    pub fn close_file(mut self, is_ending: &dyn Fn() -> bool) -> usize {
         let spare = self.0.reopen();
-        std::mem::replace(&mut self.0, spare).close(is_ending);
+        std::mem::replace(&mut self.0, spare).close(is_ending)
     }
 
     pub fn close(&self, handle: u32) -> Result<(), Errno> {

@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use npu_model::driver::{DriverBugs, DriverProfile, FenceState};
+use npu_model::driver::{DriverBugs, DriverProfile, FenceState, JobCounts};
+use npu_model::event::{Event, KillCause};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -131,6 +132,82 @@ fn a_process_that_is_killed_in_close_drops_its_queue() {
     other.run(&[Step::Log { number: 9 }], &[], &[out]);
     other.prep(out.handle, FOREVER).unwrap();
     assert_eq!(numbers(&bench), [1, 9]);
+}
+
+/// Its memory has gone with it: nothing is said of its programs.
+#[test]
+fn of_a_process_that_dies_in_a_job_only_that_is_told() {
+    let hangs = |died: bool| {
+        let bench = patient(Duration::ZERO);
+        let client = bench.client();
+        let out = client.create(4096).unwrap();
+        // The first job ends, so that there is one that does not count.
+        for last in [Step::Log { number: 1 }, Step::Hang, Step::Hang] {
+            let nowhere = Step::Write {
+                iova: 0x1000_0000,
+                value: 1,
+            };
+            let wait = Step::Wait { gate: GATE };
+            let script = match last {
+                Step::Hang => vec![wait, nowhere, last],
+                _ => vec![last],
+            };
+            let program = client.program(&script);
+            client
+                .submit(&[JobSpec::new(&program, &[program.bo], &[out])])
+                .unwrap();
+        }
+        bench.stage.await_arrival(GATE);
+        let before = bench.driver.jobs();
+        assert_eq!((before.completed, before.unfinished), (1, 2));
+        if died {
+            assert_eq!(client.close_file(&|| true), 2);
+            bench.stage.open_gate(GATE);
+        } else {
+            bench.stage.open_gate(GATE);
+            assert_eq!(client.close_file(&|| false), 0);
+        }
+        bench.driver.wait_until_idle(Duration::MAX);
+        (bench.driver.jobs(), bench.driver.take_events())
+    };
+    let ended = JobCounts {
+        completed: 1,
+        ..JobCounts::default()
+    };
+    let (jobs, events) = hangs(true);
+    assert_eq!(
+        jobs,
+        JobCounts {
+            killed: 1,
+            lost: 1,
+            ..ended
+        }
+    );
+    let told: Vec<_> = events
+        .iter()
+        .filter(|event| !matches!(event, Event::KernelBug { .. }))
+        .collect();
+    let [
+        Event::JobKilled {
+            cause: KillCause::ClientDied,
+            diagnosis,
+            ..
+        },
+    ] = told[..]
+    else {
+        unreachable!("{told:?}");
+    };
+    assert_eq!(diagnosis, &[]);
+    // And of one that lives all is told.
+    let (jobs, events) = hangs(false);
+    assert_eq!(jobs, JobCounts { killed: 2, ..ended });
+    assert!(
+        events
+            .iter()
+            .any(|event| matches!(event, Event::Fault { .. }))
+    );
+    let diagnosed = |event: &Event| matches!(event, Event::JobKilled { cause: KillCause::Hang, diagnosis, .. } if !diagnosis.is_empty());
+    assert_eq!(events.iter().filter(|event| diagnosed(event)).count(), 2);
 }
 
 /// What depends on a dropped job runs.

@@ -36,7 +36,8 @@ const LD_PRELOAD: &str = "LD_PRELOAD";
 /// Added to the number of the signal that ended a program, as shells do.
 const SIGNAL_CODE: i32 = 128;
 
-/// How long the end of clients is waited for that outlive the program.
+/// How long the end of clients, and of jobs, is waited for that outlive the
+/// program.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Signals meant for the program: those of the terminal reach it by
@@ -87,6 +88,10 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
     npu_server::raise_descriptor_limit();
     let status = wait(child, signals)?;
     server.wait_for_clients(LINGER);
+    // Jobs in flight go on when their file is closed.
+    if let Shown::Model(model) = &shown {
+        model.wait_until_idle(LINGER);
+    }
     let counts = server.counts();
     let report = match &shown {
         Shown::Model(model) => UseReport::new(counts, model),
