@@ -27,6 +27,8 @@ pub(crate) struct Channel {
     socket: OwnedFd,
     /// Whether the client has said that a signal handler ran.
     interrupted: Cell<bool>,
+    /// Whether the client did not answer and is gone.
+    gone: Cell<bool>,
     /// Room for an answer; made when there is one.
     buffer: RefCell<Vec<u8>>,
 }
@@ -44,6 +46,7 @@ impl Channel {
         Self {
             socket,
             interrupted: Cell::new(false),
+            gone: Cell::new(false),
             buffer: RefCell::default(),
         }
     }
@@ -55,8 +58,11 @@ impl Channel {
         data: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Answer, WireError> {
-        send(&self.socket, [frame.as_bytes(), data], descriptors)?;
-        self.answer()
+        let answer =
+            send(&self.socket, [frame.as_bytes(), data], descriptors).and_then(|()| self.answer());
+        let is_gone = matches!(answer, Err(WireError::Closed));
+        self.gone.set(self.gone.get() || is_gone);
+        answer
     }
 
     /// Waits for an answer.
@@ -219,6 +225,10 @@ impl Caller for Channel {
             // One that cannot be asked has no descriptors.
             let _ = self.ask(close, &[], &[]);
         })
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.get()
     }
 
     fn wake(&self) -> Wake<'_> {

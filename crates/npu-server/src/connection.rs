@@ -34,8 +34,8 @@ struct Connection {
     file: OnceLock<Box<dyn OpenFile>>,
     /// The process that called last, by its own word.
     process: AtomicU32,
-    /// Whether a client was gone when its SUBMIT ended: one that is recorded
-    /// waits for its jobs.
+    /// Whether a client was gone when its SUBMIT ended, which may have come to
+    /// nothing for that, or have taken long, as one that is recorded does.
     gone_in_submit: AtomicBool,
     /// Of clients that wait for the file's release.
     closers: Mutex<Vec<Channel>>,

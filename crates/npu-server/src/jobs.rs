@@ -93,7 +93,11 @@ impl Job {
             let writes = handles(job.out_bo_handles, job.out_bo_handle_count, caller)?;
             Some((tasks, reads, writes))
         };
-        let (tasks, reads, writes) = read().unwrap_or_default();
+        let read = read();
+        if caller.is_gone() {
+            return Err(NotRead::Fault);
+        }
+        let (tasks, reads, writes) = read.unwrap_or_default();
         Ok(Self {
             structure,
             tasks,

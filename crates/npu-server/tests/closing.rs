@@ -6,13 +6,18 @@ mod common;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{assert_serves, begin, hang, model, next, open, request, serve, server};
+use npu_capture::{Recorder, RecorderOptions};
+use npu_model::driver::JobCounts;
+use npu_server::{ModelService, RecordingService, Server, Service};
 use npu_wire::{Ask, Frame, FrameKind, Request, receive, send};
+use rocket_uapi::sys;
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
 /// Closes a descriptor as the library does; the end of the call comes on what
 /// is returned.
@@ -32,7 +37,7 @@ fn ends(channel: &OwnedFd) {
 }
 
 /// Waits until nobody has a file, however long its release takes.
-fn wait_for_clients(server: &npu_server::Server) {
+fn wait_for_clients(server: &Server) {
     assert!(server.wait_for_clients(Duration::MAX));
 }
 
@@ -115,6 +120,55 @@ fn a_mapping_keeps_the_file() {
     assert_eq!(server.counts().died, 1);
 }
 
+/// A job that is read no further is neither accepted nor dropped, as if there
+/// were a mistake in it.
+#[test]
+fn who_dies_in_a_submit_has_made_no_mistake() {
+    let folder = tempfile::tempdir().unwrap();
+    for recorded in [false, true] {
+        let model = model(Duration::MAX);
+        let plain = Arc::new(ModelService::new(Arc::clone(&model)));
+        let service: Arc<dyn Service> = if recorded {
+            let options = RecorderOptions::default();
+            let recorder = Recorder::create(&folder.path().join("it"), options).unwrap();
+            let info = model.open_device().info();
+            Arc::new(RecordingService::new(plain, recorder, &info))
+        } else {
+            plain
+        };
+        let server = Server::start(service).unwrap();
+        let client = open(&server);
+        let submit = sys::Submit {
+            jobs: 4096,
+            job_count: 1,
+            job_struct_size: size_of::<sys::Job>() as u32,
+            reserved: 0,
+        };
+        // Of a process that is none.
+        let request = Request {
+            number: sys::SUBMIT,
+            process: u32::MAX,
+            ..Request::new(Ask::Ioctl)
+        };
+        let channel = begin(&client, request.as_bytes(), submit.as_bytes());
+        assert_eq!(next(&channel).1, Some(FrameKind::Read));
+        let job = sys::Job {
+            tasks: 8192,
+            task_count: 1,
+            task_struct_size: size_of::<sys::Task>() as u32,
+            ..sys::Job::new_zeroed()
+        };
+        let answer = Frame::new(FrameKind::Answer);
+        send(&channel, [answer.as_bytes(), job.as_bytes()], &[]).unwrap();
+        assert_eq!(next(&channel).1, Some(FrameKind::Read));
+        drop((client, channel));
+        wait_for_clients(&server);
+        assert_eq!(model.jobs(), JobCounts::default());
+        assert_eq!(model.event_tally().jobs_dropped, 0, "{:?}", model.events());
+        assert_eq!(server.counts().died, 1);
+    }
+}
+
 /// A call of another thread has the file, as in the kernel.
 #[test]
 fn a_call_under_way_keeps_the_file() {
@@ -122,13 +176,13 @@ fn a_call_under_way_keeps_the_file() {
     let client = open(&server);
     let bo = hang(&client);
     hang(&client);
-    let prep = rocket_uapi::sys::PrepBo {
+    let prep = sys::PrepBo {
         handle: bo.handle,
         reserved: 0,
         timeout_ns: i64::MAX,
     };
-    let number = rocket_uapi::sys::PREP_BO;
-    let waiting = begin(&client, common::ioctl(number).as_bytes(), prep.as_bytes());
+    let number = common::ioctl(sys::PREP_BO);
+    let waiting = begin(&client, number.as_bytes(), prep.as_bytes());
     ends(&close(client, &request(Ask::Close)));
     // And has its result when it is interrupted.
     let interrupt = Frame::new(FrameKind::Interrupt);

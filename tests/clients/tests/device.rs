@@ -176,7 +176,10 @@ fn a_node_can_be_watched_only() {
         assert_eq!(seen["jobs"], jobs, "{seen:#}");
         // Of jobs that nobody waits for it is not known how they end.
         assert_eq!(seen["jobs_completed"], Value::Null);
-        // Waits that signals end are repeated until one comes in time.
+        // The one that kills itself does so with jobs under way.
+        let died = u64::from(name == "signals");
+        assert_eq!(seen["clients_died"], died, "{name}: {seen:#}");
+        // Its waits, which signals end, are repeated until one comes in time.
         if name == "signals" {
             continue;
         }

@@ -48,6 +48,7 @@ fn signals_interrupt_waits() {
     let output = Client::compile("signals", &["-pthread"]).run(&[], &[]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.stdout, b"signals: all is well\n", "{said}");
+    assert!(said.contains("1 died in the middle of a job"), "{said}");
     assert_eq!(output.status.code(), Some(137), "{said}");
 }
 

@@ -45,6 +45,12 @@ pub trait Caller: UserMemory {
         Ok(())
     }
 
+    /// Whether it is known to be gone. That its memory could not be read then
+    /// is no mistake of its.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
     /// What ends a wait of this call before its time.
     fn wake(&self) -> Wake<'_> {
         Wake::Signal

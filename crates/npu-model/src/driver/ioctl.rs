@@ -169,6 +169,8 @@ impl DrmFile {
                     let open = self.open();
                     scheduler.push(open.entity, request, &open.space)?;
                 }
+                // Nobody hears of it.
+                Err(_) if user.is_gone() => return Err(Errno::FAULT),
                 Err(reason) => {
                     health.events.push(Event::JobDropped {
                         index,
