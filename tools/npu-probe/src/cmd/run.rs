@@ -94,10 +94,10 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
     }
     let counts = server.counts();
     let report = match &shown {
-        Shown::Model(model) => UseReport::new(counts, model),
+        Shown::Model(model) => UseReport::new(&counts, model),
         Shown::Node(node) => {
             let ended = recording.map(|recording| recording.outcomes());
-            UseReport::of_node(counts, node, ended)
+            UseReport::of_node(&counts, node, ended)
         }
     };
     drop(server);

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What programs did with a real device.
+
+use std::fmt::Write as _;
+
+use npu_server::{ForwardService, Outcomes};
+use serde::Serialize;
+
+use super::{Calls, push_line};
+
+/// What programs did with a real device, which tells nothing of its work.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct UseOfNode {
+    node: String,
+    driver: String,
+    #[serde(flatten)]
+    calls: Calls,
+    /// How they ended; known of jobs that were recorded.
+    #[serde(flatten)]
+    ended: Option<Ended>,
+    /// Those of jobs that the driver dropped included.
+    tasks: u64,
+    words: u64,
+}
+
+/// How jobs ended.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Ended {
+    jobs_completed: u64,
+    jobs_dropped: u64,
+    jobs_killed: u64,
+    /// SUBMIT failed, or the end was not seen.
+    jobs_others: u64,
+}
+
+impl UseOfNode {
+    pub(super) fn new(calls: Calls, node: &ForwardService, ended: Option<Outcomes>) -> Self {
+        let (tasks, words) = node.tasks_and_words();
+        let info = node.info();
+        let (major, minor, patch) = info.version;
+        Self {
+            node: info.name.clone(),
+            driver: format!("{} {major}.{minor}.{patch}", info.driver),
+            calls,
+            ended: ended.map(|ended| Ended {
+                jobs_completed: ended.completed,
+                jobs_dropped: ended.dropped,
+                jobs_killed: ended.killed,
+                jobs_others: ended.others,
+            }),
+            tasks,
+            words,
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, says: String| push_line(&mut text, name, &says);
+        line("device", format!("{}, driver {}", self.node, self.driver));
+        self.calls.tell(&mut line);
+        let mut jobs = format!("{}", self.calls.jobs);
+        if let Some(ended) = &self.ended {
+            let _ = write!(
+                jobs,
+                ": {} completed, {} dropped, {} killed",
+                ended.jobs_completed, ended.jobs_dropped, ended.jobs_killed
+            );
+            if ended.jobs_others > 0 {
+                let _ = write!(jobs, ", {} not seen to end", ended.jobs_others);
+            }
+        }
+        line("jobs", jobs);
+        line(
+            "tasks",
+            format!("{}, {} command words", self.tasks, self.words),
+        );
+        text
+    }
+}
