@@ -103,6 +103,11 @@ pub(crate) const SYNC_IOC_FILE_INFO: u32 = 0xc038_3e04;
 /// `SYNC_IOC_SET_DEADLINE`.
 pub(crate) const SYNC_IOC_SET_DEADLINE: u32 = 0x4010_3e05;
 
+/// `SW_SYNC_IOC_CREATE_FENCE` (drivers/dma-buf/sw_sync.c).
+pub(crate) const SW_SYNC_CREATE_FENCE: u32 = 0xc028_5700;
+/// `SW_SYNC_IOC_INC`, with a u32.
+pub(crate) const SW_SYNC_INC: u32 = 0x4004_5701;
+
 /// `DMA_BUF_SYNC_READ`.
 pub(crate) const DMA_BUF_SYNC_READ: u32 = 1;
 /// `DMA_BUF_SYNC_WRITE`.
@@ -245,6 +250,11 @@ c_struct! {
     SyncSetDeadline(16) { deadline_ns: u64, pad: u64, }
 }
 
+c_struct! {
+    /// `struct sw_sync_create_fence_data`.
+    SwSyncCreateFence(40) { value: u32, name: [u8; 32], fence: i32, }
+}
+
 #[cfg(test)]
 mod tests {
     use std::mem::offset_of;
@@ -382,6 +392,8 @@ mod tests {
             (SYNC_IOC_MERGE, size_of::<SyncMerge>()),
             (SYNC_IOC_FILE_INFO, size_of::<SyncFileInfo>()),
             (SYNC_IOC_SET_DEADLINE, size_of::<SyncSetDeadline>()),
+            (SW_SYNC_CREATE_FENCE, size_of::<SwSyncCreateFence>()),
+            (SW_SYNC_INC, size_of::<u32>()),
         ] {
             assert_eq!(Request(request).size(), size, "{request:x}");
         }

@@ -100,6 +100,8 @@ enum Maker {
     Stub,
     /// The scheduler of this core.
     Core(usize),
+    /// A client, by a timeline of its own.
+    Client,
 }
 
 /// Address of the first core's registers in the RK3588, and the distance to
@@ -143,6 +145,16 @@ impl Fence {
             context,
             seqno,
             maker: Maker::Core(core),
+            ..Self::default()
+        }
+    }
+
+    /// Number `seqno` of a timeline that a client moves.
+    pub(super) fn of_client(context: u64, seqno: u64) -> Self {
+        Self {
+            context,
+            seqno,
+            maker: Maker::Client,
             ..Self::default()
         }
     }
@@ -192,6 +204,8 @@ impl Fence {
                 "drm_sched",
                 format!("{:x}.npu", FIRST_CORE + core * CORE_STEP),
             ),
+            // There it is the name of the program that opened the file.
+            Maker::Client if self.is_active() => ("sw_sync", "sw_sync".to_owned()),
             _ => ("detached-driver", "signaled-timeline".to_owned()),
         }
     }

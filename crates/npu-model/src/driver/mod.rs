@@ -15,7 +15,7 @@
 //! | `iova`, `iommu` | drm_mm, the IOMMU domain |
 //! | `mmap`, `client_map` | mappings, those of other processes |
 //! | `prime`, `names` | export and import, GEM names |
-//! | `shared_file`, `dma_buf`, `sync_file` | the files that are not the device node's |
+//! | `shared_file`, `dma_buf`, `sync_file`, `sw_sync` | the files that are not the device node's |
 //! | `job`, `sched`, `fence`, `resv` | SUBMIT, the DRM scheduler, dma_fence, dma_resv |
 //! | `run`, `hardware` | a job on its core; the register accesses of one task |
 //! | `memory`, `cache`, `user`, `caller` | pages; the CPU's caches; the client's memory, its descriptors and signals |
@@ -51,6 +51,7 @@ mod resv;
 mod run;
 mod sched;
 mod shared_file;
+mod sw_sync;
 mod sync_file;
 #[allow(unsafe_code)]
 mod user;

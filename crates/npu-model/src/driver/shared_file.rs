@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files that a client gets besides the device node: dma-bufs and
-//! sync_files, and the table that finds them by descriptor.
+//! The files that a client gets besides the device node: dma-bufs, sync_files
+//! and timelines of its own, and the table that finds them by descriptor.
 //!
 //! In the kernel such a file answers ioctl, poll, lseek and mmap itself. Here
 //! a descriptor is one of the host's, chosen so that it behaves as far as it
@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | dma-buf | the object's memfd, opened anew | mmap, size |
 //! | sync_file | one end of a socket pair | poll for reading |
+//! | sw_sync | one end of a socket pair | nothing |
 //!
 //! Each has an inode of its own, which every copy of the descriptor shares,
 //! also one that came from another process; so the table is by inode. What
@@ -22,7 +23,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -32,6 +33,7 @@ use super::caller::Caller;
 use super::dma_buf::DmaBuf;
 use super::lock;
 use super::mmap::Mapping;
+use super::sw_sync::SwSync;
 use super::sync_file::SyncFile;
 use super::user::{Arena, UserMemory};
 
@@ -64,8 +66,8 @@ pub(super) fn own_fd(fd: RawFd) -> String {
     format!("/proc/self/fd/{fd}")
 }
 
-/// A dma-buf or a sync_file of the model, which answers what a client asks of
-/// its descriptor.
+/// A dma-buf, a sync_file or a timeline of the model, which answers what a client
+/// asks of its descriptor.
 #[derive(Clone, Debug)]
 pub struct SharedFile(pub(super) Kind);
 
@@ -73,6 +75,7 @@ pub struct SharedFile(pub(super) Kind);
 pub(super) enum Kind {
     DmaBuf(Arc<DmaBuf>),
     SyncFile(Arc<SyncFile>),
+    SwSync(Arc<SwSync>),
 }
 
 impl Kind {
@@ -81,6 +84,7 @@ impl Kind {
         match self {
             Self::DmaBuf(dma_buf) => dma_buf.is_open(),
             Self::SyncFile(sync_file) => sync_file.is_open(),
+            Self::SwSync(sw_sync) => sw_sync.is_open(),
         }
     }
 }
@@ -137,17 +141,18 @@ impl SharedFile {
         match &self.0 {
             Kind::DmaBuf(dma_buf) => dma_buf.ioctl(request, arg, user),
             Kind::SyncFile(sync_file) => sync_file.ioctl(request, arg, user),
+            Kind::SwSync(sw_sync) => sw_sync.ioctl(request, arg, user),
         }
     }
 
     /// EXPORT_SYNC_FILE without the number.
     ///
     /// # Errors
-    /// As the ioctl; `ENOTTY` for a sync_file.
+    /// As the ioctl; `ENOTTY` for any other file.
     pub fn export_sync_file(&self, flags: u32) -> Result<OwnedFd, Errno> {
         match &self.0 {
             Kind::DmaBuf(dma_buf) => dma_buf.export_sync_file(flags),
-            Kind::SyncFile(_) => Err(Errno::NOTTY),
+            Kind::SyncFile(_) | Kind::SwSync(_) => Err(Errno::NOTTY),
         }
     }
 
@@ -155,7 +160,7 @@ impl SharedFile {
     /// of the name is left out.
     ///
     /// # Errors
-    /// As the ioctl; `ENOTTY` for a dma-buf.
+    /// As the ioctl; `ENOTTY` for any other file.
     pub fn merge(&self, name: &[u8], other: RawFd) -> Result<OwnedFd, Errno> {
         match &self.0 {
             Kind::SyncFile(sync_file) => sync_file.merge(
@@ -166,19 +171,19 @@ impl SharedFile {
                 },
                 &Arena::new(),
             ),
-            Kind::DmaBuf(_) => Err(Errno::NOTTY),
+            Kind::DmaBuf(_) | Kind::SwSync(_) => Err(Errno::NOTTY),
         }
     }
 
     /// lseek: tells the size of a dma-buf.
     ///
     /// # Errors
-    /// `EINVAL` for anything but the start and the end, `ESPIPE` for a
-    /// sync_file.
+    /// `EINVAL` for anything but the start and the end, `ESPIPE` for any other
+    /// file.
     pub fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
         match &self.0 {
             Kind::DmaBuf(dma_buf) => dma_buf.seek(to),
-            Kind::SyncFile(_) => Err(Errno::SPIPE),
+            Kind::SyncFile(_) | Kind::SwSync(_) => Err(Errno::SPIPE),
         }
     }
 
@@ -192,6 +197,8 @@ impl SharedFile {
         match &self.0 {
             Kind::DmaBuf(dma_buf) => dma_buf.poll(wanted),
             Kind::SyncFile(sync_file) => sync_file.poll() & wanted,
+            // As any file without a poll of its own.
+            Kind::SwSync(_) => (PollFlags::IN | PollFlags::OUT) & wanted,
         }
     }
 
@@ -199,7 +206,7 @@ impl SharedFile {
     ///
     /// # Errors
     /// `EINVAL` beyond the end of a dma-buf and for a private mapping,
-    /// `ENODEV` for a sync_file.
+    /// `ENODEV` for any other file.
     pub fn mmap(
         &self,
         offset: u64,
@@ -209,8 +216,17 @@ impl SharedFile {
     ) -> Result<Mapping, Errno> {
         match &self.0 {
             Kind::DmaBuf(dma_buf) => dma_buf.mmap(offset, len, prot, flags),
-            Kind::SyncFile(_) => Err(Errno::NODEV),
+            Kind::SyncFile(_) | Kind::SwSync(_) => Err(Errno::NODEV),
         }
+    }
+
+    /// Opens /sys/kernel/debug/sync/sw_sync: a timeline whose fences are
+    /// signalled when the client says so (SW_SYNC_IOC_CREATE_FENCE, _INC).
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`; `EAGAIN` if the host gives no thread.
+    pub fn open_sw_sync() -> Result<OwnedFd, Errno> {
+        SwSync::open()
     }
 
     /// The sync_file behind a descriptor of `user`.
@@ -220,6 +236,17 @@ impl SharedFile {
             _ => None,
         }
     }
+}
+
+/// Whether the other end of a socket pair is closed everywhere.
+pub(super) fn has_hung_up(socket: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let polled = rustix::event::poll(&mut fds, Some(&at_once));
+    polled.is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 
 /// Reads an ioctl's structure, as `copy_from_user`.

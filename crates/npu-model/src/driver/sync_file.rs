@@ -9,7 +9,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
@@ -18,7 +18,7 @@ use super::abi;
 use super::caller::Caller;
 use super::fence::{Fence, FenceState, Watcher, new_contexts};
 use super::resv::Exported;
-use super::shared_file::{self, FileId, Kind, SharedFile, copy_in, copy_out};
+use super::shared_file::{self, FileId, Kind, SharedFile, copy_in, copy_out, has_hung_up};
 
 /// Bytes of a name, its terminator included.
 const NAME_BYTES: usize = 32;
@@ -90,13 +90,7 @@ impl SyncFile {
 
     /// Whether the client's end is open anywhere.
     pub(super) fn is_open(&self) -> bool {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let polled = rustix::event::poll(&mut fds, Some(&at_once));
-        polled.is_err() || !fds[0].revents().contains(PollFlags::HUP)
+        !has_hung_up(&self.socket)
     }
 
     fn is_active(&self) -> bool {

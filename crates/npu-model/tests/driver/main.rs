@@ -22,5 +22,6 @@ mod profiles;
 mod random;
 mod shared;
 mod submit;
+mod sw_sync;
 mod sync_file;
 mod waiting;

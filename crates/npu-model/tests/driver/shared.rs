@@ -36,7 +36,7 @@ pub fn ioctl(fd: &OwnedFd, request: u32, arg: &[u8]) -> Result<Vec<u8>, Errno> {
     Ok(out)
 }
 
-fn new_fd(bytes: &[u8]) -> OwnedFd {
+pub fn new_fd(bytes: &[u8]) -> OwnedFd {
     let fd = i32::from_le_bytes(bytes.try_into().unwrap());
     // SAFETY: the call has just made this descriptor and gave it to us.
     unsafe { OwnedFd::from_raw_fd(fd) }

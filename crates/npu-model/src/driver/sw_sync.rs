@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Timelines that a client moves itself, by the file
+//! /sys/kernel/debug/sync/sw_sync (Linux, drivers/dma-buf/sw_sync.c): the
+//! kernel's means to test who waits for a fence. A job that waits for one is
+//! held for as long as its client likes.
+//!
+//! The client's descriptor is one end of a socket pair, as a sync_file's is.
+//! When its last copy is closed the fences that are left fail.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::abi;
+use super::caller::Caller;
+use super::fence::{Fence, new_contexts};
+use super::lock;
+use super::resv::Exported;
+use super::shared_file::{self, FileId, Kind, copy_in, copy_out, has_hung_up};
+use super::sync_file::SyncFile;
+
+/// A timeline: a number that only grows, and the fences that wait for it.
+#[derive(Debug)]
+pub(super) struct SwSync {
+    context: u64,
+    state: Mutex<State>,
+    /// The model's end of the socket pair.
+    socket: OwnedFd,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    value: u32,
+    /// Not signalled yet.
+    fences: Vec<Arc<Fence>>,
+    /// Whether the file is closed.
+    closed: bool,
+}
+
+/// Whether a fence of the number `seqno` still waits at `value`: numbers wrap
+/// (`__dma_fence_is_later`).
+fn is_later(seqno: u64, value: u32) -> bool {
+    (seqno as u32).wrapping_sub(value).cast_signed() > 0
+}
+
+impl SwSync {
+    /// Opens the file: a timeline of its own each time.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`; `EAGAIN` if the host gives no thread.
+    pub(super) fn open() -> Result<OwnedFd, Errno> {
+        shared_file::collect();
+        let (socket, client) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let file = Arc::new(Self {
+            context: new_contexts(1),
+            state: Mutex::default(),
+            socket,
+        });
+        let id = FileId::of(client.as_raw_fd())?;
+        let watched = Arc::clone(&file);
+        std::thread::Builder::new()
+            .name("npu-sw-sync".to_owned())
+            .spawn(move || watched.end_with_its_file())
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+        shared_file::install(|files| {
+            files.insert(id, Kind::SwSync(file));
+            Ok(())
+        })?;
+        Ok(client)
+    }
+
+    /// Whether the client's end is open anywhere.
+    pub(super) fn is_open(&self) -> bool {
+        !has_hung_up(&self.socket)
+    }
+
+    /// Sleeps until the file is closed; what still waits then fails.
+    fn end_with_its_file(&self) {
+        while self.is_open() {
+            let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
+            // Of an error the next look tells.
+            let _ = rustix::event::poll(&mut fds, None);
+        }
+        let fences = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            std::mem::take(&mut state.fences)
+        };
+        for fence in fences {
+            fence.signal(Err(Errno::NOENT));
+        }
+    }
+
+    pub(super) fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
+        match request {
+            abi::SW_SYNC_CREATE_FENCE => {
+                let mut argument: abi::SwSyncCreateFence = copy_in(user, arg)?;
+                let fence = SyncFile::create(Exported {
+                    fences: vec![self.fence_at(argument.value)],
+                    ..Exported::default()
+                })?;
+                user.install(fence, true, &mut |number| {
+                    argument.fence = number;
+                    copy_out(user, arg, &argument)
+                })?;
+            }
+            abi::SW_SYNC_INC => self.advance(copy_in(user, arg)?),
+            _ => return Err(Errno::NOTTY),
+        }
+        Ok(0)
+    }
+
+    /// A fence that is signalled when the timeline comes to `value`.
+    fn fence_at(&self, value: u32) -> Arc<Fence> {
+        let fence = Arc::new(Fence::of_client(self.context, value.into()));
+        let mut state = lock(&self.state);
+        if !is_later(value.into(), state.value) {
+            fence.signal(Ok(()));
+        } else if state.closed {
+            fence.signal(Err(Errno::NOENT));
+        } else {
+            state.fences.push(Arc::clone(&fence));
+        }
+        fence
+    }
+
+    fn advance(&self, by: u32) {
+        let mut state = lock(&self.state);
+        let mut left = by;
+        let mut reached = Vec::new();
+        // In steps in which a number is not passed twice.
+        loop {
+            let step = left.min(i32::MAX.unsigned_abs());
+            state.value = state.value.wrapping_add(step);
+            let value = state.value;
+            reached.extend(
+                state
+                    .fences
+                    .extract_if(.., |fence| !is_later(fence.seqno(), value)),
+            );
+            left -= step;
+            if left == 0 {
+                break;
+            }
+        }
+        drop(state);
+        for fence in reached {
+            fence.signal(Ok(()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_wrap() {
+        assert!(is_later(1, 0) && !is_later(0, 0) && !is_later(0, 1));
+        assert!(is_later(2, u32::MAX) && !is_later(u64::from(u32::MAX), 2));
+    }
+}
