@@ -142,8 +142,8 @@ impl Channel {
         self.end(frame, &[]);
     }
 
-    /// Ends an mmap.
-    pub(crate) fn map(&self, file: OwnedFd, offset: u64) {
+    /// Ends a call whose result is a file, of an mmap also the place in it.
+    pub(crate) fn give(&self, file: OwnedFd, offset: u64) {
         let head = Frame::new(FrameKind::File);
         if let Err(error) = send(&self.socket, [head.as_bytes(), &[]], &[file.as_fd()]) {
             tracing::debug!(%error, "a client does not take its file");

@@ -182,7 +182,7 @@ impl Connection {
                 let map = self.mmap(&call.request);
                 drop(under_way);
                 match map {
-                    Ok(MapOf { file, offset }) => channel.map(file, offset),
+                    Ok(MapOf { file, offset }) => channel.give(file, offset),
                     Err(errno) => {
                         channel.done(Err(errno), &[]);
                     }
@@ -205,6 +205,12 @@ impl Connection {
                 let path = self.shared.shadow.as_ref().map(Shadow::path);
                 channel.done(Ok(0), path.map_or(&[], |path| path.as_os_str().as_bytes()));
             }
+            Ask::SwSync => match self.shared.service.open_sw_sync() {
+                Ok(file) => channel.give(file, 0),
+                Err(errno) => {
+                    channel.done(Err(errno), &[]);
+                }
+            },
         }
     }
 

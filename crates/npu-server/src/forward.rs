@@ -158,6 +158,11 @@ impl Service for ForwardService {
         }))
     }
 
+    /// The client opens the system's own, if there is one.
+    fn open_sw_sync(&self) -> Result<OwnedFd, Errno> {
+        Err(Errno::NOENT)
+    }
+
     /// The kernel knows its own files, and the client has them.
     fn file_ioctl(
         &self,

@@ -41,6 +41,10 @@ impl Service for ModelService {
         Ok(Box::new(ModelFile(self.model.open_file())))
     }
 
+    fn open_sw_sync(&self) -> Result<OwnedFd, Errno> {
+        SharedFile::open_sw_sync()
+    }
+
     fn file_ioctl(
         &self,
         file: BorrowedFd<'_>,

@@ -5,7 +5,7 @@
 //! last of them has ended.
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -88,6 +88,10 @@ impl Service for RecordingService {
             ended: Arc::clone(&self.ended),
             bos: Mutex::new(BTreeMap::new()),
         }))
+    }
+
+    fn open_sw_sync(&self) -> Result<OwnedFd, Errno> {
+        self.inner.open_sw_sync()
     }
 
     fn file_ioctl(

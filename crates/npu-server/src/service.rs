@@ -20,8 +20,15 @@ pub trait Service: fmt::Debug + Send + Sync {
     /// What open(2) then says.
     fn open(&self) -> Result<Box<dyn OpenFile>, Errno>;
 
-    /// An ioctl of a file that is not the device's: of a dma-buf or a
-    /// sync_file of its. `Ok(None)` if `file` is neither.
+    /// Opens the kernel's file of fences that a program signals itself,
+    /// where this system's own is not the one to open.
+    ///
+    /// # Errors
+    /// What open(2) then says.
+    fn open_sw_sync(&self) -> Result<OwnedFd, Errno>;
+
+    /// An ioctl of a file that is not the device's: of a dma-buf, a sync_file
+    /// or a timeline of its. `Ok(None)` if `file` is none.
     ///
     /// # Errors
     /// What ioctl(2) then says.

@@ -3,7 +3,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
@@ -185,6 +185,10 @@ impl Service for Slow<ModelService> {
             inner: self.inner.open()?,
             gone: self.gone.clone(),
         }))
+    }
+
+    fn open_sw_sync(&self) -> Result<OwnedFd, Errno> {
+        self.inner.open_sw_sync()
     }
 
     fn file_ioctl(

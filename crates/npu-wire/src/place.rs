@@ -12,6 +12,9 @@ pub const NODE: &[u8] = b"/dev/accel/accel0";
 /// What the last part of the node's path is.
 pub const NODE_NAME: &[u8] = b"accel0";
 
+/// The kernel's file of fences that a program signals itself.
+pub const SW_SYNC: &[u8] = b"/sys/kernel/debug/sync/sw_sync";
+
 /// Paths that are the device node itself.
 const NODES: [&[u8]; 2] = [NODE, b"/dev/char/261:0"];
 
@@ -39,6 +42,8 @@ pub enum Place {
     /// Something that tells of the device: of that path in the shadow
     /// directory.
     Shadow,
+    /// [`SW_SYNC`]
+    SwSync,
     /// Nothing of ours.
     Elsewhere,
 }
@@ -48,6 +53,8 @@ pub enum Place {
 pub fn place(path: &[u8]) -> Place {
     if NODES.contains(&path) {
         Place::Node
+    } else if path == SW_SYNC {
+        Place::SwSync
     } else if DIRECTORIES
         .iter()
         .chain([&DEVICE_TREE])
@@ -131,7 +138,9 @@ mod tests {
         ] {
             assert_eq!(of(path), Place::Shadow, "{path}");
         }
+        assert_eq!(of("/sys/kernel/debug//sync/sw_sync"), Place::SwSync);
         for path in [
+            "/sys/kernel/debug/sync/info",
             "/",
             "/dev",
             "/dev/accelerator",

@@ -32,16 +32,19 @@ pub enum Ask {
     /// [`Answer`](crate::FrameKind::Answer). If that was the last one the call
     /// ends when the file is released, else at once.
     Close,
+    /// open of the kernel's file of fences that a program signals itself.
+    SwSync,
 }
 
 impl Ask {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Open,
         Self::Ioctl,
         Self::Mmap,
         Self::FileIoctl,
         Self::Shadow,
         Self::Close,
+        Self::SwSync,
     ];
 }
 

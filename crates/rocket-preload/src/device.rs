@@ -106,6 +106,13 @@ fn try_open(address: &Address, flags: SocketFlags) -> Result<OwnedFd, Errno> {
     Ok(connection)
 }
 
+/// Opens the file of fences that the program signals itself.
+pub(crate) fn open_sw_sync() -> Result<OwnedFd, Errno> {
+    let outcome = ask(&control()?, Ask::SwSync, Room::NONE)?;
+    outcome.result?;
+    outcome.file.ok_or(Errno::PROTO)
+}
+
 fn ask(connection: &impl AsFd, ask: Ask, out: Room<'_>) -> Result<Outcome, Errno> {
     call(
         connection.as_fd(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ioctl: of the device, of its dma-bufs and sync_files.
+//! ioctl: of the device, of its dma-bufs, sync_files and timelines.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -21,6 +21,9 @@ const DMA_BUF_BASE: u32 = b'b' as u32;
 /// The letter of sync_file requests (include/uapi/linux/sync_file.h).
 const SYNC_FILE_BASE: u32 = b'>' as u32;
 
+/// The letter of a timeline's requests (Linux, drivers/dma-buf/sw_sync.c).
+const SW_SYNC_BASE: u32 = b'W' as u32;
+
 /// Requests that the kernel answers itself, whatever the file is
 /// (fs/ioctl.c, do_vfs_ioctl).
 const OF_ANY_FILE: [u32; 5] = [
@@ -36,7 +39,7 @@ const OF_ANY_FILE: [u32; 5] = [
 pub(crate) enum Subject {
     /// The device.
     Device,
-    /// A file that may be a dma-buf or a sync_file of the device.
+    /// A file that may be a dma-buf, a sync_file or a timeline of the device.
     MaybeShared,
     /// Nothing of ours.
     Other,
@@ -52,7 +55,7 @@ pub(crate) fn subject(fd: c_int, number: u32) -> Subject {
             return Subject::Device;
         }
         match number >> 8 & 0xff {
-            DMA_BUF_BASE | SYNC_FILE_BASE => Subject::MaybeShared,
+            DMA_BUF_BASE | SYNC_FILE_BASE | SW_SYNC_BASE => Subject::MaybeShared,
             _ => Subject::Other,
         }
     })

@@ -9,7 +9,7 @@
 use std::os::fd::IntoRawFd;
 
 use libc::{AT_FDCWD, FILE, c_char, c_int, mode_t};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags};
 use rustix::net::SocketFlags;
 
 use crate::device;
@@ -36,6 +36,17 @@ pub(crate) fn open_node(flags: c_int) -> c_int {
     })
 }
 
+/// Opens the file of fences that the program signals itself.
+pub(crate) fn open_sw_sync(flags: c_int) -> c_int {
+    finish(|| {
+        let file = device::open_sw_sync()?;
+        if flags & libc::O_CLOEXEC == 0 {
+            rustix::io::fcntl_setfd(&file, FdFlags::empty())?;
+        }
+        Ok(file.into_raw_fd())
+    })
+}
+
 /// Declares functions that take a path as the first argument.
 macro_rules! open_by_path {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
@@ -48,6 +59,7 @@ macro_rules! open_by_path {
             let meant = target(AT_FDCWD, path);
             let path = match &meant {
                 Target::Node => return open_node(flags),
+                Target::SwSync => return open_sw_sync(flags),
                 Target::Shadow(shadow) => shadow.as_ptr(),
                 Target::Other => path,
             };
@@ -81,6 +93,7 @@ macro_rules! open_in_directory {
             let meant = target(directory, path);
             let path = match &meant {
                 Target::Node => return open_node(flags),
+                Target::SwSync => return open_sw_sync(flags),
                 // Absolute: the directory does not matter.
                 Target::Shadow(shadow) => shadow.as_ptr(),
                 Target::Other => path,
@@ -116,7 +129,8 @@ macro_rules! open_stream {
                 // SAFETY: the mode is what the program gave.
                 Target::Node => return unsafe { node_stream(mode) },
                 Target::Shadow(shadow) => shadow.as_ptr(),
-                Target::Other => path,
+                // Of no use as a stream.
+                Target::SwSync | Target::Other => path,
             };
             // SAFETY: the function of that name, with what the program gave it
             // or the C string of a path of ours.

@@ -19,7 +19,7 @@ fn shadow(directory: c_int, path: *const c_char) -> Option<ShadowPath> {
     match target(directory, path) {
         Target::Node => look(None, node_shadow),
         Target::Shadow(shadow) => Some(shadow),
-        Target::Other => None,
+        Target::SwSync | Target::Other => None,
     }
 }
 

@@ -46,7 +46,7 @@ impl Asked {
             Target::Node if look(false, device::is_shown_by_system) => Self::Other,
             Target::Node => Self::Node(look(None, node_shadow)),
             Target::Shadow(shadow) => Self::Shadow(shadow),
-            Target::Other => Self::Other,
+            Target::SwSync | Target::Other => Self::Other,
         }
     }
 

@@ -26,6 +26,8 @@ pub(crate) enum Target {
     Node,
     /// Something in the shadow directory.
     Shadow(ShadowPath),
+    /// The kernel's file of fences that a program signals itself.
+    SwSync,
     /// What the next library says.
     Other,
 }
@@ -86,7 +88,11 @@ fn find(dirfd: c_int, path: *const c_char) -> Target {
     match place(path) {
         Place::Node => Target::Node,
         Place::Shadow => ShadowPath::of(path).map_or(Target::Other, Target::Shadow),
-        Place::Elsewhere => Target::Other,
+        // A system that shows the device has its own, or none.
+        Place::SwSync if device::shadow_root().is_some_and(|root| !root.is_empty()) => {
+            Target::SwSync
+        }
+        Place::SwSync | Place::Elsewhere => Target::Other,
     }
 }
 
@@ -99,7 +105,7 @@ fn is_directory(path: &[u8]) -> bool {
             Some(shadow) => rustix::fs::lstat(shadow.as_c_str()),
             None => return false,
         },
-        Place::Elsewhere => rustix::fs::lstat(path),
+        Place::SwSync | Place::Elsewhere => rustix::fs::lstat(path),
     };
     found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory)
 }

@@ -102,12 +102,24 @@ int main(void)
 
 	/* A fence in a file, which polls when the job has ended. */
 	struct dma_buf_sync_file sync = {.flags = 1};
+	/* The job waits until it is let go. */
+	int timeline = open(SW_SYNC, O_RDWR);
+	CHECK(timeline > dma_buf && fcntl(timeline, F_GETFD) == 0);
+	struct sw_sync_fence hold = {.value = 1};
+	CHECK(ioctl(timeline, SW_SYNC_CREATE_FENCE, &hold) == 0);
+	struct dma_buf_sync_file held = {.flags = 2, .fd = hold.fd};
+	CHECK(ioctl(dma_buf, IMPORT_SYNC_FILE, &held) == 0);
 	submit_hang(fd, &bo);
 	CHECK(ioctl(dma_buf, EXPORT_SYNC_FILE, &sync) == 0 && sync.fd > dma_buf);
 	struct pollfd wait = {.fd = sync.fd, .events = POLLIN};
 	CHECK(poll(&wait, 1, 0) == 0);
 	struct dma_buf_sync_file back = {.flags = 2, .fd = sync.fd};
 	CHECK(ioctl(dma_buf, IMPORT_SYNC_FILE, &back) == 0);
+	struct prep_bo busy = {.handle = bo.handle};
+	FAILS(ioctl(fd, PREP_BO, &busy), EBUSY);
+	uint32_t one = 1;
+	CHECK(ioctl(timeline, SW_SYNC_INC, &one) == 0);
+	CHECK(close(timeline) == 0 && close(hold.fd) == 0);
 	CHECK(poll(&wait, 1, -1) == 1 && wait.revents & POLLIN);
 	struct prep_bo prep = {.handle = bo.handle, .timeout_ns = INT64_MAX};
 	CHECK(ioctl(fd, PREP_BO, &prep) == 0);

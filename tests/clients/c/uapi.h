@@ -24,6 +24,7 @@ struct fini_bo { uint32_t handle, reserved; };
 struct gem_close { uint32_t handle, pad; };
 struct prime_handle { uint32_t handle, flags; int32_t fd; };
 struct dma_buf_sync_file { uint32_t flags; int32_t fd; };
+struct sw_sync_fence { uint32_t value; char name[32]; int32_t fd; };
 struct version {
 	int32_t major, minor, patchlevel, pad;
 	uint64_t name_len, name, date_len, date, desc_len, desc;
@@ -40,6 +41,10 @@ struct version {
 #define EXPORT_SYNC_FILE _IOWR('b', 2, struct dma_buf_sync_file)
 #define IMPORT_SYNC_FILE _IOW('b', 3, struct dma_buf_sync_file)
 
+#define SW_SYNC_CREATE_FENCE _IOWR('W', 0, struct sw_sync_fence)
+#define SW_SYNC_INC _IOW('W', 1, uint32_t)
+
+#define SW_SYNC "/sys/kernel/debug/sync/sw_sync"
 #define NODE "/dev/accel/accel0"
 
 #define CHECK(what) \
