@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job that runs for a while, so that its buffers are busy.
+//! A job that has not ended, so that its buffers are busy.
 //!
-//! It is a harmless one, so that rows about busy buffers can run on any board:
-//! one matrix product, again and again. How often is measured first, since a
-//! board is a thousand times faster than the model.
+//! It is a harmless one, one matrix product, so that rows about busy buffers
+//! can run on any board. Where jobs can be held ([`Hold`]) it waits until the
+//! row lets it go. On other kernels it does the product again and again, for
+//! longer than a row needs to look; how often is measured first.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType};
@@ -12,15 +15,12 @@ use rocket_uapi::{
     Bo, ByteLen, Deadline, Device, FrozenBo, Job, JobBuilder, PendingJob, ProgramBo, SyncFile,
 };
 
-use crate::check::{Must, Reason};
+use crate::check::{Must, Reason, ensure};
+use crate::hold::Hold;
 
-/// How long the job should run: much longer than a row needs to look, and well
-/// below the 500 ms after which the driver kills it.
+/// How long a job runs that cannot be held: much longer than a row needs to
+/// look, and well below the 500 ms after which the driver kills it.
 const DURATION: Duration = Duration::from_millis(200);
-
-/// The same for the software model, which shares its processors with whatever
-/// else a machine does, the row included. Its jobs are killed by device time.
-const DURATION_OF_MODEL: Duration = Duration::from_millis(800);
 
 /// How often the last sample is taken. The fastest counts: a sample that had to
 /// wait for a processor would make the job too short.
@@ -38,9 +38,22 @@ const MAX_TASKS: usize = 8192;
 /// How long to wait for any of these jobs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A job on the device.
+/// A wait that ends before a job of [`Busy`] does.
+pub(crate) const SHORT: Duration = Duration::from_millis(20);
+
+/// A job to be started.
+pub(crate) struct Ready {
+    parts: Parts,
+    output: Bo,
+    tasks: usize,
+    hold: Option<Hold>,
+}
+
+/// A job on the device that has not ended.
 #[derive(Debug)]
 pub(crate) struct Busy {
+    // Dropped first: what it holds ends before it is waited for.
+    hold: Option<Hold>,
     pending: PendingJob,
     /// Handle of the buffer that it writes.
     pub(crate) output: u32,
@@ -65,43 +78,79 @@ struct Parts {
     weights: FrozenBo,
 }
 
-impl Busy {
-    /// Starts a job that runs for a good while.
-    pub(crate) fn start(device: &Device) -> Result<Self, Reason> {
-        Self::start_with(device, |builder| builder)
+impl Ready {
+    /// All that takes time is done here, so that several jobs can be started
+    /// one right after the other.
+    pub(crate) fn new(device: &Device) -> Result<Self, Reason> {
+        let (parts, output) = Parts::new(device)?;
+        let hold = Hold::new(device)?;
+        let (tasks, output) = match &hold {
+            Some(_) => (1, output),
+            None => parts.tasks_for(DURATION, output)?,
+        };
+        Ok(Self {
+            parts,
+            output,
+            tasks,
+            hold,
+        })
     }
 
-    /// The same with something added to the job.
-    pub(crate) fn start_with(
-        device: &Device,
-        add: impl FnOnce(JobBuilder) -> JobBuilder,
-    ) -> Result<Self, Reason> {
-        let (parts, mut output) = Parts::new(device)?;
-        let mut count = SAMPLE_TASKS;
-        let mut samples = 0;
-        let mut fastest = Duration::MAX;
-        while samples < SAMPLES {
-            let (sample, done) = parts.time(output, count)?;
-            output = done;
-            fastest = fastest.min(sample);
-            if fastest >= SAMPLE || count >= MAX_TASKS {
-                samples += 1;
-            } else {
-                (count, samples, fastest) = (count * 2, 0, Duration::MAX);
-            }
-        }
-        let duration = match device.info().is_model {
-            true => DURATION_OF_MODEL,
-            false => DURATION,
-        };
-        let each = fastest.max(Duration::from_nanos(1)).as_secs_f64() / count as f64;
-        let tasks = (duration.as_secs_f64() / each).ceil() as usize;
+    /// Starts it, with something added to the job.
+    pub(crate) fn start(self, add: impl FnOnce(JobBuilder) -> JobBuilder) -> Result<Busy, Reason> {
+        let Self {
+            parts,
+            output,
+            tasks,
+            hold,
+        } = self;
         let (handle, input) = (output.handle().get(), parts.input.handle().get());
-        Ok(Self {
-            pending: parts.submit(output, tasks.clamp(1, MAX_TASKS), add)?,
+        let gated = |builder: JobBuilder| match &hold {
+            Some(hold) => builder.reads_shared(&hold.gate),
+            None => builder,
+        };
+        let pending = parts.submit(output, tasks, |builder| gated(add(builder)))?;
+        Ok(Busy {
+            hold,
+            pending,
             output: handle,
             input,
         })
+    }
+}
+
+impl Busy {
+    pub(crate) fn start(device: &Device) -> Result<Self, Reason> {
+        Ready::new(device)?.start(|builder| builder)
+    }
+
+    /// Whether it runs until it is let go, and not just for a while.
+    pub(crate) fn is_held(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// Lets it run to its end.
+    pub(crate) fn let_go(&self) -> Result<(), Reason> {
+        self.hold.as_ref().map_or(Ok(()), Hold::release)
+    }
+
+    /// Lets it go while `call` waits for its end, which it must.
+    pub(crate) fn let_go_during<T>(&self, call: impl FnOnce() -> T) -> Result<T, Reason> {
+        let released = AtomicBool::new(!self.is_held());
+        let (value, waited, let_go) = thread::scope(|scope| {
+            let releaser = scope.spawn(|| {
+                // For a call that does not wait to be caught at it.
+                thread::sleep(SHORT);
+                released.store(true, Ordering::SeqCst);
+                self.let_go()
+            });
+            let value = call();
+            let waited = released.load(Ordering::SeqCst);
+            (value, waited, releaser.join())
+        });
+        let_go.map_err(|_| Reason::Fail("a thread panicked".to_owned()))??;
+        ensure("the call waits for the job's end", waited)?;
+        Ok(value)
     }
 
     /// Its end.
@@ -111,6 +160,7 @@ impl Busy {
 
     /// Waits for its end.
     pub(crate) fn finish(self) -> Result<(), Reason> {
+        self.let_go()?;
         self.pending.wait(Deadline::after(PATIENCE))?;
         Ok(())
     }
@@ -172,6 +222,26 @@ impl Parts {
             .build()?;
         let pending = self.device.submit(vec![job])?.pop();
         pending.ok_or_else(|| Reason::Fail("SUBMIT of a job gave none".to_owned()))
+    }
+
+    /// How many tasks take so long at least.
+    fn tasks_for(&self, duration: Duration, mut output: Bo) -> Result<(usize, Bo), Reason> {
+        let mut count = SAMPLE_TASKS;
+        let mut samples = 0;
+        let mut fastest = Duration::MAX;
+        while samples < SAMPLES {
+            let (sample, done) = self.time(output, count)?;
+            output = done;
+            fastest = fastest.min(sample);
+            if fastest >= SAMPLE || count >= MAX_TASKS {
+                samples += 1;
+            } else {
+                (count, samples, fastest) = (count * 2, 0, Duration::MAX);
+            }
+        }
+        let each = fastest.max(Duration::from_nanos(1)).as_secs_f64() / count as f64;
+        let tasks = (duration.as_secs_f64() / each).ceil() as usize;
+        Ok((tasks.clamp(1, MAX_TASKS), output))
     }
 
     /// How long so many tasks take.

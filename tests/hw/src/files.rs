@@ -3,9 +3,9 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Bo, Device, Errno, RawJob, RawTask, sys};
+use rocket_uapi::{Bo, Device, Errno, Handle, RawJob, RawTask, sys};
 use rustix::fs::SeekFrom;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::check::Reason;
 use crate::raw::{File, WithoutAddresses};
@@ -14,6 +14,22 @@ impl WithoutAddresses for sys::ExportSyncFile {}
 impl WithoutAddresses for sys::ImportSyncFile {}
 impl WithoutAddresses for sys::DmaBufSync {}
 impl WithoutAddresses for sys::SyncMergeData {}
+impl WithoutAddresses for TimelineFence {}
+impl WithoutAddresses for u32 {}
+
+/// SW_SYNC_IOC_CREATE_FENCE (Linux, drivers/dma-buf/sw_sync.c).
+const CREATE_FENCE: u32 = 0xc028_5700;
+/// SW_SYNC_IOC_INC, with a u32.
+const INC: u32 = 0x4004_5701;
+
+/// `struct sw_sync_create_fence_data`.
+#[repr(C)]
+#[derive(FromBytes, IntoBytes, Immutable)]
+struct TimelineFence {
+    value: u32,
+    name: [u8; 32],
+    fence: i32,
+}
 
 /// Words of a program that does nothing. Two are fetched at once.
 const IDLE_WORDS: u32 = 2;
@@ -99,26 +115,55 @@ impl File {
         Ok((arg.status, arg.num_fences))
     }
 
+    /// A fence that is signalled when the timeline comes to `value`.
+    pub(crate) fn timeline_fence(
+        &self,
+        timeline: BorrowedFd<'_>,
+        value: u32,
+    ) -> Result<OwnedFd, Errno> {
+        let mut arg = TimelineFence {
+            value,
+            name: [0; 32],
+            fence: -1,
+        };
+        self.plain_on(timeline, CREATE_FENCE, &mut arg)?;
+        // SAFETY: as in `export_fence`.
+        Ok(unsafe { OwnedFd::from_raw_fd(arg.fence) })
+    }
+
+    pub(crate) fn advance_timeline(
+        &self,
+        timeline: BorrowedFd<'_>,
+        mut by: u32,
+    ) -> Result<(), Errno> {
+        self.plain_on(timeline, INC, &mut by)
+    }
+
     pub(crate) fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {
         self.raw()?.file_seek(file, to)
     }
 }
 
 /// Submits a job whose program, which is zeros, never starts the NPU, so that
-/// the driver kills it.
-pub(crate) fn submit_hanging(device: &Device, zeros: &Bo, output: &Bo) -> Result<(), Reason> {
+/// the driver kills it. It waits for what the objects `after` wait for.
+pub(crate) fn submit_hanging(
+    device: &Device,
+    zeros: &Bo,
+    output: &Bo,
+    after: &[Handle],
+) -> Result<(), Reason> {
     let task = RawTask {
         regcmd: zeros.iova(),
         words: IDLE_WORDS,
     };
     let job = RawJob {
         tasks: &[task],
-        reads: &[zeros.handle()],
+        reads: &[&[zeros.handle()], after].concat(),
         writes: &[output.handle()],
     };
     // SAFETY: a word of zeros addresses no block of the NPU and sets no
     // register, so the job reads `zeros` and nothing else; whoever calls keeps
-    // both until it is over.
+    // all objects until it is over.
     unsafe { device.submit_raw(&[job]) }?;
     Ok(())
 }

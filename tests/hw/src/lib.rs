@@ -18,6 +18,7 @@ mod check;
 pub mod expect;
 #[allow(unsafe_code)]
 mod files;
+mod hold;
 #[allow(unsafe_code)]
 mod raw;
 mod rows;
@@ -107,6 +108,13 @@ pub fn run(device: &Device, choice: &Choice, out: &mut dyn Write) -> io::Result<
         "{} ({}), kernel {kernel}, expecting what {} does",
         info.name, info.driver, expected.since
     )?;
+    if !hold::is_possible(device) {
+        writeln!(
+            out,
+            "this kernel has no sw_sync (CONFIG_SW_SYNC, debugfs, root): jobs are not held, but \
+             run for a while"
+        )?;
+    }
     let mut summary = Summary::default();
     for row in ROWS.iter().filter(|row| choice.names(row)) {
         let outcome = match choice.refuses(row, &info) {

@@ -22,10 +22,12 @@ static IN_USE: Mutex<()> = Mutex::new(());
 extern "C" fn ignore(_: i32) {}
 
 /// Runs `call` in a thread of its own that gets a signal every few
-/// milliseconds, whose handler does nothing, until it returns.
+/// milliseconds, whose handler does nothing, until it returns. `after` is told
+/// how many there were.
 pub(crate) fn under_signals<T: Send>(
     restart: bool,
     call: impl FnOnce() -> T + Send,
+    mut after: impl FnMut(usize) -> Result<(), Reason>,
 ) -> Result<T, Reason> {
     let _guard = IN_USE.lock().must("another row with signals failed")?;
     let flags = if restart {
@@ -44,10 +46,13 @@ pub(crate) fn under_signals<T: Send>(
             call()
         });
         let thread = told.recv().must("the thread did not start")?;
+        let mut count = 0;
         while !caller.is_finished() {
             thread::sleep(PERIOD);
             // A thread that has ended is still there until it is joined.
             pthread_kill(thread, SIGNAL).must("pthread_kill")?;
+            count += 1;
+            after(count)?;
         }
         caller
             .join()

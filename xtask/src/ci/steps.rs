@@ -273,11 +273,10 @@ fn sanitized(sanitizer: &str, what: &str) -> Run {
 /// library shows it a node. For that its system calls must go through the C
 /// library, which rustix does if it is compiled so.
 ///
-/// Left out are the rows that need a call to be fast, and the one about lseek,
-/// which the library does not replace.
+/// Left out is the row about lseek, which the library does not replace.
 fn kernel_door() -> Step {
     const ROWS: &str = "version capabilities ioctl poll argument create gem mmap prep fini submit \
-                        flags fence dma-buf-sync";
+                        flags fence dma-buf-sync war";
     let target = paths::target();
     let folder = target.join("through-libc");
     let (target, folder) = (target.to_string_lossy(), folder.to_string_lossy());

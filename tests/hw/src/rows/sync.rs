@@ -2,7 +2,6 @@
 //! dma-bufs and fences: what their files answer, and what waits for them.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
 use rocket_uapi::{
     Access, ByteLen, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, PAGE_BYTES, SharedBuffer,
@@ -11,9 +10,10 @@ use rocket_uapi::{
 use rustix::fs::SeekFrom;
 
 use crate::Context;
-use crate::busy::{Busy, PATIENCE, quick};
+use crate::busy::{Busy, PATIENCE, Ready, SHORT, quick};
 use crate::check::{Must, Outcome, Reason, ensure, expect, nothing};
 use crate::files::submit_hanging;
+use crate::hold::Hold;
 use crate::raw::File;
 
 const READ: u32 = sys::DMA_BUF_SYNC_READ;
@@ -27,9 +27,6 @@ const ACTIVE: i32 = 0;
 const SIGNALED: i32 = 1;
 /// -ECANCELED.
 const KILLED: i32 = -125;
-
-/// A wait that ends before a job of [`Busy`] does.
-const SHORT: Duration = Duration::from_millis(20);
 
 fn null() -> Result<OwnedFd, Reason> {
     Ok(std::fs::File::open("/dev/null").must("/dev/null")?.into())
@@ -139,7 +136,7 @@ pub(super) fn active(context: &Context) -> Outcome {
     let too_early = output.wait(Deadline::after(SHORT));
     expect("poll for 20 ms", too_early, Err(Error::FenceTimedOut))?;
     still_active(&output)?;
-    let waited = output.wait(Deadline::after(PATIENCE));
+    let waited = busy.let_go_during(|| output.wait(Deadline::after(PATIENCE)))?;
     expect("poll", waited, Ok(FenceStatus::Signaled))?;
     let ended = output.info()?.fences.first().and_then(|fence| fence.ended);
     ensure(
@@ -151,10 +148,18 @@ pub(super) fn active(context: &Context) -> Outcome {
 
 pub(super) fn merged(context: &Context) -> Outcome {
     let other = context.device.reopen()?;
-    let (first, second) = (Busy::start(&context.device)?, Busy::start(&other)?);
+    let (first, second) = (Ready::new(&context.device)?, Ready::new(&other)?);
+    let (first, second) = (first.start(|job| job)?, second.start(|job| job)?);
     let both = first.fence()?.merge("both", &second.fence()?)?;
     still_active(&first.fence()?)?;
     expect("fences in it", both.info()?.fences.len(), 2)?;
+    first.let_go()?;
+    let waited = first.fence()?.wait(Deadline::after(PATIENCE));
+    expect("the first job", waited, Ok(FenceStatus::Signaled))?;
+    if second.is_held() {
+        expect("both, after one", both.status()?, FenceStatus::Active)?;
+    }
+    second.let_go()?;
     let waited = both.wait(Deadline::after(PATIENCE));
     expect("poll", waited, Ok(FenceStatus::Signaled))?;
     for one in [first.fence()?, second.fence()?] {
@@ -173,7 +178,7 @@ pub(super) fn cpu_access(context: &Context) -> Outcome {
     expect("DMA_BUF_IOCTL_SYNC of the input", sync, Ok(()))?;
     still_active(&fence)?;
     let output = file.export(busy.output).must("export")?;
-    let sync = file.dma_buf_sync(output.as_fd(), u64::from(READ));
+    let sync = busy.let_go_during(|| file.dma_buf_sync(output.as_fd(), u64::from(READ)))?;
     expect("DMA_BUF_IOCTL_SYNC of the output", sync, Ok(()))?;
     expect("the job", fence.status()?, FenceStatus::Signaled)?;
     drop((input, output));
@@ -184,8 +189,13 @@ pub(super) fn killed(context: &Context) -> Outcome {
     let file = File::new(&context.device)?;
     let page = ByteLen::new(PAGE_BYTES).must("a length")?;
     let (zeros, output) = (context.device.alloc(page)?, context.device.alloc(page)?);
-    submit_hanging(&context.device, &zeros, &output)?;
+    let hold = Hold::new(&context.device)?;
+    let gate = hold.as_ref().map(|hold| hold.gate.handle());
+    submit_hanging(&context.device, &zeros, &output, gate.as_slice())?;
     let fence = output.fence(Access::Read)?;
+    if let Some(hold) = &hold {
+        hold.release()?;
+    }
     let waited = fence.wait(Deadline::after(PATIENCE));
     expect(
         "its fence",
@@ -206,7 +216,7 @@ fn write_after_read(context: &Context, ordered: bool) -> Outcome {
     let other = context.device.reopen()?;
     let shared = exported(&context.device)?;
     let imported = other.import(shared.as_fd())?;
-    let reader = Busy::start_with(&context.device, |builder| builder.reads_shared(&shared))?;
+    let reader = Ready::new(&context.device)?.start(|job| job.reads_shared(&shared))?;
     let reading = reader.fence()?;
     if ordered {
         shared.add_fence(Access::Read, &reading)?;
@@ -221,7 +231,7 @@ fn write_after_read(context: &Context, ordered: bool) -> Outcome {
             Err(Error::FenceTimedOut),
         )?;
         still_active(&reading)?;
-        writing.wait(Deadline::after(PATIENCE))?;
+        reader.let_go_during(|| writing.wait(Deadline::after(PATIENCE)))??;
         expect("the reader", reading.status()?, FenceStatus::Signaled)?;
     } else {
         writing.wait(Deadline::after(PATIENCE))?;

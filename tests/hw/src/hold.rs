@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A fence that a row signals itself: jobs that wait for it are held until the
+//! row lets them go, however fast or busy the machine is.
+//!
+//! The kernel has such fences in a file of debugfs, for root, if it was built
+//! with CONFIG_SW_SYNC; the model has them always.
+
+use std::fs::OpenOptions;
+use std::os::fd::{AsFd, OwnedFd};
+
+use npu_model::driver::SharedFile;
+use rocket_uapi::{Access, ByteLen, Device, DmaBuf, PAGE_BYTES, SharedBuffer};
+
+use crate::check::{Must, Reason};
+use crate::raw::File;
+
+/// The kernel's file.
+const SW_SYNC: &str = "/sys/kernel/debug/sync/sw_sync";
+
+/// Holds the jobs that read its buffer.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    file: File,
+    // Closed before the buffer, which lets go of what still waits.
+    timeline: OwnedFd,
+    /// For jobs to read. No program does.
+    pub(crate) gate: DmaBuf,
+}
+
+/// A timeline of the row's own, if this device's kernel gives any.
+fn timeline(device: &Device) -> Result<Option<OwnedFd>, Reason> {
+    if device.info().is_model {
+        return Ok(Some(SharedFile::open_sw_sync().must("a timeline")?));
+    }
+    let opened = OpenOptions::new().read(true).write(true).open(SW_SYNC);
+    Ok(opened.ok().map(OwnedFd::from))
+}
+
+/// Whether jobs can be held on this device.
+pub(crate) fn is_possible(device: &Device) -> bool {
+    matches!(timeline(device), Ok(Some(_)))
+}
+
+impl Hold {
+    /// `None` where the kernel has no such fences.
+    pub(crate) fn new(device: &Device) -> Result<Option<Self>, Reason> {
+        let Some(timeline) = timeline(device)? else {
+            return Ok(None);
+        };
+        let file = File::new(device)?;
+        let fence = file.timeline_fence(timeline.as_fd(), 1);
+        let fence = device.adopt_sync_file(fence.must("SW_SYNC_IOC_CREATE_FENCE")?)?;
+        let page = device.alloc(ByteLen::new(PAGE_BYTES).must("a length")?)?;
+        let gate = page.export().map_err(|(error, _)| error)?;
+        gate.add_fence(Access::Write, &fence)?;
+        Ok(Some(Self {
+            file,
+            timeline,
+            gate,
+        }))
+    }
+
+    /// Lets the jobs go.
+    pub(crate) fn release(&self) -> Result<(), Reason> {
+        let advanced = self.file.advance_timeline(self.timeline.as_fd(), 1);
+        advanced.must("SW_SYNC_IOC_INC")
+    }
+}
