@@ -193,12 +193,12 @@ fn the_file_stays_open_until_the_driver_has_let_go() {
     mock.settle_for(settle);
     let device = mock.device();
     let pending = device.submit(vec![job(&device)]).unwrap().remove(0);
+    // Before the end that the device notes.
+    let running = Instant::now();
     let done = pending.wait(soon()).unwrap();
-    let ended = Instant::now();
     drop((done, device));
     mock.assert_all_gone("after the wait");
-    // `ended` was taken a little after the end that the device noted.
-    assert!(ended.elapsed() + Duration::from_millis(20) >= settle);
+    assert!(running.elapsed() >= settle);
 }
 
 #[test]

@@ -317,8 +317,8 @@ static void waits_in_every_way(struct device *device)
         EXPECT(setitimer(ITIMER_REAL, &never, NULL) == 0, "setitimer");
         EXPECT(result == 0, "PREP INT64_MAX: %d", result);
         EXPECT(!restart || interrupted == 0, "%d times in spite of SA_RESTART", interrupted);
-        EXPECT(restart || timed == 0 || (signals > 0) == (interrupted > 0), "%d signals, %d times",
-               (int)signals, interrupted);
+        /* The end of the job may come before the first signal. */
+        EXPECT(interrupted == 0 || signals > 0, "%d times without a signal", interrupted);
         work_check(&work);
     }
     work_free(&work);

@@ -166,7 +166,7 @@ fn a_node_can_be_watched_only() {
     }
     let folder = tempfile::tempdir().unwrap();
     // The first ends itself by SIGKILL.
-    for (name, jobs, code) in [("signals", 3, 128 + 9), ("plain", 0, 0), ("shares", 0, 0)] {
+    for (name, jobs, code) in [("signals", 21, 128 + 9), ("plain", 0, 0), ("shares", 0, 0)] {
         let report = folder.path().join(name);
         let options = ["--json", "--report", report.to_str().unwrap()];
         let mut command = Client::compile(name, &SHARED).on_a_node(&[], &options, &[]);
