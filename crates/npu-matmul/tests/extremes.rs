@@ -73,7 +73,10 @@ fn a_vocabulary_and_a_deep_sum_are_exact() {
     let (engine, model) = strict_engine(PlanOptions::default(), DEVICES);
     for shape in [VOCABULARY, DEEP] {
         if shape.n > shape.k && test_support::emulated() {
-            println!("SKIP: {shape:?} would take an emulator minutes");
+            println!(
+                "SKIP a_vocabulary_and_a_deep_sum_are_exact: {shape:?} would take an emulator \
+                 minutes"
+            );
             continue;
         }
         for bits in [8, 4] {

@@ -18,8 +18,8 @@ use std::process::{Command, Output};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the compiled clients need the C compiler for.
-const COMPILER: &str = if cfg!(target_arch = "aarch64") && cfg!(target_os = "linux") {
+/// The C compiler for the processor that the tests are built for.
+pub const COMPILER: &str = if cfg!(target_arch = "aarch64") && cfg!(target_os = "linux") {
     "aarch64-linux-gnu-gcc"
 } else {
     "cc"

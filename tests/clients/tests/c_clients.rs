@@ -3,40 +3,14 @@
 //! they get with loops in plain C. None of it shares code with this project.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::process::Output;
+mod common;
 
 use client_tests::Client;
+use common::{SHARED, all_ran, report};
 use serde_json::Value;
-
-/// What the clients share: the driver's structures, programs, references.
-const SHARED: [&str; 4] = ["c/npu.c", "c/rocket.c", "-lm", "-pthread"];
 
 fn compile(name: &str) -> Client {
     Client::compile(name, &SHARED)
-}
-
-/// Runs a client to its end; what `npu-probe run` reports of it.
-fn report(client: &Client, options: &[&str]) -> Value {
-    let output = client.pass(&[&["--json"], options].concat(), &[]);
-    assert_eq!(output.stdout, b"ok\n", "{}", text(&output));
-    // Before it the dynamic linker may complain of the library, to programs of
-    // another processor that an emulated client starts.
-    let all = String::from_utf8_lossy(&output.stderr);
-    let start = all.find("{\n").unwrap_or(0);
-    serde_json::from_str(&all[start..]).unwrap()
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
-}
-
-/// Every job ran to its end, and nothing was wrong with any.
-#[track_caller]
-fn all_ran(report: &Value, opens: u64, jobs: u64) {
-    assert_eq!(report["opens"], opens, "{report:#}");
-    assert_eq!(report["jobs"], jobs, "{report:#}");
-    assert_eq!(report["jobs_completed"], jobs, "{report:#}");
-    assert_eq!(report["traps"], serde_json::json!({}), "{report:#}");
 }
 
 /// MACs of one round of products: four of 64 x 64 x 64, and a 3 x 3 convolution
@@ -61,17 +35,6 @@ fn products_by_plain_ioctls() {
     assert_eq!(slow["clock_hz"], 200_000_000);
     let end = |report: &Value| report["modelled_end_us"].as_f64().unwrap();
     assert!(end(&slow) > end(&report(&client, &options)), "{slow:#}");
-}
-
-#[test]
-fn products_and_sharing_by_libdrm() {
-    if cfg!(target_arch = "aarch64") {
-        println!("SKIP products_and_sharing_by_libdrm: no libdrm for the board's processor here");
-        return;
-    }
-    let libdrm = ["-I/usr/include/libdrm", "-ldrm"];
-    let client = Client::compile("drm", &[&SHARED[..], &libdrm].concat());
-    all_ran(&report(&client, &[]), 2, 6);
 }
 
 #[test]

@@ -583,7 +583,10 @@ fn products_are_measured_and_drawn() {
 #[test]
 fn a_program_that_cannot_be_run_has_its_own_exit_codes() {
     if test_support::emulated() {
-        println!("SKIP: the emulator does not say that a program could not be started");
+        println!(
+            "SKIP a_program_that_cannot_be_run_has_its_own_exit_codes: the emulator does not say \
+             that a program could not be started"
+        );
         return;
     }
     // Nothing is loaded into a program that does not start: any file will do.

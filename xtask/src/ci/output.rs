@@ -20,7 +20,8 @@ const RESULT: &str = "RESULT ";
 pub(crate) struct Captured {
     /// How the command ended.
     pub(crate) status: ExitStatus,
-    /// Lines that begin with SKIP, without that word.
+    /// Lines that begin with SKIP, without that word, and tests that are
+    /// ignored: name and reason.
     pub(crate) skips: Vec<String>,
     /// Lines that begin with SKIP-EXTERNAL, without that word.
     pub(crate) external: Vec<String>,
@@ -46,16 +47,32 @@ pub(crate) fn run(command: &mut Command) -> Result<Captured> {
             .map_err(|_| anyhow!("the stderr reader panicked"))??,
     );
     let status = child.wait().context("waiting for it")?;
-    let kept = |prefix: &str| -> Vec<String> {
-        let rest = |line: &String| line.strip_prefix(prefix).map(str::to_owned);
-        lines.iter().filter_map(rest).collect()
-    };
     Ok(Captured {
         status,
-        skips: kept(SKIP),
-        external: kept(SKIP_EXTERNAL),
-        results: kept(RESULT),
+        skips: skips(&lines),
+        external: marked(&lines, SKIP_EXTERNAL),
+        results: marked(&lines, RESULT),
     })
+}
+
+/// Lines that begin with a mark, without it.
+fn marked(lines: &[String], mark: &str) -> Vec<String> {
+    let rest = |line: &String| line.strip_prefix(mark).map(str::to_owned);
+    lines.iter().filter_map(rest).collect()
+}
+
+/// What did not run.
+fn skips(lines: &[String]) -> Vec<String> {
+    let ignored = lines.iter().filter_map(|line| ignored(line));
+    marked(lines, SKIP).into_iter().chain(ignored).collect()
+}
+
+/// A test that its attribute keeps from running, in the words of Rust's test
+/// harness: its name and the reason.
+fn ignored(line: &str) -> Option<String> {
+    let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ignored")?;
+    let reason = rest.strip_prefix(", ").unwrap_or("it says no reason");
+    Some(format!("{name}: {reason}"))
 }
 
 /// Copies `from` to `to` line by line; returns the lines that are marked.
@@ -67,13 +84,35 @@ fn pass_on(from: impl Read, mut to: impl Write) -> io::Result<Vec<String>> {
         to.write_all(&line)?;
         to.flush()?;
         let text = String::from_utf8_lossy(&line);
-        if [SKIP, SKIP_EXTERNAL, RESULT]
+        let text = text.trim_end();
+        let marked = [SKIP, SKIP_EXTERNAL, RESULT]
             .iter()
-            .any(|mark| text.starts_with(mark))
-        {
-            kept.push(text.trim_end().to_owned());
+            .any(|mark| text.starts_with(mark));
+        if marked || ignored(text).is_some() {
+            kept.push(text.to_owned());
         }
         line.clear();
     }
     Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_did_not_run_is_kept_with_its_reason() {
+        let output = "SKIP prep: no board\ntest drm ... ignored, no libdrm\n\
+                      test slow ... ignored\ntest plain ... ok\n\
+                      test result: ok. 1 passed; 0 failed; 2 ignored\n";
+        let lines = pass_on(output.as_bytes(), io::sink()).unwrap();
+        assert_eq!(
+            skips(&lines),
+            [
+                "prep: no board",
+                "drm: no libdrm",
+                "slow: it says no reason"
+            ]
+        );
+    }
 }

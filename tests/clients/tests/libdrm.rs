@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The client that uses libdrm, which README does not ask for.
+//!
+//! By a harness of its own: that of Rust decides when tests are built what is
+//! ignored, and libdrm may come or go later. It says what it does in the same
+//! words.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use client_tests::{COMPILER, Client};
+use common::{SHARED, all_ran, report};
+
+const NAME: &str = "products_and_sharing_by_libdrm";
+
+/// Where Debian has its headers, and its library.
+const LIBDRM: [&str; 2] = ["-I/usr/include/libdrm", "-ldrm"];
+
+/// A program that needs both.
+const PROGRAM: &str = "#include <xf86drm.h>\nint main(void) { return drmAvailable(); }\n";
+
+fn has_libdrm() -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("it.c");
+    std::fs::write(&source, PROGRAM).unwrap();
+    let mut compiler = Command::new(COMPILER);
+    compiler.arg("-o").arg(folder.path().join("it")).arg(source);
+    let compiled = compiler.args(LIBDRM).stderr(Stdio::null()).status();
+    compiled.unwrap().success()
+}
+
+fn products_and_sharing_by_libdrm() {
+    let client = Client::compile("drm", &[&SHARED[..], &LIBDRM].concat());
+    all_ran(&report(&client, &[]), 2, 6);
+}
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    // Options come behind the part of a name that cargo was given, if it was.
+    let part = arguments.first().filter(|word| !word.starts_with('-'));
+    let chosen = part.is_none_or(|part| NAME.contains(part));
+    if arguments.iter().any(|word| word == "--list") {
+        println!("{NAME}: test");
+    } else if !chosen {
+        println!("test {NAME} is not chosen");
+    } else if has_libdrm() {
+        products_and_sharing_by_libdrm();
+        println!("test {NAME} ... ok");
+    } else {
+        println!("test {NAME} ... ignored, it needs libdrm and its headers (Debian: libdrm-dev)");
+    }
+}
