@@ -8,6 +8,7 @@ mod build;
 mod ci;
 mod debian;
 mod docs;
+mod fresh;
 mod fuzz;
 mod generated;
 mod instructions;
@@ -36,6 +37,8 @@ struct Arguments {
 enum Command {
     /// Run every check that must hold before a change lands
     Ci(ci::Args),
+    /// Run what README tells in a Debian that has only what README asks for
+    Fresh,
     /// Take the present output of the golden tests as right
     Bless,
     /// Write the generated pages below docs/
@@ -57,6 +60,7 @@ enum Command {
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Ci(arguments) => ci::run(&arguments),
+        Command::Fresh => fresh::run(),
         Command::Bless => bless::run(),
         Command::Docs(arguments) => docs::run(&arguments),
         Command::Demo(arguments) => llama::demo::run(&arguments),

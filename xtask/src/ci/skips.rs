@@ -54,9 +54,9 @@ mod tests {
 
     #[test]
     fn a_skip_is_expected_only_in_its_own_step() {
-        let expected = ExpectedSkips::parse("test: prep_busy # needs a board\n").unwrap();
+        let expected = ExpectedSkips::parse("fresh: prep_busy # needs a board\n").unwrap();
         let skips = vec!["prep_busy: no board".to_owned()];
-        assert_eq!(expected.first_unexpected("test", &skips), None);
+        assert_eq!(expected.first_unexpected("fresh", &skips), None);
         assert_eq!(
             expected.first_unexpected("miri", &skips),
             Some("prep_busy: no board")

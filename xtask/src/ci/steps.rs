@@ -110,14 +110,16 @@ pub(crate) fn all(long: bool) -> Vec<Step> {
 fn readme() -> Vec<Step> {
     vec![
         Step {
-            name: "probe",
-            what: "README: the 64x64 INT8 self-test",
-            runs: vec![Run::cargo("run --release -p npu-probe")],
+            name: "fresh",
+            what: "README: self-test and all tests, where there is only what README asks for",
+            runs: vec![Run::cargo("xtask fresh")],
         },
         Step {
-            name: "test",
-            what: "README: the tests of every member",
-            runs: vec![Run::cargo("test --no-fail-fast -- --show-output")],
+            name: "clients",
+            what: "the tests that take more: clients in C that use libdrm",
+            runs: vec![Run::cargo(
+                "test --no-fail-fast -p client-tests -- --show-output",
+            )],
         },
         Step {
             name: "llama",
@@ -216,7 +218,7 @@ fn miri() -> Step {
 fn fuzz(seconds: u32) -> Step {
     Step {
         name: "fuzz",
-        what: "the fuzz targets, for a while; `test` has replayed their corpora",
+        what: "the fuzz targets, for a while; `fresh` has replayed their corpora",
         runs: vec![Run::cargo(&format!("xtask fuzz --seconds {seconds}"))],
     }
 }
@@ -373,6 +375,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::fresh;
 
     #[test]
     fn names_are_unique() {
@@ -392,13 +395,18 @@ mod tests {
             "cargo xtask llama",
         ] {
             assert!(readme.contains(told), "README no longer tells `{told}`");
+            let runs = super::readme().into_iter().flat_map(|step| step.runs);
+            let runs = runs.map(|run| run.to_string());
             assert!(
-                super::readme()
-                    .iter()
-                    .flat_map(|step| &step.runs)
-                    .any(|run| run.to_string().starts_with(told)),
+                runs.chain(fresh::COMMANDS.map(str::to_owned))
+                    .any(|run| run.starts_with(told)),
                 "CI no longer runs `{told}`"
             );
         }
+        let install = format!("apt-get install {}\n", fresh::PACKAGES.join(" "));
+        assert!(
+            readme.contains(&install),
+            "README no longer tells `{install}`"
+        );
     }
 }
