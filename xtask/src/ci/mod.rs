@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// List the steps and their commands, run nothing
     #[arg(long)]
     list: bool,
-    /// Write the durations (with --long: date and result too) into
+    /// Write when each step ran, how long, and how it ended into
     /// docs/testing.md
     #[arg(long)]
     record: bool,

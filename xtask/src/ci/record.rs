@@ -30,20 +30,30 @@ pub(crate) fn write(outcomes: &[Outcome], long: bool) -> Result<()> {
             result: result(outcome),
         });
     }
-    // In the order of CI, whatever was run last; steps that are gone go.
-    let order: Vec<_> = steps::all(true).iter().map(|step| step.name).collect();
-    rows.retain(|row| order.contains(&row.name.as_str()));
-    rows.sort_by_key(|row| order.iter().position(|name| *name == row.name));
-    let page = replace_section(&page, section, &table(&rows)?)?;
+    let steps: Vec<_> = steps::all(long).iter().map(|step| step.name).collect();
+    let page = replace_section(&page, section, &table(&steps, &rows)?)?;
     fs::write(&path, page).with_context(|| format!("writing {}", path.display()))
 }
 
 /// How a step ended, and the figures that it told.
 fn result(outcome: &Outcome) -> String {
-    let mut parts = vec![outcome.failure.as_deref().unwrap_or("ok")];
-    parts.extend(outcome.results.iter().map(String::as_str));
+    let mut parts = match &outcome.failure {
+        // Within a cell of the table, on one line.
+        Some(failure) => vec![format!(
+            "{FAILED} {}",
+            failure.replace('|', "/").replace('\n', " ")
+        )],
+        None => vec!["ok".to_owned()],
+    };
+    parts.extend(outcome.results.iter().cloned());
     parts.join("; ")
 }
+
+/// What the result of a step begins with that failed.
+const FAILED: &str = "**failed**:";
+
+/// What the page says of a step that has no row yet.
+const NEVER: &str = "**never run**";
 
 /// A line of the table.
 #[derive(Debug, PartialEq)]
@@ -75,21 +85,34 @@ fn rows(page: &str, section: &str) -> Vec<Row> {
     table.lines().filter_map(row).collect()
 }
 
-fn table(rows: &[Row]) -> Result<String> {
+/// A row for each of `steps`, in their order, also for those that never ran; of
+/// steps that are gone none.
+fn table(steps: &[&str], rows: &[Row]) -> Result<String> {
     let cores = thread::available_parallelism().context("counting cores")?;
     let mut text = format!(
         "On {cores} cores ({}).\n\n| step | last run | minutes | skips | result |\n|---|---|---|---|---|\n",
         std::env::consts::ARCH,
     );
-    for row in rows {
+    let (mut total, mut failed, mut missing) = (0.0, 0, 0);
+    for step in steps {
+        let Some(row) = rows.iter().find(|row| row.name == *step) else {
+            missing += 1;
+            writeln!(text, "| {step} | | | | {NEVER} |")?;
+            continue;
+        };
+        total += row.minutes;
+        failed += usize::from(row.result.starts_with(FAILED));
         writeln!(
             text,
             "| {} | {} | {:.1} | {} | {} |",
             row.name, row.date, row.minutes, row.skips, row.result,
         )?;
     }
-    let total: f64 = rows.iter().map(|row| row.minutes).sum();
-    writeln!(text, "| all | | {total:.1} | | |")?;
+    let sum = match (failed, missing) {
+        (0, 0) => "ok".to_owned(),
+        _ => format!("**{failed} failed, {missing} never run**"),
+    };
+    writeln!(text, "| all | | {total:.1} | | {sum} |")?;
     Ok(text)
 }
 
@@ -105,6 +128,8 @@ fn today() -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -121,5 +146,43 @@ mod tests {
         };
         assert_eq!(rows(page, "ci"), [fmt]);
         assert_eq!(rows(page, "ci-long"), []);
+    }
+
+    #[test]
+    fn each_step_has_a_row_whatever_became_of_it() {
+        let outcome = |name: &'static str, failure: Option<&str>| Row {
+            name: name.to_owned(),
+            date: "2026-02-03".into(),
+            minutes: 0.5,
+            skips: 0,
+            result: result(&Outcome {
+                name,
+                failure: failure.map(str::to_owned),
+                took: Duration::ZERO,
+                skips: Vec::new(),
+                external: Vec::new(),
+                results: vec!["7 inputs".to_owned()],
+            }),
+        };
+        let known = [
+            outcome("soak", Some("`a | b`\nended")),
+            outcome("gone", None),
+            outcome("fmt", None),
+        ];
+        let table = table(&["fmt", "tsan", "soak"], &known).unwrap();
+        let lines: Vec<_> = table.lines().skip(4).collect();
+        assert_eq!(
+            lines,
+            [
+                "| fmt | 2026-02-03 | 0.5 | 0 | ok; 7 inputs |",
+                "| tsan | | | | **never run** |",
+                "| soak | 2026-02-03 | 0.5 | 0 | **failed**: `a / b` ended; 7 inputs |",
+                "| all | | 1.0 | | **1 failed, 1 never run** |",
+            ]
+        );
+        // What is read back and written again stays.
+        let page = format!("<!-- ci:begin -->\n{table}<!-- ci:end -->");
+        let again = super::table(&["fmt", "tsan", "soak"], &rows(&page, "ci")).unwrap();
+        assert_eq!(again, table);
     }
 }
