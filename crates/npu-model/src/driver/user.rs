@@ -97,10 +97,10 @@ impl OwnProcess {
     /// Lets ioctls read and write the memory of this process.
     ///
     /// # Safety
-    /// Every address that an ioctl structure holds while this is in use must
-    /// be either unmapped or memory that the ioctl is allowed to read or
-    /// write by its definition: nobody holds a reference that such an access
-    /// would break.
+    /// Every address that this is asked to read or write, because an ioctl
+    /// structure holds it or by whoever has this, must be either unmapped or
+    /// memory that may be so accessed: by the ioctl's definition, and without
+    /// breaking a reference that anybody holds.
     #[must_use]
     pub unsafe fn new() -> Self {
         Self(())
