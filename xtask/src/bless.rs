@@ -8,21 +8,23 @@ use anyhow::{Context, Result, bail};
 
 use crate::paths;
 
-/// The package that keeps golden files.
-const PACKAGE: &str = "rknpu-regcmd";
+/// The packages that keep golden files, and the tests that hold them.
+const TESTS: [(&str, &str); 2] = [("rknpu-regcmd", "goldens"), ("fuzz-targets", "baseline")];
 
 /// Runs the golden tests with `BLESS=1`, which makes them write instead of
 /// compare.
 pub(crate) fn run() -> Result<()> {
-    let status = Command::new("cargo")
-        .args(["test", "--package", PACKAGE, "--test", "goldens"])
-        .env("BLESS", "1")
-        .current_dir(paths::root())
-        .status()
-        .context("running cargo test")?;
-    if !status.success() {
-        bail!("the golden tests failed even though they may write: {status}");
+    for (package, test) in TESTS {
+        let status = Command::new("cargo")
+            .args(["test", "--package", package, "--test", test])
+            .env("BLESS", "1")
+            .current_dir(paths::root())
+            .status()
+            .context("running cargo test")?;
+        if !status.success() {
+            bail!("the golden tests failed even though they may write: {status}");
+        }
     }
-    println!("blessed; read `git diff crates/{PACKAGE}` before you commit");
+    println!("blessed; read `git diff` before you commit");
     Ok(())
 }
