@@ -14,7 +14,7 @@ use npu_capture::{
     RecordingBackend, ReplayError, ReplayOptions, Role, Value, diff, replay,
 };
 use npu_model::{Model, ModelOptions};
-use rknpu_regcmd::{ElementType, written_element};
+use rknpu_regcmd::{Precision, written_element};
 use rocket_uapi::{ByteLen, Deadline, Device, Errno, Handle, RawJob, RawTask};
 
 fn model() -> Device {
@@ -201,7 +201,7 @@ fn element_coordinates_are_those_of_the_product() {
             let Some(element) = written_element(&task.regs, task.enable, iova) else {
                 continue;
             };
-            assert_eq!((element.ty, element.byte), (ElementType::Int32, 0));
+            assert_eq!((element.ty, element.byte), (Precision::Int32, 0));
             let (row, column) = ((element.x + element.y) as usize, element.channel as usize);
             if row < m && column < n {
                 let mut bytes = [0; 4];

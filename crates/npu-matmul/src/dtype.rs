@@ -2,9 +2,7 @@
 //! Precisions: what goes into the NPU, what comes out, and the numbers of its
 //! memory formats that follow from the element sizes.
 //!
-//! Sources: the RK3588 TRM's NPU chapter for atoms; kernel and channel groups
-//! as measured on silicon by happyme531/rknpu2_matmul_open and librocketnpu
-//! (rocket-userspace).
+//! Atoms and groups stand in the table of [`rknpu_regcmd::Precision`].
 
 use std::fmt;
 
@@ -13,9 +11,11 @@ use serde::{Deserialize, Serialize};
 
 pub use npu_kernels::ATOM_BYTES;
 
-/// Input channels of one weight group, the same for every input type here
-/// (measured on silicon by librocketnpu: fp16, int8 and int4 alike).
-pub const CHANNEL_GROUP: usize = 32;
+/// Input channels of one weight group, the same for every input type here.
+pub const CHANNEL_GROUP: usize = Precision::Int8.k_multiple();
+const _: () = assert!(
+    Precision::Int4.k_multiple() == CHANNEL_GROUP && Precision::Fp16.k_multiple() == CHANNEL_GROUP
+);
 
 /// Rows of an activation tile are a multiple of this. The feature fetch walks
 /// lines in groups of four; librocketnpu measured wrong results at other
@@ -41,14 +41,16 @@ impl Precision {
     /// All precisions, for tables and tests.
     pub const ALL: [Self; 3] = [Self::Int8, Self::Int4, Self::Fp16];
 
+    /// The type of the operands.
+    #[must_use]
+    pub const fn operand(self) -> rknpu_regcmd::Precision {
+        self.matmul_type().operand()
+    }
+
     /// Bits of one operand element.
     #[must_use]
     pub const fn input_bits(self) -> usize {
-        match self {
-            Self::Int8 => 8,
-            Self::Int4 => 4,
-            Self::Fp16 => 16,
-        }
+        self.operand().bits() as usize
     }
 
     /// Bytes that `elements` operand elements occupy; `elements` is even for
@@ -61,24 +63,20 @@ impl Precision {
     /// Operand elements in one atom: the channels of one surface.
     #[must_use]
     pub const fn atom_elements(self) -> usize {
-        ATOM_BYTES * 8 / self.input_bits()
+        self.operand().per_atom()
     }
 
     /// Output channels of one kernel group: N is padded to a multiple of it
     /// and may be cut only at its boundaries.
     #[must_use]
     pub const fn kernel_group(self) -> usize {
-        match self {
-            Self::Int8 => 32,
-            Self::Int4 => 64,
-            Self::Fp16 => 16,
-        }
+        self.operand().kernel_group()
     }
 
     /// K is padded with zeros to a multiple of this.
     #[must_use]
     pub const fn k_multiple(self) -> usize {
-        CHANNEL_GROUP
+        self.operand().channel_group()
     }
 
     /// Bytes of one element that the NPU writes, unrounded.
@@ -91,11 +89,7 @@ impl Precision {
     /// chapter).
     #[must_use]
     pub const fn macs_per_clock(self) -> u64 {
-        match self {
-            Self::Int8 => 1024,
-            Self::Int4 => 2048,
-            Self::Fp16 => 512,
-        }
+        self.operand().macs_per_clock()
     }
 
     /// The register program that computes this precision with `results`.
@@ -135,10 +129,6 @@ pub enum Results {
 
 impl fmt::Display for Precision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Int8 => "int8",
-            Self::Int4 => "int4",
-            Self::Fp16 => "fp16",
-        })
+        self.operand().fmt(f)
     }
 }

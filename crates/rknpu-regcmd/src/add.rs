@@ -23,7 +23,7 @@ use crate::field::FieldRangeError;
 use crate::field::Register;
 use crate::link::POINTER_VALUE;
 use crate::passive::{bn_bypassed, bs_bypassed, equal_arbitration};
-use crate::precision;
+use crate::precision::Precision;
 use crate::program::{BufferRef, Program, RegisterSet};
 use crate::regs::{dpu, dpu_rdma};
 use crate::word::{Block, EnableMask};
@@ -185,9 +185,9 @@ impl AddTask {
         )
         .set(
             dpu::DataFormat::new()
-                .with_proc_precision(precision::INT32)?
-                .with_in_precision(precision::INT32)?
-                .with_out_precision(precision::INT32)?,
+                .with_proc_precision(Precision::Int32.code())?
+                .with_in_precision(Precision::Int32.code())?
+                .with_out_precision(Precision::Int32.code())?,
         )
         .set_address::<dpu::DstBaseAddr>(self.c);
         set.set(dpu::DstSurfStride::new().with_dst_surf_stride(width)?)
@@ -235,9 +235,9 @@ impl AddTask {
             .set(
                 dpu_rdma::FeatureModeCfg::new()
                     .with_flying_mode(1)?
-                    .with_proc_precision(precision::INT32)?
+                    .with_proc_precision(Precision::Int32.code())?
                     .with_burst_len(BURST_16)?
-                    .with_in_precision(precision::INT32)?,
+                    .with_in_precision(Precision::Int32.code())?,
             )
             .set(equal_arbitration()?);
         Ok(())

@@ -71,8 +71,7 @@ pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 pub use decode::{Item, decode, encode};
 pub use disasm::{disassemble, statements};
 pub use extent::{
-    Access as DmaAccess, DmaEngine, Element, ElementType, Extent, ExtentError, extents,
-    written_element,
+    Access as DmaAccess, DmaEngine, Element, Extent, ExtentError, extents, written_element,
 };
 pub use field::{
     Access, AddressRegister, FieldInfo, FieldRangeError, Kind, Register, RegisterInfo,
@@ -84,6 +83,7 @@ pub use matmul::{
     CbufSplit, LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType, MatrixLayout,
     ROW_PITCH_MAX, Reuse, row_major_rows,
 };
+pub use precision::Precision;
 pub use program::{BufferId, BufferRef, Program, ProgramBuilder, RegisterSet, Relocation};
 pub use regfile::RegisterFile;
 pub use regs::{all, lookup};

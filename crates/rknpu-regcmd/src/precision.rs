@@ -1,42 +1,193 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The three-bit precision codes of CNA, CORE, DPU and DPU_RDMA (RK3588 TRM).
+//! The types that the NPU computes with, and what follows from each: one table.
+//!
+//! Codes: RK3588 TRM, NPU chapter, and Mesa's registers.xml. Groups: measured on
+//! silicon through the weight layouts of librocketnpu, mtx512/rk3588-npu and
+//! happyme531.
 
-/// int8.
-pub(crate) const INT8: u32 = 0;
-/// int16.
-pub(crate) const INT16: u32 = 1;
-/// IEEE binary16.
-pub(crate) const FP16: u32 = 2;
-/// bfloat16.
-pub(crate) const BF16: u32 = 3;
-/// int32; DPU only.
-pub(crate) const INT32: u32 = 4;
-/// IEEE binary32; DPU only.
-pub(crate) const FP32: u32 = 5;
-/// int4, two to a byte.
-pub(crate) const INT4: u32 = 6;
-/// tf32 in the container of an fp32; CNA and CORE only.
-pub(crate) const TF32: u32 = 7;
+use core::fmt;
 
-/// Bits of an element that CNA fetches.
-pub(crate) const fn input_bits(code: u32) -> Option<u32> {
-    match code {
-        INT4 => Some(4),
-        INT8 => Some(8),
-        INT16 | FP16 | BF16 => Some(16),
-        TF32 => Some(32),
-        _ => None,
+use crate::chip::ATOM_BYTES;
+
+/// The type of elements, by the three-bit codes of CNA, CORE, DPU and DPU_RDMA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Precision {
+    /// int8.
+    Int8,
+    /// int16.
+    Int16,
+    /// IEEE binary16.
+    Fp16,
+    /// bfloat16.
+    Bf16,
+    /// int32; DPU only.
+    Int32,
+    /// IEEE binary32; DPU only.
+    Fp32,
+    /// int4, two to a byte, the even one in the low nibble.
+    Int4,
+    /// tf32 in the container of an fp32; CNA and CORE only.
+    Tf32,
+}
+
+/// What defines a precision.
+struct Definition {
+    precision: Precision,
+    name: &'static str,
+    bits: u32,
+    kernel_group: usize,
+    channel_group: usize,
+    accumulator: Precision,
+}
+
+/// By code. As inputs of CORE int32 and fp32 are in no known program; their
+/// groups are those of tf32, which the DPU calls fp32.
+const TABLE: [Definition; 8] = {
+    use Precision::{Bf16, Fp16, Fp32, Int4, Int8, Int16, Int32, Tf32};
+    const fn row(
+        precision: Precision,
+        name: &'static str,
+        bits: u32,
+        [kernel_group, channel_group]: [usize; 2],
+        accumulator: Precision,
+    ) -> Definition {
+        Definition {
+            precision,
+            name,
+            bits,
+            kernel_group,
+            channel_group,
+            accumulator,
+        }
+    }
+    [
+        row(Int8, "int8", 8, [32, 32], Int32),
+        row(Int16, "int16", 16, [16, 32], Int32),
+        row(Fp16, "fp16", 16, [16, 32], Fp32),
+        row(Bf16, "bf16", 16, [16, 32], Fp32),
+        row(Int32, "int32", 32, [16, 16], Int32),
+        row(Fp32, "fp32", 32, [16, 16], Fp32),
+        row(Int4, "int4", 4, [64, 32], Int32),
+        row(Tf32, "tf32", 32, [16, 16], Fp32),
+    ]
+};
+
+impl Precision {
+    const fn definition(self) -> &'static Definition {
+        &TABLE[self as usize]
+    }
+
+    /// The type that a three-bit field selects; all eight codes are taken.
+    #[must_use]
+    pub const fn from_code(code: u32) -> Self {
+        TABLE[code as usize & 7].precision
+    }
+
+    /// The code of the field that selects it.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// Bits of an element.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.definition().bits
+    }
+
+    /// Elements of an atom ("C2").
+    #[must_use]
+    pub const fn per_atom(self) -> usize {
+        (ATOM_BYTES * 8 / self.bits()) as usize
+    }
+
+    /// Bytes that `elements` of this type take, rounded up.
+    #[must_use]
+    pub const fn bytes(self, elements: u64) -> u64 {
+        (elements * self.bits() as u64).div_ceil(8)
+    }
+
+    /// Kernels (output channels) that CORE computes together, and hands to the
+    /// DPU together.
+    #[must_use]
+    pub const fn kernel_group(self) -> usize {
+        self.definition().kernel_group
+    }
+
+    /// Channels computed together in a depthwise convolution: 64 for int8 and
+    /// 32 for fp16 (measured), twice the kernel group for the others
+    /// (inferred).
+    #[must_use]
+    pub const fn depthwise_group(self) -> usize {
+        2 * self.kernel_group()
+    }
+
+    /// Input channels that lie together in the weights of one kernel.
+    #[must_use]
+    pub const fn channel_group(self) -> usize {
+        self.definition().channel_group
+    }
+
+    /// Multiply-accumulates of a core in one clock: a group of channels times a
+    /// group of kernels (as the RK3588 TRM counts them).
+    #[must_use]
+    pub const fn macs_per_clock(self) -> u64 {
+        (self.kernel_group() * self.channel_group()) as u64
+    }
+
+    /// What sums of products are.
+    #[must_use]
+    pub const fn accumulator(self) -> Self {
+        self.definition().accumulator
+    }
+
+    /// Whether values of this type run through the float pipeline.
+    #[must_use]
+    pub const fn is_float(self) -> bool {
+        matches!(self.accumulator(), Self::Fp32)
+    }
+
+    /// What CNA fetches for a code, if any program fetches that.
+    pub(crate) const fn of_input(code: u32) -> Option<Self> {
+        match Self::from_code(code) {
+            Self::Int32 | Self::Fp32 => None,
+            known => Some(known),
+        }
+    }
+
+    /// What the DPU reads or writes for a code, if any program does.
+    pub(crate) const fn of_dpu(code: u32) -> Option<Self> {
+        match Self::from_code(code) {
+            Self::Tf32 => None,
+            known => Some(known),
+        }
+    }
+
+    /// The name that the DPU has for what CORE calls this.
+    pub(crate) const fn in_dpu(self) -> Self {
+        match self {
+            Self::Tf32 => Self::Fp32,
+            same => same,
+        }
+    }
+
+    /// Output channels that CORE hands to the DPU at a time, for inputs as the
+    /// DPU names them; `None` where no program shows it.
+    ///
+    /// Inferred from the writer settings of mtx512/rk3588-npu, librocketnpu,
+    /// Mesa, allbilly and happyme, all of which ran on silicon.
+    pub(crate) const fn writer_group(self, depthwise: bool) -> Option<u32> {
+        match (self, depthwise) {
+            (Self::Int32 | Self::Tf32, _) | (Self::Int4 | Self::Fp32, true) => None,
+            (_, false) => Some(self.kernel_group() as u32),
+            (_, true) => Some(self.depthwise_group() as u32),
+        }
     }
 }
 
-/// Bits of an element that the DPU reads or writes.
-pub(crate) const fn dpu_bits(code: u32) -> Option<u32> {
-    match code {
-        INT8 => Some(8),
-        INT16 | FP16 | BF16 => Some(16),
-        INT32 | FP32 => Some(32),
-        INT4 => Some(4),
-        _ => None,
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.definition().name)
     }
 }
 
@@ -45,25 +196,22 @@ pub(crate) const fn size_bits(code: u32) -> u32 {
     4 << (code & 3)
 }
 
-/// Output channels that CORE hands to the DPU at a time, for inputs of a
-/// precision as the DPU names it (tf32 is fp32 there): the kernel group of the
-/// weight layout, and twice that for depthwise convolutions.
-///
-/// Inferred from the writer settings of mtx512/rk3588-npu, librocketnpu, Mesa,
-/// allbilly and happyme, all of which ran on silicon.
-pub(crate) const fn writer_group(dpu_in: u32, depthwise: bool) -> Option<u32> {
-    match (dpu_in, depthwise) {
-        (INT8, false) => Some(32),
-        (INT8, true) => Some(64),
-        (INT16 | FP16 | BF16, false) => Some(16),
-        (INT16 | FP16 | BF16, true) => Some(32),
-        (INT4, false) => Some(64),
-        (FP32, false) => Some(16),
-        _ => None,
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The code that the DPU uses for what CORE calls `core`.
-pub(crate) const fn in_dpu(core: u32) -> u32 {
-    if core == TF32 { FP32 } else { core }
+    #[test]
+    fn rows_are_in_the_order_of_the_codes() {
+        for code in 0..8 {
+            assert_eq!(Precision::from_code(code).code(), code);
+        }
+    }
+
+    #[test]
+    fn bytes_round_up_to_whole_bytes() {
+        assert_eq!(Precision::Int4.bytes(3), 2);
+        assert_eq!(Precision::Int8.bytes(3), 3);
+        assert_eq!(Precision::Fp16.bytes(3), 6);
+        assert_eq!(Precision::Tf32.bytes(3), 12);
+    }
 }

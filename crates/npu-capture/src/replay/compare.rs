@@ -2,7 +2,7 @@
 //! What objects hold now against what they held then.
 
 use half::{bf16, f16};
-use rknpu_regcmd::{Element, ElementType, written_element};
+use rknpu_regcmd::{Element, Precision, written_element};
 
 use super::{Comparison, Difference, Place, Value};
 use crate::capture::{Capture, Job};
@@ -78,7 +78,7 @@ pub(super) fn valued(
     now: &[u8],
 ) -> Option<Place> {
     let start = difference.offset.checked_sub(element.byte.into())?;
-    let len = element.ty.bytes() as usize;
+    let len = element.ty.bytes(1) as usize;
     let mut then = [0; 4];
     after
         .read(difference.object, start, &mut then[..len])
@@ -93,13 +93,15 @@ pub(super) fn valued(
     })
 }
 
-fn value(ty: ElementType, bytes: &[u8]) -> Option<Value> {
+fn value(ty: Precision, bytes: &[u8]) -> Option<Value> {
     Some(match ty {
-        ElementType::Int8 => Value::Integer(i8::from_le_bytes(bytes.try_into().ok()?).into()),
-        ElementType::Int16 => Value::Integer(i16::from_le_bytes(bytes.try_into().ok()?).into()),
-        ElementType::Int32 => Value::Integer(i32::from_le_bytes(bytes.try_into().ok()?)),
-        ElementType::Fp16 => Value::Float(f16::from_le_bytes(bytes.try_into().ok()?).to_f32()),
-        ElementType::Bf16 => Value::Float(bf16::from_le_bytes(bytes.try_into().ok()?).to_f32()),
-        ElementType::Fp32 => Value::Float(f32::from_le_bytes(bytes.try_into().ok()?)),
+        Precision::Int8 => Value::Integer(i8::from_le_bytes(bytes.try_into().ok()?).into()),
+        Precision::Int16 => Value::Integer(i16::from_le_bytes(bytes.try_into().ok()?).into()),
+        Precision::Int32 => Value::Integer(i32::from_le_bytes(bytes.try_into().ok()?)),
+        Precision::Fp16 => Value::Float(f16::from_le_bytes(bytes.try_into().ok()?).to_f32()),
+        Precision::Bf16 => Value::Float(bf16::from_le_bytes(bytes.try_into().ok()?).to_f32()),
+        Precision::Fp32 => Value::Float(f32::from_le_bytes(bytes.try_into().ok()?)),
+        // No output has these.
+        Precision::Int4 | Precision::Tf32 => return None,
     })
 }

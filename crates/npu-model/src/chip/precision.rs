@@ -1,88 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The 3-bit precision codes of CNA, CORE, DPU and DPU_RDMA, and what follows
-//! from them: size, atoms, kernel groups.
-//!
-//! Codes: RK3588 TRM, NPU chapter, and Mesa's registers.xml. Group sizes:
-//! measured on silicon through the weight layouts of librocketnpu, mtx512 and
-//! happyme531.
+//! Elements as they lie in memory, and as the pipelines have them.
+
+pub(crate) use rknpu_regcmd::Precision;
 
 /// Bytes of one atom: the unit of every cube in memory.
-pub(crate) const ATOM: usize = 16;
-
-/// Type of the elements of a cube.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Precision {
-    Int8,
-    Int16,
-    Fp16,
-    Bf16,
-    Int32,
-    Fp32,
-    /// Two elements a byte, the even one in the low nibble.
-    Int4,
-    /// A 4-byte fp32 container of which 10 bits of mantissa count.
-    Tf32,
-}
-
-impl Precision {
-    /// The type that a 3-bit field selects; all eight codes are taken.
-    pub(crate) fn from_code(code: u32) -> Self {
-        match code & 7 {
-            0 => Self::Int8,
-            1 => Self::Int16,
-            2 => Self::Fp16,
-            3 => Self::Bf16,
-            4 => Self::Int32,
-            5 => Self::Fp32,
-            6 => Self::Int4,
-            _ => Self::Tf32,
-        }
-    }
-
-    /// Elements of one 16-byte atom ("C2").
-    pub(crate) fn per_atom(self) -> usize {
-        match self {
-            Self::Int4 => 32,
-            Self::Int8 => 16,
-            Self::Int16 | Self::Fp16 | Self::Bf16 => 8,
-            Self::Int32 | Self::Fp32 | Self::Tf32 => 4,
-        }
-    }
-
-    /// Bytes that `elements` of this type take, rounded up.
-    pub(crate) fn bytes(self, elements: u64) -> u64 {
-        (elements * ATOM as u64).div_ceil(self.per_atom() as u64)
-    }
-
-    /// Whether values of this type run through the float pipeline.
-    pub(crate) fn is_float(self) -> bool {
-        matches!(self, Self::Fp16 | Self::Bf16 | Self::Fp32 | Self::Tf32)
-    }
-
-    /// Kernels (output channels) computed together in a direct convolution.
-    pub(crate) fn kernel_group(self) -> usize {
-        match self {
-            Self::Int8 => 32,
-            Self::Int4 => 64,
-            _ => 16,
-        }
-    }
-
-    /// Channels computed together in a depthwise convolution: 64 for int8 and
-    /// 32 for fp16 (measured), twice the kernel group for the others
-    /// (inferred).
-    pub(crate) fn depthwise_group(self) -> usize {
-        2 * self.kernel_group()
-    }
-
-    /// Channels that lie together in the weights of one kernel.
-    pub(crate) fn channel_group(self) -> usize {
-        match self {
-            Self::Int32 | Self::Fp32 | Self::Tf32 => 16,
-            _ => 32,
-        }
-    }
-}
+pub(crate) const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
 
 /// Element `index` of the int4 values packed in `bytes`.
 pub(crate) fn int4_at(bytes: &[u8], index: usize) -> i8 {
@@ -228,14 +150,6 @@ mod tests {
         let bytes = [0x8f, 0x70];
         let values: Vec<i8> = (0..4).map(|i| int4_at(&bytes, i)).collect();
         assert_eq!(values, [-1, -8, 0, 7]);
-    }
-
-    #[test]
-    fn bytes_round_up_to_whole_bytes() {
-        assert_eq!(Precision::Int4.bytes(3), 2);
-        assert_eq!(Precision::Int8.bytes(3), 3);
-        assert_eq!(Precision::Fp16.bytes(3), 6);
-        assert_eq!(Precision::Tf32.bytes(3), 12);
     }
 
     #[test]

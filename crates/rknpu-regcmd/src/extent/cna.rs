@@ -17,7 +17,7 @@ use super::{
 };
 use crate::chip::{ATOM_BYTES, ChipProfile};
 use crate::field::Register;
-use crate::precision;
+use crate::precision::Precision;
 use crate::regs::cna;
 
 /// Codes of ARGB_IN: 8 + channels - 1, for 1 to 4 channels.
@@ -60,7 +60,8 @@ fn features(reader: &Reader<'_>, con1: cna::ConvCon1) -> Result<Extent, ExtentEr
     } else {
         must_be_zero::<cna::ConvCon1>("nonalign_dma", con1.nonalign_dma())?;
     }
-    let bits = precision::input_bits(con1.in_precision())
+    let bits = Precision::of_input(con1.in_precision())
+        .map(Precision::bits)
         .ok_or_else(|| unknown::<cna::ConvCon1>("in_precision", con1.in_precision()))?;
     let base = reader.base::<cna::FeatureDataAddr>()?;
     let line_stride = i64::from(reader.get::<cna::DmaCon1>().line_stride());

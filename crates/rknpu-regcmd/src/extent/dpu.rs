@@ -14,12 +14,12 @@
 
 use alloc::vec::Vec;
 
-use super::element::{Element, ElementType};
+use super::element::Element;
 use super::{
     DivCeil, DmaEngine, Extent, ExtentError, Reader, atoms, must_agree, must_be_zero, unknown,
 };
 use crate::chip::ATOM_BYTES;
-use crate::precision;
+use crate::precision::Precision;
 use crate::regs::{cna, core, dpu, dpu_rdma};
 use crate::word::EnableMask;
 
@@ -35,7 +35,7 @@ struct Writer {
     group: i64,
     /// Atoms of a group and pixel.
     group_atoms: i64,
-    out_bits: i64,
+    out: Precision,
     surface: i64,
     surface_add: i64,
     /// Width, height and channels by the registers of the writer and by those
@@ -72,7 +72,7 @@ pub(super) fn last_written_atom(reader: &Reader<'_>, enable: EnableMask) -> Opti
     // (measured on silicon, rockchip-npu-notes).
     let misc = reader.get::<core::MiscCfg>();
     if enable.contains(EnableMask::CORE)
-        && misc.proc_precision() == precision::INT16
+        && Precision::from_code(misc.proc_precision()) == Precision::Int16
         && misc.qd_en() == 0
     {
         return None;
@@ -81,7 +81,7 @@ pub(super) fn last_written_atom(reader: &Reader<'_>, enable: EnableMask) -> Opti
     // The atom of the last channel, where SIZE_E lets it be written. Atoms of
     // the same group beyond it are written too, or not: not known.
     let (group, within) = ((channels - 1) / writer.group, (channels - 1) % writer.group);
-    let atom = within * writer.out_bits / (i64::from(ATOM_BYTES) * 8);
+    let atom = within / writer.out.per_atom() as i64;
     let atom = atom.min(writer.group_atoms - 1);
     let place = (height - 1) * (width + writer.notch)
         + (width - 1)
@@ -105,8 +105,8 @@ pub(super) fn written_element(
     let offset = iova.checked_sub(i64::from(writer.base))?;
     let atom_bytes = i64::from(ATOM_BYTES);
     let (place, byte) = (offset.div_euclid(atom_bytes), offset.rem_euclid(atom_bytes));
-    let in_atom = atom_bytes * 8 / writer.out_bits;
-    let bytes = writer.out_bits / 8;
+    let in_atom = writer.out.per_atom() as i64;
+    let bytes = i64::from(writer.out.bits() / 8);
     let line = width + writer.notch;
     for group in 0..channels.div_ceil_i64(writer.group) {
         for atom in 0..writer.group_atoms {
@@ -121,7 +121,7 @@ pub(super) fn written_element(
                     y: u32::try_from(y).ok()?,
                     channel: u32::try_from(channel).ok()?,
                     byte: u32::try_from(byte % bytes).ok()?,
-                    ty: ElementType::of_dpu(reader.get::<dpu::DataFormat>().out_precision())?,
+                    ty: writer.out,
                 });
             }
         }
@@ -169,14 +169,12 @@ impl Writer {
         )?;
         counts_agree(reader, enable)?;
 
-        let out_bits = match format.out_precision() {
-            precision::INT4 => None,
-            code => precision::dpu_bits(code),
-        }
-        .ok_or_else(|| unknown::<dpu::DataFormat>("out_precision", format.out_precision()))?;
+        let out = Precision::of_dpu(format.out_precision())
+            .filter(|&out| out != Precision::Int4)
+            .ok_or_else(|| unknown::<dpu::DataFormat>("out_precision", format.out_precision()))?;
         let group_atoms = ow.size_e_0() + 1;
         let group = if mode.flying_mode() == 1 {
-            group_atoms * ATOM_BYTES * 8 / out_bits
+            group_atoms * out.per_atom() as u32
         } else {
             group_of_convolution(reader, enable)?
         };
@@ -184,7 +182,7 @@ impl Writer {
             base: reader.base::<dpu::DstBaseAddr>()?,
             group: group.into(),
             group_atoms: group_atoms.into(),
-            out_bits: out_bits.into(),
+            out,
             surface: reader.get::<dpu::DstSurfStride>().dst_surf_stride().into(),
             surface_add: reader.get::<dpu::SurfaceAdd>().surf_add().into(),
             wdma: [
@@ -243,7 +241,7 @@ fn group_of_convolution(reader: &Reader<'_>, enable: EnableMask) -> Result<u32, 
     let input = reader.get::<dpu::DataFormat>().in_precision();
     if enable.contains(EnableMask::CORE) {
         let core = reader.get::<core::MiscCfg>().proc_precision();
-        if precision::in_dpu(core) != input {
+        if Precision::from_code(core).in_dpu().code() != input {
             return Err(ExtentError::PrecisionMismatch { core, dpu: input });
         }
         // Groups of CORE's kind, counted by the DPU as the other: what is
@@ -270,6 +268,7 @@ fn group_of_convolution(reader: &Reader<'_>, enable: EnableMask) -> Result<u32, 
         DEPTHWISE => true,
         other => return Err(unknown::<dpu::FeatureModeCfg>("conv_mode", other)),
     };
-    precision::writer_group(input, depthwise)
+    Precision::from_code(input)
+        .writer_group(depthwise)
         .ok_or_else(|| unknown::<dpu::DataFormat>("in_precision", input))
 }

@@ -28,7 +28,7 @@ use crate::regfile::RegisterFile;
 use crate::regs::{cna as cna_regs, dpu as dpu_regs, dpu_rdma, pc, ppu as ppu_regs, ppu_rdma};
 use crate::word::{EnableMask, Iova};
 
-pub use element::{Element, ElementType};
+pub use element::Element;
 
 /// A memory master of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

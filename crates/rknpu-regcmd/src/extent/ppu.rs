@@ -12,12 +12,12 @@
 
 use alloc::vec::Vec;
 
-use super::element::{Element, ElementType};
+use super::element::Element;
 use super::{
     DmaEngine, Extent, ExtentError, Reader, atoms, must_agree, must_be_zero, surfaces, unknown,
 };
 use crate::chip::ATOM_BYTES;
-use crate::precision;
+use crate::precision::{Precision, size_bits};
 use crate::regs::{ppu, ppu_rdma};
 use crate::word::EnableMask;
 
@@ -65,7 +65,7 @@ pub(super) fn read_extents(
     let channels = reader.get::<ppu_rdma::CubeInChannel>().cube_in_channel() + 1;
     let line = i64::from(reader.get::<ppu_rdma::SrcLineStride>().src_line_stride());
     let surface = i64::from(reader.get::<ppu_rdma::SrcSurfStride>().src_surf_stride());
-    let count = surfaces(channels, precision::size_bits(code));
+    let count = surfaces(channels, size_bits(code));
     let last = (count - 1) * surface + (height - 1) * line + width - 1;
     let base = reader.base::<ppu_rdma::SrcBaseAddr>()?;
     out.push(atoms(DmaEngine::PpuRead, base, 0, last)?);
@@ -100,7 +100,7 @@ pub(super) fn written_element(reader: &Reader<'_>, iova: i64) -> Option<Element>
     let offset = iova.checked_sub(i64::from(reader.base::<ppu::DstBaseAddr>().ok()?))?;
     let atom_bytes = i64::from(ATOM_BYTES);
     let (place, byte) = (offset.div_euclid(atom_bytes), offset.rem_euclid(atom_bytes));
-    let bytes = i64::from(precision::size_bits(SIZE_16_BIT) / 8);
+    let bytes = i64::from(size_bits(SIZE_16_BIT) / 8);
     let in_atom = atom_bytes / bytes;
     for atom in 0..(channels + in_atom - 1) / in_atom {
         let pixel = place - atom * surface;
@@ -112,7 +112,7 @@ pub(super) fn written_element(reader: &Reader<'_>, iova: i64) -> Option<Element>
                 y: u32::try_from(y).ok()?,
                 channel: u32::try_from(channel).ok()?,
                 byte: u32::try_from(byte % bytes).ok()?,
-                ty: ElementType::Fp16,
+                ty: Precision::Fp16,
             });
         }
     }
@@ -130,7 +130,7 @@ fn last_atom(reader: &Reader<'_>) -> Result<i64, ExtentError> {
     must_be_zero::<ppu::MiscCtrl>("nonalign", misc.nonalign())?;
     must_be_zero::<ppu::MiscCtrl>("mc_surf_out", misc.mc_surf_out())?;
     must_be_zero::<ppu::MiscCtrl>("surf_len", misc.surf_len())?;
-    if format.proc_precision() != precision::FP16 {
+    if Precision::from_code(format.proc_precision()) != Precision::Fp16 {
         return Err(unknown::<ppu::DataFormat>(
             "proc_precision",
             format.proc_precision(),
@@ -141,10 +141,8 @@ fn last_atom(reader: &Reader<'_>) -> Result<i64, ExtentError> {
     let channels = reader.get::<ppu::DataCubeOutChannel>().cube_out_channel() + 1;
     let surface = i64::from(reader.get::<ppu::DstSurfStride>().dst_surf_stride());
     let notch = i64::from(mode.notch_addr());
-    Ok(
-        (surfaces(channels, precision::size_bits(SIZE_16_BIT)) - 1) * surface
-            + (height - 1) * (width + notch)
-            + width
-            - 1,
-    )
+    Ok((surfaces(channels, size_bits(SIZE_16_BIT)) - 1) * surface
+        + (height - 1) * (width + notch)
+        + width
+        - 1)
 }

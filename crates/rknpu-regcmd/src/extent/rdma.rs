@@ -21,7 +21,7 @@ use super::{
 };
 use crate::chip::ATOM_BYTES;
 use crate::field::AddressRegister;
-use crate::precision;
+use crate::precision::{Precision, size_bits};
 use crate::regs::dpu_rdma;
 
 /// COMB_USE: MRDMA and ERDMA share one operand, surface by surface.
@@ -111,7 +111,8 @@ fn mrdma(
     cube: &Cube,
     mode: dpu_rdma::FeatureModeCfg,
 ) -> Result<Extent, ExtentError> {
-    let bits = precision::dpu_bits(mode.in_precision())
+    let bits = Precision::of_dpu(mode.in_precision())
+        .map(Precision::bits)
         .ok_or_else(|| unknown::<dpu_rdma::FeatureModeCfg>("in_precision", mode.in_precision()))?;
     let source = reader.get::<dpu_rdma::SrcDmaCfg>();
     must_be_zero::<dpu_rdma::SrcDmaCfg>("unpooling_en", source.unpooling_en())?;
@@ -139,7 +140,7 @@ fn erdma(
 ) -> Result<Extent, ExtentError> {
     must_be_zero::<dpu_rdma::ErdmaCfg>("erdma_nonalign", ew.erdma_nonalign())?;
     must_be_zero::<dpu_rdma::ErdmaCfg>("erdma_surf_mode", ew.erdma_surf_mode())?;
-    let bits = precision::size_bits(ew.erdma_data_size());
+    let bits = size_bits(ew.erdma_data_size());
     let stride = i64::from(reader.get::<dpu_rdma::EwSurfStride>().ew_surf_stride());
     let notch = i64::from(reader.get::<dpu_rdma::EwSurfNotch>().ew_surf_notch());
     let mut count = surfaces(cube.channels, bits);

@@ -6,7 +6,7 @@ use alloc::format;
 use super::{Findings, View, rules};
 use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::field::Register;
-use crate::precision;
+use crate::precision::Precision;
 use crate::regs::{cna, core, dpu};
 use crate::word::EnableMask;
 
@@ -40,8 +40,9 @@ fn cube(view: &View<'_>) -> (u32, u32) {
 
 /// Bytes of all channels of a pixel, in bits.
 fn pixel_bits(view: &View<'_>) -> u64 {
-    let bits = precision::input_bits(view.get::<cna::ConvCon1>().in_precision());
-    u64::from(view.get::<cna::FcDataSize1>().dma_channel()) * u64::from(bits.unwrap_or(0))
+    let input = Precision::of_input(view.get::<cna::ConvCon1>().in_precision());
+    u64::from(view.get::<cna::FcDataSize1>().dma_channel())
+        * u64::from(input.map_or(0, Precision::bits))
 }
 
 /// Packed pixels have rules of their own, of which little is known.
@@ -70,10 +71,11 @@ fn check_modes(view: &View<'_>, findings: &mut Findings) {
         findings.report(view, &rules::CONV_MODE, &registers, message);
     }
     let core = misc.proc_precision();
+    let in_dpu = Precision::from_code(core).in_dpu().code();
     if con.in_precision() != con.proc_precision()
         || con.proc_precision() != core
-        || format.in_precision() != precision::in_dpu(core)
-        || format.proc_precision() != precision::in_dpu(core)
+        || format.in_precision() != in_dpu
+        || format.proc_precision() != in_dpu
     {
         let message = format!(
             "CNA {} and {}, CORE {core}, DPU {} and {}",
@@ -98,9 +100,10 @@ fn check_correction(view: &View<'_>, findings: &mut Findings) {
         return;
     }
     let operand = view.get::<dpu::BsOwOp>().ow_op();
+    let precision = Precision::from_code(misc.proc_precision());
     let integer = matches!(
-        misc.proc_precision(),
-        precision::INT8 | precision::INT16 | precision::INT4
+        precision,
+        Precision::Int8 | Precision::Int16 | Precision::Int4
     );
     if integer && view.get::<dpu::BsOwCfg>().od_bypass() == 0 && operand != 0 {
         let message = format!("weights are corrected by {operand}, but QD_EN is 0");
@@ -108,8 +111,7 @@ fn check_correction(view: &View<'_>, findings: &mut Findings) {
         findings.report(view, &rules::CPEND_WITHOUT_QD, &registers, message);
     }
     let channels = view.get::<core::DataoutSize1>().dataout_channel() + 1;
-    let group = precision::writer_group(precision::INT16, false).unwrap_or(0);
-    if misc.proc_precision() == precision::INT16 && channels > group {
+    if precision == Precision::Int16 && channels > precision.kernel_group() as u32 {
         let message = format!("{channels} channels of int16 with QD_EN = 0");
         findings.report(
             view,
@@ -174,8 +176,8 @@ fn check_weights(view: &View<'_>, findings: &mut Findings) {
             message,
         );
     }
-    let dpu = precision::in_dpu(con.proc_precision());
-    let group = precision::writer_group(dpu, false).unwrap_or(1);
+    let dpu = Precision::from_code(con.proc_precision()).in_dpu();
+    let group = dpu.writer_group(false).unwrap_or(1);
     let registers = [cna::CbufCon0::INFO, cna::WeightSize1::INFO];
     let resident = |count: u32| kernels.min(count.into()) * kernel_bytes;
     if resident(group) > space {
@@ -351,7 +353,9 @@ pub(super) fn pads(view: &View<'_>) -> bool {
 }
 
 fn check_padding(view: &View<'_>, findings: &mut Findings) {
-    if view.get::<cna::ConvCon1>().in_precision() != precision::INT8 || !pads(view) {
+    if Precision::from_code(view.get::<cna::ConvCon1>().in_precision()) != Precision::Int8
+        || !pads(view)
+    {
         return;
     }
     let value = view.get::<cna::PadCon1>().pad_value();

@@ -5,7 +5,7 @@ use alloc::format;
 
 use super::{Findings, View, rules};
 use crate::field::Register;
-use crate::precision;
+use crate::precision::Precision;
 use crate::regs::{ppu, ppu_rdma};
 use crate::word::EnableMask;
 
@@ -62,7 +62,7 @@ fn check_input(view: &View<'_>, findings: &mut Findings) {
     let proc = view.get::<ppu::DataFormat>().proc_precision();
     let rdma = view.runs(EnableMask::PPU_RDMA);
     let size = view.get::<ppu_rdma::DataFormat>().in_precision();
-    if proc != precision::FP16 || rdma && size != SIZE_16 {
+    if Precision::from_code(proc) != Precision::Fp16 || rdma && size != SIZE_16 {
         let message = format!("PPU precision {proc}, PPU_RDMA size code {size}");
         let registers = [ppu::DataFormat::INFO, ppu_rdma::DataFormat::INFO];
         findings.report(view, &rules::POOL_PRECISION, &registers, message);

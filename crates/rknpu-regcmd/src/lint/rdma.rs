@@ -6,7 +6,7 @@ use alloc::format;
 use super::{Findings, View, rules};
 use crate::extent::{self, DmaEngine, Extent};
 use crate::field::Register;
-use crate::precision;
+use crate::precision::Precision;
 use crate::regs::{dpu, dpu_rdma};
 use crate::word::EnableMask;
 
@@ -111,7 +111,7 @@ fn check_element(view: &View<'_>, findings: &mut Findings) {
         findings.report(view, &rules::EDATA_SIZE, &registers, message);
     }
     let mode = view.get::<dpu_rdma::FeatureModeCfg>();
-    if size == SIZE_16 && mode.proc_precision() == precision::INT8 {
+    if size == SIZE_16 && Precision::from_code(mode.proc_precision()) == Precision::Int8 {
         let message = "a 16-bit operand with DPU_RDMA PROC_PRECISION 0".into();
         let registers = [dpu::EwCfg::INFO, dpu_rdma::FeatureModeCfg::INFO];
         findings.report(view, &rules::EW_AS_INT8, &registers, message);
@@ -125,20 +125,20 @@ fn check_operation(view: &View<'_>, findings: &mut Findings) {
     if !takes_from_memory(view) || !adds {
         return;
     }
-    let proc = view.get::<dpu::DataFormat>().proc_precision();
+    let proc = Precision::from_code(view.get::<dpu::DataFormat>().proc_precision());
     let registers = [dpu::EwCfg::INFO, dpu::DataFormat::INFO];
     if flying(view) {
-        if proc == precision::INT32 && ew.ew_op_cvt_bypass() == 0 {
+        if proc == Precision::Int32 && ew.ew_op_cvt_bypass() == 0 {
             let message = "int32 addition with the operand's conversion on".into();
             findings.report(view, &rules::INT32_ADD_CVT, &registers, message);
         }
         return;
     }
-    if proc == precision::FP16 && ew.ew_op_cvt_bypass() == 1 {
+    if proc == Precision::Fp16 && ew.ew_op_cvt_bypass() == 1 {
         let message = "fp16 addition behind a convolution with OP_CVT_BYPASS".into();
         findings.report(view, &rules::FP16_ADD_CVT, &registers, message);
     }
-    let integer = matches!(proc, precision::INT8 | precision::INT16 | precision::INT4);
+    let integer = matches!(proc, Precision::Int8 | Precision::Int16 | Precision::Int4);
     if integer && ew.edata_size() == SIZE_32 {
         let message = "a 32-bit operand is added behind an integer convolution".into();
         findings.report(view, &rules::INT32_ADD_CONV, &registers, message);
@@ -217,7 +217,7 @@ fn check_shared(view: &View<'_>, findings: &mut Findings) {
     let main = view.get::<dpu_rdma::SurfNotch>().surf_notch_addr();
     let element = view.get::<dpu_rdma::EwSurfNotch>().ew_surf_notch();
     let registers = [fmc, dpu_rdma::SurfNotch::INFO, dpu_rdma::EwSurfNotch::INFO];
-    let bits = precision::dpu_bits(mode.in_precision()).unwrap_or(0);
+    let bits = Precision::of_dpu(mode.in_precision()).map_or(0, Precision::bits);
     let channels = view.get::<dpu_rdma::DataCubeChannel>().channel() + 1;
     // Two surfaces need no step.
     if (main == 0 || element == 0) && channels * bits > 2 * 128 {

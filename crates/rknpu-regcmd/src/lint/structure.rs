@@ -9,7 +9,7 @@ use crate::chip::ATOM_BYTES;
 use crate::decode::{Item, decode};
 use crate::field::{Access, Kind, Register, RegisterInfo};
 use crate::link::POINTER_VALUE;
-use crate::precision;
+use crate::precision::Precision;
 use crate::regs::dpu;
 use crate::regs::{self, core, pc, ppu};
 use crate::word::{Block, EnableMask, Iova, Word};
@@ -236,7 +236,8 @@ fn check_chain(view: &View<'_>, findings: &mut Findings) {
         findings.report(view, &rules::BAD_LINK, &[info], message);
     }
     let misc = view.get::<core::MiscCfg>();
-    let integer = matches!(misc.proc_precision(), precision::INT8 | precision::INT4);
+    let precision = Precision::from_code(misc.proc_precision());
+    let integer = matches!(precision, Precision::Int8 | Precision::Int4);
     if view.runs(EnableMask::CORE) && integer && misc.qd_en() == 0 {
         let message = "a chained integer program with QD_EN = 0".into();
         findings.report(view, &rules::INTEGER_CHAIN, &[core::MiscCfg::INFO], message);

@@ -6,7 +6,7 @@ use alloc::format;
 use super::{Findings, View, rules};
 use crate::chip::ATOM_BYTES;
 use crate::field::Register;
-use crate::precision;
+use crate::precision::Precision;
 use crate::regs::{core, dpu};
 use crate::word::EnableMask;
 
@@ -44,8 +44,8 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
 fn group(view: &View<'_>) -> Option<(u32, u32)> {
     let format = view.get::<dpu::DataFormat>();
     let depthwise = view.get::<core::MiscCfg>().dw_en() == 1;
-    let channels = precision::writer_group(format.in_precision(), depthwise)?;
-    Some((channels, precision::dpu_bits(format.out_precision())?))
+    let channels = Precision::from_code(format.in_precision()).writer_group(depthwise)?;
+    Some((channels, Precision::of_dpu(format.out_precision())?.bits()))
 }
 
 fn check_group(view: &View<'_>, findings: &mut Findings) {
@@ -108,7 +108,8 @@ struct Step {
 }
 
 fn check_strides(view: &View<'_>, findings: &mut Findings) {
-    let bits = precision::dpu_bits(view.get::<dpu::DataFormat>().out_precision()).unwrap_or(0);
+    let bits =
+        Precision::of_dpu(view.get::<dpu::DataFormat>().out_precision()).map_or(0, Precision::bits);
     let channels = view.get::<dpu::WdmaSize0>().channel_wdma() + 1;
     let atoms = view.get::<dpu::BsOwCfg>().size_e_0() + 1;
     let flying = view.get::<dpu::FeatureModeCfg>().flying_mode() == 1;

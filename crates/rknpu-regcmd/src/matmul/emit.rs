@@ -59,7 +59,7 @@ fn set_cna(
     let task = &laid_out.task;
     let (line_stride, surf_stride, line_by_line) = laid_out.feature_walk();
     let &MatmulTask { ty, m, k, n, .. } = task;
-    let code = ty.operand_code();
+    let code = ty.operand().code();
     let kernel = task.kernel_bytes();
     set.set(
         cna::ConvCon1::new()
@@ -140,7 +140,7 @@ fn set_core(set: &mut RegisterSet, task: &MatmulTask) -> Result<(), FieldRangeEr
     set.set(
         core::MiscCfg::new()
             .with_qd_en(qd)?
-            .with_proc_precision(task.ty.operand_code())?,
+            .with_proc_precision(task.ty.operand().code())?,
     )
     .set(core::DataoutSize0::new().with_dataout_height(task.m - 1)?)
     .set(core::DataoutSize1::new().with_dataout_channel(task.n - 1)?);
@@ -152,9 +152,9 @@ fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRan
     let task = &laid_out.task;
     let (surf_stride, notch) = laid_out.writer_walk();
     let &MatmulTask { ty, m, n, .. } = task;
-    let code = ty.operand_code();
+    let code = ty.operand().code();
     // Atoms of one pixel of a kernel group.
-    let group_atoms = ty.kernel_group() * ty.out_bytes() / crate::chip::ATOM_BYTES;
+    let group_atoms = ty.n_multiple() * ty.out_bytes() / crate::chip::ATOM_BYTES;
     let size_e = group_atoms - 1;
     set.set(
         dpu::FeatureModeCfg::new()
@@ -165,7 +165,7 @@ fn set_dpu(set: &mut RegisterSet, laid_out: &LaidOutTask) -> Result<(), FieldRan
         dpu::DataFormat::new()
             .with_proc_precision(code)?
             .with_in_precision(code)?
-            .with_out_precision(ty.out_code())?,
+            .with_out_precision(ty.result().code())?,
     )
     .set_address::<dpu::DstBaseAddr>(task.c)
     .set(dpu::DstSurfStride::new().with_dst_surf_stride(surf_stride)?)

@@ -23,7 +23,7 @@ pub use error::MatmulError;
 pub use layouts::{LaidOutTask, Layouts, MatrixLayout, ROW_PITCH_MAX, row_major_rows};
 
 use crate::chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
-use crate::precision;
+use crate::precision::Precision;
 use crate::program::{BufferRef, Program};
 
 /// Operand and result types of a product.
@@ -49,65 +49,48 @@ impl MatmulType {
         Self::Int4ToInt16,
     ];
 
+    /// The type of A and B.
+    #[must_use]
+    pub const fn operand(self) -> Precision {
+        match self {
+            Self::Int8ToInt32 => Precision::Int8,
+            Self::Fp16ToFp32 | Self::Fp16ToFp16 => Precision::Fp16,
+            Self::Int4ToInt16 => Precision::Int4,
+        }
+    }
+
+    /// The type of C.
+    #[must_use]
+    pub const fn result(self) -> Precision {
+        match self {
+            Self::Int8ToInt32 | Self::Fp16ToFp32 => self.operand().accumulator(),
+            Self::Fp16ToFp16 => Precision::Fp16,
+            Self::Int4ToInt16 => Precision::Int16,
+        }
+    }
+
     /// Bits of an element of A and B.
     #[must_use]
     pub const fn operand_bits(self) -> u32 {
-        match self {
-            Self::Int8ToInt32 => 8,
-            Self::Fp16ToFp32 | Self::Fp16ToFp16 => 16,
-            Self::Int4ToInt16 => 4,
-        }
+        self.operand().bits()
     }
 
     /// Bytes of an element of C.
     #[must_use]
     pub const fn out_bytes(self) -> u32 {
-        match self {
-            Self::Int8ToInt32 | Self::Fp16ToFp32 => 4,
-            Self::Fp16ToFp16 | Self::Int4ToInt16 => 2,
-        }
+        self.result().bits() / 8
     }
 
     /// What K must be a multiple of: the channels of one weight group.
     #[must_use]
     pub const fn k_multiple(self) -> u32 {
-        32
+        self.operand().channel_group() as u32
     }
 
     /// What N must be a multiple of: the kernel group.
     #[must_use]
     pub const fn n_multiple(self) -> u32 {
-        self.kernel_group()
-    }
-
-    /// Output channels that the MAC array computes together (measured on
-    /// silicon by mtx512/rk3588-npu and happyme).
-    #[must_use]
-    pub const fn kernel_group(self) -> u32 {
-        match self {
-            Self::Int8ToInt32 => 32,
-            Self::Fp16ToFp32 | Self::Fp16ToFp16 => 16,
-            Self::Int4ToInt16 => 64,
-        }
-    }
-
-    /// Precision code of the operands.
-    const fn operand_code(self) -> u32 {
-        match self {
-            Self::Int8ToInt32 => precision::INT8,
-            Self::Fp16ToFp32 | Self::Fp16ToFp16 => precision::FP16,
-            Self::Int4ToInt16 => precision::INT4,
-        }
-    }
-
-    /// Precision code of the result.
-    const fn out_code(self) -> u32 {
-        match self {
-            Self::Int8ToInt32 => precision::INT32,
-            Self::Fp16ToFp32 => precision::FP32,
-            Self::Fp16ToFp16 => precision::FP16,
-            Self::Int4ToInt16 => precision::INT16,
-        }
+        self.operand().kernel_group() as u32
     }
 }
 
@@ -252,7 +235,7 @@ impl MatmulTask {
     pub fn reuse_after(&self, before: &Self, chip: &ChipProfile) -> Result<Reuse, MatmulError> {
         let split = self.check(chip)?;
         let alike = before.check(chip)? == split
-            && (self.ty.operand_code(), self.k) == (before.ty.operand_code(), before.k);
+            && (self.ty.operand(), self.k) == (before.ty.operand(), before.k);
         let room = u64::from(split.weight_banks - 1) * u64::from(chip.cbuf_bank_bytes);
         Ok(Reuse {
             features: alike && (self.a, self.m) == (before.a, before.m),
@@ -299,10 +282,7 @@ impl MatmulTask {
             return Err(MatmulError::DataBanks { m, k, needed, max });
         }
         let weight_banks = chip.cbuf_banks - data_banks;
-        let resident = chip
-            .resident_kernels
-            .max(self.ty.kernel_group())
-            .min(self.n);
+        let resident = chip.resident_kernels.max(self.ty.n_multiple()).min(self.n);
         let needed = (resident * self.kernel_bytes())
             .div_ceil(chip.cbuf_bank_bytes)
             .max(chip.weight_banks_min);

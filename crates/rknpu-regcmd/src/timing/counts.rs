@@ -4,7 +4,7 @@
 use super::work::EngineBytes;
 use crate::chip::ATOM_BYTES;
 use crate::extent::DmaEngine;
-use crate::precision;
+use crate::precision::{Precision, size_bits};
 use crate::regfile::RegisterFile;
 use crate::regs::{cna, dpu, dpu_rdma};
 
@@ -20,8 +20,6 @@ const OPERAND_BYTES: u64 = 4;
 const LANES: u16 = 16;
 /// Bits of an atom.
 pub(super) const ATOM_BITS: u64 = ATOM_BYTES as u64 * 8;
-/// Bits of a container whose precision code names no narrower type.
-const BITS_WIDEST: u32 = 32;
 
 /// What the DPU's writer writes.
 pub(super) struct Output {
@@ -75,7 +73,9 @@ pub(super) fn features(regs: &RegisterFile) -> (u64, u64) {
         width * (u64::from(con1.argb_in() - ARGB_FIRST) % 4 + 1)
     } else {
         let channels = u64::from(regs.get::<cna::FcDataSize1>().dma_channel());
-        width * atoms_of(channels, cna_bits(con1.in_precision())) * u64::from(ATOM_BYTES)
+        width
+            * atoms_of(channels, Precision::from_code(con1.in_precision()).bits())
+            * u64::from(ATOM_BYTES)
     };
     let grains = u64::from(regs.get::<cna::ConvCon2>().feature_grains());
     (line * height, line * grains.min(height))
@@ -131,12 +131,12 @@ pub(super) fn operands(regs: &RegisterFile, flying: bool) -> EngineBytes {
     let surface = width * height * u64::from(ATOM_BYTES);
     let mut bytes = EngineBytes::default();
     if mode.mrdma_disable() == 0 {
-        let surfaces = atoms_of(channels, dpu_bits(mode.in_precision()));
+        let surfaces = atoms_of(channels, Precision::from_code(mode.in_precision()).bits());
         bytes.put(DmaEngine::Mrdma, share(surfaces) * surface);
     }
     let erdma = regs.get::<dpu_rdma::ErdmaCfg>();
     if erdma.erdma_disable() == 0 {
-        let surfaces = atoms_of(channels, precision::size_bits(erdma.erdma_data_size()));
+        let surfaces = atoms_of(channels, size_bits(erdma.erdma_data_size()));
         let read = match erdma.erdma_data_mode() {
             // One value for each channel.
             0 => surfaces * u64::from(ATOM_BYTES),
@@ -157,34 +157,14 @@ pub(super) fn atoms_of(channels: u64, bits: u32) -> u64 {
     (channels * u64::from(bits)).div_ceil(ATOM_BITS)
 }
 
-fn cna_bits(code: u32) -> u32 {
-    precision::input_bits(code).unwrap_or(BITS_WIDEST)
-}
-
-pub(super) fn dpu_bits(code: u32) -> u32 {
-    precision::dpu_bits(code).unwrap_or(BITS_WIDEST)
-}
-
-/// Channels that the array multiplies in one clock.
-pub(super) const fn channel_group(code: u32) -> u64 {
-    match code {
-        precision::INT32 | precision::FP32 | precision::TF32 => 16,
-        _ => 32,
-    }
-}
-
-/// Kernels that the array works on in one clock.
-pub(super) const fn kernel_group(code: u32) -> u32 {
-    match code {
-        precision::INT8 => 32,
-        precision::INT4 => 64,
-        _ => 16,
-    }
-}
-
 /// Channels that the DPU takes from CORE as one group.
 pub(super) fn group_from_core(regs: &RegisterFile) -> u64 {
-    let group = kernel_group(regs.get::<dpu::DataFormat>().in_precision());
+    let input = Precision::from_code(regs.get::<dpu::DataFormat>().in_precision());
     let depthwise = regs.get::<dpu::FeatureModeCfg>().conv_mode() == DEPTHWISE;
-    u64::from(if depthwise { 2 * group } else { group })
+    let group = if depthwise {
+        input.depthwise_group()
+    } else {
+        input.kernel_group()
+    };
+    group as u64
 }

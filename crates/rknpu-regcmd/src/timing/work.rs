@@ -9,13 +9,10 @@
 
 use thiserror::Error;
 
-use super::counts::{
-    ATOM_BITS, Output, Weights, atoms_of, channel_group, dpu_bits, features, group_from_core,
-    kernel_group, operands,
-};
+use super::counts::{Output, Weights, atoms_of, features, group_from_core, operands};
 use crate::chip::ATOM_BYTES;
 use crate::extent::DmaEngine;
-use crate::precision;
+use crate::precision::{Precision, size_bits};
 use crate::regfile::RegisterFile;
 use crate::regs::{cna, core, dpu, ppu, ppu_rdma};
 use crate::word::EnableMask;
@@ -111,8 +108,7 @@ pub struct TaskWork {
 impl TaskWork {
     /// The work of the blocks of `enable`, run with `regs`.
     ///
-    /// Total in the registers: precision codes that an engine does not know
-    /// count as 32 bits wide, and nothing overflows.
+    /// Total in the registers: nothing overflows.
     ///
     /// # Errors
     /// [`WorkError`]: the mask starts no set of blocks that can end.
@@ -204,7 +200,8 @@ impl TaskWork {
             work.bytes.add(&operands(regs, false));
         }
 
-        let code = regs.get::<core::MiscCfg>().proc_precision();
+        let precision = Precision::from_code(regs.get::<core::MiscCfg>().proc_precision());
+        let channel_group = precision.channel_group() as u64;
         let taps = {
             let size = regs.get::<cna::WeightSize2>();
             u64::from(size.weight_width()) * u64::from(size.weight_height())
@@ -212,13 +209,13 @@ impl TaskWork {
         let pixels = u64::from(regs.get::<cna::DataSize3>().dataout_atomics());
         let channels = u64::from(regs.get::<cna::DataSize1>().datain_channel());
         let depthwise = regs.get::<core::MiscCfg>().dw_en() == 1;
-        let (out, group) = (output.channels, u64::from(kernel_group(code)));
+        let (out, group) = (output.channels, precision.kernel_group() as u64);
         let steps = if depthwise {
             // One kernel for each channel: the array's other rows idle.
-            out.div_ceil(channel_group(code))
+            out.div_ceil(channel_group)
         } else {
             channels
-                .div_ceil(channel_group(code))
+                .div_ceil(channel_group)
                 .max(1)
                 .saturating_mul(out.div_ceil(group))
         };
@@ -233,9 +230,9 @@ impl TaskWork {
     /// MRDMA to DPU to memory.
     fn flying(regs: &RegisterFile) -> Self {
         // A group of the writer is SIZE_E + 1 atoms of output here.
-        let bits = dpu_bits(regs.get::<dpu::DataFormat>().out_precision());
+        let out = Precision::from_code(regs.get::<dpu::DataFormat>().out_precision());
         let atoms = u64::from(regs.get::<dpu::BsOwCfg>().size_e_0()) + 1;
-        let output = Output::decode(regs, atoms * ATOM_BITS / u64::from(bits));
+        let output = Output::decode(regs, atoms * out.per_atom() as u64);
         let mut work = Self {
             bytes: operands(regs, true),
             dpu_clocks: output.atoms_total(),
@@ -259,8 +256,8 @@ impl TaskWork {
             regs.get::<ppu::DataCubeOutHeight>().cube_out_height(),
         );
         let channels = u64::from(regs.get::<ppu::DataCubeOutChannel>().cube_out_channel()) + 1;
-        let read = precision::size_bits(regs.get::<ppu_rdma::DataFormat>().in_precision());
-        let written = dpu_bits(regs.get::<ppu::DataFormat>().proc_precision());
+        let read = size_bits(regs.get::<ppu_rdma::DataFormat>().in_precision());
+        let written = Precision::from_code(regs.get::<ppu::DataFormat>().proc_precision()).bits();
         // The narrower of the two types says how many channels an atom has.
         let surfaces = atoms_of(channels, read.min(written));
         let atom = u64::from(ATOM_BYTES);

@@ -59,7 +59,7 @@ fn a_product_moves_its_matrices_and_pads_its_groups() {
         assert_eq!(work.bytes.of(DmaEngine::Weight), task.b_bytes());
         assert_eq!(work.bytes.of(DmaEngine::DpuWrite), task.c_bytes());
         assert_eq!(work.feature_fill_bytes, task.a_bytes());
-        let group = u64::from(ty.kernel_group());
+        let group = u64::from(ty.n_multiple());
         assert_eq!(work.weight_fill_bytes, task.b_bytes() * group / 128);
         assert_eq!(work.drain_bytes, task.c_bytes() * group / 128);
         assert_eq!(work.macs, 64 * 256 * 128);
