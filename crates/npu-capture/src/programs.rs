@@ -2,7 +2,9 @@
 //! The programs of a job, found by their addresses.
 
 use rknpu_regcmd::{Before, extents, lint};
-use rknpu_regcmd::{Extent, ExtentError, Finding, LintContext, RegisterFile, Task, Tasks, Word};
+use rknpu_regcmd::{
+    Extent, ExtentError, Finding, LintContext, RegisterFile, TaskRegisters, Tasks, Word,
+};
 use rocket_uapi::RawTask;
 
 /// Bytes of a command word.
@@ -57,7 +59,9 @@ impl Program {
     }
 
     /// What each of [`Program::tasks`] touches.
-    pub fn extents(&self) -> impl Iterator<Item = (Task, Result<Vec<Extent>, ExtentError>)> + '_ {
+    pub fn extents(
+        &self,
+    ) -> impl Iterator<Item = (TaskRegisters, Result<Vec<Extent>, ExtentError>)> + '_ {
         self.tasks().map(|task| {
             let touched = extents(&task.regs, task.enable);
             (task, touched)

@@ -61,7 +61,7 @@ mod precision;
 mod program;
 mod regfile;
 pub mod regs;
-mod task;
+pub mod task;
 pub mod timing;
 mod word;
 
@@ -87,5 +87,5 @@ pub use precision::Precision;
 pub use program::{BufferId, BufferRef, Program, ProgramBuilder, RegisterSet, Relocation};
 pub use regfile::RegisterFile;
 pub use regs::{all, lookup};
-pub use task::{Task, Tasks, tasks};
+pub use task::{TaskRegisters, Tasks, tasks};
 pub use word::{Block, EnableMask, Iova, Word};

@@ -36,7 +36,7 @@ use npu_model::{Model, ModelOptions};
 use rayon::prelude::*;
 use rknpu_regcmd::timing::{Machine, TaskWork};
 use rknpu_regcmd::{
-    Before, DmaAccess, DmaEngine, LintContext, Task, Word, extents, lint, lookup, tasks,
+    Before, DmaAccess, DmaEngine, LintContext, TaskRegisters, Word, extents, lint, lookup, tasks,
     written_element,
 };
 use twox_hash::xxhash3_128::Hasher;
@@ -108,7 +108,7 @@ fn read(digests: &mut Digests, words: &[Word]) {
             digests.add("lint", finding.to_string());
         }
     }
-    for Task { regs, enable, .. } in tasks(words) {
+    for TaskRegisters { regs, enable, .. } in tasks(words) {
         match extents(&regs, enable) {
             Ok(extents) => {
                 for extent in extents {

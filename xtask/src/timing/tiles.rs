@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use rknpu_regcmd::regs::{cna, dpu_rdma};
 use rknpu_regcmd::timing::TaskWork;
 use rknpu_regcmd::{
-    BufferId, ChipProfile, MatmulForm, MatmulTask, MatmulType, Register, Task, tasks,
+    BufferId, ChipProfile, MatmulForm, MatmulTask, MatmulType, Register, TaskRegisters, tasks,
 };
 
 /// DPU_RDMA FEATURE_MODE_CFG of librocketnpu's accumulating fp16 programs:
@@ -54,7 +54,7 @@ impl Tile {
         }
         .program_in(MatmulForm::B, &ChipProfile::RK3588)?;
         let words = program.words();
-        let Task {
+        let TaskRegisters {
             mut regs, enable, ..
         } = tasks(words).next().context("a program without a task")?;
         if self.adds {

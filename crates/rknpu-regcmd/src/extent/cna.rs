@@ -1,24 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Features and weights.
-//!
-//! Where an atom lies (inferred from the register streams of librocketnpu,
-//! mtx512/rk3588-npu, happyme and Mesa, which all ran on silicon; one formula
-//! reproduces them all):
-//!
-//! ```text
-//! addr(y, x, c1) = base + 16 * ((y/G)*LINE_STRIDE + (y%G)*W + x + c1*(G*W + SURF_STRIDE))
-//! G = 4, or 1 with GROUP_LINE_OFF;  W = width;  SURF_STRIDE signed
-//! ```
 
 use alloc::vec::Vec;
 
-use super::{
-    DivCeil, DmaEngine, Extent, ExtentError, Reader, atoms, bytes, must_be_zero, surfaces, unknown,
-};
-use crate::chip::{ATOM_BYTES, ChipProfile};
+use super::{DmaEngine, Extent, ExtentError, Reader, bytes, must_be_zero, touched, unknown};
+use crate::chip::ATOM_BYTES;
 use crate::field::Register;
 use crate::precision::Precision;
 use crate::regs::cna;
+use crate::task::{Features, Registers, Weights};
 
 /// Codes of ARGB_IN: 8 + channels - 1, for 1 to 4 channels.
 const ARGB_CODES: core::ops::RangeInclusive<u32> = 8..=11;
@@ -60,53 +50,29 @@ fn features(reader: &Reader<'_>, con1: cna::ConvCon1) -> Result<Extent, ExtentEr
     } else {
         must_be_zero::<cna::ConvCon1>("nonalign_dma", con1.nonalign_dma())?;
     }
-    let bits = Precision::of_input(con1.in_precision())
-        .map(Precision::bits)
-        .ok_or_else(|| unknown::<cna::ConvCon1>("in_precision", con1.in_precision()))?;
-    let base = reader.base::<cna::FeatureDataAddr>()?;
-    let line_stride = i64::from(reader.get::<cna::DmaCon1>().line_stride());
-    let surf_stride = i64::from(reader.get::<cna::DmaCon2>().surf_stride());
-
-    // The fetch goes by FC_DATA_SIZE, the window by DATA_SIZE. All programs
-    // but one of Mesa's quirks write them equal; the range covers both.
-    let (size, size1) = (
-        reader.get::<cna::DataSize0>(),
-        reader.get::<cna::DataSize1>(),
-    );
-    let (fetch, fetch1) = (
-        reader.get::<cna::FcDataSize0>(),
-        reader.get::<cna::FcDataSize1>(),
-    );
-    let channels = non_zero::<cna::FcDataSize1>("dma_channel", fetch1.dma_channel())?
-        .max(size1.datain_channel());
-    let cubes = [
-        (
-            non_zero::<cna::FcDataSize0>("dma_width", fetch.dma_width())?,
-            non_zero::<cna::FcDataSize0>("dma_height", fetch.dma_height())?,
-        ),
-        (
-            non_zero::<cna::DataSize0>("datain_width", size.datain_width())?,
-            non_zero::<cna::DataSize0>("datain_height", size.datain_height())?,
-        ),
-    ];
-    let group = if grouped {
-        i64::from(ChipProfile::RK3588.line_group)
-    } else {
-        1
-    };
-    let (mut first, mut last) = (0, 0);
-    for (width, height) in cubes {
-        let (width, height) = (i64::from(width), i64::from(height));
-        let line = |y: i64| y / group * line_stride + y % group * width;
-        // Lines rise within a group and from group to group, so the farthest
-        // one is the last of all or the last of a whole group.
-        let whole = (height / group * group - 1).max(0);
-        let farthest = line(height - 1).max(line(whole)) + width - 1;
-        let surface = (surfaces(channels, bits) - 1) * (group * width + surf_stride);
-        first = surface.min(first);
-        last = (surface.max(0) + farthest).max(last);
+    if Precision::of_input(con1.in_precision()).is_none() {
+        return Err(unknown::<cna::ConvCon1>(
+            "in_precision",
+            con1.in_precision(),
+        ));
     }
-    atoms(DmaEngine::Feature, base, first, last)
+    reader.aligned::<cna::FeatureDataAddr>()?;
+    // The fetch goes by FC_DATA_SIZE, the window by DATA_SIZE; the range covers
+    // both.
+    let features = Features::decode(reader);
+    let ([fetched, lines_fetched, channels], [width, height, more]) =
+        (features.fetched, features.window);
+    non_zero::<cna::FcDataSize1>("dma_channel", channels)?;
+    non_zero::<cna::FcDataSize0>("dma_width", fetched)?;
+    non_zero::<cna::FcDataSize0>("dma_height", lines_fetched)?;
+    non_zero::<cna::DataSize0>("datain_width", width)?;
+    non_zero::<cna::DataSize0>("datain_height", height)?;
+    let channels = channels.max(more);
+    let cubes = [
+        features.atoms([fetched, lines_fetched, channels]),
+        features.atoms([width, height, channels]),
+    ];
+    touched(DmaEngine::Feature, &cubes)
 }
 
 fn weights(reader: &Reader<'_>) -> Result<Extent, ExtentError> {
@@ -117,28 +83,26 @@ fn weights(reader: &Reader<'_>) -> Result<Extent, ExtentError> {
     must_be_zero::<cna::DcompRegnum>("decomp_regnum", regnum.decomp_regnum())?;
     let skip = reader.get::<cna::FcCon2>().weight_offset();
     must_be_zero::<cna::FcCon2>("weight_offset", skip)?;
-    let base = reader.base::<cna::DcompAddr0>()?;
-    let total = reader.get::<cna::WeightSize0>().weight_bytes();
-    let kernel = reader.get::<cna::WeightSize1>().weight_bytes_per_kernel();
-    let kernels = reader.get::<cna::WeightSize2>().weight_kernels();
+    reader.aligned::<cna::DcompAddr0>()?;
+    let weights = Weights::decode(reader);
     // Equal in every program but depthwise ones, where the total counts.
-    let kernels = i64::from(kernel) * i64::from(kernels);
-    let total = i64::from(non_zero::<cna::WeightSize0>("weight_bytes", total)?).max(kernels);
+    let kernels = i64::from(weights.kernel_bytes) * weights.kernels as i64;
+    non_zero::<cna::WeightSize0>("weight_bytes", weights.bytes as usize)?;
+    let total = i64::from(weights.bytes).max(kernels);
     let atom = i64::from(ATOM_BYTES);
-    let start = i64::from(base);
+    let start = i64::from(weights.base);
     bytes(
         DmaEngine::Weight,
-        start,
-        start + total.div_ceil_i64(atom) * atom,
+        start..start + (total + atom - 1) / atom * atom,
     )
 }
 
-fn non_zero<R: Register>(field: &'static str, value: u32) -> Result<u32, ExtentError> {
+fn non_zero<R: Register>(field: &'static str, value: usize) -> Result<(), ExtentError> {
     if value == 0 {
         return Err(ExtentError::Empty {
             register: R::INFO.name,
             field,
         });
     }
-    Ok(value)
+    Ok(())
 }

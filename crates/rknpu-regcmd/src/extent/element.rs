@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A place in a task's output.
 
+use crate::chip::ATOM_BYTES;
 use crate::precision::Precision;
+use crate::task::Cube;
 
 /// One byte of one element of a task's output cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +18,30 @@ pub struct Element {
     pub byte: u32,
     /// The element's type.
     pub ty: Precision,
+}
+
+/// The element of a cube at the byte `iova`. `group` channels lie in the atoms of
+/// a group of surfaces, and there are `channels` in all.
+pub(super) fn at(
+    cube: &Cube,
+    [group, channels]: [usize; 2],
+    ty: Precision,
+    iova: i64,
+) -> Option<Element> {
+    let bytes = i64::from(ty.bits() / 8);
+    let byte = iova.rem_euclid(ATOM_BYTES.into());
+    (0..cube.surfaces.count).find_map(|c1| {
+        let (x, y) = cube.pixel(iova, c1)?;
+        let in_group = c1 % cube.surfaces.group * ty.per_atom() + (byte / bytes) as usize;
+        let channel = c1 / cube.surfaces.group * group + in_group;
+        (in_group < group && channel < channels).then_some(Element {
+            x: x as u32,
+            y: y as u32,
+            channel: channel as u32,
+            byte: (byte % bytes) as u32,
+            ty,
+        })
+    })
 }
 
 #[cfg(test)]

@@ -6,9 +6,6 @@
 //! on one side only: where sources leave two readings of a register, the range
 //! covers both, and a mode that no source describes is an error. The words of
 //! the program itself are not part of it.
-//!
-//! Strides and addresses have at most 28 bits of atoms and counts at most 16
-//! bits, so that every sum stays far below 2^63.
 
 mod cna;
 mod dpu;
@@ -19,6 +16,7 @@ mod rdma;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::fmt;
+use core::ops::Range;
 
 use thiserror::Error;
 
@@ -26,6 +24,7 @@ use crate::chip::ATOM_BYTES;
 use crate::field::{AddressRegister, Register, RegisterInfo};
 use crate::regfile::RegisterFile;
 use crate::regs::{cna as cna_regs, dpu as dpu_regs, dpu_rdma, pc, ppu as ppu_regs, ppu_rdma};
+use crate::task::{Cube, Registers};
 use crate::word::{EnableMask, Iova};
 
 pub use element::Element;
@@ -320,15 +319,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn get<R: Register>(&self) -> R {
-        if !self.regs.was_written(R::INFO.offset) && self.unwritten.get().is_none() {
-            self.unwritten.set(Some(R::INFO));
-        }
-        self.regs.get()
-    }
-
-    /// The base address in `R`.
-    fn base<R: AddressRegister>(&self) -> Result<u32, ExtentError> {
+    /// An error unless the base address in `R` is that of an atom.
+    fn aligned<R: AddressRegister>(&self) -> Result<(), ExtentError> {
         let value = self.get::<R>().bits();
         if !value.is_multiple_of(ATOM_BYTES) {
             return Err(ExtentError::Unaligned {
@@ -336,7 +328,16 @@ impl<'a> Reader<'a> {
                 value,
             });
         }
-        Ok(value)
+        Ok(())
+    }
+}
+
+impl Registers for Reader<'_> {
+    fn get<R: Register>(&self) -> R {
+        if !self.regs.was_written(R::INFO.offset) && self.unwritten.get().is_none() {
+            self.unwritten.set(Some(R::INFO));
+        }
+        self.regs.get()
     }
 }
 
@@ -373,16 +374,14 @@ fn unknown<R: Register>(field: &'static str, value: u32) -> ExtentError {
     }
 }
 
-/// The extent of `engine` from the atom `first` to the atom `last` (included),
-/// relative to `base`.
-fn atoms(engine: DmaEngine, base: u32, first: i64, last: i64) -> Result<Extent, ExtentError> {
-    let atom = i64::from(ATOM_BYTES);
-    let start = i64::from(base) + first * atom;
-    let end = i64::from(base) + (last + 1) * atom;
-    bytes(engine, start, end)
+/// The extent of `engine`, which walks one of `cubes`.
+fn touched(engine: DmaEngine, cubes: &[Cube]) -> Result<Extent, ExtentError> {
+    let all = cubes.iter().filter_map(Cube::bounds);
+    let union = all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+    bytes(engine, union.unwrap_or_default())
 }
 
-fn bytes(engine: DmaEngine, start: i64, end: i64) -> Result<Extent, ExtentError> {
+fn bytes(engine: DmaEngine, Range { start, end }: Range<i64>) -> Result<Extent, ExtentError> {
     match (u64::try_from(start), u64::try_from(end)) {
         (Ok(first), Ok(past)) if past <= 1 << 32 => Ok(Extent {
             engine,
@@ -391,21 +390,5 @@ fn bytes(engine: DmaEngine, start: i64, end: i64) -> Result<Extent, ExtentError>
             access: engine.access(),
         }),
         _ => Err(ExtentError::OutOfRange { engine, start, end }),
-    }
-}
-
-/// Atoms that hold `channels` elements of `bits` bits.
-fn surfaces(channels: u32, bits: u32) -> i64 {
-    (i64::from(channels) * i64::from(bits)).div_ceil_i64(i64::from(ATOM_BYTES) * 8)
-}
-
-/// `div_ceil` for counts, which are never negative.
-trait DivCeil {
-    fn div_ceil_i64(self, divisor: i64) -> i64;
-}
-
-impl DivCeil for i64 {
-    fn div_ceil_i64(self, divisor: i64) -> i64 {
-        (self + divisor - 1) / divisor
     }
 }

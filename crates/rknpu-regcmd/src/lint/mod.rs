@@ -27,7 +27,7 @@ use core::fmt;
 use crate::extent::{self, ExtentError};
 use crate::field::{Register, RegisterInfo};
 use crate::regfile::RegisterFile;
-use crate::task::{Task, Tasks};
+use crate::task::{TaskRegisters, Tasks};
 use crate::word::{EnableMask, Iova, Word};
 
 pub use rules::{RULES, Rule};
@@ -191,7 +191,7 @@ struct View<'a> {
     index: usize,
     /// The task's own words.
     words: &'a [Word],
-    task: &'a Task,
+    task: &'a TaskRegisters,
     first_in_job: bool,
     /// What filled CBUF before it in the same job.
     left: Option<&'a RegisterFile>,

@@ -9,22 +9,12 @@
 
 use thiserror::Error;
 
-use super::counts::{Output, Weights, atoms_of, features, group_from_core, operands};
+use super::counts::{atoms_of_group, features, groups, operands, weights};
 use crate::chip::ATOM_BYTES;
 use crate::extent::DmaEngine;
-use crate::precision::{Precision, size_bits};
 use crate::regfile::RegisterFile;
-use crate::regs::{cna, core, dpu, ppu, ppu_rdma};
+use crate::task::{Conv, Output, Pool, Reads, Task};
 use crate::word::EnableMask;
-
-/// The blocks of a convolution.
-const CONVOLUTION: EnableMask = EnableMask::CNA
-    .union(EnableMask::CORE)
-    .union(EnableMask::DPU);
-/// The blocks of a task whose main input MRDMA reads.
-const FLYING: EnableMask = EnableMask::DPU.union(EnableMask::DPU_RDMA);
-/// The blocks of pooling.
-const POOLING: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
 
 /// Why it cannot be told what a task does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -120,19 +110,13 @@ impl TaskWork {
         let incomplete = WorkError::Incomplete {
             mask: enable.bits(),
         };
-        let flying = regs.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
         let mut work = Self::default();
-        if enable.contains(FLYING) && flying {
-            work.add(&Self::flying(regs));
-        } else if enable.contains(CONVOLUTION) && !flying {
-            work.add(&Self::convolution(regs, enable));
-        } else if enable.intersects(CONVOLUTION.union(FLYING)) {
-            return Err(incomplete);
-        }
-        if enable.contains(POOLING) {
-            work.add(&Self::pooling(regs));
-        } else if enable.intersects(POOLING) || enable.is_empty() {
-            return Err(incomplete);
+        for task in Task::all(regs, enable) {
+            work.add(&match task.map_err(|_| incomplete)? {
+                Task::Conv(conv) => Self::convolution(regs, &conv),
+                Task::Flying { reads, output } => Self::flying(&reads, &output),
+                Task::Pool(pool) => Self::pooling(&pool),
+            });
         }
         Ok(work)
     }
@@ -180,94 +164,70 @@ impl TaskWork {
         }
     }
 
-    /// CNA to CORE to DPU to memory.
-    fn convolution(regs: &RegisterFile, enable: EnableMask) -> Self {
-        let output = Output::decode(regs, group_from_core(regs));
+    /// The work of the writer.
+    fn writing(output: &Output) -> Self {
+        let atoms = groups(output) * atoms_of_group(output);
         let mut work = Self {
-            drain_bytes: output.bytes_of_group(),
-            dpu_clocks: output.atoms_total(),
+            dpu_clocks: atoms,
             ..Self::default()
         };
-        work.bytes.put(DmaEngine::DpuWrite, output.bytes());
-        let (features, resident) = features(regs);
-        let weights = Weights::decode(regs);
+        work.bytes
+            .put(DmaEngine::DpuWrite, atoms * u64::from(ATOM_BYTES));
+        work
+    }
+
+    /// CNA to CORE to DPU to memory.
+    fn convolution(regs: &RegisterFile, conv: &Conv) -> Self {
+        let output = &conv.output;
+        let mut work = Self::writing(output);
+        work.drain_bytes = atoms_of_group(output) * u64::from(ATOM_BYTES);
+        let (features, resident) = features(conv);
+        let weights = weights(regs, conv);
         work.bytes.put(DmaEngine::Feature, features);
         work.bytes.put(DmaEngine::Weight, weights.read);
         work.feature_fill_bytes = resident;
-        work.weight_fill_bytes = weights.read.div_ceil(output.groups());
+        work.weight_fill_bytes = weights.read.div_ceil(groups(output));
         work.decompress_clocks = weights.clocks;
-        if enable.contains(EnableMask::DPU_RDMA) {
-            work.bytes.add(&operands(regs, false));
+        if let Some(reads) = &conv.reads {
+            work.bytes.add(&operands(reads, false));
         }
 
-        let precision = Precision::from_code(regs.get::<core::MiscCfg>().proc_precision());
-        let channel_group = precision.channel_group() as u64;
-        let taps = {
-            let size = regs.get::<cna::WeightSize2>();
-            u64::from(size.weight_width()) * u64::from(size.weight_height())
-        };
-        let pixels = u64::from(regs.get::<cna::DataSize3>().dataout_atomics());
-        let channels = u64::from(regs.get::<cna::DataSize1>().datain_channel());
-        let depthwise = regs.get::<core::MiscCfg>().dw_en() == 1;
-        let (out, group) = (output.channels, precision.kernel_group() as u64);
-        let steps = if depthwise {
+        let channel_groups =
+            |channels: usize| channels.div_ceil(conv.precision.channel_group()) as u64;
+        let (out, channels) = (output.written[2], conv.features.window[2]);
+        let (steps, products) = if conv.depthwise {
             // One kernel for each channel: the array's other rows idle.
-            out.div_ceil(channel_group)
+            (channel_groups(out), out as u64)
         } else {
-            channels
-                .div_ceil(channel_group)
-                .max(1)
-                .saturating_mul(out.div_ceil(group))
+            let kernels = out.div_ceil(conv.precision.kernel_group()) as u64;
+            let steps = channel_groups(channels).max(1).saturating_mul(kernels);
+            (steps, (out * channels) as u64)
         };
-        let products = if depthwise { out } else { out * channels };
         // At most 2^22 pixels, 2^10 taps, 2^12 groups, 2^9 groups of kernels.
-        let positions = pixels.saturating_mul(taps.max(1));
-        work.mac_clocks = positions.saturating_mul(steps);
+        let (pixels, taps) = (conv.pixels as u64, conv.weights.taps() as u64);
+        work.mac_clocks = pixels.saturating_mul(taps.max(1)).saturating_mul(steps);
         work.macs = pixels.saturating_mul(taps).saturating_mul(products);
         work
     }
 
     /// MRDMA to DPU to memory.
-    fn flying(regs: &RegisterFile) -> Self {
-        // A group of the writer is SIZE_E + 1 atoms of output here.
-        let out = Precision::from_code(regs.get::<dpu::DataFormat>().out_precision());
-        let atoms = u64::from(regs.get::<dpu::BsOwCfg>().size_e_0()) + 1;
-        let output = Output::decode(regs, atoms * out.per_atom() as u64);
-        let mut work = Self {
-            bytes: operands(regs, true),
-            dpu_clocks: output.atoms_total(),
-            ..Self::default()
-        };
-        work.bytes.put(DmaEngine::DpuWrite, output.bytes());
+    fn flying(reads: &Reads, output: &Output) -> Self {
+        let mut work = Self::writing(output);
+        work.bytes.add(&operands(reads, true));
         work
     }
 
     /// PPU_RDMA to PPU to memory.
-    fn pooling(regs: &RegisterFile) -> Self {
-        let kernel = regs.get::<ppu::PoolingKernelCfg>();
-        let taps = u64::from(kernel.kernel_width() + 1) * u64::from(kernel.kernel_height() + 1);
-        let size = |width: u32, height: u32| u64::from(width + 1) * u64::from(height + 1);
-        let pixels_in = size(
-            regs.get::<ppu::DataCubeInWidth>().cube_in_width(),
-            regs.get::<ppu::DataCubeInHeight>().cube_in_height(),
-        );
-        let pixels_out = size(
-            regs.get::<ppu::DataCubeOutWidth>().cube_out_width(),
-            regs.get::<ppu::DataCubeOutHeight>().cube_out_height(),
-        );
-        let channels = u64::from(regs.get::<ppu::DataCubeOutChannel>().cube_out_channel()) + 1;
-        let read = size_bits(regs.get::<ppu_rdma::DataFormat>().in_precision());
-        let written = Precision::from_code(regs.get::<ppu::DataFormat>().proc_precision()).bits();
-        // The narrower of the two types says how many channels an atom has.
-        let surfaces = atoms_of(channels, read.min(written));
-        let atom = u64::from(ATOM_BYTES);
+    fn pooling(pool: &Pool) -> Self {
+        let (read, written) = (pool.source().atoms(), pool.target().atoms());
+        let taps = (pool.kernel[0] * pool.kernel[1]) as u64;
         let mut work = Self {
-            ppu_clocks: surfaces * pixels_out * taps,
+            ppu_clocks: written * taps,
             ..Self::default()
         };
-        let bytes = &mut work.bytes;
-        bytes.put(DmaEngine::PpuRead, surfaces * pixels_in * atom);
-        bytes.put(DmaEngine::PpuWrite, surfaces * pixels_out * atom);
+        let atom = u64::from(ATOM_BYTES);
+        work.bytes.put(DmaEngine::PpuRead, read * atom);
+        work.bytes.put(DmaEngine::PpuWrite, written * atom);
         work
     }
 }

@@ -50,7 +50,7 @@ fn what_known_programs_touch_is_known() {
     }
 }
 
-fn reuses(task: &rknpu_regcmd::Task) -> (bool, bool) {
+fn reuses(task: &rknpu_regcmd::TaskRegisters) -> (bool, bool) {
     let cbuf = task.regs.get::<rknpu_regcmd::regs::cna::CbufCon0>();
     (cbuf.data_reuse() == 1, cbuf.weight_reuse() == 1)
 }

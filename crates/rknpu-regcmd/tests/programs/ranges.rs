@@ -7,7 +7,7 @@
 
 use proptest::prelude::*;
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
-use rknpu_regcmd::{DmaEngine, EnableMask, Extent, RegisterFile, Task, extents, tasks};
+use rknpu_regcmd::{DmaEngine, EnableMask, Extent, RegisterFile, TaskRegisters, extents, tasks};
 
 use crate::families::{self, matmul};
 
@@ -54,7 +54,7 @@ fn features(regs: &RegisterFile) -> Reached {
     reached
 }
 
-fn output(task: &Task) -> Reached {
+fn output(task: &TaskRegisters) -> Reached {
     let regs = &task.regs;
     let format = regs.get::<dpu::DataFormat>();
     let atoms = i64::from(regs.get::<dpu::BsOwCfg>().size_e_0()) + 1;
@@ -174,7 +174,7 @@ fn pooling(regs: &RegisterFile) -> [(DmaEngine, Reached); 2] {
 }
 
 /// What the formulas reach, by engine.
-fn reached(task: &Task) -> Vec<(DmaEngine, Reached)> {
+fn reached(task: &TaskRegisters) -> Vec<(DmaEngine, Reached)> {
     let regs = &task.regs;
     let mut all = Vec::new();
     let runs = |block| task.enable.contains(block);
@@ -323,7 +323,7 @@ proptest! {
 }
 
 /// A convolution with all of DPU_RDMA, far from the ends of the address space.
-fn base_task() -> Task {
+fn base_task() -> TaskRegisters {
     let words = matmul::accumulating(0x1082_02c0, 16, 64, 64).program(true);
     tasks(&words).next().unwrap()
 }

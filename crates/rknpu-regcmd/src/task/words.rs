@@ -8,7 +8,7 @@ use crate::word::{Block, EnableMask, Word};
 
 /// What a program asks for when its enable word is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct TaskRegisters {
     /// The registers; those that the task itself wrote are marked as written.
     pub regs: RegisterFile,
     /// The blocks to start. Bits that name no block are kept.
@@ -48,15 +48,15 @@ impl<'a> Tasks<'a> {
 }
 
 impl Iterator for Tasks<'_> {
-    type Item = Task;
+    type Item = TaskRegisters;
 
-    fn next(&mut self) -> Option<Task> {
+    fn next(&mut self) -> Option<TaskRegisters> {
         let start = self.next;
         self.regs.forget_writes();
         for (index, &word) in self.words.iter().enumerate().skip(start) {
             if word.is_enable() {
                 self.next = index + 1;
-                return Some(Task {
+                return Some(TaskRegisters {
                     regs: self.regs.clone(),
                     enable: EnableMask::from_bits_retain(word.value()),
                     words: start..self.next,
@@ -89,7 +89,7 @@ mod tests {
             Word::enable(EnableMask::DPU),
             Word::NOP,
         ];
-        let tasks: Vec<Task> = tasks(&words).collect();
+        let tasks: Vec<TaskRegisters> = tasks(&words).collect();
         assert_eq!(tasks.len(), 2);
         assert_eq!(
             (tasks[0].words.clone(), tasks[1].words.clone()),

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the atoms of a cube lie.
+
+use core::ops::Range;
+
+use crate::chip::ATOM_BYTES;
+
+/// A counter whose steps come in groups: lines, or surfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walk {
+    /// How far it counts.
+    pub count: usize,
+    /// Steps of a group.
+    pub group: usize,
+    /// Distance from step to step in a group, atoms.
+    pub step: i64,
+    /// Distance from group to group, atoms.
+    pub group_step: i64,
+}
+
+impl Walk {
+    /// Steps of one distance.
+    #[must_use]
+    pub const fn plain(count: usize, step: i64) -> Self {
+        Self {
+            count,
+            group: 1,
+            step: 0,
+            group_step: step,
+        }
+    }
+
+    /// Where `index` is, atoms.
+    #[must_use]
+    pub const fn at(&self, index: usize) -> i64 {
+        (index / self.group) as i64 * self.group_step + (index % self.group) as i64 * self.step
+    }
+
+    /// The least and the largest of where it goes, if it goes anywhere.
+    fn ends(&self) -> Option<(i64, i64)> {
+        let last = self.count.checked_sub(1)?;
+        let of_last_group = last / self.group * self.group;
+        // Both distances being constant, the corners: of all whole groups, and
+        // of the last one.
+        let corners = [
+            0,
+            last.min(self.group - 1),
+            of_last_group.saturating_sub(self.group),
+            of_last_group.saturating_sub(1),
+            of_last_group,
+            last,
+        ];
+        let places = corners.map(|index| self.at(index));
+        Some((places.into_iter().min()?, places.into_iter().max()?))
+    }
+}
+
+/// A cube of pixels in memory as one engine walks it: every atom of every
+/// pixel is touched, and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cube {
+    /// Address of its first atom.
+    pub base: u32,
+    /// Pixels of a line, which lie one behind the other.
+    pub width: usize,
+    /// Its lines.
+    pub lines: Walk,
+    /// The atoms of a pixel.
+    pub surfaces: Walk,
+}
+
+impl Cube {
+    /// Address of an atom.
+    ///
+    /// Strides and addresses have at most 28 bits of atoms and counts at most
+    /// 16 bits, so that every sum stays far below 2^63.
+    #[must_use]
+    pub const fn address(&self, x: usize, y: usize, c1: usize) -> i64 {
+        let atoms = x as i64 + self.lines.at(y) + self.surfaces.at(c1);
+        self.base as i64 + ATOM_BYTES as i64 * atoms
+    }
+
+    /// How many atoms it has.
+    #[must_use]
+    pub const fn atoms(&self) -> u64 {
+        self.width as u64 * self.lines.count as u64 * self.surfaces.count as u64
+    }
+
+    /// The bytes from the first to the last that are touched; none of an empty
+    /// cube.
+    #[must_use]
+    pub fn bounds(&self) -> Option<Range<i64>> {
+        let across = self.width.checked_sub(1)? as i64;
+        let ((top, bottom), (front, back)) = (self.lines.ends()?, self.surfaces.ends()?);
+        let at = |atoms: i64| i64::from(self.base) + i64::from(ATOM_BYTES) * atoms;
+        Some(at(top + front)..at(bottom + across + back + 1))
+    }
+
+    /// Whether `iova` is in an atom of surface `c1`: the pixel, as x and y.
+    /// Lines must not lie in groups.
+    #[must_use]
+    pub(crate) fn pixel(&self, iova: i64, c1: usize) -> Option<(usize, usize)> {
+        let atoms = iova.checked_sub(self.address(0, 0, c1))?;
+        let place = atoms.div_euclid(ATOM_BYTES.into());
+        let line = self.lines.group_step;
+        let (y, x) = (
+            place.checked_div_euclid(line)?,
+            place.checked_rem_euclid(line)?,
+        );
+        let (x, y) = (usize::try_from(x).ok()?, usize::try_from(y).ok()?);
+        (x < self.width && y < self.lines.count).then_some((x, y))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn walk() -> impl Strategy<Value = Walk> {
+        (0usize..10, 1usize..6, -40i64..40, -40i64..40).prop_map(
+            |(count, group, step, group_step)| Walk {
+                count,
+                group,
+                step,
+                group_step,
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(512))]
+
+        #[test]
+        fn bounds_cover_every_atom_and_no_more(
+            base in 0u32..0x1_0000,
+            width in 0usize..6,
+            lines in walk(),
+            surfaces in walk(),
+        ) {
+            let cube = Cube { base: base * 16, width, lines, surfaces };
+            let mut touched: Option<Range<i64>> = None;
+            for c1 in 0..surfaces.count {
+                for y in 0..lines.count {
+                    for x in 0..width {
+                        let at = cube.address(x, y, c1);
+                        let so_far = touched.unwrap_or(at..at);
+                        touched = Some(so_far.start.min(at)..so_far.end.max(at + 16));
+                    }
+                }
+            }
+            prop_assert_eq!(cube.bounds(), touched);
+        }
+
+        #[test]
+        fn a_pixel_is_found_by_its_address(
+            width in 1usize..6,
+            height in 1usize..6,
+            notch in 0i64..5,
+            surfaces in walk(),
+            byte in 0i64..16,
+        ) {
+            let lines = Walk::plain(height, width as i64 + notch);
+            let cube = Cube { base: 0x1000, width, lines, surfaces };
+            for c1 in 0..surfaces.count {
+                for y in 0..height {
+                    for x in 0..width {
+                        let at = cube.address(x, y, c1) + byte;
+                        prop_assert_eq!(cube.pixel(at, c1), Some((x, y)));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Register values and blocks to start -> what they ask for, worked out once.
+//!
+//! Total: every value of a register means something here, as it does to
+//! silicon. Which values no known program has is for [`extents`](crate::extents())
+//! and the lint to say.
+
+mod conv;
+mod cube;
+mod features;
+mod output;
+mod pool;
+mod reads;
+mod words;
+
+use thiserror::Error;
+
+use crate::chip::ATOM_BYTES;
+use crate::field::Register;
+use crate::regfile::RegisterFile;
+use crate::regs::dpu;
+use crate::word::EnableMask;
+
+pub use conv::{Buffering, Conv, Weights};
+pub use cube::{Cube, Walk};
+pub use features::Features;
+pub(crate) use output::DEPTHWISE;
+pub use output::Output;
+pub use pool::{Pool, PoolRead, PoolWrite};
+pub(crate) use reads::COMB_SHARED;
+pub use reads::{ChannelRead, ElementRead, MainRead, Read, Reads};
+pub use words::{TaskRegisters, Tasks, tasks};
+
+/// Where registers are read.
+pub(crate) trait Registers {
+    fn get<R: Register>(&self) -> R;
+}
+
+impl Registers for RegisterFile {
+    fn get<R: Register>(&self) -> R {
+        Self::get(self)
+    }
+}
+
+/// The blocks of a convolution.
+const CONVOLUTION: EnableMask = EnableMask::CNA
+    .union(EnableMask::CORE)
+    .union(EnableMask::DPU);
+/// The blocks of a task whose main input MRDMA reads.
+const FLYING: EnableMask = EnableMask::DPU.union(EnableMask::DPU_RDMA);
+/// The blocks of pooling.
+const POOLING: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
+
+/// What one pipeline of blocks does, from memory to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// CNA, CORE and DPU.
+    Conv(Conv),
+    /// DPU_RDMA and DPU.
+    Flying {
+        /// What is read.
+        reads: Reads,
+        /// What is written.
+        output: Output,
+    },
+    /// PPU_RDMA and PPU.
+    Pool(Pool),
+}
+
+/// Blocks that wait for one that does not start, or none starts: the task does
+/// not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TaskError {
+    /// The DPU takes its input from memory, and nothing reads it.
+    #[error("the DPU is flying, but DPU_RDMA is not enabled")]
+    NotRead,
+    /// CNA, CORE, DPU or DPU_RDMA.
+    #[error("a block waits for one that is not enabled")]
+    Waiting,
+    /// One of the two.
+    #[error("PPU and PPU_RDMA work together")]
+    HalfPooling,
+    /// No block.
+    #[error("no block is enabled")]
+    Nothing,
+}
+
+impl Task {
+    /// What the blocks of `enable` do with `regs`, in the order in which they do
+    /// it; an error ends it. Bits that name no block do nothing.
+    pub fn all(
+        regs: &RegisterFile,
+        enable: EnableMask,
+    ) -> impl Iterator<Item = Result<Self, TaskError>> {
+        let flying = regs.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
+        let main = if enable.contains(FLYING) && flying {
+            Some(Ok(Self::Flying {
+                reads: Reads::decode(regs),
+                output: Output::decode(regs),
+            }))
+        } else if enable.contains(CONVOLUTION) && flying {
+            Some(Err(TaskError::NotRead))
+        } else if enable.contains(CONVOLUTION) {
+            let with_reads = enable.contains(EnableMask::DPU_RDMA);
+            Some(Ok(Self::Conv(Conv::decode(regs, with_reads))))
+        } else if enable.intersects(CONVOLUTION.union(FLYING)) {
+            Some(Err(TaskError::Waiting))
+        } else {
+            None
+        };
+        let pool = if enable.contains(POOLING) {
+            Some(Ok(Self::Pool(Pool::decode(regs))))
+        } else if enable.intersects(POOLING) {
+            Some(Err(TaskError::HalfPooling))
+        } else if main.is_none() {
+            Some(Err(TaskError::Nothing))
+        } else {
+            None
+        };
+        let failed = matches!(main, Some(Err(_)));
+        main.into_iter().chain(pool.filter(|_| !failed))
+    }
+}
+
+/// Sizes that registers hold less one.
+fn sizes<const N: usize>(less_one: [u32; N]) -> [usize; N] {
+    less_one.map(|size| size as usize + 1)
+}
+
+/// Atoms that hold `channels` elements of `bits` bits.
+pub(crate) const fn surfaces(channels: usize, bits: u32) -> usize {
+    channels.div_ceil((ATOM_BYTES * 8 / bits) as usize)
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The DPU's writer.
+//!
+//! Channels leave in groups; a group has SIZE_E + 1 atoms for each pixel:
+//!
+//! ```text
+//! addr(g, a, y, x) = base + 16 * (y*(W + NOTCH) + x + a*DST_SURF_STRIDE + g*SURF_ADD)
+//! ```
+//!
+//! (Inferred; it reproduces the layouts of mtx512/rk3588-npu, librocketnpu,
+//! Mesa, allbilly and happyme, all measured on silicon.) A group is the kernel
+//! group of the convolution, and as many channels as its atoms hold where the
+//! DPU is fed from memory.
+
+use super::cube::{Cube, Walk};
+use super::{Registers, sizes};
+use crate::precision::Precision;
+use crate::regs::dpu;
+
+/// CONV_MODE of a depthwise convolution (Mesa, librocketnpu).
+pub(crate) const DEPTHWISE: u32 = 3;
+
+/// What the DPU writes. Distances are in atoms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// DST_BASE_ADDR.
+    pub base: u32,
+    /// Width, height and channels of the DPU's cube.
+    pub cube: [usize; 3],
+    /// The same by the registers of the writer: equal in all programs but
+    /// those that leave them to chance.
+    pub written: [usize; 3],
+    /// Atoms skipped after each line.
+    pub notch: usize,
+    /// DST_SURF_STRIDE.
+    pub surface: i64,
+    /// SURF_ADD.
+    pub surface_add: i64,
+    /// Atoms of a pixel and group: SIZE_E + 1.
+    pub group_atoms: usize,
+    /// Channels of a group.
+    pub group: usize,
+    /// The type of the elements.
+    pub precision: Precision,
+}
+
+impl Output {
+    pub(crate) fn decode(regs: &impl Registers) -> Self {
+        let format = regs.get::<dpu::DataFormat>();
+        let mode = regs.get::<dpu::FeatureModeCfg>();
+        let size = regs.get::<dpu::WdmaSize1>();
+        let precision = Precision::from_code(format.out_precision());
+        let group_atoms = regs.get::<dpu::BsOwCfg>().size_e_0() as usize + 1;
+        let input = Precision::from_code(format.in_precision());
+        Self {
+            base: regs.get::<dpu::DstBaseAddr>().dst_base_addr(),
+            cube: sizes([
+                regs.get::<dpu::DataCubeWidth>().width(),
+                regs.get::<dpu::DataCubeHeight>().height(),
+                regs.get::<dpu::DataCubeChannel>().channel(),
+            ]),
+            written: sizes([
+                size.width_wdma(),
+                size.height_wdma(),
+                regs.get::<dpu::WdmaSize0>().channel_wdma(),
+            ]),
+            notch: regs.get::<dpu::DataCubeNotchAddr>().notch_addr_0() as usize,
+            surface: regs.get::<dpu::DstSurfStride>().dst_surf_stride().into(),
+            surface_add: regs.get::<dpu::SurfaceAdd>().surf_add().into(),
+            group_atoms,
+            group: if mode.flying_mode() == 1 {
+                group_atoms * precision.per_atom()
+            } else if mode.conv_mode() == DEPTHWISE {
+                input.depthwise_group()
+            } else {
+                input.kernel_group()
+            },
+            precision,
+        }
+    }
+
+    /// The atoms of so many pixels and channels, those included that hold no
+    /// channel of a group: whether they are written is not known.
+    #[must_use]
+    pub fn atoms(&self, [width, height, channels]: [usize; 3]) -> Cube {
+        Cube {
+            base: self.base,
+            width,
+            lines: Walk::plain(height, (width + self.notch) as i64),
+            surfaces: Walk {
+                count: channels.div_ceil(self.group) * self.group_atoms,
+                group: self.group_atoms,
+                step: self.surface,
+                group_step: self.surface_add,
+            },
+        }
+    }
+
+    /// Pixels.
+    #[must_use]
+    pub const fn pixels(&self) -> usize {
+        self.cube[0] * self.cube[1]
+    }
+}

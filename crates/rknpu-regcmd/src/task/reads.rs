@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The four read engines of the DPU.
+//!
+//! ```text
+//! MRDMA  SRC_BASE + 16 * (c1*(W*H + SURF_NOTCH) + y*(W + LINE_NOTCH) + x)
+//! ERDMA  EW_BASE  + 16 * (c1*EW_SURF_STRIDE + y*(W + EW_LINE_NOTCH) + x), per pixel
+//!        EW_BASE  + 16 * c1, per channel
+//! COMB_USE = 5: MRDMA takes the even surfaces, ERDMA the odd ones, each
+//!        advancing W*H and its notch from one to the next
+//! BRDMA, NRDMA: four bytes for each channel
+//! ```
+//!
+//! (Inferred from programs of librocketnpu, Mesa, allbilly and happyme that
+//! ran on silicon.) Whether a line notch also adds to the distance of surfaces
+//! is open, and so is what an EW operand's own notch adds to: [`Read::far`] has
+//! the larger reading.
+
+use super::cube::{Cube, Walk};
+use super::{Registers, sizes};
+use crate::chip::ATOM_BYTES;
+use crate::precision::{Precision, size_bits};
+use crate::regs::dpu_rdma;
+
+/// COMB_USE: MRDMA and ERDMA share one operand, surface by surface.
+pub(crate) const COMB_SHARED: u32 = 5;
+/// ERDMA_DATA_MODE: one value for each channel.
+pub(crate) const PER_CHANNEL: u32 = 0;
+
+/// A cube that an engine reads, by the two readings of its notches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The nearer one, which the programs that ran on silicon bear out.
+    pub near: Cube,
+    /// The one that reaches farther.
+    pub far: Cube,
+}
+
+/// What MRDMA reads. Distances are in atoms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MainRead {
+    /// SRC_BASE_ADDR.
+    pub base: u32,
+    /// Skipped after each line.
+    pub line_notch: usize,
+    /// Skipped after each surface.
+    pub surface_notch: usize,
+}
+
+/// What ERDMA reads. Distances are in atoms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ElementRead {
+    /// EW_BASE_ADDR.
+    pub base: u32,
+    /// ERDMA_DATA_MODE: 0 a value for each channel, 1 for each pixel too.
+    pub mode: u32,
+    /// Bits of an element.
+    pub bits: u32,
+    /// EW_SURF_STRIDE.
+    pub stride: usize,
+    /// Skipped after each line.
+    pub line_notch: usize,
+    /// Skipped after each surface.
+    pub surface_notch: usize,
+}
+
+/// What BRDMA or NRDMA reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelRead {
+    /// The base address.
+    pub base: u32,
+    /// DATA_USE: its consumers, a bit each.
+    pub uses: u32,
+}
+
+impl ChannelRead {
+    /// What is read for so many channels: four bytes for each and for each
+    /// consumer.
+    #[must_use]
+    pub fn bytes(&self, channels: usize) -> usize {
+        channels * size_of::<u32>() * self.uses.count_ones() as usize
+    }
+
+    /// Its atoms.
+    #[must_use]
+    pub fn atoms(&self, channels: usize) -> Cube {
+        Cube {
+            base: self.base,
+            width: self.bytes(channels).div_ceil(ATOM_BYTES as usize),
+            lines: Walk::plain(1, 0),
+            surfaces: Walk::plain(1, 0),
+        }
+    }
+}
+
+/// What DPU_RDMA reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reads {
+    /// Width, height and channels of the cube that all engines walk.
+    pub cube: [usize; 3],
+    /// FLYING_MODE: MRDMA feeds the DPU.
+    pub flying: bool,
+    /// COMB_USE.
+    pub comb_use: u32,
+    /// The type that MRDMA reads.
+    pub precision: Precision,
+    /// MRDMA, if it is on.
+    pub main: Option<MainRead>,
+    /// ERDMA, if it is on.
+    pub element: Option<ElementRead>,
+    /// BRDMA, if anything takes its operands.
+    pub bs: Option<ChannelRead>,
+    /// NRDMA, likewise.
+    pub bn: Option<ChannelRead>,
+}
+
+impl Reads {
+    pub(crate) fn decode(regs: &impl Registers) -> Self {
+        let height = regs.get::<dpu_rdma::DataCubeHeight>();
+        let mode = regs.get::<dpu_rdma::FeatureModeCfg>();
+        let erdma = regs.get::<dpu_rdma::ErdmaCfg>();
+        Self {
+            cube: sizes([
+                regs.get::<dpu_rdma::DataCubeWidth>().width(),
+                height.height(),
+                regs.get::<dpu_rdma::DataCubeChannel>().channel(),
+            ]),
+            flying: mode.flying_mode() == 1,
+            comb_use: mode.comb_use(),
+            precision: Precision::from_code(mode.in_precision()),
+            main: (mode.mrdma_disable() == 0).then(|| MainRead {
+                base: regs.get::<dpu_rdma::SrcBaseAddr>().src_base_addr(),
+                line_notch: regs.get::<dpu_rdma::SrcDmaCfg>().line_notch_addr() as usize,
+                surface_notch: regs.get::<dpu_rdma::SurfNotch>().surf_notch_addr() as usize,
+            }),
+            element: (erdma.erdma_disable() == 0).then(|| ElementRead {
+                base: regs.get::<dpu_rdma::EwBaseAddr>().ew_base_addr(),
+                mode: erdma.erdma_data_mode(),
+                bits: size_bits(erdma.erdma_data_size()),
+                stride: regs.get::<dpu_rdma::EwSurfStride>().ew_surf_stride() as usize,
+                line_notch: height.ew_line_notch_addr() as usize,
+                surface_notch: regs.get::<dpu_rdma::EwSurfNotch>().ew_surf_notch() as usize,
+            }),
+            bs: match regs.get::<dpu_rdma::BrdmaCfg>().brdma_data_use() {
+                0 => None,
+                uses => Some(ChannelRead {
+                    base: regs.get::<dpu_rdma::BsBaseAddr>().bs_base_addr(),
+                    uses,
+                }),
+            },
+            bn: match regs.get::<dpu_rdma::NrdmaCfg>().nrdma_data_use() {
+                0 => None,
+                uses => Some(ChannelRead {
+                    base: regs.get::<dpu_rdma::BnBaseAddr>().bn_base_addr(),
+                    uses,
+                }),
+            },
+        }
+    }
+
+    /// Pixels of the cube.
+    #[must_use]
+    pub const fn pixels(&self) -> usize {
+        self.cube[0] * self.cube[1]
+    }
+
+    /// Whether MRDMA and ERDMA share one operand in a task that is fed from
+    /// memory or is not.
+    #[must_use]
+    pub const fn shares(&self, flying: bool) -> bool {
+        !flying && self.comb_use == COMB_SHARED
+    }
+
+    /// What MRDMA reads.
+    #[must_use]
+    pub fn main_read(&self, flying: bool) -> Option<Read> {
+        let main = self.main?;
+        let surfaces = self.surfaces(self.precision.bits(), flying);
+        let notch = main.surface_notch;
+        let read = |pitch| self.walk(main.base, main.line_notch, surfaces, pitch);
+        Some(Read {
+            near: read(self.pixels() + notch),
+            far: read(self.cube[1] * (self.cube[0] + main.line_notch) + notch),
+        })
+    }
+
+    /// What ERDMA reads.
+    #[must_use]
+    pub fn element_read(&self, flying: bool) -> Option<Read> {
+        let element = self.element?;
+        let notch = element.surface_notch;
+        let shared = self.surfaces(element.bits, flying);
+        if element.mode == PER_CHANNEL {
+            let atoms = |count, pitch: usize| Cube {
+                base: element.base,
+                width: 1,
+                lines: Walk::plain(1, 0),
+                surfaces: Walk::plain(count, pitch as i64),
+            };
+            return Some(Read {
+                near: atoms(super::surfaces(self.cube[2], element.bits), 1),
+                far: atoms(shared, element.stride.max(1) + notch),
+            });
+        }
+        let read = |pitch| self.walk(element.base, element.line_notch, shared, pitch);
+        let lines = self.cube[1] * (self.cube[0] + element.line_notch);
+        Some(Read {
+            near: read(if self.shares(flying) {
+                self.pixels() + notch
+            } else {
+                element.stride
+            }),
+            far: read(element.stride.max(lines) + notch),
+        })
+    }
+
+    /// Surfaces of the cube in elements of `bits` bits: an engine's share.
+    fn surfaces(&self, bits: u32, flying: bool) -> usize {
+        let all = super::surfaces(self.cube[2], bits);
+        if self.shares(flying) {
+            all.div_ceil(2)
+        } else {
+            all
+        }
+    }
+
+    fn walk(&self, base: u32, line_notch: usize, surfaces: usize, pitch: usize) -> Cube {
+        let [width, height, _] = self.cube;
+        Cube {
+            base,
+            width,
+            lines: Walk::plain(height, (width + line_notch) as i64),
+            surfaces: Walk::plain(surfaces, pitch as i64),
+        }
+    }
+}
