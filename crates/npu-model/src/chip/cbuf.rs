@@ -16,15 +16,17 @@
 
 use std::ops::Range;
 
-use super::cna::FeatureCube;
-use super::conv_config::CbufConfig;
+use rknpu_regcmd::task::Buffering;
+use rknpu_regcmd::{CBUF_ENTRY_BYTES, ChipProfile};
 
-/// Banks of a core (RK3588 TRM).
-pub(crate) const BANKS: usize = 12;
-/// Bytes of a bank (RK3588 TRM).
-pub(crate) const BANK_BYTES: usize = 32 * 1024;
+use super::cna::FeatureCube;
+
+/// Banks of a core.
+pub(crate) const BANKS: usize = ChipProfile::RK3588.cbuf_banks as usize;
+/// Bytes of a bank.
+pub(crate) const BANK_BYTES: usize = ChipProfile::RK3588.cbuf_bank_bytes as usize;
 /// Bytes of an entry as DATA_ENTRIES counts them.
-pub(crate) const ENTRY_BYTES: usize = 64;
+pub(crate) const ENTRY_BYTES: usize = CBUF_ENTRY_BYTES as usize;
 /// Bytes of all banks.
 pub(crate) const BYTES: usize = BANKS * BANK_BYTES;
 
@@ -80,7 +82,7 @@ pub(crate) struct Cbuf {
 /// Lines of the last task, which nobody has asked for yet.
 #[derive(Debug)]
 struct Late {
-    config: CbufConfig,
+    config: Buffering,
     cube: FeatureCube,
     lines: Range<usize>,
 }
@@ -97,29 +99,6 @@ impl Default for Cbuf {
             spare: Vec::new(),
             late: None,
         }
-    }
-}
-
-impl CbufConfig {
-    /// Bytes between the starts of two lines.
-    pub(crate) fn line_bytes(&self) -> usize {
-        self.entries * ENTRY_BYTES
-    }
-
-    /// Lines of `bytes` that the data banks hold. The last one takes its own
-    /// bytes, not the entries up to the next.
-    pub(crate) fn lines_that_fit(&self, bytes: usize) -> usize {
-        let room = self.data_banks * BANK_BYTES;
-        match room.checked_sub(bytes.min(self.line_bytes())) {
-            None => 0,
-            Some(rest) => rest
-                .checked_div(self.line_bytes())
-                .map_or(usize::MAX, |before| before + 1),
-        }
-    }
-
-    fn split(&self) -> (usize, usize) {
-        (self.data_banks, self.weight_banks)
     }
 }
 
@@ -168,7 +147,7 @@ impl Cbuf {
     /// `lines` of a cube like `next` to the very same places.
     pub(crate) fn begin_task(
         &mut self,
-        config: &CbufConfig,
+        config: &Buffering,
         next: Option<(&FeatureCube, &Range<usize>)>,
     ) -> Vec<u8> {
         let Some(late) = self.late.take() else {
@@ -188,7 +167,7 @@ impl Cbuf {
 
     /// Whether lines of `cube` can be kept at the end of a task as well as at
     /// its beginning: its weights go to other banks.
-    pub(crate) fn can_keep_later(config: &CbufConfig, cube: &FeatureCube) -> bool {
+    pub(crate) fn can_keep_later(config: &Buffering, cube: &FeatureCube) -> bool {
         config.data_banks + config.weight_banks <= BANKS
             && cube.height * cube.line_bytes() <= SPARE_BYTES
     }
@@ -197,7 +176,7 @@ impl Cbuf {
     /// written when another task may look for them.
     pub(crate) fn keep_later(
         &mut self,
-        config: &CbufConfig,
+        config: &Buffering,
         cube: FeatureCube,
         lines: Range<usize>,
     ) {
@@ -218,7 +197,7 @@ impl Cbuf {
     /// Lines that the data banks still hold something of when all of `height`
     /// lines of `bytes` went through them. Where lines leave no gap, those
     /// that later ones go over are left out.
-    pub(crate) fn kept_lines(config: &CbufConfig, height: usize, bytes: usize) -> Range<usize> {
+    pub(crate) fn kept_lines(config: &Buffering, height: usize, bytes: usize) -> Range<usize> {
         let room = config.data_banks * BANK_BYTES;
         let step = config.line_bytes();
         let kept = match room.saturating_sub(bytes).checked_div(step) {
@@ -231,7 +210,7 @@ impl Cbuf {
     /// Keeps lines of a task, streaming through the data banks.
     pub(crate) fn keep_lines(
         &mut self,
-        config: &CbufConfig,
+        config: &Buffering,
         cube: &FeatureCube,
         lines: Range<usize>,
     ) {
@@ -244,7 +223,7 @@ impl Cbuf {
     }
 
     /// Notes that all lines of a task that are to be kept are here.
-    pub(crate) fn keep_features(&mut self, config: &CbufConfig, cube: &FeatureCube, base: u32) {
+    pub(crate) fn keep_features(&mut self, config: &Buffering, cube: &FeatureCube, base: u32) {
         self.features = Some(Left {
             banks: config.split(),
             len: cube.height * cube.line_bytes(),
@@ -256,13 +235,13 @@ impl Cbuf {
 
     /// Bytes at the end of a stream of weights that the weight banks still
     /// hold when all of it went through them.
-    pub(crate) fn kept_weights(config: &CbufConfig, len: usize) -> usize {
+    pub(crate) fn kept_weights(config: &Buffering, len: usize) -> usize {
         len.min(config.weight_banks * BANK_BYTES)
     }
 
     /// Keeps the weights of a task, streaming through the weight banks. Of the
     /// `len` bytes `tail` are the last, at least [`Self::kept_weights`].
-    pub(crate) fn keep_weights(&mut self, config: &CbufConfig, tail: &[u8], len: usize, base: u32) {
+    pub(crate) fn keep_weights(&mut self, config: &Buffering, tail: &[u8], len: usize, base: u32) {
         let room = config.weight_banks * BANK_BYTES;
         self.store(config.data_banks * BANK_BYTES, room, len - tail.len(), tail);
         self.weights = Some(Left {
@@ -278,7 +257,7 @@ impl Cbuf {
     /// `bank` banks further on.
     pub(crate) fn load_lines(
         &self,
-        config: &CbufConfig,
+        config: &Buffering,
         bank: usize,
         first: usize,
         cube: &mut FeatureCube,
@@ -291,7 +270,7 @@ impl Cbuf {
     }
 
     /// Fills all lines with the features that an earlier task left.
-    pub(crate) fn reuse_features(&self, config: &CbufConfig, cube: &mut FeatureCube) {
+    pub(crate) fn reuse_features(&self, config: &Buffering, cube: &mut FeatureCube) {
         let room = config.data_banks * BANK_BYTES;
         let step = config.line_bytes();
         for y in cube.lines() {
@@ -301,7 +280,7 @@ impl Cbuf {
 
     /// Fills `weights` with those that an earlier task left, from byte `at`
     /// on.
-    pub(crate) fn reuse_weights(&self, config: &CbufConfig, at: usize, weights: &mut [u8]) {
+    pub(crate) fn reuse_weights(&self, config: &Buffering, at: usize, weights: &mut [u8]) {
         let room = config.weight_banks * BANK_BYTES;
         self.load(config.data_banks * BANK_BYTES, room, at, weights);
     }
@@ -310,7 +289,7 @@ impl Cbuf {
     /// bank split, size and address expects, as far as CBUF can tell.
     pub(crate) fn has_features(
         &self,
-        config: &CbufConfig,
+        config: &Buffering,
         cube: &FeatureCube,
         base: u32,
     ) -> Result<(), Stale> {
@@ -324,7 +303,7 @@ impl Cbuf {
     /// Likewise for weights.
     pub(crate) fn has_weights(
         &self,
-        config: &CbufConfig,
+        config: &Buffering,
         len: usize,
         base: u32,
     ) -> Result<(), Stale> {
@@ -350,8 +329,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn config(data_banks: usize, entries: usize) -> CbufConfig {
-        CbufConfig {
+    fn config(data_banks: usize, entries: usize) -> Buffering {
+        Buffering {
             data_banks,
             weight_banks: BANKS - data_banks,
             fc_data_bank: 0,
@@ -450,7 +429,7 @@ mod tests {
         assert_eq!(found, weights);
         cbuf.reuse_weights(&config, 900, &mut found[..99]);
         assert_eq!(found[..99], weights[900..]);
-        let other = CbufConfig {
+        let other = Buffering {
             data_banks: 3,
             weight_banks: 9,
             ..config

@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CNA, feature side: the cube in memory, by atoms.
-//!
-//! The address of an atom is one formula for every known program (group mode,
-//! line mode, native, row-major and panel matrices); it was inferred from the
-//! register streams of librocketnpu, mtx512, happyme531 and Mesa, all proven
-//! on silicon:
-//!
-//! ```text
-//! addr(y, x, c1) = base + 16 * ((y/G)*LINE_STRIDE + (y%G)*W + x + c1*(G*W + SURF_STRIDE))
-//! G = 4 if GROUP_LINE_OFF = 0, else 1;  W = DMA_WIDTH;  SURF_STRIDE signed
-//! ```
+//! CNA, feature side: the cube in memory, by atoms. Where they lie is
+//! [`Features`](rknpu_regcmd::task::Features)'s business.
 
 use std::ops::Range;
+
+use rknpu_regcmd::task::Cube;
 
 use super::Master;
 use super::depthwise::taps::Source;
@@ -19,59 +12,37 @@ use super::dma::{self, Dma};
 use super::precision::ATOM;
 use super::trap::Stop;
 
-/// Lines that one step of LINE_STRIDE covers in group mode.
-pub(crate) const LINE_GROUP: usize = 4;
-
 /// Bytes that are read at once where lines follow each other: they stay in a
 /// first-level cache on their way to the pixels.
 const RUN_BYTES: usize = 1 << 14;
 
-/// The feature DMA as the registers describe it. Strides are in atoms.
+/// The feature DMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FeatureDma {
-    pub(crate) base: u32,
-    pub(crate) width: usize,
-    pub(crate) height: usize,
-    /// Atoms of one pixel.
-    pub(crate) surfaces: usize,
-    /// GROUP_LINE_OFF = 0.
-    pub(crate) grouped: bool,
-    pub(crate) line_stride: u32,
-    pub(crate) surf_stride: i32,
+    pub(crate) cube: Cube,
 }
 
 impl FeatureDma {
-    /// Atoms of the whole cube.
-    pub(crate) fn atoms(&self) -> u64 {
-        self.width as u64 * self.height as u64 * self.surfaces as u64
+    fn shape(&self) -> (usize, usize, usize) {
+        let Cube {
+            width,
+            lines,
+            surfaces,
+            ..
+        } = self.cube;
+        (width, lines.count, surfaces.count)
     }
 
-    fn group(&self) -> i64 {
-        if self.grouped { LINE_GROUP as i64 } else { 1 }
-    }
-
-    /// Distance between the same pixel of successive surfaces, atoms.
-    fn surface_pitch(&self) -> i64 {
-        self.group() * self.width as i64 + i64::from(self.surf_stride)
-    }
-
-    /// First atom of a line of the first surface, relative to the base.
-    fn line(&self, y: usize) -> i64 {
-        let y = y as i64;
-        y / self.group() * i64::from(self.line_stride) + y % self.group() * self.width as i64
-    }
-
-    /// Byte address of an atom: the formula of this module.
-    pub(crate) fn address(&self, y: usize, x: usize, c1: usize) -> i64 {
-        i64::from(self.base)
-            + ATOM as i64 * (self.line(y) + x as i64 + c1 as i64 * self.surface_pitch())
+    /// Whether a line holds all channels of its pixels, as in a row-major matrix.
+    fn is_by_line(&self) -> bool {
+        self.cube.surfaces.group_step == self.cube.width as i64
     }
 
     /// How many lines from `y` on lie one behind the other in a surface.
     fn contiguous_lines(&self, y: usize) -> usize {
+        let Cube { width, lines, .. } = self.cube;
         let mut end = y + 1;
-        while end < self.height && self.line(end) == self.line(y) + ((end - y) * self.width) as i64
-        {
+        while end < lines.count && lines.at(end) == lines.at(y) + ((end - y) * width) as i64 {
             end += 1;
         }
         end - y
@@ -79,19 +50,19 @@ impl FeatureDma {
 
     /// Whether all of the cube can be read.
     pub(crate) fn check(&self, dma: &Dma<'_>) -> Result<(), Stop> {
-        let by_line = self.surface_pitch() == self.width as i64;
+        let (width, height, surfaces) = self.shape();
         let mut y = 0;
-        while y < self.height {
+        while y < height {
             let lines = self.contiguous_lines(y);
-            if by_line {
-                let len = self.width * self.surfaces * ATOM;
-                dma.check_read(Master::Feature, self.address(y, 0, 0), len)?;
+            if self.is_by_line() {
+                let len = line_bytes(width, surfaces);
+                dma.check_read(Master::Feature, self.cube.address(0, y, 0), len)?;
                 y += 1;
                 continue;
             }
-            for c1 in 0..self.surfaces {
-                let at = self.address(y, 0, c1);
-                dma.check_read(Master::Feature, at, self.width * lines * ATOM)?;
+            for c1 in 0..surfaces {
+                let at = self.cube.address(0, y, c1);
+                dma.check_read(Master::Feature, at, width * lines * ATOM)?;
             }
             y += lines;
         }
@@ -107,25 +78,22 @@ impl FeatureDma {
         lines: Range<usize>,
         memory: Vec<u8>,
     ) -> Result<FeatureCube, Stop> {
-        let shape = (self.width, self.height, self.surfaces);
-        let mut cube = FeatureCube::in_memory(memory, shape, lines)?;
-        if self.atoms() == 0 {
+        let mut cube = FeatureCube::in_memory(memory, self.shape(), lines)?;
+        if self.cube.atoms() == 0 {
             return Ok(cube);
         }
         if dma.literal() {
             self.fetch_literally(dma, &mut cube)?;
             return Ok(cube);
         }
-        // Row-major matrices: a line holds all channels of its pixels.
-        let by_line = self.surface_pitch() == self.width as i64;
         let mut run = Vec::new();
         let Range { start: mut y, end } = cube.lines();
         while y < end {
-            if by_line {
+            if self.is_by_line() {
                 self.fetch_line(dma, y, &mut cube, &mut run)?;
                 y += 1;
             } else {
-                let most = (RUN_BYTES / (self.width * ATOM)).max(1);
+                let most = (RUN_BYTES / (self.cube.width * ATOM)).max(1);
                 let lines = self.contiguous_lines(y).min(most).min(end - y);
                 self.fetch_lines(dma, y, lines, &mut cube, &mut run)?;
                 y += lines;
@@ -141,19 +109,18 @@ impl FeatureDma {
         lines: Range<usize>,
         memory: Vec<u8>,
     ) -> Result<FeatureCube, Stop> {
-        let shape = (self.width, self.height, self.surfaces);
-        let mut cube = FeatureCube::in_memory(memory, shape, lines)?;
+        let mut cube = FeatureCube::in_memory(memory, self.shape(), lines)?;
         cube.by_plane = true;
-        if self.atoms() == 0 {
+        if self.cube.atoms() == 0 {
             return Ok(cube);
         }
         let Range { start: mut y, end } = cube.lines();
         while y < end {
             let lines = self.contiguous_lines(y).min(end - y);
-            for c1 in 0..self.surfaces {
+            for c1 in 0..self.cube.surfaces.count {
                 let at = cube.plane_line(y, c1);
-                let out = &mut cube.atoms[at..][..lines * self.width * ATOM];
-                dma.read(Master::Feature, self.address(y, 0, c1), out)?;
+                let out = &mut cube.atoms[at..][..lines * self.cube.width * ATOM];
+                dma.read(Master::Feature, self.cube.address(0, y, c1), out)?;
             }
             y += lines;
         }
@@ -168,13 +135,13 @@ impl FeatureDma {
         cube: &mut FeatureCube,
         run: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        let at = self.address(y, 0, 0);
-        if self.width == 1 {
+        let at = self.cube.address(0, y, 0);
+        if self.cube.width == 1 {
             return dma.read(Master::Feature, at, cube.line_mut(y));
         }
-        let run = dma::resized(run, self.width * self.surfaces * ATOM)?;
+        let run = dma::resized(run, self.cube.width * self.cube.surfaces.count * ATOM)?;
         dma.read(Master::Feature, at, run)?;
-        for (c1, surface) in run.chunks_exact(self.width * ATOM).enumerate() {
+        for (c1, surface) in run.chunks_exact(self.cube.width * ATOM).enumerate() {
             cube.scatter(y, c1, surface);
         }
         Ok(())
@@ -189,9 +156,9 @@ impl FeatureDma {
         cube: &mut FeatureCube,
         run: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        let run = dma::resized(run, self.width * lines * ATOM)?;
-        for c1 in 0..self.surfaces {
-            dma.read(Master::Feature, self.address(y, 0, c1), run)?;
+        let run = dma::resized(run, self.cube.width * lines * ATOM)?;
+        for c1 in 0..self.cube.surfaces.count {
+            dma.read(Master::Feature, self.cube.address(0, y, c1), run)?;
             cube.scatter(y, c1, run);
         }
         Ok(())
@@ -200,11 +167,11 @@ impl FeatureDma {
     /// Reads atom by atom: the reference for [`Self::fetch`].
     fn fetch_literally(&self, dma: &Dma<'_>, cube: &mut FeatureCube) -> Result<(), Stop> {
         for y in cube.lines() {
-            for x in 0..self.width {
-                for c1 in 0..self.surfaces {
+            for x in 0..self.cube.width {
+                for c1 in 0..self.cube.surfaces.count {
                     let mut atom = [0; ATOM];
-                    dma.read(Master::Feature, self.address(y, x, c1), &mut atom)?;
-                    let at = (x * self.surfaces + c1) * ATOM;
+                    dma.read(Master::Feature, self.cube.address(x, y, c1), &mut atom)?;
+                    let at = (x * self.cube.surfaces.count + c1) * ATOM;
                     cube.line_mut(y)[at..at + ATOM].copy_from_slice(&atom);
                 }
             }
@@ -380,25 +347,11 @@ mod tests {
     use super::super::dma::tests::Flat;
     use super::*;
     use proptest::prelude::*;
+    use rknpu_regcmd::task::Walk;
 
     /// Every atom of the memory holds its own number.
     fn numbered(atoms: usize) -> Flat {
         Flat::new((0..atoms).flat_map(|i| (i as u128).to_le_bytes()).collect())
-    }
-
-    #[test]
-    fn a_matrix_of_one_row_has_the_pitch_of_its_signed_stride() {
-        let dma = FeatureDma {
-            base: 0,
-            width: 1,
-            height: 1,
-            surfaces: 4,
-            grouped: true,
-            line_stride: 4,
-            surf_stride: -3,
-        };
-        let addresses: Vec<i64> = (0..4).map(|c1| dma.address(0, 0, c1)).collect();
-        assert_eq!(addresses, [0, 16, 32, 48]);
     }
 
     proptest! {
@@ -410,15 +363,20 @@ mod tests {
             height in 1usize..10,
             surfaces in 1usize..5,
             grouped: bool,
-            line in 0u32..30,
-            pitch in prop_oneof![Just(None), (-20i32..40).prop_map(Some)],
+            line in 0usize..30,
+            pitch in prop_oneof![Just(None), (0usize..40).prop_map(Some)],
             dense: bool,
         ) {
             let group = if grouped { 4 } else { 1 };
-            let line_stride = if dense { (group * width) as u32 } else { line };
-            let surf_stride = pitch.unwrap_or(width as i32 - (group * width) as i32);
+            let line_step = if dense { group * width } else { line } as i64;
+            let surface_step = pitch.map_or(width, |pitch| group * width + pitch) as i64;
             let dma = FeatureDma {
-                base: 4096, width, height, surfaces, grouped, line_stride, surf_stride,
+                cube: Cube {
+                    base: 4096,
+                    width,
+                    lines: Walk { count: height, group, step: width as i64, group_step: line_step },
+                    surfaces: Walk::plain(surfaces, surface_step),
+                },
             };
             let bus = numbered(1024);
             let dma_port = Dma::new(&bus, 0);

@@ -17,7 +17,7 @@ use std::ops::Range;
 use depthwise::BytesScratch;
 use features::Features;
 use operands::Fetched;
-use rknpu_regcmd::{EnableMask, RegisterFile};
+use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
 use super::cbuf::Cbuf;
 use super::check::{self, Spoiled, Watch};
@@ -30,7 +30,6 @@ use super::dpu::stage::ChannelOperand;
 use super::dpu::tile::{Tile, Values};
 use super::mac::{Mac, MacInput};
 use super::precision::{ATOM, Precision};
-use super::rdma::RdmaConfig;
 use super::rows::Rows;
 use super::time;
 use super::transpose;
@@ -43,10 +42,7 @@ use super::{Contested, DepthwisePad, Tf32Operand};
 /// Elements of gathered windows that stay in a host's second-level cache.
 const WINDOW_ELEMENTS: usize = 1 << 18;
 /// The blocks that this is about.
-const BLOCKS: EnableMask = EnableMask::CNA
-    .union(EnableMask::CORE)
-    .union(EnableMask::DPU)
-    .union(EnableMask::DPU_RDMA);
+const BLOCKS: EnableMask = task::CONVOLUTION.union(EnableMask::DPU_RDMA);
 /// Pixels of a tile: enough that decoding the kernels does not count.
 const TILE_PIXELS: std::ops::RangeInclusive<usize> = 16..=256;
 
@@ -79,25 +75,24 @@ pub(crate) fn run(
     machine: &mut Machine<'_>,
     regs: &RegisterFile,
     enable: EnableMask,
+    task: &task::Conv,
 ) -> Result<(), Stop> {
-    let mut conv = ConvConfig::decode(regs);
+    let mut conv = ConvConfig::new(task, regs);
     conv.window.low_pad &= machine.contested.depthwise_pad == DepthwisePad::LowByte;
-    let writer = Writer::decode(regs);
-    let group = writer::group_from_core(regs);
-    let rdma = enable
-        .contains(EnableMask::DPU_RDMA)
-        .then(|| RdmaConfig::decode(regs));
+    let writer = Writer::new(task.output, regs);
+    let group = task.output.group;
+    let reads = task.reads.as_ref();
     if check::delta(machine.report, regs, false, machine.contested)? {
         return Ok(());
     }
-    check::read_engines(machine.report, regs, rdma.as_ref(), false)?;
+    check::read_engines(machine.report, regs, reads, false)?;
     check::cbuf(machine.report, regs, &conv, machine.contested)?;
-    check::stream(machine.report, regs, &conv, &writer, rdma.as_ref())?;
+    check::stream(machine.report, regs, &conv, &writer, reads)?;
     check::entries(machine.report, regs, &conv)?;
     check::addresses(machine.report, regs, &conv)?;
     machine.clock.spend(regs, enable & BLOCKS)?;
 
-    let mut dpu = Dpu::load(regs, rdma.as_ref(), false, &machine.dma, machine.contested)?;
+    let mut dpu = Dpu::load(regs, reads, false, &machine.dma, machine.contested)?;
     check::writer(machine.report, regs, &writer, group, dpu.out.precision)?;
     if writer.transposed {
         dpu.out.precision = Precision::Int16;
@@ -202,7 +197,7 @@ impl Convolution<'_> {
     /// all there. Returns the cube for its memory.
     fn run<T: Mac>(&self, mut cube: FeatureCube) -> Result<FeatureCube, Stop> {
         let padding = self.conv.window.padding::<T>();
-        let pixels = self.writer.pixels().min(self.conv.pixels);
+        let pixels = self.writer.output.pixels().min(self.conv.pixels);
         let row = if self.conv.depthwise {
             self.conv.window.taps() * self.group
         } else {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The registers of CNA and CORE, decoded: what convolution a task asks for.
+//! What convolution a task asks for: its geometry, and how CNA and CORE compute.
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::{cna, core};
+use rknpu_regcmd::task::{Buffering, Conv, DEPTHWISE, Features};
 
 use super::cna::FeatureDma;
 use super::core::{IntRange, Ties, Truncate};
@@ -12,25 +13,6 @@ use super::pixels::{InputCvt, PixelDma};
 use super::precision::{ATOM, Precision};
 use super::trap::Stop;
 use super::weights::WeightShape;
-
-/// CONV_MODE of a depthwise convolution (Mesa, librocketnpu).
-const CONV_MODE_DEPTHWISE: u32 = 3;
-/// ARGB_IN for pixels of one channel; up to three more for more channels.
-const ARGB_IN_FIRST: u32 = 8;
-
-/// How CBUF is divided and what is in it already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CbufConfig {
-    pub(crate) data_banks: usize,
-    pub(crate) weight_banks: usize,
-    pub(crate) fc_data_bank: u32,
-    pub(crate) data_reuse: bool,
-    pub(crate) weight_reuse: bool,
-    /// 64-byte entries of a line.
-    pub(crate) entries: usize,
-    /// Lines that must be present before the computation starts.
-    pub(crate) grains: usize,
-}
 
 /// Where the features come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +24,29 @@ pub(crate) enum FeatureSource {
 }
 
 impl FeatureSource {
+    /// What `features` ask for.
+    fn new(features: &Features) -> Self {
+        let cube = features.atoms(features.fetched);
+        match features.packed {
+            Some(packed) => Self::Pixels(PixelDma {
+                base: features.base,
+                // The sequencer takes what lies behind a line shorter than its
+                // window (Mesa: images narrower than 16).
+                width: cube.width.max(features.window[0]),
+                height: cube.lines.count,
+                packed,
+                element: ATOM / features.precision.per_atom().min(ATOM),
+                surfaces: cube.surfaces.count.max(1),
+                line_stride: features.line_stride,
+            }),
+            None => Self::Cube(FeatureDma { cube }),
+        }
+    }
+
     /// Width, height and atoms of a pixel of the cube that CBUF gets.
     pub(crate) fn shape(&self) -> (usize, usize, usize) {
         match self {
-            Self::Cube(dma) => (dma.width, dma.height, dma.surfaces),
+            Self::Cube(FeatureDma { cube }) => (cube.width, cube.lines.count, cube.surfaces.count),
             Self::Pixels(dma) => (dma.width, dma.height, dma.surfaces),
         }
     }
@@ -53,7 +54,7 @@ impl FeatureSource {
     /// Address of its first byte.
     pub(crate) fn base(&self) -> u32 {
         match self {
-            Self::Cube(dma) => dma.base,
+            Self::Cube(dma) => dma.cube.base,
             Self::Pixels(dma) => dma.base,
         }
     }
@@ -74,7 +75,7 @@ pub(crate) struct ConvConfig {
     pub(crate) compressed: Option<Compressed>,
     /// WEIGHT_BYTES_PER_KERNEL.
     pub(crate) bytes_per_kernel: u64,
-    pub(crate) cbuf: CbufConfig,
+    pub(crate) cbuf: Buffering,
     /// PROC_PRECISION of CORE.
     pub(crate) precision: Precision,
     pub(crate) depthwise: bool,
@@ -88,31 +89,19 @@ pub(crate) struct ConvConfig {
 }
 
 impl ConvConfig {
-    /// Reads the registers. Total: every value means something.
-    pub(crate) fn decode(regs: &RegisterFile) -> Self {
+    /// What `task` asks for, with what else the registers say of it.
+    pub(crate) fn new(task: &Conv, regs: &RegisterFile) -> Self {
         let con1 = regs.get::<cna::ConvCon1>();
         let con3 = regs.get::<cna::ConvCon3>();
-        let size0 = regs.get::<cna::DataSize0>();
-        let kernels = regs.get::<cna::WeightSize2>();
         let pad = regs.get::<cna::PadCon0>();
-        let misc = regs.get::<core::MiscCfg>();
-        let out = regs.get::<core::DataoutSize0>();
         let clip = regs.get::<core::ClipTruncate>();
-
-        let feature_precision = Precision::from_code(con1.in_precision());
-        let precision = Precision::from_code(misc.proc_precision());
-        let depthwise = misc.dw_en() == 1;
-        let channels = regs.get::<cna::DataSize1>().datain_channel() as usize;
-        let kernel = (
-            kernels.weight_width() as usize,
-            kernels.weight_height() as usize,
-        );
+        let [in_width, in_height, channels] = task.features.window;
         Self {
-            source: feature_source(regs, feature_precision),
+            source: FeatureSource::new(&task.features),
             cvt: input_cvt(regs),
             window: Window {
-                in_width: size0.datain_width() as usize,
-                in_height: size0.datain_height() as usize,
+                in_width,
+                in_height,
                 out_width: (regs.get::<cna::DataSize2>().dataout_width() as usize).max(1),
                 stride: (con3.conv_x_stride() as usize, con3.conv_y_stride() as usize),
                 dilation: (
@@ -128,31 +117,28 @@ impl ConvConfig {
                     (1, 1)
                 },
                 pad: (pad.pad_left() as usize, pad.pad_top() as usize),
-                kernel,
+                kernel: (task.weights.kernel[0], task.weights.kernel[1]),
                 channels,
-                precision: feature_precision,
+                precision: task.features.precision,
                 pad_value: regs.get::<cna::PadCon1>().pad_value(),
-                low_pad: con1.conv_mode() == CONV_MODE_DEPTHWISE,
+                low_pad: con1.conv_mode() == DEPTHWISE,
             },
             weights: WeightShape {
-                precision: Precision::from_code(con1.proc_precision()),
-                kernels: kernels.weight_kernels() as usize,
+                precision: task.weights.precision,
+                kernels: task.weights.kernels,
                 channels,
-                taps: kernel.0 * kernel.1,
+                taps: task.weights.taps(),
             },
-            weight_base: regs.get::<cna::DcompAddr0>().decompress_addr0(),
-            weight_bytes: regs.get::<cna::WeightSize0>().weight_bytes().into(),
+            weight_base: task.weights.base,
+            weight_bytes: task.weights.bytes.into(),
             compressed: Compressed::decode(regs),
-            bytes_per_kernel: regs
-                .get::<cna::WeightSize1>()
-                .weight_bytes_per_kernel()
-                .into(),
-            cbuf: cbuf_config(regs),
-            precision,
-            depthwise,
-            pixels: regs.get::<cna::DataSize3>().dataout_atomics() as usize,
-            core_pixels: (out.dataout_width() as usize + 1) * (out.dataout_height() as usize + 1),
-            sum_features: misc.qd_en() == 1,
+            bytes_per_kernel: task.weights.kernel_bytes.into(),
+            cbuf: task.cbuf,
+            precision: task.precision,
+            depthwise: task.depthwise,
+            pixels: task.pixels,
+            core_pixels: task.computed[0] * task.computed[1],
+            sum_features: task.sums_features,
             truncate: Truncate {
                 shift: clip.clip_truncate(),
                 ties: Ties::from_round_type(clip.round_type()),
@@ -183,39 +169,6 @@ fn deconv_spread(field: u32) -> usize {
         1 | 3 | 7 => field as usize + 1,
         _ => 1,
     }
-}
-
-fn feature_source(regs: &RegisterFile, precision: Precision) -> FeatureSource {
-    let con1 = regs.get::<cna::ConvCon1>();
-    let size = regs.get::<cna::FcDataSize0>();
-    let channels = regs.get::<cna::FcDataSize1>().dma_channel() as usize;
-    let base = regs.get::<cna::FeatureDataAddr>().feature_base_addr();
-    let (width, height) = (size.dma_width() as usize, size.dma_height() as usize);
-    let surfaces = channels.div_ceil(precision.per_atom());
-    let line_stride = regs.get::<cna::DmaCon1>().line_stride();
-    if con1.argb_in() >= ARGB_IN_FIRST {
-        // The sequencer takes what lies behind a line shorter than its window
-        // (Mesa: images narrower than 16).
-        let window = regs.get::<cna::DataSize0>().datain_width() as usize;
-        return FeatureSource::Pixels(PixelDma {
-            base,
-            width: width.max(window),
-            height,
-            packed: ((con1.argb_in() - ARGB_IN_FIRST) % 4 + 1) as usize,
-            element: ATOM / precision.per_atom().min(ATOM),
-            surfaces: surfaces.max(1),
-            line_stride,
-        });
-    }
-    FeatureSource::Cube(FeatureDma {
-        base,
-        width,
-        height,
-        surfaces,
-        grouped: con1.group_line_off() == 0,
-        line_stride,
-        surf_stride: regs.get::<cna::DmaCon2>().surf_stride(),
-    })
 }
 
 fn input_cvt(regs: &RegisterFile) -> Option<InputCvt> {
@@ -258,17 +211,4 @@ fn input_cvt(regs: &RegisterFile) -> Option<InputCvt> {
         ],
         mask: regs.get::<cna::CvtCon5>().per_channel_cvt_en(),
     })
-}
-
-fn cbuf_config(regs: &RegisterFile) -> CbufConfig {
-    let con0 = regs.get::<cna::CbufCon0>();
-    CbufConfig {
-        data_banks: con0.data_bank() as usize,
-        weight_banks: con0.weight_bank() as usize,
-        fc_data_bank: con0.fc_data_bank(),
-        data_reuse: con0.data_reuse() == 1,
-        weight_reuse: con0.weight_reuse() == 1,
-        entries: regs.get::<cna::CbufCon1>().data_entries() as usize,
-        grains: regs.get::<cna::ConvCon2>().feature_grains() as usize,
-    }
 }

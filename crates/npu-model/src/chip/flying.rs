@@ -4,7 +4,8 @@
 //! A group of the writer is SIZE_E + 1 atoms of output channels here
 //! (inferred; all known programs use one).
 
-use rknpu_regcmd::{EnableMask, RegisterFile};
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::task::{FLYING, Output, Reads};
 
 use super::check::{self, Watch};
 use super::conv::Machine;
@@ -12,34 +13,36 @@ use super::dpu::Dpu;
 use super::dpu::gather;
 use super::dpu::tile::{Tile, Values};
 use super::precision::ATOM;
-use super::rdma::RdmaConfig;
 use super::trap::Stop;
 use super::writer::{Placement, Writer};
 
-/// The blocks that this is about.
-const BLOCKS: EnableMask = EnableMask::DPU.union(EnableMask::DPU_RDMA);
 /// Pixels of a tile.
 const TILE_PIXELS: usize = 4096;
 
 /// Runs the task that `regs` describe.
-pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), Stop> {
-    let rdma = RdmaConfig::decode(regs);
-    let writer = Writer::decode(regs);
+pub(crate) fn run(
+    machine: &mut Machine<'_>,
+    regs: &RegisterFile,
+    reads: &Reads,
+    output: Output,
+) -> Result<(), Stop> {
+    let writer = Writer::new(output, regs);
+    let width = output.cube[0];
     if check::delta(machine.report, regs, true, machine.contested)? {
         return Ok(());
     }
-    check::read_engines(machine.report, regs, Some(&rdma), true)?;
-    check::flying_stream(machine.report, regs, &writer, &rdma)?;
-    machine.clock.spend(regs, BLOCKS)?;
-    let dpu = Dpu::load(regs, Some(&rdma), true, &machine.dma, machine.contested)?;
+    check::read_engines(machine.report, regs, Some(reads), true)?;
+    check::flying_stream(machine.report, regs, &writer, reads)?;
+    machine.clock.spend(regs, FLYING)?;
+    let dpu = Dpu::load(regs, Some(reads), true, &machine.dma, machine.contested)?;
     check::converted_product(machine.report, regs)?;
-    let dropped = check::comb_use_flying(machine.report, regs, &rdma, machine.contested)?;
+    let dropped = check::comb_use_flying(machine.report, regs, reads, machine.contested)?;
     let first_lane_only = check::orig_channel(machine.report, regs)?;
     let watch = Watch::new(machine.report, regs);
 
     let per_atom = dpu.out.precision.per_atom();
-    let channels = writer.atoms * per_atom;
-    let pixels = writer.pixels();
+    let channels = output.group_atoms * per_atom;
+    let pixels = output.pixels();
     for first in (0..pixels).step_by(TILE_PIXELS) {
         let count = TILE_PIXELS.min(pixels - first);
         for group in 0..writer.channels.div_ceil(channels) {
@@ -51,9 +54,9 @@ pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), 
                 channels,
                 values: Values::Int(Vec::new()),
             };
-            let mut tile = gather::main_input(&machine.dma, &rdma, dpu.float, tile)?;
-            if writer.width >= check::WIDTH_LIMIT {
-                spoil_line_ends(&mut tile, writer.width, rdma.in_precision.per_atom());
+            let mut tile = gather::main_input(&machine.dma, reads, dpu.float, tile)?;
+            if width >= check::WIDTH_LIMIT {
+                spoil_line_ends(&mut tile, width, reads.precision.per_atom());
             }
             let mut bytes = Vec::new();
             watch.note(dpu.process(&machine.dma, machine.lut, tile, &mut bytes)?)?;
@@ -71,7 +74,7 @@ pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), 
                 pixels: count,
                 atoms: (writer.channels - channel).min(channels).div_ceil(per_atom),
             };
-            writer.store(&machine.dma, place, &bytes, writer.atoms * ATOM)?;
+            writer.store(&machine.dma, place, &bytes, output.group_atoms * ATOM)?;
         }
     }
     Ok(())

@@ -15,8 +15,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use half::f16;
+use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
-use rknpu_regcmd::{EnableMask, Register, RegisterFile};
+use rknpu_regcmd::task::{Cube, POOLING, Pool};
 
 use super::check::shown;
 use super::conv::Machine;
@@ -28,8 +29,6 @@ use super::{AverageRounding, BytePooling, Contested, Effect, Master};
 
 /// Most elements of an atom that is pooled: bytes. fp16 has half of them.
 const LANES: usize = 16;
-/// Channels of an atom of 4-bit elements.
-const MOST_CHANNELS: usize = 32;
 /// Scale of a reciprocal: it is 65536 / size.
 const RECIPROCAL_SCALE: f64 = 1.0 / 65_536.0;
 /// Fractional bits of two integer reciprocals together.
@@ -49,11 +48,10 @@ impl Element {
 
     /// By the PPU's precision; the width that PPU_RDMA is told matters little
     /// (rockchip-npu-notes measured 1 and 2 exact for int8, 0 wrong).
-    fn decode(regs: &RegisterFile, contested: &Contested) -> Self {
-        let width = regs.get::<ppu_rdma::DataFormat>().in_precision();
-        let works = contested.byte_pooling == BytePooling::Works && width != Self::FOUR_BITS;
-        let precision = regs.get::<ppu::DataFormat>().proc_precision();
-        match Precision::from_code(precision) {
+    fn of(task: &Pool, contested: &Contested) -> Self {
+        let works =
+            contested.byte_pooling == BytePooling::Works && task.read.size != Self::FOUR_BITS;
+        match task.write.precision {
             Precision::Int8 if works => Self::Int8,
             Precision::Int16 if works => Self::Int16,
             _ => Self::Fp16,
@@ -96,9 +94,6 @@ impl Element {
     }
 }
 
-/// The blocks that this is about.
-const BLOCKS: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
-
 /// What a window becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
@@ -109,14 +104,11 @@ enum Method {
     Unknown,
 }
 
-/// The pooling as the registers describe it. Strides are in atoms.
+/// The pooling as the registers describe it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pooling {
-    in_width: usize,
-    in_height: usize,
-    surfaces: usize,
-    out_width: usize,
-    out_height: usize,
+    source: Cube,
+    target: Cube,
     method: Method,
     kernel: (usize, usize),
     stride: (usize, usize),
@@ -128,81 +120,42 @@ pub(crate) struct Pooling {
     reciprocal: (u32, u32),
     /// Rounded after each step instead of once.
     rounds_each: bool,
-    src_base: u32,
-    src_line: u32,
-    src_surface: u32,
-    dst_base: u32,
-    dst_surface: u32,
-    dst_notch: u32,
 }
 
 impl Pooling {
-    fn decode(regs: &RegisterFile, contested: &Contested) -> Self {
-        let mode = regs.get::<ppu::OperationModeCfg>();
+    fn new(task: &Pool, regs: &RegisterFile, contested: &Contested) -> Self {
         let kernel = regs.get::<ppu::PoolingKernelCfg>();
         let pad = regs.get::<ppu::PoolingPaddingCfg>();
-        // By the manual's codes an atom that is read holds 32, 16, 8 or 4
-        // channels; one that is written, those of the PPU's precision.
-        let read = MOST_CHANNELS >> regs.get::<ppu_rdma::DataFormat>().in_precision();
-        let written = regs.get::<ppu::DataFormat>().proc_precision();
-        let per_atom = read.max(Precision::from_code(written).per_atom());
-        let channels = regs.get::<ppu::DataCubeOutChannel>().cube_out_channel() as usize + 1;
-        let element = Element::decode(regs, contested);
         Self {
-            in_width: regs.get::<ppu::DataCubeInWidth>().cube_in_width() as usize + 1,
-            in_height: regs.get::<ppu::DataCubeInHeight>().cube_in_height() as usize + 1,
-            surfaces: channels.div_ceil(per_atom),
-            out_width: regs.get::<ppu::DataCubeOutWidth>().cube_out_width() as usize + 1,
-            out_height: regs.get::<ppu::DataCubeOutHeight>().cube_out_height() as usize + 1,
-            method: match mode.pooling_method() {
+            source: task.source(),
+            target: task.target(),
+            method: match regs.get::<ppu::OperationModeCfg>().pooling_method() {
                 0 => Method::Average,
                 1 => Method::Max,
                 2 => Method::Min,
                 _ => Method::Unknown,
             },
-            kernel: (
-                kernel.kernel_width() as usize + 1,
-                kernel.kernel_height() as usize + 1,
-            ),
+            kernel: (task.kernel[0], task.kernel[1]),
             stride: (
                 kernel.kernel_stride_width() as usize + 1,
                 kernel.kernel_stride_height() as usize + 1,
             ),
             pad: (pad.pad_left() as usize, pad.pad_top() as usize),
             pad_value: regs.get::<ppu::PaddingValue1>().pad_value_0(),
-            element,
+            element: Element::of(task, contested),
             reciprocal: (
                 regs.get::<ppu::RecipKernelWidth>().recip_kernel_width(),
                 regs.get::<ppu::RecipKernelHeight>().recip_kernel_height(),
             ),
             rounds_each: contested.average_rounding == AverageRounding::Each,
-            src_base: regs.get::<ppu_rdma::SrcBaseAddr>().src_base_addr(),
-            src_line: regs.get::<ppu_rdma::SrcLineStride>().src_line_stride(),
-            src_surface: regs.get::<ppu_rdma::SrcSurfStride>().src_surf_stride(),
-            dst_base: regs.get::<ppu::DstBaseAddr>().bits() & !(ATOM as u32 - 1),
-            dst_surface: regs.get::<ppu::DstSurfStride>().dst_surf_stride(),
-            dst_notch: mode.notch_addr(),
         }
-    }
-
-    /// Address of a line of a surface of the input.
-    fn source(&self, c1: usize, y: usize) -> i64 {
-        let atoms = c1 as i64 * i64::from(self.src_surface) + y as i64 * i64::from(self.src_line);
-        i64::from(self.src_base) + ATOM as i64 * atoms
-    }
-
-    /// Address of a line of a surface of the output.
-    fn target(&self, c1: usize, oy: usize) -> i64 {
-        let pitch = self.out_width as i64 + i64::from(self.dst_notch);
-        let atoms = c1 as i64 * i64::from(self.dst_surface) + oy as i64 * pitch;
-        i64::from(self.dst_base) + ATOM as i64 * atoms
     }
 
     /// Reads a line of a surface as numbers ordered (x, lane).
     fn line(&self, dma: &Dma<'_>, c1: usize, y: usize) -> Result<Vec<f32>, Stop> {
-        let mut bytes = dma::buffer::<u8>(self.in_width * ATOM)?;
-        dma.read(Master::PpuRead, self.source(c1, y), &mut bytes)?;
-        let mut values = dma::buffer::<f32>(self.in_width * LANES)?;
+        let mut bytes = dma::buffer::<u8>(self.source.width * ATOM)?;
+        dma.read(Master::PpuRead, self.source.address(0, y, c1), &mut bytes)?;
+        let mut values = dma::buffer::<f32>(self.source.width * LANES)?;
         for (values, atom) in values.chunks_exact_mut(LANES).zip(bytes.chunks_exact(ATOM)) {
             for (lane, value) in values.iter_mut().enumerate().take(self.element.lanes()) {
                 *value = self.element.value(atom, lane);
@@ -248,7 +201,7 @@ impl Pooling {
     /// Input lines under the windows of output line `oy`.
     fn lines_under(&self, oy: usize) -> Range<usize> {
         let start = oy * self.stride.1;
-        let within = |y: usize| y.saturating_sub(self.pad.1).min(self.in_height);
+        let within = |y: usize| y.saturating_sub(self.pad.1).min(self.source.lines.count);
         within(start)..within(start + self.kernel.1)
     }
 
@@ -263,7 +216,7 @@ impl Pooling {
                 let y = (oy * self.stride.1 + ky).checked_sub(self.pad.1);
                 let x = (ox * self.stride.0 + kx).checked_sub(self.pad.0);
                 let inside = match (y.and_then(|y| y.checked_sub(first)), x) {
-                    (Some(index), Some(x)) if x < self.in_width => lines
+                    (Some(index), Some(x)) if x < self.source.width => lines
                         .get(index)
                         .and_then(|line| line[x * LANES..].first_chunk::<LANES>()),
                     _ => None,
@@ -294,11 +247,11 @@ impl Pooling {
         if self.is_extreme() && !dma.literal() {
             return self.run_extremes(dma);
         }
-        for c1 in 0..self.surfaces {
+        for c1 in 0..self.source.surfaces.count {
             // The lines under one line of the output, and where they begin.
             let mut lines = VecDeque::new();
             let mut next = 0;
-            for oy in 0..self.out_height {
+            for oy in 0..self.target.lines.count {
                 let under = self.lines_under(oy);
                 let held = next - lines.len();
                 lines.drain(..(under.start.max(held) - held).min(lines.len()));
@@ -307,11 +260,11 @@ impl Pooling {
                     lines.push_back(self.line(dma, c1, next)?);
                     next += 1;
                 }
-                let mut line = Vec::with_capacity(self.out_width * ATOM);
-                for ox in 0..self.out_width {
+                let mut line = Vec::with_capacity(self.target.width * ATOM);
+                for ox in 0..self.target.width {
                     self.store(self.window(&lines, oy, ox), &mut line);
                 }
-                dma.write(Master::PpuWrite, self.target(c1, oy), &line)?;
+                dma.write(Master::PpuWrite, self.target.address(0, oy, c1), &line)?;
             }
         }
         Ok(())
@@ -337,27 +290,29 @@ impl Method {
 }
 
 /// Runs the task that `regs` describe.
-pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile) -> Result<(), Stop> {
-    let pooling = Pooling::decode(regs, machine.contested);
-    check(machine.report, regs, &pooling)?;
-    machine.clock.spend(regs, BLOCKS)?;
+pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile, task: &Pool) -> Result<(), Stop> {
+    let pooling = Pooling::new(task, regs, machine.contested);
+    check(machine.report, regs, task, &pooling)?;
+    machine.clock.spend(regs, POOLING)?;
     pooling.run(&machine.dma)
 }
 
-fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<(), Stop> {
+fn check(
+    report: &mut Report,
+    regs: &RegisterFile,
+    task: &Pool,
+    pooling: &Pooling,
+) -> Result<(), Stop> {
     let show = [
         shown::<ppu::OperationModeCfg>(regs),
         shown::<ppu::DataFormat>(regs),
         shown::<ppu_rdma::DataFormat>(regs),
     ];
     let from_memory = regs.get::<ppu::OperationModeCfg>().flying_mode() == 1;
-    let sizes = (
-        regs.get::<ppu_rdma::CubeInWidth>().cube_in_width() as usize + 1,
-        regs.get::<ppu_rdma::CubeInHeight>().cube_in_height() as usize + 1,
-    );
-    let channels = regs.get::<ppu_rdma::CubeInChannel>().cube_in_channel();
-    let missing = channels < regs.get::<ppu::DataCubeOutChannel>().cube_out_channel();
-    if !from_memory || missing || sizes.0 < pooling.in_width || sizes.1 < pooling.in_height {
+    let short = task.read.cube[2] < task.write.cube[2]
+        || task.read.cube[0] < task.input[0]
+        || task.read.cube[1] < task.input[1];
+    if !from_memory || short {
         return report.note(
             "H05-pooling-input",
             Effect::Hang,
@@ -366,8 +321,7 @@ fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<
             "set flying_mode, and the same size in both blocks",
         );
     }
-    let precision = Precision::from_code(regs.get::<ppu::DataFormat>().proc_precision());
-    if precision != Precision::Fp16 && pooling.element == Element::Fp16 {
+    if task.write.precision != Precision::Fp16 && pooling.element == Element::Fp16 {
         report.note(
             "T58-pooling-precision",
             Effect::Garbage,
@@ -376,7 +330,7 @@ fn check(report: &mut Report, regs: &RegisterFile, pooling: &Pooling) -> Result<
             "fp16: 2 in both DATA_FORMAT registers; int8: 0 in the PPU's, 1 in PPU_RDMA's",
         )?;
     }
-    if pooling.in_width.min(pooling.in_height) < SMALL {
+    if task.input[0].min(task.input[1]) < SMALL {
         report.note(
             "T57-small-cube",
             Effect::Note,

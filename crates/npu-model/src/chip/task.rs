@@ -2,6 +2,9 @@
 //! One task: what the enable word starts.
 
 use rknpu_regcmd::regs::dpu;
+use rknpu_regcmd::task::{Task, TaskError};
+
+pub(crate) use rknpu_regcmd::task::FLYING;
 use rknpu_regcmd::{EnableMask, RegisterFile};
 
 use super::Effect;
@@ -9,15 +12,6 @@ use super::check::shown;
 use super::conv::{self, Machine};
 use super::trap::Stop;
 use super::{flying, ppu};
-
-/// The blocks of a convolution.
-const CONVOLUTION: EnableMask = EnableMask::CNA
-    .union(EnableMask::CORE)
-    .union(EnableMask::DPU);
-/// The blocks of a flying task.
-pub(crate) const FLYING: EnableMask = EnableMask::DPU.union(EnableMask::DPU_RDMA);
-/// The blocks of pooling.
-const POOLING: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
 
 /// OUTPUT_MODE: to memory.
 const OUTPUT_MEMORY: u32 = 2;
@@ -30,46 +24,27 @@ pub(crate) fn run(
     regs: &RegisterFile,
     enable: EnableMask,
 ) -> Result<(), Stop> {
-    let flying = regs.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
-    let mut ran = false;
-    if enable.contains(FLYING) && flying {
-        output(machine, regs)?;
-        flying::run(machine, regs)?;
-        ran = true;
-    } else if enable.contains(CONVOLUTION) {
-        if flying {
-            return wait(
-                machine,
-                enable,
-                "the DPU is flying, but DPU_RDMA is not enabled",
-            );
+    for task in Task::all(regs, enable) {
+        if matches!(task, Ok(Task::Conv(_) | Task::Flying { .. })) {
+            output(machine, regs)?;
         }
-        output(machine, regs)?;
-        conv::run(machine, regs, enable)?;
-        ran = true;
-    } else if enable.intersects(CONVOLUTION.union(FLYING)) {
-        return wait(machine, enable, "a block waits for one that is not enabled");
+        match task {
+            Ok(Task::Conv(task)) => conv::run(machine, regs, enable, &task)?,
+            Ok(Task::Flying { reads, output }) => flying::run(machine, regs, &reads, output)?,
+            Ok(Task::Pool(pool)) => ppu::run(machine, regs, &pool)?,
+            Err(why) => wait(machine, enable, why)?,
+        }
     }
-    if enable.contains(POOLING) {
-        ppu::run(machine, regs)?;
-        ran = true;
-    } else if enable.intersects(POOLING) {
-        return wait(machine, enable, "PPU and PPU_RDMA work together");
-    }
-    if ran {
-        Ok(())
-    } else {
-        wait(machine, enable, "no block is enabled")
-    }
+    Ok(())
 }
 
 /// A set of blocks of which none ends the task.
-fn wait(machine: &mut Machine<'_>, enable: EnableMask, why: &str) -> Result<(), Stop> {
+fn wait(machine: &mut Machine<'_>, enable: EnableMask, why: TaskError) -> Result<(), Stop> {
     machine.report.note(
         "H05-enable-mask",
         Effect::Hang,
         &[("enable", enable.bits())],
-        why,
+        why.to_string(),
         "0x0D convolution, 0x1D with DPU_RDMA, 0x18 flying, 0x60 pooling",
     )
 }

@@ -21,9 +21,9 @@ pub(crate) const CHANNELS_KNOWN: usize = 32;
 
 /// Byte address of an element: the formula of this module.
 fn address(writer: &Writer, pixel: usize, channel: usize) -> i64 {
-    let (m, n, rows) = (pixel as i64, channel as i64, writer.pixels() as i64);
+    let (m, n, rows) = (pixel as i64, channel as i64, writer.output.pixels() as i64);
     let slot = 4 * m + n / 4 % 4 + n / 16 * 4 * rows + n % 4 * 16 * rows;
-    i64::from(writer.base) + ELEMENT * slot
+    i64::from(writer.output.base) + ELEMENT * slot
 }
 
 /// Writes the elements of a tile, 16 bits each in the order (pixel, channel),

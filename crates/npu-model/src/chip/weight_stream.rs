@@ -5,9 +5,10 @@
 //! silicon does. Of a longer one the parts are fetched as they are needed: the
 //! weights of a task may be as large as the memory.
 
+use rknpu_regcmd::task::Buffering;
+
 use super::Master;
 use super::cbuf::{self, Cbuf};
-use super::conv_config::CbufConfig;
 use super::dma::{self, Dma};
 use super::precision::round_tf32;
 use super::trap::Stop;
@@ -34,7 +35,7 @@ pub(crate) struct WeightStream<'a> {
     pub(crate) len: usize,
     pub(crate) dma: Dma<'a>,
     pub(crate) cbuf: &'a Cbuf,
-    pub(crate) config: CbufConfig,
+    pub(crate) config: Buffering,
     /// tf32 words that are to be rounded.
     pub(crate) rounded: bool,
 }

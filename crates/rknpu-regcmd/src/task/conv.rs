@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A convolution: CNA to CORE to DPU to memory.
 
-use super::Registers;
 use super::features::Features;
 use super::output::Output;
 use super::reads::Reads;
+use super::{Registers, sizes};
+use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::precision::Precision;
 use crate::regs::{cna, core};
 
@@ -21,10 +22,14 @@ pub struct Weights {
     pub kernels: usize,
     /// Width and height of a kernel.
     pub kernel: [usize; 2],
+    /// The type of the elements.
+    pub precision: Precision,
 }
 
 impl Weights {
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    /// Reads the registers; every value means something.
+    #[must_use]
+    pub fn decode(regs: &impl Registers) -> Self {
         let size = regs.get::<cna::WeightSize2>();
         Self {
             base: regs.get::<cna::DcompAddr0>().decompress_addr0(),
@@ -32,6 +37,7 @@ impl Weights {
             kernel_bytes: regs.get::<cna::WeightSize1>().weight_bytes_per_kernel(),
             kernels: size.weight_kernels() as usize,
             kernel: [size.weight_width(), size.weight_height()].map(|taps| taps as usize),
+            precision: Precision::from_code(regs.get::<cna::ConvCon1>().proc_precision()),
         }
     }
 
@@ -45,10 +51,12 @@ impl Weights {
 /// How CBUF is divided, and what is in it already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffering {
-    /// Banks of features and of weights.
-    pub banks: [usize; 2],
+    /// Banks of features.
+    pub data_banks: usize,
+    /// Banks of weights.
+    pub weight_banks: usize,
     /// FC_DATA_BANK.
-    pub fc_bank: u32,
+    pub fc_data_bank: u32,
     /// The features of an earlier task are used.
     pub data_reuse: bool,
     /// Its weights are.
@@ -60,15 +68,41 @@ pub struct Buffering {
 }
 
 impl Buffering {
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    fn decode(regs: &impl Registers) -> Self {
         let con0 = regs.get::<cna::CbufCon0>();
         Self {
-            banks: [con0.data_bank(), con0.weight_bank()].map(|banks| banks as usize),
-            fc_bank: con0.fc_data_bank(),
+            data_banks: con0.data_bank() as usize,
+            weight_banks: con0.weight_bank() as usize,
+            fc_data_bank: con0.fc_data_bank(),
             data_reuse: con0.data_reuse() == 1,
             weight_reuse: con0.weight_reuse() == 1,
             entries: regs.get::<cna::CbufCon1>().data_entries() as usize,
             grains: regs.get::<cna::ConvCon2>().feature_grains() as usize,
+        }
+    }
+
+    /// Banks of features and of weights.
+    #[must_use]
+    pub const fn split(&self) -> (usize, usize) {
+        (self.data_banks, self.weight_banks)
+    }
+
+    /// Bytes between the starts of two lines.
+    #[must_use]
+    pub const fn line_bytes(&self) -> usize {
+        self.entries * CBUF_ENTRY_BYTES as usize
+    }
+
+    /// Lines of `bytes` that the data banks hold. The last one takes its own
+    /// bytes, not the entries up to the next.
+    #[must_use]
+    pub fn lines_that_fit(&self, bytes: usize) -> usize {
+        let room = self.data_banks * ChipProfile::RK3588.cbuf_bank_bytes as usize;
+        match room.checked_sub(bytes.min(self.line_bytes())) {
+            None => 0,
+            Some(rest) => rest
+                .checked_div(self.line_bytes())
+                .map_or(usize::MAX, |before| before + 1),
         }
     }
 }
@@ -88,6 +122,10 @@ pub struct Conv {
     pub depthwise: bool,
     /// DATAOUT_ATOMICS: pixels that the sequencer produces.
     pub pixels: usize,
+    /// Width, height and channels that CORE computes.
+    pub computed: [usize; 3],
+    /// QD_EN: the features are summed, too.
+    pub sums_features: bool,
     /// What the DPU takes beside the sums, if DPU_RDMA runs.
     pub reads: Option<Reads>,
     /// What is written.
@@ -95,14 +133,23 @@ pub struct Conv {
 }
 
 impl Conv {
-    pub(crate) fn decode(regs: &impl Registers, with_reads: bool) -> Self {
+    /// Reads the registers; every value means something.
+    #[must_use]
+    pub fn decode(regs: &impl Registers, with_reads: bool) -> Self {
         let misc = regs.get::<core::MiscCfg>();
+        let size = regs.get::<core::DataoutSize0>();
         Self {
             features: Features::decode(regs),
             weights: Weights::decode(regs),
             cbuf: Buffering::decode(regs),
             precision: Precision::from_code(misc.proc_precision()),
             depthwise: misc.dw_en() == 1,
+            computed: sizes([
+                size.dataout_width(),
+                size.dataout_height(),
+                regs.get::<core::DataoutSize1>().dataout_channel(),
+            ]),
+            sums_features: misc.qd_en() == 1,
             pixels: regs.get::<cna::DataSize3>().dataout_atomics() as usize,
             reads: with_reads.then(|| Reads::decode(regs)),
             output: Output::decode(regs),

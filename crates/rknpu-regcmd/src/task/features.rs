@@ -42,7 +42,9 @@ pub struct Features {
 }
 
 impl Features {
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    /// Reads the registers; every value means something.
+    #[must_use]
+    pub fn decode(regs: &impl Registers) -> Self {
         let con1 = regs.get::<cna::ConvCon1>();
         let (fetch, fetch1) = (
             regs.get::<cna::FcDataSize0>(),
@@ -88,5 +90,30 @@ impl Features {
             },
             surfaces: Walk::plain(channels.div_ceil(self.precision.per_atom()), pitch),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_of_one_row_has_the_pitch_of_its_signed_stride() {
+        let size = [1, 1, 64];
+        let features = Features {
+            base: 0,
+            fetched: size,
+            window: size,
+            precision: Precision::Int8,
+            packed: None,
+            grouped: true,
+            line_stride: 4,
+            surf_stride: -3,
+        };
+        let cube = features.atoms(size);
+        assert_eq!(
+            [0, 1, 2, 3].map(|c1| cube.address(0, 0, c1)),
+            [0, 16, 32, 48]
+        );
     }
 }

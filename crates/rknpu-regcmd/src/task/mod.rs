@@ -24,15 +24,15 @@ use crate::word::EnableMask;
 pub use conv::{Buffering, Conv, Weights};
 pub use cube::{Cube, Walk};
 pub use features::Features;
-pub(crate) use output::DEPTHWISE;
-pub use output::Output;
+pub use output::{DEPTHWISE, Output};
 pub use pool::{Pool, PoolRead, PoolWrite};
-pub(crate) use reads::COMB_SHARED;
+pub use reads::{COMB_SHARED, PER_CHANNEL};
 pub use reads::{ChannelRead, ElementRead, MainRead, Read, Reads};
 pub use words::{TaskRegisters, Tasks, tasks};
 
 /// Where registers are read.
-pub(crate) trait Registers {
+pub trait Registers {
+    /// The register `R`.
     fn get<R: Register>(&self) -> R;
 }
 
@@ -43,13 +43,13 @@ impl Registers for RegisterFile {
 }
 
 /// The blocks of a convolution.
-const CONVOLUTION: EnableMask = EnableMask::CNA
+pub const CONVOLUTION: EnableMask = EnableMask::CNA
     .union(EnableMask::CORE)
     .union(EnableMask::DPU);
 /// The blocks of a task whose main input MRDMA reads.
-const FLYING: EnableMask = EnableMask::DPU.union(EnableMask::DPU_RDMA);
+pub const FLYING: EnableMask = EnableMask::DPU.union(EnableMask::DPU_RDMA);
 /// The blocks of pooling.
-const POOLING: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
+pub const POOLING: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
 
 /// What one pipeline of blocks does, from memory to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use crate::precision::Precision;
 use crate::regs::dpu;
 
 /// CONV_MODE of a depthwise convolution (Mesa, librocketnpu).
-pub(crate) const DEPTHWISE: u32 = 3;
+pub const DEPTHWISE: u32 = 3;
 
 /// What the DPU writes. Distances are in atoms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +40,16 @@ pub struct Output {
     pub group_atoms: usize,
     /// Channels of a group.
     pub group: usize,
+    /// The type of the convolution's operands, as the DPU names it.
+    pub input: Precision,
     /// The type of the elements.
     pub precision: Precision,
 }
 
 impl Output {
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    /// Reads the registers; every value means something.
+    #[must_use]
+    pub fn decode(regs: &impl Registers) -> Self {
         let format = regs.get::<dpu::DataFormat>();
         let mode = regs.get::<dpu::FeatureModeCfg>();
         let size = regs.get::<dpu::WdmaSize1>();
@@ -75,6 +79,7 @@ impl Output {
             } else {
                 input.kernel_group()
             },
+            input,
             precision,
         }
     }

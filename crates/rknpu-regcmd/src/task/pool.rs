@@ -31,7 +31,9 @@ pub struct PoolRead {
 }
 
 impl PoolRead {
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    /// Reads the registers; every value means something.
+    #[must_use]
+    pub fn decode(regs: &impl Registers) -> Self {
         Self {
             base: regs.get::<ppu_rdma::SrcBaseAddr>().src_base_addr(),
             cube: sizes([
@@ -73,7 +75,9 @@ pub struct PoolWrite {
 }
 
 impl PoolWrite {
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    /// Reads the registers; every value means something.
+    #[must_use]
+    pub fn decode(regs: &impl Registers) -> Self {
         Self {
             // The low bits belong to no field.
             base: regs.get::<ppu::DstBaseAddr>().bits() & !(ATOM_BYTES - 1),
@@ -115,7 +119,9 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    /// Reads the registers; every value means something.
+    #[must_use]
+    pub fn decode(regs: &impl Registers) -> Self {
         let kernel = regs.get::<ppu::PoolingKernelCfg>();
         Self {
             read: PoolRead::decode(regs),

@@ -22,9 +22,9 @@ use crate::precision::{Precision, size_bits};
 use crate::regs::dpu_rdma;
 
 /// COMB_USE: MRDMA and ERDMA share one operand, surface by surface.
-pub(crate) const COMB_SHARED: u32 = 5;
+pub const COMB_SHARED: u32 = 5;
 /// ERDMA_DATA_MODE: one value for each channel.
-pub(crate) const PER_CHANNEL: u32 = 0;
+pub const PER_CHANNEL: u32 = 0;
 
 /// A cube that an engine reads, by the two readings of its notches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +103,10 @@ pub struct Reads {
     pub comb_use: u32,
     /// The type that MRDMA reads.
     pub precision: Precision,
+    /// PROC_PRECISION.
+    pub proc_precision: Precision,
+    /// MRDMA widens fp16 to fp32.
+    pub widens: bool,
     /// MRDMA, if it is on.
     pub main: Option<MainRead>,
     /// ERDMA, if it is on.
@@ -114,7 +118,9 @@ pub struct Reads {
 }
 
 impl Reads {
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    /// Reads the registers; every value means something.
+    #[must_use]
+    pub fn decode(regs: &impl Registers) -> Self {
         let height = regs.get::<dpu_rdma::DataCubeHeight>();
         let mode = regs.get::<dpu_rdma::FeatureModeCfg>();
         let erdma = regs.get::<dpu_rdma::ErdmaCfg>();
@@ -127,6 +133,8 @@ impl Reads {
             flying: mode.flying_mode() == 1,
             comb_use: mode.comb_use(),
             precision: Precision::from_code(mode.in_precision()),
+            proc_precision: Precision::from_code(mode.proc_precision()),
+            widens: mode.mrdma_fp16tofp32_en() == 1,
             main: (mode.mrdma_disable() == 0).then(|| MainRead {
                 base: regs.get::<dpu_rdma::SrcBaseAddr>().src_base_addr(),
                 line_notch: regs.get::<dpu_rdma::SrcDmaCfg>().line_notch_addr() as usize,

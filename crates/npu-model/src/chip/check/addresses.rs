@@ -4,16 +4,16 @@
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::cna;
+use rknpu_regcmd::task::Cube;
 
 use super::shown;
 use crate::chip::Effect;
-use crate::chip::cna::FeatureDma;
 use crate::chip::conv_config::{ConvConfig, FeatureSource};
 use crate::chip::precision::{ATOM, Precision};
 use crate::chip::trap::{Report, Stop};
 
 /// Line pitch that failed where half of it worked (allbilly, row crops).
-const LINE_PITCH_FAILED: u32 = 8192;
+const LINE_PITCH_FAILED: i64 = 8192;
 /// Channels of row-major int8 matrices that happyme531 leaves out, both ends
 /// excluded, for matrices of more rows than this.
 const ROW_MAJOR_GAP: std::ops::Range<usize> = 3073..4096;
@@ -37,24 +37,25 @@ pub(crate) fn addresses(
     if conv.cbuf.data_reuse {
         return Ok(());
     }
-    if dma.grouped {
-        grouped(report, regs, dma)?;
+    let cube = &dma.cube;
+    if cube.lines.group > 1 {
+        grouped(report, regs, cube)?;
     } else {
-        by_lines(report, regs, dma)?;
+        by_lines(report, regs, cube)?;
     }
-    if dma.height > 1 && dma.line_stride >= LINE_PITCH_FAILED {
+    let line_stride = cube.lines.group_step;
+    if cube.lines.count > 1 && line_stride >= LINE_PITCH_FAILED {
         report.note(
             "T25-line-pitch",
             Effect::Note,
             &[shown::<cna::DmaCon1>(regs)],
             format!(
-                "a line pitch of {} atoms: {LINE_PITCH_FAILED} was measured to fail",
-                dma.line_stride
+                "a line pitch of {line_stride} atoms: {LINE_PITCH_FAILED} was measured to fail"
             ),
             "keep LINE_STRIDE at 4096 atoms or below",
         )?;
     }
-    measured_gaps(report, regs, conv, dma)
+    measured_gaps(report, regs, conv, cube)
 }
 
 fn strides(regs: &RegisterFile) -> [(&'static str, u32); 4] {
@@ -67,9 +68,9 @@ fn strides(regs: &RegisterFile) -> [(&'static str, u32); 4] {
 }
 
 /// Strides of a cube fetched in groups of four lines.
-fn grouped(report: &mut Report, regs: &RegisterFile, dma: &FeatureDma) -> Result<(), Stop> {
-    let (width, height) = (dma.width as i64, dma.height as i64);
-    let dense = i64::from(dma.line_stride) == 4 * width;
+fn grouped(report: &mut Report, regs: &RegisterFile, cube: &Cube) -> Result<(), Stop> {
+    let (width, height) = (cube.width as i64, cube.lines.count as i64);
+    let dense = cube.lines.group_step == 4 * width;
     if height > 4 && !dense {
         return report.note(
             "T24-line-strides-in-group-mode",
@@ -79,10 +80,10 @@ fn grouped(report: &mut Report, regs: &RegisterFile, dma: &FeatureDma) -> Result
             "write 4 * width to LINE_STRIDE, or set GROUP_LINE_OFF with strides of single lines",
         );
     }
-    if dma.surfaces < 2 || height == 0 {
+    if cube.surfaces.count < 2 || height == 0 {
         return Ok(());
     }
-    let pitch = 4 * width + i64::from(dma.surf_stride);
+    let pitch = cube.surfaces.group_step;
     if height > 1 && pitch < width * height {
         report.note(
             "T22-surface-pitch",
@@ -109,10 +110,11 @@ fn grouped(report: &mut Report, regs: &RegisterFile, dma: &FeatureDma) -> Result
 }
 
 /// Strides of a cube fetched line by line.
-fn by_lines(report: &mut Report, regs: &RegisterFile, dma: &FeatureDma) -> Result<(), Stop> {
-    let (width, height) = (dma.width as i64, dma.height as i64);
-    let stride = i64::from(dma.surf_stride);
-    let of_groups = i64::from(dma.line_stride) == 4 * width && stride == width * (height - 4);
+fn by_lines(report: &mut Report, regs: &RegisterFile, cube: &Cube) -> Result<(), Stop> {
+    let (width, height) = (cube.width as i64, cube.lines.count as i64);
+    // Without the line that the pitch counts.
+    let stride = cube.surfaces.group_step - width;
+    let of_groups = cube.lines.group_step == 4 * width && stride == width * (height - 4);
     if height > 4 && of_groups {
         report.note(
             "T24-group-strides-in-line-mode",
@@ -130,12 +132,12 @@ fn measured_gaps(
     report: &mut Report,
     regs: &RegisterFile,
     conv: &ConvConfig,
-    dma: &FeatureDma,
+    cube: &Cube,
 ) -> Result<(), Stop> {
-    let rows = dma.width == 1 && !dma.grouped && dma.surf_stride == 0;
+    let rows = cube.width == 1 && cube.lines.group == 1 && cube.surfaces.group_step == 1;
     let channels = conv.window.channels;
     let int8 = rows && conv.window.precision == Precision::Int8;
-    let gap = int8 && ROW_MAJOR_GAP.contains(&channels) && dma.height > ROW_MAJOR_GAP_ROWS;
+    let gap = int8 && ROW_MAJOR_GAP.contains(&channels) && cube.lines.count > ROW_MAJOR_GAP_ROWS;
     let banks = int8 && conv.cbuf.data_banks > ROW_MAJOR_BANKS;
     let tf32 = conv.window.precision == Precision::Tf32 && channels >= TF32_CHANNELS_FAILED;
     if gap || banks || tf32 {

@@ -3,6 +3,7 @@
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::cna;
+use rknpu_regcmd::task::Cube;
 
 use super::shown;
 use crate::chip::cbuf::{BANK_BYTES, BANKS, ENTRY_BYTES, Stale};
@@ -144,7 +145,10 @@ pub(crate) fn entries(
     let FeatureSource::Cube(source) = &conv.source else {
         return Ok(());
     };
-    let needed = (source.width * source.surfaces * ATOM).div_ceil(ENTRY_BYTES);
+    let Cube {
+        width, surfaces, ..
+    } = source.cube;
+    let needed = (width * surfaces.count * ATOM).div_ceil(ENTRY_BYTES);
     if conv.cbuf.entries < needed {
         report.note(
             "T20-entries",

@@ -3,13 +3,14 @@
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::{dpu, dpu_rdma};
+use rknpu_regcmd::task::{COMB_SHARED, Reads};
 
 use super::shown;
 use super::stream::operand_channels;
 use super::writer::transposing;
 use crate::chip::dpu::ew::Ew;
 use crate::chip::precision::Precision;
-use crate::chip::rdma::{self, RdmaConfig};
+use crate::chip::rdma;
 use crate::chip::trap::{Report, Stop};
 use crate::chip::writer::Writer;
 use crate::chip::{Contested, Effect, FlyingDual};
@@ -23,9 +24,9 @@ pub(crate) fn flying_stream(
     report: &mut Report,
     regs: &RegisterFile,
     writer: &Writer,
-    rdma: &RdmaConfig,
+    reads: &Reads,
 ) -> Result<(), Stop> {
-    operand_channels(report, regs, writer, rdma)?;
+    operand_channels(report, regs, writer, reads)?;
     let show = [
         shown::<dpu_rdma::FeatureModeCfg>(regs),
         shown::<dpu_rdma::DataCubeWidth>(regs),
@@ -33,24 +34,25 @@ pub(crate) fn flying_stream(
         shown::<dpu::DataCubeWidth>(regs),
         shown::<dpu::DataCubeHeight>(regs),
     ];
-    if !rdma.flying || !rdma.mrdma_enabled || writer.pixels() > rdma.pixels() {
+    let delivered = if reads.flying && reads.main.is_some() {
+        reads.pixels()
+    } else {
+        0
+    };
+    if writer.output.pixels() > delivered {
         return report.note(
             "H05-flying-input",
             Effect::Hang,
             &show,
             format!(
                 "the DPU waits for {} pixels from MRDMA, which delivers {}",
-                writer.pixels(),
-                if rdma.flying && rdma.mrdma_enabled {
-                    rdma.pixels()
-                } else {
-                    0
-                }
+                writer.output.pixels(),
+                delivered
             ),
             "set flying_mode in both blocks, clear mrdma_disable, and give both the same size",
         );
     }
-    if writer.width >= WIDTH_LIMIT {
+    if writer.output.cube[0] >= WIDTH_LIMIT {
         report.note(
             "T30-width",
             Effect::Garbage,
@@ -65,8 +67,8 @@ pub(crate) fn flying_stream(
     let cfg = regs.get::<dpu::EwCfg>();
     let float = Precision::from_code(regs.get::<dpu::DataFormat>().proc_precision()).is_float();
     let alu = Ew::wants_memory(regs) && cfg.ew_op_type() == 0;
-    if alu && !float && cfg.ew_op_cvt_bypass() == 0 && rdma.ew_precision(false) == Precision::Int32
-    {
+    let wide = rdma::ew_precision(reads, false) == Some(Precision::Int32);
+    if alu && !float && cfg.ew_op_cvt_bypass() == 0 && wide {
         report.note(
             "T46-operand-as-float",
             Effect::Garbage,
@@ -82,10 +84,10 @@ pub(crate) fn flying_stream(
 pub(crate) fn comb_use_flying(
     report: &mut Report,
     regs: &RegisterFile,
-    rdma: &RdmaConfig,
+    reads: &Reads,
     contested: &Contested,
 ) -> Result<bool, Stop> {
-    let shared = Ew::wants_memory(regs) && rdma.comb_use == rdma::COMB_USE_DUAL;
+    let shared = Ew::wants_memory(regs) && reads.comb_use == COMB_SHARED;
     let effect = match contested.flying_dual {
         FlyingDual::Works => return Ok(false),
         FlyingDual::Zeros => Effect::Garbage,

@@ -3,21 +3,21 @@
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::{dpu, dpu_rdma};
+use rknpu_regcmd::task::{ChannelRead, Output, PER_CHANNEL, Reads};
 
 use super::shown;
 use crate::chip::Effect;
 use crate::chip::dpu::ew::Ew;
-use crate::chip::precision::Precision;
-use crate::chip::rdma::{self, RdmaConfig};
+use crate::chip::precision::{ATOM, Precision};
+use crate::chip::rdma;
 use crate::chip::trap::{Report, Stop};
-use crate::chip::writer::Writer;
 
 /// Whether the operands that the DPU's stages wait for are read, and what is
 /// read is waited for.
 pub(crate) fn read_engines(
     report: &mut Report,
     regs: &RegisterFile,
-    rdma: Option<&RdmaConfig>,
+    reads: Option<&Reads>,
     flying: bool,
 ) -> Result<(), Stop> {
     let wants_ew = Ew::wants_memory(regs);
@@ -26,7 +26,7 @@ pub(crate) fn read_engines(
         shown::<dpu_rdma::ErdmaCfg>(regs),
         shown::<dpu_rdma::FeatureModeCfg>(regs),
     ];
-    if wants_ew && !rdma.is_some_and(|rdma| rdma.erdma_enabled) {
+    if wants_ew && reads.is_none_or(|reads| reads.element.is_none()) {
         return report.note(
             "T02-operand-not-read",
             Effect::Hang,
@@ -35,9 +35,10 @@ pub(crate) fn read_engines(
             "enable DPU_RDMA and clear ERDMA_CFG.erdma_disable, or bypass EW (EW_CFG 0x383)",
         );
     }
-    stage_operands(report, regs, rdma)?;
-    let Some(rdma) = rdma else { return Ok(()) };
-    if rdma.erdma_enabled && !wants_ew {
+    stage_operands(report, regs, reads)?;
+    let Some(reads) = reads else { return Ok(()) };
+    let element_on = reads.element.is_some();
+    if element_on && !wants_ew {
         report.note(
             "T02-operand-not-used",
             if flying { Effect::Note } else { Effect::Hang },
@@ -49,7 +50,7 @@ pub(crate) fn read_engines(
     if flying {
         return Ok(());
     }
-    if rdma.erdma_enabled && !rdma.mrdma_enabled {
+    if element_on && reads.main.is_none() {
         return report.note(
             "T03-erdma-without-mrdma",
             Effect::Hang,
@@ -58,8 +59,8 @@ pub(crate) fn read_engines(
             "clear FEATURE_MODE_CFG.mrdma_disable and set comb_use to 5",
         );
     }
-    let fed = wants_ew && rdma.comb_use == rdma::COMB_USE_DUAL;
-    if rdma.mrdma_enabled && !fed {
+    let fed = wants_ew && reads.shares(flying);
+    if reads.main.is_some() && !fed {
         return report.note(
             "T01-mrdma-unfed",
             Effect::Hang,
@@ -69,7 +70,8 @@ pub(crate) fn read_engines(
              FEATURE_MODE_CFG.mrdma_disable (0x7810)",
         );
     }
-    if fed && rdma.ew_mode == rdma::DATA_MODE_CHANNEL {
+    let by_channel = reads.element.is_some_and(|read| read.mode == PER_CHANNEL);
+    if fed && by_channel {
         return report.note(
             "H06-operand-mode",
             Effect::Hang,
@@ -78,14 +80,14 @@ pub(crate) fn read_engines(
             "set ERDMA_CFG.erdma_data_mode to 1",
         );
     }
-    ew_conv_fed(report, regs, rdma)
+    ew_conv_fed(report, regs, reads)
 }
 
 /// BS and BN operands from memory that no engine reads.
 fn stage_operands(
     report: &mut Report,
     regs: &RegisterFile,
-    rdma: Option<&RdmaConfig>,
+    reads: Option<&Reads>,
 ) -> Result<(), Stop> {
     let bs = regs.get::<dpu::BsCfg>();
     let bs_mul = regs.get::<dpu::BsMulCfg>();
@@ -103,7 +105,8 @@ fn stage_operands(
         bn_on && bn.bn_alu_bypass() == 0 && bn.bn_alu_src() == 1,
         bn_on && bn.bn_mul_bypass() == 0 && bn_mul.bn_mul_src() == 1,
     );
-    let (has_b, has_n) = rdma.map_or((0, 0), |rdma| (rdma.brdma_use, rdma.nrdma_use));
+    let uses = |read: Option<ChannelRead>| read.map_or(0, |read| read.uses);
+    let (has_b, has_n) = reads.map_or((0, 0), |reads| (uses(reads.bs), uses(reads.bn)));
     if wants_b & !has_b != 0 || wants_n & !has_n != 0 {
         return report.note(
             "T02-stage-operand-not-read",
@@ -122,10 +125,10 @@ fn stage_operands(
 }
 
 /// Element-wise words that give garbage behind CORE.
-fn ew_conv_fed(report: &mut Report, regs: &RegisterFile, rdma: &RdmaConfig) -> Result<(), Stop> {
-    if !Ew::wants_memory(regs) {
+fn ew_conv_fed(report: &mut Report, regs: &RegisterFile, reads: &Reads) -> Result<(), Stop> {
+    let (Some(main), Some(element)) = (reads.main, reads.element) else {
         return Ok(());
-    }
+    };
     let cfg = regs.get::<dpu::EwCfg>();
     let float = Precision::from_code(regs.get::<dpu::DataFormat>().proc_precision()).is_float();
     let show = [
@@ -134,7 +137,10 @@ fn ew_conv_fed(report: &mut Report, regs: &RegisterFile, rdma: &RdmaConfig) -> R
         shown::<dpu_rdma::SurfNotch>(regs),
         shown::<dpu_rdma::EwSurfNotch>(regs),
     ];
-    if !float && rdma.ew_precision(false) == Precision::Int32 {
+    let Some(precision) = rdma::ew_precision(reads, float) else {
+        return Ok(());
+    };
+    if !float && precision == Precision::Int32 {
         report.note(
             "T46-wide-operand-behind-core",
             Effect::Garbage,
@@ -152,7 +158,7 @@ fn ew_conv_fed(report: &mut Report, regs: &RegisterFile, rdma: &RdmaConfig) -> R
             "use EW_CFG 0x108202C0 for fp16 addition",
         )?;
     }
-    if float && rdma.ew_precision(float) == Precision::Int8 && cfg.edata_size() != 1 {
+    if float && precision == Precision::Int8 && cfg.edata_size() != 1 {
         report.note(
             "T45-operand-as-bytes",
             Effect::Garbage,
@@ -162,9 +168,10 @@ fn ew_conv_fed(report: &mut Report, regs: &RegisterFile, rdma: &RdmaConfig) -> R
         )?;
     }
     // One surface pair needs no step.
-    let pairs = rdma.channels > 2 * rdma.ew_precision(float).per_atom();
-    let pixels = rdma.pixels() as u32;
-    if pairs && rdma.surf_notch == 0 {
+    let pairs = reads.cube[2] > 2 * precision.per_atom();
+    let pixels = reads.pixels();
+    let dense = i64::from(element.base) - i64::from(main.base) == (pixels * ATOM) as i64;
+    if pairs && main.surface_notch == 0 {
         report.note(
             "T43-no-surface-notch",
             Effect::Garbage,
@@ -172,7 +179,7 @@ fn ew_conv_fed(report: &mut Report, regs: &RegisterFile, rdma: &RdmaConfig) -> R
             "MRDMA and ERDMA share the surfaces; without a notch each reads the other's",
             format!("set SURF_NOTCH and EW_SURF_NOTCH to {pixels} atoms, one surface"),
         )?;
-    } else if pairs && rdma.surf_notch > pixels && rdma.ew_base_is_dense() {
+    } else if pairs && main.surface_notch > pixels && dense {
         report.note(
             "T42-surface-notch",
             Effect::Garbage,
@@ -181,8 +188,7 @@ fn ew_conv_fed(report: &mut Report, regs: &RegisterFile, rdma: &RdmaConfig) -> R
             "give the operand at least 12 rows, or store it with the notch's pitch",
         )?;
     }
-    let writer = Writer::decode(regs);
-    if writer.base == rdma.src_base {
+    if Output::decode(regs).base == main.base {
         report.note(
             "T44-in-place",
             Effect::Garbage,

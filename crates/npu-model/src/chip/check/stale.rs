@@ -3,12 +3,12 @@
 //! that an earlier program left at something else than after a reset.
 
 use rknpu_regcmd::regs::{self, cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
+use rknpu_regcmd::task::{Conv, Output, Reads};
 use rknpu_regcmd::{EnableMask, Register, RegisterFile};
 
 use crate::chip::conv_config::ConvConfig;
 use crate::chip::dpu::ew::Ew;
 use crate::chip::precision::Precision;
-use crate::chip::rdma::RdmaConfig;
 use crate::chip::trap::{Report, Stop};
 use crate::chip::writer::Writer;
 use crate::chip::{Contested, Effect, FreshStages, registers};
@@ -82,7 +82,7 @@ fn used(regs: &RegisterFile, enable: EnableMask) -> Vec<u16> {
 }
 
 fn of_cna(regs: &RegisterFile, used: &mut Vec<u16>) {
-    let conv = ConvConfig::decode(regs);
+    let conv = ConvConfig::new(&Conv::decode(regs, false), regs);
     used.extend([
         cna::ConvCon1::OFFSET,
         cna::ConvCon2::OFFSET,
@@ -129,7 +129,7 @@ fn of_cna(regs: &RegisterFile, used: &mut Vec<u16>) {
 }
 
 fn of_dpu(regs: &RegisterFile, used: &mut Vec<u16>) {
-    let writer = Writer::decode(regs);
+    let writer = Writer::new(Output::decode(regs), regs);
     let out = Precision::from_code(regs.get::<dpu::DataFormat>().out_precision());
     used.extend([
         dpu::FeatureModeCfg::OFFSET,
@@ -144,7 +144,7 @@ fn of_dpu(regs: &RegisterFile, used: &mut Vec<u16>) {
         dpu::OutCvtScale::OFFSET,
         dpu::OutCvtShift::OFFSET,
     ]);
-    if writer.height > 1 {
+    if writer.output.cube[1] > 1 {
         used.push(dpu::DataCubeNotchAddr::OFFSET);
     }
     // One atom a pixel needs neither strides nor the writer's own number of
@@ -213,31 +213,31 @@ fn of_ew(regs: &RegisterFile, used: &mut Vec<u16>) {
 }
 
 fn of_rdma(regs: &RegisterFile, used: &mut Vec<u16>) {
-    let rdma = RdmaConfig::decode(regs);
+    let reads = Reads::decode(regs);
     used.extend([
         dpu_rdma::BrdmaCfg::OFFSET,
         dpu_rdma::NrdmaCfg::OFFSET,
         dpu_rdma::ErdmaCfg::OFFSET,
         dpu_rdma::FeatureModeCfg::OFFSET,
     ]);
-    let reads = rdma.mrdma_enabled || rdma.erdma_enabled;
-    if reads {
+    let cubes = reads.main.is_some() || reads.element.is_some();
+    if cubes {
         used.extend([
             dpu_rdma::DataCubeWidth::OFFSET,
             dpu_rdma::DataCubeHeight::OFFSET,
         ]);
     }
-    let operands = rdma.brdma_use != 0 || rdma.nrdma_use != 0;
-    add(used, reads || operands, dpu_rdma::DataCubeChannel::OFFSET);
-    add(used, rdma.brdma_use != 0, dpu_rdma::BsBaseAddr::OFFSET);
-    add(used, rdma.nrdma_use != 0, dpu_rdma::BnBaseAddr::OFFSET);
-    let several = rdma.channels > rdma.in_precision.per_atom();
-    if rdma.mrdma_enabled {
+    let operands = reads.bs.is_some() || reads.bn.is_some();
+    add(used, cubes || operands, dpu_rdma::DataCubeChannel::OFFSET);
+    add(used, reads.bs.is_some(), dpu_rdma::BsBaseAddr::OFFSET);
+    add(used, reads.bn.is_some(), dpu_rdma::BnBaseAddr::OFFSET);
+    let several = reads.cube[2] > reads.precision.per_atom();
+    if reads.main.is_some() {
         used.push(dpu_rdma::SrcBaseAddr::OFFSET);
-        add(used, rdma.height > 1, dpu_rdma::SrcDmaCfg::OFFSET);
+        add(used, reads.cube[1] > 1, dpu_rdma::SrcDmaCfg::OFFSET);
         add(used, several, dpu_rdma::SurfNotch::OFFSET);
     }
-    if rdma.erdma_enabled && Ew::wants_memory(regs) {
+    if reads.element.is_some() && Ew::wants_memory(regs) {
         used.push(dpu_rdma::EwBaseAddr::OFFSET);
         add(used, several, dpu_rdma::EwSurfStride::OFFSET);
         add(used, several, dpu_rdma::EwSurfNotch::OFFSET);

@@ -3,12 +3,12 @@
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
+use rknpu_regcmd::task::Reads;
 
 use super::shown;
 use crate::chip::Effect;
 use crate::chip::conv_config::ConvConfig;
 use crate::chip::dpu::ew::Ew;
-use crate::chip::rdma::RdmaConfig;
 use crate::chip::trap::{Report, Stop};
 use crate::chip::writer::Writer;
 
@@ -18,7 +18,7 @@ pub(crate) fn stream(
     regs: &RegisterFile,
     conv: &ConvConfig,
     writer: &Writer,
-    rdma: Option<&RdmaConfig>,
+    reads: Option<&Reads>,
 ) -> Result<(), Stop> {
     let show = [
         shown::<cna::DataSize3>(regs),
@@ -26,11 +26,9 @@ pub(crate) fn stream(
         shown::<dpu::DataCubeWidth>(regs),
         shown::<dpu::DataCubeHeight>(regs),
     ];
-    let reads = Ew::wants_memory(regs);
-    let operand = rdma
-        .filter(|_| reads)
-        .map_or(usize::MAX, RdmaConfig::pixels);
-    if conv.core_pixels > conv.pixels || writer.pixels() > conv.core_pixels.min(operand) {
+    let reads = reads.filter(|_| Ew::wants_memory(regs));
+    let operand = reads.map_or(usize::MAX, Reads::pixels);
+    if conv.core_pixels > conv.pixels || writer.output.pixels() > conv.core_pixels.min(operand) {
         return report.note(
             "H05-pixels",
             Effect::Hang,
@@ -39,15 +37,15 @@ pub(crate) fn stream(
                 "CNA produces {} pixels, CORE expects {}, the DPU {} (inferred)",
                 conv.pixels,
                 conv.core_pixels,
-                writer.pixels()
+                writer.output.pixels()
             ),
             "all blocks need the same number of pixels: width x height",
         );
     }
-    if let Some(rdma) = rdma.filter(|_| reads) {
-        operand_channels(report, regs, writer, rdma)?;
+    if let Some(reads) = reads {
+        operand_channels(report, regs, writer, reads)?;
     }
-    if writer.pixels() < conv.pixels {
+    if writer.output.pixels() < conv.pixels {
         report.note(
             "H05-pixels-left",
             Effect::Note,
@@ -55,7 +53,7 @@ pub(crate) fn stream(
             format!(
                 "CNA produces {} pixels, of which the DPU writes {}",
                 conv.pixels,
-                writer.pixels()
+                writer.output.pixels()
             ),
             "all blocks need the same number of pixels: width x height",
         )?;
@@ -117,9 +115,9 @@ pub(crate) fn operand_channels(
     report: &mut Report,
     regs: &RegisterFile,
     writer: &Writer,
-    rdma: &RdmaConfig,
+    reads: &Reads,
 ) -> Result<(), Stop> {
-    if rdma.channels >= writer.channels {
+    if reads.cube[2] >= writer.channels {
         return Ok(());
     }
     report.note(
@@ -131,7 +129,7 @@ pub(crate) fn operand_channels(
         ],
         format!(
             "the DPU writes {} channels, DPU_RDMA delivers {} (inferred)",
-            writer.channels, rdma.channels
+            writer.channels, reads.cube[2]
         ),
         "write the same number of channels to both",
     )

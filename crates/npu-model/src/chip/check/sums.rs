@@ -9,7 +9,7 @@ use crate::chip::conv::Machine;
 use crate::chip::conv_config::ConvConfig;
 use crate::chip::precision::Precision;
 use crate::chip::trap::{Report, Stop};
-use crate::chip::writer::{Writer, group_from_core};
+use crate::chip::writer::Writer;
 use crate::chip::{Effect, Int16WithoutSum, IntegerChain, PartialGroup};
 
 /// What becomes of the sums of a task.
@@ -59,7 +59,7 @@ pub(crate) fn sums(
     .all(|code| Precision::from_code(code) == Precision::Int8);
     let mut spoiled = Spoiled {
         stuck: bytes
-            && !writer.channels.is_multiple_of(group_from_core(regs))
+            && !writer.channels.is_multiple_of(writer.output.group)
             && machine.contested.partial_group == PartialGroup::Hangs,
         ..Spoiled::default()
     };

@@ -30,7 +30,7 @@ pub(crate) fn writer(
     ];
     let needed = group.div_ceil(out.per_atom());
     let present = needed.min(writer.channels.div_ceil(out.per_atom()));
-    if writer.atoms < present {
+    if writer.output.group_atoms < present {
         let trap = if needed > SIZE_E_MAX {
             "T35-group-too-wide"
         } else {
@@ -42,7 +42,7 @@ pub(crate) fn writer(
             &show,
             format!(
                 "a group of {group} channels is {needed} atoms, SIZE_E writes {}",
-                writer.atoms
+                writer.output.group_atoms
             ),
             if needed > SIZE_E_MAX {
                 "choose an output type of at most 8 atoms a group".to_owned()
@@ -52,24 +52,27 @@ pub(crate) fn writer(
         )?;
     }
     let groups = writer.channels.div_ceil(group);
-    let step = (present as u64).min(writer.atoms as u64) * u64::from(writer.surf_stride);
-    if groups > 1 && writer.atoms > needed {
+    let step = present.min(writer.output.group_atoms) as i64 * writer.output.surface;
+    if groups > 1 && writer.output.group_atoms > needed {
         report.note(
             "T37-size-e-large",
             Effect::Garbage,
             &show,
             format!(
                 "a group of {group} channels is {needed} atoms, SIZE_E says {}",
-                writer.atoms
+                writer.output.group_atoms
             ),
             format!("set all three SIZE_E to {}", needed - 1),
         )?;
-    } else if groups > 1 && u64::from(writer.surf_add) < step {
+    } else if groups > 1 && writer.output.surface_add < step {
         report.note(
             "T34-surf-add",
             Effect::Garbage,
             &show,
-            format!("groups are {} atoms apart and take {step}", writer.surf_add),
+            format!(
+                "groups are {} atoms apart and take {step}",
+                writer.output.surface_add
+            ),
             "SURF_ADD = (SIZE_E + 1) * DST_SURF_STRIDE",
         )?;
     }
@@ -86,9 +89,10 @@ fn rows(
     out: Precision,
 ) -> Result<(), Stop> {
     let atoms = writer.channels.div_ceil(out.per_atom());
-    let pitch = writer.width + writer.notch as usize;
-    let by_line = writer.surf_stride as usize == writer.width;
-    if by_line && writer.height > 1 && atoms > 1 && pitch < writer.width * atoms {
+    let [width, height, _] = writer.output.cube;
+    let pitch = width + writer.output.notch;
+    let by_line = writer.output.surface == width as i64;
+    if by_line && height > 1 && atoms > 1 && pitch < width * atoms {
         report.note(
             "T39-rows-overlap",
             Effect::Garbage,
@@ -99,7 +103,7 @@ fn rows(
             ],
             format!(
                 "a row takes {} atoms, the next one begins after {pitch}",
-                writer.width * atoms
+                width * atoms
             ),
             "NOTCH = width * (channels * bytes / 16 - 1), in both halves",
         )?;

@@ -144,7 +144,7 @@ impl Convolution<'_> {
             return Ok(());
         }
         let held = (self.writer.channels - channel).min(channels);
-        for index in 0..held.div_ceil(ATOM).min(self.writer.atoms) {
+        for index in 0..held.div_ceil(ATOM).min(self.writer.output.group_atoms) {
             let at = index * ATOM;
             self.begin(sums_of.0, (channel, at), scratch);
             let finish = self.finish_of(scratch);

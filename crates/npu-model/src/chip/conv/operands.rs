@@ -7,7 +7,7 @@ use rknpu_regcmd::RegisterFile;
 
 use super::super::cbuf::{BANK_BYTES, Cbuf};
 use super::super::check;
-use super::super::cna::{FeatureCube, LINE_GROUP};
+use super::super::cna::FeatureCube;
 use super::super::conv_config::{ConvConfig, FeatureSource};
 use super::super::dcomp;
 use super::super::dma;
@@ -143,8 +143,7 @@ pub(super) fn spill(
         return Ok(None);
     }
     if machine.contested.short_height == ShortHeight::Garbage
-        && source.grouped
-        && (1..LINE_GROUP).contains(&cube.height)
+        && (1..source.cube.lines.group).contains(&cube.height)
     {
         check::short_height(machine.report, regs)?;
         return spilled(bank_behind, 0);

@@ -4,12 +4,13 @@
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
+use rknpu_regcmd::task::Reads;
 
 use super::super::Contested;
 use super::super::core::{Ties, saturate_i32, shift_right_rounded};
 use super::super::dma::{self, Dma};
 use super::super::precision::{Precision, decode_float, decode_int, u32_at};
-use super::super::rdma::{EwLayout, RdmaConfig};
+use super::super::rdma::{EwLayout, ew_precision};
 use super::super::trap::Stop;
 use super::gather::{Delivered, gather};
 use super::lut::{Lut, LutConfig};
@@ -92,7 +93,7 @@ impl Ew {
 
     pub(crate) fn decode(
         regs: &RegisterFile,
-        rdma: Option<&RdmaConfig>,
+        reads: Option<&Reads>,
         flying: bool,
         float: bool,
         contested: &Contested,
@@ -116,14 +117,14 @@ impl Ew {
         } else {
             Operation::Alu(AluOp::from_code(cfg.ew_alu_algo(), contested))
         };
-        let source = match rdma {
-            Some(rdma) if cfg.ew_op_src() == 1 => Source::Memory {
-                layout: rdma.ew_layout(flying),
-                precision: rdma.ew_precision(float),
-                delivered: Delivered::of(rdma),
-            },
-            _ => Source::Registers(operand_registers(regs)),
-        };
+        let memory = reads.filter(|_| cfg.ew_op_src() == 1).and_then(|reads| {
+            Some(Source::Memory {
+                layout: EwLayout::new(reads, flying)?,
+                precision: ew_precision(reads, float)?,
+                delivered: Delivered::of(reads),
+            })
+        });
+        let source = memory.unwrap_or_else(|| Source::Registers(operand_registers(regs)));
         // librocketnpu's look-up programs leave the operation on, as a
         // maximum with a register of 0, and yet negative numbers reach the
         // table: with a register operand the look-up takes its place.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From the atoms that a read engine brings to the values of a tile.
 
+use rknpu_regcmd::task::Reads;
+
+use super::super::Master;
 use super::super::dma::{self, Dma};
 use super::super::precision::{ATOM, Precision, decode_float, decode_int};
-use super::super::rdma::{EwLayout, RdmaConfig};
+use super::super::rdma::{EwLayout, Surfaces};
 use super::super::trap::Stop;
 use super::tile::{Tile, Values};
 
@@ -15,10 +18,10 @@ pub(crate) struct Delivered {
 }
 
 impl Delivered {
-    pub(crate) fn of(rdma: &RdmaConfig) -> Self {
+    pub(crate) fn of(reads: &Reads) -> Self {
         Self {
-            pixels: rdma.pixels(),
-            channels: rdma.channels,
+            pixels: reads.pixels(),
+            channels: reads.cube[2],
         }
     }
 }
@@ -64,12 +67,15 @@ where
 /// The main input of a flying task, read by MRDMA.
 pub(crate) fn main_input(
     dma: &Dma<'_>,
-    rdma: &RdmaConfig,
+    reads: &Reads,
     float: bool,
     mut tile: Tile,
 ) -> Result<Tile, Stop> {
-    let layout = EwLayout::Cube(rdma.main());
-    let (precision, delivered) = (rdma.in_precision, Delivered::of(rdma));
+    let Some(main) = reads.main_read(true) else {
+        return Ok(tile);
+    };
+    let layout = EwLayout::Cube(Surfaces::new(Master::Mrdma, main.near));
+    let (precision, delivered) = (reads.precision, Delivered::of(reads));
     let len = tile.pixels * tile.channels;
     tile.values = if float {
         let mut out = dma::buffer::<f32>(len)?;

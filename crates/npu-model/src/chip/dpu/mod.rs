@@ -17,10 +17,11 @@ pub(crate) mod tile;
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
+use rknpu_regcmd::task::{ChannelRead, Reads};
 
 use super::dma::Dma;
 use super::precision::{ATOM, Precision};
-use super::rdma::{self, ChannelOperands, RdmaConfig};
+use super::rdma::{self, ChannelOperands};
 use super::trap::Stop;
 use super::vectors::Vectors;
 use super::{Contested, Master};
@@ -51,7 +52,7 @@ impl Dpu {
     /// Decodes the registers and lets BRDMA and NRDMA fetch their operands.
     pub(crate) fn load(
         regs: &RegisterFile,
-        rdma: Option<&RdmaConfig>,
+        reads: Option<&Reads>,
         flying: bool,
         dma: &Dma<'_>,
         contested: &Contested,
@@ -59,29 +60,27 @@ impl Dpu {
         let format = regs.get::<dpu::DataFormat>();
         let float = Precision::from_code(format.proc_precision()).is_float();
         let narrow = flying
-            && rdma.is_some_and(|rdma| {
-                !rdma.widen && matches!(rdma.in_precision, Precision::Fp16 | Precision::Bf16)
+            && reads.is_some_and(|reads| {
+                !reads.widens && matches!(reads.precision, Precision::Fp16 | Precision::Bf16)
             });
         let ow = regs.get::<dpu::BsOwCfg>();
         let half = matches!(
             Precision::from_code(format.proc_precision()),
             Precision::Fp16 | Precision::Bf16
         );
-        let engine = |master, data_use: fn(&RdmaConfig) -> (u32, u32)| Operands {
+        let engine = |master, read: fn(&Reads) -> Option<ChannelRead>| Operands {
             dma,
-            engine: rdma.map(|rdma| {
-                let (data_use, base) = data_use(rdma);
-                ChannelOperands {
+            engine: reads.and_then(|reads| {
+                Some(ChannelOperands {
                     master,
-                    data_use,
-                    base,
-                    channels: rdma.channels,
+                    read: read(reads)?,
+                    channels: reads.cube[2],
                     narrow: half,
-                }
+                })
             }),
         };
-        let b = engine(Master::Brdma, |r| (r.brdma_use, r.bs_base));
-        let n = engine(Master::Nrdma, |r| (r.nrdma_use, r.bn_base));
+        let b = engine(Master::Brdma, |reads| reads.bs);
+        let n = engine(Master::Nrdma, |reads| reads.bn);
         let cpend = if ow.od_bypass() == 1 {
             None
         } else {
@@ -99,7 +98,7 @@ impl Dpu {
             cpend,
             bs: bs_stage(regs, &b, contested)?,
             bn: bn_stage(regs, &n, contested)?,
-            ew: Ew::decode(regs, rdma, flying, float, contested),
+            ew: Ew::decode(regs, reads, flying, float, contested),
             out,
             requant: Requant::new(&out, vectors),
         })

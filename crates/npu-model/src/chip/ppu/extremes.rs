@@ -83,22 +83,26 @@ impl Pooling {
             _ => Extreme::Max,
         };
         let pad = extreme.key(self.pad_value as u16);
-        let elements = self.in_width * LANES;
-        let mut bytes = dma::buffer::<u8>(self.in_width * ATOM)?;
-        let mut out = dma::buffer::<u8>(self.out_width * ATOM)?;
+        let elements = self.source.width * LANES;
+        let mut bytes = dma::buffer::<u8>(self.source.width * ATOM)?;
+        let mut out = dma::buffer::<u8>(self.target.width * ATOM)?;
         let mut column = dma::buffer::<i16>(elements)?;
         // Lines under the windows of one line of the output, as integers.
         let mut lines: VecDeque<Vec<i16>> = VecDeque::new();
-        for c1 in 0..self.surfaces {
+        for c1 in 0..self.source.surfaces.count {
             lines.clear();
             let mut next = 0;
-            for oy in 0..self.out_height {
+            for oy in 0..self.target.lines.count {
                 let under = self.lines_under(oy);
                 let held = next - lines.len();
                 lines.drain(..(under.start.max(held) - held).min(lines.len()));
                 next = next.max(under.start);
                 while next < under.end {
-                    dma.read(Master::PpuRead, self.source(c1, next), &mut bytes)?;
+                    dma.read(
+                        Master::PpuRead,
+                        self.source.address(0, next, c1),
+                        &mut bytes,
+                    )?;
                     let mut keys = dma::buffer::<i16>(elements)?;
                     for (key, pair) in keys.iter_mut().zip(bytes.as_chunks::<2>().0) {
                         *key = extreme.key(u16::from_le_bytes(*pair));
@@ -114,7 +118,7 @@ impl Pooling {
                     }
                 }
                 self.along(extreme, pad, &column, &mut out);
-                dma.write(Master::PpuWrite, self.target(c1, oy), &out)?;
+                dma.write(Master::PpuWrite, self.target.address(0, oy, c1), &out)?;
             }
         }
         Ok(())
@@ -125,7 +129,7 @@ impl Pooling {
         let column = column.as_chunks::<LANES>().0;
         for (ox, atom) in out.as_chunks_mut::<ATOM>().0.iter_mut().enumerate() {
             let start = ox * self.stride.0;
-            let within = |x: usize| x.saturating_sub(self.pad.0).min(self.in_width);
+            let within = |x: usize| x.saturating_sub(self.pad.0).min(self.source.width);
             let under = within(start)..within(start + self.kernel.0);
             let outside = under.len() < self.kernel.0;
             let mut best = [if outside { pad } else { extreme.loser() }; LANES];
