@@ -9,7 +9,8 @@
 //!
 //! ```text
 //! MatmulTask --check, program--> Program --link--> LinkedProgram --words--> NPU
-//! words --decode--> items;  words --tasks--> register values --extents--> ranges
+//! words --decode--> items;  words --tasks--> register values --task--> what they ask for
+//! register values --extents--> ranges;  register values --timing--> work
 //! words --disassemble--> text --assemble--> words;  words --lint--> findings
 //! ```
 //!

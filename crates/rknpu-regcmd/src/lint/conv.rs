@@ -8,10 +8,9 @@ use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::field::Register;
 use crate::precision::Precision;
 use crate::regs::{cna, core, dpu};
+use crate::task::{Conv, DEPTHWISE, Features, Weights};
 use crate::word::EnableMask;
 
-/// CONV_MODE of a depthwise convolution.
-const DEPTHWISE: u32 = 3;
 /// The longest pitch of lines that was measured to work, atoms (allbilly).
 const LINE_STRIDE_MAX: u32 = 4096;
 
@@ -32,17 +31,15 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
     }
 }
 
-/// Width and height of the cube that is fetched.
-fn cube(view: &View<'_>) -> (u32, u32) {
-    let size = view.get::<cna::FcDataSize0>();
-    (size.dma_width(), size.dma_height())
-}
-
-/// Bytes of all channels of a pixel, in bits.
+/// Bits of all channels of a pixel.
 fn pixel_bits(view: &View<'_>) -> u64 {
-    let input = Precision::of_input(view.get::<cna::ConvCon1>().in_precision());
-    u64::from(view.get::<cna::FcDataSize1>().dma_channel())
-        * u64::from(input.map_or(0, Precision::bits))
+    let Features {
+        fetched: [_, _, channels],
+        precision,
+        ..
+    } = view.conv.features;
+    let input = Precision::of_input(precision.code());
+    channels as u64 * u64::from(input.map_or(0, Precision::bits))
 }
 
 /// Packed pixels have rules of their own, of which little is known.
@@ -95,12 +92,16 @@ fn check_modes(view: &View<'_>, findings: &mut Findings) {
 
 /// The sum of the inputs that QD_EN turns on.
 fn check_correction(view: &View<'_>, findings: &mut Findings) {
-    let misc = view.get::<core::MiscCfg>();
-    if misc.qd_en() == 1 {
+    let Conv {
+        precision,
+        sums_features,
+        computed: [_, _, channels],
+        ..
+    } = view.conv;
+    if sums_features {
         return;
     }
     let operand = view.get::<dpu::BsOwOp>().ow_op();
-    let precision = Precision::from_code(misc.proc_precision());
     let integer = matches!(
         precision,
         Precision::Int8 | Precision::Int16 | Precision::Int4
@@ -110,25 +111,22 @@ fn check_correction(view: &View<'_>, findings: &mut Findings) {
         let registers = [core::MiscCfg::INFO, dpu::BsOwOp::INFO];
         findings.report(view, &rules::CPEND_WITHOUT_QD, &registers, message);
     }
-    let channels = view.get::<core::DataoutSize1>().dataout_channel() + 1;
-    if precision == Precision::Int16 && channels > precision.kernel_group() as u32 {
+    if precision == Precision::Int16 && channels > precision.kernel_group() {
         let message = format!("{channels} channels of int16 with QD_EN = 0");
-        findings.report(
-            view,
-            &rules::INT16_WITHOUT_QD,
-            &[core::MiscCfg::INFO],
-            message,
-        );
+        let registers = [core::MiscCfg::INFO];
+        findings.report(view, &rules::INT16_WITHOUT_QD, &registers, message);
     }
 }
 
 fn check_output_size(view: &View<'_>, findings: &mut Findings) {
-    let atomics = view.get::<cna::DataSize3>().dataout_atomics();
-    let size = view.get::<core::DataoutSize0>();
-    let core = (u64::from(size.dataout_width()) + 1) * (u64::from(size.dataout_height()) + 1);
-    let width = view.get::<dpu::DataCubeWidth>().width() + 1;
-    let dpu = width * (view.get::<dpu::DataCubeHeight>().height() + 1);
-    if u64::from(atomics) != core || atomics != dpu {
+    let Conv {
+        pixels: atomics,
+        computed: [width, height, computed],
+        output,
+        ..
+    } = &view.conv;
+    let (core, dpu) = (width * height, output.pixels());
+    if *atomics != core || *atomics != dpu {
         let message = format!("CNA expects {atomics} output pixels, CORE {core}, the DPU {dpu}");
         let registers = [
             cna::DataSize3::INFO,
@@ -138,9 +136,8 @@ fn check_output_size(view: &View<'_>, findings: &mut Findings) {
         ];
         findings.report(view, &rules::PIXEL_COUNT, &registers, message);
     }
-    let computed = view.get::<core::DataoutSize1>().dataout_channel() + 1;
-    let written = view.get::<dpu::WdmaSize0>().channel_wdma() + 1;
-    if computed != written {
+    let written = output.written[2];
+    if *computed != written {
         let message = format!("CORE computes {computed} channels, the DPU writes {written}");
         let registers = [core::DataoutSize1::INFO, dpu::WdmaSize0::INFO];
         findings.report(view, &rules::OUTPUT_CHANNELS, &registers, message);
@@ -148,16 +145,19 @@ fn check_output_size(view: &View<'_>, findings: &mut Findings) {
 }
 
 fn check_weights(view: &View<'_>, findings: &mut Findings) {
-    let total = view.get::<cna::WeightSize0>().weight_bytes();
-    let kernel = view.get::<cna::WeightSize1>().weight_bytes_per_kernel();
-    let kernels = view.get::<cna::WeightSize2>().weight_kernels();
-    let con = view.get::<cna::ConvCon1>();
-    let banks = view.get::<cna::CbufCon0>().weight_bank();
-    let space = u64::from(banks) * u64::from(CHIP.cbuf_bank_bytes);
-    if con.conv_mode() == DEPTHWISE {
+    if view.get::<cna::ConvCon1>().conv_mode() == DEPTHWISE {
         return;
     }
-    let (kernel_bytes, kernels) = (u64::from(kernel), u64::from(kernels));
+    let Weights {
+        bytes: total,
+        kernel_bytes: kernel,
+        kernels,
+        precision,
+        ..
+    } = view.conv.weights;
+    let banks = view.conv.cbuf.weight_banks;
+    let space = banks as u64 * u64::from(CHIP.cbuf_bank_bytes);
+    let (kernel_bytes, kernels) = (u64::from(kernel), kernels as u64);
     if u64::from(total) != kernel_bytes * kernels {
         let message = format!("{total} bytes in all, {kernels} kernels of {kernel} bytes");
         let registers = [
@@ -176,15 +176,14 @@ fn check_weights(view: &View<'_>, findings: &mut Findings) {
             message,
         );
     }
-    let dpu = Precision::from_code(con.proc_precision()).in_dpu();
-    let group = dpu.writer_group(false).unwrap_or(1);
+    let group = precision.in_dpu().writer_group(false).unwrap_or(1);
     let registers = [cna::CbufCon0::INFO, cna::WeightSize1::INFO];
     let resident = |count: u32| kernels.min(count.into()) * kernel_bytes;
     if resident(group) > space {
         let message = format!("{group} kernels take {} bytes, of {space}", resident(group));
         findings.report(view, &rules::WEIGHT_GROUP, &registers, message);
     } else if resident(CHIP.resident_kernels) > space
-        || banks < CHIP.weight_banks_min && resident(u32::MAX) > space
+        || banks < CHIP.weight_banks_min as usize && resident(u32::MAX) > space
     {
         let message = format!("{banks} weight banks for kernels of {kernel} bytes");
         findings.report(view, &rules::WEIGHT_BLOCK, &registers, message);
@@ -192,24 +191,24 @@ fn check_weights(view: &View<'_>, findings: &mut Findings) {
 }
 
 fn check_features(view: &View<'_>, findings: &mut Findings) {
-    let cbuf = view.get::<cna::CbufCon0>();
-    let (data, weight) = (cbuf.data_bank(), cbuf.weight_bank());
-    if data == 0 || weight == 0 || data + weight > CHIP.cbuf_banks {
+    let cbuf = &view.conv.cbuf;
+    let (data, weight) = cbuf.split();
+    if data == 0 || weight == 0 || data + weight > CHIP.cbuf_banks as usize {
         let message = format!("{data} feature banks, {weight} weight banks");
         findings.report(view, &rules::BANK_SUM, &[cna::CbufCon0::INFO], message);
     }
-    if cbuf.fc_data_bank() != 0 {
-        let message = format!("FC_DATA_BANK is {}", cbuf.fc_data_bank());
+    if cbuf.fc_data_bank != 0 {
+        let message = format!("FC_DATA_BANK is {}", cbuf.fc_data_bank);
         findings.report(view, &rules::FC_BANK, &[cna::CbufCon0::INFO], message);
     }
     if is_packed(view) {
         return;
     }
-    let (width, height) = cube(view);
-    let line_bits = u64::from(width) * pixel_bits(view);
+    let [width, height, _] = view.conv.features.fetched;
+    let line_bits = width as u64 * pixel_bits(view);
     let needed = line_bits.div_ceil(u64::from(CBUF_ENTRY_BYTES) * 8);
-    let entries = view.get::<cna::CbufCon1>().data_entries();
-    if u64::from(entries) < needed {
+    let entries = cbuf.entries;
+    if (entries as u64) < needed {
         let message = format!("a line takes {needed} entries, DATA_ENTRIES is {entries}");
         let registers = [
             cna::CbufCon1::INFO,
@@ -219,11 +218,9 @@ fn check_features(view: &View<'_>, findings: &mut Findings) {
         findings.report(view, &rules::ENTRIES, &registers, message);
     }
     // Lines stream through the banks unless more are asked for than there are.
-    let grains = view.get::<cna::ConvCon2>().feature_grains();
-    let lines = u64::from(height.min(grains));
-    let bytes = lines * u64::from(entries) * u64::from(CBUF_ENTRY_BYTES);
-    let banks = bytes.div_ceil(CHIP.cbuf_bank_bytes.into());
-    if u64::from(data) < banks && data != 0 {
+    let lines = height.min(cbuf.grains);
+    let banks = (lines * cbuf.line_bytes()).div_ceil(CHIP.cbuf_bank_bytes as usize);
+    if data < banks && data != 0 {
         let message = format!("{lines} lines of {entries} entries take {banks} banks, of {data}");
         let registers = [cna::CbufCon0::INFO, cna::CbufCon1::INFO];
         findings.report(view, &rules::DATA_BANKS, &registers, message);
@@ -240,12 +237,11 @@ fn check_features(view: &View<'_>, findings: &mut Findings) {
 }
 
 fn check_grains(view: &View<'_>, findings: &mut Findings) {
-    let grains = view.get::<cna::ConvCon2>().feature_grains();
-    let kernel = view.get::<cna::WeightSize2>().weight_height();
-    let stride = view.get::<cna::ConvCon3>().conv_y_stride();
-    let (_, height) = cube(view);
+    let Conv { cbuf, weights, .. } = &view.conv;
+    let (grains, kernel) = (cbuf.grains, weights.kernel[1]);
+    let stride = view.get::<cna::ConvCon3>().conv_y_stride() as usize;
     // More lines than there are cannot be waited for.
-    let most = height + 1;
+    let most = view.conv.features.fetched[1] + 1;
     let needed = (kernel + stride).min(most);
     let message = || format!("FEATURE_GRAINS is {grains}, kernel height {kernel}, stride {stride}");
     let registers = [
@@ -262,20 +258,20 @@ fn check_grains(view: &View<'_>, findings: &mut Findings) {
 
 /// How the fetch walks the cube: lines in groups, then surfaces.
 fn check_walk(view: &View<'_>, findings: &mut Findings) {
-    if is_packed(view) || view.get::<cna::CbufCon0>().data_reuse() == 1 {
+    let Conv { cbuf, features, .. } = &view.conv;
+    if is_packed(view) || cbuf.data_reuse {
         return;
     }
-    let (width, height) = cube(view);
+    let [width, height, _] = features.fetched;
     let surfaces = pixel_bits(view).div_ceil(128);
-    let line = view.get::<cna::DmaCon1>().line_stride();
-    let surf = view.get::<cna::DmaCon2>().surf_stride();
+    let pitch = features.atoms(features.fetched).surfaces.group_step;
+    let line = features.line_stride;
     let registers = [cna::ConvCon1::INFO, cna::DmaCon1::INFO, cna::DmaCon2::INFO];
-    if view.get::<cna::ConvCon1>().group_line_off() == 1 {
+    if !features.grouped {
         if line > LINE_STRIDE_MAX && height > 1 {
             let message = format!("lines are {line} atoms apart");
             findings.report(view, &rules::LINE_STRIDE, &registers, message);
         }
-        let pitch = i64::from(width) + i64::from(surf);
         if lines_collide(width, height, line, surfaces, pitch) {
             let message = format!(
                 "{height} lines {line} atoms apart and {surfaces} surfaces {pitch} apart overlap"
@@ -284,21 +280,20 @@ fn check_walk(view: &View<'_>, findings: &mut Findings) {
         }
         return;
     }
-    let group = CHIP.line_group;
-    if height > group && line != group * width {
+    let group = CHIP.line_group as usize;
+    if height > group && line as usize != group * width {
         let message = format!("LINE_STRIDE is {line}, four lines are {}", group * width);
         findings.report(view, &rules::GROUP_STRIDE, &registers, message);
         return;
     }
-    let dense = i64::from(width) * i64::from(height);
-    let pitch = i64::from(group) * i64::from(width) + i64::from(surf);
+    let dense = (width * height) as i64;
     if surfaces < 2 {
         return;
     }
     if pitch.abs() < dense {
         let message = format!("surfaces of {dense} atoms are {pitch} atoms apart");
         findings.report(view, &rules::SURFACE_PITCH, &registers, message);
-    } else if height < group && surf == 0 {
+    } else if height < group && features.surf_stride == 0 {
         let message = format!("{height} lines of {width} atoms, surfaces {pitch} atoms apart");
         findings.report(view, &rules::SHORT_CUBE, &registers, message);
     }
@@ -306,8 +301,8 @@ fn check_walk(view: &View<'_>, findings: &mut Findings) {
 
 /// Whether lines of `width` atoms, `lines` of them `line` apart in each of
 /// `surfaces` that are `pitch` apart, share an atom.
-fn lines_collide(width: u32, lines: u32, line: u32, surfaces: u64, pitch: i64) -> bool {
-    let (width, line) = (i64::from(width), i64::from(line));
+fn lines_collide(width: usize, lines: usize, line: u32, surfaces: u64, pitch: i64) -> bool {
+    let (width, line) = (width as i64, i64::from(line));
     if lines > 1 && (line == 0 || line < width) {
         return true;
     }
@@ -320,7 +315,7 @@ fn lines_collide(width: u32, lines: u32, line: u32, surfaces: u64, pitch: i64) -
         let nearest = distance / line;
         [nearest, nearest + 1]
             .iter()
-            .any(|&count| count < i64::from(lines) && (distance - count * line).abs() < width)
+            .any(|&count| count < lines as i64 && (distance - count * line).abs() < width)
     })
 }
 
@@ -331,31 +326,23 @@ pub(super) fn pads(view: &View<'_>) -> bool {
         return true;
     }
     let con = view.get::<cna::ConvCon3>();
-    let weights = view.get::<cna::WeightSize2>();
-    let size = view.get::<cna::DataSize0>();
-    let out = view.get::<core::DataoutSize0>();
-    let reach = |out: u32, stride: u32, taps: u32, dilation: u32| {
-        out * stride + taps.saturating_sub(1) * (dilation + 1)
+    let Conv {
+        computed: [width, height, _],
+        weights,
+        features,
+        ..
+    } = &view.conv;
+    let reach = |out: usize, stride: u32, taps: usize, dilation: u32| {
+        (out - 1) * stride as usize + taps.saturating_sub(1) * (dilation as usize + 1)
     };
-    let right = reach(
-        out.dataout_width(),
-        con.conv_x_stride(),
-        weights.weight_width(),
-        con.atrous_x_dilation(),
-    );
-    let bottom = reach(
-        out.dataout_height(),
-        con.conv_y_stride(),
-        weights.weight_height(),
-        con.atrous_y_dilation(),
-    );
-    right >= size.datain_width() || bottom >= size.datain_height()
+    let [across, down] = weights.kernel;
+    let right = reach(*width, con.conv_x_stride(), across, con.atrous_x_dilation());
+    let bottom = reach(*height, con.conv_y_stride(), down, con.atrous_y_dilation());
+    right >= features.window[0] || bottom >= features.window[1]
 }
 
 fn check_padding(view: &View<'_>, findings: &mut Findings) {
-    if Precision::from_code(view.get::<cna::ConvCon1>().in_precision()) != Precision::Int8
-        || !pads(view)
-    {
+    if view.conv.features.precision != Precision::Int8 || !pads(view) {
         return;
     }
     let value = view.get::<cna::PadCon1>().pad_value();

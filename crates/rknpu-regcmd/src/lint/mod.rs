@@ -27,7 +27,7 @@ use core::fmt;
 use crate::extent::{self, ExtentError};
 use crate::field::{Register, RegisterInfo};
 use crate::regfile::RegisterFile;
-use crate::task::{TaskRegisters, Tasks};
+use crate::task::{Conv, Pool, TaskRegisters, Tasks};
 use crate::word::{EnableMask, Iova, Word};
 
 pub use rules::{RULES, Rule};
@@ -132,9 +132,9 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
         Before::Unknown | Before::Reset => RegisterFile::new(),
     };
     let zeroed = !matches!(context.before, Before::Unknown);
-    // The registers of the task that filled CBUF last, if it is known.
+    // The task that filled CBUF last, if it is known.
     let mut left = match &context.before {
-        Before::Known(regs) if context.continues_job => Some(regs.clone()),
+        Before::Known(regs) if context.continues_job => Some(Conv::decode(regs, false)),
         _ => None,
     };
     let mut chained = EnableMask::empty();
@@ -148,6 +148,8 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
             first_in_job: index == 0 && !context.continues_job,
             left: left.as_ref(),
             chained,
+            conv: Conv::decode(&task.regs, true),
+            pool: Pool::decode(&task.regs),
         };
         structure::check(&view, &mut findings);
         conv::check(&view, &mut findings);
@@ -160,7 +162,7 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
         chained = structure::chained_after(&view);
         (count, end) = (index + 1, task.words.end);
         if task.enable.contains(EnableMask::CNA) {
-            left = Some(task.regs);
+            left = Some(view.conv);
         }
     }
     structure::check_rest(words, count, end, &mut findings);
@@ -194,9 +196,13 @@ struct View<'a> {
     task: &'a TaskRegisters,
     first_in_job: bool,
     /// What filled CBUF before it in the same job.
-    left: Option<&'a RegisterFile>,
+    left: Option<&'a Conv>,
     /// Blocks that earlier tasks of the same chain started.
     chained: EnableMask,
+    /// What the task asks for, if it is a convolution, with DPU_RDMA; or a
+    /// pooling.
+    conv: Conv,
+    pool: Pool,
 }
 
 impl View<'_> {

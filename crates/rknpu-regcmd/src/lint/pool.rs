@@ -7,6 +7,7 @@ use super::{Findings, View, rules};
 use crate::field::Register;
 use crate::precision::Precision;
 use crate::regs::{ppu, ppu_rdma};
+use crate::task::Pool;
 use crate::word::EnableMask;
 
 /// POOLING_METHOD.
@@ -14,7 +15,7 @@ pub(super) const AVERAGE: u32 = 0;
 /// POOLING_METHOD.
 const MAX: u32 = 1;
 /// Outputs below so many lines or pixels are misread by a next pooling.
-const SMALL: u32 = 4;
+const SMALL: usize = 4;
 /// IN_PRECISION of PPU_RDMA: 16 bit.
 const SIZE_16: u32 = 2;
 
@@ -23,8 +24,7 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
         return;
     }
     let method = view.get::<ppu::OperationModeCfg>().pooling_method();
-    let kernel = view.get::<ppu::PoolingKernelCfg>();
-    let (width, height) = (kernel.kernel_width() + 1, kernel.kernel_height() + 1);
+    let [width, height] = view.pool.kernel;
     if method == AVERAGE {
         let reciprocals = (
             view.get::<ppu::RecipKernelWidth>().recip_kernel_width(),
@@ -46,12 +46,9 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
         let registers = [ppu::PaddingValue1::INFO, ppu::PoolingPaddingCfg::INFO];
         findings.report(view, &rules::POOL_PADDING, &registers, message);
     }
-    let out = (
-        view.get::<ppu::DataCubeOutWidth>().cube_out_width() + 1,
-        view.get::<ppu::DataCubeOutHeight>().cube_out_height() + 1,
-    );
-    if out.0 < SMALL || out.1 < SMALL {
-        let message = format!("the output is {} x {}", out.0, out.1);
+    let [width, height, _] = view.pool.write.cube;
+    if width < SMALL || height < SMALL {
+        let message = format!("the output is {width} x {height}");
         let registers = [ppu::DataCubeOutWidth::INFO, ppu::DataCubeOutHeight::INFO];
         findings.report(view, &rules::POOL_SMALL, &registers, message);
     }
@@ -59,10 +56,12 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
 }
 
 fn check_input(view: &View<'_>, findings: &mut Findings) {
-    let proc = view.get::<ppu::DataFormat>().proc_precision();
+    let Pool {
+        read, input, write, ..
+    } = &view.pool;
     let rdma = view.runs(EnableMask::PPU_RDMA);
-    let size = view.get::<ppu_rdma::DataFormat>().in_precision();
-    if Precision::from_code(proc) != Precision::Fp16 || rdma && size != SIZE_16 {
+    let (proc, size) = (write.precision.code(), read.size);
+    if write.precision != Precision::Fp16 || rdma && size != SIZE_16 {
         let message = format!("PPU precision {proc}, PPU_RDMA size code {size}");
         let registers = [ppu::DataFormat::INFO, ppu_rdma::DataFormat::INFO];
         findings.report(view, &rules::POOL_PRECISION, &registers, message);
@@ -70,16 +69,8 @@ fn check_input(view: &View<'_>, findings: &mut Findings) {
     if !rdma {
         return;
     }
-    let taken = [
-        view.get::<ppu::DataCubeInWidth>().cube_in_width(),
-        view.get::<ppu::DataCubeInHeight>().cube_in_height(),
-        view.get::<ppu::DataCubeInChannel>().cube_in_channel(),
-    ];
-    let read = [
-        view.get::<ppu_rdma::CubeInWidth>().cube_in_width(),
-        view.get::<ppu_rdma::CubeInHeight>().cube_in_height(),
-        view.get::<ppu_rdma::CubeInChannel>().cube_in_channel(),
-    ];
+    let less_one = |size: [usize; 3]| size.map(|size| size - 1);
+    let (taken, read) = (less_one(*input), less_one(read.cube));
     if taken != read {
         let message = format!(
             "PPU takes {taken:?}, PPU_RDMA reads {read:?} (width, height, channels less one)"

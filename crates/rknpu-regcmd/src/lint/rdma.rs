@@ -8,14 +8,13 @@ use crate::extent::{self, DmaEngine, Extent};
 use crate::field::Register;
 use crate::precision::Precision;
 use crate::regs::{dpu, dpu_rdma};
+use crate::task::COMB_SHARED;
 use crate::word::EnableMask;
 
-/// COMB_USE: MRDMA and ERDMA share one operand.
-const COMB_SHARED: u32 = 5;
 /// EW ALU operation: add.
 const ADD: u32 = 2;
 /// The notch that known generators write at least, atoms.
-const NOTCH_MIN: u32 = 12;
+const NOTCH_MIN: usize = 12;
 /// Codes of EDATA_SIZE.
 const SIZE_16: u32 = 2;
 /// As SIZE_16.
@@ -202,28 +201,32 @@ fn check_stage_operands(view: &View<'_>, findings: &mut Findings) {
 
 /// One operand for both engines, surface by surface.
 fn check_shared(view: &View<'_>, findings: &mut Findings) {
-    let mode = view.get::<dpu_rdma::FeatureModeCfg>();
-    if mode.comb_use() != COMB_SHARED || mode.mrdma_disable() == 1 {
+    let Some(reads) = view
+        .conv
+        .reads
+        .filter(|reads| reads.comb_use == COMB_SHARED)
+    else {
         return;
-    }
+    };
+    let Some(main) = reads.main.map(|read| read.surface_notch) else {
+        return;
+    };
     let fmc = dpu_rdma::FeatureModeCfg::INFO;
     if flying(view) {
         let message = "COMB_USE is 5, and the main input comes from memory".into();
         findings.report(view, &rules::FLYING_COMB, &[fmc], message);
         return;
     }
-    let width = view.get::<dpu_rdma::DataCubeWidth>().width() + 1;
-    let pixels = width * (view.get::<dpu_rdma::DataCubeHeight>().height() + 1);
-    let main = view.get::<dpu_rdma::SurfNotch>().surf_notch_addr();
+    let pixels = reads.pixels();
     let element = view.get::<dpu_rdma::EwSurfNotch>().ew_surf_notch();
     let registers = [fmc, dpu_rdma::SurfNotch::INFO, dpu_rdma::EwSurfNotch::INFO];
-    let bits = Precision::of_dpu(mode.in_precision()).map_or(0, Precision::bits);
-    let channels = view.get::<dpu_rdma::DataCubeChannel>().channel() + 1;
+    let bits = Precision::of_dpu(reads.precision.code()).map_or(0, Precision::bits);
     // Two surfaces need no step.
-    if (main == 0 || element == 0) && channels * bits > 2 * 128 {
+    let several = reads.cube[2] * bits as usize > 2 * 128;
+    if (main == 0 || element == 0) && several {
         let message = format!("notches {main} and {element} with surfaces of {pixels} pixels");
         findings.report(view, &rules::COMB_NOTCH, &registers, message);
-    } else if pixels < NOTCH_MIN && main == NOTCH_MIN && channels * bits > 2 * 128 {
+    } else if pixels < NOTCH_MIN && main == NOTCH_MIN && several {
         let message = format!("notch {main} with surfaces of {pixels} pixels");
         findings.report(view, &rules::COMB_SMALL, &registers, message);
     }

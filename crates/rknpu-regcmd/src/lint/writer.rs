@@ -4,18 +4,18 @@
 use alloc::format;
 
 use super::{Findings, View, rules};
-use crate::chip::ATOM_BYTES;
 use crate::field::Register;
 use crate::precision::Precision;
-use crate::regs::{core, dpu};
+use crate::regs::dpu;
+use crate::task::{Conv, surfaces};
 use crate::word::EnableMask;
 
 /// OUTPUT_MODE bit: to memory.
 const TO_MEMORY: u32 = 2;
 /// Most atoms of a group: SIZE_E has three bits.
-const GROUP_ATOMS_MAX: u32 = 8;
+const GROUP_ATOMS_MAX: usize = 8;
 /// The widest line that is known to be right when fed from memory, atoms.
-const FLYING_WIDTH_MAX: u32 = 4096;
+const FLYING_WIDTH_MAX: usize = 4096;
 
 pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
     let mode = view.get::<dpu::FeatureModeCfg>();
@@ -24,7 +24,7 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
     }
     check_sizes(view, findings);
     if mode.flying_mode() == 1 {
-        let width = view.get::<dpu::DataCubeWidth>().width() + 1;
+        let width = view.conv.output.cube[0];
         if width > FLYING_WIDTH_MAX {
             let message = format!("{width} atoms a line, fed from memory");
             findings.report(
@@ -40,21 +40,25 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
     check_strides(view, findings);
 }
 
-/// Output channels of a group that CORE sends, and the bits of an element.
-fn group(view: &View<'_>) -> Option<(u32, u32)> {
-    let format = view.get::<dpu::DataFormat>();
-    let depthwise = view.get::<core::MiscCfg>().dw_en() == 1;
-    let channels = Precision::from_code(format.in_precision()).writer_group(depthwise)?;
-    Some((channels, Precision::of_dpu(format.out_precision())?.bits()))
+/// Output channels of a group that CORE sends, and the type of an element.
+fn group(view: &View<'_>) -> Option<(usize, Precision)> {
+    let Conv {
+        depthwise, output, ..
+    } = &view.conv;
+    let channels = output.input.writer_group(*depthwise)?;
+    Some((
+        channels as usize,
+        Precision::of_dpu(output.precision.code())?,
+    ))
 }
 
 fn check_group(view: &View<'_>, findings: &mut Findings) {
-    let Some((channels, bits)) = group(view) else {
+    let Some((channels, precision)) = group(view) else {
         return;
     };
-    let needed = (channels * bits).div_ceil(ATOM_BYTES * 8);
-    let atoms = view.get::<dpu::BsOwCfg>().size_e_0() + 1;
-    let written = view.get::<dpu::WdmaSize0>().channel_wdma() + 1;
+    let needed = surfaces(channels, precision.bits());
+    let atoms = view.conv.output.group_atoms;
+    let written = view.conv.output.written[2];
     let message = format!(
         "a group of {channels} channels takes {needed} atoms a pixel, SIZE_E + 1 is {atoms}"
     );
@@ -63,23 +67,15 @@ fn check_group(view: &View<'_>, findings: &mut Findings) {
         findings.report(view, &rules::NOT_WRITABLE, &registers, message);
     } else if atoms > needed {
         findings.report(view, &rules::SIZE_E_LARGE, &registers, message);
-    } else if atoms < needed && written * bits > atoms * ATOM_BYTES * 8 {
+    } else if atoms < needed && written > atoms * precision.per_atom() {
         findings.report(view, &rules::SIZE_E_SMALL, &registers, message);
     }
 }
 
 fn check_sizes(view: &View<'_>, findings: &mut Findings) {
-    let wdma = view.get::<dpu::WdmaSize1>();
-    let wdma = [
-        wdma.width_wdma(),
-        wdma.height_wdma(),
-        view.get::<dpu::WdmaSize0>().channel_wdma(),
-    ];
-    let cube = [
-        view.get::<dpu::DataCubeWidth>().width(),
-        view.get::<dpu::DataCubeHeight>().height(),
-        view.get::<dpu::DataCubeChannel>().channel(),
-    ];
+    let less_one = |size: [usize; 3]| size.map(|size| size - 1);
+    let wdma = less_one(view.conv.output.written);
+    let cube = less_one(view.conv.output.cube);
     let notch = view.get::<dpu::DataCubeNotchAddr>();
     if wdma != cube || notch.notch_addr_0() != notch.notch_addr_1() {
         let message = format!(
@@ -103,49 +99,46 @@ fn check_sizes(view: &View<'_>, findings: &mut Findings) {
 /// A counter of the writer: how often it counts, and how far it steps.
 #[derive(Clone, Copy)]
 struct Step {
-    count: u64,
-    stride: u64,
+    count: usize,
+    stride: i64,
 }
 
 fn check_strides(view: &View<'_>, findings: &mut Findings) {
-    let bits =
-        Precision::of_dpu(view.get::<dpu::DataFormat>().out_precision()).map_or(0, Precision::bits);
-    let channels = view.get::<dpu::WdmaSize0>().channel_wdma() + 1;
-    let atoms = view.get::<dpu::BsOwCfg>().size_e_0() + 1;
+    let output = &view.conv.output;
+    let [width, height, channels] = output.written;
+    let atoms = output.group_atoms;
+    let used = Precision::of_dpu(output.precision.code())
+        .map_or(0, |precision| surfaces(channels, precision.bits()));
     let flying = view.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
     let groups = match group(view) {
         Some((group, _)) if !flying => channels.div_ceil(group),
-        _ => (channels * bits).div_ceil(atoms * ATOM_BYTES * 8).max(1),
+        _ => used.div_ceil(atoms).max(1),
     };
     // Of a group that is not full only the atoms with channels count.
-    let used = (channels * bits).div_ceil(ATOM_BYTES * 8).clamp(1, atoms);
-    let size = view.get::<dpu::WdmaSize1>();
-    let width = u64::from(size.width_wdma()) + 1;
-    let notch = view.get::<dpu::DataCubeNotchAddr>().notch_addr_0();
-    let surface = u64::from(view.get::<dpu::DstSurfStride>().dst_surf_stride());
-    let add = u64::from(view.get::<dpu::SurfaceAdd>().surf_add());
+    let used = used.clamp(1, atoms);
+    let (surface, add) = (output.surface, output.surface_add);
     let mut steps = [
         Step {
-            count: u64::from(size.height_wdma()) + 1,
-            stride: width + u64::from(notch),
+            count: height,
+            stride: (width + output.notch) as i64,
         },
         Step {
-            count: used.into(),
+            count: used,
             stride: surface,
         },
         Step {
-            count: groups.into(),
+            count: groups,
             stride: add,
         },
     ];
     // Without overlap each step goes beyond all that smaller ones cover.
     steps.sort_unstable_by_key(|step| step.stride);
-    let mut covered = width;
+    let mut covered = width as i64;
     let mut overlaps = false;
     for Step { count, stride } in steps {
         if count > 1 {
             overlaps |= stride < covered;
-            covered += (count - 1) * stride;
+            covered += (count - 1) as i64 * stride;
         }
     }
     let registers = [
@@ -157,7 +150,7 @@ fn check_strides(view: &View<'_>, findings: &mut Findings) {
         let message =
             format!("surfaces {surface} atoms apart, {groups} groups of {atoms} {add} atoms apart");
         findings.report(view, &rules::OUTPUT_OVERLAP, &registers, message);
-    } else if groups > 1 && add > u64::from(atoms) * surface {
+    } else if groups > 1 && add > atoms as i64 * surface {
         let message = format!("groups of {atoms} surfaces are {add} atoms apart");
         findings.report(view, &rules::OUTPUT_GAPS, &registers, message);
     }
