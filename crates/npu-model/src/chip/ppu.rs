@@ -50,8 +50,8 @@ impl Element {
     /// (rockchip-npu-notes measured 1 and 2 exact for int8, 0 wrong).
     fn of(task: &Pool, contested: &Contested) -> Self {
         let works =
-            contested.byte_pooling == BytePooling::Works && task.read.size != Self::FOUR_BITS;
-        match task.write.precision {
+            contested.byte_pooling == BytePooling::Works && task.read_size != Self::FOUR_BITS;
+        match task.precision {
             Precision::Int8 if works => Self::Int8,
             Precision::Int16 if works => Self::Int16,
             _ => Self::Fp16,
@@ -309,9 +309,9 @@ fn check(
         shown::<ppu_rdma::DataFormat>(regs),
     ];
     let from_memory = regs.get::<ppu::OperationModeCfg>().flying_mode() == 1;
-    let short = task.read.cube[2] < task.write.cube[2]
-        || task.read.cube[0] < task.input[0]
-        || task.read.cube[1] < task.input[1];
+    let short = task.read.size[2] < task.written.size[2]
+        || task.read.size[0] < task.input[0]
+        || task.read.size[1] < task.input[1];
     if !from_memory || short {
         return report.note(
             "H05-pooling-input",
@@ -321,7 +321,7 @@ fn check(
             "set flying_mode, and the same size in both blocks",
         );
     }
-    if task.write.precision != Precision::Fp16 && pooling.element == Element::Fp16 {
+    if task.precision != Precision::Fp16 && pooling.element == Element::Fp16 {
         report.note(
             "T58-pooling-precision",
             Effect::Garbage,

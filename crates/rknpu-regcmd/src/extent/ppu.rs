@@ -10,9 +10,11 @@ use super::element::{self, Element};
 use super::{DmaEngine, Extent, ExtentError, Reader, must_agree, must_be_zero, touched, unknown};
 use crate::precision::Precision;
 use crate::regs::{ppu, ppu_rdma};
-use crate::task::{Cube, PoolRead, PoolWrite, Registers, surfaces};
+use crate::task::{Cube, PoolCube, Registers};
 use crate::word::EnableMask;
 
+/// The one type of which it is known what is touched.
+const TYPE: Precision = Precision::Fp16;
 /// PPU_RDMA DATA_FORMAT.in_precision: 16-bit elements.
 const SIZE_16_BIT: u32 = 2;
 
@@ -52,10 +54,8 @@ pub(super) fn read_extents(
     if code != SIZE_16_BIT {
         return Err(unknown::<ppu_rdma::DataFormat>("in_precision", code));
     }
-    let read = PoolRead::decode(reader);
-    let [width, height, channels] = read.cube;
     reader.aligned::<ppu_rdma::SrcBaseAddr>()?;
-    let cube = read.atoms([width, height, surfaces(channels, Precision::Fp16.bits())]);
+    let cube = PoolCube::read(reader).atoms(TYPE.bits());
     out.push(touched(DmaEngine::PpuRead, &[cube])?);
     Ok(())
 }
@@ -71,20 +71,19 @@ pub(super) fn write_extents(
 }
 
 pub(super) fn last_written_atom(reader: &Reader<'_>) -> Option<i64> {
-    let (write, cube) = output(reader).ok()?;
-    let [width, height, _] = write.cube;
+    let (written, cube) = output(reader).ok()?;
+    let [width, height, _] = written.size;
     Some(cube.address(width - 1, height - 1, cube.surfaces.count - 1))
 }
 
 /// The element that a completed task writes at the byte `iova`.
 pub(super) fn written_element(reader: &Reader<'_>, iova: i64) -> Option<Element> {
-    let (write, cube) = output(reader).ok()?;
-    let channels = [write.precision.per_atom(), write.cube[2]];
-    element::at(&cube, channels, write.precision, iova)
+    let (written, cube) = output(reader).ok()?;
+    element::at(&cube, [TYPE.per_atom(), written.size[2]], TYPE, iova)
 }
 
 /// What is written, and where.
-fn output(reader: &Reader<'_>) -> Result<(PoolWrite, Cube), ExtentError> {
+fn output(reader: &Reader<'_>) -> Result<(PoolCube, Cube), ExtentError> {
     reader.aligned::<ppu::DstBaseAddr>()?;
     let mode = reader.get::<ppu::OperationModeCfg>();
     must_be_zero::<ppu::OperationModeCfg>("use_cnt", mode.use_cnt())?;
@@ -95,11 +94,10 @@ fn output(reader: &Reader<'_>) -> Result<(PoolWrite, Cube), ExtentError> {
     must_be_zero::<ppu::MiscCtrl>("nonalign", misc.nonalign())?;
     must_be_zero::<ppu::MiscCtrl>("mc_surf_out", misc.mc_surf_out())?;
     must_be_zero::<ppu::MiscCtrl>("surf_len", misc.surf_len())?;
-    let write = PoolWrite::decode(reader);
-    if write.precision != Precision::Fp16 {
-        let code = format.proc_precision();
+    let code = format.proc_precision();
+    if Precision::from_code(code) != TYPE {
         return Err(unknown::<ppu::DataFormat>("proc_precision", code));
     }
-    let count = surfaces(write.cube[2], write.precision.bits());
-    Ok((write, write.atoms(count)))
+    let written = PoolCube::written(reader);
+    Ok((written, written.atoms(TYPE.bits())))
 }

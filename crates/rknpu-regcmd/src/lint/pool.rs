@@ -7,7 +7,6 @@ use super::{Findings, View, rules};
 use crate::field::Register;
 use crate::precision::Precision;
 use crate::regs::{ppu, ppu_rdma};
-use crate::task::Pool;
 use crate::word::EnableMask;
 
 /// POOLING_METHOD.
@@ -46,7 +45,7 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
         let registers = [ppu::PaddingValue1::INFO, ppu::PoolingPaddingCfg::INFO];
         findings.report(view, &rules::POOL_PADDING, &registers, message);
     }
-    let [width, height, _] = view.pool.write.cube;
+    let [width, height, _] = view.pool.written.size;
     if width < SMALL || height < SMALL {
         let message = format!("the output is {width} x {height}");
         let registers = [ppu::DataCubeOutWidth::INFO, ppu::DataCubeOutHeight::INFO];
@@ -56,12 +55,10 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
 }
 
 fn check_input(view: &View<'_>, findings: &mut Findings) {
-    let Pool {
-        read, input, write, ..
-    } = &view.pool;
+    let pool = &view.pool;
     let rdma = view.runs(EnableMask::PPU_RDMA);
-    let (proc, size) = (write.precision.code(), read.size);
-    if write.precision != Precision::Fp16 || rdma && size != SIZE_16 {
+    let (proc, size) = (pool.precision.code(), pool.read_size);
+    if pool.precision != Precision::Fp16 || rdma && size != SIZE_16 {
         let message = format!("PPU precision {proc}, PPU_RDMA size code {size}");
         let registers = [ppu::DataFormat::INFO, ppu_rdma::DataFormat::INFO];
         findings.report(view, &rules::POOL_PRECISION, &registers, message);
@@ -70,7 +67,7 @@ fn check_input(view: &View<'_>, findings: &mut Findings) {
         return;
     }
     let less_one = |size: [usize; 3]| size.map(|size| size - 1);
-    let (taken, read) = (less_one(*input), less_one(read.cube));
+    let (taken, read) = (less_one(pool.input), less_one(pool.read.size));
     if taken != read {
         let message = format!(
             "PPU takes {taken:?}, PPU_RDMA reads {read:?} (width, height, channels less one)"

@@ -70,6 +70,19 @@ pub struct Cube {
 }
 
 impl Cube {
+    /// So many pixels of a line, lines and surfaces, by constant distances of
+    /// lines and of surfaces.
+    #[must_use]
+    pub const fn plain(base: u32, size: [usize; 3], line: i64, surface: i64) -> Self {
+        let [width, height, surfaces] = size;
+        Self {
+            base,
+            width,
+            lines: Walk::plain(height, line),
+            surfaces: Walk::plain(surfaces, surface),
+        }
+    }
+
     /// Address of an atom.
     ///
     /// Strides and addresses have at most 28 bits of atoms and counts at most

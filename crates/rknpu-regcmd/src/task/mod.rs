@@ -25,7 +25,7 @@ pub use conv::{Buffering, Conv, Weights};
 pub use cube::{Cube, Walk};
 pub use features::Features;
 pub use output::{DEPTHWISE, Output};
-pub use pool::{Pool, PoolRead, PoolWrite};
+pub use pool::{Pool, PoolCube};
 pub use reads::{COMB_SHARED, PER_CHANNEL};
 pub use reads::{ChannelRead, ElementRead, MainRead, Read, Reads};
 pub use words::{TaskRegisters, Tasks, tasks};

@@ -8,100 +8,69 @@
 //!
 //! Source: librocketnpu, measured on silicon for fp16; RK3588 TRM for the notch.
 
-use super::cube::{Cube, Walk};
+use super::cube::Cube;
 use super::{Registers, sizes};
 use crate::chip::ATOM_BYTES;
 use crate::field::Register;
 use crate::precision::{Precision, size_bits};
 use crate::regs::{ppu, ppu_rdma};
 
-/// What PPU_RDMA reads. Distances are in atoms.
+/// Input or output of a pooling. Distances are in atoms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolRead {
-    /// SRC_BASE_ADDR.
+pub struct PoolCube {
+    /// The base address.
     pub base: u32,
     /// Width, height and channels.
-    pub cube: [usize; 3],
-    /// SRC_LINE_STRIDE.
-    pub line: u32,
-    /// SRC_SURF_STRIDE.
-    pub surface: u32,
-    /// The size code of the elements.
-    pub size: u32,
+    pub size: [usize; 3],
+    /// From line to line.
+    pub line: i64,
+    /// From surface to surface.
+    pub surface: i64,
 }
 
-impl PoolRead {
-    /// Reads the registers; every value means something.
-    #[must_use]
-    pub fn decode(regs: &impl Registers) -> Self {
+impl PoolCube {
+    /// What PPU_RDMA reads.
+    pub(crate) fn read(regs: &impl Registers) -> Self {
         Self {
             base: regs.get::<ppu_rdma::SrcBaseAddr>().src_base_addr(),
-            cube: sizes([
+            size: sizes([
                 regs.get::<ppu_rdma::CubeInWidth>().cube_in_width(),
                 regs.get::<ppu_rdma::CubeInHeight>().cube_in_height(),
                 regs.get::<ppu_rdma::CubeInChannel>().cube_in_channel(),
             ]),
-            line: regs.get::<ppu_rdma::SrcLineStride>().src_line_stride(),
-            surface: regs.get::<ppu_rdma::SrcSurfStride>().src_surf_stride(),
-            size: regs.get::<ppu_rdma::DataFormat>().in_precision(),
+            line: regs
+                .get::<ppu_rdma::SrcLineStride>()
+                .src_line_stride()
+                .into(),
+            surface: regs
+                .get::<ppu_rdma::SrcSurfStride>()
+                .src_surf_stride()
+                .into(),
         }
     }
 
-    /// The atoms of so many pixels and surfaces.
-    #[must_use]
-    pub fn atoms(&self, [width, height, surfaces]: [usize; 3]) -> Cube {
-        Cube {
-            base: self.base,
-            width,
-            lines: Walk::plain(height, self.line.into()),
-            surfaces: Walk::plain(surfaces, self.surface.into()),
-        }
-    }
-}
-
-/// What the PPU writes. Distances are in atoms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolWrite {
-    /// DST_BASE_ADDR.
-    pub base: u32,
-    /// Width, height and channels.
-    pub cube: [usize; 3],
-    /// DST_SURF_STRIDE.
-    pub surface: u32,
-    /// Atoms skipped after each line.
-    pub notch: u32,
-    /// The type of the elements.
-    pub precision: Precision,
-}
-
-impl PoolWrite {
-    /// Reads the registers; every value means something.
-    #[must_use]
-    pub fn decode(regs: &impl Registers) -> Self {
+    /// What the PPU writes.
+    pub(crate) fn written(regs: &impl Registers) -> Self {
+        let size = sizes([
+            regs.get::<ppu::DataCubeOutWidth>().cube_out_width(),
+            regs.get::<ppu::DataCubeOutHeight>().cube_out_height(),
+            regs.get::<ppu::DataCubeOutChannel>().cube_out_channel(),
+        ]);
+        let notch = i64::from(regs.get::<ppu::OperationModeCfg>().notch_addr());
         Self {
             // The low bits belong to no field.
             base: regs.get::<ppu::DstBaseAddr>().bits() & !(ATOM_BYTES - 1),
-            cube: sizes([
-                regs.get::<ppu::DataCubeOutWidth>().cube_out_width(),
-                regs.get::<ppu::DataCubeOutHeight>().cube_out_height(),
-                regs.get::<ppu::DataCubeOutChannel>().cube_out_channel(),
-            ]),
-            surface: regs.get::<ppu::DstSurfStride>().dst_surf_stride(),
-            notch: regs.get::<ppu::OperationModeCfg>().notch_addr(),
-            precision: Precision::from_code(regs.get::<ppu::DataFormat>().proc_precision()),
+            size,
+            line: size[0] as i64 + notch,
+            surface: regs.get::<ppu::DstSurfStride>().dst_surf_stride().into(),
         }
     }
 
-    /// The atoms of so many surfaces.
-    #[must_use]
-    pub fn atoms(&self, surfaces: usize) -> Cube {
-        let [width, height, _] = self.cube;
-        Cube {
-            base: self.base,
-            width,
-            lines: Walk::plain(height, width as i64 + i64::from(self.notch)),
-            surfaces: Walk::plain(surfaces, self.surface.into()),
-        }
+    /// Its atoms, of elements of so many bits.
+    pub(crate) fn atoms(&self, bits: u32) -> Cube {
+        let [width, height, channels] = self.size;
+        let size = [width, height, super::surfaces(channels, bits)];
+        Cube::plain(self.base, size, self.line, self.surface)
     }
 }
 
@@ -109,13 +78,17 @@ impl PoolWrite {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// What PPU_RDMA reads.
-    pub read: PoolRead,
+    pub read: PoolCube,
+    /// The size code of what it reads.
+    pub read_size: u32,
     /// Width, height and channels that the PPU takes.
     pub input: [usize; 3],
     /// Width and height of the window.
     pub kernel: [usize; 2],
-    /// What it makes of them.
-    pub write: PoolWrite,
+    /// What the PPU writes.
+    pub written: PoolCube,
+    /// The type that it computes with.
+    pub precision: Precision,
 }
 
 impl Pool {
@@ -124,36 +97,37 @@ impl Pool {
     pub fn decode(regs: &impl Registers) -> Self {
         let kernel = regs.get::<ppu::PoolingKernelCfg>();
         Self {
-            read: PoolRead::decode(regs),
+            read: PoolCube::read(regs),
+            read_size: regs.get::<ppu_rdma::DataFormat>().in_precision(),
             input: sizes([
                 regs.get::<ppu::DataCubeInWidth>().cube_in_width(),
                 regs.get::<ppu::DataCubeInHeight>().cube_in_height(),
                 regs.get::<ppu::DataCubeInChannel>().cube_in_channel(),
             ]),
             kernel: sizes([kernel.kernel_width(), kernel.kernel_height()]),
-            write: PoolWrite::decode(regs),
+            written: PoolCube::written(regs),
+            precision: Precision::from_code(regs.get::<ppu::DataFormat>().proc_precision()),
         }
     }
 
-    /// Surfaces of input and output. By the manual's codes an atom that is read
-    /// holds 32, 16, 8 or 4 channels; one that is written, those of the PPU's
-    /// precision; the more of both count.
-    #[must_use]
-    pub fn surfaces(&self) -> usize {
-        let bits = size_bits(self.read.size).min(self.write.precision.bits());
-        super::surfaces(self.write.cube[2], bits)
+    /// Bits of an element of input and output. By the manual's codes an atom
+    /// that is read holds 32, 16, 8 or 4 channels; one that is written, those of
+    /// the PPU's precision; the more of both count.
+    fn bits(&self) -> u32 {
+        size_bits(self.read_size).min(self.precision.bits())
     }
 
     /// What is read of the input.
     #[must_use]
     pub fn source(&self) -> Cube {
-        let [width, height, _] = self.input;
-        self.read.atoms([width, height, self.surfaces()])
+        let ([width, height, _], [_, _, channels]) = (self.input, self.written.size);
+        let size = [width, height, channels];
+        PoolCube { size, ..self.read }.atoms(self.bits())
     }
 
     /// What is written.
     #[must_use]
     pub fn target(&self) -> Cube {
-        self.write.atoms(self.surfaces())
+        self.written.atoms(self.bits())
     }
 }

@@ -15,7 +15,7 @@
 //! is open, and so is what an EW operand's own notch adds to: [`Read::far`] has
 //! the larger reading.
 
-use super::cube::{Cube, Walk};
+use super::cube::Cube;
 use super::{Registers, sizes};
 use crate::chip::ATOM_BYTES;
 use crate::precision::{Precision, size_bits};
@@ -83,12 +83,8 @@ impl ChannelRead {
     /// Its atoms.
     #[must_use]
     pub fn atoms(&self, channels: usize) -> Cube {
-        Cube {
-            base: self.base,
-            width: self.bytes(channels).div_ceil(ATOM_BYTES as usize),
-            lines: Walk::plain(1, 0),
-            surfaces: Walk::plain(1, 0),
-        }
+        let width = self.bytes(channels).div_ceil(ATOM_BYTES as usize);
+        Cube::plain(self.base, [width, 1, 1], 0, 0)
     }
 }
 
@@ -198,15 +194,11 @@ impl Reads {
         let notch = element.surface_notch;
         let shared = self.surfaces(element.bits, flying);
         if element.mode == PER_CHANNEL {
-            let atoms = |count, pitch: usize| Cube {
-                base: element.base,
-                width: 1,
-                lines: Walk::plain(1, 0),
-                surfaces: Walk::plain(count, pitch as i64),
-            };
+            let all = super::surfaces(self.cube[2], element.bits);
+            let atoms = |count, pitch| Cube::plain(element.base, [1, 1, count], 0, pitch);
             return Some(Read {
-                near: atoms(super::surfaces(self.cube[2], element.bits), 1),
-                far: atoms(shared, element.stride.max(1) + notch),
+                near: atoms(all, 1),
+                far: atoms(shared, (element.stride.max(1) + notch) as i64),
             });
         }
         let read = |pitch| self.walk(element.base, element.line_notch, shared, pitch);
@@ -233,11 +225,7 @@ impl Reads {
 
     fn walk(&self, base: u32, line_notch: usize, surfaces: usize, pitch: usize) -> Cube {
         let [width, height, _] = self.cube;
-        Cube {
-            base,
-            width,
-            lines: Walk::plain(height, (width + line_notch) as i64),
-            surfaces: Walk::plain(surfaces, pitch as i64),
-        }
+        let size = [width, height, surfaces];
+        Cube::plain(base, size, (width + line_notch) as i64, pitch as i64)
     }
 }
