@@ -195,10 +195,10 @@ impl Reads {
         let shared = self.surfaces(element.bits, flying);
         if element.mode == PER_CHANNEL {
             let all = super::surfaces(self.cube[2], element.bits);
-            let atoms = |count, pitch| Cube::plain(element.base, [1, 1, count], 0, pitch);
+            let atoms = |pitch| Cube::plain(element.base, [1, 1, all], 0, pitch);
             return Some(Read {
-                near: atoms(all, 1),
-                far: atoms(shared, (element.stride.max(1) + notch) as i64),
+                near: atoms(1),
+                far: atoms((element.stride.max(1) + notch) as i64),
             });
         }
         let read = |pitch| self.walk(element.base, element.line_notch, shared, pitch);
@@ -227,5 +227,45 @@ impl Reads {
         let [width, height, _] = self.cube;
         let size = [width, height, surfaces];
         Cube::plain(base, size, (width + line_notch) as i64, pitch as i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(test_support::cases(256))]
+
+        #[test]
+        fn the_farther_reading_covers_the_nearer(
+            cube in prop::array::uniform3(1usize..40),
+            line_notch in 0usize..5,
+            surface_notch in 0usize..50,
+            stride in 0usize..50,
+            mode in 0u32..2,
+            bits in prop::sample::select(std::vec![4u32, 8, 16, 32]),
+            comb_use in prop::sample::select(std::vec![0, COMB_SHARED]),
+            flying: bool,
+        ) {
+            let reads = Reads {
+                cube,
+                flying,
+                comb_use,
+                precision: Precision::Fp16,
+                proc_precision: Precision::Fp16,
+                widens: false,
+                main: Some(MainRead { base: 16, line_notch, surface_notch }),
+                element: Some(ElementRead { base: 16, mode, bits, stride, line_notch, surface_notch }),
+                bs: None,
+                bn: None,
+            };
+            for read in [reads.main_read(flying), reads.element_read(flying)] {
+                let [near, far] = read.map(|read| [read.near, read.far].map(|cube| cube.bounds())).unwrap();
+                let (near, far) = (near.unwrap(), far.unwrap());
+                prop_assert!(far.start <= near.start && near.end <= far.end);
+            }
+        }
     }
 }
