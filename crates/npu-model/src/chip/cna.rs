@@ -363,13 +363,14 @@ mod tests {
             height in 1usize..10,
             surfaces in 1usize..5,
             grouped: bool,
-            line in 0usize..30,
-            pitch in prop_oneof![Just(None), (0usize..40).prop_map(Some)],
+            line in 0i64..30,
+            pitch in prop_oneof![Just(None), (-20i64..40).prop_map(Some)],
             dense: bool,
         ) {
             let group = if grouped { 4 } else { 1 };
-            let line_step = if dense { group * width } else { line } as i64;
-            let surface_step = pitch.map_or(width, |pitch| group * width + pitch) as i64;
+            let dense_step = (group * width) as i64;
+            let line_step = if dense { dense_step } else { line };
+            let surface_step = pitch.map_or(width as i64, |pitch| dense_step + pitch);
             let dma = FeatureDma {
                 cube: Cube {
                     base: 4096,
