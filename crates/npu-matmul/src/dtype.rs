@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use rknpu_regcmd::MatmulType;
+use rknpu_regcmd::{ChipProfile, MatmulType};
 use serde::{Deserialize, Serialize};
 
 pub use npu_kernels::ATOM_BYTES;
@@ -17,10 +17,10 @@ const _: () = assert!(
     Precision::Int4.k_multiple() == CHANNEL_GROUP && Precision::Fp16.k_multiple() == CHANNEL_GROUP
 );
 
-/// Rows of an activation tile are a multiple of this. The feature fetch walks
-/// lines in groups of four; librocketnpu measured wrong results at other
+/// Rows of an activation tile are a multiple of this: the feature fetch walks
+/// lines in such groups, and librocketnpu measured wrong results at other
 /// heights.
-pub const ROW_MULTIPLE: usize = 4;
+pub const ROW_MULTIPLE: usize = ChipProfile::RK3588.line_group as usize;
 
 /// The precision of a product: what its operands are, and with that what the
 /// NPU adds up in and writes.

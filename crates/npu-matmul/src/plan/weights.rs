@@ -15,18 +15,27 @@ use crate::dtype::{Precision, ROW_MULTIPLE};
 use crate::layout;
 
 /// The deepest INT4 tile whose 16-bit results cannot saturate, whatever the
-/// weights: products are at most 64 in magnitude, 32767 / 64 = 511, rounded down
-/// to whole channel groups of 32. Weights that are known may have deeper ones:
+/// weights: products are at most 64 in magnitude; rounded down to whole channel
+/// groups. Weights that are known may have deeper ones:
 /// [`int4_depth`](super::int4_depth).
-pub const INT4_K_TILE_MAX: usize = 480;
+pub const INT4_K_TILE_MAX: usize = {
+    let group = Precision::Int4.k_multiple();
+    i16::MAX as usize / 64 / group * group
+};
 
-/// Rows of a tile are below 1024 (CNA grains field, 10 bits; RK3588 TRM), so no
-/// search goes further.
-pub(super) const ROW_TILE_MAX: usize = 1020;
+/// Most rows of a tile: all of them and one more must be counted as lines.
+pub(super) const ROW_TILE_MAX: usize =
+    (ChipProfile::RK3588.grains_max as usize - 1) / ROW_MULTIPLE * ROW_MULTIPLE;
 
-/// Output channels of one task (13-bit channel counters, of which N = 8192 is
-/// the largest that rknpu-regcmd lets pass).
-pub(super) const N_TILE_MAX: usize = 8192;
+/// Output channels of one task: whole kernel groups of each precision.
+pub(super) const N_TILE_MAX: usize = ChipProfile::RK3588.output_channels_max as usize;
+const _: () = {
+    let mut index = 0;
+    while index < Precision::ALL.len() {
+        assert!(N_TILE_MAX.is_multiple_of(Precision::ALL[index].kernel_group()));
+        index += 1;
+    }
+};
 
 /// Bytes that a file descriptor can address (mainline `drivers/accel/rocket`:
 /// one 32-bit address space for each).
