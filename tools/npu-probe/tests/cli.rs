@@ -320,6 +320,9 @@ fn a_dump_holds_all_and_can_be_decoded() {
     assert_eq!(stdout(&from_text), stdout(&from_binary));
     let report = json(&["decode", "--json", file.to_str().unwrap()]);
     assert_eq!(report["words"], binary.len() / 8);
+    let heading = "task 0: convolution: 1x64x64 of int8 under 1x1 to 1x64x64 of int32";
+    assert_eq!(report["tasks"][0], heading);
+    assert!(stdout(&from_text).starts_with(&format!("# {heading}\n")));
 
     // Over the old one, other sizes; then again, with nothing left over.
     let output = run(&["--dump", path, "--dtype", "fp16", "--m", "3", "--n", "5"]);
@@ -473,7 +476,7 @@ fn asm_and_decode_take_each_others_output() {
     assert_eq!(output.status.code(), Some(2));
     let err = stderr(&output);
     assert!(
-        err.contains("wrong.s: line 12, column 39: the value 0x000000b1 has data_bank=1, not 2"),
+        err.contains("wrong.s: line 13, column 39: the value 0x000000b1 has data_bank=1, not 2"),
         "{err}"
     );
     assert!(!Path::new(&file("never")).exists());

@@ -13,6 +13,9 @@ mod pool;
 mod reads;
 mod words;
 
+use alloc::format;
+use core::fmt;
+
 use thiserror::Error;
 
 use crate::chip::ATOM_BYTES;
@@ -123,6 +126,50 @@ impl Task {
     }
 }
 
+/// One line: what is computed, from which cube to which.
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |[width, height, channels]: [usize; 3]| format!("{width}x{height}x{channels}");
+        match self {
+            Self::Conv(conv) => {
+                let kind = if conv.depthwise {
+                    "depthwise convolution"
+                } else {
+                    "convolution"
+                };
+                let (features, output) = (&conv.features, &conv.output);
+                let [across, down] = conv.weights.kernel;
+                write!(
+                    f,
+                    "{kind}: {} of {} under {across}x{down} to {} of {}",
+                    size(features.window),
+                    features.precision,
+                    size(output.written),
+                    output.precision
+                )
+            }
+            Self::Flying { reads, output } => write!(
+                f,
+                "elementwise: {} of {} to {} of {}",
+                size(reads.cube),
+                reads.precision,
+                size(output.written),
+                output.precision
+            ),
+            Self::Pool(pool) => {
+                let [across, down] = pool.kernel;
+                write!(
+                    f,
+                    "pooling: {} of {} under {across}x{down} to {}",
+                    size(pool.input),
+                    pool.precision,
+                    size(pool.written.size)
+                )
+            }
+        }
+    }
+}
+
 /// Sizes that registers hold less one.
 fn sizes<const N: usize>(less_one: [u32; N]) -> [usize; N] {
     less_one.map(|size| size as usize + 1)
@@ -131,4 +178,68 @@ fn sizes<const N: usize>(less_one: [u32; N]) -> [usize; N] {
 /// Atoms that hold `channels` elements of `bits` bits.
 pub(crate) const fn surfaces(channels: usize, bits: u32) -> usize {
     channels.div_ceil((ATOM_BYTES * 8 / bits) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AddTask, Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType};
+    use std::string::{String, ToString};
+    use std::vec::Vec;
+
+    fn headings(program: &crate::Program) -> Vec<String> {
+        let bindings = [0, 1, 2].map(|id| Binding {
+            id: BufferId(id),
+            iova: Iova(id << 20),
+            len: 1 << 20,
+        });
+        let linked = program.link(&bindings).unwrap();
+        let registers = tasks(linked.words()).next().unwrap();
+        let tasks = Task::all(&registers.regs, registers.enable);
+        tasks.map(|task| task.unwrap().to_string()).collect()
+    }
+
+    #[test]
+    fn a_task_says_what_it_computes() {
+        let [a, b, c] = [0, 1, 2].map(|id| BufferId(id).at(0));
+        let ty = MatmulType::Int8ToInt32;
+        let product = MatmulTask {
+            ty,
+            m: 8,
+            k: 64,
+            n: 32,
+            a,
+            b,
+            c,
+        };
+        let product = product.program(&ChipProfile::RK3588).unwrap();
+        assert_eq!(
+            headings(&product),
+            ["convolution: 1x8x64 of int8 under 1x1 to 1x8x32 of int32"]
+        );
+        let sum = AddTask {
+            width: 8,
+            channels: 32,
+            a,
+            b,
+            c,
+        };
+        assert_eq!(
+            headings(&sum.program().unwrap()),
+            ["elementwise: 8x1x32 of int32 to 8x1x32 of int32"]
+        );
+    }
+
+    #[test]
+    fn blocks_that_wait_are_an_error() {
+        let all = |enable| Task::all(&RegisterFile::new(), enable).collect::<Vec<_>>();
+        assert_eq!(all(EnableMask::CNA), [Err(TaskError::Waiting)]);
+        assert_eq!(all(EnableMask::PPU), [Err(TaskError::HalfPooling)]);
+        assert_eq!(all(EnableMask::empty()), [Err(TaskError::Nothing)]);
+        let both = all(CONVOLUTION | EnableMask::PPU);
+        assert!(matches!(
+            both[..],
+            [Ok(Task::Conv(_)), Err(TaskError::HalfPooling)]
+        ));
+    }
 }

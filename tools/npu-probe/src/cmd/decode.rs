@@ -3,7 +3,10 @@
 //! it. Captures are `decode_capture`'s.
 
 use anyhow::{Context, anyhow};
-use rknpu_regcmd::{Finding, LintContext, RegisterInfo, disassemble, lint, statements};
+use rknpu_regcmd::task::Task;
+use rknpu_regcmd::{
+    Finding, LintContext, RegisterInfo, Word, disassemble, lint, statements, tasks,
+};
 use serde::Serialize;
 
 use crate::capture_file;
@@ -17,6 +20,8 @@ use crate::program;
 struct Report {
     /// Number of words.
     words: usize,
+    /// What each task asks for.
+    tasks: Vec<String>,
     /// One line a word.
     disassembly: Vec<String>,
     findings: Vec<FindingReport>,
@@ -74,13 +79,17 @@ pub(crate) fn run(flags: &Flags, decode: &DecodeFlags) -> Result<Verdict, Failur
     if flags.json {
         output::print_json(&Report {
             words: words.len(),
+            tasks: headings(&words),
             disassembly: text.lines().map(str::to_owned).collect(),
             findings: findings.iter().map(FindingReport::from).collect(),
         })?;
         return Ok(Verdict::Pass);
     }
-    output::print(&text)?;
     // As comments, so that `asm` takes all of this.
+    for heading in headings(&words) {
+        output::print(&format!("# {heading}\n"))?;
+    }
+    output::print(&text)?;
     if findings.is_empty() {
         output::print("# no findings\n")?;
     }
@@ -88,4 +97,19 @@ pub(crate) fn run(flags: &Flags, decode: &DecodeFlags) -> Result<Verdict, Failur
         output::print(&format!("# {finding}\n"))?;
     }
     Ok(Verdict::Pass)
+}
+
+/// What each task of `words` asks for.
+fn headings(words: &[Word]) -> Vec<String> {
+    let tasks = tasks(words).enumerate();
+    tasks
+        .flat_map(|(index, registers)| {
+            Task::all(&registers.regs, registers.enable)
+                .map(|task| match task {
+                    Ok(task) => format!("task {index}: {task}"),
+                    Err(error) => format!("task {index} does not end: {error}"),
+                })
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
