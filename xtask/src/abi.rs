@@ -57,7 +57,7 @@ pub(crate) fn run() -> Result<()> {
 
 /// Returns the include directory of the unpacked package.
 fn fetch(directory: &Path) -> Result<std::path::PathBuf> {
-    let apt = PrivateApt::new(&directory.join("apt"), SUITE, "amd64")?;
+    let apt = PrivateApt::new(&directory.join("apt"), &[SUITE], "amd64")?;
     let root = directory.join("root");
     for package in apt.download(&[PACKAGE], false)? {
         unpack(&package, &root)?;

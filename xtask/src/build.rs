@@ -13,6 +13,12 @@ use crate::paths;
 /// The name under which the ggml backend is installed.
 const INSTALLED_BACKEND: &str = "libggml-rocket.so";
 
+/// What a virtual machine runs is built so.
+const VM_PROFILE: &str = "vm";
+
+/// Rust's name of the guest of a virtual machine.
+const GUEST_TARGET: &str = "aarch64-unknown-linux-musl";
+
 /// Builds the ggml backend for `arch`; returns its place.
 pub(crate) fn backend(arch: Arch) -> Result<PathBuf> {
     let built = release("ggml-shim", arch)?.join("libggml_rocket.so");
@@ -38,29 +44,56 @@ pub(crate) fn kernel_runs(arch: Arch) -> Result<PathBuf> {
     Ok(release("npu-bench", arch)?.join("kernel-runs"))
 }
 
+/// Builds the plugin of QEMU for this machine; returns its place.
+pub(crate) fn vm_plugin() -> Result<PathBuf> {
+    let directory = cargo(&["--package", "npu-vm-plugin"], VM_PROFILE, None)?;
+    Ok(directory.join("libnpu_vm_plugin.so"))
+}
+
+/// Builds the program `name` of this workspace, static, for a virtual machine;
+/// returns its place.
+pub(crate) fn guest(name: &str) -> Result<PathBuf> {
+    let directory = cargo(&["--bin", name], VM_PROFILE, Some(GUEST_TARGET))
+        .context("does the toolchain have it (`rustup target add aarch64-unknown-linux-musl`)?")?;
+    Ok(directory.join(name))
+}
+
 /// Builds `package` in release mode for `arch`; returns the directory of what
 /// was built.
 fn release(package: &str, arch: Arch) -> Result<PathBuf> {
+    let target = (!arch.is_native()).then(|| arch.rust_target());
+    cargo(&["--package", package], "release", target)
+}
+
+/// Builds what `selection` says in `profile`, for `target` or this machine;
+/// returns the directory of what was built.
+fn cargo(selection: &[&str], profile: &str, target: Option<&str>) -> Result<PathBuf> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .current_dir(paths::root())
-        .args(["build", "--release", "--package", package]);
+        .args(["build", "--profile", profile])
+        .args(selection);
     let mut directory = paths::target();
-    if !arch.is_native() {
-        let target = arch.rust_target();
-        let variable = format!(
-            "CARGO_TARGET_{}_LINKER",
-            target.to_uppercase().replace('-', "_")
-        );
+    if let Some(target) = target {
         command.args(["--target", target]);
-        if std::env::var_os(&variable).is_none() {
-            command.env(variable, arch.cross_linker());
-        }
         directory.push(target);
+        let compiler = Arch::Arm64.cross_linker();
+        for variable in [
+            format!(
+                "CARGO_TARGET_{}_LINKER",
+                target.to_uppercase().replace('-', "_")
+            ),
+            // Without it, what is in C looks for a compiler named after musl.
+            format!("CC_{}", target.replace('-', "_")),
+        ] {
+            if target.starts_with("aarch64") && std::env::var_os(&variable).is_none() {
+                command.env(variable, &compiler);
+            }
+        }
     }
     let status = command.status().context("running cargo")?;
     if !status.success() {
-        bail!("building {package} failed: {status}");
+        bail!("building {} failed: {status}", selection.join(" "));
     }
-    Ok(directory.join("release"))
+    Ok(directory.join(profile))
 }

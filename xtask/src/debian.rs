@@ -95,7 +95,7 @@ fn is_fresh(stamp: &Path) -> bool {
 
 /// Downloads the packages and unpacks them into an empty `root`.
 fn fetch(directory: &Path, root: &Path, packages: &[&str], suite: &str, arch: Arch) -> Result<()> {
-    let apt = PrivateApt::new(&directory.join("apt"), suite, arch.debian())?;
+    let apt = PrivateApt::new(&directory.join("apt"), &[suite], arch.debian())?;
     let packages = apt.download(packages, true)?;
     let fresh = directory.join("root.new");
     if fresh.exists() {
@@ -118,21 +118,19 @@ pub(crate) struct PrivateApt {
 }
 
 impl PrivateApt {
-    /// Sets one up below `directory` for `suite` (say `sid`) and Debian's name
+    /// Sets one up below `directory` for `suites` (say `sid`) and Debian's name
     /// of an architecture (`amd64`, `arm64`), and reads the package lists.
-    pub(crate) fn new(directory: &Path, suite: &str, architecture: &str) -> Result<Self> {
+    pub(crate) fn new(directory: &Path, suites: &[&str], architecture: &str) -> Result<Self> {
         for part in ["lists/partial", "archives/partial", "etc"] {
             let path = directory.join(part);
             fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
         }
         let sources = directory.join("etc/sources.list");
-        fs::write(
-            &sources,
-            format!(
-                "deb [arch={architecture} signed-by={KEYRING}] {} {suite} main\n",
-                mirror()?
-            ),
-        )?;
+        let mirror = mirror()?;
+        let line = |suite: &&str| {
+            format!("deb [arch={architecture} signed-by={KEYRING}] {mirror} {suite} main\n")
+        };
+        fs::write(&sources, suites.iter().map(line).collect::<String>())?;
         // An empty status makes apt fetch the whole closure, the C library
         // included: the binaries must not depend on what is installed here.
         let status = directory.join("status");
@@ -186,11 +184,25 @@ impl PrivateApt {
         Ok(files)
     }
 
-    fn run(&self, program: &str, arguments: &[&str]) -> Result<()> {
+    /// The packages whose names start with `prefix`, each with a version that
+    /// is offered.
+    pub(crate) fn offered(&self, prefix: &str) -> Result<Vec<(String, String)>> {
+        let names = self.run("apt-cache", &["pkgnames", prefix])?;
+        let mut arguments = vec!["madison"];
+        arguments.extend(names.lines());
+        let listing = self.run("apt-cache", &arguments)?;
+        let pair = |line: &str| {
+            let mut columns = line.split('|').map(|column| column.trim().to_owned());
+            columns.next().zip(columns.next())
+        };
+        Ok(listing.lines().filter_map(pair).collect())
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         self.run_in(program, arguments, &self.directory)
     }
 
-    fn run_in(&self, program: &str, arguments: &[&str], directory: &Path) -> Result<()> {
+    fn run_in(&self, program: &str, arguments: &[&str], directory: &Path) -> Result<String> {
         let output = Command::new(program)
             .args(&self.options)
             .args(arguments)
@@ -204,7 +216,7 @@ impl PrivateApt {
                 String::from_utf8_lossy(&output.stderr).trim()
             );
         }
-        Ok(())
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
 

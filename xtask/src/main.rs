@@ -21,6 +21,9 @@ mod quantisation;
 mod report;
 mod teflon;
 mod timing;
+mod vm;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -53,11 +56,24 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Count the aarch64 instructions of the CPU's kernels
     Instructions(instructions::Args),
+    /// Run programs on the real driver, in a virtual machine
+    #[command(subcommand)]
+    Vm(vm::Command),
     /// Compare our structs with those of the newest kernel header
     Abi,
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
+    match run() {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => match error.downcast_ref::<vm::Ended>() {
+            Some(ended) => Ok(ended.code()),
+            None => Err(error),
+        },
+    }
+}
+
+fn run() -> Result<()> {
     match Arguments::parse().command {
         Command::Ci(arguments) => ci::run(&arguments),
         Command::Fresh => fresh::run(),
@@ -68,6 +84,7 @@ fn main() -> Result<()> {
         Command::Teflon(arguments) => teflon::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments),
+        Command::Vm(command) => vm::run(&command),
         Command::Abi => abi::run(),
     }
 }

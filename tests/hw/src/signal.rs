@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::pthread::{pthread_kill, pthread_self};
+use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use crate::check::{Must, Reason};
@@ -41,8 +41,9 @@ pub(crate) fn under_signals<T: Send>(
     let result = thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         let caller = scope.spawn(move || {
-            // A send fails only if the receiver has given up.
-            let _ = tell.send(pthread_self());
+            // A send fails only if the receiver has given up. As a number, for
+            // musl's is a pointer.
+            let _ = tell.send(pthread_self() as usize);
             call()
         });
         let thread = told.recv().must("the thread did not start")?;
@@ -50,7 +51,7 @@ pub(crate) fn under_signals<T: Send>(
         while !caller.is_finished() {
             thread::sleep(PERIOD);
             // A thread that has ended is still there until it is joined.
-            pthread_kill(thread, SIGNAL).must("pthread_kill")?;
+            pthread_kill(thread as Pthread, SIGNAL).must("pthread_kill")?;
             count += 1;
             after(count)?;
         }

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `libnpu_vm_plugin.so`: the NPU as a plugin of stock QEMU.
+//!
+//!     -plugin libnpu_vm_plugin.so,ram=FD,qmp=FD,qtest=FD,cores=N
+//!
+//! Each FD is a file descriptor that QEMU inherits: the file that is the
+//! guest's RAM, and the far ends of QEMU's monitor and test server.
+//!
+//! The plugin looks at the stores of words that the guest's kernel makes, and
+//! hands those to the NPU's registers on before the guest's next instruction.
+
+mod api;
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fs::File;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::slice;
+use std::sync::OnceLock;
+
+use npu_model::chip::ChipOptions;
+use npu_vm::{Machine, Wires, board, chip};
+
+/// The one machine of this process.
+static MACHINE: OnceLock<Machine> = OnceLock::new();
+
+/// The version of the interface that this plugin was written for. QEMU reads
+/// it before it calls anything here.
+// SAFETY: no other library of QEMU defines this name; plugins are found by it.
+#[unsafe(no_mangle)]
+pub static qemu_plugin_version: c_int = api::VERSION;
+
+/// QEMU's call as it loads the plugin.
+///
+/// # Safety
+/// `arguments` must point to `count` strings. Only QEMU calls this, once.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: api::Id,
+    _info: *const c_void,
+    count: c_int,
+    arguments: *const *const c_char,
+) -> c_int {
+    let arguments = match usize::try_from(count) {
+        // SAFETY: QEMU passes an array of so many strings.
+        Ok(count) if count > 0 => unsafe { slice::from_raw_parts(arguments, count) },
+        _ => &[],
+    };
+    let arguments = arguments.iter().map(|&argument| {
+        // SAFETY: QEMU's arguments are strings that end with a zero and live as
+        // long as the plugin.
+        unsafe { CStr::from_ptr(argument) }.to_string_lossy()
+    });
+    let machine = match start(arguments) {
+        Ok(machine) => machine,
+        Err(reason) => return fail(&reason),
+    };
+    if MACHINE.set(machine).is_err() {
+        return fail("it is loaded already");
+    }
+    // SAFETY: the callback has the signature that QEMU wants of it.
+    unsafe { api::qemu_plugin_register_vcpu_tb_trans_cb(id, translated) };
+    0
+}
+
+fn fail(reason: &str) -> c_int {
+    eprintln!("npu-vm-plugin: {reason}");
+    1
+}
+
+/// The machine that the plugin's arguments describe.
+fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<Machine, String> {
+    let [mut ram, mut qmp, mut qtest] = [None; 3];
+    let mut options = ChipOptions::default();
+    for argument in arguments {
+        let argument = argument.as_ref();
+        let parsed = argument
+            .split_once('=')
+            .and_then(|(name, value)| Some((name, value.parse::<u32>().ok()?)));
+        match parsed {
+            Some(("ram", fd)) => ram = Some(fd),
+            Some(("qmp", fd)) => qmp = Some(fd),
+            Some(("qtest", fd)) => qtest = Some(fd),
+            Some(("cores", cores)) => options.cores = cores,
+            _ => return Err(format!("cannot read the argument `{argument}`")),
+        }
+    }
+    let missing = |name: &str| format!("the argument `{name}=FD` is missing");
+    let wires = Wires {
+        ram: File::from(inherited(ram.ok_or_else(|| missing("ram"))?)?),
+        qmp: inherited(qmp.ok_or_else(|| missing("qmp"))?)?.into(),
+        qtest: inherited(qtest.ok_or_else(|| missing("qtest"))?)?.into(),
+    };
+    // Another model of a core goes here: anything that is `npu_vm::Silicon`.
+    Machine::start(chip(&options), wires).map_err(|error| error.to_string())
+}
+
+/// A file descriptor that was inherited for this plugin alone.
+fn inherited(fd: u32) -> Result<OwnedFd, String> {
+    let fd = RawFd::try_from(fd).map_err(|_| format!("{fd} is no file descriptor"))?;
+    // Looking at it tells whether it is open; nothing else is asked of it.
+    File::open(format!("/proc/self/fdinfo/{fd}"))
+        .map_err(|error| format!("file descriptor {fd} was not inherited: {error}"))?;
+    // SAFETY: it is open, as was just seen, and whoever starts QEMU gives it to
+    // this plugin alone, which takes each of its descriptors once.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Start of the kernel's half of virtual addresses.
+const KERNEL: u64 = 1 << 63;
+
+/// `str wN, [xM, #imm]`, in which the kernel's accessors for registers end
+/// whatever their names.
+fn stores_word(instruction: u32) -> bool {
+    instruction & 0xffc0_0000 == 0xb900_0000
+}
+
+/// QEMU has translated a block of the guest's code.
+extern "C" fn translated(_id: api::Id, block: *mut api::Block) {
+    // SAFETY: QEMU's block is valid within this call.
+    let count = unsafe { api::qemu_plugin_tb_n_insns(block) };
+    for index in 0..count {
+        // SAFETY: as above, and `index` is below the block's length.
+        let instruction = unsafe { api::qemu_plugin_tb_get_insn(block, index) };
+        // SAFETY: the instruction is the block's.
+        if unsafe { api::qemu_plugin_insn_vaddr(instruction) } < KERNEL {
+            return;
+        }
+        let mut code = [0; 4];
+        // SAFETY: as above; at most so many bytes are written as `code` has.
+        unsafe {
+            api::qemu_plugin_insn_data(instruction, code.as_mut_ptr().cast(), code.len());
+        }
+        if stores_word(u32::from_le_bytes(code)) {
+            // SAFETY: as above; the callback has the right signature, and no
+            // use for data of its own.
+            unsafe {
+                api::qemu_plugin_register_vcpu_mem_cb(
+                    instruction,
+                    stored,
+                    api::NO_REGISTERS,
+                    api::WRITES,
+                    ptr::null_mut(),
+                );
+            }
+        }
+    }
+}
+
+/// A guest's processor has executed one of these instructions.
+extern "C" fn stored(_processor: c_uint, access: api::Access, address: u64, _data: *mut c_void) {
+    // SAFETY: `access` and `address` are those of this callback.
+    let place = unsafe { api::qemu_plugin_get_hwaddr(access, address) };
+    if place.is_null() {
+        return;
+    }
+    // SAFETY: it is not null, and valid within this callback.
+    let physical = unsafe { api::qemu_plugin_hwaddr_phys_addr(place) };
+    if !board::REGISTERS.contains(&physical) {
+        return;
+    }
+    // SAFETY: `access` is that of this callback.
+    let value = unsafe { api::qemu_plugin_mem_get_value(access) };
+    if let Some(machine) = MACHINE.get() {
+        // Only words are looked at, and a word is in the low bits.
+        machine.stored(physical, value.low as u32);
+    }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The NPU of a virtual machine: what lies between the memory of a guest that
+//! runs the real `rocket` driver and a chip in software.
+//!
+//! QEMU knows no NPU. The guest's driver finds the register windows of an
+//! RK3588 at their real addresses all the same, because QEMU is given so much
+//! RAM that these addresses lie in it, and the guest's kernel is told to leave
+//! that part alone. So a register read by the driver is a plain read of
+//! memory, and costs nothing to emulate. A register *write* must have its
+//! effect before the guest's next instruction: a plugin of QEMU calls
+//! [`Machine::stored`] for it.
+//!
+//! * [`board`]: where everything is. The device tree ([`device_tree`]) and the
+//!   device side both read it there.
+//! * [`Machine`]: the NPU cores with their IOMMUs, resets and interrupts.
+//! * [`Silicon`]: what a core has to do. [`npu_model::chip`]'s cores do it; any
+//!   other model, or a recording, can take their place.
+#![forbid(unsafe_code)]
+
+pub mod board;
+mod bus;
+mod clock;
+mod core;
+mod machine;
+mod mmu;
+mod monitor;
+mod ram;
+mod silicon;
+mod tree;
+
+pub use machine::{Machine, StartError, Wires};
+pub use silicon::{Silicon, chip};
+pub use tree::{TreeError, device_tree};

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All of the NPU, as the guest's stores reach it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+
+use vm_memory::mmap::FromRangesError;
+
+use crate::board;
+use crate::clock::Clock;
+use crate::core::{Port, Pulse};
+use crate::monitor::{Interrupts, Monitor};
+use crate::ram::Ram;
+use crate::silicon::Silicon;
+
+/// What connects the device side with QEMU.
+#[derive(Debug)]
+pub struct Wires {
+    /// The guest's memory: the file that QEMU has as RAM, shared.
+    pub ram: File,
+    /// A connection to QEMU's monitor (QMP).
+    pub qmp: UnixStream,
+    /// A connection to QEMU's test server (qtest).
+    pub qtest: UnixStream,
+}
+
+/// Why there is no machine.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The guest's memory cannot be mapped.
+    #[error("mapping the guest's memory: {0}; it has to be a file of {bytes} bytes", bytes = board::RAM_BYTES)]
+    Ram(#[from] FromRangesError),
+    /// There is no room in the register map.
+    #[error("{0} cores: the register map has room for 1 to {max}", max = board::MAX_CORES)]
+    Cores(usize),
+}
+
+/// The NPU of a guest.
+#[derive(Debug)]
+pub struct Machine {
+    ports: Vec<Port>,
+    /// Reset lines that are asserted.
+    resets: Mutex<u32>,
+}
+
+/// The interrupt lines, once QEMU has told where they are, or nothing if it
+/// could not.
+type Lines = Arc<OnceLock<Option<Mutex<Interrupts>>>>;
+
+impl Machine {
+    /// Starts `cores`, in order, on the guest's memory. QEMU may still be
+    /// starting.
+    ///
+    /// # Errors
+    /// If the memory cannot be mapped, or no core or too many are given.
+    pub fn start(cores: Vec<Box<dyn Silicon>>, wires: Wires) -> Result<Self, StartError> {
+        if cores.is_empty() || cores.len() > board::MAX_CORES as usize {
+            return Err(StartError::Cores(cores.len()));
+        }
+        let ram = Ram::map(wires.ram)?;
+        let lines = Lines::default();
+        let clock = Arc::new(Clock::new());
+        let ports = (0..)
+            .zip(cores)
+            .map(|(index, silicon)| {
+                let lines = Arc::clone(&lines);
+                let pulse = move || pulse(&lines, board::interrupt(index));
+                Port::start(index, &ram, silicon, Arc::clone(&clock), pulse)
+            })
+            .collect();
+        let (qmp, qtest) = (wires.qmp, wires.qtest);
+        thread::spawn(move || tell(serve(qmp, qtest, &lines, &clock)));
+        Ok(Self {
+            ports,
+            resets: Mutex::new(0),
+        })
+    }
+
+    /// One of the guest's processors stored `value` at the physical `address`,
+    /// in [`board::REGISTERS`]. What follows from it for what the guest can
+    /// read is there when this returns. Never waits for QEMU.
+    pub fn stored(&self, address: u64, value: u32) {
+        if address == board::RESETS {
+            let mut resets = self.resets.lock().unwrap_or_else(PoisonError::into_inner);
+            let asserted = value & !*resets;
+            *resets = value;
+            for (index, port) in (0..).zip(&self.ports) {
+                if asserted & board::reset_bits(index) != 0 {
+                    port.reset();
+                }
+            }
+            return;
+        }
+        let Some(offset) = address.checked_sub(board::core(0)) else {
+            return;
+        };
+        let port = usize::try_from(offset / board::CORE_BYTES).ok();
+        if let Some(port) = port.and_then(|index| self.ports.get(index)) {
+            port.written(offset % board::CORE_BYTES, value);
+        }
+    }
+}
+
+/// Finds the interrupt controller once QEMU's main loop runs, then freezes and
+/// thaws the guest until QEMU ends.
+fn serve(qmp: UnixStream, qtest: UnixStream, lines: &Lines, clock: &Clock) -> io::Result<()> {
+    let found = Monitor::connect(qmp).and_then(|mut monitor| {
+        let controller = monitor.controller()?;
+        Ok((monitor, Interrupts::new(qtest, controller)))
+    });
+    let (mut monitor, interrupts) = match found {
+        Ok(found) => found,
+        Err(error) => {
+            lines.get_or_init(|| None);
+            return Err(error);
+        }
+    };
+    lines.get_or_init(|| Some(Mutex::new(interrupts)));
+    clock.keep(|frozen| monitor.freeze(frozen))
+}
+
+/// What moves an interrupt line; waits until QEMU has told where it is.
+fn pulse(lines: &Lines, interrupt: u32) -> Option<Pulse> {
+    lines.wait().as_ref()?;
+    let lines = Arc::clone(lines);
+    Some(Box::new(move || {
+        if let Some(Some(interrupts)) = lines.get() {
+            let mut interrupts = interrupts.lock().unwrap_or_else(PoisonError::into_inner);
+            tell(interrupts.pulse(interrupt));
+        }
+    }))
+}
+
+/// Says what went wrong with QEMU, other than that it ended.
+fn tell(outcome: io::Result<()>) {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    if let Err(error) = outcome
+        && !matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+    {
+        eprintln!("npu: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::sync::mpsc::{self, Receiver, Sender};
+    use std::time::Duration;
+
+    use npu_model::chip::{Bus, Master};
+    use rknpu_regcmd::regs::pc;
+
+    use super::*;
+
+    /// DPU_0, as the driver waits for.
+    const DONE: u32 = 0x100;
+
+    /// A core whose tasks do what the test says: it is told of each, and each
+    /// ends when the test answers, with whether it could write a byte.
+    struct Scripted {
+        started: Sender<()>,
+        finish: Receiver<()>,
+        wrote: Sender<bool>,
+        raw: u32,
+        mask: u32,
+    }
+
+    impl Silicon for Scripted {
+        fn write(&mut self, offset: u32, value: u32, bus: &dyn Bus) {
+            match offset as u16 {
+                pc::OperationEnable::OFFSET if value == 1 => {
+                    self.started.send(()).unwrap();
+                    self.finish.recv().unwrap();
+                    let wrote = bus.write(Master::DpuWrite, 0x1000, &[7]);
+                    self.wrote.send(wrote.is_ok()).unwrap();
+                    self.raw = DONE;
+                }
+                pc::InterruptMask::OFFSET => self.mask = value,
+                pc::InterruptClear::OFFSET => self.raw &= !value,
+                _ => {}
+            }
+        }
+
+        fn read(&mut self, offset: u32) -> u32 {
+            match offset as u16 {
+                pc::InterruptRawStatus::OFFSET => self.raw,
+                pc::InterruptStatus::OFFSET => self.raw & self.mask,
+                pc::Version::OFFSET => 0x4952,
+                _ => 0,
+            }
+        }
+
+        fn reset(&mut self) {
+            (self.raw, self.mask) = (0, 0);
+        }
+
+        fn device_time(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    /// A machine of one scripted core, with the test as QEMU and guest.
+    struct Guest {
+        machine: Machine,
+        ram: Ram,
+        started: Receiver<()>,
+        finish: Sender<()>,
+        wrote: Receiver<bool>,
+        qtest: BufReader<UnixStream>,
+        _qmp: UnixStream,
+    }
+
+    impl Guest {
+        fn new() -> Self {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(board::RAM_BYTES).unwrap();
+            let ram = Ram::map(file.try_clone().unwrap()).unwrap();
+            let (qmp, mut there) = UnixStream::pair().unwrap();
+            let gic = r#"{"name": "device[1]", "type": "child<arm-gicv3>"}"#;
+            let answers = format!("{{}}\n{{\"return\": {{}}}}\n{{\"return\": [{gic}]}}\n");
+            there.write_all(answers.as_bytes()).unwrap();
+            let (qtest, test) = UnixStream::pair().unwrap();
+            let (started_here, started) = mpsc::channel();
+            let (finish, finish_there) = mpsc::channel();
+            let (wrote_here, wrote) = mpsc::channel();
+            let core = Scripted {
+                started: started_here,
+                finish: finish_there,
+                wrote: wrote_here,
+                raw: 0,
+                mask: 0,
+            };
+            let wires = Wires {
+                ram: file,
+                qmp,
+                qtest,
+            };
+            let machine = Machine::start(vec![Box::new(core)], wires).unwrap();
+            let guest = Self {
+                machine,
+                ram,
+                started,
+                finish,
+                wrote,
+                qtest: BufReader::new(test),
+                _qmp: there,
+            };
+            // Address 0x1000 leads to the page behind the tables.
+            let tables = [0, 0x1001, 0x2007].map(|entry| board::RAM as u32 + entry);
+            for (at, entry) in [(0, tables[1]), (0x1004, tables[2])] {
+                let entry = entry.to_le_bytes();
+                guest.ram.write(board::RAM + at, &entry).unwrap();
+            }
+            guest.store(board::MMU_BANKS[0], tables[0]);
+            // COMMAND: enable paging.
+            guest.store(board::MMU_BANKS[0] + 8, 0);
+            guest
+        }
+
+        /// What a processor of the guest does, with QEMU's plugin.
+        fn store(&self, offset: u64, value: u32) {
+            self.store_at(board::core(0) + offset, value);
+        }
+
+        fn store_at(&self, address: u64, value: u32) {
+            self.ram.write(address, &value.to_le_bytes()).unwrap();
+            self.machine.stored(address, value);
+        }
+
+        fn load(&self, offset: u16) -> u32 {
+            self.ram.load(board::core(0) + u64::from(offset)).unwrap()
+        }
+
+        fn kick(&self) {
+            self.store(pc::InterruptMask::OFFSET.into(), DONE);
+            self.store(pc::OperationEnable::OFFSET.into(), 1);
+            self.started.recv().unwrap();
+        }
+
+        /// Waits for an interrupt.
+        fn interrupt(&mut self) {
+            for level in ["1", "0"] {
+                let mut line = String::new();
+                self.qtest.read_line(&mut line).unwrap();
+                let wanted = "set_irq_in /machine/unattached/device[1] unnamed-gpio-in 110";
+                assert_eq!(line, format!("{wanted} {level}\n"));
+                self.qtest.get_mut().write_all(b"OK\n").unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_task_ends_with_its_bits_and_an_interrupt() {
+        let mut guest = Guest::new();
+        assert_eq!(guest.load(pc::Version::OFFSET), 0x4952);
+        guest.kick();
+        assert_eq!(guest.load(pc::InterruptRawStatus::OFFSET), 0);
+        guest.finish.send(()).unwrap();
+        guest.interrupt();
+        assert!(guest.wrote.recv().unwrap());
+        assert_eq!(guest.ram.load(board::RAM + 0x2000), Ok(7));
+        assert_eq!(guest.load(pc::InterruptRawStatus::OFFSET), DONE);
+        assert_eq!(guest.load(pc::InterruptStatus::OFFSET), DONE);
+        // At once, with nobody's help.
+        guest.store(pc::InterruptMask::OFFSET.into(), 0);
+        assert_eq!(guest.load(pc::InterruptStatus::OFFSET), 0);
+        guest.store(pc::InterruptClear::OFFSET.into(), DONE);
+        assert_eq!(guest.load(pc::InterruptRawStatus::OFFSET), 0);
+        // And again: the line was taken back.
+        guest.kick();
+        guest.finish.send(()).unwrap();
+        guest.interrupt();
+    }
+
+    #[test]
+    fn nothing_of_a_task_is_seen_after_a_reset() {
+        let mut guest = Guest::new();
+        guest.kick();
+        guest.store_at(board::RESETS, 1);
+        guest.store_at(board::RESETS, 0);
+        guest.finish.send(()).unwrap();
+        assert!(!guest.wrote.recv().unwrap());
+        // The next task comes after it in the queue.
+        guest.kick();
+        assert_eq!(guest.load(pc::InterruptRawStatus::OFFSET), 0);
+        assert_eq!(guest.ram.load(board::RAM + 0x2000), Ok(0));
+        guest.finish.send(()).unwrap();
+        guest.interrupt();
+        assert_eq!(guest.load(pc::InterruptRawStatus::OFFSET), DONE);
+    }
+
+    #[test]
+    fn an_access_without_translation_interrupts_as_the_iommu() {
+        let mut guest = Guest::new();
+        let bank = board::MMU_BANKS[0];
+        // INT_MASK; no page is there; COMMAND: enable paging.
+        guest.store(bank + 0x1c, 3);
+        guest.ram.write(board::RAM + 0x1004, &[0; 4]).unwrap();
+        guest.store(bank + 8, 0);
+        guest.kick();
+        guest.finish.send(()).unwrap();
+        assert!(!guest.wrote.recv().unwrap());
+        guest.interrupt();
+        let register = |at: u64| guest.load((bank + at) as u16);
+        assert_eq!(register(0x0c), 0x1000, "PAGE_FAULT_ADDR");
+        assert_eq!(register(0x20), 1, "INT_STATUS");
+    }
+
+    #[test]
+    fn stores_elsewhere_are_nobodys() {
+        let guest = Guest::new();
+        for address in [0, board::core(1), board::RESETS + 4, u64::MAX] {
+            guest.machine.stored(address, 1);
+        }
+        assert_eq!(guest.started.try_recv(), Err(mpsc::TryRecvError::Empty));
+    }
+
+    #[test]
+    fn the_map_has_room_for_three_cores() {
+        let wires = || {
+            let (qmp, qtest) = UnixStream::pair().unwrap();
+            let ram = tempfile::tempfile().unwrap();
+            ram.set_len(board::RAM_BYTES).unwrap();
+            Wires { ram, qmp, qtest }
+        };
+        let options = |cores| npu_model::chip::ChipOptions {
+            cores,
+            ..Default::default()
+        };
+        let start = |cores| Machine::start(crate::chip(&options(cores)), wires());
+        assert!(matches!(start(0), Err(StartError::Cores(0))));
+        assert!(matches!(start(4), Err(StartError::Cores(4))));
+        assert!(start(3).is_ok());
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The first process of a virtual machine: runs one program, tells how it
+//! ended, and switches the machine off.
+//!
+//! The command is in `/vm/command`, its arguments separated by zeros. Its
+//! output and its end go to the host through ports of a virtio console, by
+//! name: `stdout`, `stderr`, `status`. To the last goes one line: `exit N`,
+//! `signal N`, or `failed: WHY`.
+
+use std::convert::Infallible;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, bail};
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{WaitOptions, WaitStatus, wait};
+use rustix::system::{RebootCommand, reboot};
+
+/// Where the command is.
+const COMMAND: &str = "/vm/command";
+
+/// What is mounted where: type, place.
+const MOUNTS: [(&str, &str); 5] = [
+    ("devtmpfs", "/dev"),
+    ("proc", "/proc"),
+    ("sysfs", "/sys"),
+    ("debugfs", "/sys/kernel/debug"),
+    ("tmpfs", "/tmp"),
+];
+
+/// Where the kernel lists the ports.
+const PORTS: &str = "/sys/class/virtio-ports";
+
+fn main() -> ExitCode {
+    if std::process::id() != 1 {
+        eprintln!("this is the first process of a virtual machine, and no use elsewhere");
+        return ExitCode::FAILURE;
+    }
+    let Err(error) = run();
+    // Where the kernel's messages go.
+    eprintln!("vm-init: {error:#}");
+    switch_off();
+    ExitCode::FAILURE
+}
+
+/// Runs the command, and does not return but if something failed.
+fn run() -> Result<Infallible> {
+    for (kind, place) in MOUNTS {
+        fs::create_dir_all(place).with_context(|| format!("making {place}"))?;
+        mount(kind, place, kind, MountFlags::empty(), None)
+            .with_context(|| format!("mounting {kind} on {place}"))?;
+    }
+    let mut status = port("status")?;
+    let line = match execute() {
+        Ok(ended) => describe(ended),
+        Err(error) => format!("failed: {error:#}"),
+    };
+    writeln!(status, "{line}").context("telling how the program ended")?;
+    switch_off();
+    bail!("the machine cannot be switched off");
+}
+
+/// Starts the command and waits for its end, and for that of every process
+/// that is left to this one.
+fn execute() -> Result<WaitStatus> {
+    let command = fs::read(COMMAND).with_context(|| format!("reading {COMMAND}"))?;
+    let mut words = command.split(|&byte| byte == 0).map(OsStr::from_bytes);
+    let program = words.next().unwrap_or_default();
+    let child = Command::new(program)
+        .args(words)
+        .env_clear()
+        .env("PATH", "/bin")
+        .env("HOME", "/tmp")
+        .current_dir("/tmp")
+        .stdin(Stdio::null())
+        .stdout(port("stdout")?)
+        .stderr(port("stderr")?)
+        .spawn()
+        .with_context(|| format!("starting {}", program.display()))?;
+    loop {
+        let ended = wait(WaitOptions::empty()).context("waiting for the program")?;
+        if let Some((process, status)) = ended
+            && u32::try_from(process.as_raw_nonzero().get()) == Ok(child.id())
+        {
+            return Ok(status);
+        }
+    }
+}
+
+/// The port of this name, to write to.
+fn port(name: &str) -> Result<File> {
+    for entry in fs::read_dir(PORTS).context("listing the ports to the host")? {
+        let entry = entry?;
+        let named = fs::read_to_string(entry.path().join("name"))?;
+        if named.trim() == name {
+            let device = format!("/dev/{}", entry.file_name().display());
+            let file = File::options().write(true).open(&device);
+            return file.with_context(|| format!("opening {device}"));
+        }
+    }
+    bail!("the host has no port {name}")
+}
+
+fn describe(status: WaitStatus) -> String {
+    let status = ExitStatus::from_raw(status.as_raw());
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => format!("failed: ended with {status}"),
+    }
+}
+
+/// Switches the machine off; the end of the first process would be a panic of
+/// the kernel, which the host takes for one.
+fn switch_off() {
+    let _ = io::stderr().flush();
+    let _ = reboot(RebootCommand::PowerOff);
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs a guest: Debian's QEMU, unchanged, with the NPU as a plugin.
+
+use std::fs::{self, File};
+use std::io::{self, PipeReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use npu_vm::board;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{FdFlags, fcntl_setfd};
+
+use super::initramfs::Initramfs;
+use crate::arch::Arch;
+use crate::debian::Sysroot;
+use crate::process::{self, collect};
+
+/// QEMU comes from the suite that is stable now: version 10.0, whose plugin
+/// interface (4) the NPU's plugin is written for.
+const SUITE: &str = "trixie";
+const PACKAGE: &str = "qemu-system-arm";
+const PROGRAM: &str = "usr/bin/qemu-system-aarch64";
+
+/// What the kernel is told. It leaves the memory above alone, where the NPU's
+/// registers are, and ends the run if it panics.
+const KERNEL_ARGUMENTS: &str = "console=ttyAMA0 panic=-1";
+
+/// The device with the ports, at the one transport of the device tree.
+const VIRTIO: &str = "virtio-serial-device,bus=virtio-mmio-bus.0";
+
+/// The guest's RAM.
+const MIB: u64 = board::RAM_BYTES >> 20;
+
+/// What the kernel says when something is wrong with it.
+const COMPLAINTS: [&str; 6] = [
+    "BUG: ",
+    "WARNING: ",
+    "KASAN: ",
+    "Oops",
+    "Unable to handle kernel",
+    "Kernel panic",
+];
+
+/// Lines of the console that are shown after a failure.
+const TAIL: usize = 25;
+
+/// QEMU as Debian has it, with its libraries.
+#[derive(Debug)]
+pub(crate) struct Qemu(Sysroot);
+
+/// What to run.
+#[derive(Debug)]
+pub(crate) struct Machine<'a> {
+    pub(crate) kernel: &'a Path,
+    pub(crate) files: Initramfs,
+    pub(crate) plugin: &'a Path,
+    /// For files of this run, which must not exist, and does not afterwards.
+    pub(crate) directory: &'a Path,
+    pub(crate) processors: u32,
+    pub(crate) cores: u32,
+    pub(crate) limit: Duration,
+}
+
+/// How the guest's program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Exit(i32),
+    Signal(i32),
+    /// It did not come to that.
+    Failed(String),
+}
+
+/// What is left of a guest.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) end: End,
+    /// All that the kernel said.
+    pub(crate) console: String,
+}
+
+impl Qemu {
+    /// Fetches it, unless that was done.
+    pub(crate) fn fetch(directory: &Path) -> Result<Self> {
+        let arch = Arch::native();
+        Sysroot::prepare(directory, &[PACKAGE], SUITE, arch, false).map(Self)
+    }
+
+    /// Runs a guest to its end; what its program writes comes out of this
+    /// process meanwhile.
+    pub(crate) fn run(&self, machine: &Machine<'_>) -> Result<Run> {
+        fs::create_dir_all(machine.directory).context("making the run's directory")?;
+        let run = self.run_in(machine);
+        fs::remove_dir_all(machine.directory).context("removing the run's directory")?;
+        run
+    }
+
+    fn run_in(&self, machine: &Machine<'_>) -> Result<Run> {
+        let initramfs = machine.directory.join("initramfs");
+        fs::write(&initramfs, machine.files.archive()?).context("writing the initramfs")?;
+        let tree = machine.directory.join("tree.dtb");
+        let blob = npu_vm::device_tree(machine.processors, machine.cores)
+            .context("making the device tree")?;
+        fs::write(&tree, blob).context("writing the device tree")?;
+
+        let mut inherited = Inherited::default();
+        let ram = memfd_create("guest-ram", MemfdFlags::empty()).context("making the RAM")?;
+        let ram = File::from(ram);
+        ram.set_len(board::RAM_BYTES).context("making the RAM")?;
+        let ram = inherited.add(ram)?;
+
+        let mut command = Command::new(self.0.loader()?);
+        command
+            .arg("--library-path")
+            .arg(self.0.libraries())
+            .arg(self.0.root().join(PROGRAM))
+            .arg("-L")
+            .arg(self.0.root().join("usr/share/qemu"))
+            .args(["-nodefaults", "-nographic", "-no-reboot"])
+            .args(["-accel", "tcg,thread=multi", "-cpu", "cortex-a76"])
+            .args(["-machine", "virt,gic-version=3,memory-backend=ram"])
+            .args(["-smp", &machine.processors.to_string()])
+            .args(["-m", &format!("{MIB}M")])
+            .arg("-object")
+            .arg(format!(
+                "memory-backend-file,id=ram,size={MIB}M,mem-path=/proc/self/fd/{ram},share=on"
+            ))
+            .arg("-kernel")
+            .arg(machine.kernel)
+            .arg("-initrd")
+            .arg(&initramfs)
+            .arg("-dtb")
+            .arg(&tree)
+            .arg("-append")
+            .arg(format!("{KERNEL_ARGUMENTS} mem={}M", board::KERNEL_MIB));
+
+        let qmp = inherited.connect(&mut command, "qmp")?;
+        command.args(["-mon", "chardev=qmp,mode=control"]);
+        let qtest = inherited.connect(&mut command, "qtest")?;
+        command.args(["-qtest", "chardev:qtest", "-qtest-log", "/dev/null"]);
+        let plugin = machine.plugin.display();
+        let cores = machine.cores;
+        command.arg("-plugin").arg(format!(
+            "{plugin},ram={ram},qmp={qmp},qtest={qtest},cores={cores}"
+        ));
+
+        let console = inherited.pipe(&mut command, "console")?;
+        command.args(["-serial", "chardev:console"]);
+        command.args(["-global", "virtio-mmio.force-legacy=false"]);
+        command.args(["-device", VIRTIO]);
+        let mut stdout = inherited.port(&mut command, "stdout")?;
+        let mut stderr = inherited.port(&mut command, "stderr")?;
+        let status = inherited.port(&mut command, "status")?;
+
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = command.spawn().context("starting QEMU")?;
+        // Its ends of the pipes are its alone, or they would never end.
+        drop(inherited);
+        let (console, status) = (collect(Some(console)), collect(Some(status)));
+        let copies = [
+            thread::spawn(move || io::copy(&mut stdout, &mut io::stdout())),
+            thread::spawn(move || io::copy(&mut stderr, &mut io::stderr())),
+        ];
+        let ended = process::wait(&mut child, machine.limit);
+        for copy in copies {
+            let copied = copy.join().map_err(|_| anyhow!("a reader panicked"))?;
+            copied.context("passing on what the program writes")?;
+        }
+        let end = Instant::now();
+        let (console, status) = (console.result(end)?, status.result(end)?);
+        let status = String::from_utf8_lossy(&status);
+        let end = match ended {
+            Err(error) => End::Failed(format!("the guest: {error:#}")),
+            Ok(ended) if !ended.success() => End::Failed(format!("QEMU ended with {ended}")),
+            Ok(_) => parse(&status),
+        };
+        Ok(Run {
+            end,
+            console: String::from_utf8_lossy(&console).into_owned(),
+        })
+    }
+}
+
+/// How `vm-init` says that its program ended.
+fn parse(status: &str) -> End {
+    let line = status.trim();
+    let number = |word| line.strip_prefix(word).and_then(|rest| rest.parse().ok());
+    if let Some(code) = number("exit ") {
+        End::Exit(code)
+    } else if let Some(signal) = number("signal ") {
+        End::Signal(signal)
+    } else if line.is_empty() {
+        End::Failed("the guest's kernel ended before the program did".to_owned())
+    } else {
+        End::Failed(format!("in the guest, {line}"))
+    }
+}
+
+impl Run {
+    /// The lines in which the kernel says that something is wrong.
+    pub(crate) fn complaints(&self) -> Vec<&str> {
+        let complains = |line: &&str| COMPLAINTS.iter().any(|word| line.contains(word));
+        self.console.lines().filter(complains).collect()
+    }
+
+    /// The kernel's last lines.
+    pub(crate) fn console_tail(&self) -> String {
+        let lines: Vec<&str> = self.console.lines().collect();
+        lines[lines.len().saturating_sub(TAIL)..].join("\n")
+    }
+}
+
+/// File descriptors that QEMU inherits.
+#[derive(Debug, Default)]
+struct Inherited(Vec<OwnedFd>);
+
+impl Inherited {
+    /// Passes one on; returns its number.
+    fn add(&mut self, fd: impl Into<OwnedFd>) -> Result<i32> {
+        let fd = fd.into();
+        fcntl_setfd(&fd, FdFlags::empty()).context("letting QEMU inherit a file")?;
+        let number = fd.as_raw_fd();
+        self.0.push(fd);
+        Ok(number)
+    }
+
+    /// A connection between QEMU's character device `name` and the plugin;
+    /// returns the plugin's end.
+    fn connect(&mut self, command: &mut Command, name: &str) -> Result<i32> {
+        let (qemu, plugin) = UnixStream::pair().context("making a connection")?;
+        let fd = self.add(qemu)?;
+        command.args(["-chardev", &format!("socket,id={name},fd={fd}")]);
+        self.add(plugin)
+    }
+
+    /// What QEMU's character device `name` writes.
+    fn pipe(&mut self, command: &mut Command, name: &str) -> Result<PipeReader> {
+        let (reader, writer) = io::pipe().context("making a pipe")?;
+        let path = format!("/proc/self/fd/{}", self.add(writer)?);
+        // QEMU opens it as a file, which must not be cut off.
+        let device = format!("file,id={name},path={path},append=on");
+        command.args(["-chardev", &device]);
+        Ok(reader)
+    }
+
+    /// A pipe from the guest's port `name`.
+    fn port(&mut self, command: &mut Command, name: &str) -> Result<PipeReader> {
+        let reader = self.pipe(command, name)?;
+        let device = format!("virtserialport,chardev={name},name={name}");
+        command.args(["-device", &device]);
+        Ok(reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_is_what_the_guest_says() {
+        assert_eq!(parse("exit 3\n"), End::Exit(3));
+        assert_eq!(parse("signal 9\n"), End::Signal(9));
+        for (status, told) in [("", "kernel"), ("failed: no such file\n", "no such file")] {
+            let End::Failed(why) = parse(status) else {
+                panic!("{status}");
+            };
+            assert!(why.contains(told), "{why}");
+        }
+    }
+
+    #[test]
+    fn complaints_are_found_in_the_console() {
+        let run = Run {
+            end: End::Exit(0),
+            console: "[1] booting\n[2] BUG: KASAN: slab-use-after-free in x\n[3] fine\n".into(),
+        };
+        assert_eq!(run.complaints().len(), 1);
+        assert!(run.console_tail().ends_with("fine"));
+    }
+}
