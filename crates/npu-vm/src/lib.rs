@@ -31,3 +31,8 @@ mod tree;
 pub use machine::{Machine, StartError, Wires};
 pub use silicon::{Silicon, chip};
 pub use tree::{TreeError, device_tree};
+
+/// The recipe of docs/vm.md compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/vm.md")]
+struct Recipe;

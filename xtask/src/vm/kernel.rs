@@ -18,6 +18,9 @@ use crate::report::external;
 /// What the guest's kernel has.
 const FRAGMENT: &str = include_str!("kernel.config");
 
+/// What 7.3 has as part of SYSCTL, and earlier ones want to be asked for.
+const BEFORE_7_3: &str = "CONFIG_PROC_SYSCTL=y\n";
+
 /// Where Debian has new kernels.
 const SUITES: [&str; 2] = ["sid", "trixie-backports"];
 
@@ -151,7 +154,7 @@ impl Kernels {
 
     /// Where a kernel is kept, by all that it is made of.
     fn place(&self, version: &str) -> PathBuf {
-        let all = [version, FRAGMENT, &self.compiler].join("\0");
+        let all = [version, FRAGMENT, BEFORE_7_3, &self.compiler].join("\0");
         let key = XxHash3_128::oneshot(all.as_bytes());
         self.directory.join(format!("linux-{version}-{key:032x}"))
     }
@@ -183,7 +186,8 @@ impl Kernels {
         run(extract.arg(&tree), "unpacking the source")?;
 
         let fragment = tree.join("fragment");
-        fs::write(&fragment, FRAGMENT).context("writing the configuration")?;
+        fs::write(&fragment, [FRAGMENT, BEFORE_7_3].concat())
+            .context("writing the configuration")?;
         let make = |target: &[&str]| {
             // Others may use this machine meanwhile.
             let mut make = Command::new("nice");

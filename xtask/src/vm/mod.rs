@@ -104,7 +104,7 @@ fn run_program(arguments: &Run) -> Result<()> {
     }
     files.command(&command);
     let qemu = qemu::Qemu::fetch(&kernels.directory().join("qemu"))?;
-    let directory = paths::target().join(format!("vm/run-{}", std::process::id()));
+    let directory = paths::target().join(format!("guests/{}", std::process::id()));
     let run = qemu.run(&Machine {
         kernel: &kernel.image,
         files,
