@@ -12,9 +12,9 @@ pub const RAM: u64 = 0x4000_0000;
 /// Bytes of RAM that QEMU is given: up to 4 GiB, so that the NPU is inside.
 pub const RAM_BYTES: u64 = 0x1_0000_0000 - RAM;
 
-/// MiB of RAM that the guest's kernel is to use: all below the NPU that comes
-/// in round numbers. A buffer object of 1 GiB must fit.
-pub const KERNEL_MIB: u64 = 2048;
+/// MiB of RAM that the guest's kernel is to use: all below the NPU, so that
+/// also buffer objects for which the driver has no answer fit.
+pub const KERNEL_MIB: u64 = (core(0) - RAM) >> 20;
 
 /// Most cores of an NPU.
 pub const MAX_CORES: u32 = 3;

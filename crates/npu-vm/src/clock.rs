@@ -7,7 +7,7 @@
 //! freeze with it, as they share the guest's clock.
 
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The guest's clock, as the device side knows it.
@@ -29,7 +29,11 @@ struct State {
 
 /// A task that is being computed, during which the guest is frozen.
 #[derive(Debug)]
-pub(crate) struct Computing<'a>(&'a Clock);
+pub(crate) struct Computing {
+    clock: Arc<Clock>,
+    /// The guest's time as the task began.
+    pub(crate) start: Duration,
+}
 
 impl Clock {
     /// A clock that starts now.
@@ -52,11 +56,20 @@ impl Clock {
         until.saturating_duration_since(state.start) - state.frozen
     }
 
-    /// A task starts to be computed.
-    pub(crate) fn compute(&self) -> Computing<'_> {
+    /// A task starts.
+    pub(crate) fn compute(self: &Arc<Self>) -> Computing {
+        let start = self.now();
         self.lock().computing += 1;
         self.changed.notify_all();
-        Computing(self)
+        let clock = Arc::clone(self);
+        Computing { clock, start }
+    }
+
+    /// Waits while the guest is frozen.
+    pub(crate) fn wait_thawed(&self) {
+        let state = self.lock();
+        let frozen = |state: &mut State| state.frozen_since.is_some();
+        drop(self.changed.wait_while(state, frozen));
     }
 
     /// Freezes the guest, with `freeze`, while something is computed. What ends
@@ -90,16 +103,16 @@ impl Clock {
     }
 }
 
-impl Drop for Computing<'_> {
+impl Drop for Computing {
     fn drop(&mut self) {
-        self.0.lock().computing -= 1;
-        self.0.changed.notify_all();
+        self.clock.lock().computing -= 1;
+        self.clock.changed.notify_all();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
     use std::thread;
 
     use super::*;

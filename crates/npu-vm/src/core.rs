@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use npu_model::chip::Fault;
 use rknpu_regcmd::Register;
@@ -27,9 +28,15 @@ use crate::silicon::Silicon;
 pub(crate) type Pulse = Box<dyn FnMut() + Send>;
 
 /// What happens to a core, in order.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Event {
-    Write { offset: u32, value: u32 },
+    Write {
+        offset: u32,
+        value: u32,
+    },
+    /// A task starts. The guest freezes from here on, not only when the
+    /// thread gets to it.
+    Start(Computing),
     BeginJob,
     Reset,
 }
@@ -39,6 +46,7 @@ enum Event {
 pub(crate) struct Port {
     queue: Sender<Event>,
     shared: Arc<Shared>,
+    clock: Arc<Clock>,
 }
 
 /// What both sides use.
@@ -80,20 +88,25 @@ impl Port {
         }
         let (queue, events) = mpsc::channel();
         let work = Arc::clone(&shared);
+        let time = Arc::clone(&clock);
         thread::spawn(move || {
             // QEMU tells where its interrupt controller is when it runs.
             let Some(pulse) = pulse() else { return };
             let worker = Worker {
                 shared: &work,
                 silicon,
-                clock: &clock,
+                clock: &time,
                 pulse,
                 resets: 0,
                 line: false,
             };
             worker.run(&events);
         });
-        Self { queue, shared }
+        Self {
+            queue,
+            shared,
+            clock,
+        }
     }
 
     /// The guest wrote a register, at `offset` from the core's base.
@@ -120,7 +133,12 @@ impl Port {
             let _changing = self.shared.lock();
             self.shared.set_raw_status(self.shared.raw_status());
         }
-        self.send(Event::Write { offset, value });
+        let starts =
+            offset == OPERATION_ENABLE && pc::OperationEnable::from_bits(value).op_en() == 1;
+        self.send(match starts {
+            true => Event::Start(self.clock.compute()),
+            false => Event::Write { offset, value },
+        });
     }
 
     /// A reset line was asserted. What the core does ends here, and the guest
@@ -141,6 +159,7 @@ impl Port {
     }
 }
 
+const OPERATION_ENABLE: u32 = pc::OperationEnable::OFFSET as u32;
 const INTERRUPT_MASK: u64 = pc::InterruptMask::OFFSET as u64;
 
 impl Shared {
@@ -176,7 +195,7 @@ struct Worker<'a> {
     line: bool,
 }
 
-impl<'a> Worker<'a> {
+impl Worker<'_> {
     fn run(mut self, events: &Receiver<Event>) {
         for event in events {
             let computing = match event {
@@ -189,7 +208,11 @@ impl<'a> Worker<'a> {
                     self.silicon.reset();
                     None
                 }
-                Event::Write { offset, value } => self.write(offset, value),
+                Event::Write { offset, value } => {
+                    self.write(offset, value);
+                    None
+                }
+                Event::Start(computing) => self.start(computing),
             };
             // What happened before a reset that is still in the queue, nobody
             // waits for.
@@ -209,38 +232,49 @@ impl<'a> Worker<'a> {
         self.shared.resets.load(Ordering::Acquire) != self.resets
     }
 
-    fn write(&mut self, offset: u32, value: u32) -> Option<Computing<'a>> {
-        let starts = offset == u32::from(pc::OperationEnable::OFFSET)
-            && pc::OperationEnable::from_bits(value).op_en() == 1;
-        let (shared, clock, resets) = (self.shared, self.clock, self.resets);
+    /// A register write. Returns the first access without translation.
+    fn write(&mut self, offset: u32, value: u32) -> Option<Fault> {
+        let (shared, resets) = (self.shared, self.resets);
         let is_over = || shared.resets.load(Ordering::Acquire) != resets;
         let bus = TaskBus::new(&shared.ram, &shared.mmu, is_over);
-        if !starts {
-            self.silicon.write(offset, value, &bus);
-            return None;
-        }
-        let start = clock.now();
-        let mut computing = Some(clock.compute());
         self.silicon.write(offset, value, &bus);
+        bus.fault()
+    }
+
+    /// A task. Returns what keeps the guest frozen, if that still is so.
+    fn start(&mut self, computing: Computing) -> Option<Computing> {
+        let (shared, clock) = (self.shared, self.clock);
+        let start = computing.start;
+        let mut computing = Some(computing);
+        let fault = self.write(OPERATION_ENABLE, 1);
         let end = start.saturating_add(self.silicon.device_time());
         let raw = self.silicon.read(pc::InterruptRawStatus::OFFSET.into());
         if raw != 0 && clock.now() < end {
             // What was computed sooner than on the device ends as there.
             computing = None;
-            let mut changing = shared.lock();
-            while let Some(left) = end.checked_sub(clock.now())
-                && !left.is_zero()
-                && !is_over()
-            {
-                let waited = shared.was_reset.wait_timeout(changing, left);
-                changing = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
+            self.wait_until(end);
         }
-        self.publish(raw, bus.fault());
+        self.publish(raw, fault);
         for line in self.silicon.diagnosis() {
             eprintln!("npu core {}: {line}", shared.index);
         }
         computing
+    }
+
+    /// Waits until the guest's clock shows `end`, or for a reset.
+    fn wait_until(&self, end: Duration) {
+        loop {
+            // Without the lock: the guest stops only when its processors have
+            // finished their stores, which may want it.
+            self.clock.wait_thawed();
+            let changing = self.shared.lock();
+            let left = end.saturating_sub(self.clock.now());
+            if left.is_zero() || self.is_over() {
+                return;
+            }
+            let waited = self.shared.was_reset.wait_timeout(changing, left);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// Shows the guest how a task ended, unless the core was reset meanwhile.

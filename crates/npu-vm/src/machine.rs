@@ -148,7 +148,7 @@ fn tell(outcome: io::Result<()>) {
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::sync::mpsc::{self, Receiver, Sender};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use npu_model::chip::{Bus, Master};
     use rknpu_regcmd::regs::pc;
@@ -164,6 +164,7 @@ mod tests {
         started: Sender<()>,
         finish: Receiver<()>,
         wrote: Sender<bool>,
+        device: Duration,
         raw: u32,
         mask: u32,
     }
@@ -198,7 +199,7 @@ mod tests {
         }
 
         fn device_time(&self) -> Duration {
-            Duration::ZERO
+            self.device
         }
     }
 
@@ -215,6 +216,11 @@ mod tests {
 
     impl Guest {
         fn new() -> Self {
+            Self::with_tasks_of(Duration::ZERO)
+        }
+
+        /// With a core whose tasks take so long on the device.
+        fn with_tasks_of(device: Duration) -> Self {
             let file = tempfile::tempfile().unwrap();
             file.set_len(board::RAM_BYTES).unwrap();
             let ram = Ram::map(file.try_clone().unwrap()).unwrap();
@@ -230,6 +236,7 @@ mod tests {
                 started: started_here,
                 finish: finish_there,
                 wrote: wrote_here,
+                device,
                 raw: 0,
                 mask: 0,
             };
@@ -330,6 +337,28 @@ mod tests {
         guest.finish.send(()).unwrap();
         guest.interrupt();
         assert_eq!(guest.load(pc::InterruptRawStatus::OFFSET), DONE);
+    }
+
+    #[test]
+    fn a_task_takes_as_long_as_on_the_device() {
+        let device = Duration::from_millis(20);
+        let mut guest = Guest::with_tasks_of(device);
+        let start = Instant::now();
+        guest.kick();
+        guest.finish.send(()).unwrap();
+        guest.interrupt();
+        assert!(start.elapsed() >= device);
+    }
+
+    #[test]
+    fn a_reset_ends_a_task_that_takes_long() {
+        let guest = Guest::with_tasks_of(Duration::from_secs(3600));
+        guest.kick();
+        guest.finish.send(()).unwrap();
+        assert!(guest.wrote.recv().unwrap());
+        guest.store_at(board::RESETS, 2);
+        guest.kick();
+        assert_eq!(guest.load(pc::InterruptRawStatus::OFFSET), 0);
     }
 
     #[test]
