@@ -13,25 +13,30 @@ use super::{Outcome, steps};
 use crate::generated::replace_section;
 use crate::paths;
 
-/// Puts the table of durations (or the result of the long run) in its place.
+/// Puts how the steps of CI, and those of the long run, ended into their tables.
 pub(crate) fn write(outcomes: &[Outcome], long: bool) -> Result<()> {
     let path = paths::root().join("docs/testing.md");
-    let page = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let section = if long { "ci-long" } else { "ci" };
-    let mut rows = rows(&page, section);
+    let mut page =
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let today = today()?;
-    for outcome in outcomes {
-        rows.retain(|row| row.name != outcome.name);
-        rows.push(Row {
-            name: outcome.name.to_owned(),
-            date: today.clone(),
-            minutes: outcome.took.as_secs_f64() / 60.0,
-            skips: outcome.skips.len(),
-            result: result(outcome),
-        });
+    let usual: Vec<_> = steps::all(false).iter().map(|step| step.name).collect();
+    // What the long run has in common with CI has its row there.
+    let longer = steps::only_long();
+    for (section, steps, is_longer) in [("ci", usual, false), ("ci-long", longer.clone(), true)] {
+        let mut rows = rows(&page, section);
+        let here = |outcome: &&Outcome| (long && longer.contains(&outcome.name)) == is_longer;
+        for outcome in outcomes.iter().filter(here) {
+            rows.retain(|row| row.name != outcome.name);
+            rows.push(Row {
+                name: outcome.name.to_owned(),
+                date: today.clone(),
+                minutes: outcome.took.as_secs_f64() / 60.0,
+                skips: outcome.skips.len(),
+                result: result(outcome),
+            });
+        }
+        page = replace_section(&page, section, &table(&steps, &rows)?)?;
     }
-    let steps: Vec<_> = steps::all(long).iter().map(|step| step.name).collect();
-    let page = replace_section(&page, section, &table(&steps, &rows)?)?;
     fs::write(&path, page).with_context(|| format!("writing {}", path.display()))
 }
 

@@ -106,6 +106,16 @@ pub(crate) fn all(long: bool) -> Vec<Step> {
     steps
 }
 
+/// Names of the steps that only the long run has, or that it runs for longer.
+pub(crate) fn only_long() -> Vec<&'static str> {
+    let commands = |step: &Step| -> Vec<String> { step.runs.iter().map(Run::to_string).collect() };
+    let usual: Vec<_> = all(false).iter().map(commands).collect();
+    let long = all(true).into_iter();
+    long.filter(|step| !usual.contains(&commands(step)))
+        .map(|step| step.name)
+        .collect()
+}
+
 /// What README tells users to run, just as it is written there.
 fn readme() -> Vec<Step> {
     vec![
@@ -382,6 +392,13 @@ mod tests {
         let steps = all(true);
         let names: BTreeSet<_> = steps.iter().map(|step| step.name).collect();
         assert_eq!(names.len(), steps.len());
+    }
+
+    #[test]
+    fn the_long_run_repeats_most_of_ci() {
+        let longer = only_long();
+        assert!(longer.contains(&"fuzz") && longer.contains(&"soak"));
+        assert!(!longer.contains(&"fmt"));
     }
 
     /// What users are told to run is what CI runs.
