@@ -86,11 +86,16 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<Machine, St
             _ => return Err(format!("cannot read the argument `{argument}`")),
         }
     }
-    let missing = |name: &str| format!("the argument `{name}=FD` is missing");
+    let [Some(ram), Some(qmp), Some(qtest)] = [ram, qmp, qtest] else {
+        return Err("it takes ram=FD, qmp=FD and qtest=FD".to_owned());
+    };
+    if ram == qmp || ram == qtest || qmp == qtest {
+        return Err("each of ram, qmp and qtest takes a file descriptor of its own".to_owned());
+    }
     let wires = Wires {
-        ram: File::from(inherited(ram.ok_or_else(|| missing("ram"))?)?),
-        qmp: inherited(qmp.ok_or_else(|| missing("qmp"))?)?.into(),
-        qtest: inherited(qtest.ok_or_else(|| missing("qtest"))?)?.into(),
+        ram: File::from(inherited(ram)?),
+        qmp: inherited(qmp)?.into(),
+        qtest: inherited(qtest)?.into(),
     };
     // Another model of a core goes here: anything that is `npu_vm::Silicon`.
     Machine::start(chip(&options), wires).map_err(|error| error.to_string())
@@ -103,7 +108,8 @@ fn inherited(fd: u32) -> Result<OwnedFd, String> {
     File::open(format!("/proc/self/fdinfo/{fd}"))
         .map_err(|error| format!("file descriptor {fd} was not inherited: {error}"))?;
     // SAFETY: it is open, as was just seen, and whoever starts QEMU gives it to
-    // this plugin alone, which takes each of its descriptors once.
+    // this plugin alone, which takes each descriptor once: `start` runs once,
+    // and its three differ.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

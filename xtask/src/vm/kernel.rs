@@ -80,6 +80,13 @@ impl Kernels {
         &self.directory
     }
 
+    /// Makes others who want the lock `name` wait until the file is closed.
+    pub(crate) fn lock(&self, name: &str) -> Result<File> {
+        let lock = File::create(self.directory.join(name)).context("making a lock")?;
+        lock.lock().context("waiting for a lock")?;
+        Ok(lock)
+    }
+
     /// The newest one that is built, and would be built the same now, of the
     /// version `wanted`.
     pub(crate) fn find(&self, wanted: Option<&str>) -> Result<Option<Kernel>> {
@@ -104,8 +111,7 @@ impl Kernels {
     /// The newest one that Debian offers, of the version `wanted` if it is
     /// among them; built if it is not yet.
     pub(crate) fn build(&self, wanted: Option<&str>) -> Result<Kernel> {
-        let lock = File::create(self.directory.join("lock")).context("making the lock")?;
-        lock.lock().context("waiting for whoever builds")?;
+        let _lock = self.lock("build.lock")?;
         let apt = self.directory.join("apt");
         let offered = PrivateApt::new(&apt, &SUITES, "amd64")
             .and_then(|apt| Ok((apt.offered(PACKAGE)?, apt)));

@@ -17,7 +17,7 @@ use crate::arch::first_missing;
 use crate::{build, paths};
 use initramfs::Initramfs;
 use kernel::Kernels;
-use qemu::{End, Machine};
+use qemu::{End, Machine, Qemu};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
@@ -103,7 +103,10 @@ fn run_program(arguments: &Run) -> Result<()> {
         *program = place;
     }
     files.command(&command);
-    let qemu = qemu::Qemu::fetch(&kernels.directory().join("qemu"))?;
+    let qemu = {
+        let _lock = kernels.lock("qemu.lock")?;
+        Qemu::fetch(&kernels.directory().join("qemu"))?
+    };
     let directory = paths::target().join(format!("guests/{}", std::process::id()));
     let run = qemu.run(&Machine {
         kernel: &kernel.image,
