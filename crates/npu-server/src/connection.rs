@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One connection: an open file, or someone who asks.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -279,8 +280,15 @@ impl Connection {
             }
             let is_ending =
                 || process::is_dying(process) || closers.iter().any(Channel::has_hung_up);
-            if file.close(&is_ending) || (gone_in_submit.into_inner() && is_ending()) {
-                shared.counters.client_died();
+            let counted = Cell::new(false);
+            let died = || {
+                if !counted.replace(true) {
+                    shared.counters.client_died();
+                }
+            };
+            file.close(&is_ending, &died);
+            if gone_in_submit.into_inner() && is_ending() {
+                died();
             }
         }
         all_done(closers.into_iter());

@@ -247,7 +247,7 @@ impl OpenFile for ForwardFile {
     /// In the order that keeps clear of a bug of the driver's, which frees the
     /// file before objects that need it (see docs/uapi.md). At last the node is
     /// closed, which waits for its queue.
-    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool) -> bool {
+    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn()) {
         let handles = std::mem::take(&mut *self.handles());
         let submitted = self.submitted.load(Ordering::Relaxed);
         let written = || handles.keys().copied().filter(|_| submitted);
@@ -260,7 +260,9 @@ impl OpenFile for ForwardFile {
             let waited = raw::prep(self.node.as_fd(), arg);
             matches!(waited, Err(Errno::BUSY | Errno::TIMEDOUT))
         };
-        let died = is_ending() && written().any(|handle| is_busy(handle, Deadline::NOW));
+        if is_ending() && written().any(|handle| is_busy(handle, Deadline::NOW)) {
+            died();
+        }
         let until = Deadline::after(LAST_JOBS);
         for handle in written() {
             // What still runs then, the kernel waits for.
@@ -272,7 +274,6 @@ impl OpenFile for ForwardFile {
         if submitted {
             thread::sleep(SETTLE);
         }
-        died
     }
 }
 

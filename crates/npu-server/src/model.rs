@@ -107,8 +107,10 @@ impl OpenFile for ModelFile {
         self.0.is_mapped()
     }
 
-    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool) -> bool {
-        self.0.close(is_ending) > 0
+    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn()) {
+        if self.0.close(is_ending) > 0 {
+            died();
+        }
     }
 }
 

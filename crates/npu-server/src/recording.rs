@@ -171,8 +171,8 @@ impl OpenFile for RecordedFile {
         self.inner.is_mapped()
     }
 
-    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool) -> bool {
-        self.inner.close(is_ending)
+    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn()) {
+        self.inner.close(is_ending, died);
     }
 }
 

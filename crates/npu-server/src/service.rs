@@ -84,9 +84,9 @@ pub trait OpenFile: fmt::Debug + Send + Sync {
 
     /// The last descriptor is closed, and the last mapping gone: releases the
     /// file, which waits for its queue. `is_ending` tells whether its process is
-    /// at its end, or has come to it meanwhile. Returns whether that was in the
-    /// middle of a job.
-    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool) -> bool;
+    /// at its end, or has come to it meanwhile. Calls `died`, once, if that was in
+    /// the middle of a job: as soon as it is known, for the queue may take long.
+    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn());
 }
 
 /// What to map in the place of the device.

@@ -154,7 +154,7 @@ fn a_recorded_device_answers_as_any() {
     let recorded = RecordingService::new(inner, recorder.clone(), &info);
     let file = recorded.open().unwrap();
     assert_eq!(client(&*file), expected);
-    file.close(&|| false);
+    file.close(&|| false, &|| ());
     recorder.finish().unwrap();
 
     let capture = Capture::open(&path).unwrap();
@@ -241,8 +241,8 @@ impl OpenFile for Slow<Box<dyn OpenFile>> {
         self.inner.is_mapped()
     }
 
-    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool) -> bool {
-        self.inner.close(is_ending)
+    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn()) {
+        self.inner.close(is_ending, died);
     }
 }
 
@@ -279,5 +279,5 @@ fn handles_go_from_thread_to_thread() {
     submit(&*file, iova, [&[], &[new.handle]], 1, Odd::default()).unwrap();
     let outcomes = service.outcomes();
     assert_eq!((outcomes.killed, outcomes.dropped), (1, 0), "{outcomes:?}");
-    file.close(&|| false);
+    file.close(&|| false, &|| ());
 }
