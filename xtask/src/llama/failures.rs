@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::THREADS;
+use super::attempts::until_whole;
 use super::model::Workshop;
 use super::server::Server;
 use super::stats::Stats;
@@ -55,13 +56,19 @@ fn prompt() -> String {
 
 /// llama-completion must stop; returns the line that says why.
 fn completion_ends(stock: &Stock, model: &str) -> Result<String> {
-    let mut command = stock.command("llama-completion", Backend::With)?;
-    command
-        .args(["-m", model, "-p", &prompt(), "-n", "4", "--temp", "0"])
-        .args(["-no-cnv", "--no-display-prompt", "-t", THREADS])
-        .args(["-c", BATCH, "-b", BATCH, "-ub", BATCH])
-        .env(SLOW.0, SLOW.1);
-    let output = process::run(command, LIMIT)?;
+    let run = || {
+        let mut command = stock.command("llama-completion", Backend::With)?;
+        command
+            .args(["-m", model, "-p", &prompt(), "-n", "4", "--temp", "0"])
+            .args(["-no-cnv", "--no-display-prompt", "-t", THREADS])
+            .args(["-c", BATCH, "-b", BATCH, "-ub", BATCH])
+            .env(SLOW.0, SLOW.1);
+        process::run(command, LIMIT)
+    };
+    // The statistics are the last that is logged.
+    let output = until_whole("llama-completion", run, |output| {
+        Stats::find(&output.stderr).is_ok()
+    })?;
     ensure!(
         output.status.code() == Some(1),
         "llama-completion ended with {}: {}",
