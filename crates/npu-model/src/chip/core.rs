@@ -52,10 +52,39 @@ pub(crate) fn dot_int(a: &[i16], b: &[i16]) -> i64 {
         .sum()
 }
 
-/// The fp32 that a float sum is rounded to. Hosts differ in the sign and
-/// payload of the NaNs they make; here there is one.
+/// The fp32 that a float sum is rounded to.
 pub(crate) fn round_sum(sum: f64) -> f32 {
-    if sum.is_nan() { f32::NAN } else { sum as f32 }
+    one_nan(sum as f32)
+}
+
+/// The result of arithmetic on floats. Hosts differ in the sign and payload of
+/// the NaNs they make; here there is one.
+pub(crate) fn one_nan(x: f32) -> f32 {
+    if x.is_nan() { f32::NAN } else { x }
+}
+
+/// The greater of two floats: of a number and a NaN the number, and 0 of two
+/// zeros. `f32::max` leaves zeros and signalling NaNs to the host.
+pub(crate) fn greater(a: f32, b: f32) -> f32 {
+    if a == b {
+        f32::from_bits(a.to_bits() & b.to_bits())
+    } else if b > a || a.is_nan() {
+        one_nan(b)
+    } else {
+        a
+    }
+}
+
+/// The lesser of two floats: of a number and a NaN the number, and -0 of two
+/// zeros.
+pub(crate) fn lesser(a: f32, b: f32) -> f32 {
+    if a == b {
+        f32::from_bits(a.to_bits() | b.to_bits())
+    } else if b < a || a.is_nan() {
+        one_nan(b)
+    } else {
+        a
+    }
 }
 
 /// How the accumulator is shortened on its way to the DPU.

@@ -37,7 +37,7 @@ impl Segment {
         (self.amounts.pc_data_amount() as usize + 1) * WORDS_PER_FETCH
     }
 
-    /// The bits of the address that are none.
+    /// Low bits of BASE_ADDRESS, which are no part of the address.
     fn stray_bits(&self) -> u32 {
         self.base.bits() % ATOM as u32
     }

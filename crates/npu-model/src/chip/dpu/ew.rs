@@ -7,7 +7,7 @@ use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::task::Reads;
 
 use super::super::Contested;
-use super::super::core::{Ties, saturate_i32, shift_right_rounded};
+use super::super::core::{Ties, one_nan, saturate_i32, shift_right_rounded};
 use super::super::dma::{self, Dma};
 use super::super::precision::{Precision, decode_float, decode_int, u32_at};
 use super::super::rdma::{EwLayout, ew_precision};
@@ -260,7 +260,7 @@ fn float(operation: Operation, x: f32, b: f32) -> f32 {
     match operation {
         Operation::Alu(op) => op.float(x, b),
         Operation::Mul { prelu: true } if x >= 0.0 => x,
-        Operation::Mul { .. } => x * b,
+        Operation::Mul { .. } => one_nan(x * b),
     }
 }
 

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 
-use super::super::core::{Ties, saturate_i32, shift_right_rounded};
+use super::super::core::{Ties, one_nan, saturate_i32, shift_right_rounded};
 use super::super::precision::{ATOM, Precision};
 use super::super::{Contested, OutputScale, OutputTies, SmallExponent, WideRounding};
 use super::tile::Values;
@@ -109,14 +109,14 @@ impl OutCvt {
             if self.offset == 0 {
                 x
             } else {
-                x + self.offset as f32
+                one_nan(x + self.offset as f32)
             }
         };
         let scale = |x: f32| {
             if self.scale == 1 {
                 x
             } else {
-                x * self.scale as f32
+                one_nan(x * self.scale as f32)
             }
         };
         if self.add_first {

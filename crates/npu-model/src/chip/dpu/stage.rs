@@ -6,7 +6,7 @@
 //! multiplies first (measured by librocketnpu's look-up programs, which could
 //! not hit their index otherwise).
 
-use super::super::core::{Ties, saturate_i32, shift_right_rounded};
+use super::super::core::{Ties, greater, lesser, one_nan, saturate_i32, shift_right_rounded};
 use super::super::precision::ATOM;
 use super::super::{Contested, NanCompare};
 use super::tile::{Tile, Values};
@@ -74,11 +74,11 @@ impl AluOp {
     pub(crate) fn float(self, x: f32, operand: f32) -> f32 {
         match self {
             Self::MaxNan | Self::MinNan if x.is_nan() || operand.is_nan() => f32::NAN,
-            Self::Max | Self::MaxNan => x.max(operand),
-            Self::Min | Self::MinNan => x.min(operand),
-            Self::Add => x + operand,
-            Self::Minus => x - operand,
-            Self::Div => x / operand,
+            Self::Max | Self::MaxNan => greater(x, operand),
+            Self::Min | Self::MinNan => lesser(x, operand),
+            Self::Add => one_nan(x + operand),
+            Self::Minus => one_nan(x - operand),
+            Self::Div => one_nan(x / operand),
             Self::Abs => x.abs(),
             Self::Neg => -x,
             Self::Floor => x.floor(),
@@ -128,8 +128,8 @@ impl Relu {
     pub(crate) fn float(self, x: f32) -> f32 {
         match self {
             Self::Off => x,
-            Self::On => x.max(0.0),
-            Self::Clipped(bound) => x.max(0.0).min(f32::from_bits(bound)),
+            Self::On => greater(x, 0.0),
+            Self::Clipped(bound) => lesser(greater(x, 0.0), f32::from_bits(bound)),
         }
     }
 }
@@ -189,7 +189,7 @@ impl Multiplier {
         if self.prelu && x >= 0.0 {
             return x;
         }
-        x * half::f16::from_bits(self.operand.at(channel) as u16).to_f32()
+        one_nan(x * half::f16::from_bits(self.operand.at(channel) as u16).to_f32())
     }
 }
 
@@ -355,6 +355,27 @@ mod tests {
         facts.nan_compare = NanCompare::Nan;
         assert!(max(&facts, f32::NAN).is_nan());
         assert_eq!(max(&facts, 2.0), 2.0);
+    }
+
+    #[test]
+    fn nans_and_zeros_are_the_same_on_every_host() {
+        let facts = Contested::default();
+        let op = |code, x: f32, y: f32| AluOp::from_code(code, &facts).float(x, y).to_bits();
+        let (max, min, add, minus) = (0, 1, 2, 4);
+        let one = f32::NAN.to_bits();
+        assert_eq!(op(add, f32::INFINITY, f32::NEG_INFINITY), one);
+        assert_eq!(op(minus, f32::INFINITY, f32::INFINITY), one);
+        assert_eq!(op(max, -f32::NAN, -f32::NAN), one);
+        let signalling = f32::from_bits(0x7f80_0001);
+        for (x, y) in [(signalling, 1.0), (1.0, signalling)] {
+            assert_eq!(op(max, x, y), 1.0f32.to_bits());
+            assert_eq!(op(min, x, y), 1.0f32.to_bits());
+        }
+        for (x, y) in [(0.0, -0.0), (-0.0, 0.0)] {
+            assert_eq!(op(max, x, y), 0.0f32.to_bits());
+            assert_eq!(op(min, x, y), (-0.0f32).to_bits());
+        }
+        assert_eq!(Relu::On.float(-0.0).to_bits(), 0.0f32.to_bits());
     }
 
     #[test]
