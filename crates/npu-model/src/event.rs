@@ -9,8 +9,8 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::chip::{Diagnosis, Fault};
 use crate::driver::{Bug, lock};
+use rknpu_chip::{Diagnosis, Fault};
 
 /// Which task of which job on which core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

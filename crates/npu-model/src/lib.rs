@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The RK3588 NPU and its kernel driver in software.
+//! The RK3588 NPU's kernel driver in software, over the silicon of
+//! [`rknpu_chip`].
 //!
-//! Three layers, each usable without the one above:
+//! Two layers, the lower usable without the upper:
 //!
-//! * [`chip`]: the silicon. Register windows and a bus, nothing else.
 //! * [`driver`]: the `rocket` kernel driver. Raw ioctls in, errno out.
 //! * [`Model`]: both as one device behind `rocket-uapi`'s `Backend`, and
 //!   [`open`](open()), the one way to choose between it and a real device.
@@ -25,7 +25,6 @@
 
 #[allow(unsafe_code)]
 mod backend;
-pub mod chip;
 pub mod chrome;
 pub mod driver;
 pub mod event;
@@ -38,9 +37,9 @@ mod sharing;
 pub mod timeline;
 pub mod trace;
 
-pub use chip::Level;
 pub use driver::Backing;
 pub use model::{Model, ModelOptions};
 pub use open::{OpenError, Opened, open, open_with};
 pub use options::OptionError;
+pub use rknpu_chip::Level;
 pub use select::{DEVICE_VARIABLE, Selector};

@@ -8,13 +8,13 @@ use rknpu_regcmd::timing::Machine;
 use rocket_uapi::{Backend, Device};
 
 use crate::backend::ModelBackend;
-use crate::chip::{Chip, ChipOptions, Contested, Level};
 use crate::driver::{
     Backing, Caches, ChipCore, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile, JobCounts,
 };
 use crate::event::{Event, EventTally};
 use crate::timeline::DeviceTimeline;
 use crate::trace::TaskTrace;
+use rknpu_chip::{Chip, ChipOptions, Contested, Level};
 
 /// Most cores a device can have: the driver puts the number of the core into
 /// four bits of S_POINTER.

@@ -3,9 +3,9 @@
 
 use std::str::FromStr;
 
-use crate::chip::{Contested, Level, UnknownSwitch};
 use crate::driver::{Bug, Caches, ChainedKicks, DriverBugs, DriverProfile, Iommu};
 use crate::model::ModelOptions;
+use rknpu_chip::{Contested, Level, UnknownSwitch};
 
 /// A text does not describe a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -222,7 +222,7 @@ impl FromStr for ModelOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chip::Tf32Operand;
+    use rknpu_chip::Tf32Operand;
 
     #[test]
     fn every_option_takes_what_it_says() {

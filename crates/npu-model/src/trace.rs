@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::chip::{Direction, Master};
 use crate::event::Place;
+use rknpu_chip::{Direction, Master};
 
 /// The DMA accesses of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct DmaAccess {
     pub range: Range<u64>,
 }
 
-/// Collects the accesses of the task that runs, for a [`Bus`](crate::chip::Bus).
+/// Collects the accesses of the task that runs, for a [`Bus`](rknpu_chip::Bus).
 #[derive(Debug, Default)]
 pub struct Recorder {
     /// Start to end, for each master (reads and writes apart).

@@ -11,11 +11,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use npu_model::chip::Master;
 use npu_model::driver::DriverProfile;
 use npu_model::trace::TaskTrace;
 use npu_model::{Backing, Model, ModelOptions};
 use proptest::prelude::*;
+use rknpu_chip::Master;
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, Extent, LinkedProgram, MatmulForm, MatmulTask, MatmulType,
     Word, extents, lookup, tasks,

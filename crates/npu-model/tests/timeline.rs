@@ -8,9 +8,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use npu_model::chip::Master;
 use npu_model::timeline::DeviceTimeline;
 use npu_model::{Backing, Level, Model, ModelOptions};
+use rknpu_chip::Master;
 use rknpu_regcmd::timing::{JobTime, Machine};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, DmaEngine, MatmulTask, MatmulType};
 use rocket_uapi::{Access, Backend, ByteLen, Deadline, Handle, RawBo, RawJob, RawTask};

@@ -18,8 +18,8 @@ use std::ptr;
 use std::slice;
 use std::sync::OnceLock;
 
-use npu_model::chip::ChipOptions;
 use npu_vm::{Machine, Wires, board, chip};
+use rknpu_chip::ChipOptions;
 
 /// The one machine of this process.
 static MACHINE: OnceLock<Machine> = OnceLock::new();

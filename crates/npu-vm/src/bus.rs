@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use npu_model::chip::{Bus, Direction, Fault, Master};
+use rknpu_chip::{Bus, Direction, Fault, Master};
 
 use crate::board::PAGE_BYTES;
 use crate::mmu::Mmu;

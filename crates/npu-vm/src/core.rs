@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use npu_model::chip::Fault;
+use rknpu_chip::Fault;
 use rknpu_regcmd::Register;
 use rknpu_regcmd::regs::pc;
 

@@ -13,7 +13,7 @@
 //! * [`board`]: where everything is. The device tree ([`device_tree`]) and the
 //!   device side both read it there.
 //! * [`Machine`]: the NPU cores with their IOMMUs, resets and interrupts.
-//! * [`Silicon`]: what a core has to do. [`npu_model::chip`]'s cores do it; any
+//! * [`Silicon`]: what a core has to do. [`rknpu_chip`]'s cores do it; any
 //!   other model, or a recording, can take their place.
 #![forbid(unsafe_code)]
 

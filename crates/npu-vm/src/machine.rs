@@ -150,7 +150,7 @@ mod tests {
     use std::sync::mpsc::{self, Receiver, Sender};
     use std::time::{Duration, Instant};
 
-    use npu_model::chip::{Bus, Master};
+    use rknpu_chip::{Bus, Master};
     use rknpu_regcmd::regs::pc;
 
     use super::*;
@@ -395,7 +395,7 @@ mod tests {
             ram.set_len(board::RAM_BYTES).unwrap();
             Wires { ram, qmp, qtest }
         };
-        let options = |cores| npu_model::chip::ChipOptions {
+        let options = |cores| rknpu_chip::ChipOptions {
             cores,
             ..Default::default()
         };

@@ -2,7 +2,7 @@
 //! A core's IOMMU, as Linux's `rockchip-iommu.c` knows the second version of
 //! it: two levels of tables, and a few registers.
 
-use npu_model::chip::Direction;
+use rknpu_chip::Direction;
 
 use crate::board;
 use crate::ram::{Ram, Window};

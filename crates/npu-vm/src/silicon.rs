@@ -4,7 +4,7 @@
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use npu_model::chip::{Bus, Chip, ChipOptions, Core};
+use rknpu_chip::{Bus, Chip, ChipOptions, Core};
 
 /// A core as its register window shows it.
 pub trait Silicon: Send {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use npu_model::chip::{
+use rknpu_chip::{
     Bus, Chip, ChipOptions, Contested, Core, Diagnosis, Direction, Fault, Level, Master,
 };
 use rknpu_regcmd::Word;

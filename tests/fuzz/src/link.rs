@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 
 use arbitrary::{Result, Unstructured};
-use npu_model::chip::{Bus, Contested, Direction, Fault, Level, Master};
+use rknpu_chip::{Bus, Contested, Direction, Fault, Level, Master};
 use rknpu_regcmd::{
     Binding, Block, BufferId, ChipProfile, DmaAccess, EnableMask, Extent, Iova, Item,
     LinkedProgram, LintContext, MatmulForm, MatmulTask, MatmulType, Program, Severity, decode,

@@ -2,7 +2,7 @@
 //! Register programs and register accesses on a core, at every level.
 
 use arbitrary::{Result, Unstructured};
-use npu_model::chip::{Contested, Direction, Effect, Level, Wedge};
+use rknpu_chip::{Contested, Direction, Effect, Level, Wedge};
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, DmaAccess, Iova, MatmulTask, MatmulType, Word, extents, tasks,
 };

@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use arbitrary::{Result, Unstructured};
-use npu_model::chip::Contested;
+use rknpu_chip::Contested;
 use rknpu_regcmd::{Block, EnableMask, RegisterInfo, Word, regs};
 
 use crate::families::{self, Sample};

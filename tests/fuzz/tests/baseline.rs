@@ -31,9 +31,9 @@ use std::path::{Path, PathBuf};
 use arbitrary::Unstructured;
 use fastrand::Rng;
 use npu_capture::{Capture, ReplayOptions, replay};
-use npu_model::chip::{Contested, Level};
 use npu_model::{Model, ModelOptions};
 use rayon::prelude::*;
+use rknpu_chip::{Contested, Level};
 use rknpu_regcmd::timing::{Machine, TaskWork};
 use rknpu_regcmd::{
     Before, DmaAccess, DmaEngine, LintContext, TaskRegisters, Word, extents, lint, lookup, tasks,

@@ -235,7 +235,8 @@ const EVERYWHERE: &str = "--workspace --exclude xtask --exclude npu-bench";
 
 /// The members that differ between processors: SIMD, system calls, a C ABI.
 /// The others take as long to build again, and are tested by the long run.
-const PER_PROCESSOR: &str = "-p npu-kernels -p npu-model -p rocket-uapi -p npu-matmul -p ggml-shim";
+const PER_PROCESSOR: &str =
+    "-p npu-kernels -p rknpu-chip -p npu-model -p rocket-uapi -p npu-matmul -p ggml-shim";
 
 fn aarch64(members: &str) -> Step {
     Step {
@@ -322,7 +323,7 @@ fn longer() -> Vec<Step> {
             what: "the property tests, many more cases",
             runs: vec![
                 Run::cargo(
-                    "test --release -p rknpu-regcmd -p npu-model -p npu-kernels -p npu-matmul",
+                    "test --release -p rknpu-regcmd -p rknpu-chip -p npu-model -p npu-kernels -p npu-matmul",
                 )
                 .env("PROPTEST_CASES", LONG_CASES),
             ],
@@ -342,7 +343,7 @@ fn longer() -> Vec<Step> {
             what: "no bad address and no leak in the model and its clients",
             runs: vec![
                 nightly_toolchain(),
-                sanitized("address", "-p npu-model --lib --tests"),
+                sanitized("address", "-p rknpu-chip -p npu-model --lib --tests"),
                 // Buffers of a job whose end is not known are leaked on
                 // purpose, and tests make such jobs.
                 sanitized("address", "-p rocket-uapi --lib --tests")

@@ -14,8 +14,8 @@ use rknpu_regcmd::timing::TaskWork;
 
 use super::iommu::{AddressSpace, Unmapped};
 use super::job::Task;
-use crate::chip::{Bus, Chip, Core, Diagnosis, Direction, Fault, Master};
 use crate::trace::Recorder;
+use rknpu_chip::{Bus, Chip, Core, Diagnosis, Direction, Fault, Master};
 
 /// Register offsets within a core's window, bytes.
 mod offset {

@@ -14,9 +14,9 @@ use super::iommu::AddressSpace;
 use super::job::{Job, Task};
 use super::lock;
 use super::sched::{Hardware, Shared};
-use crate::chip::Diagnosis;
 use crate::event::{Event, KillCause, Place};
 use crate::trace::TaskTrace;
+use rknpu_chip::Diagnosis;
 
 /// Traces kept when nobody takes them.
 const TRACES_KEPT: usize = 65_536;

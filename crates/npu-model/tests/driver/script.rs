@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use npu_model::chip::{Bus, Diagnosis, Effect, Master};
 use npu_model::driver::NpuCore;
+use rknpu_chip::{Bus, Diagnosis, Effect, Master};
 
 /// One step of a script. Each takes two 64-bit words.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use npu_model::chip::{Bus, Diagnosis};
 use npu_model::driver::{Arena, Driver, DriverOptions, DrmFile, NpuCore, SharedFile};
+use rknpu_chip::{Bus, Diagnosis};
 
 const CREATE_BO: u32 = 0xc018_6440;
 const SUBMIT: u32 = 0x4018_6441;

@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use npu_model::chip::{Bus, Chip, ChipOptions, Core, Direction, Fault, Master};
+use rknpu_chip::{Bus, Chip, ChipOptions, Core, Direction, Fault, Master};
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{cna, core, pc};
 
@@ -235,9 +235,7 @@ fn kick(core: &mut Core, bus: &Memory, at: u32, words: u32) {
     let status = core.mmio_read(pc::InterruptRawStatus::OFFSET.into());
     assert!(status & DPU_DONE != 0, "{:#?}", core.diagnosis());
     let spoilt = core.diagnosis();
-    let spoilt = spoilt
-        .iter()
-        .find(|d| d.effect != npu_model::chip::Effect::Note);
+    let spoilt = spoilt.iter().find(|d| d.effect != rknpu_chip::Effect::Note);
     assert!(spoilt.is_none(), "{spoilt:#?}");
     core.mmio_write(pc::OperationEnable::OFFSET.into(), 0, bus);
     core.mmio_write(pc::InterruptClear::OFFSET.into(), 0x1_ffff, bus);

@@ -10,7 +10,7 @@
 mod chip;
 mod device;
 mod host;
-#[path = "../../../../crates/npu-model/tests/chip/programs.rs"]
+#[path = "../../../../crates/rknpu-chip/tests/chip/programs.rs"]
 #[allow(dead_code)]
 mod programs;
 mod yardstick;

@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use anyhow::{Context, anyhow};
-use npu_model::chip::ChipOptions;
 use npu_model::{Model, ModelOptions, Selector};
+use rknpu_chip::ChipOptions;
 use rknpu_regcmd::regs::pc;
 use rknpu_regcmd::{Register, Word};
 use serde::Serialize;

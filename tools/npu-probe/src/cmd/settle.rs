@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use npu_model::chip::{Contested, Switch};
 use npu_model::{Level, Model, ModelOptions};
+use rknpu_chip::{Contested, Switch};
 use rocket_uapi::Device;
 
 use crate::exit::{Failure, Verdict};

@@ -5,9 +5,9 @@
 use std::cell::RefCell;
 use std::sync::PoisonError;
 
-use npu_model::chip::{Bus, Chip, ChipOptions, Diagnosis, Direction, Fault, Master};
 use npu_model::driver::{is_completed, kick};
 use npu_model::trace::Recorder;
+use rknpu_chip::{Bus, Chip, ChipOptions, Diagnosis, Direction, Fault, Master};
 
 use super::Outcome;
 use super::memory::Memory;

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Facts about the chip that the sources contradict each other on, or that
+//! nobody has isolated: each is a switch, so that a client can be tried
+//! against every side. The default is the side that most evidence from
+//! silicon is on; docs/model.md has the evidence, and how a board settles
+//! each one.
+
+use std::fmt;
+
+/// A switch of [`Contested`], as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// Name, e.g. `tf32-operand`.
+    pub name: &'static str,
+    /// Sides; the first is the default.
+    pub sides: &'static [&'static str],
+}
+
+/// Text that names no switch, or no side of one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a contested fact: write NAME=SIDE, one of {}", Listed(.name.as_deref()))]
+pub struct UnknownSwitch {
+    /// What was given.
+    pub text: String,
+    /// The switch that was meant, if its name is known.
+    pub name: Option<String>,
+}
+
+/// The choices that an error shows: of one switch, or all.
+struct Listed<'a>(Option<&'a str>);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wanted = |switch: &&Switch| self.0.is_none_or(|name| name == switch.name);
+        for (index, switch) in Contested::SWITCHES.iter().filter(wanted).enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{}={}", switch.name, switch.sides.join("|"))?;
+        }
+        Ok(())
+    }
+}
+
+macro_rules! contested {
+    ($(
+        $(#[$doc:meta])*
+        $field:ident: $Type:ident, $name:literal {
+            $(#[$first_doc:meta])*
+            $First:ident = $first:literal,
+            $($(#[$side_doc:meta])* $Side:ident = $side:literal,)+
+        }
+    )+) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+            pub enum $Type {
+                $(#[$first_doc])*
+                #[default]
+                $First,
+                $($(#[$side_doc])* $Side,)+
+            }
+        )+
+
+        /// One side of every contested fact.
+        ///
+        /// ```
+        /// use rknpu_chip::{Contested, Tf32Operand};
+        ///
+        /// let mut facts = Contested::default();
+        /// facts.set("tf32-operand=nearest")?;
+        /// assert_eq!(facts.tf32_operand, Tf32Operand::Nearest);
+        /// # Ok::<(), rknpu_chip::UnknownSwitch>(())
+        /// ```
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        pub struct Contested {
+            $($(#[$doc])* pub $field: $Type,)+
+        }
+
+        impl Contested {
+            /// All switches.
+            pub const SWITCHES: &'static [Switch] = &[
+                $(Switch { name: $name, sides: &[$first, $($side,)+] },)+
+            ];
+
+            /// Takes one side: `NAME=SIDE`.
+            ///
+            /// # Errors
+            /// [`UnknownSwitch`] with the choices there are.
+            pub fn set(&mut self, text: &str) -> Result<(), UnknownSwitch> {
+                let (name, side) = text.split_once('=').unwrap_or((text, ""));
+                let unknown = |known: bool| UnknownSwitch {
+                    text: text.to_owned(),
+                    name: known.then(|| name.to_owned()),
+                };
+                match name {
+                    $($name => {
+                        self.$field = match side {
+                            $first => $Type::$First,
+                            $($side => $Type::$Side,)+
+                            _ => return Err(unknown(true)),
+                        };
+                        Ok(())
+                    })+
+                    _ => Err(unknown(false)),
+                }
+            }
+
+            /// Every switch with the side it is on.
+            pub fn sides(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
+                [$(($name, match self.$field {
+                    $Type::$First => $first,
+                    $($Type::$Side => $side,)+
+                }),)+].into_iter()
+            }
+        }
+    };
+}
+
+contested! {
+    /// Cubes of one to three lines fetched in groups of four.
+    short_height: ShortHeight, "short-height" {
+        /// The address formula holds: with the exact signed surface stride
+        /// they are right (mtx512, vendor stack and happyme531 with one row).
+        Formula = "formula",
+        /// The incomplete group is garbage whatever the strides are
+        /// (librocketnpu, convolutions of two and three lines).
+        Garbage = "garbage",
+    }
+    /// How lines lie in CBUF.
+    line_rounding: LineRounding, "line-rounding" {
+        /// Each starts at a multiple of 64 bytes (gives every case that
+        /// librocketnpu measured).
+        Entries = "entries",
+        /// Densely packed, as the known generators count banks.
+        Dense = "dense",
+    }
+    /// Weights that must fit the weight banks together.
+    weight_room: WeightRoom, "weight-room" {
+        /// One kernel group (tf32 with K = 4096 worked with 11 banks).
+        Group = "group",
+        /// 32 kernels, as happyme531's planner reserves.
+        Block = "block",
+        /// All of a task, as librocketnpu's planner has it.
+        All = "all",
+    }
+    /// CNA and CORE in a later task of a chain that leaves their S_POINTER
+    /// alone.
+    chain_pointer: ChainPointer, "chain-pointer" {
+        /// They run its registers, from the other group: chains of happyme531,
+        /// and of the vendor's runtime as allbilly captured them, write the
+        /// DPU's S_POINTER only, and are right.
+        Follows = "follows",
+        /// They run the first task's again, as DPU and DPU_RDMA were measured
+        /// to (allbilly).
+        Repeats = "repeats",
+    }
+    /// Integer tasks behind the first of a chain, with QD_EN 0.
+    integer_chain: IntegerChain, "integer-chain" {
+        /// The accumulators still hold the sums of the task before
+        /// (librocketnpu); with QD_EN 1 they are cleared (happyme531).
+        Dirty = "dirty",
+        /// They are right (allbilly's and mtx512's programs are, though no
+        /// chain of this form is known to be).
+        Clean = "clean",
+    }
+    /// int16 products with QD_EN 0.
+    int16_without_sum: Int16WithoutSum, "int16-without-sum" {
+        /// Only output channels 0 to 15 are written (rockchip-npu-notes).
+        First16 = "first-16",
+        /// QD_EN is the sum for CPEND and nothing else.
+        All = "all",
+    }
+    /// int8 results of int8 products whose DPU channels end within a group: 32
+    /// kernels, or 64 channels of a depthwise task.
+    partial_group: PartialGroup, "partial-group" {
+        /// The whole groups are written, and the task never ends (measured by
+        /// rockchip-npu-notes; Mesa's programs have whole groups).
+        Hangs = "hangs",
+        /// They are as good as any.
+        Works = "works",
+    }
+    /// Rounding of the integer output converter for 32-bit results with
+    /// CVT_TYPE 1.
+    wide_rounding: WideRounding, "wide-rounding" {
+        /// To nearest (measured for 8-bit results, and for fp32 ones with
+        /// CVT_TYPE 0, by rockchip-npu-notes).
+        Nearest = "nearest",
+        /// Towards minus infinity (an earlier measurement of the same).
+        Floor = "floor",
+    }
+    /// Exact halves in the integer output converter with CVT_ROUND 1.
+    output_ties: OutputTies, "output-ties" {
+        /// Away from zero (measured by rockchip-npu-notes, both signs).
+        Away = "away",
+        /// Up, as the RK3588 TRM says.
+        Up = "up",
+    }
+    /// OUT_CVT_SCALE from 0x8000 on.
+    output_scale: OutputScale, "output-scale" {
+        /// Negative (measured by rockchip-npu-notes: 0x8000 negates).
+        Signed = "signed",
+        /// Positive.
+        Unsigned = "unsigned",
+    }
+    /// Padding of channels 32 to 63 of a depthwise int8 group.
+    depthwise_pad: DepthwisePad, "depthwise-pad" {
+        /// The low byte of PAD_CON1 (Mesa's captured run).
+        LowByte = "low-byte",
+        /// The 16-bit pattern, as for all other channels.
+        Pattern = "pattern",
+    }
+    /// MINUS_EXP taken off an exponent field that is smaller.
+    small_exponent: SmallExponent, "small-exponent" {
+        /// Wraps within its five bits (gives the four anomalies that
+        /// rockchip-npu-notes measured).
+        Wraps = "wraps",
+        /// Becomes zero.
+        Flushes = "flushes",
+    }
+    /// A flying operation on two operands with COMB_USE 5.
+    flying_dual: FlyingDual, "flying-dual" {
+        /// Writes zeros (librocketnpu).
+        Zeros = "zeros",
+        /// Never completes (rockchip-npu-notes, later, vendor driver).
+        Hangs = "hangs",
+        /// Works as with COMB_USE 0.
+        Works = "works",
+    }
+    /// Interrupts that a pooling task raises.
+    pooling_interrupt: PoolingInterrupt, "pooling-interrupt" {
+        /// The DPU's beside its own: it completed under a driver that waits
+        /// for the DPU's.
+        WithDpu = "with-dpu",
+        /// Its own only; the mainline driver then waits in vain.
+        PpuOnly = "ppu-only",
+    }
+    /// Pooling of integers, with a PPU_RDMA width other than 4 bits.
+    byte_pooling: BytePooling, "byte-pooling" {
+        /// Works (rockchip-npu-notes measured int8 to the bit).
+        Works = "works",
+        /// Read as fp16 (an earlier note, with the width 4 bits).
+        AsFp16 = "as-fp16",
+    }
+    /// tf32 operands on their way to the MAC array.
+    tf32_operand: Tf32Operand, "tf32-operand" {
+        /// Cut to 10 bits of mantissa (measured by happyme531).
+        Truncated = "truncated",
+        /// Rounded to nearest (rockchip-npu-notes).
+        Nearest = "nearest",
+    }
+    /// Cubes that fit their banks, with FEATURE_GRAINS below their height.
+    few_grains: FewGrains, "few-grains" {
+        /// Right: lines stream (Mesa, happyme531's int8 programs).
+        Streams = "streams",
+        /// fp16 lines beyond the grains are garbage (happyme531, some K).
+        Garbage = "garbage",
+    }
+    /// How a float chooses its place in a look-up table.
+    lut_index: LutIndex, "lut-index" {
+        /// Rounded to the nearest integer (gives the errors that librocketnpu
+        /// publishes).
+        Nearest = "nearest",
+        /// Cut towards minus infinity.
+        Floor = "floor",
+    }
+    /// Roundings of an average.
+    average_rounding: AverageRounding, "average-rounding" {
+        /// One, of the final value.
+        Once = "once",
+        /// After the sum, after each reciprocal.
+        Each = "each",
+    }
+    /// Maximum and minimum of a number and a NaN.
+    nan_compare: NanCompare, "nan-compare" {
+        /// The number.
+        Number = "number",
+        /// NaN.
+        Nan = "nan",
+    }
+    /// BS, BN, EW and the output converter before anything was written to
+    /// their registers.
+    fresh_stages: FreshStages, "fresh-stages" {
+        /// They do nothing: allbilly's element-wise programs leave the
+        /// registers alone and work.
+        Bypassed = "bypassed",
+        /// On, with operands of 0: all registers are 0 after a reset.
+        Active = "active",
+    }
+    /// A program that writes S_POINTER of CNA or CORE without the core's
+    /// number in its top bits.
+    core_number: CoreNumber, "core-number" {
+        /// Does no harm.
+        Ignored = "ignored",
+        /// Makes cores 1 and 2 hang.
+        Required = "required",
+    }
+    /// A program that writes neither sizes nor output address nor precisions.
+    delta_program: DeltaProgram, "delta-program" {
+        /// Leaves the output untouched (measured by rockchip-npu-notes).
+        NoWrite = "no-write",
+        /// Runs with the registers of the task before.
+        Runs = "runs",
+    }
+    /// A core after a task that hung.
+    wedge: Wedge, "wedge" {
+        /// Works again after its reset.
+        UntilReset = "until-reset",
+        /// Hangs whatever runs, until power is cycled.
+        UntilPowerCycle = "until-power-cycle",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rknpu_regcmd::Register;
+    use rknpu_regcmd::regs::dpu;
+
+    #[test]
+    fn every_side_can_be_chosen_and_told() {
+        for switch in Contested::SWITCHES {
+            for (index, side) in switch.sides.iter().enumerate() {
+                let mut facts = Contested::default();
+                facts.set(&format!("{}={side}", switch.name)).unwrap();
+                assert!(facts.sides().any(|told| told == (switch.name, *side)));
+                assert_eq!(facts == Contested::default(), index == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_switch_is_told_with_the_choices() {
+        let mut facts = Contested::default();
+        let error = facts.set("wedge").unwrap_err().to_string();
+        assert!(error.ends_with("one of wedge=until-reset|until-power-cycle"));
+        let error = facts.set("colour=blue").unwrap_err().to_string();
+        assert!(error.contains("tf32-operand=truncated|nearest"));
+        assert_eq!(facts, Contested::default());
+    }
+
+    /// What programs are written and read with is the default side.
+    #[test]
+    fn the_register_table_agrees() {
+        let fields = <dpu::OutCvtScale as Register>::INFO.fields;
+        let scale = fields.iter().find(|field| field.name == "out_cvt_scale");
+        let signed = OutputScale::default() == OutputScale::Signed;
+        assert_eq!(scale.unwrap().signed, signed);
+    }
+
+    #[test]
+    fn the_documentation_has_every_switch() {
+        let text = include_str!("../../../docs/model.md");
+        for switch in Contested::SWITCHES {
+            let row = format!("| `{}` | {} |", switch.name, switch.sides.join(", "));
+            assert!(text.contains(&row), "docs/model.md lacks: {row}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What convolution a task asks for: its geometry, and how CNA and CORE compute.
+
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::regs::{cna, core};
+use rknpu_regcmd::task::{Buffering, Conv, DEPTHWISE, Features};
+
+use super::cna::FeatureDma;
+use super::dcomp::Compressed;
+use super::mac_array::{IntRange, Ties, Truncate};
+use super::patches::Window;
+use super::pixels::{InputCvt, PixelDma};
+use super::precision::{ATOM, Precision};
+use super::trap::Stop;
+use super::weights::WeightShape;
+
+/// Where the features come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FeatureSource {
+    /// A cube of atoms.
+    Cube(FeatureDma),
+    /// Packed pixels (ARGB_IN).
+    Pixels(PixelDma),
+}
+
+impl FeatureSource {
+    /// What `features` ask for.
+    fn new(features: &Features) -> Self {
+        let cube = features.atoms(features.fetched);
+        match features.packed {
+            Some(packed) => Self::Pixels(PixelDma {
+                base: features.base,
+                // The sequencer takes what lies behind a line shorter than its
+                // window (Mesa: images narrower than 16).
+                width: cube.width.max(features.window[0]),
+                height: cube.lines.count,
+                packed,
+                element: ATOM / features.precision.per_atom().min(ATOM),
+                surfaces: cube.surfaces.count.max(1),
+                line_stride: features.line_stride,
+            }),
+            None => Self::Cube(FeatureDma { cube }),
+        }
+    }
+
+    /// Width, height and atoms of a pixel of the cube that CBUF gets.
+    pub(crate) fn shape(&self) -> (usize, usize, usize) {
+        match self {
+            Self::Cube(FeatureDma { cube }) => (cube.width, cube.lines.count, cube.surfaces.count),
+            Self::Pixels(dma) => (dma.width, dma.height, dma.surfaces),
+        }
+    }
+
+    /// Address of its first byte.
+    pub(crate) fn base(&self) -> u32 {
+        match self {
+            Self::Cube(dma) => dma.cube.base,
+            Self::Pixels(dma) => dma.base,
+        }
+    }
+}
+
+/// A convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConvConfig {
+    pub(crate) source: FeatureSource,
+    pub(crate) cvt: Option<InputCvt>,
+    pub(crate) window: Window,
+    pub(crate) weights: WeightShape,
+    /// DCOMP_ADDR0.
+    pub(crate) weight_base: u32,
+    /// WEIGHT_BYTES.
+    pub(crate) weight_bytes: u64,
+    /// Set where the weights in memory are compressed.
+    pub(crate) compressed: Option<Compressed>,
+    /// WEIGHT_BYTES_PER_KERNEL.
+    pub(crate) bytes_per_kernel: u64,
+    pub(crate) cbuf: Buffering,
+    /// PROC_PRECISION of CORE.
+    pub(crate) precision: Precision,
+    pub(crate) depthwise: bool,
+    /// DATAOUT_ATOMICS: pixels that the sequencer produces.
+    pub(crate) pixels: usize,
+    /// Pixels that CORE expects to hand to the DPU.
+    pub(crate) core_pixels: usize,
+    /// QD_EN.
+    pub(crate) sum_features: bool,
+    pub(crate) truncate: Truncate,
+}
+
+impl ConvConfig {
+    /// What `task` asks for, with what else the registers say of it.
+    pub(crate) fn new(task: &Conv, regs: &RegisterFile) -> Self {
+        let con1 = regs.get::<cna::ConvCon1>();
+        let con3 = regs.get::<cna::ConvCon3>();
+        let pad = regs.get::<cna::PadCon0>();
+        let clip = regs.get::<core::ClipTruncate>();
+        let [in_width, in_height, channels] = task.features.window;
+        Self {
+            source: FeatureSource::new(&task.features),
+            cvt: input_cvt(regs),
+            window: Window {
+                in_width,
+                in_height,
+                out_width: (regs.get::<cna::DataSize2>().dataout_width() as usize).max(1),
+                stride: (con3.conv_x_stride() as usize, con3.conv_y_stride() as usize),
+                dilation: (
+                    con3.atrous_x_dilation() as usize + 1,
+                    con3.atrous_y_dilation() as usize + 1,
+                ),
+                spread: if con1.deconv() == 1 {
+                    (
+                        deconv_spread(con3.deconv_x_stride()),
+                        deconv_spread(con3.deconv_y_stride()),
+                    )
+                } else {
+                    (1, 1)
+                },
+                pad: (pad.pad_left() as usize, pad.pad_top() as usize),
+                kernel: (task.weights.kernel[0], task.weights.kernel[1]),
+                channels,
+                precision: task.features.precision,
+                pad_value: regs.get::<cna::PadCon1>().pad_value(),
+                low_pad: con1.conv_mode() == DEPTHWISE,
+            },
+            weights: WeightShape {
+                precision: task.weights.precision,
+                kernels: task.weights.kernels,
+                channels,
+                taps: task.weights.taps(),
+            },
+            weight_base: task.weights.base,
+            weight_bytes: task.weights.bytes.into(),
+            compressed: Compressed::decode(regs),
+            bytes_per_kernel: task.weights.kernel_bytes.into(),
+            cbuf: task.cbuf,
+            precision: task.precision,
+            depthwise: task.depthwise,
+            pixels: task.pixels,
+            core_pixels: task.computed[0] * task.computed[1],
+            sum_features: task.sums_features,
+            truncate: Truncate {
+                shift: clip.clip_truncate(),
+                ties: Ties::from_round_type(clip.round_type()),
+            },
+        }
+    }
+
+    /// Bytes of the weights as the MAC array gets them.
+    pub(crate) fn stream_len(&self) -> Result<usize, Stop> {
+        usize::try_from(self.weight_bytes).map_err(|_| Stop::HostMemory)
+    }
+
+    /// Range of the integer operands.
+    pub(crate) fn int_range(&self) -> IntRange {
+        let narrow = |p| matches!(p, Precision::Int8 | Precision::Int4);
+        if narrow(self.window.precision) && narrow(self.weights.precision) {
+            IntRange::Byte
+        } else {
+            IntRange::Word
+        }
+    }
+}
+
+/// Distance that DECONV_X/Y_STRIDE ask for: less one, and powers of two only;
+/// other values do nothing (measured by rockchip-npu-notes).
+fn deconv_spread(field: u32) -> usize {
+    match field {
+        1 | 3 | 7 => field as usize + 1,
+        _ => 1,
+    }
+}
+
+fn input_cvt(regs: &RegisterFile) -> Option<InputCvt> {
+    let con0 = regs.get::<cna::CvtCon0>();
+    if con0.cvt_bypass() == 1 {
+        return None;
+    }
+    let (c1, c2, c3, c4) = (
+        regs.get::<cna::CvtCon1>(),
+        regs.get::<cna::CvtCon2>(),
+        regs.get::<cna::CvtCon3>(),
+        regs.get::<cna::CvtCon4>(),
+    );
+    let low = |value: i32| value as i16;
+    Some(InputCvt {
+        add_first: con0.cvt_type() == 1,
+        ties: Ties::from_round_type(con0.round_type()),
+        signed: con0.data_sign() == 1,
+        channels: [
+            (
+                c1.cvt_scale() as u16,
+                low(c1.cvt_offset()),
+                con0.cvt_truncate_0(),
+            ),
+            (
+                c2.cvt_scale() as u16,
+                low(c2.cvt_offset()),
+                con0.cvt_truncate_1(),
+            ),
+            (
+                c3.cvt_scale() as u16,
+                low(c3.cvt_offset()),
+                con0.cvt_truncate_2(),
+            ),
+            (
+                c4.cvt_scale() as u16,
+                low(c4.cvt_offset()),
+                con0.cvt_truncate_3(),
+            ),
+        ],
+        mask: regs.get::<cna::CvtCon5>().per_channel_cvt_en(),
+    })
+}

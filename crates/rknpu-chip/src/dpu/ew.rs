@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! EW: an operation with an operand for each element, then the look-up
+//! tables, then a rectifier.
+
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::regs::dpu;
+use rknpu_regcmd::task::Reads;
+
+use super::super::Contested;
+use super::super::dma::{self, Dma};
+use super::super::mac_array::{Ties, one_nan, saturate_i32, shift_right_rounded};
+use super::super::precision::{Precision, decode_float, decode_int, u32_at};
+use super::super::rdma::{EwLayout, ew_precision};
+use super::super::trap::Stop;
+use super::gather::{Delivered, gather};
+use super::lut::{Lut, LutConfig};
+use super::stage::{AluOp, Relu};
+use super::tile::{Tile, Values};
+
+/// Registers of operands.
+const OPERAND_REGISTERS: usize = 8;
+
+/// Where the operand comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Source {
+    /// EW_OP_VALUE_0..7: channel modulo 8 (inferred).
+    Registers([u32; OPERAND_REGISTERS]),
+    /// ERDMA.
+    Memory {
+        layout: EwLayout,
+        precision: Precision,
+        delivered: Delivered,
+    },
+}
+
+/// The operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Alu(AluOp),
+    /// With PReLU: only negative values.
+    Mul {
+        prelu: bool,
+    },
+}
+
+/// Conversion of an integer operand: `(b + OFFSET) * SCALE >> SHIFT`, or
+/// `(b * SCALE + OFFSET) >> SHIFT` with CVT_TYPE 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OperandCvt {
+    offset: i64,
+    scale: i64,
+    shift: u32,
+    ties: Ties,
+    add_first: bool,
+}
+
+impl OperandCvt {
+    fn apply(&self, b: i32) -> i32 {
+        let b = i64::from(b);
+        let product = if self.add_first {
+            (b + self.offset) * self.scale
+        } else {
+            b * self.scale + self.offset
+        };
+        saturate_i32(shift_right_rounded(product, self.shift, self.ties))
+    }
+}
+
+/// The stage as the registers describe it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ew {
+    pub(crate) operation: Option<(Operation, Source)>,
+    /// `None`: OP_CVT_BYPASS.
+    cvt: Option<OperandCvt>,
+    /// Right shift of integer products.
+    truncate: u32,
+    lut: Option<LutConfig>,
+    relu: Relu,
+}
+
+impl Ew {
+    /// Whether the registers ask for an operand from memory.
+    pub(crate) fn wants_memory(regs: &RegisterFile) -> bool {
+        let cfg = regs.get::<dpu::EwCfg>();
+        cfg.ew_bypass() == 0 && cfg.ew_op_bypass() == 0 && cfg.ew_op_src() == 1
+    }
+
+    /// Whether values go through the look-up tables.
+    pub(crate) fn looks_up(regs: &RegisterFile) -> bool {
+        let cfg = regs.get::<dpu::EwCfg>();
+        cfg.ew_bypass() == 0 && cfg.ew_lut_bypass() == 0
+    }
+
+    pub(crate) fn decode(
+        regs: &RegisterFile,
+        reads: Option<&Reads>,
+        flying: bool,
+        float: bool,
+        contested: &Contested,
+    ) -> Self {
+        let cfg = regs.get::<dpu::EwCfg>();
+        let scale = regs.get::<dpu::EwCvtScaleValue>();
+        if cfg.ew_bypass() == 1 {
+            return Self {
+                operation: None,
+                cvt: None,
+                truncate: 0,
+                lut: None,
+                relu: Relu::Off,
+            };
+        }
+        let lut = Self::looks_up(regs).then(|| LutConfig::decode(regs, contested));
+        let operation = if cfg.ew_op_type() == 1 {
+            Operation::Mul {
+                prelu: cfg.ew_mul_prelu() == 1,
+            }
+        } else {
+            Operation::Alu(AluOp::from_code(cfg.ew_alu_algo(), contested))
+        };
+        let memory = reads.filter(|_| cfg.ew_op_src() == 1).and_then(|reads| {
+            Some(Source::Memory {
+                layout: EwLayout::new(reads, flying)?,
+                precision: ew_precision(reads, float)?,
+                delivered: Delivered::of(reads),
+            })
+        });
+        let source = memory.unwrap_or_else(|| Source::Registers(operand_registers(regs)));
+        // librocketnpu's look-up programs leave the operation on, as a
+        // maximum with a register of 0, and yet negative numbers reach the
+        // table: with a register operand the look-up takes its place.
+        let replaced = lut.is_some() && cfg.ew_op_src() == 0;
+        // Behind CORE a float addition without the operand converter loses
+        // its operand (measured by happyme531).
+        let lost = float
+            && !flying
+            && cfg.ew_op_src() == 1
+            && cfg.ew_op_type() == 0
+            && cfg.ew_op_cvt_bypass() == 1;
+        Self {
+            operation: (cfg.ew_op_bypass() == 0 && !replaced && !lost)
+                .then_some((operation, source)),
+            cvt: (cfg.ew_op_cvt_bypass() == 0).then(|| OperandCvt {
+                offset: i64::from(regs.get::<dpu::EwCvtOffsetValue>().ew_op_cvt_offset() as i32),
+                scale: i64::from(scale.ew_op_cvt_scale()),
+                shift: scale.ew_op_cvt_shift(),
+                ties: Ties::from_round_type(cfg.ew_cvt_round()),
+                add_first: cfg.ew_cvt_type() == 1,
+            }),
+            truncate: scale.ew_truncate(),
+            lut,
+            relu: Relu::new(
+                cfg.ew_relu_bypass(),
+                cfg.ew_relux_en(),
+                regs.get::<dpu::EwReluxCmpValue>().ew_relux_cmp_dat(),
+            ),
+        }
+    }
+
+    /// Whether the stage changes nothing.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.operation.is_none() && self.lut.is_none() && self.relu == Relu::Off
+    }
+
+    /// A whole tile.
+    pub(crate) fn apply(&self, dma: &Dma<'_>, lut: &Lut, tile: &mut Tile) -> Result<(), Stop> {
+        if let Some((operation, source)) = &self.operation {
+            match &tile.values {
+                Values::Int(_) => {
+                    let operands = self.int_operands(dma, source, tile)?;
+                    if let Values::Int(values) = &mut tile.values {
+                        for (x, b) in values.iter_mut().zip(operands) {
+                            *x = self.int(*operation, *x, b);
+                        }
+                    }
+                }
+                Values::Float(_) => {
+                    let operands = float_operands(dma, *operation, source, tile)?;
+                    if let Values::Float(values) = &mut tile.values {
+                        for (x, b) in values.iter_mut().zip(operands) {
+                            *x = float(*operation, *x, b);
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(config) = &self.lut {
+            match &mut tile.values {
+                Values::Int(values) => {
+                    for x in values {
+                        *x = config.look_up(lut, *x);
+                    }
+                }
+                Values::Float(values) => {
+                    for x in values {
+                        *x = config.look_up_float(lut, *x);
+                    }
+                }
+            }
+        }
+        match (&mut tile.values, self.relu) {
+            (_, Relu::Off) => {}
+            (Values::Int(values), relu) => values.iter_mut().for_each(|x| *x = relu.int(*x)),
+            (Values::Float(values), relu) => values.iter_mut().for_each(|x| *x = relu.float(*x)),
+        }
+        Ok(())
+    }
+
+    fn int(&self, operation: Operation, x: i32, b: i32) -> i32 {
+        match operation {
+            Operation::Alu(op) => op.int(x, b),
+            Operation::Mul { prelu: true } if x >= 0 => x,
+            // The multiplier takes 16 bits of its operand, whatever its size
+            // (measured for int32 by rockchip-npu-notes).
+            Operation::Mul { .. } => saturate_i32(shift_right_rounded(
+                i64::from(x) * i64::from(b as i16),
+                self.truncate,
+                Ties::Even,
+            )),
+        }
+    }
+
+    fn int_operands(&self, dma: &Dma<'_>, source: &Source, tile: &Tile) -> Result<Vec<i32>, Stop> {
+        let (mut operands, precision) = match source {
+            Source::Registers(values) => {
+                let words = register_operands(values, tile)?;
+                (
+                    words.into_iter().map(|w| w as i32).collect(),
+                    Precision::Int32,
+                )
+            }
+            Source::Memory {
+                layout,
+                precision,
+                delivered,
+            } => {
+                let mut out = dma::buffer::<i32>(tile.pixels * tile.channels)?;
+                gather(
+                    dma, layout, *precision, *delivered, tile, &mut out, decode_int,
+                )?;
+                (out, *precision)
+            }
+        };
+        if let Some(cvt) = &self.cvt {
+            for b in &mut operands {
+                // A 32-bit operand that goes through the converter comes out
+                // as if it had been made a float (measured as such garbage).
+                *b = if precision == Precision::Int32 && matches!(source, Source::Memory { .. }) {
+                    (*b as f32).to_bits() as i32
+                } else {
+                    cvt.apply(*b)
+                };
+            }
+        }
+        Ok(operands)
+    }
+}
+
+/// Float operation: IEEE fp32.
+fn float(operation: Operation, x: f32, b: f32) -> f32 {
+    match operation {
+        Operation::Alu(op) => op.float(x, b),
+        Operation::Mul { prelu: true } if x >= 0.0 => x,
+        Operation::Mul { .. } => one_nan(x * b),
+    }
+}
+
+fn operand_registers(regs: &RegisterFile) -> [u32; OPERAND_REGISTERS] {
+    [
+        regs.get::<dpu::EwOpValue0>().ew_operand(),
+        regs.get::<dpu::EwOpValue1>().ew_operand(),
+        regs.get::<dpu::EwOpValue2>().ew_operand(),
+        regs.get::<dpu::EwOpValue3>().ew_operand(),
+        regs.get::<dpu::EwOpValue4>().ew_operand(),
+        regs.get::<dpu::EwOpValue5>().ew_operand(),
+        regs.get::<dpu::EwOpValue6>().ew_operand(),
+        regs.get::<dpu::EwOpValue7>().ew_operand(),
+    ]
+}
+
+/// The register operands of a tile, one an element.
+fn register_operands(values: &[u32; OPERAND_REGISTERS], tile: &Tile) -> Result<Vec<u32>, Stop> {
+    let mut out = dma::buffer(tile.pixels * tile.channels)?;
+    for pixel in out.chunks_exact_mut(tile.channels.max(1)) {
+        for (c, value) in pixel.iter_mut().enumerate() {
+            *value = values[(tile.channel + c) % OPERAND_REGISTERS];
+        }
+    }
+    Ok(out)
+}
+
+/// Float operands. A multiplier takes fp16 also from 32-bit words, from their
+/// low half (happyme531's per-channel scales, proven on silicon).
+fn float_operands(
+    dma: &Dma<'_>,
+    operation: Operation,
+    source: &Source,
+    tile: &Tile,
+) -> Result<Vec<f32>, Stop> {
+    let half_of = |word: u32| half::f16::from_bits(word as u16).to_f32();
+    let multiplies = matches!(operation, Operation::Mul { .. });
+    match source {
+        Source::Registers(values) => Ok(register_operands(values, tile)?
+            .into_iter()
+            .map(|w| {
+                if multiplies {
+                    half_of(w)
+                } else {
+                    f32::from_bits(w)
+                }
+            })
+            .collect()),
+        Source::Memory {
+            layout,
+            precision,
+            delivered,
+        } => {
+            let mut out = dma::buffer::<f32>(tile.pixels * tile.channels)?;
+            if multiplies && *precision == Precision::Fp32 {
+                let decode = |_, atom: &[u8], out: &mut [f32]| {
+                    for (i, value) in out.iter_mut().enumerate() {
+                        *value = half_of(u32_at(atom, i));
+                    }
+                };
+                gather(dma, layout, *precision, *delivered, tile, &mut out, decode)?;
+            } else {
+                gather(
+                    dma,
+                    layout,
+                    *precision,
+                    *delivered,
+                    tile,
+                    &mut out,
+                    decode_float,
+                )?;
+            }
+            Ok(out)
+        }
+    }
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The look-up tables of the EW stage: two of 513 entries, with linear
+//! interpolation.
+//!
+//! Semantics: measured to within one output count on the sibling RK3576, and
+//! the same numbers are in librocketnpu's activations, proven on RK3588. The
+//! roundings, and what lies beyond the tables, are inferred from the accuracies
+//! that librocketnpu publishes of them (API.md, its notes on the tables). All
+//! but that of tanh come out to the last printed digit with these rules, and
+//! with none of their neighbours:
+//!
+//! * A float looks up the nearest integer. Ties go to even; whether they go
+//!   there, up, or away from zero, no figure tells.
+//! * Interpolated values go down to an integer, on falling tables too.
+//! * Beyond its end a table goes on in a line, but not below zero. What
+//!   becomes of a first or last entry that is negative itself, no figure tells.
+//!
+//! LUT_CFG, LE_END and LO_START are ignored: in the known programs LE serves
+//! the negative numbers and LO the others.
+
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::regs::dpu;
+
+use super::super::mac_array::saturate_i32;
+use super::super::{Contested, LutIndex};
+
+/// Entries of a table.
+pub(crate) const ENTRIES: usize = 513;
+
+/// The tables and where the next entry goes. They outlive tasks.
+#[derive(Clone, Debug)]
+pub(crate) struct Lut {
+    /// LE and LO.
+    tables: [Box<[i16; ENTRIES]>; 2],
+    table: usize,
+    next: usize,
+    writing: bool,
+    /// An upload began anew before its table was full.
+    restarted: bool,
+}
+
+impl Default for Lut {
+    fn default() -> Self {
+        Self {
+            tables: [Box::new([0; ENTRIES]), Box::new([0; ENTRIES])],
+            table: 0,
+            next: 0,
+            writing: false,
+            restarted: false,
+        }
+    }
+}
+
+impl Lut {
+    /// A write to LUT_ACCESS_CFG: also between entries it sets the address.
+    pub(crate) fn access(&mut self, config: dpu::LutAccessCfg) {
+        let within = self.writing && (1..ENTRIES).contains(&self.next);
+        let same = self.table == config.lut_table_id() as usize;
+        self.restarted |= within && same && config.lut_access_type() == 1;
+        self.table = config.lut_table_id() as usize;
+        self.next = config.lut_addr() as usize;
+        self.writing = config.lut_access_type() == 1;
+    }
+
+    /// Whether an upload was begun anew within its table since this was asked.
+    pub(crate) fn take_restarted(&mut self) -> bool {
+        std::mem::take(&mut self.restarted)
+    }
+
+    /// A write to LUT_ACCESS_DATA: one entry. Behind the last entry, and
+    /// without write access, nothing happens.
+    pub(crate) fn write(&mut self, data: dpu::LutAccessData) {
+        if !self.writing {
+            return;
+        }
+        if let Some(entry) = self.tables[self.table].get_mut(self.next) {
+            *entry = data.lut_access_data() as i16;
+        }
+        self.next += 1;
+    }
+
+    /// `table[index]`, and `fraction / 2^step` of the way to the next entry.
+    fn interpolate(&self, table: usize, index: usize, fraction: i64, step: u32) -> i64 {
+        let entries = &self.tables[table];
+        let low = i64::from(entries[index.min(ENTRIES - 1)]);
+        let high = i64::from(entries[(index + 1).min(ENTRIES - 1)]);
+        low + (((high - low) * fraction) >> step)
+    }
+}
+
+/// How a table goes on beyond its first or last entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slope {
+    scale: i64,
+    /// Right shift of the product.
+    shift: u32,
+}
+
+impl Slope {
+    /// The value `distance` behind `entry`: not below zero, or not below the
+    /// entry where that is negative.
+    fn beyond(self, entry: i16, distance: i64) -> i64 {
+        let entry = i64::from(entry);
+        let line = entry + ((distance * self.scale) >> self.shift);
+        line.max(entry.min(0))
+    }
+}
+
+/// How a task uses the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LutConfig {
+    start: i64,
+    end: i64,
+    /// log2 of the distance of entries, LE and LO.
+    steps: (u32, u32),
+    underflow: Slope,
+    overflow: Slope,
+    /// How a float becomes an index.
+    index: LutIndex,
+}
+
+impl LutConfig {
+    /// Steps beyond this make every index 0.
+    const STEP_MAX: u32 = 40;
+
+    pub(crate) fn decode(regs: &RegisterFile, contested: &Contested) -> Self {
+        let info = regs.get::<dpu::LutInfo>();
+        let below = regs.get::<dpu::LutLeSlopeScale>();
+        let above = regs.get::<dpu::LutLoSlopeScale>();
+        Self {
+            start: regs.get::<dpu::LutLeStart>().lut_le_start().into(),
+            end: regs.get::<dpu::LutLoEnd>().lut_lo_end().into(),
+            steps: (
+                info.lut_le_index_select().min(Self::STEP_MAX),
+                info.lut_lo_index_select().min(Self::STEP_MAX),
+            ),
+            underflow: Slope {
+                scale: below.lut_le_slope_uflow_scale().into(),
+                shift: regs
+                    .get::<dpu::LutLeSlopeShift>()
+                    .lut_le_slope_uflow_shift(),
+            },
+            overflow: Slope {
+                scale: above.lut_lo_slope_oflow_scale().into(),
+                shift: regs
+                    .get::<dpu::LutLoSlopeShift>()
+                    .lut_lo_slope_oflow_shift(),
+            },
+            index: contested.lut_index,
+        }
+    }
+
+    /// The value for a float.
+    pub(crate) fn look_up_float(&self, lut: &Lut, x: f32) -> f32 {
+        self.look_up(lut, float_index(x, self.index)) as f32
+    }
+
+    /// The value for `v`. The domain is open above: `v == end` overflows.
+    pub(crate) fn look_up(&self, lut: &Lut, v: i32) -> i32 {
+        let v = i64::from(v);
+        let index = |distance: i64, step: u32| {
+            let index = usize::try_from(distance >> step).unwrap_or(0);
+            (index, distance & ((1 << step) - 1))
+        };
+        let y = if v < self.start {
+            self.underflow.beyond(lut.tables[0][0], v - self.start)
+        } else if v >= self.end {
+            let last = lut.tables[1][ENTRIES - 1];
+            self.overflow.beyond(last, v - self.end)
+        } else if v < 0 {
+            let (i, fraction) = index(v - self.start, self.steps.0);
+            lut.interpolate(0, i, fraction, self.steps.0)
+        } else {
+            let (i, fraction) = index(v, self.steps.1);
+            lut.interpolate(1, i, fraction, self.steps.1)
+        };
+        saturate_i32(y)
+    }
+}
+
+/// The integer that a float looks up.
+fn float_index(x: f32, index: LutIndex) -> i32 {
+    // `as` saturates, and takes NaN to 0.
+    match index {
+        LutIndex::Nearest => x.round_ties_even() as i32,
+        LutIndex::Floor => x.floor() as i32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rknpu_regcmd::Register;
+
+    fn ramp() -> (Lut, LutConfig) {
+        let mut lut = Lut::default();
+        for table in 0..2u32 {
+            lut.access(dpu::LutAccessCfg::from_bits(0x20000 | table << 16));
+            for i in 0..ENTRIES as i32 {
+                let value = if table == 0 { i - 512 } else { i } * 32;
+                lut.write(dpu::LutAccessData::from_bits(value as u32 & 0xffff));
+            }
+        }
+        let config = LutConfig {
+            start: -16384,
+            end: 16384,
+            steps: (5, 5),
+            underflow: Slope { scale: 1, shift: 0 },
+            overflow: Slope { scale: 0, shift: 0 },
+            index: LutIndex::Nearest,
+        };
+        (lut, config)
+    }
+
+    #[test]
+    fn a_ramp_gives_its_argument() {
+        let (lut, config) = ramp();
+        for v in [-16384, -16383, -1, 0, 1, 17, 4711, 16383] {
+            assert_eq!(config.look_up(&lut, v), v);
+        }
+        assert_eq!(config.look_up(&lut, i32::MAX), 16384);
+    }
+
+    #[test]
+    fn between_entries_values_go_down() {
+        let (mut lut, config) = ramp();
+        for (at, value) in [(1, 3), (2, 0)] {
+            lut.access(dpu::LutAccessCfg::from_bits(0x30000 | at));
+            lut.write(dpu::LutAccessData::from_bits(value));
+        }
+        // 3 * 31 / 32 above 0, on the way up and on the way down.
+        assert_eq!(config.look_up(&lut, 31), 2);
+        assert_eq!(config.look_up(&lut, 33), 2);
+        assert_eq!(config.look_up(&lut, 63), 0);
+    }
+
+    #[test]
+    fn beyond_the_ends_values_stop_at_zero() {
+        let slope = Slope { scale: 1, shift: 1 };
+        let back = Slope { scale: -1, ..slope };
+        assert_eq!(slope.beyond(10, -3), 8);
+        assert_eq!(slope.beyond(10, -30), 0);
+        assert_eq!(slope.beyond(0, -1), 0);
+        assert_eq!(back.beyond(10, 30), 0);
+        assert_eq!(back.beyond(10, -30), 25);
+        // Nor below an entry that is negative itself.
+        assert_eq!(slope.beyond(-10, -3), -10);
+        assert_eq!(slope.beyond(-10, 30), 5);
+    }
+
+    #[test]
+    fn the_end_is_overflow() {
+        let (lut, mut config) = ramp();
+        config.overflow = Slope { scale: 2, shift: 1 };
+        assert_eq!(config.look_up(&lut, 16384), 16384);
+        assert_eq!(config.look_up(&lut, 16386), 16386);
+    }
+
+    #[test]
+    fn an_access_word_between_entries_starts_over() {
+        let (mut lut, config) = ramp();
+        lut.access(dpu::LutAccessCfg::from_bits(0x30000));
+        lut.write(dpu::LutAccessData::from_bits(7));
+        lut.access(dpu::LutAccessCfg::from_bits(0x30000));
+        lut.write(dpu::LutAccessData::from_bits(9));
+        assert_eq!(config.look_up(&lut, 0), 9);
+        // Reading access writes nothing, and there is nothing behind the end.
+        lut.access(dpu::LutAccessCfg::from_bits(0x10000));
+        lut.write(dpu::LutAccessData::from_bits(1));
+        assert_eq!(config.look_up(&lut, 0), 9);
+        lut.access(dpu::LutAccessCfg::from_bits(0x20000 | 1023));
+        lut.write(dpu::LutAccessData::from_bits(1));
+    }
+
+    #[test]
+    fn floats_saturate_to_an_index() {
+        let nearest = |x| float_index(x, LutIndex::Nearest);
+        assert_eq!(nearest(2.5), 2);
+        assert_eq!(nearest(f32::INFINITY), i32::MAX);
+        assert_eq!(nearest(f32::NAN), 0);
+        assert_eq!(float_index(-0.25, LutIndex::Floor), -1);
+    }
+}

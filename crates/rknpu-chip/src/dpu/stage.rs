@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! BS and BN: an ALU, a multiplier and a rectifier with an operand for each
+//! channel, or one for all.
+//!
+//! BS adds first (measured on the sibling RK3576, products saturate), BN
+//! multiplies first (measured by librocketnpu's look-up programs, which could
+//! not hit their index otherwise).
+
+use super::super::mac_array::{Ties, greater, lesser, one_nan, saturate_i32, shift_right_rounded};
+use super::super::precision::ATOM;
+use super::super::{Contested, NanCompare};
+use super::tile::{Tile, Values};
+
+/// What the ALU does with its operand (codes: RK3588 TRM).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AluOp {
+    Max,
+    Min,
+    /// As MAX and MIN, but of a number and a NaN they take the NaN.
+    MaxNan,
+    MinNan,
+    Add,
+    Div,
+    Minus,
+    Abs,
+    Neg,
+    Floor,
+    Ceil,
+    /// A code without known meaning; passes its input on.
+    Unknown(u32),
+}
+
+impl AluOp {
+    pub(crate) fn from_code(code: u32, contested: &Contested) -> Self {
+        match (code, contested.nan_compare) {
+            (0, NanCompare::Nan) => return Self::MaxNan,
+            (1, NanCompare::Nan) => return Self::MinNan,
+            _ => {}
+        }
+        match code {
+            0 => Self::Max,
+            1 => Self::Min,
+            2 => Self::Add,
+            3 => Self::Div,
+            4 => Self::Minus,
+            5 => Self::Abs,
+            6 => Self::Neg,
+            7 => Self::Floor,
+            8 => Self::Ceil,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// Integer pipeline: saturates. Division truncates; by zero it saturates
+    /// towards the sign of the dividend (not characterised).
+    pub(crate) fn int(self, x: i32, operand: i32) -> i32 {
+        let (wide, other) = (i64::from(x), i64::from(operand));
+        match self {
+            Self::Max | Self::MaxNan => x.max(operand),
+            Self::Min | Self::MinNan => x.min(operand),
+            Self::Add => saturate_i32(wide + other),
+            Self::Minus => saturate_i32(wide - other),
+            Self::Div => wide
+                .checked_div(other)
+                .map_or(if x < 0 { i32::MIN } else { i32::MAX }, saturate_i32),
+            // The least number stays itself (measured by allbilly).
+            Self::Abs => x.wrapping_abs(),
+            Self::Neg => x.wrapping_neg(),
+            Self::Floor | Self::Ceil | Self::Unknown(_) => x,
+        }
+    }
+
+    /// Float pipeline: IEEE fp32.
+    pub(crate) fn float(self, x: f32, operand: f32) -> f32 {
+        match self {
+            Self::MaxNan | Self::MinNan if x.is_nan() || operand.is_nan() => f32::NAN,
+            Self::Max | Self::MaxNan => greater(x, operand),
+            Self::Min | Self::MinNan => lesser(x, operand),
+            Self::Add => one_nan(x + operand),
+            Self::Minus => one_nan(x - operand),
+            Self::Div => one_nan(x / operand),
+            Self::Abs => x.abs(),
+            Self::Neg => -x,
+            Self::Floor => x.floor(),
+            Self::Ceil => x.ceil(),
+            Self::Unknown(_) => x,
+        }
+    }
+}
+
+/// Rectifier at the end of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relu {
+    Off,
+    /// `max(x, 0)`
+    On,
+    /// `min(max(x, 0), bound)`; int32 or fp32 bits.
+    Clipped(u32),
+}
+
+impl Relu {
+    /// From the bypass and enable bits and the compare register.
+    pub(crate) fn new(bypass: u32, clip: u32, bound: u32) -> Self {
+        match (bypass, clip) {
+            (1, _) => Self::Off,
+            (_, 1) => Self::Clipped(bound),
+            _ => Self::On,
+        }
+    }
+
+    pub(crate) fn int(self, x: i32) -> i32 {
+        match self {
+            Self::Off => x,
+            Self::On => x.max(0),
+            Self::Clipped(bound) => x.max(0).min(bound as i32),
+        }
+    }
+
+    /// What integers are raised to, and then lowered to.
+    pub(crate) fn bounds(self) -> (Option<i32>, Option<i32>) {
+        match self {
+            Self::Off => (None, None),
+            Self::On => (Some(0), None),
+            Self::Clipped(bound) => (Some(0), Some(bound as i32)),
+        }
+    }
+
+    pub(crate) fn float(self, x: f32) -> f32 {
+        match self {
+            Self::Off => x,
+            Self::On => greater(x, 0.0),
+            Self::Clipped(bound) => lesser(greater(x, 0.0), f32::from_bits(bound)),
+        }
+    }
+}
+
+/// An operand word for each channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ChannelOperand {
+    /// From a register: the same for all.
+    Scalar(u32),
+    /// From a read engine. Channels it did not read are 0.
+    Array(Vec<u32>),
+}
+
+impl ChannelOperand {
+    pub(crate) fn at(&self, channel: usize) -> u32 {
+        match self {
+            Self::Scalar(value) => *value,
+            Self::Array(values) => values.get(channel).copied().unwrap_or(0),
+        }
+    }
+}
+
+/// The multiplier of a stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Multiplier {
+    /// int16, or fp16 bits in the float pipeline: the low half of each word.
+    pub(crate) operand: ChannelOperand,
+    /// Right shift of integer products that are not negative, rounded half to
+    /// even (rockchip-npu-notes, measured).
+    pub(crate) shift: ChannelOperand,
+    /// That of negative products: DATA_FORMAT's *_MUL_SHIFT_VALUE_NEG.
+    pub(crate) negative_shift: u32,
+    /// Only negative values are multiplied.
+    pub(crate) prelu: bool,
+}
+
+impl Multiplier {
+    /// Widest shift of the register's field.
+    const SHIFT_MASK: u32 = 0x3f;
+
+    fn int(&self, x: i32, channel: usize) -> i32 {
+        if self.prelu && x >= 0 {
+            return x;
+        }
+        let operand = self.operand.at(channel) as i16;
+        // The product is held wide, and saturates behind the shift.
+        let product = i64::from(x) * i64::from(operand);
+        let shift = if product < 0 {
+            self.negative_shift
+        } else {
+            self.shift.at(channel) & Self::SHIFT_MASK
+        };
+        saturate_i32(shift_right_rounded(product, shift, Ties::Even))
+    }
+
+    fn float(&self, x: f32, channel: usize) -> f32 {
+        if self.prelu && x >= 0.0 {
+            return x;
+        }
+        one_nan(x * half::f16::from_bits(self.operand.at(channel) as u16).to_f32())
+    }
+}
+
+/// One of the two stages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stage {
+    pub(crate) alu: Option<(AluOp, ChannelOperand)>,
+    pub(crate) multiplier: Option<Multiplier>,
+    pub(crate) relu: Relu,
+    /// BN multiplies before its ALU, BS after.
+    pub(crate) multiply_first: bool,
+}
+
+impl Stage {
+    /// Whether the stage changes nothing.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.alu.is_none() && self.multiplier.is_none() && self.relu == Relu::Off
+    }
+
+    /// What an integer stage adds to the channels of an atom, if it does no
+    /// more before the rectifier.
+    pub(crate) fn addends(&self, first: usize) -> Option<[i32; ATOM]> {
+        match (&self.alu, &self.multiplier) {
+            (None, None) => Some([0; ATOM]),
+            (Some((AluOp::Add, operand)), None) => {
+                Some(std::array::from_fn(|c| operand.at(first + c) as i32))
+            }
+            _ => None,
+        }
+    }
+
+    /// One integer value.
+    fn int(&self, mut x: i32, channel: usize) -> i32 {
+        let multiply = |x| self.multiplier.as_ref().map_or(x, |m| m.int(x, channel));
+        if self.multiply_first {
+            x = multiply(x);
+        }
+        if let Some((op, operand)) = &self.alu {
+            x = op.int(x, operand.at(channel) as i32);
+        }
+        if !self.multiply_first {
+            x = multiply(x);
+        }
+        self.relu.int(x)
+    }
+
+    /// One float value.
+    fn float(&self, mut x: f32, channel: usize) -> f32 {
+        let multiply = |x| self.multiplier.as_ref().map_or(x, |m| m.float(x, channel));
+        if self.multiply_first {
+            x = multiply(x);
+        }
+        if let Some((op, operand)) = &self.alu {
+            x = op.float(x, f32::from_bits(operand.at(channel)));
+        }
+        if !self.multiply_first {
+            x = multiply(x);
+        }
+        self.relu.float(x)
+    }
+
+    /// Pixels of the channels `first..first + channels`.
+    pub(crate) fn apply_int(&self, first: usize, channels: usize, values: &mut [i32]) {
+        if self.is_idle() || channels == 0 {
+            return;
+        }
+        let pixels = values.chunks_exact_mut(channels);
+        if let (Some((AluOp::Add, operand)), None) = (&self.alu, &self.multiplier) {
+            let addends: Vec<i32> = (first..first + channels)
+                .map(|c| operand.at(c) as i32)
+                .collect();
+            for pixel in pixels {
+                for (x, &addend) in pixel.iter_mut().zip(&addends) {
+                    *x = self.relu.int(x.saturating_add(addend));
+                }
+            }
+            return;
+        }
+        for pixel in pixels {
+            for (c, x) in pixel.iter_mut().enumerate() {
+                *x = self.int(*x, first + c);
+            }
+        }
+    }
+
+    /// A whole tile.
+    pub(crate) fn apply(&self, tile: &mut Tile) {
+        if self.is_idle() || tile.channels == 0 {
+            return;
+        }
+        let first = tile.channel;
+        match &mut tile.values {
+            Values::Int(values) => self.apply_int(first, tile.channels, values),
+            Values::Float(values) => {
+                for pixel in values.chunks_exact_mut(tile.channels) {
+                    for (c, x) in pixel.iter_mut().enumerate() {
+                        *x = self.float(*x, first + c);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(multiply_first: bool) -> Stage {
+        Stage {
+            alu: Some((AluOp::Add, ChannelOperand::Array(vec![1, 10]))),
+            multiplier: Some(Multiplier {
+                operand: ChannelOperand::Scalar(3),
+                shift: ChannelOperand::Scalar(1),
+                negative_shift: 1,
+                prelu: false,
+            }),
+            relu: Relu::On,
+            multiply_first,
+        }
+    }
+
+    #[test]
+    fn the_stages_differ_in_their_order() {
+        let bs = stage(false);
+        assert_eq!(bs.int(3, 0), 6);
+        assert_eq!(bs.int(3, 1), 20);
+        let bn = stage(true);
+        // 4.5 goes to the even 4.
+        assert_eq!(bn.int(3, 0), 5);
+        assert_eq!(bn.int(3, 1), 14);
+        assert_eq!(bn.int(-100, 0), 0);
+    }
+
+    #[test]
+    fn sums_alone_are_added_as_one_by_one() {
+        for relu in [Relu::Off, Relu::On, Relu::Clipped(40)] {
+            let stage = Stage {
+                alu: Some((
+                    AluOp::Add,
+                    ChannelOperand::Array(vec![7, i32::MAX as u32, 5]),
+                )),
+                multiplier: None,
+                relu,
+                multiply_first: false,
+            };
+            let mut values = [-9, 3, 50, 1, i32::MIN, i32::MAX];
+            let want: Vec<i32> = values
+                .iter()
+                .enumerate()
+                .map(|(i, &x)| stage.int(x, 1 + i % 3))
+                .collect();
+            stage.apply_int(1, 3, &mut values);
+            assert_eq!(values.to_vec(), want);
+        }
+    }
+
+    #[test]
+    fn a_maximum_takes_the_number_or_the_nan() {
+        let mut facts = Contested::default();
+        let max = |facts: &Contested, x| AluOp::from_code(0, facts).float(x, 1.0);
+        assert_eq!(max(&facts, f32::NAN), 1.0);
+        facts.nan_compare = NanCompare::Nan;
+        assert!(max(&facts, f32::NAN).is_nan());
+        assert_eq!(max(&facts, 2.0), 2.0);
+    }
+
+    #[test]
+    fn nans_and_zeros_are_the_same_on_every_host() {
+        let facts = Contested::default();
+        let op = |code, x: f32, y: f32| AluOp::from_code(code, &facts).float(x, y).to_bits();
+        let (max, min, add, minus) = (0, 1, 2, 4);
+        let one = f32::NAN.to_bits();
+        assert_eq!(op(add, f32::INFINITY, f32::NEG_INFINITY), one);
+        assert_eq!(op(minus, f32::INFINITY, f32::INFINITY), one);
+        assert_eq!(op(max, -f32::NAN, -f32::NAN), one);
+        let signalling = f32::from_bits(0x7f80_0001);
+        for (x, y) in [(signalling, 1.0), (1.0, signalling)] {
+            assert_eq!(op(max, x, y), 1.0f32.to_bits());
+            assert_eq!(op(min, x, y), 1.0f32.to_bits());
+        }
+        for (x, y) in [(0.0, -0.0), (-0.0, 0.0)] {
+            assert_eq!(op(max, x, y), 0.0f32.to_bits());
+            assert_eq!(op(min, x, y), (-0.0f32).to_bits());
+        }
+        assert_eq!(Relu::On.float(-0.0).to_bits(), 0.0f32.to_bits());
+    }
+
+    #[test]
+    fn products_are_shifted_by_their_sign() {
+        let multiplier = Multiplier {
+            operand: ChannelOperand::Scalar(0x4000),
+            shift: ChannelOperand::Scalar(14),
+            negative_shift: 12,
+            prelu: false,
+        };
+        assert_eq!(multiplier.int(100, 0), 100);
+        assert_eq!(multiplier.int(-100, 0), -400);
+        // Wide under the shift, saturated behind it.
+        assert_eq!(multiplier.int(i32::MAX, 0), i32::MAX);
+        assert_eq!(multiplier.int(i32::MIN, 0), i32::MIN);
+    }
+
+    #[test]
+    fn integers_saturate() {
+        assert_eq!(AluOp::Add.int(i32::MAX, 1), i32::MAX);
+        assert_eq!(AluOp::Minus.int(i32::MIN, 1), i32::MIN);
+        assert_eq!(AluOp::Neg.int(i32::MIN, 0), i32::MIN);
+        assert_eq!(AluOp::Abs.int(i32::MIN, 0), i32::MIN);
+        assert_eq!(AluOp::Div.int(-5, 0), i32::MIN);
+        assert_eq!(AluOp::Div.int(i32::MIN, -1), i32::MAX);
+        let multiplier = Multiplier {
+            operand: ChannelOperand::Scalar(0x7fff),
+            shift: ChannelOperand::Scalar(0),
+            negative_shift: 0,
+            prelu: true,
+        };
+        assert_eq!(multiplier.int(i32::MIN, 0), i32::MIN);
+        assert_eq!(multiplier.int(5, 0), 5);
+    }
+
+    #[test]
+    fn floats_take_fp16_multipliers_and_fp32_addends() {
+        let stage = Stage {
+            alu: Some((AluOp::Add, ChannelOperand::Scalar(8192.0f32.to_bits()))),
+            multiplier: Some(Multiplier {
+                operand: ChannelOperand::Scalar(0x6400),
+                shift: ChannelOperand::Scalar(0),
+                negative_shift: 0,
+                prelu: false,
+            }),
+            relu: Relu::Clipped(9000.0f32.to_bits()),
+            multiply_first: true,
+        };
+        assert_eq!(stage.float(0.5, 0), 8704.0);
+        assert_eq!(stage.float(4.0, 0), 9000.0);
+        assert_eq!(stage.float(-10.0, 0), 0.0);
+    }
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Inner products of many rows with many rows: the hot loop of the model.
+//!
+//! What a result is, [`Element::accumulate`] says for each type of element, in
+//! eight lanes: element `i` of a row goes to lane `i % 8`, in order.
+//!
+//! * `i16` (int8, int4): sums are exact, so that their order is of no matter.
+//! * `f32` (fp16): a product of two fp16 numbers has at most 22 bits of
+//!   mantissa and lies between 2^-48 and 2^32, so it is exact in float32. Each
+//!   lane adds 8 products in float32, the lanes are added in pairs to two
+//!   float32, and these, like all that follows, in float64. Then come the next
+//!   64 elements.
+//! * `f64` (bf16, tf32, and mixtures): a product has at most 22 bits of mantissa
+//!   and an exponent of at most 9 bits, so it is exact in float64, in which the
+//!   lanes add to the end of the row. The eight are then added in order.
+//!
+//! As products are exact, a fused multiply-add and a product followed by an
+//! addition give the same bits, and with them every host, whatever vectors it
+//! has.
+//!
+//! ```text
+//! for 16 kernels                       their chunks stay in the first cache
+//!   for a chunk of the row
+//!     for 3 pixels
+//!       for NR kernels   tile(): 3 x NR pairs of rows, in registers
+//! ```
+//!
+//! `tile` exists for each kind of vectors (`x86.rs`, `neon.rs`); without, and
+//! as their reference, there is [`Element::accumulate`] itself.
+
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code)]
+mod neon;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86;
+
+use super::dma;
+use super::rows::{Operand, Rows};
+use super::trap::Stop;
+use super::vectors::Vectors;
+
+/// Running sums of a pair of rows.
+pub(crate) const LANES: usize = 8;
+/// Products that a lane adds in float32.
+const LANE_PRODUCTS: usize = 8;
+/// Elements that are summed in float32.
+const SEGMENT: usize = LANES * LANE_PRODUCTS;
+/// Rows of `a` in a tile.
+const MR: usize = 3;
+/// Rows of `b` whose chunks are used together.
+const BLOCK: usize = 16;
+/// Tiles whose sums are kept at a time.
+const TILES: usize = 16;
+/// Bytes of a chunk of a row: those of [`BLOCK`] rows fill half of a
+/// first-level cache of 32 KiB, and are whole segments.
+const CHUNK_BYTES: usize = 1024;
+const _: () = assert!(CHUNK_BYTES.is_multiple_of(SEGMENT * size_of::<f64>()));
+
+/// An element type with a tile routine.
+pub(crate) trait Element: Operand {
+    /// The running sums of a pair of rows.
+    type Sums: Copy + Default + PartialEq + std::fmt::Debug;
+
+    /// Adds the inner product of two parts of rows: the definition. A part
+    /// begins where the one before ended, after whole segments.
+    fn accumulate(sums: &mut Self::Sums, a: &[Self], b: &[Self]);
+
+    /// [`Self::accumulate`] of each of `MR` rows with each of `BLOCK` rows, of
+    /// equal length, a multiple of [`super::rows::ROW_ELEMENTS`].
+    fn block(
+        vectors: Vectors,
+        a: [&[Self]; MR],
+        b: &[&[Self]; BLOCK],
+        sums: &mut [[Self::Sums; BLOCK]; MR],
+    );
+}
+
+/// int8 and int4. A product is at most 2^14, and the 2^16 elements of the
+/// longest row together at most 2^30, in all lanes or in one.
+impl Element for i16 {
+    type Sums = [i32; LANES];
+
+    fn accumulate(sums: &mut [i32; LANES], a: &[i16], b: &[i16]) {
+        add_lanes(sums, a, b, |a, b| i32::from(a) * i32::from(b));
+    }
+
+    fn block(
+        vectors: Vectors,
+        a: [&[Self]; MR],
+        b: &[&[Self]; BLOCK],
+        sums: &mut [[[i32; LANES]; BLOCK]; MR],
+    ) {
+        match vectors {
+            Vectors::Literal | Vectors::Portable => portable(a, b, sums),
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2(host) => x86::block_i16(host, a, b, sums),
+            #[cfg(target_arch = "aarch64")]
+            Vectors::Neon => neon::block_i16(a, b, sums),
+        }
+    }
+}
+
+/// fp16, exactly as float32.
+impl Element for f32 {
+    type Sums = f64;
+
+    fn accumulate(sum: &mut f64, a: &[f32], b: &[f32]) {
+        for (a, b) in a.chunks(SEGMENT).zip(b.chunks(SEGMENT)) {
+            let mut lanes = [0.0; LANES];
+            add_lanes(&mut lanes, a, b, |a, b| a * b);
+            let [l0, l1, l2, l3, l4, l5, l6, l7] = lanes;
+            let (low, high) = ((l0 + l1) + (l2 + l3), (l4 + l5) + (l6 + l7));
+            *sum += f64::from(low) + f64::from(high);
+        }
+    }
+
+    fn block(
+        vectors: Vectors,
+        a: [&[Self]; MR],
+        b: &[&[Self]; BLOCK],
+        sums: &mut [[f64; BLOCK]; MR],
+    ) {
+        match vectors {
+            Vectors::Literal | Vectors::Portable => portable(a, b, sums),
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2(host) => x86::block_f32(host, a, b, sums),
+            #[cfg(target_arch = "aarch64")]
+            Vectors::Neon => neon::block_f32(a, b, sums),
+        }
+    }
+}
+
+/// The other floats, and mixtures with them.
+impl Element for f64 {
+    type Sums = [f64; LANES];
+
+    fn accumulate(sums: &mut [f64; LANES], a: &[f64], b: &[f64]) {
+        add_lanes(sums, a, b, |a, b| a * b);
+    }
+
+    fn block(
+        vectors: Vectors,
+        a: [&[Self]; MR],
+        b: &[&[Self]; BLOCK],
+        sums: &mut [[[f64; LANES]; BLOCK]; MR],
+    ) {
+        match vectors {
+            Vectors::Literal | Vectors::Portable => portable(a, b, sums),
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2(host) => x86::block_f64(host, a, b, sums),
+            #[cfg(target_arch = "aarch64")]
+            Vectors::Neon => neon::block_f64(a, b, sums),
+        }
+    }
+}
+
+/// Adds each product to the lane that its place says.
+fn add_lanes<T: Copy, S: Copy + std::ops::AddAssign>(
+    lanes: &mut [S; LANES],
+    a: &[T],
+    b: &[T],
+    product: impl Fn(T, T) -> S,
+) {
+    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
+        for ((lane, &a), &b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += product(a, b);
+        }
+    }
+}
+
+/// Pair by pair, by the definition.
+fn portable<T: Element>(a: [&[T]; MR], b: &[&[T]; BLOCK], sums: &mut [[T::Sums; BLOCK]; MR]) {
+    for (a, sums) in a.iter().zip(sums) {
+        for (b, sums) in b.iter().zip(sums) {
+            T::accumulate(sums, a, b);
+        }
+    }
+}
+
+/// Calls `emit(row of a, row of b, sums)` for each pair of the first rows.
+pub(crate) fn products<T: Element>(
+    vectors: Vectors,
+    (a, rows): (&Rows<T>, usize),
+    (b, columns): (&Rows<T>, usize),
+    mut emit: impl FnMut(usize, usize, &T::Sums),
+) -> Result<(), Stop> {
+    if rows == 0 || columns == 0 {
+        return Ok(());
+    }
+    if vectors == Vectors::Literal {
+        for row in 0..rows {
+            for column in 0..columns {
+                emit(row, column, &literally(a.row(row), b.row(column)));
+            }
+        }
+        return Ok(());
+    }
+    let len = a.row(0).len();
+    let chunk = CHUNK_BYTES / size_of::<T>();
+    let tiles = rows.div_ceil(MR).min(TILES);
+    let mut sums = dma::buffer::<[[T::Sums; BLOCK]; MR]>(tiles)?;
+    for first in (0..columns).step_by(BLOCK) {
+        for top in (0..rows).step_by(TILES * MR) {
+            let bottom = rows.min(top + TILES * MR);
+            sums.fill(Default::default());
+            for start in (0..len).step_by(chunk) {
+                let part = start..len.min(start + chunk);
+                // Where rows are missing, the last one stands in for them.
+                let b: [&[T]; BLOCK] =
+                    std::array::from_fn(|n| &b.row((first + n).min(columns - 1))[part.clone()]);
+                for (row, sums) in (top..bottom).step_by(MR).zip(&mut sums) {
+                    let a: [&[T]; MR] =
+                        std::array::from_fn(|m| &a.row((row + m).min(rows - 1))[part.clone()]);
+                    T::block(vectors, a, &b, sums);
+                }
+            }
+            for row in top..bottom {
+                let sums = &sums[(row - top) / MR][(row - top) % MR];
+                for (column, sums) in (first..columns).zip(sums) {
+                    emit(row, column, sums);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The definition, over whole rows.
+fn literally<T: Element>(a: &[T], b: &[T]) -> T::Sums {
+    let mut sums = T::Sums::default();
+    T::accumulate(&mut sums, a, b);
+    sums
+}
+
+/// The sum of integer lanes: exact.
+pub(crate) fn total_int(sums: &[i32; LANES]) -> i64 {
+    // As the parts, the whole fits an i32 (see [`Element`] of i16).
+    i64::from(sums.iter().sum::<i32>())
+}
+
+/// The sum of float lanes, in order.
+pub(crate) fn total_float(sums: &[f64; LANES]) -> f64 {
+    sums.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rows<T: Operand>(count: usize, len: usize, mut value: impl FnMut() -> T) -> Rows<T> {
+        let mut rows = Rows::zeroed(count, len).unwrap();
+        for index in 0..count {
+            rows.row_mut(index)[..len].fill_with(&mut value);
+        }
+        rows
+    }
+
+    /// Numbers from a seed, by the constants of PCG.
+    fn numbers(mut state: u64) -> impl FnMut() -> u16 {
+        move || {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 40) as u16
+        }
+    }
+
+    #[test]
+    fn the_longest_row_of_extremes_is_exact() {
+        let len = super::super::mac_array::INT8_ROW_MAX;
+        let a = rows(1, len, || -128i16);
+        for vectors in [Vectors::Portable, Vectors::detect()] {
+            products(vectors, (&a, 1), (&a, 1), |_, _, sums| {
+                assert_eq!(total_int(sums), len as i64 * 16384);
+            })
+            .unwrap();
+        }
+    }
+
+    proptest! {
+        #![proptest_config(test_support::cases(64))]
+
+        #[test]
+        fn integers_equal_the_definition(
+            pixels in prop_oneof![1usize..9, 40usize..60],
+            kernels in 1usize..40,
+            len in prop_oneof![0usize..100, 400usize..1700],
+            seed: u64,
+        ) {
+            let mut next = numbers(seed);
+            let mut byte = || i16::from(next() as i8);
+            let a = rows(pixels, len, &mut byte);
+            let b = rows(kernels, len, &mut byte);
+            for vectors in [Vectors::Portable, Vectors::detect()] {
+                let mut seen = 0;
+                products(vectors, (&a, pixels), (&b, kernels), |row, column, sums| {
+                    let want = literally(a.row(row), b.row(column));
+                    assert_eq!(total_int(sums), total_int(&want));
+                    seen += 1;
+                }).unwrap();
+                prop_assert_eq!(seen, pixels * kernels);
+            }
+        }
+
+        #[test]
+        fn floats_equal_the_definition_to_the_bit(
+            pixels in prop_oneof![1usize..9, 40usize..60],
+            kernels in 1usize..40,
+            len in prop_oneof![0usize..100, 400usize..1700],
+            seed: u64,
+        ) {
+            // All fp16, then bf16 up to where float32 overflows.
+            let mut next = numbers(seed);
+            let half = || half::f16::from_bits(next()).to_f32();
+            floats_equal_the_definition((pixels, kernels, len), half, |&sum| sum)?;
+            let brain = || half::bf16::from_bits(next()).to_f64();
+            floats_equal_the_definition((pixels, kernels, len), brain, total_float)?;
+        }
+
+        #[test]
+        fn fp16_sums_keep_the_stated_bound(len in 1usize..3000, seed: u64) {
+            let mut next = numbers(seed);
+            let mut value = || {
+                let value = half::f16::from_bits(next()).to_f32();
+                if value.is_finite() { value } else { 1.0 }
+            };
+            let a = rows(1, len, &mut value);
+            let b = rows(1, len, &mut value);
+            // Products of fp16 are multiples of 2^-48 below 2^32: exact sums.
+            let fixed = |a: f32, b: f32| (f64::from(a) * f64::from(b) * 48f64.exp2()) as i128;
+            let pairs = || a.row(0).iter().zip(b.row(0));
+            let exact: i128 = pairs().map(|(&a, &b)| fixed(a, b)).sum();
+            let magnitude: i128 = pairs().map(|(&a, &b)| fixed(a, b).abs()).sum();
+            let scale = |value: i128| value as f64 * (-48f64).exp2();
+            products(Vectors::detect(), (&a, 1), (&b, 1), |_, _, &sum| {
+                let got = f64::from(super::super::mac_array::round_sum(sum));
+                let bound = (scale(exact).abs() + 10.0 * scale(magnitude)) * (-24f64).exp2();
+                assert!((got - scale(exact)).abs() <= bound, "{got} against {}", scale(exact));
+            }).unwrap();
+        }
+
+        #[test]
+        fn fp16_sums_of_integers_below_2_to_the_24_are_exact(
+            len in 1usize..1000,
+            seed: u64,
+        ) {
+            let mut next = numbers(seed);
+            let mut value = || f32::from(next() as i8);
+            let a = rows(1, len, &mut value);
+            let b = rows(1, len, &mut value);
+            let exact: f32 = a.row(0).iter().zip(b.row(0)).map(|(&a, &b)| a * b).sum();
+            products(Vectors::detect(), (&a, 1), (&b, 1), |_, _, &sum| {
+                assert_eq!(super::super::mac_array::round_sum(sum), exact);
+            }).unwrap();
+        }
+    }
+
+    fn floats_equal_the_definition<T: Element>(
+        (pixels, kernels, len): (usize, usize, usize),
+        mut value: impl FnMut() -> T,
+        total: impl Fn(&T::Sums) -> f64,
+    ) -> Result<(), TestCaseError> {
+        let a = rows(pixels, len, &mut value);
+        let b = rows(kernels, len, &mut value);
+        let round = |sums: &T::Sums| super::super::mac_array::round_sum(total(sums)).to_bits();
+        for vectors in [Vectors::Portable, Vectors::detect()] {
+            let mut seen = 0;
+            products(vectors, (&a, pixels), (&b, kernels), |row, column, sums| {
+                let want = literally(a.row(row), b.row(column));
+                assert_eq!(round(sums), round(&want));
+                seen += 1;
+            })
+            .unwrap();
+            prop_assert_eq!(seen, pixels * kernels);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The silicon: three NPU cores seen through their register windows and their
+//! memory masters, and nothing else.
+//!
+//! No kernel concept exists below this line. A core is driven by
+//! [`Core::mmio_write`] with the offsets a CPU would use, and it reaches
+//! memory only through the [`Bus`] handed to that call. The same chip can
+//! therefore sit below `npu-model`, which is the driver in software, behind a
+//! virtual machine's device model, or behind a replay of somebody's registers.
+#![deny(unsafe_code)]
+
+mod cbuf;
+mod check;
+mod cna;
+mod contested;
+mod conv;
+mod conv_config;
+mod dcomp;
+mod depthwise;
+mod dma;
+mod dpu;
+mod flying;
+mod gemm;
+mod halves;
+mod loops;
+mod mac;
+mod mac_array;
+mod npu_core;
+mod patches;
+mod pc;
+mod pixels;
+mod ppu;
+mod precision;
+mod rdma;
+mod registers;
+mod rows;
+mod task;
+mod time;
+mod transpose;
+mod trap;
+mod vectors;
+mod weight_stream;
+mod weights;
+mod writer;
+
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+pub use contested::{
+    AverageRounding, BytePooling, ChainPointer, Contested, CoreNumber, DeltaProgram, DepthwisePad,
+    FewGrains, FlyingDual, FreshStages, Int16WithoutSum, IntegerChain, LineRounding, LutIndex,
+    NanCompare, OutputScale, OutputTies, PartialGroup, PoolingInterrupt, ShortHeight,
+    SmallExponent, Switch, Tf32Operand, UnknownSwitch, Wedge, WeightRoom, WideRounding,
+};
+pub use npu_core::Core;
+use rknpu_regcmd::DmaEngine;
+use rknpu_regcmd::timing::Machine;
+
+/// Which memory master of a core makes an access.
+///
+/// The names follow the blocks of the RK3588 TRM's NPU chapter and of Mesa's
+/// register database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Master {
+    /// The PC block, fetching command words.
+    Fetch,
+    /// CNA: feature data.
+    Feature,
+    /// CNA: weights.
+    Weight,
+    /// DPU_RDMA: main cube.
+    Mrdma,
+    /// DPU_RDMA: bias and scale operands.
+    Brdma,
+    /// DPU_RDMA: normalisation operands.
+    Nrdma,
+    /// DPU_RDMA: element-wise operand.
+    Erdma,
+    /// DPU: the output writer.
+    DpuWrite,
+    /// PPU_RDMA: pooling input.
+    PpuRead,
+    /// PPU: the output writer.
+    PpuWrite,
+}
+
+impl Master {
+    /// The engine whose extent, computed by rknpu-regcmd, covers the accesses
+    /// of this master; none for the fetch of the program itself.
+    #[must_use]
+    pub const fn engine(self) -> Option<DmaEngine> {
+        Some(match self {
+            Self::Fetch => return None,
+            Self::Feature => DmaEngine::Feature,
+            Self::Weight => DmaEngine::Weight,
+            Self::Mrdma => DmaEngine::Mrdma,
+            Self::Brdma => DmaEngine::Brdma,
+            Self::Nrdma => DmaEngine::Nrdma,
+            Self::Erdma => DmaEngine::Erdma,
+            Self::DpuWrite => DmaEngine::DpuWrite,
+            Self::PpuRead => DmaEngine::PpuRead,
+            Self::PpuWrite => DmaEngine::PpuWrite,
+        })
+    }
+}
+
+/// Whether a [`Master`] read or wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From memory to the core.
+    Read,
+    /// From the core to memory.
+    Write,
+}
+
+/// An access that the IOMMU refused: nothing is mapped at `address`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("IOMMU fault: {direction:?} by {master:?} at IOVA {address:#010x}")]
+pub struct Fault {
+    /// First byte of the access that has no translation.
+    pub address: u64,
+    /// Read or write.
+    pub direction: Direction,
+    /// Who asked.
+    pub master: Master,
+}
+
+/// The memory that a core sees, addressed by IOVA.
+///
+/// A range may be discontiguous in host memory. An access that touches an
+/// unmapped page fails; what it did before that page is unspecified.
+pub trait Bus: Send {
+    /// Fills `out` from `iova` on.
+    ///
+    /// # Errors
+    /// The [`Fault`] of the first byte without translation.
+    fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault>;
+
+    /// Whether `len` bytes from `iova` on can be read.
+    ///
+    /// # Errors
+    /// The [`Fault`] of the first byte without translation.
+    fn check_read(&self, master: Master, iova: u32, len: usize) -> Result<(), Fault> {
+        const PIECE: usize = 4096;
+        let mut piece = [0; PIECE];
+        for at in (0..len).step_by(PIECE) {
+            let piece = &mut piece[..PIECE.min(len - at)];
+            // The range ends within 32 bits, or there is nothing behind it.
+            self.read(master, iova.wrapping_add(at as u32), piece)?;
+        }
+        Ok(())
+    }
+
+    /// Writes `data` from `iova` on.
+    ///
+    /// # Errors
+    /// The [`Fault`] of the first byte without translation.
+    fn write(&self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault>;
+}
+
+/// How the model behaves when a program does what silicon punishes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// The symptom of the silicon, and a [`Diagnosis`].
+    #[default]
+    Faithful,
+    /// No interrupt at all: the task ends as a hang, with a [`Diagnosis`].
+    Strict,
+    /// The symptom of the silicon only.
+    Silent,
+}
+
+/// What a trap does to the task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// No completion interrupt: the driver's time limit ends the job.
+    Hang,
+    /// The task completes with wrong results.
+    Garbage,
+    /// The task completes, but part of the output keeps its old bytes.
+    NoWrite,
+    /// Goes wrong in some shapes only, or where a program may well mean it:
+    /// worth a look.
+    Note,
+}
+
+/// What is wrong with a task, in words a person can act on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnosis {
+    /// Stable identifier of the trap or rule, e.g. `"T01-mrdma-unfed"`; the
+    /// number is that of the list in `docs/model.md`.
+    pub trap: &'static str,
+    /// What happens because of it.
+    pub effect: Effect,
+    /// The registers that show it, by name, with their values.
+    pub registers: Vec<(&'static str, u32)>,
+    /// The rule that was broken.
+    pub rule: String,
+    /// What to change.
+    pub remedy: String,
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} (", self.trap, self.rule)?;
+        for (index, (name, value)) in self.registers.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{name}={value:#x}")?;
+        }
+        write!(f, "). {}", self.remedy)
+    }
+}
+
+/// Configuration of a [`Chip`].
+#[derive(Clone, Debug)]
+pub struct ChipOptions {
+    /// Number of cores (RK3588: 3).
+    pub cores: u32,
+    /// What happens on a trap.
+    pub level: Level,
+    /// A kick that would take longer on the device is not computed: it hangs.
+    /// (The mainline driver gives a job 500 ms.)
+    pub task_limit: Duration,
+    /// Sides of the facts that the sources disagree on.
+    pub contested: Contested,
+    /// What modelled times depend on.
+    pub machine: Machine,
+    /// Computes everything by the formulas that define it, atom by atom and
+    /// product by product: slow, with the same results. For tests of the fast
+    /// ways.
+    pub literal: bool,
+}
+
+/// Time that the mainline driver gives a job.
+const TASK_LIMIT: Duration = Duration::from_millis(500);
+
+impl Default for ChipOptions {
+    fn default() -> Self {
+        Self {
+            cores: 3,
+            level: Level::default(),
+            task_limit: TASK_LIMIT,
+            contested: Contested::default(),
+            machine: Machine::RK3588,
+            literal: false,
+        }
+    }
+}
+
+/// All cores of one NPU. They share nothing but memory.
+#[derive(Debug)]
+pub struct Chip {
+    cores: Vec<Mutex<Core>>,
+}
+
+impl Chip {
+    /// A chip after power-up.
+    #[must_use]
+    pub fn new(options: &ChipOptions) -> Self {
+        Self {
+            cores: (0..options.cores)
+                .map(|_| Mutex::new(Core::new(options)))
+                .collect(),
+        }
+    }
+
+    /// The cores, in order. Each may run concurrently with the others.
+    #[must_use]
+    pub fn cores(&self) -> &[Mutex<Core>] {
+        &self.cores
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CNA, feature side: images of packed pixels, and the input converter.
+
+use std::ops::Range;
+
+use super::Master;
+use super::cna::FeatureCube;
+use super::dma::{self, Dma};
+use super::mac_array::Ties;
+use super::precision::Precision;
+use super::trap::Stop;
+
+/// The input converter (CVT), for integer features.
+///
+/// Programs that use it (Mesa: images of one channel) want `x - 128`, which
+/// only comes out if the offset is added after the shift; the manual's words
+/// for CVT_TYPE 0 leave that open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InputCvt {
+    /// CVT_TYPE: add, then multiply.
+    pub(crate) add_first: bool,
+    /// ROUND_TYPE.
+    pub(crate) ties: Ties,
+    /// DATA_SIGN.
+    pub(crate) signed: bool,
+    /// Scale, offset and shift of channel `c % 4`.
+    pub(crate) channels: [(u16, i16, u32); 4],
+    /// CVT_CON5: channels (modulo 32) that are converted.
+    pub(crate) mask: u32,
+}
+
+impl InputCvt {
+    /// The value of a byte of channel `c`, saturated to int8.
+    pub(crate) fn apply(&self, byte: u8, c: usize) -> i8 {
+        let x = if self.signed {
+            i64::from(byte as i8)
+        } else {
+            i64::from(byte)
+        };
+        if self.mask >> (c % 32) & 1 == 0 {
+            return byte as i8;
+        }
+        let (scale, offset, shift) = self.channels[c % 4];
+        let (scale, offset) = (i64::from(scale), i64::from(offset));
+        let shifted = |value| super::mac_array::shift_right_rounded(value, shift, self.ties);
+        let y = if self.add_first {
+            shifted((x + offset) * scale)
+        } else {
+            shifted(x * scale) + offset
+        };
+        y.clamp(i8::MIN.into(), i8::MAX.into()) as i8
+    }
+}
+
+/// Packed pixels of 1 to 4 channels (ARGB_IN): dense lines, widened to the
+/// atoms of a cube. Bytes (Mesa) or fp16 (allbilly).
+///
+/// The unit of LINE_STRIDE is a pixel here (inferred from Mesa's programs,
+/// whose images of one channel have rows of `max(W, 16)` bytes, and allbilly's
+/// of three).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PixelDma {
+    pub(crate) base: u32,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    /// Channels of a packed pixel, 1..=4.
+    pub(crate) packed: usize,
+    /// Bytes of a channel.
+    pub(crate) element: usize,
+    /// Atoms of a pixel of the cube.
+    pub(crate) surfaces: usize,
+    pub(crate) line_stride: u32,
+}
+
+impl PixelDma {
+    /// Byte address of a line.
+    fn address(&self, y: usize) -> i64 {
+        let pixels = y as i64 * i64::from(self.line_stride);
+        i64::from(self.base) + pixels * (self.packed * self.element) as i64
+    }
+
+    /// Whether all of the image can be read.
+    pub(crate) fn check(&self, dma: &Dma<'_>) -> Result<(), Stop> {
+        let len = self.width * self.packed * self.element;
+        (0..self.height).try_for_each(|y| dma.check_read(Master::Feature, self.address(y), len))
+    }
+
+    /// Reads and converts lines of the image.
+    pub(crate) fn fetch(
+        &self,
+        dma: &Dma<'_>,
+        cvt: Option<&InputCvt>,
+        lines: Range<usize>,
+        memory: Vec<u8>,
+    ) -> Result<FeatureCube, Stop> {
+        let shape = (self.width, self.height, self.surfaces);
+        let mut cube = FeatureCube::in_memory(memory, shape, lines)?;
+        cube.atoms_mut().fill(0);
+        let bytes = self.packed * self.element;
+        let mut line = dma::buffer::<u8>(self.width * bytes)?;
+        let pixel = cube.pixel_bytes();
+        for y in cube.lines() {
+            self.read_line(dma, y, &mut line)?;
+            let targets = cube.line_mut(y).chunks_exact_mut(pixel);
+            // The converter is for bytes.
+            let cvt = cvt.filter(|_| self.element == 1);
+            for (target, source) in targets.zip(line.chunks_exact(bytes)) {
+                for (c, (target, &byte)) in target.iter_mut().zip(source).enumerate() {
+                    *target = cvt.map_or(byte, |cvt| cvt.apply(byte, c) as u8);
+                }
+            }
+        }
+        Ok(cube)
+    }
+
+    /// Reads a line: one access, or literally one a pixel.
+    fn read_line(&self, dma: &Dma<'_>, y: usize, line: &mut [u8]) -> Result<(), Stop> {
+        if !dma.literal() {
+            return dma.read(Master::Feature, self.address(y), line);
+        }
+        let bytes = self.packed * self.element;
+        for (x, pixel) in line.chunks_exact_mut(bytes).enumerate() {
+            dma.read(Master::Feature, self.address(y) + (x * bytes) as i64, pixel)?;
+        }
+        Ok(())
+    }
+}
+
+/// Applies the converter to a cube of bytes that came as atoms.
+pub(crate) fn convert(cube: &mut FeatureCube, precision: Precision, cvt: &InputCvt) {
+    if precision != Precision::Int8 {
+        return;
+    }
+    let pixel = cube.pixel_bytes();
+    for atoms in cube.atoms_mut().chunks_exact_mut(pixel.max(1)) {
+        for (c, byte) in atoms.iter_mut().enumerate() {
+            *byte = cvt.apply(*byte, c) as u8;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dma::tests::Flat;
+    use super::*;
+
+    #[test]
+    fn single_channel_images_become_centred_int8() {
+        let bus = Flat::new((0..=255).collect());
+        let cvt = InputCvt {
+            add_first: false,
+            ties: Ties::Even,
+            signed: false,
+            channels: [(16384, -128, 14); 4],
+            mask: 0xffff,
+        };
+        let dma = PixelDma {
+            base: 0,
+            width: 16,
+            height: 16,
+            packed: 1,
+            element: 1,
+            surfaces: 1,
+            line_stride: 16,
+        };
+        let cube = dma
+            .fetch(&Dma::new(&bus, 0), Some(&cvt), 0..16, vec![9; 300])
+            .unwrap();
+        for y in 0..16 {
+            for x in 0..16 {
+                let expected = (y * 16 + x) as i32 - 128;
+                assert_eq!(i32::from(cube.pixel(y, x)[0] as i8), expected);
+                assert_eq!(cube.pixel(y, x)[1..], [0; 15]);
+            }
+        }
+    }
+}

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! PPU and PPU_RDMA: pooling of a cube in memory, of fp16, int8 or int16.
+//!
+//! Window of output (oy, ox): input `oy*SY - TOP + ky`, `ox*SX - LEFT + kx`.
+//! Maximum and minimum take the pad value outside the input; the average
+//! counts padding as zeros, is summed in float64, multiplied by both
+//! reciprocals and 2^-32, and rounded once to fp16 (silicon was measured to
+//! within that rounding by librocketnpu; its own order is not known). Integers
+//! take reciprocals of 16 fractional bits, and round half to even what the
+//! reciprocals make of the sum (rockchip-npu-notes measured int8 to the bit).
+
+mod extremes;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use half::f16;
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::regs::{ppu, ppu_rdma};
+use rknpu_regcmd::task::{Cube, POOLING, Pool};
+
+use super::check::shown;
+use super::conv::Machine;
+use super::dma::{self, Dma};
+use super::mac_array::{Ties, shift_right_rounded};
+use super::precision::{ATOM, Precision, fp16_to_fp32, u16_at};
+use super::trap::{Report, Stop};
+use super::{AverageRounding, BytePooling, Contested, Effect, Master};
+
+/// Most elements of an atom that is pooled: bytes. fp16 has half of them.
+const LANES: usize = 16;
+/// Scale of a reciprocal: it is 65536 / size.
+const RECIPROCAL_SCALE: f64 = 1.0 / 65_536.0;
+/// Fractional bits of two integer reciprocals together.
+const RECIPROCAL_BITS: u32 = 32;
+
+/// Type of what is pooled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Element {
+    Fp16,
+    Int8,
+    Int16,
+}
+
+impl Element {
+    /// PPU_RDMA's code for the width that was measured to be wrong for bytes.
+    const FOUR_BITS: u32 = 0;
+
+    /// By the PPU's precision; the width that PPU_RDMA is told matters little
+    /// (rockchip-npu-notes measured 1 and 2 exact for int8, 0 wrong).
+    fn of(task: &Pool, contested: &Contested) -> Self {
+        let works =
+            contested.byte_pooling == BytePooling::Works && task.read_size != Self::FOUR_BITS;
+        match task.precision {
+            Precision::Int8 if works => Self::Int8,
+            Precision::Int16 if works => Self::Int16,
+            _ => Self::Fp16,
+        }
+    }
+
+    /// Elements of an atom.
+    fn lanes(self) -> usize {
+        match self {
+            Self::Int8 => LANES,
+            Self::Fp16 | Self::Int16 => LANES / size_of::<u16>(),
+        }
+    }
+
+    /// The value of an element.
+    fn value(self, atom: &[u8], lane: usize) -> f32 {
+        match self {
+            Self::Fp16 => fp16_to_fp32(u16_at(atom, lane)),
+            Self::Int8 => f32::from(atom[lane] as i8),
+            Self::Int16 => f32::from(u16_at(atom, lane) as i16),
+        }
+    }
+
+    /// What a padded cell holds.
+    fn padding(self, register: u32) -> f32 {
+        match self {
+            Self::Fp16 => fp16_to_fp32(register as u16),
+            Self::Int8 => f32::from(register as i8),
+            Self::Int16 => f32::from(register as i16),
+        }
+    }
+
+    /// The value that loses against every other in a maximum.
+    fn lowest(self) -> f32 {
+        match self {
+            Self::Fp16 => f32::NEG_INFINITY,
+            Self::Int8 => f32::from(i8::MIN),
+            Self::Int16 => f32::from(i16::MIN),
+        }
+    }
+}
+
+/// What a window becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    Average,
+    Max,
+    Min,
+    /// Code 3 has no known meaning; passes on the first element.
+    Unknown,
+}
+
+/// The pooling as the registers describe it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pooling {
+    source: Cube,
+    target: Cube,
+    method: Method,
+    kernel: (usize, usize),
+    stride: (usize, usize),
+    pad: (usize, usize),
+    /// PADDING_VALUE_1.
+    pad_value: u32,
+    element: Element,
+    /// RECIP_KERNEL_WIDTH and HEIGHT.
+    reciprocal: (u32, u32),
+    /// Rounded after each step instead of once.
+    rounds_each: bool,
+}
+
+impl Pooling {
+    fn new(task: &Pool, regs: &RegisterFile, contested: &Contested) -> Self {
+        let kernel = regs.get::<ppu::PoolingKernelCfg>();
+        let pad = regs.get::<ppu::PoolingPaddingCfg>();
+        Self {
+            source: task.source(),
+            target: task.target(),
+            method: match regs.get::<ppu::OperationModeCfg>().pooling_method() {
+                0 => Method::Average,
+                1 => Method::Max,
+                2 => Method::Min,
+                _ => Method::Unknown,
+            },
+            kernel: (task.kernel[0], task.kernel[1]),
+            stride: (
+                kernel.kernel_stride_width() as usize + 1,
+                kernel.kernel_stride_height() as usize + 1,
+            ),
+            pad: (pad.pad_left() as usize, pad.pad_top() as usize),
+            pad_value: regs.get::<ppu::PaddingValue1>().pad_value_0(),
+            element: Element::of(task, contested),
+            reciprocal: (
+                regs.get::<ppu::RecipKernelWidth>().recip_kernel_width(),
+                regs.get::<ppu::RecipKernelHeight>().recip_kernel_height(),
+            ),
+            rounds_each: contested.average_rounding == AverageRounding::Each,
+        }
+    }
+
+    /// Reads a line of a surface as numbers ordered (x, lane).
+    fn line(&self, dma: &Dma<'_>, c1: usize, y: usize) -> Result<Vec<f32>, Stop> {
+        let mut bytes = dma::buffer::<u8>(self.source.width * ATOM)?;
+        dma.read(Master::PpuRead, self.source.address(0, y, c1), &mut bytes)?;
+        let mut values = dma::buffer::<f32>(self.source.width * LANES)?;
+        for (values, atom) in values.chunks_exact_mut(LANES).zip(bytes.chunks_exact(ATOM)) {
+            for (lane, value) in values.iter_mut().enumerate().take(self.element.lanes()) {
+                *value = self.element.value(atom, lane);
+            }
+        }
+        Ok(values)
+    }
+
+    /// The value of an average, of the sum of a window.
+    fn average(&self, sum: f64) -> f32 {
+        let (width, height) = self.reciprocal;
+        if self.element != Element::Fp16 {
+            // Sums of integers are exact in float64.
+            let product = sum as i64 * i64::from(width) * i64::from(height);
+            return shift_right_rounded(product, RECIPROCAL_BITS, Ties::Even) as f32;
+        }
+        let factor = |bits: u32| f64::from(fp16_to_fp32(bits as u16)) * RECIPROCAL_SCALE;
+        let (width, height) = (factor(width), factor(height));
+        let round = |x: f64| f64::from(f16::from_f64(x).to_f32());
+        if self.rounds_each {
+            round(round(round(sum) * width) * height) as f32
+        } else {
+            round(sum * width * height) as f32
+        }
+    }
+
+    /// Appends an atom to `out` as it lies in memory.
+    fn store(&self, values: [f32; LANES], out: &mut Vec<u8>) {
+        for &value in &values[..self.element.lanes()] {
+            // Integer values are whole; `as` saturates.
+            match self.element {
+                // One NaN, whatever the host makes of it.
+                Element::Fp16 if value.is_nan() => {
+                    out.extend_from_slice(&f16::NAN.to_le_bytes());
+                }
+                Element::Fp16 => out.extend_from_slice(&f16::from_f32(value).to_le_bytes()),
+                Element::Int8 => out.push(value as i8 as u8),
+                Element::Int16 => out.extend_from_slice(&(value as i16).to_le_bytes()),
+            }
+        }
+    }
+
+    /// Input lines under the windows of output line `oy`.
+    fn lines_under(&self, oy: usize) -> Range<usize> {
+        let start = oy * self.stride.1;
+        let within = |y: usize| y.saturating_sub(self.pad.1).min(self.source.lines.count);
+        within(start)..within(start + self.kernel.1)
+    }
+
+    /// The atom of the window at (oy, ox). `lines` are those under `oy`.
+    fn window(&self, lines: &VecDeque<Vec<f32>>, oy: usize, ox: usize) -> [f32; LANES] {
+        let first = self.lines_under(oy).start;
+        let pad = self.element.padding(self.pad_value);
+        let mut sums = [0f64; LANES];
+        let mut best: Option<[f32; LANES]> = None;
+        for ky in 0..self.kernel.1 {
+            for kx in 0..self.kernel.0 {
+                let y = (oy * self.stride.1 + ky).checked_sub(self.pad.1);
+                let x = (ox * self.stride.0 + kx).checked_sub(self.pad.0);
+                let inside = match (y.and_then(|y| y.checked_sub(first)), x) {
+                    (Some(index), Some(x)) if x < self.source.width => lines
+                        .get(index)
+                        .and_then(|line| line[x * LANES..].first_chunk::<LANES>()),
+                    _ => None,
+                };
+                match self.method {
+                    Method::Average => {
+                        for (sum, &value) in sums.iter_mut().zip(inside.into_iter().flatten()) {
+                            *sum += f64::from(value);
+                        }
+                    }
+                    method => {
+                        let values = inside.copied().unwrap_or([pad; LANES]);
+                        best = Some(match best {
+                            None => values,
+                            Some(best) => method.choose(best, values),
+                        });
+                    }
+                }
+            }
+        }
+        match (self.method, best) {
+            (Method::Average, _) => sums.map(|sum| self.average(sum)),
+            (_, best) => best.unwrap_or([0.0; LANES]),
+        }
+    }
+
+    fn run(&self, dma: &Dma<'_>) -> Result<(), Stop> {
+        if self.is_extreme() && !dma.literal() {
+            return self.run_extremes(dma);
+        }
+        for c1 in 0..self.source.surfaces.count {
+            // The lines under one line of the output, and where they begin.
+            let mut lines = VecDeque::new();
+            let mut next = 0;
+            for oy in 0..self.target.lines.count {
+                let under = self.lines_under(oy);
+                let held = next - lines.len();
+                lines.drain(..(under.start.max(held) - held).min(lines.len()));
+                next = next.max(under.start);
+                while next < under.end {
+                    lines.push_back(self.line(dma, c1, next)?);
+                    next += 1;
+                }
+                let mut line = Vec::with_capacity(self.target.width * ATOM);
+                for ox in 0..self.target.width {
+                    self.store(self.window(&lines, oy, ox), &mut line);
+                }
+                dma.write(Master::PpuWrite, self.target.address(0, oy, c1), &line)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Method {
+    /// Of a NaN and a number the number; of zeros the negative is the smaller.
+    /// (Neither is characterised, but every host has to do the same.)
+    fn choose(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+        let greater = |a: f32, b: f32| a.total_cmp(&b).is_gt();
+        std::array::from_fn(|lane| {
+            let (a, b) = (a[lane], b[lane]);
+            match self {
+                Self::Max | Self::Min if a.is_nan() => b,
+                Self::Max | Self::Min if b.is_nan() => a,
+                Self::Max if greater(b, a) => b,
+                Self::Min if greater(a, b) => b,
+                _ => a,
+            }
+        })
+    }
+}
+
+/// Runs the task that `regs` describe.
+pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile, task: &Pool) -> Result<(), Stop> {
+    let pooling = Pooling::new(task, regs, machine.contested);
+    check(machine.report, regs, task, &pooling)?;
+    machine.clock.spend(regs, POOLING)?;
+    pooling.run(&machine.dma)
+}
+
+fn check(
+    report: &mut Report,
+    regs: &RegisterFile,
+    task: &Pool,
+    pooling: &Pooling,
+) -> Result<(), Stop> {
+    let show = [
+        shown::<ppu::OperationModeCfg>(regs),
+        shown::<ppu::DataFormat>(regs),
+        shown::<ppu_rdma::DataFormat>(regs),
+    ];
+    let from_memory = regs.get::<ppu::OperationModeCfg>().flying_mode() == 1;
+    let short = task.read.size[2] < task.written.size[2]
+        || task.read.size[0] < task.input[0]
+        || task.read.size[1] < task.input[1];
+    if !from_memory || short {
+        return report.note(
+            "H05-pooling-input",
+            Effect::Hang,
+            &show,
+            "the PPU waits for more than PPU_RDMA delivers; input from the DPU is not modelled",
+            "set flying_mode, and the same size in both blocks",
+        );
+    }
+    if task.precision != Precision::Fp16 && pooling.element == Element::Fp16 {
+        report.note(
+            "T58-pooling-precision",
+            Effect::Garbage,
+            &show,
+            "with these two precisions the cube is read as fp16",
+            "fp16: 2 in both DATA_FORMAT registers; int8: 0 in the PPU's, 1 in PPU_RDMA's",
+        )?;
+    }
+    if task.input[0].min(task.input[1]) < SMALL {
+        report.note(
+            "T57-small-cube",
+            Effect::Note,
+            &[
+                shown::<ppu::DataCubeInWidth>(regs),
+                shown::<ppu::DataCubeInHeight>(regs),
+            ],
+            format!(
+                "fewer than {SMALL} lines or columns: such a cube was measured to be misread where \
+                 another pooling wrote it (how is not known; here it is read right)"
+            ),
+            format!("let pooling that feeds pooling end at {SMALL} lines and columns or more"),
+        )?;
+    }
+    let (kw, kh) = pooling.kernel;
+    let float = pooling.element == Element::Fp16;
+    if float && pooling.method == Method::Average && (kw == 1 || kh == 1) {
+        report.note(
+            "T59-average-of-one",
+            Effect::Garbage,
+            &[shown::<ppu::PoolingKernelCfg>(regs)],
+            "the reciprocal of a kernel of 1 is 65536, which fp16 cannot hold",
+            "use a kernel of 2 or more in both directions",
+        )?;
+    }
+    let padded = regs.get::<ppu::PoolingPaddingCfg>();
+    let pads = padded.pad_left() + padded.pad_top() + padded.pad_right() + padded.pad_bottom();
+    let pad = pooling.element.padding(pooling.pad_value);
+    if pooling.method == Method::Max && pads != 0 && pad != pooling.element.lowest() {
+        report.note(
+            "T60-max-padding",
+            Effect::Garbage,
+            &[
+                shown::<ppu::PaddingValue1>(regs),
+                shown::<ppu::PoolingPaddingCfg>(regs),
+            ],
+            "padded cells take part in the maximum",
+            "write the lowest value to PADDING_VALUE_1: 0xFC00 for fp16, 0x7FF80 for int8",
+        )?;
+    }
+    Ok(())
+}
+
+/// Lines and columns below which a pooled cube is misread by another pooling
+/// (rockchip-npu-notes).
+const SMALL: usize = 4;

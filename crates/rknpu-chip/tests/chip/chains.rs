@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Chains: one kick that runs several programs, each of which links to the
+//! next. Every segment has operands of its own, so that it shows whose were
+//! used.
+
+use half::f16;
+use rknpu_chip::{ChainPointer, ChipOptions, Contested, Effect, Level};
+use rknpu_regcmd::Word;
+use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, pc, ppu};
+
+use super::board::{Board, Outcome, SENTINEL};
+use super::programs::{Conv, Flying, MatType, Pool, Words};
+use super::tensor::{Numbers, pack_a, pack_b, value};
+use super::traps::assert_trap;
+
+const SEGMENTS: usize = 3;
+/// Enable masks: a convolution, a flying task, pooling.
+const CONV: u32 = 0x0d;
+const FLYING: u32 = 0x18;
+const POOLING: u32 = 0x60;
+/// S_POINTER as all programs write it, on core 0.
+const PING_PONG: u32 = 0xe;
+
+/// Places programs that link to each other. Where the first one is, and how
+/// many words it has.
+pub(crate) fn place(board: &mut Board, segments: Vec<(Words, u32)>) -> (u32, usize) {
+    let mut next: Option<(u32, Vec<Word>)> = None;
+    for (mut words, enable) in segments.into_iter().rev() {
+        let words = match &next {
+            None => words.finish(enable),
+            Some((at, program)) => {
+                words.set::<pc::BaseAddress>(*at);
+                words.finish_linked(program, enable)
+            }
+        };
+        next = Some((board.place_program(&words), words));
+    }
+    let (at, words) = next.expect("a chain has segments");
+    (at, words.len())
+}
+
+/// Products of one shape, with operands, scales and results of their own.
+pub(crate) struct Products {
+    pub(crate) board: Board,
+    pub(crate) tasks: [Conv; SEGMENTS],
+    len: usize,
+}
+
+impl Products {
+    pub(crate) fn new(ty: MatType, options: &ChipOptions) -> Self {
+        let (m, k, n) = (8, 64, 32);
+        let mut board = Board::with_options(1 << 20, options);
+        // Address 0 in a trailer is no link.
+        board.reserve(1);
+        let mut numbers = Numbers::new(7);
+        let len = m * n * ty.out_bytes();
+        let tasks = [1, 2, 3].map(|scale| {
+            let mut values =
+                |len| -> Vec<f64> { (0..len).map(|_| value(ty, &mut numbers)).collect() };
+            let at = (
+                board.place(&pack_a(ty, m, k, &values(m * k))),
+                board.place(&pack_b(ty, k, &values(n * k))),
+                board.reserve(len),
+            );
+            let mut conv = ty.matmul(m as u32, k as u32, n as u32, at);
+            if ty == MatType::Int8Int32 {
+                conv.out_scale = scale;
+            }
+            // Without the sums, the accumulators of a chain are not cleared.
+            conv.qd = 1;
+            conv
+        });
+        Self { board, tasks, len }
+    }
+
+    /// The products, each in a segment, changed by its number.
+    pub(crate) fn segments(&self, change: impl Fn(usize, &mut Words)) -> Vec<(Words, u32)> {
+        let tasks = self.tasks.iter().enumerate();
+        tasks
+            .map(|(segment, conv)| {
+                let mut words = conv.words();
+                change(segment, &mut words);
+                (words, CONV)
+            })
+            .collect()
+    }
+
+    pub(crate) fn run(&mut self, segments: Vec<(Words, u32)>) -> Outcome {
+        let count = segments.len() as u32;
+        let (at, words) = place(&mut self.board, segments);
+        self.board.kick(0, at, words, count)
+    }
+
+    pub(crate) fn out(&self, segment: usize) -> Vec<u8> {
+        self.board.bytes(self.tasks[segment].c, self.len)
+    }
+
+    /// The product of one segment's operands by another's DPU, by itself and
+    /// on another core.
+    fn alone(&mut self, operands: usize, dpu: usize) -> Vec<u8> {
+        let c = self.board.reserve(self.len);
+        let conv = Conv {
+            a: self.tasks[operands].a,
+            b: self.tasks[operands].b,
+            c,
+            ..self.tasks[dpu].clone()
+        };
+        let words = conv.program();
+        let at = self.board.place_program(&words);
+        self.board.kick(1, at, words.len(), 1).assert_clean();
+        self.board.bytes(c, self.len)
+    }
+}
+
+fn options(chain_pointer: ChainPointer) -> ChipOptions {
+    ChipOptions {
+        contested: Contested {
+            chain_pointer,
+            ..Contested::default()
+        },
+        ..ChipOptions::default()
+    }
+}
+
+/// What a chain whose later segments write the DPU's S_POINTER only shows.
+pub(crate) fn later_products(options: &ChipOptions) -> (Outcome, Vec<u8>) {
+    let mut products = Products::new(MatType::Int8Int32, options);
+    let outcome = products.run(products.segments(|_, _| {}));
+    let outs = [products.out(1), products.out(2)].concat();
+    (outcome, outs)
+}
+
+#[test]
+fn t08_later_segments_run_what_their_pointers_select() {
+    for side in [ChainPointer::Follows, ChainPointer::Repeats] {
+        for (core_pointers, dpu_pointer) in
+            [(true, true), (false, true), (true, false), (false, false)]
+        {
+            let mut products = Products::new(MatType::Int8Int32, &options(side));
+            let segments = products.segments(|segment, words| {
+                if segment > 0 && !dpu_pointer {
+                    words.without::<dpu::SPointer>();
+                }
+                if segment > 0 && core_pointers {
+                    let mut first = Words::default();
+                    first
+                        .set::<cna::SPointer>(PING_PONG)
+                        .set::<core::SPointer>(PING_PONG);
+                    words.0.splice(..0, first.0);
+                }
+            });
+            let outcome = products.run(segments);
+            assert!(outcome.completed());
+            let which = format!("{side:?}, CNA and CORE {core_pointers}, DPU {dpu_pointer}");
+            for segment in 0..SEGMENTS {
+                let own_operands = core_pointers || side == ChainPointer::Follows;
+                let operands = if own_operands { segment } else { 0 };
+                let dpu = if dpu_pointer { segment } else { 0 };
+                let expected = products.alone(operands, dpu);
+                assert_eq!(
+                    products.out(segment),
+                    expected,
+                    "segment {segment}: {which}"
+                );
+            }
+            let core = match side {
+                ChainPointer::Follows => Effect::Note,
+                ChainPointer::Repeats => Effect::Garbage,
+            };
+            let mut expected = Vec::new();
+            if !core_pointers {
+                assert_trap(&outcome, "T08-core-pointer-in-chain", core);
+                expected.push("T08-core-pointer-in-chain");
+            }
+            if !dpu_pointer {
+                assert_trap(&outcome, "T08-no-pointer-in-chain", Effect::Garbage);
+                expected.push("T08-no-pointer-in-chain");
+            }
+            assert_eq!(outcome.traps(), expected, "{which}");
+        }
+    }
+}
+
+/// allbilly's measurement: additions without S_POINTER write all outputs, each
+/// with the first sum.
+#[test]
+fn t08_chained_additions_without_pointers_repeat_the_first_sum() {
+    const VALUES: [(f32, f32); SEGMENTS] = [(3.0, 5.0), (7.0, 11.0), (13.0, 17.0)];
+    const ADD: u32 = 0x1082_02c0;
+    let atom = |x: f32| [f16::from_f32(x).to_le_bytes(); 8].concat();
+    for pointers in [true, false] {
+        let mut board = Board::new(1 << 18);
+        board.reserve(1);
+        let tasks = VALUES.map(|(a, b)| {
+            let at = (
+                board.place(&atom(a)),
+                board.place(&atom(b)),
+                board.reserve(16),
+            );
+            Flying::fp16(1, ADD, at)
+        });
+        let segments = tasks.iter().enumerate().map(|(segment, task)| {
+            let mut words = task.words();
+            if segment > 0 && !pointers {
+                words
+                    .without::<dpu::SPointer>()
+                    .without::<dpu_rdma::SPointer>();
+            }
+            (words, FLYING)
+        });
+        let (at, words) = place(&mut board, segments.collect());
+        let outcome = board.kick(0, at, words, SEGMENTS as u32);
+        if pointers {
+            outcome.assert_clean();
+        } else {
+            assert!(outcome.completed());
+            assert_trap(&outcome, "T08-no-pointer-in-chain", Effect::Garbage);
+        }
+        for (segment, task) in tasks.iter().enumerate() {
+            let (a, b) = VALUES[if pointers { segment } else { 0 }];
+            assert_eq!(board.bytes(task.dst, 16), atom(a + b), "segment {segment}");
+        }
+    }
+}
+
+/// CNA and CORE that have not run in this kick have the kernel's pointer still.
+#[test]
+fn t08_the_kernels_pointer_counts_until_cna_and_core_have_run() {
+    let run = |convs: usize| {
+        let options = options(ChainPointer::Repeats);
+        let mut products = Products::new(MatType::Int8Int32, &options);
+        let zeros = products.board.place(&[0; 16]);
+        let sums = products.board.reserve(16);
+        let flying = Flying::fp16(1, 0x1082_02c0, (zeros, zeros, sums));
+        let mut segments = vec![(flying.words(), FLYING)];
+        segments.extend(products.segments(|_, _| {}).into_iter().take(convs));
+        let outcome = products.run(segments);
+        assert!(outcome.completed());
+        (outcome, products)
+    };
+    let (outcome, mut products) = run(1);
+    outcome.assert_clean();
+    assert_eq!(products.out(0), products.alone(0, 0));
+    let (outcome, mut products) = run(2);
+    assert_trap(&outcome, "T08-core-pointer-in-chain", Effect::Garbage);
+    assert_eq!(products.out(1), products.alone(0, 1));
+}
+
+/// A block that has not run in this kick has nothing to repeat.
+#[test]
+fn t05_a_block_that_starts_in_a_later_segment_needs_a_pointer() {
+    let run = |pointers: bool| {
+        let mut products = Products::new(MatType::Int8Int32, &ChipOptions::default());
+        let pool = Pool {
+            input: (6, 6),
+            output: (5, 5),
+            channels: 8,
+            method: 1,
+            kernel: (2, 2),
+            stride: (1, 1),
+            pad: (0, 0, 0, 0),
+            pad_value: 0,
+            src: products.board.place(&[0x3c; 6 * 6 * 16]),
+            dst: products.board.reserve(5 * 5 * 16),
+        };
+        let mut words = pool.words();
+        if !pointers {
+            words.without::<ppu::SPointer>();
+        }
+        let mut segments = products.segments(|_, _| {});
+        segments.truncate(1);
+        segments.push((words, POOLING));
+        let outcome = products.run(segments);
+        (outcome, products.board.bytes(pool.dst, 5 * 5 * 16))
+    };
+    let (outcome, pooled) = run(true);
+    outcome.assert_clean();
+    assert!(pooled.iter().all(|&b| b == 0x3c));
+    let (outcome, pooled) = run(false);
+    assert_eq!(outcome.raw_status, 0);
+    assert_trap(&outcome, "T05-no-pointer", Effect::Hang);
+    assert!(pooled.iter().all(|&b| b == SENTINEL));
+}
+
+/// As the vendor's runtime does it (captured by allbilly): two whole segments,
+/// one for each register group of CNA and CORE, and then changes of addresses.
+#[test]
+fn t08_two_whole_segments_fill_both_register_groups() {
+    let options = options(ChainPointer::Follows);
+    let mut products = Products::new(MatType::Int8Int32, &options);
+    for task in &mut products.tasks {
+        task.out_scale = 1;
+    }
+    let last = products.tasks[2].clone();
+    let mut segments = products.segments(|_, _| {});
+    let mut changes = Words::default();
+    changes
+        .set::<dpu::SPointer>(PING_PONG)
+        .set::<cna::FeatureDataAddr>(last.a)
+        .set::<cna::DcompAddr0>(last.b)
+        .set::<dpu::DstBaseAddr>(last.c);
+    segments[2] = (changes, CONV);
+    let outcome = products.run(segments);
+    assert!(outcome.completed());
+    assert_eq!(outcome.traps(), ["T08-core-pointer-in-chain"]);
+    for segment in 0..SEGMENTS {
+        assert_eq!(products.out(segment), products.alone(segment, segment));
+    }
+}
+
+#[test]
+fn t09_later_integer_tasks_of_a_chain_are_garbage_without_the_sum() {
+    let chain = |ty| {
+        let mut products = Products::new(ty, &ChipOptions::default());
+        for task in &mut products.tasks {
+            task.qd = 0;
+        }
+        let outcome = products.run(products.segments(|_, _| {}));
+        assert!(outcome.completed());
+        (outcome, products)
+    };
+    let (outcome, mut int8) = chain(MatType::Int8Int32);
+    assert_trap(&outcome, "T09-integer-chain", Effect::Garbage);
+    assert_eq!(int8.out(0), int8.alone(0, 0));
+    for segment in 1..SEGMENTS {
+        assert_ne!(int8.out(segment), int8.alone(segment, segment));
+    }
+    // fp16 chains are right without QD_EN.
+    let (outcome, mut fp16) = chain(MatType::Fp16Fp32);
+    assert_eq!(outcome.traps(), ["T08-core-pointer-in-chain"]);
+    for segment in 0..SEGMENTS {
+        assert_eq!(fp16.out(segment), fp16.alone(segment, segment));
+    }
+}
+
+#[test]
+fn t10_a_chain_needs_links_and_one_task_follows_none() {
+    let untouched =
+        |products: &Products, segment| products.out(segment).iter().all(|&b| b == SENTINEL);
+    let mut products = Products::new(MatType::Int8Int32, &ChipOptions::default());
+    let words = products.tasks[0].program();
+    let at = products.board.place_program(&words);
+    let outcome = products.board.kick(0, at, words.len(), 2);
+    assert!(outcome.completed());
+    assert_trap(&outcome, "T10-missing-link", Effect::NoWrite);
+    assert!(!untouched(&products, 0) && untouched(&products, 1));
+    // As the mainline driver kicks: a link is not followed.
+    let mut products = Products::new(MatType::Int8Int32, &ChipOptions::default());
+    let segments = products.segments(|_, _| {});
+    let (at, words) = place(&mut products.board, segments);
+    products.board.kick(0, at, words, 1).assert_clean();
+    assert!(!untouched(&products, 0) && untouched(&products, 1));
+}
+
+#[test]
+fn strict_ends_a_chain_that_repeats_its_first_task() {
+    for (side, completes) in [
+        (ChainPointer::Follows, true),
+        (ChainPointer::Repeats, false),
+    ] {
+        let options = ChipOptions {
+            level: Level::Strict,
+            ..options(side)
+        };
+        let (outcome, _) = later_products(&options);
+        assert_eq!(outcome.completed(), completes, "{side:?}");
+    }
+}

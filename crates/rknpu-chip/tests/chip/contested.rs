@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Contested facts: each switch has a program that tells its sides apart, as
+//! one would run it on a board to settle the fact.
+
+use half::f16;
+use rknpu_chip::{ChipOptions, Contested, Level};
+use rknpu_regcmd::regs::{cna, dpu, dpu_rdma, ppu, ppu_rdma};
+
+use super::board::{Board, Outcome};
+use super::chains::{Products, later_products};
+use super::golden;
+use super::lookup::{Activation, logistic};
+use super::programs::{Flying, MatType, Pool, Words};
+use super::traps::{Product, product_with};
+
+/// What a program showed: whether it completed, and bytes.
+type Seen = Vec<u8>;
+
+fn options(contested: Contested) -> ChipOptions {
+    ChipOptions {
+        level: Level::Silent,
+        contested,
+        ..ChipOptions::default()
+    }
+}
+
+fn seen(outcome: &Outcome, bytes: Vec<u8>) -> Seen {
+    let mut seen = vec![u8::from(outcome.completed())];
+    seen.extend(bytes);
+    seen
+}
+
+fn ran(mut product: Product) -> Seen {
+    let words = product.conv.program();
+    let outcome = product.board.run(&words);
+    seen(&outcome, product.out())
+}
+
+fn matmul(
+    contested: Contested,
+    ty: MatType,
+    shape: (usize, usize, usize),
+    change: impl FnOnce(&mut Product),
+) -> Seen {
+    let mut product = product_with(ty, shape, &options(contested));
+    change(&mut product);
+    ran(product)
+}
+
+/// One flying fp16 task on `a` and `b`, eight values each.
+fn flying(contested: Contested, a: f32, b: f32, change: impl FnOnce(&mut Flying)) -> Seen {
+    let mut board = Board::with_options(1 << 16, &options(contested));
+    let atom = |x: f32| [f16::from_f32(x).to_le_bytes(); 8].concat();
+    let at = (board.place(&atom(a)), board.place(&atom(b)));
+    let out = board.reserve(16);
+    let mut task = Flying::fp16(1, 0x1080_02c0, (at.0, at.1, out));
+    change(&mut task);
+    let outcome = board.run(&task.program());
+    seen(&outcome, board.bytes(out, 16))
+}
+
+/// A mean of 2 x 2 over values that round differently.
+fn pooling(contested: Contested, change: impl FnOnce(&mut Pool), bytes: bool) -> Seen {
+    let mut board = Board::with_options(1 << 16, &options(contested));
+    let input: Vec<u8> = (0..4 * 4 * 16).map(|i| (i * 37 % 101) as u8).collect();
+    let mut pool = Pool {
+        input: (4, 4),
+        output: (2, 2),
+        channels: if bytes { 16 } else { 8 },
+        method: 0,
+        kernel: (3, 3),
+        stride: (1, 1),
+        pad: (0, 0, 0, 0),
+        pad_value: 0,
+        src: board.place(&input),
+        dst: board.reserve(64),
+    };
+    change(&mut pool);
+    let mut words = pool.words();
+    if bytes {
+        words.patch::<ppu::DataFormat>(16 * 4);
+        words.patch::<ppu_rdma::DataFormat>(1);
+    }
+    let outcome = board.run(&words.finish(0x60));
+    seen(&outcome, board.bytes(pool.dst, 64))
+}
+
+/// allbilly's element-wise program, with the few registers that it writes.
+fn sixteen_registers(contested: Contested) -> Seen {
+    let mut board = Board::with_options(1 << 16, &options(contested));
+    let atom = |x: f32| [f16::from_f32(x).to_le_bytes(); 8].concat();
+    let (a, b) = (board.place(&atom(1.5)), board.place(&atom(2.0)));
+    let d = board.reserve(16);
+    let mut w = Words::default();
+    w.set::<dpu::SPointer>(0xe)
+        .set::<dpu::FeatureModeCfg>(0x1e5)
+        .set::<dpu::DataFormat>(2 << 29 | 2 << 26 | 2)
+        .set::<dpu::DataCubeWidth>(0)
+        .set::<dpu::DataCubeChannel>(0x0007_0007)
+        .set::<dpu::EwCfg>(0x1082_02c0)
+        .set::<dpu::OutCvtScale>(0x10001)
+        .set::<dpu_rdma::SPointer>(0xe)
+        .set::<dpu_rdma::DataCubeWidth>(0)
+        .set::<dpu_rdma::DataCubeHeight>(0)
+        .set::<dpu_rdma::DataCubeChannel>(7)
+        .set::<dpu_rdma::ErdmaCfg>(0x4000_0008)
+        .set::<dpu::DstBaseAddr>(d)
+        .set::<dpu_rdma::SrcBaseAddr>(a)
+        .set::<dpu_rdma::EwBaseAddr>(b)
+        .set::<dpu_rdma::FeatureModeCfg>(0x17849);
+    let outcome = board.run(&w.finish(0x18));
+    seen(&outcome, board.bytes(d, 16))
+}
+
+fn tf32(contested: Contested) -> Seen {
+    matmul(contested, MatType::Tf32Fp32, (4, 16, 16), |product| {
+        // 1 + 2^-11 + 2^-20: cut to 1, rounded to 1 + 2^-10.
+        let word = (1.0 + (-11f32).exp2() + (-20f32).exp2()).to_le_bytes();
+        let at = product.conv.a as usize;
+        let mut memory = product.board.memory.bytes.lock().unwrap();
+        memory[at..at + 4].copy_from_slice(&word);
+    })
+}
+
+/// A program that writes the CNA's S_POINTER, on core 1.
+fn on_core_1(contested: Contested) -> Seen {
+    let mut product = product_with(MatType::Int8Int32, (4, 32, 32), &options(contested));
+    let mut words = product.conv.words();
+    words.set::<cna::SPointer>(0xe);
+    let words = words.finish(0x0d);
+    let at = product.board.place_program(&words);
+    let outcome = product.board.kick(1, at, words.len(), 1);
+    seen(&outcome, product.out())
+}
+
+/// Two outputs: the second program changes the address and nothing else.
+fn delta(contested: Contested) -> Seen {
+    let mut product = product_with(MatType::Int8Int32, (4, 32, 32), &options(contested));
+    product.board.run(&product.conv.program()).assert_clean();
+    let second = product.board.reserve(512);
+    let mut words = Words::default();
+    words
+        .set::<dpu::SPointer>(0xe)
+        .set::<dpu::DstBaseAddr>(second);
+    let outcome = product.board.run(&words.finish(0x0d));
+    seen(&outcome, product.board.bytes(second, 512))
+}
+
+/// A hang, the reset behind it, and a good program.
+fn after_a_hang(contested: Contested) -> Seen {
+    let mut product = product_with(MatType::Int8Int32, (4, 32, 32), &options(contested));
+    let words = product.conv.words().finish(0x05);
+    assert!(!product.board.run(&words).completed());
+    ran(product)
+}
+
+fn captured(contested: Contested) -> Seen {
+    let mut board = Board::with_options(1 << 20, &options(contested));
+    let conv = golden::captured(&mut board);
+    let outcome = board.run(&conv.program());
+    seen(&outcome, board.bytes(conv.c, golden::BYTES))
+}
+
+fn show(switch: &str, facts: Contested) -> Seen {
+    match switch {
+        "short-height" => matmul(facts, MatType::Fp16Fp32, (2, 64, 16), |_| {}),
+        "line-rounding" => matmul(facts, MatType::Int8Int32, (144, 224, 32), |product| {
+            product.conv.data_banks -= 1;
+        }),
+        "weight-room" => {
+            // 16 kernels take 8 banks, 32 take 16; all of the other's, 20.
+            let mut seen = matmul(facts, MatType::Fp16Fp32, (4, 8192, 32), |_| {});
+            seen.extend(matmul(facts, MatType::Fp16Fp32, (4, 2560, 128), |_| {}));
+            seen
+        }
+        "chain-pointer" => {
+            let (outcome, outs) = later_products(&options(facts));
+            seen(&outcome, outs)
+        }
+        "integer-chain" => {
+            let mut products = Products::new(MatType::Int8Int32, &options(facts));
+            for task in &mut products.tasks {
+                task.qd = 0;
+            }
+            let outcome = products.run(products.segments(|_, _| {}));
+            seen(&outcome, products.out(1))
+        }
+        "int16-without-sum" => matmul(facts, MatType::Int16Int32, (4, 32, 32), |product| {
+            product.conv.qd = 0;
+        }),
+        "partial-group" => matmul(facts, MatType::Int8Int32, (4, 32, 64), |product| {
+            product.conv.po = 0;
+            product.conv.size_e = 1;
+            product.conv.writer.4 = 8;
+            product.conv.output.2 = 48;
+        }),
+        "output-ties" => matmul(facts, MatType::Int8Int32, (4, 32, 32), |product| {
+            product.conv.out_shift = 1 << 30 | 1;
+        }),
+        "output-scale" => matmul(facts, MatType::Int8Int32, (4, 32, 32), |product| {
+            product.conv.out_scale = 0x8000;
+        }),
+        "wide-rounding" => matmul(facts, MatType::Int8Int32, (4, 32, 32), |product| {
+            product.conv.out_shift = 1 << 31 | 1;
+        }),
+        "depthwise-pad" => captured(facts),
+        "small-exponent" => flying(facts, 0.0, 0.0, |task| task.out.2 = 1 << 31 | 15 << 12),
+        "flying-dual" => flying(facts, 1.0, 2.0, |task| task.mode = 0x17d49),
+        "pooling-interrupt" => pooling(facts, |_| {}, false),
+        "byte-pooling" => pooling(facts, |_| {}, true),
+        "tf32-operand" => tf32(facts),
+        "few-grains" => matmul(facts, MatType::Fp16Fp32, (16, 64, 16), |product| {
+            product.conv.grains = 8;
+        }),
+        "lut-index" => {
+            let mut board = Board::with_options(1 << 17, &options(facts));
+            let arguments: Vec<f16> = (0..64).map(|i| f16::from_f32(i as f32 * 0.0137)).collect();
+            let (results, _) = Activation::gate(logistic).run_on(&mut board, &arguments);
+            results.into_iter().flat_map(f16::to_le_bytes).collect()
+        }
+        "average-rounding" => pooling(facts, |_| {}, false),
+        "nan-compare" => flying(facts, f32::NAN, 1.0, |_| {}),
+        "fresh-stages" => sixteen_registers(facts),
+        "core-number" => on_core_1(facts),
+        "delta-program" => delta(facts),
+        "wedge" => after_a_hang(facts),
+        other => panic!("no program tells the sides of {other} apart"),
+    }
+}
+
+#[test]
+fn every_switch_changes_what_its_program_shows() {
+    for switch in Contested::SWITCHES {
+        let shown: Vec<Seen> = switch
+            .sides
+            .iter()
+            .map(|side| {
+                let mut facts = Contested::default();
+                facts.set(&format!("{}={side}", switch.name)).unwrap();
+                show(switch.name, facts)
+            })
+            .collect();
+        for (i, one) in shown.iter().enumerate() {
+            for (j, other) in shown.iter().enumerate().skip(i + 1) {
+                let sides = (switch.sides[i], switch.sides[j]);
+                assert!(one != other, "{}: {sides:?} look alike", switch.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_few_registers_suffice_after_a_reset() {
+    let seen = sixteen_registers(Contested::default());
+    assert_eq!(seen[0], 1);
+    assert_eq!(seen[1..], [f16::from_f32(3.5).to_le_bytes(); 8].concat());
+}
+
+#[test]
+fn rounding_each_step_of_a_mean_stays_close() {
+    let mut facts = Contested::default();
+    let once = pooling(facts, |_| {}, false);
+    facts.set("average-rounding=each").unwrap();
+    let each = pooling(facts, |_| {}, false);
+    let value = |seen: &Seen, i: usize| f16::from_le_bytes([seen[i], seen[i + 1]]).to_f32();
+    for at in (1..65).step_by(2) {
+        let (a, b) = (value(&once, at), value(&each, at));
+        assert!((a - b).abs() <= a.abs() * 4e-3, "{a} and {b}");
+    }
+}

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The fast ways of the model against the formulas they stand for: the same
+//! programs on a chip that computes literally leave the same memory, status,
+//! diagnoses and device time.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use rknpu_chip::ChipOptions;
+use rknpu_regcmd::Word;
+
+use super::board::{Board, Outcome};
+use super::programs::{Conv, Flying, MatType, Pool, Rdma};
+use super::robust::{any_register, any_value, good_programs};
+use super::tensor::Numbers;
+
+/// Memory of a board. Programs use its lower half.
+const MEMORY: usize = 1 << 20;
+/// Programs of which most have to complete.
+const PROGRAMS: usize = 40;
+
+/// A board whose memory holds numbers of `seed`.
+fn board(literal: bool, seed: u64) -> Board {
+    board_within(Duration::from_millis(1), literal, seed)
+}
+
+/// Likewise, with another time limit.
+fn board_within(limit: Duration, literal: bool, seed: u64) -> Board {
+    let board = Board::with_options(
+        MEMORY,
+        &ChipOptions {
+            task_limit: limit,
+            literal,
+            ..ChipOptions::default()
+        },
+    );
+    let mut numbers = Numbers::new(seed);
+    for bytes in board.memory.bytes.lock().unwrap().chunks_exact_mut(8) {
+        bytes.copy_from_slice(&numbers.next().to_le_bytes());
+    }
+    board
+}
+
+/// Where an access failed depends on how much one access covers.
+fn faulted(outcome: &Outcome) -> bool {
+    outcome.traps().contains(&"F01-iommu-fault")
+}
+
+/// Runs the programs one after the other on both boards.
+pub(super) fn assert_same(programs: &[Vec<Word>], seed: u64) -> Result<(), TestCaseError> {
+    let (mut fast, mut slow) = (board(false, seed), board(true, seed));
+    // Programs lie behind what tasks are likely to write.
+    for board in [&mut fast, &mut slow] {
+        board.skip(MEMORY / 2);
+    }
+    same_on(&mut fast, &mut slow, programs)
+}
+
+/// Likewise, on boards of equal memory.
+fn same_on(
+    fast: &mut Board,
+    slow: &mut Board,
+    programs: &[Vec<Word>],
+) -> Result<(), TestCaseError> {
+    for words in programs {
+        let (fast_outcome, slow_outcome) = (fast.run(words), slow.run(words));
+        prop_assert_eq!(faulted(&fast_outcome), faulted(&slow_outcome));
+        if faulted(&fast_outcome) {
+            return Ok(());
+        }
+        prop_assert_eq!(fast_outcome.raw_status, slow_outcome.raw_status);
+        prop_assert_eq!(&fast_outcome.diagnosis, &slow_outcome.diagnosis);
+        prop_assert_eq!(fast_outcome.device_time, slow_outcome.device_time);
+        let (fast, slow) = (fast.memory.bytes.lock(), slow.memory.bytes.lock());
+        let (fast, slow) = (fast.unwrap(), slow.unwrap());
+        let first = fast.iter().zip(slow.iter()).position(|(a, b)| a != b);
+        prop_assert_eq!(first, None, "{:?}", fast_outcome.traps());
+    }
+    Ok(())
+}
+
+/// A convolution of any geometry that the registers can say, whether or not
+/// it makes sense: windows, strides, padding, pitches, groups, reuse.
+pub(super) fn convolution() -> impl Strategy<Value = Conv> {
+    prop::sample::select(MatType::ALL.to_vec()).prop_flat_map(convolution_of)
+}
+
+/// Likewise, of one type.
+pub(super) fn convolution_of(ty: MatType) -> impl Strategy<Value = Conv> {
+    let geometry = (
+        (1u32..14, 1u32..12, 1u32..5),
+        (1u32..10, 1u32..10, 1u32..80),
+        (1u32..4, 1u32..4),
+        (1u32..4, 1u32..4),
+        (1u32..4, 1u32..4),
+        (0u32..4, 0u32..4),
+    );
+    let addressing = (
+        any::<bool>(),
+        prop_oneof![Just(None), (0u32..80).prop_map(Some)],
+        prop_oneof![Just(None), (-40i32..200).prop_map(Some)],
+        prop_oneof![Just(None), (0u32..4, 0u32..90, 0u32..90).prop_map(Some)],
+    );
+    let operation = (
+        any::<bool>(),
+        any::<bool>(),
+        any::<i16>(),
+        prop_oneof![Just(0u32), any::<u32>()],
+        prop::sample::select(vec![0x53u32, 0x40, 0x42, 0x10, 0x00]),
+        (0u32..0x8000, 0u32..32, -200i32..200),
+    );
+    (geometry, addressing, operation).prop_map(move |(geometry, addressing, operation)| {
+        let ((iw, ih, atoms), (ow, oh, n), kernel, stride, dilation, pad) = geometry;
+        let (off, line, surface, writer) = addressing;
+        let (depthwise, sums, offset, pad_value, bs_cfg, (scale, shift, add)) = operation;
+        let (multiple, _) = ty.multiples();
+        let channels = atoms * multiple as u32;
+        let mut conv = ty.matmul(4, channels, n, (0x1000, 0x20000, 0x40000));
+        let taps = kernel.0 * kernel.1;
+        conv.group_line_off = off;
+        conv.input = (iw, ih, channels);
+        conv.output = (ow, oh, n);
+        conv.kernel = kernel;
+        conv.stride = stride;
+        conv.dilation = dilation;
+        conv.pad = pad;
+        conv.pad_value = pad_value;
+        conv.kernel_bytes *= taps;
+        conv.weight_bytes = conv.kernel_bytes * conv.kernels;
+        if depthwise {
+            make_depthwise(&mut conv, ty);
+        }
+        conv.grains = ih + 1;
+        conv.entries = (iw * channels * ty.half_bytes() as u32).div_ceil(128);
+        conv.data_banks = (ih * conv.entries * 64).div_ceil(32768).max(1);
+        let lines = if off { 1 } else { 4 };
+        conv.line_stride = line.unwrap_or(lines * iw);
+        conv.surf_stride = surface.unwrap_or((iw * ih) as i32 - (lines * iw) as i32);
+        let pixels = ow * oh;
+        let (notch, stride, add_surface) =
+            writer.unwrap_or((0, pixels, (conv.size_e + 1) * pixels));
+        conv.writer = (ow, oh, stride, notch, add_surface);
+        if sums {
+            conv.qd = 1;
+            conv.od_bypass = 0;
+            conv.ow_op = u32::from(offset as u16);
+        }
+        conv.bs_cfg = bs_cfg;
+        if bs_cfg != 0x53 {
+            conv.out_scale = (conv.out_scale & 0x1_0000) | scale;
+            conv.out_shift = shift;
+            conv.out_offset = add as u32;
+        }
+        conv
+    })
+}
+
+fn make_depthwise(conv: &mut Conv, ty: MatType) {
+    let (_, group) = ty.multiples();
+    let held = conv.input.2.next_multiple_of(2 * group as u32);
+    let taps = conv.kernel.0 * conv.kernel.1;
+    conv.depthwise = true;
+    conv.kernels = 1;
+    conv.weight_bytes = held * taps * ty.half_bytes() as u32 / 2;
+}
+
+/// A depthwise convolution of int8 to int8, of whole groups of channels, of
+/// which the features may hold less: atoms overlap in memory, or they do not.
+fn requantised() -> impl Strategy<Value = Conv> {
+    let groups = (1u32..3, 1u32..12, any::<bool>());
+    let conv = convolution_of(MatType::Int8Int32);
+    (conv, groups, 0u32..3).prop_map(|(mut conv, (groups, atoms, apart), odd)| {
+        make_depthwise(&mut conv, MatType::Int8Int32);
+        conv.po = 0;
+        conv.size_e = 3;
+        conv.output.2 = 64 * groups;
+        // Channels that end within an atom, too.
+        conv.input.2 = 16 * atoms - odd;
+        let pixels = conv.output.0 * conv.output.1;
+        if apart {
+            conv.writer = (conv.output.0, conv.output.1, pixels, 0, 4 * pixels);
+        }
+        conv
+    })
+}
+
+fn pooling() -> impl Strategy<Value = Pool> {
+    (
+        (1u32..14, 1u32..14),
+        (1u32..10, 1u32..10),
+        1u32..40,
+        0u32..4,
+        (1u32..5, 1u32..5),
+        (1u32..4, 1u32..4),
+        (0u32..4, 0u32..4),
+        any::<u16>(),
+    )
+        .prop_map(
+            |(input, output, channels, method, kernel, stride, (left, top), pad_value)| Pool {
+                input,
+                output,
+                channels,
+                method,
+                kernel,
+                stride,
+                pad: (left, top, left, top),
+                pad_value: pad_value.into(),
+                src: 0x1000,
+                dst: 0x40000,
+            },
+        )
+}
+
+/// The comparison is worth something only if most programs compute.
+#[test]
+fn most_random_convolutions_complete() {
+    assert_most_complete(&convolution().prop_map(|conv| conv.program()));
+    assert_most_complete(&requantised().prop_map(|conv| conv.program()));
+}
+
+pub(super) fn assert_most_complete(programs: &impl Strategy<Value = Vec<Word>>) {
+    let mut runner = TestRunner::deterministic();
+    let completed = (0..PROGRAMS)
+        .filter(|_| {
+            let words = programs.new_tree(&mut runner).unwrap().current();
+            let mut board = board(false, 1);
+            board.skip(MEMORY / 2);
+            board.run(&words).completed()
+        })
+        .count();
+    assert!(completed > PROGRAMS / 2, "{completed} of {PROGRAMS}");
+}
+
+/// Features of which only a band is held at a time, and CBUF's contents
+/// behind them. Their lines overlap, so that the memory suffices.
+#[test]
+fn features_larger_than_a_band() {
+    for (ty, depthwise, stride) in [
+        (MatType::Int8Int32, false, 3),
+        (MatType::Int8Int32, true, 6),
+        (MatType::Fp16Fp32, false, 5),
+    ] {
+        let (width, height, channels) = (512, 900 * ty.half_bytes() as u32 / 2, 32);
+        let mut conv = ty.matmul(4, channels, 64, (0x1000, 0x20000, 0x40000));
+        conv.input = (width, height, channels);
+        conv.output = (3, height / stride, 64);
+        conv.kernel = (2, 3);
+        conv.stride = (2, stride);
+        conv.dilation = (1, 4);
+        conv.pad = (1, 1);
+        conv.kernel_bytes *= 6;
+        conv.weight_bytes = conv.kernel_bytes * 64;
+        conv.entries = width * channels / 64;
+        conv.data_banks = 5;
+        conv.grains = height + 1;
+        conv.line_stride = 9;
+        conv.surf_stride = 70 - 4 * width as i32;
+        let pixels = conv.output.0 * conv.output.1;
+        conv.writer = (3, conv.output.1, pixels, 0, (conv.size_e + 1) * pixels);
+        if depthwise {
+            make_depthwise(&mut conv, ty);
+        }
+        // Lines that do not fit read as weights; with few grains they stream.
+        let mut streaming = conv.clone();
+        streaming.grains = 8;
+        let mut reuse = streaming.clone();
+        reuse.data_reuse = true;
+        let programs = [conv.program(), streaming.program(), reuse.program()];
+        let board = |literal| board_within(Duration::from_millis(500), literal, 5);
+        let (mut fast, mut slow) = (board(false), board(true));
+        for board in [&mut fast, &mut slow] {
+            board.skip(MEMORY / 2);
+        }
+        // A cube of this size is never all there to be used again.
+        same_on(&mut fast, &mut slow, &programs).unwrap();
+        let outcome = fast.run(&programs[1]);
+        assert!(outcome.completed(), "{:#?}", outcome.diagnosis);
+    }
+}
+
+proptest! {
+    #![proptest_config(test_support::cases(96))]
+
+    #[test]
+    fn convolutions(
+        mut first in convolution(),
+        operand in prop::sample::select(vec![0u32, 0x1082_02c0, 0x10c2_03c0]),
+        reuse: (bool, bool),
+        notch in 0u32..20,
+        seed: u64,
+    ) {
+        if operand != 0 {
+            first.ew_cfg = operand;
+            let pixels = first.output.0 * first.output.1;
+            first.rdma = Some(Rdma {
+                src: 0x60000,
+                ew: 0x60000 + 16 * pixels,
+                erdma: 0x4000_0008,
+                ew_stride: pixels,
+                mode: 0x17d40,
+                notch,
+                ..Rdma::default()
+            });
+        }
+        let mut second = first.clone();
+        second.data_reuse = reuse.0;
+        second.weight_reuse = reuse.1;
+        second.c += 0x10000;
+        assert_same(&[first.program(), second.program()], seed)?;
+    }
+
+    #[test]
+    fn requantised_depthwise_convolutions(
+        conv in requantised(),
+        truncate in prop_oneof![3 => Just(0u32), 1 => 1u32..5],
+        seed: u64,
+    ) {
+        let conv = Conv { truncate, ..conv };
+        assert_same(&[conv.program()], seed)?;
+    }
+
+    /// What CBUF holds of features that went through it by planes, whether or
+    /// not the next task writes the same places, shows in a task that reuses
+    /// it.
+    #[test]
+    fn depthwise_features_that_stay(
+        first in requantised(),
+        other in requantised(),
+        again: bool,
+        seed: u64,
+    ) {
+        let second = if again {
+            Conv { a: first.a + 0x4000, ..first.clone() }
+        } else {
+            other
+        };
+        let mut third = second.clone();
+        third.data_reuse = true;
+        third.c += 0x10000;
+        assert_same(&[first.program(), second.program(), third.program()], seed)?;
+    }
+
+    #[test]
+    fn pools(pool in pooling(), seed: u64) {
+        assert_same(&[pool.program()], seed)?;
+    }
+
+    #[test]
+    fn flying_operations(
+        cols in 1u32..300,
+        rows in 1u32..80,
+        channels in 1u32..70,
+        ew in prop::sample::select(vec![0x1082_02c0u32, 0x10c2_03c0, 0x1080_02c0]),
+        seed: u64,
+    ) {
+        let at = (0x1000, 0x20000, 0x40000);
+        let programs = [
+            Flying::fp16(cols, ew, at).program(),
+            Flying::int32_add(rows, channels, at).program(),
+        ];
+        assert_same(&programs, seed)?;
+    }
+
+    #[test]
+    fn any_change_of_good_programs(
+        which in 0usize..13,
+        changes in prop::collection::vec((any_register(), any_value()), 0..4),
+        seed: u64,
+    ) {
+        let mut words = good_programs()[which].clone();
+        let trailer = words.split_off(words.len() - 4);
+        for ((block, offset), value) in changes {
+            if block != rknpu_regcmd::Block::Pc {
+                words.push(Word::new(block.target(), offset, value));
+            }
+        }
+        words.extend(trailer);
+        assert_same(&[words], seed)?;
+    }
+}
