@@ -9,12 +9,12 @@ use rocket_uapi::{Backend, Device};
 
 use crate::backend::ModelBackend;
 use crate::driver::{
-    Backing, Caches, ChipCore, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile, JobCounts,
+    Backing, Caches, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile, JobCounts, NpuCore,
 };
 use crate::event::{Event, EventTally};
 use crate::timeline::DeviceTimeline;
 use crate::trace::TaskTrace;
-use rknpu_chip::{Chip, ChipOptions, Contested, Level};
+use rknpu_chip::{ChipOptions, Contested, Core, Level};
 
 /// Most cores a device can have: the driver puts the number of the core into
 /// four bits of S_POINTER.
@@ -65,7 +65,7 @@ pub struct ModelOptions {
 impl Default for ModelOptions {
     fn default() -> Self {
         Self {
-            cores: ChipOptions::default().cores,
+            cores: Machine::RK3588.chip.cores,
             level: Level::default(),
             contested: Contested::default(),
             hang_timeout: DriverProfile::default().job_limit,
@@ -121,14 +121,13 @@ impl Model {
         } = options;
         let cores = cores.clamp(1, MAX_CORES);
         machine.chip.cores = cores;
-        let chip = Arc::new(Chip::new(&ChipOptions {
-            cores,
+        let chip = ChipOptions {
             level,
-            task_limit: driver.job_limit,
             contested,
             machine,
             literal: false,
-        }));
+        };
+        let core = |_| -> Box<dyn NpuCore> { Box::new(Core::new(&chip)) };
         let driver_options = DriverOptions {
             hang_timeout: if level == Level::Strict {
                 Duration::ZERO
@@ -146,7 +145,7 @@ impl Model {
             timeline,
         };
         Arc::new(Self {
-            driver: Driver::new(driver_options, ChipCore::all(&chip)),
+            driver: Driver::new(driver_options, (0..cores).map(core).collect()),
             cores,
             machine,
         })

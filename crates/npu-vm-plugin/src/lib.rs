@@ -18,11 +18,12 @@ use std::ptr;
 use std::slice;
 use std::sync::OnceLock;
 
-use npu_vm::{Machine, Wires, board, chip};
-use rknpu_chip::ChipOptions;
+use npu_vm::{Machine, Wires, board};
+use rknpu_chip::{ChipOptions, Core};
 
-/// The one machine of this process.
-static MACHINE: OnceLock<Machine> = OnceLock::new();
+/// The one machine of this process. Another model takes the place of `Core`, here
+/// and below: anything that is `npu_vm::Silicon`.
+static MACHINE: OnceLock<Machine<Core>> = OnceLock::new();
 
 /// The version of the interface that this plugin was written for. QEMU reads
 /// it before it calls anything here.
@@ -70,9 +71,9 @@ fn fail(reason: &str) -> c_int {
 }
 
 /// The machine that the plugin's arguments describe.
-fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<Machine, String> {
+fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<Machine<Core>, String> {
     let [mut ram, mut qmp, mut qtest] = [None; 3];
-    let mut options = ChipOptions::default();
+    let mut cores = board::MAX_CORES;
     for argument in arguments {
         let argument = argument.as_ref();
         let parsed = argument
@@ -82,7 +83,7 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<Machine, St
             Some(("ram", fd)) => ram = Some(fd),
             Some(("qmp", fd)) => qmp = Some(fd),
             Some(("qtest", fd)) => qtest = Some(fd),
-            Some(("cores", cores)) => options.cores = cores,
+            Some(("cores", count)) => cores = count,
             _ => return Err(format!("cannot read the argument `{argument}`")),
         }
     }
@@ -97,8 +98,8 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<Machine, St
         qmp: inherited(qmp)?.into(),
         qtest: inherited(qtest)?.into(),
     };
-    // Another model of a core goes here: anything that is `npu_vm::Silicon`.
-    Machine::start(chip(&options), wires).map_err(|error| error.to_string())
+    let core = |_| Core::new(&ChipOptions::default());
+    Machine::start((0..cores).map(core).collect(), wires).map_err(|error| error.to_string())
 }
 
 /// A file descriptor that was inherited for this plugin alone.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory of one core: the guest's, through the core's IOMMU.
 
-use std::cell::Cell;
-
 use rknpu_chip::{Bus, Direction, Fault, Master};
 
 use crate::board::PAGE_BYTES;
@@ -16,32 +14,32 @@ pub(crate) struct TaskBus<'a, R> {
     /// Whether the core was reset since the task began, which ends all of its
     /// accesses: the memory may belong to somebody else by now.
     is_over: R,
-    fault: Cell<Option<Fault>>,
+    fault: Option<Fault>,
 }
 
-impl<'a, R: Fn() -> bool + Send> TaskBus<'a, R> {
+impl<'a, R: Fn() -> bool> TaskBus<'a, R> {
     pub(crate) fn new(ram: &'a Ram, mmu: &'a Mmu, is_over: R) -> Self {
         Self {
             ram,
             mmu,
             is_over,
-            fault: Cell::new(None),
+            fault: None,
         }
     }
 
     /// The first access without translation.
     pub(crate) fn fault(&self) -> Option<Fault> {
-        self.fault.get()
+        self.fault
     }
 
     /// Calls `access` with the physical address of each piece of the `len`
     /// bytes from `iova` on that lies in one page, and the piece's place.
     fn for_each_piece(
-        &self,
+        &mut self,
         (master, direction): (Master, Direction),
         iova: u32,
         len: usize,
-        mut access: impl FnMut(u64, usize, usize) -> Option<()>,
+        mut access: impl FnMut(&Ram, u64, usize, usize) -> Option<()>,
     ) -> Result<(), Fault> {
         let mut done = 0;
         while done < len {
@@ -51,7 +49,7 @@ impl<'a, R: Fn() -> bool + Send> TaskBus<'a, R> {
             let page = u32::try_from(address).ok().filter(|_| !(self.is_over)());
             let outcome = page
                 .and_then(|iova| self.mmu.translate(iova, direction))
-                .and_then(|physical| access(physical, done, piece));
+                .and_then(|physical| access(self.ram, physical, done, piece));
             if outcome.is_none() {
                 let fault = Fault {
                     address,
@@ -59,7 +57,7 @@ impl<'a, R: Fn() -> bool + Send> TaskBus<'a, R> {
                     master,
                 };
                 if !(self.is_over)() {
-                    self.fault.set(self.fault.get().or(Some(fault)));
+                    self.fault = self.fault.or(Some(fault));
                 }
                 return Err(fault);
             }
@@ -69,25 +67,29 @@ impl<'a, R: Fn() -> bool + Send> TaskBus<'a, R> {
     }
 }
 
-impl<R: Fn() -> bool + Send> Bus for TaskBus<'_, R> {
-    fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+impl<R: Fn() -> bool> Bus for TaskBus<'_, R> {
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
         let how = (master, Direction::Read);
-        self.for_each_piece(how, iova, out.len(), |physical, at, len| {
+        self.for_each_piece(how, iova, out.len(), |ram, physical, at, len| {
             let piece = out.get_mut(at..at + len)?;
-            self.ram.read(physical, piece).ok()
+            ram.read(physical, piece).ok()
         })
     }
 
-    fn check_read(&self, master: Master, iova: u32, len: usize) -> Result<(), Fault> {
+    fn check_read(&mut self, master: Master, iova: u32, len: usize) -> Result<(), Fault> {
         let how = (master, Direction::Read);
-        self.for_each_piece(how, iova, len, |_, _, _| Some(()))
+        self.for_each_piece(how, iova, len, |_, _, _, _| Some(()))
     }
 
-    fn write(&self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
         let how = (master, Direction::Write);
-        self.for_each_piece(how, iova, data.len(), |physical, at, len| {
-            self.ram.write(physical, data.get(at..at + len)?).ok()
+        self.for_each_piece(how, iova, data.len(), |ram, physical, at, len| {
+            ram.write(physical, data.get(at..at + len)?).ok()
         })
+    }
+
+    fn attachment(&self) -> u64 {
+        self.mmu.attachment()
     }
 }
 
@@ -105,7 +107,7 @@ mod tests {
         let pages = [board::RAM + 0x9000, board::RAM + 0x7000];
         map(&ram, &mmu, 0x1000, pages[0], 7);
         map(&ram, &mmu, 0x2000, pages[1], 7);
-        let bus = TaskBus::new(&ram, &mmu, || false);
+        let mut bus = TaskBus::new(&ram, &mmu, || false);
         bus.write(Master::DpuWrite, 0x1ffe, &[1, 2, 3, 4]).unwrap();
         let mut out = [0; 4];
         bus.read(Master::Feature, 0x1ffe, &mut out).unwrap();
@@ -125,7 +127,7 @@ mod tests {
         let ram = empty();
         let mmu = Mmu::new(&ram, board::core(0));
         map(&ram, &mmu, 0x1000, board::RAM + 0x9000, 7);
-        let bus = TaskBus::new(&ram, &mmu, || true);
+        let mut bus = TaskBus::new(&ram, &mmu, || true);
         bus.write(Master::DpuWrite, 0x1000, &[1]).unwrap_err();
         assert_eq!(bus.fault(), None);
         assert_eq!(ram.load(board::RAM + 0x9000), Ok(0));
@@ -136,7 +138,7 @@ mod tests {
         let ram = empty();
         let mmu = Mmu::new(&ram, board::core(0));
         map(&ram, &mmu, 0xffff_f000, board::RAM + 0x9000, 7);
-        let bus = TaskBus::new(&ram, &mmu, || false);
+        let mut bus = TaskBus::new(&ram, &mmu, || false);
         let fault = bus.check_read(Master::Feature, 0xffff_ffff, 2).unwrap_err();
         assert_eq!(fault.address, 0x1_0000_0000);
     }

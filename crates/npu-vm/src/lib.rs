@@ -13,8 +13,8 @@
 //! * [`board`]: where everything is. The device tree ([`device_tree`]) and the
 //!   device side both read it there.
 //! * [`Machine`]: the NPU cores with their IOMMUs, resets and interrupts.
-//! * [`Silicon`]: what a core has to do. [`rknpu_chip`]'s cores do it; any
-//!   other model, or a recording, can take their place.
+//! * [`Silicon`]: what a core has to do. [`rknpu_chip::Core`] does it; any other
+//!   model, or a recording, can take its place.
 #![forbid(unsafe_code)]
 
 pub mod board;
@@ -29,7 +29,7 @@ mod silicon;
 mod tree;
 
 pub use machine::{Machine, StartError, Wires};
-pub use silicon::{Silicon, chip};
+pub use silicon::Silicon;
 pub use tree::{TreeError, device_tree};
 
 /// The recipe of docs/vm.md compiles.

@@ -40,8 +40,8 @@ pub enum StartError {
 
 /// The NPU of a guest.
 #[derive(Debug)]
-pub struct Machine {
-    ports: Vec<Port>,
+pub struct Machine<S: Silicon> {
+    ports: Vec<Port<S>>,
     /// Reset lines that are asserted.
     resets: Mutex<u32>,
 }
@@ -50,13 +50,13 @@ pub struct Machine {
 /// could not.
 type Lines = Arc<OnceLock<Option<Mutex<Interrupts>>>>;
 
-impl Machine {
+impl<S: Silicon> Machine<S> {
     /// Starts `cores`, in order, on the guest's memory. QEMU may still be
     /// starting.
     ///
     /// # Errors
     /// If the memory cannot be mapped, or no core or too many are given.
-    pub fn start(cores: Vec<Box<dyn Silicon>>, wires: Wires) -> Result<Self, StartError> {
+    pub fn start(cores: Vec<S>, wires: Wires) -> Result<Self, StartError> {
         if cores.is_empty() || cores.len() > board::MAX_CORES as usize {
             return Err(StartError::Cores(cores.len()));
         }
@@ -150,7 +150,7 @@ mod tests {
     use std::sync::mpsc::{self, Receiver, Sender};
     use std::time::{Duration, Instant};
 
-    use rknpu_chip::{Bus, Master};
+    use rknpu_chip::{Bus, ChipOptions, Core, Master, Outcome};
     use rknpu_regcmd::regs::pc;
 
     use super::*;
@@ -160,32 +160,56 @@ mod tests {
 
     /// A core whose tasks do what the test says: it is told of each, and each
     /// ends when the test answers, with whether it could write a byte.
+    #[derive(Debug)]
     struct Scripted {
-        started: Sender<()>,
-        finish: Receiver<()>,
-        wrote: Sender<bool>,
-        device: Duration,
+        task: Arc<Task>,
         raw: u32,
         mask: u32,
     }
 
+    #[derive(Debug)]
+    struct Task {
+        started: Sender<()>,
+        finish: Mutex<Receiver<()>>,
+        wrote: Sender<bool>,
+        device: Duration,
+    }
+
     impl Silicon for Scripted {
-        fn write(&mut self, offset: u32, value: u32, bus: &dyn Bus) {
+        type Kick = Arc<Task>;
+        type Finished = ();
+
+        fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Arc<Task>> {
             match offset as u16 {
-                pc::OperationEnable::OFFSET if value == 1 => {
-                    self.started.send(()).unwrap();
-                    self.finish.recv().unwrap();
-                    let wrote = bus.write(Master::DpuWrite, 0x1000, &[7]);
-                    self.wrote.send(wrote.is_ok()).unwrap();
-                    self.raw = DONE;
-                }
+                pc::OperationEnable::OFFSET if value == 1 => return Some(Arc::clone(&self.task)),
                 pc::InterruptMask::OFFSET => self.mask = value,
                 pc::InterruptClear::OFFSET => self.raw &= !value,
                 _ => {}
             }
+            None
         }
 
-        fn read(&mut self, offset: u32) -> u32 {
+        fn run(task: Arc<Task>, bus: &mut dyn Bus) -> ((), Outcome) {
+            task.started.send(()).unwrap();
+            task.finish.lock().unwrap().recv().unwrap();
+            let wrote = bus.write(Master::DpuWrite, 0x1000, &[7]);
+            task.wrote.send(wrote.is_ok()).unwrap();
+            let outcome = Outcome {
+                device_time: task.device,
+                ..Outcome::default()
+            };
+            ((), outcome)
+        }
+
+        fn complete(&mut self, (): ()) {
+            self.raw = DONE;
+        }
+
+        fn irq_level(&self) -> bool {
+            self.raw & self.mask != 0
+        }
+
+        fn mmio_read(&self, offset: u32) -> u32 {
             match offset as u16 {
                 pc::InterruptRawStatus::OFFSET => self.raw,
                 pc::InterruptStatus::OFFSET => self.raw & self.mask,
@@ -197,15 +221,11 @@ mod tests {
         fn reset(&mut self) {
             (self.raw, self.mask) = (0, 0);
         }
-
-        fn device_time(&self) -> Duration {
-            self.device
-        }
     }
 
     /// A machine of one scripted core, with the test as QEMU and guest.
     struct Guest {
-        machine: Machine,
+        machine: Machine<Scripted>,
         ram: Ram,
         started: Receiver<()>,
         finish: Sender<()>,
@@ -233,10 +253,12 @@ mod tests {
             let (finish, finish_there) = mpsc::channel();
             let (wrote_here, wrote) = mpsc::channel();
             let core = Scripted {
-                started: started_here,
-                finish: finish_there,
-                wrote: wrote_here,
-                device,
+                task: Arc::new(Task {
+                    started: started_here,
+                    finish: Mutex::new(finish_there),
+                    wrote: wrote_here,
+                    device,
+                }),
                 raw: 0,
                 mask: 0,
             };
@@ -245,7 +267,7 @@ mod tests {
                 qmp,
                 qtest,
             };
-            let machine = Machine::start(vec![Box::new(core)], wires).unwrap();
+            let machine = Machine::start(vec![core], wires).unwrap();
             let guest = Self {
                 machine,
                 ram,
@@ -395,11 +417,10 @@ mod tests {
             ram.set_len(board::RAM_BYTES).unwrap();
             Wires { ram, qmp, qtest }
         };
-        let options = |cores| rknpu_chip::ChipOptions {
-            cores,
-            ..Default::default()
+        let start = |count| {
+            let core = |_| Core::new(&ChipOptions::default());
+            Machine::start((0..count).map(core).collect(), wires())
         };
-        let start = |cores| Machine::start(crate::chip(&options(cores)), wires());
         assert!(matches!(start(0), Err(StartError::Cores(0))));
         assert!(matches!(start(4), Err(StartError::Cores(4))));
         assert!(start(3).is_ok());

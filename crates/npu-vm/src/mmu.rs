@@ -2,6 +2,9 @@
 //! A core's IOMMU, as Linux's `rockchip-iommu.c` knows the second version of
 //! it: two levels of tables, and a few registers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rknpu_chip::Direction;
 
 use crate::board;
@@ -54,21 +57,14 @@ const ENTRY_BYTES: u64 = 4;
 const DIRECTORY_SHIFT: u32 = 22;
 const TABLE_SHIFT: u32 = 12;
 
-/// What a write to a bank means for others than the IOMMU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
-    /// Nothing.
-    Nothing,
-    /// Translation starts: the driver does this at the start of each job, as
-    /// it attaches the address space of the job's file.
-    PagingEnabled,
-}
-
 /// One IOMMU: its banks, which are in the guest's memory, and the tables.
 #[derive(Clone, Debug)]
 pub(crate) struct Mmu {
     ram: Ram,
     banks: [Window; 2],
+    /// How often translation was enabled: the driver does so at the start of
+    /// each job, as it attaches the address space of the job's file.
+    attachments: Arc<AtomicU64>,
 }
 
 impl Mmu {
@@ -80,6 +76,7 @@ impl Mmu {
         Self {
             ram: ram.clone(),
             banks,
+            attachments: Arc::default(),
         }
     }
 
@@ -87,12 +84,17 @@ impl Mmu {
     /// follows from it must be there before the guest's next instruction, for
     /// the driver polls STATUS after each command, and gives up at the second
     /// look if time is short.
-    pub(crate) fn written(&self, bank: usize, offset: u64, value: u32) -> Written {
+    pub(crate) fn written(&self, bank: usize, offset: u64, value: u32) {
         let Some(bank) = self.banks.get(bank) else {
-            return Written::Nothing;
+            return;
         };
         match offset {
-            register::COMMAND => return execute(bank, value),
+            register::COMMAND => {
+                if value == command::ENABLE_PAGING {
+                    self.attachments.fetch_add(1, Ordering::Relaxed);
+                }
+                execute(bank, value);
+            }
             register::INT_CLEAR => {
                 bank.set(
                     register::INT_RAWSTAT,
@@ -103,7 +105,11 @@ impl Mmu {
             register::INT_MASK => update_interrupt(bank),
             _ => {}
         }
-        Written::Nothing
+    }
+
+    /// Which translations are attached; see [`rknpu_chip::Bus::attachment`].
+    pub(crate) fn attachment(&self) -> u64 {
+        self.attachments.load(Ordering::Relaxed)
     }
 
     /// Where an access goes: the physical address, or nothing if there is no
@@ -153,7 +159,7 @@ impl Mmu {
     }
 }
 
-fn execute(bank: &Window, value: u32) -> Written {
+fn execute(bank: &Window, value: u32) {
     let was = bank.get(register::STATUS);
     let status = match value {
         command::ENABLE_PAGING => was | status::PAGING_ENABLED,
@@ -163,17 +169,12 @@ fn execute(bank: &Window, value: u32) -> Written {
         command::PAGE_FAULT_DONE => was & !status::PAGE_FAULT_ACTIVE,
         command::FORCE_RESET => {
             reset(bank);
-            return Written::Nothing;
+            return;
         }
         // ZAP_CACHE: nothing is cached.
         _ => was,
     };
     bank.set(register::STATUS, status);
-    if value == command::ENABLE_PAGING {
-        Written::PagingEnabled
-    } else {
-        Written::Nothing
-    }
 }
 
 fn reset(bank: &Window) {
@@ -239,10 +240,7 @@ pub(crate) mod tests {
             mmu.translate(0x40_3fff, Direction::Write),
             Some(page + 0xfff)
         );
-        assert_eq!(
-            mmu.written(0, register::COMMAND, command::DISABLE_PAGING),
-            Written::Nothing
-        );
+        mmu.written(0, register::COMMAND, command::DISABLE_PAGING);
         assert_eq!(mmu.translate(0x40_3fff, Direction::Write), None);
     }
 
@@ -277,13 +275,10 @@ pub(crate) mod tests {
             (command::DISABLE_PAGING, idle),
         ];
         for (value, wanted) in steps {
-            let written = mmu.written(1, register::COMMAND, value);
+            mmu.written(1, register::COMMAND, value);
             assert_eq!(bank.get(register::STATUS), wanted);
-            assert_eq!(
-                written == Written::PagingEnabled,
-                value == command::ENABLE_PAGING
-            );
         }
+        assert_eq!(mmu.attachment(), 1, "enabled once");
         bank.set(register::DTE_ADDR, 0xcafe_babe);
         mmu.written(1, register::COMMAND, command::FORCE_RESET);
         assert_eq!(bank.get(register::DTE_ADDR), 0);

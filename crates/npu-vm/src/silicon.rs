@@ -1,88 +1,72 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a core has to do.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::fmt;
 use std::time::Duration;
 
-use rknpu_chip::{Bus, Chip, ChipOptions, Core};
+use rknpu_chip::{Bus, Core, Finished, Kick, Outcome};
 
-/// A core as its register window shows it.
-pub trait Silicon: Send {
-    /// A register write by the CPU, at `offset` bytes from the core's base.
-    /// The write of 1 to PC.OPERATION_ENABLE runs the task to its end.
-    fn write(&mut self, offset: u32, value: u32, bus: &dyn Bus);
+/// A core as its register window shows it, and what its tasks do: the interface
+/// of [`rknpu_chip::Core`], for whatever else is to be a core.
+pub trait Silicon: fmt::Debug + Send + 'static {
+    /// Tasks that a register write has started.
+    type Kick: fmt::Debug + Send;
+    /// What the core is to know of their end.
+    type Finished;
 
     /// What a CPU would read.
-    fn read(&mut self, offset: u32) -> u32;
+    fn mmio_read(&self, offset: u32) -> u32;
+
+    /// A register write by the CPU, at `offset` bytes from the core's base.
+    fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Self::Kick>;
+
+    /// Runs tasks, on a thread that the guest does not wait for. The bus refuses
+    /// every access once the core was reset. So much of the guest's time goes
+    /// by as [`Outcome::device_time`] says before they end.
+    fn run(kick: Self::Kick, bus: &mut dyn Bus) -> (Self::Finished, Outcome);
+
+    /// The tasks have ended: from now on the registers say so. Not called when
+    /// the core was reset since they started.
+    fn complete(&mut self, finished: Self::Finished);
+
+    /// The interrupt line.
+    fn irq_level(&self) -> bool;
 
     /// The reset pulse.
     fn reset(&mut self);
-
-    /// The next task is another job's.
-    fn begin_job(&mut self) {}
-
-    /// How long the last task takes on the device: so much of the guest's time
-    /// goes by before it ends.
-    fn device_time(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// What is wrong with the last task, in lines for people.
-    fn diagnosis(&self) -> Vec<String> {
-        Vec::new()
-    }
 }
 
-/// The cores of this project's chip.
-#[must_use]
-pub fn chip(options: &ChipOptions) -> Vec<Box<dyn Silicon>> {
-    let chip = Arc::new(Chip::new(options));
-    (0..chip.cores().len())
-        .map(|index| -> Box<dyn Silicon> {
-            let chip = Arc::clone(&chip);
-            Box::new(ChipCore { chip, index })
-        })
-        .collect()
-}
+/// What the guest's driver gives a job: what takes longer on the device need
+/// not be computed.
+const BUDGET: Duration = Duration::from_millis(500);
 
-/// One core of a [`Chip`].
-struct ChipCore {
-    chip: Arc<Chip>,
-    index: usize,
-}
+impl Silicon for Core {
+    type Kick = Kick;
+    type Finished = Finished;
 
-impl ChipCore {
-    fn core(&self) -> MutexGuard<'_, Core> {
-        // The index counts these cores. A panic within one is a dead thread
-        // here, and a task that never ends for the guest.
-        let core = &self.chip.cores()[self.index];
-        core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Silicon for ChipCore {
-    fn write(&mut self, offset: u32, value: u32, bus: &dyn Bus) {
-        self.core().mmio_write(offset, value, bus);
+    fn mmio_read(&self, offset: u32) -> u32 {
+        Self::mmio_read(self, offset)
     }
 
-    fn read(&mut self, offset: u32) -> u32 {
-        self.core().mmio_read(offset)
+    fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Kick> {
+        Self::mmio_write(self, offset, value)
+    }
+
+    fn run(kick: Kick, bus: &mut dyn Bus) -> (Finished, Outcome) {
+        let mut finished = kick.run(bus, BUDGET);
+        let outcome = std::mem::take(&mut finished.outcome);
+        (finished, outcome)
+    }
+
+    fn complete(&mut self, finished: Finished) {
+        Self::complete(self, finished);
+    }
+
+    fn irq_level(&self) -> bool {
+        Self::irq_level(self)
     }
 
     fn reset(&mut self) {
-        self.core().reset();
-    }
-
-    fn begin_job(&mut self) {
-        self.core().begin_job();
-    }
-
-    fn device_time(&self) -> Duration {
-        self.core().device_time()
-    }
-
-    fn diagnosis(&self) -> Vec<String> {
-        let diagnosis = self.core().diagnosis();
-        diagnosis.iter().map(ToString::to_string).collect()
+        Self::reset(self);
     }
 }

@@ -39,8 +39,8 @@ struct Left {
     whole: bool,
     /// Address it was fetched from.
     base: u32,
-    /// By a task of the job that runs.
-    of_this_job: bool,
+    /// Through the translations that are attached.
+    attached: bool,
 }
 
 /// Why what CBUF holds is not what a task that reuses it expects.
@@ -48,8 +48,8 @@ struct Left {
 pub(crate) enum Stale {
     /// Nothing of that size and bank split is there.
     Other,
-    /// An earlier job left it: another file's may have run in between, or the
-    /// core be another one.
+    /// It was fetched through translations that are attached no more, such as
+    /// an earlier job's: its address says nothing.
     EarlierJob,
     /// It was fetched from this address.
     Address(u32),
@@ -57,7 +57,7 @@ pub(crate) enum Stale {
 
 impl Left {
     fn check(&self, base: u32) -> Result<(), Stale> {
-        if !self.of_this_job {
+        if !self.attached {
             Err(Stale::EarlierJob)
         } else if self.base != base {
             Err(Stale::Address(self.base))
@@ -73,6 +73,8 @@ pub(crate) struct Cbuf {
     memory: Box<[u8]>,
     features: Option<Left>,
     weights: Option<Left>,
+    /// The translations that are attached; see [`Bus::attachment`](super::Bus).
+    attachment: u64,
     /// Memory of the host that the features of the last task took.
     spare: Vec<u8>,
     /// Lines that are still to be written to their banks.
@@ -96,6 +98,7 @@ impl Default for Cbuf {
             memory: vec![0; BYTES].into_boxed_slice(),
             features: None,
             weights: None,
+            attachment: 0,
             spare: Vec::new(),
             late: None,
         }
@@ -229,7 +232,7 @@ impl Cbuf {
             len: cube.height * cube.line_bytes(),
             whole: cube.height <= config.lines_that_fit(cube.line_bytes()),
             base,
-            of_this_job: true,
+            attached: true,
         });
     }
 
@@ -249,7 +252,7 @@ impl Cbuf {
             len,
             whole: len <= room,
             base,
-            of_this_job: true,
+            attached: true,
         });
     }
 
@@ -313,13 +316,17 @@ impl Cbuf {
             .check(base)
     }
 
-    /// Another job begins: what is here was left by an earlier one.
-    pub(crate) fn begin_job(&mut self) {
+    /// Tells which translations are attached to the bus from now on. What was
+    /// fetched through others is no more known by its address.
+    pub(crate) fn attach(&mut self, attachment: u64) {
+        if attachment == std::mem::replace(&mut self.attachment, attachment) {
+            return;
+        }
         for left in [&mut self.features, &mut self.weights]
             .into_iter()
             .flatten()
         {
-            left.of_this_job = false;
+            left.attached = false;
         }
     }
 }
@@ -435,7 +442,9 @@ mod tests {
             ..config
         };
         assert_eq!(cbuf.has_features(&other, &cube, 64), Err(Stale::Other));
-        cbuf.begin_job();
+        cbuf.attach(0);
+        assert_eq!(cbuf.has_features(&config, &cube, 64), Ok(()));
+        cbuf.attach(1);
         let found = cbuf.has_features(&config, &cube, 64);
         assert_eq!(found, Err(Stale::EarlierJob));
     }

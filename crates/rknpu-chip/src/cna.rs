@@ -344,14 +344,17 @@ impl FeatureCube {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::super::dma::tests::Flat;
     use super::*;
     use proptest::prelude::*;
     use rknpu_regcmd::task::Walk;
 
     /// Every atom of the memory holds its own number.
-    fn numbered(atoms: usize) -> Flat {
-        Flat::new((0..atoms).flat_map(|i| (i as u128).to_le_bytes()).collect())
+    fn numbered(atoms: usize) -> RefCell<Flat> {
+        let bytes = (0..atoms).flat_map(|i| (i as u128).to_le_bytes());
+        RefCell::new(Flat(bytes.collect()))
     }
 
     proptest! {

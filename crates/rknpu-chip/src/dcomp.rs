@@ -200,6 +200,8 @@ impl<'a> Symbols<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::super::dma::tests::Flat;
     use super::*;
     use proptest::prelude::*;
@@ -272,7 +274,7 @@ mod tests {
             }
             let compressed = Compressed { lanes };
             prop_assert_eq!(compressed.bytes(), blob.len() as u64);
-            let bus = Flat::new(blob);
+            let bus = RefCell::new(Flat(blob));
             let mut got = vec![0; weights.len()];
             compressed.fetch(&Dma::new(&bus, 0), 0, &mut got).unwrap();
             prop_assert_eq!(got, weights);

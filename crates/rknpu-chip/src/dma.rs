@@ -8,19 +8,29 @@ use super::{Bus, Direction, Fault, Master};
 /// First address that 32 bits cannot hold.
 const ADDRESS_END: i64 = 1 << 32;
 
+/// What stands between the masters of a core and its bus, which they share.
+pub(crate) trait Port {
+    /// Makes an access.
+    ///
+    /// # Errors
+    /// The access's own, or what ends the kick before it.
+    fn access(&self, access: &mut dyn FnMut(&mut dyn Bus) -> Result<(), Fault>)
+    -> Result<(), Stop>;
+}
+
 /// The memory port of one core, for the length of a task.
 #[derive(Clone, Copy)]
 pub(crate) struct Dma<'a> {
-    bus: &'a dyn Bus,
+    port: &'a dyn Port,
     /// Added to every address (PC.TASK_DMA_BASE_ADDR).
     offset: u32,
     literal: bool,
 }
 
 impl<'a> Dma<'a> {
-    pub(crate) fn new(bus: &'a dyn Bus, offset: u32) -> Self {
+    pub(crate) fn new(port: &'a dyn Port, offset: u32) -> Self {
         Self {
-            bus,
+            port,
             offset,
             literal: false,
         }
@@ -42,7 +52,7 @@ impl<'a> Dma<'a> {
             return Ok(());
         }
         let iova = self.place(master, Direction::Read, address, out.len())?;
-        self.bus.read(master, iova, out).map_err(Stop::Fault)
+        self.port.access(&mut |bus| bus.read(master, iova, out))
     }
 
     /// Whether `len` bytes from `address` on can be read.
@@ -51,7 +61,8 @@ impl<'a> Dma<'a> {
             return Ok(());
         }
         let iova = self.place(master, Direction::Read, address, len)?;
-        self.bus.check_read(master, iova, len).map_err(Stop::Fault)
+        self.port
+            .access(&mut |bus| bus.check_read(master, iova, len))
     }
 
     /// Writes `data` from `address` on.
@@ -60,7 +71,7 @@ impl<'a> Dma<'a> {
             return Ok(());
         }
         let iova = self.place(master, Direction::Write, address, data.len())?;
-        self.bus.write(master, iova, data).map_err(Stop::Fault)
+        self.port.access(&mut |bus| bus.write(master, iova, data))
     }
 
     /// Addresses are 32 bits wide; a range that leaves them is a fault at the
@@ -112,22 +123,26 @@ pub(crate) fn resized(data: &mut Vec<u8>, len: usize) -> Result<&mut [u8], Stop>
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
-    /// Memory from IOVA 0 on, as long as the vector.
-    pub(crate) struct Flat(pub(crate) std::sync::Mutex<Vec<u8>>);
-
-    impl Flat {
-        pub(crate) fn new(bytes: Vec<u8>) -> Self {
-            Self(std::sync::Mutex::new(bytes))
+    impl<B: Bus> Port for RefCell<B> {
+        fn access(
+            &self,
+            access: &mut dyn FnMut(&mut dyn Bus) -> Result<(), Fault>,
+        ) -> Result<(), Stop> {
+            access(&mut *self.borrow_mut()).map_err(Stop::Fault)
         }
     }
 
+    /// Memory from IOVA 0 on, as long as the vector.
+    pub(crate) struct Flat(pub(crate) Vec<u8>);
+
     impl Bus for Flat {
-        fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-            let memory = self.0.lock().unwrap();
+        fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
             let start = iova as usize;
-            let source = memory.get(start..start + out.len()).ok_or(Fault {
+            let source = self.0.get(start..start + out.len()).ok_or(Fault {
                 address: iova.into(),
                 direction: Direction::Read,
                 master,
@@ -136,10 +151,9 @@ pub(crate) mod tests {
             Ok(())
         }
 
-        fn write(&self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
-            let mut memory = self.0.lock().unwrap();
+        fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
             let start = iova as usize;
-            let target = memory.get_mut(start..start + data.len()).ok_or(Fault {
+            let target = self.0.get_mut(start..start + data.len()).ok_or(Fault {
                 address: iova.into(),
                 direction: Direction::Write,
                 master,
@@ -151,7 +165,7 @@ pub(crate) mod tests {
 
     #[test]
     fn nothing_outside_32_bits_reaches_the_bus() {
-        let bus = Flat::new(vec![0; 64]);
+        let bus = RefCell::new(Flat(vec![0; 64]));
         let dma = Dma::new(&bus, 0);
         let mut out = [0; 16];
         assert!(dma.read(Master::Feature, 0, &mut out).is_ok());

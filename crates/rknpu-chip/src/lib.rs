@@ -1,12 +1,85 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The silicon: three NPU cores seen through their register windows and their
-//! memory masters, and nothing else.
+//! The RK3588 NPU as software: cores seen through their register windows and
+//! their memory masters, and nothing else.
 //!
-//! No kernel concept exists below this line. A core is driven by
-//! [`Core::mmio_write`] with the offsets a CPU would use, and it reaches
-//! memory only through the [`Bus`] handed to that call. The same chip can
-//! therefore sit below `npu-model`, which is the driver in software, behind a
-//! virtual machine's device model, or behind a replay of somebody's registers.
+//! A [`Core`] answers [`mmio_read`](Core::mmio_read) and
+//! [`mmio_write`](Core::mmio_write), with the offsets a CPU would use. A write
+//! that starts tasks gives them as a [`Kick`], which any thread may
+//! [`run`](Kick::run), over a [`Bus`]: the memory that the core sees. Their end
+//! is seen in the registers, and on the [interrupt line](Core::irq_level), when
+//! [`Core::complete`] is told. No concept of a kernel exists here, neither jobs
+//! nor files: the same core sits below a driver in software, behind a virtual
+//! machine's device model, or behind a replay of somebody's registers.
+//!
+//! A product, from program to result (`examples/one_program.rs` is the same as a
+//! whole):
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use rknpu_chip::{Bus, ChipOptions, Core, Direction, Fault, Master};
+//! use rknpu_regcmd::regs::{cna, core, pc};
+//! use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType};
+//!
+//! /// Memory from IOVA 0 on. Behind it there is nothing.
+//! struct Memory(Vec<u8>);
+//!
+//! impl Bus for Memory {
+//!     fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+//!         let from = self.0.get(iova as usize..iova as usize + out.len());
+//!         let (address, direction) = (iova.into(), Direction::Read);
+//!         out.copy_from_slice(from.ok_or(Fault { address, direction, master })?);
+//!         Ok(())
+//!     }
+//!
+//!     fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+//!         let to = self.0.get_mut(iova as usize..iova as usize + data.len());
+//!         let (address, direction) = (iova.into(), Direction::Write);
+//!         to.ok_or(Fault { address, direction, master })?.copy_from_slice(data);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! // Rows of A and columns of B; where they, the result and the program lie.
+//! let (m, k, n) = (4, 32, 32);
+//! let (a, b, c, program) = (0x0000, 0x1000, 0x2000, 0x3000);
+//! let task = MatmulTask {
+//!     ty: MatmulType::Int8ToInt32, m, k, n,
+//!     a: BufferId(0).at(0), b: BufferId(1).at(0), c: BufferId(2).at(0),
+//! };
+//! let bind = |id, iova| Binding { id: BufferId(id), iova: Iova(iova), len: 0x1000 };
+//! let linked = task
+//!     .program(&ChipProfile::RK3588)?
+//!     .link(&[bind(0, a), bind(1, b), bind(2, c)])?;
+//!
+//! let mut memory = Memory(vec![0; 0x4000]);
+//! memory.0[..(m * k) as usize].fill(3);
+//! memory.0[b as usize..][..(k * n) as usize].fill(2);
+//! for (index, word) in linked.words().iter().enumerate() {
+//!     memory.0[program as usize + 8 * index..][..8].copy_from_slice(&word.bits().to_le_bytes());
+//! }
+//!
+//! let mut npu = Core::new(&ChipOptions::default());
+//! let pairs = linked.words().len().div_ceil(2) as u32;
+//! for (offset, value) in [
+//!     (cna::SPointer::OFFSET, 0xe),
+//!     (core::SPointer::OFFSET, 0xe),
+//!     (pc::BaseAddress::OFFSET, program),
+//!     (pc::RegisterAmounts::OFFSET, pairs - 1),
+//!     (pc::InterruptMask::OFFSET, 0x300),
+//!     (pc::TaskCon::OFFSET, 0x7001),
+//! ] {
+//!     assert!(npu.mmio_write(offset.into(), value).is_none());
+//! }
+//! let kick = npu.mmio_write(pc::OperationEnable::OFFSET.into(), 1);
+//! let finished = kick.ok_or("nothing started")?.run(&mut memory, Duration::from_secs(1));
+//! let outcome = npu.complete(finished).ok_or("the core was reset")?;
+//! assert!(npu.irq_level() && outcome.diagnosis.is_empty());
+//! assert!(memory.0[c as usize..][..(m * n * 4) as usize]
+//!     .chunks_exact(4)
+//!     .all(|sum| sum == (3 * 2 * k).to_le_bytes()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_code)]
 
 mod cbuf;
@@ -22,6 +95,7 @@ mod dpu;
 mod flying;
 mod gemm;
 mod halves;
+mod kick;
 mod loops;
 mod mac;
 mod mac_array;
@@ -44,8 +118,6 @@ mod weights;
 mod writer;
 
 use std::fmt;
-use std::sync::Mutex;
-use std::time::Duration;
 
 pub use contested::{
     AverageRounding, BytePooling, ChainPointer, Contested, CoreNumber, DeltaProgram, DepthwisePad,
@@ -53,6 +125,7 @@ pub use contested::{
     NanCompare, OutputScale, OutputTies, PartialGroup, PoolingInterrupt, ShortHeight,
     SmallExponent, Switch, Tf32Operand, UnknownSwitch, Wedge, WeightRoom, WideRounding,
 };
+pub use kick::{Finished, Kick, Outcome};
 pub use npu_core::Core;
 use rknpu_regcmd::DmaEngine;
 use rknpu_regcmd::timing::Machine;
@@ -126,22 +199,24 @@ pub struct Fault {
     pub master: Master,
 }
 
-/// The memory that a core sees, addressed by IOVA.
+/// The memory that a core sees, addressed by IOVA: an IOMMU and what lies
+/// behind it, for the length of a [`Kick`].
 ///
 /// A range may be discontiguous in host memory. An access that touches an
-/// unmapped page fails; what it did before that page is unspecified.
-pub trait Bus: Send {
+/// unmapped page fails; what it did before that page is unspecified. Memory that
+/// several cores share is a `Bus` for each of them, over something shared.
+pub trait Bus {
     /// Fills `out` from `iova` on.
     ///
     /// # Errors
     /// The [`Fault`] of the first byte without translation.
-    fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault>;
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault>;
 
     /// Whether `len` bytes from `iova` on can be read.
     ///
     /// # Errors
     /// The [`Fault`] of the first byte without translation.
-    fn check_read(&self, master: Master, iova: u32, len: usize) -> Result<(), Fault> {
+    fn check_read(&mut self, master: Master, iova: u32, len: usize) -> Result<(), Fault> {
         const PIECE: usize = 4096;
         let mut piece = [0; PIECE];
         for at in (0..len).step_by(PIECE) {
@@ -156,7 +231,17 @@ pub trait Bus: Send {
     ///
     /// # Errors
     /// The [`Fault`] of the first byte without translation.
-    fn write(&self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault>;
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault>;
+
+    /// Which translations are attached: a number that changes with them.
+    ///
+    /// A task that reuses what an earlier one left in CBUF is told from one that
+    /// means something else by the address it was fetched from. That says
+    /// nothing once other translations are attached, as Linux's `rocket` does for
+    /// each job: such a reuse is diagnosed.
+    fn attachment(&self) -> u64 {
+        0
+    }
 }
 
 /// How the model behaves when a program does what silicon punishes.
@@ -212,16 +297,11 @@ impl fmt::Display for Diagnosis {
     }
 }
 
-/// Configuration of a [`Chip`].
-#[derive(Clone, Debug)]
+/// Configuration of a [`Core`].
+#[derive(Clone, Copy, Debug)]
 pub struct ChipOptions {
-    /// Number of cores (RK3588: 3).
-    pub cores: u32,
     /// What happens on a trap.
     pub level: Level,
-    /// A kick that would take longer on the device is not computed: it hangs.
-    /// (The mainline driver gives a job 500 ms.)
-    pub task_limit: Duration,
     /// Sides of the facts that the sources disagree on.
     pub contested: Contested,
     /// What modelled times depend on.
@@ -232,42 +312,13 @@ pub struct ChipOptions {
     pub literal: bool,
 }
 
-/// Time that the mainline driver gives a job.
-const TASK_LIMIT: Duration = Duration::from_millis(500);
-
 impl Default for ChipOptions {
     fn default() -> Self {
         Self {
-            cores: 3,
             level: Level::default(),
-            task_limit: TASK_LIMIT,
             contested: Contested::default(),
             machine: Machine::RK3588,
             literal: false,
         }
-    }
-}
-
-/// All cores of one NPU. They share nothing but memory.
-#[derive(Debug)]
-pub struct Chip {
-    cores: Vec<Mutex<Core>>,
-}
-
-impl Chip {
-    /// A chip after power-up.
-    #[must_use]
-    pub fn new(options: &ChipOptions) -> Self {
-        Self {
-            cores: (0..options.cores)
-                .map(|_| Mutex::new(Core::new(options)))
-                .collect(),
-        }
-    }
-
-    /// The cores, in order. Each may run concurrently with the others.
-    #[must_use]
-    pub fn cores(&self) -> &[Mutex<Core>] {
-        &self.cores
     }
 }

@@ -1,31 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One NPU core as its register window shows it.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rknpu_regcmd::Register;
 use rknpu_regcmd::regs::pc;
-use rknpu_regcmd::timing::TaskWork;
 
-use super::cbuf::Cbuf;
-use super::dma::Dma;
-use super::dpu::lut::Lut;
-use super::pc::{Finished, Kick, Segment};
+use super::kick::{Finished, Kept, Kick, Outcome};
+use super::pc::{Ended, Segment};
 use super::registers::Registers;
-use super::time::Clock;
-use super::trap::{Report, Stop};
-use super::{Bus, ChipOptions, Diagnosis, Direction, Effect, PoolingInterrupt, Wedge};
+use super::trap::Stop;
+use super::{ChipOptions, Direction, PoolingInterrupt, Wedge};
 
 /// Interrupts that can be cleared.
 const INTERRUPT_BITS: u32 = 0x1_ffff;
 
 /// One core: registers, convolution buffer, tables.
+///
+/// [`Self::mmio_write`] gives a [`Kick`] when tasks start. Until its
+/// [`Finished`] is back by [`Self::complete`] the core runs:
+///
+/// * All registers read as they did when it started. Interrupts and
+///   TASK_STATUS change with [`Self::complete`].
+/// * The PC's own registers can be written: INTERRUPT_MASK and INTERRUPT_CLEAR
+///   act at once, the others for the next kick. Writes to the blocks'
+///   registers are lost, and so is another start. (What silicon makes of them
+///   is not known.)
+/// * [`Self::reset`] ends the kick: it makes no access to memory any more, and
+///   what comes of it is dropped.
 #[derive(Debug)]
 pub struct Core {
     options: ChipOptions,
     registers: Registers,
-    cbuf: Cbuf,
-    lut: Lut,
+    state: State,
     /// The PC's own registers.
     segment: Segment,
     task_con: pc::TaskCon,
@@ -33,52 +41,45 @@ pub struct Core {
     interrupt_mask: u32,
     interrupts: pc::InterruptRawStatus,
     tasks_done: u32,
-    diagnosis: Vec<Diagnosis>,
-    device_time: Duration,
     /// A kick hung: the blocks still wait for what never comes.
     wedged: bool,
-    tasks: Vec<TaskWork>,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle(Box<Kept>),
+    /// The kick that has the rest of the core.
+    Running(Arc<AtomicBool>),
 }
 
 impl Core {
-    pub(super) fn new(options: &ChipOptions) -> Self {
+    /// A core after power-up. An RK3588 has three, which share nothing but
+    /// memory.
+    #[must_use]
+    pub fn new(options: &ChipOptions) -> Self {
         Self {
-            options: options.clone(),
+            options: *options,
             registers: Registers::new(options.contested.fresh_stages),
-            cbuf: Cbuf::default(),
-            lut: Lut::default(),
+            state: State::Idle(Box::default()),
             segment: Segment::default(),
             task_con: pc::TaskCon::new(),
             dma_base: pc::TaskDmaBaseAddr::new(),
             interrupt_mask: 0,
             interrupts: pc::InterruptRawStatus::new(),
             tasks_done: 0,
-            diagnosis: Vec::new(),
-            device_time: Duration::ZERO,
             wedged: false,
-            tasks: Vec::new(),
         }
     }
 
     /// A register write by the CPU, at `offset` bytes from the core's base.
     ///
-    /// When a write starts the task (PC.OPERATION_ENABLE = 1) the task has
-    /// run when this returns. It completed if PC.INTERRUPT_RAW_STATUS has a
-    /// DPU or PPU bit set; if not, the core hangs, as on silicon. A failed
-    /// access of the DMA sets its error bit.
-    ///
-    /// A task that would take longer than [`ChipOptions::task_limit`] on the
-    /// device is not computed: it hangs, and [`Self::device_time`] tells how
-    /// long it would have taken.
-    pub fn mmio_write(&mut self, offset: u32, value: u32, bus: &dyn Bus) {
-        let Ok(offset) = u16::try_from(offset) else {
-            return;
-        };
+    /// The write of 1 to PC.OPERATION_ENABLE gives the tasks that it starts.
+    pub fn mmio_write(&mut self, offset: u32, value: u32) -> Option<Kick> {
+        let offset = u16::try_from(offset).ok()?;
         match offset {
             pc::OperationEnable::OFFSET => {
-                if pc::OperationEnable::from_bits(value).op_en() == 1 {
-                    self.kick(bus);
-                }
+                let starts = pc::OperationEnable::from_bits(value).op_en() == 1;
+                return starts.then(|| self.kick()).flatten();
             }
             pc::BaseAddress::OFFSET => self.segment.base = pc::BaseAddress::from_bits(value),
             pc::RegisterAmounts::OFFSET => {
@@ -98,13 +99,19 @@ impl Core {
             pc::TaskDmaBaseAddr::OFFSET => {
                 self.dma_base = pc::TaskDmaBaseAddr::from_bits(value);
             }
-            _ => super::pc::write(&mut self.registers, &mut self.lut, offset, value),
+            _ => {
+                if let State::Idle(kept) = &mut self.state {
+                    super::pc::write(&mut self.registers, &mut kept.lut, offset, value);
+                }
+            }
         }
+        None
     }
 
     /// A register read by the CPU. Places without a register read as 0; on
     /// silicon a read of page 0x2000 locks the SoC.
-    pub fn mmio_read(&mut self, offset: u32) -> u32 {
+    #[must_use]
+    pub fn mmio_read(&self, offset: u32) -> u32 {
         let Ok(offset) = u16::try_from(offset) else {
             return 0;
         };
@@ -121,27 +128,47 @@ impl Core {
         }
     }
 
-    /// What is wrong with the last task (empty: nothing known).
+    /// The core's interrupt line: high as long as an interrupt is pending that
+    /// PC.INTERRUPT_MASK lets through.
     #[must_use]
-    pub fn diagnosis(&self) -> Vec<Diagnosis> {
-        self.diagnosis.clone()
+    pub fn irq_level(&self) -> bool {
+        self.interrupts.bits() & self.interrupt_mask != 0
     }
 
-    /// How long the last task takes on the device, by the timing model.
-    #[must_use]
-    pub fn device_time(&self) -> Duration {
-        self.device_time
-    }
-
-    /// What the tasks of the last kick had to move and to compute, as far as
-    /// they came.
-    #[must_use]
-    pub fn tasks(&self) -> &[TaskWork] {
-        &self.tasks
+    /// The end of the kick that runs, which the registers show from now on. It
+    /// completed if PC.INTERRUPT_RAW_STATUS has a DPU or PPU bit set; if not,
+    /// the core hangs, as on silicon. A failed access of the DMA sets its error
+    /// bit.
+    ///
+    /// None, and nothing happens, if this is not what runs here: the core was
+    /// reset meanwhile.
+    pub fn complete(&mut self, finished: Finished) -> Option<Outcome> {
+        match &self.state {
+            State::Running(kick) if Arc::ptr_eq(kick, &finished.aborted) => {}
+            _ => return None,
+        }
+        self.registers = finished.registers;
+        self.state = State::Idle(finished.kept);
+        match finished.end {
+            Ok(ended) => self.raise_ended(ended),
+            Err(stop) => {
+                self.wedged = true;
+                if let Stop::Fault(fault) = stop {
+                    self.raise(|now| match fault.direction {
+                        Direction::Read => now.with_dma_read_error(1),
+                        Direction::Write => now.with_dma_write_error(1),
+                    });
+                }
+            }
+        }
+        Some(finished.outcome)
     }
 
     /// The reset pulse: every register returns to its value after power-up.
     pub fn reset(&mut self) {
+        if let State::Running(kick) = &self.state {
+            kick.store(true, Ordering::Relaxed);
+        }
         let wedged = self.wedged && self.options.contested.wedge == Wedge::UntilPowerCycle;
         *self = Self {
             wedged,
@@ -149,63 +176,41 @@ impl Core {
         };
     }
 
-    /// Tells that the next task belongs to another job. Silicon knows no jobs;
-    /// what a task may rely on to be in CBUF does.
-    pub fn begin_job(&mut self) {
-        self.cbuf.begin_job();
-    }
-
     /// PC.OPERATION_ENABLE = 1.
-    fn kick(&mut self, bus: &dyn Bus) {
-        let mut report = Report::new(self.options.level);
-        let mut clock = Clock::new(self.options.machine, self.options.task_limit);
-        if self.wedged {
-            self.device_time = Duration::ZERO;
-            self.tasks.clear();
-            // A hang, which is the end of the kick already.
-            drop(report.note(
-                "T12-wedged",
-                Effect::Hang,
-                &[],
-                "an earlier task hung, and the core was not reset since: nothing starts",
-                "reset the core; the mainline driver does so after its time limit",
-            ));
-            self.diagnosis = report.into_diagnoses();
-            return;
-        }
-        let result = Kick {
-            registers: &mut self.registers,
-            cbuf: &mut self.cbuf,
-            lut: &mut self.lut,
-            report: &mut report,
-            clock: &mut clock,
-            dma: Dma::new(bus, self.dma_base.bits()).literally(self.options.literal),
+    fn kick(&mut self) -> Option<Kick> {
+        let aborted = Arc::new(AtomicBool::new(false));
+        let runs = State::Running(Arc::clone(&aborted));
+        let kept = match std::mem::replace(&mut self.state, runs) {
+            State::Idle(kept) => kept,
+            running => {
+                self.state = running;
+                return None;
+            }
+        };
+        Some(Kick {
+            options: self.options,
+            registers: self.registers.clone(),
+            kept,
+            segment: self.segment,
+            dma_base: self.dma_base.bits(),
             tasks: self.task_con.task_number(),
-            contested: &self.options.contested,
-            sums: Vec::new(),
-        }
-        .run(self.segment);
-        self.device_time = clock.elapsed();
-        self.tasks = clock.into_tasks();
-        match result {
-            Ok(finished) => self.complete(finished),
-            Err(stop) => self.stop(&stop, &mut report),
-        }
-        self.diagnosis = report.into_diagnoses();
+            wedged: self.wedged,
+            aborted,
+        })
     }
 
     /// Raises the interrupts of a kick that ended well. Pooling was seen to
     /// complete under a driver that waits for the DPU's bits only, so it sets
     /// one of those too.
-    fn complete(&mut self, finished: Finished) {
-        self.tasks_done = self.tasks_done.saturating_add(finished.tasks);
+    fn raise_ended(&mut self, ended: Ended) {
+        self.tasks_done = self.tasks_done.saturating_add(ended.tasks);
         let bit = |group: usize| 1u32 << group;
         let pooled = match self.options.contested.pooling_interrupt {
-            PoolingInterrupt::WithDpu => finished.ppu,
+            PoolingInterrupt::WithDpu => ended.ppu,
             PoolingInterrupt::PpuOnly => None,
         };
-        let dpu = finished.dpu.or(pooled).map_or(0, bit);
-        let ppu = finished.ppu.map_or(0, bit);
+        let dpu = ended.dpu.or(pooled).map_or(0, bit);
+        let ppu = ended.ppu.map_or(0, bit);
         self.raise(|now| now.with_dpu(now.dpu() | dpu));
         self.raise(|now| now.with_ppu(now.ppu() | ppu));
     }
@@ -219,44 +224,11 @@ impl Core {
             self.interrupts = interrupts;
         }
     }
-
-    /// A kick that never ends.
-    fn stop(&mut self, stop: &Stop, report: &mut Report) {
-        self.wedged = true;
-        let noted = match stop {
-            Stop::Hang => Ok(()),
-            Stop::Fault(fault) => {
-                match fault.direction {
-                    Direction::Read => self.raise(|now| now.with_dma_read_error(1)),
-                    Direction::Write => self.raise(|now| now.with_dma_write_error(1)),
-                }
-                report.note(
-                    "F01-iommu-fault",
-                    Effect::Hang,
-                    &[("address", u32::try_from(fault.address).unwrap_or(u32::MAX))],
-                    format!("{fault}"),
-                    "list every buffer that the program addresses in the job",
-                )
-            }
-            Stop::TooLong => report.note(
-                "F02-too-long",
-                Effect::Hang,
-                &[],
-                format!(
-                    "the task would take {:?} of modelled device time; the limit is {:?}, and it was not computed",
-                    self.device_time, self.options.task_limit
-                ),
-                "split the task",
-            ),
-            Stop::HostMemory => report.note(
-                "F03-host-memory",
-                Effect::Hang,
-                &[],
-                "the task reads more data than this machine has memory for",
-                "split the task",
-            ),
-        };
-        // Noting a hang says that the task hangs, which is known here.
-        drop(noted);
-    }
 }
+
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Core>();
+    is_send::<Kick>();
+    is_send::<Finished>();
+};

@@ -44,7 +44,7 @@ impl Segment {
 }
 
 /// The parts of a core that a kick works with.
-pub(crate) struct Kick<'a> {
+pub(crate) struct Run<'a> {
     pub(crate) registers: &'a mut Registers,
     pub(crate) cbuf: &'a mut Cbuf,
     pub(crate) lut: &'a mut Lut,
@@ -60,7 +60,7 @@ pub(crate) struct Kick<'a> {
 
 /// What a kick left when it ended well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Finished {
+pub(crate) struct Ended {
     pub(crate) tasks: u32,
     /// Blocks that were started.
     ran: EnableMask,
@@ -69,11 +69,11 @@ pub(crate) struct Finished {
     pub(crate) ppu: Option<usize>,
 }
 
-impl Kick<'_> {
+impl Run<'_> {
     /// Fetches and executes from `first` on.
-    pub(crate) fn run(&mut self, first: Segment) -> Result<Finished, Stop> {
+    pub(crate) fn run(&mut self, first: Segment) -> Result<Ended, Stop> {
         self.registers.begin();
-        let mut finished = Finished::default();
+        let mut finished = Ended::default();
         let mut segment = first;
         while finished.tasks < self.tasks.max(1) {
             match self.segment(segment, &mut finished)? {
@@ -97,7 +97,7 @@ impl Kick<'_> {
     }
 
     /// Executes one program up to its enable word; where the next one is.
-    fn segment(&mut self, at: Segment, finished: &mut Finished) -> Result<Option<Segment>, Stop> {
+    fn segment(&mut self, at: Segment, finished: &mut Ended) -> Result<Option<Segment>, Stop> {
         let words = self.fetch(at)?;
         let mut link = Segment::default();
         for word in words {
@@ -233,7 +233,7 @@ impl Kick<'_> {
     }
 
     /// The enable word: runs a task.
-    fn start(&mut self, enable: EnableMask, finished: &mut Finished) -> Result<(), Stop> {
+    fn start(&mut self, enable: EnableMask, finished: &mut Ended) -> Result<(), Stop> {
         self.pointers(enable, finished.ran)?;
         let regs = self.registers.executing();
         let ran = |block: Block| block != Block::Pc && enable.contains(block.enable());

@@ -141,12 +141,14 @@ pub(crate) fn convert(cube: &mut FeatureCube, precision: Precision, cvt: &InputC
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::super::dma::tests::Flat;
     use super::*;
 
     #[test]
     fn single_channel_images_become_centred_int8() {
-        let bus = Flat::new((0..=255).collect());
+        let bus = RefCell::new(Flat((0..=255).collect()));
         let cvt = InputCvt {
             add_first: false,
             ties: Ties::Even,

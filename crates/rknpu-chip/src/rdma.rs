@@ -199,13 +199,15 @@ impl ChannelOperands {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::super::dma::tests::Flat;
     use super::*;
     use rknpu_regcmd::task::Walk;
 
     #[test]
     fn a_notched_line_is_read_line_by_line() {
-        let bus = Flat::new((0..4096u32).map(|i| (i / 16) as u8).collect());
+        let bus = RefCell::new(Flat((0..4096u32).map(|i| (i / 16) as u8).collect()));
         let dma = Dma::new(&bus, 0);
         let cube = Cube {
             base: 16,
@@ -226,7 +228,7 @@ mod tests {
 
     #[test]
     fn operands_of_several_consumers_lie_in_groups() {
-        let bus = Flat::new((0..256u32).map(|i| i as u8).collect());
+        let bus = RefCell::new(Flat((0..256u32).map(|i| i as u8).collect()));
         let dma = Dma::new(&bus, 0);
         let words = |uses, consumer, narrow| {
             let operands = ChannelOperands {

@@ -49,7 +49,7 @@ struct Pointers {
 }
 
 /// The register file of a core.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Registers {
     groups: [RegisterFile; 2],
     pointers: [Pointers; BLOCKS],

@@ -16,16 +16,16 @@ const PS_PER_NS: u64 = 1_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     machine: Machine,
-    limit: Duration,
+    budget: Duration,
     ps: u64,
     tasks: Vec<TaskWork>,
 }
 
 impl Clock {
-    pub(crate) fn new(machine: Machine, limit: Duration) -> Self {
+    pub(crate) fn new(machine: Machine, budget: Duration) -> Self {
         Self {
             machine,
-            limit,
+            budget,
             ps: 0,
             tasks: Vec::new(),
         }
@@ -35,7 +35,7 @@ impl Clock {
     /// pass.
     ///
     /// # Errors
-    /// [`Stop::TooLong`] when the limit is passed.
+    /// [`Stop::TooLong`] when the budget is passed.
     pub(crate) fn fetch(&mut self, words: usize) -> Result<(), Stop> {
         self.tasks.push(TaskWork::default());
         self.pass(&TaskWork::default().fetching(words as u64))
@@ -44,8 +44,7 @@ impl Clock {
     /// Lets the time pass for what `regs` ask of the blocks in `enable`.
     ///
     /// # Errors
-    /// [`Stop::TooLong`] when the limit is passed: no driver waits for such a
-    /// task, so that it need not be computed.
+    /// [`Stop::TooLong`] when the budget is passed.
     pub(crate) fn spend(&mut self, regs: &RegisterFile, enable: EnableMask) -> Result<(), Stop> {
         // Blocks that wait for one that does not run.
         let work = TaskWork::of(regs, enable).map_err(|_| Stop::Hang)?;
@@ -57,7 +56,7 @@ impl Clock {
             task.add(work);
         }
         self.ps = self.ps.saturating_add(work.duration_ps(&self.machine));
-        if self.elapsed() > self.limit {
+        if self.elapsed() > self.budget {
             return Err(Stop::TooLong);
         }
         Ok(())

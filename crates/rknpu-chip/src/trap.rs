@@ -13,7 +13,7 @@ pub(crate) enum Stop {
     Fault(Fault),
     /// The program asked for more data than the host can hold.
     HostMemory,
-    /// Modelled to take longer than any job may: not computed.
+    /// Modelled to take longer than the budget: not computed.
     TooLong,
 }
 

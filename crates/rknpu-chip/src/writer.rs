@@ -151,6 +151,8 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::super::dma::tests::Flat;
     use super::*;
     use proptest::prelude::*;
@@ -158,7 +160,7 @@ mod tests {
     const MEMORY: usize = 1 << 16;
 
     fn literally(writer: &Writer, place: Placement, data: &[u8], pitch: usize) -> Option<Vec<u8>> {
-        let bus = Flat::new(vec![0xaa; MEMORY]);
+        let bus = RefCell::new(Flat(vec![0xaa; MEMORY]));
         let dma = Dma::new(&bus, 0);
         for atom in 0..place.atoms.min(writer.output.group_atoms) {
             for index in 0..place.pixels {
@@ -167,7 +169,7 @@ mod tests {
                 dma.write(Master::DpuWrite, at, source).ok()?;
             }
         }
-        Some(bus.0.into_inner().unwrap())
+        Some(bus.into_inner().0)
     }
 
     proptest! {
@@ -195,9 +197,9 @@ mod tests {
             let pitch = 8 * ATOM;
             let data: Vec<u8> = (0..pixels * pitch).map(|i| (i / ATOM) as u8).collect();
             let place = Placement { group, pixel, pixels, atoms };
-            let bus = Flat::new(vec![0xaa; MEMORY]);
+            let bus = RefCell::new(Flat(vec![0xaa; MEMORY]));
             writer.store(&Dma::new(&bus, 0), place, &data, pitch).unwrap();
-            let fast = bus.0.into_inner().unwrap();
+            let fast = bus.into_inner().0;
             prop_assert_eq!(Some(fast), literally(&writer, place, &data, pitch));
         }
     }

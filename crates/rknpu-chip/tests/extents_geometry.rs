@@ -5,11 +5,11 @@
 //! faults, so that no access goes unseen.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
-use std::cell::RefCell;
 use std::collections::HashMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
-use rknpu_chip::{Bus, Chip, ChipOptions, Fault, Master};
+use rknpu_chip::{Bus, ChipOptions, Core, Fault, Master};
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, pc, ppu, ppu_rdma};
 use rknpu_regcmd::{
     Binding, Block, BufferId, ChipProfile, DmaAccess, DmaEngine, EnableMask, Iova, MatmulForm,
@@ -24,32 +24,29 @@ const PAGE: u32 = 4096;
 /// Memory that is there everywhere, and notes who touched what.
 #[derive(Default)]
 struct Everywhere {
-    pages: RefCell<HashMap<u32, Box<[u8]>>>,
-    touched: RefCell<Vec<(Master, u64, u64)>>,
+    pages: HashMap<u32, Box<[u8]>>,
+    touched: Vec<(Master, u64, u64)>,
 }
 
 impl Everywhere {
-    fn note(&self, master: Master, iova: u32, len: usize) {
+    fn note(&mut self, master: Master, iova: u32, len: usize) {
         let start = u64::from(iova);
-        self.touched
-            .borrow_mut()
-            .push((master, start, start + len as u64));
+        self.touched.push((master, start, start + len as u64));
     }
 }
 
 impl Bus for Everywhere {
-    fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
         self.note(master, iova, out.len());
-        let pages = self.pages.borrow();
         for (address, byte) in (u64::from(iova)..).zip(out) {
             let address = address as u32;
-            let page = pages.get(&(address / PAGE));
+            let page = self.pages.get(&(address / PAGE));
             *byte = page.map_or(0, |page| page[(address % PAGE) as usize]);
         }
         Ok(())
     }
 
-    fn write(&self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
         self.note(master, iova, data.len());
         Ok(())
     }
@@ -57,17 +54,16 @@ impl Bus for Everywhere {
 
 /// Runs `words` as the kernel driver would; returns what was touched.
 fn run(words: &[Word]) -> Vec<(Master, u64, u64)> {
-    let memory = Everywhere::default();
+    let mut memory = Everywhere::default();
     for (address, word) in (PROGRAM..).step_by(8).zip(words) {
-        let mut pages = memory.pages.borrow_mut();
-        let page = pages
+        let page = memory
+            .pages
             .entry(address / PAGE)
             .or_insert_with(|| vec![0; PAGE as usize].into());
         let at = (address % PAGE) as usize;
         page[at..at + 8].copy_from_slice(&word.bits().to_le_bytes());
     }
-    let chip = Chip::new(&ChipOptions::default());
-    let mut core = chip.cores()[0].lock().unwrap();
+    let mut npu = Core::new(&ChipOptions::default());
     let amounts = words.len().div_ceil(2) as u32 - 1;
     // RK3588 TRM and drivers/accel/rocket: slave mode, pointers, program, go.
     for (offset, value) in [
@@ -79,10 +75,11 @@ fn run(words: &[Word]) -> Vec<(Master, u64, u64)> {
         (pc::TaskCon::OFFSET, 0x7001),
         (pc::OperationEnable::OFFSET, 1),
     ] {
-        core.mmio_write(u32::from(offset), value, &memory);
+        if let Some(kick) = npu.mmio_write(offset.into(), value) {
+            drop(kick.run(&mut memory, Duration::from_millis(500)));
+        }
     }
-    drop(core);
-    memory.touched.into_inner()
+    memory.touched
 }
 
 /// Every access lies in an extent of its engine, where those are known.

@@ -12,9 +12,10 @@ mod programs;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use programs::{Conv, MatType};
-use rknpu_chip::{Bus, Chip, ChipOptions, Fault, Master};
+use rknpu_chip::{Bus, ChipOptions, Core, Fault, Master};
 use rknpu_regcmd::regs::{cna, core, pc};
 use rknpu_regcmd::{Register, Word};
 
@@ -56,7 +57,7 @@ static ALLOCATOR: Counting = Counting;
 struct Everywhere(Vec<u8>);
 
 impl Bus for Everywhere {
-    fn read(&self, _: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+    fn read(&mut self, _: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
         let start = iova as usize;
         match self.0.get(start..start + out.len()) {
             Some(program) => out.copy_from_slice(program),
@@ -65,7 +66,7 @@ impl Bus for Everywhere {
         Ok(())
     }
 
-    fn write(&self, _: Master, _: u32, _: &[u8]) -> Result<(), Fault> {
+    fn write(&mut self, _: Master, _: u32, _: &[u8]) -> Result<(), Fault> {
         Ok(())
     }
 }
@@ -75,12 +76,11 @@ impl Bus for Everywhere {
 fn scratch(words: &[Word]) -> (usize, bool) {
     let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.bits().to_le_bytes()).collect();
     bytes.resize(bytes.len().next_multiple_of(16), 0);
-    let bus = Everywhere(bytes);
-    let chip = Chip::new(&ChipOptions::default());
-    let mut core = chip.cores()[0].lock().unwrap();
+    let mut bus = Everywhere(bytes);
+    let mut core = Core::new(&ChipOptions::default());
     let before = HELD.load(Relaxed);
     PEAK.store(before, Relaxed);
-    let mut write = |offset: u16, value| core.mmio_write(offset.into(), value, &bus);
+    let mut write = |offset: u16, value| core.mmio_write(offset.into(), value);
     write(pc::BaseAddress::OFFSET, 1);
     write(cna::SPointer::OFFSET, 0xe);
     write(core::SPointer::OFFSET, 0xe);
@@ -92,10 +92,12 @@ fn scratch(words: &[Word]) -> (usize, bool) {
     write(pc::InterruptMask::OFFSET, DPU_DONE);
     write(pc::InterruptClear::OFFSET, DPU_DONE);
     write(pc::TaskCon::OFFSET, 0x7001);
-    write(pc::OperationEnable::OFFSET, 1);
+    let kick = write(pc::OperationEnable::OFFSET, 1).unwrap();
+    let finished = kick.run(&mut bus, Duration::from_millis(500));
+    let outcome = core.complete(finished).unwrap();
     let status = core.mmio_read(pc::InterruptRawStatus::OFFSET.into());
     if status & DPU_DONE == 0 {
-        println!("{:#?}", core.diagnosis());
+        println!("{:#?}", outcome.diagnosis);
     }
     (PEAK.load(Relaxed) - before, status & DPU_DONE != 0)
 }

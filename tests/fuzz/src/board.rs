@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A core with a few buffer objects, and what a kick on it left.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::mem::take;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use rknpu_chip::{
-    Bus, Chip, ChipOptions, Contested, Core, Diagnosis, Direction, Fault, Level, Master,
+    Bus, ChipOptions, Contested, Core, Diagnosis, Direction, Fault, Level, Master, Outcome as Ran,
 };
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{self, cna, core, pc};
@@ -42,9 +42,9 @@ pub(crate) type Accesses = BTreeMap<(Master, bool), Touched>;
 /// Memory of a few buffer objects; nothing is mapped between them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
-    objects: Vec<(u32, RefCell<Vec<u8>>)>,
-    accesses: RefCell<Accesses>,
-    faults: Cell<u32>,
+    objects: Vec<(u32, Vec<u8>)>,
+    accesses: Accesses,
+    faults: u32,
 }
 
 impl Memory {
@@ -59,7 +59,7 @@ impl Memory {
                 bytes.extend_from_slice(noise);
             }
             bytes.truncate(len);
-            RefCell::new(bytes)
+            bytes
         };
         Self {
             objects: places
@@ -72,47 +72,49 @@ impl Memory {
     }
 
     /// Copies `data` to `iova` on.
-    pub(crate) fn place(&self, iova: u32, data: &[u8]) {
+    pub(crate) fn place(&mut self, iova: u32, data: &[u8]) {
         let (object, at) = self.find(iova, data.len()).unwrap();
-        object.borrow_mut()[at..at + data.len()].copy_from_slice(data);
+        self.objects[object].1[at..at + data.len()].copy_from_slice(data);
     }
 
     /// The bytes from `iova` on.
     pub(crate) fn bytes(&self, iova: u32, len: usize) -> Vec<u8> {
         let (object, at) = self.find(iova, len).unwrap();
-        object.borrow()[at..at + len].to_vec()
+        self.objects[object].1[at..at + len].to_vec()
     }
 
     /// The contents of all objects.
     pub(crate) fn contents(&self) -> Vec<Vec<u8>> {
         self.objects
             .iter()
-            .map(|(_, bytes)| bytes.borrow().clone())
+            .map(|(_, bytes)| bytes.clone())
             .collect()
     }
 
     /// The accesses since the last call, and how many were refused.
-    pub(crate) fn take_accesses(&self) -> (Accesses, u32) {
-        (self.accesses.take(), self.faults.take())
+    pub(crate) fn take_accesses(&mut self) -> (Accesses, u32) {
+        (take(&mut self.accesses), take(&mut self.faults))
     }
 
-    fn find(&self, iova: u32, len: usize) -> Option<(&RefCell<Vec<u8>>, usize)> {
-        self.objects.iter().find_map(|(start, bytes)| {
+    /// The object, by number, and the place in it.
+    fn find(&self, iova: u32, len: usize) -> Option<(usize, usize)> {
+        let mut objects = self.objects.iter().enumerate();
+        objects.find_map(|(index, (start, bytes))| {
             let at = iova.checked_sub(*start)? as usize;
-            (at.checked_add(len)? <= bytes.borrow().len()).then_some((bytes, at))
+            (at.checked_add(len)? <= bytes.len()).then_some((index, at))
         })
     }
 
     fn access(
-        &self,
+        &mut self,
         master: Master,
         direction: Direction,
         iova: u32,
         len: usize,
-    ) -> Result<(&RefCell<Vec<u8>>, usize), Fault> {
+    ) -> Result<(&mut Vec<u8>, usize), Fault> {
         let (start, end) = (u64::from(iova), u64::from(iova) + len as u64);
-        let mut accesses = self.accesses.borrow_mut();
-        let touched = accesses
+        let touched = self
+            .accesses
             .entry((master, direction == Direction::Write))
             .or_insert(Touched {
                 start,
@@ -122,14 +124,15 @@ impl Memory {
         touched.start = touched.start.min(start);
         touched.end = touched.end.max(end);
         touched.bytes += len as u64;
-        self.find(iova, len).ok_or_else(|| {
-            self.faults.set(self.faults.get() + 1);
-            Fault {
+        let Some((object, at)) = self.find(iova, len) else {
+            self.faults += 1;
+            return Err(Fault {
                 address: start,
                 direction,
                 master,
-            }
-        })
+            });
+        };
+        Ok((&mut self.objects[object].1, at))
     }
 }
 
@@ -152,15 +155,15 @@ fn noise() -> &'static [u8] {
 }
 
 impl Bus for Memory {
-    fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
         let (object, at) = self.access(master, Direction::Read, iova, out.len())?;
-        out.copy_from_slice(&object.borrow()[at..at + out.len()]);
+        out.copy_from_slice(&object[at..at + out.len()]);
         Ok(())
     }
 
-    fn write(&self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
         let (object, at) = self.access(master, Direction::Write, iova, data.len())?;
-        object.borrow_mut()[at..at + data.len()].copy_from_slice(data);
+        object[at..at + data.len()].copy_from_slice(data);
         Ok(())
     }
 }
@@ -175,41 +178,37 @@ pub(crate) struct Outcome {
     pub(crate) registers: Vec<u32>,
 }
 
-/// A chip of one core.
+/// One core.
 pub(crate) struct Board {
-    chip: Chip,
+    core: Core,
 }
 
 impl Board {
     pub(crate) fn new(level: Level, contested: Contested) -> Self {
         Self {
-            chip: Chip::new(&ChipOptions {
-                cores: 1,
+            core: Core::new(&ChipOptions {
                 level,
-                task_limit: TASK_LIMIT,
                 contested,
                 ..ChipOptions::default()
             }),
         }
     }
 
-    fn with<T>(&self, action: impl FnOnce(&mut Core) -> T) -> T {
-        action(&mut self.chip.cores()[0].lock().unwrap())
+    /// A register write, and what comes of the tasks that it starts.
+    pub(crate) fn write(&mut self, offset: u32, value: u32, bus: &mut dyn Bus) -> Option<Ran> {
+        let finished = self.core.mmio_write(offset, value)?.run(bus, TASK_LIMIT);
+        self.core.complete(finished)
     }
 
-    pub(crate) fn write(&self, offset: u32, value: u32, bus: &dyn Bus) {
-        self.with(|core| core.mmio_write(offset, value, bus));
-    }
-
-    pub(crate) fn reset(&self) {
-        self.with(Core::reset);
+    pub(crate) fn reset(&mut self) {
+        self.core.reset();
     }
 
     /// Writes the registers that start a program, as the kernel driver does
     /// on its core `index`, and returns what is then to be seen.
     pub(crate) fn kick(
-        &self,
-        bus: &dyn Bus,
+        &mut self,
+        bus: &mut dyn Bus,
         index: u32,
         at: u32,
         words: usize,
@@ -227,22 +226,22 @@ impl Board {
             (pc::InterruptClear::OFFSET, DPU_DONE),
             (pc::TaskCon::OFFSET, TASK_CON | tasks),
             (pc::TaskDmaBaseAddr::OFFSET, 0),
-            (pc::OperationEnable::OFFSET, 1),
         ] {
             self.write(offset.into(), value, bus);
         }
-        let outcome = self.with(|core| {
-            let raw = core.mmio_read(pc::InterruptRawStatus::OFFSET.into());
-            Outcome {
-                completed: raw & DPU_DONE != 0,
-                dma_error: raw & DMA_ERRORS != 0,
-                diagnosis: core.diagnosis(),
-                device_time: core.device_time(),
-                registers: regs::all()
-                    .map(|info| core.mmio_read(info.offset.into()))
-                    .collect(),
-            }
-        });
+        let ran = self.write(pc::OperationEnable::OFFSET.into(), 1, bus);
+        let ran = ran.unwrap();
+        let core = &self.core;
+        let raw = core.mmio_read(pc::InterruptRawStatus::OFFSET.into());
+        let outcome = Outcome {
+            completed: raw & DPU_DONE != 0,
+            dma_error: raw & DMA_ERRORS != 0,
+            diagnosis: ran.diagnosis,
+            device_time: ran.device_time,
+            registers: regs::all()
+                .map(|info| core.mmio_read(info.offset.into()))
+                .collect(),
+        };
         if outcome.completed {
             self.write(pc::InterruptMask::OFFSET.into(), 0, bus);
             self.write(pc::OperationEnable::OFFSET.into(), 0, bus);

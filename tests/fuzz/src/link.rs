@@ -2,8 +2,6 @@
 //! Programs with symbolic addresses: what links stays within its buffers,
 //! whatever a core held before.
 
-use std::sync::Mutex;
-
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Bus, Contested, Direction, Fault, Level, Master};
 use rknpu_regcmd::{
@@ -168,21 +166,21 @@ fn run(
     let contested = words::contested(u)?;
     // What is legal on the usual side of each fact need not be on the other.
     let good = good && contested == Contested::default();
-    let board = Board::new(Level::Faithful, contested);
-    let bus = Within {
+    let mut board = Board::new(Level::Faithful, contested);
+    let mut bus = Within {
         program: bytes(words),
         extents: linked.extents(),
-        stray: Mutex::default(),
+        stray: Vec::new(),
     };
     for _ in 0..u.int_in_range(0..=LEFTOVERS_MAX)? {
         let register = words::register(u)?;
         // The driver's own registers are not what programs leave.
         if register.block != Block::Pc && !register.is_pointer() {
-            board.write(register.offset.into(), words::value(u)?, &bus);
+            board.write(register.offset.into(), words::value(u)?, &mut bus);
         }
     }
-    let outcome = board.kick(&bus, 0, PROGRAM, words.len(), 1);
-    let stray = bus.stray.lock().unwrap();
+    let outcome = board.kick(&mut bus, 0, PROGRAM, words.len(), 1);
+    let stray = &bus.stray;
     assert!(stray.is_empty(), "{stray:x?} of {:x?}", linked.extents());
     let too_long = outcome.diagnosis.iter().any(|d| d.trap == TOO_LONG);
     assert!(
@@ -203,11 +201,11 @@ const TOO_LONG: &str = "F02-too-long";
 struct Within<'a> {
     program: Vec<u8>,
     extents: &'a [Extent],
-    stray: Mutex<Vec<(Master, Direction, u32, usize)>>,
+    stray: Vec<(Master, Direction, u32, usize)>,
 }
 
 impl Within<'_> {
-    fn check(&self, master: Master, direction: Direction, iova: u32, len: usize) {
+    fn check(&mut self, master: Master, direction: Direction, iova: u32, len: usize) {
         let (start, end) = (u64::from(iova), u64::from(iova) + len as u64);
         let access = match direction {
             Direction::Read => DmaAccess::Read,
@@ -219,16 +217,20 @@ impl Within<'_> {
                 && extent.start <= start
                 && end <= extent.end
         });
-        let mut stray = self.stray.lock().unwrap();
         // The first few say enough.
-        if !known && stray.len() < 4 {
-            stray.push((master, direction, iova, len));
+        if !known && self.stray.len() < 4 {
+            self.stray.push((master, direction, iova, len));
         }
     }
 }
 
 impl Bus for Within<'_> {
-    fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> std::result::Result<(), Fault> {
+    fn read(
+        &mut self,
+        master: Master,
+        iova: u32,
+        out: &mut [u8],
+    ) -> std::result::Result<(), Fault> {
         if master == Master::Fetch {
             let fault = Fault {
                 address: iova.into(),
@@ -244,7 +246,7 @@ impl Bus for Within<'_> {
         Ok(())
     }
 
-    fn write(&self, master: Master, iova: u32, data: &[u8]) -> std::result::Result<(), Fault> {
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> std::result::Result<(), Fault> {
         self.check(master, Direction::Write, iova, data.len());
         Ok(())
     }

@@ -125,8 +125,8 @@ fn parse(u: &mut Unstructured<'_>) -> Result<Input> {
 type Kicked = (Outcome, Accesses);
 
 fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
-    let board = Board::new(level, input.contested);
-    let memory = Memory::new(&PLACES, OBJECT_BYTES, input.seed);
+    let mut board = Board::new(level, input.contested);
+    let mut memory = Memory::new(&PLACES, OBJECT_BYTES, input.seed);
     let mut kicks: Vec<Kicked> = Vec::new();
     for operation in &input.operations {
         match operation {
@@ -139,7 +139,7 @@ fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
                 let mut program = bytes(words);
                 program.truncate(PROGRAM_BYTES);
                 memory.place(PROGRAM, &program);
-                let outcome = board.kick(&memory, *core, PROGRAM, program.len() / 8, *tasks);
+                let outcome = board.kick(&mut memory, *core, PROGRAM, program.len() / 8, *tasks);
                 let (accesses, refused) = memory.take_accesses();
                 check(&outcome, &accesses, refused);
                 if *reset && !outcome.completed {
@@ -147,7 +147,9 @@ fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
                 }
                 kicks.push((outcome, accesses));
             }
-            Operation::Write { offset, value } => board.write(*offset, *value, &memory),
+            Operation::Write { offset, value } => {
+                board.write(*offset, *value, &mut memory);
+            }
             Operation::Reset => board.reset(),
         }
     }
@@ -158,7 +160,7 @@ fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
     }
     // On one side of a contested fact not even a reset helps.
     if input.contested.wedge == Wedge::UntilReset {
-        still_multiplies(&board);
+        still_multiplies(&mut board);
     }
     (kicks, memory.contents())
 }
@@ -248,7 +250,7 @@ fn within_extents(words: &[Word], accesses: &Accesses) {
 }
 
 /// A linked product depends on nothing that earlier programs left.
-fn still_multiplies(board: &Board) {
+fn still_multiplies(board: &mut Board) {
     const PAGE: u32 = 4096;
     let (a, b, c) = (BufferId(0), BufferId(1), BufferId(2));
     let task = MatmulTask {
@@ -267,11 +269,11 @@ fn still_multiplies(board: &Board) {
     };
     let program = task.program(&ChipProfile::RK3588).unwrap();
     let linked = program.link(&[bind(a, 0), bind(b, 1), bind(c, 2)]).unwrap();
-    let memory = Memory::new(&[0], 4 * PAGE as usize, 0);
+    let mut memory = Memory::new(&[0], 4 * PAGE as usize, 0);
     memory.place(0, &vec![3; task.a_bytes() as usize]);
     memory.place(PAGE, &vec![0xfe; task.b_bytes() as usize]);
     memory.place(3 * PAGE, &bytes(linked.words()));
-    let outcome = board.kick(&memory, 0, 3 * PAGE, linked.words().len(), 1);
+    let outcome = board.kick(&mut memory, 0, 3 * PAGE, linked.words().len(), 1);
     assert!(outcome.completed, "{:?}", outcome.diagnosis);
     // 32 products of 3 and -2.
     let expected = (-192i32)

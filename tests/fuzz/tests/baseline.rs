@@ -153,7 +153,7 @@ fn read(digests: &mut Digests, words: &[Word]) {
 }
 
 /// What comes of running them on `board`.
-fn run(digests: &mut Digests, board: &Board, memory: &Memory, words: &[Word]) {
+fn run(digests: &mut Digests, board: &mut Board, memory: &mut Memory, words: &[Word]) {
     let program = board::bytes(words);
     memory.place(PROGRAM, &program);
     let outcome = board.kick(memory, 0, PROGRAM, words.len(), 1);
@@ -215,15 +215,15 @@ fn programs(sample: &Sample, count: usize) -> String {
     let mut digests = Digests::default();
     let places = [0, A, B, C, D, PROGRAM];
     for first in (0..count).step_by(IN_A_ROW) {
-        let board = Board::new(Level::Faithful, Contested::default());
-        let memory = Memory::new(&places, OBJECT_BYTES, first as u8);
+        let mut board = Board::new(Level::Faithful, Contested::default());
+        let mut memory = Memory::new(&places, OBJECT_BYTES, first as u8);
         for seed in first..count.min(first + IN_A_ROW) {
             let mut words = sample.words.clone();
             if seed > first {
                 mutate(&mut words, &mut Rng::with_seed(seed as u64));
             }
             read(&mut digests, &words);
-            run(&mut digests, &board, &memory, &words);
+            run(&mut digests, &mut board, &mut memory, &words);
         }
         for object in memory.contents() {
             digests.add("memory", object);

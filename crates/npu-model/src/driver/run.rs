@@ -9,27 +9,17 @@ use rknpu_regcmd::timing::TaskWork;
 use rustix::io::Errno;
 
 use super::bugs::{Bug, Health};
-use super::hardware::{Interrupt, NpuCore, TaskBus, run_task};
+use super::hardware::{Kicked, NpuCore, TaskBus, kick};
 use super::iommu::AddressSpace;
 use super::job::{Job, Task};
 use super::lock;
 use super::sched::{Hardware, Shared};
 use crate::event::{Event, KillCause, Place};
 use crate::trace::TaskTrace;
-use rknpu_chip::Diagnosis;
+use rknpu_chip::{Diagnosis, Outcome};
 
 /// Traces kept when nobody takes them.
 const TRACES_KEPT: usize = 65_536;
-
-/// How a task ended.
-struct Outcome {
-    /// Whether it raised its interrupt.
-    completed: bool,
-    device_time: Duration,
-    /// What it had to do, if a timeline is recorded.
-    work: Vec<TaskWork>,
-    diagnosis: Vec<Diagnosis>,
-}
 
 /// What a job has done so far.
 #[derive(Default)]
@@ -47,7 +37,6 @@ impl Shared {
             idle_since,
         } = &mut *guard;
         self.resume(core, &mut **hardware, idle_since.take());
-        hardware.begin_job();
         let mut done = Done::default();
         let result = self.run_tasks(core, &mut **hardware, job, &mut done);
         if result.is_ok() {
@@ -95,19 +84,24 @@ impl Shared {
             let run = AssertUnwindSafe(|| {
                 self.run_task(place, hardware, (task, tasks_a_kick), &job.space)
             });
-            let Ok(outcome) = catch_unwind(run) else {
+            let Ok(kicked) = catch_unwind(run) else {
                 self.kill(place, KillCause::ModelFailure, Vec::new(), hardware);
                 return Err(Errno::CANCELED);
             };
-            let mut diagnosis = outcome.diagnosis;
-            if !outcome.completed {
+            let completed = kicked.is_completed();
+            let Outcome {
+                device_time,
+                tasks,
+                mut diagnosis,
+            } = kicked.outcome;
+            if !completed {
                 self.wait_for_the_time_limit(done.device_time);
             }
             let has_died = job.space.life.has_died();
             if has_died {
                 diagnosis.clear();
             }
-            if !outcome.completed {
+            if !completed {
                 let cause = if has_died {
                     KillCause::ClientDied
                 } else {
@@ -116,14 +110,16 @@ impl Shared {
                 self.kill(place, cause, diagnosis, hardware);
                 return Err(Errno::CANCELED);
             }
-            let device_time = done.device_time + outcome.device_time;
+            let device_time = done.device_time + device_time;
             if device_time > self.options.profile.job_limit {
                 let cause = KillCause::TooLong { device_time };
                 self.kill(place, cause, diagnosis, hardware);
                 return Err(Errno::CANCELED);
             }
             done.device_time = device_time;
-            done.tasks.extend(outcome.work);
+            if self.timeline.is_some() {
+                done.tasks.extend(tasks);
+            }
             if !diagnosis.is_empty() {
                 self.health
                     .events
@@ -140,20 +136,26 @@ impl Shared {
         hardware: &mut dyn NpuCore,
         (task, tasks): (Task, u32),
         space: &AddressSpace,
-    ) -> Outcome {
-        let bus = TaskBus::new(space, self.options.trace);
-        let Interrupt {
-            completed,
-            dma_error,
-        } = run_task(hardware, place.core, task, tasks, &bus);
+    ) -> Kicked {
+        let mut bus = TaskBus::new(space, place.job, self.options.trace);
+        let kicked = kick(
+            hardware,
+            place.core,
+            (task.regcmd, task.words),
+            tasks,
+            &mut bus,
+            // What takes longer is killed: it need not be computed.
+            self.options.profile.job_limit,
+        );
         let (faults, recorder) = bus.into_parts();
         let Health { events, .. } = &*self.health;
         let has_died = space.life.has_died();
         for fault in faults.into_iter().filter(|_| !has_died) {
             events.push(Event::Fault { place, fault });
         }
-        if let Some(raw_status) = dma_error {
+        if kicked.has_dma_error() {
             if !has_died {
+                let raw_status = kicked.raw_status;
                 events.push(Event::DmaErrorInterrupt { place, raw_status });
             }
             if self.health.has(Bug::DmaWarning) {
@@ -168,19 +170,11 @@ impl Shared {
             }
             traces.push_back(TaskTrace {
                 place,
-                completed,
+                completed: kicked.is_completed(),
                 accesses: recorder.finish(),
             });
         }
-        Outcome {
-            completed,
-            device_time: hardware.device_time(),
-            work: match self.timeline {
-                Some(_) => hardware.tasks(),
-                None => Vec::new(),
-            },
-            diagnosis: hardware.diagnosis(),
-        }
+        kicked
     }
 
     /// The driver's timeout path: the core is reset, the job is gone.

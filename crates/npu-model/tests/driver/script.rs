@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use npu_model::driver::NpuCore;
-use rknpu_chip::{Bus, Diagnosis, Effect, Master};
+use rknpu_chip::{Bus, Diagnosis, Effect, Master, Outcome};
 
 /// One step of a script. Each takes two 64-bit words.
 #[derive(Clone, Copy, Debug)]
@@ -136,8 +136,6 @@ pub struct ScriptedCore {
     base: u32,
     amount: u32,
     raw_status: u32,
-    time: Duration,
-    hung: bool,
 }
 
 impl ScriptedCore {
@@ -151,26 +149,23 @@ impl ScriptedCore {
                     base: 0,
                     amount: 0,
                     raw_status: 0,
-                    time: Duration::ZERO,
-                    hung: false,
                 })
             })
             .collect()
     }
 
-    fn run(&mut self, bus: &dyn Bus) {
-        self.time = Duration::ZERO;
-        self.hung = false;
+    fn run(&mut self, bus: &mut dyn Bus) -> Outcome {
+        let mut outcome = Outcome::default();
         let mut status = 0x100;
         let words = (self.amount + 1) * 2;
-        let read = |iova: u32| {
+        let read = |bus: &mut dyn Bus, iova: u32| {
             let mut bytes = [0; 8];
             bus.read(Master::Fetch, iova, &mut bytes)
                 .map(|()| u64::from_le_bytes(bytes))
         };
         for step in 0..words / STEP_WORDS {
             let at = self.base.wrapping_add(step * 16);
-            let (Ok(op), Ok(operand)) = (read(at), read(at.wrapping_add(8))) else {
+            let (Ok(op), Ok(operand)) = (read(bus, at), read(bus, at.wrapping_add(8))) else {
                 status = 0x1000;
                 break;
             };
@@ -186,9 +181,9 @@ impl ScriptedCore {
                 }
                 3 => self.stage.pass_gate(low),
                 4 => self.stage.state.lock().unwrap().log.push((low, self.index)),
-                5 => self.time += Duration::from_millis(u64::from(low)),
+                5 => outcome.device_time += Duration::from_millis(u64::from(low)),
                 6 => {
-                    self.hung = true;
+                    outcome.diagnosis = vec![hang()];
                     status = 0;
                 }
                 7 => status = low,
@@ -197,47 +192,48 @@ impl ScriptedCore {
             }
         }
         self.raw_status |= status;
+        outcome
+    }
+}
+
+fn hang() -> Diagnosis {
+    Diagnosis {
+        trap: "script-hang",
+        effect: Effect::Hang,
+        registers: vec![],
+        rule: "a script said so".into(),
+        remedy: "do not".into(),
     }
 }
 
 impl NpuCore for ScriptedCore {
-    fn mmio_write(&mut self, offset: u32, value: u32, bus: &dyn Bus) {
+    fn mmio_write(
+        &mut self,
+        offset: u32,
+        value: u32,
+        bus: &mut dyn Bus,
+        _: Duration,
+    ) -> Option<Outcome> {
         self.writes.push((offset, value));
         match offset {
             0x08 if value == 1 => {
                 let kick = std::mem::take(&mut self.writes);
                 self.stage.state.lock().unwrap().kicks.push(kick);
-                self.run(bus);
+                return Some(self.run(bus));
             }
             0x10 => self.base = value,
             0x14 => self.amount = value,
             0x24 => self.raw_status &= !value,
             _ => {}
         }
+        None
     }
 
-    fn mmio_read(&mut self, offset: u32) -> u32 {
+    fn mmio_read(&self, offset: u32) -> u32 {
         match offset {
             0x2c => self.raw_status,
             _ => 0,
         }
-    }
-
-    fn diagnosis(&self) -> Vec<Diagnosis> {
-        if !self.hung {
-            return Vec::new();
-        }
-        vec![Diagnosis {
-            trap: "script-hang",
-            effect: Effect::Hang,
-            registers: vec![],
-            rule: "a script said so".into(),
-            remedy: "do not".into(),
-        }]
-    }
-
-    fn device_time(&self) -> Duration {
-        self.time
     }
 
     fn reset(&mut self) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A core with memory: what stands in for driver and board.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
-use rknpu_chip::{Bus, Chip, ChipOptions, Core, Diagnosis, Direction, Fault, Level, Master};
+use rknpu_chip::{
+    Bus, ChipOptions, Core, Diagnosis, Direction, Fault, Finished, Kick, Level, Master,
+    Outcome as Ran,
+};
 use rknpu_regcmd::regs::{cna, core, pc};
 use rknpu_regcmd::{Register, Word};
 
@@ -14,23 +16,23 @@ const PING_PONG: u32 = 0xe;
 
 /// Memory from IOVA 0 on, and who touched it.
 pub(crate) struct Memory {
-    pub(crate) bytes: Mutex<Vec<u8>>,
-    pub(crate) accesses: Mutex<Vec<(Master, Direction, u64, u64)>>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) accesses: Vec<(Master, Direction, u64, u64)>,
+    /// See [`Bus::attachment`].
+    pub(crate) attachment: u64,
 }
 
 impl Memory {
     fn access(
-        &self,
+        &mut self,
         master: Master,
         direction: Direction,
         iova: u32,
         len: usize,
     ) -> Result<std::ops::Range<usize>, Fault> {
         let (start, end) = (iova as usize, iova as usize + len);
-        let size = self.bytes.lock().unwrap().len();
+        let size = self.bytes.len();
         self.accesses
-            .lock()
-            .unwrap()
             .push((master, direction, start as u64, end as u64));
         if end > size {
             return Err(Fault {
@@ -44,16 +46,20 @@ impl Memory {
 }
 
 impl Bus for Memory {
-    fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
         let range = self.access(master, Direction::Read, iova, out.len())?;
-        out.copy_from_slice(&self.bytes.lock().unwrap()[range]);
+        out.copy_from_slice(&self.bytes[range]);
         Ok(())
     }
 
-    fn write(&self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
         let range = self.access(master, Direction::Write, iova, data.len())?;
-        self.bytes.lock().unwrap()[range].copy_from_slice(data);
+        self.bytes[range].copy_from_slice(data);
         Ok(())
+    }
+
+    fn attachment(&self) -> u64 {
+        self.attachment
     }
 }
 
@@ -83,10 +89,16 @@ impl Outcome {
 }
 
 pub(crate) struct Board {
-    pub(crate) chip: Chip,
+    pub(crate) cores: Vec<Core>,
+    budget: Duration,
     pub(crate) memory: Memory,
     next: usize,
 }
+
+/// Cores of an RK3588.
+const CORES: usize = 3;
+/// Modelled time of a kick: as much as the mainline driver gives a job.
+const BUDGET: Duration = Duration::from_millis(500);
 
 /// What fresh memory holds, so that bytes nobody wrote are seen.
 pub(crate) const SENTINEL: u8 = 0xaa;
@@ -106,13 +118,20 @@ impl Board {
 
     pub(crate) fn with_options(bytes: usize, options: &ChipOptions) -> Self {
         Self {
-            chip: Chip::new(options),
+            cores: (0..CORES).map(|_| Core::new(options)).collect(),
+            budget: BUDGET,
             memory: Memory {
-                bytes: Mutex::new(vec![SENTINEL; bytes]),
-                accesses: Mutex::new(Vec::new()),
+                bytes: vec![SENTINEL; bytes],
+                accesses: Vec::new(),
+                attachment: 0,
             },
             next: 0,
         }
+    }
+
+    /// With so much modelled time for a kick.
+    pub(crate) fn within(self, budget: Duration) -> Self {
+        Self { budget, ..self }
     }
 
     /// A place for `len` bytes. Like a first buffer object's, the first
@@ -120,7 +139,7 @@ impl Board {
     pub(crate) fn reserve(&mut self, len: usize) -> u32 {
         let at = self.next;
         self.next = (at + len).next_multiple_of(4096);
-        let mut bytes = self.memory.bytes.lock().unwrap();
+        let bytes = &mut self.memory.bytes;
         assert!(self.next <= bytes.len(), "the board has too little memory");
         bytes[at..at + len].fill(SENTINEL);
         at as u32
@@ -133,12 +152,12 @@ impl Board {
 
     pub(crate) fn place(&mut self, data: &[u8]) -> u32 {
         let at = self.reserve(data.len());
-        self.memory.bytes.lock().unwrap()[at as usize..][..data.len()].copy_from_slice(data);
+        self.memory.bytes[at as usize..][..data.len()].copy_from_slice(data);
         at
     }
 
     pub(crate) fn bytes(&self, at: u32, len: usize) -> Vec<u8> {
-        self.memory.bytes.lock().unwrap()[at as usize..][..len].to_vec()
+        self.memory.bytes[at as usize..][..len].to_vec()
     }
 
     /// Runs a program on core 0 as the mainline driver does.
@@ -157,10 +176,10 @@ impl Board {
     /// One kick of `tasks` chained tasks, the first of `words` words at `at`.
     pub(crate) fn kick(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Outcome {
         let outcome = self.start(index, at, words, tasks);
-        let mut core = self.chip.cores()[index].lock().unwrap();
+        let core = &mut self.cores[index];
         if outcome.completed() {
-            write::<pc::OperationEnable>(&mut core, 0, &self.memory);
-            write::<pc::InterruptClear>(&mut core, 0x1_ffff, &self.memory);
+            set::<pc::OperationEnable>(core, 0);
+            set::<pc::InterruptClear>(core, 0x1_ffff);
         } else {
             core.reset();
         }
@@ -173,27 +192,44 @@ impl Board {
     }
 
     fn start(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Outcome {
-        let mut core = self.chip.cores()[index].lock().unwrap();
-        let bus = &self.memory;
-        write::<pc::BaseAddress>(&mut core, 1, bus);
-        write::<cna::SPointer>(&mut core, PING_PONG | (index as u32) << 28, bus);
-        write::<core::SPointer>(&mut core, PING_PONG | (index as u32) << 28, bus);
-        write::<pc::BaseAddress>(&mut core, at, bus);
-        write::<pc::RegisterAmounts>(&mut core, (words as u32).div_ceil(2).wrapping_sub(1), bus);
-        write::<pc::InterruptMask>(&mut core, DPU_DONE, bus);
-        write::<pc::InterruptClear>(&mut core, DPU_DONE, bus);
-        write::<pc::TaskCon>(&mut core, 0x7000 | tasks, bus);
-        write::<pc::TaskDmaBaseAddr>(&mut core, 0, bus);
-        write::<pc::OperationEnable>(&mut core, 1, bus);
-        let raw_status = core.mmio_read(pc::InterruptRawStatus::OFFSET.into());
-        Outcome {
-            raw_status,
-            diagnosis: core.diagnosis(),
-            device_time: core.device_time(),
-        }
+        let kick = self.prepare(index, at, words, tasks);
+        let finished = kick.run(&mut self.memory, self.budget);
+        self.end(index, finished).unwrap()
+    }
+
+    /// Writes what starts a program as the mainline driver does.
+    pub(crate) fn prepare(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Kick {
+        let core = &mut self.cores[index];
+        set::<pc::BaseAddress>(core, 1);
+        set::<cna::SPointer>(core, PING_PONG | (index as u32) << 28);
+        set::<core::SPointer>(core, PING_PONG | (index as u32) << 28);
+        set::<pc::BaseAddress>(core, at);
+        set::<pc::RegisterAmounts>(core, (words as u32).div_ceil(2).wrapping_sub(1));
+        set::<pc::InterruptMask>(core, DPU_DONE);
+        set::<pc::InterruptClear>(core, DPU_DONE);
+        set::<pc::TaskCon>(core, 0x7000 | tasks);
+        set::<pc::TaskDmaBaseAddr>(core, 0);
+        core.mmio_write(pc::OperationEnable::OFFSET.into(), 1)
+            .unwrap()
+    }
+
+    /// Gives a core back what came of a kick.
+    pub(crate) fn end(&mut self, index: usize, finished: Finished) -> Option<Outcome> {
+        let core = &mut self.cores[index];
+        let Ran {
+            device_time,
+            diagnosis,
+            ..
+        } = core.complete(finished)?;
+        Some(Outcome {
+            raw_status: core.mmio_read(pc::InterruptRawStatus::OFFSET.into()),
+            diagnosis,
+            device_time,
+        })
     }
 }
 
-fn write<R: Register>(core: &mut Core, value: u32, bus: &dyn Bus) {
-    core.mmio_write(R::INFO.offset.into(), value, bus);
+/// A register write that starts nothing.
+fn set<R: Register>(core: &mut Core, value: u32) {
+    assert!(core.mmio_write(R::INFO.offset.into(), value).is_none());
 }

@@ -28,16 +28,13 @@ fn board(literal: bool, seed: u64) -> Board {
 
 /// Likewise, with another time limit.
 fn board_within(limit: Duration, literal: bool, seed: u64) -> Board {
-    let board = Board::with_options(
-        MEMORY,
-        &ChipOptions {
-            task_limit: limit,
-            literal,
-            ..ChipOptions::default()
-        },
-    );
+    let options = ChipOptions {
+        literal,
+        ..ChipOptions::default()
+    };
+    let mut board = Board::with_options(MEMORY, &options).within(limit);
     let mut numbers = Numbers::new(seed);
-    for bytes in board.memory.bytes.lock().unwrap().chunks_exact_mut(8) {
+    for bytes in board.memory.bytes.chunks_exact_mut(8) {
         bytes.copy_from_slice(&numbers.next().to_le_bytes());
     }
     board
@@ -73,8 +70,7 @@ fn same_on(
         prop_assert_eq!(fast_outcome.raw_status, slow_outcome.raw_status);
         prop_assert_eq!(&fast_outcome.diagnosis, &slow_outcome.diagnosis);
         prop_assert_eq!(fast_outcome.device_time, slow_outcome.device_time);
-        let (fast, slow) = (fast.memory.bytes.lock(), slow.memory.bytes.lock());
-        let (fast, slow) = (fast.unwrap(), slow.unwrap());
+        let (fast, slow) = (&fast.memory.bytes, &slow.memory.bytes);
         let first = fast.iter().zip(slow.iter()).position(|(a, b)| a != b);
         prop_assert_eq!(first, None, "{:?}", fast_outcome.traps());
     }

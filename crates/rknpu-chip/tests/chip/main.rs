@@ -15,6 +15,7 @@ mod contested;
 mod convolution;
 mod elementwise;
 mod golden;
+mod kick;
 mod layouts;
 mod literal;
 mod literal_ends;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rknpu_chip::{ChipOptions, Direction};
+use rknpu_chip::Direction;
 use rknpu_regcmd::{Block, DmaAccess, EnableMask, Word, extents, regs, tasks};
 
 use super::board::Board;
@@ -13,13 +13,7 @@ use super::programs::{Conv, Flying, MatType, Pool, Rdma};
 
 /// Memory of a board for hostile programs, and a short limit on their time.
 fn board() -> Board {
-    Board::with_options(
-        1 << 20,
-        &ChipOptions {
-            task_limit: Duration::from_millis(2),
-            ..ChipOptions::default()
-        },
-    )
+    Board::new(1 << 20).within(Duration::from_millis(2))
 }
 
 /// A program of each family that is known to be good.
@@ -77,7 +71,7 @@ fn assert_within_extents(board: &Board, words: &[Word]) -> Result<(), TestCaseEr
     let Ok(ranges) = extents(&task.regs, task.enable) else {
         return Ok(());
     };
-    for &(master, direction, start, end) in board.memory.accesses.lock().unwrap().iter() {
+    for &(master, direction, start, end) in &board.memory.accesses {
         let Some(engine) = master.engine() else {
             continue;
         };

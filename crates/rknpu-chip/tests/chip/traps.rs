@@ -472,13 +472,10 @@ fn levels_choose_between_symptom_and_refusal() {
 
 #[test]
 fn registers_read_back_and_reset() {
-    let product = small();
-    let mut core = product.board.chip.cores()[0].lock().unwrap();
-    core.mmio_write(
-        dpu_rdma::SrcBaseAddr::OFFSET.into(),
-        0x1230,
-        &product.board.memory,
-    );
+    let mut product = small();
+    let core = &mut product.board.cores[0];
+    let started = core.mmio_write(dpu_rdma::SrcBaseAddr::OFFSET.into(), 0x1230);
+    assert!(started.is_none());
     assert_eq!(core.mmio_read(dpu_rdma::SrcBaseAddr::OFFSET.into()), 0x1230);
     assert_eq!(core.mmio_read(0x2000), 0);
     assert_eq!(core.mmio_read(0x12_0000), 0);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use npu_model::driver::{Arena, Driver, DriverOptions, DrmFile, NpuCore, SharedFile};
-use rknpu_chip::{Bus, Diagnosis};
+use rknpu_chip::{Bus, Outcome};
 
 const CREATE_BO: u32 = 0xc018_6440;
 const SUBMIT: u32 = 0x4018_6441;
@@ -44,26 +44,25 @@ struct DoorCore {
 }
 
 impl NpuCore for DoorCore {
-    fn mmio_write(&mut self, offset: u32, value: u32, _: &dyn Bus) {
+    fn mmio_write(
+        &mut self,
+        offset: u32,
+        value: u32,
+        _: &mut dyn Bus,
+        _: Duration,
+    ) -> Option<Outcome> {
         if (offset, value) == (OPERATION_ENABLE, 1) {
             self.door.pass();
         }
+        None
     }
 
-    fn mmio_read(&mut self, offset: u32) -> u32 {
+    fn mmio_read(&self, offset: u32) -> u32 {
         if offset == RAW_STATUS && !self.hangs {
             DPU_0
         } else {
             0
         }
-    }
-
-    fn diagnosis(&self) -> Vec<Diagnosis> {
-        Vec::new()
-    }
-
-    fn device_time(&self) -> Duration {
-        Duration::ZERO
     }
 
     fn reset(&mut self) {}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tasks on one core of the chip, over a memory that is a plain vector.
 
-use std::sync::Mutex;
+use std::time::Duration;
 
-use rknpu_chip::{Bus, Chip, ChipOptions, Core, Direction, Fault, Master};
+use rknpu_chip::{Bus, ChipOptions, Core, Direction, Fault, Master};
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{cna, core, pc};
 
@@ -13,13 +13,12 @@ use crate::programs::{Conv, MatType, Pool};
 const DPU_DONE: u32 = 0x300;
 
 /// Memory from IOVA 0 on.
-struct Memory(Mutex<Vec<u8>>);
+struct Memory(Vec<u8>);
 
 impl Bus for Memory {
-    fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-        let memory = self.0.lock().unwrap();
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
         let start = iova as usize;
-        let source = memory.get(start..start + out.len());
+        let source = self.0.get(start..start + out.len());
         out.copy_from_slice(source.ok_or(Fault {
             address: iova.into(),
             direction: Direction::Read,
@@ -28,10 +27,9 @@ impl Bus for Memory {
         Ok(())
     }
 
-    fn write(&self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
-        let mut memory = self.0.lock().unwrap();
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
         let start = iova as usize;
-        let target = memory.get_mut(start..start + data.len());
+        let target = self.0.get_mut(start..start + data.len());
         target
             .ok_or(Fault {
                 address: iova.into(),
@@ -45,7 +43,7 @@ impl Bus for Memory {
 
 /// Programs in memory, ready to be kicked.
 pub(crate) struct Task {
-    chip: Chip,
+    core: Core,
     memory: Memory,
     /// Address and words of each program.
     programs: Vec<(u32, u32)>,
@@ -66,8 +64,8 @@ impl Task {
         }
         memory.resize(memory.len().next_multiple_of(4096), 0);
         Self {
-            chip: Chip::new(&ChipOptions::default()),
-            memory: Memory(Mutex::new(memory)),
+            core: Core::new(&ChipOptions::default()),
+            memory: Memory(memory),
             programs: placed,
             next: 0,
             input,
@@ -133,17 +131,15 @@ impl Task {
 
     /// Runs one program on core 0, each time another one.
     pub(crate) fn run_next(&mut self) {
-        let mut core = self.chip.cores()[0].lock().unwrap();
         let (at, words) = self.programs[self.next];
-        kick(&mut core, &self.memory, at, words);
+        kick(&mut self.core, &mut self.memory, at, words);
         self.next = (self.next + 1) % self.programs.len();
     }
 
     /// Runs all programs on core 0, as the mainline driver kicks them.
     pub(crate) fn run(&mut self) {
-        let mut core = self.chip.cores()[0].lock().unwrap();
         for &(at, words) in &self.programs {
-            kick(&mut core, &self.memory, at, words);
+            kick(&mut self.core, &mut self.memory, at, words);
         }
     }
 }
@@ -220,8 +216,8 @@ pub(crate) fn product(ty: MatType, (m, k, n): (usize, usize, usize)) -> Task {
     Task::new(a + b + m * n * ty.out_bytes(), a, &programs)
 }
 
-fn kick(core: &mut Core, bus: &Memory, at: u32, words: u32) {
-    let mut write = |offset: u16, value| core.mmio_write(offset.into(), value, bus);
+fn kick(core: &mut Core, bus: &mut Memory, at: u32, words: u32) {
+    let mut write = |offset: u16, value| core.mmio_write(offset.into(), value);
     write(pc::BaseAddress::OFFSET, 1);
     write(cna::SPointer::OFFSET, 0xe);
     write(core::SPointer::OFFSET, 0xe);
@@ -231,12 +227,16 @@ fn kick(core: &mut Core, bus: &Memory, at: u32, words: u32) {
     write(pc::InterruptClear::OFFSET, DPU_DONE);
     write(pc::TaskCon::OFFSET, 0x7001);
     write(pc::TaskDmaBaseAddr::OFFSET, 0);
-    write(pc::OperationEnable::OFFSET, 1);
+    let kick = write(pc::OperationEnable::OFFSET, 1).unwrap();
+    let finished = kick.run(bus, Duration::from_millis(500));
+    let outcome = core.complete(finished).unwrap();
     let status = core.mmio_read(pc::InterruptRawStatus::OFFSET.into());
-    assert!(status & DPU_DONE != 0, "{:#?}", core.diagnosis());
-    let spoilt = core.diagnosis();
-    let spoilt = spoilt.iter().find(|d| d.effect != rknpu_chip::Effect::Note);
+    assert!(status & DPU_DONE != 0, "{:#?}", outcome.diagnosis);
+    let spoilt = outcome
+        .diagnosis
+        .iter()
+        .find(|d| d.effect != rknpu_chip::Effect::Note);
     assert!(spoilt.is_none(), "{spoilt:#?}");
-    core.mmio_write(pc::OperationEnable::OFFSET.into(), 0, bus);
-    core.mmio_write(pc::InterruptClear::OFFSET.into(), 0x1_ffff, bus);
+    core.mmio_write(pc::OperationEnable::OFFSET.into(), 0);
+    core.mmio_write(pc::InterruptClear::OFFSET.into(), 0x1_ffff);
 }

@@ -69,17 +69,19 @@ fn on_chip(
         Some(Selector::Auto | Selector::Model) | None => ModelOptions::default(),
     };
     let options = ChipOptions {
-        cores: model.cores,
         level: exec.level.map_or(model.level, Into::into),
-        task_limit: model.driver.job_limit,
         contested: model.contested,
         machine: model.machine,
         ..ChipOptions::default()
     };
     // As many as a program can have.
     let count = u32::try_from(words.len()).unwrap_or(u32::MAX);
-    let outcome =
-        chip::run(memory, count, &options, exec.core).map_err(|error| usage(error.into()))?;
+    let (core, cores) = (exec.core, model.cores);
+    if core >= cores {
+        return Err(usage(chip::NoCore { core, cores }.into()));
+    }
+    let budget = model.driver.job_limit;
+    let outcome = chip::run(memory, count, &options, core, budget);
     Ok((
         format!("core {} of the software model's chip", exec.core),
         outcome,

@@ -2,12 +2,11 @@
 //! A program on a core of the model's chip, kicked off as the kernel driver
 //! would, without a driver in between.
 
-use std::cell::RefCell;
-use std::sync::PoisonError;
+use std::time::Duration;
 
-use npu_model::driver::{is_completed, kick};
+use npu_model::driver::kick;
 use npu_model::trace::Recorder;
-use rknpu_chip::{Bus, Chip, ChipOptions, Diagnosis, Direction, Fault, Master};
+use rknpu_chip::{Bus, ChipOptions, Core, Diagnosis, Direction, Fault, Master};
 
 use super::Outcome;
 use super::memory::Memory;
@@ -19,63 +18,58 @@ const FAULTS_KEPT: usize = 8;
 #[derive(Debug, thiserror::Error)]
 #[error("there is no core {core}: this chip has {cores}, from 0 on")]
 pub(crate) struct NoCore {
-    core: u32,
-    cores: usize,
+    pub(crate) core: u32,
+    pub(crate) cores: u32,
 }
 
-/// Runs `words` words of the program in `memory` on a chip after power-up.
+/// Runs `words` words of the program in `memory` on core number `index` after
+/// power-up, within so much modelled time.
 pub(crate) fn run(
     memory: &mut Memory,
     words: u32,
     options: &ChipOptions,
-    core: u32,
-) -> Result<Outcome, NoCore> {
-    let chip = Chip::new(options);
-    let cores = chip.cores();
-    let Some(slot) = cores.get(core as usize) else {
-        let cores = cores.len();
-        return Err(NoCore { core, cores });
-    };
+    index: u32,
+    budget: Duration,
+) -> Outcome {
     let program = (memory.program, words);
-    let bus = Mapped {
-        memory: RefCell::new(memory),
-        faults: RefCell::default(),
-        recorder: RefCell::default(),
+    let mut bus = Mapped {
+        memory,
+        faults: Vec::new(),
+        recorder: Recorder::default(),
     };
-    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-    let raw_status = kick(&mut *slot, core, program, 1, &bus);
-    let completed = is_completed(raw_status);
-    let faults = bus.faults.into_inner();
+    let mut core = Core::new(options);
+    let kicked = kick(&mut core, index, program, 1, &mut bus, budget);
+    let completed = kicked.is_completed();
+    let faults = bus.faults;
     let end = match (completed, faults.is_empty()) {
         (true, _) => "completed",
         (false, true) => "no completion interrupt: a kernel would kill the job",
         (false, false) => "stopped by an IOMMU fault: a kernel would kill the job",
     };
-    let traps = slot.diagnosis();
-    let traps = traps.iter().map(Diagnosis::to_string);
-    Ok(Outcome {
+    let traps = kicked.outcome.diagnosis.iter().map(Diagnosis::to_string);
+    Outcome {
         completed,
         end: end.to_owned(),
-        raw_status: Some(raw_status),
-        device_time: Some(slot.device_time()),
+        raw_status: Some(kicked.raw_status),
+        device_time: Some(kicked.outcome.device_time),
         events: faults.iter().map(Fault::to_string).chain(traps).collect(),
-        accesses: bus.recorder.into_inner().finish(),
+        accesses: bus.recorder.finish(),
         ..Outcome::default()
-    })
+    }
 }
 
 /// The regions of a run, as the core sees them.
 struct Mapped<'a> {
-    memory: RefCell<&'a mut Memory>,
-    faults: RefCell<Vec<Fault>>,
-    recorder: RefCell<Recorder>,
+    memory: &'a mut Memory,
+    faults: Vec<Fault>,
+    recorder: Recorder,
 }
 
 impl Mapped<'_> {
     /// Goes through `len` bytes from `iova` on, region by region: `each` gets
     /// the bytes of memory and how many came before.
     fn walk(
-        &self,
+        &mut self,
         (master, direction): (Master, Direction),
         iova: u32,
         len: usize,
@@ -83,20 +77,18 @@ impl Mapped<'_> {
     ) -> Result<(), Fault> {
         let start = u64::from(iova);
         let accessed = start..start + len as u64;
-        self.recorder.borrow_mut().note(master, direction, accessed);
-        let mut memory = self.memory.borrow_mut();
+        self.recorder.note(master, direction, accessed);
         let mut done = 0;
         while done < len {
             let address = start + done as u64;
-            let Some(bytes) = memory.at_mut(address) else {
+            let Some(bytes) = self.memory.at_mut(address) else {
                 let fault = Fault {
                     address,
                     direction,
                     master,
                 };
-                let mut faults = self.faults.borrow_mut();
-                if faults.len() < FAULTS_KEPT {
-                    faults.push(fault);
+                if self.faults.len() < FAULTS_KEPT {
+                    self.faults.push(fault);
                 }
                 return Err(fault);
             };
@@ -109,13 +101,13 @@ impl Mapped<'_> {
 }
 
 impl Bus for Mapped<'_> {
-    fn read(&self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
         self.walk((master, Direction::Read), iova, out.len(), |bytes, at| {
             out[at..at + bytes.len()].copy_from_slice(bytes);
         })
     }
 
-    fn write(&self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
         self.walk((master, Direction::Write), iova, data.len(), |bytes, at| {
             bytes.copy_from_slice(&data[at..at + bytes.len()]);
         })

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One program on one core: `cargo run -p rknpu-chip --example one_program`.
+//!
+//! A product of small numbers, whose register program is made here, runs over
+//! memory that is a vector. What comes out is compared with a plain loop.
+
+use std::error::Error;
+use std::time::Duration;
+
+use rknpu_chip::{Bus, ChipOptions, Core, Direction, Fault, Master};
+use rknpu_regcmd::regs::{cna, core, pc};
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, LinkedProgram, MatmulTask, MatmulType};
+
+/// Rows of A and of the result, columns of A, columns of B and of the result.
+const SIZES: (u32, u32, u32) = (8, 64, 32);
+/// Where A, B, the result and the program lie, a page each.
+const PLACES: [u32; 4] = [0x0000, 0x1000, 0x2000, 0x3000];
+const PAGE: u32 = 0x1000;
+
+/// Interrupts DPU_0 and DPU_1: the output is written.
+const DPU_DONE: u32 = 0x300;
+/// S_POINTER: register group 0, both pointers go on to the other one.
+const PING_PONG: u32 = 0xe;
+/// TASK_CON as the mainline driver writes it, for one task.
+const ONE_TASK: u32 = 0x7001;
+
+/// Memory from IOVA 0 on: an IOMMU whose pages are all there, up to the end.
+struct Memory(Vec<u8>);
+
+impl Memory {
+    fn range(&mut self, at: u32, len: usize) -> Option<&mut [u8]> {
+        self.0.get_mut(at as usize..)?.get_mut(..len)
+    }
+}
+
+impl Bus for Memory {
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+        let range = self.range(iova, out.len());
+        out.copy_from_slice(range.ok_or(Fault {
+            address: iova.into(),
+            direction: Direction::Read,
+            master,
+        })?);
+        Ok(())
+    }
+
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+        let range = self.range(iova, data.len());
+        let fault = Fault {
+            address: iova.into(),
+            direction: Direction::Write,
+            master,
+        };
+        range.ok_or(fault)?.copy_from_slice(data);
+        Ok(())
+    }
+}
+
+/// An element of A.
+fn a(row: u32, i: u32) -> i8 {
+    ((row * 5 + i * 3) % 15) as i8 - 7
+}
+
+/// An element of B, whose columns the product goes through.
+fn b(column: u32, i: u32) -> i8 {
+    ((column * 7 + i * 11) % 13) as i8 - 6
+}
+
+fn program() -> Result<LinkedProgram, Box<dyn Error>> {
+    let (m, k, n) = SIZES;
+    let task = MatmulTask {
+        ty: MatmulType::Int8ToInt32,
+        m,
+        k,
+        n,
+        a: BufferId(0).at(0),
+        b: BufferId(1).at(0),
+        c: BufferId(2).at(0),
+    };
+    let bindings = [0, 1, 2].map(|id| Binding {
+        id: BufferId(id),
+        iova: Iova(PLACES[id as usize]),
+        len: PAGE,
+    });
+    Ok(task.program(&ChipProfile::RK3588)?.link(&bindings)?)
+}
+
+/// Starts a program on a core, and takes what comes of it.
+fn run(npu: &mut Core, memory: &mut Memory, at: u32, words: u32) -> Result<(), Box<dyn Error>> {
+    for (offset, value) in [
+        (cna::SPointer::OFFSET, PING_PONG),
+        (core::SPointer::OFFSET, PING_PONG),
+        (pc::BaseAddress::OFFSET, at),
+        (pc::RegisterAmounts::OFFSET, words.div_ceil(2) - 1),
+        (pc::InterruptMask::OFFSET, DPU_DONE),
+        (pc::TaskCon::OFFSET, ONE_TASK),
+    ] {
+        assert!(npu.mmio_write(offset.into(), value).is_none());
+    }
+    let kick = npu
+        .mmio_write(pc::OperationEnable::OFFSET.into(), 1)
+        .ok_or("the core runs already")?;
+    // A device model would do this on a thread of its own.
+    let finished = kick.run(memory, Duration::from_secs(1));
+    let outcome = npu.complete(finished).ok_or("the core was reset")?;
+    for diagnosis in &outcome.diagnosis {
+        println!("{diagnosis}");
+    }
+    println!("{:?} on the device", outcome.device_time);
+    if !npu.irq_level() {
+        return Err("the task hangs".into());
+    }
+    Ok(())
+}
+
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    let (m, k, n) = SIZES;
+    let [_, at_b, at_c, at_program] = PLACES.map(|place| place as usize);
+    let mut memory = Memory(vec![0; at_program + PAGE as usize]);
+    // Atoms of 16 bytes, column of atoms by column; and groups of 32 kernels
+    // in groups of 32 channels (`rknpu_regcmd::MatmulTask`).
+    let in_a = |row, i| (i / 16 * m * 16 + row * 16 + i % 16) as usize;
+    let in_b =
+        |column, i| ((column / 32 * k / 32 + i / 32) * 1024 + column % 32 * 32 + i % 32) as usize;
+    let in_c = |row, column| 4 * (column / 4 * m * 4 + row * 4 + column % 4) as usize;
+    for i in 0..k {
+        for row in 0..m {
+            memory.0[in_a(row, i)] = a(row, i) as u8;
+        }
+        for column in 0..n {
+            memory.0[at_b + in_b(column, i)] = b(column, i) as u8;
+        }
+    }
+    let linked = program()?;
+    let words = linked.words();
+    let bytes = words.iter().flat_map(|word| word.bits().to_le_bytes());
+    memory
+        .0
+        .splice(at_program..at_program + 8 * words.len(), bytes);
+
+    let mut npu = Core::new(&ChipOptions::default());
+    run(&mut npu, &mut memory, PLACES[3], words.len() as u32)?;
+
+    for row in 0..m {
+        for column in 0..n {
+            let sum: i32 = (0..k)
+                .map(|i| i32::from(a(row, i)) * i32::from(b(column, i)))
+                .sum();
+            let found = &memory.0[at_c + in_c(row, column)..][..4];
+            if found != sum.to_le_bytes() {
+                return Err(format!("({row}, {column}) is {found:?}, not {sum}").into());
+            }
+        }
+    }
+    println!("{} sums, all as a plain loop has them", m * n);
+    Ok(())
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A kick: what PC.OPERATION_ENABLE = 1 starts, as a thing of its own, so that
+//! any thread can compute it while the core's registers stay at hand.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rknpu_regcmd::timing::TaskWork;
+
+use super::cbuf::Cbuf;
+use super::dma::{Dma, Port};
+use super::dpu::lut::Lut;
+use super::pc::{Ended, Run, Segment};
+use super::registers::Registers;
+use super::time::Clock;
+use super::trap::{Report, Stop};
+use super::{Bus, ChipOptions, Diagnosis, Effect, Fault};
+
+/// What a core keeps from kick to kick beside its registers.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) cbuf: Cbuf,
+    pub(crate) lut: Lut,
+}
+
+/// Tasks that a register write has started; see
+/// [`Core::mmio_write`](super::Core::mmio_write). It owns all that it needs of
+/// the core, and can be run on any thread.
+///
+/// One that is dropped is a task that never ends.
+#[derive(Debug)]
+#[must_use = "the core runs until it gets back what comes of this"]
+pub struct Kick {
+    pub(crate) options: ChipOptions,
+    pub(crate) registers: Registers,
+    pub(crate) kept: Box<Kept>,
+    pub(crate) segment: Segment,
+    /// PC.TASK_DMA_BASE_ADDR.
+    pub(crate) dma_base: u32,
+    /// Tasks to run.
+    pub(crate) tasks: u32,
+    /// An earlier kick hung, and the core was not reset since.
+    pub(crate) wedged: bool,
+    /// Set by a reset; which of them it is also tells one kick from another.
+    pub(crate) aborted: Arc<AtomicBool>,
+}
+
+/// What came of a [`Kick`], for people and for clocks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// How long the tasks take on the device, by the timing model: as far as
+    /// they came, or beyond the budget.
+    pub device_time: Duration,
+    /// What each task had to move and to compute, likewise.
+    pub tasks: Vec<TaskWork>,
+    /// What is wrong with the tasks (empty: nothing known).
+    pub diagnosis: Vec<Diagnosis>,
+}
+
+/// A [`Kick`] that has run. Nobody sees it in the registers before
+/// [`Core::complete`](super::Core::complete).
+#[derive(Debug)]
+#[must_use = "the core runs until it gets this back"]
+pub struct Finished {
+    /// What came of it.
+    pub outcome: Outcome,
+    pub(crate) registers: Registers,
+    pub(crate) kept: Box<Kept>,
+    pub(crate) end: Result<Ended, Stop>,
+    pub(crate) aborted: Arc<AtomicBool>,
+}
+
+impl Kick {
+    /// Runs the tasks.
+    ///
+    /// `budget` bounds the work of this machine: tasks that would take longer
+    /// than so much modelled time on the device are not computed to their end,
+    /// but hang. A program can ask for hours of it in a few registers.
+    pub fn run(mut self, bus: &mut dyn Bus, budget: Duration) -> Finished {
+        let mut report = Report::new(self.options.level);
+        let mut clock = Clock::new(self.options.machine, budget);
+        let end = self.execute(bus, &mut report, &mut clock);
+        let device_time = clock.elapsed();
+        if let Err(stop) = &end {
+            explain(stop, &mut report, device_time, budget);
+        }
+        let mut diagnosis = report.into_diagnoses();
+        if self.aborted.load(Ordering::Relaxed) {
+            diagnosis.clear();
+        }
+        Finished {
+            outcome: Outcome {
+                device_time,
+                tasks: clock.into_tasks(),
+                diagnosis,
+            },
+            registers: self.registers,
+            kept: self.kept,
+            end,
+            aborted: self.aborted,
+        }
+    }
+
+    fn execute(
+        &mut self,
+        bus: &mut dyn Bus,
+        report: &mut Report,
+        clock: &mut Clock,
+    ) -> Result<Ended, Stop> {
+        if self.wedged {
+            report.note(
+                "T12-wedged",
+                Effect::Hang,
+                &[],
+                "an earlier task hung, and the core was not reset since: nothing starts",
+                "reset the core; the mainline driver does so after its time limit",
+            )?;
+        }
+        self.kept.cbuf.attach(bus.attachment());
+        let port = UntilReset {
+            bus: RefCell::new(bus),
+            aborted: &self.aborted,
+        };
+        Run {
+            registers: &mut self.registers,
+            cbuf: &mut self.kept.cbuf,
+            lut: &mut self.kept.lut,
+            report,
+            clock,
+            dma: Dma::new(&port, self.dma_base).literally(self.options.literal),
+            tasks: self.tasks,
+            contested: &self.options.contested,
+            sums: Vec::new(),
+        }
+        .run(self.segment)
+    }
+}
+
+/// Notes why tasks stopped, where nobody has yet.
+fn explain(stop: &Stop, report: &mut Report, device_time: Duration, budget: Duration) {
+    let noted = match stop {
+        Stop::Hang => Ok(()),
+        Stop::Fault(fault) => report.note(
+            "F01-iommu-fault",
+            Effect::Hang,
+            &[("address", u32::try_from(fault.address).unwrap_or(u32::MAX))],
+            format!("{fault}"),
+            "list every buffer that the program addresses in the job",
+        ),
+        Stop::TooLong => report.note(
+            "F02-too-long",
+            Effect::Hang,
+            &[],
+            format!(
+                "the task would take {device_time:?} of modelled device time; the limit is {budget:?}, and it was not computed"
+            ),
+            "split the task",
+        ),
+        Stop::HostMemory => report.note(
+            "F03-host-memory",
+            Effect::Hang,
+            &[],
+            "the task reads more data than this machine has memory for",
+            "split the task",
+        ),
+    };
+    // Noting a hang says that the task hangs, which is known here.
+    drop(noted);
+}
+
+/// The bus of a kick, which a reset of its core ends.
+struct UntilReset<'a> {
+    bus: RefCell<&'a mut dyn Bus>,
+    aborted: &'a AtomicBool,
+}
+
+impl Port for UntilReset<'_> {
+    fn access(
+        &self,
+        access: &mut dyn FnMut(&mut dyn Bus) -> Result<(), Fault>,
+    ) -> Result<(), Stop> {
+        if self.aborted.load(Ordering::Relaxed) {
+            // Nobody will see how it ended.
+            return Err(Stop::Hang);
+        }
+        access(&mut **self.bus.borrow_mut()).map_err(Stop::Fault)
+    }
+}
