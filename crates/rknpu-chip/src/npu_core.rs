@@ -16,6 +16,13 @@ use super::{ChipOptions, Direction, PoolingInterrupt, Wedge};
 /// Interrupts that can be cleared.
 const INTERRUPT_BITS: u32 = 0x1_ffff;
 
+/// PC.VERSION. Linux's `rocket` prints the sum of it and of the lower half of
+/// PC.VERSION_NUM, and boards with an RK3588 report 1179210309, which is this:
+/// "FIRE" in ASCII (measured: public boot logs of several boards). That none
+/// of it is from VERSION_NUM, which then reads 0, is inferred.
+const VERSION: u32 = 0x4649_5245;
+const VERSION_NUM: u32 = 0;
+
 /// One core: registers, convolution buffer, tables.
 ///
 /// [`Self::mmio_write`] gives a [`Kick`] when tasks start. Until its
@@ -116,6 +123,8 @@ impl Core {
             return 0;
         };
         match offset {
+            pc::Version::OFFSET => VERSION,
+            pc::VersionNum::OFFSET => VERSION_NUM,
             pc::BaseAddress::OFFSET => self.segment.base.bits(),
             pc::RegisterAmounts::OFFSET => self.segment.amounts.bits(),
             pc::InterruptMask::OFFSET => self.interrupt_mask,

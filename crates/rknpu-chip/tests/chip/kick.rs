@@ -31,6 +31,15 @@ fn write<R: Register>(product: &mut Product, value: u32) -> Option<Kick> {
 }
 
 #[test]
+fn an_rk3588_tells_its_version() {
+    let mut product = small();
+    assert!(write::<pc::Version>(&mut product, 7).is_none());
+    // As Linux's driver adds them up, and boards report.
+    let sum = read::<pc::Version>(&product) + (read::<pc::VersionNum>(&product) & 0xffff);
+    assert_eq!(sum, 1_179_210_309);
+}
+
+#[test]
 fn a_kick_runs_on_another_thread_and_shows_when_it_is_complete() {
     let (mut product, kick) = started();
     let before = read::<dpu::SPointer>(&product);

@@ -7,7 +7,7 @@ use crate::field::registers;
 registers! {
     block Pc;
 
-    /// Version of the NPU; the value is not documented.
+    /// Version of the NPU: boards with an RK3588 report 0x46495245 ("FIRE"), the lower half of VERSION_NUM added.
     plain(readonly) Version VERSION @ 0x0000 {
         version: 0..=31 = "Version.",
     }
