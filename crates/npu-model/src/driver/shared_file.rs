@@ -19,7 +19,7 @@
 //! and dma-bufs of one device are found by another.
 
 use std::collections::HashMap;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -27,6 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::abi;
 use super::caller::Caller;
@@ -98,6 +99,29 @@ pub(super) fn install<T>(
     make: impl FnOnce(&mut HashMap<FileId, Kind>) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     make(&mut lock(&FILES))
+}
+
+/// Makes a file whose descriptor is one end of a socket pair; `make` gets the
+/// other end, which is the model's. Returns the file and its descriptor.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`, `ENOMEM`, and those of `make`.
+pub(super) fn with_socket<F>(
+    make: impl FnOnce(OwnedFd) -> Result<Arc<F>, Errno>,
+    kind: impl FnOnce(Arc<F>) -> Kind,
+) -> Result<(Arc<F>, OwnedFd), Errno> {
+    // Files of others that are closed by now make room.
+    collect();
+    let (socket, client) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let id = FileId::of(client.as_raw_fd())?;
+    let file = make(socket)?;
+    lock(&FILES).insert(id, kind(Arc::clone(&file)));
+    Ok((file, client))
 }
 
 /// Held while files are let go of, so that nobody who collects, such as a file

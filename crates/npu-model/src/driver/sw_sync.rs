@@ -7,19 +7,18 @@
 //! The client's descriptor is one end of a socket pair, as a sync_file's is.
 //! When its last copy is closed the fences that are left fail.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::abi;
 use super::caller::Caller;
 use super::fence::{Fence, new_contexts};
 use super::lock;
 use super::resv::Exported;
-use super::shared_file::{self, FileId, Kind, copy_in, copy_out, has_hung_up};
+use super::shared_file::{self, Kind, copy_in, copy_out, has_hung_up};
 use super::sync_file::SyncFile;
 
 /// A timeline: a number that only grows, and the fences that wait for it.
@@ -52,28 +51,20 @@ impl SwSync {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`; `EAGAIN` if the host gives no thread.
     pub(super) fn open() -> Result<OwnedFd, Errno> {
-        shared_file::collect();
-        let (socket, client) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
-        let file = Arc::new(Self {
-            context: new_contexts(1),
-            state: Mutex::default(),
-            socket,
-        });
-        let id = FileId::of(client.as_raw_fd())?;
-        let watched = Arc::clone(&file);
-        std::thread::Builder::new()
-            .name("npu-sw-sync".to_owned())
-            .spawn(move || watched.end_with_its_file())
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
-        shared_file::install(|files| {
-            files.insert(id, Kind::SwSync(file));
-            Ok(())
-        })?;
+        let make = |socket| {
+            let file = Arc::new(Self {
+                context: new_contexts(1),
+                state: Mutex::default(),
+                socket,
+            });
+            let watched = Arc::clone(&file);
+            std::thread::Builder::new()
+                .name("npu-sw-sync".to_owned())
+                .spawn(move || watched.end_with_its_file())
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+            Ok(file)
+        };
+        let (_, client) = shared_file::with_socket(make, Kind::SwSync)?;
         Ok(client)
     }
 

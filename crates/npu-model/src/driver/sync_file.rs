@@ -6,19 +6,19 @@
 //! for all who have a copy, the descriptor polls as readable, and no read can
 //! change that. When the last copy is closed, the model's end has hung up.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
+use rustix::net::Shutdown;
 use zerocopy::IntoBytes;
 
 use super::abi;
 use super::caller::Caller;
 use super::fence::{Fence, FenceState, Watcher, new_contexts};
 use super::resv::Exported;
-use super::shared_file::{self, FileId, Kind, SharedFile, copy_in, copy_out, has_hung_up};
+use super::shared_file::{self, Kind, SharedFile, copy_in, copy_out, has_hung_up};
 
 /// Bytes of a name, its terminator included.
 const NAME_BYTES: usize = 32;
@@ -52,25 +52,15 @@ impl SyncFile {
         if exported.fences.is_empty() {
             exported.fences.push(Arc::new(Fence::stub_now()));
         }
-        // Files of others that are closed by now make room.
-        shared_file::collect();
-        let (socket, client) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
-        let file = Arc::new(Self {
-            exported,
-            array_context: new_contexts(1),
-            name,
-            socket,
-        });
-        let id = FileId::of(client.as_raw_fd())?;
-        shared_file::install(|files| {
-            files.insert(id, Kind::SyncFile(Arc::clone(&file)));
-            Ok(())
-        })?;
+        let make = |socket| {
+            Ok(Arc::new(Self {
+                exported,
+                array_context: new_contexts(1),
+                name,
+                socket,
+            }))
+        };
+        let (file, client) = shared_file::with_socket(make, Kind::SyncFile)?;
         let watcher: Weak<Self> = Arc::downgrade(&file);
         for fence in &file.exported.fences {
             fence.watch(watcher.clone());
@@ -277,6 +267,8 @@ pub(super) fn text(bytes: &[u8]) -> [u8; NAME_BYTES] {
 
 #[cfg(all(test, not(miri)))]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
