@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use super::bugs::Bug;
 use super::client_map;
 use super::fence::FenceState;
 use super::gem::{HandleTable, Object};
@@ -117,8 +116,7 @@ impl DrmFile {
     pub(super) fn lookup(&self, handle: u32) -> Option<Arc<Object>> {
         let handles = self.handles();
         if handles.is_dangling(handle) {
-            let how = format!("used handle {handle}, which a failed CREATE_BO left");
-            self.device().health.run_into(Bug::DanglingHandle, how);
+            self.device().health.dangling_handle_used(handle);
         }
         handles.get(handle).cloned()
     }

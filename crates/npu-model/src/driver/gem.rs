@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::io::Errno;
 
-use super::bugs::{Bug, Health};
+use super::bugs::Health;
 use super::cache::{Cache, Caches};
 use super::iommu::AddressSpace;
 use super::iova::RangeAllocator;
@@ -139,12 +139,7 @@ impl Object {
 
     fn allocate(size: u32, device: &Device, space: &Arc<AddressSpace>) -> Result<Arc<Self>, Errno> {
         if size >= BO_LIMIT_BYTES {
-            let how = format!("CREATE_BO of {size} bytes; stay below 2 GiB");
-            device.health.run_into(Bug::HugeBo, how);
-            if device.health.has(Bug::HugeBo) {
-                space.leave_mapped(size)?;
-            }
-            return Err(Errno::NOMEM);
+            return Err(device.health.huge_bo(size, space));
         }
         let offsets = &device.offsets;
         let pages = Arc::new(Pages::new(size as usize, device.options.backing)?);
@@ -265,8 +260,7 @@ impl Object {
 impl Drop for Object {
     fn drop(&mut self) {
         if self.space.life.is_over() {
-            let how = "a job, a mapping or a dma-buf held a buffer object longer than the file";
-            self.health.run_into(Bug::UseAfterClose, how);
+            self.health.object_outlived_file();
         }
         self.space.unmap(self.iova);
         lock(&self.offsets.objects).remove(&self.mmap_offset);
@@ -281,7 +275,8 @@ pub(super) struct HandleTable {
     /// Index is the handle less 1.
     slots: Vec<Option<Arc<Object>>>,
     free: BTreeSet<usize>,
-    /// Handles of objects that are gone; see [`Bug::DanglingHandle`].
+    /// Handles of objects that are gone; see
+    /// [`Bug::DanglingHandle`](super::Bug::DanglingHandle).
     dangling: BTreeSet<usize>,
 }
 

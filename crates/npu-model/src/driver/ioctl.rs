@@ -11,7 +11,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Device;
 use super::abi::{self, Request};
-use super::bugs::Bug;
 use super::caller::Caller;
 use super::fence::{self, Until, WaitEnd};
 use super::file::DrmFile;
@@ -92,8 +91,7 @@ impl DrmFile {
                 Ok(())
             })
         } else if nr == abi::GET_UNIQUE.nr() {
-            let how = "DRM_IOCTL_GET_UNIQUE; never send it to an accel node";
-            self.device().health.run_into(Bug::GetUnique, how);
+            self.device().health.get_unique();
             self.check_device()?;
             Err(Errno::INVAL)
         } else if nr == abi::GEM_FLINK.nr() {
@@ -134,18 +132,7 @@ impl DrmFile {
         if options.profile.create_unwinds || arg.size == 0 {
             return errno;
         }
-        if health.has(Bug::DanglingHandle) {
-            // The kernel copies the argument out after errors too.
-            arg.handle = self.handles().insert_dangling().unwrap_or_default();
-        }
-        if errno == Errno::NOSPC {
-            // Without an address the object goes to 0, where one is already,
-            // and then its unallocated node is removed.
-            let how = "CREATE_BO in a full address space";
-            health.run_into(Bug::DanglingHandle, how);
-            return Errno::NOMEM;
-        }
-        errno
+        health.create_failed(arg, errno, &mut self.handles())
     }
 
     fn submit(&self, arg: &mut abi::Submit, user: &dyn Caller) -> Result<(), Errno> {
@@ -155,11 +142,10 @@ impl DrmFile {
             scheduler,
             ..
         } = self.device();
-        let warn = || health.run_into(Bug::CountWarning, "SUBMIT with an absurd count");
         let jobs = job::read_jobs(arg, user, options.profile.chained_kicks);
         let jobs = jobs.inspect_err(|&errno| {
             if errno == Errno::NOMEM {
-                warn();
+                health.absurd_count();
             }
         })?;
         for (index, job) in jobs.iter().enumerate() {
@@ -177,7 +163,7 @@ impl DrmFile {
                         reason: reason.to_string(),
                     });
                     if reason == DropReason::Count {
-                        warn();
+                        health.absurd_count();
                     }
                 }
             }

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::bugs::Bug;
 use super::gem::HandleTable;
 use super::iommu::AddressSpace;
 use super::sched::EntityId;
@@ -101,8 +100,7 @@ impl OpenFile {
             (handles.drain(), dangling)
         };
         if dangling {
-            let how = "closed a file with a handle that a failed CREATE_BO left";
-            health.run_into(Bug::DanglingHandle, how);
+            health.closed_with_dangling_handle();
         }
         // A dma-buf in the file's own cache goes after the file.
         let cached = objects
@@ -114,14 +112,12 @@ impl OpenFile {
         let died_with = scheduler.remove_entity(self.entity, exiting, &is_ending);
         shared_file::collect();
         if cached {
-            let how = "closed a file without GEM_CLOSE of an object that was exported";
-            health.run_into(Bug::UseAfterClose, how);
+            health.closed_with_export();
         }
         let delay = options.profile.free_delay;
         let patient = self.need_not_settle.load(Ordering::Acquire);
         if !patient && self.space.life.job_ended_within(delay) {
-            let how = format!("closed a file less than {delay:?} after a job's end");
-            health.run_into(Bug::UseAfterClose, how);
+            health.closed_after_job(delay);
         }
         self.space.life.over.store(true, Ordering::Release);
         died_with

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rknpu_regcmd::timing::TaskWork;
 use rustix::io::Errno;
 
-use super::bugs::{Bug, Health};
+use super::bugs::Health;
 use super::hardware::{Kicked, NpuCore, TaskBus, kick};
 use super::iommu::AddressSpace;
 use super::job::{Job, Task};
@@ -158,10 +158,7 @@ impl Shared {
                 let raw_status = kicked.raw_status;
                 events.push(Event::DmaErrorInterrupt { place, raw_status });
             }
-            if self.health.has(Bug::DmaWarning) {
-                let how = format!("{place}: an interrupt with a DMA error");
-                self.health.run_into(Bug::DmaWarning, how);
-            }
+            self.health.dma_error(place);
         }
         if let Some(recorder) = recorder {
             let mut traces = lock(&self.traces);
