@@ -345,6 +345,21 @@ mod tests {
     }
 
     #[test]
+    fn an_interrupt_that_waited_comes_when_it_is_let_through() {
+        let mut guest = Guest::new();
+        guest.kick();
+        guest.store(pc::InterruptMask::OFFSET.into(), 0);
+        guest.finish.send(()).unwrap();
+        while guest.load(pc::InterruptRawStatus::OFFSET) == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(guest.load(pc::InterruptStatus::OFFSET), 0);
+        guest.store(pc::InterruptMask::OFFSET.into(), DONE);
+        assert_eq!(guest.load(pc::InterruptStatus::OFFSET), DONE);
+        guest.interrupt();
+    }
+
+    #[test]
     fn nothing_of_a_task_is_seen_after_a_reset() {
         let mut guest = Guest::new();
         guest.kick();
