@@ -74,7 +74,8 @@ static void closes_what_is_mapped(struct device *device)
     bo_unmap(&next, other);
     bo_close(&next);
     struct bo again = bo_new(device, 4096);
-    EXPECT(again.address == address || again.address == next.address, "0x%x", again.address);
+    /* The lowest that is free; those of earlier jobs' objects may be by now. */
+    EXPECT(again.address <= address || again.address <= next.address, "0x%x", again.address);
     bo_close(&again);
 }
 

@@ -2,7 +2,8 @@
 //! The first process of a virtual machine: runs one program, tells how it
 //! ended, and switches the machine off.
 //!
-//! The command is in `/vm/command`, its arguments separated by zeros. Its
+//! The command is in `/vm/command`, its arguments separated by zeros, and in
+//! `/vm/environment` are its variables, `NAME=VALUE`, likewise. Its
 //! output and its end go to the host through ports of a virtio console, by
 //! name: `stdout`, `stderr`, `status`. To the last goes one line: `exit N`,
 //! `signal N`, or `failed: WHY`.
@@ -20,8 +21,9 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{WaitOptions, WaitStatus, wait};
 use rustix::system::{RebootCommand, reboot};
 
-/// Where the command is.
+/// Where the command is, and what variables it gets besides PATH and HOME.
 const COMMAND: &str = "/vm/command";
+const ENVIRONMENT: &str = "/vm/environment";
 
 /// What is mounted where: type, place.
 const MOUNTS: [(&str, &str); 5] = [
@@ -70,11 +72,17 @@ fn execute() -> Result<WaitStatus> {
     let command = fs::read(COMMAND).with_context(|| format!("reading {COMMAND}"))?;
     let mut words = command.split(|&byte| byte == 0).map(OsStr::from_bytes);
     let program = words.next().unwrap_or_default();
+    let environment = fs::read(ENVIRONMENT).with_context(|| format!("reading {ENVIRONMENT}"))?;
+    let variables = environment.split(|&byte| byte == 0).filter_map(|set| {
+        let mut parts = set.splitn(2, |&byte| byte == b'=').map(OsStr::from_bytes);
+        parts.next().zip(parts.next())
+    });
     let child = Command::new(program)
         .args(words)
         .env_clear()
         .env("PATH", "/bin")
         .env("HOME", "/tmp")
+        .envs(variables)
         .current_dir("/tmp")
         .stdin(Stdio::null())
         .stdout(port("stdout")?)

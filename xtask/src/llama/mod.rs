@@ -23,6 +23,7 @@ mod devices;
 mod divergence;
 mod embedding;
 mod failures;
+mod guest;
 mod hosts;
 mod layers;
 mod logits;
@@ -78,8 +79,8 @@ pub(crate) struct Args {
 /// Options of `cargo xtask llama`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Run only these checks (all-backend-ops, valgrind, python, node, quality and
-    /// bench run only when they are named)
+    /// Run only these checks (all-backend-ops, valgrind, python, node, real-driver,
+    /// quality and bench run only when they are named)
     #[arg(value_name = "CHECK", value_parser = CHECKS)]
     only: Vec<String>,
     /// Write what was measured into docs/llama.md (quality, bench), or what is
@@ -91,7 +92,7 @@ pub(crate) struct CheckArgs {
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 24] = [
+const CHECKS: [&str; 25] = [
     devices::NAME,
     hosts::NAME,
     contexts::NAME,
@@ -114,16 +115,18 @@ const CHECKS: [&str; 24] = [
     memory::NAME,
     python::NAME,
     node::NAME,
+    guest::NAME,
     quality::NAME,
     bench::NAME,
 ];
 
 /// Those that take long and run only when they are named.
-const ON_REQUEST: [&str; 6] = [
+const ON_REQUEST: [&str; 7] = [
     backend_ops::ALL,
     memory::NAME,
     python::NAME,
     node::NAME,
+    guest::NAME,
     quality::NAME,
     bench::NAME,
 ];
@@ -132,7 +135,7 @@ const ON_REQUEST: [&str; 6] = [
 type WithModels = fn(&Stock, &Workshop) -> Result<Verdict>;
 
 /// Those that compute with models.
-const WITH_MODELS: [(&str, WithModels); 17] = [
+const WITH_MODELS: [(&str, WithModels); 18] = [
     (refusals::NAME, refusals::check),
     (truncated::NAME, truncated::check),
     (failures::NAME, failures::check),
@@ -150,6 +153,7 @@ const WITH_MODELS: [(&str, WithModels); 17] = [
     (memory::NAME, memory::check),
     (python::NAME, python::check),
     (node::NAME, node::check),
+    (guest::NAME, guest::check),
 ];
 
 /// A check that measures with models, and writes down what it measured if asked.

@@ -109,6 +109,17 @@ impl<'a> Reference<'a> {
         Ok(Agreement { ties })
     }
 
+    /// What llama-completion is told, but for the model.
+    pub(super) fn options(prompt: &str, count: usize) -> Vec<String> {
+        let count = count.to_string();
+        #[rustfmt::skip]
+        let options = [
+            "-p", prompt, "-n", &*count, "--temp", "0", "--ignore-eos", "-no-cnv",
+            "--no-display-prompt", "-t", THREADS, "-tb", THREADS,
+        ];
+        options.map(str::to_owned).to_vec()
+    }
+
     /// Has llama-completion write as many tokens after the prompt, with more
     /// arguments and variables, once.
     pub(super) fn run(
@@ -117,13 +128,9 @@ impl<'a> Reference<'a> {
         arguments: &[&str],
         set: &[(&str, &str)],
     ) -> Result<Output> {
-        let count = self.steps.len().to_string();
         let mut command = self.stock.command("llama-completion", backend)?;
-        #[rustfmt::skip]
-        command.args([
-            "-m", &*self.model, "-p", &*self.prompt, "-n", &count, "--temp", "0",
-            "--ignore-eos", "-no-cnv", "--no-display-prompt", "-t", THREADS, "-tb", THREADS,
-        ]);
+        command.args(["-m", &*self.model]);
+        command.args(Self::options(&self.prompt, self.steps.len()));
         command.args(arguments).envs(set.iter().copied());
         process::run(command, LIMIT).context("llama-completion")
     }

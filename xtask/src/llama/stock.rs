@@ -111,10 +111,10 @@ impl Stock {
         &self.root
     }
 
-    /// A command line that starts `tool`; the caller adds arguments.
-    pub(super) fn command(&self, tool: &str, backend: Backend) -> Result<Command> {
+    /// The file of `tool`.
+    pub(super) fn tool(&self, tool: &str) -> Result<PathBuf> {
         let triplet = self.arch.triplet();
-        let binary = [
+        [
             "usr/bin".to_owned(),
             format!("usr/libexec/{triplet}/llama.cpp-tests"),
         ]
@@ -122,11 +122,48 @@ impl Stock {
         .map(|directory| self.root.join(directory).join(tool))
         .find(|path| path.exists())
         .with_context(|| format!("the packages contain no {tool}"))
-        .map_err(|error| external(&error))?;
-        let llama = self.libraries().join("llama");
-        let mut command = self.program(&binary, &[&llama], backend);
+        .map_err(|error| external(&error))
+    }
+
+    /// ggml's backends for the CPU, one for each generation.
+    pub(super) fn cpu_backends(&self) -> Result<Vec<PathBuf>> {
+        cpu_backends(&self.libraries())
+    }
+
+    /// llama.cpp's own libraries.
+    fn llama_libraries(&self) -> PathBuf {
+        self.libraries().join("llama")
+    }
+
+    /// A command line that starts `tool`; the caller adds arguments.
+    pub(super) fn command(&self, tool: &str, backend: Backend) -> Result<Command> {
+        let llama = self.llama_libraries();
+        let mut command = self.program(&self.tool(tool)?, &[&llama], backend);
         command.current_dir(&self.root);
         Ok(command)
+    }
+
+    /// A command line that lists the libraries that `file` is loaded with.
+    pub(super) fn list(&self, file: &Path) -> Command {
+        let mut command = self.loader_command();
+        let path = [self.llama_libraries(), self.libraries()];
+        let path = path.map(|directory| directory.to_string_lossy().into_owned());
+        command
+            .arg("--list")
+            .args(["--library-path", &path.join(":")])
+            .arg(file);
+        command
+    }
+
+    /// A command line that starts the packages' dynamic loader.
+    fn loader_command(&self) -> Command {
+        if self.arch.is_native() {
+            return Command::new(&self.loader);
+        }
+        let emulator = self.arch.emulator();
+        let mut command = Command::new(emulator[0]);
+        command.args(&emulator[1..]).arg(&self.loader);
+        command
     }
 
     /// A command line that starts `program` of any origin, with the libraries
@@ -144,14 +181,7 @@ impl Stock {
             .chain([&*libraries])
             .map(|directory| directory.to_string_lossy())
             .collect();
-        let mut command = if self.arch.is_native() {
-            Command::new(&self.loader)
-        } else {
-            let emulator = self.arch.emulator();
-            let mut command = Command::new(emulator[0]);
-            command.args(&emulator[1..]).arg(&self.loader);
-            command
-        };
+        let mut command = self.loader_command();
         command
             .arg("--argv0")
             .arg(program.file_name().unwrap_or_default())
@@ -202,27 +232,34 @@ fn place_loader(directory: &Path, sysroot: &Sysroot) -> Result<PathBuf> {
     fs::create_dir_all(&private).context("making the loader's directory")?;
     let loader = private.join("ld.so");
     fs::copy(&original, &loader).context("copying the loader")?;
-    let mut backends = 0;
-    for entry in fs::read_dir(sysroot.libraries().join("ggml/backends0"))
+    for backend in cpu_backends(&sysroot.libraries())? {
+        symlink(
+            &backend,
+            private.join(backend.file_name().unwrap_or_default()),
+        )?;
+    }
+    Ok(loader)
+}
+
+/// ggml's backends for the CPU, one for each generation.
+fn cpu_backends(libraries: &Path) -> Result<Vec<PathBuf>> {
+    let mut backends = Vec::new();
+    for entry in fs::read_dir(libraries.join("ggml/backends0"))
         .context("the packages contain no directory of ggml backends")
         .map_err(|error| external(&error))?
     {
         let entry = entry?;
-        if entry
-            .file_name()
-            .to_string_lossy()
-            .starts_with("libggml-cpu")
-        {
-            symlink(entry.path(), private.join(entry.file_name()))?;
-            backends += 1;
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with("libggml-cpu") {
+            backends.push(entry.path());
         }
     }
-    if backends == 0 {
+    if backends.is_empty() {
         bail!(external(&anyhow::anyhow!(
             "the packages contain no CPU backend of ggml"
         )));
     }
-    Ok(loader)
+    Ok(backends)
 }
 
 /// Reads the version off the file name of libggml-base.

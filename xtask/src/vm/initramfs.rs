@@ -17,8 +17,10 @@ const DEVICE: u32 = 0o020_600;
 /// process gets the one as its output, and Rust's runtime wants the other.
 const NODES: [(&str, u32, u32); 2] = [("dev/console", 5, 1), ("dev/null", 1, 3)];
 
-/// Where `vm-init` finds its command, and mounts things.
+/// Where `vm-init` finds its command and that command's environment.
 const COMMAND: &str = "vm/command";
+const ENVIRONMENT: &str = "vm/environment";
+/// Where it mounts things.
 const PLACES: [&str; 4] = ["dev", "proc", "sys", "tmp"];
 
 /// What goes in.
@@ -33,16 +35,29 @@ impl Initramfs {
         Ok(files)
     }
 
-    /// Puts the file at `host` at `guest`.
+    /// Puts the file or directory at `host` at `guest`, what links point to in
+    /// place of links.
     pub(crate) fn add(&mut self, host: &Path, guest: &str) -> Result<()> {
+        if host.is_dir() {
+            let entries =
+                fs::read_dir(host).with_context(|| format!("reading {}", host.display()))?;
+            for entry in entries {
+                let entry = entry?;
+                let name = entry.file_name();
+                self.add(&entry.path(), &format!("{guest}/{}", name.display()))?;
+            }
+            return Ok(());
+        }
         let bytes = fs::read(host).with_context(|| format!("reading {}", host.display()))?;
         let guest = guest.trim_start_matches('/').to_owned();
         self.0.insert(guest, bytes);
         Ok(())
     }
 
-    /// What is to be run.
-    pub(crate) fn command(&mut self, words: &[String]) {
+    /// What is to be run, with variables as `NAME=VALUE`.
+    pub(crate) fn command(&mut self, environment: &[String], words: &[String]) {
+        let environment = environment.join("\0");
+        self.0.insert(ENVIRONMENT.to_owned(), environment.into());
         self.0.insert(COMMAND.to_owned(), words.join("\0").into());
     }
 
@@ -90,7 +105,7 @@ mod tests {
     fn directories_come_before_what_is_in_them() {
         let mut files = Initramfs(BTreeMap::new());
         files.0.insert("a/b/c".to_owned(), vec![7; 5]);
-        files.command(&["x".to_owned(), "y z".to_owned()]);
+        files.command(&["A=b c".to_owned()], &["x".to_owned(), "y z".to_owned()]);
         let archive = files.archive().unwrap();
         let mut rest = archive.as_slice();
         let mut seen = Vec::new();
@@ -118,10 +133,12 @@ mod tests {
             "dev/null",
             "a/b/c",
             COMMAND,
+            ENVIRONMENT,
         ];
         assert_eq!(names, wanted);
         assert_eq!(seen[0].1, DIRECTORY);
         assert_eq!(seen[9], ("a/b/c".to_owned(), PROGRAM, vec![7; 5]));
         assert_eq!(seen[10].2, b"x\0y z");
+        assert_eq!(seen[11].2, b"A=b c");
     }
 }

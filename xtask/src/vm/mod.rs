@@ -4,6 +4,7 @@
 
 mod initramfs;
 mod kernel;
+mod programs;
 mod qemu;
 
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ pub(crate) enum Command {
     Build(Kernel),
     /// Run one program in a guest and end as it ends
     Run(Run),
+    /// Run C clients and npu-probe's self-test, each in a guest
+    Programs(Kernel),
 }
 
 /// Which kernel
@@ -46,9 +49,12 @@ pub(crate) struct Run {
     /// Cores of the NPU
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
     cores: u32,
-    /// Put a file of this machine into the guest; may be repeated
+    /// Put a file or directory of this machine into the guest; may be repeated
     #[arg(long, value_name = "HOST:GUEST")]
     file: Vec<String>,
+    /// Set a variable for the program; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
     /// Kill the guest after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     limit: u64,
@@ -75,6 +81,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
             Ok(())
         }
         Command::Run(arguments) => run_program(arguments),
+        Command::Programs(arguments) => programs::run(arguments.kernel.as_deref()),
     }
 }
 
@@ -102,7 +109,10 @@ fn run_program(arguments: &Run) -> Result<()> {
         files.add(&build::guest(program)?, &place)?;
         *program = place;
     }
-    files.command(&command);
+    if let Some(set) = arguments.env.iter().find(|set| !set.contains('=')) {
+        bail!("`{set}` is not NAME=VALUE");
+    }
+    files.command(&arguments.env, &command);
     let qemu = {
         let _lock = kernels.lock("qemu.lock")?;
         Qemu::fetch(&kernels.directory().join("qemu"))?

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask vm programs`: programs that were not written for the driver's
+//! tests, each in a guest of its own.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::arch::{Arch, first_missing};
+use crate::report::{Report, Verdict};
+use crate::{build, paths, process};
+
+/// The clients of `tests/clients/c` that need nothing but the driver, and what
+/// they say when all went well. (`fork` wants a shell, `drm` wants libdrm; the
+/// others are about the preload library.)
+const CLIENTS: [(&str, &str); 12] = [
+    ("plain", "plain: all is well"),
+    ("sharing", "sharing: all is well"),
+    ("shares", "shares: all is well"),
+    ("crowd", "crowd: all is well"),
+    // Its end is SIGKILL, with jobs under way.
+    ("signals", "signals: all is well"),
+    ("products", "ok"),
+    ("threads", "ok"),
+    ("handed", "ok"),
+    ("ways", "ok"),
+    ("dies", "ok"),
+    ("many", "ok"),
+    ("habits", "ok"),
+];
+
+/// What they are made with, beside their own source.
+const SHARED: [&str; 4] = ["npu.c", "rocket.c", "-lm", "-pthread"];
+
+/// Types whose self-test runs.
+const TYPES: [&str; 3] = ["int8", "fp16", "int4"];
+
+/// For one program, kernel and workspace built before.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Runs them all; an error if one failed.
+pub(super) fn run(kernel: Option<&str>) -> Result<()> {
+    let compiler = Arch::Arm64.cross_linker();
+    if let Some(missing) = first_missing([&compiler]) {
+        bail!("`{missing}` is missing (Debian: gcc-aarch64-linux-gnu, libc6-dev-arm64-cross)");
+    }
+    // What follows has a time limit each, which building is not to use up.
+    build::guest("npu-probe")?;
+    let mut report = Report::default();
+    for (name, said) in CLIENTS {
+        report.add(name, client(kernel, &compiler, name, said));
+    }
+    for ty in TYPES {
+        report.add(&format!("npu-probe {ty}"), self_test(kernel, ty));
+    }
+    println!("\n{}", report.closing_line());
+    ensure!(report.failed() == 0, "{} programs failed", report.failed());
+    Ok(())
+}
+
+/// Compiles and runs a client, which must say `said` last.
+fn client(kernel: Option<&str>, compiler: &str, name: &str, said: &str) -> Result<Verdict> {
+    let binary = compile(compiler, name)?;
+    let guest = format!("/bin/{name}");
+    let file = format!("{}:{guest}", binary.display());
+    let mut command = guest_command(kernel)?;
+    command.args(["--file", &file, "--", &guest]);
+    let output = process::run(command, LIMIT)?;
+    let text = output.text();
+    let last = text.lines().last().unwrap_or_default();
+    ensure!(
+        last == said,
+        "it wrote {text:?} and ended with {}: {}",
+        output.status,
+        output.tail()
+    );
+    Ok(Verdict::Pass(last.to_owned()))
+}
+
+/// Static, since the guest has no libraries.
+fn compile(compiler: &str, name: &str) -> Result<PathBuf> {
+    let sources = paths::root().join("tests/clients/c");
+    let folder = paths::target().join("guests/clients");
+    fs::create_dir_all(&folder).context("making a directory")?;
+    let binary = folder.join(name);
+    let mut command = Command::new(compiler);
+    command
+        .current_dir(sources)
+        .args(["-static", "-std=gnu11", "-O1", "-o"])
+        .arg(&binary)
+        .arg(format!("{name}.c"))
+        .args(SHARED);
+    process::run(command, LIMIT)?.checked(compiler)?;
+    Ok(binary)
+}
+
+/// `npu-probe`'s self-test.
+fn self_test(kernel: Option<&str>, ty: &str) -> Result<Verdict> {
+    let mut command = guest_command(kernel)?;
+    command.args(["--", "npu-probe", "--device", "/dev/accel/accel0"]);
+    command.args(["--dtype", ty]);
+    let text = process::run(command, LIMIT)?.checked("npu-probe")?.text();
+    let line = text.lines().find(|line| line.contains("PASS"));
+    let line = line.with_context(|| format!("no PASS in {text:?}"))?;
+    Ok(Verdict::Pass(line.trim().to_owned()))
+}
+
+/// `vm run` of this very program; the caller adds the rest.
+fn guest_command(kernel: Option<&str>) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+    command.args(["vm", "run"]);
+    command.args(kernel.iter().flat_map(|version| ["--kernel", version]));
+    Ok(command)
+}
