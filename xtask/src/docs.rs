@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask docs`: writes the pages, and sections of pages, that come from
-//! tables in the code.
+//! tables in the code, and checks the ids of facts ([`evidence`]).
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::generated::replace_section;
-use crate::{paths, plans, quantisation, timing};
+use crate::{evidence, paths, plans, quantisation, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -37,7 +37,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "docs/quantisation.md",
         quantisation::SECTION,
         &quantisation::markdown()?,
-    )
+    )?;
+    evidence::check()
 }
 
 /// Writes or checks a section of a page.

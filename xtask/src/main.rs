@@ -8,6 +8,7 @@ mod build;
 mod ci;
 mod debian;
 mod docs;
+mod evidence;
 mod fresh;
 mod fuzz;
 mod generated;

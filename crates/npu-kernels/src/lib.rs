@@ -44,7 +44,7 @@ pub mod unpack;
 pub use matrix::MatrixView;
 
 /// Bytes of an atom, the unit in which the NPU addresses feature and output
-/// cubes (RK3588 TRM, NPU chapter).
+/// cubes (E-atom).
 pub const ATOM_BYTES: usize = 16;
 
 /// Bytes of a cache line, of the RK3588's cores and of others (Arm, Cortex-A76

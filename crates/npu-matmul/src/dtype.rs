@@ -18,8 +18,7 @@ const _: () = assert!(
 );
 
 /// Rows of an activation tile are a multiple of this: the feature fetch walks
-/// lines in such groups, and librocketnpu measured wrong results at other
-/// heights.
+/// lines in such groups, and other heights gave wrong results (E-surface-pitch).
 pub const ROW_MULTIPLE: usize = ChipProfile::RK3588.line_group as usize;
 
 /// The precision of a product: what its operands are, and with that what the
@@ -85,8 +84,7 @@ impl Precision {
         self.matmul_type().out_bytes() as usize
     }
 
-    /// Multiply-accumulates of one core in one clock cycle (RK3588 TRM, NPU
-    /// chapter).
+    /// Multiply-accumulates of one core in one clock cycle.
     #[must_use]
     pub const fn macs_per_clock(self) -> u64 {
         self.operand().macs_per_clock()

@@ -29,9 +29,7 @@
 //!
 //! int4: two elements a byte, the even index in the low nibble.
 //!
-//! Sources: measured on silicon by mtx512/rk3588-npu (fp16, int8),
-//! happyme531/rknpu2_matmul_open and librocketnpu (rocket-userspace; all three
-//! input types).
+//! Sources: E-feature-layout, E-weight-groups, E-weight-order.
 
 mod in_place;
 

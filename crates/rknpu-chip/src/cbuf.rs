@@ -2,7 +2,7 @@
 //! CBUF: 12 banks of 32 KiB between the DMA and the MAC array.
 //!
 //! Features take the first DATA_BANK banks, one line every DATA_ENTRIES * 64
-//! bytes; weights the banks behind them (inferred; RK3588 TRM has the sizes).
+//! bytes; weights the banks behind them (inferred; sizes: E-cbuf-size).
 //! The contents outlive a task, which DATA_REUSE and WEIGHT_REUSE rely on.
 //!
 //! The model computes from what the DMA fetched, as silicon does where lines
@@ -11,8 +11,7 @@
 //! written into the banks of the weights, and the weights come after them: a
 //! line that does not fit reads as weights. That is why the last rows of a
 //! tile with one bank too few are garbage while all others are exact
-//! (librocketnpu's measured "resonances"; the rule that reproduces its list is
-//! inferred).
+//! (E-line-rounding).
 
 use std::ops::Range;
 

@@ -2,8 +2,8 @@
 //! Facts about the chip that the sources contradict each other on, or that
 //! nobody has isolated: each is a switch, so that a client can be tried
 //! against every side. The default is the side that most evidence from
-//! silicon is on; docs/model.md has the evidence, and how a board settles
-//! each one.
+//! silicon is on; docs/evidence.md has the evidence (E-...), docs/model.md how
+//! a board settles each one.
 
 use std::fmt;
 
@@ -119,52 +119,49 @@ contested! {
     /// Cubes of one to three lines fetched in groups of four.
     short_height: ShortHeight, "short-height" {
         /// The address formula holds: with the exact signed surface stride
-        /// they are right (mtx512, vendor stack and happyme531 with one row).
+        /// they are right (E-short-height-exact).
         Formula = "formula",
         /// The incomplete group is garbage whatever the strides are
-        /// (librocketnpu, convolutions of two and three lines).
+        /// (E-short-height-garbage, E-short-slice).
         Garbage = "garbage",
     }
     /// How lines lie in CBUF.
     line_rounding: LineRounding, "line-rounding" {
-        /// Each starts at a multiple of 64 bytes (gives every case that
-        /// librocketnpu measured).
+        /// Each starts at a multiple of 64 bytes (E-line-rounding).
         Entries = "entries",
-        /// Densely packed, as the known generators count banks.
+        /// Densely packed (E-line-dense).
         Dense = "dense",
     }
     /// Weights that must fit the weight banks together.
     weight_room: WeightRoom, "weight-room" {
-        /// One kernel group (tf32 with K = 4096 worked with 11 banks).
+        /// One kernel group (E-weight-room-group).
         Group = "group",
-        /// 32 kernels, as happyme531's planner reserves.
+        /// 32 kernels (E-weight-room-block).
         Block = "block",
-        /// All of a task, as librocketnpu's planner has it.
+        /// All of a task (E-weight-room-all).
         All = "all",
     }
     /// CNA and CORE in a later task of a chain that leaves their S_POINTER
     /// alone.
     chain_pointer: ChainPointer, "chain-pointer" {
-        /// They run its registers, from the other group: chains of happyme531,
-        /// and of the vendor's runtime as allbilly captured them, write the
-        /// DPU's S_POINTER only, and are right.
+        /// They run its registers, from the other group (E-chain-follows).
         Follows = "follows",
-        /// They run the first task's again, as DPU and DPU_RDMA were measured
-        /// to (allbilly).
+        /// They run the first task's again, as DPU and DPU_RDMA do
+        /// (E-chain-repeats).
         Repeats = "repeats",
     }
     /// Integer tasks behind the first of a chain, with QD_EN 0.
     integer_chain: IntegerChain, "integer-chain" {
         /// The accumulators still hold the sums of the task before
-        /// (librocketnpu); with QD_EN 1 they are cleared (happyme531).
+        /// (E-integer-chain-garbage, which its author has withdrawn); with
+        /// QD_EN 1 they are cleared (E-integer-chain-qd).
         Dirty = "dirty",
-        /// They are right (allbilly's and mtx512's programs are, though no
-        /// chain of this form is known to be).
+        /// They are right (E-integer-chain-exact).
         Clean = "clean",
     }
     /// int16 products with QD_EN 0.
     int16_without_sum: Int16WithoutSum, "int16-without-sum" {
-        /// Only output channels 0 to 15 are written (rockchip-npu-notes).
+        /// Only output channels 0 to 15 are written (E-int16-first-16).
         First16 = "first-16",
         /// QD_EN is the sum for CPEND and nothing else.
         All = "all",
@@ -172,8 +169,8 @@ contested! {
     /// int8 results of int8 products whose DPU channels end within a group: 32
     /// kernels, or 64 channels of a depthwise task.
     partial_group: PartialGroup, "partial-group" {
-        /// The whole groups are written, and the task never ends (measured by
-        /// rockchip-npu-notes; Mesa's programs have whole groups).
+        /// The whole groups are written, and the task never ends
+        /// (E-partial-group).
         Hangs = "hangs",
         /// They are as good as any.
         Works = "works",
@@ -181,97 +178,94 @@ contested! {
     /// Rounding of the integer output converter for 32-bit results with
     /// CVT_TYPE 1.
     wide_rounding: WideRounding, "wide-rounding" {
-        /// To nearest (measured for 8-bit results, and for fp32 ones with
-        /// CVT_TYPE 0, by rockchip-npu-notes).
+        /// To nearest (E-out-cvt-even: 8-bit results, and fp32 ones with
+        /// CVT_TYPE 0).
         Nearest = "nearest",
-        /// Towards minus infinity (an earlier measurement of the same).
+        /// Towards minus infinity (E-out-cvt-floor).
         Floor = "floor",
     }
     /// Exact halves in the integer output converter with CVT_ROUND 1.
     output_ties: OutputTies, "output-ties" {
-        /// Away from zero (measured by rockchip-npu-notes, both signs).
+        /// Away from zero (E-out-cvt-away).
         Away = "away",
-        /// Up, as the RK3588 TRM says.
+        /// Up (E-out-cvt-up).
         Up = "up",
     }
     /// OUT_CVT_SCALE from 0x8000 on.
     output_scale: OutputScale, "output-scale" {
-        /// Negative (measured by rockchip-npu-notes: 0x8000 negates).
+        /// Negative (E-scale-signed).
         Signed = "signed",
-        /// Positive.
+        /// Positive (E-scale-unsigned).
         Unsigned = "unsigned",
     }
     /// Padding of channels 32 to 63 of a depthwise int8 group.
     depthwise_pad: DepthwisePad, "depthwise-pad" {
-        /// The low byte of PAD_CON1 (Mesa's captured run).
+        /// The low byte of PAD_CON1 (E-depthwise-pad).
         LowByte = "low-byte",
-        /// The 16-bit pattern, as for all other channels.
+        /// The 16-bit pattern, as for all other channels (E-pad-pattern).
         Pattern = "pattern",
     }
     /// MINUS_EXP taken off an exponent field that is smaller.
     small_exponent: SmallExponent, "small-exponent" {
-        /// Wraps within its five bits (gives the four anomalies that
-        /// rockchip-npu-notes measured).
+        /// Wraps within its five bits (E-zero-wraps).
         Wraps = "wraps",
-        /// Becomes zero.
+        /// Becomes zero (E-exponent-flush).
         Flushes = "flushes",
     }
     /// A flying operation on two operands with COMB_USE 5.
     flying_dual: FlyingDual, "flying-dual" {
-        /// Writes zeros (librocketnpu).
+        /// Writes zeros (E-flying-dual-zeros).
         Zeros = "zeros",
-        /// Never completes (rockchip-npu-notes, later, vendor driver).
+        /// Never completes (E-flying-dual-hangs).
         Hangs = "hangs",
-        /// Works as with COMB_USE 0.
+        /// Works as with COMB_USE 0 (E-flying-dual-0).
         Works = "works",
     }
     /// Interrupts that a pooling task raises.
     pooling_interrupt: PoolingInterrupt, "pooling-interrupt" {
-        /// The DPU's beside its own: it completed under a driver that waits
-        /// for the DPU's.
+        /// The DPU's beside its own (E-pool-interrupt).
         WithDpu = "with-dpu",
         /// Its own only; the mainline driver then waits in vain.
         PpuOnly = "ppu-only",
     }
     /// Pooling of integers, with a PPU_RDMA width other than 4 bits.
     byte_pooling: BytePooling, "byte-pooling" {
-        /// Works (rockchip-npu-notes measured int8 to the bit).
+        /// Works (E-pooling-int8).
         Works = "works",
-        /// Read as fp16 (an earlier note, with the width 4 bits).
+        /// Read as fp16 (E-pool-fp16-only).
         AsFp16 = "as-fp16",
     }
     /// tf32 operands on their way to the MAC array.
     tf32_operand: Tf32Operand, "tf32-operand" {
-        /// Cut to 10 bits of mantissa (measured by happyme531).
+        /// Cut to 10 bits of mantissa (E-tf32-cut).
         Truncated = "truncated",
-        /// Rounded to nearest (rockchip-npu-notes).
+        /// Rounded to nearest (E-tf32-rounded).
         Nearest = "nearest",
     }
     /// Cubes that fit their banks, with FEATURE_GRAINS below their height.
     few_grains: FewGrains, "few-grains" {
-        /// Right: lines stream (Mesa, happyme531's int8 programs).
+        /// Right: lines stream (E-grains-stream).
         Streams = "streams",
-        /// fp16 lines beyond the grains are garbage (happyme531, some K).
+        /// fp16 lines beyond the grains are garbage, for some K (E-grains).
         Garbage = "garbage",
     }
     /// How a float chooses its place in a look-up table.
     lut_index: LutIndex, "lut-index" {
-        /// Rounded to the nearest integer (gives the errors that librocketnpu
-        /// publishes).
+        /// Rounded to the nearest integer (E-lut-rounding).
         Nearest = "nearest",
         /// Cut towards minus infinity.
         Floor = "floor",
     }
     /// Roundings of an average.
     average_rounding: AverageRounding, "average-rounding" {
-        /// One, of the final value.
+        /// One, of the final value (E-pooling-fp16).
         Once = "once",
         /// After the sum, after each reciprocal.
         Each = "each",
     }
     /// Maximum and minimum of a number and a NaN.
     nan_compare: NanCompare, "nan-compare" {
-        /// The number.
+        /// The number (nobody measured it: E-signed-zeros).
         Number = "number",
         /// NaN.
         Nan = "nan",
@@ -279,8 +273,7 @@ contested! {
     /// BS, BN, EW and the output converter before anything was written to
     /// their registers.
     fresh_stages: FreshStages, "fresh-stages" {
-        /// They do nothing: allbilly's element-wise programs leave the
-        /// registers alone and work.
+        /// They do nothing (E-fresh-stages).
         Bypassed = "bypassed",
         /// On, with operands of 0: all registers are 0 after a reset.
         Active = "active",
@@ -290,19 +283,19 @@ contested! {
     core_number: CoreNumber, "core-number" {
         /// Does no harm.
         Ignored = "ignored",
-        /// Makes cores 1 and 2 hang.
+        /// Makes cores 1 and 2 hang (E-core-number).
         Required = "required",
     }
     /// A program that writes neither sizes nor output address nor precisions.
     delta_program: DeltaProgram, "delta-program" {
-        /// Leaves the output untouched (measured by rockchip-npu-notes).
+        /// Leaves the output untouched (E-delta-untouched).
         NoWrite = "no-write",
-        /// Runs with the registers of the task before.
+        /// Runs with the registers of the task before (E-delta-in-group).
         Runs = "runs",
     }
     /// A core after a task that hung.
     wedge: Wedge, "wedge" {
-        /// Works again after its reset.
+        /// Works again after its reset (E-wedge).
         UntilReset = "until-reset",
         /// Hangs whatever runs, until power is cycled.
         UntilPowerCycle = "until-power-cycle",

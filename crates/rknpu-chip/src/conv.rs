@@ -384,8 +384,8 @@ impl Convolution<'_> {
 }
 
 /// Spreads the channels of a group that is too wide: channel k lands at 2k,
-/// and the upper half is lost (measured by librocketnpu; what lies between is
-/// not known, here zeros).
+/// and the upper half is lost (E-depthwise-wide; what lies between is not known,
+/// here zeros).
 fn interleave(bytes: &mut [u8], precision: Precision, channels: usize) {
     let size = ATOM / precision.per_atom();
     for pixel in bytes.chunks_exact_mut(channels * size) {

@@ -31,7 +31,7 @@ impl FeatureSource {
             Some(packed) => Self::Pixels(PixelDma {
                 base: features.base,
                 // The sequencer takes what lies behind a line shorter than its
-                // window (Mesa: images narrower than 16).
+                // window (E-narrow-image).
                 width: cube.width.max(features.window[0]),
                 height: cube.lines.count,
                 packed,
@@ -163,7 +163,7 @@ impl ConvConfig {
 }
 
 /// Distance that DECONV_X/Y_STRIDE ask for: less one, and powers of two only;
-/// other values do nothing (measured by rockchip-npu-notes).
+/// other values do nothing (E-deconv).
 fn deconv_spread(field: u32) -> usize {
     match field {
         1 | 3 | 7 => field as usize + 1,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! CNA, weight side: the decompressor (DCOMP).
 //!
-//! The stream and its code are happyme531's (rknpu2_matmul_open), whose
-//! compressed int8 weights ran on silicon under the vendor driver. 16 lanes
-//! follow each other, each padded to 64 bytes:
+//! The stream and its code ran on silicon (E-dcomp). 16 lanes follow each other,
+//! each padded to 64 bytes:
 //!
 //! ```text
 //! lane     16-byte header, then symbols from bit 128 on, lowest bit first

@@ -10,7 +10,7 @@
 //!
 //! * Integers: exact sums. The accumulator is wider than any sum that the
 //!   registers can ask for, and saturates to int32 where it leaves for the
-//!   DPU (measured: int16 saturates, never wraps).
+//!   DPU (E-sums-saturate).
 //! * fp16: exact products, added 64 at a time in float32 and from there on in
 //!   float64, in the order that [`super::gemm`] states, and rounded once to
 //!   fp32. A product passes 9 additions in float32 at most (7 of its lane, 2
@@ -28,8 +28,7 @@
 //!   of the sum of magnitudes.
 //!
 //! Silicon adds floats in float32, or in a format like it, in an order that is
-//! not known; fp16 results were measured to lie within 1e-7 relative of a
-//! float64 sum. Every NaN is the one NaN of [`round_sum`], whatever the host
+//! not known (E-fp-order). Every NaN is the one NaN of [`round_sum`], whatever the host
 //! makes of it.
 
 /// Elements of the longest row of int8 products that is summed in i32.
@@ -112,7 +111,7 @@ pub(crate) enum Ties {
 }
 
 impl Ties {
-    /// Of a ROUND_TYPE field (RK3588 TRM): half to even, or up.
+    /// Of a ROUND_TYPE field: half to even, or up (E-round-type).
     pub(crate) fn from_round_type(bit: u32) -> Self {
         if bit == 1 { Self::Up } else { Self::Even }
     }

@@ -4,8 +4,7 @@
 //! Output pixel (oy, ox) and tap (ky, kx) meet the input pixel
 //! `(oy*SY - PAD_TOP + ky*DY, ox*SX - PAD_LEFT + kx*DX)`; outside the input
 //! it is the pad value. There are no registers for padding right and below:
-//! it follows from the number of output pixels. (librocketnpu and Mesa, both
-//! proven on silicon.)
+//! it follows from the number of output pixels (E-window).
 
 use std::ops::Range;
 
@@ -41,8 +40,7 @@ pub(crate) struct Window {
 }
 
 /// In a depthwise int8 task, channels from here on in each group of 64 are
-/// padded with the low byte of PAD_CON1 only. Measured (Mesa's captured run),
-/// not explained.
+/// padded with the low byte of PAD_CON1 only (E-depthwise-pad).
 const DEPTHWISE_LOW_PAD_FROM: usize = 32;
 
 /// A place without input that is no padding either: it counts as zero.
@@ -153,7 +151,7 @@ impl Window {
     /// What a padded tap holds, for each channel.
     ///
     /// PAD_CON1 is a 16-bit pattern: even int8 channels take its low byte,
-    /// odd ones its high byte (measured). Types of 4 bytes take the whole
+    /// odd ones its high byte (E-pad-pattern). Types of 4 bytes take the whole
     /// register (inferred).
     pub(crate) fn padding<T: Operand>(&self) -> Vec<T> {
         let low = self.pad_value as u16;

@@ -12,9 +12,8 @@ use super::trap::Stop;
 
 /// The input converter (CVT), for integer features.
 ///
-/// Programs that use it (Mesa: images of one channel) want `x - 128`, which
-/// only comes out if the offset is added after the shift; the manual's words
-/// for CVT_TYPE 0 leave that open.
+/// Programs that use it want `x - 128`, which only comes out if the offset is
+/// added after the shift (E-argb-offset).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InputCvt {
     /// CVT_TYPE: add, then multiply.
@@ -53,11 +52,8 @@ impl InputCvt {
 }
 
 /// Packed pixels of 1 to 4 channels (ARGB_IN): dense lines, widened to the
-/// atoms of a cube. Bytes (Mesa) or fp16 (allbilly).
-///
-/// The unit of LINE_STRIDE is a pixel here (inferred from Mesa's programs,
-/// whose images of one channel have rows of `max(W, 16)` bytes, and allbilly's
-/// of three).
+/// atoms of a cube. Bytes or fp16; the unit of LINE_STRIDE is a pixel here
+/// (E-argb-lines).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PixelDma {
     pub(crate) base: u32,

@@ -4,10 +4,9 @@
 //! Window of output (oy, ox): input `oy*SY - TOP + ky`, `ox*SX - LEFT + kx`.
 //! Maximum and minimum take the pad value outside the input; the average
 //! counts padding as zeros, is summed in float64, multiplied by both
-//! reciprocals and 2^-32, and rounded once to fp16 (silicon was measured to
-//! within that rounding by librocketnpu; its own order is not known). Integers
+//! reciprocals and 2^-32, and rounded once to fp16 (E-pooling-fp16). Integers
 //! take reciprocals of 16 fractional bits, and round half to even what the
-//! reciprocals make of the sum (rockchip-npu-notes measured int8 to the bit).
+//! reciprocals make of the sum (E-pooling-int8).
 
 mod extremes;
 
@@ -43,11 +42,11 @@ enum Element {
 }
 
 impl Element {
-    /// PPU_RDMA's code for the width that was measured to be wrong for bytes.
+    /// PPU_RDMA's code for the width that is wrong for bytes (E-pool-width).
     const FOUR_BITS: u32 = 0;
 
     /// By the PPU's precision; the width that PPU_RDMA is told matters little
-    /// (rockchip-npu-notes measured 1 and 2 exact for int8, 0 wrong).
+    /// (E-pooling-int8, E-pool-width).
     fn of(task: &Pool, contested: &Contested) -> Self {
         let works =
             contested.byte_pooling == BytePooling::Works && task.read_size != Self::FOUR_BITS;
@@ -375,5 +374,5 @@ fn check(
 }
 
 /// Lines and columns below which a pooled cube is misread by another pooling
-/// (rockchip-npu-notes).
+/// (E-small-pool).
 const SMALL: usize = 4;

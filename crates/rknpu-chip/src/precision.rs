@@ -28,7 +28,7 @@ pub(crate) fn u32_at(bytes: &[u8], index: usize) -> u32 {
 }
 
 /// tf32 as the MAC array sees an fp32 word: the low 13 bits of the mantissa
-/// are cut off (measured by happyme531; rockchip-npu-notes says rounded).
+/// are cut off (E-tf32-cut).
 pub(crate) fn tf32_operand(bits: u32) -> f32 {
     const DROPPED: u32 = (1 << 13) - 1;
     f32::from_bits(bits & !DROPPED)

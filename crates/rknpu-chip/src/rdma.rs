@@ -15,7 +15,7 @@ pub(crate) const USE_MUL: u32 = 4;
 pub(crate) const USE_SHIFT: u32 = 8;
 
 /// Type of an element of the EW operand. A 16-bit operand is read as bytes
-/// where PROC_PRECISION says int8 (measured). `None` where none is read.
+/// where PROC_PRECISION says int8 (E-ew-precision-0). `None` where none is read.
 pub(crate) fn ew_precision(reads: &Reads, float: bool) -> Option<Precision> {
     Some(match (reads.element?.bits, reads.proc_precision) {
         (4, _) => Precision::Int4,
@@ -148,8 +148,8 @@ pub(crate) struct ChannelOperands {
     pub(crate) master: Master,
     pub(crate) read: ChannelRead,
     pub(crate) channels: usize,
-    /// A lone multiplier has 16 bits: in a pipeline of 16-bit floats
-    /// (allbilly). Else every lone operand has 32 (happyme531).
+    /// A lone multiplier has 16 bits: in a pipeline of 16-bit floats. Else every
+    /// lone operand has 32 (E-lone-operand).
     pub(crate) narrow: bool,
 }
 
@@ -158,9 +158,8 @@ impl ChannelOperands {
     ///
     /// One consumer's operands are an array. Those of several are interleaved
     /// in groups of 8 channels and 64 bytes: int32 for the ALU, then int16
-    /// for CPEND, then int16 for the multiplier (rockchip-npu-notes measured
-    /// DATA_USE 7 so; other sets are inferred, and a shift's own operand is
-    /// not known).
+    /// for CPEND, then int16 for the multiplier (E-bs-operands: DATA_USE 7;
+    /// other sets are inferred, and a shift's own operand is not known).
     pub(crate) fn words(&self, dma: &Dma<'_>, consumer: u32) -> Result<Option<Vec<u32>>, Stop> {
         let ChannelRead { base, uses } = self.read;
         if uses & consumer == 0 {

@@ -5,10 +5,8 @@
 //! All known programs write 0xE to S_POINTER: group 0, and both pointers
 //! toggle. After a task the other group is written; which one is executed the
 //! next write of S_POINTER says, or [`Registers::follow`]. So a segment of a
-//! chain that does not write it runs the first one's registers. Of chained
-//! additions without it allbilly measured that each output was written, and with
-//! the first sums: the DPU's output address is new. That all else is old is
-//! inferred.
+//! chain that does not write it runs the first one's registers, but for the
+//! address of the DPU's output (E-chain-repeats). That all else is old is inferred.
 
 use rknpu_regcmd::regs::{self, cna, dpu};
 use rknpu_regcmd::{Block, Register, RegisterFile};

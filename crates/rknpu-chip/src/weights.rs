@@ -3,9 +3,8 @@
 //!
 //! The stream is dense. Order of a direct convolution, outermost first:
 //! kernel group, channel group, ky, kx, kernel of the group, channel of the
-//! group; the last groups may be smaller than the rest (Mesa's int8 programs
-//! rely on it; the packers of librocketnpu, mtx512 and happyme531 pad). Order
-//! of a depthwise one: channel group, ky, kx, channel. Both measured.
+//! group; the last groups may be smaller than the rest (E-partial-groups). Order
+//! of a depthwise one: channel group, ky, kx, channel (E-weight-order).
 
 use std::ops::Range;
 
@@ -170,8 +169,8 @@ impl WeightShape {
     }
 
     /// Position in the stream of a depthwise weight. A last group of fewer
-    /// channels is dense (Mesa's first depthwise layers have 32 of 64), unless
-    /// the stream has room for a whole one.
+    /// channels is dense, unless the stream has room for a whole one
+    /// (E-partial-groups).
     pub(crate) fn depthwise_element(&self, tap: usize, channel: usize, padded: bool) -> usize {
         let group = self.precision.depthwise_group();
         let first = channel / group * group;

@@ -36,9 +36,9 @@ pub(crate) struct Placement {
 }
 
 impl Writer {
-    /// A flying task has no more channels than DATA_CUBE_CHANNEL says:
-    /// allbilly's additions leave the writer's own number as a convolution
-    /// before them left it.
+    /// A flying task has no more channels than DATA_CUBE_CHANNEL says, whatever
+    /// number of the writer's own a convolution before it left
+    /// (E-writer-width).
     pub(crate) fn new(output: Output, regs: &RegisterFile) -> Self {
         let flying = regs.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
         let ([_, _, cube], [_, _, written]) = (output.cube, output.written);

@@ -11,10 +11,9 @@
 //!   surface 0: atom 0 .. width-1 | surface 1: ... | .. surface channels/4 - 1
 //! ```
 //!
-//! Values: happyme531's `add_body`, measured on silicon under the vendor's kernel;
-//! nobody has told of a run under mainline `rocket`. It was measured with C in
-//! place of A, too. Whether a sum beyond 32 bits wraps or saturates no source
-//! tells: happyme stays in range, and so must whoever uses this.
+//! Values: E-int32-add, not under mainline `rocket`; with C in place of A, too
+//! (E-flying-in-place). A sum beyond 32 bits saturates (E-int-ew), so whoever wants
+//! it modulo 2^32 stays in range.
 
 use thiserror::Error;
 
@@ -105,11 +104,11 @@ pub enum AddError {
 }
 
 impl AddTask {
-    /// Most atoms of a surface that were measured (happyme: rows of a product).
+    /// Most atoms of a surface that were measured (E-int32-add).
     pub const WIDTH_MAX: u32 = 128;
-    /// Most channels that were measured (happyme).
+    /// Most channels that were measured (E-int32-add).
     pub const CHANNELS_MAX: u32 = 1024;
-    /// What channels must be a multiple of, as measured (happyme).
+    /// What channels must be a multiple of, as measured (E-int32-add).
     pub const CHANNEL_MULTIPLE: u32 = 32;
 
     /// Bytes of each operand and of the sums; for sizes beyond all legality the
@@ -203,7 +202,7 @@ impl AddTask {
             .set(dpu::WdmaSize0::new().with_channel_wdma(channels - 1)?)
             .set(dpu::WdmaSize1::new().with_width_wdma(width - 1)?)
             .set(bn_bypassed()?)
-            // Without OP_CVT_BYPASS int32 operands become float rubbish (happyme).
+            // Without OP_CVT_BYPASS: float garbage (E-int32-add-cvt).
             .set(
                 dpu::EwCfg::new()
                     .with_ew_op_src(1)?

@@ -3,12 +3,12 @@
 //! must respect.
 
 /// Bytes of an atom: what one pixel holds in one surface, and the unit of all
-/// strides. RK3588 TRM, NPU chapter.
+/// strides (E-atom).
 pub const ATOM_BYTES: u32 = 16;
 
 /// Bytes of the unit in which DATA_ENTRIES counts the CBUF space of a line:
 /// the value that all known matrix programs write is `ceil(bytes / 64)`
-/// (mtx512/rk3588-npu, librocketnpu, Mesa).
+/// (E-entries).
 pub const CBUF_ENTRY_BYTES: u32 = 64;
 
 /// Limits of one chip.
@@ -23,15 +23,13 @@ pub struct ChipProfile {
     pub cbuf_banks: u32,
     /// Bytes of a CBUF bank.
     pub cbuf_bank_bytes: u32,
-    /// Fewest banks that the weights get. Measured on silicon by happyme: a
-    /// large product with one weight bank failed at submission.
+    /// Fewest banks that the weights get (E-one-weight-bank).
     pub weight_banks_min: u32,
     /// Kernels that must fit the weight banks together, or a kernel group where
-    /// that is more (int4: 64). The planner of happyme reserves 32, and its
-    /// measured row limits of fp16 and int8 agree; one kernel group of 16 was
-    /// enough for tf32.
+    /// that is more (int4). E-weight-room-block; one kernel group was enough for
+    /// tf32 (E-weight-room-group).
     pub resident_kernels: u32,
-    /// Most bytes of one kernel: one bank, as every known generator has it.
+    /// Most bytes of one kernel: one bank (E-kernel-bytes).
     pub kernel_bytes_max: u32,
     /// The feature fetch takes lines in groups of so many.
     pub line_group: u32,
@@ -46,8 +44,8 @@ pub struct ChipProfile {
 }
 
 impl ChipProfile {
-    /// RK3588. Sources: RK3588 TRM, NPU chapter (cores, CBUF), Mesa
-    /// `registers.xml` (field widths), and those named at the fields.
+    /// RK3588. Sources: E-cores, E-cbuf-size, E-field-widths, and those named at
+    /// the fields.
     pub const RK3588: Self = Self {
         name: "rk3588",
         cores: 3,

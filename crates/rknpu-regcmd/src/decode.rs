@@ -6,8 +6,7 @@ use crate::field::RegisterInfo;
 use crate::regs;
 use crate::word::{Block, EnableMask, Word};
 
-/// Targets of words that do nothing: Mesa and mtx512 write the first, captures
-/// of the vendor's compiler the second.
+/// Targets of words that do nothing (E-noop-target).
 const TARGETS_NOP: [u16; 2] = [0x0000, 0x0001];
 
 /// What a word means.

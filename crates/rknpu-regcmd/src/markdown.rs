@@ -16,9 +16,10 @@ not edit. Offsets are bytes in a core's register window. An *atom* is 16 bytes.
 A field written `31..4` with unit atoms makes the register a byte count whose
 low four bits are 0.
 
-Names are those of Mesa's register database; meanings are from it and the RK3588
-TRM where no other source is named. Registers of programs persist from task to
-task: a complete program writes all of a block that it starts.
+Names are those of Mesa's register database. Names, places and meanings are
+E-field-widths in [evidence.md](evidence.md) where no other id is cited. Registers of
+programs persist from task to task: a complete program writes all of a block that it
+starts.
 ";
 
 /// All registers with their fields, as Markdown.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Values of registers of stages that a program does not use, alike in all
-//! programs of this crate and in those that were measured (Mesa, happyme531).
+//! programs of this crate and in those that are known to run.
 
 use crate::field::FieldRangeError;
 use crate::regs::{dpu, dpu_rdma};

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The types that the NPU computes with, and what follows from each: one table.
 //!
-//! Codes: RK3588 TRM, NPU chapter, and Mesa's registers.xml. Groups: measured on
-//! silicon through the weight layouts of librocketnpu, mtx512/rk3588-npu and
-//! happyme531.
+//! Codes: E-precision-codes. Groups: E-weight-groups.
 
 use core::fmt;
 
@@ -115,8 +113,8 @@ impl Precision {
     }
 
     /// Channels computed together in a depthwise convolution: 64 for int8 and
-    /// 32 for fp16 (measured), twice the kernel group for the others
-    /// (inferred).
+    /// 32 for fp16, twice the kernel group for the others
+    /// (E-depthwise-groups).
     #[must_use]
     pub const fn depthwise_group(self) -> usize {
         2 * self.kernel_group()
@@ -129,7 +127,7 @@ impl Precision {
     }
 
     /// Multiply-accumulates of a core in one clock: a group of channels times a
-    /// group of kernels (as the RK3588 TRM counts them).
+    /// group of kernels (E-mac-rate).
     #[must_use]
     pub const fn macs_per_clock(self) -> u64 {
         (self.kernel_group() * self.channel_group()) as u64
@@ -174,8 +172,7 @@ impl Precision {
     /// Output channels that CORE hands to the DPU at a time, for inputs as the
     /// DPU names them; `None` where no program shows it.
     ///
-    /// Inferred from the writer settings of mtx512/rk3588-npu, librocketnpu,
-    /// Mesa, allbilly and happyme, all of which ran on silicon.
+    /// Inferred: E-writer.
     pub(crate) const fn writer_group(self, depthwise: bool) -> Option<u32> {
         match (self, depthwise) {
             (Self::Int32 | Self::Tf32, _) | (Self::Int4 | Self::Fp32, true) => None,

@@ -6,8 +6,7 @@
 //! |  target   |         value          |  offset   |
 //! ```
 //!
-//! Source: Mesa `registers.xml` and its `EMIT` macro, mtx512/rk3588-npu; the
-//! same in every known program.
+//! Source: E-word, E-target-bits; the same in every known program.
 
 use core::fmt;
 
@@ -15,9 +14,9 @@ use bitflags::bitflags;
 
 /// Low byte of a target: write the register at `offset`.
 const TARGET_WRITE: u16 = 0x01;
-/// Target of the enable word (Mesa: `OP_ENABLE`).
+/// Target of the enable word.
 const TARGET_ENABLE: u16 = 0x0081;
-/// Target of the marker that precedes the enable word (Mesa: `OP_40`).
+/// Target of the marker that precedes the enable word (E-marker).
 const TARGET_MARKER: u16 = 0x0041;
 /// The offset that the enable word carries: PC OPERATION_ENABLE.
 const OFFSET_ENABLE: u16 = 0x0008;
@@ -66,7 +65,7 @@ impl Block {
     ];
 
     /// Number of the block's 4 KiB page in the core's register window. Page 2
-    /// is a hole (RK3588 TRM, NPU chapter).
+    /// is a hole (E-hole-page).
     #[must_use]
     pub const fn page(self) -> u16 {
         match self {
@@ -136,8 +135,8 @@ impl fmt::Display for Block {
 }
 
 bitflags! {
-    /// Blocks that an enable word starts: bit = page - 1 (GLOBAL
-    /// OPERATION_ENABLE of Mesa `registers.xml`; bit 1 is the hole at page 2).
+    /// Blocks that an enable word starts: bit = page - 1 (E-enable-mask; bit 1
+    /// is the hole at page 2).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct EnableMask: u32 {
         /// CNA.

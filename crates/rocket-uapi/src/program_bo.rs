@@ -9,8 +9,8 @@ use crate::device::Device;
 use crate::error::{Error, ProgramError};
 use crate::units::{ByteLen, Deadline};
 
-/// Programs start on a boundary of this many bytes: 16 is what PC needs (the
-/// low bits of its base address are no address), 64 what Mesa uses.
+/// Programs start on a boundary of this many bytes: 16 is what PC needs,
+/// 64 what others use (E-program-alignment).
 const ALIGNMENT: usize = 64;
 
 /// Linked programs in a frozen buffer object. Nobody can change them any more,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The published figures, their conditions, and the jobs that model them.
 //!
-//! All were measured by the author of rockchip-npu-notes and librocketnpu on a
-//! Turing RK1 under mainline `rocket` (Linux 7.1); conditions are those of the
-//! benchmark programs in that library.
+//! E-time-tiles, E-time-submit, E-time-cores, E-time-clock, E-time-client,
+//! E-time-resident, E-time-levers; conditions are those of librocketnpu's benchmark
+//! programs.
 
 mod products;
 

@@ -35,7 +35,7 @@ impl Default for Conditions {
     /// RK3588 at 600 MHz, llama.cpp's default batch of 512 rows.
     ///
     /// Adding an element moves 12 bytes. An A76 copies 13.4 GB/s, reads and
-    /// writes counted once (rockchip-npu-notes); two of them at half that rate
+    /// writes counted once (E-time-lpddr); two of them at half that rate
     /// take 450 ps. Not measured on a board.
     fn default() -> Self {
         Self {

@@ -10,16 +10,15 @@ use crate::dtype::Precision;
 use crate::layout;
 
 /// The slowest clock the NPU runs at: the RK3588 boots with 200 MHz
-/// (`assigned-clock-rates` of the mainline device tree), and nothing promises
-/// that somebody raised it.
+/// (E-clock-boot), and nothing promises that somebody raised it.
 const CLOCK_HZ: u64 = 200_000_000;
 
-/// Bytes a nanosecond that a core surely moves. librocketnpu's timings at
-/// 600 MHz imply 3 to 6 (inferred); a third of that covers the slowest clock.
+/// Bytes a nanosecond that a core surely moves: 3 at 600 MHz (E-time-memory); a
+/// third of that covers the slowest clock.
 const DMA_BYTES_PER_NS: u64 = 1;
 
-/// Fixed time of a task: kick, interrupt, first fetch. librocketnpu measured
-/// about 50 us for a job with one tiny task.
+/// Fixed time of a task: kick, interrupt, first fetch; twice what a job with one
+/// tiny task takes (E-time-submit).
 const TASK_OVERHEAD_NS: u64 = 100_000;
 
 /// Nanoseconds that a task over one tile takes at most; the sum of computing

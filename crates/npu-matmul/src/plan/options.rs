@@ -18,9 +18,8 @@ pub struct JobLimits {
     pub time: Duration,
     /// Bytes of the activation buffer, likewise of the output buffer, and of that
     /// of partial results where the NPU adds up K tiles.
-    /// PREP_BO and FINI_BO maintain the caches of a whole buffer, and
-    /// librocketnpu measured that buffers far larger than their live part cost
-    /// more than the product, so buffers stay moderate and fit exactly.
+    /// PREP_BO and FINI_BO maintain the caches of a whole buffer, and buffers far
+    /// larger than their live part cost more than the product (E-time-client), so buffers stay moderate and fit exactly.
     pub buffer_bytes: usize,
     /// Tasks: bounds the size of the programs, 864 bytes each.
     pub tasks: usize,

@@ -40,8 +40,8 @@ pub enum Accumulate {
     /// tiles in a job, of a depth of at most [`NPU_SUM_DEPTH_MAX`], whose K tiles
     /// have no scales of their own. The CPU adds up the rest.
     ///
-    /// The programs were measured on silicon under the vendor's kernel (happyme531).
-    /// Under mainline `rocket` nobody has told of a run yet: measure before use.
+    /// The programs ran under the vendor's kernel (E-int32-add). Under mainline
+    /// `rocket` nobody has told of a run yet: measure before use.
     Npu,
 }
 

@@ -93,8 +93,7 @@ pub struct DriverProfile {
     /// handle in create_bo", mainline in May 2026, hence 7.1; in 6.18.y since
     /// June 2026) a failed CREATE_BO leaves a handle to freed memory. Source.
     pub create_unwinds: bool,
-    /// One kick or many. Source; the patch as described by
-    /// rockchip-npu-notes, which measured it.
+    /// One kick or many (E-separate-kicks, E-chain-link). Source.
     pub chained_kicks: ChainedKicks,
 }
 

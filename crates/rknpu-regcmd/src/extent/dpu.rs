@@ -28,7 +28,7 @@ pub(super) fn extents(
 pub(super) fn last_written_atom(reader: &Reader<'_>, enable: EnableMask) -> Option<i64> {
     let output = certain(reader, enable)?;
     // With QD_EN = 0 an int16 convolution writes its first channels only
-    // (measured on silicon, rockchip-npu-notes).
+    // (E-int16-first-16).
     let misc = reader.get::<core::MiscCfg>();
     if enable.contains(EnableMask::CORE)
         && Precision::from_code(misc.proc_precision()) == Precision::Int16

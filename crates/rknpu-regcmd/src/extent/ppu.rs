@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pooling: input and output.
 //!
-//! Pooling of other types was tried and did not work (rockchip-npu-notes), so
-//! that nobody knows what it touches.
+//! Pooling of other types was tried and did not work (E-pool-fp16-only), so that
+//! nobody knows what it touches.
 
 use alloc::vec::Vec;
 

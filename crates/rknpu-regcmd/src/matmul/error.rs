@@ -11,9 +11,8 @@ use crate::field::FieldRangeError;
 #[non_exhaustive]
 pub enum MatmulError {
     /// M is not a whole number of line groups. The feature fetch takes four
-    /// lines at a time; other heights were measured to give wrong results
-    /// (librocketnpu), and the surface stride of known generators is wrong for
-    /// them.
+    /// lines at a time; other heights gave wrong results, and the surface stride
+    /// of known generators is wrong for them (E-surface-pitch).
     #[error("M = {m} is not a positive multiple of {multiple}; pad the rows of A")]
     RowMultiple {
         /// Rows.
@@ -21,8 +20,8 @@ pub enum MatmulError {
         /// What M must be a multiple of.
         multiple: u32,
     },
-    /// M + 1 lines do not fit FEATURE_GRAINS, 10 bits. Fewer were measured to
-    /// corrupt deep products (happyme: K = 3840).
+    /// M + 1 lines do not fit FEATURE_GRAINS, 10 bits. Fewer corrupt deep products
+    /// (E-grains).
     #[error("M = {m} is more than the {max} rows that a task takes; split M")]
     TooManyRows {
         /// Rows.
@@ -77,8 +76,8 @@ pub enum MatmulError {
         max: u32,
     },
     /// The rows of A do not fit CBUF. Each row begins at an entry of 64 bytes;
-    /// generators that forget this lose the last rows of some sizes, which
-    /// librocketnpu measured for int8 as a "resonance".
+    /// generators that forget this lose the last rows of some sizes
+    /// (E-line-rounding).
     #[error("{m} rows of K = {k} take {needed} CBUF banks, of {max}; split M or K")]
     DataBanks {
         /// Rows.

@@ -11,17 +11,14 @@
 //! C: atom (row, i) at  row * pitch + 16 * i          NOTCH = pitch / 16 - 1
 //! ```
 //!
-//! Sources: happyme531/rknpu2_matmul_open, which measured on silicon both ways
-//! for INT8 and 16-bit floats, in all combinations with cubes, and the heights of
-//! tiles up to which they are right; allbilly for pitches up to 64 KiB. Its cubes
-//! are lines where ours are columns; what the DPU gets is the same stream of
-//! pixels.
+//! Sources: E-row-major, for INT8 and 16-bit floats; E-line-pitch. Cubes there are
+//! lines where ours are columns; what the DPU gets is the same stream of pixels.
 
 use super::{CbufSplit, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse, emit};
 use crate::chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 use crate::program::Program;
 
-/// Longest pitch of lines that was measured to work, bytes (allbilly).
+/// Longest pitch of lines that was measured to work, bytes (E-line-pitch).
 const LINE_PITCH_MAX: u32 = 4096 * ATOM_BYTES;
 
 /// Longest pitch of rows of a row-major C, bytes: the notch is a row's atoms less
@@ -163,9 +160,8 @@ impl LaidOutTask {
     }
 }
 
-/// Most rows of a tile whose A is row-major: what happyme531 measured. Of INT8,
-/// beyond eight banks and with K between 3072 and 4096 results were wrong or
-/// nothing ran; of the floats the rules of all products are enough.
+/// Most rows of a tile whose A is row-major, as measured (E-row-major,
+/// E-deep-int8-rows); of the floats the rules of all products are enough.
 #[must_use]
 pub fn row_major_rows(ty: MatmulType, k: u32) -> u32 {
     /// Eight banks.

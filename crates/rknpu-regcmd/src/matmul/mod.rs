@@ -10,10 +10,9 @@
 //! C   cube: element (m, n) in surface n / C2', atom m       C2' = output elements of an atom
 //! ```
 //!
-//! Register values: mtx512/rk3588-npu (form A) and librocketnpu (form B),
-//! measured on silicon; the streams of both generators agree with these
-//! programs but for the number of feature banks, for which see
-//! [`MatmulError::DataBanks`].
+//! Register values: of two generators, for forms A and B (E-core-idle-product). Their
+//! streams agree with these programs but for the number of feature banks, for which
+//! see [`MatmulError::DataBanks`].
 
 mod emit;
 mod error;
@@ -94,14 +93,15 @@ impl MatmulType {
     }
 }
 
-/// The two forms of the program that are known to work on silicon.
+/// The two forms of the program that are known to work on silicon
+/// (E-core-idle-product).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MatmulForm {
-    /// CNA, CORE and DPU (mtx512/rk3588-npu). With DPU_RDMA not started, it
-    /// cannot wait for data that nobody sends.
+    /// CNA, CORE and DPU. With DPU_RDMA not started, it cannot wait for data
+    /// that nobody sends (E-mrdma-unfed).
     #[default]
     A,
-    /// DPU_RDMA started too, with its engines off (librocketnpu).
+    /// DPU_RDMA started too, with its engines off.
     B,
 }
 
@@ -225,10 +225,9 @@ impl MatmulTask {
     /// What this task finds in CBUF if `before` is the task before it, in the
     /// same job and so on the same core.
     ///
-    /// CBUF must be divided alike, else the operand lies elsewhere (measured:
-    /// other contents are used without a word, librocketnpu). A always stays as
-    /// a whole, B only if it fits its banks: with one to spare, as in all
-    /// programs of Mesa that reuse weights.
+    /// CBUF must be divided alike, else the operand lies elsewhere, and what lies
+    /// there is used without a word (E-reuse). A always stays as a whole, B only
+    /// if it fits its banks: with one to spare (E-reuse-spare-bank).
     ///
     /// # Errors
     /// The rule of legality that one of the tasks breaks.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! CNA: feature and weight fetch into CBUF, input conversion, padding and
-//! sequencing (page 1). Source: Mesa `registers.xml`, RK3588 TRM; other sources
-//! are named at the register. One CBUF entry of DATA_ENTRIES is 64 bytes.
+//! sequencing (page 1). Source: E-field-widths; others are named at the register.
 
 use crate::field::registers;
 
@@ -25,10 +24,10 @@ registers! {
     /// Prefetch before the computation starts.
     plain ConvCon2 CONV_CON2 @ 0x1010 {
         cmd_fifo_srst: 0..=0 = "Soft reset of the command FIFO; 0.",
-        csc_do_en: 1..=1 = "1 disables the sequencer's data output (TRM, debug).",
-        csc_wo_en: 2..=2 = "1 disables the sequencer's weight output (TRM, debug).",
+        csc_do_en: 1..=1 = "1 disables the sequencer's data output (debug).",
+        csc_wo_en: 2..=2 = "1 disables the sequencer's weight output (debug).",
         feature_grains: 4..=13 = "Lines that must be in CBUF before computing starts; at least kernel height + stride.",
-        kernel_group: 16..=23 = "Number of kernel groups - 1 (TRM); every known program writes 0.",
+        kernel_group: 16..=23 = "Number of kernel groups - 1; every known program writes 0.",
     }
     /// Strides and dilation.
     plain ConvCon3 CONV_CON3 @ 0x1014 {
@@ -36,8 +35,8 @@ registers! {
         conv_y_stride: 3..=5 = "Vertical stride, lines.",
         deconv_x_stride: 8..=10 = "Transposed convolution; 0.",
         deconv_y_stride: 11..=13 = "Transposed convolution; 0.",
-        atrous_x_dilation: 16..=20 = "Horizontal dilation - 1 (measured on silicon, librocketnpu).",
-        atrous_y_dilation: 21..=25 = "Vertical dilation - 1 (measured on silicon, librocketnpu).",
+        atrous_x_dilation: 16..=20 = "Horizontal dilation - 1 (E-window).",
+        atrous_y_dilation: 21..=25 = "Vertical dilation - 1 (E-window).",
         nn_mode: 28..=30 = "0.",
     }
     /// Size of the convolution's input.
@@ -77,7 +76,7 @@ registers! {
     plain CbufCon0 CBUF_CON0 @ 0x1040 {
         data_bank: 0..=3 = "Banks for feature data.",
         weight_bank: 4..=7 = "Banks for weights.",
-        fc_data_bank: 8..=10 = "Must be 0; anything else corrupts results (measured on silicon, rockchip-npu-notes).",
+        fc_data_bank: 8..=10 = "Must be 0; anything else corrupts results (E-fc-data-bank).",
         data_reuse: 12..=12 = "1: do not fetch feature data, use what CBUF holds.",
         weight_reuse: 13..=13 = "1: do not fetch weights, use what CBUF holds.",
     }
@@ -167,7 +166,7 @@ registers! {
     }
     /// Weight decompression. Persists: every program must write it.
     plain DcompCtrl DCOMP_CTRL @ 0x1100 {
-        decomp_control: 0..=2 = "0 raw weights; 1 compressed (measured on silicon, happyme).",
+        decomp_control: 0..=2 = "0 raw weights; 1 compressed (E-dcomp).",
         wt_dec_bypass: 3..=3 = "1: bypass.",
     }
     /// Weight decompression; 0 for raw weights.
@@ -216,6 +215,6 @@ registers! {
     }
     /// Value of padded pixels.
     plain PadCon1 PAD_CON1 @ 0x1184 {
-        pad_value: 0..=31 = "A 16-bit pattern in the low half: with int8 even channels take bits 7..0, odd ones 15..8 (measured on silicon).",
+        pad_value: 0..=31 = "A 16-bit pattern in the low half: with int8 even channels take bits 7..0, odd ones 15..8 (E-pad-pattern).",
     }
 }

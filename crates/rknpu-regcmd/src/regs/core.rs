@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CORE: MAC array and accumulators (page 3). Source: Mesa `registers.xml`,
-//! RK3588 TRM.
+//! CORE: MAC array and accumulators (page 3). Source: E-field-widths.
 
 use crate::field::registers;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! DPU: post-processing of each element and output addressing (page 4).
-//! Source: Mesa `registers.xml`, RK3588 TRM; other sources are named at the
-//! register.
+//! Source: E-field-widths; others are named at the register.
 
 use crate::field::registers;
 
@@ -179,7 +178,7 @@ registers! {
     }
     /// Output conversion: scale.
     plain OutCvtScale OUT_CVT_SCALE @ 0x4084 {
-        out_cvt_scale: 0..=15 signed = "Multiplied (sign: rockchip-npu-notes).",
+        out_cvt_scale: 0..=15 signed = "Multiplied (sign: E-scale-signed).",
         fp32tofp16_en: 16..=16 = "1: narrow fp32 to fp16.",
     }
     /// Output conversion: shift and rounding.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! DPU_RDMA: the four read engines of the DPU, MRDMA (main input), BRDMA (BS
 //! operands), NRDMA (BN operands) and ERDMA (EW operand) (page 5).
-//! Source: Mesa `registers.xml`, RK3588 TRM; other sources are named at the
-//! register.
+//! Source: E-field-widths; others are named at the register.
 
 use crate::field::registers;
 

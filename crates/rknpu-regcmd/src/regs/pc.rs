@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PC, the program controller (page 0). Source: Mesa `registers.xml`, RK3588
-//! TRM; the values that the kernel writes: Linux `drivers/accel/rocket`.
+//! PC, the program controller (page 0). Source: E-field-widths; the values that the
+//! kernel writes: E-driver-writes.
 
 use crate::field::registers;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! PPU: pooling (page 6).
-//! Source: Mesa `registers.xml`, RK3588 TRM; other sources are named at the
-//! register.
+//! Source: E-field-widths; others are named at the register.
 
 use crate::field::registers;
 

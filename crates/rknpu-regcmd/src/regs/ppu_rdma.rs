@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! PPU_RDMA: the read engine of the PPU (page 7).
-//! Source: Mesa `registers.xml`, RK3588 TRM; other sources are named at the
-//! register.
+//! Source: E-field-widths; others are named at the register.
 
 use crate::field::registers;
 
@@ -30,6 +29,6 @@ registers! {
     }
     /// Precision.
     plain DataFormat DATA_FORMAT @ 0x7030 {
-        in_precision: 0..=1 = "0 4 bit, 1 8 bit, 2 16 bit, 3 32 bit (TRM).",
+        in_precision: 0..=1 = "0 4 bit, 1 8 bit, 2 16 bit, 3 32 bit (E-pool-width-codes).",
     }
 }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The feature fetch of CNA.
 //!
-//! Where an atom lies (inferred from the register streams of librocketnpu,
-//! mtx512/rk3588-npu, happyme and Mesa, which all ran on silicon; one formula
-//! reproduces them all):
+//! Where an atom lies (E-feature-address):
 //!
 //! ```text
 //! addr(y, x, c1) = base + 16 * ((y/G)*LINE_STRIDE + (y%G)*W + x + c1*(G*W + SURF_STRIDE))
@@ -26,8 +24,8 @@ pub struct Features {
     pub base: u32,
     /// Width, height and channels of what is fetched.
     pub fetched: [usize; 3],
-    /// The same of what the window moves over. All programs but one of Mesa's
-    /// quirks write them equal.
+    /// The same of what the window moves over: nearly all programs write them
+    /// equal (E-narrow-image).
     pub window: [usize; 3],
     /// The type of the elements.
     pub precision: Precision,

@@ -7,17 +7,15 @@
 //! addr(g, a, y, x) = base + 16 * (y*(W + NOTCH) + x + a*DST_SURF_STRIDE + g*SURF_ADD)
 //! ```
 //!
-//! (Inferred; it reproduces the layouts of mtx512/rk3588-npu, librocketnpu,
-//! Mesa, allbilly and happyme, all measured on silicon.) A group is the kernel
-//! group of the convolution, and as many channels as its atoms hold where the
-//! DPU is fed from memory.
+//! (E-writer.) A group is the kernel group of the convolution, and as many
+//! channels as its atoms hold where the DPU is fed from memory.
 
 use super::cube::{Cube, Walk};
 use super::{Registers, sizes};
 use crate::precision::Precision;
 use crate::regs::dpu;
 
-/// CONV_MODE of a depthwise convolution (Mesa, librocketnpu).
+/// CONV_MODE of a depthwise convolution (E-field-widths).
 pub const DEPTHWISE: u32 = 3;
 
 /// What the DPU writes. Distances are in atoms.

@@ -6,7 +6,7 @@
 //! out  DST_BASE + c1*DST_SURF_STRIDE + 16*(y*(OW + NOTCH) + x)
 //! ```
 //!
-//! Source: librocketnpu, measured on silicon for fp16; RK3588 TRM for the notch.
+//! Source: E-pooling; E-pool-notch.
 
 use super::cube::Cube;
 use super::{Registers, sizes};

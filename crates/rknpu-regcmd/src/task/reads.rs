@@ -10,8 +10,7 @@
 //! BRDMA, NRDMA: four bytes for each channel
 //! ```
 //!
-//! (Inferred from programs of librocketnpu, Mesa, allbilly and happyme that
-//! ran on silicon.) Whether a line notch also adds to the distance of surfaces
+//! (E-rdma-address.) Whether a line notch also adds to the distance of surfaces
 //! is open, and so is what an EW operand's own notch adds to: [`Read::far`] has
 //! the larger reading.
 

@@ -18,8 +18,7 @@ pub struct HostCosts {
 }
 
 impl HostCosts {
-    /// The library that most published figures are of, librocketnpu
-    /// (rockchip-npu-notes):
+    /// The library that most published figures are of (E-time-client):
     ///
     /// * 32 ms to lay out the 4096x3840 weights of a product;
     /// * 76 ms to read 320 tiles of 256x256 with NEON;

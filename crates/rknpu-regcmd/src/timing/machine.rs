@@ -27,14 +27,14 @@ impl Dram {
     /// LPDDR of an RK3588 board.
     ///
     /// * A core: 8 bytes a clock, the whole number with the least squared
-    ///   relative error over four single-core figures of rockchip-npu-notes at
-    ///   600 MHz: tile 256x384x256 fp16 in a chain (150 us) and kicked by
-    ///   itself (194 us), a submit of 64x256x512 (109 us), a job of 16 tasks
-    ///   256x512x256 (3 ms).
+    ///   relative error over four single-core figures at 600 MHz: tile
+    ///   256x384x256 fp16 in a chain (150 us) and kicked by itself (194 us;
+    ///   E-time-tiles), a submit of 64x256x512 (109 us; E-time-submit), a job
+    ///   of 16 tasks 256x512x256 (3 ms; E-time-job16).
     /// * No more than at 600 MHz: the same tiles take as long at 900 MHz
-    ///   (rockchip-npu-notes).
+    ///   (E-time-tiles).
     /// * All together: 17 GB/s, what the board's LPDDR gives
-    ///   (rockchip-npu-notes).
+    ///   (E-time-lpddr).
     pub const RK3588: Self = Self {
         core_bytes_per_clock: 8,
         core_bytes_per_second: 4_800_000_000,
@@ -69,9 +69,8 @@ pub struct DriverCosts {
 impl DriverCosts {
     /// Mainline `rocket` as it is set up by default, its interrupts on an A55.
     ///
-    /// Medians of a submit and wait of a tiny job (8x64x16) by
-    /// rockchip-npu-notes, Linux 7.1: 51 to 54 us; 34 with the IOMMU kept
-    /// attached, hence 18 us for attaching (17 to 18 there by a second way);
+    /// Medians of a submit and wait of a tiny job (8x64x16; E-time-submit): 51
+    /// to 54 us; 34 with the IOMMU kept attached, hence 18 us for attaching (17 to 18 there by a second way);
     /// 31 to 33 with interrupts on an A76, hence 20 us less a kick; 27 to 28
     /// with interrupt and client on the same A76, hence the 4.5 us less to
     /// wake. How the rest divides into submitting, kick and waking was not
@@ -126,7 +125,7 @@ pub struct Machine {
 
 impl Machine {
     /// RK3588 at 600 MHz under the mainline driver: the conditions of most
-    /// published figures (rockchip-npu-notes). An unpatched kernel leaves the
+    /// published figures. An unpatched kernel leaves the
     /// clock at [`Self::BOOT_CLOCK_HZ`].
     pub const RK3588: Self = Self {
         chip: ChipProfile::RK3588,
@@ -135,7 +134,8 @@ impl Machine {
         driver: DriverCosts::MAINLINE,
     };
 
-    /// The clock that RK3588 boards boot with and that mainline Linux keeps.
+    /// The clock that boards boot with and that mainline Linux keeps
+    /// (E-clock-boot).
     pub const BOOT_CLOCK_HZ: u64 = 200_000_000;
 
     /// The machine under a driver with other costs.

@@ -3,9 +3,8 @@
 //!
 //! Counts follow the formulas by which the engines address memory (see
 //! [`extents`](crate::extents())); a MAC clock is one step of the array: one
-//! pixel, one tap, one group of channels and one group of kernels (RK3588 TRM:
-//! 1024 int8 products a clock, twice as many of int4, half of 16-bit types, a
-//! quarter of tf32; the groups are those of the weight layout).
+//! pixel, one tap, one group of channels and one group of kernels (E-mac-rate; the
+//! groups are those of the weight layout).
 
 use thiserror::Error;
 

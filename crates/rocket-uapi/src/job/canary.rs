@@ -43,7 +43,7 @@ const CANARY_BYTES: usize = ATOM_BYTES as usize;
 /// Outputs up to this length get a canary before SUBMIT, bytes; jobs with longer
 /// buffers to write only where they look dropped. Usually the fence is exported
 /// while the job runs: that takes a few system calls after SUBMIT, and a job of
-/// one tiny task about 50 us (librocketnpu's measurement), one that fills a
+/// one tiny task about 50 us (E-time-submit), one that fills a
 /// longer buffer than this several times as long. Where the job was faster, it
 /// runs again. Not measured on a board.
 pub const CANARY_AT_ONCE_MAX: usize = 64 << 10;

@@ -185,7 +185,7 @@ mod tests {
     fn roofs_are_of_memory_and_then_of_compute() {
         let machine = Machine::RK3588.at_clock(1_000_000_000);
         let [fp16, int8, int4] = &ROOFS;
-        // Peaks of the RK3588's TRM: 6 TOPS of int8 for three cores at 1 GHz.
+        // E-mac-rate: 6 TOPS of int8 for three cores at 1 GHz.
         assert_eq!(int8.peak(&machine), 6144.0);
         assert_eq!(fp16.peak(&machine) * 2.0, int8.peak(&machine));
         assert_eq!(int4.peak(&machine), int8.peak(&machine) * 2.0);

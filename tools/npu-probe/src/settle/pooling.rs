@@ -22,7 +22,7 @@ const KERNEL: u32 = 3;
 const OUTPUT: u32 = INPUT - KERNEL + 1;
 /// RECIP_KERNEL is a fraction of this.
 const RECIPROCAL_ONE: f32 = 65536.0;
-/// IN_PRECISION of PPU_RDMA: 8 and 16 bits (RK3588 TRM).
+/// IN_PRECISION of PPU_RDMA: 8 and 16 bits (E-pool-width-codes).
 const READ_8_BITS: u32 = 1;
 const READ_16_BITS: u32 = 2;
 

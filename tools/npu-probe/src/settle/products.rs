@@ -238,8 +238,8 @@ pub(super) fn line_rounding() -> anyhow::Result<Experiment> {
     Ok(Experiment::of(inputs, output, task).spoiled_on(&["entries"]))
 }
 
-/// Half as many grains as lines, for depths of which 3840 was measured to fail
-/// with too few (happyme531).
+/// Half as many grains as lines, for depths of which 3840 failed with too few
+/// (E-grains).
 pub(super) fn few_grains() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 16;
     const COLUMNS: u32 = 16;
