@@ -169,7 +169,8 @@ fn an_exported_object_is_a_file() {
 #[test]
 #[cfg(not(miri))]
 fn a_wild_pointer_at_the_raw_door_is_efault() {
-    const SUBMIT: u32 = 0x4018_6441;
+    use rocket_uapi::sys::SUBMIT;
+
     let model = model();
     let backend = model.open();
     let raw = backend.raw().unwrap();

@@ -33,7 +33,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use self::raw::{Mapping, OwnJob};
 use crate::jobs::{Jobs, NotRead};
-use crate::service::{GEM_OPEN, GemOpen, MapOf, OpenFile, PAGE, Service, changes_handles, is_call};
+use crate::service::{MapOf, OpenFile, PAGE, Service, changes_handles, is_call};
 
 /// How long the kernel waits at a time for a buffer object: so late does a
 /// client hear of a signal.
@@ -308,8 +308,8 @@ fn note(handles: &mut BTreeMap<u32, u64>, number: u32, arg: &[u8]) {
         && let Ok((bo, _)) = sys::GemClose::read_from_prefix(arg)
     {
         handles.remove(&bo.handle);
-    } else if is_call(number, GEM_OPEN)
-        && let Ok((bo, _)) = GemOpen::read_from_prefix(arg)
+    } else if is_call(number, sys::GEM_OPEN)
+        && let Ok((bo, _)) = sys::GemOpen::read_from_prefix(arg)
     {
         handles.insert(bo.handle, bo.size);
     }

@@ -18,7 +18,7 @@ use rustix::mm::MapFlags;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::jobs::{Job, Jobs};
-use crate::service::{GEM_OPEN, GemOpen, MapOf, OpenFile, PAGE, Service, changes_handles, is_call};
+use crate::service::{MapOf, OpenFile, PAGE, Service, changes_handles, is_call};
 
 /// How long a job is waited for: the driver kills it after half a second, but
 /// it may have to wait for fences and for a core, and a large one takes the
@@ -292,8 +292,8 @@ fn note(bos: &mut BTreeMap<u32, Known>, number: u32, arg: &[u8]) {
     {
         // Not over one of its own that comes back.
         bos.entry(bo.handle).or_default();
-    } else if is_call(number, GEM_OPEN)
-        && let Ok((bo, _)) = GemOpen::read_from_prefix(arg)
+    } else if is_call(number, sys::GEM_OPEN)
+        && let Ok((bo, _)) = sys::GemOpen::read_from_prefix(arg)
     {
         bos.entry(bo.handle).or_default();
     }

@@ -10,7 +10,6 @@ pub(crate) use npu_wire::is_call;
 use rocket_uapi::{FenceStatus, sys};
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A device that can be opened many times.
 pub trait Service: fmt::Debug + Send + Sync {
@@ -101,20 +100,6 @@ pub struct MapOf {
 /// Bytes of a buffer object's page.
 pub(crate) const PAGE: u64 = npu_capture::format::PAGE;
 
-/// DRM core: GEM_OPEN (include/uapi/drm/drm.h).
-pub(crate) const GEM_OPEN: u32 = 0xc010_640b;
-
-/// Argument of GEM_OPEN.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub(crate) struct GemOpen {
-    name: u32,
-    /// Out: GEM handle.
-    pub(crate) handle: u32,
-    /// Out: bytes.
-    pub(crate) size: u64,
-}
-
 /// Whether a request gives a handle, or takes one back. Who keeps book of
 /// handles has to let one of these pass at a time: a number that one thread
 /// gives back is at once another one's.
@@ -123,7 +108,7 @@ pub(crate) fn changes_handles(request: u32) -> bool {
         sys::CREATE_BO,
         sys::GEM_CLOSE,
         sys::PRIME_FD_TO_HANDLE,
-        GEM_OPEN,
+        sys::GEM_OPEN,
     ]
     .iter()
     .any(|&known| is_call(request, known))

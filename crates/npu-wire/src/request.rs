@@ -142,6 +142,7 @@ pub fn is_call(request: u32, known: u32) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rocket_uapi::sys::{CREATE_BO, CreateBo, FINI_BO, PREP_BO};
 
     #[test]
     fn a_request_comes_back() {
@@ -152,16 +153,16 @@ mod tests {
             assert_eq!((request, back), (Request::new(ask), ask));
             assert_eq!(rest, [1, 2, 3]);
         }
-        assert_eq!(Request::arg_len(0xc018_6440), 24);
+        assert_eq!(Request::arg_len(CREATE_BO), size_of::<CreateBo>());
     }
 
     #[test]
     fn a_request_of_another_size_is_the_same_call() {
-        const FINI_BO: u32 = 0x4008_6443;
-        assert!(is_call(FINI_BO, 0x4004_6443));
-        assert!(!is_call(FINI_BO, 0x4010_6442));
-        // The same number with another letter.
-        assert!(!is_call(0x4008_6243, FINI_BO));
+        let of_4_bytes = FINI_BO ^ (8 | 4) << 16;
+        assert!(is_call(FINI_BO, of_4_bytes));
+        assert!(!is_call(FINI_BO, PREP_BO));
+        let of_another_letter = FINI_BO ^ 1 << 8;
+        assert!(!is_call(of_another_letter, FINI_BO));
     }
 
     proptest! {

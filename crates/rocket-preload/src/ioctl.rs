@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use libc::{c_int, c_ulong, c_void};
 use npu_wire::{Ask, Request};
+use rocket_uapi::sys;
 use rustix::io::Errno;
 
 use crate::call::{Outcome, call};
@@ -15,14 +16,17 @@ use crate::next::next;
 use crate::target::is_device;
 use crate::wire::Room;
 
-/// The letter of dma-buf requests (include/uapi/linux/dma-buf.h).
-const DMA_BUF_BASE: u32 = b'b' as u32;
+/// The letters of the requests of dma-bufs, sync_files and timelines.
+const SHARED: [u32; 3] = [
+    letter(sys::DMA_BUF_SYNC),
+    letter(sys::SYNC_MERGE),
+    letter(sys::SW_SYNC_INC),
+];
 
-/// The letter of sync_file requests (include/uapi/linux/sync_file.h).
-const SYNC_FILE_BASE: u32 = b'>' as u32;
-
-/// The letter of a timeline's requests (Linux, drivers/dma-buf/sw_sync.c).
-const SW_SYNC_BASE: u32 = b'W' as u32;
+/// The letter of a request number.
+const fn letter(number: u32) -> u32 {
+    number >> 8 & 0xff
+}
 
 /// Requests that the kernel answers itself, whatever the file is
 /// (fs/ioctl.c, do_vfs_ioctl).
@@ -54,9 +58,10 @@ pub(crate) fn subject(fd: c_int, number: u32) -> Subject {
         if is_device(fd) {
             return Subject::Device;
         }
-        match number >> 8 & 0xff {
-            DMA_BUF_BASE | SYNC_FILE_BASE | SW_SYNC_BASE => Subject::MaybeShared,
-            _ => Subject::Other,
+        if SHARED.contains(&letter(number)) {
+            Subject::MaybeShared
+        } else {
+            Subject::Other
         }
     })
 }

@@ -15,11 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::memory;
 use crate::wire::{Memory, Room};
 
-/// A dma-buf's SET_NAME, of both sizes: its argument is a text
-/// (include/uapi/linux/dma-buf.h).
-const SET_NAME: u32 = 0x4008_6201;
-
-/// Longest text of SET_NAME, with its terminator (`DMA_BUF_NAME_LEN`).
+/// Longest text of a dma-buf's SET_NAME, with its terminator (`DMA_BUF_NAME_LEN`).
 const NAME_BYTES: usize = 32;
 
 /// Whose ioctl a call is.
@@ -124,7 +120,9 @@ impl Named {
         let whole = self.all();
         match self.kind {
             Kind::Device if self.is(sys::SUBMIT) => self.submit_reads(memory),
-            Kind::File if self.is(SET_NAME) => Span::new(self.arg, 1, NAME_BYTES).holds(memory),
+            Kind::File if self.is(sys::DMA_BUF_SET_NAME) => {
+                Span::new(self.arg, 1, NAME_BYTES).holds(memory)
+            }
             Kind::File => Span::new(self.arg, 1, whole.len).holds(memory),
             Kind::None | Kind::Device => false,
         }

@@ -13,21 +13,16 @@ use npu_model::driver::{Arena, ChainedKicks, DriverProfile, DrmFile, Iommu, Mapp
 use npu_model::event::{Event, KillCause};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, LinkedProgram, MatmulTask, MatmulType};
+use rocket_uapi::sys::{
+    CREATE_BO, FINI_BO, GEM_CLOSE, GET_CAP, PREP_BO, PRIME_FD_TO_HANDLE as FD_TO_HANDLE,
+    PRIME_HANDLE_TO_FD as HANDLE_TO_FD, SUBMIT, VERSION,
+};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::board::{TASK_LIMIT, bytes};
 use crate::words;
 
-const VERSION: u32 = 0xc040_6400;
-const GEM_CLOSE: u32 = 0x4008_6409;
-const GET_CAP: u32 = 0xc010_640c;
-const HANDLE_TO_FD: u32 = 0xc00c_642d;
-const FD_TO_HANDLE: u32 = 0xc00c_642e;
-const CREATE_BO: u32 = 0xc018_6440;
-const SUBMIT: u32 = 0x4018_6441;
-const PREP_BO: u32 = 0x4010_6442;
-const FINI_BO: u32 = 0x4008_6443;
 const REQUESTS: [u32; 9] = [
     VERSION,
     GEM_CLOSE,

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rocket_uapi::{Bo, Device, Errno, Handle, RawJob, RawTask, sys};
 use rustix::fs::SeekFrom;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::check::Reason;
 use crate::raw::{File, WithoutAddresses};
@@ -14,22 +14,8 @@ impl WithoutAddresses for sys::ExportSyncFile {}
 impl WithoutAddresses for sys::ImportSyncFile {}
 impl WithoutAddresses for sys::DmaBufSync {}
 impl WithoutAddresses for sys::SyncMergeData {}
-impl WithoutAddresses for TimelineFence {}
+impl WithoutAddresses for sys::SwSyncCreateFence {}
 impl WithoutAddresses for u32 {}
-
-/// SW_SYNC_IOC_CREATE_FENCE (Linux, drivers/dma-buf/sw_sync.c).
-const CREATE_FENCE: u32 = 0xc028_5700;
-/// SW_SYNC_IOC_INC, with a u32.
-const INC: u32 = 0x4004_5701;
-
-/// `struct sw_sync_create_fence_data`.
-#[repr(C)]
-#[derive(FromBytes, IntoBytes, Immutable)]
-struct TimelineFence {
-    value: u32,
-    name: [u8; 32],
-    fence: i32,
-}
 
 /// Words of a program that does nothing. Two are fetched at once.
 const IDLE_WORDS: u32 = 2;
@@ -121,12 +107,12 @@ impl File {
         timeline: BorrowedFd<'_>,
         value: u32,
     ) -> Result<OwnedFd, Errno> {
-        let mut arg = TimelineFence {
+        let mut arg = sys::SwSyncCreateFence {
             value,
             name: [0; 32],
             fence: -1,
         };
-        self.plain_on(timeline, CREATE_FENCE, &mut arg)?;
+        self.plain_on(timeline, sys::SW_SYNC_CREATE_FENCE, &mut arg)?;
         // SAFETY: as in `export_fence`.
         Ok(unsafe { OwnedFd::from_raw_fd(arg.fence) })
     }
@@ -136,7 +122,7 @@ impl File {
         timeline: BorrowedFd<'_>,
         mut by: u32,
     ) -> Result<(), Errno> {
-        self.plain_on(timeline, INC, &mut by)
+        self.plain_on(timeline, sys::SW_SYNC_INC, &mut by)
     }
 
     pub(crate) fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {

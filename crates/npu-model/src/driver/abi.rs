@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Request numbers and argument structures, as the kernel side knows them.
 //!
-//! Written down apart from `rocket-uapi`'s, from include/uapi/drm/drm.h and
-//! include/uapi/drm/rocket_accel.h (Linux 6.18, unchanged since): client and
-//! driver check each other.
+//! An independent witness of `rocket_uapi::sys`, the clients' table: written down
+//! apart from it, from include/uapi/drm/drm.h and include/uapi/drm/rocket_accel.h
+//! (Linux 6.18, unchanged since). The tests below compare the two; all else in this
+//! project reads one of them.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -337,7 +338,35 @@ mod tests {
             }),
             layout!(GetCap { capability, value }),
             layout!(GemClose { handle, pad }),
+            layout!(GemFlink { handle, name }),
+            layout!(GemOpen { name, handle, size }),
             layout!(PrimeHandle { handle, flags, fd }),
+            layout!(ExportSyncFile, DmaBufSyncFile { flags = flags, fd = fd }),
+            layout!(ImportSyncFile, DmaBufSyncFile { flags = flags, fd = fd }),
+            layout!(SyncMergeData, SyncMerge {
+                name = name,
+                fd2 = fd2,
+                fence = fence,
+                flags = flags,
+                pad = pad,
+            }),
+            layout!(SyncFenceInfo {
+                obj_name,
+                driver_name,
+                status,
+                flags,
+                timestamp_ns,
+            }),
+            layout!(SyncFileInfo {
+                name,
+                status,
+                flags,
+                num_fences,
+                pad,
+                sync_fence_info,
+            }),
+            layout!(SyncSetDeadline { deadline_ns, pad }),
+            layout!(SwSyncCreateFence { value, name, fence }),
         ];
         for (theirs, size, align, fields) in tables {
             assert_eq!(
@@ -355,6 +384,8 @@ mod tests {
         for (ours, theirs) in [
             (VERSION, sys::VERSION),
             (GEM_CLOSE, sys::GEM_CLOSE),
+            (GEM_FLINK, sys::GEM_FLINK),
+            (GEM_OPEN, sys::GEM_OPEN),
             (GET_CAP, sys::GET_CAP),
             (PRIME_HANDLE_TO_FD, sys::PRIME_HANDLE_TO_FD),
             (PRIME_FD_TO_HANDLE, sys::PRIME_FD_TO_HANDLE),
@@ -364,6 +395,19 @@ mod tests {
             (FINI_BO, sys::FINI_BO),
         ] {
             assert_eq!(ours, Request(theirs));
+        }
+        for (ours, theirs) in [
+            (DMA_BUF_SYNC, sys::DMA_BUF_SYNC),
+            (DMA_BUF_SET_NAME_B, sys::DMA_BUF_SET_NAME),
+            (DMA_BUF_EXPORT_SYNC_FILE, sys::EXPORT_SYNC_FILE),
+            (DMA_BUF_IMPORT_SYNC_FILE, sys::IMPORT_SYNC_FILE),
+            (SYNC_IOC_MERGE, sys::SYNC_MERGE),
+            (SYNC_IOC_FILE_INFO, sys::SYNC_FILE_INFO),
+            (SYNC_IOC_SET_DEADLINE, sys::SYNC_SET_DEADLINE),
+            (SW_SYNC_CREATE_FENCE, sys::SW_SYNC_CREATE_FENCE),
+            (SW_SYNC_INC, sys::SW_SYNC_INC),
+        ] {
+            assert_eq!(ours, theirs);
         }
     }
 

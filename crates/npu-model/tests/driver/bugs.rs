@@ -13,7 +13,6 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::client::*;
 use crate::script::Step;
 
-const GET_UNIQUE: u32 = 0xc010_6401;
 const GATE: u32 = 1;
 
 /// A kernel that holds a job's objects for a given time after its end.

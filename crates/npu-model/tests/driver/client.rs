@@ -14,15 +14,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::script::{STEP_WORDS, ScriptedCore, Stage, Step};
 
-pub const VERSION: u32 = 0xc040_6400;
-pub const GEM_CLOSE: u32 = 0x4008_6409;
-pub const GET_CAP: u32 = 0xc010_640c;
-pub const HANDLE_TO_FD: u32 = 0xc00c_642d;
-pub const FD_TO_HANDLE: u32 = 0xc00c_642e;
-pub const CREATE_BO: u32 = 0xc018_6440;
-pub const SUBMIT: u32 = 0x4018_6441;
-pub const PREP_BO: u32 = 0x4010_6442;
-pub const FINI_BO: u32 = 0x4008_6443;
+pub use rocket_uapi::sys::{
+    CREATE_BO, FINI_BO, GEM_CLOSE, GEM_FLINK, GEM_OPEN, GET_CAP, PREP_BO,
+    PRIME_FD_TO_HANDLE as FD_TO_HANDLE, PRIME_HANDLE_TO_FD as HANDLE_TO_FD, SUBMIT, VERSION,
+};
+
+/// `DRM_IOCTL_GET_UNIQUE`, which clients do without.
+pub const GET_UNIQUE: u32 = 0xc010_6401;
 
 /// No deadline.
 pub const FOREVER: i64 = i64::MAX;

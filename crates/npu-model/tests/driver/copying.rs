@@ -75,13 +75,13 @@ fn unknown_requests() {
         "SYNCOBJ_CREATE"
     );
     assert_eq!(
-        client.raw(0xc008_640a, &mut arg),
+        client.raw(GEM_FLINK, &mut arg),
         Err(Errno::ACCESS),
         "GEM_FLINK"
     );
     assert_eq!(bench.driver.events(), []);
     assert_eq!(
-        client.raw(0xc010_6401, &mut arg),
+        client.raw(GET_UNIQUE, &mut arg),
         Err(Errno::INVAL),
         "GET_UNIQUE"
     );

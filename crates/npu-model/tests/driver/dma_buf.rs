@@ -297,7 +297,7 @@ fn the_first_export_says_whether_it_can_be_written() {
         let bo = client.create(4096).unwrap();
         for flags in [FLAGS[usize::from(first_is_writable)], FLAGS[1], FLAGS[0]] {
             let mut arg = [bo.handle, flags, 0].map(u32::to_ne_bytes).concat();
-            client.raw(0xc00c_642d, &mut arg).unwrap();
+            client.raw(HANDLE_TO_FD, &mut arg).unwrap();
             let number = i32::from_ne_bytes(arg[8..].try_into().unwrap());
             let shared = SharedFile::of(number).unwrap().unwrap();
             let map = |prot| shared.mmap(0, 4096, prot, MapFlags::SHARED).map(drop);

@@ -7,9 +7,6 @@ use rustix::io::Errno;
 use crate::client::*;
 use crate::script::Step;
 
-const GEM_FLINK: u32 = 0xc008_640a;
-const GEM_OPEN: u32 = 0xc010_640b;
-
 fn word(arg: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(arg[at..at + 4].try_into().unwrap())
 }

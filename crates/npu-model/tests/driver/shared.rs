@@ -9,17 +9,14 @@ use npu_model::driver::{Arena, SharedFile};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-pub const DMA_BUF_SYNC: u32 = 0x4008_6200;
-pub const SET_NAME_A: u32 = 0x4004_6201;
-pub const SET_NAME_B: u32 = 0x4008_6201;
-pub const EXPORT_SYNC_FILE: u32 = 0xc008_6202;
-pub const IMPORT_SYNC_FILE: u32 = 0x4008_6203;
-pub const MERGE: u32 = 0xc030_3e03;
-pub const FILE_INFO: u32 = 0xc038_3e04;
-pub const SET_DEADLINE: u32 = 0x4010_3e05;
+pub use rocket_uapi::sys::{
+    DMA_BUF_SET_NAME as SET_NAME_B, DMA_BUF_SYNC, DMA_BUF_SYNC_READ as READ,
+    DMA_BUF_SYNC_WRITE as WRITE, EXPORT_SYNC_FILE, IMPORT_SYNC_FILE, SYNC_FILE_INFO as FILE_INFO,
+    SYNC_MERGE as MERGE, SYNC_SET_DEADLINE as SET_DEADLINE,
+};
 
-pub const READ: u32 = 1;
-pub const WRITE: u32 = 2;
+/// The same with an address of 32 bits.
+pub const SET_NAME_A: u32 = SET_NAME_B ^ (8 | 4) << 16;
 
 /// What is asked of the model about a descriptor.
 pub fn file(fd: &OwnedFd) -> SharedFile {

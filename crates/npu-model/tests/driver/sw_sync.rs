@@ -6,6 +6,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use npu_model::driver::{Arena, FenceState, SharedFile};
+use rocket_uapi::sys::{SW_SYNC_CREATE_FENCE as CREATE_FENCE, SW_SYNC_INC as INC};
 use rustix::event::PollFlags;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -15,8 +16,6 @@ use crate::client::*;
 use crate::script::Step;
 use crate::shared::*;
 
-const CREATE_FENCE: u32 = 0xc028_5700;
-const INC: u32 = 0x4004_5701;
 /// -ENOENT.
 const CLOSED: i32 = -2;
 

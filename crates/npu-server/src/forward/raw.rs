@@ -17,10 +17,7 @@ use rocket_uapi::{FenceStatus, sys, words};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::service::{GEM_OPEN, is_call};
-
-/// DRM core: GEM_FLINK (include/uapi/drm/drm.h).
-const GEM_FLINK: u32 = 0xc008_640a;
+use crate::service::is_call;
 
 /// Bytes of a word that is copied at once.
 const WORD_BYTES: usize = size_of::<AtomicU64>();
@@ -33,8 +30,8 @@ const VALUES: [u32; 7] = [
     sys::FINI_BO,
     sys::GEM_CLOSE,
     sys::GET_CAP,
-    GEM_FLINK,
-    GEM_OPEN,
+    sys::GEM_FLINK,
+    sys::GEM_OPEN,
 ];
 
 fn last_errno() -> Errno {

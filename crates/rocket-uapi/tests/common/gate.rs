@@ -7,11 +7,7 @@ use std::time::Duration;
 
 use npu_model::driver::{Arena, Driver, DriverOptions, DrmFile, NpuCore, SharedFile};
 use rknpu_chip::{Bus, Outcome};
-
-const CREATE_BO: u32 = 0xc018_6440;
-const SUBMIT: u32 = 0x4018_6441;
-/// DMA_BUF_SYNC_READ.
-const WRITERS: u32 = 1;
+use rocket_uapi::sys::{CREATE_BO, DMA_BUF_SYNC_READ as WRITERS, SUBMIT};
 
 /// Offsets of the registers that matter here, and the interrupt bit of DPU_0.
 const OPERATION_ENABLE: u32 = 0x08;
