@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::generated::replace_section;
-use crate::{evidence, paths, plans, quantisation, timing};
+use crate::{evidence, paths, plans, precisions, quantisation, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -32,6 +32,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         &timing::markdown()?,
     )?;
     section(args, "docs/matmul.md", plans::SECTION, &plans::markdown()?)?;
+    section(
+        args,
+        "docs/regcmd.md",
+        precisions::SECTION,
+        &precisions::markdown()?,
+    )?;
     section(
         args,
         "docs/quantisation.md",

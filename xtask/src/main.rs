@@ -17,6 +17,7 @@ mod llama;
 mod nightly;
 mod paths;
 mod plans;
+mod precisions;
 mod process;
 mod quantisation;
 mod report;

@@ -44,7 +44,8 @@ pub mod unpack;
 pub use matrix::MatrixView;
 
 /// Bytes of an atom, the unit in which the NPU addresses feature and output
-/// cubes (E-atom).
+/// cubes (E-atom); an independent witness of the register table's, which npu-matmul
+/// compares.
 pub const ATOM_BYTES: usize = 16;
 
 /// Bytes of a cache line, of the RK3588's cores and of others (Arm, Cortex-A76

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 pub use npu_kernels::ATOM_BYTES;
 
+// The kernels know no registers: their atom is an independent witness.
+const _: () = assert!(ATOM_BYTES == rknpu_regcmd::ATOM_BYTES as usize);
+
 /// Input channels of one weight group, the same for every input type here.
 pub const CHANNEL_GROUP: usize = Precision::Int8.k_multiple();
 const _: () = assert!(

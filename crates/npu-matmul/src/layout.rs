@@ -127,8 +127,9 @@ mod tests {
         }
     }
 
-    // The loops below enumerate memory from its first bit to its last, with
-    // the group sizes written out: they share nothing with the formulas.
+    // The loops below are an independent witness: they enumerate memory from its
+    // first bit to its last, with the group sizes written out, and share nothing
+    // with the formulas or the table of precisions.
 
     #[test]
     fn activation_formula_is_the_memory_order() {

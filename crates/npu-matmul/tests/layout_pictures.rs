@@ -273,3 +273,13 @@ fn pictures_of_several_tiles_are_the_plan() {
     }
     assert_eq!(job.tasks.len(), 8);
 }
+
+#[test]
+fn the_page_has_the_depth_of_any_int4_weights() {
+    let page = include_str!("../../../docs/matmul.md");
+    let told = format!(
+        "No K tile of {} channels",
+        npu_matmul::plan::INT4_K_TILE_MAX
+    );
+    assert!(page.contains(&told), "{told}");
+}

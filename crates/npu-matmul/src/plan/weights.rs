@@ -8,19 +8,18 @@ use rknpu_regcmd::{BufferId, CbufSplit, ChipProfile, MatmulTask};
 use serde::Serialize;
 
 use super::choose::{candidates, cheapest, of_depth};
-use super::depth::with_copies;
+use super::depth::{INT4_MAGNITUDE_MAX, with_copies};
 use super::options::{PlanError, PlanOptions};
 use super::{largest, to_u32};
 use crate::dtype::{Precision, ROW_MULTIPLE};
 use crate::layout;
 
 /// The deepest INT4 tile whose 16-bit results cannot saturate, whatever the
-/// weights: products are at most 64 in magnitude; rounded down to whole channel
-/// groups. Weights that are known may have deeper ones:
+/// weights, rounded down to whole channel groups. Weights that are known may have deeper ones:
 /// [`int4_depth`](super::int4_depth).
 pub const INT4_K_TILE_MAX: usize = {
     let group = Precision::Int4.k_multiple();
-    i16::MAX as usize / 64 / group * group
+    i16::MAX as usize / INT4_MAGNITUDE_MAX.pow(2) / group * group
 };
 
 /// Most rows of a tile: all of them and one more must be counted as lines.
@@ -294,17 +293,23 @@ fn tile_split(precision: Precision, m: usize, k: usize, n: usize) -> Result<Cbuf
         .map_err(|source| PlanError::IllegalTile { m, k, n, source })
 }
 
-/// Most rows of a legal tile of depth `k`; 0 if there is none. The number of
-/// kernels matters only below 32, where it makes the rule milder.
+/// Kernels of a tile for which the rule of the weight banks is not milder than for
+/// more of them.
+fn enough_kernels(precision: Precision) -> usize {
+    let resident = ChipProfile::RK3588.resident_kernels as usize;
+    precision.kernel_group().max(resident)
+}
+
+/// Most rows of a legal tile of depth `k`; 0 if there is none.
 pub(super) fn max_rows(precision: Precision, k: usize) -> usize {
-    let n = precision.kernel_group().max(32);
+    let n = enough_kernels(precision);
     let legal = |fours: usize| check_tile(precision, fours * ROW_MULTIPLE, k, n).is_ok();
     largest(ROW_TILE_MAX / ROW_MULTIPLE, legal) * ROW_MULTIPLE
 }
 
 /// The same, of tiles that take at most `banks` banks of CBUF.
 pub(super) fn max_rows_in(precision: Precision, k: usize, banks: u32) -> usize {
-    let n = precision.kernel_group().max(32);
+    let n = enough_kernels(precision);
     let fits = |fours: usize| {
         tile_split(precision, fours * ROW_MULTIPLE, k, n)
             .is_ok_and(|split| split.data_banks <= banks)

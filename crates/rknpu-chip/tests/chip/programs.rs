@@ -4,7 +4,7 @@
 //! Values and defaults: librocketnpu (rocket-userspace) and mtx512/rk3588-npu
 //! for convolutions and matrix products, happyme531/rknpu2_matmul_open for
 //! the other layouts, allbilly for flying operations; all proven on silicon.
-//! Written independently of rknpu-regcmd's own generator.
+//! An independent witness of rknpu-regcmd's own generator.
 
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, pc, ppu, ppu_rdma};
 use rknpu_regcmd::{EnableMask, Register, Word};

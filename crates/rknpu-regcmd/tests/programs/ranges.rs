@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Extents against the address formulas, atom by atom.
 //!
-//! The formulas are written down here a second time, as plain loops over every
+//! The formulas are written down here a second time, an independent witness of
+//! those of the crate and of its table of precisions, as plain loops over every
 //! atom; whatever they reach must lie in the extents. Where the extents do not
 //! have to cover a second reading of the registers they are also no larger.
 

@@ -4,9 +4,8 @@
 //! with other weights.
 
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
-use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType};
+use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision};
 
-use super::products::code;
 use super::{Experiment, OUT, Recipe, input};
 use crate::data::SplitMix64;
 
@@ -119,7 +118,7 @@ fn fetch(task: &mut Recipe) -> Result<(), FieldRangeError> {
 /// DPU and DPU_RDMA.
 fn write(task: &mut Recipe) -> Result<(), FieldRangeError> {
     task.change::<dpu::FeatureModeCfg>(|mode| mode.with_conv_mode(DEPTHWISE))?
-        .change::<dpu::DataFormat>(|format| format.with_out_precision(code::INT8))?
+        .change::<dpu::DataFormat>(|format| format.with_out_precision(Precision::Int8.code()))?
         .put(dpu::DataCubeWidth::new().with_width(SIDE - 1)?)
         .put(dpu::DataCubeHeight::new().with_height(SIDE - 1)?)
         .put(

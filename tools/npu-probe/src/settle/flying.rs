@@ -4,9 +4,8 @@
 
 use half::f16;
 use rknpu_regcmd::regs::{dpu, dpu_rdma};
-use rknpu_regcmd::{Block, EnableMask, FieldRangeError, Program, Register, RegisterSet};
+use rknpu_regcmd::{Block, EnableMask, FieldRangeError, Precision, Program, Register, RegisterSet};
 
-use super::products::code;
 use super::{Experiment, OUT, Recipe, input};
 
 /// S_POINTER as programs write it: both pointers toggle.
@@ -31,9 +30,9 @@ pub(super) fn dpu_registers(pixels: u32) -> Result<RegisterSet, FieldRangeError>
     )
     .set(
         dpu::DataFormat::new()
-            .with_proc_precision(code::FP16)?
-            .with_in_precision(code::FP16)?
-            .with_out_precision(code::FP16)?,
+            .with_proc_precision(Precision::Fp16.code())?
+            .with_in_precision(Precision::Fp16.code())?
+            .with_out_precision(Precision::Fp16.code())?,
     )
     .set_address::<dpu::DstBaseAddr>(OUT.at(0));
     set.set(dpu::DstSurfStride::new().with_dst_surf_stride(pixels)?)
@@ -80,9 +79,9 @@ pub(super) fn reader(set: &mut RegisterSet, pixels: u32) -> Result<(), FieldRang
             dpu_rdma::FeatureModeCfg::new()
                 .with_flying_mode(1)?
                 .with_mrdma_fp16tofp32_en(1)?
-                .with_proc_precision(code::FP16)?
+                .with_proc_precision(Precision::Fp16.code())?
                 .with_burst_len(BURST_16)?
-                .with_in_precision(code::FP16)?,
+                .with_in_precision(Precision::Fp16.code())?,
         )
         .set(
             dpu_rdma::Weight::new()

@@ -7,7 +7,7 @@ use super::bench::{GUARD, Seen};
 use super::{Experiment, Reading};
 
 /// Bytes of an atom: the unit in which part of an output is wrong.
-const ATOM: usize = 16;
+const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
 
 /// Most stretches of differing bytes that are told, and most bytes of each.
 const STRETCHES_MAX: usize = 64;

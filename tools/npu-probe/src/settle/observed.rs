@@ -4,11 +4,11 @@
 
 use half::f16;
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
-use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType};
+use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision};
 
 use super::flying::{Operation, flying};
 use super::pooling::fp16_average;
-use super::products::{code, fp16_product, fp16s, int8_product, int16, int16s, small};
+use super::products::{fp16_product, fp16s, int8_product, int16, int16s, small};
 use super::{Experiment, Job, OUT, Recipe, input};
 use crate::data::SplitMix64;
 
@@ -23,7 +23,7 @@ pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
     let shape = (ROWS, DEPTH as u32, COLUMNS as u32);
     let halved = |ties: u32| -> anyhow::Result<Recipe> {
         let (mut task, ..) = int8_product(shape)?;
-        task.change::<dpu::DataFormat>(|format| format.with_out_precision(code::INT8))?
+        task.change::<dpu::DataFormat>(|format| format.with_out_precision(Precision::Int8.code()))?
             .put(
                 dpu::OutCvtShift::new()
                     .with_out_cvt_shift(1)?
@@ -67,7 +67,7 @@ pub(super) fn int8_to_fp16() -> anyhow::Result<Experiment> {
     const SHAPE: (u32, u32, u32) = (8, 32, 64);
     const GROUP_ATOMS: u32 = 4;
     let (mut task, inputs, _) = int8_product(SHAPE)?;
-    task.change::<dpu::DataFormat>(|format| format.with_out_precision(code::FP16))?
+    task.change::<dpu::DataFormat>(|format| format.with_out_precision(Precision::Fp16.code()))?
         .change::<dpu::OutCvtScale>(|scale| scale.with_fp32tofp16_en(1))?;
     groups(&mut task, GROUP_ATOMS, SHAPE.0)?;
     Ok(Experiment::of(
@@ -213,8 +213,8 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
         .value::<dpu_rdma::FeatureModeCfg>()
         .with_mrdma_disable(0)?
         .with_mrdma_fp16tofp32_en(0)?
-        .with_proc_precision(code::FP16)?
-        .with_in_precision(code::FP16)?;
+        .with_proc_precision(Precision::Fp16.code())?
+        .with_in_precision(Precision::Fp16.code())?;
     task.prove_as(mode).put(mode.with_comb_use(COMBINED)?);
     let inputs = vec![
         fp16s((ROWS * DEPTH) as usize, 1),

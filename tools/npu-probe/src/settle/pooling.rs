@@ -4,10 +4,9 @@
 
 use half::f16;
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
-use rknpu_regcmd::{ATOM_BYTES, Block, EnableMask, Program, Register, RegisterSet};
+use rknpu_regcmd::{ATOM_BYTES, Block, EnableMask, Precision, Program, Register, RegisterSet};
 
 use super::flying::fp16_bytes;
-use super::products::code;
 use super::{Experiment, OUT, Recipe, input};
 use crate::data::SplitMix64;
 
@@ -79,7 +78,7 @@ pub(super) const VALUES: usize = INPUT_BYTES / 2;
 
 /// Means of [`VALUES`] numbers.
 pub(super) fn fp16_average(values: impl IntoIterator<Item = f32>) -> anyhow::Result<Experiment> {
-    let task = average(8, READ_16_BITS, code::FP16)?;
+    let task = average(8, READ_16_BITS, Precision::Fp16.code())?;
     Ok(Experiment::of(vec![fp16_bytes(values)], OUTPUT_BYTES, task))
 }
 
@@ -102,9 +101,9 @@ pub(super) fn byte_pooling() -> anyhow::Result<Experiment> {
     const BELOW: usize = 100;
     const STEP: usize = 37;
     let bytes = (0..INPUT_BYTES).map(|i| (i * STEP % BELOW) as u8).collect();
-    let mut task = average(16, READ_8_BITS, code::INT8)?;
+    let mut task = average(16, READ_8_BITS, Precision::Int8.code())?;
     // As fp16, 16 channels are two surfaces; as bytes, one.
     task.prove_as(ppu_rdma::DataFormat::new().with_in_precision(READ_16_BITS)?)
-        .prove_as(ppu::DataFormat::new().with_proc_precision(code::FP16)?);
+        .prove_as(ppu::DataFormat::new().with_proc_precision(Precision::Fp16.code())?);
     Ok(Experiment::of(vec![bytes], OUTPUT_BYTES, task))
 }

@@ -6,20 +6,10 @@
 
 use half::f16;
 use rknpu_regcmd::regs::{cna, core, dpu};
-use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType};
+use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType, Precision};
 
 use super::{Experiment, OUT, Recipe, input};
 use crate::data::SplitMix64;
-
-/// Precision codes of the registers (RK3588 TRM).
-pub(super) mod code {
-    pub(in super::super) const INT8: u32 = 0;
-    pub(in super::super) const INT16: u32 = 1;
-    pub(in super::super) const FP16: u32 = 2;
-    pub(in super::super) const INT32: u32 = 4;
-    pub(in super::super) const FP32: u32 = 5;
-    pub(in super::super) const TF32: u32 = 7;
-}
 
 /// Bits of a random operand of floats, its sign included: multiples of 1/32
 /// below 2. Sums of 8192 products of such are exact in binary32.
@@ -120,7 +110,7 @@ pub(super) fn partial_group() -> anyhow::Result<Experiment> {
     let (mut task, inputs, _) = int8_product((ROWS, 32, COLUMNS))?;
     task.change::<core::MiscCfg>(|mode| mode.with_qd_en(1))?
         .put(core::DataoutSize1::new().with_dataout_channel(WRITTEN - 1)?)
-        .change::<dpu::DataFormat>(|format| format.with_out_precision(code::INT8))?
+        .change::<dpu::DataFormat>(|format| format.with_out_precision(Precision::Int8.code()))?
         .put(
             dpu::DataCubeChannel::new()
                 .with_channel(WRITTEN - 1)?
@@ -143,8 +133,8 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 4;
     let (mut task, ..) = fp16_product((ROWS, 2 * DEPTH, COLUMNS))?;
     task.change::<cna::ConvCon1>(|mode| {
-        mode.with_in_precision(code::TF32)?
-            .with_proc_precision(code::TF32)
+        mode.with_in_precision(Precision::Tf32.code())?
+            .with_proc_precision(Precision::Tf32.code())
     })?
     .put(
         cna::DataSize1::new()
@@ -152,11 +142,11 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
             .with_datain_channel_real(DEPTH - 1)?,
     )
     .put(cna::FcDataSize1::new().with_dma_channel(DEPTH)?)
-    .change::<core::MiscCfg>(|mode| mode.with_proc_precision(code::TF32))?
+    .change::<core::MiscCfg>(|mode| mode.with_proc_precision(Precision::Tf32.code()))?
     .change::<dpu::DataFormat>(|format| {
         format
-            .with_proc_precision(code::FP32)?
-            .with_in_precision(code::FP32)
+            .with_proc_precision(Precision::Fp32.code())?
+            .with_in_precision(Precision::Fp32.code())
     })?;
     // Cut to 10 bits of mantissa: 1. To nearest: 1 + 2^-10. Not at all: more.
     let operand = 1.0 + (-11_f32).exp2() + (-20_f32).exp2();
@@ -168,15 +158,15 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
 /// Makes an fp16 product one of int16, whose bytes and groups are the same.
 pub(super) fn int16(task: &mut Recipe) -> Result<(), FieldRangeError> {
     task.change::<cna::ConvCon1>(|mode| {
-        mode.with_in_precision(code::INT16)?
-            .with_proc_precision(code::INT16)
+        mode.with_in_precision(Precision::Int16.code())?
+            .with_proc_precision(Precision::Int16.code())
     })?
-    .change::<core::MiscCfg>(|mode| mode.with_proc_precision(code::INT16))?
+    .change::<core::MiscCfg>(|mode| mode.with_proc_precision(Precision::Int16.code()))?
     .change::<dpu::DataFormat>(|format| {
         format
-            .with_proc_precision(code::INT16)?
-            .with_in_precision(code::INT16)?
-            .with_out_precision(code::INT32)
+            .with_proc_precision(Precision::Int16.code())?
+            .with_in_precision(Precision::Int16.code())?
+            .with_out_precision(Precision::Int32.code())
     })?;
     Ok(())
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The families of programs that sources measured on silicon, as generators:
 //! what the lint must let pass, and what extents must be known for. They write
-//! plain numbers at plain offsets, so that they share nothing with the encoder
-//! under test.
+//! plain numbers at plain offsets: an independent witness that shares nothing with
+//! the encoder under test.
 
 pub(crate) mod conv;
 pub(crate) mod flying;
