@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask docs`: writes the pages, and sections of pages, that come from
-//! tables in the code, and checks the ids of facts ([`evidence`]).
+//! tables in the code, and checks the ids of facts ([`evidence`]) and links ([`links`]).
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::generated::replace_section;
-use crate::{evidence, paths, plans, precisions, quantisation, timing};
+use crate::{architecture, evidence, links, paths, plans, precisions, quantisation, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -25,6 +25,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let wanted = rknpu_regcmd::registers_markdown();
     write(args, &registers, &present, &wanted)?;
 
+    let picture = paths::root().join(architecture::PICTURE);
+    let present = fs::read_to_string(&picture).unwrap_or_default();
+    write(args, &picture, &present, &architecture::svg()?)?;
+    section(
+        args,
+        architecture::PAGE,
+        architecture::SECTION,
+        &architecture::markdown()?,
+    )?;
     section(
         args,
         "docs/timing.md",
@@ -44,7 +53,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         quantisation::SECTION,
         &quantisation::markdown()?,
     )?;
-    evidence::check()
+    evidence::check()?;
+    links::check()
 }
 
 /// Writes or checks a section of a page.

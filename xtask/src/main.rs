@@ -3,6 +3,7 @@
 
 mod abi;
 mod arch;
+mod architecture;
 mod bless;
 mod build;
 mod ci;
@@ -13,6 +14,7 @@ mod fresh;
 mod fuzz;
 mod generated;
 mod instructions;
+mod links;
 mod llama;
 mod nightly;
 mod paths;
