@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The transposing writer (TP_ORG_EN), as far as it is known: 16-bit results
-//! of an int16 product, saturated, at
+//! of an int16 product, saturated (silicon cuts them: E-transposed-cut), at
 //!
 //! ```text
 //! slot(m, n) = 4*m + (n/4)%4 + (n/16)*4*M + (n%4)*16*M      slots of 2 bytes from DST_BASE
