@@ -76,16 +76,6 @@ pub(crate) struct Cbuf {
     attachment: u64,
     /// Memory of the host that the features of the last task took.
     spare: Vec<u8>,
-    /// Lines that are still to be written to their banks.
-    late: Option<Late>,
-}
-
-/// Lines of the last task, which nobody has asked for yet.
-#[derive(Debug)]
-struct Late {
-    config: Buffering,
-    cube: FeatureCube,
-    lines: Range<usize>,
 }
 
 /// Bytes that are worth keeping from task to task: three times what CBUF holds.
@@ -99,7 +89,6 @@ impl Default for Cbuf {
             weights: None,
             attachment: 0,
             spare: Vec::new(),
-            late: None,
         }
     }
 }
@@ -144,49 +133,9 @@ impl Cbuf {
         }
     }
 
-    /// Memory for the features of a task, of any length and contents. What
-    /// [`Self::keep_later`] left is written now, unless the task will write
-    /// `lines` of a cube like `next` to the very same places.
-    pub(crate) fn begin_task(
-        &mut self,
-        config: &Buffering,
-        next: Option<(&FeatureCube, &Range<usize>)>,
-    ) -> Vec<u8> {
-        let Some(late) = self.late.take() else {
-            return std::mem::take(&mut self.spare);
-        };
-        let again = next.is_some_and(|(cube, lines)| {
-            late.config.data_banks == config.data_banks
-                && late.config.entries == config.entries
-                && late.cube.line_bytes() == cube.line_bytes()
-                && late.lines == *lines
-        });
-        if !again {
-            self.keep_lines(&late.config, &late.cube, late.lines);
-        }
-        late.cube.into_memory()
-    }
-
-    /// Whether lines of `cube` can be kept at the end of a task as well as at
-    /// its beginning: its weights go to other banks.
-    pub(crate) fn can_keep_later(config: &Buffering, cube: &FeatureCube) -> bool {
-        config.data_banks + config.weight_banks <= BANKS
-            && cube.height * cube.line_bytes() <= SPARE_BYTES
-    }
-
-    /// Keeps lines of a task that has ended, all of which are here. They are
-    /// written when another task may look for them.
-    pub(crate) fn keep_later(
-        &mut self,
-        config: &Buffering,
-        cube: FeatureCube,
-        lines: Range<usize>,
-    ) {
-        self.late = Some(Late {
-            config: *config,
-            cube,
-            lines,
-        });
+    /// Memory for the features of a task, of any length and contents.
+    pub(crate) fn take_spare(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.spare)
     }
 
     /// Takes memory back.
@@ -217,10 +166,8 @@ impl Cbuf {
         lines: Range<usize>,
     ) {
         let room = config.data_banks * BANK_BYTES;
-        let mut line = vec![0; cube.line_bytes()];
         for y in lines {
-            cube.gather_line(y, &mut line);
-            self.store(0, room, y * config.line_bytes(), &line);
+            self.store(0, room, y * config.line_bytes(), cube.line(y));
         }
     }
 

@@ -7,7 +7,6 @@ use std::ops::Range;
 use rknpu_regcmd::task::Cube;
 
 use super::Master;
-use super::depthwise::taps::Source;
 use super::dma::{self, Dma};
 use super::precision::ATOM;
 use super::trap::Stop;
@@ -102,31 +101,6 @@ impl FeatureDma {
         Ok(cube)
     }
 
-    /// Reads lines of the cube surface by surface, as they lie in memory.
-    pub(crate) fn fetch_planes(
-        &self,
-        dma: &Dma<'_>,
-        lines: Range<usize>,
-        memory: Vec<u8>,
-    ) -> Result<FeatureCube, Stop> {
-        let mut cube = FeatureCube::in_memory(memory, self.shape(), lines)?;
-        cube.by_plane = true;
-        if self.cube.atoms() == 0 {
-            return Ok(cube);
-        }
-        let Range { start: mut y, end } = cube.lines();
-        while y < end {
-            let lines = self.contiguous_lines(y).min(end - y);
-            for c1 in 0..self.cube.surfaces.count {
-                let at = cube.plane_line(y, c1);
-                let out = &mut cube.atoms[at..][..lines * self.cube.width * ATOM];
-                dma.read(Master::Feature, self.cube.address(0, y, c1), out)?;
-            }
-            y += lines;
-        }
-        Ok(cube)
-    }
-
     /// One line whose surfaces follow each other: a single access.
     fn fetch_line(
         &self,
@@ -180,8 +154,7 @@ impl FeatureDma {
     }
 }
 
-/// Features on their way to the MAC array: atoms in the order (y, x, c1), or
-/// (c1, y, x) in a cube by planes.
+/// Features on their way to the MAC array: atoms in the order (y, x, c1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FeatureCube {
     pub(crate) width: usize,
@@ -190,7 +163,6 @@ pub(crate) struct FeatureCube {
     surfaces: usize,
     /// The lines that are here.
     lines: Range<usize>,
-    by_plane: bool,
     atoms: Vec<u8>,
 }
 
@@ -221,7 +193,6 @@ impl FeatureCube {
             height,
             surfaces,
             lines,
-            by_plane: false,
             atoms: memory,
         })
     }
@@ -267,62 +238,6 @@ impl FeatureCube {
     pub(crate) fn pixel(&self, y: usize, x: usize) -> &[u8] {
         let bytes = self.pixel_bytes();
         &self.line(y)[x * bytes..][..bytes]
-    }
-
-    /// The atoms of line `y`, which is here, that hold the channels from
-    /// `channel` on; zeros where the features do not have them.
-    pub(crate) fn source(&self, y: usize, channel: usize) -> Source<'_> {
-        if channel + ATOM > self.pixel_bytes() {
-            return Source {
-                bytes: &[0; ATOM],
-                stride: 0,
-            };
-        }
-        if self.by_plane {
-            let at = self.plane_line(y, channel / ATOM);
-            return Source {
-                bytes: &self.atoms[at..][..self.width * ATOM],
-                stride: ATOM,
-            };
-        }
-        Source {
-            bytes: &self.line(y)[channel..],
-            stride: self.pixel_bytes(),
-        }
-    }
-
-    /// Where line `y`, which is here, begins in a plane.
-    fn plane_line(&self, y: usize, c1: usize) -> usize {
-        (c1 * self.lines.len() + y - self.lines.start) * self.width * ATOM
-    }
-
-    /// Makes `line` the atoms of line `y` in the order (x, c1).
-    pub(crate) fn gather_line(&self, y: usize, line: &mut [u8]) {
-        if !self.by_plane {
-            line.copy_from_slice(self.line(y));
-            return;
-        }
-        for c1 in 0..self.surfaces {
-            let at = self.plane_line(y, c1);
-            let plane = self.atoms[at..][..self.width * ATOM].as_chunks::<ATOM>().0;
-            let targets = line[c1 * ATOM..].chunks_mut(self.surfaces * ATOM);
-            for (target, atom) in targets.zip(plane) {
-                target[..ATOM].copy_from_slice(atom);
-            }
-        }
-    }
-
-    /// The same features in the order (y, x, c1).
-    pub(crate) fn by_pixel(self) -> Result<Self, Stop> {
-        if !self.by_plane {
-            return Ok(self);
-        }
-        let shape = (self.width, self.height, self.surfaces);
-        let mut cube = Self::in_memory(Vec::new(), shape, self.lines())?;
-        for y in self.lines() {
-            self.gather_line(y, cube.line_mut(y));
-        }
-        Ok(cube)
     }
 
     /// Bytes of one pixel.
@@ -388,10 +303,6 @@ mod tests {
             let fast = dma.fetch(&dma_port, lines.clone(), vec![7; 99]).ok();
             let literal = dma.fetch(&dma_port.literally(true), lines, Vec::new()).ok();
             prop_assert_eq!(fast, literal);
-            let lines = height / 3..height;
-            let planes = dma.fetch_planes(&dma_port, lines.clone(), vec![7; 99]);
-            let planes = planes.and_then(FeatureCube::by_pixel).ok();
-            prop_assert_eq!(planes, dma.fetch(&dma_port, lines, Vec::new()).ok());
             let all = dma.fetch(&dma_port, 0..height, Vec::new());
             prop_assert_eq!(all.is_ok(), dma.check(&dma_port).is_ok());
         }

@@ -7,16 +7,13 @@
 //! BS_OW_OP to every weight, padded taps included; a captured run confirms it
 //! to the bit.
 
-mod depthwise;
 pub(crate) mod features;
 mod operands;
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-use depthwise::BytesScratch;
 use features::Features;
-use operands::Fetched;
 use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
 use super::cbuf::Cbuf;
@@ -99,17 +96,9 @@ pub(crate) fn run(
     }
     check::correction(machine.report, regs, &conv)?;
     let spoiled = check::sums(machine, regs, &conv, &writer)?;
-    let by_plane =
-        conv.depthwise && conv.window.precision == Precision::Int8 && !machine.dma.literal();
-    let Fetched { mut cube, mut late } = operands::features(machine, regs, &conv, by_plane)?;
+    let mut cube = operands::features(machine, regs, &conv)?;
     let source = operands::weights(machine, regs, &conv)?;
     let spilled = operands::spill(machine, regs, &conv, &cube)?;
-    if spilled.is_some() {
-        if let Some(lines) = late.take() {
-            machine.cbuf.keep_lines(&conv.cbuf, &cube, lines);
-        }
-        cube = cube.by_pixel()?;
-    }
     let nearest = machine.contested.tf32_operand == Tf32Operand::Nearest;
     let features = Features {
         conv: &conv,
@@ -117,7 +106,6 @@ pub(crate) fn run(
         cbuf: machine.cbuf,
         spilled,
         nearest,
-        by_plane: by_plane && spilled.is_none(),
     };
     features.finish(&mut cube);
     let weights = WeightStream {
@@ -156,10 +144,7 @@ pub(crate) fn run(
         task.run::<i16>(cube)?
     };
     *machine.chain.sums = task.sums.map(RefCell::into_inner).unwrap_or_default();
-    match late {
-        Some(lines) => machine.cbuf.keep_later(&conv.cbuf, cube, lines),
-        None => machine.cbuf.give_spare(cube.into_memory()),
-    }
+    machine.cbuf.give_spare(cube.into_memory());
     spoiled.finish(machine.report, regs)
 }
 
@@ -204,26 +189,14 @@ impl Convolution<'_> {
             self.conv.weights.row_len()
         };
         let mut scratch = Scratch::default();
-        let depthwise = self.bytes_path(&cube)?;
-        if depthwise.is_none() {
-            cube = cube.by_pixel()?;
-        }
-        let mut bytes = BytesScratch::default();
-        let mut tile =
-            (WINDOW_ELEMENTS / row.max(1)).clamp(*TILE_PIXELS.start(), *TILE_PIXELS.end());
-        if depthwise.is_some() && cube.holds(&(0..cube.height)) {
-            tile = self.line_tile(tile);
-        }
+        let tile = (WINDOW_ELEMENTS / row.max(1)).clamp(*TILE_PIXELS.start(), *TILE_PIXELS.end());
         let mut first = 0;
         while first < pixels {
             let (lines, count) = self.lines_of(&cube, first, tile.min(pixels - first))?;
             if !cube.holds(&lines) {
-                let by_plane = depthwise.is_some();
-                cube = self.features.band(lines, cube.into_memory(), by_plane)?;
+                cube = self.features.band(lines, cube.into_memory())?;
             }
-            if let Some(depthwise) = &depthwise {
-                self.depthwise_bytes(depthwise, &cube, (first, count), &mut bytes)?;
-            } else if self.conv.depthwise {
+            if self.conv.depthwise {
                 self.depthwise::<T>(&cube, &padding, (first, count), &mut scratch)?;
             } else {
                 self.direct::<T>(&cube, &padding, (first, count), &mut scratch)?;
@@ -289,6 +262,32 @@ impl Convolution<'_> {
             }
             let input = self.input(scratch, count, channel, channels);
             self.finish(group, input.tile(first, T::direct(&input)?))?;
+        }
+        Ok(())
+    }
+
+    fn depthwise<T: Mac>(
+        &self,
+        cube: &FeatureCube,
+        padding: &[T],
+        (first, count): (usize, usize),
+        scratch: &mut Scratch<T>,
+    ) -> Result<(), Stop> {
+        let weights = &self.conv.weights;
+        let padded = weights.is_padded(self.weights.len);
+        for (group, channel, channels) in self.groups() {
+            // Channels beyond the input are written too, from zeros.
+            let mut padding = padding.to_vec();
+            padding.resize((channel + channels).max(padding.len()), T::default());
+            let range = channel..channel + channels;
+            let window = &self.conv.window;
+            window.rows(cube, &padding, (first, count), range, &mut scratch.windows)?;
+            let (shape, first_channel, bytes) = weights.channels_of(channel, channels, padded);
+            let stream = self.weights.part(bytes, &mut scratch.stream)?;
+            let kernels = &mut scratch.kernels;
+            shape.depthwise_rows(stream, first_channel, channels, padded, kernels)?;
+            let input = self.input(scratch, count, channel, channels);
+            self.finish(group, input.tile(first, T::depthwise(&input)?))?;
         }
         Ok(())
     }

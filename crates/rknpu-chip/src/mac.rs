@@ -2,15 +2,17 @@
 //! From windows and kernels to a tile of results: the inner products of
 //! CORE, the weight zero point correction, and the shift on the way out.
 
+use std::ops::{AddAssign, Mul};
+
 use super::conv_config::ConvConfig;
 use super::dma;
 use super::dpu::stage::ChannelOperand;
 use super::dpu::tile::{Tile, Values};
 use super::gemm::{self, Element};
-use super::mac_array::{INT8_ROW_MAX, IntRange, dot_int, round_sum};
+use super::mac_array::{INT8_ROW_MAX, INT8_TAPS_MAX, IntRange, dot_int, round_sum};
 use super::rows::{Operand, Rows};
 use super::trap::Stop;
-use super::vectors::Vectors;
+use super::vectors::{self, Loop, Vectors};
 
 /// What a tile is computed from.
 pub(crate) struct MacInput<'a, T> {
@@ -91,17 +93,16 @@ impl Mac for i16 {
         if input.conv.int_range() == IntRange::Byte && fast {
             let windows = (input.windows, input.pixels);
             let kernels = (input.kernels, channels);
-            gemm::products(input.vectors, windows, kernels, |pixel, n, sums| {
-                put(pixel, n, gemm::total_int(sums));
+            gemm::products(input.vectors, windows, kernels, |pixel, first, totals| {
+                for (n, &total) in (first..).zip(totals) {
+                    put(pixel, n, total.into());
+                }
             })?;
         } else {
             for pixel in 0..input.pixels {
                 for n in 0..channels {
-                    put(
-                        pixel,
-                        n,
-                        dot_int(input.windows.row(pixel), input.kernels.row(n)),
-                    );
+                    let sum = dot_int(input.windows.row(pixel), input.kernels.row(n));
+                    put(pixel, n, sum);
                 }
             }
         }
@@ -109,37 +110,30 @@ impl Mac for i16 {
     }
 
     fn depthwise(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        let channels = input.channels;
+        let truncate = input.conv.truncate;
         let offset = |c| {
             input
                 .weight_offset
                 .map_or(0, |o| o.at(input.channel + c) as i16)
         };
-        let offsets: Vec<i64> = (0..channels).map(|c| offset(c).into()).collect();
-        let mut out = dma::buffer::<i32>(input.pixels * channels)?;
-        let mut sums = vec![0i64; channels];
-        for (pixel, out) in out.chunks_exact_mut(channels).enumerate() {
-            sums.fill(0);
-            let taps = input.windows.row(pixel).chunks_exact(channels);
-            for (tap, values) in taps.take(input.conv.window.taps()).enumerate() {
-                let weights = &input.kernels.row(tap)[..channels];
-                for c in 0..channels {
-                    let weight = i64::from(weights[c]) + offsets[c];
-                    sums[c] += i64::from(values[c]) * weight;
-                }
-            }
-            for (out, &sum) in out.iter_mut().zip(&sums) {
-                *out = input.conv.truncate.apply(sum);
-            }
-        }
-        Ok(Values::Int(out))
+        let fits = input.conv.int_range() == IntRange::Byte
+            && input.conv.window.taps() <= INT8_TAPS_MAX
+            && input.vectors != Vectors::Literal;
+        let out = if fits {
+            let weight = |w, c| i32::from(w) + i32::from(offset(c));
+            sum_taps(input, weight, |sum| truncate.apply(sum.into()))
+        } else {
+            let weight = |w, c| i64::from(w) + i64::from(offset(c));
+            sum_taps(input, weight, |sum| truncate.apply(sum))
+        };
+        Ok(Values::Int(out?))
     }
 }
 
 /// fp16.
 impl Mac for f32 {
     fn direct(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        direct_float(input, |&sum| sum)
+        direct_float(input)
     }
 
     fn depthwise(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
@@ -150,7 +144,7 @@ impl Mac for f32 {
 /// The other floats.
 impl Mac for f64 {
     fn direct(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
-        direct_float(input, gemm::total_float)
+        direct_float(input)
     }
 
     fn depthwise(input: &MacInput<'_, Self>) -> Result<Values, Stop> {
@@ -159,16 +153,16 @@ impl Mac for f64 {
 }
 
 /// The inner products of [`super::gemm`], each rounded once.
-fn direct_float<T: Element>(
-    input: &MacInput<'_, T>,
-    total: impl Fn(&T::Sums) -> f64,
-) -> Result<Values, Stop> {
+fn direct_float<T: Element<Total = f64>>(input: &MacInput<'_, T>) -> Result<Values, Stop> {
     let channels = input.channels;
     let mut out = dma::buffer::<f32>(input.pixels * channels)?;
     let windows = (input.windows, input.pixels);
     let kernels = (input.kernels, channels);
-    gemm::products(input.vectors, windows, kernels, |pixel, n, sums| {
-        out[pixel * channels + n] = round_sum(total(sums));
+    gemm::products(input.vectors, windows, kernels, |pixel, first, totals| {
+        let out = &mut out[pixel * channels + first..];
+        for (out, &total) in out.iter_mut().zip(totals) {
+            *out = round_sum(total);
+        }
     })?;
     Ok(Values::Float(out))
 }
@@ -176,21 +170,73 @@ fn direct_float<T: Element>(
 /// The products of the taps are summed in float64 in the order of the taps and
 /// rounded once.
 fn depthwise_float<T: Operand + Into<f64>>(input: &MacInput<'_, T>) -> Result<Values, Stop> {
-    let channels = input.channels;
-    let mut out = dma::buffer::<f32>(input.pixels * channels)?;
-    let mut sums = vec![0f64; channels];
-    for (pixel, out) in out.chunks_exact_mut(channels).enumerate() {
-        sums.fill(0.0);
-        let taps = input.windows.row(pixel).chunks_exact(channels);
-        for (tap, values) in taps.take(input.conv.window.taps()).enumerate() {
-            let weights = &input.kernels.row(tap)[..channels];
-            for c in 0..channels {
-                sums[c] += values[c].into() * weights[c].into();
-            }
-        }
-        for (out, &sum) in out.iter_mut().zip(&sums) {
-            *out = round_sum(sum);
+    let out = sum_taps(input, |w, _| w.into(), round_sum)?;
+    Ok(Values::Float(out))
+}
+
+/// What `finish` makes of the sums of a depthwise convolution, in a type that
+/// holds them. `weight` has the weight of a channel.
+fn sum_taps<T, S, O>(
+    input: &MacInput<'_, T>,
+    weight: impl Fn(T, usize) -> S,
+    finish: impl Fn(S) -> O,
+) -> Result<Vec<O>, Stop>
+where
+    T: Operand + Into<S>,
+    S: Copy + Default + AddAssign + Mul<Output = S>,
+    O: Copy + Default,
+{
+    let (channels, taps) = (input.channels, input.conv.window.taps());
+    let mut out = dma::buffer::<O>(input.pixels * channels)?;
+    let mut weights = dma::buffer::<S>(taps * channels)?;
+    for (tap, weights) in weights.chunks_exact_mut(channels).enumerate() {
+        for (c, (out, &w)) in weights.iter_mut().zip(input.kernels.row(tap)).enumerate() {
+            *out = weight(w, c);
         }
     }
-    Ok(Values::Float(out))
+    vectors::run(
+        input.vectors,
+        SumTaps {
+            windows: input.windows,
+            weights: &weights,
+            sums: &mut dma::buffer::<S>(channels)?,
+            finish,
+            out: &mut out,
+        },
+    );
+    Ok(out)
+}
+
+/// The loop of [`sum_taps`].
+struct SumTaps<'a, T, S, O, F> {
+    windows: &'a Rows<T>,
+    weights: &'a [S],
+    /// Those of a pixel's channels.
+    sums: &'a mut [S],
+    finish: F,
+    out: &'a mut [O],
+}
+
+impl<T, S, O, F> Loop for SumTaps<'_, T, S, O, F>
+where
+    T: Operand + Into<S>,
+    S: Copy + Default + AddAssign + Mul<Output = S>,
+    F: Fn(S) -> O,
+{
+    #[inline(always)]
+    fn run(self, _: Vectors) {
+        let channels = self.sums.len();
+        for (pixel, out) in self.out.chunks_exact_mut(channels).enumerate() {
+            self.sums.fill(S::default());
+            let values = self.windows.row(pixel).chunks_exact(channels);
+            for (values, weights) in values.zip(self.weights.chunks_exact(channels)) {
+                for ((sum, &value), &weight) in self.sums.iter_mut().zip(values).zip(weights) {
+                    *sum += value.into() * weight;
+                }
+            }
+            for (out, &sum) in out.iter_mut().zip(&*self.sums) {
+                *out = (self.finish)(sum);
+            }
+        }
+    }
 }

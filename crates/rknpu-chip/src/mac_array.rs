@@ -33,6 +33,10 @@
 
 /// Elements of the longest row of int8 products that is summed in i32.
 pub(crate) const INT8_ROW_MAX: usize = 1 << 16;
+/// Taps of the largest int8 depthwise kernel that is summed in i32: a value is
+/// at most 2^7, a weight with its offset 2^15 + 2^7.
+pub(crate) const INT8_TAPS_MAX: usize = 510;
+const _: () = assert!(INT8_TAPS_MAX * (1 << 7) * ((1 << 15) + (1 << 7)) <= i32::MAX as usize);
 
 /// The largest magnitude of an integer operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -66,79 +66,58 @@ pub(crate) fn fp16_to_fp32(bits: u16) -> f32 {
     f32::from_bits(magnitude.to_bits() | special | (bits & 0x8000) << 16)
 }
 
+/// Makes `out` what `value` makes of elements of `N` bytes; the rest stays.
+/// Returns how many there are.
+pub(crate) fn each<const N: usize, T>(
+    bytes: &[u8],
+    out: &mut [T],
+    value: impl Fn([u8; N]) -> T,
+) -> usize {
+    let elements = bytes.as_chunks::<N>().0;
+    for (out, &element) in out.iter_mut().zip(elements) {
+        *out = value(element);
+    }
+    elements.len().min(out.len())
+}
+
+/// [`each`] of int4, from element `first` on.
+pub(crate) fn each_nibble<T: From<i8>>(bytes: &[u8], first: usize, out: &mut [T]) -> usize {
+    let held = (bytes.len() * 2).saturating_sub(first).min(out.len());
+    for (i, out) in out[..held].iter_mut().enumerate() {
+        *out = int4_at(bytes, first + i).into();
+    }
+    held
+}
+
 /// Decodes integer elements, one for each slot of `out`.
 ///
 /// Types that are not integers give their bits, as signed numbers: a cube
 /// read with the wrong precision is garbage, not an error.
 pub(crate) fn decode_int(precision: Precision, bytes: &[u8], out: &mut [i32]) {
-    match precision {
-        Precision::Int4 => {
-            for (i, value) in out.iter_mut().enumerate() {
-                *value = int4_at(bytes, i).into();
-            }
-        }
-        Precision::Int8 => {
-            for (value, &byte) in out.iter_mut().zip(bytes) {
-                *value = (byte as i8).into();
-            }
-        }
+    let _held = match precision {
+        Precision::Int4 => each_nibble(bytes, 0, out),
+        Precision::Int8 => each(bytes, out, |b| i8::from_le_bytes(b).into()),
         Precision::Int16 | Precision::Fp16 | Precision::Bf16 => {
-            for (value, pair) in out.iter_mut().zip(bytes.chunks_exact(2)) {
-                *value = i16::from_le_bytes([pair[0], pair[1]]).into();
-            }
+            each(bytes, out, |b| i16::from_le_bytes(b).into())
         }
         Precision::Int32 | Precision::Fp32 | Precision::Tf32 => {
-            for (i, value) in out.iter_mut().enumerate() {
-                *value = u32_at(bytes, i) as i32;
-            }
+            each(bytes, out, i32::from_le_bytes)
         }
-    }
+    };
 }
 
 /// Decodes elements into the float pipeline; integer types are converted.
 pub(crate) fn decode_float(precision: Precision, bytes: &[u8], out: &mut [f32]) {
-    match precision {
-        Precision::Int4 => {
-            for (i, value) in out.iter_mut().enumerate() {
-                *value = int4_at(bytes, i).into();
-            }
-        }
-        Precision::Int8 => {
-            for (value, &byte) in out.iter_mut().zip(bytes) {
-                *value = (byte as i8).into();
-            }
-        }
-        Precision::Int16 => {
-            for (i, value) in out.iter_mut().enumerate() {
-                *value = (u16_at(bytes, i) as i16).into();
-            }
-        }
-        Precision::Fp16 => {
-            for (i, value) in out.iter_mut().enumerate() {
-                *value = fp16_to_fp32(u16_at(bytes, i));
-            }
-        }
-        Precision::Bf16 => {
-            for (i, value) in out.iter_mut().enumerate() {
-                *value = half::bf16::from_bits(u16_at(bytes, i)).to_f32();
-            }
-        }
-        Precision::Int32 => {
-            for (i, value) in out.iter_mut().enumerate() {
-                *value = u32_at(bytes, i) as i32 as f32;
-            }
-        }
-        Precision::Fp32 => {
-            for (i, value) in out.iter_mut().enumerate() {
-                *value = f32::from_bits(u32_at(bytes, i));
-            }
-        }
-        Precision::Tf32 => {
-            for (i, value) in out.iter_mut().enumerate() {
-                *value = tf32_operand(u32_at(bytes, i));
-            }
-        }
-    }
+    let _held = match precision {
+        Precision::Int4 => each_nibble(bytes, 0, out),
+        Precision::Int8 => each(bytes, out, |b| i8::from_le_bytes(b).into()),
+        Precision::Int16 => each(bytes, out, |b| i16::from_le_bytes(b).into()),
+        Precision::Fp16 => each(bytes, out, |b| fp16_to_fp32(u16::from_le_bytes(b))),
+        Precision::Bf16 => each(bytes, out, |b| half::bf16::from_le_bytes(b).to_f32()),
+        Precision::Int32 => each(bytes, out, |b| i32::from_le_bytes(b) as f32),
+        Precision::Fp32 => each(bytes, out, f32::from_le_bytes),
+        Precision::Tf32 => each(bytes, out, |b| tf32_operand(u32::from_le_bytes(b))),
+    };
 }
 
 #[cfg(test)]

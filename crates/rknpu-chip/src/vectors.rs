@@ -1,65 +1,79 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which vectors of the host a computation may use.
-//!
-//! [`Avx2`] and [`F16c`] are proofs: nobody but their `detect` makes one, so
-//! that a function that is given one may use what it stands for.
+//! Plain loops, compiled once for any host and once for the vectors that most
+//! x86-64 hosts have, and what the compiler does not find by itself there.
+//! (AArch64 has its vectors in every host.) Both compute the same: the
+//! compiler neither reorders nor fuses operations on floats.
 
 #[cfg(target_arch = "x86_64")]
-use std::arch::is_x86_feature_detected;
+#[allow(unsafe_code)]
+pub(crate) mod x86;
 
-/// The host has AVX2 and FMA.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Avx2(());
-
-#[cfg(target_arch = "x86_64")]
-impl Avx2 {
-    pub(crate) fn detect() -> Option<Self> {
-        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Self(()))
-    }
-}
-
-/// The host has AVX and F16C.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct F16c(());
-
-#[cfg(target_arch = "x86_64")]
-impl F16c {
-    pub(crate) fn detect() -> Option<Self> {
-        (is_x86_feature_detected!("avx") && is_x86_feature_detected!("f16c")).then_some(Self(()))
-    }
-}
-
-/// What a product is computed with.
+/// What a loop is computed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vectors {
-    /// None at all: pair by pair, by the definition.
+    /// Not at all: what it stands for is computed by its definition.
     Literal,
-    /// Whatever the compiler makes of plain loops.
-    // Every AArch64 has NEON: there it is the reference of tests only.
-    #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
-    Portable,
-    /// AVX2 and FMA.
+    /// Whatever the compiler makes of it for any host.
+    Plain,
+    /// AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
-    Avx2(Avx2),
-    /// NEON, which every AArch64 has.
-    #[cfg(target_arch = "aarch64")]
-    Neon,
+    Avx2(x86::Avx2),
 }
 
 impl Vectors {
     /// The best of this host.
     pub(crate) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
-        if let Some(avx2) = Avx2::detect() {
+        if let Some(avx2) = x86::Avx2::detect() {
             return Self::Avx2(avx2);
         }
-        #[cfg(target_arch = "aarch64")]
-        {
-            Self::Neon
+        Self::Plain
+    }
+
+    /// `a * b + c`, of which the product is exact, so that it does not matter
+    /// whether it is rounded: in one operation where the host has it.
+    #[inline(always)]
+    pub(crate) fn add_product<T: Float>(self, a: T, b: T, c: T) -> T {
+        if cfg!(target_arch = "aarch64") || !matches!(self, Self::Literal | Self::Plain) {
+            a.fused(b, c)
+        } else {
+            a * b + c
         }
-        #[cfg(not(target_arch = "aarch64"))]
-        Self::Portable
+    }
+}
+
+/// A type of [`Vectors::add_product`].
+pub(crate) trait Float:
+    std::ops::Mul<Output = Self> + std::ops::Add<Output = Self> + Sized
+{
+    fn fused(self, b: Self, c: Self) -> Self;
+}
+
+impl Float for f32 {
+    #[inline(always)]
+    fn fused(self, b: Self, c: Self) -> Self {
+        self.mul_add(b, c)
+    }
+}
+
+impl Float for f64 {
+    #[inline(always)]
+    fn fused(self, b: Self, c: Self) -> Self {
+        self.mul_add(b, c)
+    }
+}
+
+/// A loop to run. `run` should be `#[inline(always)]`, so that it is compiled
+/// for the vectors of where it is called.
+pub(crate) trait Loop {
+    fn run(self, vectors: Vectors);
+}
+
+/// Runs `work` with these vectors.
+pub(crate) fn run(vectors: Vectors, work: impl Loop) {
+    match vectors {
+        #[cfg(target_arch = "x86_64")]
+        Vectors::Avx2(host) => x86::run(host, work),
+        _ => work.run(Vectors::Plain),
     }
 }

@@ -41,11 +41,6 @@ pub(crate) struct WeightStream<'a> {
 }
 
 impl WeightStream<'_> {
-    /// Whether what a task writes has no effect on it.
-    pub(crate) fn is_steady(&self) -> bool {
-        !matches!(self.source, Source::Memory(_))
-    }
-
     /// The bytes `range` of the stream, as far as it has them. What is not
     /// held is brought into `buffer`.
     pub(crate) fn part<'s>(

@@ -35,8 +35,6 @@ pub(super) struct Features<'a> {
     pub(super) spilled: Option<Spilled>,
     /// tf32 operands are rounded, not cut.
     pub(super) nearest: bool,
-    /// Whether lines may be by planes.
-    pub(super) by_plane: bool,
 }
 
 /// Lines of a task that are held at a time, at least one.
@@ -51,15 +49,13 @@ pub(super) fn lines_held(conv: &ConvConfig) -> Result<usize, Stop> {
     }
 }
 
-/// Lines as they come into CBUF, or out of it where they are reused: by planes
-/// if that is wanted, and no more work.
+/// Lines as they come into CBUF, or out of it where they are reused.
 pub(super) fn fetch(
     conv: &ConvConfig,
     dma: &Dma<'_>,
     cbuf: &Cbuf,
     lines: Range<usize>,
     memory: Vec<u8>,
-    by_plane: bool,
 ) -> Result<FeatureCube, Stop> {
     if conv.cbuf.data_reuse {
         let mut cube = FeatureCube::in_memory(memory, conv.source.shape(), lines)?;
@@ -67,9 +63,6 @@ pub(super) fn fetch(
         return Ok(cube);
     }
     match &conv.source {
-        FeatureSource::Cube(source) if by_plane && conv.cvt.is_none() => {
-            source.fetch_planes(dma, lines, memory)
-        }
         FeatureSource::Cube(source) => {
             let mut cube = source.fetch(dma, lines, memory)?;
             if let Some(cvt) = &conv.cvt {
@@ -82,16 +75,10 @@ pub(super) fn fetch(
 }
 
 impl Features<'_> {
-    /// Some lines, as the MAC array gets them, by planes if that is wanted and
-    /// possible. They take the place of `memory`, if there is enough.
-    pub(super) fn band(
-        &self,
-        lines: Range<usize>,
-        memory: Vec<u8>,
-        by_plane: bool,
-    ) -> Result<FeatureCube, Stop> {
-        let by_plane = by_plane && self.by_plane;
-        let mut cube = fetch(self.conv, &self.dma, self.cbuf, lines, memory, by_plane)?;
+    /// Some lines, as the MAC array gets them. They take the place of `memory`,
+    /// if there is enough.
+    pub(super) fn band(&self, lines: Range<usize>, memory: Vec<u8>) -> Result<FeatureCube, Stop> {
+        let mut cube = fetch(self.conv, &self.dma, self.cbuf, lines, memory)?;
         self.finish(&mut cube);
         Ok(cube)
     }

@@ -18,50 +18,34 @@ use super::super::{FewGrains, LineRounding, Master, ShortHeight};
 use super::Machine;
 use super::features::{self, Spilled};
 
-/// Features as a task begins.
-pub(super) struct Fetched {
-    pub(super) cube: FeatureCube,
-    /// Lines that CBUF has yet to keep.
-    pub(super) late: Option<Range<usize>>,
-}
-
 /// Brings the features into CBUF. They are returned if all of them can be held
-/// at once, by planes if that is wanted, else a cube without lines.
+/// at once, else a cube without lines.
 pub(super) fn features(
     machine: &mut Machine<'_>,
     regs: &RegisterFile,
     conv: &ConvConfig,
-    by_plane: bool,
-) -> Result<Fetched, Stop> {
+) -> Result<FeatureCube, Stop> {
     let shape = conv.source.shape();
     let (_, height, _) = shape;
     let held = features::lines_held(conv)?;
     let base = conv.source.base();
     let none = FeatureCube::in_memory(Vec::new(), shape, 0..0)?;
-    let kept = Cbuf::kept_lines(&conv.cbuf, height, none.line_bytes());
-    let next = (!conv.cbuf.data_reuse).then_some((&none, &kept));
-    let mut memory = machine.cbuf.begin_task(&conv.cbuf, next);
-    let ready = |cube| Ok(Fetched { cube, late: None });
+    let mut memory = machine.cbuf.take_spare();
+    let fetch = |cbuf: &Cbuf, dma, lines, memory| features::fetch(conv, dma, cbuf, lines, memory);
     if conv.cbuf.data_reuse {
         let found = machine.cbuf.has_features(&conv.cbuf, &none, base);
         check::reuse(machine.report, regs, "data", found)?;
         if held < height {
-            return ready(none);
+            return Ok(none);
         }
-        let lines = 0..height;
-        let cube = features::fetch(conv, &machine.dma, machine.cbuf, lines, memory, false)?;
-        return ready(cube);
+        return fetch(machine.cbuf, &machine.dma, 0..height, memory);
     }
+    let kept = Cbuf::kept_lines(&conv.cbuf, height, none.line_bytes());
     machine.cbuf.keep_features(&conv.cbuf, &none, base);
     if height <= held {
-        let lines = 0..height;
-        let cube = features::fetch(conv, &machine.dma, machine.cbuf, lines, memory, by_plane)?;
-        if by_plane && Cbuf::can_keep_later(&conv.cbuf, &cube) {
-            let late = Some(kept);
-            return Ok(Fetched { cube, late });
-        }
+        let cube = fetch(machine.cbuf, &machine.dma, 0..height, memory)?;
         machine.cbuf.keep_lines(&conv.cbuf, &cube, kept);
-        return ready(cube);
+        return Ok(cube);
     }
     // A fault comes before the first result, however late its line is needed.
     match &conv.source {
@@ -72,11 +56,11 @@ pub(super) fn features(
     while start < end {
         let lines = start..end.min(start + held);
         start = lines.end;
-        let cube = features::fetch(conv, &machine.dma, machine.cbuf, lines, memory, false)?;
+        let cube = fetch(machine.cbuf, &machine.dma, lines, memory)?;
         machine.cbuf.keep_lines(&conv.cbuf, &cube, cube.lines());
         memory = cube.into_memory();
     }
-    ready(none)
+    Ok(none)
 }
 
 /// Brings the weights into CBUF.

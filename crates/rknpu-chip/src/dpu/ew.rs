@@ -156,11 +156,6 @@ impl Ew {
         }
     }
 
-    /// Whether the stage changes nothing.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.operation.is_none() && self.lut.is_none() && self.relu == Relu::Off
-    }
-
     /// A whole tile.
     pub(crate) fn apply(&self, dma: &Dma<'_>, lut: &Lut, tile: &mut Tile) -> Result<(), Stop> {
         if let Some((operation, source)) = &self.operation {

@@ -12,15 +12,14 @@ pub(crate) mod lut;
 pub(crate) mod out_cvt;
 pub(crate) mod requant;
 pub(crate) mod stage;
-pub(crate) mod steps;
 pub(crate) mod tile;
 
-use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::task::{ChannelRead, Reads};
+use rknpu_regcmd::{Register, RegisterFile};
 
 use super::dma::Dma;
-use super::precision::{ATOM, Precision};
+use super::precision::Precision;
 use super::rdma::{self, ChannelOperands};
 use super::trap::Stop;
 use super::vectors::Vectors;
@@ -30,7 +29,6 @@ use lut::Lut;
 use out_cvt::{Noticed, OutCvt};
 use requant::Requant;
 use stage::{AluOp, ChannelOperand, Multiplier, Relu, Stage};
-use steps::{Finish, Steps};
 use tile::{Tile, Values};
 
 /// The stages of one task, with their per-channel operands.
@@ -96,8 +94,8 @@ impl Dpu {
         Ok(Self {
             float,
             cpend,
-            bs: bs_stage(regs, &b, contested)?,
-            bn: bn_stage(regs, &n, contested)?,
+            bs: StageRegisters::bs(regs).stage(&b, false, contested)?,
+            bn: StageRegisters::bn(regs).stage(&n, true, contested)?,
             ew: Ew::decode(regs, reads, flying, float, contested),
             out,
             requant: Requant::new(&out, vectors),
@@ -125,58 +123,6 @@ impl Dpu {
         }
         Ok(self.out.encode(&tile.values, out))
     }
-
-    /// Whether integers become int8 without anything but stages for each
-    /// channel: then [`Self::requantise`] does what [`Self::process`] does.
-    pub(crate) fn only_requantises(&self) -> bool {
-        !self.float && self.out.precision == Precision::Int8 && self.ew.is_idle()
-    }
-
-    /// The output converter in float32, where that is proven to do the same.
-    pub(crate) fn steps(&self) -> Option<Steps> {
-        Steps::new(&self.out)
-    }
-
-    /// What [`Self::requantise`] does to the channels from `first` on, whose
-    /// values are at most `reach`, where it is as simple as that.
-    pub(crate) fn finish(&self, steps: Steps, first: usize, reach: &[i64; ATOM]) -> Option<Finish> {
-        let stage = match (self.bs.is_idle(), self.bn.is_idle()) {
-            (_, true) => &self.bs,
-            (true, _) => &self.bn,
-            _ => return None,
-        };
-        let addends = stage.addends(first)?;
-        let overflows = addends
-            .iter()
-            .zip(reach)
-            .any(|(addend, reach)| i64::from(addend.unsigned_abs()) + reach > i32::MAX.into());
-        if overflows {
-            return None;
-        }
-        // No byte goes down where its value goes up: a bound of the value is
-        // one of the byte.
-        let (least, most) = stage.relu.bounds();
-        Some(Finish {
-            addends,
-            steps,
-            least: least.map_or(i8::MIN, |x| steps.byte(x)),
-            most: most.map_or(i8::MAX, |x| steps.byte(x)),
-        })
-    }
-
-    /// Takes pixels of the channels `first..first + channels` through all
-    /// stages.
-    pub(crate) fn requantise(
-        &self,
-        first: usize,
-        channels: usize,
-        values: &mut [i32],
-        out: &mut [u8],
-    ) {
-        self.bs.apply_int(first, channels, values);
-        self.bn.apply_int(first, channels, values);
-        self.requant.bytes(values, out);
-    }
 }
 
 /// The operand words that one of BRDMA and NRDMA delivers.
@@ -201,80 +147,69 @@ impl Operands<'_> {
     }
 }
 
-fn bs_stage(
-    regs: &RegisterFile,
-    engine: &Operands<'_>,
-    contested: &Contested,
-) -> Result<Stage, Stop> {
-    let cfg = regs.get::<dpu::BsCfg>();
-    let mul = regs.get::<dpu::BsMulCfg>();
-    let active = cfg.bs_bypass() == 0;
-    let alu = if active && cfg.bs_alu_bypass() == 0 {
-        let register = regs.get::<dpu::BsAluCfg>().bs_alu_operand();
-        let operand = engine.operand(rdma::USE_ALU, cfg.bs_alu_src(), register)?;
-        Some((AluOp::from_code(cfg.bs_alu_algo(), contested), operand))
-    } else {
-        None
-    };
-    let multiplier = if active && cfg.bs_mul_bypass() == 0 {
-        Some(Multiplier {
-            operand: engine.operand(rdma::USE_MUL, mul.bs_mul_src(), mul.bs_mul_operand())?,
-            shift: engine.operand(
-                rdma::USE_SHIFT,
-                mul.bs_truncate_src(),
-                mul.bs_mul_shift_value(),
-            )?,
-            negative_shift: regs.get::<dpu::DataFormat>().bs_mul_shift_value_neg(),
-            prelu: cfg.bs_mul_prelu() == 1,
-        })
-    } else {
-        None
-    };
-    let bound = regs.get::<dpu::BsReluxCmpValue>().bs_relux_cmp_dat();
-    let bypass = if active { cfg.bs_relu_bypass() } else { 1 };
-    Ok(Stage {
-        alu,
-        multiplier,
-        relu: Relu::new(bypass, cfg.bs_relux_en(), bound),
-        multiply_first: false,
-    })
+/// The registers of BS or BN. They are laid out alike: BN's come as BS's.
+struct StageRegisters {
+    cfg: dpu::BsCfg,
+    alu: dpu::BsAluCfg,
+    mul: dpu::BsMulCfg,
+    bound: dpu::BsReluxCmpValue,
+    negative_shift: u32,
 }
 
-fn bn_stage(
-    regs: &RegisterFile,
-    engine: &Operands<'_>,
-    contested: &Contested,
-) -> Result<Stage, Stop> {
-    let cfg = regs.get::<dpu::BnCfg>();
-    let mul = regs.get::<dpu::BnMulCfg>();
-    let active = cfg.bn_bypass() == 0;
-    let alu = if active && cfg.bn_alu_bypass() == 0 {
-        let register = regs.get::<dpu::BnAluCfg>().bn_alu_operand();
-        let operand = engine.operand(rdma::USE_ALU, cfg.bn_alu_src(), register)?;
-        Some((AluOp::from_code(cfg.bn_alu_algo(), contested), operand))
-    } else {
-        None
-    };
-    let multiplier = if active && cfg.bn_mul_bypass() == 0 {
-        Some(Multiplier {
-            operand: engine.operand(rdma::USE_MUL, mul.bn_mul_src(), mul.bn_mul_operand())?,
-            shift: engine.operand(
-                rdma::USE_SHIFT,
-                mul.bn_truncate_src(),
-                mul.bn_mul_shift_value(),
-            )?,
+impl StageRegisters {
+    fn bs(regs: &RegisterFile) -> Self {
+        Self {
+            cfg: regs.get(),
+            alu: regs.get(),
+            mul: regs.get(),
+            bound: regs.get(),
+            negative_shift: regs.get::<dpu::DataFormat>().bs_mul_shift_value_neg(),
+        }
+    }
+
+    fn bn(regs: &RegisterFile) -> Self {
+        Self {
+            cfg: dpu::BsCfg::from_bits(regs.get::<dpu::BnCfg>().bits()),
+            alu: dpu::BsAluCfg::from_bits(regs.get::<dpu::BnAluCfg>().bits()),
+            mul: dpu::BsMulCfg::from_bits(regs.get::<dpu::BnMulCfg>().bits()),
+            bound: dpu::BsReluxCmpValue::from_bits(regs.get::<dpu::BnReluxCmpValue>().bits()),
             negative_shift: regs.get::<dpu::DataFormat>().bn_mul_shift_value_neg(),
-            prelu: cfg.bn_mul_prelu() == 1,
+        }
+    }
+
+    /// The stage, whose operands `engine` fetches.
+    fn stage(
+        &self,
+        engine: &Operands<'_>,
+        multiply_first: bool,
+        contested: &Contested,
+    ) -> Result<Stage, Stop> {
+        let Self { cfg, mul, .. } = self;
+        let active = cfg.bs_bypass() == 0;
+        let alu = if active && cfg.bs_alu_bypass() == 0 {
+            let register = self.alu.bs_alu_operand();
+            let operand = engine.operand(rdma::USE_ALU, cfg.bs_alu_src(), register)?;
+            Some((AluOp::from_code(cfg.bs_alu_algo(), contested), operand))
+        } else {
+            None
+        };
+        let multiplier = if active && cfg.bs_mul_bypass() == 0 {
+            let shift = mul.bs_mul_shift_value();
+            Some(Multiplier {
+                operand: engine.operand(rdma::USE_MUL, mul.bs_mul_src(), mul.bs_mul_operand())?,
+                shift: engine.operand(rdma::USE_SHIFT, mul.bs_truncate_src(), shift)?,
+                negative_shift: self.negative_shift,
+                prelu: cfg.bs_mul_prelu() == 1,
+            })
+        } else {
+            None
+        };
+        let bypass = if active { cfg.bs_relu_bypass() } else { 1 };
+        Ok(Stage {
+            alu,
+            multiplier,
+            relu: Relu::new(bypass, cfg.bs_relux_en(), self.bound.bs_relux_cmp_dat()),
+            multiply_first,
         })
-    } else {
-        None
-    };
-    let bound = regs.get::<dpu::BnReluxCmpValue>().bn_relux_cmp_dat();
-    let bypass = if active { cfg.bn_relu_bypass() } else { 1 };
-    Ok(Stage {
-        alu,
-        multiplier,
-        relu: Relu::new(bypass, cfg.bn_relux_en(), bound),
-        multiply_first: true,
-    })
+    }
 }

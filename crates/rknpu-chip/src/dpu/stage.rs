@@ -7,7 +7,6 @@
 //! not hit their index otherwise).
 
 use super::super::mac_array::{Ties, greater, lesser, one_nan, saturate_i32, shift_right_rounded};
-use super::super::precision::ATOM;
 use super::super::{Contested, NanCompare};
 use super::tile::{Tile, Values};
 
@@ -116,15 +115,6 @@ impl Relu {
         }
     }
 
-    /// What integers are raised to, and then lowered to.
-    pub(crate) fn bounds(self) -> (Option<i32>, Option<i32>) {
-        match self {
-            Self::Off => (None, None),
-            Self::On => (Some(0), None),
-            Self::Clipped(bound) => (Some(0), Some(bound as i32)),
-        }
-    }
-
     pub(crate) fn float(self, x: f32) -> f32 {
         match self {
             Self::Off => x,
@@ -207,18 +197,6 @@ impl Stage {
     /// Whether the stage changes nothing.
     pub(crate) fn is_idle(&self) -> bool {
         self.alu.is_none() && self.multiplier.is_none() && self.relu == Relu::Off
-    }
-
-    /// What an integer stage adds to the channels of an atom, if it does no
-    /// more before the rectifier.
-    pub(crate) fn addends(&self, first: usize) -> Option<[i32; ATOM]> {
-        match (&self.alu, &self.multiplier) {
-            (None, None) => Some([0; ATOM]),
-            (Some((AluOp::Add, operand)), None) => {
-                Some(std::array::from_fn(|c| operand.at(first + c) as i32))
-            }
-            _ => None,
-        }
     }
 
     /// One integer value.
