@@ -150,10 +150,8 @@ impl Pooling {
         }
     }
 
-    /// Reads a line of a surface as numbers ordered (x, lane).
-    fn line(&self, dma: &Dma<'_>, c1: usize, y: usize) -> Result<Vec<f32>, Stop> {
-        let mut bytes = dma::buffer::<u8>(self.source.width * ATOM)?;
-        dma.read(Master::PpuRead, self.source.address(0, y, c1), &mut bytes)?;
+    /// A line of a surface as numbers ordered (x, lane).
+    fn line(&self, bytes: &[u8]) -> Result<Vec<f32>, Stop> {
         let mut values = dma::buffer::<f32>(self.source.width * LANES)?;
         for (values, atom) in values.chunks_exact_mut(LANES).zip(bytes.chunks_exact(ATOM)) {
             for (lane, value) in values.iter_mut().enumerate().take(self.element.lanes()) {
@@ -243,11 +241,31 @@ impl Pooling {
     }
 
     fn run(&self, dma: &Dma<'_>) -> Result<(), Stop> {
-        if self.is_extreme() && !dma.literal() {
-            return self.run_extremes(dma);
+        match self.extreme() {
+            Some(extreme) if !dma.literal() => self.run_extremes(dma, extreme),
+            _ => self.each_line(
+                dma,
+                |bytes| self.line(bytes),
+                |lines, oy, out| {
+                    for ox in 0..self.target.width {
+                        self.store(self.window(lines, oy, ox), out);
+                    }
+                },
+            ),
         }
+    }
+
+    /// Writes what `pool` appends for each line of the output, of the lines under
+    /// it as `decode` has them.
+    fn each_line<T>(
+        &self,
+        dma: &Dma<'_>,
+        decode: impl Fn(&[u8]) -> Result<Vec<T>, Stop>,
+        mut pool: impl FnMut(&VecDeque<Vec<T>>, usize, &mut Vec<u8>),
+    ) -> Result<(), Stop> {
+        let mut bytes = dma::buffer::<u8>(self.source.width * ATOM)?;
+        let mut out = Vec::with_capacity(self.target.width * ATOM);
         for c1 in 0..self.source.surfaces.count {
-            // The lines under one line of the output, and where they begin.
             let mut lines = VecDeque::new();
             let mut next = 0;
             for oy in 0..self.target.lines.count {
@@ -256,14 +274,14 @@ impl Pooling {
                 lines.drain(..(under.start.max(held) - held).min(lines.len()));
                 next = next.max(under.start);
                 while next < under.end {
-                    lines.push_back(self.line(dma, c1, next)?);
+                    let at = self.source.address(0, next, c1);
+                    dma.read(Master::PpuRead, at, &mut bytes)?;
+                    lines.push_back(decode(&bytes)?);
                     next += 1;
                 }
-                let mut line = Vec::with_capacity(self.target.width * ATOM);
-                for ox in 0..self.target.width {
-                    self.store(self.window(&lines, oy, ox), &mut line);
-                }
-                dma.write(Master::PpuWrite, self.target.address(0, oy, c1), &line)?;
+                out.clear();
+                pool(&lines, oy, &mut out);
+                dma.write(Master::PpuWrite, self.target.address(0, oy, c1), &out)?;
             }
         }
         Ok(())

@@ -6,14 +6,11 @@
 //! those of integers, first down the lines under a window, then along them.
 //! A NaN loses against any number: it becomes the integer that never wins.
 
-use std::collections::VecDeque;
-
 use half::f16;
 
 use super::{Element, Method, Pooling};
-use crate::Master;
 use crate::dma::{self, Dma};
-use crate::precision::ATOM;
+use crate::precision::{ATOM, each};
 use crate::trap::Stop;
 
 /// fp16 elements of an atom.
@@ -24,7 +21,7 @@ const INFINITY: u16 = f16::INFINITY.to_bits();
 
 /// Order of fp16 as integers, for one of the two extremes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extreme {
+pub(super) enum Extreme {
     Max,
     Min,
 }
@@ -70,78 +67,51 @@ fn flip(bits: i16) -> i16 {
 }
 
 impl Pooling {
-    /// Whether [`Self::run_extremes`] computes what this pooling asks for.
-    pub(super) fn is_extreme(&self) -> bool {
-        matches!(self.method, Method::Max | Method::Min) && self.element == Element::Fp16
+    /// What [`Self::run_extremes`] can compute, if this pooling is that.
+    pub(super) fn extreme(&self) -> Option<Extreme> {
+        match (self.method, self.element) {
+            (Method::Max, Element::Fp16) => Some(Extreme::Max),
+            (Method::Min, Element::Fp16) => Some(Extreme::Min),
+            _ => None,
+        }
     }
 
     /// Pools by maximum or minimum: the same accesses and the same bytes as
     /// window by window.
-    pub(super) fn run_extremes(&self, dma: &Dma<'_>) -> Result<(), Stop> {
-        let extreme = match self.method {
-            Method::Min => Extreme::Min,
-            _ => Extreme::Max,
-        };
+    pub(super) fn run_extremes(&self, dma: &Dma<'_>, extreme: Extreme) -> Result<(), Stop> {
         let pad = extreme.key(self.pad_value as u16);
-        let elements = self.source.width * LANES;
-        let mut bytes = dma::buffer::<u8>(self.source.width * ATOM)?;
-        let mut out = dma::buffer::<u8>(self.target.width * ATOM)?;
-        let mut column = dma::buffer::<i16>(elements)?;
-        // Lines under the windows of one line of the output, as integers.
-        let mut lines: VecDeque<Vec<i16>> = VecDeque::new();
-        for c1 in 0..self.source.surfaces.count {
-            lines.clear();
-            let mut next = 0;
-            for oy in 0..self.target.lines.count {
-                let under = self.lines_under(oy);
-                let held = next - lines.len();
-                lines.drain(..(under.start.max(held) - held).min(lines.len()));
-                next = next.max(under.start);
-                while next < under.end {
-                    dma.read(
-                        Master::PpuRead,
-                        self.source.address(0, next, c1),
-                        &mut bytes,
-                    )?;
-                    let mut keys = dma::buffer::<i16>(elements)?;
-                    for (key, pair) in keys.iter_mut().zip(bytes.as_chunks::<2>().0) {
-                        *key = extreme.key(u16::from_le_bytes(*pair));
-                    }
-                    lines.push_back(keys);
-                    next += 1;
+        let first = |outside| if outside { pad } else { extreme.loser() };
+        let mut column = dma::buffer::<i16>(self.source.width * LANES)?;
+        let decode = |bytes: &[u8]| {
+            let mut keys = dma::buffer(self.source.width * LANES)?;
+            each(bytes, &mut keys, |b| extreme.key(u16::from_le_bytes(b)));
+            Ok(keys)
+        };
+        self.each_line(dma, decode, |lines, oy, out| {
+            let under = self.lines_under(oy).len();
+            column.fill(first(under < self.kernel.1));
+            for line in lines.iter().take(under) {
+                for (column, &key) in column.iter_mut().zip(line) {
+                    *column = extreme.choose(*column, key);
                 }
-                let outside = under.len() < self.kernel.1;
-                column.fill(if outside { pad } else { extreme.loser() });
-                for line in lines.iter().take(under.len()) {
-                    for (column, &key) in column.iter_mut().zip(line) {
-                        *column = extreme.choose(*column, key);
+            }
+            let column = column.as_chunks::<LANES>().0;
+            for ox in 0..self.target.width {
+                let start = ox * self.stride.0;
+                let within = |x: usize| x.saturating_sub(self.pad.0).min(self.source.width);
+                let under = within(start)..within(start + self.kernel.0);
+                let mut best = [first(under.len() < self.kernel.0); LANES];
+                for keys in &column[under] {
+                    for lane in 0..LANES {
+                        best[lane] = extreme.choose(best[lane], keys[lane]);
                     }
                 }
-                self.along(extreme, pad, &column, &mut out);
-                dma.write(Master::PpuWrite, self.target.address(0, oy, c1), &out)?;
+                out.extend_from_slice(
+                    best.map(|key| extreme.value(key).to_le_bytes())
+                        .as_flattened(),
+                );
             }
-        }
-        Ok(())
-    }
-
-    /// The extremes of `column` along the windows of a line.
-    fn along(&self, extreme: Extreme, pad: i16, column: &[i16], out: &mut [u8]) {
-        let column = column.as_chunks::<LANES>().0;
-        for (ox, atom) in out.as_chunks_mut::<ATOM>().0.iter_mut().enumerate() {
-            let start = ox * self.stride.0;
-            let within = |x: usize| x.saturating_sub(self.pad.0).min(self.source.width);
-            let under = within(start)..within(start + self.kernel.0);
-            let outside = under.len() < self.kernel.0;
-            let mut best = [if outside { pad } else { extreme.loser() }; LANES];
-            for keys in &column[under] {
-                for lane in 0..LANES {
-                    best[lane] = extreme.choose(best[lane], keys[lane]);
-                }
-            }
-            for (bytes, key) in atom.as_chunks_mut::<2>().0.iter_mut().zip(best) {
-                *bytes = extreme.value(key).to_le_bytes();
-            }
-        }
+        })
     }
 }
 
