@@ -317,9 +317,8 @@ proptest! {
         assert_same(&[conv.program()], seed)?;
     }
 
-    /// What CBUF holds of features that went through it by planes, whether or
-    /// not the next task writes the same places, shows in a task that reuses
-    /// it.
+    /// What CBUF holds of features that went through it, whether or not the next
+    /// task writes the same places, shows in a task that reuses it.
     #[test]
     fn depthwise_features_that_stay(
         first in requantised(),
