@@ -18,12 +18,15 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// Writes or checks docs/registers.md and the tables of other pages.
+/// Writes or checks docs/registers.md, docs/rules.md and the tables of other
+/// pages.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let registers = paths::root().join("docs/registers.md");
-    let present = fs::read_to_string(&registers).unwrap_or_default();
-    let wanted = rknpu_regcmd::registers_markdown();
-    write(args, &registers, &present, &wanted)?;
+    page(
+        args,
+        "docs/registers.md",
+        &rknpu_regcmd::registers_markdown(),
+    )?;
+    page(args, "docs/rules.md", &rknpu_regcmd::rules_markdown())?;
 
     let picture = paths::root().join(architecture::PICTURE);
     let present = fs::read_to_string(&picture).unwrap_or_default();
@@ -55,6 +58,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     )?;
     evidence::check()?;
     links::check()
+}
+
+/// Writes or checks a page.
+fn page(args: &Args, page: &str, wanted: &str) -> Result<()> {
+    let page = paths::root().join(page);
+    let present = fs::read_to_string(&page).unwrap_or_default();
+    write(args, &page, &present, wanted)
 }
 
 /// Writes or checks a section of a page.

@@ -15,8 +15,8 @@
 
 use std::ops::Range;
 
+use rknpu_regcmd::ChipProfile;
 use rknpu_regcmd::task::Buffering;
-use rknpu_regcmd::{CBUF_ENTRY_BYTES, ChipProfile};
 
 use super::cna::FeatureCube;
 
@@ -24,8 +24,6 @@ use super::cna::FeatureCube;
 pub(crate) const BANKS: usize = ChipProfile::RK3588.cbuf_banks as usize;
 /// Bytes of a bank.
 pub(crate) const BANK_BYTES: usize = ChipProfile::RK3588.cbuf_bank_bytes as usize;
-/// Bytes of an entry as DATA_ENTRIES counts them.
-pub(crate) const ENTRY_BYTES: usize = CBUF_ENTRY_BYTES as usize;
 /// Bytes of all banks.
 pub(crate) const BYTES: usize = BANKS * BANK_BYTES;
 

@@ -302,6 +302,14 @@ contested! {
     }
 }
 
+impl Contested {
+    /// Whether a switch is on its first side, the default.
+    pub(crate) fn is_default(&self, switch: &str) -> bool {
+        let mut sides = self.sides().zip(Self::SWITCHES);
+        sides.any(|((name, side), known)| name == switch && known.sides.first() == Some(&side))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -337,6 +345,18 @@ mod tests {
         let scale = fields.iter().find(|field| field.name == "out_cvt_scale");
         let signed = OutputScale::default() == OutputScale::Signed;
         assert_eq!(scale.unwrap().signed, signed);
+    }
+
+    #[test]
+    fn rules_name_switches() {
+        for rule in rknpu_regcmd::rules::TABLE.iter().copied().flatten() {
+            let fact = rule.contested;
+            assert!(
+                fact.is_none_or(|fact| Contested::default().is_default(fact)),
+                "{}: {fact:?}",
+                rule.id
+            );
+        }
     }
 
     #[test]

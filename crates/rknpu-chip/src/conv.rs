@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use features::Features;
+use rknpu_regcmd::rules::GROUP_ATOMS_MAX;
 use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
 use super::cbuf::Cbuf;
@@ -33,7 +34,7 @@ use super::transpose;
 use super::trap::{Report, Stop};
 use super::vectors::Vectors;
 use super::weight_stream::WeightStream;
-use super::writer::{self, Placement, Writer};
+use super::writer::{Placement, Writer};
 use super::{Contested, DepthwisePad, Tf32Operand};
 
 /// Elements of gathered windows that stay in a host's second-level cache.
@@ -82,20 +83,16 @@ pub(crate) fn run(
     if check::delta(machine.report, regs, false, machine.contested)? {
         return Ok(());
     }
-    check::read_engines(machine.report, regs, reads, false)?;
-    check::cbuf(machine.report, regs, &conv, machine.contested)?;
-    check::stream(machine.report, regs, &conv, &writer, reads)?;
-    check::entries(machine.report, regs, &conv)?;
-    check::addresses(machine.report, regs, &conv)?;
+    let all = task::Task::Conv(*task);
+    let broken = check::registers(machine.report, &all, regs, machine.contested)?;
     machine.clock.spend(regs, enable & BLOCKS)?;
 
     let mut dpu = Dpu::load(regs, reads, false, &machine.dma, machine.contested)?;
-    check::writer(machine.report, regs, &writer, group, dpu.out.precision)?;
     if writer.transposed {
         dpu.out.precision = Precision::Int16;
     }
     check::correction(machine.report, regs, &conv)?;
-    let spoiled = check::sums(machine, regs, &conv, &writer)?;
+    let spoiled = check::sums(machine, regs, &conv, &broken)?;
     let mut cube = operands::features(machine, regs, &conv)?;
     let source = operands::weights(machine, regs, &conv)?;
     let spilled = operands::spill(machine, regs, &conv, &cube)?;
@@ -378,7 +375,7 @@ impl Convolution<'_> {
     /// Whether a depthwise group takes more atoms than the writer can count.
     fn depthwise_too_wide(&self) -> bool {
         let atoms = self.group.div_ceil(self.dpu.out.precision.per_atom());
-        self.conv.depthwise && atoms > writer::SIZE_E_MAX
+        self.conv.depthwise && atoms > GROUP_ATOMS_MAX
     }
 }
 

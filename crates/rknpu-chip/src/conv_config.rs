@@ -3,7 +3,7 @@
 
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::{cna, core};
-use rknpu_regcmd::task::{Buffering, Conv, DEPTHWISE, Features};
+use rknpu_regcmd::task::{self, Buffering, Conv, DEPTHWISE, Features};
 
 use super::cna::FeatureDma;
 use super::dcomp::Compressed;
@@ -92,35 +92,31 @@ impl ConvConfig {
     /// What `task` asks for, with what else the registers say of it.
     pub(crate) fn new(task: &Conv, regs: &RegisterFile) -> Self {
         let con1 = regs.get::<cna::ConvCon1>();
-        let con3 = regs.get::<cna::ConvCon3>();
-        let pad = regs.get::<cna::PadCon0>();
         let clip = regs.get::<core::ClipTruncate>();
         let [in_width, in_height, channels] = task.features.window;
+        let task::Window {
+            out_width,
+            stride,
+            dilation,
+            spread,
+            pad,
+            pad_value,
+        } = task.window;
         Self {
             source: FeatureSource::new(&task.features),
             cvt: input_cvt(regs),
             window: Window {
                 in_width,
                 in_height,
-                out_width: (regs.get::<cna::DataSize2>().dataout_width() as usize).max(1),
-                stride: (con3.conv_x_stride() as usize, con3.conv_y_stride() as usize),
-                dilation: (
-                    con3.atrous_x_dilation() as usize + 1,
-                    con3.atrous_y_dilation() as usize + 1,
-                ),
-                spread: if con1.deconv() == 1 {
-                    (
-                        deconv_spread(con3.deconv_x_stride()),
-                        deconv_spread(con3.deconv_y_stride()),
-                    )
-                } else {
-                    (1, 1)
-                },
-                pad: (pad.pad_left() as usize, pad.pad_top() as usize),
+                out_width,
+                stride,
+                dilation,
+                spread,
+                pad,
                 kernel: (task.weights.kernel[0], task.weights.kernel[1]),
                 channels,
                 precision: task.features.precision,
-                pad_value: regs.get::<cna::PadCon1>().pad_value(),
+                pad_value,
                 low_pad: con1.conv_mode() == DEPTHWISE,
             },
             weights: WeightShape {
@@ -137,7 +133,7 @@ impl ConvConfig {
             precision: task.precision,
             depthwise: task.depthwise,
             pixels: task.pixels,
-            core_pixels: task.computed[0] * task.computed[1],
+            core_pixels: task.core_pixels(),
             sum_features: task.sums_features,
             truncate: Truncate {
                 shift: clip.clip_truncate(),
@@ -159,15 +155,6 @@ impl ConvConfig {
         } else {
             IntRange::Word
         }
-    }
-}
-
-/// Distance that DECONV_X/Y_STRIDE ask for: less one, and powers of two only;
-/// other values do nothing (E-deconv).
-fn deconv_spread(field: u32) -> usize {
-    match field {
-        1 | 3 | 7 => field as usize + 1,
-        _ => 1,
     }
 }
 

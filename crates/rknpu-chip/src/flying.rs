@@ -5,7 +5,8 @@
 //! (inferred; all known programs use one).
 
 use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::task::{FLYING, Output, Reads};
+use rknpu_regcmd::rules::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
+use rknpu_regcmd::task::{FLYING, Output, Reads, Task};
 
 use super::check::{self, Watch};
 use super::conv::Machine;
@@ -16,6 +17,8 @@ use super::precision::ATOM;
 use super::trap::Stop;
 use super::writer::{Placement, Writer};
 
+/// Elements that are wrong at the end of the widest lines.
+const TRAILING: usize = 54;
 /// Pixels of a tile.
 const TILE_PIXELS: usize = 4096;
 
@@ -31,13 +34,15 @@ pub(crate) fn run(
     if check::delta(machine.report, regs, true, machine.contested)? {
         return Ok(());
     }
-    check::read_engines(machine.report, regs, Some(reads), true)?;
-    check::flying_stream(machine.report, regs, &writer, reads)?;
+    let all = Task::Flying {
+        reads: *reads,
+        output,
+    };
+    let broken = check::registers(machine.report, &all, regs, machine.contested)?;
     machine.clock.spend(regs, FLYING)?;
     let dpu = Dpu::load(regs, Some(reads), true, &machine.dma, machine.contested)?;
-    check::converted_product(machine.report, regs)?;
-    let dropped = check::comb_use_flying(machine.report, regs, reads, machine.contested)?;
-    let first_lane_only = check::orig_channel(machine.report, regs)?;
+    let dropped = broken.has(&FLYING_DUAL);
+    let first_lane_only = broken.has(&ORIG_CHANNEL);
     let watch = Watch::new(machine.report, regs);
 
     let per_atom = dpu.out.precision.per_atom();
@@ -55,7 +60,7 @@ pub(crate) fn run(
                 values: Values::Int(Vec::new()),
             };
             let mut tile = gather::main_input(&machine.dma, reads, dpu.float, tile)?;
-            if width >= check::WIDTH_LIMIT {
+            if broken.has(&FLYING_WIDTH) {
                 spoil_line_ends(&mut tile, width, reads.precision.per_atom());
             }
             let mut bytes = Vec::new();
@@ -85,7 +90,7 @@ fn spoil_line_ends(tile: &mut Tile, width: usize, per_atom: usize) {
     for index in 0..tile.pixels {
         let behind = (width - 1 - (tile.pixel + index) % width) * per_atom;
         for channel in 0..tile.channels {
-            if behind + per_atom - 1 - channel % per_atom < check::TRAILING {
+            if behind + per_atom - 1 - channel % per_atom < TRAILING {
                 let at = index * tile.channels + channel;
                 match &mut tile.values {
                     Values::Int(values) => values[at] = 0,

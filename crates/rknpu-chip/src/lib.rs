@@ -125,6 +125,7 @@ pub use contested::{
 pub use kick::{Finished, Kick, Outcome};
 pub use npu_core::Core;
 use rknpu_regcmd::DmaEngine;
+pub use rknpu_regcmd::rules::Effect;
 use rknpu_regcmd::timing::Machine;
 
 /// Which memory master of a core makes an access.
@@ -251,20 +252,6 @@ pub enum Level {
     Strict,
     /// The symptom of the silicon only.
     Silent,
-}
-
-/// What a trap does to the task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// No completion interrupt: the driver's time limit ends the job.
-    Hang,
-    /// The task completes with wrong results.
-    Garbage,
-    /// The task completes, but part of the output keeps its old bytes.
-    NoWrite,
-    /// Goes wrong in some shapes only, or where a program may well mean it:
-    /// worth a look.
-    Note,
 }
 
 /// What is wrong with a task, in words a person can act on.

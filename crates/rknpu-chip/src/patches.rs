@@ -97,27 +97,6 @@ impl Window {
         Under::new(place, self.pad.0, self.in_width, self.spread.0)
     }
 
-    /// Whether a tap of the windows of the first `pixels` results is padding:
-    /// one of the first window, or one of the windows that reach furthest.
-    pub(crate) fn pads(&self, pixels: usize) -> bool {
-        let (Some(last), Some(kx), Some(ky)) = (
-            pixels.checked_sub(1),
-            self.kernel.0.checked_sub(1),
-            self.kernel.1.checked_sub(1),
-        ) else {
-            return false;
-        };
-        let right = self.out_width.min(pixels) - 1;
-        let (below, beyond) = (self.corner(last).0, self.corner(right).1);
-        let edges = [
-            self.line_under(0, 0),
-            self.line_under(below, ky),
-            self.column_under(0, 0),
-            self.column_under(beyond, kx),
-        ];
-        edges.contains(&Under::Padding)
-    }
-
     /// Lines of the input that any of the windows of `count` pixels from
     /// `first` on, at least one, may meet.
     pub(crate) fn lines_under(&self, first: usize, count: usize) -> Range<usize> {

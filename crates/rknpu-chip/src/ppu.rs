@@ -15,16 +15,17 @@ use std::ops::Range;
 
 use half::f16;
 use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::regs::{ppu, ppu_rdma};
-use rknpu_regcmd::task::{Cube, POOLING, Pool};
+use rknpu_regcmd::regs::ppu;
+use rknpu_regcmd::rules::POOLING_PRECISION;
+use rknpu_regcmd::task::{Cube, POOL_AVERAGE, POOL_MAX, POOLING, Pool, Task};
 
-use super::check::shown;
+use super::check;
 use super::conv::Machine;
 use super::dma::{self, Dma};
 use super::mac_array::{Ties, shift_right_rounded};
 use super::precision::{ATOM, Precision, fp16_to_fp32, u16_at};
-use super::trap::{Report, Stop};
-use super::{AverageRounding, BytePooling, Contested, Effect, Master};
+use super::trap::Stop;
+use super::{AverageRounding, BytePooling, Contested, Master};
 
 /// Most elements of an atom that is pooled: bytes. fp16 has half of them.
 const LANES: usize = 16;
@@ -42,17 +43,13 @@ enum Element {
 }
 
 impl Element {
-    /// PPU_RDMA's code for the width that is wrong for bytes (E-pool-width).
-    const FOUR_BITS: u32 = 0;
-
-    /// By the PPU's precision; the width that PPU_RDMA is told matters little
-    /// (E-pooling-int8, E-pool-width).
+    /// By what the registers say, unless all is taken for fp16 (E-pooling-int8,
+    /// E-pool-width).
     fn of(task: &Pool, contested: &Contested) -> Self {
-        let works =
-            contested.byte_pooling == BytePooling::Works && task.read_size != Self::FOUR_BITS;
-        match task.precision {
-            Precision::Int8 if works => Self::Int8,
-            Precision::Int16 if works => Self::Int16,
+        match task.element() {
+            _ if contested.byte_pooling == BytePooling::AsFp16 => Self::Fp16,
+            Precision::Int8 => Self::Int8,
+            Precision::Int16 => Self::Int16,
             _ => Self::Fp16,
         }
     }
@@ -80,15 +77,6 @@ impl Element {
             Self::Fp16 => fp16_to_fp32(register as u16),
             Self::Int8 => f32::from(register as i8),
             Self::Int16 => f32::from(register as i16),
-        }
-    }
-
-    /// The value that loses against every other in a maximum.
-    fn lowest(self) -> f32 {
-        match self {
-            Self::Fp16 => f32::NEG_INFINITY,
-            Self::Int8 => f32::from(i8::MIN),
-            Self::Int16 => f32::from(i16::MIN),
         }
     }
 }
@@ -128,9 +116,9 @@ impl Pooling {
         Self {
             source: task.source(),
             target: task.target(),
-            method: match regs.get::<ppu::OperationModeCfg>().pooling_method() {
-                0 => Method::Average,
-                1 => Method::Max,
+            method: match task.method {
+                POOL_AVERAGE => Method::Average,
+                POOL_MAX => Method::Max,
                 2 => Method::Min,
                 _ => Method::Unknown,
             },
@@ -309,88 +297,12 @@ impl Method {
 /// Runs the task that `regs` describe.
 pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile, task: &Pool) -> Result<(), Stop> {
     let pooling = Pooling::new(task, regs, machine.contested);
-    check(machine.report, regs, task, &pooling)?;
+    let all = Task::Pool(*task);
+    check::registers(machine.report, &all, regs, machine.contested)?;
+    if task.precision != Precision::Fp16 && pooling.element == Element::Fp16 {
+        let values = format!("{} with a width of {}", task.precision, task.read_size);
+        machine.report.broken(&POOLING_PRECISION, regs, &values)?;
+    }
     machine.clock.spend(regs, POOLING)?;
     pooling.run(&machine.dma)
 }
-
-fn check(
-    report: &mut Report,
-    regs: &RegisterFile,
-    task: &Pool,
-    pooling: &Pooling,
-) -> Result<(), Stop> {
-    let show = [
-        shown::<ppu::OperationModeCfg>(regs),
-        shown::<ppu::DataFormat>(regs),
-        shown::<ppu_rdma::DataFormat>(regs),
-    ];
-    let from_memory = regs.get::<ppu::OperationModeCfg>().flying_mode() == 1;
-    let short = task.read.size[2] < task.written.size[2]
-        || task.read.size[0] < task.input[0]
-        || task.read.size[1] < task.input[1];
-    if !from_memory || short {
-        return report.note(
-            "H05-pooling-input",
-            Effect::Hang,
-            &show,
-            "the PPU waits for more than PPU_RDMA delivers; input from the DPU is not modelled",
-            "set flying_mode, and the same size in both blocks",
-        );
-    }
-    if task.precision != Precision::Fp16 && pooling.element == Element::Fp16 {
-        report.note(
-            "T58-pooling-precision",
-            Effect::Garbage,
-            &show,
-            "with these two precisions the cube is read as fp16",
-            "fp16: 2 in both DATA_FORMAT registers; int8: 0 in the PPU's, 1 in PPU_RDMA's",
-        )?;
-    }
-    if task.input[0].min(task.input[1]) < SMALL {
-        report.note(
-            "T57-small-cube",
-            Effect::Note,
-            &[
-                shown::<ppu::DataCubeInWidth>(regs),
-                shown::<ppu::DataCubeInHeight>(regs),
-            ],
-            format!(
-                "fewer than {SMALL} lines or columns: such a cube was measured to be misread where \
-                 another pooling wrote it (how is not known; here it is read right)"
-            ),
-            format!("let pooling that feeds pooling end at {SMALL} lines and columns or more"),
-        )?;
-    }
-    let (kw, kh) = pooling.kernel;
-    let float = pooling.element == Element::Fp16;
-    if float && pooling.method == Method::Average && (kw == 1 || kh == 1) {
-        report.note(
-            "T59-average-of-one",
-            Effect::Garbage,
-            &[shown::<ppu::PoolingKernelCfg>(regs)],
-            "the reciprocal of a kernel of 1 is 65536, which fp16 cannot hold",
-            "use a kernel of 2 or more in both directions",
-        )?;
-    }
-    let padded = regs.get::<ppu::PoolingPaddingCfg>();
-    let pads = padded.pad_left() + padded.pad_top() + padded.pad_right() + padded.pad_bottom();
-    let pad = pooling.element.padding(pooling.pad_value);
-    if pooling.method == Method::Max && pads != 0 && pad != pooling.element.lowest() {
-        report.note(
-            "T60-max-padding",
-            Effect::Garbage,
-            &[
-                shown::<ppu::PaddingValue1>(regs),
-                shown::<ppu::PoolingPaddingCfg>(regs),
-            ],
-            "padded cells take part in the maximum",
-            "write the lowest value to PADDING_VALUE_1: 0xFC00 for fp16, 0x7FF80 for int8",
-        )?;
-    }
-    Ok(())
-}
-
-/// Lines and columns below which a pooled cube is misread by another pooling
-/// (E-small-pool).
-const SMALL: usize = 4;

@@ -5,7 +5,7 @@ use rknpu_regcmd::task::{ChannelRead, Cube, PER_CHANNEL, Reads};
 
 use super::Master;
 use super::dma::{self, Dma};
-use super::precision::{ATOM, Precision, u16_at, u32_at};
+use super::precision::{ATOM, u16_at, u32_at};
 use super::trap::Stop;
 
 /// Bits of BRDMA's and NRDMA's DATA_USE.
@@ -13,20 +13,6 @@ pub(crate) const USE_ALU: u32 = 1;
 pub(crate) const USE_CPEND: u32 = 2;
 pub(crate) const USE_MUL: u32 = 4;
 pub(crate) const USE_SHIFT: u32 = 8;
-
-/// Type of an element of the EW operand. A 16-bit operand is read as bytes
-/// where PROC_PRECISION says int8 (E-ew-precision-0). `None` where none is read.
-pub(crate) fn ew_precision(reads: &Reads, float: bool) -> Option<Precision> {
-    Some(match (reads.element?.bits, reads.proc_precision) {
-        (4, _) => Precision::Int4,
-        (8, _) | (16, Precision::Int8) => Precision::Int8,
-        (16, Precision::Bf16) => Precision::Bf16,
-        (16, _) if float => Precision::Fp16,
-        (16, _) => Precision::Int16,
-        _ if float => Precision::Fp32,
-        _ => Precision::Int32,
-    })
-}
 
 /// Where ERDMA's operand lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

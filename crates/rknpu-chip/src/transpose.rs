@@ -15,8 +15,6 @@ use super::writer::Writer;
 
 /// Bytes of an element.
 const ELEMENT: i64 = size_of::<i16>() as i64;
-/// Channels that the writer places right (E-transposed).
-pub(crate) const CHANNELS_KNOWN: usize = 32;
 
 /// Byte address of an element: the formula of this module.
 fn address(writer: &Writer, pixel: usize, channel: usize) -> i64 {

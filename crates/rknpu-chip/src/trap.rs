@@ -2,6 +2,9 @@
 //! What silicon punishes: each trap by its number, and the record of those
 //! that a task ran into.
 
+use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::rules::Rule;
+
 use super::{Diagnosis, Effect, Fault, Level};
 
 /// Why a task ends without its completion interrupt.
@@ -61,6 +64,39 @@ impl Report {
             Effect::Garbage | Effect::NoWrite if self.level == Level::Strict => Err(Stop::Hang),
             Effect::Garbage | Effect::NoWrite => Ok(()),
         }
+    }
+
+    /// Notes that `rule` is broken, once a task, as `values` show. Its effect is
+    /// the row's.
+    ///
+    /// # Errors
+    /// As [`Self::note`].
+    pub(crate) fn broken(
+        &mut self,
+        rule: &'static Rule,
+        regs: &RegisterFile,
+        values: &str,
+    ) -> Result<(), Stop> {
+        match rule.effect {
+            Some(effect) => self.broken_with(rule, effect, regs, values),
+            None => Ok(()),
+        }
+    }
+
+    /// [`Self::broken`], with another effect than the row's.
+    pub(crate) fn broken_with(
+        &mut self,
+        rule: &'static Rule,
+        effect: Effect,
+        regs: &RegisterFile,
+        values: &str,
+    ) -> Result<(), Stop> {
+        let shown = rule.shows.iter();
+        let registers: Vec<_> = shown
+            .map(|info| (info.name, regs.value(info.offset)))
+            .collect();
+        let text = format!("{values}: {}", rule.why);
+        self.note(rule.id.0, effect, &registers, text, rule.remedy)
     }
 
     /// What was found, in order; nothing at [`Level::Silent`].

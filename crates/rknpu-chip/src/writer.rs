@@ -22,9 +22,6 @@ pub(crate) struct Writer {
     pub(crate) transposed: bool,
 }
 
-/// Most atoms of a pixel and group that SIZE_E can ask for (3 bits).
-pub(crate) const SIZE_E_MAX: usize = 8;
-
 /// What one call stores: some pixels of one group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placement {

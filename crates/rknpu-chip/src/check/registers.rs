@@ -137,15 +137,6 @@ pub(crate) fn correction(
         shown::<dpu::BsOwOp>(regs),
         shown::<core::MiscCfg>(regs),
     ];
-    if !conv.sum_features {
-        report.note(
-            "T51-no-feature-sum",
-            Effect::Note,
-            &show,
-            "BS_OW_OP corrects the weights, but QD_EN is 0: there is no sum to correct by (inferred)",
-            "set MISC_CFG.qd_en, or BS_OW_CFG.od_bypass where no correction is meant",
-        )?;
-    }
     if !regs.was_written(dpu::BsOwOp::OFFSET) {
         report.note(
             "T51-stale-ow-op",

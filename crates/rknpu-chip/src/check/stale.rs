@@ -82,7 +82,8 @@ fn used(regs: &RegisterFile, enable: EnableMask) -> Vec<u16> {
 }
 
 fn of_cna(regs: &RegisterFile, used: &mut Vec<u16>) {
-    let conv = ConvConfig::new(&Conv::decode(regs, false), regs);
+    let task = Conv::decode(regs, false);
+    let conv = ConvConfig::new(&task, regs);
     used.extend([
         cna::ConvCon1::OFFSET,
         cna::ConvCon2::OFFSET,
@@ -110,7 +111,7 @@ fn of_cna(regs: &RegisterFile, used: &mut Vec<u16>) {
             cna::CvtCon5::OFFSET,
         ]);
     }
-    if conv.window.pads(conv.pixels) {
+    if task.pads() {
         used.push(cna::PadCon1::OFFSET);
     }
     let (_, height, surfaces) = conv.source.shape();

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use rknpu_regcmd::RegisterFile;
+use rknpu_regcmd::rules::LINE_ROUNDING;
 
 use super::super::cbuf::{BANK_BYTES, Cbuf};
 use super::super::check;
@@ -117,7 +118,6 @@ pub(super) fn spill(
     let bank_behind = conv.cbuf.data_banks;
     let bank = conv.cbuf.fc_data_bank as usize;
     if bank != 0 {
-        check::fc_data_bank(machine.report, regs)?;
         return spilled(bank, 0);
     }
     let FeatureSource::Cube(source) = &conv.source else {
@@ -141,7 +141,8 @@ pub(super) fn spill(
     // With fewer grains than lines the rest streams through.
     if conv.cbuf.grains > cube.height {
         if fit < cube.height {
-            check::lines(machine.report, regs, conv, (cube.height, fit))?;
+            let values = format!("of {} lines {fit} fit", cube.height);
+            machine.report.broken(&LINE_ROUNDING, regs, &values)?;
             return spilled(0, fit);
         }
     } else if machine.contested.few_grains == FewGrains::Garbage

@@ -10,7 +10,7 @@ use super::super::Contested;
 use super::super::dma::{self, Dma};
 use super::super::mac_array::{Ties, one_nan, saturate_i32, shift_right_rounded};
 use super::super::precision::{Precision, decode_float, decode_int, u32_at};
-use super::super::rdma::{EwLayout, ew_precision};
+use super::super::rdma::EwLayout;
 use super::super::trap::Stop;
 use super::gather::{Delivered, gather};
 use super::lut::{Lut, LutConfig};
@@ -120,7 +120,7 @@ impl Ew {
         let memory = reads.filter(|_| cfg.ew_op_src() == 1).and_then(|reads| {
             Some(Source::Memory {
                 layout: EwLayout::new(reads, flying)?,
-                precision: ew_precision(reads, float)?,
+                precision: reads.operand_precision(float)?,
                 delivered: Delivered::of(reads),
             })
         });

@@ -197,36 +197,54 @@ impl Board {
         self.end(index, finished).unwrap()
     }
 
-    /// Writes what starts a program as the mainline driver does.
+    /// Has the core started as [`prepare`] does.
     pub(crate) fn prepare(&mut self, index: usize, at: u32, words: usize, tasks: u32) -> Kick {
-        let core = &mut self.cores[index];
-        set::<pc::BaseAddress>(core, 1);
-        set::<cna::SPointer>(core, PING_PONG | (index as u32) << 28);
-        set::<core::SPointer>(core, PING_PONG | (index as u32) << 28);
-        set::<pc::BaseAddress>(core, at);
-        set::<pc::RegisterAmounts>(core, (words as u32).div_ceil(2).wrapping_sub(1));
-        set::<pc::InterruptMask>(core, DPU_DONE);
-        set::<pc::InterruptClear>(core, DPU_DONE);
-        set::<pc::TaskCon>(core, 0x7000 | tasks);
-        set::<pc::TaskDmaBaseAddr>(core, 0);
-        core.mmio_write(pc::OperationEnable::OFFSET.into(), 1)
-            .unwrap()
+        prepare(&mut self.cores[index], index, (at, words), tasks)
     }
 
     /// Gives a core back what came of a kick.
     pub(crate) fn end(&mut self, index: usize, finished: Finished) -> Option<Outcome> {
-        let core = &mut self.cores[index];
-        let Ran {
-            device_time,
-            diagnosis,
-            ..
-        } = core.complete(finished)?;
-        Some(Outcome {
-            raw_status: core.mmio_read(pc::InterruptRawStatus::OFFSET.into()),
-            diagnosis,
-            device_time,
-        })
+        end(&mut self.cores[index], finished)
     }
+}
+
+/// One kick of a fresh core, of one task of `words` words at `at`.
+pub(crate) fn run_alone(
+    options: &ChipOptions,
+    bus: &mut dyn Bus,
+    (at, words): (u32, usize),
+) -> Outcome {
+    let mut core = Core::new(options);
+    let finished = prepare(&mut core, 0, (at, words), 1).run(bus, BUDGET);
+    end(&mut core, finished).unwrap()
+}
+
+/// Writes what starts a program as the mainline driver does.
+fn prepare(core: &mut Core, index: usize, (at, words): (u32, usize), tasks: u32) -> Kick {
+    set::<pc::BaseAddress>(core, 1);
+    set::<cna::SPointer>(core, PING_PONG | (index as u32) << 28);
+    set::<core::SPointer>(core, PING_PONG | (index as u32) << 28);
+    set::<pc::BaseAddress>(core, at);
+    set::<pc::RegisterAmounts>(core, (words as u32).div_ceil(2).wrapping_sub(1));
+    set::<pc::InterruptMask>(core, DPU_DONE);
+    set::<pc::InterruptClear>(core, DPU_DONE);
+    set::<pc::TaskCon>(core, 0x7000 | tasks);
+    set::<pc::TaskDmaBaseAddr>(core, 0);
+    core.mmio_write(pc::OperationEnable::OFFSET.into(), 1)
+        .unwrap()
+}
+
+fn end(core: &mut Core, finished: Finished) -> Option<Outcome> {
+    let Ran {
+        device_time,
+        diagnosis,
+        ..
+    } = core.complete(finished)?;
+    Some(Outcome {
+        raw_status: core.mmio_read(pc::InterruptRawStatus::OFFSET.into()),
+        diagnosis,
+        device_time,
+    })
 }
 
 /// A register write that starts nothing.

@@ -411,7 +411,7 @@ proptest! {
         prop_assert_eq!(sums(&board, &conv), expected);
         prop_assert_eq!(outcome.traps().contains(&"T50-pad-pattern"), met.get());
         let findings = lint(&words, &LintContext::default());
-        let found = findings.iter().any(|finding| finding.rule.0 == "pad-pattern");
+        let found = findings.iter().any(|finding| finding.rule.0 == "T50-pad-pattern");
         prop_assert_eq!(found, met.get());
     }
 }

@@ -6,6 +6,9 @@
 
 mod activations;
 mod board;
+#[path = "../../../rknpu-regcmd/tests/programs/families/mod.rs"]
+#[allow(dead_code, reason = "the tests next to it use all of it")]
+mod families;
 mod programs;
 mod tensor;
 
@@ -24,6 +27,7 @@ mod matmul;
 mod mesa;
 mod pooling;
 mod robust;
+mod rules;
 mod traps;
 mod traps_geometry;
 mod traps_operands;

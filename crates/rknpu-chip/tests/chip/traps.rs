@@ -2,11 +2,11 @@
 //! What silicon punishes: each trap's symptom and its diagnosis.
 
 use rknpu_chip::{ChipOptions, Effect, Level};
-use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, pc};
+use rknpu_regcmd::regs::{cna, dpu, dpu_rdma, pc};
 use rknpu_regcmd::{Block, EnableMask, Word};
 
 use super::board::{Board, Outcome, SENTINEL};
-use super::programs::{Conv, MatType, Rdma, Words};
+use super::programs::{Conv, MatType, Words};
 use super::tensor::{Numbers, pack_a, pack_b, value};
 
 pub(crate) struct Product {
@@ -93,57 +93,6 @@ fn assert_hangs(mut product: Product, words: Vec<Word>, trap: &str) {
     );
     // The core works again after its reset.
     product.board.run(&product.conv.program()).assert_clean();
-}
-
-#[test]
-fn t01_mrdma_armed_but_unfed() {
-    let mut product = small();
-    product.conv.rdma = Some(Rdma {
-        mode: 0,
-        ..Rdma::default()
-    });
-    let words = product.conv.program();
-    product.conv.rdma = None;
-    assert_hangs(product, words, "T01-mrdma-unfed");
-}
-
-#[test]
-fn t02_operands_that_nobody_reads() {
-    let mut product = small();
-    product.conv.ew_cfg = 0x1082_02c0;
-    let words = product.conv.program();
-    product.conv.ew_cfg = 0x383;
-    assert_hangs(product, words, "T02-operand-not-read");
-
-    let mut product = small();
-    product.conv.bs_cfg = 0x20150;
-    let words = product.conv.program();
-    product.conv.bs_cfg = 0x53;
-    assert_hangs(product, words, "T02-stage-operand-not-read");
-
-    let mut product = small();
-    product.conv.rdma = Some(Rdma {
-        erdma: 0x4000_0008,
-        ..Rdma::default()
-    });
-    let words = product.conv.program();
-    product.conv.rdma = None;
-    assert_hangs(product, words, "T02-operand-not-used");
-}
-
-#[test]
-fn t03_erdma_without_mrdma() {
-    let mut product = product(MatType::Fp16Fp16, (12, 64, 32), Level::Faithful);
-    product.conv.ew_cfg = 0x1082_02c0;
-    product.conv.rdma = Some(Rdma {
-        erdma: 0x4000_0008,
-        mode: 0x17d50,
-        ..Rdma::default()
-    });
-    let words = product.conv.program();
-    product.conv.ew_cfg = 0x383;
-    product.conv.rdma = None;
-    assert_hangs(product, words, "T03-erdma-without-mrdma");
 }
 
 #[test]
@@ -283,45 +232,7 @@ fn t21_t22_a_wrong_surface_stride_spoils_all_but_the_first_channels() {
 }
 
 #[test]
-fn t26_t27_banks_and_kernels() {
-    for (data, weight) in [(0, 12), (12, 0), (7, 6)] {
-        let product = small();
-        let mut words = product.conv.words();
-        words.patch::<cna::CbufCon0>(weight << 4 | data);
-        assert_hangs(product, words.finish(0x0d), "T26-banks");
-    }
-    let product = small();
-    let mut words = product.conv.words();
-    words.patch::<cna::WeightSize1>(32769);
-    assert_hangs(product, words.finish(0x0d), "T27-kernel-size");
-
-    // 32 kernels of 8 KiB need 8 banks.
-    let mut product = self::product(MatType::Int8Int32, (4, 8192, 32), Level::Faithful);
-    let mut words = product.conv.words();
-    words.patch::<cna::CbufCon0>(1 << 4 | 11);
-    let words = words.finish(0x0d);
-    let outcome = product.board.run(&words);
-    assert_trap(&outcome, "T26a-weight-banks", Effect::Hang);
-    product.board.run(&product.conv.program()).assert_clean();
-}
-
-#[test]
-fn t23_no_grains() {
-    let product = small();
-    let mut words = product.conv.words();
-    // 1024 lines are cut to 0 in the 10 bits of the field.
-    words.patch::<cna::ConvCon2>((1024 << 4) & 0x3ff0);
-    assert_hangs(product, words.finish(0x0d), "T23-grains");
-}
-
-#[test]
-fn t28_t29_features_from_the_wrong_place() {
-    let mut product = small();
-    let mut words = product.conv.words();
-    words.patch::<cna::CbufCon0>(1 << 8 | 11 << 4 | 1);
-    let outcome = product.board.run(&words.finish(0x0d));
-    assert_trap(&outcome, "T28-fc-data-bank", Effect::Garbage);
-
+fn t29_features_of_another_job() {
     let mut right = small();
     right.board.run(&right.conv.program()).assert_clean();
     let mut stale = small();
@@ -354,7 +265,7 @@ fn t33_to_t37_groups_of_the_wrong_size() {
     let mut product = small();
     product.conv.writer.4 = 4 * 8;
     let outcome = product.board.run(&product.conv.program());
-    assert_trap(&outcome, "T34-surf-add", Effect::Garbage);
+    assert_trap(&outcome, "T34-output-overlap", Effect::Garbage);
 
     // int16 with the geometry of int8: the first 16 columns are right.
     let ty = MatType::Int16Int32;
@@ -411,30 +322,10 @@ fn t51_a_stale_correction() {
 }
 
 #[test]
-fn sizes_that_do_not_agree_hang() {
-    let product = small();
-    let mut words = product.conv.words();
-    words.patch::<dpu::DataCubeHeight>(8);
-    assert_hangs(product, words.finish(0x0d), "H05-pixels");
-
-    let product = small();
-    let mut words = product.conv.words();
-    words.patch::<core::DataoutSize0>(8 << 16);
-    assert_hangs(product, words.finish(0x0d), "H05-pixels");
-
-    let product = small();
-    let mut words = product.conv.words();
-    words.patch::<cna::FcDataSize0>(1 << 16 | 7);
-    assert_hangs(product, words.finish(0x0d), "H05-lines");
-
+fn blocks_that_wait_for_each_other_hang() {
     let product = small();
     let words = product.conv.words().finish(0x05);
     assert_hangs(product, words, "H05-enable-mask");
-
-    let product = small();
-    let mut words = product.conv.words();
-    words.patch::<dpu::FeatureModeCfg>(15 << 5 | 1 << 1);
-    assert_hangs(product, words.finish(0x0d), "H05-output-mode");
 }
 
 #[test]

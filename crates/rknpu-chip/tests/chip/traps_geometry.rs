@@ -3,7 +3,6 @@
 
 use rknpu_chip::{Effect, Level};
 use rknpu_regcmd::regs::{cna, dpu};
-use rknpu_regcmd::{LintContext, Severity, lint};
 
 use super::board::{Board, SENTINEL};
 use super::golden;
@@ -30,45 +29,7 @@ fn t12_a_core_that_hung_is_wedged_until_its_reset() {
 }
 
 #[test]
-fn t21_t22_the_surface_pitch_is_named() {
-    let mut pitch = product(INT8, (6, 64, 32), Level::Faithful);
-    pitch.conv.surf_stride = 0;
-    let outcome = pitch.board.run(&pitch.conv.program());
-    assert_trap(&outcome, "T22-surface-pitch", Effect::Garbage);
-    // Two rows with the pitch of four: right only for cubes stored so.
-    let mut short = product(INT8, (2, 64, 32), Level::Strict);
-    short.conv.surf_stride = 0;
-    let outcome = short.board.run(&short.conv.program());
-    assert!(outcome.completed());
-    assert_trap(&outcome, "T21-short-height", Effect::Note);
-    // The exact strides of one row and of six are clean.
-    for m in [1, 2, 3, 5, 6, 7] {
-        let mut right = product(INT8, (m, 64, 32), Level::Strict);
-        right.board.run(&right.conv.program()).assert_clean();
-    }
-}
-
-#[test]
-fn t24_strides_of_the_other_mode() {
-    let mut right = product(INT8, (8, 64, 32), Level::Strict);
-    right.board.run(&right.conv.program()).assert_clean();
-    let mut wrong = product(INT8, (8, 64, 32), Level::Faithful);
-    wrong.conv.group_line_off = true;
-    let outcome = wrong.board.run(&wrong.conv.program());
-    assert!(outcome.completed());
-    assert_trap(&outcome, "T24-group-strides-in-line-mode", Effect::Garbage);
-    assert_ne!(wrong.out(), right.out());
-
-    let mut wrong = product(INT8, (8, 128, 32), Level::Faithful);
-    // A row-major matrix in group mode: 8 atoms a row.
-    wrong.conv.line_stride = 8;
-    wrong.conv.surf_stride = 0;
-    let outcome = wrong.board.run(&wrong.conv.program());
-    assert_trap(&outcome, "T24-line-strides-in-group-mode", Effect::Garbage);
-}
-
-#[test]
-fn t25_t30_values_that_their_fields_cut() {
+fn t30_values_that_their_fields_cut() {
     // 2^28 more than the stride: the same address, and a note.
     let mut right = product(INT8, (8, 64, 32), Level::Strict);
     right.board.run(&right.conv.program()).assert_clean();
@@ -90,18 +51,18 @@ fn t25_t30_values_that_their_fields_cut() {
     let mut words = one.conv.words();
     words.patch::<cna::DmaCon2>(-3i32 as u32);
     one.board.run(&words.finish(0x0d)).assert_clean();
-
-    // A line pitch that failed on silicon.
-    let mut product = product(INT8, (2, 64, 32), Level::Faithful);
-    product.conv.group_line_off = true;
-    product.conv.line_stride = 8192;
-    product.conv.surf_stride = 0;
-    let outcome = product.board.run(&product.conv.program());
-    assert_trap(&outcome, "T25-line-pitch", Effect::Note);
 }
 
 #[test]
-fn t26a_model_and_lint_tell_what_no_known_program_does() {
+fn the_exact_strides_of_any_number_of_rows_are_clean() {
+    for m in [1, 2, 3, 5, 6, 7] {
+        let mut right = product(INT8, (m, 64, 32), Level::Strict);
+        right.board.run(&right.conv.program()).assert_clean();
+    }
+}
+
+#[test]
+fn t26a_what_no_known_program_does_is_told_and_right() {
     // 24 KiB and 48 KiB of weights, and 32 of 64 kernels that take 64 KiB.
     for (k, n, weight_banks, trap) in [
         (384, 32, 1, None),
@@ -125,12 +86,6 @@ fn t26a_model_and_lint_tell_what_no_known_program_does() {
         } else {
             outcome.assert_clean();
         }
-        let findings = lint(&words, &LintContext::default());
-        let found = findings.iter().find(|found| found.rule.0 == "weight-block");
-        assert_eq!(
-            found.map(|found| found.severity),
-            trap.map(|_| Severity::Note)
-        );
     }
 }
 
@@ -147,9 +102,6 @@ fn a_task_of_no_lines_is_told_and_does_not_end() {
         assert_eq!(outcome.raw_status, 0);
         assert_trap(&outcome, "H05-empty-input", Effect::Hang);
         assert!(product.out().iter().all(|&b| b == SENTINEL));
-        let findings = lint(&words, &LintContext::default());
-        let found = findings.iter().find(|found| found.rule.0 == "empty-fetch");
-        assert_eq!(found.map(|found| found.severity), Some(Severity::Error));
     }
 }
 
@@ -183,23 +135,6 @@ fn t30_the_widest_lines_lose_their_end() {
     let wrong = out.chunks_exact(2).filter(|pair| *pair != [0x3c, 0x3c]);
     assert_eq!(wrong.count(), 54);
     assert!(out[..out.len() - 108].iter().all(|&b| b == 0x3c));
-}
-
-#[test]
-fn t31_t32_sizes_without_a_rule_and_channels_within_an_atom() {
-    let mut product = product(INT8, (8, 3840, 32), Level::Strict);
-    product.conv.group_line_off = true;
-    product.conv.line_stride = 3840 / 16;
-    product.conv.surf_stride = 0;
-    let outcome = product.board.run(&product.conv.program());
-    assert!(outcome.completed());
-    assert_trap(&outcome, "T31-measured-failures", Effect::Note);
-
-    let mut product = small();
-    let mut words = product.conv.words();
-    words.patch::<cna::DataSize1>(40 << 16 | 40);
-    let outcome = product.board.run(&words.finish(0x0d));
-    assert_trap(&outcome, "T32-channels-not-padded", Effect::Garbage);
 }
 
 #[test]
@@ -259,7 +194,7 @@ fn t39_a_notch_that_is_too_small_lets_rows_overlap() {
     let mut wrong = row_major(12);
     let outcome = wrong.board.run(&wrong.conv.program());
     assert!(outcome.completed());
-    assert_trap(&outcome, "T39-rows-overlap", Effect::Garbage);
+    assert_trap(&outcome, "T34-output-overlap", Effect::Garbage);
     assert_ne!(wrong.out(), right.out());
 }
 
@@ -354,7 +289,7 @@ fn t55_an_upload_that_begins_anew_is_told() {
 }
 
 #[test]
-fn t57_to_t60_pooling() {
+fn t59_t60_pooling() {
     let pool = |change: &dyn Fn(&mut Pool)| {
         let mut board = Board::new(1 << 16);
         let mut pool = Pool {
@@ -376,11 +311,6 @@ fn t57_to_t60_pooling() {
         (outcome, board.bytes(pool.dst, 16))
     };
     pool(&|_| {}).0.assert_clean();
-    let (outcome, _) = pool(&|pool| {
-        pool.input = (3, 3);
-        pool.output = (2, 2);
-    });
-    assert_trap(&outcome, "T57-small-cube", Effect::Note);
     let (outcome, bytes) = pool(&|pool| {
         pool.method = 0;
         pool.kernel = (1, 2);

@@ -65,22 +65,6 @@ fn t42_to_t47_operands_behind_core() {
 }
 
 #[test]
-fn t44_in_place_accumulation_is_reported() {
-    let mut product = product(MatType::Fp16Fp16, (12, 64, 48), Level::Faithful);
-    product.conv.ew_cfg = 0x1082_02c0;
-    product.conv.rdma = Some(Rdma {
-        src: product.conv.c,
-        ew: product.conv.c + 16 * 12,
-        erdma: 0x4000_0008,
-        mode: 0x17d40,
-        notch: 12,
-        ..Rdma::default()
-    });
-    let outcome = product.board.run(&product.conv.program());
-    assert_trap(&outcome, "T44-in-place", Effect::Garbage);
-}
-
-#[test]
 fn t46_t48_flying_operands() {
     let mut board = Board::new(1 << 16);
     let (a, b) = (board.place(&[1; 2048]), board.place(&[2; 2048]));

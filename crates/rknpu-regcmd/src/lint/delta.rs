@@ -10,9 +10,10 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{Findings, View, rules};
+use super::{Findings, View};
 use crate::field::{Register, RegisterInfo};
 use crate::regs::{self, cna, dpu, dpu_rdma, ppu};
+use crate::rules::words as rules;
 use crate::word::{Block, EnableMask};
 
 /// Without these a program did not even write (measured, rockchip-npu-notes):
@@ -133,7 +134,7 @@ fn uses_cna(view: &View<'_>, offset: u16) -> bool {
         cna::DcompCtrl::OFFSET | cna::DcompRegnum::OFFSET => false,
         cna::FeatureDataAddr::OFFSET => view.get::<cna::CbufCon0>().data_reuse() == 0,
         cna::DcompAddr0::OFFSET => view.get::<cna::CbufCon0>().weight_reuse() == 0,
-        cna::PadCon1::OFFSET => super::conv::pads(view),
+        cna::PadCon1::OFFSET => view.conv.pads(),
         _ => true,
     }
 }
@@ -191,7 +192,7 @@ fn uses_ppu(view: &View<'_>, offset: u16) -> bool {
     let padded = view.get::<ppu::PoolingPaddingCfg>() != ppu::PoolingPaddingCfg::new();
     match offset {
         ppu::RecipKernelWidth::OFFSET | ppu::RecipKernelHeight::OFFSET => {
-            view.get::<ppu::OperationModeCfg>().pooling_method() == super::pool::AVERAGE
+            view.get::<ppu::OperationModeCfg>().pooling_method() == crate::task::POOL_AVERAGE
         }
         ppu::PaddingValue1::OFFSET | ppu::PaddingValue2::OFFSET => padded,
         _ => true,

@@ -9,16 +9,11 @@
 //!
 //! No program family that is known to work gets an error or a warning; the
 //! tests hold the rules to that. The rules themselves, with what is known
-//! about each, are [`RULES`].
+//! about each, are [`RULES`](crate::rules::TABLE).
 
-mod conv;
 mod delta;
-mod pool;
-mod rdma;
 mod reuse;
-mod rules;
 mod structure;
-mod writer;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -27,10 +22,11 @@ use core::fmt;
 use crate::extent::{self, ExtentError};
 use crate::field::{Register, RegisterInfo};
 use crate::regfile::RegisterFile;
-use crate::task::{Conv, Pool, TaskRegisters, Tasks};
+use crate::rules::words as rules;
+use crate::task::{Conv, Task, TaskRegisters, Tasks};
 use crate::word::{EnableMask, Iova, Word};
 
-pub use rules::{RULES, Rule};
+pub use crate::rules::Rule;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,14 +145,10 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
             left: left.as_ref(),
             chained,
             conv: Conv::decode(&task.regs, true),
-            pool: Pool::decode(&task.regs),
         };
         structure::check(&view, &mut findings);
-        conv::check(&view, &mut findings);
+        check_registers(&view, &mut findings);
         reuse::check(&view, &mut findings);
-        writer::check(&view, &mut findings);
-        rdma::check(&view, &mut findings);
-        pool::check(&view, &mut findings);
         delta::check(&view, zeroed, &mut findings);
         check_extents(&view, &mut findings);
         chained = structure::chained_after(&view);
@@ -170,6 +162,16 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
     findings.0
 }
 
+/// The rows of the table that the registers show.
+fn check_registers(view: &View<'_>, findings: &mut Findings) {
+    let TaskRegisters { regs, enable, .. } = view.task;
+    for task in Task::all(regs, *enable).flatten() {
+        for (rule, values) in crate::rules::broken(&task, regs) {
+            findings.report(view, rule, rule.shows, values);
+        }
+    }
+}
+
 /// Where no source says what a task touches, or it would leave 32 bits.
 fn check_extents(view: &View<'_>, findings: &mut Findings) {
     let Err(error) = extent::extents(&view.task.regs, view.task.enable) else {
@@ -180,9 +182,9 @@ fn check_extents(view: &View<'_>, findings: &mut Findings) {
         ExtentError::UnknownBlocks { .. }
         | ExtentError::PrecisionMismatch { .. }
         | ExtentError::Unaligned { .. }
+        | ExtentError::Empty { .. }
         | ExtentError::DmaBase { .. } => return,
         ExtentError::UnknownMode { .. } | ExtentError::Disagreement { .. } => &rules::UNKNOWN_MODE,
-        ExtentError::Empty { .. } => &rules::EMPTY_FETCH,
         ExtentError::OutOfRange { .. } => &rules::OUT_OF_RANGE,
     };
     findings.report(view, rule, &[], alloc::format!("{error}"));
@@ -199,10 +201,8 @@ struct View<'a> {
     left: Option<&'a Conv>,
     /// Blocks that earlier tasks of the same chain started.
     chained: EnableMask,
-    /// What the task asks for, if it is a convolution, with DPU_RDMA; or a
-    /// pooling.
+    /// What the task asks for, if it is a convolution, with DPU_RDMA.
     conv: Conv,
-    pool: Pool,
 }
 
 impl View<'_> {

@@ -3,10 +3,11 @@
 
 use alloc::format;
 
-use super::{Findings, View, rules};
+use super::{Findings, View};
 use crate::chip::ChipProfile;
 use crate::field::Register;
 use crate::regs::cna;
+use crate::rules::words as rules;
 use crate::task::Conv;
 use crate::word::EnableMask;
 

@@ -3,7 +3,6 @@
 
 use alloc::format;
 
-use super::rules::{self, Rule};
 use super::{Finding, Findings, View};
 use crate::chip::ATOM_BYTES;
 use crate::decode::{Item, decode};
@@ -12,6 +11,7 @@ use crate::link::POINTER_VALUE;
 use crate::precision::Precision;
 use crate::regs::dpu;
 use crate::regs::{self, core, pc, ppu};
+use crate::rules::{Rule, words as rules};
 use crate::word::{Block, EnableMask, Iova, Word};
 
 pub(super) fn check(view: &View<'_>, findings: &mut Findings) {

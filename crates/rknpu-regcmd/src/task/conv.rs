@@ -4,6 +4,7 @@
 use super::features::Features;
 use super::output::Output;
 use super::reads::Reads;
+use super::window::Window;
 use super::{Registers, sizes};
 use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::precision::Precision;
@@ -112,6 +113,8 @@ impl Buffering {
 pub struct Conv {
     /// What is convolved.
     pub features: Features,
+    /// How the kernels move over it.
+    pub window: Window,
     /// With what.
     pub weights: Weights,
     /// Through which buffer.
@@ -140,6 +143,7 @@ impl Conv {
         let size = regs.get::<core::DataoutSize0>();
         Self {
             features: Features::decode(regs),
+            window: Window::decode(regs),
             weights: Weights::decode(regs),
             cbuf: Buffering::decode(regs),
             precision: Precision::from_code(misc.proc_precision()),
@@ -154,5 +158,19 @@ impl Conv {
             reads: with_reads.then(|| Reads::decode(regs)),
             output: Output::decode(regs),
         }
+    }
+
+    /// Whether any tap of a window that is computed is outside of the input.
+    #[must_use]
+    pub fn pads(&self) -> bool {
+        let [width, height, _] = self.features.window;
+        let kernel = self.weights.kernel;
+        self.window.pads([width, height], kernel, self.pixels)
+    }
+
+    /// Pixels that CORE hands to the DPU.
+    #[must_use]
+    pub const fn core_pixels(&self) -> usize {
+        self.computed[0] * self.computed[1]
     }
 }

@@ -68,6 +68,12 @@ impl Features {
         }
     }
 
+    /// What is fetched, if it is a cube of atoms.
+    #[must_use]
+    pub fn cube(&self) -> Option<Cube> {
+        self.packed.is_none().then(|| self.atoms(self.fetched))
+    }
+
     /// The atoms of so many pixels and channels.
     #[must_use]
     pub fn atoms(&self, [width, height, channels]: [usize; 3]) -> Cube {

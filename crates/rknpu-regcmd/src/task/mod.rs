@@ -11,6 +11,7 @@ mod features;
 mod output;
 mod pool;
 mod reads;
+mod window;
 mod words;
 
 use alloc::format;
@@ -28,9 +29,11 @@ pub use conv::{Buffering, Conv, Weights};
 pub use cube::{Cube, Walk};
 pub use features::Features;
 pub use output::{DEPTHWISE, Output};
-pub use pool::{Pool, PoolCube};
+pub use pool::{POOL_AVERAGE, POOL_MAX, Pool, PoolCube};
+pub(crate) use reads::takes_operand;
 pub use reads::{COMB_SHARED, PER_CHANNEL};
 pub use reads::{ChannelRead, ElementRead, MainRead, Read, Reads};
+pub use window::Window;
 pub use words::{TaskRegisters, Tasks, tasks};
 
 /// Where registers are read.
@@ -56,6 +59,10 @@ pub const POOLING: EnableMask = EnableMask::PPU.union(EnableMask::PPU_RDMA);
 
 /// What one pipeline of blocks does, from memory to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, on the stack"
+)]
 pub enum Task {
     /// CNA, CORE and DPU.
     Conv(Conv),

@@ -18,12 +18,18 @@ use super::cube::Cube;
 use super::{Registers, sizes};
 use crate::chip::ATOM_BYTES;
 use crate::precision::{Precision, size_bits};
-use crate::regs::dpu_rdma;
+use crate::regs::{dpu, dpu_rdma};
 
 /// COMB_USE: MRDMA and ERDMA share one operand, surface by surface.
 pub const COMB_SHARED: u32 = 5;
 /// ERDMA_DATA_MODE: one value for each channel.
 pub const PER_CHANNEL: u32 = 0;
+
+/// Whether EW takes an operand from memory.
+pub(crate) fn takes_operand(regs: &impl Registers) -> bool {
+    let ew = regs.get::<dpu::EwCfg>();
+    ew.ew_bypass() == 0 && ew.ew_op_bypass() == 0 && ew.ew_op_src() == 1
+}
 
 /// A cube that an engine reads, by the two readings of its notches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +164,22 @@ impl Reads {
                 }),
             },
         }
+    }
+
+    /// Type of an element of EW's operand, for a DPU that computes with floats
+    /// or not. An operand of 16 bits is read as bytes where PROC_PRECISION says
+    /// int8 (measured). `None` where none is read.
+    #[must_use]
+    pub fn operand_precision(&self, float: bool) -> Option<Precision> {
+        Some(match (self.element?.bits, self.proc_precision) {
+            (4, _) => Precision::Int4,
+            (8, _) | (16, Precision::Int8) => Precision::Int8,
+            (16, Precision::Bf16) => Precision::Bf16,
+            (16, _) if float => Precision::Fp16,
+            (16, _) => Precision::Int16,
+            _ if float => Precision::Fp32,
+            _ => Precision::Int32,
+        })
     }
 
     /// Pixels of the cube.

@@ -19,5 +19,3 @@ mod linking;
 mod ranges;
 #[cfg(not(miri))]
 mod timing;
-#[cfg(not(miri))]
-mod traps;

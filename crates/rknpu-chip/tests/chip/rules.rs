@@ -1,17 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every rule of the lint fires where it should: programs that work, each with
-//! one thing broken.
+//! The table of rules: programs that work, each with one thing broken. The lint
+//! tells of it, and the chip does what the row says.
 
 use std::collections::BTreeSet;
 
-use rknpu_regcmd::lint::RULES;
+use rknpu_chip::{Bus, ChipOptions, Effect, Fault, Level, Master};
+use rknpu_regcmd::rules::{Rule, TABLE};
 use rknpu_regcmd::{Before, EnableMask, Iova, LintContext, RegisterFile, Word, lint, regs};
 
-use crate::families::conv::Conv;
-use crate::families::matmul::{
+use super::board::{self, Outcome};
+use super::families::conv::Conv;
+use super::families::matmul::{
     FP16_FP16, FP16_FP32, INT8_INT32, INT16_INT32, accumulating, product,
 };
-use crate::families::{self, A, C, D, flying, write};
+use super::families::{self, A, C, D, flying, write};
+
+/// A program in memory that is zeros wherever anybody looks.
+struct Zeros(Vec<u8>);
+
+/// Where the program is.
+const PROGRAM: u32 = 0xf000_0000;
+
+impl Bus for Zeros {
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+        out.fill(0);
+        if master == Master::Fetch {
+            let at = (iova - PROGRAM) as usize;
+            let words = self.0.get(at..).unwrap_or_default();
+            let len = words.len().min(out.len());
+            out[..len].copy_from_slice(&words[..len]);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, _: Master, _: u32, _: &[u8]) -> Result<(), Fault> {
+        Ok(())
+    }
+}
 
 /// A program with changes.
 #[derive(Clone)]
@@ -72,6 +97,31 @@ impl Case {
     fn rules(&self) -> BTreeSet<&'static str> {
         let findings = lint(&self.words, &self.context);
         findings.iter().map(|finding| finding.rule.0).collect()
+    }
+
+    fn run(&self, level: Level) -> Outcome {
+        let options = ChipOptions {
+            level,
+            ..ChipOptions::default()
+        };
+        let bytes = self.words.iter().flat_map(|word| word.bits().to_le_bytes());
+        let place = (PROGRAM, self.words.len());
+        board::run_alone(&options, &mut Zeros(bytes.collect()), place)
+    }
+
+    /// What is wrong with how the chip takes the program.
+    fn misses(&self, rule: &Rule) -> Option<String> {
+        let effect = rule.effect?;
+        let outcome = self.run(Level::Faithful);
+        let found = outcome
+            .diagnosis
+            .iter()
+            .find(|found| found.trap == rule.id.0);
+        let told = found.is_some_and(|found| found.effect == effect);
+        let ends = outcome.completed() == (effect != Effect::Hang);
+        let strict = self.run(Level::Strict).completed();
+        let refused = effect == Effect::Note || !strict;
+        (!told || !ends || !refused).then(|| format!("{}: {outcome:#?}", self.rule))
     }
 }
 
@@ -185,7 +235,9 @@ fn structure() -> Vec<Case> {
         chain("core-pointer-in-chain", form_a("")),
         chain("missing-pointer", form_a("").without(0x4004)),
         form_a("unknown-mode").set(0x100c, 1 << 16),
-        form_a("empty-fetch").set(0x1088, 0),
+        form_a("H05-empty-input").set(0x1088, 0),
+        form_a("H05-empty-input").set(0x1084, 1 << 16),
+        form_a("H05-output-mode").set(0x400c, 0x1e2),
         form_a("out-of-range").set(0x4020, 0xffff_fff0),
     ];
     for bit in 0..4 {
@@ -254,6 +306,12 @@ fn convolution() -> Vec<Case> {
         surf_stride: 0,
         ..product(FP16_FP32, 4, 128, 32)
     };
+    let wide = |rule, width| {
+        let case = Case::new(rule, sample("librocketnpu sigmoid, 4096"));
+        case.set(0x4030, width)
+            .set(0x405c, width)
+            .set(0x500c, width)
+    };
     let reuse = LintContext {
         continues_job: true,
         ..LintContext::default()
@@ -277,7 +335,7 @@ fn convolution() -> Vec<Case> {
     assert!(
         !Case::new("", clamped.program(false))
             .rules()
-            .contains("short-cube")
+            .contains("T21-short-height")
     );
     vec![
         depthwise("conv-mode").set(0x3010, 0x201),
@@ -285,31 +343,39 @@ fn convolution() -> Vec<Case> {
         form_a("precision-mismatch").set(0x3010, 0x200),
         form_a("precision-mismatch").set(0x4010, 0xa800_0002),
         form_a("precision-mismatch").set(0x100c, 0x20),
-        form_a("pixel-count").set(0x102c, 63),
-        form_a("pixel-count").set(0x3014, 64 << 16),
-        form_a("pixel-count").set(0x4034, 64),
+        form_a("H05-pixels").set(0x102c, 63),
+        form_a("H05-pixels").set(0x3014, 64 << 16),
+        form_a("H05-pixels").set(0x4034, 64),
+        form_a("H05-pixels-left").set(0x4034, 62),
+        form_a("H05-lines").set(0x1084, 1 << 16 | 63),
+        form_a("H05-sizes-differ").set(0x1084, 1 << 16 | 65),
         form_a("output-channels").set(0x3018, 31),
         form_a("weight-bytes").set(0x1030, 64),
-        form_a("bank-split").set(0x1040, 0xc1),
-        form_a("bank-split").set(0x1040, 0xb0),
-        form_a("bank-split").set(0x1040, 0x0b),
-        Case::new("data-banks", tight.program(false)),
-        form_a("data-entries").set(0x1044, 0),
+        form_a("T26-banks").set(0x1040, 0xc1),
+        form_a("T26-banks").set(0x1040, 0xb0),
+        form_a("T26-banks").set(0x1040, 0x0b),
+        Case::new("T20-line-rounding", tight.program(false)),
+        form_a("T20-entries").set(0x1044, 0),
         Case::new(
-            "weight-group",
+            "T26a-weight-banks",
             product(FP16_FP32, 4, 12288, 16).program(false),
         )
         .set(0x1040, 0xa2),
         Case::new(
-            "weight-block",
+            "T26a-weight-block",
             product(FP16_FP32, 16, 4096, 32).program(false),
         )
         .set(0x1040, 0x48),
         Case::new(
-            "kernel-bytes",
+            "T26a-one-weight-bank",
+            product(FP16_FP32, 4, 384, 64).program(false),
+        )
+        .set(0x1040, 0x1b),
+        Case::new(
+            "T27-kernel-size",
             product(INT8_INT32, 4, 32800, 32).program(false),
         ),
-        form_a("fc-data-bank").set(0x1040, 0x1b1),
+        form_a("T28-fc-data-bank").set(0x1040, 0x1b1),
         form_a("reuse-in-first-task").set(0x1040, 0x10b1),
         form_a("reuse-in-first-task").set(0x1040, 0x20b1),
         reuse_after(
@@ -330,37 +396,47 @@ fn convolution() -> Vec<Case> {
         reuse_after((0, 1), product(INT8_INT32, 64, 64, 32)),
         // 11 banks of weights that stream through 11.
         reuse_after((0, 1), int8()).set(0x1030, 11 * 32768 + 64),
-        form_a("grains-too-few").set(0x1010, 1 << 4),
+        form_a("T23-grains").set(0x1010, 0),
+        form_a("T23-few-grains").set(0x1010, 1 << 4),
+        Case::new("grains-beyond-banks", tight.program(false)).set(0x1010, 144 << 4),
         form_a("grains-below-manual").set(0x1010, 2 << 4),
-        Case::new("surface-pitch", rows(6, 0).program(false)),
-        Case::new("surface-pitch", rows(2, 0x0fff_fffd).program(false)),
-        row_major("surface-pitch").set(0x107c, 4),
-        Case::new("short-cube", rows(1, 0).program(false)),
-        form_a("group-line-stride").set(0x107c, 16),
-        row_major("line-stride").set(0x107c, 8192),
-        form_a("partial-atom").set(0x1088, 60),
-        Case::new("pad-pattern", captured),
-        Case::new("correction-without-sum", corrected.program(false)),
+        Case::new("T22-surface-pitch", rows(6, 0).program(false)),
+        Case::new("T22-surface-pitch", rows(2, 0x0fff_fffd).program(false)),
+        Case::new("T21-short-height", rows(1, 0).program(false)),
+        form_a("T24-line-strides-in-group-mode").set(0x107c, 16),
+        form_a("T24-group-strides-in-line-mode").set(0x100c, 1 << 29),
+        row_major("T25-line-pitch").set(0x107c, 8192),
         Case::new(
-            "int16-without-sum",
+            "T31-measured-failures",
+            product(INT8_INT32, 8, 3840, 32).program(false),
+        )
+        .set(0x100c, 1 << 29)
+        .set(0x107c, 240)
+        .set(0x1080, 0),
+        form_a("T32-channels-not-padded").set(0x1024, 59 << 16 | 60),
+        Case::new("T50-pad-pattern", captured),
+        Case::new("T51-no-feature-sum", corrected.program(false)),
+        Case::new(
+            "T37-int16-without-sum",
             Conv { qd: 0, ..int16() }.program(false),
         ),
         // The writer.
-        form_a("size-e-too-small").set(0x4050, 0x36e),
-        Case::new("size-e-too-small", int8().program(false))
+        form_a("T33-size-e-small").set(0x4050, 0x36e),
+        Case::new("T33-size-e-small", int8().program(false))
             .set(0x4010, 0x4000_0000)
             .set(0x4050, 0x126),
-        Case::new("size-e-too-large", int16().program(false)).set(0x4050, 0x7fe),
-        Case::new("group-not-writable", sample("captured int8 depthwise")).set(0x4010, 0x8000_0000),
-        form_a("output-overlap").set(0x40c0, (4 * 64) << 4),
-        form_a("output-overlap").set(0x4024, 32 << 4),
-        row_major("output-overlap").set(0x4038, 0),
+        Case::new("T37-size-e-large", int16().program(false)).set(0x4050, 0x7fe),
+        Case::new("T35-group-too-wide", sample("captured int8 depthwise")).set(0x4010, 0x8000_0000),
+        form_a("T34-output-overlap").set(0x40c0, (4 * 64) << 4),
+        form_a("T34-output-overlap").set(0x4024, 32 << 4),
+        row_major("T34-output-overlap").set(0x4038, 0),
         form_a("output-gaps").set(0x40c0, (16 * 64) << 4),
         form_a("writer-size").set(0x405c, 31 << 16),
         form_a("writer-size").set(0x4038, 1),
-        Case::new("wide-flying", sample("librocketnpu sigmoid, 4096"))
-            .set(0x4030, 8190)
-            .set(0x405c, 8190),
+        wide("wide-flying", 4999),
+        wide("T30-width", 8190),
+        form_a("T41-transposing-writer").set(0x4050, 1 << 27 | 0x36e),
+        Case::new("H08-partial-group", sample("captured int8 depthwise")).set(0x4058, 62),
     ]
 }
 
@@ -368,49 +444,56 @@ fn operands() -> Vec<Case> {
     let biased = |rule| Case::new(rule, sample("Mesa 1x1 4x4x8"));
     let narrow = accumulating(0x1082_02c0, 4, 64, 64).program(true);
     vec![
-        form_b("mrdma-unused").set(0x5044, 0x7800),
-        form_b("mrdma-unused").set(0x5044, 0),
-        int32_add("flying-mismatch").set(0x5044, 0x27880),
-        int32_add("flying-mismatch").set(0x5044, 0x27891),
-        add("erdma-off").set(0x5034, 1),
-        add("erdma-off").enable(0x0d),
-        form_b("erdma-unused").set(0x5034, 0x4000_0008),
-        add("erdma-without-mrdma").set(0x5044, 0x17d50),
-        biased("brdma-off").set(0x501c, 0),
-        biased("brdma-off").enable(0x0d),
-        form_b("brdma-off").set(0x4050, 0x36d),
-        form_b("brdma-off").set(0x4040, 0x42).set(0x4048, 2),
+        form_b("T01-mrdma-unfed").set(0x5044, 0x7800),
+        form_b("T01-mrdma-unfed").set(0x5044, 0),
+        int32_add("H05-flying-input").set(0x5044, 0x27880),
+        int32_add("H05-flying-input").set(0x5044, 0x27891),
+        int32_add("H05-channels").set(0x5014, 31),
+        form_b("flying-mismatch").set(0x5044, 0x7811),
+        int32_add("T02-flying-operand-not-used").set(0x4070, 0x383),
+        add("H06-operand-mode").set(0x5034, 8),
+        add("T02-operand-not-read").set(0x5034, 1),
+        add("T02-operand-not-read").enable(0x0d),
+        form_b("T02-operand-not-used").set(0x5034, 0x4000_0008),
+        add("T03-erdma-without-mrdma").set(0x5044, 0x17d50),
+        biased("T02-stage-operand-not-read").set(0x501c, 0),
+        biased("T02-stage-operand-not-read").enable(0x0d),
         biased("brdma-unused").set(0x4040, 0x53),
         form_b("brdma-unused").set(0x5028, 8),
-        add("comb-notch").set(0x504c, 0),
-        add("comb-notch").set(0x506c, 0),
-        Case::new("comb-small-surface", narrow),
-        add("in-place").set(0x4020, D),
-        add("ew-operand-as-int8").set(0x5044, 0x17d00),
+        add("T43-no-surface-notch").set(0x504c, 0),
+        add("T43-no-surface-notch").set(0x506c, 0),
+        Case::new("T42-surface-notch", narrow),
+        add("T44-in-place").set(0x4020, D),
+        add("T45-operand-as-bytes").set(0x5044, 0x17d00),
         add("edata-size").set(0x5034, 0x4000_000c),
-        int32_add("int32-add-converted").set(0x4070, 0x10c2_02c0),
-        Case::new("int32-add-behind-convolution", int8().program(true))
+        int32_add("T46-operand-as-float").set(0x4070, 0x10c2_02c0),
+        Case::new("T46-wide-operand-behind-core", int8().program(true))
             .set(0x4070, 0x10c2_03c0)
-            .set(0x5034, 0x4000_000c),
-        add("fp16-add-unconverted").set(0x4070, 0x1082_03c0),
-        Case::new("flying-comb", sample("allbilly fp16 mul")).set(0x5044, 0x17d49),
+            .set(0x5034, 0x4000_000c)
+            .set(0x5044, 0x17d40),
+        add("T47-operand-ignored").set(0x4070, 0x1082_03c0),
+        Case::new("T48-comb-use-flying", sample("allbilly fp16 mul")).set(0x5044, 0x17d49),
+        Case::new("T48-orig-channel", sample("allbilly fp16 mul")).set(0x403c, 7),
+        Case::new("T47-converted-product", sample("allbilly fp16 mul")).set(0x4070, 0x1080_02c4),
     ]
 }
 
 fn pooling() -> Vec<Case> {
     vec![
-        average_pool("average-of-one").set(0x6034, 0x0002),
+        average_pool("T59-average-of-one").set(0x6034, 0x0002),
         average_pool("average-reciprocal").set(0x6038, 0),
-        max_pool("max-padding").set(0x6044, 0),
-        max_pool("pooling-precision").set(0x7030, 0),
-        max_pool("pooling-precision").set(0x6084, 16 * 64),
-        max_pool("pooling-input").set(0x700c, 7),
-        Case::new("small-pool-output", sample("librocketnpu pooling 7x7x64")),
+        max_pool("T60-max-padding").set(0x6044, 0),
+        max_pool("T58-pooling-precision")
+            .set(0x6084, 16 * 64)
+            .set(0x7030, 0),
+        max_pool("pooling-input").set(0x700c, 17),
+        max_pool("H05-pooling-input").set(0x700c, 7),
+        max_pool("T57-small-cube").set(0x600c, 2).set(0x700c, 2),
     ]
 }
 
 #[test]
-fn every_rule_fires_where_it_is_broken() {
+fn every_rule_is_told_and_has_its_effect() {
     let cases = [
         structure(),
         registers(),
@@ -419,27 +502,45 @@ fn every_rule_fires_where_it_is_broken() {
         pooling(),
     ]
     .concat();
-    let silent: Vec<String> = cases
+    let mut wrong = Vec::new();
+    let mut ids = BTreeSet::new();
+    for rule in TABLE.iter().copied().flatten() {
+        assert!(ids.insert(rule.id), "{} is there twice", rule.id);
+        let mut count = 0;
+        for case in cases.iter().filter(|case| case.rule == rule.id.0) {
+            count += 1;
+            if !case.rules().contains(case.rule) {
+                wrong.push(format!("{}: the lint finds {:?}", case.rule, case.rules()));
+            }
+            wrong.extend(case.misses(rule));
+        }
+        if count == 0 {
+            wrong.push(format!("{}: no case", rule.id));
+        }
+    }
+    for case in cases
         .iter()
-        .filter(|case| !case.rules().contains(case.rule))
-        .map(|case| format!("{}: found {:?}", case.rule, case.rules()))
-        .collect();
-    assert!(silent.is_empty(), "{silent:#?}");
-    let tried: BTreeSet<&str> = cases.iter().map(|case| case.rule).collect();
-    let untried: Vec<&str> = RULES
-        .iter()
-        .map(|rule| rule.id.0)
-        .filter(|id| !tried.contains(id))
-        .collect();
-    assert!(untried.is_empty(), "rules without a case: {untried:?}");
-    assert_eq!(
-        RULES
-            .iter()
-            .map(|rule| rule.id)
-            .collect::<BTreeSet<_>>()
-            .len(),
-        RULES.len()
-    );
+        .filter(|case| !ids.iter().any(|id| id.0 == case.rule))
+    {
+        wrong.push(format!("{}: no rule", case.rule));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// docs/model.md lists the traps by number, with their rules.
+#[test]
+fn the_list_of_traps_has_every_rule() {
+    let page = include_str!("../../../../docs/model.md");
+    for rule in TABLE.iter().copied().flatten() {
+        let id = rule.id.0;
+        let (number, _) = id.split_once('-').unwrap();
+        let listed = [format!("`{id}`"), format!("`{number}-*`")];
+        let numbered = id.starts_with(['T', 'H']);
+        assert!(
+            !numbered || listed.iter().any(|text| page.contains(text)),
+            "{id}"
+        );
+    }
 }
 
 /// Values that an earlier task of the same program left count, too.
@@ -508,13 +609,13 @@ fn tasks_of_a_chain_are_told_from_others() {
 /// In place is fine for additions fed from memory (measured by happyme).
 #[test]
 fn flying_additions_may_be_in_place() {
-    let case = int32_add("in-place").set(0x4020, A);
-    assert!(!case.rules().contains("in-place"));
+    let case = int32_add("T44-in-place").set(0x4020, A);
+    assert!(!case.rules().contains("T44-in-place"));
     let elsewhere = product(FP16_FP16, 64, 64, 64).program(true);
     assert!(
         !Case::new("", elsewhere)
             .set(0x4020, C)
             .rules()
-            .contains("in-place")
+            .contains("T44-in-place")
     );
 }

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CBUF: its division, and what must fit.
+
+use alloc::format;
+
+use super::Effect::{Garbage, Hang, Note};
+use super::{Check, Found, Rule, Shows, advice, row};
+use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
+use crate::field::Register;
+use crate::lint::Severity;
+use crate::regs::cna;
+use crate::task::Conv;
+
+const CHIP: ChipProfile = ChipProfile::RK3588;
+
+const SPLIT: Shows = &[cna::CbufCon0::INFO];
+const WEIGHTS: Shows = &[
+    cna::CbufCon0::INFO,
+    cna::WeightSize0::INFO,
+    cna::WeightSize1::INFO,
+    cna::WeightSize2::INFO,
+];
+const GRAINS: Shows = &[
+    cna::ConvCon2::INFO,
+    cna::WeightSize2::INFO,
+    cna::ConvCon3::INFO,
+];
+const LINES: Shows = &[
+    cna::CbufCon0::INFO,
+    cna::CbufCon1::INFO,
+    cna::ConvCon2::INFO,
+    cna::FcDataSize0::INFO,
+    cna::FcDataSize1::INFO,
+];
+
+/// Weights that must be in CBUF together; see [`weights_without_room`].
+pub static WEIGHT_ROOM: Rule = row(
+    "T26a-weight-banks",
+    Hang,
+    WEIGHTS,
+    [
+        "not even one kernel group fits the weight banks: no known program does that, and tf32 with K = 5120, whose groups take 10 of 12 banks, timed out already (happyme; inferred)",
+        "give the weights more banks, or split the channels",
+    ],
+    Check::Conv(|conv, _| weights_without_room(conv, conv.weights.precision.kernel_group())),
+)
+.contested("weight-room");
+
+/// Lines beyond the data banks.
+pub static LINE_ROUNDING: Rule = row(
+    "T20-line-rounding",
+    Garbage,
+    LINES,
+    [
+        "lines that do not fit the data banks read as weights: the last rows are rubbish (measured, librocketnpu)",
+        "use ceil(lines x DATA_ENTRIES x 64 / 32768) data banks, or smaller tiles",
+    ],
+    Check::Conv(lines_without_room),
+)
+.contested("line-rounding");
+
+pub(super) const RULES: &[&Rule] = &[
+    &row(
+        "T26-banks",
+        Hang,
+        SPLIT,
+        [
+            "features and weights share 12 banks and need one each; else the core hangs or computes rubbish (librocketnpu, Mesa)",
+            "give the weights what the features leave of 12 banks",
+        ],
+        Check::Conv(|conv, _| {
+            let (data, weight) = conv.cbuf.split();
+            let broken = data == 0 || weight == 0 || data + weight > CHIP.cbuf_banks as usize;
+            broken.then(|| format!("{data} data and {weight} weight banks"))
+        }),
+    ),
+    &row(
+        "T27-kernel-size",
+        Hang,
+        WEIGHTS,
+        [
+            "a kernel is larger than a CBUF bank, which every generator refuses",
+            "split the channels over several tasks and add the results",
+        ],
+        Check::Conv(|conv, _| {
+            let kernel = kernel_bytes(conv)?;
+            (kernel > CHIP.kernel_bytes_max.into()).then(|| format!("a kernel has {kernel} bytes"))
+        }),
+    ),
+    &WEIGHT_ROOM,
+    &row(
+        "T26a-one-weight-bank",
+        Note,
+        WEIGHTS,
+        [
+            "weights stream through one bank: no known program does that, and whether it works is not known",
+            "give weights that do not fit one bank two banks or more",
+        ],
+        Check::Conv(|conv, _| {
+            let few = conv.cbuf.weight_banks < CHIP.weight_banks_min as usize;
+            weights_without_room(conv, usize::MAX).filter(|_| few)
+        }),
+    ),
+    &row(
+        "T26a-weight-block",
+        Note,
+        WEIGHTS,
+        [
+            "generators that were measured keep 32 kernels in CBUF; whether fewer are enough is not known",
+            "WEIGHT_BANK >= max(2, ceil(min(N, 32) x bytes per kernel / 32768))",
+        ],
+        Check::Conv(|conv, _| weights_without_room(conv, CHIP.resident_kernels as usize)),
+    ),
+    &advice(
+        "weight-bytes",
+        Severity::Error,
+        WEIGHTS,
+        [
+            "WEIGHT_SIZE0 is not bytes per kernel x kernels, or 0",
+            "make the weight sizes agree",
+        ],
+        Check::Conv(|conv, _| {
+            let weights = &conv.weights;
+            let (total, each) = (weights.bytes, weights.kernel_bytes);
+            let differs = u64::from(total) != u64::from(each) * weights.kernels as u64;
+            (total == 0 || differs && !conv.depthwise)
+                .then(|| format!("{total} bytes in all, {} kernels of {each}", weights.kernels))
+        }),
+    ),
+    &row(
+        "T28-fc-data-bank",
+        Garbage,
+        SPLIT,
+        [
+            "the features are looked for in other banks than they are in (measured, rockchip-npu-notes)",
+            "write 0 to FC_DATA_BANK",
+        ],
+        Check::Conv(|conv, _| {
+            let bank = conv.cbuf.fc_data_bank;
+            (bank != 0).then(|| format!("FC_DATA_BANK is {bank}"))
+        }),
+    ),
+    &row(
+        "T23-grains",
+        Hang,
+        GRAINS,
+        [
+            "computing starts with fewer lines than a window has (inferred)",
+            "use the input height + 1, at most 1023",
+        ],
+        Check::Conv(|conv, _| Grains::of(conv)?.tell(|grains| grains.present < grains.lines)),
+    ),
+    &row(
+        "T23-few-grains",
+        Note,
+        GRAINS,
+        [
+            "fewer lines than kernel height + vertical stride were seen to corrupt some shapes (measured, happyme)",
+            "use the input height + 1, at most 1023",
+        ],
+        Check::Conv(|conv, _| Grains::of(conv)?.tell(Grains::few)),
+    )
+    .as_bad_as(Severity::Warning),
+    &advice(
+        "grains-below-manual",
+        Severity::Note,
+        GRAINS,
+        [
+            "the manual's minimum is kernel height + vertical stride + 1 lines",
+            "use one more",
+        ],
+        Check::Conv(|conv, _| {
+            Grains::of(conv)?.tell(|grains| {
+                let least = grains.lines + grains.stride;
+                grains.streams() && grains.present == least
+            })
+        }),
+    ),
+    &row(
+        "T20-entries",
+        Note,
+        LINES,
+        [
+            "a line needs more CBUF space than DATA_ENTRIES gives it; no known program does that",
+            "use ceil(width x channels x bytes / 64)",
+        ],
+        Check::Conv(|conv, _| {
+            let (needed, entries) = (line_bytes(conv)?.div_ceil(ENTRY), conv.cbuf.entries);
+            (entries < needed).then(|| format!("a line takes {needed} entries, DATA_ENTRIES is {entries}"))
+        }),
+    )
+    .as_bad_as(Severity::Error),
+    &LINE_ROUNDING,
+    &advice(
+        "grains-beyond-banks",
+        Severity::Error,
+        LINES,
+        [
+            "the lines that must be there before computing starts do not fit the data banks",
+            "ask for fewer lines, or give the features more banks",
+        ],
+        Check::Conv(|conv, _| {
+            let grains = Grains::of(conv)?;
+            let present = grains.present;
+            let room = conv.cbuf.data_banks * CHIP.cbuf_bank_bytes as usize;
+            let bytes = present * conv.cbuf.line_bytes();
+            let streams = conv.features.packed.is_none() && grains.streams();
+            (streams && room != 0 && bytes > room)
+                .then(|| format!("{present} lines take {bytes} bytes of {room}"))
+        }),
+    ),
+];
+
+const ENTRY: usize = CBUF_ENTRY_BYTES as usize;
+
+/// Bytes of a kernel, by the larger of what registers say; a depthwise task
+/// has none.
+fn kernel_bytes(conv: &Conv) -> Option<u64> {
+    let weights = &conv.weights;
+    let elements = weights.taps() * conv.features.window[2];
+    let counted = weights.precision.bytes(elements as u64);
+    (!conv.depthwise).then(|| counted.max(weights.kernel_bytes.into()))
+}
+
+/// Whether `together` kernels, or all there are, do not fit the weight banks.
+#[must_use]
+pub fn weights_without_room(conv: &Conv, together: usize) -> Found {
+    let kernel = kernel_bytes(conv)?;
+    let together = together.min(conv.weights.kernels);
+    let banks = conv.cbuf.weight_banks;
+    let room = banks as u64 * u64::from(CHIP.cbuf_bank_bytes);
+    ((together as u64).saturating_mul(kernel) > room)
+        .then(|| format!("{together} kernels of {kernel} bytes do not fit {banks} weight banks"))
+}
+
+/// Bytes of a line of the cube that is fetched.
+fn line_bytes(conv: &Conv) -> Option<usize> {
+    let cube = conv.features.cube()?;
+    Some(cube.width * cube.surfaces.count * crate::ATOM_BYTES as usize)
+}
+
+fn lines_without_room(conv: &Conv, _: &crate::RegisterFile) -> Found {
+    let bytes = line_bytes(conv)?;
+    let (height, cbuf) = (conv.features.fetched[1], &conv.cbuf);
+    // With fewer grains than lines they stream through.
+    if cbuf.data_reuse || cbuf.fc_data_bank != 0 || cbuf.grains <= height {
+        return None;
+    }
+    let fit = cbuf.lines_that_fit(bytes);
+    (fit < height).then(|| {
+        let (room, banks) = (cbuf.line_bytes(), cbuf.data_banks);
+        format!("of {height} lines of {room} bytes {fit} fit {banks} data banks")
+    })
+}
+
+/// Lines that are there before computing starts.
+struct Grains {
+    present: usize,
+    /// Of a window, and to the next one.
+    lines: usize,
+    stride: usize,
+    /// Of all features.
+    height: usize,
+}
+
+impl Grains {
+    /// Of a direct convolution.
+    fn of(conv: &Conv) -> Option<Self> {
+        (!conv.depthwise).then(|| Self {
+            present: conv.cbuf.grains,
+            lines: conv.weights.kernel[1].min(conv.features.window[1]),
+            stride: conv.window.stride.1,
+            height: conv.features.fetched[1],
+        })
+    }
+
+    const fn streams(&self) -> bool {
+        self.present <= self.height
+    }
+
+    const fn few(&self) -> bool {
+        self.streams() && self.present >= self.lines && self.present < self.lines + self.stride
+    }
+
+    fn tell(&self, broken: impl Fn(&Self) -> bool) -> Found {
+        let Self {
+            present,
+            lines,
+            stride,
+            height,
+        } = self;
+        broken(self).then(|| {
+            format!("FEATURE_GRAINS is {present} of {height} lines; a window has {lines}, the next is {stride} below")
+        })
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The feature fetch: strides that silicon takes as they are, and that are
+//! hardly meant.
+
+use alloc::format;
+
+use super::Effect::{Garbage, Note};
+use super::{Check, Found, Rule, Shows, row};
+use crate::field::Register;
+use crate::lint::Severity;
+use crate::precision::Precision;
+use crate::regs::cna;
+use crate::task::{Conv, Cube};
+
+/// Line pitch that failed where half of it worked, atoms (allbilly).
+const LINE_PITCH_FAILED: i64 = 8192;
+/// Channels of row-major int8 matrices that happyme531 leaves out, both ends
+/// excluded, for matrices of more rows than this.
+const ROW_MAJOR_GAP: core::ops::Range<usize> = 3073..4096;
+const ROW_MAJOR_GAP_ROWS: usize = 4;
+/// Data banks beyond which its row-major tiles failed.
+const ROW_MAJOR_BANKS: usize = 8;
+/// Channels at which a tf32 product timed out (happyme531).
+const TF32_CHANNELS_FAILED: usize = 5120;
+
+const STRIDES: Shows = &[
+    cna::ConvCon1::INFO,
+    cna::DmaCon1::INFO,
+    cna::DmaCon2::INFO,
+    cna::FcDataSize0::INFO,
+];
+
+/// The pitch of surfaces that are right, in groups of lines.
+const SURFACE: &str = "write width x (height - 4), signed, to SURF_STRIDE, or pad to four lines";
+
+pub(super) const RULES: &[&Rule] = &[
+    &row(
+        "T24-line-strides-in-group-mode",
+        Garbage,
+        STRIDES,
+        [
+            "lines are fetched in groups of four, and LINE_STRIDE is not that of four lines (measured)",
+            "write 4 x width to LINE_STRIDE, or set GROUP_LINE_OFF with strides of single lines",
+        ],
+        Check::Conv(|conv, _| {
+            let cube = fetched(conv)?;
+            (grouped(&cube) && strays(&cube)).then(|| {
+                let (line, right) = (cube.lines.group_step, 4 * cube.width);
+                format!("LINE_STRIDE is {line}, four lines are {right}")
+            })
+        }),
+    ),
+    &row(
+        "T22-surface-pitch",
+        Garbage,
+        STRIDES,
+        [
+            "surfaces of the input overlap, so that all but the first channels are rubbish (measured for heights that are no multiple of 4, librocketnpu)",
+            SURFACE,
+        ],
+        Check::Conv(surface_pitch),
+    ),
+    &row(
+        "T21-short-height",
+        Note,
+        STRIDES,
+        [
+            "less than four lines with the surface pitch of four: right only if the cube is stored with four (librocketnpu clamps the stride and gets rubbish)",
+            SURFACE,
+        ],
+        Check::Conv(|conv, _| {
+            let cube = fetched(conv)?;
+            let pitch = cube.surfaces.group_step;
+            let lines = cube.lines.count;
+            let short = lines < cube.lines.group && pitch == 4 * cube.width as i64;
+            (short && cube.surfaces.count > 1 && lines > 0)
+                .then(|| format!("{lines} lines of {} atoms, surfaces {pitch} apart", cube.width))
+        }),
+    )
+    .as_bad_as(Severity::Warning),
+    &row(
+        "T24-group-strides-in-line-mode",
+        Garbage,
+        STRIDES,
+        [
+            "GROUP_LINE_OFF is set, and the strides are those of groups of four lines (measured)",
+            "clear GROUP_LINE_OFF, or write the strides of single lines",
+        ],
+        Check::Conv(|conv, _| {
+            let cube = fetched(conv)?;
+            let (width, height) = (cube.width as i64, cube.lines.count as i64);
+            // Without the line that the pitch counts.
+            let surface = cube.surfaces.group_step - width;
+            let line = cube.lines.group_step;
+            let of_groups = line == 4 * width && surface == width * (height - 4);
+            (!grouped(&cube) && height > 4 && of_groups)
+                .then(|| format!("LINE_STRIDE is {line}, SURF_STRIDE {surface}"))
+        }),
+    ),
+    &row(
+        "T25-line-pitch",
+        Note,
+        STRIDES,
+        [
+            "a line pitch of 8192 atoms failed where 4096 worked (measured, allbilly)",
+            "keep LINE_STRIDE at 4096 atoms or below",
+        ],
+        Check::Conv(|conv, _| {
+            let cube = fetched(conv)?;
+            let pitch = cube.lines.group_step;
+            (cube.lines.count > 1 && pitch >= LINE_PITCH_FAILED)
+                .then(|| format!("lines are {pitch} atoms apart"))
+        }),
+    )
+    .as_bad_as(Severity::Warning),
+    &row(
+        "T31-measured-failures",
+        Note,
+        &[
+            cna::DataSize1::INFO,
+            cna::DataSize0::INFO,
+            cna::CbufCon0::INFO,
+        ],
+        [
+            "row-major int8 with 3072 < K < 4096 and more than 4 rows, or more than 8 data banks, and tf32 with K = 5120 failed on silicon (happyme531); nobody knows the rule",
+            "split K or the rows, or store the matrix as a cube",
+        ],
+        Check::Conv(|conv, _| {
+            let cube = fetched(conv)?;
+            let (rows, channels) = (cube.lines.count, conv.features.window[2]);
+            let by_rows = cube.width == 1 && !grouped(&cube) && cube.surfaces.group_step == 1;
+            let precision = conv.features.precision;
+            let gap = ROW_MAJOR_GAP.contains(&channels) && rows > ROW_MAJOR_GAP_ROWS
+                || conv.cbuf.data_banks > ROW_MAJOR_BANKS;
+            let int8 = by_rows && precision == Precision::Int8 && gap;
+            let tf32 = precision == Precision::Tf32 && channels >= TF32_CHANNELS_FAILED;
+            (int8 || tf32).then(|| format!("K = {channels}, {rows} rows of {precision}"))
+        }),
+    ),
+];
+
+/// The cube that is fetched, unless it is in CBUF.
+fn fetched(conv: &Conv) -> Option<Cube> {
+    conv.features.cube().filter(|_| !conv.cbuf.data_reuse)
+}
+
+const fn grouped(cube: &Cube) -> bool {
+    cube.lines.group > 1
+}
+
+/// Whether groups of lines do not follow each other.
+const fn strays(cube: &Cube) -> bool {
+    cube.lines.count > cube.lines.group
+        && cube.lines.group_step != (cube.lines.group * cube.width) as i64
+}
+
+fn surface_pitch(conv: &Conv, _: &crate::RegisterFile) -> Found {
+    let cube = fetched(conv)?;
+    let (width, height) = (cube.width as i64, cube.lines.count as i64);
+    let pitch = cube.surfaces.group_step;
+    let overlap = grouped(&cube)
+        && !strays(&cube)
+        && cube.surfaces.count > 1
+        && height > 1
+        && pitch < width * height;
+    overlap.then(|| {
+        format!(
+            "surfaces of {} atoms are {pitch} atoms apart",
+            width * height
+        )
+    })
+}

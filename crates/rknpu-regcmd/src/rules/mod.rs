@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes wrong with register programs: one table.
+//!
+//! A row says how to see it in a task's registers, what silicon does, who says
+//! so, and what to change. [`lint`](crate::lint()) tells of it before a program
+//! runs; the software model does what the row says silicon does. What depends on
+//! data, or on what ran before, is seen where it is known; its row has the text.
+
+mod cbuf;
+mod conv;
+mod element;
+mod fetch;
+mod page;
+mod pool;
+mod rdma;
+pub(crate) mod words;
+mod writer;
+
+use alloc::string::String;
+
+use crate::field::RegisterInfo;
+use crate::lint::{RuleId, Severity};
+use crate::regfile::RegisterFile;
+use crate::task::{Conv, Output, Pool, Reads, Task};
+
+pub use cbuf::{LINE_ROUNDING, WEIGHT_ROOM, weights_without_room};
+pub use conv::{EMPTY_INPUT, INT16_WITHOUT_SUM};
+pub use page::rules_markdown;
+pub use pool::POOLING_PRECISION;
+pub use rdma::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
+pub use writer::{GROUP_ATOMS_MAX, PARTIAL_GROUP};
+
+/// What silicon does with a task that breaks a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// No completion interrupt: the driver's time limit ends the job.
+    Hang,
+    /// The task completes with wrong results.
+    Garbage,
+    /// The task completes, but part of the output keeps its old bytes.
+    NoWrite,
+    /// Goes wrong in some shapes only, or where a program may well mean it:
+    /// worth a look.
+    Note,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Its stable name. A number is that of the list in docs/model.md.
+    pub id: RuleId,
+    /// What silicon does; `None` for advice, and where nobody knows.
+    pub effect: Option<Effect>,
+    /// How bad it is to break it.
+    pub severity: Severity,
+    /// The registers that show it.
+    pub shows: &'static [&'static RegisterInfo],
+    /// What happens, and who says so.
+    pub why: &'static str,
+    /// What to change.
+    pub remedy: &'static str,
+    /// The contested fact that it depends on: a switch of the software model.
+    pub contested: Option<&'static str>,
+    check: Check,
+}
+
+/// What is wrong, with its values, if anything is.
+type Found = Option<String>;
+
+/// How to see it, by kind of task.
+#[derive(Clone, Copy, Debug)]
+enum Check {
+    /// Where more than registers is known.
+    Elsewhere,
+    Conv(fn(&Conv, &RegisterFile) -> Found),
+    /// A convolution or a flying task.
+    Dpu(fn(&Dpu<'_>) -> Found),
+    Pool(fn(&Pool, &RegisterFile) -> Found),
+}
+
+/// The part of a task that the DPU does.
+struct Dpu<'a> {
+    regs: &'a RegisterFile,
+    /// DPU_RDMA, if it runs.
+    reads: Option<&'a Reads>,
+    output: &'a Output,
+    /// The convolution; `None` if the DPU is fed from memory.
+    conv: Option<&'a Conv>,
+}
+
+type Shows = &'static [&'static RegisterInfo];
+
+/// A row whose effect is known: what spoils a result is an error.
+const fn row(
+    id: &'static str,
+    effect: Effect,
+    shows: Shows,
+    [why, remedy]: [&'static str; 2],
+    check: Check,
+) -> Rule {
+    let severity = match effect {
+        Effect::Note => Severity::Note,
+        Effect::Hang | Effect::Garbage | Effect::NoWrite => Severity::Error,
+    };
+    Rule {
+        effect: Some(effect),
+        ..advice(id, severity, shows, [why, remedy], check)
+    }
+}
+
+/// A row without an effect.
+const fn advice(
+    id: &'static str,
+    severity: Severity,
+    shows: Shows,
+    [why, remedy]: [&'static str; 2],
+    check: Check,
+) -> Rule {
+    Rule {
+        id: RuleId(id),
+        effect: None,
+        severity,
+        shows,
+        why,
+        remedy,
+        contested: None,
+        check,
+    }
+}
+
+impl Rule {
+    /// With another severity than the effect's.
+    const fn as_bad_as(self, severity: Severity) -> Self {
+        Self { severity, ..self }
+    }
+
+    const fn contested(self, switch: &'static str) -> Self {
+        Self {
+            contested: Some(switch),
+            ..self
+        }
+    }
+
+    fn broken_by(&self, task: &Task, regs: &RegisterFile) -> Found {
+        match (self.check, task) {
+            (Check::Conv(broken), Task::Conv(conv)) => broken(conv, regs),
+            (Check::Dpu(broken), Task::Conv(conv)) => broken(&Dpu {
+                regs,
+                reads: conv.reads.as_ref(),
+                output: &conv.output,
+                conv: Some(conv),
+            }),
+            (Check::Dpu(broken), Task::Flying { reads, output }) => broken(&Dpu {
+                regs,
+                reads: Some(reads),
+                output,
+                conv: None,
+            }),
+            (Check::Pool(broken), Task::Pool(pool)) => broken(pool, regs),
+            _ => None,
+        }
+    }
+}
+
+/// The table, by what it is about. Of the rules that a task breaks the first
+/// that hangs is the one that counts.
+pub const TABLE: &[&[&Rule]] = &[
+    rdma::RULES,
+    element::RULES,
+    cbuf::RULES,
+    conv::RULES,
+    fetch::RULES,
+    writer::RULES,
+    pool::RULES,
+    words::RULES,
+];
+
+/// The rules that `task` of `regs` breaks, each with the values that show it.
+pub fn broken<'a>(
+    task: &'a Task,
+    regs: &'a RegisterFile,
+) -> impl Iterator<Item = (&'static Rule, String)> + 'a {
+    let rules = TABLE.iter().copied().flatten();
+    rules.filter_map(move |&rule| Some((rule, rule.broken_by(task, regs)?)))
+}

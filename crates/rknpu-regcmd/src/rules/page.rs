@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of rules as a page of documentation.
+
+use alloc::string::String;
+use core::fmt::{self, Write};
+
+use super::{Effect, Rule, TABLE};
+
+const HEAD: &str = "\
+# Rules
+
+Generated from the table of rules of `rknpu-regcmd` (`src/rules/`) by `cargo xtask
+docs`; do not edit. The lint tells of a broken rule before a program runs
+([regcmd.md](regcmd.md#lint)); the software model does what the row says silicon
+does ([model.md](model.md#traps), which has the numbered list of traps). *Severity*
+is the lint's. Where silicon's column is empty, the row is advice, or nobody knows.
+
+| rule | severity | silicon | why | remedy |
+|---|---|---|---|---|
+";
+
+/// All rules, as Markdown.
+#[must_use]
+pub fn rules_markdown() -> String {
+    let mut page = String::from(HEAD);
+    // Writing to a string cannot fail.
+    let _ = TABLE
+        .iter()
+        .copied()
+        .flatten()
+        .try_for_each(|rule| write_rule(&mut page, rule));
+    page
+}
+
+fn write_rule(page: &mut String, rule: &Rule) -> fmt::Result {
+    let Rule {
+        id,
+        severity,
+        why,
+        remedy,
+        ..
+    } = rule;
+    let effect = match rule.effect {
+        Some(Effect::Hang) => "hangs",
+        Some(Effect::Garbage) => "writes garbage",
+        Some(Effect::NoWrite) => "does not write",
+        Some(Effect::Note) => "goes wrong at times",
+        None => "",
+    };
+    write!(page, "| `{id}` | {severity} | {effect} | {why}")?;
+    if let Some(fact) = rule.contested {
+        write!(page, " (contested: `{fact}`)")?;
+    }
+    writeln!(page, " | {remedy} |")
+}

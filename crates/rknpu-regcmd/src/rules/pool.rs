@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pooling.
+
+use alloc::format;
+
+use super::Effect::{Garbage, Hang, Note};
+use super::{Check, Rule, advice, row};
+use crate::field::Register;
+use crate::lint::Severity;
+use crate::precision::Precision;
+use crate::regs::{ppu, ppu_rdma};
+use crate::task::{POOL_AVERAGE, POOL_MAX, Pool};
+
+/// Lines and columns below which a pooled cube is misread by another pooling
+/// (rockchip-npu-notes).
+const SMALL: usize = 4;
+
+/// Types that are not pooled as what they are.
+pub static POOLING_PRECISION: Rule = row(
+    "T58-pooling-precision",
+    Garbage,
+    &[ppu::DataFormat::INFO, ppu_rdma::DataFormat::INFO],
+    [
+        "with these two precisions the cube is read as fp16 (int8 with a width of 4 bits was measured to be wrong, with 8 and 16 bits right, rockchip-npu-notes)",
+        "fp16: 2 in both DATA_FORMAT registers; int8: 0 in the PPU's, 1 in PPU_RDMA's",
+    ],
+    Check::Pool(|pool, _| {
+        let (ty, size) = (pool.precision, pool.read_size);
+        (ty != pool.element()).then(|| format!("PPU precision {ty}, PPU_RDMA size code {size}"))
+    }),
+)
+.contested("byte-pooling");
+
+pub(super) const RULES: &[&Rule] = &[
+    &row(
+        "H05-pooling-input",
+        Hang,
+        &[
+            ppu::OperationModeCfg::INFO,
+            ppu::DataCubeInWidth::INFO,
+            ppu::DataCubeInHeight::INFO,
+            ppu_rdma::CubeInWidth::INFO,
+            ppu_rdma::CubeInHeight::INFO,
+        ],
+        [
+            "the PPU waits for more than PPU_RDMA delivers (inferred); input from the DPU is not modelled",
+            "set FLYING_MODE, and the same size in both blocks",
+        ],
+        Check::Pool(|pool, regs| {
+            let mode = regs.get::<ppu::OperationModeCfg>().flying_mode();
+            (mode != 1 || short(pool)).then(|| format!("FLYING_MODE {mode}, {}", sizes(pool)))
+        }),
+    ),
+    &advice(
+        "pooling-input",
+        Severity::Error,
+        &[ppu::DataCubeInWidth::INFO, ppu_rdma::CubeInWidth::INFO],
+        [
+            "PPU and PPU_RDMA disagree about the input's size",
+            "write CUBE_IN_* alike in both",
+        ],
+        Check::Pool(|pool, _| (pool.input != pool.read.size && !short(pool)).then(|| sizes(pool))),
+    ),
+    &POOLING_PRECISION,
+    &row(
+        "T57-small-cube",
+        Note,
+        &[ppu::DataCubeInWidth::INFO, ppu::DataCubeInHeight::INFO],
+        [
+            "a cube of fewer than 4 lines or columns was measured to be misread where another pooling wrote it (rockchip-npu-notes; how is not known, here it is read right)",
+            "let pooling that feeds pooling end at 4 lines and columns or more",
+        ],
+        Check::Pool(|pool, _| {
+            let [width, height, _] = pool.input;
+            (width.min(height) < SMALL).then(|| format!("the input is {width} x {height}"))
+        }),
+    ),
+    &row(
+        "T59-average-of-one",
+        Garbage,
+        &[ppu::OperationModeCfg::INFO, ppu::PoolingKernelCfg::INFO],
+        [
+            "the reciprocal of a kernel of 1 is 65536, which fp16 cannot hold: the average is infinite",
+            "average over two pixels or more in each direction",
+        ],
+        Check::Pool(|pool, _| {
+            let [width, height] = pool.kernel;
+            let fp16 = pool.method == POOL_AVERAGE && pool.element() == Precision::Fp16;
+            (fp16 && (width == 1 || height == 1)).then(|| format!("over {width} x {height}"))
+        }),
+    ),
+    &advice(
+        "average-reciprocal",
+        Severity::Error,
+        &[ppu::RecipKernelWidth::INFO, ppu::RecipKernelHeight::INFO],
+        [
+            "averages are multiplied by reciprocals that are 0",
+            "write the fp16 bits of 65536 / size",
+        ],
+        Check::Pool(|pool, regs| {
+            let factors = [
+                regs.get::<ppu::RecipKernelWidth>().recip_kernel_width(),
+                regs.get::<ppu::RecipKernelHeight>().recip_kernel_height(),
+            ];
+            (pool.method == POOL_AVERAGE && factors.contains(&0))
+                .then(|| format!("reciprocals {factors:#x?}"))
+        }),
+    ),
+    &row(
+        "T60-max-padding",
+        Garbage,
+        &[ppu::PaddingValue1::INFO, ppu::PoolingPaddingCfg::INFO],
+        [
+            "padded cells take part in the maximum: 0 wins over negative inputs (measured)",
+            "write the lowest value to PADDING_VALUE_1: 0xFC00 for fp16, 0x7FF80 for int8",
+        ],
+        Check::Pool(|pool, regs| {
+            let pad = regs.get::<ppu::PoolingPaddingCfg>();
+            let pads = pad.pad_left() + pad.pad_top() + pad.pad_right() + pad.pad_bottom();
+            let value = regs.get::<ppu::PaddingValue1>().pad_value_0();
+            let lowest = match pool.element() {
+                Precision::Int8 => value as i8 == i8::MIN,
+                Precision::Int16 => value as i16 == i16::MIN,
+                _ => value as u16 == NEGATIVE_INFINITY,
+            };
+            (pool.method == POOL_MAX && pads != 0 && !lowest)
+                .then(|| format!("the pad value is {value:#x}"))
+        }),
+    )
+    .as_bad_as(Severity::Warning),
+];
+
+/// Bits of fp16's.
+const NEGATIVE_INFINITY: u16 = 0xfc00;
+
+/// Whether less is read than taken.
+fn short(pool: &Pool) -> bool {
+    let (read, [width, height, _]) = (pool.read.size, pool.input);
+    read[0] < width || read[1] < height || read[2] < pool.written.size[2]
+}
+
+fn sizes(pool: &Pool) -> alloc::string::String {
+    let (taken, read) = (pool.input, pool.read.size);
+    format!("PPU takes {taken:?}, PPU_RDMA reads {read:?} (width, height, channels)")
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Operands of the DPU: who reads them, and who takes them.
+
+use alloc::format;
+
+use super::Effect::{Garbage, Hang, Note};
+use super::{Check, Dpu, Found, Rule, Shows, advice, row};
+use crate::field::Register;
+use crate::lint::Severity;
+use crate::precision::Precision;
+use crate::regs::{dpu, dpu_rdma};
+use crate::task::{ChannelRead, ElementRead, MainRead, PER_CHANNEL, Reads, takes_operand};
+
+/// DATA_USE: the ALU's operand.
+const USE_ALU: u32 = 1;
+/// DATA_USE: the multiplier's.
+const USE_MUL: u32 = 4;
+pub(super) const OPERAND: Shows = &[
+    dpu::EwCfg::INFO,
+    dpu_rdma::ErdmaCfg::INFO,
+    dpu_rdma::FeatureModeCfg::INFO,
+];
+const STAGES: Shows = &[
+    dpu::BsCfg::INFO,
+    dpu_rdma::BrdmaCfg::INFO,
+    dpu::BnCfg::INFO,
+    dpu_rdma::NrdmaCfg::INFO,
+];
+pub(super) const RULES: &[&Rule] = &[
+    &row(
+        "T02-operand-not-read",
+        Hang,
+        OPERAND,
+        [
+            "EW waits for an operand from memory that nobody reads (measured)",
+            "enable DPU_RDMA and clear ERDMA_DISABLE, or bypass EW (EW_CFG 0x383)",
+        ],
+        Check::Dpu(|task| {
+            (task.takes() && task.element().is_none())
+                .then(|| "ERDMA is off, or DPU_RDMA not enabled".into())
+        }),
+    ),
+    &row(
+        "T02-stage-operand-not-read",
+        Hang,
+        STAGES,
+        [
+            "BS or BN waits for an operand from memory that BRDMA or NRDMA does not read (inferred)",
+            "enable DPU_RDMA and set the operand's bit of BRDMA_CFG or NRDMA_CFG, or take it from the register",
+        ],
+        Check::Dpu(|task| {
+            let [bs, bn] = Stage::of(task);
+            (bs.missing() || bn.missing()).then(|| bs.tell(&bn))
+        }),
+    ),
+    &row(
+        "T02-operand-not-used",
+        Hang,
+        OPERAND,
+        [
+            "ERDMA reads an operand that nothing takes (measured behind CORE)",
+            "set ERDMA_DISABLE (ERDMA_CFG 1), or use the operand",
+        ],
+        Check::Dpu(|task| task.conv.and_then(|_| unused(task))),
+    ),
+    &row(
+        "T02-flying-operand-not-used",
+        Note,
+        OPERAND,
+        [
+            "ERDMA reads an operand that nothing takes; behind CORE that hangs",
+            "set ERDMA_DISABLE (ERDMA_CFG 1), or use the operand",
+        ],
+        Check::Dpu(|task| match task.conv {
+            None => unused(task),
+            Some(_) => None,
+        }),
+    )
+    .as_bad_as(Severity::Warning),
+    &row(
+        "T03-erdma-without-mrdma",
+        Hang,
+        OPERAND,
+        [
+            "behind CORE, ERDMA works only together with MRDMA, on every other surface (measured, happyme)",
+            "clear MRDMA_DISABLE and set COMB_USE to 5",
+        ],
+        Check::Dpu(|task| {
+            let alone = task.conv.is_some() && task.element().is_some() && task.main().is_none();
+            alone.then(|| "ERDMA is on, MRDMA off".into())
+        }),
+    ),
+    &row(
+        "T01-mrdma-unfed",
+        Hang,
+        OPERAND,
+        [
+            "DPU_RDMA is enabled and MRDMA armed, but nothing takes what it reads (measured, rockchip-npu-notes, Mesa)",
+            "leave DPU_RDMA out of the enable mask (0x0D), or set MRDMA_DISABLE (0x7810)",
+        ],
+        Check::Dpu(|task| {
+            let armed = task.conv.is_some() && task.main().is_some();
+            (armed && !task.shares()).then(|| {
+                let comb = task.reads.map_or(0, |reads| reads.comb_use);
+                format!("COMB_USE is {comb}, EW takes an operand: {}", task.takes())
+            })
+        }),
+    ),
+    &row(
+        "H06-operand-mode",
+        Hang,
+        OPERAND,
+        [
+            "COMB_USE 5 with one operand for each channel: no source says what that reads",
+            "set ERDMA_DATA_MODE to 1",
+        ],
+        Check::Dpu(|task| {
+            let mode = task
+                .element()
+                .filter(|_| task.shares() && task.main().is_some())?
+                .mode;
+            (mode == PER_CHANNEL).then(|| format!("ERDMA_DATA_MODE is {mode}"))
+        }),
+    ),
+    &row(
+        "H05-channels",
+        Hang,
+        &[dpu_rdma::DataCubeChannel::INFO, dpu::WdmaSize0::INFO],
+        [
+            "the DPU waits for more channels than DPU_RDMA delivers (inferred)",
+            "write the same number of channels to both",
+        ],
+        Check::Dpu(|task| {
+            let reads = task.reads.filter(|_| task.conv.is_none() || task.takes())?;
+            let (delivered, channels) = (reads.cube[2], task.channels());
+            (delivered < channels).then(|| {
+                format!("the DPU writes {channels} channels, DPU_RDMA delivers {delivered}")
+            })
+        }),
+    ),
+    &row(
+        "H05-flying-input",
+        Hang,
+        &[
+            dpu_rdma::FeatureModeCfg::INFO,
+            dpu_rdma::DataCubeWidth::INFO,
+            dpu_rdma::DataCubeHeight::INFO,
+            dpu::DataCubeWidth::INFO,
+            dpu::DataCubeHeight::INFO,
+        ],
+        [
+            "the DPU waits for more pixels from memory than MRDMA delivers (inferred)",
+            "set FLYING_MODE in both blocks, clear MRDMA_DISABLE, and give both the same size",
+        ],
+        Check::Dpu(|task| {
+            let reads = task.flying()?;
+            let delivers = reads.flying && reads.main.is_some();
+            let delivered = if delivers { reads.pixels() } else { 0 };
+            let pixels = task.output.pixels();
+            (pixels > delivered).then(|| format!("{delivered} pixels of {pixels}"))
+        }),
+    ),
+    &advice(
+        "flying-mismatch",
+        Severity::Error,
+        &[dpu_rdma::FeatureModeCfg::INFO, dpu::FeatureModeCfg::INFO],
+        [
+            "DPU and DPU_RDMA disagree about where the main input comes from",
+            "set FLYING_MODE alike",
+        ],
+        Check::Dpu(|task| {
+            let flying = task.conv.is_some() && task.reads?.flying;
+            flying.then(|| "FLYING_MODE is 0 in the DPU, 1 in DPU_RDMA".into())
+        }),
+    ),
+    &FLYING_DUAL,
+    &ORIG_CHANNEL,
+    &FLYING_WIDTH,
+    &advice(
+        "wide-flying",
+        Severity::Warning,
+        &[dpu::DataCubeWidth::INFO],
+        [
+            "fed from memory, lines of 8191 atoms were wrong, and of 4096 right (measured, rockchip-npu-notes)",
+            "keep the width at 4096 atoms or below",
+        ],
+        Check::Dpu(|task| {
+            let width = task.flying().map(|_| task.output.cube[0])?;
+            (width > FLYING_WIDTH_KNOWN && width < FLYING_WIDTH_FAILED)
+                .then(|| format!("{width} atoms a line"))
+        }),
+    ),
+    &advice(
+        "brdma-unused",
+        Severity::Warning,
+        STAGES,
+        [
+            "operands are read that no stage takes",
+            "clear DATA_USE of the engine",
+        ],
+        Check::Dpu(|task| {
+            let [bs, bn] = Stage::of(task);
+            let unused = |stage: &Stage| stage.wanted == 0 && stage.read != 0;
+            (unused(&bs) || unused(&bn)).then(|| bs.tell(&bn))
+        }),
+    ),
+];
+
+/// The widest line that is known to be right when fed from memory, and the
+/// narrowest that is known to be wrong, atoms.
+const FLYING_WIDTH_KNOWN: usize = 4096;
+const FLYING_WIDTH_FAILED: usize = 8191;
+
+/// The ends of the widest lines.
+pub static FLYING_WIDTH: Rule = row(
+    "T30-width",
+    Garbage,
+    &[dpu::DataCubeWidth::INFO, dpu_rdma::DataCubeWidth::INFO],
+    [
+        "fed from memory, some 54 elements at the end of the widest lines are wrong (measured, rockchip-npu-notes); here they read as 0",
+        "keep the width at 4096 atoms or below",
+    ],
+    Check::Dpu(|task| {
+        let width = task.flying().map(|_| task.output.cube[0])?;
+        (width >= FLYING_WIDTH_FAILED).then(|| format!("{width} atoms a line"))
+    }),
+);
+
+/// Two operands of a flying task, surface by surface.
+pub static FLYING_DUAL: Rule = row(
+    "T48-comb-use-flying",
+    Garbage,
+    &[dpu_rdma::FeatureModeCfg::INFO],
+    [
+        "a flying operation on two operands with COMB_USE 5 writes zeros (measured, librocketnpu), or never ends (rockchip-npu-notes)",
+        "set COMB_USE to 0",
+    ],
+    Check::Dpu(|task| {
+        let comb = task.flying().filter(|_| task.takes())?.comb_use;
+        (comb == crate::task::COMB_SHARED).then(|| format!("COMB_USE is {comb}"))
+    }),
+)
+.contested("flying-dual");
+
+/// Lanes of an atom beyond the channels.
+pub static ORIG_CHANNEL: Rule = row(
+    "T48-orig-channel",
+    Garbage,
+    &[dpu::DataCubeChannel::INFO],
+    [
+        "with ORIG_CHANNEL 0 only the first lane of each atom is right (measured, rockchip-npu-notes); the others are 0 here",
+        "write the number of channels less one to both halves of DATA_CUBE_CHANNEL",
+    ],
+    Check::Dpu(|task| {
+        task.flying()?;
+        let cube = task.regs.get::<dpu::DataCubeChannel>();
+        let wrong = cube.orig_channel() == 0 && cube.channel() != 0 && task.takes();
+        wrong.then(|| format!("ORIG_CHANNEL is 0, CHANNEL {}", cube.channel()))
+    }),
+);
+
+fn unused(task: &Dpu<'_>) -> Found {
+    (task.element().is_some() && !task.takes())
+        .then(|| "ERDMA is on, EW takes no operand from memory".into())
+}
+
+impl<'a> Dpu<'a> {
+    pub(super) fn ew(&self) -> dpu::EwCfg {
+        self.regs.get()
+    }
+
+    /// Whether EW takes an operand from memory.
+    pub(super) fn takes(&self) -> bool {
+        takes_operand(self.regs)
+    }
+
+    pub(super) fn operates(&self, ty: u32) -> bool {
+        self.takes() && self.ew().ew_op_type() == ty
+    }
+
+    /// What is read, of a task that is fed from memory.
+    pub(super) fn flying(&self) -> Option<&'a Reads> {
+        self.reads.filter(|_| self.conv.is_none())
+    }
+
+    pub(super) fn main(&self) -> Option<MainRead> {
+        self.reads?.main
+    }
+
+    pub(super) fn element(&self) -> Option<ElementRead> {
+        self.reads?.element
+    }
+
+    pub(super) fn float(&self) -> bool {
+        let format = self.regs.get::<dpu::DataFormat>();
+        Precision::from_code(format.proc_precision()).is_float()
+    }
+
+    /// Whether MRDMA and ERDMA are to share EW's operand behind CORE.
+    pub(super) fn shares(&self) -> bool {
+        self.takes()
+            && self
+                .reads
+                .is_some_and(|reads| reads.shares(self.conv.is_none()))
+    }
+}
+
+/// The operands of a stage, as bits of DATA_USE.
+struct Stage {
+    wanted: u32,
+    read: u32,
+}
+
+impl Stage {
+    /// BS and BN.
+    fn of(task: &Dpu<'_>) -> [Self; 2] {
+        let (bs, bs_mul) = (
+            task.regs.get::<dpu::BsCfg>(),
+            task.regs.get::<dpu::BsMulCfg>(),
+        );
+        let (bn, bn_mul) = (
+            task.regs.get::<dpu::BnCfg>(),
+            task.regs.get::<dpu::BnMulCfg>(),
+        );
+        let wanted = |on: bool, [alu, alu_src]: [u32; 2], [mul, mul_src]: [u32; 2]| {
+            let takes = |bypass, source| u32::from(on && bypass == 0 && source == 1);
+            (takes(alu, alu_src) * USE_ALU) | (takes(mul, mul_src) * USE_MUL)
+        };
+        let read = |of: fn(&Reads) -> Option<ChannelRead>| {
+            task.reads.and_then(of).map_or(0, |read| read.uses)
+        };
+        [
+            Self {
+                wanted: wanted(
+                    bs.bs_bypass() == 0,
+                    [bs.bs_alu_bypass(), bs.bs_alu_src()],
+                    [bs.bs_mul_bypass(), bs_mul.bs_mul_src()],
+                ),
+                read: read(|reads| reads.bs),
+            },
+            Self {
+                wanted: wanted(
+                    bn.bn_bypass() == 0,
+                    [bn.bn_alu_bypass(), bn.bn_alu_src()],
+                    [bn.bn_mul_bypass(), bn_mul.bn_mul_src()],
+                ),
+                read: read(|reads| reads.bn),
+            },
+        ]
+    }
+
+    const fn missing(&self) -> bool {
+        self.wanted & !self.read != 0
+    }
+
+    fn tell(&self, bn: &Self) -> alloc::string::String {
+        let of = |stage: &Self| format!("operands {:#x} and reads {:#x}", stage.wanted, stage.read);
+        format!("BS takes {}, BN {}", of(self), of(bn))
+    }
+}

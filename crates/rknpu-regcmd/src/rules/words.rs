@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rows of what shows in words, in programs that follow each other, and in the
+//! registers that a program does not write.
+
+use super::{Check, Rule, advice};
+use crate::lint::Severity;
+
+macro_rules! rules {
+    ($( $name:ident $id:literal $severity:ident: $why:literal, $remedy:literal; )+) => {
+        $(
+            pub(crate) static $name: Rule = advice(
+                $id,
+                Severity::$severity,
+                &[],
+                [$why, $remedy],
+                Check::Elsewhere,
+            );
+        )+
+        pub(super) const RULES: &[&Rule] = &[ $( &$name, )+ ];
+    };
+}
+
+rules! {
+    // The shape of a program.
+    NO_ENABLE "no-enable" Error:
+        "without an enable word nothing starts: the core hangs (rockchip-npu-notes)",
+        "end the program with the enable word";
+    WORDS_AFTER_END "words-after-end" Note:
+        "words behind the last enable word reach no task",
+        "drop them, or check the length of the program";
+    NO_MARKER "no-marker" Note:
+        "all generators but one write the marker directly before the enable word; allbilly's program without it ran on mainline Linux",
+        "write the marker word before the enable word";
+    ODD_LENGTH "odd-length" Note:
+        "PC fetches words in pairs, so the word behind the program is fetched too",
+        "end the program at an even length, or put a 0 behind it";
+    UNKNOWN_WORD "unknown-word" Error:
+        "the word has a target that no source describes, or one of another block than its offset",
+        "make target and offset name the same block";
+    UNDECLARED_REGISTER "undeclared-register" Warning:
+        "no source describes a register at this offset",
+        "remove the word unless you know what it does";
+    UNDECLARED_BITS "undeclared-bits" Warning:
+        "bits outside of all fields: a value too large for its field, which the hardware cuts off without a word (vendor compiler: REGTASK overflow)",
+        "check the value against the field's range";
+    DRIVER_REGISTER "driver-register" Error:
+        "the register is the kernel driver's, or can only be read",
+        "leave the register to the kernel driver";
+    CORE_POINTER "core-pointer" Warning:
+        "the kernel writes the core's number into the S_POINTER of CNA and CORE (Linux drivers/accel/rocket); a program that overwrites it runs on core 0 at most",
+        "do not write S_POINTER of CNA and CORE";
+    CHAIN_POINTER "core-pointer-in-chain" Note:
+        "CNA and CORE in a later task of a chain, with the S_POINTER that the kernel wrote for the first: chains of happyme531 and of the vendor's runtime are right so; DPU and DPU_RDMA would repeat the first task (measured, allbilly)",
+        "submit the tasks one by one, as the mainline driver runs them";
+    MISSING_POINTER "missing-pointer" Error:
+        "without its own S_POINTER write a block may run the other register group: a task repeats an earlier one (measured, allbilly), or hangs",
+        "write 0xe to the block's S_POINTER before its other registers";
+    POINTER_VALUE "pointer-value" Warning:
+        "every known program writes 0xe to S_POINTER; with other values registers may go to the group that does not run",
+        "write 0xe";
+    LATE_POINTER "late-pointer" Warning:
+        "registers written before S_POINTER may have gone to the other register group",
+        "write S_POINTER before the other registers of its block";
+    EMPTY_ENABLE "empty-enable" Error:
+        "the enable word starts no block: no interrupt comes",
+        "set the mask of the blocks to start";
+    UNKNOWN_BLOCK "unknown-block" Error:
+        "the enable mask has bits that name no block",
+        "use the bits of CNA, CORE, DPU, DPU_RDMA, PPU, PPU_RDMA only";
+    BROKEN_PIPELINE "broken-pipeline" Error:
+        "a block waits for another that is not started: the core hangs",
+        "start every block that the data pass through";
+    MISALIGNED "misaligned-address" Error:
+        "base addresses count atoms; the low four bits are cut off or ignored",
+        "align buffers to 16 bytes or more";
+    BAD_ADDRESS "bad-program-address" Error:
+        "bit 0 of BASE_ADDRESS stops the fetch (slave mode), bits 3..1 are not part of the address: the core hangs",
+        "place programs at multiples of 16";
+    BAD_LINK "bad-link" Error:
+        "as the address of a program: the core hangs when it follows the link",
+        "link to an address that is a multiple of 16";
+    INTEGER_CHAIN "integer-chain" Warning:
+        "chained int8 and int4 programs with QD_EN = 0 gave rubbish from the second task on (measured, librocketnpu); with QD_EN = 1 happyme chains them",
+        "set QD_EN in chained integer programs, or submit tasks one by one";
+    UNKNOWN_MODE "unknown-mode" Warning:
+        "no source says what the mode touches in memory",
+        "use the modes of known programs";
+    OUT_OF_RANGE "out-of-range" Error:
+        "an engine would leave 32-bit addresses",
+        "check base address, sizes and strides";
+
+    // Registers left alone.
+    DELTA "delta-program" Error:
+        "a program that rewrites a few registers only leaves the output untouched (measured, rockchip-npu-notes)",
+        "write all registers of every block that the program starts";
+    LEFT_TO_CHANCE "register-left-alone" Note:
+        "the task uses registers that it does not write; they are 0 after a reset, else what an earlier program of any process left",
+        "write them";
+    LEFT_BY_EARLIER "register-left-by-earlier" Error:
+        "the task uses a register that it does not write, and an earlier program left another value than 0",
+        "write it";
+    OPERAND_LEFT "operand-left-alone" Warning:
+        "an active stage takes an operand from a register that the task does not write (measured on the sibling RK3576: a stale factor)",
+        "write the operand, or bypass the stage";
+    DCOMP_LEFT "dcomp-left-alone" Warning:
+        "after a task with compressed weights, raw ones would be decompressed (measured, happyme)",
+        "write 0 to DCOMP_CTRL and DCOMP_REGNUM";
+
+    // CBUF.
+    REUSE "reuse-in-first-task" Error:
+        "nothing of this job is in CBUF yet: stale data are used without a word (measured)",
+        "clear DATA_REUSE and WEIGHT_REUSE in the first task of a job";
+    REUSE_OTHER "reuse-of-other-data" Error:
+        "CBUF holds something else there, or a part: it is used without a word (measured)",
+        "reuse only what the task before fetched as a whole, with the same banks and sizes";
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The DPU's writer: groups, strides, sizes, modes.
+
+use alloc::format;
+
+use super::Effect::{Garbage, Hang, NoWrite};
+use super::{Check, Dpu, Found, Rule, advice, row};
+use crate::field::Register;
+use crate::lint::Severity;
+use crate::precision::Precision;
+use crate::regs::dpu;
+use crate::task::surfaces;
+
+/// Most atoms of a group: SIZE_E has three bits.
+pub const GROUP_ATOMS_MAX: usize = 8;
+/// Channels that the transposing writer was measured to place right.
+const TRANSPOSED_CHANNELS_KNOWN: usize = 32;
+/// OUTPUT_MODE: to memory, and to nothing else.
+const TO_MEMORY: u32 = 2;
+
+const GROUP: super::Shows = &[
+    dpu::BsOwCfg::INFO,
+    dpu::SurfaceAdd::INFO,
+    dpu::DstSurfStride::INFO,
+    dpu::DataFormat::INFO,
+];
+
+/// An int8 result that ends within a group.
+pub static PARTIAL_GROUP: Rule = row(
+    "H08-partial-group",
+    Hang,
+    &[dpu::WdmaSize0::INFO, dpu::DataFormat::INFO],
+    [
+        "the last group of an int8 result is not written, and the task never ends (measured by rockchip-npu-notes)",
+        "program whole groups of 32 kernels (64 channels of a depthwise task), with zeros",
+    ],
+    Check::Dpu(partial_group),
+)
+.contested("partial-group");
+
+pub(super) const RULES: &[&Rule] = &[
+    &row(
+        "H05-output-mode",
+        Hang,
+        &[dpu::FeatureModeCfg::INFO],
+        [
+            "only output to memory is in known programs, and only that is modelled",
+            "set OUTPUT_MODE to 2",
+        ],
+        Check::Dpu(|task| {
+            let mode = task.regs.get::<dpu::FeatureModeCfg>().output_mode() & 3;
+            (mode != TO_MEMORY).then(|| format!("OUTPUT_MODE is {mode}"))
+        }),
+    ),
+    &row(
+        "T35-group-too-wide",
+        NoWrite,
+        GROUP,
+        [
+            "a group needs more than the 8 atoms that SIZE_E can say: half of the data are lost (measured for depthwise int8 to int32, librocketnpu)",
+            "use an output type of at most 8 atoms a group",
+        ],
+        Check::Dpu(|task| {
+            let group = Group::of(task)?;
+            let spread = task.conv?.depthwise || group.atoms < group.present();
+            group.tell(group.needed > GROUP_ATOMS_MAX && spread)
+        }),
+    ),
+    &row(
+        "T33-size-e-small",
+        NoWrite,
+        GROUP,
+        [
+            "channels of each group are never written (measured, librocketnpu)",
+            "set all three SIZE_E to group channels x output bytes / 16 - 1",
+        ],
+        Check::Dpu(|task| {
+            let group = Group::of(task)?;
+            group.tell(group.needed <= GROUP_ATOMS_MAX && group.atoms < group.present())
+        }),
+    ),
+    &row(
+        "T37-size-e-large",
+        Garbage,
+        GROUP,
+        [
+            "with more atoms than the group has only the first group is right (measured for int16, librocketnpu)",
+            "set all three SIZE_E to group channels x output bytes / 16 - 1",
+        ],
+        Check::Dpu(|task| {
+            let group = Group::of(task)?;
+            group.tell(group.atoms > group.needed && group.channels > group.width)
+        }),
+    ),
+    &row(
+        "T34-output-overlap",
+        Garbage,
+        &[
+            dpu::SurfaceAdd::INFO,
+            dpu::DstSurfStride::INFO,
+            dpu::DataCubeNotchAddr::INFO,
+            dpu::BsOwCfg::INFO,
+        ],
+        [
+            "parts of the output are written to the same place (measured for groups and for rows, librocketnpu, allbilly)",
+            "use SURF_ADD = (SIZE_E + 1) x DST_SURF_STRIDE and a stride of all pixels; row by row NOTCH = width x (channels x bytes / 16 - 1), in both halves",
+        ],
+        Check::Dpu(|task| {
+            let steps = Steps::of(task)?;
+            steps.overlap().then(|| steps.tell())
+        }),
+    ),
+    &row(
+        "T41-transposing-writer",
+        Garbage,
+        &[
+            dpu::BsOwCfg::INFO,
+            dpu::WdmaSize0::INFO,
+            dpu::FeatureModeCfg::INFO,
+        ],
+        [
+            "the transposing writer is right for int16 products of at most 32 channels only (measured, rockchip-npu-notes)",
+            "transpose on the host",
+        ],
+        Check::Dpu(transposing),
+    ),
+    &PARTIAL_GROUP,
+    &advice(
+        "output-gaps",
+        Severity::Note,
+        &[
+            dpu::SurfaceAdd::INFO,
+            dpu::DstSurfStride::INFO,
+            dpu::BsOwCfg::INFO,
+        ],
+        [
+            "between kernel groups there are atoms that nothing writes",
+            "use SURF_ADD = (SIZE_E + 1) x DST_SURF_STRIDE",
+        ],
+        Check::Dpu(|task| {
+            let steps = Steps::of(task)?;
+            let dense = task.output.group_atoms as i64 * steps.surfaces.stride;
+            let gaps = steps.groups.count > 1 && steps.groups.stride > dense;
+            (gaps && !steps.overlap()).then(|| steps.tell())
+        }),
+    ),
+    &advice(
+        "writer-size",
+        Severity::Warning,
+        &[
+            dpu::WdmaSize0::INFO,
+            dpu::WdmaSize1::INFO,
+            dpu::DataCubeWidth::INFO,
+            dpu::DataCubeHeight::INFO,
+            dpu::DataCubeChannel::INFO,
+            dpu::DataCubeNotchAddr::INFO,
+        ],
+        [
+            "the sizes of the cube and of the writer differ",
+            "write DATA_CUBE_* and WDMA_SIZE_* alike",
+        ],
+        Check::Dpu(writer_size),
+    ),
+];
+
+/// A group of channels as CORE hands it to the writer.
+struct Group {
+    /// Its channels, and all that are written.
+    width: usize,
+    channels: usize,
+    /// Atoms of a pixel that it takes, that SIZE_E says, and that hold as many
+    /// channels as there are.
+    needed: usize,
+    atoms: usize,
+    all: usize,
+}
+
+impl Group {
+    /// Behind a convolution; the transposing writer has none.
+    fn of(task: &Dpu<'_>) -> Option<Self> {
+        let output = task.conv.map(|_| task.output)?;
+        let bits = output.precision.bits();
+        (!transposes(task)).then(|| Self {
+            width: output.group,
+            channels: output.written[2],
+            needed: surfaces(output.group, bits),
+            atoms: output.group_atoms,
+            all: surfaces(output.written[2], bits),
+        })
+    }
+
+    fn present(&self) -> usize {
+        self.needed.min(self.all)
+    }
+
+    fn tell(&self, broken: bool) -> Found {
+        let Self {
+            width,
+            needed,
+            atoms,
+            ..
+        } = self;
+        broken.then(|| {
+            format!(
+                "a group of {width} channels takes {needed} atoms a pixel, SIZE_E writes {atoms}"
+            )
+        })
+    }
+}
+
+/// A counter of the writer: how often it counts, and how far it steps.
+#[derive(Clone, Copy)]
+struct Step {
+    count: usize,
+    stride: i64,
+}
+
+/// The counters of the writer; pixels of a line lie next to each other.
+struct Steps {
+    width: usize,
+    lines: Step,
+    surfaces: Step,
+    groups: Step,
+}
+
+impl Steps {
+    fn of(task: &Dpu<'_>) -> Option<Self> {
+        let output = task.output;
+        let [width, height, _] = output.cube;
+        let channels = task.channels();
+        let used = surfaces(channels, output.precision.bits());
+        let step = |count, stride| Step { count, stride };
+        (!transposes(task)).then(|| Self {
+            width,
+            lines: step(height, (width + output.notch) as i64),
+            // Of a group that is not full only the atoms with channels count.
+            surfaces: step(used.clamp(1, output.group_atoms), output.surface),
+            groups: step(channels.div_ceil(output.group), output.surface_add),
+        })
+    }
+
+    /// Without overlap each step goes beyond all that smaller ones cover.
+    fn overlap(&self) -> bool {
+        let mut steps = [self.lines, self.surfaces, self.groups];
+        steps.sort_unstable_by_key(|step| step.stride);
+        let mut covered = self.width as i64;
+        steps.iter().filter(|step| step.count > 1).any(|step| {
+            let overlaps = step.stride < covered;
+            covered += (step.count - 1) as i64 * step.stride;
+            overlaps
+        })
+    }
+
+    fn tell(&self) -> alloc::string::String {
+        let all = [
+            ("lines", self.lines),
+            ("surfaces", self.surfaces),
+            ("groups", self.groups),
+        ];
+        let [lines, surfaces, groups] =
+            all.map(|(name, step)| format!("{} {name} {} atoms apart", step.count, step.stride));
+        format!("{lines}, {surfaces}, {groups}")
+    }
+}
+
+impl Dpu<'_> {
+    /// Channels that are written. A flying task has no more than
+    /// DATA_CUBE_CHANNEL says: allbilly's additions leave the writer's own
+    /// number as a convolution before them left it.
+    pub(super) fn channels(&self) -> usize {
+        let ([_, _, cube], [_, _, written]) = (self.output.cube, self.output.written);
+        if self.conv.is_none() {
+            written.min(cube)
+        } else {
+            written
+        }
+    }
+}
+
+/// The transposing writer, in the one form that is known.
+fn transposes(task: &Dpu<'_>) -> bool {
+    task.regs.get::<dpu::BsOwCfg>().tp_org_en() == 1
+        && task.regs.get::<dpu::WdmaSize0>().tp_precision() == 1
+        && task.output.input == Precision::Int16
+}
+
+fn transposing(task: &Dpu<'_>) -> Found {
+    let mode = task.regs.get::<dpu::FeatureModeCfg>().tp_en();
+    let asked = task.regs.get::<dpu::BsOwCfg>().tp_org_en() == 1 || mode == 1;
+    let channels = task.channels();
+    let known = transposes(task) && mode == 0 && channels <= TRANSPOSED_CHANNELS_KNOWN;
+    let ty = task.output.input;
+    (asked && !known).then(|| format!("{channels} channels of a product of {ty} are transposed"))
+}
+
+fn partial_group(task: &Dpu<'_>) -> Found {
+    let output = task.conv.map(|_| task.output)?;
+    let bytes = [output.input, output.precision] == [Precision::Int8; 2];
+    let (channels, group) = (output.written[2], output.group);
+    (bytes && !channels.is_multiple_of(group))
+        .then(|| format!("{channels} channels in groups of {group}"))
+}
+
+fn writer_size(task: &Dpu<'_>) -> Found {
+    let (cube, written) = (task.output.cube, task.output.written);
+    let notch = task.regs.get::<dpu::DataCubeNotchAddr>();
+    let notches = [notch.notch_addr_0(), notch.notch_addr_1()];
+    (cube != written || notches[0] != notches[1]).then(|| {
+        format!("cube {cube:?}, writer {written:?} (width, height, channels), notches {notches:?}")
+    })
+}

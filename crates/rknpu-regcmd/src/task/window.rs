@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The window of a convolution: which input pixels meet which taps.
+//!
+//! Output pixel (oy, ox) and tap (ky, kx) meet the place
+//! `(oy*SY - PAD_TOP + ky*DY, ox*SX - PAD_LEFT + kx*DX)`. There are no registers
+//! for padding right and below: it follows from the number of output pixels.
+//! (librocketnpu and Mesa, both proven on silicon.)
+
+use super::Registers;
+use crate::regs::cna;
+
+/// How the window moves over the input, as (across, down).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// DATAOUT_WIDTH, at least 1.
+    pub out_width: usize,
+    /// Places from output pixel to output pixel.
+    pub stride: (usize, usize),
+    /// Places from tap to tap.
+    pub dilation: (usize, usize),
+    /// DECONV: pixels of the input lie so far apart, with zeros between them.
+    pub spread: (usize, usize),
+    /// PAD_LEFT and PAD_TOP.
+    pub pad: (usize, usize),
+    /// PAD_CON1.
+    pub pad_value: u32,
+}
+
+impl Window {
+    /// Reads the registers; every value means something.
+    #[must_use]
+    pub(super) fn decode(regs: &impl Registers) -> Self {
+        let con3 = regs.get::<cna::ConvCon3>();
+        let pad = regs.get::<cna::PadCon0>();
+        Self {
+            out_width: (regs.get::<cna::DataSize2>().dataout_width() as usize).max(1),
+            stride: (con3.conv_x_stride() as usize, con3.conv_y_stride() as usize),
+            dilation: (
+                con3.atrous_x_dilation() as usize + 1,
+                con3.atrous_y_dilation() as usize + 1,
+            ),
+            spread: if regs.get::<cna::ConvCon1>().deconv() == 1 {
+                (
+                    spread(con3.deconv_x_stride()),
+                    spread(con3.deconv_y_stride()),
+                )
+            } else {
+                (1, 1)
+            },
+            pad: (pad.pad_left() as usize, pad.pad_top() as usize),
+            pad_value: regs.get::<cna::PadCon1>().pad_value(),
+        }
+    }
+
+    /// Whether a tap of the windows of the first `pixels` results, under a
+    /// kernel of so many taps, is outside of an input of `size` pixels: one of
+    /// the first window, or one of the windows that reach furthest.
+    pub(super) fn pads(&self, size: [usize; 2], kernel: [usize; 2], pixels: usize) -> bool {
+        let Some(last) = pixels.checked_sub(1).filter(|_| !kernel.contains(&0)) else {
+            return false;
+        };
+        let outside = |place: usize, pad: usize, size: usize, spread: usize| {
+            let end = (size * spread).saturating_sub(spread - 1);
+            place.checked_sub(pad).is_none_or(|at| at >= end)
+        };
+        let across = |place| outside(place, self.pad.0, size[0], self.spread.0);
+        let down = |place| outside(place, self.pad.1, size[1], self.spread.1);
+        let right = (self.out_width.min(pixels) - 1) * self.stride.0;
+        let below = last / self.out_width * self.stride.1;
+        across(0)
+            || down(0)
+            || across(right + (kernel[0] - 1) * self.dilation.0)
+            || down(below + (kernel[1] - 1) * self.dilation.1)
+    }
+}
+
+/// Distance that DECONV_X/Y_STRIDE ask for: less one, and powers of two only;
+/// other values do nothing (measured by rockchip-npu-notes).
+const fn spread(field: u32) -> usize {
+    match field {
+        1 | 3 | 7 => field as usize + 1,
+        _ => 1,
+    }
+}
