@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use features::Features;
-use rknpu_regcmd::rules::GROUP_ATOMS_MAX;
+use rknpu_regcmd::rules::{DELTA_PROGRAM, GROUP_ATOMS_MAX};
 use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
 use super::cbuf::Cbuf;
@@ -80,18 +80,17 @@ pub(crate) fn run(
     let writer = Writer::new(task.output, regs);
     let group = task.output.group;
     let reads = task.reads.as_ref();
-    if check::delta(machine.report, regs, false, machine.contested)? {
-        return Ok(());
-    }
     let all = task::Task::Conv(*task);
     let broken = check::registers(machine.report, &all, regs, machine.contested)?;
+    if broken.has(&DELTA_PROGRAM) {
+        return Ok(());
+    }
     machine.clock.spend(regs, enable & BLOCKS)?;
 
     let mut dpu = Dpu::load(regs, reads, false, &machine.dma, machine.contested)?;
     if writer.transposed {
         dpu.out.precision = Precision::Int16;
     }
-    check::correction(machine.report, regs, &conv)?;
     let spoiled = check::sums(machine, regs, &conv, &broken)?;
     let mut cube = operands::features(machine, regs, &conv)?;
     let source = operands::weights(machine, regs, &conv)?;

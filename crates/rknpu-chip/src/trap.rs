@@ -2,8 +2,8 @@
 //! What silicon punishes: each trap by its number, and the record of those
 //! that a task ran into.
 
-use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::rules::Rule;
+use rknpu_regcmd::{RegisterFile, RegisterInfo};
 
 use super::{Diagnosis, Effect, Fault, Level};
 
@@ -91,12 +91,23 @@ impl Report {
         regs: &RegisterFile,
         values: &str,
     ) -> Result<(), Stop> {
-        let shown = rule.shows.iter();
-        let registers: Vec<_> = shown
-            .map(|info| (info.name, regs.value(info.offset)))
-            .collect();
         let text = format!("{values}: {}", rule.why);
-        self.note(rule.id.0, effect, &registers, text, rule.remedy)
+        let shown = shown(rule.shows, regs);
+        self.note(rule.id.0, effect, &shown, text, rule.remedy)
+    }
+
+    /// [`Self::broken`], as other registers than the row's show.
+    pub(crate) fn broken_by(
+        &mut self,
+        rule: &'static Rule,
+        registers: &[&RegisterInfo],
+        regs: &RegisterFile,
+        values: &str,
+    ) -> Result<(), Stop> {
+        let text = format!("{values}: {}", rule.why);
+        let effect = rule.effect.unwrap_or(Effect::Note);
+        let shown = shown(registers, regs);
+        self.note(rule.id.0, effect, &shown, text, rule.remedy)
     }
 
     /// What was found, in order; nothing at [`Level::Silent`].
@@ -107,4 +118,12 @@ impl Report {
             self.found
         }
     }
+}
+
+/// Registers by name, with their values.
+fn shown(registers: &[&RegisterInfo], regs: &RegisterFile) -> Vec<(&'static str, u32)> {
+    let shown = registers.iter();
+    shown
+        .map(|info| (info.name, regs.value(info.offset)))
+        .collect()
 }

@@ -33,16 +33,13 @@ pub(crate) struct Placement {
 }
 
 impl Writer {
-    /// A flying task has no more channels than DATA_CUBE_CHANNEL says, whatever
-    /// number of the writer's own a convolution before it left
-    /// (E-writer-width).
+    /// What is written where.
     pub(crate) fn new(output: Output, regs: &RegisterFile) -> Self {
         let flying = regs.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
-        let ([_, _, cube], [_, _, written]) = (output.cube, output.written);
         Self {
             output,
             cube: output.atoms(output.cube),
-            channels: if flying { written.min(cube) } else { written },
+            channels: output.channels(flying),
             transposed: regs.get::<dpu::BsOwCfg>().tp_org_en() == 1
                 && regs.get::<dpu::WdmaSize0>().tp_precision() == 1
                 && output.input == Precision::Int16,

@@ -158,6 +158,23 @@ impl RegisterInfo {
         self.block != Block::Pc && self.access == Access::Program && !self.is_pointer()
     }
 
+    /// Bits of `value` that belong to no field, which are lost. The sign of a
+    /// negative number in a narrower field is none.
+    #[must_use]
+    pub fn lost_bits(&self, value: u32) -> u32 {
+        let lost = value & !self.declared_bits();
+        let sign = |field: &FieldInfo| {
+            field.signed
+                && field.extract_signed(value) < 0
+                && lost == !(u32::MAX >> (u32::BITS - 1 - u32::from(field.msb)))
+        };
+        if self.fields.iter().any(sign) {
+            0
+        } else {
+            lost
+        }
+    }
+
     /// The bits that belong to some field. What the others do is not known.
     #[must_use]
     pub fn declared_bits(&self) -> u32 {

@@ -5,20 +5,11 @@
 mod buffer;
 mod registers;
 mod rules;
-mod stale;
 mod sums;
 mod values;
 
-use rknpu_regcmd::{Register, RegisterFile};
-
-pub(crate) use buffer::{few_grains, reuse, short_height};
-pub(crate) use registers::{compression, correction, delta, overflowing};
+pub(crate) use buffer::reuse;
+pub(crate) use registers::{compression, overflowing, stale};
 pub(crate) use rules::{Broken, registers};
-pub(crate) use stale::stale;
 pub(crate) use sums::{Spoiled, sums};
 pub(crate) use values::Watch;
-
-/// A register's name and value, as a diagnosis shows it.
-pub(crate) fn shown<R: Register>(regs: &RegisterFile) -> (&'static str, u32) {
-    (R::INFO.name, regs.get::<R>().bits())
-}

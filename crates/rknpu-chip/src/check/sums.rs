@@ -2,15 +2,14 @@
 //! What depends on QD_EN beside the weight zero point correction.
 
 use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::regs::{core, dpu};
-use rknpu_regcmd::rules::{INT16_WITHOUT_SUM, PARTIAL_GROUP};
+use rknpu_regcmd::rules::{INT16_WITHOUT_SUM, INTEGER_CHAIN, PARTIAL_GROUP};
 
-use super::{Broken, shown};
+use super::Broken;
+use crate::IntegerChain;
 use crate::conv::Machine;
 use crate::conv_config::ConvConfig;
 use crate::precision::Precision;
 use crate::trap::{Report, Stop};
-use crate::{Effect, IntegerChain};
 
 /// What becomes of the sums of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,15 +53,8 @@ pub(crate) fn sums(
         && machine.contested.integer_chain == IntegerChain::Dirty
     {
         spoiled.dirty = true;
-        machine.report.note(
-            "T09-integer-chain",
-            Effect::Garbage,
-            &[shown::<core::MiscCfg>(regs), shown::<dpu::WdmaSize0>(regs)],
-            "a later int8 or int4 task of a chain, with QD_EN 0: the accumulators still hold the \
-             sums of the task before (measured with programs of librocketnpu's form; the cause \
-             is inferred)",
-            "set MISC_CFG.qd_en, or kick each task by itself as the mainline driver does",
-        )?;
+        let values = format!("{} with QD_EN 0", conv.precision);
+        machine.report.broken(&INTEGER_CHAIN, regs, &values)?;
     }
     Ok(spoiled)
 }

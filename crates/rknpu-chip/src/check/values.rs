@@ -4,9 +4,8 @@
 use std::cell::RefCell;
 
 use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::regs::dpu;
+use rknpu_regcmd::rules::{EXPONENT_WRAPS, INT16_SATURATES};
 
-use super::shown;
 use crate::Effect;
 use crate::dpu::ew::Ew;
 use crate::dpu::out_cvt::Noticed;
@@ -35,11 +34,6 @@ impl<'a> Watch<'a> {
             return Ok(());
         }
         let mut report = self.report.borrow_mut();
-        let show = [
-            shown::<dpu::OutCvtShift>(self.regs),
-            shown::<dpu::OutCvtOffset>(self.regs),
-            shown::<dpu::DataFormat>(self.regs),
-        ];
         if noticed.wrapped {
             // Signed functions run into it where they are 0, and their clients
             // replace those results on the CPU (librocketnpu).
@@ -48,24 +42,10 @@ impl<'a> Watch<'a> {
             } else {
                 Effect::Garbage
             };
-            report.note(
-                "T52-exponent-wraps",
-                effect,
-                &show,
-                "the exponent of a value is below MINUS_EXP and wraps: a zero becomes \
-                 2^(17 - MINUS_EXP)",
-                "choose table entries and OUT_CVT_OFFSET so that their sum is never 0 or tiny, \
-                 or replace the results where the function is about 0 on the CPU",
-            )?;
+            report.broken_with(&EXPONENT_WRAPS, effect, self.regs, "a value is too small")?;
         }
         if noticed.saturated {
-            report.note(
-                "T38-int16-saturates",
-                Effect::Note,
-                &show[2..],
-                "a sum did not fit the int16 of the output and was cut to its limit",
-                "keep K of int4 products at 511 or below (668 for operands of -7 to 7)",
-            )?;
+            report.broken(&INT16_SATURATES, self.regs, "a value is too large")?;
         }
         Ok(())
     }

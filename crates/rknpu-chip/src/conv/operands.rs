@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::rules::LINE_ROUNDING;
+use rknpu_regcmd::rules::{LINE_ROUNDING, LINES_NOT_AWAITED, SHORT_GROUP};
 
 use super::super::cbuf::{BANK_BYTES, Cbuf};
 use super::super::check;
@@ -129,7 +129,8 @@ pub(super) fn spill(
     if machine.contested.short_height == ShortHeight::Garbage
         && (1..source.cube.lines.group).contains(&cube.height)
     {
-        check::short_height(machine.report, regs)?;
+        let values = format!("{} lines", cube.height);
+        machine.report.broken(&SHORT_GROUP, regs, &values)?;
         return spilled(bank_behind, 0);
     }
     let fit = match machine.contested.line_rounding {
@@ -148,7 +149,8 @@ pub(super) fn spill(
     } else if machine.contested.few_grains == FewGrains::Garbage
         && conv.window.precision == Precision::Fp16
     {
-        check::few_grains(machine.report, regs)?;
+        let values = format!("{} of {} lines", conv.cbuf.grains, cube.height);
+        machine.report.broken(&LINES_NOT_AWAITED, regs, &values)?;
         return spilled(bank_behind, conv.cbuf.grains);
     }
     Ok(None)

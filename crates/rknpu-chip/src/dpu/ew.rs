@@ -79,12 +79,6 @@ pub(crate) struct Ew {
 }
 
 impl Ew {
-    /// Whether the registers ask for an operand from memory.
-    pub(crate) fn wants_memory(regs: &RegisterFile) -> bool {
-        let cfg = regs.get::<dpu::EwCfg>();
-        cfg.ew_bypass() == 0 && cfg.ew_op_bypass() == 0 && cfg.ew_op_src() == 1
-    }
-
     /// Whether values go through the look-up tables.
     pub(crate) fn looks_up(regs: &RegisterFile) -> bool {
         let cfg = regs.get::<dpu::EwCfg>();

@@ -208,15 +208,10 @@ impl Board {
     }
 }
 
-/// One kick of a fresh core, of one task of `words` words at `at`.
-pub(crate) fn run_alone(
-    options: &ChipOptions,
-    bus: &mut dyn Bus,
-    (at, words): (u32, usize),
-) -> Outcome {
-    let mut core = Core::new(options);
-    let finished = prepare(&mut core, 0, (at, words), 1).run(bus, BUDGET);
-    end(&mut core, finished).unwrap()
+/// One kick of core 0, of one task of `words` words at `at`.
+pub(crate) fn run_on(core: &mut Core, bus: &mut dyn Bus, (at, words): (u32, usize)) -> Outcome {
+    let finished = prepare(core, 0, (at, words), 1).run(bus, BUDGET);
+    end(core, finished).unwrap()
 }
 
 /// Writes what starts a program as the mainline driver does.

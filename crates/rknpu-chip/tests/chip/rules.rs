@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use rknpu_chip::{Bus, ChipOptions, Effect, Fault, Level, Master};
+use rknpu_chip::{Bus, ChipOptions, Core, Effect, Fault, Level, Master};
 use rknpu_regcmd::rules::{Rule, TABLE};
-use rknpu_regcmd::{Before, EnableMask, Iova, LintContext, RegisterFile, Word, lint, regs};
+use rknpu_regcmd::{Before, EnableMask, Iova, LintContext, RegisterFile, Word, lint, regs, tasks};
 
 use super::board::{self, Outcome};
 use super::families::conv::Conv;
@@ -99,27 +99,38 @@ impl Case {
         findings.iter().map(|finding| finding.rule.0).collect()
     }
 
-    fn run(&self, level: Level) -> Outcome {
-        let options = ChipOptions {
+    /// Kicks the tasks off one by one, as one job, on a core that holds what was
+    /// there before. What comes of the last one.
+    fn run(&self, level: Level) -> Option<Outcome> {
+        let mut core = Core::new(&ChipOptions {
             level,
             ..ChipOptions::default()
-        };
+        });
         let bytes = self.words.iter().flat_map(|word| word.bits().to_le_bytes());
-        let place = (PROGRAM, self.words.len());
-        board::run_alone(&options, &mut Zeros(bytes.collect()), place)
+        let mut memory = Zeros(bytes.collect());
+        if let Before::Known(left) = &self.context.before {
+            for (offset, value) in left.written() {
+                assert!(core.mmio_write(offset.into(), value).is_none());
+            }
+        }
+        let all = tasks(&self.words).map(|task| {
+            let place = (PROGRAM + 8 * task.words.start as u32, task.words.len());
+            board::run_on(&mut core, &mut memory, place)
+        });
+        all.last()
     }
 
     /// What is wrong with how the chip takes the program.
     fn misses(&self, rule: &Rule) -> Option<String> {
         let effect = rule.effect?;
-        let outcome = self.run(Level::Faithful);
+        let outcome = self.run(Level::Faithful)?;
         let found = outcome
             .diagnosis
             .iter()
             .find(|found| found.trap == rule.id.0);
         let told = found.is_some_and(|found| found.effect == effect);
         let ends = outcome.completed() == (effect != Effect::Hang);
-        let strict = self.run(Level::Strict).completed();
+        let strict = self.run(Level::Strict)?.completed();
         let refused = effect == Effect::Note || !strict;
         (!told || !ends || !refused).then(|| format!("{}: {outcome:#?}", self.rule))
     }
@@ -162,7 +173,7 @@ fn chain(rule: &'static str, second: Case) -> Case {
 fn reuse_after(reuse: (u32, u32), before: Conv) -> Case {
     let mut words = before.program(false);
     words.extend(Conv { reuse, ..int8() }.program(false));
-    Case::new("reuse-of-other-data", words)
+    Case::new("T29-stale-cbuf", words)
 }
 
 fn form_b(rule: &'static str) -> Case {
@@ -209,7 +220,8 @@ fn structure() -> Vec<Case> {
         form_a("unknown-word").first(Word::new(0x0301, 0x1010, 0)),
         form_a("undeclared-register").first(write(0x1ffc, 0)),
         // 1024 lines, one more than FEATURE_GRAINS holds.
-        form_a("undeclared-bits").set(0x1010, 1024 << 4),
+        form_a("T30-field-overflow").set(0x1010, 1024 << 4),
+        form_a("T30-field-overflow").set(0x1080, 1 << 28 | 60),
         form_a("driver-register").first(write(0x0034, 0)),
         form_a("driver-register").first(write(0x4008, 1)),
         form_a("core-pointer").first(write(0x1004, 0xe)),
@@ -219,19 +231,19 @@ fn structure() -> Vec<Case> {
         max_pool("missing-pointer").without(0x6004),
         max_pool("missing-pointer").without(0x7004),
         form_a("pointer-value").set(0x4004, 0xf),
-        form_a("empty-enable").enable(0),
+        form_a("H05-enable-mask").enable(0),
         form_a("unknown-block").enable(0x8d),
-        form_a("broken-pipeline").enable(0x0c),
-        form_a("broken-pipeline").enable(0x09),
-        form_a("broken-pipeline").enable(0x05),
-        form_a("broken-pipeline").set(0x400c, 0x1e5),
-        int32_add("broken-pipeline").enable(0x08),
-        int32_add("broken-pipeline").enable(0x10),
-        max_pool("broken-pipeline").enable(0x20),
-        max_pool("broken-pipeline").enable(0x40),
-        max_pool("broken-pipeline").set(0x6024, 1),
+        form_a("H05-enable-mask").enable(0x0c),
+        form_a("H05-enable-mask").enable(0x09),
+        form_a("H05-enable-mask").enable(0x05),
+        form_a("H05-enable-mask").set(0x400c, 0x1e5),
+        int32_add("H05-enable-mask").enable(0x08),
+        int32_add("H05-enable-mask").enable(0x10),
+        max_pool("H05-enable-mask").enable(0x20),
+        max_pool("H05-enable-mask").enable(0x40),
+        max_pool("H05-enable-mask").set(0x6024, 1),
         form_a("misaligned-address").set(0x1070, A + 8),
-        linked("integer-chain", 0x1000),
+        linked("T09-integer-chain", 0x1000),
         chain("core-pointer-in-chain", form_a("")),
         chain("missing-pointer", form_a("").without(0x4004)),
         form_a("unknown-mode").set(0x100c, 1 << 16),
@@ -259,21 +271,21 @@ fn registers() -> Vec<Case> {
     let mut compressed = RegisterFile::new();
     compressed.set(regs::cna::DcompCtrl::OFFSET, 1);
     vec![
-        form_a("delta-program").without(0x1020),
-        form_a("delta-program").without(0x4020),
-        form_a("delta-program").without(0x100c).without(0x4010),
+        form_a("T07-delta-program").without(0x1020),
+        form_a("T07-delta-program").without(0x4020),
+        form_a("T07-delta-program").without(0x100c).without(0x4010),
         form_a("register-left-alone")
             .without(0x4088)
             .before(Before::Reset),
         form_a("register-left-alone").without(0x4088),
-        form_a("register-left-by-earlier")
+        form_a("T07-stale-registers")
             .without(0x4088)
             .before(Before::Known(left)),
-        form_a("register-left-by-earlier")
+        form_a("T14-stale-decompression")
             .without(0x1100)
             .before(Before::Known(compressed)),
-        form_a("dcomp-left-alone").without(0x1100),
-        form_a("dcomp-left-alone").without(0x1104),
+        form_a("T14-stale-decompression").without(0x1100),
+        form_a("T14-stale-decompression").without(0x1104),
         Case::new("operand-left-alone", sample("librocketnpu sigmoid")).without(0x4068),
     ]
 }
@@ -326,11 +338,11 @@ fn convolution() -> Vec<Case> {
             ..Case::new("", first.program(false))
         }
         .rules()
-        .contains("reuse-in-first-task")
+        .contains("T29-stale-cbuf")
     );
     for kind in [(1, 0), (0, 1)] {
         let fine = reuse_after(kind, int8());
-        assert!(!fine.rules().contains("reuse-of-other-data"));
+        assert!(!fine.rules().contains("T29-stale-cbuf"));
     }
     assert!(
         !Case::new("", clamped.program(false))
@@ -376,8 +388,9 @@ fn convolution() -> Vec<Case> {
             product(INT8_INT32, 4, 32800, 32).program(false),
         ),
         form_a("T28-fc-data-bank").set(0x1040, 0x1b1),
-        form_a("reuse-in-first-task").set(0x1040, 0x10b1),
-        form_a("reuse-in-first-task").set(0x1040, 0x20b1),
+        form_a("H06-decompression-mode").set(0x1100, 1),
+        form_a("T29-stale-cbuf").set(0x1040, 0x10b1),
+        form_a("T29-stale-cbuf").set(0x1040, 0x20b1),
         reuse_after(
             (1, 0),
             Conv {
@@ -492,6 +505,16 @@ fn pooling() -> Vec<Case> {
     ]
 }
 
+/// Rules that take a chain, or values, or the other side of a contested fact:
+/// `chains.rs`, `contested.rs` and `traps.rs` have programs for them.
+const ELSEWHERE: [&str; 5] = [
+    "T09-integer-chain",
+    "T21-short-group",
+    "T23-lines-not-awaited",
+    "T38-int16-saturates",
+    "T52-exponent-wraps",
+];
+
 #[test]
 fn every_rule_is_told_and_has_its_effect() {
     let cases = [
@@ -506,16 +529,19 @@ fn every_rule_is_told_and_has_its_effect() {
     let mut ids = BTreeSet::new();
     for rule in TABLE.iter().copied().flatten() {
         assert!(ids.insert(rule.id), "{} is there twice", rule.id);
-        let mut count = 0;
+        if ELSEWHERE.contains(&rule.id.0) {
+            continue;
+        }
+        let mut misses = vec![Some(format!("{}: no case", rule.id))];
         for case in cases.iter().filter(|case| case.rule == rule.id.0) {
-            count += 1;
             if !case.rules().contains(case.rule) {
                 wrong.push(format!("{}: the lint finds {:?}", case.rule, case.rules()));
             }
-            wrong.extend(case.misses(rule));
+            misses.push(case.misses(rule));
         }
-        if count == 0 {
-            wrong.push(format!("{}: no case", rule.id));
+        // What the lint fears need not be so.
+        if misses.iter().all(Option::is_some) {
+            wrong.extend(misses.pop().flatten());
         }
     }
     for case in cases
@@ -552,13 +578,13 @@ fn a_task_that_relies_on_the_one_before_is_found() {
     let findings = lint(&words, &LintContext::default());
     let found = findings
         .iter()
-        .find(|finding| finding.rule.0 == "register-left-by-earlier")
+        .find(|finding| finding.rule.0 == "T07-stale-registers")
         .expect("EW_CFG is left at 0x383");
     assert_eq!(found.task, 1);
     assert_eq!(
         found.to_string(),
-        "error[register-left-by-earlier]: task 1: DPU.EW_CFG still holds 0x00000383 \
-         [DPU.EW_CFG]; write it"
+        "error[T07-stale-registers]: task 1: DPU.EW_CFG still holds 0x00000383 \
+         [DPU.EW_CFG]; write every register that the task uses in every program"
     );
 }
 
@@ -567,7 +593,7 @@ fn a_task_that_relies_on_the_one_before_is_found() {
 #[test]
 fn tasks_of_a_chain_are_told_from_others() {
     let found = |case: &Case| -> Vec<(usize, &str)> {
-        let of_chains = ["core-pointer-in-chain", "integer-chain"];
+        let of_chains = ["core-pointer-in-chain", "T09-integer-chain"];
         let findings = lint(&case.words, &case.context);
         let found = findings.iter().map(|found| (found.task, found.rule.0));
         found.filter(|(_, rule)| of_chains.contains(rule)).collect()
@@ -579,11 +605,11 @@ fn tasks_of_a_chain_are_told_from_others() {
     assert_eq!(
         found(&both),
         [
-            (0, "integer-chain"),
+            (0, "T09-integer-chain"),
             // CNA and CORE.
             (1, "core-pointer-in-chain"),
             (1, "core-pointer-in-chain"),
-            (1, "integer-chain"),
+            (1, "T09-integer-chain"),
         ]
     );
     // The sum clears the accumulators, and a pointer of its own is none to miss.
@@ -592,14 +618,14 @@ fn tasks_of_a_chain_are_told_from_others() {
         .first(write(0x1004, 0xe));
     assert_eq!(
         found(&chain("", own.set(0x3010, 1))),
-        [(0, "integer-chain")]
+        [(0, "T09-integer-chain")]
     );
     // CNA and CORE run for the first time in the second task.
     let mut addition = int32_add("");
     let link = addition.words.len() - 4;
     addition.words[link] = write(0x0010, 0x1000);
     addition.words.extend(int8().program(false));
-    assert_eq!(found(&addition), [(1, "integer-chain")]);
+    assert_eq!(found(&addition), [(1, "T09-integer-chain")]);
     // After the end of a chain there is none.
     let mut behind = chain("", form_a(""));
     behind.words.extend(int8().program(false));

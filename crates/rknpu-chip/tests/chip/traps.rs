@@ -317,7 +317,7 @@ fn t51_a_stale_correction() {
     let mut words = product.conv.words();
     words.without::<dpu::BsOwOp>();
     let outcome = product.board.run(&words.finish(0x0d));
-    assert_trap(&outcome, "T51-stale-ow-op", Effect::Garbage);
+    assert_trap(&outcome, "T07-stale-registers", Effect::Garbage);
     assert_ne!(product.out(), right.out());
 }
 

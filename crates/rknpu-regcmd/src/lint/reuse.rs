@@ -7,7 +7,7 @@ use super::{Findings, View};
 use crate::chip::ChipProfile;
 use crate::field::Register;
 use crate::regs::cna;
-use crate::rules::words as rules;
+use crate::rules::STALE_CBUF;
 use crate::task::Conv;
 use crate::word::EnableMask;
 
@@ -23,7 +23,7 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
     if view.first_in_job {
         let (data, weight) = (u32::from(data), u32::from(weight));
         let message = format!("DATA_REUSE {data}, WEIGHT_REUSE {weight} in the first task");
-        findings.report(view, &rules::REUSE, &[cna::CbufCon0::INFO], message);
+        findings.report(view, &STALE_CBUF, &[cna::CbufCon0::INFO], message);
         return;
     }
     let Some(left) = view.left else { return };
@@ -32,7 +32,7 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
             "{what} reuse, but the task before left data of another size or in other banks"
         );
         let registers = [cna::CbufCon0::INFO, register];
-        findings.report(view, &rules::REUSE_OTHER, &registers, message);
+        findings.report(view, &STALE_CBUF, &registers, message);
     };
     if data && features(left) != features(now) {
         other("data", cna::FcDataSize0::INFO);

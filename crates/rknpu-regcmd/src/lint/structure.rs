@@ -11,7 +11,7 @@ use crate::link::POINTER_VALUE;
 use crate::precision::Precision;
 use crate::regs::dpu;
 use crate::regs::{self, core, pc, ppu};
-use crate::rules::{Rule, words as rules};
+use crate::rules::{ENABLE_MASK, FIELD_OVERFLOW, INTEGER_CHAIN, Rule, words as rules};
 use crate::word::{Block, EnableMask, Iova, Word};
 
 pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
@@ -82,11 +82,10 @@ pub(super) fn check_rest(words: &[Word], tasks: usize, end: usize, findings: &mu
 fn check_word(view: &View<'_>, at: usize, item: Item, findings: &mut Findings) {
     match item {
         Item::Write { register, value } => {
-            let stray = value & !register.declared_bits();
-            if stray != 0 {
-                let message =
-                    format!("{value:#010x} sets bits {stray:#010x}, which are in no field");
-                findings.report_word(view, &rules::UNDECLARED_BITS, at, &[register], message);
+            let lost = register.lost_bits(value);
+            if lost != 0 {
+                let message = format!("bits {lost:#010x} of {value:#010x} are in no field");
+                findings.report_word(view, &FIELD_OVERFLOW, at, &[register], message);
             }
             if register.access != Access::Program {
                 let message = format!("{value:#010x} is written");
@@ -168,7 +167,7 @@ fn check_blocks(view: &View<'_>, findings: &mut Findings) {
     }
     if enable.is_empty() {
         let message = "the enable mask is 0".into();
-        findings.report(view, &rules::EMPTY_ENABLE, &[], message);
+        findings.report(view, &ENABLE_MASK, &[], message);
         return;
     }
     let on = |block| view.runs(block);
@@ -204,7 +203,7 @@ fn check_blocks(view: &View<'_>, findings: &mut Findings) {
         (ppu_rdma && !ppu, "PPU_RDMA has no PPU to give its data to"),
     ] {
         if broken {
-            findings.report(view, &rules::BROKEN_PIPELINE, &[], message.into());
+            findings.report(view, &ENABLE_MASK, &[], message.into());
         }
     }
 }
@@ -240,6 +239,6 @@ fn check_chain(view: &View<'_>, findings: &mut Findings) {
     let integer = matches!(precision, Precision::Int8 | Precision::Int4);
     if view.runs(EnableMask::CORE) && integer && misc.qd_en() == 0 {
         let message = "a chained integer program with QD_EN = 0".into();
-        findings.report(view, &rules::INTEGER_CHAIN, &[core::MiscCfg::INFO], message);
+        findings.report(view, &INTEGER_CHAIN, &[core::MiscCfg::INFO], message);
     }
 }

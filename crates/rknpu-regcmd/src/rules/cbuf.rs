@@ -8,6 +8,7 @@ use super::{Check, Found, Rule, Shows, advice, row};
 use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::field::Register;
 use crate::lint::Severity;
+use crate::precision::Precision;
 use crate::regs::cna;
 use crate::task::Conv;
 
@@ -128,6 +129,25 @@ pub(super) const RULES: &[&Rule] = &[
         }),
     ),
     &row(
+        "H06-decompression-mode",
+        Note,
+        &[cna::DcompCtrl::INFO, cna::DcompRegnum::INFO],
+        [
+            "only DCOMP_REGNUM 0x55555555 with int8 weights is known (happyme531); it is decoded as that",
+            "write 0x55555555 to DCOMP_REGNUM",
+        ],
+        Check::Conv(|conv, regs| {
+            let control = regs.get::<cna::DcompCtrl>();
+            let on = control.decomp_control() != 0 && control.wt_dec_bypass() == 0;
+            let mode = regs.get::<cna::DcompRegnum>().decomp_regnum();
+            let ty = conv.weights.precision;
+            let known = mode == DCOMP_KNOWN_MODE && ty == Precision::Int8;
+            (on && !conv.cbuf.weight_reuse && !known)
+                .then(|| format!("mode {mode:#x} with {ty} weights"))
+        }),
+    )
+    .as_bad_as(Severity::Warning),
+    &row(
         "T28-fc-data-bank",
         Garbage,
         SPLIT,
@@ -210,6 +230,9 @@ pub(super) const RULES: &[&Rule] = &[
         }),
     ),
 ];
+
+/// DCOMP_REGNUM of the known programs.
+const DCOMP_KNOWN_MODE: u32 = 0x5555_5555;
 
 const ENTRY: usize = CBUF_ENTRY_BYTES as usize;
 

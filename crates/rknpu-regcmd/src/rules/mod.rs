@@ -13,6 +13,7 @@ mod fetch;
 mod page;
 mod pool;
 mod rdma;
+mod running;
 pub(crate) mod words;
 mod writer;
 
@@ -28,6 +29,10 @@ pub use conv::{EMPTY_INPUT, INT16_WITHOUT_SUM};
 pub use page::rules_markdown;
 pub use pool::POOLING_PRECISION;
 pub use rdma::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
+pub use running::{
+    DELTA_PROGRAM, ENABLE_MASK, EXPONENT_WRAPS, FIELD_OVERFLOW, INT16_SATURATES, INTEGER_CHAIN,
+    LINES_NOT_AWAITED, SHORT_GROUP, STALE_CBUF, STALE_DECOMPRESSION, STALE_REGISTERS,
+};
 pub use writer::{GROUP_ATOMS_MAX, PARTIAL_GROUP};
 
 /// What silicon does with a task that breaks a rule.
@@ -165,6 +170,7 @@ impl Rule {
 /// The table, by what it is about. Of the rules that a task breaks the first
 /// that hangs is the one that counts.
 pub const TABLE: &[&[&Rule]] = &[
+    &[&DELTA_PROGRAM],
     rdma::RULES,
     element::RULES,
     cbuf::RULES,
@@ -172,6 +178,7 @@ pub const TABLE: &[&[&Rule]] = &[
     fetch::RULES,
     writer::RULES,
     pool::RULES,
+    running::RULES,
     words::RULES,
 ];
 

@@ -40,9 +40,6 @@ rules! {
     UNDECLARED_REGISTER "undeclared-register" Warning:
         "no source describes a register at this offset",
         "remove the word unless you know what it does";
-    UNDECLARED_BITS "undeclared-bits" Warning:
-        "bits outside of all fields: a value too large for its field, which the hardware cuts off without a word (vendor compiler: REGTASK overflow)",
-        "check the value against the field's range";
     DRIVER_REGISTER "driver-register" Error:
         "the register is the kernel driver's, or can only be read",
         "leave the register to the kernel driver";
@@ -61,15 +58,9 @@ rules! {
     LATE_POINTER "late-pointer" Warning:
         "registers written before S_POINTER may have gone to the other register group",
         "write S_POINTER before the other registers of its block";
-    EMPTY_ENABLE "empty-enable" Error:
-        "the enable word starts no block: no interrupt comes",
-        "set the mask of the blocks to start";
     UNKNOWN_BLOCK "unknown-block" Error:
         "the enable mask has bits that name no block",
         "use the bits of CNA, CORE, DPU, DPU_RDMA, PPU, PPU_RDMA only";
-    BROKEN_PIPELINE "broken-pipeline" Error:
-        "a block waits for another that is not started: the core hangs",
-        "start every block that the data pass through";
     MISALIGNED "misaligned-address" Error:
         "base addresses count atoms; the low four bits are cut off or ignored",
         "align buffers to 16 bytes or more";
@@ -79,9 +70,6 @@ rules! {
     BAD_LINK "bad-link" Error:
         "as the address of a program: the core hangs when it follows the link",
         "link to an address that is a multiple of 16";
-    INTEGER_CHAIN "integer-chain" Warning:
-        "chained int8 and int4 programs with QD_EN = 0 gave rubbish from the second task on (measured, librocketnpu); with QD_EN = 1 happyme chains them",
-        "set QD_EN in chained integer programs, or submit tasks one by one";
     UNKNOWN_MODE "unknown-mode" Warning:
         "no source says what the mode touches in memory",
         "use the modes of known programs";
@@ -90,27 +78,10 @@ rules! {
         "check base address, sizes and strides";
 
     // Registers left alone.
-    DELTA "delta-program" Error:
-        "a program that rewrites a few registers only leaves the output untouched (measured, rockchip-npu-notes)",
-        "write all registers of every block that the program starts";
     LEFT_TO_CHANCE "register-left-alone" Note:
         "the task uses registers that it does not write; they are 0 after a reset, else what an earlier program of any process left",
         "write them";
-    LEFT_BY_EARLIER "register-left-by-earlier" Error:
-        "the task uses a register that it does not write, and an earlier program left another value than 0",
-        "write it";
     OPERAND_LEFT "operand-left-alone" Warning:
         "an active stage takes an operand from a register that the task does not write (measured on the sibling RK3576: a stale factor)",
         "write the operand, or bypass the stage";
-    DCOMP_LEFT "dcomp-left-alone" Warning:
-        "after a task with compressed weights, raw ones would be decompressed (measured, happyme)",
-        "write 0 to DCOMP_CTRL and DCOMP_REGNUM";
-
-    // CBUF.
-    REUSE "reuse-in-first-task" Error:
-        "nothing of this job is in CBUF yet: stale data are used without a word (measured)",
-        "clear DATA_REUSE and WEIGHT_REUSE in the first task of a job";
-    REUSE_OTHER "reuse-of-other-data" Error:
-        "CBUF holds something else there, or a part: it is used without a word (measured)",
-        "reuse only what the task before fetched as a whole, with the same banks and sizes";
 }

@@ -264,16 +264,9 @@ impl Steps {
 }
 
 impl Dpu<'_> {
-    /// Channels that are written. A flying task has no more than
-    /// DATA_CUBE_CHANNEL says: allbilly's additions leave the writer's own
-    /// number as a convolution before them left it.
+    /// Channels that are written.
     pub(super) fn channels(&self) -> usize {
-        let ([_, _, cube], [_, _, written]) = (self.output.cube, self.output.written);
-        if self.conv.is_none() {
-            written.min(cube)
-        } else {
-            written
-        }
+        self.output.channels(self.conv.is_none())
     }
 }
 

@@ -11,6 +11,7 @@ mod features;
 mod output;
 mod pool;
 mod reads;
+mod uses;
 mod window;
 mod words;
 
@@ -33,6 +34,7 @@ pub use pool::{POOL_AVERAGE, POOL_MAX, Pool, PoolCube};
 pub(crate) use reads::takes_operand;
 pub use reads::{COMB_SHARED, PER_CHANNEL};
 pub use reads::{ChannelRead, ElementRead, MainRead, Read, Reads};
+pub use uses::{Use, use_of};
 pub use window::Window;
 pub use words::{TaskRegisters, Tasks, tasks};
 

@@ -99,6 +99,15 @@ impl Output {
         }
     }
 
+    /// Channels that are written. A flying task has no more than
+    /// DATA_CUBE_CHANNEL says: allbilly's additions leave the writer's own
+    /// number as a convolution before them left it.
+    #[must_use]
+    pub fn channels(&self, flying: bool) -> usize {
+        let ([_, _, cube], [_, _, written]) = (self.cube, self.written);
+        if flying { written.min(cube) } else { written }
+    }
+
     /// Pixels.
     #[must_use]
     pub const fn pixels(&self) -> usize {

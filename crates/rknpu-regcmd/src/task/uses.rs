@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a task makes of each register: registers keep their values from task to
+//! task, so that one which is used and not written is somebody else's.
+
+use super::{Conv, Output, POOL_AVERAGE, Reads, takes_operand};
+use crate::field::{Register, RegisterInfo};
+use crate::precision::Precision;
+use crate::regfile::RegisterFile;
+use crate::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
+use crate::word::{Block, EnableMask};
+
+/// What a task makes of a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Results depend on it.
+    Computed,
+    /// Nobody knows.
+    Unknown,
+    /// Nothing, in the modes that the task selects: bypassed stages use none of
+    /// their operands.
+    Unused,
+}
+
+use Use::{Computed, Unknown, Unused};
+
+/// `Computed` where that is so, else what is left.
+const fn computed(so: bool, otherwise: Use) -> Use {
+    if so { Computed } else { otherwise }
+}
+
+/// What tasks of the blocks in `enable` make of the register `info`, with the
+/// values in `regs`.
+#[must_use]
+pub fn use_of(regs: &RegisterFile, enable: EnableMask, info: &RegisterInfo) -> Use {
+    if !info.is_operand() || !enable.contains(info.block.enable()) {
+        return Unused;
+    }
+    match info.block {
+        Block::Cna => of_cna(regs, info.offset),
+        Block::Core => match info.offset {
+            core::MiscCfg::OFFSET
+            | core::DataoutSize0::OFFSET
+            | core::DataoutSize1::OFFSET
+            | core::ClipTruncate::OFFSET => Computed,
+            _ => Unknown,
+        },
+        Block::Dpu => of_dpu(regs, info.offset),
+        Block::DpuRdma => of_rdma(regs, info.offset),
+        Block::Ppu => of_ppu(regs, info.offset),
+        Block::PpuRdma => match info.offset {
+            ppu_rdma::CubeInWidth::OFFSET
+            | ppu_rdma::CubeInHeight::OFFSET
+            | ppu_rdma::CubeInChannel::OFFSET
+            | ppu_rdma::SrcBaseAddr::OFFSET
+            | ppu_rdma::SrcLineStride::OFFSET
+            | ppu_rdma::SrcSurfStride::OFFSET
+            | ppu_rdma::DataFormat::OFFSET => Computed,
+            _ => Unknown,
+        },
+        Block::Pc => Unused,
+    }
+}
+
+fn of_cna(regs: &RegisterFile, offset: u16) -> Use {
+    let cbuf = regs.get::<cna::CbufCon0>();
+    let fetches = cbuf.data_reuse() == 0;
+    match offset {
+        cna::ConvCon1::OFFSET
+        | cna::ConvCon2::OFFSET
+        | cna::ConvCon3::OFFSET
+        | cna::DataSize0::OFFSET
+        | cna::DataSize1::OFFSET
+        | cna::DataSize2::OFFSET
+        | cna::DataSize3::OFFSET
+        | cna::WeightSize0::OFFSET
+        | cna::WeightSize1::OFFSET
+        | cna::WeightSize2::OFFSET
+        | cna::CbufCon0::OFFSET
+        | cna::CbufCon1::OFFSET
+        | cna::CvtCon0::OFFSET
+        | cna::PadCon0::OFFSET
+        | cna::FcDataSize0::OFFSET
+        | cna::FcDataSize1::OFFSET => Computed,
+        cna::CvtCon1::OFFSET..=cna::CvtCon4::OFFSET | cna::CvtCon5::OFFSET => {
+            computed(regs.get::<cna::CvtCon0>().cvt_bypass() == 0, Unused)
+        }
+        cna::PadCon1::OFFSET => computed(Conv::decode(regs, false).pads(), Unused),
+        cna::FeatureDataAddr::OFFSET => computed(fetches, Unused),
+        cna::DmaCon1::OFFSET => {
+            let lines = regs.get::<cna::FcDataSize0>().dma_height();
+            computed(fetches && lines > 1, Unknown)
+        }
+        cna::DmaCon2::OFFSET => {
+            let features = Conv::decode(regs, false).features;
+            let surfaces = features.atoms(features.fetched).surfaces.count;
+            computed(fetches && surfaces > 1, Unknown)
+        }
+        cna::DcompAddr0::OFFSET => computed(cbuf.weight_reuse() == 0, Unused),
+        cna::DcompAmount0::OFFSET..=cna::DcompAmount15::OFFSET
+            if regs.get::<cna::DcompCtrl>().decomp_control() == 0 =>
+        {
+            Unused
+        }
+        _ => Unknown,
+    }
+}
+
+fn of_dpu(regs: &RegisterFile, offset: u16) -> Use {
+    let bs = regs.get::<dpu::BsCfg>();
+    let bn = regs.get::<dpu::BnCfg>();
+    let (bs_on, bn_on) = (bs.bs_bypass() == 0, bn.bn_bypass() == 0);
+    match offset {
+        dpu::FeatureModeCfg::OFFSET
+        | dpu::DataFormat::OFFSET
+        | dpu::DstBaseAddr::OFFSET
+        | dpu::DataCubeWidth::OFFSET
+        | dpu::DataCubeHeight::OFFSET
+        | dpu::BsCfg::OFFSET
+        | dpu::BnCfg::OFFSET
+        | dpu::EwCfg::OFFSET
+        | dpu::OutCvtOffset::OFFSET
+        | dpu::OutCvtScale::OFFSET
+        | dpu::OutCvtShift::OFFSET => Computed,
+        dpu::DataCubeNotchAddr::OFFSET => {
+            computed(regs.get::<dpu::DataCubeHeight>().height() > 0, Unknown)
+        }
+        // One atom a pixel needs neither strides nor the writer's own number of
+        // channels: allbilly's flying programs write none of them.
+        dpu::DstSurfStride::OFFSET | dpu::SurfaceAdd::OFFSET => computed(!one_atom(regs), Unknown),
+        dpu::BsOwCfg::OFFSET | dpu::WdmaSize0::OFFSET => {
+            computed(!(one_atom(regs) && flying(regs)), Unknown)
+        }
+        dpu::BsAluCfg::OFFSET => computed(
+            bs_on && bs.bs_alu_bypass() == 0 && bs.bs_alu_src() == 0,
+            Unused,
+        ),
+        dpu::BsMulCfg::OFFSET => computed(bs_on && bs.bs_mul_bypass() == 0, Unused),
+        dpu::BsReluxCmpValue::OFFSET => computed(
+            bs_on && bs.bs_relu_bypass() == 0 && bs.bs_relux_en() == 1,
+            Unused,
+        ),
+        dpu::BsOwOp::OFFSET if flying(regs) || regs.get::<dpu::BsOwCfg>().od_bypass() == 1 => {
+            Unused
+        }
+        dpu::BsOwOp::OFFSET => {
+            let core = Precision::from_code(regs.get::<core::MiscCfg>().proc_precision());
+            computed(!core.is_float(), Unknown)
+        }
+        dpu::BnAluCfg::OFFSET => computed(
+            bn_on && bn.bn_alu_bypass() == 0 && bn.bn_alu_src() == 0,
+            Unused,
+        ),
+        dpu::BnMulCfg::OFFSET => computed(bn_on && bn.bn_mul_bypass() == 0, Unused),
+        dpu::BnReluxCmpValue::OFFSET => computed(
+            bn_on && bn.bn_relu_bypass() == 0 && bn.bn_relux_en() == 1,
+            Unused,
+        ),
+        _ => of_ew(regs, offset),
+    }
+}
+
+fn flying(regs: &RegisterFile) -> bool {
+    regs.get::<dpu::FeatureModeCfg>().flying_mode() == 1
+}
+
+/// Whether what the DPU writes of a pixel fits an atom.
+fn one_atom(regs: &RegisterFile) -> bool {
+    let output = Output::decode(regs);
+    output.channels(flying(regs)) <= output.precision.per_atom()
+}
+
+fn of_ew(regs: &RegisterFile, offset: u16) -> Use {
+    let ew = regs.get::<dpu::EwCfg>();
+    let on = ew.ew_bypass() == 0;
+    let operates = on && ew.ew_op_bypass() == 0;
+    let looks_up = on && ew.ew_lut_bypass() == 0;
+    match offset {
+        dpu::EwCvtOffsetValue::OFFSET | dpu::EwCvtScaleValue::OFFSET => {
+            let format = regs.get::<dpu::DataFormat>();
+            let float = Precision::from_code(format.proc_precision()).is_float();
+            match operates && ew.ew_op_cvt_bypass() == 0 {
+                true => computed(!float, Unknown),
+                false => Unused,
+            }
+        }
+        dpu::EwReluxCmpValue::OFFSET => computed(
+            on && ew.ew_relu_bypass() == 0 && ew.ew_relux_en() == 1,
+            Unused,
+        ),
+        dpu::EwOpValue0::OFFSET..=dpu::EwOpValue7::OFFSET => {
+            match operates && ew.ew_op_src() == 0 {
+                true => computed(!looks_up, Unknown),
+                false => Unused,
+            }
+        }
+        dpu::LutAccessCfg::OFFSET | dpu::LutAccessData::OFFSET => Unused,
+        dpu::LutInfo::OFFSET
+        | dpu::LutLeStart::OFFSET
+        | dpu::LutLoEnd::OFFSET
+        | dpu::LutLeSlopeScale::OFFSET
+        | dpu::LutLeSlopeShift::OFFSET
+        | dpu::LutLoSlopeScale::OFFSET
+        | dpu::LutLoSlopeShift::OFFSET => computed(looks_up, Unused),
+        dpu::LutCfg::OFFSET..=dpu::LutLoSlopeShift::OFFSET if !looks_up => Unused,
+        _ => Unknown,
+    }
+}
+
+fn of_rdma(regs: &RegisterFile, offset: u16) -> Use {
+    let reads = Reads::decode(regs);
+    let (main, element) = (reads.main.is_some(), reads.element.is_some());
+    let (bs, bn) = (reads.bs.is_some(), reads.bn.is_some());
+    let several = reads.cube[2] > reads.precision.per_atom();
+    let taken = element && takes_operand(regs);
+    match offset {
+        dpu_rdma::BrdmaCfg::OFFSET
+        | dpu_rdma::NrdmaCfg::OFFSET
+        | dpu_rdma::ErdmaCfg::OFFSET
+        | dpu_rdma::FeatureModeCfg::OFFSET => Computed,
+        dpu_rdma::DataCubeWidth::OFFSET | dpu_rdma::DataCubeHeight::OFFSET => {
+            computed(main || element, Unknown)
+        }
+        dpu_rdma::DataCubeChannel::OFFSET => computed(main || element || bs || bn, Unknown),
+        dpu_rdma::BsBaseAddr::OFFSET => computed(bs, Unused),
+        dpu_rdma::BnBaseAddr::OFFSET => computed(bn, Unused),
+        dpu_rdma::SrcBaseAddr::OFFSET => computed(main, Unused),
+        dpu_rdma::SrcDmaCfg::OFFSET if main => computed(reads.cube[1] > 1, Unknown),
+        dpu_rdma::SurfNotch::OFFSET if main => computed(several, Unknown),
+        dpu_rdma::PadCfg::OFFSET if main => Unknown,
+        dpu_rdma::EwBaseAddr::OFFSET if element => computed(taken, Unknown),
+        dpu_rdma::EwSurfStride::OFFSET | dpu_rdma::EwSurfNotch::OFFSET if element => {
+            computed(taken && several, Unknown)
+        }
+        dpu_rdma::SrcDmaCfg::OFFSET
+        | dpu_rdma::SurfNotch::OFFSET
+        | dpu_rdma::PadCfg::OFFSET
+        | dpu_rdma::EwBaseAddr::OFFSET
+        | dpu_rdma::EwSurfStride::OFFSET
+        | dpu_rdma::EwSurfNotch::OFFSET => Unused,
+        _ => Unknown,
+    }
+}
+
+fn of_ppu(regs: &RegisterFile, offset: u16) -> Use {
+    let average = regs.get::<ppu::OperationModeCfg>().pooling_method() == POOL_AVERAGE;
+    let padded = regs.get::<ppu::PoolingPaddingCfg>().bits() != 0;
+    match offset {
+        ppu::DataCubeInWidth::OFFSET
+        | ppu::DataCubeInHeight::OFFSET
+        | ppu::DataCubeOutWidth::OFFSET
+        | ppu::DataCubeOutHeight::OFFSET
+        | ppu::DataCubeOutChannel::OFFSET
+        | ppu::OperationModeCfg::OFFSET
+        | ppu::PoolingKernelCfg::OFFSET
+        | ppu::PoolingPaddingCfg::OFFSET
+        | ppu::DstBaseAddr::OFFSET
+        | ppu::DstSurfStride::OFFSET
+        | ppu::DataFormat::OFFSET => Computed,
+        ppu::RecipKernelWidth::OFFSET | ppu::RecipKernelHeight::OFFSET => computed(average, Unused),
+        ppu::PaddingValue1::OFFSET if padded => computed(!average, Unknown),
+        ppu::PaddingValue1::OFFSET | ppu::PaddingValue2::OFFSET if !padded => Unused,
+        _ => Unknown,
+    }
+}
