@@ -310,7 +310,7 @@ impl Convolution<'_> {
 
     /// CPEND's operand, where the sum of the features that it needs is made.
     fn weight_offset(&self) -> Option<&ChannelOperand> {
-        self.dpu.cpend.as_ref().filter(|_| self.conv.sum_features)
+        self.dpu.cpend.as_ref().filter(|_| self.conv.sums_features)
     }
 
     /// From the sums of a tile to memory.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What convolution a task asks for: its geometry, and how CNA and CORE compute.
 
+use std::ops::Deref;
+
 use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::{cna, core};
-use rknpu_regcmd::task::{self, Buffering, Conv, DEPTHWISE, Features};
+use rknpu_regcmd::task::{self, Conv, DEPTHWISE, Features};
 
 use super::cna::FeatureDma;
 use super::dcomp::Compressed;
@@ -63,29 +65,23 @@ impl FeatureSource {
 /// A convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConvConfig {
+    task: Conv,
     pub(crate) source: FeatureSource,
     pub(crate) cvt: Option<InputCvt>,
     pub(crate) window: Window,
     pub(crate) weights: WeightShape,
-    /// DCOMP_ADDR0.
-    pub(crate) weight_base: u32,
-    /// WEIGHT_BYTES.
-    pub(crate) weight_bytes: u64,
     /// Set where the weights in memory are compressed.
     pub(crate) compressed: Option<Compressed>,
-    /// WEIGHT_BYTES_PER_KERNEL.
-    pub(crate) bytes_per_kernel: u64,
-    pub(crate) cbuf: Buffering,
-    /// PROC_PRECISION of CORE.
-    pub(crate) precision: Precision,
-    pub(crate) depthwise: bool,
-    /// DATAOUT_ATOMICS: pixels that the sequencer produces.
-    pub(crate) pixels: usize,
-    /// Pixels that CORE expects to hand to the DPU.
-    pub(crate) core_pixels: usize,
-    /// QD_EN.
-    pub(crate) sum_features: bool,
     pub(crate) truncate: Truncate,
+}
+
+/// All else is the task's.
+impl Deref for ConvConfig {
+    type Target = Conv;
+
+    fn deref(&self) -> &Conv {
+        &self.task
+    }
 }
 
 impl ConvConfig {
@@ -103,6 +99,7 @@ impl ConvConfig {
             pad_value,
         } = task.window;
         Self {
+            task: *task,
             source: FeatureSource::new(&task.features),
             cvt: input_cvt(regs),
             window: Window {
@@ -125,16 +122,7 @@ impl ConvConfig {
                 channels,
                 taps: task.weights.taps(),
             },
-            weight_base: task.weights.base,
-            weight_bytes: task.weights.bytes.into(),
             compressed: Compressed::decode(regs),
-            bytes_per_kernel: task.weights.kernel_bytes.into(),
-            cbuf: task.cbuf,
-            precision: task.precision,
-            depthwise: task.depthwise,
-            pixels: task.pixels,
-            core_pixels: task.core_pixels(),
-            sum_features: task.sums_features,
             truncate: Truncate {
                 shift: clip.clip_truncate(),
                 ties: Ties::from_round_type(clip.round_type()),
@@ -142,9 +130,14 @@ impl ConvConfig {
         }
     }
 
+    /// DCOMP_ADDR0.
+    pub(crate) fn weight_base(&self) -> u32 {
+        self.task.weights.base
+    }
+
     /// Bytes of the weights as the MAC array gets them.
     pub(crate) fn stream_len(&self) -> Result<usize, Stop> {
-        usize::try_from(self.weight_bytes).map_err(|_| Stop::HostMemory)
+        usize::try_from(self.task.weights.bytes).map_err(|_| Stop::HostMemory)
     }
 
     /// Range of the integer operands.

@@ -46,7 +46,7 @@ pub(crate) fn sums(
         dirty: false,
     };
     let integer = matches!(conv.precision, Precision::Int8 | Precision::Int4);
-    let summed = conv.sum_features || conv.depthwise;
+    let summed = conv.sums_features || conv.depthwise;
     if integer
         && !summed
         && machine.chain.later

@@ -72,7 +72,9 @@ pub(super) fn weights(
 ) -> Result<Source, Stop> {
     let len = conv.stream_len()?;
     if conv.cbuf.weight_reuse {
-        let found = machine.cbuf.has_weights(&conv.cbuf, len, conv.weight_base);
+        let found = machine
+            .cbuf
+            .has_weights(&conv.cbuf, len, conv.weight_base());
         check::reuse(machine.report, regs, "weight", found)?;
         return Ok(Source::Cbuf);
     }
@@ -88,9 +90,9 @@ pub(super) fn weights(
     }
     let mut weights = dma::buffer::<u8>(held)?;
     let dma = &machine.dma;
-    let base = i64::from(conv.weight_base);
+    let base = i64::from(conv.weight_base());
     match &conv.compressed {
-        Some(lanes) => lanes.fetch(dma, conv.weight_base, &mut weights)?,
+        Some(lanes) => lanes.fetch(dma, conv.weight_base(), &mut weights)?,
         None => {
             dma.check_read(Master::Weight, base, len)?;
             dma.read(Master::Weight, base + (len - held) as i64, &mut weights)?;
@@ -98,9 +100,9 @@ pub(super) fn weights(
     }
     machine
         .cbuf
-        .keep_weights(&conv.cbuf, &weights, len, conv.weight_base);
+        .keep_weights(&conv.cbuf, &weights, len, conv.weight_base());
     Ok(if long {
-        Source::Memory(conv.weight_base)
+        Source::Memory(conv.weight_base())
     } else {
         Source::Held(weights)
     })
