@@ -241,7 +241,7 @@ fn structure() -> Vec<Case> {
         int32_add("H05-enable-mask").enable(0x10),
         max_pool("H05-enable-mask").enable(0x20),
         max_pool("H05-enable-mask").enable(0x40),
-        max_pool("H05-enable-mask").set(0x6024, 1),
+        max_pool("H05-pooling-input").set(0x6024, 1),
         form_a("misaligned-address").set(0x1070, A + 8),
         linked("T09-integer-chain", 0x1000),
         chain("core-pointer-in-chain", form_a("")),
@@ -419,6 +419,7 @@ fn convolution() -> Vec<Case> {
         form_a("T24-line-strides-in-group-mode").set(0x107c, 16),
         form_a("T24-group-strides-in-line-mode").set(0x100c, 1 << 29),
         row_major("T25-line-pitch").set(0x107c, 8192),
+        row_major("T25-line-pitch").set(0x107c, 4097),
         Case::new(
             "T31-measured-failures",
             product(INT8_INT32, 8, 3840, 32).program(false),

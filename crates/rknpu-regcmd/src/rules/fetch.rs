@@ -12,8 +12,9 @@ use crate::precision::Precision;
 use crate::regs::cna;
 use crate::task::{Conv, Cube};
 
-/// Line pitch that failed where half of it worked, atoms (allbilly).
-const LINE_PITCH_FAILED: i64 = 8192;
+/// The longest line pitch that was measured to work, atoms; twice of it failed
+/// (allbilly, row crops).
+const LINE_PITCH_KNOWN: i64 = 4096;
 /// Channels of row-major int8 matrices that happyme531 leaves out, both ends
 /// excluded, for matrices of more rows than this.
 const ROW_MAJOR_GAP: core::ops::Range<usize> = 3073..4096;
@@ -108,7 +109,7 @@ pub(super) const RULES: &[&Rule] = &[
         Check::Conv(|conv, _| {
             let cube = fetched(conv)?;
             let pitch = cube.lines.group_step;
-            (cube.lines.count > 1 && pitch >= LINE_PITCH_FAILED)
+            (cube.lines.count > 1 && pitch > LINE_PITCH_KNOWN)
                 .then(|| format!("lines are {pitch} atoms apart"))
         }),
     )
