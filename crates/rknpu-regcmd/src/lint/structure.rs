@@ -10,8 +10,9 @@ use crate::field::{Access, Kind, Register, RegisterInfo};
 use crate::link::POINTER_VALUE;
 use crate::precision::Precision;
 use crate::regs::dpu;
-use crate::regs::{self, core, pc, ppu};
+use crate::regs::{self, core, pc};
 use crate::rules::{ENABLE_MASK, FIELD_OVERFLOW, INTEGER_CHAIN, Rule, words as rules};
+use crate::task::Task;
 use crate::word::{Block, EnableMask, Iova, Word};
 
 pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
@@ -165,46 +166,13 @@ fn check_blocks(view: &View<'_>, findings: &mut Findings) {
         );
         findings.report(view, &rules::UNKNOWN_BLOCK, &[], message);
     }
-    if enable.is_empty() {
-        let message = "the enable mask is 0".into();
-        findings.report(view, &ENABLE_MASK, &[], message);
-        return;
+    for why in Task::all(&view.task.regs, enable).filter_map(Result::err) {
+        findings.report(view, &ENABLE_MASK, &[], format!("{why}"));
     }
-    let on = |block| view.runs(block);
-    let dpu_flies = view.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
-    let ppu_flies = view.get::<ppu::OperationModeCfg>().flying_mode() == 1;
-    let (cna, core) = (on(EnableMask::CNA), on(EnableMask::CORE));
-    let (dpu, rdma) = (on(EnableMask::DPU), on(EnableMask::DPU_RDMA));
-    let (ppu, ppu_rdma) = (on(EnableMask::PPU), on(EnableMask::PPU_RDMA));
-    for (broken, message) in [
-        (cna != core, "CNA and CORE work only together"),
-        (core && !dpu, "CORE has no DPU to give its results to"),
-        (
-            core && dpu && dpu_flies,
-            "CORE runs, but the DPU takes its input from memory",
-        ),
-        (
-            dpu && !dpu_flies && !core,
-            "the DPU waits for CORE, which is not started",
-        ),
-        (
-            dpu && dpu_flies && !rdma,
-            "the DPU takes its input from memory, but DPU_RDMA is off",
-        ),
-        (rdma && !dpu, "DPU_RDMA has no DPU to give its data to"),
-        (
-            ppu && ppu_flies && !ppu_rdma,
-            "the PPU takes its input from memory, but PPU_RDMA is off",
-        ),
-        (
-            ppu && !ppu_flies && !dpu,
-            "the PPU waits for the DPU, which is not started",
-        ),
-        (ppu_rdma && !ppu, "PPU_RDMA has no PPU to give its data to"),
-    ] {
-        if broken {
-            findings.report(view, &ENABLE_MASK, &[], message.into());
-        }
+    let flies = view.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
+    if flies && enable.contains(EnableMask::CORE.union(EnableMask::DPU_RDMA)) {
+        let message = "CORE runs, but the DPU takes its input from memory".into();
+        findings.report(view, &ENABLE_MASK, &[], message);
     }
 }
 
