@@ -418,6 +418,8 @@ fn convolution() -> Vec<Case> {
         Case::new("T21-short-height", rows(1, 0).program(false)),
         form_a("T24-line-strides-in-group-mode").set(0x107c, 16),
         form_a("T24-group-strides-in-line-mode").set(0x100c, 1 << 29),
+        row_major("T22-surface-pitch").set(0x107c, 4),
+        Case::new("T22-surface-pitch", rows(1, 0x0fff_fffc).program(false)),
         row_major("T25-line-pitch").set(0x107c, 8192),
         row_major("T25-line-pitch").set(0x107c, 4097),
         Case::new(
@@ -552,6 +554,14 @@ fn every_rule_is_told_and_has_its_effect() {
         wrong.push(format!("{}: no rule", case.rule));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Surfaces below each other are as good as above.
+#[test]
+fn surfaces_may_go_downwards() {
+    let down = form_a("T22-surface-pitch").set(0x1080, 0x0fff_ffbc);
+    assert!(!down.rules().contains(down.rule));
+    down.run(Level::Strict).unwrap().assert_clean();
 }
 
 /// docs/model.md lists the traps by number, with their rules.

@@ -155,19 +155,37 @@ const fn strays(cube: &Cube) -> bool {
         && cube.lines.group_step != (cube.lines.group * cube.width) as i64
 }
 
+/// Surfaces may follow each other upwards or downwards: SURF_STRIDE is signed.
 fn surface_pitch(conv: &Conv, _: &crate::RegisterFile) -> Found {
     let cube = fetched(conv)?;
-    let (width, height) = (cube.width as i64, cube.lines.count as i64);
-    let pitch = cube.surfaces.group_step;
-    let overlap = grouped(&cube)
-        && !strays(&cube)
-        && cube.surfaces.count > 1
-        && height > 1
-        && pitch < width * height;
-    overlap.then(|| {
-        format!(
-            "surfaces of {} atoms are {pitch} atoms apart",
-            width * height
-        )
+    let (width, height, surfaces) = (cube.width, cube.lines.count, cube.surfaces.count);
+    let (line, pitch) = (cube.lines.group_step, cube.surfaces.group_step);
+    let overlap = if grouped(&cube) {
+        let dense = (width * height) as i64;
+        !strays(&cube) && surfaces > 1 && pitch.abs() < dense
+    } else {
+        lines_meet([width, height, surfaces], line, pitch.abs())
+    };
+    overlap
+        .then(|| format!("{surfaces} surfaces {pitch} atoms apart of {height} lines {line} apart"))
+}
+
+/// Whether lines of `width` atoms, `line` apart in each of some surfaces that are
+/// `pitch` apart, share an atom.
+fn lines_meet([width, lines, surfaces]: [usize; 3], line: i64, pitch: i64) -> bool {
+    let (width, lines) = (width as i64, lines as i64);
+    if lines > 1 && (line == 0 || line < width) {
+        return true;
+    }
+    // Every distance of surfaces against the nearest distances of lines.
+    (1..surfaces as i64).any(|surface| {
+        let distance = surface * pitch;
+        if lines < 2 {
+            return distance < width;
+        }
+        let nearest = distance / line;
+        [nearest, nearest + 1]
+            .iter()
+            .any(|&count| count < lines && (distance - count * line).abs() < width)
     })
 }
