@@ -410,6 +410,7 @@ fn convolution() -> Vec<Case> {
         // 11 banks of weights that stream through 11.
         reuse_after((0, 1), int8()).set(0x1030, 11 * 32768 + 64),
         form_a("T23-grains").set(0x1010, 0),
+        depthwise("T23-grains").set(0x1010, 2 << 4),
         form_a("T23-few-grains").set(0x1010, 1 << 4),
         Case::new("grains-beyond-banks", tight.program(false)).set(0x1010, 144 << 4),
         form_a("grains-below-manual").set(0x1010, 2 << 4),

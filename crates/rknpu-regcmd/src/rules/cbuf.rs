@@ -168,7 +168,7 @@ pub(super) const RULES: &[&Rule] = &[
             "computing starts with fewer lines than a window has (inferred)",
             "use the input height + 1, at most 1023",
         ],
-        Check::Conv(|conv, _| Grains::of(conv)?.tell(|grains| grains.present < grains.lines)),
+        Check::Conv(|conv, _| Grains::of(conv).tell(|grains| grains.present < grains.lines)),
     ),
     &row(
         "T23-few-grains",
@@ -178,7 +178,7 @@ pub(super) const RULES: &[&Rule] = &[
             "fewer lines than kernel height + vertical stride were seen to corrupt some shapes (measured, happyme)",
             "use the input height + 1, at most 1023",
         ],
-        Check::Conv(|conv, _| Grains::of(conv)?.tell(Grains::few)),
+        Check::Conv(|conv, _| Grains::of(conv).tell(Grains::few)),
     )
     .as_bad_as(Severity::Warning),
     &advice(
@@ -190,7 +190,7 @@ pub(super) const RULES: &[&Rule] = &[
             "use one more",
         ],
         Check::Conv(|conv, _| {
-            Grains::of(conv)?.tell(|grains| {
+            Grains::of(conv).tell(|grains| {
                 let least = grains.lines + grains.stride;
                 grains.streams() && grains.present == least
             })
@@ -220,7 +220,7 @@ pub(super) const RULES: &[&Rule] = &[
             "ask for fewer lines, or give the features more banks",
         ],
         Check::Conv(|conv, _| {
-            let grains = Grains::of(conv)?;
+            let grains = Grains::of(conv);
             let present = grains.present;
             let room = conv.cbuf.data_banks * CHIP.cbuf_bank_bytes as usize;
             let bytes = present * conv.cbuf.line_bytes();
@@ -287,14 +287,13 @@ struct Grains {
 }
 
 impl Grains {
-    /// Of a direct convolution.
-    fn of(conv: &Conv) -> Option<Self> {
-        (!conv.depthwise).then(|| Self {
+    fn of(conv: &Conv) -> Self {
+        Self {
             present: conv.cbuf.grains,
             lines: conv.weights.kernel[1].min(conv.features.window[1]),
             stride: conv.window.stride.1,
             height: conv.features.fetched[1],
-        })
+        }
     }
 
     const fn streams(&self) -> bool {
