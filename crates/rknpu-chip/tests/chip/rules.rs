@@ -565,6 +565,20 @@ fn surfaces_may_go_downwards() {
     down.run(Level::Strict).unwrap().assert_clean();
 }
 
+/// DATAIN_CHANNEL says what is multiplied, not DMA_CHANNEL; ARGB_IN below 8 packs
+/// no pixels; the groups of the writer are those of the DPU's mode, not of DW_EN.
+#[test]
+fn registers_that_decide() {
+    let fetched = form_a("T32-channels-not-padded").set(0x1088, 60);
+    assert!(!fetched.rules().contains(fetched.rule));
+    let unpacked = form_a("T20-entries").set(0x100c, 1 << 12).set(0x1044, 0);
+    assert!(unpacked.rules().contains(unpacked.rule));
+    // 64 channels would be a whole group of a depthwise task, 32 are of this.
+    let direct = form_a("T33-size-e-small").set(0x3010, 2);
+    assert!(!direct.rules().contains(direct.rule));
+    assert!(direct.rules().contains("conv-mode"));
+}
+
 /// docs/model.md lists the traps by number, with their rules.
 #[test]
 fn the_list_of_traps_has_every_rule() {
