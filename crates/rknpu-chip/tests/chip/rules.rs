@@ -475,6 +475,10 @@ fn operands() -> Vec<Case> {
         add("T03-erdma-without-mrdma").set(0x5044, 0x17d50),
         biased("T02-stage-operand-not-read").set(0x501c, 0),
         biased("T02-stage-operand-not-read").enable(0x0d),
+        form_b("T02-stage-operand-not-read").set(0x4050, 0x36d),
+        form_b("T02-stage-operand-not-read")
+            .set(0x4040, 0x42)
+            .set(0x4048, 2),
         biased("brdma-unused").set(0x4040, 0x53),
         form_b("brdma-unused").set(0x5028, 8),
         add("T43-no-surface-notch").set(0x504c, 0),

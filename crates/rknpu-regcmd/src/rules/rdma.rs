@@ -13,8 +13,12 @@ use crate::task::{ChannelRead, ElementRead, MainRead, PER_CHANNEL, Reads, takes_
 
 /// DATA_USE: the ALU's operand.
 const USE_ALU: u32 = 1;
+/// DATA_USE: the weight zero point correction's.
+const USE_CPEND: u32 = 2;
 /// DATA_USE: the multiplier's.
 const USE_MUL: u32 = 4;
+/// DATA_USE: its shift.
+const USE_SHIFT: u32 = 8;
 pub(super) const OPERAND: Shows = &[
     dpu::EwCfg::INFO,
     dpu_rdma::ErdmaCfg::INFO,
@@ -322,9 +326,14 @@ impl Stage {
             task.regs.get::<dpu::BnCfg>(),
             task.regs.get::<dpu::BnMulCfg>(),
         );
-        let wanted = |on: bool, [alu, alu_src]: [u32; 2], [mul, mul_src]: [u32; 2]| {
+        let ow = task.regs.get::<dpu::BsOwCfg>();
+        // The correction belongs to the sums of a convolution.
+        let corrects = task.conv.is_some() && ow.od_bypass() == 0 && ow.ow_src() == 1;
+        let wanted = |on: bool, [alu, alu_src]: [u32; 2], [mul, mul_src, shift_src]: [u32; 3]| {
             let takes = |bypass, source| u32::from(on && bypass == 0 && source == 1);
-            (takes(alu, alu_src) * USE_ALU) | (takes(mul, mul_src) * USE_MUL)
+            (takes(alu, alu_src) * USE_ALU)
+                | (takes(mul, mul_src) * USE_MUL)
+                | (takes(mul, shift_src) * USE_SHIFT)
         };
         let read = |of: fn(&Reads) -> Option<ChannelRead>| {
             task.reads.and_then(of).map_or(0, |read| read.uses)
@@ -334,15 +343,23 @@ impl Stage {
                 wanted: wanted(
                     bs.bs_bypass() == 0,
                     [bs.bs_alu_bypass(), bs.bs_alu_src()],
-                    [bs.bs_mul_bypass(), bs_mul.bs_mul_src()],
-                ),
+                    [
+                        bs.bs_mul_bypass(),
+                        bs_mul.bs_mul_src(),
+                        bs_mul.bs_truncate_src(),
+                    ],
+                ) | (u32::from(corrects) * USE_CPEND),
                 read: read(|reads| reads.bs),
             },
             Self {
                 wanted: wanted(
                     bn.bn_bypass() == 0,
                     [bn.bn_alu_bypass(), bn.bn_alu_src()],
-                    [bn.bn_mul_bypass(), bn_mul.bn_mul_src()],
+                    [
+                        bn.bn_mul_bypass(),
+                        bn_mul.bn_mul_src(),
+                        bn_mul.bn_truncate_src(),
+                    ],
                 ),
                 read: read(|reads| reads.bn),
             },
