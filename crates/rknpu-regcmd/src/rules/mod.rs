@@ -6,6 +6,27 @@
 //! runs; the software model does what the row says silicon does. What depends on
 //! data, or on what ran before, is seen where it is known; its row has the text.
 
+/// Rows that are judged where more than registers is known.
+macro_rules! elsewhere {
+    ($vis:vis, $(
+        $(#[$doc:meta])*
+        $name:ident $id:literal $severity:ident $($effect:ident [$($shows:path),*])?
+        $(contested $fact:literal)?: $why:literal, $remedy:literal;
+    )+) => {
+        $(
+            $(#[$doc])*
+            $vis static $name: Rule = advice(
+                $id,
+                Severity::$severity,
+                &[$($(<$shows as Register>::INFO),*)?],
+                [$why, $remedy],
+                Check::Elsewhere,
+            )$(.with(Effect::$effect))?$(.contested($fact))?;
+        )+
+        pub(super) const RULES: &[&Rule] = &[ $( &$name, )+ ];
+    };
+}
+
 mod cbuf;
 mod conv;
 mod element;
@@ -107,10 +128,7 @@ const fn row(
         Effect::Note => Severity::Note,
         Effect::Hang | Effect::Garbage | Effect::NoWrite => Severity::Error,
     };
-    Rule {
-        effect: Some(effect),
-        ..advice(id, severity, shows, [why, remedy], check)
-    }
+    advice(id, severity, shows, [why, remedy], check).with(effect)
 }
 
 /// A row without an effect.
@@ -134,6 +152,13 @@ const fn advice(
 }
 
 impl Rule {
+    const fn with(self, effect: Effect) -> Self {
+        Self {
+            effect: Some(effect),
+            ..self
+        }
+    }
+
     /// With another severity than the effect's.
     const fn as_bad_as(self, severity: Severity) -> Self {
         Self { severity, ..self }

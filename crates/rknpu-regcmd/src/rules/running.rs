@@ -2,28 +2,15 @@
 //! Rows of what takes more than a task's registers to see: what ran before, what
 //! CBUF holds, what values come out. They are judged where that is known.
 
-use super::Effect::{Garbage, Hang, NoWrite, Note};
-use super::{Check, Rule, row};
+use super::{Check, Effect, Rule, advice, row};
 use crate::field::Register;
 use crate::lint::Severity;
 use crate::regs::{cna, core, dpu, dpu_rdma};
 
-/// Blocks that wait for each other.
-pub static ENABLE_MASK: Rule = row(
-    "H05-enable-mask",
-    Hang,
-    &[],
-    [
-        "a block waits for another that is not started, or none is: no interrupt comes",
-        "start every block that the data pass through: 0x0D convolution, 0x1D with DPU_RDMA, 0x18 flying, 0x60 pooling",
-    ],
-    Check::Elsewhere,
-);
-
 /// A program of changed registers.
 pub static DELTA_PROGRAM: Rule = row(
     "T07-delta-program",
-    NoWrite,
+    Effect::NoWrite,
     &[dpu::DstBaseAddr::INFO, dpu::DataFormat::INFO],
     [
         "a program that rewrites a few registers only, and not the sizes, the output address or a precision, leaves the output untouched (measured, rockchip-npu-notes)",
@@ -42,134 +29,45 @@ pub static DELTA_PROGRAM: Rule = row(
 )
 .contested("delta-program");
 
-/// Registers of an earlier program.
-pub static STALE_REGISTERS: Rule = row(
-    "T07-stale-registers",
-    Garbage,
-    &[],
-    [
+elsewhere! { pub,
+    /// Blocks that wait for each other.
+    ENABLE_MASK "H05-enable-mask" Error Hang []:
+        "a block waits for another that is not started, or none is: no interrupt comes",
+        "start every block that the data pass through: 0x0D convolution, 0x1D with DPU_RDMA, 0x18 flying, 0x60 pooling";
+    /// Registers of an earlier program.
+    STALE_REGISTERS "T07-stale-registers" Error Garbage []:
         "the task uses what it does not write and an earlier program left behind (measured, rockchip-npu-notes; for operands on the RK3576)",
-        "write every register that the task uses in every program",
-    ],
-    Check::Elsewhere,
-);
-
-/// Accumulators that are not cleared.
-pub static INTEGER_CHAIN: Rule = row(
-    "T09-integer-chain",
-    Garbage,
-    &[core::MiscCfg::INFO, dpu::WdmaSize0::INFO],
-    [
+        "write every register that the task uses in every program";
+    /// Accumulators that are not cleared.
+    INTEGER_CHAIN "T09-integer-chain" Warning Garbage [core::MiscCfg, dpu::WdmaSize0] contested "integer-chain":
         "in later int8 and int4 tasks of a chain with QD_EN = 0 the accumulators still hold the sums of the task before (measured with programs of librocketnpu's form; the cause is inferred)",
-        "set QD_EN, or kick each task by itself as the mainline driver does",
-    ],
-    Check::Elsewhere,
-)
-.as_bad_as(Severity::Warning)
-.contested("integer-chain");
-
-/// Raw weights that are decoded.
-pub static STALE_DECOMPRESSION: Rule = row(
-    "T14-stale-decompression",
-    Garbage,
-    &[cna::DcompCtrl::INFO, cna::DcompRegnum::INFO],
-    [
+        "set QD_EN, or kick each task by itself as the mainline driver does";
+    /// Raw weights that are decoded.
+    STALE_DECOMPRESSION "T14-stale-decompression" Warning Garbage [cna::DcompCtrl, cna::DcompRegnum]:
         "after a task with compressed weights raw ones are decoded as a compressed stream (measured, happyme)",
-        "write 0 to DCOMP_CTRL and DCOMP_REGNUM in every program",
-    ],
-    Check::Elsewhere,
-)
-.as_bad_as(Severity::Warning);
-
-/// Reuse of what CBUF does not hold.
-pub static STALE_CBUF: Rule = row(
-    "T29-stale-cbuf",
-    Garbage,
-    &[cna::CbufCon0::INFO],
-    [
+        "write 0 to DCOMP_CTRL and DCOMP_REGNUM in every program";
+    /// Reuse of what CBUF does not hold.
+    STALE_CBUF "T29-stale-cbuf" Error Garbage [cna::CbufCon0]:
         "what CBUF holds is used without a word, whatever it is (measured)",
-        "fetch in the first task of a job, and reuse only what the task before fetched as a whole, with the same banks and sizes",
-    ],
-    Check::Elsewhere,
-);
-
-/// Groups of four lines that are not whole.
-pub static SHORT_GROUP: Rule = row(
-    "T21-short-group",
-    Garbage,
-    &[cna::FcDataSize0::INFO, cna::DmaCon2::INFO],
-    [
+        "fetch in the first task of a job, and reuse only what the task before fetched as a whole, with the same banks and sizes";
+    /// Groups of four lines that are not whole.
+    SHORT_GROUP "T21-short-group" Error Garbage [cna::FcDataSize0, cna::DmaCon2] contested "short-height":
         "a cube of fewer than four lines, fetched in groups of four (librocketnpu)",
-        "pad to four lines",
-    ],
-    Check::Elsewhere,
-)
-.contested("short-height");
-
-/// Lines that computing does not wait for.
-pub static LINES_NOT_AWAITED: Rule = row(
-    "T23-lines-not-awaited",
-    Garbage,
-    &[cna::ConvCon2::INFO, cna::FcDataSize0::INFO],
-    [
+        "pad to four lines";
+    /// Lines that computing does not wait for.
+    LINES_NOT_AWAITED "T23-lines-not-awaited" Error Garbage [cna::ConvCon2, cna::FcDataSize0] contested "few-grains":
         "fewer grains than lines: with fp16 some of these were measured to be garbage (happyme531)",
-        "use the input height + 1, at most 1023",
-    ],
-    Check::Elsewhere,
-)
-.contested("few-grains");
-
-/// Values that their fields cut.
-pub static FIELD_OVERFLOW: Rule = row(
-    "T30-field-overflow",
-    Note,
-    &[],
-    [
+        "use the input height + 1, at most 1023";
+    /// Values that their fields cut.
+    FIELD_OVERFLOW "T30-field-overflow" Warning Note []:
         "bits beyond all fields: a value too large for its field, which the hardware cuts without a word (vendor compiler: REGTASK overflow)",
-        "keep sizes below 8192 (CNA widths and heights below 2048), strides within 28 bits",
-    ],
-    Check::Elsewhere,
-)
-.as_bad_as(Severity::Warning);
-
-/// Sums beyond int16.
-pub static INT16_SATURATES: Rule = row(
-    "T38-int16-saturates",
-    Note,
-    &[dpu::DataFormat::INFO],
-    [
+        "keep sizes below 8192 (CNA widths and heights below 2048), strides within 28 bits";
+    /// Sums beyond int16.
+    INT16_SATURATES "T38-int16-saturates" Note Note [dpu::DataFormat]:
         "a sum did not fit the int16 of the output and was cut to its limit (measured)",
-        "keep K of int4 products at 511 or below (668 for operands of -7 to 7)",
-    ],
-    Check::Elsewhere,
-);
-
-/// Zeros that wrap.
-pub static EXPONENT_WRAPS: Rule = row(
-    "T52-exponent-wraps",
-    Garbage,
-    &[
-        dpu::OutCvtShift::INFO,
-        dpu::OutCvtOffset::INFO,
-        dpu::DataFormat::INFO,
-    ],
-    [
+        "keep K of int4 products at 511 or below (668 for operands of -7 to 7)";
+    /// Zeros that wrap.
+    EXPONENT_WRAPS "T52-exponent-wraps" Error Garbage [dpu::OutCvtShift, dpu::OutCvtOffset, dpu::DataFormat] contested "small-exponent":
         "the exponent of a value is below MINUS_EXP and wraps: a zero becomes 2^(17 - MINUS_EXP) (measured values, rockchip-npu-notes)",
-        "choose table entries and OUT_CVT_OFFSET so that their sum is never 0 or tiny, or replace the results where the function is about 0 on the CPU",
-    ],
-    Check::Elsewhere,
-)
-.contested("small-exponent");
-
-pub(super) const RULES: &[&Rule] = &[
-    &ENABLE_MASK,
-    &STALE_REGISTERS,
-    &INTEGER_CHAIN,
-    &STALE_DECOMPRESSION,
-    &STALE_CBUF,
-    &SHORT_GROUP,
-    &LINES_NOT_AWAITED,
-    &FIELD_OVERFLOW,
-    &INT16_SATURATES,
-    &EXPONENT_WRAPS,
-];
+        "choose table entries and OUT_CVT_OFFSET so that their sum is never 0 or tiny, or replace the results where the function is about 0 on the CPU";
+}

@@ -5,22 +5,7 @@
 use super::{Check, Rule, advice};
 use crate::lint::Severity;
 
-macro_rules! rules {
-    ($( $name:ident $id:literal $severity:ident: $why:literal, $remedy:literal; )+) => {
-        $(
-            pub(crate) static $name: Rule = advice(
-                $id,
-                Severity::$severity,
-                &[],
-                [$why, $remedy],
-                Check::Elsewhere,
-            );
-        )+
-        pub(super) const RULES: &[&Rule] = &[ $( &$name, )+ ];
-    };
-}
-
-rules! {
+elsewhere! { pub(crate),
     // The shape of a program.
     NO_ENABLE "no-enable" Error:
         "without an enable word nothing starts: the core hangs (rockchip-npu-notes)",
