@@ -44,7 +44,7 @@ pub static INT16_WITHOUT_SUM: Rule = row(
 .contested("int16-without-sum");
 
 /// Nothing is fetched, or nothing convolved.
-pub static EMPTY_INPUT: Rule = row(
+static EMPTY_INPUT: Rule = row(
     "H05-empty-input",
     Hang,
     SIZES,

@@ -46,7 +46,7 @@ use crate::regfile::RegisterFile;
 use crate::task::{Conv, Output, Pool, Reads, Task};
 
 pub use cbuf::{LINE_ROUNDING, WEIGHT_ROOM, weights_without_room};
-pub use conv::{EMPTY_INPUT, INT16_WITHOUT_SUM};
+pub use conv::INT16_WITHOUT_SUM;
 pub use page::rules_markdown;
 pub use pool::POOLING_PRECISION;
 pub use rdma::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
