@@ -101,7 +101,7 @@ impl Output {
 
     /// Channels that are written. A flying task has no more than
     /// DATA_CUBE_CHANNEL says: allbilly's additions leave the writer's own
-    /// number as a convolution before them left it.
+    /// number as a convolution before them left it (E-writer-width).
     #[must_use]
     pub fn channels(&self, flying: bool) -> usize {
         let ([_, _, cube], [_, _, written]) = (self.cube, self.written);
