@@ -8,11 +8,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocket_uapi::{
-    Backend, BoMemory, ByteLen, Deadline, DeviceInfo, Errno, Error, Fence, FenceStatus, Handle,
-    Iova, RawBo, RawDevice, RawJob, SharedMemory, Sharing, words,
+    Backend, BoMemory, ByteLen, Deadline, DeviceInfo, Errno, Error, Handle, Iova, RawBo, RawDevice,
+    RawJob, SharedMemory, Sharing, words,
 };
 
 use crate::capture::Outcome;
@@ -35,6 +35,15 @@ pub struct RecordingBackend {
     /// Number of the next file.
     files: Arc<AtomicU32>,
     bos: Mutex<BTreeMap<u32, Known>>,
+    /// How the last job that lists an object as written ended.
+    ends: Mutex<BTreeMap<Handle, End>>,
+}
+
+/// What was seen of a job's end.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    was_accepted: bool,
+    was_killed: Option<bool>,
 }
 
 /// A buffer object of the file.
@@ -56,11 +65,16 @@ impl RecordingBackend {
             file: 0,
             files: Arc::new(AtomicU32::new(1)),
             bos: Mutex::new(BTreeMap::new()),
+            ends: Mutex::new(BTreeMap::new()),
         }
     }
 
     fn bos(&self) -> MutexGuard<'_, BTreeMap<u32, Known>> {
         self.bos.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ends(&self) -> MutexGuard<'_, BTreeMap<Handle, End>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs one job to its end, and records it.
@@ -101,6 +115,7 @@ impl RecordingBackend {
             ..*job
         };
         let handed_over = if dropped { job } else { &moved };
+        let since = Instant::now();
         // SAFETY: what the caller promises: the programs and objects are those
         // of the job, and which of them it lists as written adds a fence only.
         if let Err(error) = unsafe { self.inner.submit(&[*handed_over]) } {
@@ -112,41 +127,43 @@ impl RecordingBackend {
             give_back(&pages);
             return Err(error);
         }
-        let outcome = if dropped {
-            Outcome::Dropped
-        } else {
-            self.outcome(writes)
+        let end = self.end(writes, since);
+        let outcome = match end.and_then(|end| end.was_killed) {
+            _ if dropped => Outcome::Dropped,
+            // The errno that the driver puts into the fence.
+            Some(true) => Outcome::Killed(Errno::CANCELED),
+            Some(false) => Outcome::Completed,
+            None => Outcome::Unknown,
         };
-        let changed: &[_] = if outcome == Outcome::Unknown {
-            // It may still run.
-            &[]
-        } else {
-            &views
-        };
+        // Without an end it may still run.
+        let changed: &[_] = if end.is_some() { &views } else { &[] };
         token.finish(outcome, changed);
         give_back(&pages);
         Ok(())
     }
 
-    /// Waits for a job that writes `written`.
-    fn outcome(&self, written: &[Handle]) -> Outcome {
-        let until = Deadline::after(WAIT);
-        let Some(&first) = written.first() else {
-            return Outcome::Unknown;
+    /// Waits for a job that lists `written`, handed over after `since`. `None`
+    /// if its end was not seen.
+    fn end(&self, written: &[Handle], since: Instant) -> Option<End> {
+        let &first = written.first()?;
+        let accepted = self.inner.was_accepted(first);
+        let waited = self.inner.prep_bo(first, Deadline::after(WAIT));
+        let end = match accepted.and_then(|accepted| waited.map(|()| accepted)) {
+            Ok(was_accepted) => Some(End {
+                was_accepted,
+                was_killed: self.inner.was_killed(first, since),
+            }),
+            Err(error) => {
+                tracing::warn!(%error, "how a recorded job ended is not known");
+                None
+            }
         };
-        if let Err(error) = self.inner.prep_bo(first, until) {
-            tracing::warn!(%error, "how a recorded job ended is not known");
-            return Outcome::Unknown;
+        let mut ends = self.ends();
+        for handle in written {
+            ends.remove(handle);
+            ends.extend(end.map(|end| (*handle, end)));
         }
-        match self
-            .inner
-            .write_fence(first)
-            .and_then(|fence| fence.status())
-        {
-            Ok(FenceStatus::Signaled) => Outcome::Completed,
-            Ok(FenceStatus::Failed(errno)) => Outcome::Killed(errno),
-            Ok(FenceStatus::Active) | Err(_) => Outcome::Unknown,
-        }
+        end
     }
 }
 
@@ -269,7 +286,7 @@ unsafe impl BoMemory for Recorded {
     }
 }
 
-// SAFETY: handles, addresses, memory, waits and fences are those of the inner
+// SAFETY: handles, addresses, memory and waits are those of the inner
 // backend, which keeps the promises. That a job has ended before `submit`
 // returns breaks none.
 unsafe impl Backend for RecordingBackend {
@@ -294,6 +311,7 @@ unsafe impl Backend for RecordingBackend {
     fn close_bo(&self, handle: Handle) -> Result<(), Error> {
         // Unmaps it, before its handle is closed.
         self.bos().remove(&handle.get());
+        self.ends().remove(&handle);
         self.inner.close_bo(handle)
     }
 
@@ -317,8 +335,13 @@ unsafe impl Backend for RecordingBackend {
         self.inner.export_bo(handle)
     }
 
-    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error> {
-        self.inner.write_fence(handle)
+    fn was_accepted(&self, handle: Handle) -> Result<bool, Error> {
+        // The job is over: what was seen of it counts.
+        Ok(self.ends().get(&handle).is_some_and(|end| end.was_accepted))
+    }
+
+    fn was_killed(&self, handle: Handle, _: Instant) -> Option<bool> {
+        self.ends().get(&handle)?.was_killed
     }
 
     fn import_bo(&self, dma_buf: BorrowedFd<'_>) -> Result<Handle, Error> {
@@ -345,6 +368,7 @@ unsafe impl Backend for RecordingBackend {
             file: self.files.fetch_add(1, Ordering::Relaxed),
             files: Arc::clone(&self.files),
             bos: Mutex::new(BTreeMap::new()),
+            ends: Mutex::new(BTreeMap::new()),
         }))
     }
 

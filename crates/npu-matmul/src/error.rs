@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rknpu_regcmd::LinkError;
-use rocket_uapi::{Doubt, Errno, FinishedJob, Refusal, WaitError};
+use rocket_uapi::{FinishedJob, Refusal, WaitError};
 
 use crate::emit::IllegalTask;
 use crate::plan::PlanError;
@@ -140,13 +140,10 @@ pub enum Error {
 pub enum JobFailure {
     /// The driver killed it.
     #[error(
-        "the driver killed the job ({errno}): it ran for longer than 500 ms, or its program hung; \
+        "the driver killed the job: it ran for longer than 500 ms, or its program hung; \
          `npu-probe --dump DIR` with the same sizes collects what is needed to find out"
     )]
-    Killed {
-        /// What the fence of its output says.
-        errno: Errno,
-    },
+    Killed,
     /// The driver accepted it and did not run it.
     #[error("the driver accepted the job and did not run it; the kernel log may tell why")]
     Dropped,
@@ -170,14 +167,10 @@ impl JobFailure {
     /// job that has not ended is dropped here, which waits for it.
     pub(crate) fn of(error: WaitError, waited: Duration) -> (Self, Option<FinishedJob>) {
         let failure = match &error {
-            WaitError::Killed { errno, .. } => Self::Killed { errno: *errno },
+            WaitError::Killed { .. } => Self::Killed,
             WaitError::Dropped { .. } => Self::Dropped,
             WaitError::TimedOut { .. } => Self::TimedOut { waited },
-            WaitError::Device { source, .. }
-            | WaitError::Undecided {
-                doubt: Doubt::NoFence(source),
-                ..
-            } => Self::Device(source.clone()),
+            WaitError::Device { source, .. } => Self::Device(source.clone()),
             other => Self::Unknown(other.to_string()),
         };
         (failure, error.into_finished())

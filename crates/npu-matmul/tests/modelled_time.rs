@@ -12,15 +12,15 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::random_i8;
 use npu_matmul::{Engine, PlanOptions};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::timing::JobTime;
 use rocket_uapi::{
-    Backend, ByteLen, Deadline, Device, DeviceInfo, DevicePool, Error, Fence, Handle, RawBo,
-    RawDevice, RawJob,
+    Backend, ByteLen, Deadline, Device, DeviceInfo, DevicePool, Error, Handle, RawBo, RawDevice,
+    RawJob,
 };
 
 /// An open file whose threads are held up around each call that orders jobs.
@@ -76,9 +76,13 @@ unsafe impl Backend for Late {
         self.inner.export_bo(handle)
     }
 
-    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error> {
+    fn was_accepted(&self, handle: Handle) -> Result<bool, Error> {
         self.pause();
-        self.inner.write_fence(handle)
+        self.inner.was_accepted(handle)
+    }
+
+    fn was_killed(&self, handle: Handle, since: Instant) -> Option<bool> {
+        self.inner.was_killed(handle, since)
     }
 
     fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {
@@ -113,8 +117,6 @@ fn times(files: usize, seed: Option<u64>) -> BTreeMap<u64, Vec<JobTime>> {
     };
     let pool = DevicePool::open(&device, files).unwrap();
     let engine = Engine::with_options(pool, PlanOptions::default()).unwrap();
-    // The output of each job is longer than what gets a canary at once: a job
-    // that looks dropped would run again.
     let (m, n, k) = (64, 512 * files, 96);
     let (a, b) = (random_i8(1, m * k), random_i8(2, n * k));
     let weights = engine.load_i8(n, k, &b).unwrap();

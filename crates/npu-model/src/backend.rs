@@ -5,21 +5,18 @@
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocket_uapi::{
-    Backend, BoMemory, ByteLen, Call, Deadline, DeviceInfo, Errno, Error, Fence, FenceStatus,
-    Handle, Iova, RawBo, RawDevice, RawJob, RawMap, SharedMemory, Sharing,
+    Backend, BoMemory, ByteLen, Call, Deadline, DeviceInfo, Errno, Error, Handle, Iova, RawBo,
+    RawDevice, RawJob, RawMap, SharedMemory, Sharing,
 };
 use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::driver::abi::{self, Request};
-use crate::driver::{
-    Arena, Bug, Caller, DrmFile, FenceState, Mapping, OwnProcess, SharedFile, UserMemory,
-    WriteFence,
-};
+use crate::driver::{Arena, Bug, Caller, DrmFile, Mapping, OwnProcess, SharedFile, UserMemory};
 use crate::sharing::{self, ModelFiles};
 
 /// What [`DeviceInfo::name`] says of the model.
@@ -94,7 +91,7 @@ impl ModelBackend {
 // SAFETY: the driver half gives each handle and address once while the BO lives,
 // and translates an address to the BO's own pages; PREP_BO waits for the fences
 // of the jobs that write it, which are signalled when the core has ended the
-// job, and `write_fence` gives those fences.
+// job.
 unsafe impl Backend for ModelBackend {
     fn info(&self) -> DeviceInfo {
         let (version, driver, description) = self.version().unwrap_or_default();
@@ -202,12 +199,16 @@ unsafe impl Backend for ModelBackend {
             })
     }
 
-    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error> {
-        let fence = self
-            .file
-            .write_fence(handle.get())
-            .map_err(|errno| Error::of(Call::ExportSyncFile, Some(handle), errno))?;
-        Ok(Box::new(fence))
+    fn was_accepted(&self, handle: Handle) -> Result<bool, Error> {
+        // A job that is over by now was taken all the same: this device knows.
+        self.file
+            .was_accepted(handle.get())
+            .map_err(|errno| Error::of(Call::PrepBo, Some(handle), errno))
+    }
+
+    fn was_killed(&self, handle: Handle, _: Instant) -> Option<bool> {
+        // The host's clock says nothing about jobs in modelled time.
+        self.file.was_killed(handle.get())
     }
 
     fn import_bo(&self, dma_buf: BorrowedFd<'_>) -> Result<Handle, Error> {
@@ -289,24 +290,6 @@ unsafe impl BoMemory for BoMapping {
 
     fn len(&self) -> usize {
         self.0.len()
-    }
-}
-
-impl Fence for WriteFence {
-    fn status(&self) -> Result<FenceStatus, Error> {
-        Ok(match self.state() {
-            FenceState::Active => FenceStatus::Active,
-            FenceState::Signaled => FenceStatus::Signaled,
-            FenceState::Failed(errno) => FenceStatus::Failed(errno),
-        })
-    }
-
-    fn is_new(&self) -> bool {
-        Self::is_new(self)
-    }
-
-    fn sync_file(&self) -> Result<OwnedFd, Error> {
-        Self::sync_file(self).map_err(|errno| Error::of(Call::ExportSyncFile, None, errno))
     }
 }
 

@@ -274,10 +274,11 @@ fn what_is_over_here_may_not_be_over_in_modelled_time() {
             Pass::Object => reads.push(imported),
             Pass::Wait => reader.backend.prep_bo(imported, Deadline::FOREVER).unwrap(),
             Pass::SyncFile => {
-                let fence = writer.backend.write_fence(writer.out).unwrap();
                 let own = reader.backend.export_bo(reader.out).unwrap();
                 let files = reader.backend.sharing().unwrap();
-                let fence = fence.sync_file().unwrap();
+                let fence = files
+                    .export_sync_file(dma_buf.as_fd(), Access::Read)
+                    .unwrap();
                 files
                     .import_sync_file(own.as_fd(), Access::Read, fence.as_fd())
                     .unwrap();

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rknpu_regcmd::Iova;
 
@@ -75,31 +75,6 @@ pub enum FenceStatus {
     Failed(Errno),
 }
 
-/// The end of the job that last wrote a BO.
-pub trait Fence: fmt::Debug + Send + Sync {
-    /// Where the job is.
-    ///
-    /// # Errors
-    /// When the device cannot be asked.
-    fn status(&self) -> Result<FenceStatus, Error>;
-
-    /// Whether it is known to be that of a job that had not ended at the last
-    /// look, although it may be signalled from the start. The kernel does not
-    /// tell.
-    fn is_new(&self) -> bool {
-        false
-    }
-
-    /// It as a sync_file.
-    ///
-    /// # Errors
-    /// The backend has none; no file descriptor left.
-    fn sync_file(&self) -> Result<OwnedFd, Error> {
-        let call = Call::ExportSyncFile;
-        Err(Error::Unsupported { call })
-    }
-}
-
 /// What a device says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
@@ -128,8 +103,7 @@ pub struct DeviceInfo {
 /// The guards of this crate make slices of BOs on the word of a backend, so it
 /// keeps it: the handle of each open BO is unique in the file; `iova` is where
 /// the NPU sees exactly the pages of `memory`; when `prep_bo` returns success no
-/// submitted job still writes the BO; a fence that `write_fence` gave is not
-/// signalled before the job that writes the BO has ended.
+/// submitted job that lists the BO as written is still running.
 pub unsafe trait Backend: fmt::Debug + Send + Sync {
     /// What the device says of itself.
     fn info(&self) -> DeviceInfo;
@@ -176,11 +150,25 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync {
     /// An unknown handle; no file descriptor left.
     fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error>;
 
-    /// The fence of the jobs that write the BO.
+    /// Whether the driver is known to have taken a job that lists the BO as
+    /// written. Asked once, right after SUBMIT, when all earlier jobs that list
+    /// it have ended. Where it is not, the job may have ended already, or there
+    /// may never have been one.
     ///
     /// # Errors
-    /// An unknown handle; no file descriptor left.
-    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error>;
+    /// As [`Backend::prep_bo`].
+    fn was_accepted(&self, handle: Handle) -> Result<bool, Error> {
+        match self.prep_bo(handle, Deadline::NOW) {
+            Ok(()) => Ok(false),
+            Err(Error::TimedOut { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the driver killed the job that last listed the BO as written: one
+    /// that it got after `since`, and that has ended. `None` where that cannot be
+    /// told. It says `Some(false)` of a job that it dropped.
+    fn was_killed(&self, handle: Handle, since: Instant) -> Option<bool>;
 
     /// PRIME import: the handle of a dma-buf of another file. One that this
     /// file has already is given again, without a reference of its own.

@@ -51,28 +51,43 @@ pub struct Bo {
 impl Bo {
     /// Takes what the backend made, and checks it; on an error it is closed.
     pub(crate) fn new(device: &Device, raw: RawBo, len: ByteLen) -> Result<Self, Error> {
-        let bo = Self {
-            memory: raw.memory,
-            gem: GemHandle::new(device, raw.handle),
-            iova: raw.iova,
-            // The kernel wrote its zeroes back when it mapped the pages for
-            // the NPU (`drm_gem_shmem_get_pages_sgt`).
-            stale: AtomicBool::new(false),
-            dirty: AtomicBool::new(false),
-        };
+        // The kernel wrote its zeroes back when it mapped the pages for the
+        // NPU (`drm_gem_shmem_get_pages_sgt`).
+        let bo = Self::from_raw(device, raw);
         if bo.len() < len.get() {
             return Err(Error::MappingTooShort {
-                handle: raw.handle,
+                handle: bo.handle(),
                 mapped: bo.len(),
                 len,
             });
         }
-        if u64::from(raw.iova.0) + bo.len() as u64 > IOVA_END {
+        if u64::from(bo.iova.0) + bo.len() as u64 > IOVA_END {
             return Err(Error::AddressTooHigh {
-                address: u64::from(raw.iova.0),
+                address: u64::from(bo.iova.0),
             });
         }
         Ok(bo)
+    }
+
+    /// One that neither the CPU nor a job has written since it was synced.
+    pub(crate) fn from_raw(device: &Device, raw: RawBo) -> Self {
+        Self {
+            memory: raw.memory,
+            gem: GemHandle::new(device, raw.handle),
+            iova: raw.iova,
+            stale: AtomicBool::new(false),
+            dirty: AtomicBool::new(false),
+        }
+    }
+
+    /// What it is, without its file: still mapped and open. It must be synced,
+    /// as [`Bo::from_raw`] takes it for.
+    pub(crate) fn into_raw(self) -> RawBo {
+        RawBo {
+            memory: self.memory,
+            iova: self.iova,
+            handle: self.gem.keep(),
+        }
     }
 
     /// Where the NPU sees it, through the file that made it.
@@ -133,8 +148,10 @@ impl Bo {
 
     /// Exports it as a dma-buf for others (PRIME).
     ///
-    /// The dma-buf keeps the object and its file open: the driver's file must
-    /// outlive exported objects (kernel bug, see docs/uapi.md).
+    /// The dma-buf keeps the object and its file open: kernels of today use
+    /// freed memory if the file of an object that was ever exported goes before
+    /// the object. So they do where the process is killed meanwhile, which no
+    /// program can prevent (docs/uapi.md). Jobs and their proofs export nothing.
     ///
     /// # Errors
     /// When the driver refuses, or there is no file descriptor left.
@@ -151,6 +168,9 @@ impl Bo {
 
     /// What an access would have to wait for now.
     ///
+    /// This exports the object for a moment, and a kernel of today then wants
+    /// it closed before its file, even if the process is killed ([`Bo::export`]).
+    ///
     /// # Errors
     /// The device has no sync_files; no file descriptor left.
     pub fn fence(&self, access: Access) -> Result<SyncFile, Error> {
@@ -162,10 +182,9 @@ impl Bo {
 
     /// Has later jobs that write it wait for `fence`, as for one who reads it.
     ///
-    /// There is no such function for one who writes it: a job's own fence is
-    /// the proof that the job was accepted, and must stay the only one of its
-    /// kind. [`crate::SharedBuffer::add_fence`] has it, for buffers that prove
-    /// nothing.
+    /// There is no such function for one who writes it: guards would wait for
+    /// it without a deadline. [`crate::SharedBuffer::add_fence`] has it. This
+    /// exports the object for a moment, as [`Bo::fence`] does.
     ///
     /// # Errors
     /// The device has no sync_files, or none of this kind.
@@ -189,6 +208,11 @@ impl Bo {
         Ok(())
     }
 
+    /// Whether CPU and NPU see the same bytes.
+    pub(crate) fn is_synced(&self) -> bool {
+        !self.stale.load(Ordering::Acquire) && !self.dirty.load(Ordering::Acquire)
+    }
+
     /// A job is going to write it, or may still do.
     pub(crate) fn note_writer(&self) {
         self.stale.store(true, Ordering::Release);
@@ -206,16 +230,6 @@ impl Bo {
     /// The mapping, for the guards.
     pub(crate) fn memory(&self) -> &dyn BoMemory {
         &*self.memory
-    }
-
-    /// The offset of the bytes `start..end` of the NPU's addresses, if all of
-    /// them are of this object.
-    pub(crate) fn offset_of(&self, start: u64, end: u64) -> Option<usize> {
-        let base = u64::from(self.iova.0);
-        let inside = base <= start && start <= end && end <= base + self.len() as u64;
-        usize::try_from(start.checked_sub(base)?)
-            .ok()
-            .filter(|_| inside)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::cache_traffic::{CacheCounters, CacheTraffic};
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
 use crate::error::{Call, Error};
 use crate::handles::HandleUse;
-use crate::job::{Job, PendingJob, SubmitError};
+use crate::job::{IdleWitness, Job, PendingJob, SubmitError};
 use crate::raw::RawDevice;
 use crate::shared::ImportedBo;
 use crate::sharing::Sharing;
@@ -39,6 +39,8 @@ struct Inner {
     raw_jobs: AtomicBool,
     handles: HandleUse,
     cache_traffic: CacheCounters,
+    /// Pages for jobs to come.
+    idle_witnesses: Mutex<Vec<IdleWitness>>,
 }
 
 impl Inner {
@@ -52,6 +54,10 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        let idle = self.idle_witnesses.get_mut();
+        for page in idle.unwrap_or_else(PoisonError::into_inner).drain(..) {
+            page.close(&*self.backend);
+        }
         self.settle();
     }
 }
@@ -66,6 +72,7 @@ impl Device {
             raw_jobs: AtomicBool::new(false),
             handles: HandleUse::default(),
             cache_traffic: CacheCounters::default(),
+            idle_witnesses: Mutex::default(),
         }))
     }
 
@@ -220,14 +227,25 @@ impl Device {
         self.backend().prep_bo(handle, until)
     }
 
+    /// [`Backend::was_accepted`] for an object of `len` bytes.
+    pub(crate) fn was_accepted(&self, handle: Handle, len: usize) -> Result<bool, Error> {
+        self.0.cache_traffic.count_prep(len);
+        self.backend().was_accepted(handle)
+    }
+
+    pub(crate) fn idle_witnesses(&self) -> MutexGuard<'_, Vec<IdleWitness>> {
+        let idle = self.0.idle_witnesses.lock();
+        idle.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// FINI_BO of an object of `len` bytes.
     pub(crate) fn fini(&self, handle: Handle, len: usize) -> Result<(), Error> {
         self.0.cache_traffic.count_fini(len);
         self.backend().fini_bo(handle)
     }
 
-    /// What PREP_BO and FINI_BO were called for so far, by [`Bo`] and
-    /// [`crate::SharedBuffer`].
+    /// What PREP_BO and FINI_BO were called for so far, by [`Bo`],
+    /// [`crate::SharedBuffer`] and jobs, each of which has a page of its own.
     #[must_use]
     pub fn cache_traffic(&self) -> CacheTraffic {
         self.0.cache_traffic.snapshot()

@@ -55,6 +55,9 @@ pub enum ProgramError {
         /// Where they would lie.
         address: Iova,
     },
+    /// The witness of a job has no program.
+    #[error("the witness of a job is no legal program, which is a bug in rocket-uapi")]
+    Witness,
 }
 
 /// Most command words of a program: REGISTER_AMOUNTS holds the number of pairs

@@ -43,6 +43,8 @@ fn close(device: &Device, handle: Handle) {
 pub(crate) struct GemHandle {
     handle: Handle,
     device: Device,
+    /// Whether it stays open.
+    is_kept: bool,
 }
 
 impl GemHandle {
@@ -51,10 +53,17 @@ impl GemHandle {
         Self {
             handle,
             device: device.clone(),
+            is_kept: false,
         }
     }
 
     pub(crate) fn get(&self) -> Handle {
+        self.handle
+    }
+
+    /// Lets it go without closing it: it is whoever's gets its number.
+    pub(crate) fn keep(mut self) -> Handle {
+        self.is_kept = true;
         self.handle
     }
 
@@ -65,6 +74,9 @@ impl GemHandle {
 
 impl Drop for GemHandle {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
         let mut uses = self.device.handles().lock();
         close(&self.device, self.handle);
         uses.own.remove(&self.handle);

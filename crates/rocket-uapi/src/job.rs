@@ -2,13 +2,16 @@
 //! Jobs: programs, and the buffers that they may touch.
 
 mod builder;
-mod canary;
 mod error;
 #[allow(unsafe_code)]
 mod hand_over;
 mod pending;
+mod repeat;
+mod submission;
+mod witness;
 
 pub use builder::{Job, JobBuilder};
-pub use canary::CANARY_AT_ONCE_MAX;
-pub use error::{BuildError, Doubt, Refusal, SubmitError, WaitError};
+pub use error::{BuildError, Refusal, SubmitError, WaitError};
 pub use pending::{FinishedJob, PendingJob};
+pub(crate) use witness::IdleWitness;
+pub use witness::WITNESS_PROGRAMS;

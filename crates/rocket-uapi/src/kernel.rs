@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rknpu_regcmd::{ChipProfile, Iova};
@@ -24,11 +24,11 @@ use rustix::fs::{OFlags, SeekFrom};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Errno;
-use crate::backend::{Backend, BoMemory, DeviceInfo, Fence, RawBo, RawJob};
+use crate::backend::{Backend, BoMemory, DeviceInfo, RawBo, RawJob};
 use crate::discover;
 use crate::error::{Call, Error};
 use crate::raw::{RawDevice, RawMap};
-use crate::sharing::{Access, SharedMemory, Sharing};
+use crate::sharing::{SharedMemory, Sharing};
 use crate::sys;
 use crate::units::{ByteLen, Deadline, Handle};
 
@@ -39,6 +39,16 @@ use ioctl::{PrimeToHandle, Request, ioctl, plain_ioctl};
 /// drops the job's BO references behind the fence, without regard to the file.
 /// 20 ms were enough in 300 of 300 runs on Linux 7.2; this leaves room.
 pub const SETTLE: Duration = Duration::from_millis(50);
+
+/// A job that ended so soon after SUBMIT was not killed.
+///
+/// The driver kills 500 ms after it handed a job to a core, which is after
+/// SUBMIT. It counts in jiffies, of 10 ms at the longest: a timer that is set
+/// late in one fires up to one early, and where interrupts were off for a while
+/// when it was set, earlier by that much. What rounding there is makes it fire
+/// later (505 ms were seen). A fifth of the limit is room for all of that, and
+/// jobs that are planned for a fifth of it leave as much.
+const SURVIVES: Duration = Duration::from_millis(400);
 
 /// Room for each text of VERSION, bytes; the driver's are at most 10 long.
 const VERSION_TEXT_BYTES: usize = 64;
@@ -64,19 +74,6 @@ impl Kernel {
     /// The DRM driver's name.
     pub(crate) fn driver(&self) -> &str {
         &self.info.driver
-    }
-
-    fn prime_export(&self, handle: Handle) -> Result<OwnedFd, Error> {
-        let mut argument = sys::PrimeHandle {
-            handle: handle.get(),
-            flags: sys::DRM_CLOEXEC | sys::DRM_RDWR,
-            fd: -1,
-        };
-        plain_ioctl(self.fd.as_fd(), &mut argument)
-            .map_err(|errno| Error::of(Call::PrimeExport, Some(handle), errno))?;
-        // SAFETY: PRIME_HANDLE_TO_FD succeeded, so `fd` is a descriptor that
-        // the kernel has just opened for this process; nobody else owns it.
-        Ok(unsafe { OwnedFd::from_raw_fd(argument.fd) })
     }
 
     /// Maps a BO that was just created.
@@ -150,7 +147,7 @@ unsafe impl BoMemory for BoPages {
 // SAFETY: what the `rocket` driver does, read in its source (Linux 6.18 to 7.3)
 // and observed on 7.2: handles are unique in a file, the address is fixed for
 // the BO's life and maps its pages, PREP_BO waits for the write fences of the
-// BO's reservation object, and EXPORT_SYNC_FILE gives those.
+// BO's reservation object.
 unsafe impl Backend for Kernel {
     fn info(&self) -> DeviceInfo {
         self.info.clone()
@@ -243,13 +240,21 @@ unsafe impl Backend for Kernel {
     }
 
     fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
-        self.prime_export(handle)
+        let mut argument = sys::PrimeHandle {
+            handle: handle.get(),
+            flags: sys::DRM_CLOEXEC | sys::DRM_RDWR,
+            fd: -1,
+        };
+        plain_ioctl(self.fd.as_fd(), &mut argument)
+            .map_err(|errno| Error::of(Call::PrimeExport, Some(handle), errno))?;
+        // SAFETY: PRIME_HANDLE_TO_FD succeeded, so `fd` is a descriptor that
+        // the kernel has just opened for this process; nobody else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(argument.fd) })
     }
 
-    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error> {
-        let dma_buf = self.prime_export(handle)?;
-        let fence = KernelFiles.export_sync_file(dma_buf.as_fd(), Access::Read)?;
-        Ok(Box::new(files::KernelFence(fence)))
+    fn was_killed(&self, _: Handle, since: Instant) -> Option<bool> {
+        // Both clocks stand still while the machine sleeps.
+        (since.elapsed() < SURVIVES).then_some(false)
     }
 
     fn import_bo(&self, dma_buf: BorrowedFd<'_>) -> Result<Handle, Error> {

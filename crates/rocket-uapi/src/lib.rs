@@ -44,7 +44,7 @@ mod units;
 pub mod words;
 
 pub use access::{CpuRead, CpuWrite};
-pub use backend::{Backend, BoMemory, DeviceInfo, Fence, FenceStatus, RawBo, RawJob, RawTask};
+pub use backend::{Backend, BoMemory, DeviceInfo, FenceStatus, RawBo, RawJob, RawTask};
 pub use bo::{Bo, FrozenBo};
 pub use cache_traffic::CacheTraffic;
 pub use device::{Device, DevicePool};
@@ -53,8 +53,8 @@ pub use discover::{
 };
 pub use error::{Call, Error, LengthError, ProgramError};
 pub use job::{
-    BuildError, CANARY_AT_ONCE_MAX, Doubt, FinishedJob, Job, JobBuilder, PendingJob, Refusal,
-    SubmitError, WaitError,
+    BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WITNESS_PROGRAMS,
+    WaitError,
 };
 pub use kernel::SETTLE;
 pub use program_bo::ProgramBo;

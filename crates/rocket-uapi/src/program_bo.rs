@@ -28,8 +28,6 @@ pub(crate) struct Placed {
     pub(crate) task: RawTask,
     /// What it reads and writes.
     pub(crate) extents: Vec<Extent>,
-    /// The last atom that it writes.
-    pub(crate) last_written_atom: Option<Iova>,
 }
 
 impl ProgramBo {
@@ -59,12 +57,7 @@ impl ProgramBo {
         let mut placed = Vec::with_capacity(programs.len());
         for (program, &offset) in programs.iter().zip(&offsets) {
             let room = guard.get_mut(offset..).unwrap_or_default();
-            for (bytes, word) in room
-                .chunks_exact_mut(size_of::<Word>())
-                .zip(program.words())
-            {
-                bytes.copy_from_slice(&word.bits().to_le_bytes());
-            }
+            store_words(room, program.words());
             placed.push(Placed {
                 task: RawTask {
                     // Below 2 GiB, and the object ends below 4 GiB.
@@ -72,7 +65,6 @@ impl ProgramBo {
                     words: program.words().len() as u32,
                 },
                 extents: program.extents().to_vec(),
-                last_written_atom: program.last_written_atom(),
             });
         }
         guard.finish()?;
@@ -102,5 +94,12 @@ impl ProgramBo {
 
     pub(crate) fn programs(&self) -> &[Placed] {
         &self.programs
+    }
+}
+
+/// Puts words at the start of `room`, as PC fetches them.
+pub(crate) fn store_words(room: &mut [u8], words: &[Word]) {
+    for (bytes, word) in room.chunks_exact_mut(size_of::<Word>()).zip(words) {
+        bytes.copy_from_slice(&word.bits().to_le_bytes());
     }
 }

@@ -170,7 +170,6 @@ fn scratch_is_no_result() {
         .reads_owned(only.a)
         .reads(&only.b.freeze())
         .scratch(only.c);
-    // There would be nothing to wait for.
     assert_eq!(refusal(builder, 2, 0), Refusal::NothingWritten);
 
     let Parts {

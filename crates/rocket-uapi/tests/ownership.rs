@@ -6,7 +6,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Event, Fate, Mock, RESULT, alloc, builder, ends, job, job_into, long_job, soon};
+use common::{Event, Fate, Mock, RESULT, alloc, builder, ends, in_place_job, job, job_into, soon};
 use rocket_uapi::{
     ByteLen, Call, Deadline, Device, DevicePool, Error, Iova, LengthError, PAGE_BYTES,
     SharedBuffer, WaitError,
@@ -34,7 +34,8 @@ fn nothing_is_left_behind_wherever_a_call_fails() {
         &[Fate::RunsAtOnce, Fate::RunsAtOnce][..],
         &[Fate::Runs, Fate::Runs],
         &[Fate::IsDropped, Fate::Runs, Fate::IsDropped],
-        &[Fate::IsKilled, Fate::IsKilled],
+        &[Fate::RunsLate, Fate::Runs, Fate::RunsLate],
+        &[Fate::IsKilled; 3],
     ] {
         let mock = Mock::new(fates);
         // An error from the fate itself is part of the scenario.
@@ -134,23 +135,32 @@ fn caches_are_walked_where_that_does_something() {
         assert_eq!(mock.take_events(), [Event::Fini(handle)]);
     }
 
-    let first = long_job(&device);
+    let first = job(&device);
     mock.take_events();
     let pending = device.submit(vec![first]).unwrap().remove(0);
     let c = pending.wait(soon()).unwrap().writes.remove(0);
     let handle = c.handle();
     assert_eq!(ends(&c), ends(&c));
+    let events = mock.take_events();
+    let Event::Create(page) = events[0] else {
+        panic!("a page expected: {events:?}");
+    };
+    let made = [Event::Create(page), Event::Fini(page)];
+    let looked = [
+        Event::Submit { jobs: 1 },
+        Event::Prep(page),
+        Event::Prep(handle),
+    ];
+    assert_eq!(events[..5], [&made[..], &looked[..]].concat());
     let passes = |event: &Event| matches!(event, Event::Prep(_) | Event::Fini(_));
-    assert_eq!(mock.events().into_iter().filter(passes).count(), 1);
-    let expected = [Event::Submit { jobs: 1 }, Event::Prep(handle)];
-    assert_eq!(mock.take_events()[..2], expected);
+    assert!(!events[5..].iter().any(passes), "{events:?}");
 
     // What a job has written, another one writes: the CPU has only read.
     let again = job_into(&device, c);
     mock.take_events();
     let pending = device.submit(vec![again]).unwrap().remove(0);
     assert_eq!(ends(&pending.wait(soon()).unwrap().writes[0]).0, RESULT);
-    assert_eq!(mock.take_events()[..2], expected);
+    assert_eq!(mock.take_events()[..3], looked);
 }
 
 /// What a guard wrote that was not dropped reaches the next job all the same.
@@ -170,20 +180,22 @@ fn a_forgotten_guard_loses_nothing() {
 
 #[test]
 fn the_file_counts_its_passes_over_caches() {
-    let device = Mock::new(&[Fate::Runs]).device();
-    let job = job(&device);
-    let before = device.cache_traffic();
+    let device = Mock::new(&[Fate::Runs; 2]).device();
     let page = PAGE_BYTES as u64;
-    let pending = device.submit(vec![job]).unwrap().remove(0);
-    assert_eq!(ends(&pending.wait(soon()).unwrap().writes[0]).0, RESULT);
-    let after = device.cache_traffic();
-    // The canary of a short job, and its result.
-    assert_eq!(
-        (after.finis - before.finis, after.preps - before.preps),
-        (1, 1)
-    );
-    assert_eq!(after.bytes() - before.bytes(), 2 * page);
-    assert_eq!(after.prep_bytes - before.prep_bytes, page);
+    // FINI_BO where the job's page is made; a look at it, and the result.
+    for finis in [1, 0] {
+        let job = job(&device);
+        let before = device.cache_traffic();
+        let pending = device.submit(vec![job]).unwrap().remove(0);
+        assert_eq!(ends(&pending.wait(soon()).unwrap().writes[0]).0, RESULT);
+        let after = device.cache_traffic();
+        assert_eq!(
+            (after.finis - before.finis, after.preps - before.preps),
+            (finis, 2)
+        );
+        assert_eq!(after.fini_bytes - before.fini_bytes, finis * page);
+        assert_eq!(after.prep_bytes - before.prep_bytes, 2 * page);
+    }
 }
 
 #[test]
@@ -217,8 +229,8 @@ fn buffers_of_a_job_that_does_not_end_are_leaked() {
     let device = mock.device();
     drop(device.submit(vec![job(&device)]).unwrap());
     drop(device);
-    // A, B, C and the programs.
-    assert_eq!(mock.open_things().0, 4);
+    // A, B, C, the programs and the job's page.
+    assert_eq!(mock.open_things().0, 5);
     assert!(!mock.events().contains(&Event::CloseFile));
 }
 
@@ -226,8 +238,9 @@ fn buffers_of_a_job_that_does_not_end_are_leaked() {
 /// kernel has closed the file.
 #[test]
 fn a_device_that_is_gone_is_not_waited_for_and_leaks_nothing() {
-    // From the end of SUBMIT on: its fence, the state of that, PREP_BO.
-    for at in 2..5 {
+    // After CREATE_BO and FINI_BO of the page, and SUBMIT: the look at the job,
+    // the wait for it.
+    for at in 3..5 {
         for wait in [false, true] {
             let mock = Mock::new(&[Fate::Hangs]);
             let device = mock.device();
@@ -249,20 +262,22 @@ fn a_device_that_is_gone_is_not_waited_for_and_leaks_nothing() {
 
 #[test]
 fn a_refused_submit_gives_everything_back_as_it_was() {
-    // 0 and 1: FINI of two canaries; 2: SUBMIT.
-    for failing in 0..3 {
+    // CREATE and FINI of two pages, the second one's FINI again where it is to
+    // have the witness; SUBMIT.
+    for failing in 0..6 {
         let mock = Mock::default();
         let device = mock.device();
-        let jobs = vec![job(&device), job(&device)];
+        let jobs = vec![job(&device), in_place_job(&device, 0)];
         mock.fail_at(failing);
         let error = device.submit(jobs).unwrap_err();
         assert_eq!(error.jobs.len(), 2);
         for job in error.jobs {
-            let (reads, writes) = job.into_bos();
-            assert_eq!(reads.len(), 1);
+            let (_, writes) = job.into_bos();
             assert_eq!(ends(&writes[0]), (0x11, 0x11), "call {failing}");
         }
-        assert_eq!(mock.submissions(), 0);
+        assert_eq!(mock.submissions(), []);
+        drop(device);
+        mock.assert_all_gone("nothing was submitted");
     }
 }
 

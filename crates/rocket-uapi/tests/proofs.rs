@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{C_BYTES, Fate, Mock, RESULT, ends, in_place_job, job, long_job, soon};
-use rocket_uapi::{Call, Deadline, Device, Doubt, Errno, Error, FinishedJob, Job, WaitError};
+use common::{Event, Fate, Mock, RESULT, ends, in_place_job, job, long_job, soon};
+use rocket_uapi::{Call, Deadline, Device, Error, FinishedJob, Job, WaitError};
 
 fn run(mock: &Mock, make: impl Fn(&Device) -> Job) -> Result<FinishedJob, WaitError> {
     let device = mock.device();
@@ -13,185 +13,161 @@ fn run(mock: &Mock, make: impl Fn(&Device) -> Job) -> Result<FinishedJob, WaitEr
     pending.wait(soon())
 }
 
-#[test]
-fn a_job_seen_running_ran() {
-    let mock = Mock::new(&[Fate::Runs]);
-    let done = run(&mock, job).unwrap();
-    assert_eq!((done.reads.len(), done.writes.len()), (1, 1));
-    assert_eq!(ends(&done.writes[0]), (RESULT, RESULT));
-    assert_eq!(mock.submissions(), 1);
+/// A short job that may run twice, one that may not, and a long one.
+fn short(device: &Device) -> Job {
+    job(device)
+}
+
+fn in_place(device: &Device) -> Job {
+    in_place_job(device, 0)
+}
+
+const KINDS: [fn(&Device) -> Job; 3] = [short, in_place, long_job];
+
+/// The same where extents of long jobs take an interpreter too long.
+fn kinds() -> &'static [fn(&Device) -> Job] {
+    if cfg!(miri) { &KINDS[..2] } else { &KINDS }
 }
 
 #[test]
-fn a_quick_job_is_known_by_its_canary() {
-    let mock = Mock::new(&[Fate::RunsAtOnce]);
-    let done = run(&mock, job).unwrap();
-    assert_eq!(ends(&done.writes[0]), (RESULT, RESULT));
-    assert_eq!(mock.submissions(), 1);
-    let found = mock.seen(0);
-    assert_ne!(found[C_BYTES - 16..C_BYTES], [0x11; 16], "the canary");
-    assert_eq!(found[..C_BYTES - 16], [0x11; C_BYTES - 16]);
-}
-
-#[test]
-fn a_result_that_equals_the_canary_is_told_by_the_second() {
-    let fate = Fate::RunsAtOnceAndLeavesTheFirstCanary;
-    let mock = Mock::new(&[fate, fate]);
-    let done = run(&mock, job).unwrap();
-    assert_eq!(mock.submissions(), 2);
-    let (first, second) = (mock.seen(0), mock.seen(1));
-    let atom = C_BYTES - 16..C_BYTES;
-    let differ = |(a, b): (&u8, &u8)| a != b;
-    assert!(
-        first[atom.clone()]
-            .iter()
-            .zip(&second[atom.clone()])
-            .all(differ)
-    );
-    let bytes = done.writes[0].read(soon()).unwrap();
-    assert_eq!(bytes[atom.clone()], first[atom]);
-}
-
-#[test]
-fn a_dropped_job_is_run_again_and_its_second_run_counts() {
-    let mock = Mock::new(&[Fate::IsDropped, Fate::RunsAtOnce]);
-    assert_eq!(ends(&run(&mock, job).unwrap().writes[0]), (RESULT, RESULT));
-    assert_eq!(mock.submissions(), 2);
-}
-
-#[test]
-fn a_job_dropped_twice_is_dropped() {
-    let mock = Mock::new(&[Fate::IsDropped, Fate::IsDropped]);
-    let error = run(&mock, job).unwrap_err();
-    assert!(error.to_string().contains("canary"), "{error}");
-    let WaitError::Dropped { job } = error else {
-        panic!("{error:?}");
-    };
-    assert_eq!(ends(&job.writes[0]), (0x11, 0x11), "no canary is left");
-    assert_eq!((job.reads.len(), mock.submissions()), (1, 2));
-}
-
-/// A canary costs a pass over the output's caches, and long jobs are seen
-/// running.
-#[test]
-#[cfg_attr(miri, ignore = "the extents of a long job take an interpreter minutes")]
-fn a_long_job_has_a_canary_only_if_it_looks_dropped() {
-    let mock = Mock::new(&[Fate::Runs]);
-    let done = run(&mock, long_job).unwrap();
-    assert_eq!(ends(&done.writes[0]), (RESULT, RESULT));
-    assert!(mock.seen(0).iter().all(|&byte| byte == 0x11));
-
-    // A backend that knows of the job saves the second run.
-    let mock = Mock::new(&[Fate::RunsAtOnceAndIsNew]);
-    let done = run(&mock, long_job).unwrap();
-    assert_eq!(ends(&done.writes[0]), (RESULT, RESULT));
-    assert_eq!(mock.submissions(), 1);
-
-    for first in [Fate::RunsAtOnce, Fate::IsDropped] {
-        let mock = Mock::new(&[first, Fate::RunsAtOnce]);
-        let done = run(&mock, long_job).unwrap();
+fn a_job_that_was_seen_and_ended_in_time_ran() {
+    for make in kinds() {
+        let mock = Mock::new(&[Fate::Runs]);
+        let done = run(&mock, make).unwrap();
         assert_eq!(ends(&done.writes[0]), (RESULT, RESULT));
-        assert_eq!(mock.submissions(), 2, "{first:?}");
-        assert!(mock.seen(0).iter().all(|&byte| byte == mock.seen(0)[0]));
-        assert_ne!(mock.seen(1)[C_BYTES - 16], mock.seen(1)[0], "a canary");
+        assert_eq!(mock.submissions().len(), 1);
+        assert_eq!(mock.exports(), 0);
     }
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "the extents of a long job take an interpreter minutes")]
-fn a_long_job_that_is_dropped_each_time_is_dropped() {
-    let mock = Mock::new(&[Fate::IsDropped; 3]);
-    let WaitError::Dropped { job } = run(&mock, long_job).unwrap_err() else {
-        panic!("it never ran");
-    };
-    assert_eq!(ends(&job.writes[0]), (0x11, 0x11), "no canary is left");
-    assert_eq!(mock.submissions(), 3);
-    let atom = |run| mock.seen(run)[C_BYTES - 16..C_BYTES].to_vec();
-    assert!(atom(1) != atom(0) && atom(2) != atom(0) && atom(1) != atom(2));
-}
-
-#[test]
-fn a_killed_job_is_known_by_its_fence() {
-    for fates in [
-        &[Fate::IsKilled][..],
-        &[Fate::IsDropped, Fate::IsKilled],
-        // Its fence had gone by the time of the export: the second run tells.
-        &[Fate::IsKilledUnseen, Fate::IsKilled],
-    ] {
-        for make in [job, long_job] {
-            let mock = Mock::new(fates);
-            let WaitError::Killed { errno, job } = run(&mock, make).unwrap_err() else {
-                panic!("{fates:?}");
-            };
-            assert_eq!(errno, Errno::CANCELED);
-            assert_eq!(ends(&job.writes[0]), (0x11, 0x11));
-            assert_eq!(mock.submissions(), fates.len());
+fn a_short_job_has_the_witness_in_a_second_run_only() {
+    for first in [Fate::RunsAtOnce, Fate::RunsLate, Fate::IsDropped] {
+        for second in [Fate::Runs, Fate::RunsAtOnce, Fate::RunsLate] {
+            let mock = Mock::new(&[first, second]);
+            let done = run(&mock, short).unwrap();
+            assert_eq!(ends(&done.writes[0]), (RESULT, RESULT));
+            assert_eq!(mock.submissions(), [false, true], "{first:?}, {second:?}");
+            assert_eq!(mock.exports(), 0);
         }
     }
 }
 
 #[test]
-fn work_in_place_is_never_run_twice() {
-    let mock = Mock::new(&[Fate::IsDropped]);
-    let error = run(&mock, |device| in_place_job(device, 0)).unwrap_err();
-    let WaitError::Undecided { doubt, job } = error else {
-        panic!("{error:?}");
-    };
-    assert_eq!(doubt, Doubt::NotRepeatable);
-    assert_eq!((job.writes.len(), mock.submissions()), (1, 1));
-    assert!(run(&Mock::new(&[Fate::RunsAtOnce]), |d| in_place_job(d, 0)).is_ok());
-    assert!(run(&Mock::new(&[Fate::Runs]), |d| in_place_job(d, 0)).is_ok());
+fn other_jobs_have_it_from_the_start_and_run_once() {
+    for make in &kinds()[1..] {
+        for fate in [Fate::Runs, Fate::RunsAtOnce, Fate::RunsLate] {
+            let mock = Mock::new(&[fate]);
+            let done = run(&mock, make).unwrap();
+            assert_eq!(ends(&done.writes[0]), (RESULT, RESULT));
+            assert_eq!(mock.submissions(), [true], "{fate:?}");
+        }
+    }
 }
 
-/// The last atom of the output is input: a canary there would be computed with.
 #[test]
-fn input_is_never_replaced_by_a_canary() {
-    let last = (C_BYTES - common::A_BYTES) as u32;
-    let mock = Mock::new(&[Fate::RunsAtOnce]);
-    let error = run(&mock, |device| in_place_job(device, last)).unwrap_err();
-    let WaitError::Undecided { doubt, .. } = error else {
-        panic!("{error:?}");
+fn a_dropped_job_is_dropped() {
+    for make in kinds() {
+        let mock = Mock::new(&[Fate::IsDropped; 2]);
+        let WaitError::Dropped { job } = run(&mock, make).unwrap_err() else {
+            panic!("it never ran");
+        };
+        assert_eq!(job.writes.len(), 1);
+        // Only in place there is not more that it reads.
+        assert!(job.reads.len() <= 1);
+    }
+}
+
+/// Neither intact output nor one that is all written hides a kill.
+#[test]
+fn a_killed_job_is_killed_however_far_it_came() {
+    for fate in [Fate::IsKilled, Fate::IsKilledAtItsEnd] {
+        for make in kinds() {
+            let mock = Mock::new(&[fate, fate]);
+            let error = run(&mock, make).unwrap_err();
+            assert!(matches!(error, WaitError::Killed { .. }), "{error}");
+            assert_eq!(error.into_finished().unwrap().writes.len(), 1);
+        }
+        let mock = Mock::new(&[fate, Fate::Runs]);
+        assert!(run(&mock, short).is_ok(), "the second run counts");
+    }
+}
+
+#[test]
+fn what_the_backend_knows_needs_no_second_run() {
+    for make in kinds() {
+        let mock = Mock::new(&[Fate::IsKilledForSure]);
+        let error = run(&mock, make).unwrap_err();
+        assert!(matches!(error, WaitError::Killed { .. }), "{error}");
+        assert_eq!(mock.submissions().len(), 1);
+    }
+}
+
+#[test]
+fn dropped_or_killed_is_told_where_no_more_is_known() {
+    for fate in [Fate::IsDroppedUnseen, Fate::IsKilledUnseen] {
+        for make in kinds() {
+            let mock = Mock::new(&[fate, fate]);
+            let error = run(&mock, make).unwrap_err();
+            assert!(
+                matches!(error, WaitError::DroppedOrKilled { .. }),
+                "{error}"
+            );
+            assert_eq!(error.into_finished().unwrap().writes.len(), 1);
+        }
+    }
+}
+
+/// A page serves many jobs, whether the witness ran in it or not.
+#[test]
+fn a_page_serves_again() {
+    let mock = Mock::new(&[
+        Fate::RunsAtOnce,
+        Fate::RunsAtOnce,
+        Fate::RunsAtOnce,
+        Fate::IsDropped,
+    ]);
+    let device = mock.device();
+    let jobs = [(); 2].map(|()| job(&device));
+    let creations = || {
+        let is_create = |event: &Event| matches!(event, Event::Create(_));
+        mock.events().into_iter().filter(is_create).count()
     };
-    assert_eq!(doubt, Doubt::NoCanary);
-    assert_eq!(
-        mock.seen(0)[..C_BYTES],
-        [0x11; C_BYTES],
-        "as the CPU left it"
-    );
-    assert!(run(&Mock::new(&[Fate::Runs]), |d| in_place_job(d, last)).is_ok());
+    let before = creations();
+    let mut results = jobs.into_iter().map(|job| {
+        let pending = device.submit(vec![job]).unwrap().remove(0);
+        pending.wait(soon())
+    });
+    assert!(results.next().unwrap().is_ok());
+    assert_eq!(creations(), before + 1);
+    // What the witness left there in the first job proves nothing of this one.
+    assert!(matches!(
+        results.next().unwrap(),
+        Err(WaitError::Dropped { .. })
+    ));
+    assert_eq!(creations(), before + 1);
+    drop(results);
+    drop(device);
+    mock.assert_all_gone("pages too");
 }
 
 /// Fails the call that comes `after` calls after SUBMIT.
-fn with_failure(after: usize, fates: &[Fate], in_place: bool) -> Result<FinishedJob, WaitError> {
+fn with_failure(after: usize, fates: &[Fate]) -> (Mock, Result<FinishedJob, WaitError>) {
     let mock = Mock::new(fates);
     let device = mock.device();
-    let job = if in_place {
-        in_place_job(&device, 0)
-    } else {
-        job(&device)
-    };
-    // FINI of the canary, SUBMIT.
-    mock.fail_at(2 + after);
+    let job = job(&device);
+    // CREATE and FINI of the page, SUBMIT.
+    mock.fail_at(3 + after);
     let pending = device.submit(vec![job]).unwrap().remove(0);
-    pending.wait(soon())
+    let result = pending.wait(soon());
+    (mock, result)
 }
 
 #[test]
-fn a_fence_that_cannot_be_had_is_no_end_of_the_job() {
-    // 0: the export fails, 1: the fence does not answer.
-    for after in 0..2 {
-        let done = with_failure(after, &[Fate::RunsAtOnce, Fate::RunsAtOnce], false);
-        assert_eq!(ends(&done.unwrap().writes[0]), (RESULT, RESULT));
-        let error = with_failure(after, &[Fate::RunsAtOnce], true).unwrap_err();
-        let WaitError::Undecided { doubt, job } = error else {
-            panic!("{error:?}");
-        };
-        assert!(
-            matches!(doubt, Doubt::NoFence(Error::Refused { .. })),
-            "{doubt}"
-        );
-        assert_eq!(job.writes.len(), 1);
-    }
+fn a_look_that_fails_proves_nothing() {
+    let (mock, result) = with_failure(0, &[Fate::Runs, Fate::Runs]);
+    assert_eq!(ends(&result.unwrap().writes[0]), (RESULT, RESULT));
+    assert_eq!(mock.submissions(), [false, true]);
 }
 
 #[test]
@@ -207,27 +183,26 @@ fn a_deadline_gives_the_job_back() {
 }
 
 #[test]
-fn a_second_run_that_is_refused_can_be_waited_for_again() {
-    for make in [job, long_job] {
-        let mock = Mock::new(&[Fate::IsDropped, Fate::RunsAtOnce]);
-        let device = mock.device();
-        let pending = device.submit(vec![make(&device)]).unwrap().remove(0);
-        // PREP, status, the next canary's FINI, SUBMIT.
-        mock.fail_at(3);
-        let error = pending.wait(soon()).unwrap_err();
+fn a_second_run_that_fails_can_be_waited_for_again() {
+    // The first look, PREP of the output; then FINI of the page, SUBMIT, the
+    // second look, PREP of the output, PREP of the page.
+    let calls = [
+        (2, Call::FiniBo),
+        (3, Call::Submit),
+        (5, Call::PrepBo),
+        (6, Call::PrepBo),
+    ];
+    for (after, failing) in calls {
+        let (mock, result) = with_failure(after, &[Fate::RunsLate, Fate::Runs]);
+        let error = result.unwrap_err();
         let WaitError::Device { source, job } = error else {
             panic!("{error:?}");
         };
         assert!(
-            matches!(
-                source,
-                Error::Refused {
-                    call: Call::Submit,
-                    ..
-                }
-            ),
+            matches!(source, Error::Refused { call, .. } if call == failing),
             "{source}"
         );
         assert_eq!(ends(&job.wait(soon()).unwrap().writes[0]), (RESULT, RESULT));
+        assert_eq!(mock.submissions(), [false, true], "{failing:?}");
     }
 }

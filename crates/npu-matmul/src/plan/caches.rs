@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use rocket_uapi::{CANARY_AT_ONCE_MAX, PAGE_BYTES};
+use rocket_uapi::{PAGE_BYTES, WITNESS_PROGRAMS};
 
 use super::{JobPlan, Plan};
 
@@ -17,7 +17,8 @@ pub struct CacheBytes {
     /// reads it, and each result that the CPU reads: those of every K tile, or
     /// their sums where the NPU adds them up.
     pub needed: u64,
-    /// What PREP_BO and FINI_BO pass, if each job is seen running.
+    /// What PREP_BO and FINI_BO pass, if each job is seen running and ends in
+    /// time.
     pub passed: u64,
 }
 
@@ -38,11 +39,14 @@ impl CacheBytes {
     }
 
     fn add_results(&mut self, job: &JobPlan) {
-        let output = pages(job.output_bytes);
-        self.passed += output;
-        if output <= CANARY_AT_ONCE_MAX as u64 {
-            self.passed += output;
-        }
+        // A job has a page, which is looked at once; that of a long job is
+        // cleared before and read after.
+        let looks = if job.tasks.len() < WITNESS_PROGRAMS {
+            1
+        } else {
+            3
+        };
+        self.passed += pages(job.output_bytes) + looks * PAGE_BYTES as u64;
         let k_tiles = job.band.k_tiles.len().max(1);
         for task in &job.tasks {
             if task.activation % k_tiles >= job.results_per_tile() {

@@ -24,7 +24,8 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
     // A job has the limit's bytes in each of its buffers; waves of several have no
     // more together.
     let largest = (options.limits.buffer_bytes as u64).saturating_mul(each);
-    let rounding = WAVE_JOBS as u64 * each * PAGE;
+    // And each job has a page.
+    let rounding = WAVE_JOBS as u64 * (each + 1) * PAGE;
     let wave = largest.saturating_add(rounding);
     (wave.saturating_mul(WAVES_IN_FLIGHT as u64)).saturating_add(IDLE_BYTES_MAX as u64)
 }

@@ -6,13 +6,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use npu_matmul::{Engine, PlanOptions};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{
-    Backend, ByteLen, Call, Deadline, Device, DeviceInfo, DevicePool, Errno, Fence, FenceStatus,
-    Handle, RawBo, RawDevice, RawJob,
+    Backend, ByteLen, Call, Deadline, Device, DeviceInfo, DevicePool, Errno, Handle, RawBo,
+    RawDevice, RawJob,
 };
 
 /// How many of the next calls fail, and how.
@@ -22,8 +22,10 @@ pub(crate) struct Faults {
     pub(crate) lost: AtomicUsize,
     /// SUBMITs that are refused.
     pub(crate) refused: AtomicUsize,
-    /// Jobs whose fence says that they were killed.
+    /// Jobs that count as killed.
     pub(crate) killed: AtomicUsize,
+    /// Jobs of which nobody can tell whether they were killed.
+    pub(crate) doubtful: AtomicUsize,
     /// CREATE_BOs without memory.
     pub(crate) no_memory: AtomicUsize,
     /// FINI_BOs that fail.
@@ -33,6 +35,10 @@ pub(crate) struct Faults {
     pub(crate) until_gone: AtomicUsize,
     /// Calls that were made.
     pub(crate) calls: AtomicUsize,
+    /// Jobs that the device got.
+    pub(crate) jobs: AtomicUsize,
+    /// Descriptors of buffer objects that were made.
+    pub(crate) exports: AtomicUsize,
     /// Buffer objects that exist.
     pub(crate) live: AtomicIsize,
     /// Buffer objects that were ever made.
@@ -71,15 +77,6 @@ fn strikes(count: &AtomicUsize) -> bool {
 struct Faulty {
     inner: Arc<dyn Backend>,
     faults: Arc<Faults>,
-}
-
-#[derive(Debug)]
-struct Killed;
-
-impl Fence for Killed {
-    fn status(&self) -> Result<FenceStatus, rocket_uapi::Error> {
-        Ok(FenceStatus::Failed(Errno::TIMEDOUT))
-    }
 }
 
 // SAFETY: all but errors is the inner backend's.
@@ -132,21 +129,30 @@ unsafe impl Backend for Faulty {
         if strikes(&self.faults.lost) {
             return Ok(());
         }
+        self.faults.jobs.fetch_add(jobs.len(), Ordering::Relaxed);
         // SAFETY: what the caller promises.
         unsafe { self.inner.submit(jobs) }
     }
 
     fn export_bo(&self, handle: Handle) -> Result<OwnedFd, rocket_uapi::Error> {
         self.faults.call(Call::PrimeExport, Some(handle))?;
+        self.faults.exports.fetch_add(1, Ordering::Relaxed);
         self.inner.export_bo(handle)
     }
 
-    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, rocket_uapi::Error> {
-        self.faults.call(Call::ExportSyncFile, Some(handle))?;
+    fn was_accepted(&self, handle: Handle) -> Result<bool, rocket_uapi::Error> {
+        self.faults.call(Call::PrepBo, Some(handle))?;
+        self.inner.was_accepted(handle)
+    }
+
+    fn was_killed(&self, handle: Handle, since: Instant) -> Option<bool> {
         if strikes(&self.faults.killed) {
-            return Ok(Box::new(Killed));
+            return Some(true);
         }
-        self.inner.write_fence(handle)
+        if strikes(&self.faults.doubtful) {
+            return None;
+        }
+        self.inner.was_killed(handle, since)
     }
 
     fn reopen(&self) -> Result<Arc<dyn Backend>, rocket_uapi::Error> {

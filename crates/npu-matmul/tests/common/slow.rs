@@ -6,12 +6,11 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use npu_matmul::{Activity, Done, Observer};
 use rocket_uapi::{
-    Backend, ByteLen, Deadline, Device, DeviceInfo, Error, Fence, FenceStatus, Handle, RawBo,
-    RawDevice, RawJob,
+    Backend, ByteLen, Deadline, Device, DeviceInfo, Error, Handle, RawBo, RawDevice, RawJob,
 };
 
 /// What happened.
@@ -69,25 +68,6 @@ struct Slow {
     jobs: Mutex<u64>,
 }
 
-#[derive(Debug)]
-struct SlowFence {
-    inner: Box<dyn Fence>,
-    running: Running,
-    /// What the job writes, and its number.
-    writes: Handle,
-    job: Option<u64>,
-}
-
-impl Fence for SlowFence {
-    fn status(&self) -> Result<FenceStatus, Error> {
-        let running = lock(&self.running).get(&self.writes).copied();
-        if running.is_some() && running == self.job {
-            return Ok(FenceStatus::Active);
-        }
-        self.inner.status()
-    }
-}
-
 /// A slow device in place of `inner`.
 pub(crate) fn slow(inner: Arc<dyn Backend>, log: &Arc<Log>) -> Device {
     Device::from_backend(Arc::new(Slow::new(inner, log)))
@@ -104,7 +84,7 @@ impl Slow {
     }
 }
 
-// SAFETY: all is the inner backend's, and no fence or PREP_BO tells of an end
+// SAFETY: all is the inner backend's, and no PREP_BO tells of an end
 // that it does not tell of.
 unsafe impl Backend for Slow {
     fn info(&self) -> DeviceInfo {
@@ -154,13 +134,8 @@ unsafe impl Backend for Slow {
         self.inner.export_bo(handle)
     }
 
-    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error> {
-        Ok(Box::new(SlowFence {
-            inner: self.inner.write_fence(handle)?,
-            running: Arc::clone(&self.running),
-            writes: handle,
-            job: lock(&self.running).get(&handle).copied(),
-        }))
+    fn was_killed(&self, handle: Handle, since: Instant) -> Option<bool> {
+        self.inner.was_killed(handle, since)
     }
 
     fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {

@@ -134,8 +134,8 @@ struct Inner {
     watchers: Vec<Weak<dyn Watcher>>,
     /// Timers of the threads that sleep on this fence.
     sleepers: Vec<Arc<OwnedFd>>,
-    /// Whether a sync_file was made of it; see [`Fence::mark_exported`].
-    exported: bool,
+    /// Whether a client knows of it; see [`Fence::mark_seen`].
+    seen: bool,
 }
 
 impl Fence {
@@ -230,10 +230,10 @@ impl Fence {
         self.state() == FenceState::Active
     }
 
-    /// Notes that a client has taken this fence out of its BO, and says
-    /// whether it is the first.
-    pub(super) fn mark_exported(&self) -> bool {
-        !std::mem::replace(&mut lock(&self.inner).exported, true)
+    /// Notes that a client was told of this fence, and says whether it is the
+    /// first.
+    pub(super) fn mark_seen(&self) -> bool {
+        !std::mem::replace(&mut lock(&self.inner).seen, true)
     }
 
     /// Ends the job. Only the first call counts.

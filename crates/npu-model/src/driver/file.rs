@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An open file of the device node: handles, address space, queue.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -15,7 +14,6 @@ use super::iommu::AddressSpace;
 use super::mmap::Mapping;
 use super::release::{Life, OpenFile};
 use super::resv::{Exported, Usage};
-use super::sync_file::SyncFile;
 use super::{Device, DriverOptions, lock};
 
 /// One open file. Closing is dropping.
@@ -46,23 +44,6 @@ impl WriteFence {
             }
             (FenceState::Signaled, FenceState::Signaled) => FenceState::Signaled,
         })
-    }
-}
-
-impl WriteFence {
-    /// Whether one of the jobs had not been seen before: one that ended so
-    /// quickly that it is not unfinished any more counts too.
-    #[must_use]
-    pub fn is_new(&self) -> bool {
-        self.0.is_new
-    }
-
-    /// It as a sync_file.
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENFILE`.
-    pub fn sync_file(&self) -> Result<OwnedFd, Errno> {
-        SyncFile::create(self.0.clone())
     }
 }
 
@@ -210,6 +191,24 @@ impl DrmFile {
         self.check_device()?;
         let object = self.lookup(handle).ok_or(Errno::NOENT)?;
         Ok(Mapping::shared(object, Arc::clone(&self.open)))
+    }
+
+    /// Whether the driver took a job that writes the object, of which nobody
+    /// was told yet, or that has not ended.
+    ///
+    /// # Errors
+    /// `ENOENT` for an unknown handle.
+    pub(crate) fn was_accepted(&self, handle: u32) -> Result<bool, Errno> {
+        self.check_device()?;
+        let object = self.lookup(handle).ok_or(Errno::NOENT)?;
+        Ok(object.reservation().was_accepted())
+    }
+
+    /// Whether the driver killed the job that wrote the object last; `None` for
+    /// an unknown handle.
+    pub(crate) fn was_killed(&self, handle: u32) -> Option<bool> {
+        let object = self.lookup(handle)?;
+        Some(object.reservation().was_killed())
     }
 
     /// What a sync_file would hold that is exported now from the dma-buf of

@@ -47,9 +47,6 @@ pub(super) struct Exported {
     pub(super) fences: Vec<Arc<Fence>>,
     /// All of them, for modelled time.
     pub(super) named: Vec<FenceName>,
-    /// Whether nobody had seen one of them: by an export, or by the end of a
-    /// wait.
-    pub(super) is_new: bool,
 }
 
 impl Reservation {
@@ -99,35 +96,48 @@ impl Reservation {
     ///
     /// The kernel leaves out fences that are already signalled, killed ones
     /// included; a client that exports right after SUBMIT is in time there,
-    /// because a kill takes 500 ms, and a job far longer than SUBMIT does to
-    /// return. The model can kill at once, and a host may have better to do than
-    /// to let the client go on. So a failed fence stays visible until it was
-    /// exported once, and of a signalled one it is told that it is new.
+    /// because a kill takes 500 ms. The model can kill at once. So a failed
+    /// fence stays visible until somebody was told of it.
     pub(super) fn export(&self, usage: Usage) -> Exported {
-        let mut fences = lock(&self.fences);
-        let (mut exported, mut is_new) = (Vec::new(), false);
-        fences.retain(|(own, fence)| {
+        let wanted = |fence: &&Arc<Fence>| {
             let state = fence.state();
-            if *own > usage {
-                return true;
-            }
-            let unseen = fence.mark_exported();
-            is_new |= unseen;
-            let wanted = match state {
+            let unseen = fence.mark_seen();
+            match state {
                 FenceState::Active => true,
                 FenceState::Failed(_) => unseen,
                 FenceState::Signaled => false,
-            };
-            if wanted {
-                exported.push(Arc::clone(fence));
             }
-            state == FenceState::Active
-        });
+        };
+        let fences = lock(&self.fences);
+        let fences = fences.iter().filter(|(own, _)| *own <= usage);
         Exported {
-            fences: exported,
+            fences: fences
+                .map(|(_, fence)| fence)
+                .filter(wanted)
+                .cloned()
+                .collect(),
             named: self.named(usage),
-            is_new,
         }
+    }
+
+    /// Whether there is a writer that has not ended, or that nobody was told of
+    /// yet, be it by this, by an export or by the end of a wait. How far it is
+    /// when somebody asks is the host's chance; that it was taken is not.
+    pub(super) fn was_accepted(&self) -> bool {
+        let accepted = |(usage, fence): &(Usage, Arc<Fence>)| {
+            let unseen = fence.mark_seen();
+            *usage == Usage::Write && (unseen || fence.is_active())
+        };
+        let fences = lock(&self.fences);
+        fences.iter().filter(|entry| accepted(entry)).count() > 0
+    }
+
+    /// Whether the driver killed the job that wrote it last.
+    pub(super) fn was_killed(&self) -> bool {
+        let killed = |(usage, fence): &(Usage, Arc<Fence>)| {
+            *usage == Usage::Write && matches!(fence.state(), FenceState::Failed(_))
+        };
+        lock(&self.fences).iter().any(killed)
     }
 
     /// Sleeps until the fences of all usages up to `usage` are signalled.
@@ -177,30 +187,39 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_that_was_signalled_before_anybody_looked_is_new() {
+    fn a_writer_that_ended_before_anybody_looked_was_accepted() {
         let reservation = Reservation::default();
-        let is_new = || reservation.export(Usage::Write).is_new;
-        let quick = |number| {
+        let quick = |number, result| {
             let fence = fence(1, number);
             reservation.add(Usage::Write, &fence);
-            fence.signal(Ok(()));
+            fence.signal(result);
         };
-        assert!(!is_new());
-        quick(1);
+        assert!(!reservation.was_accepted());
+        quick(1, Ok(()));
         // Neither who submits another job nor who polls has seen it.
         assert_eq!(count(&reservation), (0, 0));
-        assert!(is_new() && !is_new());
-        quick(2);
+        assert!(reservation.was_accepted() && !reservation.was_accepted());
+        quick(2, Ok(()));
         reservation
             .wait(Usage::Write, Until::FOREVER, Wake::Signal)
             .unwrap();
-        assert!(!is_new(), "who waited has seen it");
+        assert!(!reservation.was_accepted(), "who waited has seen it");
         // Seen while it is active, it is not new at its end.
         let slow = fence(1, 3);
         reservation.add(Usage::Write, &slow);
-        assert!(is_new());
+        assert!(reservation.was_accepted() && reservation.was_accepted());
         slow.signal(Ok(()));
-        assert!(!is_new());
+        assert!(!reservation.was_accepted() && !reservation.was_killed());
+        // A kill is known until the next job, a failed fence is exported once.
+        quick(4, Err(rustix::io::Errno::CANCELED));
+        reservation
+            .wait(Usage::Write, Until::FOREVER, Wake::Signal)
+            .unwrap();
+        let exported = || reservation.export(Usage::Write).fences.len();
+        assert_eq!((exported(), exported()), (1, 0));
+        assert!(reservation.was_killed());
+        quick(5, Ok(()));
+        assert!(!reservation.was_killed());
     }
 
     #[test]

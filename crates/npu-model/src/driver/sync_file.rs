@@ -149,11 +149,7 @@ impl SyncFile {
         let name = argument.name[..NAME_BYTES - 1].split(|&byte| byte == 0);
         let name = name.into_iter().next().unwrap_or_default();
         let named = [&self.exported.named[..], &other.exported.named].concat();
-        let merged = Exported {
-            fences,
-            named,
-            is_new: false,
-        };
+        let merged = Exported { fences, named };
         Self::named(merged, name.to_vec())
     }
 

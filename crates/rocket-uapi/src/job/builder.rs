@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use rknpu_regcmd::{DmaAccess, Extent};
 
-use super::canary::CanaryPlan;
 use super::error::{BuildError, Refusal};
+use super::repeat::is_repeatable;
+use super::witness::WITNESS_PROGRAMS;
 use crate::backend::RawTask;
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
@@ -35,7 +36,8 @@ pub struct Job {
     pub(super) shared_writes: Vec<SharedBo>,
     /// What it waits for besides the fences of its buffers.
     pub(super) after: Vec<SyncFile>,
-    pub(super) canary: CanaryPlan,
+    /// Whether it carries the witness from the start: see `submission.rs`.
+    pub(super) is_witnessed: bool,
 }
 
 impl Job {
@@ -170,8 +172,7 @@ impl JobBuilder {
     /// one only orders the job.
     ///
     /// A job with a shared buffer is never run a second time to prove that it
-    /// ran, since others may have changed its input or used its output. And it
-    /// still needs a written buffer of its own, whose fence nobody else adds to.
+    /// ran, since others may have changed its input or used its output.
     #[must_use]
     pub fn writes_shared(mut self, bo: impl Into<SharedBo>) -> Self {
         self.shared_writes.push(bo.into());
@@ -179,7 +180,8 @@ impl JobBuilder {
     }
 
     /// Has the job wait for `fence`, whatever it stands for. A fence that never
-    /// ends keeps the job, and all later ones of its file, from running.
+    /// ends keeps the job, and all later ones of its file, from running. SUBMIT
+    /// exports the job's page for it, as [`crate::PendingJob::fence`] does.
     #[must_use]
     pub fn after(mut self, fence: SyncFile) -> Self {
         self.after.push(fence);
@@ -200,9 +202,12 @@ impl JobBuilder {
                 writes: self.writes,
             });
         }
+        // Of shared buffers others may have changed what it reads by the second
+        // run, or used what it wrote.
         let shares = !self.shared_reads.is_empty() || !self.shared_writes.is_empty();
+        let is_long = self.programs.len() >= WITNESS_PROGRAMS;
         Ok(Job {
-            canary: CanaryPlan::of(&self.programs, &self.writes, shares),
+            is_witnessed: shares || is_long || !is_repeatable(&self.programs),
             tasks: self.programs.iter().map(|program| program.task).collect(),
             device: self.device,
             frozen: self.frozen,
@@ -225,7 +230,7 @@ impl JobBuilder {
             // `ProgramBo` makes no others; the driver would drop the job.
             ProgramError::check(index, program.task.words as usize)?;
         }
-        if self.writes.is_empty() {
+        if self.writes.is_empty() && self.shared_writes.is_empty() {
             return Err(Refusal::NothingWritten);
         }
         self.check_names()?;

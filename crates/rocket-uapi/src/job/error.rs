@@ -4,7 +4,6 @@
 use rknpu_regcmd::Extent;
 use thiserror::Error;
 
-use crate::Errno;
 use crate::bo::Bo;
 use crate::error::{Error, ProgramError};
 use crate::job::builder::MAX_PROGRAMS;
@@ -37,7 +36,7 @@ pub enum Refusal {
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// Nothing is written.
-    #[error("a job that writes no buffer object; there would be no fence to wait for")]
+    #[error("a job that writes no buffer object but scratch, and so has no result")]
     NothingWritten,
     /// A BO named twice.
     #[error("buffer object {handle} is named twice; the driver would drop the job without telling")]
@@ -93,35 +92,31 @@ pub enum WaitError {
         job: Box<PendingJob>,
     },
     /// The driver killed it: it ran for longer than 500 ms, or hung. Proof: the
-    /// fence of a written BO carries an error.
+    /// driver took it, and its last task did not run.
     #[error(
-        "the driver killed the job ({errno}, says the fence of its output): it ran for longer \
-         than the driver's 500 ms, or its program hung"
+        "the driver killed the job: it ran for longer than the driver's 500 ms, or its program \
+         hung"
     )]
     Killed {
-        /// What the fence says.
-        errno: Errno,
         /// The buffers; contents of written ones are unspecified.
         job: FinishedJob,
     },
-    /// The driver dropped it before it ran. Proof: right after SUBMIT no fence
-    /// was pending, twice, and two canaries that differ in every byte survived
-    /// in the output.
+    /// The driver dropped it before it ran. Proof: it was not busy after SUBMIT,
+    /// it was over too early for a kill, and its last task did not run.
     #[error(
-        "the driver accepted the job and did not run it: no fence was pending after SUBMIT, and \
-         the canary in the output's last atom is intact after two submissions"
+        "the driver accepted the job and did not run it: it was idle right after SUBMIT, and the \
+         task that would have told of its end did not run"
     )]
     Dropped {
-        /// The buffers, as they were before.
+        /// The buffers; contents of written ones are unspecified, for a first
+        /// run may have written them.
         job: FinishedJob,
     },
-    /// It has ended, or never began; which of the two cannot be proved.
-    #[error("that the job ran cannot be proved: {doubt}")]
-    Undecided {
-        /// Why not.
-        #[source]
-        doubt: Doubt,
-        /// The buffers.
+    /// It did not run to its end, and this process looked too late to say more:
+    /// it was dropped, or killed.
+    #[error("the driver accepted the job and did not run it to its end: it dropped or killed it")]
+    DroppedOrKilled {
+        /// The buffers; contents of written ones are unspecified.
         job: FinishedJob,
     },
     /// The device did not answer a question about the job. The job may still
@@ -136,38 +131,12 @@ pub enum WaitError {
     },
 }
 
-/// Why it cannot be proved that a job ran. Its buffers are idle.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Doubt {
-    /// No fence was pending right after SUBMIT and the canary is intact, so
-    /// the job looks dropped; but it overwrites its own input or shares buffers
-    /// with others, so that running it again to make sure could change the
-    /// result.
-    #[error(
-        "no fence was pending after SUBMIT and the canary is intact, so it looks dropped; but it \
-         overwrites its own input, or shares buffers, and cannot be run again to make sure"
-    )]
-    NotRepeatable,
-    /// No fence was pending right after SUBMIT, and the job has no place for a
-    /// canary: each atom that it is known to write is input before.
-    #[error(
-        "no fence was pending after SUBMIT, and it reads each place where a canary could tell; \
-         give it an output that is not also input"
-    )]
-    NoCanary,
-    /// There is no fence to look at, so that a killed job looks like one that
-    /// ran.
-    #[error("its fence could not be looked at: {0}")]
-    NoFence(Error),
-}
-
 impl WaitError {
     /// The buffers, where the job has ended.
     #[must_use]
     pub fn into_finished(self) -> Option<FinishedJob> {
         match self {
-            Self::Killed { job, .. } | Self::Dropped { job } | Self::Undecided { job, .. } => {
+            Self::Killed { job } | Self::Dropped { job } | Self::DroppedOrKilled { job } => {
                 Some(job)
             }
             Self::TimedOut { .. } | Self::Device { .. } => None,

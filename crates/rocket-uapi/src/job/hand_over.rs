@@ -2,28 +2,51 @@
 //! Jobs into the driver's hands: the one place where the safe interface
 //! promises what a program may touch.
 
-use super::builder::Job;
-use crate::backend::RawJob;
+use std::borrow::Cow;
+
+use super::submission::Submission;
+use crate::backend::{RawJob, RawTask};
 use crate::bo::{Bo, FrozenBo};
 use crate::device::Device;
 use crate::error::Error;
+use crate::units::Handle;
+
+/// The lists of one job.
+struct Lists<'a> {
+    tasks: Cow<'a, [RawTask]>,
+    reads: Vec<Handle>,
+    writes: Vec<Handle>,
+}
+
+impl<'a> Lists<'a> {
+    fn new(submission: &'a Submission) -> Self {
+        let Submission { job, witness, .. } = submission;
+        let mut tasks = Cow::Borrowed(&*job.tasks);
+        if submission.is_witnessed {
+            tasks.to_mut().push(witness.task());
+        }
+        let mut writes = job.write_handles();
+        writes.push(witness.handle());
+        Self {
+            tasks,
+            reads: job.read_handles(),
+            writes,
+        }
+    }
+}
 
 /// SUBMIT.
-pub(super) fn hand_over(device: &Device, jobs: &[Job]) -> Result<(), Error> {
-    let handles: Vec<_> = jobs
+pub(super) fn hand_over(device: &Device, submissions: &[Submission]) -> Result<(), Error> {
+    let lists: Vec<_> = submissions.iter().map(Lists::new).collect();
+    let raw: Vec<_> = lists
         .iter()
-        .map(|job| (job.read_handles(), job.write_handles()))
-        .collect();
-    let raw: Vec<_> = jobs
-        .iter()
-        .zip(&handles)
-        .map(|(job, (reads, writes))| RawJob {
-            tasks: &job.tasks,
-            reads,
-            writes,
+        .map(|lists| RawJob {
+            tasks: &lists.tasks,
+            reads: &lists.reads,
+            writes: &lists.writes,
         })
         .collect();
-    for job in jobs {
+    for Submission { job, witness, .. } in submissions {
         job.writes
             .iter()
             .chain(&job.reads)
@@ -32,21 +55,17 @@ pub(super) fn hand_over(device: &Device, jobs: &[Job]) -> Result<(), Error> {
         job.frozen.iter().try_for_each(FrozenBo::give_back)?;
         let written = job.writes.iter().chain(&job.scratch);
         written.for_each(Bo::note_writer);
-        // A job waits for all fences on what it writes. As a reader's, the
-        // fence is not among those that PREP_BO waits for, nor among those
-        // that prove that the driver accepted the job.
-        if let Some(bo) = job.writes.first() {
-            job.after
-                .iter()
-                .try_for_each(|fence| bo.add_reader(fence))?;
-        }
+        let mut after = job.after.iter();
+        after.try_for_each(|fence| witness.hold_for(fence))?;
     }
     // SAFETY: the words are those of linked programs in frozen BOs, which
     // nobody changes. `JobBuilder::build` checked that each byte that an
     // engine can reach by their register values lies in a BO of the job, and a
     // written one in a BO that it lists as written (the words themselves, with
     // the one that a fetch in pairs may read behind them, lie in the program
-    // BO). The job owns the written BOs; whoever calls holds it until it has
+    // BO). The witness's words, which nobody changes either, lie with all that
+    // its program can reach in its page, which is listed as written. The job
+    // owns the written BOs and the page; whoever calls holds it until it has
     // ended, or leaks it, so no guard and no other job can exist meanwhile; of
     // shared BOs, which it keeps alive, there are no guards at all. All
     // BOs belong to `device`'s file, in whose addresses the programs are.

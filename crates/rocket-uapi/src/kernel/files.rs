@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! dma-bufs and sync_files of the kernel, which know nothing of devices.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::slice;
 use std::sync::atomic::AtomicU64;
 
@@ -10,10 +10,8 @@ use rustix::fs::SeekFrom;
 
 use super::ioctl::{ioctl, plain_ioctl};
 use crate::Errno;
-use crate::backend::{Fence, FenceStatus};
 use crate::error::{Call, Error};
 use crate::sharing::{Access, FenceInfo, SharedMemory, Sharing, SyncFileInfo};
-use crate::sync_file::duplicate;
 use crate::sys;
 
 /// What the kernel's dma-bufs and sync_files answer.
@@ -134,20 +132,6 @@ fn fence_info(fence: &sys::SyncFenceInfo) -> FenceInfo {
         fence.status,
         fence.timestamp_ns,
     )
-}
-
-/// The fences of a BO's writers at one moment.
-#[derive(Debug)]
-pub(super) struct KernelFence(pub(super) OwnedFd);
-
-impl Fence for KernelFence {
-    fn status(&self) -> Result<FenceStatus, Error> {
-        KernelFiles.info(self.0.as_fd()).map(|info| info.status())
-    }
-
-    fn sync_file(&self) -> Result<OwnedFd, Error> {
-        duplicate(self.0.as_fd())
-    }
 }
 
 /// The pages of a dma-buf.

@@ -34,22 +34,17 @@ impl Pages {
         self.0.as_ptr().cast_mut().cast()
     }
 
-    pub(super) fn to_vec(&self) -> Vec<u8> {
-        // SAFETY: `len` initialised bytes of one allocation that `self` keeps,
-        // which nobody writes now (see `Sync`).
-        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }.to_vec()
-    }
-
     pub(super) fn fill(&self, byte: u8) {
-        // SAFETY: `len` bytes of one allocation that `self` keeps, inside
-        // `UnsafeCell`, to which no reference exists now (see `Sync`).
-        unsafe { std::ptr::write_bytes(self.as_ptr(), byte, self.len()) }
+        self.fill_from(0, byte);
     }
 
-    pub(super) fn copy_from(&self, bytes: &[u8]) {
-        let len = bytes.len().min(self.len());
-        // SAFETY: as in `fill`; `bytes` is another allocation.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.as_ptr(), len) }
+    pub(super) fn fill_from(&self, offset: usize, byte: u8) {
+        assert!(offset <= self.len());
+        // SAFETY: within the allocation that `self` keeps.
+        let at = unsafe { self.as_ptr().add(offset) };
+        // SAFETY: the rest of the allocation, inside `UnsafeCell`, to which no
+        // reference exists now (see `Sync`).
+        unsafe { std::ptr::write_bytes(at, byte, self.len() - offset) }
     }
 }
 

@@ -9,14 +9,15 @@ mod sharing;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rknpu_regcmd::{
     Binding, BufferId, BufferRef, ChipProfile, LinkedProgram, MatmulTask, MatmulType,
 };
 use rocket_uapi::{
-    Backend, Bo, ByteLen, Call, Deadline, Device, DeviceInfo, Errno, Error, Fence, FenceStatus,
-    Handle, Iova, Job, JobBuilder, ProgramBo, RawBo, RawDevice, RawJob, SharedMemory, Sharing,
+    Backend, Bo, ByteLen, Call, Deadline, Device, DeviceInfo, Errno, Error, Handle, Iova, Job,
+    JobBuilder, PAGE_BYTES, ProgramBo, RawBo, RawDevice, RawJob, SharedMemory, Sharing,
+    WITNESS_PROGRAMS,
 };
 
 use memory::{Mapping, Pages, SharedPages};
@@ -27,23 +28,33 @@ pub const RESULT: u8 = 0x77;
 /// What becomes of a submitted job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It runs, and its fence is still active right after SUBMIT.
+    /// It runs, and is busy right after SUBMIT.
     Runs,
     /// It has run by the time that SUBMIT returns.
     RunsAtOnce,
-    /// As that, but the backend knows that its fence is a new one.
-    RunsAtOnceAndIsNew,
-    /// It has run by then, and its result is what the output held at the first
-    /// submission.
-    RunsAtOnceAndLeavesTheFirstCanary,
-    /// It is killed; the fence tells.
+    /// It runs, and ends so late that it may have been killed.
+    RunsLate,
+    /// It is killed in its first task.
     IsKilled,
-    /// It is killed before anybody looks at its fence.
+    /// It is killed in its last task, which has written all of the output.
+    IsKilledAtItsEnd,
+    /// It is killed before anybody looks.
     IsKilledUnseen,
+    /// It is killed, and the backend knows.
+    IsKilledForSure,
     /// It is dropped without a word.
     IsDropped,
+    /// It is dropped, and this process looks late.
+    IsDroppedUnseen,
     /// It does not end until [`Mock::release`].
     Hangs,
+}
+
+/// A job: whether it runs, and what a backend can tell of a kill.
+#[derive(Debug)]
+struct MockJob {
+    is_active: bool,
+    was_killed: Option<bool>,
 }
 
 /// What the backend was asked, in order.
@@ -66,16 +77,14 @@ struct State {
     vanish_at: Option<usize>,
     events: Vec<Event>,
     bos: BTreeMap<Handle, Arc<Pages>>,
-    fences_open: usize,
+    iovas: BTreeMap<Handle, Iova>,
     next_iova: u32,
     fates: VecDeque<Fate>,
     /// Job that last wrote the BO.
-    jobs: BTreeMap<Handle, Arc<Mutex<FenceStatus>>>,
-    /// Whether the last job was [`Fate::RunsAtOnceAndIsNew`].
-    is_new: bool,
-    first_output: Option<Vec<u8>>,
-    /// The first written BO as each submission found it.
-    seen: Vec<Vec<u8>>,
+    jobs: BTreeMap<Handle, Arc<Mutex<MockJob>>>,
+    /// Of each job that was submitted, whether it had the witness.
+    submissions: Vec<bool>,
+    exports: usize,
     dma_bufs: Vec<sharing::MockDmaBuf>,
     /// The other ends of sync_files.
     sync_files: Vec<OwnedFd>,
@@ -145,35 +154,36 @@ impl Mock {
         std::mem::take(&mut self.lock().events)
     }
 
-    pub fn submissions(&self) -> usize {
-        self.lock().seen.len()
+    /// Of each job that was submitted, whether it had the witness.
+    pub fn submissions(&self) -> Vec<bool> {
+        self.lock().submissions.clone()
     }
 
-    /// The first output as submission `index` found it.
-    pub fn seen(&self, index: usize) -> Vec<u8> {
-        self.lock().seen[index].clone()
+    /// How many descriptors of BOs were made.
+    pub fn exports(&self) -> usize {
+        self.lock().exports
     }
 
     /// Ends jobs that hang.
     pub fn release(&self) {
-        for fence in self.lock().jobs.values() {
-            *fence.lock().unwrap() = FenceStatus::Signaled;
+        for job in self.lock().jobs.values() {
+            job.lock().unwrap().is_active = false;
         }
     }
 
-    /// Handles, mappings and fences that are open.
-    pub fn open_things(&self) -> (usize, usize, usize) {
+    /// Handles and mappings that are open.
+    pub fn open_things(&self) -> (usize, usize) {
         let state = self.lock();
         let is_unmap = |event: &&Event| matches!(event, Event::Unmap(_));
         let is_create = |event: &&Event| matches!(event, Event::Create(_));
         let created = state.events.iter().filter(is_create).count();
         let unmapped = state.events.iter().filter(is_unmap).count();
-        (state.bos.len(), created - unmapped, state.fences_open)
+        (state.bos.len(), created - unmapped)
     }
 
     /// Nothing is open, and the file was closed last.
     pub fn assert_all_gone(&self, context: &str) {
-        assert_eq!(self.open_things(), (0, 0, 0), "{context}");
+        assert_eq!(self.open_things(), (0, 0), "{context}");
         let events = self.events();
         assert_eq!(events.last(), Some(&Event::CloseFile), "{context}");
         sharing::assert_closed(&std::mem::take(&mut self.lock().sync_files), context);
@@ -219,58 +229,40 @@ impl Drop for MockFile {
     }
 }
 
-#[derive(Debug)]
-struct MockFence {
-    status: Arc<Mutex<FenceStatus>>,
-    is_new: bool,
-    mock: Mock,
-}
-
-impl Fence for MockFence {
-    fn status(&self) -> Result<FenceStatus, Error> {
-        drop(self.mock.enter(Call::SyncFileInfo, None)?);
-        Ok(*self.status.lock().unwrap())
-    }
-
-    fn is_new(&self) -> bool {
-        self.is_new
-    }
-
-    fn sync_file(&self) -> Result<OwnedFd, Error> {
-        self.mock.new_sync_file(Call::ExportSyncFile)
-    }
-}
-
-impl Drop for MockFence {
-    fn drop(&mut self) {
-        self.mock.lock().fences_open -= 1;
-    }
-}
-
 impl State {
     fn run(&mut self, job: &RawJob<'_>) {
         let fate = self.fates.pop_front().unwrap_or(Fate::RunsAtOnce);
-        let output = Arc::clone(&self.bos[&job.writes[0]]);
-        let found = output.to_vec();
-        self.seen.push(found.clone());
-        let first = self.first_output.get_or_insert(found).clone();
-        let status = match fate {
-            Fate::Runs | Fate::Hangs | Fate::IsKilled => FenceStatus::Active,
-            _ => FenceStatus::Signaled,
+        let page = job.writes.last().unwrap();
+        let is_witnessed = job.tasks.last().map(|task| task.regcmd) == Some(self.iovas[page]);
+        self.submissions.push(is_witnessed);
+        let is_active = matches!(
+            fate,
+            Fate::Runs
+                | Fate::RunsLate
+                | Fate::IsKilled
+                | Fate::IsKilledAtItsEnd
+                | Fate::IsKilledForSure
+                | Fate::Hangs
+        );
+        let was_killed = match fate {
+            Fate::Runs | Fate::RunsAtOnce | Fate::IsDropped | Fate::Hangs => Some(false),
+            Fate::IsKilledForSure => Some(true),
+            _ => None,
         };
-        let fence = Arc::new(Mutex::new(status));
+        let state = Arc::new(Mutex::new(MockJob {
+            is_active,
+            was_killed,
+        }));
         for &handle in job.writes {
-            self.jobs.insert(handle, Arc::clone(&fence));
+            self.jobs.insert(handle, Arc::clone(&state));
         }
-        self.is_new = fate == Fate::RunsAtOnceAndIsNew;
-        match fate {
-            Fate::Runs | Fate::RunsAtOnce | Fate::RunsAtOnceAndIsNew => output.fill(RESULT),
-            Fate::RunsAtOnceAndLeavesTheFirstCanary => output.copy_from(&first),
-            Fate::IsKilled => {
-                // Its end comes with the first wait.
-                *fence.lock().unwrap() = FenceStatus::Failed(Errno::CANCELED);
-            }
-            Fate::IsKilledUnseen | Fate::IsDropped | Fate::Hangs => {}
+        let runs = matches!(fate, Fate::Runs | Fate::RunsAtOnce | Fate::RunsLate);
+        if runs || fate == Fate::IsKilledAtItsEnd {
+            self.bos[&job.writes[0]].fill(RESULT);
+        }
+        if runs && is_witnessed {
+            // The last quarter of the page has the witness's result.
+            self.bos[page].fill_from(PAGE_BYTES / 4 * 3, RESULT);
         }
     }
 }
@@ -301,6 +293,7 @@ unsafe impl Backend for MockFile {
         state.next_iova += len.page_rounded().get() as u32;
         let pages = Arc::new(Pages::new(mapped));
         state.bos.insert(handle, Arc::clone(&pages));
+        state.iovas.insert(handle, iova);
         state.events.push(Event::Create(handle));
         let mock = self.0.clone();
         let unmapped = move || mock.lock().events.push(Event::Unmap(handle));
@@ -327,21 +320,20 @@ unsafe impl Backend for MockFile {
         failed.map_or(Ok(()), Err)
     }
 
-    fn prep_bo(&self, handle: Handle, _: Deadline) -> Result<(), Error> {
+    fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error> {
         let mut state = self.enter(Call::PrepBo, Some(handle))?;
         state.events.push(Event::Prep(handle));
-        let Some(fence) = state.jobs.get(&handle).cloned() else {
+        let Some(job) = state.jobs.get(&handle) else {
             return Ok(());
         };
-        drop(state);
-        let mut status = fence.lock().unwrap();
-        if *status == FenceStatus::Active {
-            // A job that hangs is the last of the fates, any other ends now.
-            if self.0.lock().fates.front() == Some(&Fate::Hangs) {
-                return Err(Error::TimedOut { handle });
-            }
-            *status = FenceStatus::Signaled;
+        let mut job = job.lock().unwrap();
+        // A job that hangs is the last of the fates, any other ends when
+        // somebody waits.
+        let hangs = state.fates.front() == Some(&Fate::Hangs);
+        if job.is_active && (hangs || until == Deadline::NOW) {
+            return Err(Error::TimedOut { handle });
         }
+        job.is_active = false;
         Ok(())
     }
 
@@ -366,6 +358,7 @@ unsafe impl Backend for MockFile {
 
     fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
         let mut state = self.enter(Call::PrimeExport, Some(handle))?;
+        state.exports += 1;
         let (exported, dma_buf) = sharing::MockDmaBuf::new(&state.bos[&handle]);
         state.dma_bufs.push(exported);
         Ok(dma_buf)
@@ -386,17 +379,8 @@ unsafe impl Backend for MockFile {
         Some(Arc::new(self.0.clone()))
     }
 
-    fn write_fence(&self, handle: Handle) -> Result<Box<dyn Fence>, Error> {
-        let mut state = self.enter(Call::ExportSyncFile, Some(handle))?;
-        state.fences_open += 1;
-        let none = || Arc::new(Mutex::new(FenceStatus::Signaled));
-        let status = state.jobs.get(&handle).cloned().unwrap_or_else(none);
-        let is_new = state.is_new;
-        Ok(Box::new(MockFence {
-            status,
-            is_new,
-            mock: self.0.clone(),
-        }))
+    fn was_killed(&self, handle: Handle, _: Instant) -> Option<bool> {
+        self.0.lock().jobs[&handle].lock().unwrap().was_killed
     }
 
     fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {
@@ -493,40 +477,40 @@ pub fn job(device: &Device) -> Job {
     builder(device).unwrap().build().unwrap()
 }
 
-/// The same with an output buffer so large that a job that fills it is long.
+/// The same with so many programs that it has the witness from the start.
 pub fn long_job(device: &Device) -> Job {
-    builder_into(device, (64 << 10) + 1)
-        .unwrap()
-        .build()
-        .unwrap()
+    let (first, programs) = writing(device, filled(device).unwrap()).unwrap();
+    let again = |builder: JobBuilder, _| builder.task(&programs, 0);
+    (1..WITNESS_PROGRAMS).fold(first, again).build().unwrap()
 }
 
 pub fn builder(device: &Device) -> Result<JobBuilder, Error> {
-    builder_into(device, C_BYTES)
+    Ok(writing(device, filled(device)?)?.0)
 }
 
-fn builder_into(device: &Device, output_bytes: usize) -> Result<JobBuilder, Error> {
-    let mut c = alloc(device, output_bytes)?;
+fn filled(device: &Device) -> Result<Bo, Error> {
+    let mut c = alloc(device, C_BYTES)?;
     let mut bytes = c.write(soon())?;
     bytes.fill(0x11);
     bytes.finish()?;
-    writing(device, c)
+    Ok(c)
 }
 
 /// A job that writes `c`.
 pub fn job_into(device: &Device, c: Bo) -> Job {
-    writing(device, c).unwrap().build().unwrap()
+    writing(device, c).unwrap().0.build().unwrap()
 }
 
-fn writing(device: &Device, c: Bo) -> Result<JobBuilder, Error> {
+fn writing(device: &Device, c: Bo) -> Result<(JobBuilder, ProgramBo), Error> {
     let a = alloc(device, A_BYTES)?;
     let b = alloc(device, B_BYTES)?;
     let programs = ProgramBo::new(device, &[program(&a, (b.iova(), b.len()), &c)])?;
-    Ok(Job::builder(device)
+    let builder = Job::builder(device)
         .program(&programs)
         .reads_owned(a)
         .reads(&b.freeze())
-        .writes(c))
+        .writes(c);
+    Ok((builder, programs))
 }
 
 /// A job that works in place, its input `offset` bytes into its output.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rocket_uapi::{
     Access, ByteLen, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, PAGE_BYTES, SharedBuffer,
-    SyncFile, WaitError, sys,
+    SyncFile, sys,
 };
 use rustix::fs::SeekFrom;
 
@@ -237,11 +237,7 @@ fn write_after_read(context: &Context, ordered: bool) -> Outcome {
         writing.wait(Deadline::after(PATIENCE))?;
         still_active(&reading)?;
     }
-    // With a shared buffer a job that was too quick stays unproven.
-    match writer.wait(Deadline::after(PATIENCE)) {
-        Ok(_) | Err(WaitError::Undecided { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
+    writer.wait(Deadline::after(PATIENCE))?;
     reader.finish()
 }
 

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A job in the driver's hands, and what became of it.
+//!
+//! SUBMIT returns 0 for a job that the driver drops, and PREP_BO returns 0 for
+//! one that it killed. Three things tell:
+//!
+//! * **PREP_BO right after SUBMIT**, without waiting. If the job's page is busy,
+//!   the driver took the job. If it is idle, the job was quick, or there never
+//!   was one.
+//! * **The clock.** The driver does not kill before 500 ms, so what had ended
+//!   earlier was not killed.
+//! * **The witness**, where these two do not answer: a task more, which ran if
+//!   all others did (`witness.rs`). A job that may run twice (`repeat.rs`) gets
+//!   it for a second run. Others, and long ones, have it from the start.
+//!
+//! A fence would tell of a kill too, but userspace gets it by an export of a
+//! buffer object only, and kernels of today use freed memory when a process is
+//! killed that ever exported one (docs/uapi.md).
+
+use std::slice;
+use std::time::Instant;
+
+use super::builder::Job;
+use super::error::SubmitError;
+use super::hand_over::hand_over;
+use super::witness::Witness;
+use crate::bo::Bo;
+use crate::device::Device;
+use crate::error::Error;
+use crate::units::Deadline;
+
+/// A job that the driver got.
+#[derive(Debug)]
+pub(super) struct Submission {
+    pub(super) job: Job,
+    pub(super) witness: Witness,
+    /// Whether the witness is its last task.
+    pub(super) is_witnessed: bool,
+    /// Whether the driver is known to have taken it.
+    is_accepted: bool,
+    /// Before SUBMIT.
+    since: Instant,
+}
+
+/// What became of a job that has ended, or never was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// All of it ran.
+    Ran,
+    /// The driver never took it.
+    Dropped,
+    /// The driver killed it.
+    Killed,
+    /// It did not run to its end: one of the two.
+    DroppedOrKilled,
+    /// Without a witness nobody knows.
+    Doubtful,
+}
+
+impl Submission {
+    /// Hands `jobs`, at least one, to the driver.
+    pub(super) fn start(device: &Device, jobs: Vec<Job>) -> Result<Vec<Self>, SubmitError> {
+        let witnesses = match witnesses(device, &jobs) {
+            Ok(witnesses) => witnesses,
+            Err(source) => return Err(SubmitError { source, jobs }),
+        };
+        let since = Instant::now();
+        let with_witness = |(job, witness): (Job, Witness)| Self {
+            is_witnessed: job.is_witnessed,
+            job,
+            witness,
+            is_accepted: false,
+            since,
+        };
+        let mut submitted: Vec<_> = jobs.into_iter().zip(witnesses).map(with_witness).collect();
+        if let Err(source) = hand_over(device, &submitted) {
+            let jobs = submitted.into_iter().map(|submission| submission.job);
+            return Err(SubmitError {
+                source,
+                jobs: jobs.collect(),
+            });
+        }
+        // Before anything slower, and in the order in which they end.
+        for submission in &mut submitted {
+            submission.is_accepted = submission.witness.was_accepted();
+        }
+        Ok(submitted)
+    }
+
+    /// Hands the job to the driver once more, now with the witness. On an error
+    /// it was not submitted, and all is as it was.
+    pub(super) fn start_again(&mut self) -> Result<(), Error> {
+        self.witness.arm()?;
+        let (before, since) = (self.is_witnessed, Instant::now());
+        self.is_witnessed = true;
+        if let Err(error) = hand_over(&self.job.device, slice::from_ref(self)) {
+            self.is_witnessed = before;
+            return Err(error);
+        }
+        (self.is_accepted, self.since) = (self.witness.was_accepted(), since);
+        Ok(())
+    }
+
+    /// Waits for the end, and tells what it was. Gives what the job wrote to the
+    /// CPU.
+    pub(super) fn end(&self, until: Deadline) -> Result<End, Error> {
+        let (job, witness) = (&self.job, &self.witness);
+        if job.writes.is_empty() {
+            witness.wait(until)?;
+        }
+        // One fence for all: the first wait is the wait, the others only give
+        // the buffers to the CPU.
+        job.writes.iter().try_for_each(|bo| bo.prepare(until))?;
+        let backend = job.device.backend();
+        let was_killed = backend.was_killed(witness.handle(), self.since);
+        Ok(match (was_killed, self.is_accepted) {
+            (Some(true), _) => End::Killed,
+            (Some(false), true) if !self.is_witnessed => End::Ran,
+            _ if !self.is_witnessed => End::Doubtful,
+            _ if witness.is_written()? => End::Ran,
+            (_, true) => End::Killed,
+            (Some(false), false) => End::Dropped,
+            (None, false) => End::DroppedOrKilled,
+        })
+    }
+
+    /// Waits for the end, whatever it is.
+    pub(super) fn wait(&self, until: Deadline) -> Result<(), Error> {
+        self.witness.wait(until)
+    }
+
+    /// The buffers of a job that has ended: those it read or had as scratch, and
+    /// those it wrote.
+    pub(super) fn finish(self) -> (Vec<Bo>, Vec<Bo>) {
+        self.job.device.note_end();
+        self.witness.give_back();
+        self.job.into_bos()
+    }
+}
+
+/// A page for each job.
+fn witnesses(device: &Device, jobs: &[Job]) -> Result<Vec<Witness>, Error> {
+    if jobs.iter().any(|job| !job.device.is_same_file(device)) {
+        return Err(Error::OtherDevice);
+    }
+    let witness = |job: &Job| {
+        let mut witness = Witness::take(device)?;
+        if job.is_witnessed {
+            witness.arm()?;
+        }
+        Ok(witness)
+    };
+    jobs.iter().map(witness).collect()
+}

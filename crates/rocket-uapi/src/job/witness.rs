@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The page of a job: what the driver is asked about, and what can prove that
+//! all of the job ran.
+//!
+//! Each job lists one page of its own as written, so that the job's fence, and
+//! no other, is on it. PREP_BO of a page passes a page through the caches, where
+//! that of an output passes the whole output, also while it is busy.
+//!
+//! The page holds a program too, the **witness**: the smallest product of ones,
+//! into zeroes. As the last task of a job it runs when all others have ended
+//! (the driver starts a task at the interrupt of the one before it), and a kill
+//! drops what has not run. So its result is there if the whole job ran, and
+//! cannot be there otherwise.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rknpu_regcmd::{
+    ATOM_BYTES, Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word,
+};
+
+use crate::backend::{Backend, RawBo, RawTask};
+use crate::bo::Bo;
+use crate::device::Device;
+use crate::error::{Error, ProgramError};
+use crate::program_bo::store_words;
+use crate::sharing::Access;
+use crate::sync_file::SyncFile;
+use crate::units::{ByteLen, Deadline, Handle, PAGE_BYTES};
+
+/// Jobs of as many programs carry the witness from the start; shorter ones, if
+/// they may run twice, when it turns out that it takes one.
+///
+/// A task more costs a job of this length at most a 64th, and less where tasks
+/// compute much. Running a shorter job twice costs little, running a longer one
+/// twice would cost as much as it did.
+pub const WITNESS_PROGRAMS: usize = 64;
+
+/// The page's layout: words, operands, result.
+const A_OFFSET: usize = 1 << 10;
+const B_OFFSET: usize = 2 << 10;
+const C_OFFSET: usize = 3 << 10;
+
+const PAGE: BufferId = BufferId(0);
+
+/// FP16 as mtx512/rk3588-npu runs it on silicon, and no smaller one is legal.
+const PRODUCT: MatmulTask = MatmulTask {
+    ty: MatmulType::Fp16ToFp32,
+    m: 4,
+    k: 32,
+    n: 16,
+    a: PAGE.at(A_OFFSET as u32),
+    b: PAGE.at(B_OFFSET as u32),
+    c: PAGE.at(C_OFFSET as u32),
+};
+
+/// 1.0 in FP16: all elements of both operands, so that no layout matters.
+const ONE: [u8; 2] = 0x3c00_u16.to_le_bytes();
+
+/// The page of a job.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    bo: Bo,
+    place: Place,
+    /// Whether it was exported: the kernel then wants it closed soon.
+    exported: AtomicBool,
+}
+
+/// Where things are in a page.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    task: RawTask,
+    /// Offset of the atom that the program writes last.
+    atom: usize,
+}
+
+/// A page that no job has, kept by its file. It does not keep the file.
+#[derive(Debug)]
+pub(crate) struct IdleWitness {
+    raw: RawBo,
+    place: Place,
+}
+
+impl IdleWitness {
+    /// Unmaps and closes it.
+    pub(crate) fn close(self, backend: &dyn Backend) {
+        let handle = self.raw.handle;
+        drop(self.raw.memory);
+        if let Err(error) = backend.close_bo(handle) {
+            tracing::warn!(%handle, %error, "a job's page could not be closed");
+        }
+    }
+}
+
+impl Witness {
+    /// One that the file keeps, or a new one.
+    pub(super) fn take(device: &Device) -> Result<Self, Error> {
+        let idle = device.idle_witnesses().pop();
+        let Some(IdleWitness { raw, place }) = idle else {
+            return Self::new(device);
+        };
+        Ok(Self {
+            bo: Bo::from_raw(device, raw),
+            place,
+            exported: AtomicBool::new(false),
+        })
+    }
+
+    fn new(device: &Device) -> Result<Self, Error> {
+        let mut bo = device.alloc(ByteLen::new(PAGE_BYTES)?)?;
+        ProgramError::check_address(bo.iova())?;
+        let program = Program::get().ok_or(ProgramError::Witness)?;
+        let words = program.at(bo.iova());
+        let mut page = bo.write(Deadline::FOREVER)?;
+        store_words(&mut page[..A_OFFSET], &words);
+        for one in page[A_OFFSET..C_OFFSET].as_chunks_mut().0 {
+            *one = ONE;
+        }
+        page.finish()?;
+        let task = RawTask {
+            regcmd: bo.iova(),
+            words: words.len() as u32,
+        };
+        Ok(Self {
+            bo,
+            place: Place {
+                task,
+                atom: program.atom,
+            },
+            exported: AtomicBool::new(false),
+        })
+    }
+
+    /// Gives the page of a job that has ended back to the file.
+    pub(super) fn give_back(self) {
+        if !self.exported.load(Ordering::Acquire) && self.bo.is_synced() {
+            let device = self.bo.device().clone();
+            let (raw, place) = (self.bo.into_raw(), self.place);
+            device.idle_witnesses().push(IdleWitness { raw, place });
+        }
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        self.bo.handle()
+    }
+
+    /// The witness.
+    pub(super) fn task(&self) -> RawTask {
+        self.place.task
+    }
+
+    /// Clears the result, for a job with the witness.
+    pub(super) fn arm(&mut self) -> Result<(), Error> {
+        let mut page = self.bo.write(Deadline::FOREVER)?;
+        page[C_OFFSET..].fill(0);
+        page.finish()?;
+        // From the next SUBMIT on.
+        self.bo.note_writer();
+        Ok(())
+    }
+
+    /// Whether the witness ran, in a job that had it and has ended.
+    pub(super) fn is_written(&self) -> Result<bool, Error> {
+        let page = self.bo.read(Deadline::FOREVER)?;
+        let atom = page[self.place.atom..].iter().take(ATOM_BYTES as usize);
+        Ok(atom.copied().any(|byte| byte != 0))
+    }
+
+    /// Whether the driver is known to have taken the job. For right after
+    /// SUBMIT.
+    pub(super) fn was_accepted(&self) -> bool {
+        let accepted = self.bo.device().was_accepted(self.handle(), self.bo.len());
+        accepted.unwrap_or_else(|error| {
+            // Then the job counts as one that was not seen.
+            tracing::debug!(%error, "PREP_BO of a job's page failed");
+            false
+        })
+    }
+
+    /// Waits for the end of the job.
+    pub(super) fn wait(&self, until: Deadline) -> Result<(), Error> {
+        self.bo.device().prep(self.handle(), self.bo.len(), until)
+    }
+
+    /// The end of the job.
+    pub(super) fn fence(&self) -> Result<SyncFile, Error> {
+        self.exported.store(true, Ordering::Release);
+        self.bo.fence(Access::Read)
+    }
+
+    /// Has the job wait for `fence`: a job waits for all fences on what it
+    /// writes. As a reader's, it is not among those that PREP_BO looks at.
+    pub(super) fn hold_for(&self, fence: &SyncFile) -> Result<(), Error> {
+        self.exported.store(true, Ordering::Release);
+        self.bo.add_reader(fence)
+    }
+}
+
+/// The program of all pages.
+struct Program {
+    /// Its words in a page at address 0.
+    words: Vec<Word>,
+    /// Which of them are addresses.
+    addresses: Vec<usize>,
+    /// Offset of the atom that it writes last.
+    atom: usize,
+}
+
+impl Program {
+    /// `None` if there is none, which a test excludes.
+    fn get() -> Option<&'static Self> {
+        // Linked once, since proving what a program touches takes a while.
+        static PROGRAM: OnceLock<Option<Program>> = OnceLock::new();
+        PROGRAM.get_or_init(Self::link).as_ref()
+    }
+
+    fn link() -> Option<Self> {
+        let page = Binding {
+            id: PAGE,
+            iova: Iova(0),
+            len: PAGE_BYTES as u32,
+        };
+        let program = PRODUCT.program(&ChipProfile::RK3588).ok()?;
+        let linked = program.link(&[page]).ok()?;
+        Some(Self {
+            words: linked.words().to_vec(),
+            addresses: program.relocations().iter().map(|at| at.word).collect(),
+            atom: linked.last_written_atom()?.0 as usize,
+        })
+    }
+
+    /// Its words in a page at `iova`.
+    fn at(&self, iova: Iova) -> Vec<Word> {
+        let mut words = self.words.clone();
+        for &index in &self.addresses {
+            let word = words[index];
+            words[index] = Word::new(word.target(), word.offset(), word.value() + iova.0);
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rknpu_regcmd::DmaAccess;
+
+    use super::*;
+
+    #[test]
+    fn the_witness_stays_in_its_part_of_any_page() {
+        let program = Program::get().unwrap();
+        assert!(size_of_val(&*program.words) <= A_OFFSET);
+        assert!((C_OFFSET..=PAGE_BYTES - ATOM_BYTES as usize).contains(&program.atom));
+        for page in [0, PAGE_BYTES as u32, 0_u32.wrapping_sub(PAGE_BYTES as u32)] {
+            let binding = Binding {
+                id: PAGE,
+                iova: Iova(page),
+                len: PAGE_BYTES as u32,
+            };
+            let linked = PRODUCT.program(&ChipProfile::RK3588).unwrap();
+            let linked = linked.link(&[binding]).unwrap();
+            assert_eq!(linked.words(), program.at(Iova(page)));
+            let of = |offset: usize| u64::from(page) + offset as u64;
+            for extent in linked.extents() {
+                let (start, end) = match extent.access {
+                    DmaAccess::Read => (of(A_OFFSET), of(C_OFFSET)),
+                    DmaAccess::Write => (of(C_OFFSET), of(PAGE_BYTES)),
+                };
+                assert!(start <= extent.start && extent.end <= end, "{extent}");
+            }
+        }
+    }
+}
