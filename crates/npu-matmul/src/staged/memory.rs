@@ -87,8 +87,7 @@ impl Activations {
 pub(super) struct Results {
     /// The buffer, if others have it too.
     pub(super) shared: Option<DmaBuf>,
-    /// What the job owns while it runs: the buffer, or where others have it one
-    /// that only proves that the job ran. None if a job keeps it.
+    /// The buffer, if it is only ours. None if a job keeps it.
     pub(super) owned: Option<Bo>,
     /// Where the job adds up K tiles, if it does.
     pub(super) scratch: Scratch,

@@ -119,7 +119,8 @@ impl<'s, 'a> StagedRun<'s, 'a> {
         if let Some(dma_buf) = &memory.shared {
             builder = builder.writes_shared(dma_buf);
         }
-        if matches!(memory.scratch, Scratch::Taken) || memory.owned.is_none() {
+        let is_lost = memory.shared.is_none() && memory.owned.is_none();
+        if matches!(memory.scratch, Scratch::Taken) || is_lost {
             return Err(lost);
         }
         if let Some(bo) = memory.owned.take() {
