@@ -236,7 +236,7 @@ fn registers_of_the_kernel_and_unknown_bits_are_refused() {
     ));
 }
 
-/// The canary of a job is put where a completed task has surely written.
+/// That a job ran is read where its completed last task has surely written.
 #[test]
 fn the_last_atom_is_one_that_is_surely_written() {
     let words = program(&task()).link(&bindings()).unwrap().words().to_vec();
