@@ -5,7 +5,7 @@
 //! Each row is a fact observed on the unmodified driver of Linux 7.2, run in
 //! QEMU with a modelled NPU behind it. A row that passes on the model and
 //! fails on a board has found an error of the model, or a change of the
-//! kernel; what is known to differ between kernels is data in [`expect`].
+//! kernel; what is known to differ between kernels is in [`DriverProfile`].
 //!
 //! Rows send raw ioctls, through the door that `rocket_uapi` has for such
 //! tests, so that they can send what a correct client never would. Rows that
@@ -15,7 +15,6 @@
 
 mod busy;
 mod check;
-pub mod expect;
 #[allow(unsafe_code)]
 mod files;
 mod hold;
@@ -27,19 +26,17 @@ mod signal;
 
 use std::io::{self, Write};
 
+use npu_model::driver::DriverProfile;
 use rocket_uapi::{Device, DeviceInfo};
 
 pub use check::{Outcome, Reason};
 pub use rows::{ROWS, Row};
-
-use expect::Expected;
 
 /// What a row has to work with.
 #[derive(Debug)]
 pub struct Context {
     device: Device,
     info: DeviceInfo,
-    expected: &'static Expected,
 }
 
 /// Which rows to run.
@@ -97,16 +94,14 @@ impl Choice {
 /// When `out` cannot be written.
 pub fn run(device: &Device, choice: &Choice, out: &mut dyn Write) -> io::Result<Summary> {
     let info = device.info();
-    let kernel = if info.is_model {
-        expect::MODEL_KERNEL.to_owned()
-    } else {
-        expect::running_kernel()
+    let expected = match info.is_model {
+        true => DriverProfile::default(),
+        false => DriverProfile::of_release(&running_kernel()),
     };
-    let expected = Expected::of(&kernel);
     writeln!(
         out,
-        "{} ({}), kernel {kernel}, expecting what {} does",
-        info.name, info.driver, expected.since
+        "{} ({}), expecting what {} does",
+        info.name, info.driver, expected.name
     )?;
     if !hold::is_possible(device) {
         writeln!(
@@ -119,7 +114,7 @@ pub fn run(device: &Device, choice: &Choice, out: &mut dyn Write) -> io::Result<
     for row in ROWS.iter().filter(|row| choice.names(row)) {
         let outcome = match choice.refuses(row, &info) {
             Some(reason) => Err(Reason::Skip(reason.to_owned())),
-            None => run_row(row, device, &info, expected),
+            None => run_row(row, device, &info),
         };
         match outcome {
             Ok(()) => {
@@ -147,11 +142,16 @@ pub fn run(device: &Device, choice: &Choice, out: &mut dyn Write) -> io::Result<
 
 /// Runs a row on a file of its own, so that addresses, handles and whatever
 /// the row breaks are its own.
-fn run_row(row: &Row, device: &Device, info: &DeviceInfo, expected: &'static Expected) -> Outcome {
+fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> Outcome {
     let context = Context {
         device: device.reopen()?,
         info: info.clone(),
-        expected,
     };
     (row.run)(&context)
+}
+
+/// The running kernel's release string.
+fn running_kernel() -> String {
+    let names = rustix::system::uname();
+    names.release().to_string_lossy().into_owned()
 }

@@ -136,7 +136,7 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "prep-busy-future",
-        "PREP_BO of a busy BO is ETIMEDOUT when its deadline passes, not before",
+        "PREP_BO of a busy BO is ETIMEDOUT when its deadline passes, give or take a jiffy",
         prep::busy_future,
     ),
     row(

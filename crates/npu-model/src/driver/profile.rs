@@ -75,7 +75,9 @@ pub struct DriverProfile {
     pub job_limit: Duration,
     /// Length of a jiffy, to which PREP_BO's deadlines are rounded up: 4 ms at
     /// CONFIG_HZ=250, arm64's default. Observed at 1000 (+20 ms became
-    /// 20.7 ms); rounding from source (`drm_timeout_abs_to_jiffies`).
+    /// 20.7 ms); rounding from source (`drm_timeout_abs_to_jiffies`). The
+    /// kernel counts from its last tick: where that is late, in a virtual
+    /// machine say, its wait ends as much too early.
     pub tick: Duration,
     /// Idle time after which a core may lose its registers. Linux: 50 ms;
     /// observed (active at 30 ms, suspended at 90 ms).
@@ -160,6 +162,16 @@ impl DriverProfile {
         Self::ALL.into_iter().find(|profile| profile.name == name)
     }
 
+    /// What a kernel with this release string does (`7.3.4-arm64`): the newest
+    /// known one that is not newer, or else the oldest.
+    #[must_use]
+    pub fn of_release(release: &str) -> Self {
+        let release = version(release);
+        let known = Self::ALL.into_iter().rev();
+        let mut not_newer = known.filter(|profile| version(profile.name) <= release);
+        not_newer.next().unwrap_or(Self::LINUX_6_18)
+    }
+
     /// When a wait really ends that is to end `left` from `now` on: a whole
     /// number of ticks later, at least one more than fits.
     pub(super) fn end_of_wait(&self, now: i64, left: Duration) -> Until {
@@ -168,6 +180,15 @@ impl DriverProfile {
         let end = i64::try_from(whole).ok().and_then(|ns| now.checked_add(ns));
         end.map_or(Until::FOREVER, Until)
     }
+}
+
+/// Major and minor version in text such as `7.2.12-arm64` or `linux-6.18`.
+fn version(text: &str) -> (u32, u32) {
+    let mut numbers = text
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|digits| digits.parse().ok());
+    let mut number = || numbers.next().unwrap_or_default();
+    (number(), number())
 }
 
 impl Default for DriverProfile {
@@ -188,6 +209,21 @@ mod tests {
             assert_eq!(DriverProfile::by_name(profile.name), Some(profile));
         }
         assert_eq!(DriverProfile::by_name("linux-5.10"), None);
+    }
+
+    #[test]
+    fn releases_have_the_profile_of_their_version() {
+        for (release, name) in [
+            ("6.18.3", "linux-6.18"),
+            ("7.2.12-arm64", "linux-7.2"),
+            ("7.3.4-rocketvm", "linux-7.3"),
+            ("99.0", "linux-7.3"),
+            ("6.1.75-rknpu", "linux-6.18"),
+            ("6.9", "linux-6.18"),
+            ("", "linux-6.18"),
+        ] {
+            assert_eq!(DriverProfile::of_release(release).name, name, "{release}");
+        }
     }
 
     proptest! {
