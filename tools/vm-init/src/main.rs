@@ -6,7 +6,8 @@
 //! `/vm/environment` are its variables, `NAME=VALUE`, likewise. Its
 //! output and its end go to the host through ports of a virtio console, by
 //! name: `stdout`, `stderr`, `status`. To the last goes one line: `exit N`,
-//! `signal N`, or `failed: WHY`.
+//! `signal N`, or `failed: WHY`. To `files` go those that `/vm/wanted` names, each
+//! after its length, which is the largest number for one that cannot be read.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -24,6 +25,9 @@ use rustix::system::{RebootCommand, reboot};
 /// Where the command is, and what variables it gets besides PATH and HOME.
 const COMMAND: &str = "/vm/command";
 const ENVIRONMENT: &str = "/vm/environment";
+
+/// Where the files are named that the host wants, separated by zeros.
+const WANTED: &str = "/vm/wanted";
 
 /// What is mounted where: type, place.
 const MOUNTS: [(&str, &str); 5] = [
@@ -61,6 +65,9 @@ fn run() -> Result<Infallible> {
         Ok(ended) => describe(ended),
         Err(error) => format!("failed: {error:#}"),
     };
+    if let Err(error) = send_files() {
+        eprintln!("vm-init: {error:#}");
+    }
     writeln!(status, "{line}").context("telling how the program ended")?;
     switch_off();
     bail!("the machine cannot be switched off");
@@ -72,7 +79,7 @@ fn execute() -> Result<WaitStatus> {
     let command = fs::read(COMMAND).with_context(|| format!("reading {COMMAND}"))?;
     let mut words = command.split(|&byte| byte == 0).map(OsStr::from_bytes);
     let program = words.next().unwrap_or_default();
-    let environment = fs::read(ENVIRONMENT).with_context(|| format!("reading {ENVIRONMENT}"))?;
+    let environment = fs::read(ENVIRONMENT).unwrap_or_default();
     let variables = environment.split(|&byte| byte == 0).filter_map(|set| {
         let mut parts = set.splitn(2, |&byte| byte == b'=').map(OsStr::from_bytes);
         parts.next().zip(parts.next())
@@ -97,6 +104,22 @@ fn execute() -> Result<WaitStatus> {
             return Ok(status);
         }
     }
+}
+
+/// Sends the files that are wanted.
+fn send_files() -> Result<()> {
+    let wanted = fs::read(WANTED).unwrap_or_default();
+    let mut port = port("files")?;
+    let paths = wanted.split(|&byte| byte == 0);
+    for path in paths.filter(|path| !path.is_empty()) {
+        let path = OsStr::from_bytes(path);
+        let file = fs::read(path);
+        let length = file.as_ref().map_or(u64::MAX, |file| file.len() as u64);
+        let sent = port.write_all(&length.to_le_bytes());
+        sent.and_then(|()| port.write_all(&file.unwrap_or_default()))
+            .with_context(|| format!("sending {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// The port of this name, to write to.

@@ -17,9 +17,11 @@ const DEVICE: u32 = 0o020_600;
 /// process gets the one as its output, and Rust's runtime wants the other.
 const NODES: [(&str, u32, u32); 2] = [("dev/console", 5, 1), ("dev/null", 1, 3)];
 
-/// Where `vm-init` finds its command and that command's environment.
+/// Where `vm-init` finds its command, that command's variables, and which files
+/// to send when the command has ended.
 const COMMAND: &str = "vm/command";
 const ENVIRONMENT: &str = "vm/environment";
+const WANTED: &str = "vm/wanted";
 /// Where it mounts things.
 const PLACES: [&str; 4] = ["dev", "proc", "sys", "tmp"];
 
@@ -54,11 +56,20 @@ impl Initramfs {
         Ok(())
     }
 
-    /// What is to be run, with variables as `NAME=VALUE`.
-    pub(crate) fn command(&mut self, environment: &[String], words: &[String]) {
-        let environment = environment.join("\0");
-        self.0.insert(ENVIRONMENT.to_owned(), environment.into());
+    /// The variables of what is to be run, as `NAME=VALUE`.
+    pub(crate) fn environment(&mut self, variables: &[String]) {
+        let variables = variables.join("\0");
+        self.0.insert(ENVIRONMENT.to_owned(), variables.into());
+    }
+
+    /// What is to be run.
+    pub(crate) fn command(&mut self, words: &[String]) {
         self.0.insert(COMMAND.to_owned(), words.join("\0").into());
+    }
+
+    /// Which files are wanted of the guest.
+    pub(crate) fn want(&mut self, paths: &[String]) {
+        self.0.insert(WANTED.to_owned(), paths.join("\0").into());
     }
 
     /// As the kernel reads it.
@@ -105,7 +116,8 @@ mod tests {
     fn directories_come_before_what_is_in_them() {
         let mut files = Initramfs(BTreeMap::new());
         files.0.insert("a/b/c".to_owned(), vec![7; 5]);
-        files.command(&["A=b c".to_owned()], &["x".to_owned(), "y z".to_owned()]);
+        files.environment(&["A=b c".to_owned()]);
+        files.command(&["x".to_owned(), "y z".to_owned()]);
         let archive = files.archive().unwrap();
         let mut rest = archive.as_slice();
         let mut seen = Vec::new();

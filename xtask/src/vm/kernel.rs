@@ -5,21 +5,13 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use twox_hash::XxHash3_128;
 
-use crate::arch::{Arch, first_missing};
+use super::compile::{self, Compiler};
 use crate::debian::{PrivateApt, unpack};
-use crate::process;
 use crate::report::external;
-
-/// What the guest's kernel has.
-const FRAGMENT: &str = include_str!("kernel.config");
-
-/// What 7.3 has as part of SYSCTL, and earlier ones want to be asked for.
-const BEFORE_7_3: &str = "CONFIG_PROC_SYSCTL=y\n";
 
 /// Where Debian has new kernels.
 const SUITES: [&str; 2] = ["sid", "trixie-backports"];
@@ -30,15 +22,18 @@ const PACKAGE: &str = "linux-source-";
 /// The first kernel with the driver.
 const FIRST: [u32; 2] = [6, 18];
 
-/// What building takes.
-const NEEDED: [&str; 7] = ["make", "gcc", "flex", "bison", "bc", "tar", "xz"];
-const PACKAGES: &str = "make gcc gcc-aarch64-linux-gnu flex bison bc tar xz-utils";
-
-/// A kernel takes ten minutes on two processors of its own.
-const BUILD_LIMIT: Duration = Duration::from_secs(3 * 60 * 60);
-
-/// What is built, relative to the tree.
-const IMAGE: &str = "arch/arm64/boot/Image";
+/// Which kernel.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recipe {
+    /// The version, or how it begins; the newest without.
+    pub(crate) version: Option<String>,
+    /// Whether it looks for mistakes of its own.
+    pub(crate) kasan: bool,
+    /// A source tree of the user's own, instead of Debian's.
+    pub(crate) tree: Option<PathBuf>,
+    /// Patches for Debian's.
+    pub(crate) patches: Vec<PathBuf>,
+}
 
 /// A kernel that is built.
 #[derive(Debug)]
@@ -52,7 +47,7 @@ pub(crate) struct Kernel {
 #[derive(Debug)]
 pub(crate) struct Kernels {
     directory: PathBuf,
-    compiler: String,
+    compiler: Compiler,
 }
 
 impl Kernels {
@@ -66,12 +61,9 @@ impl Kernels {
         let directory = cache.join("rocket-npu");
         fs::create_dir_all(&directory)
             .with_context(|| format!("making {}", directory.display()))?;
-        let compiler = Command::new(compiler()).arg("--version").output();
-        let compiler = compiler.map(|output| output.stdout).unwrap_or_default();
-        let compiler = String::from_utf8_lossy(&compiler).into_owned();
         Ok(Self {
             directory,
-            compiler,
+            compiler: Compiler::of_guest(),
         })
     }
 
@@ -87,9 +79,18 @@ impl Kernels {
         Ok(lock)
     }
 
-    /// The newest one that is built, and would be built the same now, of the
-    /// version `wanted`.
-    pub(crate) fn find(&self, wanted: Option<&str>) -> Result<Option<Kernel>> {
+    /// The kernel, built unless it is there. Of a tree of the user's own what
+    /// has changed is built.
+    pub(crate) fn get(&self, recipe: &Recipe) -> Result<Kernel> {
+        match (&recipe.tree, self.find(recipe)?) {
+            (None, Some(kernel)) => Ok(kernel),
+            _ => self.build(recipe),
+        }
+    }
+
+    /// The newest one that is built, and would be built the same now.
+    fn find(&self, recipe: &Recipe) -> Result<Option<Kernel>> {
+        let wanted = recipe.version.as_deref();
         let mut found: Option<Kernel> = None;
         for entry in fs::read_dir(&self.directory).context("listing kernels")? {
             let directory = entry?.path();
@@ -100,7 +101,7 @@ impl Kernels {
             let newer = found
                 .as_ref()
                 .is_none_or(|found| numbers(&found.version) < numbers(&version));
-            if directory == self.place(&version) && fits(&version, wanted) && newer {
+            if directory == self.place(&version, recipe)? && fits(&version, wanted) && newer {
                 let image = directory.join("Image");
                 found = Some(Kernel { version, image });
             }
@@ -108,14 +109,18 @@ impl Kernels {
         Ok(found)
     }
 
-    /// The newest one that Debian offers, of the version `wanted` if it is
-    /// among them; built if it is not yet.
-    pub(crate) fn build(&self, wanted: Option<&str>) -> Result<Kernel> {
+    /// The newest one that Debian offers, of the version that is wanted if it is
+    /// among them; built if it is not yet. Or the user's own.
+    pub(crate) fn build(&self, recipe: &Recipe) -> Result<Kernel> {
         let _lock = self.lock("build.lock")?;
+        if let Some(tree) = &recipe.tree {
+            return self.build_tree(tree, recipe.kasan);
+        }
+        let wanted = recipe.version.as_deref();
         let apt = self.directory.join("apt");
         let offered = PrivateApt::new(&apt, &SUITES, "amd64")
             .and_then(|apt| Ok((apt.offered(PACKAGE)?, apt)));
-        let (offered, apt) = match (offered, self.find(wanted)?) {
+        let (offered, apt) = match (offered, self.find(recipe)?) {
             (Ok(offered), _) => offered,
             (Err(error), Some(kernel)) => {
                 println!("taking what is here, because: {error:#}");
@@ -128,7 +133,7 @@ impl Kernels {
         let chosen = match newest(wanted) {
             Some(chosen) => chosen,
             None => {
-                if let Some(kernel) = self.find(wanted)? {
+                if let Some(kernel) = self.find(recipe)? {
                     println!("cached: Linux {}, which is offered no more", kernel.version);
                     return Ok(kernel);
                 }
@@ -142,13 +147,13 @@ impl Kernels {
             }
         };
         let (package, version) = chosen;
-        let place = self.place(version);
+        let place = self.place(version, recipe)?;
         let image = place.join("Image");
         if image.exists() {
             println!("cached: Linux {version}");
         } else {
             println!("building Linux {version}");
-            self.make(&apt, package, version, &place)
+            self.make(&apt, package, version, recipe, &place)
                 .with_context(|| format!("building Linux {version}"))?;
             println!("built: Linux {version}");
         }
@@ -159,20 +164,47 @@ impl Kernels {
     }
 
     /// Where a kernel is kept, by all that it is made of.
-    fn place(&self, version: &str) -> PathBuf {
-        let all = [version, FRAGMENT, BEFORE_7_3, &self.compiler].join("\0");
-        let key = XxHash3_128::oneshot(all.as_bytes());
-        self.directory.join(format!("linux-{version}-{key:032x}"))
+    fn place(&self, version: &str, recipe: &Recipe) -> Result<PathBuf> {
+        let mut all = vec![
+            version.to_owned().into_bytes(),
+            compile::configuration(recipe.kasan).into_bytes(),
+            self.compiler.version.clone().into_bytes(),
+        ];
+        for patch in &recipe.patches {
+            all.push(fs::read(patch).with_context(|| format!("reading {}", patch.display()))?);
+        }
+        let key = XxHash3_128::oneshot(&all.join(&0));
+        Ok(self.directory.join(format!("linux-{version}-{key:032x}")))
+    }
+
+    /// Builds what has changed of a tree of the user's own, beside it.
+    fn build_tree(&self, tree: &Path, kasan: bool) -> Result<Kernel> {
+        self.compiler.check()?;
+        let tree = fs::canonicalize(tree).with_context(|| format!("finding {}", tree.display()))?;
+        let name = tree.to_string_lossy();
+        let key = XxHash3_128::oneshot(format!("{name}\0{kasan}").as_bytes());
+        println!("building {name}");
+        let output = self.directory.join(format!("tree-{key:032x}"));
+        let image = self
+            .compiler
+            .compile(&tree, &output, kasan)
+            .with_context(|| format!("building {name}"))?;
+        println!("built: {name}");
+        let version = name.into_owned();
+        Ok(Kernel { version, image })
     }
 
     /// Fetches and compiles a kernel, and moves it to its place when it is
     /// whole.
-    fn make(&self, apt: &PrivateApt, package: &str, version: &str, place: &Path) -> Result<()> {
-        let compiler = compiler();
-        let needed = NEEDED.into_iter().chain([compiler.as_str()]);
-        if let Some(missing) = first_missing(needed) {
-            bail!("`{missing}` is missing; it takes `apt-get install {PACKAGES}`");
-        }
+    fn make(
+        &self,
+        apt: &PrivateApt,
+        package: &str,
+        version: &str,
+        recipe: &Recipe,
+        place: &Path,
+    ) -> Result<()> {
+        self.compiler.check()?;
         let work = self.directory.join("work");
         if work.exists() {
             fs::remove_dir_all(&work).context("removing an unfinished build")?;
@@ -189,54 +221,25 @@ impl Kernels {
         let mut extract = Command::new("tar");
         extract.arg("--extract").arg("--file").arg(&source);
         extract.arg("--strip-components=1").arg("--directory");
-        run(extract.arg(&tree), "unpacking the source")?;
-
-        let fragment = tree.join("fragment");
-        fs::write(&fragment, [FRAGMENT, BEFORE_7_3].concat())
-            .context("writing the configuration")?;
-        let make = |target: &[&str]| {
-            // Others may use this machine meanwhile.
-            let mut make = Command::new("nice");
-            make.args(["-n", "10", "make", "ARCH=arm64"])
-                .arg(format!("KCONFIG_ALLCONFIG={}", fragment.display()))
-                .args(target)
-                .current_dir(&tree);
-            if let Some(prefix) = compiler.strip_suffix("gcc") {
-                make.arg(format!("CROSS_COMPILE={prefix}"));
-            }
-            make
-        };
-        run(&mut make(&["allnoconfig"]), "configuring")?;
-        let config = fs::read_to_string(tree.join(".config")).context("reading .config")?;
-        if let Some(line) = ignored(&config) {
-            bail!("the kernel's configuration has no `{line}`");
+        extract.arg(&tree);
+        compile::run(extract, "unpacking the source")?;
+        for file in &recipe.patches {
+            let file = fs::canonicalize(file).context("finding a patch")?;
+            let mut patch = Command::new("patch");
+            patch.args(["--strip=1", "--batch", "--forward", "--input"]);
+            patch.arg(&file).current_dir(&tree);
+            compile::run(patch, &format!("`patch` with {}", file.display()))?;
         }
-        let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-        run(&mut make(&[&format!("-j{jobs}"), "Image"]), "compiling")?;
+        let image = self.compiler.compile(&tree, &tree, recipe.kasan)?;
 
         let whole = work.join("whole");
         fs::create_dir(&whole).context("making the directory")?;
-        fs::copy(tree.join(IMAGE), whole.join("Image")).context("keeping the kernel")?;
-        fs::write(whole.join("config"), config).context("keeping the configuration")?;
+        fs::copy(image, whole.join("Image")).context("keeping the kernel")?;
+        fs::copy(tree.join(".config"), whole.join("config"))
+            .context("keeping the configuration")?;
         fs::write(whole.join("version"), version).context("keeping the version")?;
         fs::rename(&whole, place).context("moving the kernel in place")?;
         fs::remove_dir_all(&work).context("removing the source")
-    }
-}
-
-/// Runs a step of the build.
-fn run(command: &mut Command, what: &str) -> Result<()> {
-    let command = std::mem::replace(command, Command::new(""));
-    process::run(command, BUILD_LIMIT)
-        .and_then(|output| output.checked(what))
-        .map(drop)
-}
-
-/// The compiler for the guest.
-fn compiler() -> String {
-    match Arch::Arm64.is_native() {
-        true => "gcc".to_owned(),
-        false => Arch::Arm64.cross_linker(),
     }
 }
 
@@ -264,14 +267,6 @@ fn fits(version: &str, wanted: Option<&str>) -> bool {
 fn numbers(version: &str) -> Vec<u32> {
     let parts = version.split(|c: char| !c.is_ascii_digit());
     parts.filter_map(|part| part.parse().ok()).collect()
-}
-
-/// A line of the fragment that did not come through.
-fn ignored(config: &str) -> Option<&'static str> {
-    FRAGMENT
-        .lines()
-        .filter(|line| line.starts_with("CONFIG_"))
-        .find(|line| !config.lines().any(|got| got == *line))
 }
 
 #[cfg(test)]
@@ -305,29 +300,39 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("xtask-kernels-{}", std::process::id()));
         let mut kernels = Kernels {
             directory: directory.clone(),
-            compiler: "a compiler".to_owned(),
+            compiler: Compiler::of_guest(),
         };
+        let plain = Recipe::default();
         for version in ["7.2.9-1", "7.2.13-1"] {
-            let place = kernels.place(version);
+            let place = kernels.place(version, &plain).unwrap();
             fs::create_dir_all(&place).unwrap();
             fs::write(place.join("version"), version).unwrap();
         }
-        let found = |kernels: &Kernels, wanted| {
-            let found = kernels.find(wanted).unwrap();
+        let found = |kernels: &Kernels, recipe: &Recipe| {
+            let found = kernels.find(recipe).unwrap();
             found.map(|kernel| kernel.version)
         };
-        assert_eq!(found(&kernels, None).as_deref(), Some("7.2.13-1"));
-        assert_eq!(found(&kernels, Some("7.2.9")).as_deref(), Some("7.2.9-1"));
-        assert_eq!(found(&kernels, Some("7.3")), None);
-        kernels.compiler = "another".to_owned();
-        assert_eq!(found(&kernels, None), None);
+        let of = |version: &str| Recipe {
+            version: Some(version.to_owned()),
+            ..plain.clone()
+        };
+        assert_eq!(found(&kernels, &plain).as_deref(), Some("7.2.13-1"));
+        assert_eq!(found(&kernels, &of("7.2.9")).as_deref(), Some("7.2.9-1"));
+        assert_eq!(found(&kernels, &of("7.3")), None);
+        let patch = directory.join("patch");
+        fs::write(&patch, "-a\n+b\n").unwrap();
+        let kasan = Recipe {
+            kasan: true,
+            ..plain.clone()
+        };
+        let patched = Recipe {
+            patches: vec![patch],
+            ..plain.clone()
+        };
+        assert_eq!(found(&kernels, &kasan), None);
+        assert_eq!(found(&kernels, &patched), None);
+        kernels.compiler.version += "another";
+        assert_eq!(found(&kernels, &plain), None);
         fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn what_is_missing_in_a_configuration_is_told() {
-        assert_eq!(ignored(FRAGMENT), None);
-        let config = FRAGMENT.replace("CONFIG_DRM=y", "# CONFIG_DRM is not set");
-        assert_eq!(ignored(&config), Some("CONFIG_DRM=y"));
     }
 }

@@ -2,11 +2,15 @@
 //! `cargo xtask vm`: programs on the real `rocket` driver, in a virtual machine
 //! whose NPU is the software chip. See docs/vm.md.
 
+mod compile;
+mod console;
 mod initramfs;
 mod kernel;
 mod programs;
 mod qemu;
 
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,7 +21,7 @@ use clap::{Args, Subcommand};
 use crate::arch::first_missing;
 use crate::{build, paths};
 use initramfs::Initramfs;
-use kernel::Kernels;
+use kernel::{Kernels, Recipe};
 use qemu::{End, Machine, Qemu};
 
 #[derive(Subcommand, Debug)]
@@ -37,10 +41,31 @@ pub(crate) struct Kernel {
     /// newest]
     #[arg(long, value_name = "VERSION")]
     kernel: Option<String>,
+    /// With KASAN, lockdep and other checks of the kernel itself
+    #[arg(long)]
+    kasan: bool,
+    /// Instead, the source tree at this place, with what has changed in it
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["kernel", "patch"])]
+    kernel_tree: Option<PathBuf>,
+    /// Apply a patch to the source; may be repeated
+    #[arg(long, value_name = "FILE")]
+    patch: Vec<PathBuf>,
 }
 
+impl Kernel {
+    fn recipe(&self) -> Recipe {
+        Recipe {
+            version: self.kernel.clone(),
+            kasan: self.kasan,
+            tree: self.kernel_tree.clone(),
+            patches: self.patch.clone(),
+        }
+    }
+}
+
+/// What a guest is like.
 #[derive(Args, Debug)]
-pub(crate) struct Run {
+pub(crate) struct Guest {
     #[command(flatten)]
     kernel: Kernel,
     /// Processors of the guest
@@ -49,18 +74,30 @@ pub(crate) struct Run {
     /// Cores of the NPU
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
     cores: u32,
-    /// Put a file or directory of this machine into the guest; may be repeated
-    #[arg(long, value_name = "HOST:GUEST")]
-    file: Vec<String>,
-    /// Set a variable for the program; may be repeated
-    #[arg(long, value_name = "NAME=VALUE")]
-    env: Vec<String>,
     /// Kill the guest after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     limit: u64,
     /// Write what the guest's kernel says to a file
     #[arg(long, value_name = "PATH")]
     console: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    guest: Guest,
+    /// Put a file or directory of this machine into the guest; may be repeated
+    #[arg(long, value_name = "HOST:GUEST")]
+    file: Vec<String>,
+    /// Set a variable for the program; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// Fetch a file of the guest when the program has ended; may be repeated
+    #[arg(long, value_name = "GUEST:HOST")]
+    out: Vec<String>,
+    /// End with status 1 also if only the guest's kernel complained
+    #[arg(long)]
+    fail_on_complaint: bool,
     /// A program of this workspace, by name, or a path in the guest; and its
     /// arguments
     #[arg(required = true, last = true, value_name = "PROGRAM ARGS")]
@@ -76,7 +113,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
     }
     match command {
         Command::Build(arguments) => {
-            let kernel = Kernels::open()?.build(arguments.kernel.as_deref())?;
+            let kernel = Kernels::open()?.build(&arguments.recipe())?;
             println!("{}", kernel.image.display());
             Ok(())
         }
@@ -85,53 +122,114 @@ pub(crate) fn run(command: &Command) -> Result<()> {
     }
 }
 
-/// Runs the program. Does not return if the guest's program ended.
-fn run_program(arguments: &Run) -> Result<()> {
-    let kernels = Kernels::open()?;
-    let wanted = arguments.kernel.kernel.as_deref();
-    let kernel = match kernels.find(wanted)? {
-        Some(kernel) => kernel,
-        None => kernels.build(wanted)?,
-    };
-    let mut files = Initramfs::new(&build::guest("vm-init")?)?;
-    for file in &arguments.file {
-        let (host, guest) = file
-            .split_once(':')
-            .filter(|(_, guest)| guest.starts_with('/'))
-            .with_context(|| {
-                format!("`{file}` is not HOST:GUEST with a whole path in the guest")
-            })?;
-        files.add(host.as_ref(), guest)?;
+/// A kernel and a QEMU that runs it.
+#[derive(Debug)]
+struct Host {
+    kernel: PathBuf,
+    qemu: Qemu,
+    plugin: PathBuf,
+    init: PathBuf,
+}
+
+impl Host {
+    fn prepare(guest: &Guest) -> Result<Self> {
+        if let Some(path) = &guest.console {
+            // Not what an earlier run said.
+            File::create(path).context("writing what the kernel said")?;
+        }
+        let kernels = Kernels::open()?;
+        let kernel = kernels.get(&guest.kernel.recipe())?.image;
+        let qemu = {
+            let _lock = kernels.lock("qemu.lock")?;
+            Qemu::fetch(&kernels.directory().join("qemu"))?
+        };
+        Ok(Self {
+            kernel,
+            qemu,
+            plugin: build::vm_plugin()?,
+            init: build::guest("vm-init")?,
+        })
     }
-    let mut command = arguments.command.clone();
-    if let Some(program) = command.first_mut().filter(|program| !program.contains('/')) {
+
+    /// What a guest has at least, and the place of the program in it.
+    fn files(&self, program: &str) -> Result<(Initramfs, String)> {
+        let mut files = Initramfs::new(&self.init)?;
+        if program.contains('/') {
+            return Ok((files, program.to_owned()));
+        }
         let place = format!("/bin/{program}");
         files.add(&build::guest(program)?, &place)?;
-        *program = place;
+        Ok((files, place))
     }
+
+    /// Runs a guest, in which `files` say what to do.
+    fn run(
+        &self,
+        guest: &Guest,
+        files: Initramfs,
+        stdout: Box<dyn Write + Send>,
+    ) -> Result<qemu::Run> {
+        let directory = paths::target().join(format!("guests/{}", std::process::id()));
+        let run = self.qemu.run(Machine {
+            kernel: &self.kernel,
+            files,
+            plugin: &self.plugin,
+            directory: &directory,
+            processors: guest.smp,
+            cores: guest.cores,
+            limit: Duration::from_secs(guest.limit),
+            stdout,
+        })?;
+        if let Some(path) = &guest.console {
+            let written = File::options().create(true).append(true).open(path);
+            written
+                .and_then(|mut file| file.write_all(run.console.0.as_bytes()))
+                .context("writing what the kernel said")?;
+        }
+        Ok(run)
+    }
+}
+
+/// Both sides of `FIRST:SECOND`, of which the one in the guest is a whole path.
+fn pair(text: &str, guest_is_first: bool) -> Result<(&str, &str)> {
+    let (first, second) = text.split_once(':').unwrap_or_default();
+    let guest = if guest_is_first { first } else { second };
+    ensure!(
+        guest.starts_with('/') && !first.is_empty() && !second.is_empty(),
+        "`{text}` are not two paths with a colon between, that in the guest whole"
+    );
+    Ok((first, second))
+}
+
+/// Runs the program. Does not return if the guest's program ended.
+fn run_program(arguments: &Run) -> Result<()> {
+    let host = Host::prepare(&arguments.guest)?;
+    let mut command = arguments.command.clone();
+    let (mut files, program) = host.files(&command[0])?;
+    command[0] = program;
+    for file in &arguments.file {
+        let (host, guest) = pair(file, false)?;
+        files.add(host.as_ref(), guest)?;
+    }
+    let wanted: Vec<_> = arguments.out.iter().map(|out| pair(out, true)).collect();
+    let wanted = wanted.into_iter().collect::<Result<Vec<_>>>()?;
+    let in_guest: Vec<String> = wanted.iter().map(|(guest, _)| (*guest).into()).collect();
+    files.want(&in_guest);
     if let Some(set) = arguments.env.iter().find(|set| !set.contains('=')) {
         bail!("`{set}` is not NAME=VALUE");
     }
-    files.command(&arguments.env, &command);
-    let qemu = {
-        let _lock = kernels.lock("qemu.lock")?;
-        Qemu::fetch(&kernels.directory().join("qemu"))?
-    };
-    let directory = paths::target().join(format!("guests/{}", std::process::id()));
-    let run = qemu.run(&Machine {
-        kernel: &kernel.image,
-        files,
-        plugin: &build::vm_plugin()?,
-        directory: &directory,
-        processors: arguments.smp,
-        cores: arguments.cores,
-        limit: Duration::from_secs(arguments.limit),
-    })?;
-    if let Some(path) = &arguments.console {
-        std::fs::write(path, &run.console).context("writing what the kernel said")?;
+    files.environment(&arguments.env);
+    files.command(&command);
+    let run = host.run(&arguments.guest, files, Box::new(io::stdout()))?;
+    for (place, (guest, path)) in wanted.iter().enumerate() {
+        match run.files.get(place).and_then(Option::as_ref) {
+            Some(file) => fs::write(path, file).with_context(|| format!("writing {path}"))?,
+            None => eprintln!("the guest has no {guest}"),
+        }
     }
-    for line in run.complaints() {
-        eprintln!("guest kernel: {line}");
+    let complaints = run.console.complaints();
+    for (line, times) in &complaints {
+        eprintln!("guest kernel: {line} ({times} times)");
     }
     let code = match run.end {
         End::Exit(code) => code,
@@ -139,9 +237,13 @@ fn run_program(arguments: &Run) -> Result<()> {
             eprintln!("{} ended by signal {signal}", arguments.command[0]);
             SIGNALLED + signal
         }
-        End::Failed(ref why) => bail!("{why}; the kernel's last words:\n{}", run.console_tail()),
+        End::Failed(ref why) => bail!("{why}; the kernel's last words:\n{}", run.console.tail()),
     };
     ensure!(code == 0, Ended(code));
+    ensure!(
+        complaints.is_empty() || !arguments.fail_on_complaint,
+        Ended(1)
+    );
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! Runs a guest: Debian's QEMU, unchanged, with the NPU as a plugin.
 
 use std::fs::{self, File};
-use std::io::{self, PipeReader};
+use std::io::{self, PipeReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -15,6 +15,7 @@ use npu_vm::board;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 
+use super::console::Console;
 use super::initramfs::Initramfs;
 use crate::arch::Arch;
 use crate::debian::Sysroot;
@@ -27,8 +28,9 @@ const PACKAGE: &str = "qemu-system-arm";
 const PROGRAM: &str = "usr/bin/qemu-system-aarch64";
 
 /// What the kernel is told. It leaves the memory above alone, where the NPU's
-/// registers are, and ends the run if it panics.
-const KERNEL_ARGUMENTS: &str = "console=ttyAMA0 panic=-1";
+/// registers are, ends the run if it panics, and tells of each mistake that KASAN
+/// finds.
+const KERNEL_ARGUMENTS: &str = "console=ttyAMA0 panic=-1 kasan_multi_shot";
 
 /// The device with the ports, at the one transport of the device tree.
 const VIRTIO: &str = "virtio-serial-device,bus=virtio-mmio-bus.0";
@@ -36,25 +38,11 @@ const VIRTIO: &str = "virtio-serial-device,bus=virtio-mmio-bus.0";
 /// The guest's RAM.
 const MIB: u64 = board::RAM_BYTES >> 20;
 
-/// What the kernel says when something is wrong with it.
-const COMPLAINTS: [&str; 6] = [
-    "BUG: ",
-    "WARNING: ",
-    "KASAN: ",
-    "Oops",
-    "Unable to handle kernel",
-    "Kernel panic",
-];
-
-/// Lines of the console that are shown after a failure.
-const TAIL: usize = 25;
-
 /// QEMU as Debian has it, with its libraries.
 #[derive(Debug)]
 pub(crate) struct Qemu(Sysroot);
 
 /// What to run.
-#[derive(Debug)]
 pub(crate) struct Machine<'a> {
     pub(crate) kernel: &'a Path,
     pub(crate) files: Initramfs,
@@ -64,6 +52,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) processors: u32,
     pub(crate) cores: u32,
     pub(crate) limit: Duration,
+    /// Where to put what the program writes.
+    pub(crate) stdout: Box<dyn Write + Send>,
 }
 
 /// How the guest's program ended.
@@ -80,7 +70,9 @@ pub(crate) enum End {
 pub(crate) struct Run {
     pub(crate) end: End,
     /// All that the kernel said.
-    pub(crate) console: String,
+    pub(crate) console: Console,
+    /// The files that were asked for; none that is not there.
+    pub(crate) files: Vec<Option<Vec<u8>>>,
 }
 
 impl Qemu {
@@ -92,14 +84,15 @@ impl Qemu {
 
     /// Runs a guest to its end; what its program writes comes out of this
     /// process meanwhile.
-    pub(crate) fn run(&self, machine: &Machine<'_>) -> Result<Run> {
-        fs::create_dir_all(machine.directory).context("making the run's directory")?;
+    pub(crate) fn run(&self, machine: Machine<'_>) -> Result<Run> {
+        let directory = machine.directory;
+        fs::create_dir_all(directory).context("making the run's directory")?;
         let run = self.run_in(machine);
-        fs::remove_dir_all(machine.directory).context("removing the run's directory")?;
+        fs::remove_dir_all(directory).context("removing the run's directory")?;
         run
     }
 
-    fn run_in(&self, machine: &Machine<'_>) -> Result<Run> {
+    fn run_in(&self, mut machine: Machine<'_>) -> Result<Run> {
         let initramfs = machine.directory.join("initramfs");
         fs::write(&initramfs, machine.files.archive()?).context("writing the initramfs")?;
         let tree = machine.directory.join("tree.dtb");
@@ -155,14 +148,16 @@ impl Qemu {
         let mut stdout = inherited.port(&mut command, "stdout")?;
         let mut stderr = inherited.port(&mut command, "stderr")?;
         let status = inherited.port(&mut command, "status")?;
+        let files = inherited.port(&mut command, "files")?;
 
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.spawn().context("starting QEMU")?;
         // Its ends of the pipes are its alone, or they would never end.
         drop(inherited);
         let (console, status) = (collect(Some(console)), collect(Some(status)));
+        let files = collect(Some(files));
         let copies = [
-            thread::spawn(move || io::copy(&mut stdout, &mut io::stdout())),
+            thread::spawn(move || io::copy(&mut stdout, &mut machine.stdout)),
             thread::spawn(move || io::copy(&mut stderr, &mut io::stderr())),
         ];
         let ended = process::wait(&mut child, machine.limit);
@@ -172,6 +167,7 @@ impl Qemu {
         }
         let end = Instant::now();
         let (console, status) = (console.result(end)?, status.result(end)?);
+        let files = files.result(end)?;
         let status = String::from_utf8_lossy(&status);
         let end = match ended {
             Err(error) => End::Failed(format!("the guest: {error:#}")),
@@ -180,9 +176,25 @@ impl Qemu {
         };
         Ok(Run {
             end,
-            console: String::from_utf8_lossy(&console).into_owned(),
+            console: Console(String::from_utf8_lossy(&console).into_owned()),
+            files: files_of(&files),
         })
     }
+}
+
+/// The files that `vm-init` sent: each a length and as many bytes. What is not
+/// whole is not there.
+fn files_of(mut bytes: &[u8]) -> Vec<Option<Vec<u8>>> {
+    let mut files = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk() {
+        let length = u64::from_le_bytes(*length);
+        let file = usize::try_from(length)
+            .ok()
+            .and_then(|length| rest.split_at_checked(length));
+        bytes = file.map_or(rest, |(_, rest)| rest);
+        files.push(file.map(|(file, _)| file.to_owned()));
+    }
+    files
 }
 
 /// How `vm-init` says that its program ended.
@@ -197,20 +209,6 @@ fn parse(status: &str) -> End {
         End::Failed("the guest's kernel ended before the program did".to_owned())
     } else {
         End::Failed(format!("in the guest, {line}"))
-    }
-}
-
-impl Run {
-    /// The lines in which the kernel says that something is wrong.
-    pub(crate) fn complaints(&self) -> Vec<&str> {
-        let complains = |line: &&str| COMPLAINTS.iter().any(|word| line.contains(word));
-        self.console.lines().filter(complains).collect()
-    }
-
-    /// The kernel's last lines.
-    pub(crate) fn console_tail(&self) -> String {
-        let lines: Vec<&str> = self.console.lines().collect();
-        lines[lines.len().saturating_sub(TAIL)..].join("\n")
     }
 }
 
@@ -273,12 +271,14 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_found_in_the_console() {
-        let run = Run {
-            end: End::Exit(0),
-            console: "[1] booting\n[2] BUG: KASAN: slab-use-after-free in x\n[3] fine\n".into(),
-        };
-        assert_eq!(run.complaints().len(), 1);
-        assert!(run.console_tail().ends_with("fine"));
+    fn files_have_their_lengths_before_them() {
+        let mut bytes = Vec::new();
+        for (length, data) in [(2, "ab"), (u64::MAX, ""), (0, ""), (3, "cd")] {
+            bytes.extend(u64::to_le_bytes(length));
+            bytes.extend(data.as_bytes());
+        }
+        let files = files_of(&bytes);
+        assert_eq!(files[..3], [Some(b"ab".to_vec()), None, Some(Vec::new())]);
+        assert_eq!(files[3], None, "cut off");
     }
 }
