@@ -18,9 +18,13 @@ mod check;
 #[allow(unsafe_code)]
 mod files;
 mod hold;
+mod kmsg;
+mod known;
 #[allow(unsafe_code)]
 mod raw;
+mod report;
 mod rows;
+mod scenario;
 #[allow(unsafe_code)]
 mod signal;
 
@@ -30,7 +34,12 @@ use npu_model::driver::DriverProfile;
 use rocket_uapi::{Device, DeviceInfo};
 
 pub use check::{Outcome, Reason};
+pub use report::{Format, Summary};
 pub use rows::{ROWS, Row};
+pub use scenario::Scenario;
+
+use known::known;
+use report::Report;
 
 /// What a row has to work with.
 #[derive(Debug)]
@@ -44,30 +53,18 @@ pub struct Context {
 pub struct Choice {
     /// Parts of names; empty: all rows.
     pub names: Vec<String>,
+    /// Parts of names of rows to leave out.
+    pub except: Vec<String>,
     /// Whether rows run on a board that may damage its kernel.
     pub destructive: bool,
-}
-
-/// How many rows ended how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// The driver does what is expected.
-    pub passed: usize,
-    /// It does not.
-    pub failed: usize,
-    /// Not run.
-    pub skipped: usize,
 }
 
 impl Choice {
     /// Whether the row was chosen by name.
     #[must_use]
     pub fn names(&self, row: &Row) -> bool {
-        self.names.is_empty()
-            || self
-                .names
-                .iter()
-                .any(|name| row.name.contains(name.as_str()))
+        let is_in = |names: &[String]| names.iter().any(|name| row.name.contains(name.as_str()));
+        (self.names.is_empty() || is_in(&self.names)) && !is_in(&self.except)
     }
 
     /// A name that no row has, if there is one: more likely a slip than a wish
@@ -75,69 +72,57 @@ impl Choice {
     #[must_use]
     pub fn unknown_name(&self) -> Option<&str> {
         let known = |name: &String| ROWS.iter().any(|row| row.name.contains(name.as_str()));
-        self.names
-            .iter()
-            .find(|name| !known(name))
-            .map(String::as_str)
+        let mut names = self.names.iter().chain(&self.except);
+        names.find(|name| !known(name)).map(String::as_str)
     }
 
     /// Why not to run the row on this device.
-    fn refuses(&self, row: &Row, info: &DeviceInfo) -> Option<&'static str> {
-        (row.destructive && !self.destructive && !info.is_model)
-            .then_some("it can damage the kernel it runs on; --destructive runs it all the same")
+    fn refuses(&self, row: &Row, info: &DeviceInfo) -> Option<String> {
+        let danger = row.danger.filter(|_| !self.destructive && !info.is_model);
+        danger.map(|danger| format!("{danger}; --destructive runs it all the same"))
     }
 }
 
-/// Runs the chosen rows on `device`, a line each, and a line of sums.
+/// Runs the chosen rows on `device` and reports, in the end with sums.
 ///
 /// # Errors
 /// When `out` cannot be written.
-pub fn run(device: &Device, choice: &Choice, out: &mut dyn Write) -> io::Result<Summary> {
+pub fn run(
+    device: &Device,
+    choice: &Choice,
+    format: Format,
+    out: &mut dyn Write,
+) -> io::Result<Summary> {
     let info = device.info();
     let expected = match info.is_model {
         true => DriverProfile::default(),
         false => DriverProfile::of_release(&running_kernel()),
     };
-    writeln!(
-        out,
+    let mut remarks = vec![format!(
         "{} ({}), expecting what {} does",
         info.name, info.driver, expected.name
-    )?;
+    )];
     if !hold::is_possible(device) {
-        writeln!(
-            out,
+        remarks.push(
             "this kernel has no sw_sync (CONFIG_SW_SYNC, debugfs, root): jobs are not held, but \
              run for a while"
-        )?;
+                .to_owned(),
+        );
     }
-    let mut summary = Summary::default();
-    for row in ROWS.iter().filter(|row| choice.names(row)) {
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| choice.names(row)).collect();
+    let mut report = Report::new(out, format, rows.len(), &remarks)?;
+    for row in rows {
         let outcome = match choice.refuses(row, &info) {
-            Some(reason) => Err(Reason::Skip(reason.to_owned())),
+            Some(reason) => Err(Reason::Skip(reason)),
             None => run_row(row, device, &info),
         };
-        match outcome {
-            Ok(()) => {
-                summary.passed += 1;
-                writeln!(out, "PASS {}", row.name)?;
-            }
-            Err(Reason::Fail(reason)) => {
-                summary.failed += 1;
-                writeln!(out, "FAIL {}: {reason} (row: {})", row.name, row.what)?;
-            }
-            Err(Reason::Skip(reason)) => {
-                summary.skipped += 1;
-                writeln!(out, "SKIP {}: {reason}", row.name)?;
-            }
-        }
+        let known = match info.is_model {
+            true => None,
+            false => known(row.name, &expected),
+        };
+        report.row(row, outcome, known)?;
     }
-    let Summary {
-        passed,
-        failed,
-        skipped,
-    } = summary;
-    writeln!(out, "{passed} passed, {failed} failed, {skipped} skipped")?;
-    Ok(summary)
+    report.end()
 }
 
 /// Runs a row on a file of its own, so that addresses, handles and whatever

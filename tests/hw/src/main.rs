@@ -6,9 +6,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use npu_model::Selector;
-use rocket_hw_tests::{Choice, ROWS, run};
+use rocket_hw_tests::{Choice, Format, ROWS, Reason, Scenario, run};
 
 /// Checks what the rocket driver answers to each call, row by row.
+///
+/// Rows that may damage a kernel run on a board only if asked for; `--list` says
+/// what they do to it. Rows that are known to fail on this kernel are no failures:
+/// tests/hw/bugs tells of each.
 ///
 /// Ends with the line `N passed, N failed, N skipped`. Exit status: 0 if no
 /// row failed, 1 if one did, 2 for a wrong command line, 3 if the device that
@@ -25,6 +29,15 @@ struct Arguments {
     /// runs them always)
     #[arg(long)]
     destructive: bool,
+    /// Write KTAP, for test runners
+    #[arg(long)]
+    ktap: bool,
+    /// Leave out the rows whose names contain this; may be repeated
+    #[arg(long, value_name = "NAME")]
+    except: Vec<String>,
+    /// Do just this: what rows need another process for
+    #[arg(long, hide = true)]
+    scenario: Option<Scenario>,
     /// List the rows instead of running them
     #[arg(long)]
     list: bool,
@@ -52,16 +65,16 @@ fn main() -> ExitCode {
 fn execute(arguments: Arguments, out: &mut dyn Write) -> io::Result<ExitCode> {
     let choice = Choice {
         names: arguments.names,
+        except: arguments.except,
         destructive: arguments.destructive,
     };
     if arguments.list {
         for row in ROWS.iter().filter(|row| choice.names(row)) {
-            let mark = if row.destructive {
-                " [destructive]"
-            } else {
-                ""
-            };
-            writeln!(out, "{:<18} {}{mark}", row.name, row.what)?;
+            write!(out, "{:<20} {}", row.name, row.what)?;
+            match row.danger {
+                Some(danger) => writeln!(out, " [destructive: {danger}]")?,
+                None => writeln!(out)?,
+            }
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -77,10 +90,26 @@ fn execute(arguments: Arguments, out: &mut dyn Write) -> io::Result<ExitCode> {
             return Ok(ExitCode::from(NO_DEVICE));
         }
     };
-    for line in &opened.why {
-        writeln!(out, "{line}")?;
+    if let Some(scenario) = arguments.scenario {
+        let code = match scenario.run(&opened.device) {
+            Ok(()) => 0,
+            Err(Reason::Fail(why) | Reason::Skip(why)) => {
+                eprintln!("{why}");
+                1
+            }
+        };
+        // The device stays open: its end is the kernel's.
+        std::process::exit(code);
     }
-    let summary = run(&opened.device, &choice, out)?;
+    let format = if arguments.ktap {
+        Format::Ktap
+    } else {
+        for line in &opened.why {
+            writeln!(out, "{line}")?;
+        }
+        Format::Text
+    };
+    let summary = run(&opened.device, &choice, format, out)?;
     Ok(if summary.failed == 0 {
         ExitCode::SUCCESS
     } else {

@@ -26,6 +26,8 @@ const SIZE_MASK: u32 = 0x3fff << SIZE_SHIFT;
 const SYNCOBJ_CREATE: u32 = 0xc008_64bf;
 /// A driver ioctl that rocket does not have: number 4, 8 bytes, written.
 const UNKNOWN_DRIVER_IOCTL: u32 = 0x4008_6444;
+/// GET_UNIQUE (drm.h): a length and an address.
+const GET_UNIQUE: u32 = 0xc010_6401;
 /// An ioctl with a letter that is not DRM's, 8 bytes, written.
 const NOT_DRM: u32 = 0x4008_7a44;
 
@@ -150,6 +152,14 @@ impl File {
 
     pub(crate) fn not_drm(&self) -> Result<i32, Errno> {
         self.eight_bytes(NOT_DRM)
+    }
+
+    /// Asks for a name, with room for none.
+    pub(crate) fn get_unique(&self) -> Result<i32, Errno> {
+        let mut arg = [0_u8; 16];
+        // SAFETY: the size in the request is 16; with room for no bytes the
+        // address is not followed.
+        unsafe { self.raw()?.ioctl(GET_UNIQUE, Some(&mut arg)) }
     }
 
     /// One of the requests above, which all take 8 bytes, with zeros.

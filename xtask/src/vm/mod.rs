@@ -8,6 +8,7 @@ mod initramfs;
 mod kernel;
 mod programs;
 mod qemu;
+mod test;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Run C clients and npu-probe's self-test, each in a guest
     Programs(Kernel),
+    /// Run the driver suite in guests of its own, and report as KTAP
+    Test(test::Arguments),
 }
 
 /// Which kernel
@@ -119,6 +122,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         }
         Command::Run(arguments) => run_program(arguments),
         Command::Programs(arguments) => programs::run(arguments.kernel.as_deref()),
+        Command::Test(arguments) => test::run(arguments),
     }
 }
 

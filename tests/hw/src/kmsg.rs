@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the kernel says meanwhile.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::thread;
+use std::time::Duration;
+
+use crate::check::{Must, Outcome, Reason};
+
+/// How a complaint begins.
+const COMPLAINTS: [&str; 4] = ["BUG: ", "WARNING: ", "Oops", "Unable to handle kernel"];
+
+/// A record is shorter, in bytes (CONSOLE_EXT_LOG_MAX, 8192).
+const RECORD: usize = 8192;
+
+/// What is freed late is freed then: a killed job after 500 ms.
+const LATE: Duration = Duration::from_millis(1500);
+
+/// The kernel's log, from some moment on.
+#[derive(Debug)]
+pub(crate) struct Kmsg(File);
+
+impl Kmsg {
+    /// From now on. A skip for those who may not read it.
+    pub(crate) fn from_now() -> Result<Self, Reason> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+        let opened = options.open("/dev/kmsg");
+        let mut file = opened.map_err(|error| Reason::Skip(format!("/dev/kmsg: {error}")))?;
+        file.seek(SeekFrom::End(0)).must("the end of /dev/kmsg")?;
+        Ok(Self(file))
+    }
+
+    /// Fails if the kernel has complained, or does so within a moment.
+    pub(crate) fn silence(mut self) -> Outcome {
+        thread::sleep(LATE);
+        let mut record = [0; RECORD];
+        loop {
+            match self.0.read(&mut record) {
+                Ok(length) => {
+                    let text = String::from_utf8_lossy(&record[..length]);
+                    // After the prefix, before what goes on in further lines.
+                    let text = text.lines().next().unwrap_or_default();
+                    let text = text.split_once(';').map_or(text, |(_, message)| message);
+                    if COMPLAINTS.iter().any(|word| text.contains(word)) {
+                        return Err(Reason::Fail(format!("the kernel says `{text}`")));
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                // Records that were lost meanwhile.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+                Err(error) => return Err(error).must("/dev/kmsg"),
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How rows ended, for people and for test runners.
+
+use std::io::{self, Write};
+
+use crate::check::{Outcome, Reason};
+use crate::known::Known;
+use crate::rows::Row;
+
+/// For whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// People.
+    #[default]
+    Text,
+    /// KTAP, version 1 (Linux, Documentation/dev-tools/ktap.rst), with the
+    /// directives XFAIL and XPASS and the sums of kselftest (kselftest.h).
+    Ktap,
+}
+
+/// How many rows ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// The driver does what is expected.
+    pub passed: usize,
+    /// It does not.
+    pub failed: usize,
+    /// Not run.
+    pub skipped: usize,
+    /// A known bug of this kernel.
+    pub known: usize,
+    /// A known bug of this kernel, which this one has not.
+    pub unexpected: usize,
+}
+
+/// What is written where.
+pub(crate) struct Report<'a> {
+    out: &'a mut dyn Write,
+    format: Format,
+    summary: Summary,
+    count: usize,
+}
+
+impl<'a> Report<'a> {
+    /// Begins it, for so many rows; `remarks` are for people.
+    pub(crate) fn new(
+        out: &'a mut dyn Write,
+        format: Format,
+        rows: usize,
+        remarks: &[String],
+    ) -> io::Result<Self> {
+        let mark = match format {
+            Format::Text => "",
+            Format::Ktap => {
+                writeln!(out, "KTAP version 1\n1..{rows}")?;
+                "# "
+            }
+        };
+        for remark in remarks {
+            writeln!(out, "{mark}{remark}")?;
+        }
+        Ok(Self {
+            out,
+            format,
+            summary: Summary::default(),
+            count: 0,
+        })
+    }
+
+    /// Adds a row.
+    pub(crate) fn row(
+        &mut self,
+        row: &Row,
+        outcome: Outcome,
+        known: Option<Known>,
+    ) -> io::Result<()> {
+        self.count += 1;
+        let sums = &mut self.summary;
+        let bug = known.map_or("", |known| known.bug);
+        let (word, counter, reason) = match (outcome, known) {
+            (Ok(()), Some(known)) if known.always => ("XPASS", &mut sums.unexpected, String::new()),
+            (Ok(()), _) => ("PASS", &mut sums.passed, String::new()),
+            (Err(Reason::Skip(reason)), _) => ("SKIP", &mut sums.skipped, reason),
+            (Err(Reason::Fail(reason)), Some(_)) => ("XFAIL", &mut sums.known, reason),
+            (Err(Reason::Fail(reason)), None) => ("FAIL", &mut sums.failed, reason),
+        };
+        *counter += 1;
+        let reason = reason.replace('\n', " ");
+        let because = match word {
+            "PASS" => String::new(),
+            "FAIL" => format!("{reason} (row: {})", row.what),
+            "SKIP" => reason,
+            "XPASS" => format!("without {bug}, which is expected here"),
+            _ => format!("{bug}: {reason}"),
+        };
+        let (out, name, number) = (&mut self.out, row.name, self.count);
+        match (self.format, word) {
+            (Format::Text, "PASS") => writeln!(out, "{word} {name}"),
+            (Format::Text, _) => writeln!(out, "{word} {name}: {because}"),
+            (Format::Ktap, "PASS") => writeln!(out, "ok {number} {name}"),
+            (Format::Ktap, "FAIL") => writeln!(out, "# {because}\nnot ok {number} {name}"),
+            (Format::Ktap, _) => writeln!(out, "ok {number} {name} # {word} {because}"),
+        }
+    }
+
+    /// Ends it with the sums.
+    pub(crate) fn end(self) -> io::Result<Summary> {
+        let Summary {
+            passed,
+            failed,
+            skipped,
+            known,
+            unexpected,
+        } = self.summary;
+        match self.format {
+            Format::Text => {
+                write!(
+                    self.out,
+                    "{passed} passed, {failed} failed, {skipped} skipped"
+                )?;
+                for (number, what) in [
+                    (known, "known to fail"),
+                    (unexpected, "passed unexpectedly"),
+                ] {
+                    if number > 0 {
+                        write!(self.out, ", {number} {what}")?;
+                    }
+                }
+                writeln!(self.out)?;
+            }
+            Format::Ktap => writeln!(
+                self.out,
+                "# Totals: pass:{passed} fail:{failed} xfail:{known} xpass:{unexpected} \
+                 skip:{skipped} error:0"
+            )?,
+        }
+        Ok(self.summary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ROWS;
+
+    fn text(format: Format) -> String {
+        let mut out = Vec::new();
+        let mut report = Report::new(&mut out, format, 5, &["on a board".to_owned()]).unwrap();
+        let fail = || Err(Reason::Fail("1, expected\n2".to_owned()));
+        let known = |always| Some(Known { always, bug: "b" });
+        let row = &ROWS[0];
+        report.row(row, Ok(()), None).unwrap();
+        report.row(row, fail(), None).unwrap();
+        let skip = Err(Reason::Skip("no".to_owned()));
+        report.row(row, skip, None).unwrap();
+        report.row(row, fail(), known(true)).unwrap();
+        report.row(row, Ok(()), known(true)).unwrap();
+        report.row(row, Ok(()), known(false)).unwrap();
+        report.end().unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_runner_can_read_it() {
+        let what = ROWS[0].what;
+        let wanted = format!(
+            "KTAP version 1\n1..5\n# on a board\nok 1 version\n# 1, expected 2 (row: {what})\n\
+             not ok 2 version\nok 3 version # SKIP no\nok 4 version # XFAIL b: 1, expected 2\n\
+             ok 5 version # XPASS without b, which is expected here\nok 6 version\n\
+             # Totals: pass:2 fail:1 xfail:1 xpass:1 skip:1 error:0\n"
+        );
+        assert_eq!(text(Format::Ktap), wanted);
+    }
+
+    #[test]
+    fn people_get_a_line_a_row() {
+        let text = text(Format::Text);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[4], "XFAIL version: b: 1, expected 2");
+        let sums = "2 passed, 1 failed, 1 skipped, 1 known to fail, 1 passed unexpectedly";
+        assert_eq!(lines[7], sums);
+    }
+}

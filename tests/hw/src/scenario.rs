@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What only a process of its own can do: ending, and not coming back.
+
+use std::mem;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rocket_uapi::{ByteLen, Deadline, Device, PAGE_BYTES};
+
+use crate::Context;
+use crate::busy::{PATIENCE, quick};
+use crate::check::{Must, Outcome, Reason};
+use crate::files::submit_hanging;
+use crate::raw::File;
+
+/// One of them, which the program's option `--scenario` runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scenario {
+    /// Exits as soon as PREP_BO says that the job is over.
+    ExitAfterWait,
+    /// Exits while a job is on the NPU.
+    ExitBusy,
+    /// Exits with a buffer object that it exported.
+    ExitExported,
+    /// DRM_IOCTL_GET_UNIQUE.
+    GetUnique,
+}
+
+impl Scenario {
+    fn name(self) -> &'static str {
+        match self {
+            Self::ExitAfterWait => "exit-after-wait",
+            Self::ExitBusy => "exit-busy",
+            Self::ExitExported => "exit-exported",
+            Self::GetUnique => "get-unique",
+        }
+    }
+
+    /// Does it, in this process, whose end is part of it.
+    ///
+    /// # Errors
+    /// If it does not come to that.
+    pub fn run(self, device: &Device) -> Outcome {
+        match self {
+            Self::ExitAfterWait => {
+                let job = quick(device, |job| job)?;
+                job.wait(Deadline::after(PATIENCE)).map(mem::forget)?;
+            }
+            Self::ExitBusy => {
+                let page = ByteLen::new(PAGE_BYTES).must("a length")?;
+                let (zeros, output) = (device.alloc(page)?, device.alloc(page)?);
+                submit_hanging(device, &zeros, &output, &[])?;
+                // A moment for the scheduler to hand it over.
+                std::thread::sleep(Duration::from_millis(20));
+                mem::forget((zeros, output));
+            }
+            Self::ExitExported => {
+                let file = File::new(device)?;
+                let bo = file.create(1).must("CREATE_BO")?;
+                mem::forget(file.export(bo.handle).must("export")?);
+            }
+            Self::GetUnique => {
+                let file = File::new(device)?;
+                // Any answer will do.
+                let _ = file.get_unique();
+            }
+        }
+        Ok(())
+    }
+
+    /// Does it in a process of its own; how that ended.
+    pub(crate) fn spawn(self, context: &Context) -> Result<ExitStatus, Reason> {
+        let program = std::env::current_exe().must("the path of this program")?;
+        let mut command = Command::new(program);
+        command.args(["--device", &context.info.name]);
+        command.args(["--scenario", self.name()]);
+        command.stdout(Stdio::null()).status().must("a process")
+    }
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask vm test`: the driver suite on the real driver.
+//!
+//! What the driver promises is tested in one guest. Rows that trigger known bugs
+//! of the kernel run in another, afterwards: what a kernel does after them means
+//! little.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Result, ensure};
+
+use super::console::Console;
+use super::qemu::End;
+use super::{Ended, Guest, Host};
+
+/// The suite.
+const SUITE: &str = "rocket-conformance";
+
+/// How the names of the rows begin that trigger bugs.
+const BUGS: &str = "bug-";
+
+/// What a kernel may say while all is well.
+const EXPECTED: &str = include_str!("../../../tests/hw/expected/console.txt");
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    guest: Guest,
+    /// Run what the driver promises so often; the outcomes must be the same
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Leave out the rows that trigger bugs of the kernel
+    #[arg(long)]
+    no_bugs: bool,
+    /// Run only the rows whose names contain one of these
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+}
+
+/// Runs it. An error of its own kind if a row failed, of another if it did not
+/// come to that.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let host = Host::prepare(&arguments.guest)?;
+    let mut report = Report::default();
+    let names = arguments.names.iter().cloned();
+    let (mut bugs, mut others): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with(BUGS));
+    let all = arguments.names.is_empty();
+    if all {
+        bugs.push(BUGS.to_owned());
+    }
+    let repeat = if all || !others.is_empty() {
+        arguments.repeat
+    } else {
+        0
+    };
+    others.splice(..0, ["--except", BUGS].map(str::to_owned));
+    let mut first: Option<BTreeMap<String, Verdict>> = None;
+    for _ in 0..repeat {
+        let rows = boot(&host, &arguments.guest, &others, false, &mut report)?;
+        let same = first.as_ref().is_none_or(|first| *first == rows);
+        if !same {
+            report.note("the outcomes are not those of the first run");
+            report.failed = true;
+        }
+        first.get_or_insert(rows);
+    }
+    if !arguments.no_bugs && !bugs.is_empty() {
+        boot(&host, &arguments.guest, &bugs, true, &mut report)?;
+    }
+    report.print(&mut io::stdout())?;
+    if repeat > 1 && !report.failed {
+        println!("RESULT {repeat} runs ended the same");
+    }
+    ensure!(!report.failed, Ended(1));
+    Ok(())
+}
+
+/// Runs rows in a guest of their own.
+fn boot(
+    host: &Host,
+    guest: &Guest,
+    choice: &[String],
+    bugs: bool,
+    report: &mut Report,
+) -> Result<BTreeMap<String, Verdict>> {
+    let (mut files, program) = host.files(SUITE)?;
+    let mut command = vec![program, "--ktap".to_owned(), "--destructive".to_owned()];
+    command.extend_from_slice(choice);
+    files.command(&command);
+    let output = Output::default();
+    let run = host.run(guest, files, Box::new(output.clone()))?;
+    let text = output.text();
+    let mut rows = report.add(&text);
+    let heard = report.hear(&run.console, bugs);
+    if !bugs {
+        rows.insert("kernel-log".to_owned(), heard);
+    }
+    // A failed row is told by its line.
+    match run.end {
+        End::Exit(0 | 1) => {}
+        End::Exit(code) => report.lost(&format!("the suite ended with status {code}")),
+        End::Signal(signal) => report.lost(&format!("the suite ended by signal {signal}")),
+        End::Failed(why) => {
+            report.lost(&why);
+            for line in run.console.tail().lines() {
+                report.note(line);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// How a row ended, as KTAP has it: the word after `#`, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Verdict {
+    ok: bool,
+    directive: String,
+}
+
+/// The results of all guests, as one.
+#[derive(Debug, Default)]
+struct Report {
+    lines: Vec<String>,
+    results: usize,
+    failed: bool,
+}
+
+impl Report {
+    /// Adds what the suite wrote; returns how its rows ended.
+    fn add(&mut self, text: &str) -> BTreeMap<String, Verdict> {
+        let mut rows = BTreeMap::new();
+        let mut planned = 0;
+        for line in text.lines() {
+            if let Some(plan) = line.strip_prefix("1..") {
+                planned = plan.trim().parse().unwrap_or_default();
+            }
+            let (ok, rest) = match (line.strip_prefix("ok "), line.strip_prefix("not ok ")) {
+                (Some(rest), _) => (true, rest),
+                (None, Some(rest)) => (false, rest),
+                _ => {
+                    if line.starts_with('#') && !line.starts_with("# Totals:") {
+                        self.lines.push(line.to_owned());
+                    }
+                    continue;
+                }
+            };
+            let Some((_, rest)) = rest.split_once(' ') else {
+                continue;
+            };
+            let (name, directive) = rest.split_once(" # ").unwrap_or((rest, ""));
+            let word = directive.split(' ').next().unwrap_or_default();
+            let verdict = Verdict {
+                ok,
+                directive: word.to_owned(),
+            };
+            rows.insert(name.to_owned(), verdict);
+            self.result(ok, rest);
+        }
+        if rows.len() != planned {
+            self.lost(&format!("{} rows of {planned} ended", rows.len()));
+        }
+        rows
+    }
+
+    /// Adds what the kernel said. Where bugs are triggered, complaints are what
+    /// the rows look for.
+    fn hear(&mut self, console: &Console, bugs: bool) -> Verdict {
+        let mut ok = true;
+        for (line, times) in console.complaints() {
+            let known = expected(line);
+            ok &= known.is_some();
+            let because = known.map_or(String::new(), |bug| format!(", which is {bug}"));
+            self.note(&format!("guest kernel: {line} ({times} times{because})"));
+        }
+        if !bugs {
+            self.result(ok, "kernel-log");
+        }
+        let directive = String::new();
+        Verdict { ok, directive }
+    }
+
+    /// A guest did not do what it was for.
+    fn lost(&mut self, why: &str) {
+        self.note(why);
+        self.result(false, "guest");
+    }
+
+    fn result(&mut self, ok: bool, rest: &str) {
+        self.results += 1;
+        self.failed |= !ok;
+        let word = if ok { "ok" } else { "not ok" };
+        self.lines.push(format!("{word} {} {rest}", self.results));
+    }
+
+    fn note(&mut self, line: &str) {
+        self.lines.push(format!("# {line}"));
+    }
+
+    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "KTAP version 1\n1..{}", self.results)?;
+        for line in &self.lines {
+            writeln!(out, "{line}")?;
+        }
+        let count = |directive: &str| {
+            let lines = self.lines.iter().filter(|line| line.starts_with("ok "));
+            lines.filter(|line| line.contains(directive)).count()
+        };
+        let [xfail, xpass, skip] = [" # XFAIL ", " # XPASS ", " # SKIP "].map(count);
+        let fail = self.lines.iter().filter(|line| line.starts_with("not ok "));
+        let fail = fail.count();
+        let pass = self.results - fail - xfail - xpass - skip;
+        writeln!(
+            out,
+            "# Totals: pass:{pass} fail:{fail} xfail:{xfail} xpass:{xpass} skip:{skip} error:0"
+        )
+    }
+}
+
+/// The bug because of which a kernel may say this.
+fn expected(line: &str) -> Option<&'static str> {
+    let known = EXPECTED.lines().filter(|line| !line.starts_with('#'));
+    known
+        .filter_map(|known| known.split_once(char::is_whitespace))
+        .find_map(|(word, bug)| line.contains(word).then(|| bug.trim()))
+}
+
+/// What a program writes, to be had when it has ended.
+#[derive(Clone, Debug, Default)]
+struct Output(Arc<Mutex<Vec<u8>>>);
+
+impl Output {
+    fn text(&self) -> String {
+        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(report: &Report) -> String {
+        let mut out = Vec::new();
+        report.print(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn guests_become_one_report() {
+        let mut report = Report::default();
+        let rows = report.add(
+            "KTAP version 1\n1..3\n# on 7.3\nok 1 a\n# 1, not 2\nnot ok 2 b\nok 3 c # SKIP no\n\
+             # Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0\n",
+        );
+        assert_eq!(rows["c"].directive, "SKIP");
+        assert!(!rows["b"].ok && report.failed);
+        report.hear(&Console("[1] fine\n".to_owned()), false);
+        report.add("KTAP version 1\n1..1\nok 1 bug-x # XFAIL y: z\n");
+        let wanted = "KTAP version 1\n1..5\n# on 7.3\nok 1 a\n# 1, not 2\nnot ok 2 b\n\
+                      ok 3 c # SKIP no\nok 4 kernel-log\nok 5 bug-x # XFAIL y: z\n\
+                      # Totals: pass:2 fail:1 xfail:1 xpass:0 skip:1 error:0\n";
+        assert_eq!(text(&report), wanted);
+    }
+
+    #[test]
+    fn a_guest_that_ends_early_is_a_failure() {
+        let mut report = Report::default();
+        report.add("KTAP version 1\n1..2\nok 1 a\n");
+        assert!(report.failed);
+        assert!(text(&report).contains("not ok 2 guest"));
+    }
+
+    #[test]
+    fn a_kernel_may_complain_of_known_bugs_only() {
+        for (line, ok) in [
+            (
+                "[1] WARNING: drivers/gpu/drm/drm_mm.c:1 at drm_mm_takedown+0x2c/0x40",
+                true,
+            ),
+            ("[1] BUG: KASAN: slab-use-after-free in strange", false),
+        ] {
+            let mut report = Report::default();
+            report.hear(&Console(line.to_owned()), false);
+            assert_eq!(!report.failed, ok, "{line}");
+        }
+    }
+}
