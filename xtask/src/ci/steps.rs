@@ -16,6 +16,9 @@ const CARGO_DENY_VERSION: &str = "0.20.2";
 /// The board's architecture.
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
+/// What a virtual machine runs.
+const MUSL: &str = "aarch64-unknown-linux-musl";
+
 /// What sanitizers run on.
 const X86_64: &str = "x86_64-unknown-linux-gnu";
 
@@ -96,8 +99,10 @@ pub(crate) fn all(long: bool) -> Vec<Step> {
     }));
     steps.push(aarch64(if long { EVERYWHERE } else { PER_PROCESSOR }));
     steps.push(teflon());
+    steps.extend(virtual_machine());
     if long {
         steps.extend(longer());
+        steps.extend(long_virtual_machine());
     }
     steps
 }
@@ -269,6 +274,48 @@ fn teflon() -> Step {
             Run::cargo("xtask teflon"),
         ],
     }
+}
+
+/// The target of a guest's programs.
+fn guest_target() -> Run {
+    Run::new("rustup", &format!("target add {MUSL}"))
+}
+
+fn virtual_machine() -> [Step; 2] {
+    [
+        Step {
+            name: "vm-build",
+            what: "a kernel for virtual machines, built or cached",
+            runs: vec![Run::cargo("xtask vm build")],
+        },
+        Step {
+            name: "vm",
+            what: "the driver regression suite on the mainline driver, in a virtual machine",
+            runs: vec![guest_target(), Run::cargo("xtask vm test")],
+        },
+    ]
+}
+
+fn long_virtual_machine() -> [Step; 2] {
+    [
+        Step {
+            name: "vm-kasan",
+            what: "the same on a kernel that looks for mistakes of its own",
+            runs: vec![
+                guest_target(),
+                Run::cargo("xtask vm build --kasan"),
+                Run::cargo("xtask vm test --kasan --limit 1800"),
+            ],
+        },
+        Step {
+            name: "vm-repeat",
+            what: "twenty runs of the suite on the mainline driver end the same",
+            runs: vec![
+                guest_target(),
+                Run::cargo("xtask vm test --no-bugs --repeat 20"),
+            ],
+        },
+    ]
 }
 
 /// Tests with a sanitizer, which instruments the host's code: hence the
