@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rocket_uapi::{Bo, Device, Errno, Handle, RawJob, RawTask, sys};
 use rustix::fs::SeekFrom;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::check::Reason;
 use crate::raw::{File, WithoutAddresses};
@@ -16,6 +16,20 @@ impl WithoutAddresses for sys::DmaBufSync {}
 impl WithoutAddresses for sys::SyncMergeData {}
 impl WithoutAddresses for sys::SwSyncCreateFence {}
 impl WithoutAddresses for u32 {}
+impl WithoutAddresses for HeapAllocation {}
+
+/// DMA_HEAP_IOCTL_ALLOC (dma-heap.h).
+const HEAP_ALLOC: u32 = 0xc018_4800;
+
+/// `struct dma_heap_allocation_data`.
+#[repr(C)]
+#[derive(FromBytes, IntoBytes, Immutable)]
+struct HeapAllocation {
+    len: u64,
+    fd: u32,
+    fd_flags: u32,
+    heap_flags: u64,
+}
 
 /// Words of a program that does nothing. Two are fetched at once.
 const IDLE_WORDS: u32 = 2;
@@ -123,6 +137,19 @@ impl File {
         mut by: u32,
     ) -> Result<(), Errno> {
         self.plain_on(timeline, sys::SW_SYNC_INC, &mut by)
+    }
+
+    /// A dma-buf of a dma-heap.
+    pub(crate) fn dma_heap(&self, heap: BorrowedFd<'_>, len: u64) -> Result<OwnedFd, Errno> {
+        let mut arg = HeapAllocation {
+            len,
+            fd: 0,
+            fd_flags: sys::DRM_CLOEXEC | sys::DRM_RDWR,
+            heap_flags: 0,
+        };
+        self.plain_on(heap, HEAP_ALLOC, &mut arg)?;
+        // SAFETY: as in `export_fence`.
+        Ok(unsafe { OwnedFd::from_raw_fd(arg.fd.cast_signed()) })
     }
 
     pub(crate) fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {

@@ -18,6 +18,8 @@ mod check;
 #[allow(unsafe_code)]
 mod files;
 mod hold;
+#[allow(unsafe_code)]
+mod jobs;
 mod kmsg;
 mod known;
 #[allow(unsafe_code)]

@@ -224,9 +224,13 @@ impl File {
 
     /// A dma-buf of a buffer object of this file.
     pub(crate) fn export(&self, handle: u32) -> Result<OwnedFd, Errno> {
+        self.export_with(handle, sys::DRM_CLOEXEC | sys::DRM_RDWR)
+    }
+
+    pub(crate) fn export_with(&self, handle: u32, flags: u32) -> Result<OwnedFd, Errno> {
         let mut arg = sys::PrimeHandle {
             handle,
-            flags: sys::DRM_CLOEXEC | sys::DRM_RDWR,
+            flags,
             fd: -1,
         };
         self.plain(sys::PRIME_HANDLE_TO_FD, &mut arg)?;
@@ -237,10 +241,14 @@ impl File {
 
     /// The handle of a dma-buf in this file.
     pub(crate) fn import(&self, dma_buf: BorrowedFd<'_>) -> Result<u32, Errno> {
+        self.import_number(dma_buf.as_raw_fd())
+    }
+
+    pub(crate) fn import_number(&self, fd: i32) -> Result<u32, Errno> {
         let mut arg = sys::PrimeHandle {
             handle: 0,
             flags: 0,
-            fd: dma_buf.as_raw_fd(),
+            fd,
         };
         self.plain(sys::PRIME_FD_TO_HANDLE, &mut arg)?;
         Ok(arg.handle)

@@ -4,8 +4,10 @@
 mod bugs;
 mod create;
 mod entry;
+mod jobs;
 mod mmap;
 mod prep;
+mod prime;
 mod submit;
 mod sync;
 
@@ -81,6 +83,11 @@ pub const ROWS: &[Row] = &[
         "create-small",
         "CREATE_BO of 1, 100, 4096, 4097 bytes gives whole pages of zeros",
         create::small,
+    ),
+    row(
+        "create-addresses",
+        "addresses from 0, best fit in pages; handles from 1, the lowest free; both per file",
+        create::addresses,
     ),
     row("create-1gib", "CREATE_BO of 1 GiB works", create::one_gib),
     dangerous(
@@ -173,6 +180,46 @@ pub const ROWS: &[Row] = &[
         submit::malformed,
     ),
     row(
+        "submit-fault",
+        "SUBMIT of a job at NULL is EFAULT",
+        jobs::fault,
+    ),
+    row(
+        "submit-strides",
+        "larger job and task structures are strides",
+        jobs::strides,
+    ),
+    row(
+        "submit-bad",
+        "SUBMIT works with a bad job, which does not run, and the next one does",
+        jobs::bad,
+    ),
+    row(
+        "submit-twice",
+        "a job with an object twice, or on both sides, does not run",
+        jobs::twice,
+    ),
+    row(
+        "close-busy",
+        "GEM_CLOSE of what a job writes works at once; its address stays taken",
+        jobs::closed,
+    ),
+    row(
+        "after-kill",
+        "a job behind one that is killed runs",
+        jobs::after_kill,
+    ),
+    row(
+        "prime-refused",
+        "export of bad flags is EINVAL, of a bad handle ENOENT; import of what is not the driver's EINVAL",
+        prime::refused,
+    ),
+    row(
+        "prime-handles",
+        "import gives its own file the same handle, another one a new one, without an address",
+        prime::handles,
+    ),
+    row(
         "dma-buf-seek",
         "lseek of a dma-buf tells its page-rounded size, and else only goes to the start",
         sync::seek,
@@ -206,6 +253,16 @@ pub const ROWS: &[Row] = &[
         "dma-buf-sync",
         "DMA_BUF_IOCTL_SYNC waits for a job that writes the BO, not for one that reads it",
         sync::cpu_access,
+    ),
+    row(
+        "raw-ordered",
+        "a job that reads what another file's job writes waits for it",
+        sync::read_after_write,
+    ),
+    row(
+        "waw-ordered",
+        "a job that writes what another file's job writes waits for it",
+        sync::write_after_write,
     ),
     row(
         "war-unordered",

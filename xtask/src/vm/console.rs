@@ -26,6 +26,8 @@ impl Console {
             // `[    1.234567] `, behind what a program may have left on the line.
             let line = line.split_once("] ").map_or(line, |(_, rest)| rest).trim();
             let line = line.split_once(", CPU#").map_or(line, |(line, _)| line);
+            // Nor at which instruction of a function.
+            let line = line.split_once("+0x").map_or(line, |(line, _)| line);
             if !COMPLAINTS.iter().any(|word| line.contains(word)) {
                 continue;
             }
@@ -52,10 +54,10 @@ mod tests {
     fn complaints_are_found_and_counted() {
         let console = Console(
             "[1] booting\n[2] WARNING: a.c:1 at f+0x2/0x3, CPU#0: x/1\n[3] WARNING: a.c:1 at \
-             f+0x2/0x3, CPU#1: x/2\r\n[4] fine\n"
+             f+0x1/0x3, CPU#1: x/2\r\n[4] fine\n"
                 .into(),
         );
-        let wanted = [("WARNING: a.c:1 at f+0x2/0x3", 2)];
+        let wanted = [("WARNING: a.c:1 at f", 2)];
         assert_eq!(console.complaints(), wanted);
         assert!(console.tail().ends_with("fine"));
     }

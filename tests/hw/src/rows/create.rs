@@ -82,6 +82,34 @@ pub(super) fn close(context: &Context) -> Outcome {
     Ok(())
 }
 
+pub(super) fn addresses(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let mut bos = Vec::new();
+    let (mut next, mut handle) = (0, 1);
+    for size in [4096, 100, 1, 4097, 8192, 64 << 10, 1 << 20, 2 << 20] {
+        let what = format!("CREATE_BO of {size} bytes");
+        let bo = file.create(size).must(&what)?;
+        expect(&what, (bo.handle, bo.dma_address), (handle, next))?;
+        ensure("mmap offsets begin at 4 GiB", bo.offset >= 1 << 32)?;
+        // The node has the size, the next one whole pages.
+        next += u64::from(size).next_multiple_of(PAGE_BYTES as u64);
+        handle += 1;
+        bos.push(bo);
+    }
+    for handle in [5, 2] {
+        file.close(handle).must("GEM_CLOSE")?;
+    }
+    // The smallest hole that is large enough, the lowest handle.
+    for (size, place, handle) in [(8192, 4, 2), (100, 1, 5)] {
+        let bo = file.create(size).must("CREATE_BO")?;
+        let wanted = (handle, bos[place].dma_address);
+        expect("CREATE_BO in a hole", (bo.handle, bo.dma_address), wanted)?;
+    }
+    let other = file.reopen()?.create(1).must("CREATE_BO")?;
+    let wanted = (1, 0);
+    expect("another file", (other.handle, other.dma_address), wanted)
+}
+
 /// What /proc/meminfo calls available.
 fn spare_memory_kib() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -4,8 +4,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rocket_uapi::{
-    Access, ByteLen, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, PAGE_BYTES, SharedBuffer,
-    SyncFile, sys,
+    Access, ByteLen, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, JobBuilder, PAGE_BYTES,
+    SharedBo, SharedBuffer, SyncFile, sys,
 };
 use rustix::fs::SeekFrom;
 
@@ -210,41 +210,69 @@ pub(super) fn killed(context: &Context) -> Outcome {
     expect("a fence exported later", later, FenceStatus::Signaled)
 }
 
-/// A job that reads a shared object for a good while, and what a job of another
-/// file is called that writes it.
-fn write_after_read(context: &Context, ordered: bool) -> Outcome {
+/// What a job does with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Reads,
+    Writes,
+}
+
+impl Use {
+    fn of(self, builder: JobBuilder, object: impl Into<SharedBo>) -> JobBuilder {
+        match self {
+            Self::Reads => builder.reads_shared(object),
+            Self::Writes => builder.writes_shared(object),
+        }
+    }
+}
+
+/// A job that uses a shared object for a good while, and one of another file
+/// that then uses it, and waits or does not.
+fn one_after_another(context: &Context, first: Use, second: Use, kind: Order) -> Outcome {
     let other = context.device.reopen()?;
     let shared = exported(&context.device)?;
     let imported = other.import(shared.as_fd())?;
-    let reader = Ready::new(&context.device)?.start(|job| job.reads_shared(&shared))?;
-    let reading = reader.fence()?;
-    if ordered {
-        shared.add_fence(Access::Read, &reading)?;
+    let early = Ready::new(&context.device)?.start(|job| first.of(job, &shared))?;
+    let going = early.fence()?;
+    if kind == Order::ByFence {
+        shared.add_fence(Access::Read, &going)?;
     }
-    let writer = quick(&other, |builder| builder.writes_shared(&imported))?;
-    let writing = writer.fence()?;
-    if ordered {
-        let too_early = writing.wait(Deadline::after(SHORT));
-        expect(
-            "the writer within 20 ms",
-            too_early,
-            Err(Error::FenceTimedOut),
-        )?;
-        still_active(&reading)?;
-        reader.let_go_during(|| writing.wait(Deadline::after(PATIENCE)))??;
-        expect("the reader", reading.status()?, FenceStatus::Signaled)?;
+    let late = quick(&other, |job| second.of(job, &imported))?;
+    let waiting = late.fence()?;
+    if kind == Order::None {
+        waiting.wait(Deadline::after(PATIENCE))?;
+        still_active(&going)?;
     } else {
-        writing.wait(Deadline::after(PATIENCE))?;
-        still_active(&reading)?;
+        let too_early = waiting.wait(Deadline::after(SHORT));
+        expect("the second", too_early, Err(Error::FenceTimedOut))?;
+        still_active(&going)?;
+        early.let_go_during(|| waiting.wait(Deadline::after(PATIENCE)))??;
+        expect("the first", going.status()?, FenceStatus::Signaled)?;
     }
-    writer.wait(Deadline::after(PATIENCE))?;
-    reader.finish()
+    late.wait(Deadline::after(PATIENCE))?;
+    early.finish()
+}
+
+/// Why the second job waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    None,
+    ByDriver,
+    ByFence,
+}
+
+pub(super) fn read_after_write(context: &Context) -> Outcome {
+    one_after_another(context, Use::Writes, Use::Reads, Order::ByDriver)
+}
+
+pub(super) fn write_after_write(context: &Context) -> Outcome {
+    one_after_another(context, Use::Writes, Use::Writes, Order::ByDriver)
 }
 
 pub(super) fn unordered(context: &Context) -> Outcome {
-    write_after_read(context, false)
+    one_after_another(context, Use::Reads, Use::Writes, Order::None)
 }
 
 pub(super) fn ordered(context: &Context) -> Outcome {
-    write_after_read(context, true)
+    one_after_another(context, Use::Reads, Use::Writes, Order::ByFence)
 }

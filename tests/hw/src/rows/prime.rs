@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! PRIME: handles and dma-bufs.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use rocket_uapi::{Errno, PAGE_BYTES, sys};
+
+use super::create::UNKNOWN_HANDLE;
+use crate::Context;
+use crate::check::{Must, Outcome, ensure, expect, nothing};
+use crate::raw::File;
+
+/// A flag that export does not have: O_NONBLOCK.
+const NO_FLAG: u32 = 0o4000;
+
+/// Where the kernel gives memory that is not the driver's.
+const DMA_HEAP: &str = "/dev/dma_heap/system";
+
+pub(super) fn refused(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let bo = file.create(1).must("CREATE_BO")?;
+    let both = sys::DRM_CLOEXEC | sys::DRM_RDWR;
+    for (what, handle, flags, error) in [
+        ("export, bad flags", bo.handle, NO_FLAG, Errno::INVAL),
+        ("export, both bad", UNKNOWN_HANDLE, NO_FLAG, Errno::INVAL),
+        ("export, bad handle", UNKNOWN_HANDLE, both, Errno::NOENT),
+        ("export, handle 0", 0, both, Errno::NOENT),
+    ] {
+        let exported = file.export_with(handle, flags).map(drop);
+        expect(what, exported, Err(error))?;
+    }
+    for fd in [-1, i32::MAX] {
+        let imported = file.import_number(fd).map(drop);
+        expect("import of no file", imported, Err(Errno::BADF))?;
+    }
+    let null = std::fs::File::open("/dev/null").must("/dev/null")?;
+    let imported = file.import_number(null.as_raw_fd()).map(drop);
+    expect("import of no dma-buf", imported, Err(Errno::INVAL))?;
+    if !context.info.is_model
+        && let Ok(heap) = std::fs::File::open(DMA_HEAP)
+    {
+        let foreign = file.dma_heap(heap.as_fd(), PAGE_BYTES as u64);
+        let foreign = foreign.must("memory of a dma-heap")?;
+        let imported = file.import(foreign.as_fd()).map(drop);
+        expect("import of another driver's", imported, Err(Errno::INVAL))?;
+    }
+    file.close(bo.handle).must("GEM_CLOSE")?;
+    Ok(())
+}
+
+pub(super) fn handles(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let other = file.reopen()?;
+    file.create(1).must("CREATE_BO")?;
+    let bo = file.create(1).must("CREATE_BO")?;
+    let dma_buf = file.export(bo.handle).must("export")?;
+    let import = |file: &File| file.import(dma_buf.as_fd());
+    expect("import by its own file", import(&file), Ok(bo.handle))?;
+    let imported = import(&other).must("import by another file")?;
+    expect("its handle", imported, 1)?;
+    expect("import again", import(&other), Ok(imported))?;
+    expect("PREP_BO", nothing(other.prep(imported, 0)), Ok(()))?;
+    expect("FINI_BO", nothing(other.fini(imported, 0)), Ok(()))?;
+    let own = other.create(1).must("CREATE_BO")?;
+    expect("an import takes no address", own.dma_address, 0)?;
+    // In the order that keeps today's kernels alive.
+    other.close(imported).must("GEM_CLOSE of the import")?;
+    ensure("the object is still there", import(&file).is_ok())?;
+    file.close(bo.handle).must("GEM_CLOSE")?;
+    drop(dma_buf);
+    Ok(())
+}
