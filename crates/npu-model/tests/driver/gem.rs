@@ -85,35 +85,6 @@ impl Client {
 }
 
 #[test]
-fn the_lowest_free_handle_and_the_exact_hole_come_again() {
-    let bench = Bench::new(1);
-    let client = bench.client();
-    let bos: Vec<_> = (0..5).map(|_| client.create(8192).unwrap()).collect();
-    client.close(2).unwrap();
-    client.close(1).unwrap();
-    let again = client.create(4096).unwrap();
-    assert_eq!(again.handle, 1);
-    assert_eq!(client.create(4096).unwrap().handle, 2);
-    assert_eq!(client.create(4096).unwrap().handle, 6);
-    client.close(4).unwrap();
-    let exact = client.create(8192).unwrap();
-    assert_eq!((exact.iova, exact.offset), (bos[3].iova, bos[3].offset));
-}
-
-#[test]
-fn closing_what_is_not_there() {
-    let bench = Bench::new(1);
-    let client = bench.client();
-    let bo = client.create(1).unwrap();
-    for handle in [0, 2, u32::MAX] {
-        assert_eq!(client.close(handle), Err(Errno::INVAL));
-    }
-    assert_eq!(client.close(bo.handle), Ok(()));
-    assert_eq!(client.close(bo.handle), Err(Errno::INVAL));
-    assert_eq!(client.prep(bo.handle, 0), Err(Errno::NOENT));
-}
-
-#[test]
 fn mmap_errors() {
     let bench = Bench::new(1);
     let client = bench.client();

@@ -105,49 +105,6 @@ mod across_files {
         }
     }
 
-    #[test]
-    fn a_reader_waits_for_the_writer() {
-        let pair = pair();
-        let out = pair.second.create(4096).unwrap();
-        let write = job(&pair.first, 1, true, &[], &[pair.shared]);
-        let read = job(&pair.second, 2, false, &[pair.imported], &[out]);
-        pair.first.submit(&[write]).unwrap();
-        pair.second.submit(&[read]).unwrap();
-        pair.bench.stage.await_arrival(1);
-        pair.bench.stage.open_gate(1);
-        pair.second.prep(out.handle, FOREVER).unwrap();
-        assert_eq!(pair.bench.stage.log(), [(1, 0), (2, 1)]);
-    }
-
-    #[test]
-    fn a_writer_waits_for_the_writer() {
-        let pair = pair();
-        let write = job(&pair.first, 1, true, &[], &[pair.shared]);
-        let again = job(&pair.second, 2, false, &[], &[pair.imported]);
-        pair.first.submit(&[write]).unwrap();
-        pair.second.submit(&[again]).unwrap();
-        pair.bench.stage.await_arrival(1);
-        pair.bench.stage.open_gate(1);
-        pair.second.prep(pair.imported.handle, FOREVER).unwrap();
-        assert_eq!(pair.bench.stage.log(), [(1, 0), (2, 1)]);
-    }
-
-    #[test]
-    fn a_writer_does_not_wait_for_a_reader() {
-        let pair = pair();
-        let out = pair.first.create(4096).unwrap();
-        let read = job(&pair.first, 1, true, &[pair.shared], &[out]);
-        let write = job(&pair.second, 2, false, &[], &[pair.imported]);
-        pair.first.submit(&[read]).unwrap();
-        pair.bench.stage.await_arrival(1);
-        pair.second.submit(&[write]).unwrap();
-        // Were it ordered, this would never end: the gate is still shut.
-        pair.second.prep(pair.imported.handle, FOREVER).unwrap();
-        pair.bench.stage.open_gate(1);
-        pair.first.prep(out.handle, FOREVER).unwrap();
-        assert_eq!(pair.bench.stage.log(), [(2, 1), (1, 0)]);
-    }
-
     /// A queue whose head waits for another file holds back the file's other
     /// jobs, but not the core.
     #[test]

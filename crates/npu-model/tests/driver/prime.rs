@@ -7,11 +7,9 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::client::*;
 
-const O_CLOEXEC: u32 = 0o2_000_000;
 const O_RDWR: u32 = 2;
 
 fn export(client: &Client, handle: u32, flags: u32) -> Result<OwnedFd, Errno> {
@@ -29,53 +27,6 @@ fn import(client: &Client, fd: i32) -> Result<u32, Errno> {
     arg[8..12].copy_from_slice(&fd.to_le_bytes());
     client.raw(FD_TO_HANDLE, &mut arg)?;
     Ok(u32::from_le_bytes(arg[0..4].try_into().unwrap()))
-}
-
-#[test]
-fn export_checks_flags_then_handle() {
-    let bench = Bench::new(1);
-    let client = bench.client();
-    let bo = client.create(1).unwrap();
-    assert_eq!(export(&client, 99, 4).err(), Some(Errno::INVAL));
-    assert_eq!(export(&client, bo.handle, 0o4000).err(), Some(Errno::INVAL));
-    for handle in [0, 99] {
-        assert_eq!(export(&client, handle, O_RDWR).err(), Some(Errno::NOENT));
-    }
-    let dma_buf = export(&client, bo.handle, O_CLOEXEC | O_RDWR).unwrap();
-    assert_eq!(
-        rustix::fs::seek(&dma_buf, rustix::fs::SeekFrom::End(0)),
-        Ok(4096)
-    );
-}
-
-#[test]
-fn import_gives_the_same_or_a_new_handle() {
-    let bench = Bench::new(1);
-    let (client, other) = (bench.client(), bench.client());
-    let first = client.create(4096).unwrap();
-    let bo = client.create(4096).unwrap();
-    let dma_buf = export(&client, bo.handle, O_RDWR).unwrap();
-    let fd = dma_buf.as_raw_fd();
-    assert_eq!(import(&client, fd), Ok(bo.handle));
-    let handle = import(&other, fd).unwrap();
-    assert_eq!(handle, 1);
-    assert_eq!(import(&other, fd), Ok(handle), "and again");
-    assert_eq!(other.prep(handle, 0), Ok(()));
-    assert_eq!(other.fini(handle, 0), Ok(()));
-    write(&client.map(bo), 0, &77u32.to_le_bytes());
-    let map = other
-        .0
-        .mmap(bo.offset, 4096, ProtFlags::READ, MapFlags::SHARED)
-        .unwrap();
-    let mut bytes = [0; 4];
-    read(&map, 0, &mut bytes);
-    assert_eq!(bytes, 77u32.to_le_bytes());
-    let refused = other
-        .0
-        .mmap(first.offset, 4096, ProtFlags::READ, MapFlags::SHARED);
-    assert_eq!(refused.err(), Some(Errno::ACCESS));
-    // The importing file has no address for it: its first own object is at 0.
-    assert_eq!(other.create(4096).unwrap().iova, 0);
 }
 
 #[test]

@@ -50,35 +50,6 @@ fn errors_of_the_whole_call() {
 }
 
 #[test]
-fn bigger_structures_are_strides() {
-    let bench = Bench::new(1);
-    let client = bench.client();
-    let arena = Arena::new();
-    let (first, out1) = marker(&client);
-    let (second, out2) = marker(&client);
-    let mut bytes = Vec::new();
-    for job in [first, second] {
-        let mut job_bytes = job.place(&arena);
-        // A task structure of 24 bytes: the tail is ignored.
-        let (regcmd, words) = job.tasks[0];
-        let mut task = [0xff; 24];
-        task[0..4].copy_from_slice(&regcmd.to_le_bytes());
-        task[4..8].copy_from_slice(&words.to_le_bytes());
-        job_bytes[0..8].copy_from_slice(&arena.push(&task).to_le_bytes());
-        job_bytes[28..32].copy_from_slice(&24u32.to_le_bytes());
-        bytes.extend(job_bytes);
-        bytes.extend([0xee; 8]);
-    }
-    let at = arena.push(&bytes);
-    let mut arg = submit_bytes(at, 2, 48, 0);
-    assert_eq!(client.raw_with(SUBMIT, &mut arg, &arena), Ok(0));
-    for out in [out1, out2] {
-        client.prep(out.handle, FOREVER).unwrap();
-        assert_eq!(client.value(out), 1);
-    }
-}
-
-#[test]
 fn each_error_of_a_job_drops_that_job_alone() {
     let bench = Bench::new(1);
     let client = bench.client();

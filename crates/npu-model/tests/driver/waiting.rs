@@ -1,76 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! What waits for a job, and what outlives it; `tests/hw` has the answers of
 //! PREP_BO and FINI_BO.
 
 use std::time::Duration;
 
-use npu_model::driver::FenceState;
 use rustix::io::Errno;
 
 use crate::client::*;
 use crate::script::Step;
 
 const GATE: u32 = 1;
-
-#[test]
-fn checks_come_in_order() {
-    let bench = Bench::new(1);
-    let client = bench.client();
-    let bo = client.create(1).unwrap();
-    for handle in [0, bo.handle, 99] {
-        assert_eq!(client.prep_reserved(handle, 1, 0), Err(Errno::INVAL));
-        assert_eq!(client.fini(handle, 1), Err(Errno::INVAL));
-    }
-    for handle in [0, 99] {
-        assert_eq!(client.prep(handle, 0), Err(Errno::NOENT));
-        assert_eq!(client.fini(handle, 0), Err(Errno::NOENT));
-    }
-}
-
-#[test]
-fn an_idle_object_never_waits() {
-    let bench = Bench::new(1);
-    let client = bench.client();
-    let bo = client.create(1).unwrap();
-    for timeout in [0, 1, -1, i64::MIN, i64::MAX] {
-        assert_eq!(client.prep(bo.handle, timeout), Ok(()));
-    }
-    for _ in 0..2 {
-        assert_eq!(client.fini(bo.handle, 0), Ok(()));
-    }
-}
-
-#[test]
-fn a_busy_object_is_busy_late_or_done() {
-    let bench = Bench::new(1);
-    let client = bench.client();
-    let (input, out) = (client.create(4096).unwrap(), client.create(4096).unwrap());
-    let write = Step::Write {
-        iova: out.iova,
-        value: 9,
-    };
-    client.run(&[Step::Wait { gate: GATE }, write], &[input], &[out]);
-    for past in [0, 1, -1, i64::MIN] {
-        assert_eq!(client.prep(out.handle, past), Err(Errno::BUSY));
-    }
-    assert_eq!(client.prep_a_moment(out.handle), Err(Errno::TIMEDOUT));
-    assert_eq!(client.fini(out.handle, 0), Ok(()), "never waits");
-    assert_eq!(client.prep(input.handle, 0), Ok(()), "no fence for readers");
-    let fence = client.0.write_fence(out.handle).unwrap();
-    assert_eq!(fence.state(), FenceState::Active);
-    let none = client.0.write_fence(input.handle).unwrap();
-    assert_eq!(none.state(), FenceState::Signaled);
-    std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| client.prep(out.handle, i64::MAX));
-        let other = scope.spawn(|| client.prep(out.handle, after(Duration::from_secs(600))));
-        bench.stage.await_arrival(GATE);
-        bench.stage.open_gate(GATE);
-        assert_eq!(waiter.join().unwrap(), Ok(()));
-        assert_eq!(other.join().unwrap(), Ok(()));
-    });
-    assert_eq!(client.value(out), 9);
-    assert_eq!(fence.state(), FenceState::Signaled);
-    assert_eq!(client.prep(out.handle, 0), Ok(()));
-}
 
 #[test]
 fn closing_busy_objects_lets_the_job_finish() {
