@@ -94,7 +94,7 @@ pub const ROWS: &[Row] = &[
         "2 GiB of freed memory stay mapped for the NPU until the file is closed",
         row(
             "create-2gib",
-            "CREATE_BO of 2 GiB and of 4 GiB - 1 is ENOMEM (2 GiB stay mapped for the NPU)",
+            "CREATE_BO of 2 GiB and of 4 GiB - 1 is ENOMEM, unless the bug `huge-bo` is mended",
             create::too_large,
         ),
     ),
