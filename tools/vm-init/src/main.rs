@@ -5,8 +5,8 @@
 //! The command is in `/vm/command`, its arguments separated by zeros, and in
 //! `/vm/environment` are its variables, `NAME=VALUE`, likewise. Its
 //! output and its end go to the host through ports of a virtio console, by
-//! name: `stdout`, `stderr`, `status`. To the last goes one line: `exit N`,
-//! `signal N`, or `failed: WHY`. To `files` go those that `/vm/wanted` names, each
+//! name: `stdout`, `stderr`, `status`; its input comes from `stdin`, where there
+//! is one. To `status` goes one line: `exit N`, `signal N`, or `failed: WHY`. To `files` go those that `/vm/wanted` names, each
 //! after its length, which is the largest number for one that cannot be read.
 
 use std::convert::Infallible;
@@ -91,7 +91,7 @@ fn execute() -> Result<WaitStatus> {
         .env("HOME", "/tmp")
         .envs(variables)
         .current_dir("/tmp")
-        .stdin(Stdio::null())
+        .stdin(find("stdin")?.map_or(Ok(Stdio::null()), |path| open(&path).map(Stdio::from))?)
         .stdout(port("stdout")?)
         .stderr(port("stderr")?)
         .spawn()
@@ -122,18 +122,27 @@ fn send_files() -> Result<()> {
     Ok(())
 }
 
-/// The port of this name, to write to.
+/// The port of this name, which the host has.
 fn port(name: &str) -> Result<File> {
+    let path = find(name)?.with_context(|| format!("the host has no port {name}"))?;
+    open(&path)
+}
+
+fn open(path: &str) -> Result<File> {
+    let file = File::options().read(true).write(true).open(path);
+    file.with_context(|| format!("opening {path}"))
+}
+
+/// The device of the port of this name.
+fn find(name: &str) -> Result<Option<String>> {
     for entry in fs::read_dir(PORTS).context("listing the ports to the host")? {
         let entry = entry?;
         let named = fs::read_to_string(entry.path().join("name"))?;
         if named.trim() == name {
-            let device = format!("/dev/{}", entry.file_name().display());
-            let file = File::options().write(true).open(&device);
-            return file.with_context(|| format!("opening {device}"));
+            return Ok(Some(format!("/dev/{}", entry.file_name().display())));
         }
     }
-    bail!("the host has no port {name}")
+    Ok(None)
 }
 
 fn describe(status: WaitStatus) -> String {

@@ -8,6 +8,7 @@ mod initramfs;
 mod kernel;
 mod programs;
 mod qemu;
+mod shell;
 mod test;
 
 use std::fs::{self, File};
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Programs(Kernel),
     /// Run the driver suite in guests of its own, and report as KTAP
     Test(test::Arguments),
+    /// Run a shell in a guest
+    Shell(shell::Arguments),
 }
 
 /// Which kernel
@@ -77,9 +80,9 @@ pub(crate) struct Guest {
     /// Cores of the NPU
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
     cores: u32,
-    /// Kill the guest after so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-    limit: u64,
+    /// Kill the guest after so many seconds [default: 600; a shell: a day]
+    #[arg(long, value_name = "SECONDS")]
+    limit: Option<u64>,
     /// Write what the guest's kernel says to a file
     #[arg(long, value_name = "PATH")]
     console: Option<PathBuf>,
@@ -107,6 +110,9 @@ pub(crate) struct Run {
     command: Vec<String>,
 }
 
+/// Seconds after which a guest whose program has not ended is killed.
+const LIMIT: u64 = 600;
+
 /// Programs without which nothing works.
 const NEEDED: [&str; 2] = ["apt-get", "dpkg-deb"];
 
@@ -123,6 +129,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Run(arguments) => run_program(arguments),
         Command::Programs(arguments) => programs::run(arguments.kernel.as_deref()),
         Command::Test(arguments) => test::run(arguments),
+        Command::Shell(arguments) => shell::run(arguments),
     }
 }
 
@@ -166,11 +173,14 @@ impl Host {
         Ok((files, place))
     }
 
-    /// Runs a guest, in which `files` say what to do.
+    /// Runs a guest, in which `files` say what to do, for `limit` seconds unless
+    /// told otherwise.
     fn run(
         &self,
         guest: &Guest,
         files: Initramfs,
+        limit: u64,
+        stdin: bool,
         stdout: Box<dyn Write + Send>,
     ) -> Result<qemu::Run> {
         let directory = paths::target().join(format!("guests/{}", std::process::id()));
@@ -181,7 +191,8 @@ impl Host {
             directory: &directory,
             processors: guest.smp,
             cores: guest.cores,
-            limit: Duration::from_secs(guest.limit),
+            limit: Duration::from_secs(guest.limit.unwrap_or(limit)),
+            stdin,
             stdout,
         })?;
         if let Some(path) = &guest.console {
@@ -224,7 +235,13 @@ fn run_program(arguments: &Run) -> Result<()> {
     }
     files.environment(&arguments.env);
     files.command(&command);
-    let run = host.run(&arguments.guest, files, Box::new(io::stdout()))?;
+    let run = host.run(
+        &arguments.guest,
+        files,
+        LIMIT,
+        false,
+        Box::new(io::stdout()),
+    )?;
     for (place, (guest, path)) in wanted.iter().enumerate() {
         match run.files.get(place).and_then(Option::as_ref) {
             Some(file) => fs::write(path, file).with_context(|| format!("writing {path}"))?,

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, PipeReader, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -52,6 +52,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) processors: u32,
     pub(crate) cores: u32,
     pub(crate) limit: Duration,
+    /// Whether the program reads what this process is given.
+    pub(crate) stdin: bool,
     /// Where to put what the program writes.
     pub(crate) stdout: Box<dyn Write + Send>,
 }
@@ -147,6 +149,9 @@ impl Qemu {
         command.args(["-device", VIRTIO]);
         let mut stdout = inherited.port(&mut command, "stdout")?;
         let mut stderr = inherited.port(&mut command, "stderr")?;
+        if machine.stdin {
+            inherited.input(&mut command, "stdin")?;
+        }
         let status = inherited.port(&mut command, "status")?;
         let files = inherited.port(&mut command, "files")?;
 
@@ -243,6 +248,17 @@ impl Inherited {
         let device = format!("file,id={name},path={path},append=on");
         command.args(["-chardev", &device]);
         Ok(reader)
+    }
+
+    /// The guest's port `name` gives what this process reads.
+    fn input(&mut self, command: &mut Command, name: &str) -> Result<()> {
+        let stdin = io::stdin().as_fd().try_clone_to_owned();
+        let fd = self.add(stdin.context("passing on the input")?)?;
+        let device = format!("file,id={name},path=/dev/null,input-path=/proc/self/fd/{fd}");
+        command.args(["-chardev", &device]);
+        let device = format!("virtserialport,chardev={name},name={name}");
+        command.args(["-device", &device]);
+        Ok(())
     }
 
     /// A pipe from the guest's port `name`.

@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 
 use super::console::Console;
 use super::qemu::End;
-use super::{Ended, Guest, Host};
+use super::{Ended, Guest, Host, LIMIT};
 
 /// The suite.
 const SUITE: &str = "rocket-conformance";
@@ -90,7 +90,7 @@ fn boot(
     command.extend_from_slice(choice);
     files.command(&command);
     let output = Output::default();
-    let run = host.run(guest, files, Box::new(output.clone()))?;
+    let run = host.run(guest, files, LIMIT, false, Box::new(output.clone()))?;
     let text = output.text();
     let mut rows = report.add(&text);
     let heard = report.hear(&run.console, bugs);

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask vm shell`: a guest to look around in.
+
+use std::io;
+
+use anyhow::{Result, ensure};
+
+use super::initramfs::Initramfs;
+use super::kernel::Kernels;
+use super::qemu::End;
+use super::{Ended, Guest, Host, pair};
+use crate::arch::Arch;
+use crate::build;
+use crate::debian::Sysroot;
+
+/// Debian's shell and tools in one static file.
+const PACKAGE: &str = "busybox-static";
+const SUITE: &str = "trixie";
+const PROGRAM: &str = "usr/bin/busybox";
+
+/// Makes the tools' names, and becomes the shell.
+const START: &str = "/bin/busybox --install -s /bin; exec /bin/busybox sh -i";
+
+/// Seconds after which somebody has gone home: a day.
+const LIMIT: u64 = 24 * 60 * 60;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    guest: Guest,
+    /// Put a file of this machine into the guest; may be repeated
+    #[arg(long, value_name = "HOST:GUEST")]
+    file: Vec<String>,
+    /// Programs of this workspace to have in /bin
+    #[arg(value_name = "PROGRAM")]
+    programs: Vec<String>,
+}
+
+/// Runs a shell, line by line, on this process's input and output.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let host = Host::prepare(&arguments.guest)?;
+    let kernels = Kernels::open()?;
+    let tools = {
+        let _lock = kernels.lock("busybox.lock")?;
+        let directory = kernels.directory().join("busybox");
+        Sysroot::prepare(&directory, &[PACKAGE], SUITE, Arch::Arm64, false)?
+    };
+    let mut files = Initramfs::new(&host.init)?;
+    files.add(&tools.root().join(PROGRAM), "/bin/busybox")?;
+    for program in &arguments.programs {
+        files.add(&build::guest(program)?, &format!("/bin/{program}"))?;
+    }
+    for file in &arguments.file {
+        let (path, place) = pair(file, false)?;
+        files.add(path.as_ref(), place)?;
+    }
+    files.command(&["/bin/busybox", "sh", "-c", START].map(str::to_owned));
+    let run = host.run(&arguments.guest, files, LIMIT, true, Box::new(io::stdout()))?;
+    for (line, times) in run.console.complaints() {
+        eprintln!("guest kernel: {line} ({times} times)");
+    }
+    // How the last command of a shell ended says nothing of the shell.
+    ensure!(matches!(run.end, End::Exit(_)), Ended(1));
+    Ok(())
+}
