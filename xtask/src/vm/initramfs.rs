@@ -26,7 +26,7 @@ const WANTED: &str = "vm/wanted";
 const PLACES: [&str; 4] = ["dev", "proc", "sys", "tmp"];
 
 /// What goes in.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Initramfs(BTreeMap<String, Vec<u8>>);
 
 impl Initramfs {

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Result, ensure};
 
 use super::console::Console;
+use super::initramfs::Initramfs;
 use super::qemu::End;
 use super::{Ended, Guest, Host, LIMIT};
 
@@ -43,6 +44,11 @@ pub(crate) struct Arguments {
 /// come to that.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let host = Host::prepare(&arguments.guest)?;
+    // Once: what runs is the same in each guest, whatever is edited meanwhile.
+    let suite = host.files(SUITE)?;
+    let boot = |choice: &[String], bugs, report: &mut Report| {
+        boot(&host, &arguments.guest, &suite, choice, bugs, report)
+    };
     let mut report = Report::default();
     let names = arguments.names.iter().cloned();
     let (mut bugs, mut others): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with(BUGS));
@@ -58,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     others.splice(..0, ["--except", BUGS].map(str::to_owned));
     let mut first: Option<BTreeMap<String, Verdict>> = None;
     for _ in 0..repeat {
-        let rows = boot(&host, &arguments.guest, &others, false, &mut report)?;
+        let rows = boot(&others, false, &mut report)?;
         let same = first.as_ref().is_none_or(|first| *first == rows);
         if !same {
             report.note("the outcomes are not those of the first run");
@@ -67,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         first.get_or_insert(rows);
     }
     if !arguments.no_bugs && !bugs.is_empty() {
-        boot(&host, &arguments.guest, &bugs, true, &mut report)?;
+        boot(&bugs, true, &mut report)?;
     }
     report.print(&mut io::stdout())?;
     if repeat > 1 && !report.failed {
@@ -81,12 +87,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 fn boot(
     host: &Host,
     guest: &Guest,
+    (files, program): &(Initramfs, String),
     choice: &[String],
     bugs: bool,
     report: &mut Report,
 ) -> Result<BTreeMap<String, Verdict>> {
-    let (mut files, program) = host.files(SUITE)?;
-    let mut command = vec![program, "--ktap".to_owned(), "--destructive".to_owned()];
+    let mut files = files.clone();
+    let mut command = vec![program.clone()];
+    command.extend(["--ktap", "--destructive"].map(str::to_owned));
     command.extend_from_slice(choice);
     files.command(&command);
     let output = Output::default();
