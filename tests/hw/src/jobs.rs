@@ -26,6 +26,8 @@ pub(crate) enum Array {
 pub(crate) struct RawJob {
     /// Words of each task's program.
     pub(crate) words: Vec<u32>,
+    /// How many tasks it says that it has, if not as many.
+    pub(crate) task_count: Option<u32>,
     pub(crate) task_struct_size: usize,
     pub(crate) reads: Vec<u32>,
     pub(crate) writes: Vec<u32>,
@@ -38,6 +40,7 @@ impl RawJob {
     pub(crate) fn writing(handle: u32) -> Self {
         Self {
             words: vec![IDLE_WORDS],
+            task_count: None,
             task_struct_size: size_of::<sys::Task>(),
             reads: Vec::new(),
             writes: vec![handle],
@@ -70,7 +73,7 @@ impl RawJob {
             tasks: at(Array::Tasks, tasks.as_ptr()),
             in_bo_handles: at(Array::Reads, self.reads.as_ptr().cast()),
             out_bo_handles: at(Array::Writes, self.writes.as_ptr().cast()),
-            task_count: self.words.len() as u32,
+            task_count: self.task_count.unwrap_or(self.words.len() as u32),
             task_struct_size: self.task_struct_size as u32,
             in_bo_handle_count: self.reads.len() as u32,
             out_bo_handle_count: self.writes.len() as u32,
@@ -130,7 +133,8 @@ impl Hanging {
         };
         // SAFETY: each address is that of an array here, of as many entries as
         // its count says and of the stride that is told, or NULL, where nothing
-        // is. What runs are words of zeros, which address no block of the NPU.
+        // is; where it says more, the kernel can read more of this process, which
+        // changes nothing. What runs are words of zeros, which address no block of the NPU.
         unsafe {
             self.file
                 .raw()?

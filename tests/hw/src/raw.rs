@@ -28,6 +28,10 @@ const SYNCOBJ_CREATE: u32 = 0xc008_64bf;
 const UNKNOWN_DRIVER_IOCTL: u32 = 0x4008_6444;
 /// GET_UNIQUE (drm.h): a length and an address.
 const GET_UNIQUE: u32 = 0xc010_6401;
+/// GEM_FLINK (drm.h): a handle, and a name that the kernel writes.
+const GEM_FLINK: u32 = 0xc008_640a;
+/// GEM_OPEN: a name; handle and size, which the kernel writes.
+const GEM_OPEN: u32 = 0xc010_640b;
 /// An ioctl with a letter that is not DRM's, 8 bytes, written.
 const NOT_DRM: u32 = 0x4008_7a44;
 
@@ -152,6 +156,22 @@ impl File {
 
     pub(crate) fn not_drm(&self) -> Result<i32, Errno> {
         self.eight_bytes(NOT_DRM)
+    }
+
+    /// A name for an object.
+    pub(crate) fn flink(&self, handle: u32) -> Result<u32, Errno> {
+        let mut arg = [handle, 0];
+        // SAFETY: the size in the request is 8, and no address is in it.
+        unsafe { self.raw()?.ioctl(GEM_FLINK, Some(arg.as_mut_bytes())) }?;
+        Ok(arg[1])
+    }
+
+    /// Handle and size, in bytes, of the object of this name.
+    pub(crate) fn open_name(&self, name: u32) -> Result<(u32, u64), Errno> {
+        let mut arg = [u64::from(name), 0];
+        // SAFETY: the size in the request is 16, and no address is in it.
+        unsafe { self.raw()?.ioctl(GEM_OPEN, Some(arg.as_mut_bytes())) }?;
+        Ok(((arg[0] >> 32) as u32, arg[1]))
     }
 
     /// Asks for a name, with room for none.

@@ -104,6 +104,11 @@ pub const ROWS: &[Row] = &[
         create::close,
     ),
     row(
+        "gem-names",
+        "GEM_FLINK and GEM_OPEN are for root, in whose hands they work",
+        create::names,
+    ),
+    row(
         "mmap-part",
         "mmap of a part, read-only, executable, and read-only made writable work",
         mmap::parts,
@@ -273,6 +278,14 @@ pub const ROWS: &[Row] = &[
         "war-ordered",
         "it waits once the reader's fence was imported into the BO",
         sync::ordered,
+    ),
+    dangerous(
+        "it makes the kernel warn, which ends one with panic_on_warn",
+        row(
+            "bug-count-warning",
+            "SUBMIT of a job with absurdly many tasks is no matter for the kernel's log",
+            bugs::count,
+        ),
     ),
     dangerous(
         "2 GiB of freed memory stay mapped for the NPU until the file is closed",

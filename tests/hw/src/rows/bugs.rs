@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a kernel without its known bugs does. See `tests/hw/bugs`.
 
+use rocket_uapi::sys;
+
 use crate::Context;
-use crate::check::{Must, Outcome, Reason, ensure};
+use crate::check::{Must, Outcome, Reason, ensure, expect, nothing};
+use crate::jobs::{Hanging, RawJob};
 use crate::kmsg::Kmsg;
 use crate::raw::File;
 use crate::scenario::Scenario;
@@ -43,6 +46,18 @@ pub(super) fn close_after_wait(context: &Context) -> Outcome {
 
 pub(super) fn get_unique(context: &Context) -> Outcome {
     harmless(context, Scenario::GetUnique, 1)
+}
+
+pub(super) fn count(context: &Context) -> Outcome {
+    on_a_kernel(context)?;
+    let log = Kmsg::from_now()?;
+    let mut hanging = Hanging::new(File::new(&context.device)?)?;
+    let mut job = RawJob::writing(hanging.page()?.handle);
+    job.task_count = Some(u32::MAX);
+    let submitted = nothing(hanging.submit(&[job], size_of::<sys::Job>()));
+    expect("SUBMIT", submitted, Ok(()))?;
+    hanging.close()?;
+    log.silence()
 }
 
 pub(super) fn huge(context: &Context) -> Outcome {
