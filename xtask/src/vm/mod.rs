@@ -6,6 +6,7 @@ mod compile;
 mod console;
 mod initramfs;
 mod kernel;
+mod kills;
 mod programs;
 mod qemu;
 mod shell;
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Programs(Kernel),
     /// Run the driver suite in guests of its own, and report as KTAP
     Test(test::Arguments),
+    /// Count how often a killed client makes the kernel use freed memory
+    Kills(kills::Arguments),
     /// Run a shell in a guest
     Shell(shell::Arguments),
 }
@@ -129,6 +132,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Run(arguments) => run_program(arguments),
         Command::Programs(arguments) => programs::run(arguments.kernel.as_deref()),
         Command::Test(arguments) => test::run(arguments),
+        Command::Kills(arguments) => kills::run(arguments),
         Command::Shell(arguments) => shell::run(arguments),
     }
 }

@@ -236,10 +236,10 @@ fn expected(line: &str) -> Option<&'static str> {
 
 /// What a program writes, to be had when it has ended.
 #[derive(Clone, Debug, Default)]
-struct Output(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Output(Arc<Mutex<Vec<u8>>>);
 
 impl Output {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).into_owned()
     }
