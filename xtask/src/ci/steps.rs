@@ -296,7 +296,7 @@ fn virtual_machine() -> [Step; 2] {
     ]
 }
 
-fn long_virtual_machine() -> [Step; 2] {
+fn long_virtual_machine() -> [Step; 3] {
     [
         Step {
             name: "vm-kasan",
@@ -305,6 +305,15 @@ fn long_virtual_machine() -> [Step; 2] {
                 guest_target(),
                 Run::cargo("xtask vm build --kasan"),
                 Run::cargo("xtask vm test --kasan --limit 1800"),
+            ],
+        },
+        Step {
+            name: "vm-programs",
+            what: "C clients, npu-probe and stock llama.cpp on the mainline driver",
+            runs: vec![
+                guest_target(),
+                Run::cargo("xtask vm programs"),
+                Run::cargo("xtask llama --arch arm64 real-driver"),
             ],
         },
         Step {
