@@ -45,9 +45,9 @@ struct Left {
 pub(crate) enum Stale {
     /// Nothing of that size and bank split is there.
     Other,
-    /// It was fetched through translations that are attached no more, such as
-    /// an earlier job's: its address says nothing.
-    EarlierJob,
+    /// It was fetched through translations that are attached no more: its
+    /// address says nothing.
+    Detached,
     /// It was fetched from this address.
     Address(u32),
 }
@@ -55,7 +55,7 @@ pub(crate) enum Stale {
 impl Left {
     fn check(&self, base: u32) -> Result<(), Stale> {
         if !self.attached {
-            Err(Stale::EarlierJob)
+            Err(Stale::Detached)
         } else if self.base != base {
             Err(Stale::Address(self.base))
         } else {
@@ -390,6 +390,6 @@ mod tests {
         assert_eq!(cbuf.has_features(&config, &cube, 64), Ok(()));
         cbuf.attach(1);
         let found = cbuf.has_features(&config, &cube, 64);
-        assert_eq!(found, Err(Stale::EarlierJob));
+        assert_eq!(found, Err(Stale::Detached));
     }
 }

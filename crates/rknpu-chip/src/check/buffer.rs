@@ -18,12 +18,14 @@ pub(crate) fn reuse(
     let Err(stale) = found else { return Ok(()) };
     let why = match stale {
         Stale::Other => "the task before on this core left none of this size and bank split",
-        Stale::EarlierJob => "what CBUF holds is of an earlier job, of whatever file",
+        Stale::Detached => {
+            "what CBUF holds was fetched through translations that are attached no more"
+        }
         Stale::Address(_) => "what CBUF holds was fetched from another address",
     };
     let values = format!("{what} reuse, but {why}");
     match stale {
-        Stale::Other | Stale::EarlierJob => report.broken(&STALE_CBUF, regs, &values),
+        Stale::Other | Stale::Detached => report.broken(&STALE_CBUF, regs, &values),
         // The address is not used; a program may leave it alone.
         Stale::Address(from) => {
             let values = format!("{values} ({from:#x})");
