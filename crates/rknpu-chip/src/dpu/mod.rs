@@ -29,7 +29,7 @@ use lut::Lut;
 use out_cvt::{Noticed, OutCvt};
 use requant::Requant;
 use stage::{AluOp, ChannelOperand, Multiplier, Relu, Stage};
-use tile::{Tile, Values};
+use tile::Tile;
 
 /// The stages of one task, with their per-channel operands.
 #[derive(Clone, Debug)]
@@ -115,13 +115,7 @@ impl Dpu {
         self.bs.apply(&mut tile);
         self.bn.apply(&mut tile);
         self.ew.apply(dma, lut, &mut tile)?;
-        if let (Values::Int(values), Precision::Int8) = (&tile.values, self.out.precision) {
-            let start = out.len();
-            out.resize(start + values.len(), 0);
-            self.requant.bytes(values, &mut out[start..]);
-            return Ok(Noticed::default());
-        }
-        Ok(self.out.encode(&tile.values, out))
+        Ok(self.out.encode(&tile.values, &self.requant, out))
     }
 }
 

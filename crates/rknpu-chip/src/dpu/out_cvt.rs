@@ -12,6 +12,7 @@ use rknpu_regcmd::regs::dpu;
 use super::super::mac_array::{Ties, one_nan, saturate_i32, shift_right_rounded};
 use super::super::precision::{ATOM, Precision};
 use super::super::{Contested, OutputScale, OutputTies, SmallExponent, WideRounding};
+use super::requant::Requant;
 use super::tile::Values;
 
 /// Bits of the exponent field of fp16, and where it starts.
@@ -148,18 +149,29 @@ impl OutCvt {
     }
 
     /// Converts values and appends them to `out` as they lie in memory.
-    pub(crate) fn encode(&self, values: &Values, out: &mut Vec<u8>) -> Noticed {
+    /// Integers become int8 by `requant`, which is this converter.
+    pub(crate) fn encode(&self, values: &Values, requant: &Requant, out: &mut Vec<u8>) -> Noticed {
         let mut noticed = Noticed::default();
         match values {
-            Values::Int(values) => self.encode_int(values, out, &mut noticed),
+            Values::Int(values) => self.encode_int(values, requant, out, &mut noticed),
             Values::Float(values) => self.encode_float(values, out, &mut noticed),
         }
         noticed
     }
 
-    fn encode_int(&self, values: &[i32], out: &mut Vec<u8>, noticed: &mut Noticed) {
+    fn encode_int(
+        &self,
+        values: &[i32],
+        requant: &Requant,
+        out: &mut Vec<u8>,
+        noticed: &mut Noticed,
+    ) {
         match self.precision {
-            Precision::Int8 => extend(out, values, |x| [self.byte(x)]),
+            Precision::Int8 => {
+                let start = out.len();
+                out.resize(start + values.len(), 0);
+                requant.bytes(values, &mut out[start..]);
+            }
             Precision::Int16 => extend(out, values, |x| {
                 let wide = self.int(x);
                 let kept = wide.clamp(i16::MIN.into(), i16::MAX.into());
@@ -248,6 +260,7 @@ fn encode_nibbles(out: &mut Vec<u8>, values: impl Iterator<Item = i64>) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::vectors::Vectors;
 
     pub(crate) fn cvt(precision: Precision) -> OutCvt {
         OutCvt {
@@ -266,7 +279,8 @@ pub(crate) mod tests {
 
     fn encoded(cvt: &OutCvt, values: Values) -> Vec<u8> {
         let mut out = Vec::new();
-        cvt.encode(&values, &mut out);
+        let requant = Requant::new(cvt, Vectors::detect());
+        cvt.encode(&values, &requant, &mut out);
         out
     }
 
