@@ -37,10 +37,11 @@ const LINES: Shows = &[
 /// Weights that must be in CBUF together; see [`weights_without_room`].
 pub static WEIGHT_ROOM: Rule = row(
     "T26a-weight-banks",
+    &["E-weight-room-group", "E-deep-tf32"],
     Hang,
     WEIGHTS,
     [
-        "not even one kernel group fits the weight banks: no known program does that, and tf32 with K = 5120, whose groups take 10 of 12 banks, timed out already (happyme; inferred)",
+        "not even one kernel group fits the weight banks: no known program does that, and tf32 with K = 5120, whose groups take 10 of 12 banks, timed out already (inferred)",
         "give the weights more banks, or split the channels",
     ],
     Check::Conv(|conv, _| weights_without_room(conv, conv.weights.precision.kernel_group())),
@@ -50,10 +51,11 @@ pub static WEIGHT_ROOM: Rule = row(
 /// Lines beyond the data banks.
 pub static LINE_ROUNDING: Rule = row(
     "T20-line-rounding",
+    &["E-line-rounding"],
     Garbage,
     LINES,
     [
-        "lines that do not fit the data banks read as weights: the last rows are rubbish (measured, librocketnpu)",
+        "lines that do not fit the data banks read as weights: the last rows are rubbish (measured)",
         "use ceil(lines x DATA_ENTRIES x 64 / 32768) data banks, or smaller tiles",
     ],
     Check::Conv(lines_without_room),
@@ -63,10 +65,11 @@ pub static LINE_ROUNDING: Rule = row(
 pub(super) const RULES: &[&Rule] = &[
     &row(
         "T26-banks",
+        &["E-cbuf-size", "E-bank-split"],
         Hang,
         SPLIT,
         [
-            "features and weights share 12 banks and need one each; else the core hangs or computes rubbish (librocketnpu, Mesa)",
+            "features and weights share 12 banks and need one each; else the core hangs or computes rubbish (stated)",
             "give the weights what the features leave of 12 banks",
         ],
         Check::Conv(|conv, _| {
@@ -77,6 +80,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T27-kernel-size",
+        &["E-kernel-bytes"],
         Hang,
         WEIGHTS,
         [
@@ -91,6 +95,7 @@ pub(super) const RULES: &[&Rule] = &[
     &WEIGHT_ROOM,
     &row(
         "T26a-one-weight-bank",
+        &["E-one-weight-bank"],
         Note,
         WEIGHTS,
         [
@@ -104,6 +109,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T26a-weight-block",
+        &["E-weight-room-block"],
         Note,
         WEIGHTS,
         [
@@ -114,6 +120,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &advice(
         "weight-bytes",
+        &[],
         Severity::Error,
         WEIGHTS,
         [
@@ -130,10 +137,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "H06-decompression-mode",
+        &["E-dcomp"],
         Note,
         &[cna::DcompCtrl::INFO, cna::DcompRegnum::INFO],
         [
-            "only DCOMP_REGNUM 0x55555555 with int8 weights is known (happyme531); it is decoded as that",
+            "only DCOMP_REGNUM 0x55555555 with int8 weights is known; it is decoded as that",
             "write 0x55555555 to DCOMP_REGNUM",
         ],
         Check::Conv(|conv, regs| {
@@ -149,10 +157,11 @@ pub(super) const RULES: &[&Rule] = &[
     .as_bad_as(Severity::Warning),
     &row(
         "T28-fc-data-bank",
+        &["E-fc-data-bank"],
         Garbage,
         SPLIT,
         [
-            "the features are looked for in other banks than they are in (measured, rockchip-npu-notes)",
+            "the features are looked for in other banks than they are in (measured)",
             "write 0 to FC_DATA_BANK",
         ],
         Check::Conv(|conv, _| {
@@ -162,6 +171,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T23-grains",
+        &["E-grains"],
         Hang,
         GRAINS,
         [
@@ -172,10 +182,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T23-few-grains",
+        &["E-grains"],
         Note,
         GRAINS,
         [
-            "fewer lines than kernel height + vertical stride were seen to corrupt some shapes (measured, happyme)",
+            "fewer lines than kernel height + vertical stride were seen to corrupt some shapes (measured)",
             "use the input height + 1, at most 1023",
         ],
         Check::Conv(|conv, _| Grains::of(conv).tell(Grains::few)),
@@ -183,6 +194,7 @@ pub(super) const RULES: &[&Rule] = &[
     .as_bad_as(Severity::Warning),
     &advice(
         "grains-below-manual",
+        &[],
         Severity::Note,
         GRAINS,
         [
@@ -198,6 +210,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T20-entries",
+        &["E-entries"],
         Note,
         LINES,
         [
@@ -213,6 +226,7 @@ pub(super) const RULES: &[&Rule] = &[
     &LINE_ROUNDING,
     &advice(
         "grains-beyond-banks",
+        &[],
         Severity::Error,
         LINES,
         [

@@ -28,10 +28,11 @@ const QD_EN: Shows = &[core::MiscCfg::INFO, dpu::BsOwCfg::INFO, dpu::BsOwOp::INF
 /// int16 sums without QD_EN.
 pub static INT16_WITHOUT_SUM: Rule = row(
     "T37-int16-without-sum",
+    &["E-int16-first-16"],
     NoWrite,
     &[core::MiscCfg::INFO, dpu::WdmaSize0::INFO],
     [
-        "int16 with QD_EN = 0 writes its first 16 channels only (measured, rockchip-npu-notes)",
+        "int16 with QD_EN = 0 writes its first 16 channels only (measured)",
         "set QD_EN",
     ],
     Check::Conv(|conv, _| {
@@ -46,6 +47,7 @@ pub static INT16_WITHOUT_SUM: Rule = row(
 /// Nothing is fetched, or nothing convolved.
 static EMPTY_INPUT: Rule = row(
     "H05-empty-input",
+    &["E-empty-lines"],
     Hang,
     SIZES,
     [
@@ -68,6 +70,7 @@ static EMPTY_INPUT: Rule = row(
 pub(super) const RULES: &[&Rule] = &[
     &row(
         "H05-pixels",
+        &[],
         Hang,
         PIXELS,
         [
@@ -85,6 +88,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "H05-pixels-left",
+        &[],
         Note,
         PIXELS,
         [
@@ -99,6 +103,7 @@ pub(super) const RULES: &[&Rule] = &[
     .as_bad_as(Severity::Error),
     &advice(
         "output-channels",
+        &[],
         Severity::Warning,
         &[core::DataoutSize1::INFO, dpu::WdmaSize0::INFO],
         [
@@ -113,6 +118,7 @@ pub(super) const RULES: &[&Rule] = &[
     &EMPTY_INPUT,
     &row(
         "H05-lines",
+        &[],
         Hang,
         SIZES,
         [
@@ -126,6 +132,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "H05-sizes-differ",
+        &["E-narrow-image"],
         Note,
         SIZES,
         [
@@ -146,6 +153,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &advice(
         "conv-mode",
+        &[],
         Severity::Error,
         &[
             cna::ConvCon1::INFO,
@@ -166,6 +174,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &advice(
         "precision-mismatch",
+        &[],
         Severity::Error,
         &[
             cna::ConvCon1::INFO,
@@ -189,6 +198,7 @@ pub(super) const RULES: &[&Rule] = &[
     &INT16_WITHOUT_SUM,
     &row(
         "T51-no-feature-sum",
+        &["E-weight-offset", "E-qd-en"],
         Note,
         QD_EN,
         [
@@ -205,6 +215,7 @@ pub(super) const RULES: &[&Rule] = &[
     .as_bad_as(Severity::Warning),
     &row(
         "T32-channels-not-padded",
+        &["E-padded-channels"],
         Garbage,
         &[cna::DataSize1::INFO, cna::WeightSize1::INFO],
         [
@@ -219,10 +230,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T50-pad-pattern",
+        &["E-pad-pattern"],
         Note,
         &[cna::PadCon1::INFO],
         [
-            "PAD_CON1 is a pattern of 16 bits: odd int8 channels are padded with its upper byte (measured, a captured run)",
+            "PAD_CON1 is a pattern of 16 bits: odd int8 channels are padded with its upper byte (measured)",
             "repeat the byte: value x 0x01010101",
         ],
         Check::Conv(|conv, _| {

@@ -30,6 +30,7 @@ const PAIR: Shows = &[
 pub(super) const RULES: &[&Rule] = &[
     &row(
         "T45-operand-as-bytes",
+        &["E-ew-precision-0"],
         Garbage,
         OPERAND,
         [
@@ -47,6 +48,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &advice(
         "edata-size",
+        &[],
         Severity::Error,
         OPERAND,
         [
@@ -62,10 +64,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T46-operand-as-float",
+        &["E-int32-add-cvt"],
         Garbage,
         OPERAND,
         [
-            "with the operand's conversion on, an int32 operand comes out as a float (happyme measured that it works off)",
+            "with the operand's conversion on, an int32 operand comes out as a float (measured)",
             "set OP_CVT_BYPASS (EW_CFG 0x10C203C0)",
         ],
         Check::Dpu(|task| {
@@ -76,10 +79,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T46-wide-operand-behind-core",
+        &[],
         Garbage,
         PAIR,
         [
-            "no word is known that adds an int32 operand behind CORE",
+            "no source has a word that adds an int32 operand behind CORE",
             "add in a flying task of its own",
         ],
         Check::Dpu(|task| {
@@ -89,10 +93,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T47-operand-ignored",
+        &["E-fp16-add-bypass"],
         Garbage,
         PAIR,
         [
-            "behind CORE, a float ALU operation with OP_CVT_BYPASS ignores its operand (measured, happyme)",
+            "behind CORE, a float ALU operation with OP_CVT_BYPASS ignores its operand (measured)",
             "clear OP_CVT_BYPASS (EW_CFG 0x108202C0 for fp16 addition)",
         ],
         Check::Dpu(|task| {
@@ -103,10 +108,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T47-converted-product",
+        &["E-fp16-flying-cvt"],
         Hang,
         &[dpu::EwCfg::INFO],
         [
-            "a flying float multiplication with the operand converter on never ends (measured, rockchip-npu-notes)",
+            "a flying float multiplication with the operand converter on never ends (measured)",
             "set OP_CVT_BYPASS (EW_CFG 0x108003C4)",
         ],
         Check::Dpu(|task| {
@@ -117,6 +123,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T43-no-surface-notch",
+        &["E-ew-notch-0"],
         Garbage,
         PAIR,
         [
@@ -131,10 +138,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T42-surface-notch",
+        &["E-ew-pitch-12"],
         Garbage,
         PAIR,
         [
-            "the notch skips more than a surface of a dense operand (measured for less than 12 rows, librocketnpu)",
+            "the notch skips more than a surface of a dense operand (measured for less than 12 rows)",
             "give the operand at least 12 rows, or store it with the notch's pitch",
         ],
         Check::Dpu(|task| {
@@ -147,10 +155,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T44-in-place",
+        &["E-in-place"],
         Garbage,
         &[dpu::DstBaseAddr::INFO, dpu_rdma::SrcBaseAddr::INFO],
         [
-            "a convolution adds to the cube that it writes: rubbish (measured, librocketnpu); how it comes about is not known, and the model's sums are right",
+            "a convolution adds to the cube that it writes: rubbish (measured); how it comes about is not known, and the model's sums are right",
             "let the operand and the result take turns in two buffers",
         ],
         Check::Dpu(in_place),

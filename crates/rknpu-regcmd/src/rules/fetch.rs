@@ -13,15 +13,15 @@ use crate::regs::cna;
 use crate::task::{Conv, Cube};
 
 /// The longest line pitch that was measured to work, atoms; twice of it failed
-/// (allbilly, row crops).
+/// (E-line-pitch).
 const LINE_PITCH_KNOWN: i64 = 4096;
-/// Channels of row-major int8 matrices that happyme531 leaves out, both ends
-/// excluded, for matrices of more rows than this.
+/// Channels of row-major int8 matrices that failed, both ends excluded, for
+/// matrices of more rows than this (E-deep-int8-rows).
 const ROW_MAJOR_GAP: core::ops::Range<usize> = 3073..4096;
 const ROW_MAJOR_GAP_ROWS: usize = 4;
 /// Data banks beyond which its row-major tiles failed.
 const ROW_MAJOR_BANKS: usize = 8;
-/// Channels at which a tf32 product timed out (happyme531).
+/// Channels at which a tf32 product timed out (E-deep-tf32).
 const TF32_CHANNELS_FAILED: usize = 5120;
 
 const STRIDES: Shows = &[
@@ -37,6 +37,7 @@ const SURFACE: &str = "write width x (height - 4), signed, to SURF_STRIDE, or pa
 pub(super) const RULES: &[&Rule] = &[
     &row(
         "T24-line-strides-in-group-mode",
+        &["E-line-mode"],
         Garbage,
         STRIDES,
         [
@@ -53,20 +54,22 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T22-surface-pitch",
+        &["E-surface-pitch"],
         Garbage,
         STRIDES,
         [
-            "surfaces of the input overlap, so that all but the first channels are rubbish (measured for heights that are no multiple of 4, librocketnpu)",
+            "surfaces of the input overlap, so that all but the first channels are rubbish (measured for heights that are no multiple of 4)",
             SURFACE,
         ],
         Check::Conv(surface_pitch),
     ),
     &row(
         "T21-short-height",
+        &["E-short-height-exact", "E-short-height-garbage", "E-short-slice"],
         Note,
         STRIDES,
         [
-            "less than four lines with the surface pitch of four: right only if the cube is stored with four (librocketnpu clamps the stride and gets rubbish)",
+            "less than four lines with the surface pitch of four: right only if the cube is stored with four (measured: with the stride clamped to 0 it is rubbish)",
             SURFACE,
         ],
         Check::Conv(|conv, _| {
@@ -81,6 +84,7 @@ pub(super) const RULES: &[&Rule] = &[
     .as_bad_as(Severity::Warning),
     &row(
         "T24-group-strides-in-line-mode",
+        &["E-line-mode"],
         Garbage,
         STRIDES,
         [
@@ -100,10 +104,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T25-line-pitch",
+        &["E-line-pitch"],
         Note,
         STRIDES,
         [
-            "a line pitch of 8192 atoms failed where 4096 worked (measured, allbilly)",
+            "a line pitch of 8192 atoms failed where 4096 worked (measured)",
             "keep LINE_STRIDE at 4096 atoms or below",
         ],
         Check::Conv(|conv, _| {
@@ -116,6 +121,7 @@ pub(super) const RULES: &[&Rule] = &[
     .as_bad_as(Severity::Warning),
     &row(
         "T31-measured-failures",
+        &["E-deep-int8-rows", "E-deep-tf32"],
         Note,
         &[
             cna::DataSize1::INFO,
@@ -123,7 +129,7 @@ pub(super) const RULES: &[&Rule] = &[
             cna::CbufCon0::INFO,
         ],
         [
-            "row-major int8 with 3072 < K < 4096 and more than 4 rows, or more than 8 data banks, and tf32 with K = 5120 failed on silicon (happyme531); nobody knows the rule",
+            "row-major int8 with 3072 < K < 4096 and more than 4 rows, or more than 8 data banks, and tf32 with K = 5120 failed on silicon; nobody knows the rule",
             "split K or the rows, or store the matrix as a cube",
         ],
         Check::Conv(|conv, _| {

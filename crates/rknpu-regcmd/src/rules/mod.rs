@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What goes wrong with register programs: one table.
 //!
-//! A row says how to see it in a task's registers, what silicon does, who says
-//! so, and what to change. [`lint`](crate::lint()) tells of it before a program
+//! A row says how to see it in a task's registers, what silicon does, from which
+//! evidence, and what to change. [`lint`](crate::lint()) tells of it before a program
 //! runs; the software model does what the row says silicon does. What depends on
 //! data, or on what ran before, is seen where it is known; its row has the text.
 
@@ -10,13 +10,14 @@
 macro_rules! elsewhere {
     ($vis:vis, $(
         $(#[$doc:meta])*
-        $name:ident $id:literal $severity:ident $($effect:ident [$($shows:path),*])?
+        $name:ident $id:literal [$($evidence:literal),*] $severity:ident $($effect:ident [$($shows:path),*])?
         $(contested $fact:literal)?: $why:literal, $remedy:literal;
     )+) => {
         $(
             $(#[$doc])*
             $vis static $name: Rule = advice(
                 $id,
+                &[$($evidence),*],
                 Severity::$severity,
                 &[$($(<$shows as Register>::INFO),*)?],
                 [$why, $remedy],
@@ -75,13 +76,16 @@ pub enum Effect {
 pub struct Rule {
     /// Its stable name. A number is that of the list in docs/model.md.
     pub id: RuleId,
+    /// The facts that it rests on, by their ids in docs/evidence.md. Where there
+    /// are none and the row has an effect, `why` says so.
+    pub evidence: &'static [&'static str],
     /// What silicon does; `None` for advice, and where nobody knows.
     pub effect: Option<Effect>,
     /// How bad it is to break it.
     pub severity: Severity,
     /// The registers that show it.
     pub shows: &'static [&'static RegisterInfo],
-    /// What happens, and who says so.
+    /// What happens.
     pub why: &'static str,
     /// What to change.
     pub remedy: &'static str,
@@ -115,10 +119,12 @@ struct Dpu<'a> {
 }
 
 type Shows = &'static [&'static RegisterInfo];
+type Evidence = &'static [&'static str];
 
 /// A row whose effect is known: what spoils a result is an error.
 const fn row(
     id: &'static str,
+    evidence: Evidence,
     effect: Effect,
     shows: Shows,
     [why, remedy]: [&'static str; 2],
@@ -128,12 +134,13 @@ const fn row(
         Effect::Note => Severity::Note,
         Effect::Hang | Effect::Garbage | Effect::NoWrite => Severity::Error,
     };
-    advice(id, severity, shows, [why, remedy], check).with(effect)
+    advice(id, evidence, severity, shows, [why, remedy], check).with(effect)
 }
 
 /// A row without an effect.
 const fn advice(
     id: &'static str,
+    evidence: Evidence,
     severity: Severity,
     shows: Shows,
     [why, remedy]: [&'static str; 2],
@@ -141,6 +148,7 @@ const fn advice(
 ) -> Rule {
     Rule {
         id: RuleId(id),
+        evidence,
         effect: None,
         severity,
         shows,
@@ -214,4 +222,19 @@ pub fn broken<'a>(
 ) -> impl Iterator<Item = (&'static Rule, String)> + 'a {
     let rules = TABLE.iter().copied().flatten();
     rules.filter_map(move |&rule| Some((rule, rule.broken_by(task, regs)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effects_rest_on_evidence_or_say_that_they_do_not() {
+        const NO_SOURCE: [&str; 3] = ["inferred", "not known", "no source"];
+        for rule in TABLE.iter().copied().flatten() {
+            let says_so = NO_SOURCE.iter().any(|words| rule.why.contains(words));
+            let rests = !rule.evidence.is_empty() || rule.effect.is_none() || says_so;
+            assert!(rests, "{}: {}", rule.id, rule.why);
+        }
+    }
 }

@@ -14,9 +14,10 @@ docs`; do not edit. The lint tells of a broken rule before a program runs
 ([regcmd.md](regcmd.md#lint)); the software model does what the row says silicon
 does ([model.md](model.md#traps), which has the numbered list of traps). *Severity*
 is the lint's. Where silicon's column is empty, the row is advice, or nobody knows.
+Ids (E-...) are rows of [evidence.md](evidence.md): who says so, and how.
 
-| rule | severity | silicon | why | remedy |
-|---|---|---|---|---|
+| rule | severity | silicon | why | remedy | evidence |
+|---|---|---|---|---|---|
 ";
 
 /// All rules, as Markdown.
@@ -51,5 +52,10 @@ fn write_rule(page: &mut String, rule: &Rule) -> fmt::Result {
     if let Some(fact) = rule.contested {
         write!(page, " (contested: `{fact}`)")?;
     }
-    writeln!(page, " | {remedy} |")
+    write!(page, " | {remedy} |")?;
+    for (at, id) in rule.evidence.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        write!(page, "{comma} [{id}](evidence.md)")?;
+    }
+    writeln!(page, " |")
 }

@@ -12,16 +12,17 @@ use crate::regs::{ppu, ppu_rdma};
 use crate::task::{POOL_AVERAGE, POOL_MAX, Pool};
 
 /// Lines and columns below which a pooled cube is misread by another pooling
-/// (rockchip-npu-notes).
+/// (E-small-pool).
 const SMALL: usize = 4;
 
 /// Types that are not pooled as what they are.
 pub static POOLING_PRECISION: Rule = row(
     "T58-pooling-precision",
+    &["E-pool-width", "E-pooling-int8"],
     Garbage,
     &[ppu::DataFormat::INFO, ppu_rdma::DataFormat::INFO],
     [
-        "with these two precisions the cube is read as fp16 (int8 with a width of 4 bits was measured to be wrong, with 8 and 16 bits right, rockchip-npu-notes)",
+        "with these two precisions the cube is read as fp16 (int8 with a width of 4 bits was measured to be wrong, with 8 and 16 bits right)",
         "fp16: 2 in both DATA_FORMAT registers; int8: 0 in the PPU's, 1 in PPU_RDMA's",
     ],
     Check::Pool(|pool, _| {
@@ -34,6 +35,7 @@ pub static POOLING_PRECISION: Rule = row(
 pub(super) const RULES: &[&Rule] = &[
     &row(
         "H05-pooling-input",
+        &[],
         Hang,
         &[
             ppu::OperationModeCfg::INFO,
@@ -53,6 +55,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &advice(
         "pooling-input",
+        &[],
         Severity::Error,
         &[ppu::DataCubeInWidth::INFO, ppu_rdma::CubeInWidth::INFO],
         [
@@ -64,10 +67,11 @@ pub(super) const RULES: &[&Rule] = &[
     &POOLING_PRECISION,
     &row(
         "T57-small-cube",
+        &["E-small-pool"],
         Note,
         &[ppu::DataCubeInWidth::INFO, ppu::DataCubeInHeight::INFO],
         [
-            "a cube of fewer than 4 lines or columns was measured to be misread where another pooling wrote it (rockchip-npu-notes; how is not known, here it is read right)",
+            "a cube of fewer than 4 lines or columns was measured to be misread where another pooling wrote it (how is not known, here it is read right)",
             "let pooling that feeds pooling end at 4 lines and columns or more",
         ],
         Check::Pool(|pool, _| {
@@ -77,6 +81,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T59-average-of-one",
+        &["E-average-of-one"],
         Garbage,
         &[ppu::OperationModeCfg::INFO, ppu::PoolingKernelCfg::INFO],
         [
@@ -91,6 +96,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &advice(
         "average-reciprocal",
+        &["E-pooling"],
         Severity::Error,
         &[ppu::RecipKernelWidth::INFO, ppu::RecipKernelHeight::INFO],
         [
@@ -108,6 +114,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T60-max-padding",
+        &["E-max-padding"],
         Garbage,
         &[ppu::PaddingValue1::INFO, ppu::PoolingPaddingCfg::INFO],
         [

@@ -33,6 +33,7 @@ const STAGES: Shows = &[
 pub(super) const RULES: &[&Rule] = &[
     &row(
         "T02-operand-not-read",
+        &["E-operand-unread"],
         Hang,
         OPERAND,
         [
@@ -46,6 +47,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T02-stage-operand-not-read",
+        &["E-operand-unread"],
         Hang,
         STAGES,
         [
@@ -59,6 +61,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T02-operand-not-used",
+        &["E-operand-unread"],
         Hang,
         OPERAND,
         [
@@ -69,6 +72,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T02-flying-operand-not-used",
+        &["E-operand-unread"],
         Note,
         OPERAND,
         [
@@ -83,10 +87,11 @@ pub(super) const RULES: &[&Rule] = &[
     .as_bad_as(Severity::Warning),
     &row(
         "T03-erdma-without-mrdma",
+        &["E-erdma-without-mrdma"],
         Hang,
         OPERAND,
         [
-            "behind CORE, ERDMA works only together with MRDMA, on every other surface (measured, happyme)",
+            "behind CORE, ERDMA works only together with MRDMA, on every other surface (measured)",
             "clear MRDMA_DISABLE and set COMB_USE to 5",
         ],
         Check::Dpu(|task| {
@@ -96,10 +101,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T01-mrdma-unfed",
+        &["E-mrdma-unfed"],
         Hang,
         OPERAND,
         [
-            "DPU_RDMA is enabled and MRDMA armed, but nothing takes what it reads (measured, rockchip-npu-notes, Mesa)",
+            "DPU_RDMA is enabled and MRDMA armed, but nothing takes what it reads (measured)",
             "leave DPU_RDMA out of the enable mask (0x0D), or set MRDMA_DISABLE (0x7810)",
         ],
         Check::Dpu(|task| {
@@ -112,6 +118,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "H06-operand-mode",
+        &[],
         Hang,
         OPERAND,
         [
@@ -128,6 +135,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "H05-channels",
+        &[],
         Hang,
         &[dpu_rdma::DataCubeChannel::INFO, dpu::WdmaSize0::INFO],
         [
@@ -144,6 +152,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "H05-flying-input",
+        &[],
         Hang,
         &[
             dpu_rdma::FeatureModeCfg::INFO,
@@ -166,6 +175,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &advice(
         "flying-mismatch",
+        &[],
         Severity::Error,
         &[dpu_rdma::FeatureModeCfg::INFO, dpu::FeatureModeCfg::INFO],
         [
@@ -182,10 +192,11 @@ pub(super) const RULES: &[&Rule] = &[
     &FLYING_WIDTH,
     &advice(
         "wide-flying",
+        &["E-width-limit"],
         Severity::Warning,
         &[dpu::DataCubeWidth::INFO],
         [
-            "fed from memory, lines of 8191 atoms were wrong, and of 4096 right (measured, rockchip-npu-notes)",
+            "fed from memory, lines of 8191 atoms were wrong, and of 4096 right (measured)",
             "keep the width at 4096 atoms or below",
         ],
         Check::Dpu(|task| {
@@ -196,6 +207,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &advice(
         "brdma-unused",
+        &[],
         Severity::Warning,
         STAGES,
         [
@@ -218,10 +230,11 @@ const FLYING_WIDTH_FAILED: usize = 8191;
 /// The ends of the widest lines.
 pub static FLYING_WIDTH: Rule = row(
     "T30-width",
+    &["E-width-limit"],
     Garbage,
     &[dpu::DataCubeWidth::INFO, dpu_rdma::DataCubeWidth::INFO],
     [
-        "fed from memory, some 54 elements at the end of the widest lines are wrong (measured, rockchip-npu-notes); here they read as 0",
+        "fed from memory, some 54 elements at the end of the widest lines are wrong (measured); here they read as 0",
         "keep the width at 4096 atoms or below",
     ],
     Check::Dpu(|task| {
@@ -233,10 +246,11 @@ pub static FLYING_WIDTH: Rule = row(
 /// Two operands of a flying task, surface by surface.
 pub static FLYING_DUAL: Rule = row(
     "T48-comb-use-flying",
+    &["E-flying-dual-zeros", "E-flying-dual-hangs"],
     Garbage,
     &[dpu_rdma::FeatureModeCfg::INFO],
     [
-        "a flying operation on two operands with COMB_USE 5 writes zeros (measured, librocketnpu), or never ends (rockchip-npu-notes)",
+        "a flying operation on two operands with COMB_USE 5 writes zeros or never ends (both measured)",
         "set COMB_USE to 0",
     ],
     Check::Dpu(|task| {
@@ -249,10 +263,11 @@ pub static FLYING_DUAL: Rule = row(
 /// Lanes of an atom beyond the channels.
 pub static ORIG_CHANNEL: Rule = row(
     "T48-orig-channel",
+    &["E-orig-channel"],
     Garbage,
     &[dpu::DataCubeChannel::INFO],
     [
-        "with ORIG_CHANNEL 0 only the first lane of each atom is right (measured, rockchip-npu-notes); the others are 0 here",
+        "with ORIG_CHANNEL 0 only the first lane of each atom is right (measured); the others are 0 here",
         "write the number of channels less one to both halves of DATA_CUBE_CHANNEL",
     ],
     Check::Dpu(|task| {

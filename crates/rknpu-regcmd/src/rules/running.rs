@@ -10,10 +10,11 @@ use crate::regs::{cna, core, dpu, dpu_rdma};
 /// A program of changed registers.
 pub static DELTA_PROGRAM: Rule = row(
     "T07-delta-program",
+    &["E-delta-untouched", "E-delta-in-group"],
     Effect::NoWrite,
     &[dpu::DstBaseAddr::INFO, dpu::DataFormat::INFO],
     [
-        "a program that rewrites a few registers only, and not the sizes, the output address or a precision, leaves the output untouched (measured, rockchip-npu-notes)",
+        "a program that rewrites a few registers only, and not the sizes, the output address or a precision, leaves the output untouched (measured)",
         "write all registers of every block that the program starts",
     ],
     Check::Dpu(|task| {
@@ -31,43 +32,43 @@ pub static DELTA_PROGRAM: Rule = row(
 
 elsewhere! { pub,
     /// Blocks that wait for each other.
-    ENABLE_MASK "H05-enable-mask" Error Hang []:
+    ENABLE_MASK "H05-enable-mask" ["E-enable-mask"] Error Hang []:
         "a block waits for another that is not started, or none is: no interrupt comes",
         "start every block that the data pass through: 0x0D convolution, 0x1D with DPU_RDMA, 0x18 flying, 0x60 pooling";
     /// Registers of an earlier program.
-    STALE_REGISTERS "T07-stale-registers" Error Garbage []:
-        "the task uses what it does not write and an earlier program left behind (measured, rockchip-npu-notes; for operands on the RK3576)",
+    STALE_REGISTERS "T07-stale-registers" ["E-registers-persist", "E-stale-operand"] Error Garbage []:
+        "the task uses what it does not write and an earlier program left behind (measured; for operands on the RK3576)",
         "write every register that the task uses in every program";
     /// Accumulators that are not cleared.
-    INTEGER_CHAIN "T09-integer-chain" Warning Garbage [core::MiscCfg, dpu::WdmaSize0] contested "integer-chain":
-        "in later int8 and int4 tasks of a chain with QD_EN = 0 the accumulators still hold the sums of the task before (measured with programs of librocketnpu's form; the cause is inferred)",
+    INTEGER_CHAIN "T09-integer-chain" ["E-integer-chain-garbage", "E-integer-chain-exact", "E-integer-chain-qd"] Warning Garbage [core::MiscCfg, dpu::WdmaSize0] contested "integer-chain":
+        "in later int8 and int4 tasks of a chain with QD_EN = 0 the accumulators still hold the sums of the task before (measured, for int8 withdrawn since; the cause is inferred)",
         "set QD_EN, or kick each task by itself as the mainline driver does";
     /// Raw weights that are decoded.
-    STALE_DECOMPRESSION "T14-stale-decompression" Warning Garbage [cna::DcompCtrl, cna::DcompRegnum]:
-        "after a task with compressed weights raw ones are decoded as a compressed stream (measured, happyme)",
+    STALE_DECOMPRESSION "T14-stale-decompression" ["E-dcomp-left"] Warning Garbage [cna::DcompCtrl, cna::DcompRegnum]:
+        "after a task with compressed weights raw ones are decoded as a compressed stream (measured)",
         "write 0 to DCOMP_CTRL and DCOMP_REGNUM in every program";
     /// Reuse of what CBUF does not hold.
-    STALE_CBUF "T29-stale-cbuf" Error Garbage [cna::CbufCon0]:
+    STALE_CBUF "T29-stale-cbuf" ["E-reuse"] Error Garbage [cna::CbufCon0]:
         "what CBUF holds is used without a word, whatever it is (measured)",
         "fetch in the first task of a job, and reuse only what the task before fetched as a whole, with the same banks and sizes";
     /// Groups of four lines that are not whole.
-    SHORT_GROUP "T21-short-group" Error Garbage [cna::FcDataSize0, cna::DmaCon2] contested "short-height":
-        "a cube of fewer than four lines, fetched in groups of four (librocketnpu)",
+    SHORT_GROUP "T21-short-group" ["E-short-height-garbage"] Error Garbage [cna::FcDataSize0, cna::DmaCon2] contested "short-height":
+        "a cube of fewer than four lines, fetched in groups of four (measured)",
         "pad to four lines";
     /// Lines that computing does not wait for.
-    LINES_NOT_AWAITED "T23-lines-not-awaited" Error Garbage [cna::ConvCon2, cna::FcDataSize0] contested "few-grains":
-        "fewer grains than lines: with fp16 some of these were measured to be garbage (happyme531)",
+    LINES_NOT_AWAITED "T23-lines-not-awaited" ["E-grains", "E-grains-stream"] Error Garbage [cna::ConvCon2, cna::FcDataSize0] contested "few-grains":
+        "fewer grains than lines: with fp16 some of these were measured to be garbage",
         "use the input height + 1, at most 1023";
     /// Values that their fields cut.
-    FIELD_OVERFLOW "T30-field-overflow" Warning Note []:
-        "bits beyond all fields: a value too large for its field, which the hardware cuts without a word (vendor compiler: REGTASK overflow)",
+    FIELD_OVERFLOW "T30-field-overflow" ["E-field-overflow"] Warning Note []:
+        "bits beyond all fields: a value too large for its field, which the hardware cuts without a word (stated)",
         "keep sizes below 8192 (CNA widths and heights below 2048), strides within 28 bits";
     /// Sums beyond int16.
-    INT16_SATURATES "T38-int16-saturates" Note Note [dpu::DataFormat]:
+    INT16_SATURATES "T38-int16-saturates" ["E-int4-saturates"] Note Note [dpu::DataFormat]:
         "a sum did not fit the int16 of the output and was cut to its limit (measured)",
         "keep K of int4 products at 511 or below (668 for operands of -7 to 7)";
     /// Zeros that wrap.
-    EXPONENT_WRAPS "T52-exponent-wraps" Error Garbage [dpu::OutCvtShift, dpu::OutCvtOffset, dpu::DataFormat] contested "small-exponent":
-        "the exponent of a value is below MINUS_EXP and wraps: a zero becomes 2^(17 - MINUS_EXP) (measured values, rockchip-npu-notes)",
+    EXPONENT_WRAPS "T52-exponent-wraps" ["E-zero-wraps"] Error Garbage [dpu::OutCvtShift, dpu::OutCvtOffset, dpu::DataFormat] contested "small-exponent":
+        "the exponent of a value is below MINUS_EXP and wraps: a zero becomes 2^(17 - MINUS_EXP) (measured values; the wrap is inferred)",
         "choose table entries and OUT_CVT_OFFSET so that their sum is never 0 or tiny, or replace the results where the function is about 0 on the CPU";
 }

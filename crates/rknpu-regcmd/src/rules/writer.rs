@@ -28,10 +28,11 @@ const GROUP: super::Shows = &[
 /// An int8 result that ends within a group.
 pub static PARTIAL_GROUP: Rule = row(
     "H08-partial-group",
+    &["E-partial-group"],
     Hang,
     &[dpu::WdmaSize0::INFO, dpu::DataFormat::INFO],
     [
-        "the last group of an int8 result is not written, and the task never ends (measured by rockchip-npu-notes)",
+        "the last group of an int8 result is not written, and the task never ends (measured)",
         "program whole groups of 32 kernels (64 channels of a depthwise task), with zeros",
     ],
     Check::Dpu(partial_group),
@@ -41,10 +42,11 @@ pub static PARTIAL_GROUP: Rule = row(
 pub(super) const RULES: &[&Rule] = &[
     &row(
         "H05-output-mode",
+        &[],
         Hang,
         &[dpu::FeatureModeCfg::INFO],
         [
-            "only output to memory is in known programs, and only that is modelled",
+            "only output to memory is in known programs, and only that is modelled (inferred)",
             "set OUTPUT_MODE to 2",
         ],
         Check::Dpu(|task| {
@@ -54,10 +56,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T35-group-too-wide",
+        &["E-depthwise-wide"],
         NoWrite,
         GROUP,
         [
-            "a group needs more than the 8 atoms that SIZE_E can say: half of the data are lost (measured for depthwise int8 to int32, librocketnpu)",
+            "a group needs more than the 8 atoms that SIZE_E can say: half of the data are lost (measured for depthwise int8 to int32)",
             "use an output type of at most 8 atoms a group",
         ],
         Check::Dpu(|task| {
@@ -68,10 +71,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T33-size-e-small",
+        &["E-size-e"],
         NoWrite,
         GROUP,
         [
-            "channels of each group are never written (measured, librocketnpu)",
+            "channels of each group are never written (measured)",
             "set all three SIZE_E to group channels x output bytes / 16 - 1",
         ],
         Check::Dpu(|task| {
@@ -81,10 +85,11 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T37-size-e-large",
+        &["E-int16-size-e"],
         Garbage,
         GROUP,
         [
-            "with more atoms than the group has only the first group is right (measured for int16, librocketnpu)",
+            "with more atoms than the group has only the first group is right (measured for int16)",
             "set all three SIZE_E to group channels x output bytes / 16 - 1",
         ],
         Check::Dpu(|task| {
@@ -94,6 +99,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T34-output-overlap",
+        &["E-surf-add", "E-row-notch"],
         Garbage,
         &[
             dpu::SurfaceAdd::INFO,
@@ -102,7 +108,7 @@ pub(super) const RULES: &[&Rule] = &[
             dpu::BsOwCfg::INFO,
         ],
         [
-            "parts of the output are written to the same place (measured for groups and for rows, librocketnpu, allbilly)",
+            "parts of the output are written to the same place (measured for groups and for rows)",
             "use SURF_ADD = (SIZE_E + 1) x DST_SURF_STRIDE and a stride of all pixels; row by row NOTCH = width x (channels x bytes / 16 - 1), in both halves",
         ],
         Check::Dpu(|task| {
@@ -112,6 +118,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T41-transposing-writer",
+        &["E-transposed", "E-transposed-cut"],
         Garbage,
         &[
             dpu::BsOwCfg::INFO,
@@ -119,7 +126,7 @@ pub(super) const RULES: &[&Rule] = &[
             dpu::FeatureModeCfg::INFO,
         ],
         [
-            "the transposing writer is right for int16 products of at most 32 channels only (measured, rockchip-npu-notes)",
+            "the transposing writer is right for int16 products of at most 32 channels only (measured)",
             "transpose on the host",
         ],
         Check::Dpu(transposing),
@@ -127,6 +134,7 @@ pub(super) const RULES: &[&Rule] = &[
     &PARTIAL_GROUP,
     &advice(
         "output-gaps",
+        &["E-surf-add"],
         Severity::Note,
         &[
             dpu::SurfaceAdd::INFO,
@@ -146,6 +154,7 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &advice(
         "writer-size",
+        &[],
         Severity::Warning,
         &[
             dpu::WdmaSize0::INFO,
