@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rknpu_regcmd::rules::program;
 use rknpu_regcmd::timing::TaskWork;
 
 use super::cbuf::Cbuf;
@@ -110,13 +111,7 @@ impl Kick {
         clock: &mut Clock,
     ) -> Result<Ended, Stop> {
         if self.wedged {
-            report.note(
-                "T12-wedged",
-                Effect::Hang,
-                &[],
-                "an earlier task hung, and the core was not reset since: nothing starts",
-                "reset the core; the mainline driver does so after its time limit",
-            )?;
+            report.tell(&program::WEDGED, &[], "the core is wedged")?;
         }
         self.kept.cbuf.attach(bus.attachment());
         let port = UntilReset {
@@ -142,29 +137,20 @@ impl Kick {
 fn explain(stop: &Stop, report: &mut Report, device_time: Duration, budget: Duration) {
     let noted = match stop {
         Stop::Hang => Ok(()),
-        Stop::Fault(fault) => report.note(
-            "F01-iommu-fault",
-            Effect::Hang,
+        Stop::Fault(fault) => report.tell(
+            &program::IOMMU_FAULT,
             &[("address", u32::try_from(fault.address).unwrap_or(u32::MAX))],
-            format!("{fault}"),
-            "list every buffer that the program addresses in the job",
+            &fault.to_string(),
         ),
-        Stop::TooLong => report.note(
-            "F02-too-long",
-            Effect::Hang,
-            &[],
-            format!(
-                "the task would take {device_time:?} of modelled device time; the limit is {budget:?}, and it was not computed"
-            ),
-            "split the task",
-        ),
-        Stop::HostMemory => report.note(
-            "F03-host-memory",
-            Effect::Hang,
-            &[],
-            "the task reads more data than this machine has memory for",
-            "split the task",
-        ),
+        Stop::TooLong => {
+            let values =
+                format!("{device_time:?} of modelled device time, where the limit is {budget:?}");
+            report.tell(&program::TOO_LONG, &[], &values)
+        }
+        Stop::HostMemory => {
+            let rule = &program::HOST_MEMORY;
+            report.tell_with(rule, Effect::Hang, &[], "the host is out of memory")
+        }
     };
     // Noting a hang says that the task hangs, which is known here.
     drop(noted);

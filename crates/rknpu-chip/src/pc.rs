@@ -6,6 +6,7 @@
 //! so that a link in a trailer is not followed there.
 
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
+use rknpu_regcmd::rules::program;
 use rknpu_regcmd::{Block, EnableMask, Register, Word};
 
 use super::check;
@@ -82,16 +83,9 @@ impl Run<'_> {
             }
         }
         if finished.tasks < self.tasks {
-            self.report.note(
-                "T10-missing-link",
-                Effect::NoWrite,
-                &[(pc::TaskCon::INFO.name, self.tasks)],
-                format!(
-                    "{} of {} tasks ran: the trailer links to no other",
-                    finished.tasks, self.tasks
-                ),
-                "write BASE_ADDRESS and REGISTER_AMOUNTS of the next program to the trailer",
-            )?;
+            let values = format!("{} of {} tasks ran", finished.tasks, self.tasks);
+            let shown = [(pc::TaskCon::INFO.name, self.tasks)];
+            self.report.tell(&program::MISSING_LINK, &shown, &values)?;
         }
         Ok(finished)
     }
@@ -109,19 +103,12 @@ impl Run<'_> {
             }
             self.execute(word, &mut link)?;
         }
-        self.report.note(
-            "T05-no-enable-word",
-            Effect::Hang,
-            &[
-                (pc::BaseAddress::INFO.name, at.base.bits()),
-                (pc::RegisterAmounts::INFO.name, at.amounts.bits()),
-            ],
-            format!(
-                "no enable word among the {} words fetched: no block starts",
-                at.words()
-            ),
-            "end the program with marker and enable word, and count all words",
-        )?;
+        let shown = [
+            (pc::BaseAddress::INFO.name, at.base.bits()),
+            (pc::RegisterAmounts::INFO.name, at.amounts.bits()),
+        ];
+        let values = format!("{} words are fetched", at.words());
+        self.report.tell(&program::NO_ENABLE, &shown, &values)?;
         Err(Stop::Hang)
     }
 
@@ -131,29 +118,9 @@ impl Run<'_> {
         if at.stray_bits() == 0 {
             return Ok(());
         }
-        let (trap, rule) = if at.base.pc_sel() == 1 {
-            (
-                "T06-slave-mode",
-                "bit 0 of the program's address is set: the PC is in slave mode and fetches \
-                 nothing"
-                    .to_owned(),
-            )
-        } else {
-            (
-                "T06-unaligned-program",
-                format!(
-                    "the program's address has bits {:#x} set, which are not part of it",
-                    at.stray_bits()
-                ),
-            )
-        };
-        self.report.note(
-            trap,
-            Effect::Hang,
-            &[(pc::BaseAddress::INFO.name, at.base.bits())],
-            rule,
-            "place programs at multiples of 16",
-        )
+        let shown = [(pc::BaseAddress::INFO.name, at.base.bits())];
+        let values = format!("bits {:#x} of the address are set", at.stray_bits());
+        self.report.tell(&program::PROGRAM_ADDRESS, &shown, &values)
     }
 
     fn fetch(&mut self, at: Segment) -> Result<Vec<Word>, Stop> {
@@ -177,17 +144,12 @@ impl Run<'_> {
         }
         let block = Block::from_target(word.target());
         if block.is_none() || block != Block::of_offset(word.offset()) {
-            return self.report.note(
-                "T05-unknown-word",
-                Effect::Note,
-                &[
-                    ("target", word.target().into()),
-                    ("offset", word.offset().into()),
-                ],
-                "the word's target is none, or not that of the register's page; it is ignored \
-                 (what silicon does is not known)",
-                "write each register with the target of its block",
-            );
+            let shown = [
+                ("target", word.target().into()),
+                ("offset", word.offset().into()),
+            ];
+            let rule = &program::UNKNOWN_WORD;
+            return self.report.tell(rule, &shown, "a word is ignored");
         }
         match (block, word.offset()) {
             (Some(Block::Pc), pc::BaseAddress::OFFSET) => {
@@ -217,19 +179,14 @@ impl Run<'_> {
         if value >> CORE_NUMBER_SHIFT == number {
             return Ok(());
         }
-        self.report.note(
-            "H07-core-number",
-            match self.contested.core_number {
-                CoreNumber::Ignored => Effect::Note,
-                CoreNumber::Required => Effect::Hang,
-            },
-            &[(cna::SPointer::INFO.name, value)],
-            format!(
-                "the program clears the number of core {number} that the kernel wrote to {block} \
-                 S_POINTER; it is said to hang cores 1 and 2"
-            ),
-            "leave S_POINTER of CNA and CORE to the kernel",
-        )
+        let effect = match self.contested.core_number {
+            CoreNumber::Ignored => Effect::Note,
+            CoreNumber::Required => Effect::Hang,
+        };
+        let shown = [(cna::SPointer::INFO.name, value)];
+        let values = format!("{block} S_POINTER loses the number of core {number}");
+        self.report
+            .tell_with(&program::CORE_NUMBER, effect, &shown, &values)
     }
 
     /// The enable word: runs a task.
@@ -240,16 +197,9 @@ impl Run<'_> {
         check::overflowing(self.report, &regs, ran)?;
         check::stale(self.report, &regs, enable, self.contested)?;
         if self.lut.take_restarted() {
-            self.report.note(
-                "T55-upload-restarted",
-                Effect::Note,
-                &[(
-                    dpu::LutAccessCfg::INFO.name,
-                    regs.get::<dpu::LutAccessCfg>().bits(),
-                )],
-                "LUT_ACCESS_CFG was written between the entries of a table: the upload began anew",
-                "write LUT_ACCESS_CFG once, then all 513 entries",
-            )?;
+            let values = "LUT_ACCESS_CFG was written before the table was whole";
+            self.report
+                .broken(&program::UPLOAD_RESTARTED, &regs, values)?;
         }
         let mut machine = Machine {
             dma: self.dma,
@@ -286,72 +236,36 @@ impl Run<'_> {
             if !starts || self.registers.pointer_set(block) {
                 continue;
             }
-            let first = !ran.contains(block.enable());
-            // allbilly's additions run without on the mainline driver.
-            if first && enable == FLYING {
+            let again = ran.contains(block.enable());
+            let (rule, effect) = if !again && enable == FLYING {
                 self.registers.follow(block);
-                self.report.note(
-                    "T05-no-pointer-flying",
-                    Effect::Note,
-                    &[("enable", enable.bits())],
-                    format!("{block} S_POINTER was not written; the group last written runs"),
-                    format!("write 0xE to {block} S_POINTER at the start of the program"),
-                )?;
-                continue;
-            }
-            if first {
-                return self.report.note(
-                    "T05-no-pointer",
-                    Effect::Hang,
-                    &[("enable", enable.bits())],
-                    format!("{block} starts, but its S_POINTER was not written for this task"),
-                    format!("write 0xE to {block} S_POINTER at the start of the program"),
-                );
-            }
-            if matches!(block, Block::Cna | Block::Core) {
-                self.core_pointer(block, enable)?;
+                (&program::NO_POINTER_FLYING, Effect::Note)
+            } else if !again {
+                (&program::NO_POINTER, Effect::Hang)
+            } else if matches!(block, Block::Cna | Block::Core) {
+                (&program::CORE_POINTER_IN_CHAIN, self.core_pointer(block))
             } else if self.registers.repeats(block) {
-                self.report.note(
-                    "T08-no-pointer-in-chain",
-                    Effect::Garbage,
-                    &[("enable", enable.bits())],
-                    format!(
-                        "a later task of a chain does not write {block} S_POINTER: the block runs \
-                         with the registers of the first, but for the address of the DPU's output"
-                    ),
-                    "write 0xE to S_POINTER of every enabled block in each segment",
-                )?;
-            }
+                (&program::NO_POINTER_IN_CHAIN, Effect::Garbage)
+            } else {
+                continue;
+            };
+            let values = format!("{block} S_POINTER is not written");
+            let shown = [("enable", enable.bits())];
+            self.report.tell_with(rule, effect, &shown, &values)?;
         }
         Ok(())
     }
 
     /// The kernel writes S_POINTER of CNA and CORE once a kick; in a chain
     /// nothing else does.
-    fn core_pointer(&mut self, block: Block, enable: EnableMask) -> Result<(), Stop> {
-        let (effect, what) = match self.contested.chain_pointer {
+    fn core_pointer(&mut self, block: Block) -> Effect {
+        match self.contested.chain_pointer {
             ChainPointer::Follows => {
                 self.registers.follow(block);
-                (
-                    Effect::Note,
-                    "the block goes on to its other register group",
-                )
+                Effect::Note
             }
-            ChainPointer::Repeats => (
-                Effect::Garbage,
-                "the block runs with the registers of the first",
-            ),
-        };
-        self.report.note(
-            "T08-core-pointer-in-chain",
-            effect,
-            &[("enable", enable.bits())],
-            format!(
-                "a later task of a chain does not write {block} S_POINTER: {what} (contested: \
-                 chain-pointer)"
-            ),
-            "kick each task by itself, as the mainline driver does",
-        )
+            ChainPointer::Repeats => Effect::Garbage,
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What silicon punishes: each trap by its number, and the record of those
-//! that a task ran into.
+//! What silicon punishes: the record of the rules that a task breaks.
 
 use rknpu_regcmd::rules::Rule;
 use rknpu_regcmd::{RegisterFile, RegisterInfo};
@@ -35,27 +34,42 @@ impl Report {
         }
     }
 
-    /// Notes a trap, once a task.
+    /// Notes that `rule` is broken, once a task, as `values` show, which may be
+    /// of no task's registers. Its effect is the row's.
+    ///
+    /// # Errors
+    /// As [`Self::tell_with`].
+    pub(crate) fn tell(
+        &mut self,
+        rule: &'static Rule,
+        registers: &[(&'static str, u32)],
+        values: &str,
+    ) -> Result<(), Stop> {
+        let effect = rule.effect.unwrap_or(Effect::Note);
+        self.tell_with(rule, effect, registers, values)
+    }
+
+    /// [`Self::tell`], with another effect than the row's.
     ///
     /// # Errors
     /// [`Stop::Hang`] where the task ends here: always for
     /// [`Effect::Hang`], and at [`Level::Strict`] for everything that makes a
     /// result wrong.
-    pub(crate) fn note(
+    pub(crate) fn tell_with(
         &mut self,
-        trap: &'static str,
+        rule: &'static Rule,
         effect: Effect,
         registers: &[(&'static str, u32)],
-        rule: impl Into<String>,
-        remedy: impl Into<String>,
+        values: &str,
     ) -> Result<(), Stop> {
+        let trap = rule.id.0;
         if !self.found.iter().any(|known| known.trap == trap) {
             self.found.push(Diagnosis {
                 trap,
                 effect,
                 registers: registers.to_vec(),
-                rule: rule.into(),
-                remedy: remedy.into(),
+                rule: format!("{values}: {}", rule.why),
+                remedy: rule.remedy.into(),
             });
         }
         match effect {
@@ -70,7 +84,7 @@ impl Report {
     /// the row's.
     ///
     /// # Errors
-    /// As [`Self::note`].
+    /// As [`Self::tell_with`].
     pub(crate) fn broken(
         &mut self,
         rule: &'static Rule,
@@ -91,9 +105,7 @@ impl Report {
         regs: &RegisterFile,
         values: &str,
     ) -> Result<(), Stop> {
-        let text = format!("{values}: {}", rule.why);
-        let shown = shown(rule.shows, regs);
-        self.note(rule.id.0, effect, &shown, text, rule.remedy)
+        self.tell_with(rule, effect, &shown(rule.shows, regs), values)
     }
 
     /// [`Self::broken`], as other registers than the row's show.
@@ -104,10 +116,7 @@ impl Report {
         regs: &RegisterFile,
         values: &str,
     ) -> Result<(), Stop> {
-        let text = format!("{values}: {}", rule.why);
-        let effect = rule.effect.unwrap_or(Effect::Note);
-        let shown = shown(registers, regs);
-        self.note(rule.id.0, effect, &shown, text, rule.remedy)
+        self.tell(rule, &shown(registers, regs), values)
     }
 
     /// What was found, in order; nothing at [`Level::Silent`].

@@ -138,7 +138,7 @@ fn t06_a_program_at_an_address_that_is_no_multiple_of_16() {
         let mut product = small();
         let words = product.conv.program();
         let at = product.board.place_program(&words);
-        let trap = ["T06-slave-mode", "T06-unaligned-program"][usize::from(bit > 0)];
+        let trap = "T06-program-address";
         let outcome = product.board.kick(0, at | 1 << bit, words.len(), 1);
         assert_eq!(outcome.raw_status, 0, "bit {bit}");
         assert_trap(&outcome, trap, Effect::Hang);

@@ -11,8 +11,8 @@ use crate::link::POINTER_VALUE;
 use crate::precision::Precision;
 use crate::regs::dpu;
 use crate::regs::{self, core, pc};
-use crate::rules::{ENABLE_MASK, FIELD_OVERFLOW, INTEGER_CHAIN, Rule, words as rules};
-use crate::task::Task;
+use crate::rules::{ENABLE_MASK, FIELD_OVERFLOW, INTEGER_CHAIN, Rule, program, words as rules};
+use crate::task::{FLYING, Task};
 use crate::word::{Block, EnableMask, Iova, Word};
 
 pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
@@ -39,7 +39,7 @@ pub(super) fn check_address(address: Option<Iova>, findings: &mut Findings) {
     let Some(address) = address.filter(|address| !address.0.is_multiple_of(ATOM_BYTES)) else {
         return;
     };
-    let rule = &rules::BAD_ADDRESS;
+    let rule = &program::PROGRAM_ADDRESS;
     findings.0.push(Finding {
         rule: rule.id,
         severity: rule.severity,
@@ -66,7 +66,7 @@ pub(super) fn check_rest(words: &[Word], tasks: usize, end: usize, findings: &mu
         });
     };
     if tasks == 0 {
-        report(&rules::NO_ENABLE, "no enable word".into());
+        report(&program::NO_ENABLE, "no enable word".into());
         return;
     }
     let rest = words.get(end..).unwrap_or_default();
@@ -103,7 +103,7 @@ fn check_word(view: &View<'_>, at: usize, item: Item, findings: &mut Findings) {
         }
         Item::Unknown(_) => {
             let message = format!("{item}");
-            findings.report_word(view, &rules::UNKNOWN_WORD, at, &[], message);
+            findings.report_word(view, &program::UNKNOWN_WORD, at, &[], message);
         }
         Item::Enable(_) | Item::Marker | Item::Nop(_) => {}
     }
@@ -120,17 +120,24 @@ fn check_pointers(view: &View<'_>, findings: &mut Findings) {
         if by_kernel {
             if written {
                 let message = format!("the program writes the S_POINTER of {block}");
-                findings.report(view, &rules::CORE_POINTER, &[pointer], message);
+                findings.report(view, &program::CORE_NUMBER, &[pointer], message);
             } else if view.runs(block.enable()) && view.chained.contains(block.enable()) {
                 let message = format!("{block} is started again without an S_POINTER write");
-                findings.report(view, &rules::CHAIN_POINTER, &[pointer], message);
+                findings.report(view, &program::CORE_POINTER_IN_CHAIN, &[pointer], message);
             }
             continue;
         }
         if !written {
             if view.runs(block.enable()) {
+                let rule = if view.chained.contains(block.enable()) {
+                    &program::NO_POINTER_IN_CHAIN
+                } else if view.task.enable == FLYING {
+                    &program::NO_POINTER_FLYING
+                } else {
+                    &program::NO_POINTER
+                };
                 let message = format!("{block} is started without an S_POINTER write");
-                findings.report(view, &rules::MISSING_POINTER, &[pointer], message);
+                findings.report(view, rule, &[pointer], message);
             }
             continue;
         }
@@ -200,7 +207,7 @@ fn check_chain(view: &View<'_>, findings: &mut Findings) {
     if let Some(link) = link.filter(|link| !link.is_multiple_of(ATOM_BYTES)) {
         let info = pc::BaseAddress::INFO;
         let message = format!("the link is {link:#010x}");
-        findings.report(view, &rules::BAD_LINK, &[info], message);
+        findings.report(view, &program::PROGRAM_ADDRESS, &[info], message);
     }
     let misc = view.get::<core::MiscCfg>();
     let precision = Precision::from_code(misc.proc_precision());

@@ -34,6 +34,7 @@ mod element;
 mod fetch;
 mod page;
 mod pool;
+pub mod program;
 mod rdma;
 mod running;
 pub(crate) mod words;
@@ -212,6 +213,7 @@ pub const TABLE: &[&[&Rule]] = &[
     writer::RULES,
     pool::RULES,
     running::RULES,
+    program::RULES,
     words::RULES,
 ];
 

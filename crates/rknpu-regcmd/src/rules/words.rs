@@ -7,9 +7,6 @@ use crate::lint::Severity;
 
 elsewhere! { pub(crate),
     // The shape of a program.
-    NO_ENABLE "no-enable" ["E-program-end"] Error:
-        "without an enable word nothing starts: the core hangs (stated)",
-        "end the program with the enable word";
     WORDS_AFTER_END "words-after-end" ["E-program-end"] Note:
         "words behind the last enable word reach no task",
         "drop them, or check the length of the program";
@@ -19,24 +16,12 @@ elsewhere! { pub(crate),
     ODD_LENGTH "odd-length" ["E-fetch-pairs"] Note:
         "PC fetches words in pairs, so the word behind the program is fetched too",
         "end the program at an even length, or put a 0 behind it";
-    UNKNOWN_WORD "unknown-word" ["E-word", "E-noop-target"] Error:
-        "the word has a target that no source describes, or one of another block than its offset",
-        "make target and offset name the same block";
     UNDECLARED_REGISTER "undeclared-register" ["E-field-widths"] Warning:
         "no source describes a register at this offset",
         "remove the word unless you know what it does";
     DRIVER_REGISTER "driver-register" ["E-driver-writes"] Error:
         "the register is the kernel driver's, or can only be read",
         "leave the register to the kernel driver";
-    CORE_POINTER "core-pointer" ["E-driver-writes", "E-core-number"] Warning:
-        "the kernel writes the core's number into the S_POINTER of CNA and CORE; a program that overwrites it runs on core 0 at most",
-        "do not write S_POINTER of CNA and CORE";
-    CHAIN_POINTER "core-pointer-in-chain" ["E-chain-follows", "E-chain-repeats"] Note:
-        "CNA and CORE in a later task of a chain, with the S_POINTER that the kernel wrote for the first: measured chains are right so; DPU and DPU_RDMA would repeat the first task",
-        "submit the tasks one by one, as the mainline driver runs them";
-    MISSING_POINTER "missing-pointer" ["E-lone-pointer", "E-chain-repeats"] Error:
-        "without its own S_POINTER write a block may run the other register group: a task repeats an earlier one (measured), or hangs",
-        "write 0xe to the block's S_POINTER before its other registers";
     POINTER_VALUE "pointer-value" ["E-registers-persist"] Warning:
         "every known program writes 0xe to S_POINTER; with other values registers may go to the group that does not run",
         "write 0xe";
@@ -49,12 +34,6 @@ elsewhere! { pub(crate),
     MISALIGNED "misaligned-address" ["E-atom"] Error:
         "base addresses count atoms; the low four bits are cut off or ignored",
         "align buffers to 16 bytes or more";
-    BAD_ADDRESS "bad-program-address" ["E-program-alignment"] Error:
-        "bit 0 of BASE_ADDRESS stops the fetch (slave mode), bits 3..1 are not part of the address: the core hangs",
-        "place programs at multiples of 16";
-    BAD_LINK "bad-link" ["E-program-alignment"] Error:
-        "as the address of a program: the core hangs when it follows the link",
-        "link to an address that is a multiple of 16";
     UNKNOWN_MODE "unknown-mode" [] Warning:
         "no source says what the mode touches in memory",
         "use the modes of known programs";
