@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 
 use rknpu_chip::{Bus, ChipOptions, Core, Effect, Fault, Level, Master};
 use rknpu_regcmd::rules::{Rule, TABLE};
-use rknpu_regcmd::{Before, EnableMask, Iova, LintContext, RegisterFile, Word, lint, regs, tasks};
+use rknpu_regcmd::{
+    Before, EnableMask, Iova, LintContext, RegisterFile, Severity, Word, lint, regs, tasks,
+};
 
 use super::board::{self, Outcome};
 use super::families::conv::Conv;
@@ -630,6 +632,19 @@ fn a_task_that_relies_on_the_one_before_is_found() {
         "error[T07-stale-registers]: task 1: DPU.EW_CFG still holds 0x00000383 \
          [DPU.EW_CFG]; write every register that the task uses in every program"
     );
+}
+
+/// Measured on silicon, so no error: the group last written runs.
+#[test]
+fn a_flying_task_runs_without_pointers() {
+    let case = int32_add("").without(0x4004).without(0x5004);
+    let findings = lint(&case.words, &case.context);
+    let told = findings
+        .iter()
+        .filter(|found| found.rule.0 == "T05-no-pointer-flying");
+    let severities: Vec<_> = told.map(|found| found.severity).collect();
+    assert_eq!(severities, [Severity::Warning; 2]);
+    assert!(case.run(Level::Strict).unwrap().completed());
 }
 
 /// What a chain asks for is not asked of tasks that are kicked one by one, nor

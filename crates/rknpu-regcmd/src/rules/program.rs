@@ -21,7 +21,7 @@ elsewhere! { pub,
         "nothing says which of its two register groups the block runs: the core hangs (inferred)",
         "write 0xe to the block's S_POINTER before its other registers";
     /// Likewise, where that is known to work.
-    NO_POINTER_FLYING "T05-no-pointer-flying" ["E-lone-pointer"] Error Note []:
+    NO_POINTER_FLYING "T05-no-pointer-flying" ["E-lone-pointer"] Warning Note []:
         "a flying task without S_POINTER runs the register group last written (measured)",
         "write 0xe to the block's S_POINTER before its other registers";
     /// A block that runs again in a chain without being told its group.
