@@ -17,6 +17,7 @@ mod busy;
 mod check;
 #[allow(unsafe_code)]
 mod files;
+pub mod fuzz;
 mod hold;
 #[allow(unsafe_code)]
 mod jobs;

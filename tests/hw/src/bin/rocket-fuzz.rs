@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Random calls on the rocket driver, of a board's, a guest's or the model's.
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use npu_model::Selector;
+use rocket_hw_tests::Reason;
+use rocket_hw_tests::fuzz::{Options, run};
+
+/// Makes random calls on the rocket driver and checks that its errors are
+/// documented ones, that the memory of other files stays, and that afterwards the
+/// NPU computes.
+///
+/// A board's kernel may come to harm: a bug that is found can damage its memory,
+/// and what is on its disks; any program on the NPU meanwhile loses its jobs. There
+/// it runs with `--destructive` only.
+///
+/// Exit status: 0 if all held, 1 if not, 2 for a wrong command line, 3 if the device
+/// that was asked for cannot be used.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Where to run: `auto` (a kernel device if there is one, else the
+    /// model), `model`, or the path of a device node [default: $ROCKET_DEVICE,
+    /// else auto]
+    #[arg(long, value_name = "auto|model|PATH")]
+    device: Option<Selector>,
+    /// Run on a kernel, which may come to harm
+    #[arg(long)]
+    destructive: bool,
+    /// Begin with this one [default: another each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Calls to make
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    steps: u64,
+    /// Do not avoid what triggers known bugs of the driver
+    #[arg(long)]
+    known_bugs: bool,
+}
+
+/// The device that was asked for cannot be used.
+const NO_DEVICE: u8 = 3;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let selector = arguments.device.unwrap_or_else(Selector::from_env);
+    let opened = match npu_model::open(&selector) {
+        Ok(opened) => opened,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(NO_DEVICE);
+        }
+    };
+    let info = opened.device.info();
+    if !info.is_model && !arguments.destructive {
+        eprintln!(
+            "{}: the kernel may come to harm; --destructive runs it all the same",
+            info.name
+        );
+        return ExitCode::from(NO_DEVICE);
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = || since.map_or(0, |since| since.as_nanos() as u64);
+    let seed = arguments.seed.unwrap_or_else(now);
+    println!("{} ({}), seed {seed}", info.name, info.driver);
+    let options = Options {
+        seed,
+        steps: arguments.steps,
+        known_bugs: arguments.known_bugs,
+    };
+    match run(&opened.device, options) {
+        Ok(steps) => {
+            println!("RESULT {steps} calls, all held");
+            ExitCode::SUCCESS
+        }
+        Err(Reason::Fail(why) | Reason::Skip(why)) => {
+            println!("FAIL {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

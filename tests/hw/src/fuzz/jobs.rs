@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Jobs, of which most have something wrong.
+
+use rocket_uapi::PAGE_BYTES;
+
+use super::product::Product;
+use super::rng::Rng;
+use super::submit::{Job, Submission, Task};
+
+/// Invalid addresses: none, a page that nobody maps, one of the kernel's, one that is
+/// no address at all.
+const ADDRESSES: [u64; 4] = [0, 16, 0xffff_8000_0000_0000, 0x00ff_ff00_0000_0001];
+
+/// Counts whose arrays are larger than 2 GiB, of which kernels warn.
+const ABSURD: u32 = u32::MAX;
+
+/// Words of a product's program that name a place in memory or a size are among the
+/// first ones; the last four start it.
+const TRAILER: usize = 4;
+
+/// What jobs may be made of.
+pub(super) struct Jobs<'a> {
+    pub(super) rng: &'a mut Rng,
+    pub(super) product: &'a Product,
+    pub(super) handles: &'a [u32],
+    /// How many tasks may hang yet; each costs 500 ms.
+    pub(super) hangs: &'a mut u32,
+    pub(super) known_bugs: bool,
+}
+
+impl Jobs<'_> {
+    pub(super) fn submission(&mut self) -> Submission {
+        let count = self.rng.mostly(1, &[0, 2, 3]);
+        let jobs = (0..count).map(|_| self.job()).collect();
+        let mut submission = Submission::of(jobs);
+        let size = submission.job_struct_size;
+        submission.job_struct_size = self.rng.mostly(size, &[0, 39, 41, 48, 64, u32::MAX]);
+        submission.reserved = self.rng.mostly(0, &[1, u64::MAX]);
+        if self.rng.once_in(32) {
+            submission.address = self.rng.pick(&ADDRESSES);
+        }
+        if self.rng.once_in(32) {
+            submission.job_count = self.count();
+        }
+        submission
+    }
+
+    fn job(&mut self) -> Job {
+        let tasks = (0..self.rng.mostly(1, &[0, 2, 5]))
+            .map(|_| self.task())
+            .collect();
+        let mut job = Job {
+            tasks,
+            reads: self.handles(0..3),
+            writes: self.handles(0..2),
+            ..Job::default()
+        };
+        if self.rng.once_in(2) {
+            job.writes.push(self.product.bo.handle);
+        }
+        if self.rng.once_in(24) {
+            job.task_struct_size = self.rng.pick(&[0, 4, 7, 9, 12, 16, 64, u32::MAX]);
+        }
+        for index in 0..3 {
+            if self.rng.once_in(48) {
+                job.counts[index] = self.count();
+            }
+            if self.rng.once_in(48) {
+                job.addresses[index] = self.rng.pick(&ADDRESSES);
+            }
+        }
+        job
+    }
+
+    fn count(&mut self) -> Option<u32> {
+        match self.known_bugs && self.rng.once_in(4) {
+            true => Some(ABSURD),
+            false => self.rng.pick(&[0, 1, 2, 7, 100]),
+        }
+    }
+
+    fn handles(&mut self, count: std::ops::Range<u64>) -> Vec<u32> {
+        let count = self.rng.within(count);
+        (0..count).map(|_| handle(self.rng, self.handles)).collect()
+    }
+
+    fn task(&mut self) -> Task {
+        let right = self.product.task();
+        if *self.hangs == 0 || !self.rng.once_in(8) {
+            return right;
+        }
+        *self.hangs -= 1;
+        let rng = &mut *self.rng;
+        match rng.within(0..8) {
+            0 => Task {
+                regcmd: rng.next() as u32,
+                ..right
+            },
+            1 => Task {
+                regcmd: right.regcmd + rng.within(1..16) as u32,
+                ..right
+            },
+            2 => Task {
+                regcmd_count: rng.pick(&[0, 1, 2, 1000, u32::MAX]).unwrap_or_default(),
+                ..right
+            },
+            3 => self
+                .product
+                .changed(|words| words.iter_mut().for_each(|word| *word = rng.next())),
+            // Values stand at bits 16 to 47.
+            _ => self.product.changed(|words| {
+                let end = words.len().saturating_sub(TRAILER) as u64;
+                for _ in 0..=rng.within(0..3) {
+                    let at = rng.within(0..end) as usize;
+                    words[at] ^= match rng.once_in(2) {
+                        true => 1 << rng.within(16..48),
+                        false => (rng.next() & 0xffff_ffff) << 16,
+                    };
+                }
+            }),
+        }
+    }
+}
+
+/// Mostly one of those; else a number that may be another's, or nobody's.
+pub(super) fn handle(rng: &mut Rng, of: &[u32]) -> u32 {
+    match rng.within(0..16) {
+        0 => rng.within(0..24) as u32,
+        1 => rng.next() as u32,
+        _ => rng.pick(of).unwrap_or(1),
+    }
+}
+
+/// A size of a buffer object: mostly a few pages.
+pub(super) fn size(rng: &mut Rng, known_bugs: bool) -> u32 {
+    let page = PAGE_BYTES as u64;
+    let size = match rng.within(0..32) {
+        0 => 0,
+        1 => rng.within(0..8 << 20),
+        2 if known_bugs => 1 << 31,
+        3..12 => rng.within(1..4) * page,
+        _ => rng.within(1..8 * page),
+    };
+    size as u32
+}

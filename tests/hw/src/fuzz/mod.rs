@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Random calls on the driver, by several files and threads, and what must hold
+//! whatever they are: the errors are documented ones, the memory of other files
+//! stays, and afterwards the NPU computes.
+//!
+//! The calls come in rounds. Each begins with new files and a seed of its own,
+//! which is all that it takes to have the same calls again; what they meet is also
+//! up to the threads' timing.
+
+#[allow(unsafe_code)]
+mod fork;
+mod jobs;
+mod product;
+mod rng;
+#[allow(unsafe_code)]
+mod submit;
+mod world;
+
+use std::thread;
+
+use rocket_uapi::{Deadline, Device, PAGE_BYTES, SETTLE, sys};
+
+use crate::busy::{PATIENCE, quick};
+use crate::check::{Must, Outcome, Reason, ensure};
+use crate::raw::{File, Map};
+use world::World;
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Of the first round; the next has the next number.
+    pub seed: u64,
+    /// Calls in all, at least.
+    pub steps: u64,
+    /// Whether to do what triggers the bugs of docs/driver.md too.
+    pub known_bugs: bool,
+}
+
+/// Threads of a round, and calls of each.
+const THREADS: u64 = 2;
+const STEPS: u64 = 100;
+
+/// Makes random calls on `device`; how many.
+///
+/// # Errors
+/// What does not hold, with the seed of its round.
+pub fn run(device: &Device, options: Options) -> Result<u64, Reason> {
+    let mut steps = 0;
+    let mut seed = options.seed;
+    while steps < options.steps {
+        round(device, seed, options.known_bugs).map_err(|reason| match reason {
+            Reason::Fail(why) => {
+                Reason::Fail(format!("{why} (--seed {seed} --steps {})", THREADS * STEPS))
+            }
+            skip @ Reason::Skip(_) => skip,
+        })?;
+        steps += THREADS * STEPS;
+        seed = seed.wrapping_add(1);
+    }
+    Ok(steps)
+}
+
+fn round(device: &Device, seed: u64, known_bugs: bool) -> Outcome {
+    let canary = Canary::new(device)?;
+    // Each thread has files of its own, and one that it shares with the others.
+    let shared = File::new(&device.reopen()?)?;
+    let worlds = (0..THREADS).map(|thread| World::new(device, &shared, seed, thread, known_bugs));
+    let mut worlds = worlds.collect::<Result<Vec<_>, _>>()?;
+    let outcomes: Vec<Outcome> = thread::scope(|scope| {
+        let threads: Vec<_> = worlds
+            .iter_mut()
+            .map(|world| scope.spawn(|| world.steps(STEPS)))
+            .collect();
+        let panicked = || Reason::Fail("a thread panicked".to_owned());
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined
+            .map(|end| end.unwrap_or_else(|_| Err(panicked())))
+            .collect()
+    });
+    let settled: Vec<Outcome> = match known_bugs {
+        true => Vec::new(),
+        false => worlds.iter_mut().map(World::settle).collect(),
+    };
+    canary.check()?;
+    if !known_bugs {
+        // What keeps today's kernels alive: nothing that is freed after its file.
+        thread::sleep(2 * SETTLE);
+    }
+    drop(worlds);
+    outcomes.into_iter().chain(settled).collect::<Outcome>()?;
+    quick(device, |job| job)?.wait(Deadline::after(PATIENCE))?;
+    Ok(())
+}
+
+/// Memory of a file that nobody names.
+struct Canary {
+    file: File,
+    bo: sys::CreateBo,
+    map: Map,
+}
+
+/// Four pages: at the addresses that the first objects of all files have.
+const CANARY: usize = 4 * PAGE_BYTES;
+
+fn canary(at: usize) -> u8 {
+    (at ^ at >> 8) as u8 | 1
+}
+
+impl Canary {
+    fn new(device: &Device) -> Result<Self, Reason> {
+        let file = File::new(&device.reopen()?)?;
+        let bo = file.create(CANARY as u32).must("CREATE_BO")?;
+        let map = file.map_shared(bo.offset, CANARY).must("mmap")?;
+        (0..CANARY).for_each(|at| map.set(at, canary(at)));
+        Ok(Self { file, bo, map })
+    }
+
+    fn check(self) -> Outcome {
+        let same = (0..CANARY).all(|at| self.map.get(at) == canary(at));
+        ensure("the memory of another file stays", same)?;
+        drop(self.map);
+        self.file.close(self.bo.handle).map(drop).must("GEM_CLOSE")
+    }
+}

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The files, objects, mappings and fences of one thread, and calls on them.
+
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use nix::sys::wait::WaitStatus;
+use rocket_uapi::{Deadline, Device, Errno, PAGE_BYTES, sys};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::fork::{self, Child};
+use super::jobs::{Jobs, handle, size};
+use super::product::Product;
+use super::rng::Rng;
+use super::submit::{Job, Submission};
+use crate::check::{Must, Outcome, Reason, ensure};
+use crate::raw::{File, Map};
+
+/// Tasks of a thread in a round that may hang.
+const HANGS: u32 = 3;
+
+/// Most that a thread keeps of each kind.
+const KEPT: usize = 24;
+
+/// Handles that are closed in the end are below: what several threads can have.
+const HANDLES: u32 = 512;
+
+/// Flags of dma-bufs, right and wrong ones.
+const FLAGS: [u32; 5] = [1, 2, 3, 0, 8];
+
+#[derive(Debug)]
+struct Slot {
+    file: File,
+    product: Product,
+    bos: Vec<sys::CreateBo>,
+}
+
+/// What one thread has.
+#[derive(Debug)]
+pub(super) struct World {
+    rng: Rng,
+    device: Device,
+    slots: Vec<Slot>,
+    maps: Vec<Map>,
+    dma_bufs: Vec<OwnedFd>,
+    fences: Vec<OwnedFd>,
+    /// What jobs of files that are closed may still have.
+    visited: Vec<OwnedFd>,
+    hangs: u32,
+    known_bugs: bool,
+}
+
+/// The value, `None` for an error that the driver has a reason for.
+fn only<T>(what: &str, got: Result<T, Errno>, errors: &[Errno]) -> Result<Option<T>, Reason> {
+    match got {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if errors.contains(&error) => Ok(None),
+        Err(error) => Err(Reason::Fail(format!("{what}: {error}"))),
+    }
+}
+
+/// Adds one; who has many already forgets one of them.
+fn keep<T>(rng: &mut Rng, all: &mut Vec<T>, one: T) {
+    if all.len() >= KEPT {
+        let at = rng.within(0..all.len() as u64) as usize;
+        all.swap_remove(at);
+    }
+    all.push(one);
+}
+
+impl Slot {
+    fn new(file: File) -> Result<Self, Reason> {
+        Ok(Self {
+            product: Product::new(&file)?,
+            file,
+            bos: Vec::new(),
+        })
+    }
+
+    fn handles(&self) -> Vec<u32> {
+        self.bos.iter().map(|bo| bo.handle).collect()
+    }
+}
+
+impl World {
+    pub(super) fn new(
+        device: &Device,
+        shared: &File,
+        seed: u64,
+        thread: u64,
+        known_bugs: bool,
+    ) -> Result<Self, Reason> {
+        let own = || File::new(&device.reopen()?);
+        let slots = [shared.clone(), own()?, own()?].map(Slot::new);
+        Ok(Self {
+            rng: Rng::new(seed, thread),
+            device: device.clone(),
+            slots: slots.into_iter().collect::<Result<_, _>>()?,
+            maps: Vec::new(),
+            dma_bufs: Vec::new(),
+            fences: Vec::new(),
+            visited: Vec::new(),
+            hangs: HANGS,
+            known_bugs,
+        })
+    }
+
+    pub(super) fn steps(&mut self, count: u64) -> Outcome {
+        for step in 0..count {
+            self.step().map_err(|reason| match reason {
+                Reason::Fail(why) => Reason::Fail(format!("call {step}: {why}")),
+                skip @ Reason::Skip(_) => skip,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Outcome {
+        match self.rng.within(0..40) {
+            0..6 => self.create(),
+            6..9 => self.close(),
+            9..12 => self.map(),
+            12..14 => self.touch(),
+            14..18 => self.prep(),
+            18..20 => self.fini(),
+            20..27 => self.submit(),
+            27..29 => self.export(),
+            29..31 => self.import(),
+            31..36 => self.fences(),
+            36 => self.drop_one(),
+            37 => self.fork(),
+            38 => self.visitor(),
+            _ => self.entry(),
+        }
+    }
+
+    fn slot(&mut self) -> usize {
+        self.rng.within(0..self.slots.len() as u64) as usize
+    }
+
+    /// A file and a handle that may be one of its.
+    fn named(&mut self) -> (File, u32) {
+        let at = self.slot();
+        let slot = &self.slots[at];
+        (slot.file.clone(), handle(&mut self.rng, &slot.handles()))
+    }
+
+    fn create(&mut self) -> Outcome {
+        let at = self.slot();
+        let size = size(&mut self.rng, self.known_bugs);
+        let slot = &mut self.slots[at];
+        let refused = [Errno::NOSPC, Errno::NOMEM];
+        let got = slot.file.create(size);
+        if let Some(bo) = only(&format!("CREATE_BO of {size}"), got, &refused)? {
+            ensure("an object of no bytes is refused", size != 0)?;
+            let aligned = (bo.dma_address | bo.offset).is_multiple_of(PAGE_BYTES as u64);
+            ensure("addresses are those of pages", aligned)?;
+            slot.bos.push(bo);
+        }
+        if slot.bos.len() > KEPT {
+            let bo = slot.bos.remove(0);
+            only("GEM_CLOSE", slot.file.close(bo.handle), &[Errno::INVAL])?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Outcome {
+        let (file, handle) = self.named();
+        only("GEM_CLOSE", file.close(handle), &[Errno::INVAL])?;
+        Ok(())
+    }
+
+    fn map(&mut self) -> Outcome {
+        let at = self.slot();
+        let slot = &self.slots[at];
+        let Some(bo) = self.rng.pick(&slot.bos) else {
+            return Ok(());
+        };
+        let offset = self
+            .rng
+            .mostly(bo.offset, &[0, 1, bo.offset + 1, u64::MAX << 12]);
+        let page = PAGE_BYTES;
+        let len = self.rng.mostly(page, &[0, 1, 3 * page, 1 << 40]);
+        let flags = self.rng.mostly(MapFlags::SHARED, &[MapFlags::PRIVATE]);
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let refused = [Errno::INVAL, Errno::ACCESS, Errno::NOMEM, Errno::OVERFLOW];
+        let got = slot.file.map(offset, len, prot, flags);
+        if let Some(map) = only("mmap", got, &refused)? {
+            keep(&mut self.rng, &mut self.maps, map);
+        }
+        Ok(())
+    }
+
+    fn touch(&mut self) -> Outcome {
+        let at = self.rng.next() as usize;
+        if let Some(map) = self.maps.get(at % KEPT).filter(|map| map.len() > 0) {
+            map.set(at % map.len(), map.get(at / KEPT % map.len()) ^ 1);
+        }
+        Ok(())
+    }
+
+    fn prep(&mut self) -> Outcome {
+        let (file, handle) = self.named();
+        let soon = Duration::from_micros(self.rng.within(0..5000));
+        let soon = Deadline::after(soon).as_nanos();
+        let far = i64::MAX;
+        let past = [0, -1, i64::MIN, 1];
+        let deadline = match self.rng.within(0..16) {
+            0 => far,
+            1..8 => soon,
+            _ => self.rng.pick(&past).unwrap_or(0),
+        };
+        let reserved = self.rng.mostly(0, &[1, u32::MAX]);
+        let got = file.prep_reserved(handle, reserved, deadline);
+        let refused = [Errno::INVAL, Errno::NOENT, Errno::BUSY, Errno::TIMEDOUT];
+        only("PREP_BO", got, &refused)?;
+        Ok(())
+    }
+
+    fn fini(&mut self) -> Outcome {
+        let (file, handle) = self.named();
+        let reserved = self.rng.mostly(0, &[1, u32::MAX]);
+        let got = file.fini(handle, reserved);
+        only("FINI_BO", got, &[Errno::INVAL, Errno::NOENT])?;
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Outcome {
+        let at = self.slot();
+        let slot = &self.slots[at];
+        let submission = Jobs {
+            rng: &mut self.rng,
+            product: &slot.product,
+            handles: &slot.handles(),
+            hangs: &mut self.hangs,
+            known_bugs: self.known_bugs,
+        }
+        .submission();
+        let refused = [Errno::INVAL, Errno::FAULT, Errno::NOMEM];
+        let got = submission.submit(&slot.file);
+        only(&format!("SUBMIT of {submission:?}"), got, &refused)?;
+        Ok(())
+    }
+
+    fn export(&mut self) -> Outcome {
+        let (file, handle) = self.named();
+        let both = sys::DRM_CLOEXEC | sys::DRM_RDWR;
+        let flags = self.rng.mostly(both, &[0, sys::DRM_RDWR, 1, u32::MAX]);
+        let got = file.export_with(handle, flags);
+        if let Some(dma_buf) = only("export", got, &[Errno::INVAL, Errno::NOENT])? {
+            keep(&mut self.rng, &mut self.dma_bufs, dma_buf);
+        }
+        Ok(())
+    }
+
+    /// A dma-buf or, for the wrong kind of file, a fence.
+    fn any_fd(&mut self) -> Option<(BorrowedFd<'_>, bool)> {
+        let wrong = self.rng.once_in(12);
+        let of = if wrong { &self.fences } else { &self.dma_bufs };
+        let at = self.rng.next() as usize % of.len().max(1);
+        of.get(at).map(|fd| (fd.as_fd(), wrong))
+    }
+
+    fn import(&mut self) -> Outcome {
+        let at = self.slot();
+        let file = self.slots[at].file.clone();
+        if self.rng.once_in(12) {
+            let number = self.rng.pick(&[-1, i32::MAX, i32::MIN]).unwrap_or(-1);
+            only("import", file.import_number(number), &[Errno::BADF])?;
+            return Ok(());
+        }
+        let Some((fd, _)) = self.any_fd() else {
+            return Ok(());
+        };
+        let got = file.import(fd);
+        if let Some(handle) = only("import", got, &[Errno::INVAL])? {
+            // Without an address or an offset, which an import does not tell.
+            let bo = sys::CreateBo {
+                handle,
+                ..sys::CreateBo::default()
+            };
+            self.slots[at].bos.push(bo);
+        }
+        Ok(())
+    }
+
+    /// Fences: out of objects, into them, merged, asked.
+    fn fences(&mut self) -> Outcome {
+        let at = self.slot();
+        let file = self.slots[at].file.clone();
+        let what = self.rng.within(0..5);
+        let flags = self.rng.pick(&FLAGS).unwrap_or(1);
+        let nth = self.rng.next() as usize;
+        if what == 0 {
+            let Some((fd, wrong)) = self.any_fd() else {
+                return Ok(());
+            };
+            let refused = if wrong { Errno::NOTTY } else { Errno::INVAL };
+            if let Some(fence) = only("export of fences", file.export_fence(fd, flags), &[refused])?
+            {
+                keep(&mut self.rng, &mut self.fences, fence);
+            }
+            return Ok(());
+        }
+        let Some(fence) = self.fences.get(nth % self.fences.len().max(1)) else {
+            return Ok(());
+        };
+        let fence = fence.try_clone().must("dup")?;
+        let Some((fd, wrong)) = self.any_fd() else {
+            return Ok(());
+        };
+        let errors = if wrong {
+            [Errno::NOTTY; 2]
+        } else {
+            [Errno::INVAL; 2]
+        };
+        match what {
+            1 => {
+                only(
+                    "import of fences",
+                    file.import_fence(fd, flags, fence.as_fd()),
+                    &errors,
+                )?;
+            }
+            2 => {
+                let sync = u64::from(flags) | if nth.is_multiple_of(2) { 4 } else { 0 };
+                only("DMA_BUF_IOCTL_SYNC", file.dma_buf_sync(fd, sync), &errors)?;
+            }
+            3 => {
+                let flags = if nth.is_multiple_of(8) { flags } else { 0 };
+                let refused = [Errno::INVAL, Errno::NOENT];
+                if let Some(merged) = only("merge", file.merge(fence.as_fd(), fd, flags), &refused)?
+                {
+                    keep(&mut self.rng, &mut self.fences, merged);
+                }
+                let merged = file.merge(fence.as_fd(), fence.as_fd(), 0).must("merge")?;
+                keep(&mut self.rng, &mut self.fences, merged);
+            }
+            _ => {
+                let flags = if nth.is_multiple_of(8) { flags } else { 0 };
+                let got = file.fence_info(fence.as_fd(), flags);
+                only("SYNC_IOC_FILE_INFO", got, &[Errno::INVAL])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up a mapping, a dma-buf or a fence.
+    fn drop_one(&mut self) -> Outcome {
+        match self.rng.within(0..3) {
+            0 => drop(self.maps.pop()),
+            1 => drop(self.dma_bufs.pop()),
+            _ => drop(self.fences.pop()),
+        }
+        Ok(())
+    }
+
+    fn fork(&mut self) -> Outcome {
+        let (file, handle) = self.named();
+        let is_model = self.device.info().is_model;
+        let child = match self.rng.within(0..4) {
+            _ if is_model => Child::Nothing,
+            0 if self.known_bugs => Child::GetUnique,
+            0 | 1 => Child::Nothing,
+            _ => Child::Close(handle),
+        };
+        let ended = fork::run(&file, child)?;
+        let well = matches!(ended, WaitStatus::Exited(_, 0)) || matches!(child, Child::GetUnique);
+        ensure(&format!("a child ends well: {ended:?}"), well)
+    }
+
+    /// A file that closes with a job in flight, whose only object is another
+    /// file's, which stays.
+    fn visitor(&mut self) -> Outcome {
+        let file = File::new(&self.device.reopen()?)?;
+        if self.known_bugs && self.rng.once_in(2) {
+            // Objects of its own are freed after it.
+            let slot = Slot::new(file)?;
+            let job = Job {
+                tasks: vec![slot.product.task()],
+                writes: vec![slot.product.bo.handle],
+                ..Job::default()
+            };
+            let submission = Submission::of(vec![job]);
+            return submission.submit(&slot.file).must("SUBMIT");
+        }
+        let Some(dma_buf) = self.dma_bufs.last().filter(|_| self.hangs > 0) else {
+            file.create(1).must("CREATE_BO")?;
+            return Ok(());
+        };
+        self.hangs -= 1;
+        let import = file.import(dma_buf.as_fd()).must("import")?;
+        self.visited.push(dma_buf.try_clone().must("dup")?);
+        // At an address that it has not mapped.
+        let job = Job {
+            tasks: vec![self.slots[0].product.task()],
+            writes: vec![import],
+            ..Job::default()
+        };
+        let submission = Submission::of(vec![job]);
+        submission.submit(&file).must("SUBMIT")
+    }
+
+    /// What is no call of rocket's, or one of another size.
+    fn entry(&mut self) -> Outcome {
+        let (file, handle) = self.named();
+        match self.rng.within(0..6) {
+            0 => only("syncobj", file.syncobj_create(), &[Errno::OPNOTSUPP]),
+            1 => only("unknown", file.unknown_driver_ioctl(), &[Errno::INVAL]),
+            2 => only("not DRM's", file.not_drm(), &[Errno::NOTTY]),
+            3 => only("FINI_BO of NULL", file.fini_null(), &[Errno::FAULT]),
+            4 => only("poll", file.poll().map(i32::from), &[]),
+            _ => {
+                let size = self.rng.within(4..256) as usize;
+                let refused = [Errno::INVAL, Errno::NOENT];
+                only("FINI_BO", file.fini_sized(handle, size), &refused)
+            }
+        }?;
+        Ok(())
+    }
+
+    /// Waits for all jobs and gives back all but the files.
+    pub(super) fn settle(&mut self) -> Outcome {
+        for slot in &self.slots {
+            // What it has submitted comes before this.
+            Product::new(&slot.file)?.run(&slot.file)?;
+        }
+        for dma_buf in mem::take(&mut self.visited) {
+            let waited = self.slots[0]
+                .file
+                .dma_buf_sync(dma_buf.as_fd(), u64::from(sys::DMA_BUF_SYNC_WRITE));
+            waited.must("DMA_BUF_IOCTL_SYNC")?;
+        }
+        mem::take(&mut self.maps);
+        mem::take(&mut self.fences);
+        mem::take(&mut self.dma_bufs);
+        for slot in &mut self.slots {
+            for handle in 1..HANDLES {
+                only("GEM_CLOSE", slot.file.close(handle), &[Errno::INVAL])?;
+            }
+            slot.bos.clear();
+        }
+        Ok(())
+    }
+}
