@@ -10,6 +10,9 @@ const COMPLAINTS: [&str; 5] = [
     "Kernel panic",
 ];
 
+/// What a kernel may say while all is well.
+const EXPECTED: &str = include_str!("../../../tests/hw/expected/console.txt");
+
 /// Lines that are shown after a failure.
 const TAIL: usize = 25;
 
@@ -18,9 +21,23 @@ const TAIL: usize = 25;
 pub(crate) struct Console(pub(crate) String);
 
 impl Console {
+    /// The complaints for people, with the known bugs that they come from, and
+    /// whether all do.
+    pub(crate) fn told(&self) -> (Vec<String>, bool) {
+        let mut all_known = true;
+        let tell = |(line, times)| {
+            let known = expected(line);
+            all_known &= known.is_some();
+            let because = known.map_or(String::new(), |bug| format!(", which is {bug}"));
+            format!("guest kernel: {line} ({times} times{because})")
+        };
+        let lines = self.complaints().into_iter().map(tell).collect();
+        (lines, all_known)
+    }
+
     /// The lines in which the kernel says that something is wrong, each with how
     /// often it is there, whenever and in whichever process.
-    pub(crate) fn complaints(&self) -> Vec<(&str, usize)> {
+    fn complaints(&self) -> Vec<(&str, usize)> {
         let mut found: Vec<(&str, usize)> = Vec::new();
         for line in self.0.lines() {
             // `[    1.234567] `, behind what a program may have left on the line.
@@ -46,6 +63,14 @@ impl Console {
     }
 }
 
+/// The bug because of which a kernel may say this.
+fn expected(line: &str) -> Option<&'static str> {
+    let known = EXPECTED.lines().filter(|line| !line.starts_with('#'));
+    known
+        .filter_map(|known| known.split_once(char::is_whitespace))
+        .find_map(|(word, bug)| line.contains(word).then(|| bug.trim()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,5 +85,18 @@ mod tests {
         let wanted = [("WARNING: a.c:1 at f", 2)];
         assert_eq!(console.complaints(), wanted);
         assert!(console.tail().ends_with("fine"));
+    }
+
+    #[test]
+    fn known_bugs_are_told_from_news() {
+        let known = "[1] WARNING: a.c:1 at rocket_job_irq_handler+0x2/0x3\n";
+        let line = "guest kernel: WARNING: a.c:1 at rocket_job_irq_handler (1 times, which is \
+                    dma-warning)";
+        assert_eq!(
+            Console(known.to_owned()).told(),
+            (vec![line.to_owned()], true)
+        );
+        let news = format!("{known}[2] BUG: KASAN: slab-use-after-free in strange\n");
+        assert!(!Console(news).told().1);
     }
 }

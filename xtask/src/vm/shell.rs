@@ -56,9 +56,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     files.command(&["/bin/busybox", "sh", "-c", START].map(str::to_owned));
     let run = host.run(&arguments.guest, files, LIMIT, true, Box::new(io::stdout()))?;
-    for (line, times) in run.console.complaints() {
-        eprintln!("guest kernel: {line} ({times} times)");
-    }
+    let (complaints, _) = run.console.told();
+    complaints.iter().for_each(|line| eprintln!("{line}"));
     // How the last command of a shell ended says nothing of the shell.
     ensure!(matches!(run.end, End::Exit(_)), Ended(1));
     Ok(())

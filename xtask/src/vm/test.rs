@@ -22,9 +22,6 @@ const SUITE: &str = "rocket-conformance";
 /// How the names of the rows begin that trigger bugs.
 const BUGS: &str = "bug-";
 
-/// What a kernel may say while all is well.
-const EXPECTED: &str = include_str!("../../../tests/hw/expected/console.txt");
-
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -175,13 +172,8 @@ impl Report {
     /// Adds what the kernel said. Where bugs are triggered, complaints are what
     /// the rows look for.
     fn hear(&mut self, console: &Console, bugs: bool) -> Verdict {
-        let mut ok = true;
-        for (line, times) in console.complaints() {
-            let known = expected(line);
-            ok &= known.is_some();
-            let because = known.map_or(String::new(), |bug| format!(", which is {bug}"));
-            self.note(&format!("guest kernel: {line} ({times} times{because})"));
-        }
+        let (lines, ok) = console.told();
+        lines.iter().for_each(|line| self.note(line));
         if !bugs {
             self.result(ok, "kernel-log");
         }
@@ -224,14 +216,6 @@ impl Report {
             "# Totals: pass:{pass} fail:{fail} xfail:{xfail} xpass:{xpass} skip:{skip} error:0"
         )
     }
-}
-
-/// The bug because of which a kernel may say this.
-fn expected(line: &str) -> Option<&'static str> {
-    let known = EXPECTED.lines().filter(|line| !line.starts_with('#'));
-    known
-        .filter_map(|known| known.split_once(char::is_whitespace))
-        .find_map(|(word, bug)| line.contains(word).then(|| bug.trim()))
 }
 
 /// What a program writes, to be had when it has ended.
