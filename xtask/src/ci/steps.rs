@@ -26,6 +26,9 @@ const X86_64: &str = "x86_64-unknown-linux-gnu";
 const FUZZ_SECONDS: u32 = 40;
 const LONG_FUZZ_SECONDS: u32 = 600;
 
+/// Random calls on the mainline driver: about three minutes.
+const FUZZ_CALLS: u32 = 16_000;
+
 /// Property test cases per test in the long run; the tests' own default is a
 /// few dozen to a few hundred.
 const LONG_CASES: &str = "1000";
@@ -296,7 +299,7 @@ fn virtual_machine() -> [Step; 2] {
     ]
 }
 
-fn long_virtual_machine() -> [Step; 3] {
+fn long_virtual_machine() -> [Step; 4] {
     [
         Step {
             name: "vm-kasan",
@@ -314,6 +317,18 @@ fn long_virtual_machine() -> [Step; 3] {
                 guest_target(),
                 Run::cargo("xtask vm programs"),
                 Run::cargo("xtask llama --arch arm64 real-driver"),
+            ],
+        },
+        Step {
+            name: "vm-fuzz",
+            what: "random calls find no new mistake of the mainline driver, nor of the model",
+            runs: vec![
+                guest_target(),
+                Run::cargo("xtask vm build --kasan"),
+                Run::cargo(&format!(
+                    "xtask vm run --kasan --smp 2 --fail-on-complaint -- \
+                     rocket-fuzz --destructive --seed 1 --steps {FUZZ_CALLS}"
+                )),
             ],
         },
         Step {
