@@ -12,6 +12,7 @@ mod fork;
 mod jobs;
 mod product;
 mod rng;
+mod share;
 #[allow(unsafe_code)]
 mod submit;
 mod world;
@@ -118,7 +119,12 @@ impl Canary {
     fn check(self) -> Outcome {
         let same = (0..CANARY).all(|at| self.map.get(at) == canary(at));
         ensure("the memory of another file stays", same)?;
-        drop(self.map);
+        // Pages that others had come here too.
+        let fresh = self.file.create(CANARY as u32).must("CREATE_BO")?;
+        let map = self.file.map_shared(fresh.offset, CANARY).must("mmap")?;
+        ensure("a new object is zeros", map.is_zero())?;
+        drop((self.map, map));
+        self.file.close(fresh.handle).must("GEM_CLOSE")?;
         self.file.close(self.bo.handle).map(drop).must("GEM_CLOSE")
     }
 }

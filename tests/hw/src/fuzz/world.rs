@@ -2,7 +2,7 @@
 //! The files, objects, mappings and fences of one thread, and calls on them.
 
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use nix::sys::wait::WaitStatus;
@@ -26,25 +26,23 @@ const KEPT: usize = 24;
 /// Handles that are closed in the end are below: what several threads can have.
 const HANDLES: u32 = 512;
 
-/// Flags of dma-bufs, right and wrong ones.
-const FLAGS: [u32; 5] = [1, 2, 3, 0, 8];
-
+/// A file, a program in it, and the objects that the thread made there.
 #[derive(Debug)]
-struct Slot {
-    file: File,
+pub(super) struct Slot {
+    pub(super) file: File,
     product: Product,
-    bos: Vec<sys::CreateBo>,
+    pub(super) bos: Vec<sys::CreateBo>,
 }
 
 /// What one thread has.
 #[derive(Debug)]
 pub(super) struct World {
-    rng: Rng,
+    pub(super) rng: Rng,
     device: Device,
-    slots: Vec<Slot>,
+    pub(super) slots: Vec<Slot>,
     maps: Vec<Map>,
-    dma_bufs: Vec<OwnedFd>,
-    fences: Vec<OwnedFd>,
+    pub(super) dma_bufs: Vec<OwnedFd>,
+    pub(super) fences: Vec<OwnedFd>,
     /// What jobs of files that are closed may still have.
     visited: Vec<OwnedFd>,
     hangs: u32,
@@ -52,7 +50,11 @@ pub(super) struct World {
 }
 
 /// The value, `None` for an error that the driver has a reason for.
-fn only<T>(what: &str, got: Result<T, Errno>, errors: &[Errno]) -> Result<Option<T>, Reason> {
+pub(super) fn only<T>(
+    what: &str,
+    got: Result<T, Errno>,
+    errors: &[Errno],
+) -> Result<Option<T>, Reason> {
     match got {
         Ok(value) => Ok(Some(value)),
         Err(error) if errors.contains(&error) => Ok(None),
@@ -61,7 +63,7 @@ fn only<T>(what: &str, got: Result<T, Errno>, errors: &[Errno]) -> Result<Option
 }
 
 /// Adds one; who has many already forgets one of them.
-fn keep<T>(rng: &mut Rng, all: &mut Vec<T>, one: T) {
+pub(super) fn keep<T>(rng: &mut Rng, all: &mut Vec<T>, one: T) {
     if all.len() >= KEPT {
         let at = rng.within(0..all.len() as u64) as usize;
         all.swap_remove(at);
@@ -135,12 +137,12 @@ impl World {
         }
     }
 
-    fn slot(&mut self) -> usize {
+    pub(super) fn slot(&mut self) -> usize {
         self.rng.within(0..self.slots.len() as u64) as usize
     }
 
     /// A file and a handle that may be one of its.
-    fn named(&mut self) -> (File, u32) {
+    pub(super) fn named(&mut self) -> (File, u32) {
         let at = self.slot();
         let slot = &self.slots[at];
         (slot.file.clone(), handle(&mut self.rng, &slot.handles()))
@@ -240,109 +242,6 @@ impl World {
         let refused = [Errno::INVAL, Errno::FAULT, Errno::NOMEM];
         let got = submission.submit(&slot.file);
         only(&format!("SUBMIT of {submission:?}"), got, &refused)?;
-        Ok(())
-    }
-
-    fn export(&mut self) -> Outcome {
-        let (file, handle) = self.named();
-        let both = sys::DRM_CLOEXEC | sys::DRM_RDWR;
-        let flags = self.rng.mostly(both, &[0, sys::DRM_RDWR, 1, u32::MAX]);
-        let got = file.export_with(handle, flags);
-        if let Some(dma_buf) = only("export", got, &[Errno::INVAL, Errno::NOENT])? {
-            keep(&mut self.rng, &mut self.dma_bufs, dma_buf);
-        }
-        Ok(())
-    }
-
-    /// A dma-buf or, for the wrong kind of file, a fence.
-    fn any_fd(&mut self) -> Option<(BorrowedFd<'_>, bool)> {
-        let wrong = self.rng.once_in(12);
-        let of = if wrong { &self.fences } else { &self.dma_bufs };
-        let at = self.rng.next() as usize % of.len().max(1);
-        of.get(at).map(|fd| (fd.as_fd(), wrong))
-    }
-
-    fn import(&mut self) -> Outcome {
-        let at = self.slot();
-        let file = self.slots[at].file.clone();
-        if self.rng.once_in(12) {
-            let number = self.rng.pick(&[-1, i32::MAX, i32::MIN]).unwrap_or(-1);
-            only("import", file.import_number(number), &[Errno::BADF])?;
-            return Ok(());
-        }
-        let Some((fd, _)) = self.any_fd() else {
-            return Ok(());
-        };
-        let got = file.import(fd);
-        if let Some(handle) = only("import", got, &[Errno::INVAL])? {
-            // Without an address or an offset, which an import does not tell.
-            let bo = sys::CreateBo {
-                handle,
-                ..sys::CreateBo::default()
-            };
-            self.slots[at].bos.push(bo);
-        }
-        Ok(())
-    }
-
-    /// Fences: out of objects, into them, merged, asked.
-    fn fences(&mut self) -> Outcome {
-        let at = self.slot();
-        let file = self.slots[at].file.clone();
-        let what = self.rng.within(0..5);
-        let flags = self.rng.pick(&FLAGS).unwrap_or(1);
-        let nth = self.rng.next() as usize;
-        if what == 0 {
-            let Some((fd, wrong)) = self.any_fd() else {
-                return Ok(());
-            };
-            let refused = if wrong { Errno::NOTTY } else { Errno::INVAL };
-            if let Some(fence) = only("export of fences", file.export_fence(fd, flags), &[refused])?
-            {
-                keep(&mut self.rng, &mut self.fences, fence);
-            }
-            return Ok(());
-        }
-        let Some(fence) = self.fences.get(nth % self.fences.len().max(1)) else {
-            return Ok(());
-        };
-        let fence = fence.try_clone().must("dup")?;
-        let Some((fd, wrong)) = self.any_fd() else {
-            return Ok(());
-        };
-        let errors = if wrong {
-            [Errno::NOTTY; 2]
-        } else {
-            [Errno::INVAL; 2]
-        };
-        match what {
-            1 => {
-                only(
-                    "import of fences",
-                    file.import_fence(fd, flags, fence.as_fd()),
-                    &errors,
-                )?;
-            }
-            2 => {
-                let sync = u64::from(flags) | if nth.is_multiple_of(2) { 4 } else { 0 };
-                only("DMA_BUF_IOCTL_SYNC", file.dma_buf_sync(fd, sync), &errors)?;
-            }
-            3 => {
-                let flags = if nth.is_multiple_of(8) { flags } else { 0 };
-                let refused = [Errno::INVAL, Errno::NOENT];
-                if let Some(merged) = only("merge", file.merge(fence.as_fd(), fd, flags), &refused)?
-                {
-                    keep(&mut self.rng, &mut self.fences, merged);
-                }
-                let merged = file.merge(fence.as_fd(), fence.as_fd(), 0).must("merge")?;
-                keep(&mut self.rng, &mut self.fences, merged);
-            }
-            _ => {
-                let flags = if nth.is_multiple_of(8) { flags } else { 0 };
-                let got = file.fence_info(fence.as_fd(), flags);
-                only("SYNC_IOC_FILE_INFO", got, &[Errno::INVAL])?;
-            }
-        }
         Ok(())
     }
 
