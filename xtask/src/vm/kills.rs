@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut complaints: BTreeMap<String, u32> = BTreeMap::new();
     let mut killed = 0;
     while killed < arguments.kills {
-        let mut command = vec![program.clone()];
+        let mut command = vec![program.clone(), "--destructive".to_owned()];
         command.extend(["--seed".to_owned(), killed.to_string()]);
         command.extend(["--kills".to_owned(), (arguments.kills - killed).to_string()]);
         command.extend(arguments.between.then(|| "--between".to_owned()));

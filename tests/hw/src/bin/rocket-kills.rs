@@ -21,13 +21,17 @@ use rocket_uapi::{Bo, ByteLen, Deadline, Device, DmaBuf, Job, PAGE_BYTES, Progra
 
 /// Kills clients of the rocket driver, and tells what the kernel says to it.
 ///
-/// Damages the kernel that it runs on: for a virtual machine only.
+/// A kernel of today uses freed memory where a client is killed at the wrong
+/// moment, which can damage whatever it has in memory, and what is on its disks.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
     /// The device node
     #[arg(long, default_value = "/dev/accel/accel0")]
     device: PathBuf,
+    /// Run, although the kernel may come to harm
+    #[arg(long)]
+    destructive: bool,
     /// How many clients to kill, unless the kernel complains before
     #[arg(long, default_value_t = 200)]
     kills: u32,
@@ -63,9 +67,12 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let done = match arguments.client {
-        true => client(&arguments),
-        false => kill_clients(&arguments),
+    let done = match (arguments.client, arguments.destructive) {
+        (true, _) => client(&arguments),
+        (false, true) => kill_clients(&arguments),
+        (false, false) => {
+            Err("the kernel may come to harm; --destructive runs it all the same".into())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -81,7 +88,7 @@ fn main() -> ExitCode {
 /// job's reference did, or a job).
 fn kill_clients(arguments: &Arguments) -> Result<(), Failure> {
     let mut log = log_from_now()?;
-    let mut random = arguments.seed;
+    let mut random = fastrand::Rng::with_seed(arguments.seed);
     for killed in 1..=arguments.kills {
         let mut command = Command::new(std::env::current_exe()?);
         command
@@ -96,10 +103,7 @@ fn kill_clients(arguments: &Arguments) -> Result<(), Failure> {
         if arguments.between {
             thread::sleep(SETTLED);
         } else {
-            // Numerical Recipes' generator: any even spread will do.
-            random = random.wrapping_mul(6_364_136_223_846_793_005);
-            random = random.wrapping_add(1_442_695_040_888_963_407);
-            thread::sleep(Duration::from_micros((random >> 33) % MOMENTS));
+            thread::sleep(Duration::from_micros(random.u64(..MOMENTS)));
         }
         client.kill()?;
         client.wait()?;
