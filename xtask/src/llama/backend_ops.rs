@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
@@ -93,6 +94,7 @@ fn run(
 ) -> Result<String> {
     let word = precision.word;
     let mut lost = None;
+    let mut failed_before = BTreeSet::new();
     for _ in 0..ATTEMPTS {
         let mut command = stock.command("test-backend-ops", Backend::With)?;
         command
@@ -117,6 +119,18 @@ fn run(
         };
         if result.passed != result.cases || !output.status.success() {
             let failing: Vec<&str> = failing(&text).take(5).collect();
+            let cases: BTreeSet<String> = failing.iter().map(|line| case(line)).collect();
+            // The operands are random, and the error of few outputs scatters: in
+            // INT8, where both sides round, it was once 4 % above the program's
+            // bound, for 16 outputs. What is wrong fails again.
+            if precision.computed.is_some()
+                && failing.len() == 1
+                && failing[0].contains("ERR = ")
+                && failed_before.is_disjoint(&cases)
+            {
+                failed_before.extend(cases);
+                continue;
+            }
             bail!(
                 "{} of {} cases passed, status {}; the first that did not: {}",
                 result.passed,
@@ -187,9 +201,24 @@ fn failing(text: &str) -> impl Iterator<Item = &str> {
         .filter(|line| line.contains("MUL_MAT") && line.contains("FAIL"))
 }
 
+/// The case that such a line is of, without its error.
+fn case(line: &str) -> String {
+    let start = line.rfind("MUL_MAT").unwrap_or_default();
+    line[start..].to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_case_is_told_from_its_error() {
+        let line =
+            |error| format!("[MUL_MAT] ERR = {error} > 0.0005   MUL_MAT(type_a=q4_1,m=16): FAIL");
+        assert_eq!(case(&line("0.00052")), "MUL_MAT(type_a=q4_1,m=16): FAIL");
+        assert_eq!(case(&line("0.00052")), case(&line("0.1")));
+        assert_eq!(case("FAIL"), "FAIL");
+    }
 
     const SKIPPED: &str = "Testing 2 devices\n\nBackend 1/2: ROCKET0\n  Skipping\n\
         Backend 2/2: CPU\n  Skipping\n2/2 backends passed\n";
