@@ -14,9 +14,10 @@ use crate::report::{Report, Verdict};
 use crate::{build, paths, process};
 
 /// The clients of `tests/clients/c` that need nothing but the driver, and what
-/// they say when all went well. (`fork` wants a shell, `drm` wants libdrm; the
-/// others are about the preload library.)
-const CLIENTS: [(&str, &str); 12] = [
+/// they say when all went well. (`fork` wants a shell, `drm` wants libdrm; `dies`
+/// kills processes with jobs under way, after which kernels of today may go wrong:
+/// tests/hw/bugs/use-after-close.md. The others are about the preload library.)
+const CLIENTS: [(&str, &str); 11] = [
     ("plain", "plain: all is well"),
     ("sharing", "sharing: all is well"),
     ("shares", "shares: all is well"),
@@ -27,7 +28,6 @@ const CLIENTS: [(&str, &str); 12] = [
     ("threads", "ok"),
     ("handed", "ok"),
     ("ways", "ok"),
-    ("dies", "ok"),
     ("many", "ok"),
     ("habits", "ok"),
 ];
