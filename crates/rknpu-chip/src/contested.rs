@@ -150,15 +150,6 @@ contested! {
         /// (E-chain-repeats).
         Repeats = "repeats",
     }
-    /// Integer tasks behind the first of a chain, with QD_EN 0.
-    integer_chain: IntegerChain, "integer-chain" {
-        /// The accumulators still hold the sums of the task before
-        /// (E-integer-chain-garbage, which its author has withdrawn); with
-        /// QD_EN 1 they are cleared (E-integer-chain-qd).
-        Dirty = "dirty",
-        /// They are right (E-integer-chain-exact).
-        Clean = "clean",
-    }
     /// int16 products with QD_EN 0.
     int16_without_sum: Int16WithoutSum, "int16-without-sum" {
         /// Only output channels 0 to 15 are written (E-int16-first-16).

@@ -10,7 +10,6 @@
 pub(crate) mod features;
 mod operands;
 
-use std::cell::RefCell;
 use std::ops::Range;
 
 use features::Features;
@@ -25,7 +24,7 @@ use super::dma::Dma;
 use super::dpu::Dpu;
 use super::dpu::lut::Lut;
 use super::dpu::stage::ChannelOperand;
-use super::dpu::tile::{Tile, Values};
+use super::dpu::tile::Tile;
 use super::mac::{Mac, MacInput};
 use super::precision::{ATOM, Precision};
 use super::rows::Rows;
@@ -44,9 +43,6 @@ const BLOCKS: EnableMask = task::CONVOLUTION.union(EnableMask::DPU_RDMA);
 /// Pixels of a tile: enough that decoding the kernels does not count.
 const TILE_PIXELS: std::ops::RangeInclusive<usize> = 16..=256;
 
-/// Sums that stay in the accumulators: enough to spoil a later task.
-const SUMS_KEPT: usize = 64;
-
 /// The parts of a core that a task works with.
 pub(crate) struct Machine<'a> {
     pub(crate) dma: Dma<'a>,
@@ -55,17 +51,6 @@ pub(crate) struct Machine<'a> {
     pub(crate) report: &'a mut Report,
     pub(crate) clock: &'a mut time::Clock,
     pub(crate) contested: &'a Contested,
-    pub(crate) chain: Chain<'a>,
-}
-
-/// The place of a task in its kick.
-pub(crate) struct Chain<'a> {
-    /// Another task of the kick ran before.
-    pub(crate) later: bool,
-    /// The kick has several tasks.
-    pub(crate) several: bool,
-    /// What the integer accumulators held when it ended.
-    pub(crate) sums: &'a mut Vec<i32>,
 }
 
 /// Runs the task that `regs` describe.
@@ -91,7 +76,7 @@ pub(crate) fn run(
     if writer.transposed {
         dpu.out.precision = Precision::Int16;
     }
-    let spoiled = check::sums(machine, regs, &conv, &broken)?;
+    let spoiled = Spoiled::by(&broken);
     let mut cube = operands::features(machine, regs, &conv)?;
     let source = operands::weights(machine, regs, &conv)?;
     let spilled = operands::spill(machine, regs, &conv, &cube)?;
@@ -127,8 +112,6 @@ pub(crate) fn run(
             Vectors::detect()
         },
         spoiled,
-        left: std::mem::take(machine.chain.sums),
-        sums: machine.chain.several.then(RefCell::default),
         watch: Watch::new(machine.report, regs),
     };
     let operands = (conv.window.precision, conv.weights.precision);
@@ -139,7 +122,6 @@ pub(crate) fn run(
     } else {
         task.run::<i16>(cube)?
     };
-    *machine.chain.sums = task.sums.map(RefCell::into_inner).unwrap_or_default();
     machine.cbuf.give_spare(cube.into_memory());
     spoiled.finish(machine.report, regs)
 }
@@ -166,10 +148,6 @@ struct Convolution<'a> {
     lut: &'a Lut,
     vectors: Vectors,
     spoiled: Spoiled,
-    /// What the accumulators held when the task began.
-    left: Vec<i32>,
-    /// What they hold now, where a later task may ask.
-    sums: Option<RefCell<Vec<i32>>>,
     watch: Watch<'a>,
 }
 
@@ -314,7 +292,7 @@ impl Convolution<'_> {
     }
 
     /// From the sums of a tile to memory.
-    fn finish(&self, group: usize, mut tile: Tile) -> Result<(), Stop> {
+    fn finish(&self, group: usize, tile: Tile) -> Result<(), Stop> {
         let Tile {
             pixel,
             pixels,
@@ -325,7 +303,6 @@ impl Convolution<'_> {
         if self.is_missing(group) {
             return Ok(());
         }
-        self.accumulators(&mut tile.values);
         let per_atom = self.dpu.out.precision.per_atom();
         let mut bytes = Vec::new();
         let noticed = self.dpu.process(&self.dma, self.lut, tile, &mut bytes)?;
@@ -353,22 +330,6 @@ impl Convolution<'_> {
     fn is_missing(&self, group: usize) -> bool {
         self.spoiled.first_group_only && group > 0
             || self.spoiled.stuck && self.writer.channels < (group + 1) * self.group
-    }
-
-    /// What integer accumulators add that were not cleared, and what they
-    /// hold in the end.
-    fn accumulators(&self, values: &mut Values) {
-        let Values::Int(values) = values else { return };
-        if self.spoiled.dirty {
-            for (value, left) in values.iter_mut().zip(self.left.iter().cycle()) {
-                *value = value.saturating_add(*left);
-            }
-        }
-        if let Some(sums) = &self.sums {
-            let mut sums = sums.borrow_mut();
-            sums.clear();
-            sums.extend(values.iter().take(SUMS_KEPT));
-        }
     }
 
     /// Whether a depthwise group takes more atoms than the writer can count.

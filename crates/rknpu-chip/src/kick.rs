@@ -127,7 +127,6 @@ impl Kick {
             dma: Dma::new(&port, self.dma_base).literally(self.options.literal),
             tasks: self.tasks,
             contested: &self.options.contested,
-            sums: Vec::new(),
         }
         .run(self.segment)
     }

@@ -118,9 +118,9 @@ use std::fmt;
 
 pub use contested::{
     AverageRounding, BytePooling, ChainPointer, Contested, CoreNumber, DeltaProgram, DepthwisePad,
-    FewGrains, FlyingDual, FreshStages, Int16WithoutSum, IntegerChain, LineRounding, LutIndex,
-    NanCompare, OutputScale, OutputTies, PartialGroup, PoolingInterrupt, ShortHeight,
-    SmallExponent, Switch, Tf32Operand, UnknownSwitch, Wedge, WeightRoom, WideRounding,
+    FewGrains, FlyingDual, FreshStages, Int16WithoutSum, LineRounding, LutIndex, NanCompare,
+    OutputScale, OutputTies, PartialGroup, PoolingInterrupt, ShortHeight, SmallExponent, Switch,
+    Tf32Operand, UnknownSwitch, Wedge, WeightRoom, WideRounding,
 };
 pub use kick::{Finished, Kick, Outcome};
 pub use npu_core::Core;

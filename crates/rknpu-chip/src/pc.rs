@@ -10,7 +10,7 @@ use rknpu_regcmd::rules::program;
 use rknpu_regcmd::{Block, EnableMask, Register, Word};
 
 use super::check;
-use super::conv::{Chain, Machine};
+use super::conv::Machine;
 use super::dma::{self, Dma};
 use super::dpu::lut::Lut;
 use super::precision::ATOM;
@@ -55,8 +55,6 @@ pub(crate) struct Run<'a> {
     /// Tasks to run.
     pub(crate) tasks: u32,
     pub(crate) contested: &'a Contested,
-    /// What the accumulators held when the task before ended.
-    pub(crate) sums: Vec<i32>,
 }
 
 /// What a kick left when it ended well.
@@ -208,11 +206,6 @@ impl Run<'_> {
             report: self.report,
             clock: self.clock,
             contested: self.contested,
-            chain: Chain {
-                later: finished.tasks > 0,
-                several: self.tasks > 1,
-                sums: &mut self.sums,
-            },
         };
         task::run(&mut machine, &regs, enable)?;
         finished.tasks += 1;

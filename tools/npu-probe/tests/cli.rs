@@ -115,7 +115,7 @@ fn settle_finds_the_sides_of_the_model() {
     assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
     for part in [
         "tf32-operand: truncated (as the model's default)",
-        "integer-chain: not possible here: needs chained kicks",
+        "chain-pointer: not possible here: needs chained kicks",
         "wedge: not run: needs --risky, since it hangs a core on purpose",
         "int8-ties: as the model\n",
         "0 otherwise, 0 neither\n",

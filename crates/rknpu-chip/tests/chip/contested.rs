@@ -7,7 +7,7 @@ use rknpu_chip::{ChipOptions, Contested, Level};
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma, ppu, ppu_rdma};
 
 use super::board::{Board, Outcome};
-use super::chains::{Products, later_products};
+use super::chains::later_products;
 use super::golden;
 use super::lookup::{Activation, logistic};
 use super::programs::{Flying, MatType, Pool, Words};
@@ -176,14 +176,6 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "chain-pointer" => {
             let (outcome, outs) = later_products(&options(facts));
             seen(&outcome, outs)
-        }
-        "integer-chain" => {
-            let mut products = Products::new(MatType::Int8Int32, &options(facts));
-            for task in &mut products.tasks {
-                task.qd = 0;
-            }
-            let outcome = products.run(products.segments(|_, _| {}));
-            seen(&outcome, products.out(1))
         }
         "int16-without-sum" => matmul(facts, MatType::Int16Int32, (4, 32, 32), |product| {
             product.conv.qd = 0;

@@ -247,7 +247,6 @@ fn structure() -> Vec<Case> {
         max_pool("H05-enable-mask").enable(0x40),
         max_pool("H05-pooling-input").set(0x6024, 1),
         form_a("misaligned-address").set(0x1070, A + 8),
-        linked("T09-integer-chain", 0x1000),
         chain("T08-core-pointer-in-chain", form_a("")),
         chain("T08-no-pointer-in-chain", form_a("").without(0x4004)),
         form_a("unknown-mode").set(0x100c, 1 << 16),
@@ -523,7 +522,7 @@ fn pooling() -> Vec<Case> {
 /// Rules whose effect takes a chain, values, another core, or the other side of a
 /// contested fact: `chains.rs`, `contested.rs`, `robust.rs` and `traps*.rs` have
 /// programs for them.
-const ELSEWHERE: [&str; 15] = [
+const ELSEWHERE: [&str; 14] = [
     "F01-iommu-fault",
     "F02-too-long",
     "F03-host-memory",
@@ -531,7 +530,6 @@ const ELSEWHERE: [&str; 15] = [
     "T06-program-address",
     "T08-core-pointer-in-chain",
     "T08-no-pointer-in-chain",
-    "T09-integer-chain",
     "T10-missing-link",
     "T12-wedged",
     "T21-short-group",
@@ -652,10 +650,11 @@ fn a_flying_task_runs_without_pointers() {
 #[test]
 fn tasks_of_a_chain_are_told_from_others() {
     let found = |case: &Case| -> Vec<(usize, &str)> {
-        let of_chains = ["T08-core-pointer-in-chain", "T09-integer-chain"];
         let findings = lint(&case.words, &case.context);
         let found = findings.iter().map(|found| (found.task, found.rule.0));
-        found.filter(|(_, rule)| of_chains.contains(rule)).collect()
+        found
+            .filter(|(_, rule)| *rule == "T08-core-pointer-in-chain")
+            .collect()
     };
     let mut separate = form_a("");
     separate.words.extend(int8().program(false));
@@ -664,27 +663,22 @@ fn tasks_of_a_chain_are_told_from_others() {
     assert_eq!(
         found(&both),
         [
-            (0, "T09-integer-chain"),
             // CNA and CORE.
             (1, "T08-core-pointer-in-chain"),
             (1, "T08-core-pointer-in-chain"),
-            (1, "T09-integer-chain"),
         ]
     );
-    // The sum clears the accumulators, and a pointer of its own is none to miss.
+    // A pointer of its own is none to miss.
     let own = form_a("")
         .first(write(0x3004, 0xe))
         .first(write(0x1004, 0xe));
-    assert_eq!(
-        found(&chain("", own.set(0x3010, 1))),
-        [(0, "T09-integer-chain")]
-    );
+    assert_eq!(found(&chain("", own)), []);
     // CNA and CORE run for the first time in the second task.
     let mut addition = int32_add("");
     let link = addition.words.len() - 4;
     addition.words[link] = write(0x0010, 0x1000);
     addition.words.extend(int8().program(false));
-    assert_eq!(found(&addition), [(1, "T09-integer-chain")]);
+    assert_eq!(found(&addition), []);
     // After the end of a chain there is none.
     let mut behind = chain("", form_a(""));
     behind.words.extend(int8().program(false));

@@ -8,10 +8,9 @@ use crate::chip::ATOM_BYTES;
 use crate::decode::{Item, decode};
 use crate::field::{Access, Kind, Register, RegisterInfo};
 use crate::link::POINTER_VALUE;
-use crate::precision::Precision;
 use crate::regs::dpu;
-use crate::regs::{self, core, pc};
-use crate::rules::{ENABLE_MASK, FIELD_OVERFLOW, INTEGER_CHAIN, Rule, program, words as rules};
+use crate::regs::{self, pc};
+use crate::rules::{ENABLE_MASK, FIELD_OVERFLOW, Rule, program, words as rules};
 use crate::task::{FLYING, Task};
 use crate::word::{Block, EnableMask, Iova, Word};
 
@@ -31,7 +30,7 @@ pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
     }
     check_pointers(view, findings);
     check_blocks(view, findings);
-    check_chain(view, findings);
+    check_link(view, findings);
 }
 
 /// Where PC is told to fetch.
@@ -198,22 +197,11 @@ pub(super) fn chained_after(view: &View<'_>) -> EnableMask {
     }
 }
 
-/// A part of a chain.
-fn check_chain(view: &View<'_>, findings: &mut Findings) {
-    let link = link(view);
-    if link.is_none() && view.chained.is_empty() {
-        return;
-    }
-    if let Some(link) = link.filter(|link| !link.is_multiple_of(ATOM_BYTES)) {
+/// Where a chain goes on.
+fn check_link(view: &View<'_>, findings: &mut Findings) {
+    if let Some(link) = link(view).filter(|link| !link.is_multiple_of(ATOM_BYTES)) {
         let info = pc::BaseAddress::INFO;
         let message = format!("the link is {link:#010x}");
         findings.report(view, &program::PROGRAM_ADDRESS, &[info], message);
-    }
-    let misc = view.get::<core::MiscCfg>();
-    let precision = Precision::from_code(misc.proc_precision());
-    let integer = matches!(precision, Precision::Int8 | Precision::Int4);
-    if view.runs(EnableMask::CORE) && integer && misc.qd_en() == 0 {
-        let message = "a chained integer program with QD_EN = 0".into();
-        findings.report(view, &INTEGER_CHAIN, &[core::MiscCfg::INFO], message);
     }
 }

@@ -5,7 +5,7 @@
 use super::{Check, Effect, Rule, advice, row};
 use crate::field::Register;
 use crate::lint::Severity;
-use crate::regs::{cna, core, dpu, dpu_rdma};
+use crate::regs::{cna, dpu, dpu_rdma};
 
 /// A program of changed registers.
 pub static DELTA_PROGRAM: Rule = row(
@@ -39,10 +39,6 @@ elsewhere! { pub,
     STALE_REGISTERS "T07-stale-registers" ["E-registers-persist", "E-stale-operand"] Error Garbage []:
         "the task uses what it does not write and an earlier program left behind (measured; for operands on the RK3576)",
         "write every register that the task uses in every program";
-    /// Accumulators that are not cleared.
-    INTEGER_CHAIN "T09-integer-chain" ["E-integer-chain-garbage", "E-integer-chain-exact", "E-integer-chain-qd"] Warning Garbage [core::MiscCfg, dpu::WdmaSize0] contested "integer-chain":
-        "in later int8 and int4 tasks of a chain with QD_EN = 0 the accumulators still hold the sums of the task before (measured, for int8 withdrawn since; the cause is inferred)",
-        "set QD_EN, or kick each task by itself as the mainline driver does";
     /// Raw weights that are decoded.
     STALE_DECOMPRESSION "T14-stale-decompression" ["E-dcomp-left"] Warning Garbage [cna::DcompCtrl, cna::DcompRegnum]:
         "after a task with compressed weights raw ones are decoded as a compressed stream (measured)",

@@ -288,11 +288,6 @@ pub(crate) const ENTRIES: &[Entry] = &[
         Plan::Impossible(NO_CHAINS),
     ),
     Entry::new(
-        "integer-chain",
-        "Are integer tasks behind the first of a chain right with QD_EN 0?",
-        Plan::Impossible(NO_CHAINS),
-    ),
-    Entry::new(
         "flying-dual",
         "Does a flying operation on two operands work with COMB_USE 5?",
         Plan::Run(flying::flying_dual),
