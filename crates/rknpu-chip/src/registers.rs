@@ -2,9 +2,10 @@
 //! The registers of one core: two groups of each block, and S_POINTER, which
 //! says which group is written and which is executed.
 //!
-//! All known programs write 0xE to S_POINTER: group 0, and both pointers
-//! toggle. After a task the other group is written; which one is executed the
-//! next write of S_POINTER says, or [`Registers::follow`]. So a segment of a
+//! All known programs write 0xE to S_POINTER: both pointers toggle, so that each
+//! task writes and executes the group that the one before it did not
+//! (E-groups-alternate). After a task the other group is written; it is executed
+//! from the next write of S_POINTER on, or [`Registers::follow`]. So a segment of a
 //! chain that does not write it runs the first one's registers, but for the
 //! address of the DPU's output (E-chain-repeats). That all else is old is inferred.
 
@@ -100,15 +101,19 @@ impl Registers {
         if is_pointer(block, offset) {
             // The field positions are those of every block.
             let pointer = cna::SPointer::from_bits(value);
+            let toggles = pointer.pointer_pp_en() == 1;
             let group = if pointer.pointer_pp_clear() == 1 {
                 0
+            } else if toggles {
+                // Bit 0 of 0xE does not choose group 0.
+                pointers.written
             } else {
                 pointer.pointer() as usize
             };
             *pointers = Pointers {
                 written: group,
                 executed: group,
-                toggles: pointer.pointer_pp_en() == 1,
+                toggles,
                 set: true,
                 core_number: value >> CORE_NUMBER_SHIFT,
             };
@@ -210,6 +215,8 @@ mod tests {
     use rknpu_regcmd::regs::dpu;
 
     const PING_PONG: u32 = 0xe;
+    /// Both pointers to group 0, where they stay.
+    const CLEAR: u32 = 0x30;
 
     #[test]
     fn blocks_are_numbered_in_order() {
@@ -247,10 +254,23 @@ mod tests {
         write(&mut registers, 80, 5);
         assert!(!registers.repeats(Block::Dpu));
         assert_eq!(executed(&registers), (80, 5));
-        registers.write(dpu::SPointer::OFFSET, PING_PONG | 1);
-        write(&mut registers, 96, 6);
-        assert_eq!(registers.executed(Block::Dpu), 1);
-        assert_eq!(executed(&registers), (96, 6));
+    }
+
+    #[test]
+    fn groups_alternate_unless_the_pointers_are_told_not_to() {
+        let mut registers = Registers::default();
+        for (pointer, group) in [
+            (PING_PONG, 0),
+            (PING_PONG, 1),
+            (PING_PONG, 0),
+            (CLEAR, 0),
+            (CLEAR, 0),
+            (1, 1),
+        ] {
+            registers.write(dpu::SPointer::OFFSET, pointer);
+            assert_eq!(registers.executed(Block::Dpu), group, "{pointer:#x}");
+            registers.finish(|block| block == Block::Dpu);
+        }
     }
 
     #[test]

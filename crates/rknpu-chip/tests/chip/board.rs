@@ -166,6 +166,14 @@ impl Board {
         self.kick(0, at, words.len(), 1)
     }
 
+    /// Runs a program twice: both register groups hold its values then, and the
+    /// next one finds them.
+    pub(crate) fn run_in_both_groups(&mut self, words: &[Word]) {
+        for _ in 0..2 {
+            self.run(words).assert_clean();
+        }
+    }
+
     pub(crate) fn place_program(&mut self, words: &[Word]) -> u32 {
         let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.bits().to_le_bytes()).collect();
         // An odd program has one word fetched behind it.

@@ -377,6 +377,7 @@ fn t50_padding_without_pad_registers_takes_the_pattern_too() {
             assert_eq!(outcome.traps(), trap, "{input:?}, {value:#x}");
 
             // What an earlier task left is the pad value of one that pads.
+            board.run(&conv.program());
             let mut words = conv.words();
             words.without::<cna::PadCon1>();
             let outcome = board.run(&words.finish(0x0d));
