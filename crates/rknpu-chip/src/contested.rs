@@ -277,13 +277,6 @@ contested! {
         /// Makes cores 1 and 2 hang (E-core-number).
         Required = "required",
     }
-    /// A program that writes neither sizes nor output address nor precisions.
-    delta_program: DeltaProgram, "delta-program" {
-        /// Leaves the output untouched (E-delta-untouched).
-        NoWrite = "no-write",
-        /// Runs with the registers of the task before (E-delta-in-group).
-        Runs = "runs",
-    }
     /// A core after a task that hung.
     wedge: Wedge, "wedge" {
         /// Works again after its reset (E-wedge).

@@ -13,7 +13,7 @@ mod operands;
 use std::ops::Range;
 
 use features::Features;
-use rknpu_regcmd::rules::{DELTA_PROGRAM, GROUP_ATOMS_MAX};
+use rknpu_regcmd::rules::GROUP_ATOMS_MAX;
 use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
 use super::cbuf::Cbuf;
@@ -67,9 +67,6 @@ pub(crate) fn run(
     let reads = task.reads.as_ref();
     let all = task::Task::Conv(*task);
     let broken = check::registers(machine.report, &all, regs, machine.contested)?;
-    if broken.has(&DELTA_PROGRAM) {
-        return Ok(());
-    }
     machine.clock.spend(regs, enable & BLOCKS)?;
 
     let mut dpu = Dpu::load(regs, reads, false, &machine.dma, machine.contested)?;

@@ -5,7 +5,7 @@
 //! (inferred; all known programs use one).
 
 use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::rules::{DELTA_PROGRAM, FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
+use rknpu_regcmd::rules::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
 use rknpu_regcmd::task::{FLYING, Output, Reads, Task};
 
 use super::check::{self, Watch};
@@ -36,9 +36,6 @@ pub(crate) fn run(
         output,
     };
     let broken = check::registers(machine.report, &all, regs, machine.contested)?;
-    if broken.has(&DELTA_PROGRAM) {
-        return Ok(());
-    }
     machine.clock.spend(regs, FLYING)?;
     let dpu = Dpu::load(regs, Some(reads), true, &machine.dma, machine.contested)?;
     let dropped = broken.has(&FLYING_DUAL);

@@ -2,11 +2,11 @@
 //! The rows of the table of rules that the registers of a task break.
 
 use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::rules::{self, DELTA_PROGRAM, FLYING_DUAL, PARTIAL_GROUP, Rule, WEIGHT_ROOM};
+use rknpu_regcmd::rules::{self, FLYING_DUAL, PARTIAL_GROUP, Rule, WEIGHT_ROOM};
 use rknpu_regcmd::task::Task;
 
 use crate::trap::{Report, Stop};
-use crate::{Contested, DeltaProgram, Effect, FlyingDual, WeightRoom};
+use crate::{Contested, Effect, FlyingDual, WeightRoom};
 
 /// Kernels that the planners whose limits were measured keep in CBUF.
 const BLOCK_KERNELS: usize = 32;
@@ -22,8 +22,7 @@ impl Broken {
     }
 }
 
-/// Tells what the task breaks, up to what ends it: a hang, or that nothing is
-/// written. A row that depends on a
+/// Tells what the task breaks, up to what ends it. A row that depends on a
 /// contested fact holds on the fact's first side.
 pub(crate) fn registers(
     report: &mut Report,
@@ -33,14 +32,6 @@ pub(crate) fn registers(
 ) -> Result<Broken, Stop> {
     let mut found = Broken::default();
     for (rule, values) in rules::broken(task, regs) {
-        if rule.id == DELTA_PROGRAM.id {
-            if contested.delta_program == DeltaProgram::NoWrite {
-                report.broken(rule, regs, &values)?;
-                found.0.push(rule);
-                return Ok(found);
-            }
-            report.broken_with(rule, Effect::Garbage, regs, &values)?;
-        }
         let fact = rule.contested;
         if fact.is_some_and(|fact| !contested.is_default(fact)) {
             if rule.id == FLYING_DUAL.id && contested.flying_dual == FlyingDual::Hangs {

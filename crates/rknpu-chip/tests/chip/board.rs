@@ -12,7 +12,7 @@ use rknpu_regcmd::{Register, Word};
 
 /// Interrupts DPU_0 and DPU_1.
 pub(crate) const DPU_DONE: u32 = 0x300;
-const PING_PONG: u32 = 0xe;
+pub(crate) const PING_PONG: u32 = 0xe;
 
 /// Memory from IOVA 0 on, and who touched it.
 pub(crate) struct Memory {

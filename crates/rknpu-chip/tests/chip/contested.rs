@@ -133,19 +133,6 @@ fn on_core_1(contested: Contested) -> Seen {
     seen(&outcome, product.out())
 }
 
-/// Two outputs: the second program changes the address and nothing else.
-fn delta(contested: Contested) -> Seen {
-    let mut product = product_with(MatType::Int8Int32, (4, 32, 32), &options(contested));
-    product.board.run(&product.conv.program()).assert_clean();
-    let second = product.board.reserve(512);
-    let mut words = Words::default();
-    words
-        .set::<dpu::SPointer>(0xe)
-        .set::<dpu::DstBaseAddr>(second);
-    let outcome = product.board.run(&words.finish(0x0d));
-    seen(&outcome, product.board.bytes(second, 512))
-}
-
 /// A hang, the reset behind it, and a good program.
 fn after_a_hang(contested: Contested) -> Seen {
     let mut product = product_with(MatType::Int8Int32, (4, 32, 32), &options(contested));
@@ -214,7 +201,6 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "nan-compare" => flying(facts, f32::NAN, 1.0, |_| {}),
         "fresh-stages" => sixteen_registers(facts),
         "core-number" => on_core_1(facts),
-        "delta-program" => delta(facts),
         "wedge" => after_a_hang(facts),
         other => panic!("no program tells the sides of {other} apart"),
     }

@@ -2,10 +2,10 @@
 //! What silicon punishes: each trap's symptom and its diagnosis.
 
 use rknpu_chip::{ChipOptions, Effect, Level};
-use rknpu_regcmd::regs::{cna, dpu, dpu_rdma, pc};
+use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, pc};
 use rknpu_regcmd::{Block, EnableMask, Word};
 
-use super::board::{Board, Outcome, SENTINEL};
+use super::board::{Board, Outcome, PING_PONG, SENTINEL};
 use super::programs::{Conv, MatType, Words};
 use super::tensor::{Numbers, pack_a, pack_b, value};
 
@@ -158,21 +158,55 @@ fn t06_a_program_at_an_address_that_is_no_multiple_of_16() {
     }
 }
 
+/// What was measured of tasks that write addresses only (E-delta-in-group): `F` is
+/// a whole task, `S` one of half the channels, `D` one of addresses.
 #[test]
-fn t07_a_program_of_changed_registers_writes_nothing() {
-    let mut product = small();
-    product.board.run(&product.conv.program()).assert_clean();
-    let second = product.board.reserve(product.len);
-    let mut words = Words::default();
-    words
-        .set::<dpu::SPointer>(0xe)
-        .set::<dpu::DstBaseAddr>(second);
-    let words = words.finish(0x0d);
-    let outcome = product.board.run(&words);
-    assert!(outcome.completed());
-    assert_trap(&outcome, "T07-delta-program", Effect::NoWrite);
-    let out = product.board.bytes(second, product.len);
-    assert!(out.iter().all(|&b| b == SENTINEL));
+fn t07_a_program_of_changed_registers_runs_with_those_of_its_group() {
+    const ONE_GROUP: u32 = 0x30;
+    let mut right = small();
+    right.board.run(&right.conv.program()).assert_clean();
+    for (job, pointer, whole) in [
+        ("FSD", PING_PONG, true),
+        ("SFD", PING_PONG, false),
+        ("FFDDDD", PING_PONG, true),
+        ("SSFD", PING_PONG, false),
+        ("FD", ONE_GROUP, true),
+        ("SFD", ONE_GROUP, true),
+    ] {
+        let mut product = small();
+        for task in job.chars() {
+            product.conv.c = product.board.reserve(product.len);
+            let mut conv = product.conv.clone();
+            if task == 'S' {
+                conv.output.2 /= 2;
+                conv.kernels /= 2;
+            }
+            let mut words = Words::default();
+            words
+                .set::<cna::SPointer>(pointer)
+                .set::<core::SPointer>(pointer)
+                .set::<dpu::SPointer>(pointer)
+                .set::<cna::FeatureDataAddr>(conv.a)
+                .set::<cna::DcompAddr0>(conv.b)
+                .set::<dpu::DstBaseAddr>(conv.c);
+            if task != 'D' {
+                let pointers = [0x1004, 0x3004, 0x4004];
+                let rest = conv.words().0.into_iter();
+                words
+                    .0
+                    .extend(rest.filter(|word| !pointers.contains(&word.offset())));
+            }
+            let outcome = product.board.run(&words.finish(0x0d));
+            assert!(outcome.completed(), "{job}: {:#?}", outcome.diagnosis);
+            let told = outcome.traps().contains(&"T07-delta-program");
+            assert_eq!(told, task == 'D', "{job}");
+        }
+        let mut expected = right.out();
+        if !whole {
+            expected[product.len / 2..].fill(SENTINEL);
+        }
+        assert_eq!(product.out(), expected, "{job}, {pointer:#x}");
+    }
 }
 
 #[test]

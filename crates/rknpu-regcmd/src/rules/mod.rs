@@ -53,8 +53,8 @@ pub use page::rules_markdown;
 pub use pool::POOLING_PRECISION;
 pub use rdma::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
 pub use running::{
-    DELTA_PROGRAM, ENABLE_MASK, EXPONENT_WRAPS, FIELD_OVERFLOW, INT16_SATURATES, LINES_NOT_AWAITED,
-    SHORT_GROUP, STALE_CBUF, STALE_DECOMPRESSION, STALE_REGISTERS,
+    ENABLE_MASK, EXPONENT_WRAPS, FIELD_OVERFLOW, INT16_SATURATES, LINES_NOT_AWAITED, SHORT_GROUP,
+    STALE_CBUF, STALE_DECOMPRESSION, STALE_REGISTERS,
 };
 pub use writer::{GROUP_ATOMS_MAX, PARTIAL_GROUP};
 
@@ -204,7 +204,7 @@ impl Rule {
 /// The table, by what it is about. Of the rules that a task breaks the first
 /// that hangs is the one that counts.
 pub const TABLE: &[&[&Rule]] = &[
-    &[&DELTA_PROGRAM],
+    &[&running::DELTA_PROGRAM],
     rdma::RULES,
     element::RULES,
     cbuf::RULES,

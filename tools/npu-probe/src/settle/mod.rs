@@ -209,7 +209,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     ),
     Entry::new(
         "delta-program",
-        "Does a program without sizes, address and precisions write anything?",
+        "Does a program of addresses run with the sizes of its register group?",
         Plan::Run(cores::delta_program),
     ),
     Entry::new(
