@@ -269,14 +269,6 @@ contested! {
         /// On, with operands of 0: all registers are 0 after a reset.
         Active = "active",
     }
-    /// A program that writes S_POINTER of CNA or CORE without the core's
-    /// number in its top bits.
-    core_number: CoreNumber, "core-number" {
-        /// Does no harm.
-        Ignored = "ignored",
-        /// Makes cores 1 and 2 hang (E-core-number).
-        Required = "required",
-    }
     /// A core after a task that hung.
     wedge: Wedge, "wedge" {
         /// Works again after its reset (E-wedge).

@@ -117,10 +117,10 @@ mod writer;
 use std::fmt;
 
 pub use contested::{
-    AverageRounding, BytePooling, ChainPointer, Contested, CoreNumber, DepthwisePad, FewGrains,
-    FlyingDual, FreshStages, Int16WithoutSum, LineRounding, LutIndex, NanCompare, OutputScale,
-    OutputTies, PartialGroup, PoolingInterrupt, ShortHeight, SmallExponent, Switch, Tf32Operand,
-    UnknownSwitch, Wedge, WeightRoom, WideRounding,
+    AverageRounding, BytePooling, ChainPointer, Contested, DepthwisePad, FewGrains, FlyingDual,
+    FreshStages, Int16WithoutSum, LineRounding, LutIndex, NanCompare, OutputScale, OutputTies,
+    PartialGroup, PoolingInterrupt, ShortHeight, SmallExponent, Switch, Tf32Operand, UnknownSwitch,
+    Wedge, WeightRoom, WideRounding,
 };
 pub use kick::{Finished, Kick, Outcome};
 pub use npu_core::Core;

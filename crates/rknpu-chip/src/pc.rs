@@ -18,7 +18,7 @@ use super::registers::{CORE_NUMBER_SHIFT, Registers};
 use super::task::FLYING;
 use super::time::Clock;
 use super::trap::{Report, Stop};
-use super::{ChainPointer, Contested, CoreNumber, Effect, Master, cbuf::Cbuf, task};
+use super::{ChainPointer, Contested, Effect, Master, cbuf::Cbuf, task};
 
 /// Command words of one fetch of 128 bits.
 const WORDS_PER_FETCH: usize = 2;
@@ -171,20 +171,15 @@ impl Run<'_> {
     }
 
     /// A program that writes S_POINTER of CNA or CORE overwrites what the
-    /// kernel put there, the number of the core included.
+    /// kernel put there. Without the number of the core the task never ends.
     fn core_number(&mut self, block: Block, value: u32) -> Result<(), Stop> {
         let number = self.registers.core_number(block);
         if value >> CORE_NUMBER_SHIFT == number {
             return Ok(());
         }
-        let effect = match self.contested.core_number {
-            CoreNumber::Ignored => Effect::Note,
-            CoreNumber::Required => Effect::Hang,
-        };
         let shown = [(cna::SPointer::INFO.name, value)];
         let values = format!("{block} S_POINTER loses the number of core {number}");
-        self.report
-            .tell_with(&program::CORE_NUMBER, effect, &shown, &values)
+        self.report.tell(&program::CORE_NUMBER, &shown, &values)
     }
 
     /// The enable word: runs a task.

@@ -171,7 +171,7 @@ fn settle_says_nothing_on_the_word_of_a_broken_core() {
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
     for part in [
-        "core-number: ignored",
+        "weight-room: group",
         "wedge: until-power-cycle (the model's default is until-reset)",
         "partial-group: not run: after an earlier experiment a plain product",
     ] {

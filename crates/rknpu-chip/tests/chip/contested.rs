@@ -4,7 +4,7 @@
 
 use half::f16;
 use rknpu_chip::{ChipOptions, Contested, Level};
-use rknpu_regcmd::regs::{cna, dpu, dpu_rdma, ppu, ppu_rdma};
+use rknpu_regcmd::regs::{dpu, dpu_rdma, ppu, ppu_rdma};
 
 use super::board::{Board, Outcome};
 use super::chains::later_products;
@@ -123,16 +123,6 @@ fn tf32(contested: Contested) -> Seen {
 }
 
 /// A program that writes the CNA's S_POINTER, on core 1.
-fn on_core_1(contested: Contested) -> Seen {
-    let mut product = product_with(MatType::Int8Int32, (4, 32, 32), &options(contested));
-    let mut words = product.conv.words();
-    words.set::<cna::SPointer>(0xe);
-    let words = words.finish(0x0d);
-    let at = product.board.place_program(&words);
-    let outcome = product.board.kick(1, at, words.len(), 1);
-    seen(&outcome, product.out())
-}
-
 /// A hang, the reset behind it, and a good program.
 fn after_a_hang(contested: Contested) -> Seen {
     let mut product = product_with(MatType::Int8Int32, (4, 32, 32), &options(contested));
@@ -200,7 +190,6 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "average-rounding" => pooling(facts, |_| {}, false),
         "nan-compare" => flying(facts, f32::NAN, 1.0, |_| {}),
         "fresh-stages" => sixteen_registers(facts),
-        "core-number" => on_core_1(facts),
         "wedge" => after_a_hang(facts),
         other => panic!("no program tells the sides of {other} apart"),
     }

@@ -209,6 +209,35 @@ fn t07_a_program_of_changed_registers_runs_with_those_of_its_group() {
     }
 }
 
+/// The kernel's 0xE has the core's number on top. A program that writes another
+/// one hangs, which was measured with 0x30 (E-core-number).
+#[test]
+fn another_cores_number_in_s_pointer_hangs() {
+    for (core, pointer, right) in [
+        (0, 0x30, true),
+        (0, 0x1000_0030, false),
+        (1, 0x30, false),
+        (1, 0x1000_0030, true),
+        (2, PING_PONG, false),
+    ] {
+        for offset in [cna::SPointer::OFFSET, core::SPointer::OFFSET] {
+            let mut product = small();
+            let mut words = product.conv.program();
+            let block = Block::of_offset(offset).unwrap();
+            words.insert(0, Word::new(block.target(), offset, pointer));
+            let at = product.board.place_program(&words);
+            let outcome = product.board.kick(core, at, words.len(), 1);
+            if right {
+                outcome.assert_clean();
+                continue;
+            }
+            assert_eq!(outcome.raw_status, 0, "core {core}, {pointer:#x}");
+            assert_trap(&outcome, "H07-core-number", Effect::Hang);
+            assert!(product.out().iter().all(|&b| b == SENTINEL));
+        }
+    }
+}
+
 #[test]
 fn t14_decompression_that_was_left_on() {
     let mut product = small();

@@ -33,8 +33,8 @@ elsewhere! { pub,
         "the kernel writes the S_POINTER of CNA and CORE once a kick, for the first task of a chain: measured chains are right so",
         "submit the tasks one by one, as the mainline driver runs them";
     /// The core's number, overwritten.
-    CORE_NUMBER "H07-core-number" ["E-driver-writes", "E-core-number"] Warning Note [cna::SPointer] contested "core-number":
-        "the kernel writes the core's number into the S_POINTER of CNA and CORE; a program that overwrites it runs on core 0 at most",
+    CORE_NUMBER "H07-core-number" ["E-driver-writes", "E-core-number"] Warning Hang [cna::SPointer]:
+        "the kernel writes the core's number into the S_POINTER of CNA and CORE; with another number there the core hangs (measured), and a program cannot know its core",
         "leave S_POINTER of CNA and CORE to the kernel";
     /// A program where none can be.
     PROGRAM_ADDRESS "T06-program-address" ["E-program-alignment"] Error Hang [pc::BaseAddress]:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Experiments about cores: what registers keep, and what makes a core hang.
 
-use rknpu_regcmd::regs::{cna, dpu};
+use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::{EnableMask, Program, Register};
 
 use super::products;
@@ -34,16 +34,6 @@ pub(crate) fn health() -> anyhow::Result<Experiment> {
     let (good, inputs, output) = products::small()?;
     let mut experiment = Experiment::of(inputs, output, good);
     experiment.jobs = vec![experiment.jobs[0].clone(); ROUND];
-    Ok(experiment)
-}
-
-/// A program that writes the CNA's S_POINTER as it writes the others'.
-pub(super) fn core_number() -> anyhow::Result<Experiment> {
-    let (mut task, inputs, output) = products::small()?;
-    task.put(cna::SPointer::from_bits(POINTER));
-    let mut experiment = Experiment::of(inputs, output, task);
-    experiment.jobs = vec![experiment.jobs[0].clone(); ROUND];
-    experiment.reading = Reading::AnyOrder;
     Ok(experiment)
 }
 

@@ -300,12 +300,6 @@ pub(crate) const ENTRIES: &[Entry] = &[
     )
     .risky("on two of three sides its tasks hang"),
     Entry::new(
-        "core-number",
-        "Do cores 1 and 2 hang when a program clears their number in S_POINTER?",
-        Plan::Run(cores::core_number),
-    )
-    .risky("on one side its tasks hang"),
-    Entry::new(
         "wedge",
         "Does a core that hung work again after its reset?",
         Plan::Run(cores::wedge),
