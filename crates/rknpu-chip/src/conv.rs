@@ -71,7 +71,7 @@ pub(crate) fn run(
 
     let mut dpu = Dpu::load(regs, reads, false, &machine.dma, machine.contested)?;
     if writer.transposed {
-        dpu.out.precision = Precision::Int16;
+        dpu.out.precision = Precision::Int32;
     }
     let spoiled = Spoiled::by(&broken);
     let mut cube = operands::features(machine, regs, &conv)?;

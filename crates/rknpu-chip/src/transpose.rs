@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The transposing writer (TP_ORG_EN), as far as it is known: 16-bit results
-//! of an int16 product, saturated (silicon cuts them: E-transposed-cut), at
+//! The transposing writer (TP_ORG_EN), as far as it is known: of the sums of an
+//! int16 product the low 16 bits (E-transposed-cut), at
 //!
 //! ```text
 //! slot(m, n) = 4*m + (n/4)%4 + (n/16)*4*M + (n%4)*16*M      slots of 2 bytes from DST_BASE
 //! ```
 //!
-//! M is the number of pixels (E-transposed).
+//! M is the number of pixels (E-transposed). Of each 32 channels SIZE_E + 1 groups
+//! of four are written (inferred: E-transposed-size).
 
 use super::Master;
 use super::dma::Dma;
@@ -14,7 +15,10 @@ use super::trap::Stop;
 use super::writer::Writer;
 
 /// Bytes of an element.
-const ELEMENT: i64 = size_of::<i16>() as i64;
+const ELEMENT: i64 = size_of::<u16>() as i64;
+/// Channels of an atom of sums, and of a group of eight.
+const ATOM_CHANNELS: usize = 4;
+const GROUP_CHANNELS: usize = 32;
 
 /// Byte address of an element: the formula of this module.
 fn address(writer: &Writer, pixel: usize, channel: usize) -> i64 {
@@ -23,20 +27,26 @@ fn address(writer: &Writer, pixel: usize, channel: usize) -> i64 {
     i64::from(writer.output.base) + ELEMENT * slot
 }
 
-/// Writes the elements of a tile, 16 bits each in the order (pixel, channel),
-/// `channels` a pixel, from (pixel, channel) on.
+/// Writes the elements of a tile, which are `sums` of int32 in the order (pixel,
+/// channel), `channels` a pixel, from (pixel, channel) on.
 pub(crate) fn store(
     writer: &Writer,
     dma: &Dma<'_>,
     (pixel, channel): (usize, usize),
     channels: usize,
-    elements: &[u8],
+    sums: &[u8],
 ) -> Result<(), Stop> {
-    for (index, element) in elements.chunks_exact(size_of::<i16>()).enumerate() {
+    let present = writer.output.group_atoms * ATOM_CHANNELS;
+    for (index, &[low, high, ..]) in sums
+        .as_chunks::<{ size_of::<i32>() }>()
+        .0
+        .iter()
+        .enumerate()
+    {
         let n = channel + index % channels;
-        if n < writer.channels {
+        if n < writer.channels && n % GROUP_CHANNELS < present {
             let at = address(writer, pixel + index / channels, n);
-            dma.write(Master::DpuWrite, at, element)?;
+            dma.write(Master::DpuWrite, at, &[low, high])?;
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! The rows of the table of rules that the registers of a task break.
 
 use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::rules::{self, FLYING_DUAL, PARTIAL_GROUP, Rule, WEIGHT_ROOM};
+use rknpu_regcmd::rules::{self, FLYING_DUAL, PARTIAL_GROUP, Rule, TRANSPOSED_HANG, WEIGHT_ROOM};
 use rknpu_regcmd::task::Task;
 
 use crate::trap::{Report, Stop};
@@ -40,8 +40,8 @@ pub(crate) fn registers(
             continue;
         }
         found.0.push(rule);
-        // Ends the task when the rest of it is written.
-        if rule.id != PARTIAL_GROUP.id {
+        // End the task when the rest of it is written.
+        if ![PARTIAL_GROUP.id, TRANSPOSED_HANG.id].contains(&rule.id) {
             report.broken(rule, regs, &values)?;
         }
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Groups of channels that are not written.
+//! Groups of channels that are not written, and tasks that do not end behind
+//! their last write.
 
 use rknpu_regcmd::RegisterFile;
-use rknpu_regcmd::rules::{INT16_WITHOUT_SUM, PARTIAL_GROUP};
+use rknpu_regcmd::rules::{INT16_WITHOUT_SUM, PARTIAL_GROUP, TRANSPOSED_HANG};
 
 use super::Broken;
 use crate::trap::{Report, Stop};
@@ -15,6 +16,8 @@ pub(crate) struct Spoiled {
     /// The last group, which is not whole, is not written, and the task does
     /// not end.
     pub(crate) stuck: bool,
+    /// All is written, but the task does not end.
+    endless: bool,
 }
 
 impl Spoiled {
@@ -23,14 +26,18 @@ impl Spoiled {
         Self {
             first_group_only: broken.has(&INT16_WITHOUT_SUM),
             stuck: broken.has(&PARTIAL_GROUP),
+            endless: broken.has(&TRANSPOSED_HANG),
         }
     }
 
     /// The end of a task that does not end.
     pub(crate) fn finish(self, report: &mut Report, regs: &RegisterFile) -> Result<(), Stop> {
-        if !self.stuck {
-            return Ok(());
+        if self.stuck {
+            report.broken(&PARTIAL_GROUP, regs, "the last group is not whole")?;
         }
-        report.broken(&PARTIAL_GROUP, regs, "the last group is not whole")
+        if self.endless {
+            report.broken(&TRANSPOSED_HANG, regs, "all is written")?;
+        }
+        Ok(())
     }
 }

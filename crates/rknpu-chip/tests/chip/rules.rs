@@ -459,6 +459,9 @@ fn convolution() -> Vec<Case> {
         wide("wide-flying", 4999),
         wide("T30-width", 8190),
         form_a("T41-transposing-writer").set(0x4050, 1 << 27 | 0x36e),
+        Case::new("H08-transposed-group", int16().program(false))
+            .set(0x4050, 1 << 27 | 0x36e)
+            .set(0x4058, 1 << 27 | 31),
         Case::new("H08-partial-group", sample("captured int8 depthwise")).set(0x4058, 62),
     ]
 }

@@ -4,7 +4,7 @@
 use rknpu_chip::{Effect, Level};
 use rknpu_regcmd::regs::{cna, dpu};
 
-use super::board::{Board, SENTINEL};
+use super::board::{Board, Outcome, SENTINEL};
 use super::golden;
 use super::programs::{Flying, MatType, Pool};
 use super::traps::{assert_trap, product, small};
@@ -198,41 +198,67 @@ fn t39_a_notch_that_is_too_small_lets_rows_overlap() {
     assert_ne!(wrong.out(), right.out());
 }
 
+/// A transposed int16 product of M x K x N, with SIZE_E: what its sums are and, by
+/// row and channel, which 16 bits were written, or `None`.
+fn transposed(
+    (m, k, n): (usize, usize, usize),
+    size_e: u32,
+    level: Level,
+) -> (Outcome, Vec<(i32, Option<u16>)>) {
+    const TP: u32 = 1 << 27;
+    let bytes = 4 * 16 * m * 2;
+    let ty = MatType::Int16Int32;
+    let mut right = product(ty, (m, k, n), Level::Strict);
+    right.board.run(&right.conv.program()).assert_clean();
+    let plain = right.out();
+    let mut product = product(ty, (m, k, n), level);
+    product.conv.c = product.board.reserve(bytes);
+    let mut words = product.conv.words();
+    words.patch::<dpu::BsOwCfg>(TP | size_e << 8 | size_e << 5 | size_e << 2 | 2);
+    words.patch::<dpu::WdmaSize0>(TP | (n as u32 - 1));
+    let outcome = product.board.run(&words.finish(0x0d));
+    let out = product.board.bytes(product.conv.c, bytes);
+    let mut elements = Vec::new();
+    for (row, channel) in (0..m).flat_map(|row| (0..n).map(move |channel| (row, channel))) {
+        let at = ((channel / 4) * m + row) * 16 + channel % 4 * 4;
+        let sum = i32::from_le_bytes(plain[at..at + 4].try_into().unwrap());
+        let slot = 4 * row + channel / 4 % 4 + channel / 16 * 4 * m + channel % 4 * 16 * m;
+        let got = out.get(2 * slot..2 * slot + 2).map(|two| [two[0], two[1]]);
+        let written = got.filter(|&two| two != [SENTINEL; 2]);
+        elements.push((sum, written.map(u16::from_le_bytes)));
+    }
+    (outcome, elements)
+}
+
+/// What was measured (E-transposed-cut, E-transposed-hang, E-transposed-size): the
+/// low 16 bits of sums, a hang behind the last write of 16 channels, and half of
+/// the channels with SIZE_E 3.
 #[test]
-fn t41_the_transposing_writer_is_right_up_to_32_channels() {
-    for (m, n) in [(4usize, 16usize), (8, 32), (32, 32)] {
-        let ty = MatType::Int16Int32;
-        let mut right = product(ty, (m, 32, n), Level::Strict);
-        right.board.run(&right.conv.program()).assert_clean();
-        let plain = right.out();
-        let mut product = product(ty, (m, 32, n), Level::Strict);
-        product.conv.c = product.board.reserve(4 * 16 * m * 2);
-        let mut words = product.conv.words();
-        words.patch::<dpu::BsOwCfg>(1 << 27 | 0x36e);
-        words.patch::<dpu::WdmaSize0>(1 << 27 | (n as u32 - 1));
-        let outcome = product.board.run(&words.finish(0x0d));
-        assert!(outcome.completed());
-        assert_eq!(outcome.traps(), ["T38-int16-saturates"]);
-        let out = product.board.bytes(product.conv.c, 4 * 16 * m * 2);
-        for row in 0..m {
-            for channel in 0..n {
-                let at = ((channel / 4) * m + row) * 16 + channel % 4 * 4;
-                let sum = i32::from_le_bytes(plain[at..at + 4].try_into().unwrap());
-                let slot = 4 * row + channel / 4 % 4 + channel / 16 * 4 * m + channel % 4 * 16 * m;
-                let got = i16::from_le_bytes([out[2 * slot], out[2 * slot + 1]]);
-                assert_eq!(
-                    i32::from(got),
-                    sum.clamp(i16::MIN.into(), i16::MAX.into()),
-                    "row {row}, channel {channel}"
-                );
-            }
+fn t41_the_transposing_writer_cuts_its_results() {
+    let mut cut = 0;
+    for (m, n) in [(8, 32), (32, 32)] {
+        let (outcome, elements) = transposed((m, 32, n), 7, Level::Strict);
+        outcome.assert_clean();
+        for (sum, got) in elements {
+            assert_eq!(got, Some(sum as u16), "{sum}");
+            cut += usize::from(i16::try_from(sum).is_err());
         }
     }
-    let mut wide = product(MatType::Int16Int32, (4, 32, 64), Level::Faithful);
-    let mut words = wide.conv.words();
-    words.patch::<dpu::BsOwCfg>(1 << 27 | 0x36e);
-    words.patch::<dpu::WdmaSize0>(1 << 27 | 63);
-    let outcome = wide.board.run(&words.finish(0x0d));
+    assert!(cut > 0);
+
+    let (outcome, elements) = transposed((12, 64, 16), 7, Level::Faithful);
+    assert_eq!(outcome.raw_status, 0);
+    assert_trap(&outcome, "H08-transposed-group", Effect::Hang);
+    assert!(elements.iter().all(|&(sum, got)| got == Some(sum as u16)));
+
+    for (m, ends) in [(4, true), (16, false)] {
+        let (outcome, elements) = transposed((m, 32, 32), 3, Level::Faithful);
+        assert_eq!(outcome.completed(), ends);
+        assert_trap(&outcome, "T41-transposing-writer", Effect::Garbage);
+        let written = elements.iter().filter(|(_, got)| got.is_some());
+        assert_eq!(written.count(), m * 32 / 2);
+    }
+    let (outcome, _) = transposed((4, 32, 64), 7, Level::Faithful);
     assert_trap(&outcome, "T41-transposing-writer", Effect::Garbage);
 }
 

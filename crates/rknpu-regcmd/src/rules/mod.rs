@@ -56,7 +56,7 @@ pub use running::{
     ENABLE_MASK, EXPONENT_WRAPS, FIELD_OVERFLOW, INT16_SATURATES, LINES_NOT_AWAITED, SHORT_GROUP,
     STALE_CBUF, STALE_DECOMPRESSION, STALE_REGISTERS,
 };
-pub use writer::{GROUP_ATOMS_MAX, PARTIAL_GROUP};
+pub use writer::{GROUP_ATOMS_MAX, PARTIAL_GROUP, TRANSPOSED_HANG};
 
 /// What silicon does with a task that breaks a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

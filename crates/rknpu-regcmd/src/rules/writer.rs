@@ -15,6 +15,8 @@ use crate::task::surfaces;
 pub const GROUP_ATOMS_MAX: usize = 8;
 /// Channels that the transposing writer was measured to place right.
 const TRANSPOSED_CHANNELS_KNOWN: usize = 32;
+/// Pixels from which on it hangs with groups that are too small.
+const TRANSPOSED_PIXELS_HANG: usize = 16;
 /// OUTPUT_MODE: to memory, and to nothing else.
 const TO_MEMORY: u32 = 2;
 
@@ -23,6 +25,12 @@ const GROUP: super::Shows = &[
     dpu::SurfaceAdd::INFO,
     dpu::DstSurfStride::INFO,
     dpu::DataFormat::INFO,
+];
+
+const TRANSPOSER: super::Shows = &[
+    dpu::BsOwCfg::INFO,
+    dpu::WdmaSize0::INFO,
+    dpu::FeatureModeCfg::INFO,
 ];
 
 /// An int8 result that ends within a group.
@@ -38,6 +46,24 @@ pub static PARTIAL_GROUP: Rule = row(
     Check::Dpu(partial_group),
 )
 .contested("partial-group");
+
+/// A transposed result that is no whole group.
+pub static TRANSPOSED_HANG: Rule = row(
+    "H08-transposed-group",
+    &["E-transposed-hang", "E-transposed-size"],
+    Hang,
+    TRANSPOSER,
+    [
+        "the transposing writer does not end behind its last write with 16 channels, or with SIZE_E 3 and 16 pixels (measured; for all below 32 channels, and other SIZE_E, inferred)",
+        "transpose on the host",
+    ],
+    Check::Dpu(|task| {
+        let (channels, pixels) = (task.channels(), task.output.pixels());
+        let small = task.output.group_atoms < GROUP_ATOMS_MAX && pixels >= TRANSPOSED_PIXELS_HANG;
+        let hangs = transposes(task) && (channels < TRANSPOSED_CHANNELS_KNOWN || small);
+        hangs.then(|| format!("{channels} channels of {pixels} pixels are transposed"))
+    }),
+);
 
 pub(super) const RULES: &[&Rule] = &[
     &row(
@@ -118,20 +144,17 @@ pub(super) const RULES: &[&Rule] = &[
     ),
     &row(
         "T41-transposing-writer",
-        &["E-transposed", "E-transposed-cut"],
+        &["E-transposed", "E-transposed-cut", "E-transposed-size"],
         Garbage,
-        &[
-            dpu::BsOwCfg::INFO,
-            dpu::WdmaSize0::INFO,
-            dpu::FeatureModeCfg::INFO,
-        ],
+        TRANSPOSER,
         [
-            "the transposing writer is right for int16 products of at most 32 channels only (measured)",
+            "the transposing writer is right for int16 products of at most 32 channels with SIZE_E 7 only, and gives the low 16 bits of their sums (measured)",
             "transpose on the host",
         ],
         Check::Dpu(transposing),
     ),
     &PARTIAL_GROUP,
+    &TRANSPOSED_HANG,
     &advice(
         "output-gaps",
         &["E-surf-add"],
@@ -291,8 +314,10 @@ fn transposing(task: &Dpu<'_>) -> Found {
     let asked = task.regs.get::<dpu::BsOwCfg>().tp_org_en() == 1 || mode == 1;
     let channels = task.channels();
     let known = transposes(task) && mode == 0 && channels <= TRANSPOSED_CHANNELS_KNOWN;
+    let whole = task.output.group_atoms == GROUP_ATOMS_MAX;
     let ty = task.output.input;
-    (asked && !known).then(|| format!("{channels} channels of a product of {ty} are transposed"))
+    (asked && !(known && whole))
+        .then(|| format!("{channels} channels of a product of {ty} are transposed"))
 }
 
 fn partial_group(task: &Dpu<'_>) -> Found {
