@@ -6,8 +6,9 @@
 //! `/vm/environment` are its variables, `NAME=VALUE`, likewise. Its
 //! output and its end go to the host through ports of a virtio console, by
 //! name: `stdout`, `stderr`, `status`; its input comes from `stdin`, where there
-//! is one. To `status` goes one line: `exit N`, `signal N`, or `failed: WHY`. To `files` go those that `/vm/wanted` names, each
-//! after its length, which is the largest number for one that cannot be read.
+//! is one. To `status` goes one line: `exit N`, `signal N`, or `failed: WHY`. To
+//! `files` go those that `/vm/wanted` names, each after its length, which is the
+//! largest number for one that cannot be read.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
