@@ -15,6 +15,8 @@ impl WithoutAddresses for sys::CreateBo {}
 impl WithoutAddresses for sys::PrepBo {}
 impl WithoutAddresses for sys::FiniBo {}
 impl WithoutAddresses for sys::GemClose {}
+impl WithoutAddresses for sys::GemFlink {}
+impl WithoutAddresses for sys::GemOpen {}
 impl WithoutAddresses for sys::GetCap {}
 impl WithoutAddresses for sys::PrimeHandle {}
 
@@ -28,10 +30,6 @@ const SYNCOBJ_CREATE: u32 = 0xc008_64bf;
 const UNKNOWN_DRIVER_IOCTL: u32 = 0x4008_6444;
 /// GET_UNIQUE (drm.h): a length and an address.
 const GET_UNIQUE: u32 = 0xc010_6401;
-/// GEM_FLINK (drm.h): a handle, and a name that the kernel writes.
-const GEM_FLINK: u32 = 0xc008_640a;
-/// GEM_OPEN: a name; handle and size, which the kernel writes.
-const GEM_OPEN: u32 = 0xc010_640b;
 /// An ioctl with a letter that is not DRM's, 8 bytes, written.
 const NOT_DRM: u32 = 0x4008_7a44;
 
@@ -160,18 +158,19 @@ impl File {
 
     /// A name for an object.
     pub(crate) fn flink(&self, handle: u32) -> Result<u32, Errno> {
-        let mut arg = [handle, 0];
-        // SAFETY: the size in the request is 8, and no address is in it.
-        unsafe { self.raw()?.ioctl(GEM_FLINK, Some(arg.as_mut_bytes())) }?;
-        Ok(arg[1])
+        let mut arg = sys::GemFlink { handle, name: 0 };
+        self.plain(sys::GEM_FLINK, &mut arg)?;
+        Ok(arg.name)
     }
 
     /// Handle and size, in bytes, of the object of this name.
     pub(crate) fn open_name(&self, name: u32) -> Result<(u32, u64), Errno> {
-        let mut arg = [u64::from(name), 0];
-        // SAFETY: the size in the request is 16, and no address is in it.
-        unsafe { self.raw()?.ioctl(GEM_OPEN, Some(arg.as_mut_bytes())) }?;
-        Ok(((arg[0] >> 32) as u32, arg[1]))
+        let mut arg = sys::GemOpen {
+            name,
+            ..sys::GemOpen::default()
+        };
+        self.plain(sys::GEM_OPEN, &mut arg)?;
+        Ok((arg.handle, arg.size))
     }
 
     /// Asks for a name, with room for none.
