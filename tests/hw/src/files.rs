@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Raw ioctls on dma-bufs and sync_files, and a job that hangs.
+//! Raw ioctls on dma-bufs and sync_files.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Bo, Device, Errno, Handle, RawJob, RawTask, sys};
+use rocket_uapi::{Errno, sys};
 use rustix::fs::SeekFrom;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::check::Reason;
 use crate::raw::{File, WithoutAddresses};
 
 impl WithoutAddresses for sys::ExportSyncFile {}
@@ -17,6 +16,9 @@ impl WithoutAddresses for sys::SyncMergeData {}
 impl WithoutAddresses for sys::SwSyncCreateFence {}
 impl WithoutAddresses for u32 {}
 impl WithoutAddresses for HeapAllocation {}
+
+/// Where the kernel gives memory that is not the driver's.
+const DMA_HEAP: &str = "/dev/dma_heap/system";
 
 /// DMA_HEAP_IOCTL_ALLOC (dma-heap.h).
 const HEAP_ALLOC: u32 = 0xc018_4800;
@@ -30,9 +32,6 @@ struct HeapAllocation {
     fd_flags: u32,
     heap_flags: u64,
 }
-
-/// Words of a program that does nothing. Two are fetched at once.
-const IDLE_WORDS: u32 = 2;
 
 impl File {
     /// An ioctl on another file, whose structure holds no address.
@@ -139,44 +138,23 @@ impl File {
         self.plain_on(timeline, sys::SW_SYNC_INC, &mut by)
     }
 
-    /// A dma-buf of a dma-heap.
-    pub(crate) fn dma_heap(&self, heap: BorrowedFd<'_>, len: u64) -> Result<OwnedFd, Errno> {
+    /// A dma-buf of the machine's dma-heap, if it has one.
+    pub(crate) fn dma_heap(&self, len: u64) -> Result<Option<OwnedFd>, Errno> {
+        let Ok(heap) = std::fs::File::open(DMA_HEAP) else {
+            return Ok(None);
+        };
         let mut arg = HeapAllocation {
             len,
             fd: 0,
             fd_flags: sys::DRM_CLOEXEC | sys::DRM_RDWR,
             heap_flags: 0,
         };
-        self.plain_on(heap, HEAP_ALLOC, &mut arg)?;
+        self.plain_on(heap.as_fd(), HEAP_ALLOC, &mut arg)?;
         // SAFETY: as in `export_fence`.
-        Ok(unsafe { OwnedFd::from_raw_fd(arg.fd.cast_signed()) })
+        Ok(Some(unsafe { OwnedFd::from_raw_fd(arg.fd.cast_signed()) }))
     }
 
     pub(crate) fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {
         self.raw()?.file_seek(file, to)
     }
-}
-
-/// Submits a job whose program, which is zeros, never starts the NPU, so that
-/// the driver kills it. It waits for what the objects `after` wait for.
-pub(crate) fn submit_hanging(
-    device: &Device,
-    zeros: &Bo,
-    output: &Bo,
-    after: &[Handle],
-) -> Result<(), Reason> {
-    let task = RawTask {
-        regcmd: zeros.iova(),
-        words: IDLE_WORDS,
-    };
-    let job = RawJob {
-        tasks: &[task],
-        reads: &[&[zeros.handle()], after].concat(),
-        writes: &[output.handle()],
-    };
-    // SAFETY: a word of zeros addresses no block of the NPU and sets no
-    // register, so the job reads `zeros` and nothing else; whoever calls keeps
-    // all objects until it is over.
-    unsafe { device.submit_raw(&[job]) }?;
-    Ok(())
 }

@@ -19,7 +19,6 @@ mod check;
 mod files;
 pub mod fuzz;
 mod hold;
-#[allow(unsafe_code)]
 mod jobs;
 mod kmsg;
 mod known;
@@ -30,6 +29,8 @@ mod rows;
 mod scenario;
 #[allow(unsafe_code)]
 mod signal;
+#[allow(unsafe_code)]
+mod submit;
 
 use std::io::{self, Write};
 

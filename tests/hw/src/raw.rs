@@ -221,26 +221,6 @@ impl File {
         })
     }
 
-    /// SUBMIT of `count` jobs, which are empty: 0 or 1.
-    pub(crate) fn submit_empty(
-        &self,
-        count: bool,
-        job_struct_size: u32,
-        reserved: u64,
-    ) -> Result<i32, Errno> {
-        // No tasks, no handles, no addresses: it does not run.
-        let job = sys::Job::default();
-        let mut arg = sys::Submit {
-            jobs: (&raw const job).expose_provenance() as u64,
-            job_count: count.into(),
-            job_struct_size,
-            reserved,
-        };
-        // SAFETY: `jobs` is the address of one job, and of one at most the
-        // kernel reads at most its own size of a job, whatever the stride.
-        unsafe { self.raw()?.ioctl(sys::SUBMIT, Some(arg.as_mut_bytes())) }
-    }
-
     /// A dma-buf of a buffer object of this file.
     pub(crate) fn export(&self, handle: u32) -> Result<OwnedFd, Errno> {
         self.export_with(handle, sys::DRM_CLOEXEC | sys::DRM_RDWR)

@@ -5,12 +5,12 @@ use std::mem;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rocket_uapi::{ByteLen, Deadline, Device, PAGE_BYTES};
+use rocket_uapi::{Deadline, Device};
 
 use crate::Context;
 use crate::busy::{PATIENCE, quick};
 use crate::check::{Must, Outcome, Reason};
-use crate::files::submit_hanging;
+use crate::jobs::Hanging;
 use crate::raw::File;
 
 /// One of them, which the program's option `--scenario` runs.
@@ -47,12 +47,11 @@ impl Scenario {
                 job.wait(Deadline::after(PATIENCE)).map(mem::forget)?;
             }
             Self::ExitBusy => {
-                let page = ByteLen::new(PAGE_BYTES).must("a length")?;
-                let (zeros, output) = (device.alloc(page)?, device.alloc(page)?);
-                submit_hanging(device, &zeros, &output, &[])?;
+                let mut hanging = Hanging::new(File::new(device)?)?;
+                let page = hanging.page()?.handle;
+                hanging.submit(hanging.job(page))?;
                 // A moment for the scheduler to hand it over.
                 std::thread::sleep(Duration::from_millis(20));
-                mem::forget((zeros, output));
             }
             Self::ExitExported => {
                 let file = File::new(device)?;

@@ -5,7 +5,8 @@ use rocket_uapi::PAGE_BYTES;
 
 use super::product::Product;
 use super::rng::Rng;
-use super::submit::{Job, Submission, Task};
+
+use crate::submit::{Job, Submission, Task};
 
 /// Invalid addresses: none, a page that nobody maps, one of the kernel's, one that is
 /// no address at all.

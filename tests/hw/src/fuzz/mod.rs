@@ -13,8 +13,6 @@ mod jobs;
 mod product;
 mod rng;
 mod share;
-#[allow(unsafe_code)]
-mod submit;
 mod world;
 
 use std::thread;

@@ -4,9 +4,9 @@
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word};
 use rocket_uapi::{PAGE_BYTES, sys};
 
-use super::submit::{Job, Submission, Task};
 use crate::check::{Must, Outcome, Reason};
 use crate::raw::{File, Map};
+use crate::submit::{Job, Submission, Task};
 
 const PAGE: u32 = PAGE_BYTES as u32;
 

@@ -13,9 +13,9 @@ use super::fork::{self, Child};
 use super::jobs::{Jobs, handle, size};
 use super::product::Product;
 use super::rng::Rng;
-use super::submit::{Job, Submission};
 use crate::check::{Must, Outcome, Reason, ensure};
 use crate::raw::{File, Map};
+use crate::submit::{Job, Submission};
 
 /// Tasks of a thread in a round that may hang.
 const HANGS: u32 = 3;

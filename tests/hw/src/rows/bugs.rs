@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a kernel without its known bugs does. See `tests/hw/bugs`.
 
-use rocket_uapi::sys;
-
 use crate::Context;
-use crate::check::{Must, Outcome, Reason, ensure, expect, nothing};
-use crate::jobs::{Hanging, RawJob};
+use crate::check::{Must, Outcome, Reason, ensure};
+use crate::jobs::Hanging;
 use crate::kmsg::Kmsg;
 use crate::raw::File;
 use crate::scenario::Scenario;
+use crate::submit::TASKS;
 
 /// How often to race with the scheduler, which wins most of the time.
 const RACES: usize = 20;
@@ -52,10 +51,10 @@ pub(super) fn count(context: &Context) -> Outcome {
     on_a_kernel(context)?;
     let log = Kmsg::from_now()?;
     let mut hanging = Hanging::new(File::new(&context.device)?)?;
-    let mut job = RawJob::writing(hanging.page()?.handle);
-    job.task_count = Some(u32::MAX);
-    let submitted = nothing(hanging.submit(&[job], size_of::<sys::Job>()));
-    expect("SUBMIT", submitted, Ok(()))?;
+    let page = hanging.page()?.handle;
+    let mut job = hanging.job(page);
+    job.counts[TASKS] = Some(u32::MAX);
+    hanging.submit(job)?;
     hanging.close()?;
     log.silence()
 }

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Jobs that do not run, and jobs that are killed.
 
-use rocket_uapi::{Deadline, Errno, PAGE_BYTES, sys};
+use rocket_uapi::{Deadline, Errno, sys};
 
 use super::create::UNKNOWN_HANDLE;
 use crate::Context;
 use crate::busy::{PATIENCE, quick};
-use crate::check::{Must, Outcome, ensure, expect, nothing};
-use crate::files::submit_hanging;
-use crate::jobs::{Array, Hanging, RawJob};
+use crate::check::{Outcome, ensure, expect, nothing};
+use crate::jobs::Hanging;
 use crate::raw::File;
+use crate::submit::{Job, READS, Submission, TASKS, Task, WRITES};
 
-/// The size of a job that the driver knows.
-const JOB: usize = size_of::<sys::Job>();
-/// That of a task.
-const TASK: usize = size_of::<sys::Task>();
+/// The sizes of a job and of a task that the driver knows.
+const JOB: u32 = size_of::<sys::Job>() as u32;
+const TASK: u32 = size_of::<Task>() as u32;
 
 pub(super) fn fault(context: &Context) -> Outcome {
     let hanging = Hanging::new(File::new(&context.device)?)?;
-    let submitted = nothing(hanging.submit_null());
+    let mut submission = Submission::of(vec![Job::default()]);
+    submission.address = Some(0);
+    let submitted = submission.submit(&hanging.file);
     expect("SUBMIT of a job at NULL", submitted, Err(Errno::FAULT))?;
     hanging.close()
 }
@@ -27,24 +28,27 @@ pub(super) fn strides(context: &Context) -> Outcome {
     let mut hanging = Hanging::new(File::new(&context.device)?)?;
     let mut jobs = Vec::new();
     for _ in 0..2 {
-        let mut job = RawJob::writing(hanging.page()?.handle);
-        job.words = vec![job.words[0]; 2];
-        job.task_struct_size = TASK + 16;
+        let page = hanging.page()?.handle;
+        let mut job = hanging.job(page);
+        job.tasks.push(hanging.task());
+        job.task_struct_size = Some(TASK + 16);
         jobs.push(job);
     }
-    let submitted = nothing(hanging.submit(&jobs, JOB + 8));
+    let mut submission = Submission::of(jobs);
+    submission.job_struct_size = JOB + 8;
+    let submitted = submission.submit(&hanging.file);
     expect("SUBMIT with larger structures", submitted, Ok(()))?;
-    for job in &jobs {
-        accepted(&hanging, job)?;
+    for &page in hanging.pages() {
+        accepted(&hanging, page)?;
     }
-    for job in &jobs {
-        hanging.wait(job.writes[0])?;
+    for &page in hanging.pages() {
+        hanging.wait(page)?;
     }
     hanging.close()
 }
 
 /// What makes a job a bad one.
-type Spoil = fn(&mut RawJob);
+type Spoil = fn(&mut Job);
 
 /// Has each spoil make bad jobs, and puts them into one SUBMIT with a good one at
 /// the end.
@@ -52,29 +56,30 @@ fn dropped(context: &Context, spoils: &[(&str, Spoil)]) -> Outcome {
     let mut hanging = Hanging::new(File::new(&context.device)?)?;
     let mut jobs = Vec::new();
     for (_, spoil) in spoils {
-        let mut job = RawJob::writing(hanging.page()?.handle);
+        let page = hanging.page()?.handle;
+        let mut job = hanging.job(page);
         spoil(&mut job);
         jobs.push(job);
     }
     // Before the bad ones changed what they write.
     let pages: Vec<u32> = hanging.pages().to_vec();
-    let good = RawJob::writing(hanging.page()?.handle);
-    jobs.push(good.clone());
-    let submitted = nothing(hanging.submit(&jobs, JOB));
+    let good = hanging.page()?.handle;
+    jobs.push(hanging.job(good));
+    let submitted = Submission::of(jobs).submit(&hanging.file);
     expect("SUBMIT with bad jobs", submitted, Ok(()))?;
     for ((what, _), page) in spoils.iter().zip(pages) {
         let prep = nothing(hanging.file.prep(page, 0));
         let what = format!("PREP_BO of what a job with {what} writes");
         expect(&what, prep, Ok(()))?;
     }
-    accepted(&hanging, &good)?;
-    hanging.wait(good.writes[0])?;
+    accepted(&hanging, good)?;
+    hanging.wait(good)?;
     hanging.close()
 }
 
-/// The job will run, or does.
-fn accepted(hanging: &Hanging, job: &RawJob) -> Outcome {
-    let prep = nothing(hanging.file.prep(job.writes[0], 0));
+/// The job that writes this will run, or does.
+fn accepted(hanging: &Hanging, page: u32) -> Outcome {
+    let prep = nothing(hanging.file.prep(page, 0));
     expect("PREP_BO of what a good job writes", prep, Err(Errno::BUSY))
 }
 
@@ -82,18 +87,20 @@ pub(super) fn bad(context: &Context) -> Outcome {
     dropped(
         context,
         &[
-            ("no task", |job| job.words.clear()),
-            ("tasks of 7 bytes", |job| job.task_struct_size = TASK - 1),
-            ("a task of no words", |job| job.words.push(0)),
-            ("tasks at NULL", |job| job.null = Some(Array::Tasks)),
+            ("no task", |job| job.tasks.clear()),
+            ("tasks of 7 bytes", |job| {
+                job.task_struct_size = Some(TASK - 1);
+            }),
+            ("a task of no words", |job| job.tasks.push(Task::default())),
+            ("tasks at NULL", |job| job.addresses[TASKS] = Some(0)),
             ("an unknown input", |job| job.reads.push(UNKNOWN_HANDLE)),
             ("input 0", |job| job.reads.push(0)),
             ("an unknown output", |job| job.writes.push(UNKNOWN_HANDLE)),
             ("inputs at NULL", |job| {
                 job.reads.push(UNKNOWN_HANDLE);
-                job.null = Some(Array::Reads);
+                job.addresses[READS] = Some(0);
             }),
-            ("outputs at NULL", |job| job.null = Some(Array::Writes)),
+            ("outputs at NULL", |job| job.addresses[WRITES] = Some(0)),
         ],
     )
 }
@@ -117,9 +124,9 @@ pub(super) fn twice(context: &Context) -> Outcome {
 pub(super) fn closed(context: &Context) -> Outcome {
     let mut hanging = Hanging::new(File::new(&context.device)?)?;
     let (closed, kept) = (hanging.page()?, hanging.page()?);
-    let mut job = RawJob::writing(closed.handle);
+    let mut job = hanging.job(closed.handle);
     job.writes.push(kept.handle);
-    nothing(hanging.submit(&[job], JOB)).must("SUBMIT")?;
+    hanging.submit(job)?;
     let result = nothing(hanging.file.close(closed.handle));
     expect("GEM_CLOSE of a busy BO", result, Ok(()))?;
     hanging.leave(closed.handle);
@@ -138,11 +145,11 @@ pub(super) fn closed(context: &Context) -> Outcome {
 }
 
 pub(super) fn after_kill(context: &Context) -> Outcome {
-    let page = rocket_uapi::ByteLen::new(PAGE_BYTES).must("a length")?;
-    let (zeros, output) = (context.device.alloc(page)?, context.device.alloc(page)?);
-    submit_hanging(&context.device, &zeros, &output, &[])?;
+    let mut hanging = Hanging::new(File::new(&context.device)?)?;
+    let page = hanging.page()?.handle;
+    hanging.submit(hanging.job(page))?;
     quick(&context.device, |job| job)?.wait(Deadline::after(PATIENCE))?;
-    let file = File::new(&context.device)?;
-    let prep = nothing(file.prep(output.handle().get(), 0));
-    expect("PREP_BO of what the killed job writes", prep, Ok(()))
+    let prep = nothing(hanging.file.prep(page, 0));
+    expect("PREP_BO of what the killed job writes", prep, Ok(()))?;
+    hanging.close()
 }

@@ -13,9 +13,6 @@ use crate::raw::File;
 /// A flag that export does not have: O_NONBLOCK.
 const NO_FLAG: u32 = 0o4000;
 
-/// Where the kernel gives memory that is not the driver's.
-const DMA_HEAP: &str = "/dev/dma_heap/system";
-
 pub(super) fn refused(context: &Context) -> Outcome {
     let file = File::new(&context.device)?;
     let bo = file.create(1).must("CREATE_BO")?;
@@ -37,10 +34,10 @@ pub(super) fn refused(context: &Context) -> Outcome {
     let imported = file.import_number(null.as_raw_fd()).map(drop);
     expect("import of no dma-buf", imported, Err(Errno::INVAL))?;
     if !context.info.is_model
-        && let Ok(heap) = std::fs::File::open(DMA_HEAP)
+        && let Some(foreign) = file
+            .dma_heap(PAGE_BYTES as u64)
+            .must("memory of a dma-heap")?
     {
-        let foreign = file.dma_heap(heap.as_fd(), PAGE_BYTES as u64);
-        let foreign = foreign.must("memory of a dma-heap")?;
         let imported = file.import(foreign.as_fd()).map(drop);
         expect("import of another driver's", imported, Err(Errno::INVAL))?;
     }

@@ -4,8 +4,9 @@
 use rocket_uapi::{Errno, sys};
 
 use crate::Context;
-use crate::check::{Outcome, expect, nothing};
+use crate::check::{Outcome, expect};
 use crate::raw::File;
+use crate::submit::{Job, Submission};
 
 /// The size of a job that the driver knows.
 const JOB: u32 = size_of::<sys::Job>() as u32;
@@ -13,20 +14,27 @@ const JOB: u32 = size_of::<sys::Job>() as u32;
 pub(super) fn no_jobs(context: &Context) -> Outcome {
     let file = File::new(&context.device)?;
     for reserved in [0, 1] {
+        let nothing = Submission {
+            reserved,
+            ..Submission::of(Vec::new())
+        };
         let what = format!("SUBMIT of no jobs, reserved {reserved}");
-        let submitted = nothing(file.submit_empty(false, JOB, reserved));
-        expect(&what, submitted, Ok(()))?;
+        expect(&what, nothing.submit(&file), Ok(()))?;
     }
     Ok(())
 }
 
 pub(super) fn malformed(context: &Context) -> Outcome {
     let file = File::new(&context.device)?;
-    for size in [0, 8, JOB - 1] {
-        let what = format!("SUBMIT with a job size of {size}");
-        let submitted = nothing(file.submit_empty(true, size, 0));
-        expect(&what, submitted, Err(Errno::INVAL))?;
+    for (job_struct_size, reserved) in [(0, 0), (8, 0), (JOB - 1, 0), (JOB, 1)] {
+        // Without a task it would not run.
+        let malformed = Submission {
+            job_struct_size,
+            reserved,
+            ..Submission::of(vec![Job::default()])
+        };
+        let what = format!("SUBMIT with a job size of {job_struct_size}, reserved {reserved}");
+        expect(&what, malformed.submit(&file), Err(Errno::INVAL))?;
     }
-    let submitted = nothing(file.submit_empty(true, JOB, 1));
-    expect("SUBMIT with reserved 1", submitted, Err(Errno::INVAL))
+    Ok(())
 }

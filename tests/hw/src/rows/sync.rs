@@ -12,8 +12,8 @@ use rustix::fs::SeekFrom;
 use crate::Context;
 use crate::busy::{Busy, PATIENCE, Ready, SHORT, quick};
 use crate::check::{Must, Outcome, Reason, ensure, expect, nothing};
-use crate::files::submit_hanging;
 use crate::hold::Hold;
+use crate::jobs::Hanging;
 use crate::raw::File;
 
 const READ: u32 = sys::DMA_BUF_SYNC_READ;
@@ -186,28 +186,36 @@ pub(super) fn cpu_access(context: &Context) -> Outcome {
 }
 
 pub(super) fn killed(context: &Context) -> Outcome {
-    let file = File::new(&context.device)?;
-    let page = ByteLen::new(PAGE_BYTES).must("a length")?;
-    let (zeros, output) = (context.device.alloc(page)?, context.device.alloc(page)?);
+    let mut hanging = Hanging::new(File::new(&context.device)?)?;
+    let page = hanging.page()?.handle;
+    let mut job = hanging.job(page);
     let hold = Hold::new(&context.device)?;
-    let gate = hold.as_ref().map(|hold| hold.gate.handle());
-    submit_hanging(&context.device, &zeros, &output, gate.as_slice())?;
-    let fence = output.fence(Access::Read)?;
+    job.reads
+        .extend(hold.as_ref().map(|hold| hold.gate.handle().get()));
+    hanging.submit(job)?;
+    let file = &hanging.file;
+    let dma_buf = file.export(page).must("export")?;
+    let fence = || file.export_fence(dma_buf.as_fd(), READ);
+    let fence = || {
+        context
+            .device
+            .adopt_sync_file(fence().must("EXPORT_SYNC_FILE")?)
+            .map_err(Reason::from)
+    };
+    let active = fence()?;
     if let Some(hold) = &hold {
         hold.release()?;
     }
-    let waited = fence.wait(Deadline::after(PATIENCE));
-    expect(
-        "its fence",
-        waited,
-        Ok(FenceStatus::Failed(Errno::CANCELED)),
-    )?;
-    let info = file.fence_info(fence.as_fd(), 0);
+    let waited = active.wait(Deadline::after(PATIENCE));
+    let wanted = Ok(FenceStatus::Failed(Errno::CANCELED));
+    expect("its fence", waited, wanted)?;
+    let info = file.fence_info(active.as_fd(), 0);
     expect("SYNC_IOC_FILE_INFO", info, Ok((KILLED, 1)))?;
-    let prep = nothing(file.prep(output.handle().get(), 0));
-    expect("PREP_BO", prep, Ok(()))?;
-    let later = output.fence(Access::Read)?.status()?;
-    expect("a fence exported later", later, FenceStatus::Signaled)
+    expect("PREP_BO", nothing(file.prep(page, 0)), Ok(()))?;
+    let later = fence()?.status()?;
+    expect("a fence exported later", later, FenceStatus::Signaled)?;
+    drop(dma_buf);
+    hanging.close()
 }
 
 /// What a job does with an object.

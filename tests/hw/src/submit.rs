@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! SUBMIT of jobs as a test wants them, with anything wrong that can be.
+
+use rocket_uapi::{Errno, sys};
+use zerocopy::IntoBytes;
+
+use crate::raw::File;
+
+/// Words of a program that does nothing, which are zeros. Two are fetched at
+/// once.
+pub(crate) const IDLE_WORDS: u32 = 2;
+
+/// Bytes that each array has at least, so that a count or a stride that is too
+/// large reads the same each time.
+const ROOM: usize = 8192;
+
+/// The largest structure of a job or a task that any kernel might have.
+const STRIDE: usize = 64;
+
+/// What is between two jobs, where nobody looks.
+const FILLER: u8 = 0xee;
+
+/// Which of a job's arrays.
+pub(crate) const TASKS: usize = 0;
+pub(crate) const READS: usize = 1;
+pub(crate) const WRITES: usize = 2;
+
+pub(crate) type Task = sys::Task;
+
+/// One job. What is `None` is as it should be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Job {
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) reads: Vec<u32>,
+    pub(crate) writes: Vec<u32>,
+    pub(crate) task_struct_size: Option<u32>,
+    /// Counts that are told, of tasks, reads and writes.
+    pub(crate) counts: [Option<u32>; 3],
+    /// Addresses that are told, which must be invalid ones.
+    pub(crate) addresses: [Option<u64>; 3],
+}
+
+/// All of a SUBMIT.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) job_struct_size: u32,
+    pub(crate) job_count: Option<u32>,
+    /// Of the jobs, if told: an invalid one.
+    pub(crate) address: Option<u64>,
+    pub(crate) reserved: u64,
+}
+
+/// What a job's addresses lead to.
+struct Arrays([Vec<u8>; 3]);
+
+/// Structures as far apart as is told, if any kernel might have them so large.
+fn spread<T: IntoBytes + zerocopy::Immutable>(all: &[T], told: u32, filler: u8) -> Vec<u8> {
+    let size = size_of::<T>();
+    let stride = match told as usize {
+        told @ ..=STRIDE => told.max(size),
+        _ => size,
+    };
+    let mut bytes = Vec::new();
+    for one in all {
+        bytes.extend(one.as_bytes());
+        bytes.resize(bytes.len().next_multiple_of(stride), filler);
+    }
+    room(bytes)
+}
+
+fn room(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len().max(ROOM), 0);
+    bytes
+}
+
+fn address(bytes: &[u8]) -> u64 {
+    bytes.as_ptr().expose_provenance() as u64
+}
+
+impl Job {
+    fn task_struct_size(&self) -> u32 {
+        self.task_struct_size.unwrap_or(size_of::<Task>() as u32)
+    }
+
+    fn arrays(&self) -> Arrays {
+        let handles = |handles: &[u32]| room(handles.as_bytes().to_vec());
+        Arrays([
+            // What is between two would be refused as a task.
+            spread(&self.tasks, self.task_struct_size(), 0),
+            handles(&self.reads),
+            handles(&self.writes),
+        ])
+    }
+
+    fn place(&self, Arrays(arrays): &Arrays) -> sys::Job {
+        let lens = [self.tasks.len(), self.reads.len(), self.writes.len()];
+        let at = |index: usize| self.addresses[index].unwrap_or_else(|| address(&arrays[index]));
+        let count = |index: usize| self.counts[index].unwrap_or(lens[index] as u32);
+        sys::Job {
+            tasks: at(TASKS),
+            in_bo_handles: at(READS),
+            out_bo_handles: at(WRITES),
+            task_count: count(TASKS),
+            task_struct_size: self.task_struct_size(),
+            in_bo_handle_count: count(READS),
+            out_bo_handle_count: count(WRITES),
+        }
+    }
+}
+
+impl Submission {
+    /// One that is right.
+    pub(crate) fn of(jobs: Vec<Job>) -> Self {
+        Self {
+            jobs,
+            job_struct_size: size_of::<sys::Job>() as u32,
+            job_count: None,
+            address: None,
+            reserved: 0,
+        }
+    }
+
+    pub(crate) fn submit(&self, file: &File) -> Result<(), Errno> {
+        let arrays: Vec<Arrays> = self.jobs.iter().map(Job::arrays).collect();
+        let placed = self.jobs.iter().zip(&arrays);
+        let placed: Vec<_> = placed.map(|(job, arrays)| job.place(arrays)).collect();
+        let jobs = spread(&placed, self.job_struct_size, FILLER);
+        let mut arg = sys::Submit {
+            jobs: self.address.unwrap_or_else(|| address(&jobs)),
+            job_count: self.job_count.unwrap_or(self.jobs.len() as u32),
+            job_struct_size: self.job_struct_size,
+            reserved: self.reserved,
+        };
+        // SAFETY: SUBMIT only reads what addresses lead to, and each is that of an
+        // array here, or invalid; where a count says more, the kernel can read more
+        // of this process, which changes nothing. Programs reach objects of the
+        // file alone, of which there are no references, but volatile accesses.
+        let submitted = unsafe { file.raw()?.ioctl(sys::SUBMIT, Some(arg.as_mut_bytes())) };
+        submitted.map(drop)
+    }
+}
