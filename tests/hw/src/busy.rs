@@ -43,7 +43,7 @@ pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
 /// A job to be started.
 pub(crate) struct Ready {
-    parts: Parts,
+    product: Product,
     output: Bo,
     tasks: usize,
     hold: Option<Hold>,
@@ -66,12 +66,12 @@ pub(crate) fn quick(
     device: &Device,
     add: impl FnOnce(JobBuilder) -> JobBuilder,
 ) -> Result<PendingJob, Reason> {
-    let (parts, output) = Parts::new(device)?;
-    parts.submit(output, 1, add)
+    let (product, output) = Product::new(device)?;
+    product.submit(output, 1, add)
 }
 
-/// What the job consists of.
-struct Parts {
+/// A matrix product, to be computed as often as one likes.
+pub(crate) struct Product {
     device: Device,
     programs: ProgramBo,
     input: FrozenBo,
@@ -82,14 +82,14 @@ impl Ready {
     /// All that takes time is done here, so that several jobs can be started
     /// one right after the other.
     pub(crate) fn new(device: &Device) -> Result<Self, Reason> {
-        let (parts, output) = Parts::new(device)?;
+        let (product, output) = Product::new(device)?;
         let hold = Hold::new(device)?;
         let (tasks, output) = match &hold {
             Some(_) => (1, output),
-            None => parts.tasks_for(DURATION, output)?,
+            None => product.tasks_for(DURATION, output)?,
         };
         Ok(Self {
-            parts,
+            product,
             output,
             tasks,
             hold,
@@ -99,17 +99,17 @@ impl Ready {
     /// Starts it, with something added to the job.
     pub(crate) fn start(self, add: impl FnOnce(JobBuilder) -> JobBuilder) -> Result<Busy, Reason> {
         let Self {
-            parts,
+            product,
             output,
             tasks,
             hold,
         } = self;
-        let (handle, input) = (output.handle().get(), parts.input.handle().get());
+        let (handle, input) = (output.handle().get(), product.input.handle().get());
         let gated = |builder: JobBuilder| match &hold {
             Some(hold) => builder.reads_shared(&hold.gate),
             None => builder,
         };
-        let pending = parts.submit(output, tasks, |builder| gated(add(builder)))?;
+        let pending = product.submit(output, tasks, |builder| gated(add(builder)))?;
         Ok(Busy {
             hold,
             pending,
@@ -166,8 +166,9 @@ impl Busy {
     }
 }
 
-impl Parts {
-    fn new(device: &Device) -> Result<(Self, Bo), Reason> {
+impl Product {
+    /// The product, and what it writes.
+    pub(crate) fn new(device: &Device) -> Result<(Self, Bo), Reason> {
         let [a, b, c] = [0, 1, 2].map(BufferId);
         let task = MatmulTask {
             ty: MatmulType::Int8ToInt32,
@@ -197,13 +198,13 @@ impl Parts {
             .must("a register program")?
             .link(&[bind(a, &input), bind(b, &weights), bind(c, &output)])
             .must("linking")?;
-        let parts = Self {
+        let product = Self {
             device: device.clone(),
             programs: ProgramBo::new(device, &[program])?,
             input: input.freeze(),
             weights: weights.freeze(),
         };
-        Ok((parts, output))
+        Ok((product, output))
     }
 
     fn submit(
@@ -230,9 +231,9 @@ impl Parts {
         let mut samples = 0;
         let mut fastest = Duration::MAX;
         while samples < SAMPLES {
-            let (sample, done) = self.time(output, count)?;
-            output = done;
-            fastest = fastest.min(sample);
+            let start = Instant::now();
+            output = self.run(output, count, Deadline::after(PATIENCE))?;
+            fastest = fastest.min(start.elapsed());
             if fastest >= SAMPLE || count >= MAX_TASKS {
                 samples += 1;
             } else {
@@ -244,15 +245,10 @@ impl Parts {
         Ok((tasks.clamp(1, MAX_TASKS), output))
     }
 
-    /// How long so many tasks take.
-    fn time(&self, output: Bo, tasks: usize) -> Result<(Duration, Bo), Reason> {
-        let start = Instant::now();
-        let mut done = self
-            .submit(output, tasks, |builder| builder)?
-            .wait(Deadline::after(PATIENCE))?;
-        let elapsed = start.elapsed();
-        let output = done.writes.pop();
-        let output = output.ok_or_else(|| Reason::Fail("a job kept its output".to_owned()))?;
-        Ok((elapsed, output))
+    /// Runs it so often in a job, and waits.
+    pub(crate) fn run(&self, output: Bo, tasks: usize, until: Deadline) -> Result<Bo, Reason> {
+        let pending = self.submit(output, tasks, |builder| builder)?;
+        let output = pending.wait(until)?.writes.pop();
+        output.ok_or_else(|| Reason::Fail("a job kept its output".to_owned()))
     }
 }

@@ -27,6 +27,12 @@ pub(crate) struct Hold {
     pub(crate) gate: DmaBuf,
 }
 
+/// A page with a dma-buf.
+pub(crate) fn exported_page(device: &Device) -> Result<DmaBuf, Reason> {
+    let page = device.alloc(ByteLen::new(PAGE_BYTES).must("a length")?)?;
+    page.export().map_err(|(error, _)| error.into())
+}
+
 /// A timeline of the row's own, if this device's kernel gives any.
 fn timeline(device: &Device) -> Result<Option<OwnedFd>, Reason> {
     if device.info().is_model {
@@ -50,8 +56,7 @@ impl Hold {
         let file = File::new(device)?;
         let fence = file.timeline_fence(timeline.as_fd(), 1);
         let fence = device.adopt_sync_file(fence.must("SW_SYNC_IOC_CREATE_FENCE")?)?;
-        let page = device.alloc(ByteLen::new(PAGE_BYTES).must("a length")?)?;
-        let gate = page.export().map_err(|(error, _)| error)?;
+        let gate = exported_page(device)?;
         gate.add_fence(Access::Write, &fence)?;
         Ok(Some(Self {
             file,

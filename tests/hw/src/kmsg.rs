@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::check::{Must, Outcome, Reason};
 
-/// How a complaint begins.
-const COMPLAINTS: [&str; 4] = ["BUG: ", "WARNING: ", "Oops", "Unable to handle kernel"];
+/// What a complaint has in it; see there.
+const COMPLAINTS: &str = include_str!("../expected/complaints.txt");
 
 /// A record is shorter, in bytes (CONSOLE_EXT_LOG_MAX, 8192).
 const RECORD: usize = 8192;
@@ -21,6 +21,12 @@ const LATE: Duration = Duration::from_millis(1500);
 /// The kernel's log, from some moment on.
 #[derive(Debug)]
 pub(crate) struct Kmsg(File);
+
+/// Whether the kernel says there that something is wrong.
+pub(crate) fn is_complaint(message: &str) -> bool {
+    let mut words = COMPLAINTS.lines().filter(|line| !line.starts_with('#'));
+    words.any(|word| message.contains(word))
+}
 
 impl Kmsg {
     /// From now on. A skip for those who may not read it.
@@ -34,9 +40,9 @@ impl Kmsg {
         Ok(Self(file))
     }
 
-    /// Fails if the kernel has complained, or does so within a moment.
-    pub(crate) fn silence(mut self) -> Outcome {
-        thread::sleep(LATE);
+    /// What it has said since it was asked last, line by line.
+    pub(crate) fn messages(&mut self) -> Result<Vec<String>, Reason> {
+        let mut messages = Vec::new();
         let mut record = [0; RECORD];
         loop {
             match self.0.read(&mut record) {
@@ -45,15 +51,23 @@ impl Kmsg {
                     // After the prefix, before what goes on in further lines.
                     let text = text.lines().next().unwrap_or_default();
                     let text = text.split_once(';').map_or(text, |(_, message)| message);
-                    if COMPLAINTS.iter().any(|word| text.contains(word)) {
-                        return Err(Reason::Fail(format!("the kernel says `{text}`")));
-                    }
+                    messages.push(text.to_owned());
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(messages),
                 // Records that were lost meanwhile.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 Err(error) => return Err(error).must("/dev/kmsg"),
             }
+        }
+    }
+
+    /// Fails if the kernel has complained, or does so within a moment.
+    pub(crate) fn silence(mut self) -> Outcome {
+        thread::sleep(LATE);
+        let messages = self.messages()?;
+        match messages.iter().find(|message| is_complaint(message)) {
+            Some(message) => Err(Reason::Fail(format!("the kernel says `{message}`"))),
+            None => Ok(()),
         }
     }
 }

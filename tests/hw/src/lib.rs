@@ -20,6 +20,7 @@ mod files;
 pub mod fuzz;
 mod hold;
 mod jobs;
+pub mod kills;
 mod kmsg;
 mod known;
 #[allow(unsafe_code)]

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the guest's kernel says.
 
-/// What it says when something is wrong with it.
-const COMPLAINTS: [&str; 5] = [
-    "BUG: ",
-    "WARNING: ",
-    "Oops",
-    "Unable to handle kernel",
-    "Kernel panic",
-];
+/// What a line has in it in which it says that something is wrong.
+const COMPLAINTS: &str = include_str!("../../../tests/hw/expected/complaints.txt");
 
 /// What a kernel may say while all is well.
 const EXPECTED: &str = include_str!("../../../tests/hw/expected/console.txt");
@@ -45,7 +39,7 @@ impl Console {
             let line = line.split_once(", CPU#").map_or(line, |(line, _)| line);
             // Nor at which instruction of a function.
             let line = line.split_once("+0x").map_or(line, |(line, _)| line);
-            if !COMPLAINTS.iter().any(|word| line.contains(word)) {
+            if !entries(COMPLAINTS).any(|word| line.contains(word)) {
                 continue;
             }
             match found.iter_mut().find(|(known, _)| *known == line) {
@@ -63,14 +57,18 @@ impl Console {
     }
 }
 
+/// The lines of a list that are no comments.
+fn entries(list: &str) -> impl Iterator<Item = &str> {
+    list.lines().filter(|line| !line.starts_with('#'))
+}
+
 /// The bug because of which a kernel may say this, a warning: what KASAN finds in
 /// the same function is something else.
 fn expected(line: &str) -> Option<&'static str> {
     if !line.contains("WARNING: ") {
         return None;
     }
-    let known = EXPECTED.lines().filter(|line| !line.starts_with('#'));
-    known
+    entries(EXPECTED)
         .filter_map(|known| known.split_once(char::is_whitespace))
         .find_map(|(word, bug)| line.contains(word).then(|| bug.trim()))
 }

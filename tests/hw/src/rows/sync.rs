@@ -4,15 +4,15 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rocket_uapi::{
-    Access, ByteLen, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, JobBuilder, PAGE_BYTES,
-    SharedBo, SharedBuffer, SyncFile, sys,
+    Access, Deadline, Errno, Error, FenceStatus, JobBuilder, PAGE_BYTES, SharedBo, SharedBuffer,
+    SyncFile, sys,
 };
 use rustix::fs::SeekFrom;
 
 use crate::Context;
 use crate::busy::{Busy, PATIENCE, Ready, SHORT, quick};
 use crate::check::{Must, Outcome, Reason, ensure, expect, nothing};
-use crate::hold::Hold;
+use crate::hold::{Hold, exported_page};
 use crate::jobs::Hanging;
 use crate::raw::File;
 
@@ -38,11 +38,6 @@ fn idle(file: &File) -> Result<(OwnedFd, OwnedFd, u32), Reason> {
     let dma_buf = file.export(bo.handle).must("export")?;
     let fence = file.export_fence(dma_buf.as_fd(), READ);
     Ok((dma_buf, fence.must("EXPORT_SYNC_FILE")?, bo.handle))
-}
-
-fn exported(device: &Device) -> Result<DmaBuf, Reason> {
-    let bo = device.alloc(ByteLen::new(PAGE_BYTES).must("a length")?)?;
-    bo.export().map_err(|(error, _)| error.into())
 }
 
 /// The fence of the job that runs: it must not be over, else what was seen
@@ -238,7 +233,7 @@ impl Use {
 /// that then uses it, and waits or does not.
 fn one_after_another(context: &Context, first: Use, second: Use, kind: Order) -> Outcome {
     let other = context.device.reopen()?;
-    let shared = exported(&context.device)?;
+    let shared = exported_page(&context.device)?;
     let imported = other.import(shared.as_fd())?;
     let early = Ready::new(&context.device)?.start(|job| first.of(job, &shared))?;
     let going = early.fence()?;

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Kills clients in the middle of their work and listens to the kernel.
+//!
+//! Bug `use-after-close` (see tests/hw/bugs) is one of the driver, and every client
+//! that is killed may meet it. This tells which of its causes did. After a complaint
+//! the kernel's memory is not to be trusted, so that it ends there.
+
+use std::convert::Infallible;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rocket_uapi::{Deadline, Device};
+
+use crate::busy::Product;
+use crate::check::{Must, Reason};
+use crate::hold::exported_page;
+use crate::kmsg::{Kmsg, is_complaint};
+
+/// A client is killed within so many microseconds after its first product.
+const MOMENTS: u64 = 40_000;
+/// The driver drops a finished job's references within 20 ms (docs/driver.md).
+const SETTLED: Duration = Duration::from_millis(100);
+/// A client that waits to be killed between products does so this long.
+const PAUSE: Duration = Duration::from_secs(60);
+/// What the kernel frees late is freed then: a killed job after 500 ms.
+const LATE: Duration = Duration::from_millis(700);
+
+/// What a client does.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Client {
+    /// The device node
+    #[arg(long, default_value = "/dev/accel/accel0")]
+    device: PathBuf,
+    /// Kill between two products, when the driver has dropped all of the last
+    /// job, instead of at any moment
+    #[arg(long)]
+    between: bool,
+    /// Clients have an exported buffer object, as they must to have fences
+    #[arg(long)]
+    export: bool,
+}
+
+impl Client {
+    /// Multiplies the same matrices until killed; says so after the first time.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn run(&self) -> Result<Infallible, Reason> {
+        let device = Device::open(&self.device)?;
+        let (product, mut output) = Product::new(&device)?;
+        let _exported = self.export.then(|| exported_page(&device)).transpose()?;
+        let mut first = true;
+        loop {
+            output = product.run(output, 1, Deadline::FOREVER)?;
+            if first {
+                println!("a product");
+                io::stdout().flush().must("standard output")?;
+                first = false;
+            }
+            if self.between {
+                thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// One in a process of its own, after its first product.
+    fn spawn(&self) -> Result<Child, Reason> {
+        let program = std::env::current_exe().must("the path of this program")?;
+        let mut command = Command::new(program);
+        command.args(["--client", "--device"]).arg(&self.device);
+        command.args(self.between.then_some("--between"));
+        command.args(self.export.then_some("--export"));
+        let mut client = command.stdout(Stdio::piped()).spawn().must("a client")?;
+        let mut line = String::new();
+        if let Some(output) = client.stdout.take() {
+            let read = BufReader::new(output).read_line(&mut line);
+            read.must("a client's output")?;
+        }
+        if line.is_empty() {
+            client.wait().must("a client's end")?;
+            let why = "a client ended before its first product";
+            return Err(Reason::Fail(why.to_owned()));
+        }
+        Ok(client)
+    }
+
+    /// Kills `count` of them, one after the other, at moments that `seed` gives, until
+    /// the kernel complains: how many, and of what it did, `exported` (an exported object
+    /// outlived its file) or `late` (a job's reference did, or a job).
+    ///
+    /// # Errors
+    /// If a client ends by itself, or the kernel's log cannot be read.
+    pub fn kill(&self, count: u32, seed: u64) -> Result<(u32, Option<&'static str>), Reason> {
+        let mut log = Kmsg::from_now()?;
+        let mut random = fastrand::Rng::with_seed(seed);
+        for killed in 1..=count {
+            let mut client = self.spawn()?;
+            thread::sleep(match self.between {
+                true => SETTLED,
+                false => Duration::from_micros(random.u64(..MOMENTS)),
+            });
+            client.kill().must("kill")?;
+            client.wait().must("a client's end")?;
+            thread::sleep(LATE);
+            let messages = log.messages()?;
+            if messages.iter().any(|message| is_complaint(message)) {
+                // The stack tells whether a dma-buf's end was the cause.
+                let is_exported = |message: &String| message.contains("dma_buf_release");
+                let exported = messages.iter().any(is_exported);
+                let cause = if exported { "exported" } else { "late" };
+                return Ok((killed, Some(cause)));
+            }
+        }
+        Ok((count, None))
+    }
+}
