@@ -65,6 +65,11 @@ impl Hold {
         }))
     }
 
+    /// The buffer's handle.
+    pub(crate) fn handle(&self) -> u32 {
+        self.gate.handle().get()
+    }
+
     /// Lets the jobs go.
     pub(crate) fn release(&self) -> Result<(), Reason> {
         let advanced = self.file.advance_timeline(self.timeline.as_fd(), 1);

@@ -13,16 +13,17 @@
 //! asked for.
 #![deny(unsafe_code)]
 
+mod bench;
 mod busy;
 mod check;
 #[allow(unsafe_code)]
 mod files;
 pub mod fuzz;
 mod hold;
-mod jobs;
 pub mod kills;
 mod kmsg;
 mod known;
+mod program;
 #[allow(unsafe_code)]
 mod raw;
 mod report;

@@ -8,6 +8,7 @@ mod jobs;
 mod mmap;
 mod prep;
 mod prime;
+mod run;
 mod submit;
 mod sync;
 
@@ -213,6 +214,31 @@ pub const ROWS: &[Row] = &[
         "after-kill",
         "a job behind one that is killed runs",
         jobs::after_kill,
+    ),
+    row(
+        "run-without-lists",
+        "jobs without objects to read, to write, or both run",
+        run::without_lists,
+    ),
+    row(
+        "run-tasks",
+        "the tasks of a job run in order",
+        run::tasks_in_order,
+    ),
+    row(
+        "run-jobs",
+        "the jobs of one SUBMIT run in order, though the first waits for something",
+        run::jobs_in_order,
+    ),
+    row(
+        "run-submits",
+        "so do the jobs of a file that come one by one",
+        run::submits_in_order,
+    ),
+    row(
+        "run-closed",
+        "a job writes to an object whose handle was closed before it ran",
+        run::closed_output,
     ),
     row(
         "prime-refused",

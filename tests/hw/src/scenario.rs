@@ -8,9 +8,9 @@ use std::time::Duration;
 use rocket_uapi::{Deadline, Device};
 
 use crate::Context;
+use crate::bench::Bench;
 use crate::busy::{PATIENCE, quick};
 use crate::check::{Must, Outcome, Reason};
-use crate::jobs::Hanging;
 use crate::raw::File;
 
 /// One of them, which the program's option `--scenario` runs.
@@ -47,9 +47,9 @@ impl Scenario {
                 job.wait(Deadline::after(PATIENCE)).map(mem::forget)?;
             }
             Self::ExitBusy => {
-                let mut hanging = Hanging::new(File::new(device)?)?;
-                let page = hanging.page()?.handle;
-                hanging.submit(hanging.job(page))?;
+                let mut bench = Bench::new(File::new(device)?)?;
+                let page = bench.page()?.handle;
+                bench.submit(bench.job(page))?;
                 // A moment for the scheduler to hand it over.
                 std::thread::sleep(Duration::from_millis(20));
             }

@@ -3,9 +3,9 @@
 
 use rocket_uapi::PAGE_BYTES;
 
-use super::product::Product;
 use super::rng::Rng;
 
+use crate::program::Program;
 use crate::submit::{Job, Submission, Task};
 
 /// Invalid addresses: none, a page that nobody maps, one of the kernel's, one that is
@@ -22,7 +22,7 @@ const TRAILER: usize = 4;
 /// What jobs may be made of.
 pub(super) struct Jobs<'a> {
     pub(super) rng: &'a mut Rng,
-    pub(super) product: &'a Product,
+    pub(super) program: &'a Program,
     pub(super) handles: &'a [u32],
     /// How many tasks may hang yet; each costs 500 ms.
     pub(super) hangs: &'a mut u32,
@@ -57,7 +57,7 @@ impl Jobs<'_> {
             ..Job::default()
         };
         if self.rng.once_in(2) {
-            job.writes.push(self.product.bo.handle);
+            job.writes.push(self.program.bo.handle);
         }
         if self.rng.once_in(24) {
             job.task_struct_size = self.rng.pick(&[0, 4, 7, 9, 12, 16, 64, u32::MAX]);
@@ -86,7 +86,7 @@ impl Jobs<'_> {
     }
 
     fn task(&mut self) -> Task {
-        let right = self.product.task();
+        let right = self.program.task();
         if *self.hangs == 0 || !self.rng.once_in(8) {
             return right;
         }
@@ -106,10 +106,10 @@ impl Jobs<'_> {
                 ..right
             },
             3 => self
-                .product
+                .program
                 .changed(|words| words.iter_mut().for_each(|word| *word = rng.next())),
             // Values stand at bits 16 to 47.
-            _ => self.product.changed(|words| {
+            _ => self.program.changed(|words| {
                 let end = words.len().saturating_sub(TRAILER) as u64;
                 for _ in 0..=rng.within(0..3) {
                     let at = rng.within(0..end) as usize;

@@ -10,7 +10,6 @@
 #[allow(unsafe_code)]
 mod fork;
 mod jobs;
-mod product;
 mod rng;
 mod share;
 mod world;

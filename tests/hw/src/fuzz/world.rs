@@ -11,11 +11,11 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::fork::{self, Child};
 use super::jobs::{Jobs, handle, size};
-use super::product::Product;
 use super::rng::Rng;
 use crate::check::{Must, Outcome, Reason, ensure};
+use crate::program::Program;
 use crate::raw::{File, Map};
-use crate::submit::{Job, Submission};
+use crate::submit::Submission;
 
 /// Tasks of a thread in a round that may hang.
 const HANGS: u32 = 3;
@@ -30,7 +30,7 @@ const HANDLES: u32 = 512;
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) file: File,
-    product: Product,
+    program: Program,
     pub(super) bos: Vec<sys::CreateBo>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn keep<T>(rng: &mut Rng, all: &mut Vec<T>, one: T) {
 impl Slot {
     fn new(file: File) -> Result<Self, Reason> {
         Ok(Self {
-            product: Product::new(&file)?,
+            program: Program::new(&file)?,
             file,
             bos: Vec::new(),
         })
@@ -233,7 +233,7 @@ impl World {
         let slot = &self.slots[at];
         let submission = Jobs {
             rng: &mut self.rng,
-            product: &slot.product,
+            program: &slot.program,
             handles: &slot.handles(),
             hangs: &mut self.hangs,
             known_bugs: self.known_bugs,
@@ -276,13 +276,8 @@ impl World {
         if self.known_bugs && self.rng.once_in(2) {
             // Objects of its own are freed after it.
             let slot = Slot::new(file)?;
-            let job = Job {
-                tasks: vec![slot.product.task()],
-                writes: vec![slot.product.bo.handle],
-                ..Job::default()
-            };
-            let submission = Submission::of(vec![job]);
-            return submission.submit(&slot.file).must("SUBMIT");
+            let job = slot.program.job(slot.program.bo.handle);
+            return Submission::of(vec![job]).submit(&slot.file).must("SUBMIT");
         }
         let Some(dma_buf) = self.dma_bufs.last().filter(|_| self.hangs > 0) else {
             file.create(1).must("CREATE_BO")?;
@@ -292,13 +287,8 @@ impl World {
         let import = file.import(dma_buf.as_fd()).must("import")?;
         self.visited.push(dma_buf.try_clone().must("dup")?);
         // At an address that it has not mapped.
-        let job = Job {
-            tasks: vec![self.slots[0].product.task()],
-            writes: vec![import],
-            ..Job::default()
-        };
-        let submission = Submission::of(vec![job]);
-        submission.submit(&file).must("SUBMIT")
+        let job = self.slots[0].program.job(import);
+        Submission::of(vec![job]).submit(&file).must("SUBMIT")
     }
 
     /// What is no call of rocket's, or one of another size.
@@ -323,7 +313,13 @@ impl World {
     pub(super) fn settle(&mut self) -> Outcome {
         for slot in &self.slots {
             // What it has submitted comes before this.
-            Product::new(&slot.file)?.run(&slot.file)?;
+            let last = Program::new(&slot.file)?;
+            let handle = last.bo.handle;
+            Submission::of(vec![last.job(handle)])
+                .submit(&slot.file)
+                .must("SUBMIT of a product")?;
+            let waited = slot.file.prep(handle, i64::MAX);
+            waited.map(drop).must("PREP_BO of a product")?;
         }
         for dma_buf in mem::take(&mut self.visited) {
             let waited = self.slots[0]

@@ -2,8 +2,8 @@
 //! What a kernel without its known bugs does. See `tests/hw/bugs`.
 
 use crate::Context;
+use crate::bench::Bench;
 use crate::check::{Must, Outcome, Reason, ensure};
-use crate::jobs::Hanging;
 use crate::kmsg::Kmsg;
 use crate::raw::File;
 use crate::scenario::Scenario;
@@ -50,12 +50,12 @@ pub(super) fn get_unique(context: &Context) -> Outcome {
 pub(super) fn count(context: &Context) -> Outcome {
     on_a_kernel(context)?;
     let log = Kmsg::from_now()?;
-    let mut hanging = Hanging::new(File::new(&context.device)?)?;
-    let page = hanging.page()?.handle;
-    let mut job = hanging.job(page);
+    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let page = bench.page()?.handle;
+    let mut job = bench.job(page);
     job.counts[TASKS] = Some(u32::MAX);
-    hanging.submit(job)?;
-    hanging.close()?;
+    bench.submit(job)?;
+    bench.close()?;
     log.silence()
 }
 

@@ -5,9 +5,9 @@ use rocket_uapi::{Deadline, Errno, sys};
 
 use super::create::UNKNOWN_HANDLE;
 use crate::Context;
+use crate::bench::Bench;
 use crate::busy::{PATIENCE, quick};
 use crate::check::{Outcome, ensure, expect, nothing};
-use crate::jobs::Hanging;
 use crate::raw::File;
 use crate::submit::{Job, READS, Submission, TASKS, Task, WRITES};
 
@@ -16,35 +16,35 @@ const JOB: u32 = size_of::<sys::Job>() as u32;
 const TASK: u32 = size_of::<Task>() as u32;
 
 pub(super) fn fault(context: &Context) -> Outcome {
-    let hanging = Hanging::new(File::new(&context.device)?)?;
+    let bench = Bench::new(File::new(&context.device)?)?;
     let mut submission = Submission::of(vec![Job::default()]);
     submission.address = Some(0);
-    let submitted = submission.submit(&hanging.file);
+    let submitted = submission.submit(&bench.file);
     expect("SUBMIT of a job at NULL", submitted, Err(Errno::FAULT))?;
-    hanging.close()
+    bench.close()
 }
 
 pub(super) fn strides(context: &Context) -> Outcome {
-    let mut hanging = Hanging::new(File::new(&context.device)?)?;
+    let mut bench = Bench::new(File::new(&context.device)?)?;
     let mut jobs = Vec::new();
     for _ in 0..2 {
-        let page = hanging.page()?.handle;
-        let mut job = hanging.job(page);
-        job.tasks.push(hanging.task());
+        let page = bench.page()?.handle;
+        let mut job = bench.job(page);
+        job.tasks.push(bench.task());
         job.task_struct_size = Some(TASK + 16);
         jobs.push(job);
     }
     let mut submission = Submission::of(jobs);
     submission.job_struct_size = JOB + 8;
-    let submitted = submission.submit(&hanging.file);
+    let submitted = submission.submit(&bench.file);
     expect("SUBMIT with larger structures", submitted, Ok(()))?;
-    for &page in hanging.pages() {
-        accepted(&hanging, page)?;
+    for &page in bench.pages() {
+        accepted(&bench, page)?;
     }
-    for &page in hanging.pages() {
-        hanging.wait(page)?;
+    for &page in bench.pages() {
+        bench.wait(page)?;
     }
-    hanging.close()
+    bench.close()
 }
 
 /// What makes a job a bad one.
@@ -53,33 +53,33 @@ type Spoil = fn(&mut Job);
 /// Has each spoil make bad jobs, and puts them into one SUBMIT with a good one at
 /// the end.
 fn dropped(context: &Context, spoils: &[(&str, Spoil)]) -> Outcome {
-    let mut hanging = Hanging::new(File::new(&context.device)?)?;
+    let mut bench = Bench::new(File::new(&context.device)?)?;
     let mut jobs = Vec::new();
     for (_, spoil) in spoils {
-        let page = hanging.page()?.handle;
-        let mut job = hanging.job(page);
+        let page = bench.page()?.handle;
+        let mut job = bench.job(page);
         spoil(&mut job);
         jobs.push(job);
     }
     // Before the bad ones changed what they write.
-    let pages: Vec<u32> = hanging.pages().to_vec();
-    let good = hanging.page()?.handle;
-    jobs.push(hanging.job(good));
-    let submitted = Submission::of(jobs).submit(&hanging.file);
+    let pages: Vec<u32> = bench.pages().to_vec();
+    let good = bench.page()?.handle;
+    jobs.push(bench.job(good));
+    let submitted = Submission::of(jobs).submit(&bench.file);
     expect("SUBMIT with bad jobs", submitted, Ok(()))?;
     for ((what, _), page) in spoils.iter().zip(pages) {
-        let prep = nothing(hanging.file.prep(page, 0));
+        let prep = nothing(bench.file.prep(page, 0));
         let what = format!("PREP_BO of what a job with {what} writes");
         expect(&what, prep, Ok(()))?;
     }
-    accepted(&hanging, good)?;
-    hanging.wait(good)?;
-    hanging.close()
+    accepted(&bench, good)?;
+    bench.wait(good)?;
+    bench.close()
 }
 
 /// The job that writes this will run, or does.
-fn accepted(hanging: &Hanging, page: u32) -> Outcome {
-    let prep = nothing(hanging.file.prep(page, 0));
+fn accepted(bench: &Bench, page: u32) -> Outcome {
+    let prep = nothing(bench.file.prep(page, 0));
     expect("PREP_BO of what a good job writes", prep, Err(Errno::BUSY))
 }
 
@@ -122,34 +122,34 @@ pub(super) fn twice(context: &Context) -> Outcome {
 }
 
 pub(super) fn closed(context: &Context) -> Outcome {
-    let mut hanging = Hanging::new(File::new(&context.device)?)?;
-    let (closed, kept) = (hanging.page()?, hanging.page()?);
-    let mut job = hanging.job(closed.handle);
+    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let (closed, kept) = (bench.page()?, bench.page()?);
+    let mut job = bench.job(closed.handle);
     job.writes.push(kept.handle);
-    hanging.submit(job)?;
-    let result = nothing(hanging.file.close(closed.handle));
+    bench.submit(job)?;
+    let result = nothing(bench.file.close(closed.handle));
     expect("GEM_CLOSE of a busy BO", result, Ok(()))?;
-    hanging.leave(closed.handle);
-    let prep = nothing(hanging.file.prep(closed.handle, 0));
+    bench.leave(closed.handle);
+    let prep = nothing(bench.file.prep(closed.handle, 0));
     expect("PREP_BO of it", prep, Err(Errno::NOENT))?;
-    let next = hanging.page()?;
+    let next = bench.page()?;
     expect("the next handle", next.handle, closed.handle)?;
-    let prep = nothing(hanging.file.prep(kept.handle, 0));
+    let prep = nothing(bench.file.prep(kept.handle, 0));
     expect("PREP_BO while the job runs", prep, Err(Errno::BUSY))?;
     ensure(
         "the address stays taken while the job runs",
         next.dma_address != closed.dma_address,
     )?;
-    hanging.wait(kept.handle)?;
-    hanging.close()
+    bench.wait(kept.handle)?;
+    bench.close()
 }
 
 pub(super) fn after_kill(context: &Context) -> Outcome {
-    let mut hanging = Hanging::new(File::new(&context.device)?)?;
-    let page = hanging.page()?.handle;
-    hanging.submit(hanging.job(page))?;
+    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let page = bench.page()?.handle;
+    bench.submit(bench.job(page))?;
     quick(&context.device, |job| job)?.wait(Deadline::after(PATIENCE))?;
-    let prep = nothing(hanging.file.prep(page, 0));
+    let prep = nothing(bench.file.prep(page, 0));
     expect("PREP_BO of what the killed job writes", prep, Ok(()))?;
-    hanging.close()
+    bench.close()
 }

@@ -10,10 +10,10 @@ use rocket_uapi::{
 use rustix::fs::SeekFrom;
 
 use crate::Context;
+use crate::bench::Bench;
 use crate::busy::{Busy, PATIENCE, Ready, SHORT, quick};
 use crate::check::{Must, Outcome, Reason, ensure, expect, nothing};
 use crate::hold::{Hold, exported_page};
-use crate::jobs::Hanging;
 use crate::raw::File;
 
 const READ: u32 = sys::DMA_BUF_SYNC_READ;
@@ -181,14 +181,13 @@ pub(super) fn cpu_access(context: &Context) -> Outcome {
 }
 
 pub(super) fn killed(context: &Context) -> Outcome {
-    let mut hanging = Hanging::new(File::new(&context.device)?)?;
-    let page = hanging.page()?.handle;
-    let mut job = hanging.job(page);
+    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let page = bench.page()?.handle;
+    let mut job = bench.job(page);
     let hold = Hold::new(&context.device)?;
-    job.reads
-        .extend(hold.as_ref().map(|hold| hold.gate.handle().get()));
-    hanging.submit(job)?;
-    let file = &hanging.file;
+    job.reads.extend(hold.as_ref().map(Hold::handle));
+    bench.submit(job)?;
+    let file = &bench.file;
     let dma_buf = file.export(page).must("export")?;
     let fence = || file.export_fence(dma_buf.as_fd(), READ);
     let fence = || {
@@ -210,7 +209,7 @@ pub(super) fn killed(context: &Context) -> Outcome {
     let later = fence()?.status()?;
     expect("a fence exported later", later, FenceStatus::Signaled)?;
     drop(dma_buf);
-    hanging.close()
+    bench.close()
 }
 
 /// What a job does with an object.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs that hang if they run at all, so that the driver kills them.
+//! A file with jobs that compute, and jobs that hang if they run at all, so that
+//! the driver kills them.
 
 use std::thread;
 
@@ -7,18 +8,19 @@ use rocket_uapi::{Deadline, PAGE_BYTES, SETTLE, sys};
 
 use crate::busy::PATIENCE;
 use crate::check::{Must, Outcome, Reason};
-use crate::raw::File;
+use crate::program::Program;
+use crate::raw::{File, Map};
 use crate::submit::{IDLE_WORDS, Job, Submission, Task};
 
-/// A file with jobs that hang, and pages that they write.
+/// A file, and the handles that are closed with it.
 #[derive(Debug)]
-pub(crate) struct Hanging {
+pub(crate) struct Bench {
     pub(crate) file: File,
     zeros: sys::CreateBo,
     handles: Vec<u32>,
 }
 
-impl Hanging {
+impl Bench {
     pub(crate) fn new(file: File) -> Result<Self, Reason> {
         let zeros = file.create(PAGE_BYTES as u32).must("CREATE_BO")?;
         Ok(Self {
@@ -35,9 +37,28 @@ impl Hanging {
         Ok(page)
     }
 
-    /// The handles of the pages so far, in order.
+    /// A page for a job, and the CPU's view of it.
+    pub(crate) fn seen_page(&mut self) -> Result<(sys::CreateBo, Map), Reason> {
+        let page = self.page()?;
+        let map = self.file.map_shared(page.offset, PAGE_BYTES);
+        Ok((page, map.must("mmap")?))
+    }
+
+    /// A program that writes its product to the address `to`.
+    pub(crate) fn program(&mut self, value: u8, to: u32) -> Result<Program, Reason> {
+        let program = Program::writing(&self.file, value, to)?;
+        self.keep(program.bo.handle);
+        Ok(program)
+    }
+
+    /// The handles so far, in order, but for the file's first.
     pub(crate) fn pages(&self) -> &[u32] {
         &self.handles[1..]
+    }
+
+    /// Closes a handle in the end.
+    pub(crate) fn keep(&mut self, handle: u32) {
+        self.handles.push(handle);
     }
 
     /// Forgets a handle, which the row closes itself.
@@ -67,11 +88,12 @@ impl Hanging {
         Submission::of(vec![job]).submit(&self.file).must("SUBMIT")
     }
 
-    /// Waits until the driver has killed the job that writes this.
+    /// Waits for the end of the job that writes this, which may be that the driver
+    /// kills it.
     pub(crate) fn wait(&self, handle: u32) -> Outcome {
         let until = Deadline::after(PATIENCE).as_nanos();
         let waited = self.file.prep(handle, until).map(drop);
-        waited.must("PREP_BO until the job is killed")
+        waited.must("PREP_BO until the job's end")
     }
 
     /// Closes all handles and waits until the driver has let go of the jobs, in

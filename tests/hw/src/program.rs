@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program that is right, in a buffer object with all that it reads.
+
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word};
+use rocket_uapi::{PAGE_BYTES, sys};
+
+use crate::check::{Must, Outcome, Reason, ensure};
+use crate::raw::{File, Map};
+use crate::submit::{Job, Task};
+
+const PAGE: u32 = PAGE_BYTES as u32;
+
+/// What the pages of the object hold: both factors, room for the product, the
+/// program, and one of its kind that was changed.
+const A: u32 = 0;
+const B: u32 = PAGE;
+const C: u32 = 2 * PAGE;
+const PROGRAM: u32 = 3 * PAGE;
+const CHANGED: u32 = 4 * PAGE;
+const BYTES: u32 = 5 * PAGE;
+
+/// Rows of A, columns of both, rows of B: all elements are the same, so that no
+/// layout matters.
+const M: u32 = 4;
+const K: u32 = 32;
+const N: u32 = 32;
+
+/// Bytes of the product.
+pub(crate) const RESULT: u32 = M * N * size_of::<i32>() as u32;
+
+/// The product of two matrices, one of a value, one of ones.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) bo: sys::CreateBo,
+    value: u8,
+    map: Map,
+    words: Vec<u64>,
+}
+
+impl Program {
+    /// One of zeros, which it writes into its own object.
+    pub(crate) fn new(file: &File) -> Result<Self, Reason> {
+        let bo = file.create(BYTES).must("CREATE_BO")?;
+        Self::place(file, bo, 0, bo.dma_address as u32 + C)
+    }
+
+    /// One of `value`, which writes [`RESULT`] bytes at the address `to`.
+    pub(crate) fn writing(file: &File, value: u8, to: u32) -> Result<Self, Reason> {
+        let bo = file.create(BYTES).must("CREATE_BO")?;
+        Self::place(file, bo, value, to)
+    }
+
+    fn place(file: &File, bo: sys::CreateBo, value: u8, to: u32) -> Result<Self, Reason> {
+        let map = file.map_shared(bo.offset, BYTES as usize);
+        let [factors, product] = [0, 1].map(BufferId);
+        let task = MatmulTask {
+            ty: MatmulType::Int8ToInt32,
+            m: M,
+            k: K,
+            n: N,
+            a: factors.at(A),
+            b: factors.at(B),
+            c: product.at(0),
+        };
+        let bind = |id, iova, len| Binding {
+            id,
+            iova: Iova(iova),
+            len,
+        };
+        let bindings = [
+            bind(factors, bo.dma_address as u32, C),
+            bind(product, to, RESULT),
+        ];
+        let program = task.program(&ChipProfile::RK3588).must("a program")?;
+        let linked = program.link(&bindings).must("linking")?;
+        let this = Self {
+            bo,
+            value,
+            map: map.must("mmap")?,
+            words: linked
+                .words()
+                .iter()
+                .map(|word: &Word| word.bits())
+                .collect(),
+        };
+        this.fill(A, M * K, value);
+        this.fill(B, K * N, 1);
+        this.write(PROGRAM, &this.words);
+        file.fini(bo.handle, 0).must("FINI_BO")?;
+        Ok(this)
+    }
+
+    fn fill(&self, at: u32, len: u32, value: u8) {
+        (at..at + len).for_each(|at| self.map.set(at as usize, value));
+    }
+
+    fn write(&self, at: u32, words: &[u64]) {
+        let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+        for (place, byte) in (at as usize..).zip(bytes) {
+            self.map.set(place, byte);
+        }
+    }
+
+    /// A task that runs it.
+    pub(crate) fn task(&self) -> Task {
+        Task {
+            regcmd: self.bo.dma_address as u32 + PROGRAM,
+            regcmd_count: self.words.len() as u32,
+        }
+    }
+
+    /// A job that runs it, and is said to write an object.
+    pub(crate) fn job(&self, writes: u32) -> Job {
+        Job {
+            tasks: vec![self.task()],
+            writes: vec![writes],
+            ..Job::default()
+        }
+    }
+
+    /// A task that runs it after `change`, which may hang or write anywhere in the
+    /// file's address space.
+    pub(crate) fn changed(&self, change: impl FnOnce(&mut [u64])) -> Task {
+        let mut words = self.words.clone();
+        change(&mut words);
+        self.write(CHANGED, &words);
+        Task {
+            regcmd: self.bo.dma_address as u32 + CHANGED,
+            ..self.task()
+        }
+    }
+
+    /// Fails unless its product is there: in `len` bytes from `at` on.
+    pub(crate) fn check(&self, map: &Map, at: u32, len: u32) -> Outcome {
+        let element = (u32::from(self.value) * K).to_le_bytes();
+        let mut bytes = (at as usize..).zip(element.into_iter().cycle().take(len as usize));
+        let what = format!("the product of {} is at {at}", self.value);
+        ensure(&what, bytes.all(|(at, byte)| map.get(at) == byte))
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Jobs that compute: which of them do, and in which order.
+
+use rocket_uapi::Errno;
+
+use crate::Context;
+use crate::bench::Bench;
+use crate::check::{Must, Outcome, Reason, expect, nothing};
+use crate::hold::Hold;
+use crate::program::{Program, RESULT};
+use crate::raw::{File, Map};
+use crate::submit::{Job, Submission};
+
+/// What programs have that run one after another.
+const VALUES: [u8; 3] = [1, 2, 3];
+
+/// Each writes over the second half of what the one before it wrote.
+const STEP: u32 = RESULT / 2;
+
+/// The programs, which write to the address `to` and on.
+fn programs(bench: &mut Bench, step: u32, to: u64) -> Result<Vec<Program>, Reason> {
+    let places = (to as u32..).step_by(step as usize);
+    let mut all = VALUES.iter().zip(places);
+    all.try_fold(Vec::new(), |mut made, (&value, to)| {
+        made.push(bench.program(value, to)?);
+        Ok(made)
+    })
+}
+
+/// They ran in their order: whatever two of them wrote is the later one's.
+fn ran_in_order(programs: &[Program], map: &Map) -> Outcome {
+    for (program, at) in programs.iter().zip((0..).step_by(STEP as usize)) {
+        program.check(map, at, STEP)?;
+    }
+    let last = programs.len() as u32 * STEP;
+    programs
+        .last()
+        .map_or(Ok(()), |program| program.check(map, last, RESULT - STEP))
+}
+
+pub(super) fn without_lists(context: &Context) -> Outcome {
+    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let (page, map) = bench.seen_page()?;
+    let programs = programs(&mut bench, RESULT, page.dma_address)?;
+    for (nth, program) in programs.iter().enumerate() {
+        // Only the last can be waited for; it is behind the others.
+        let (reads, writes) = match nth {
+            0 => (vec![program.bo.handle], vec![]),
+            1 => (vec![], vec![]),
+            _ => (vec![], vec![page.handle]),
+        };
+        bench.submit(Job {
+            tasks: vec![program.task()],
+            reads,
+            writes,
+            ..Job::default()
+        })?;
+    }
+    bench.wait(page.handle)?;
+    for (program, at) in programs.iter().zip((0..).step_by(RESULT as usize)) {
+        program.check(&map, at, RESULT)?;
+    }
+    bench.close()
+}
+
+pub(super) fn tasks_in_order(context: &Context) -> Outcome {
+    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let (page, map) = bench.seen_page()?;
+    let programs = programs(&mut bench, STEP, page.dma_address)?;
+    let mut job = programs[0].job(page.handle);
+    job.tasks = programs.iter().map(Program::task).collect();
+    bench.submit(job)?;
+    bench.wait(page.handle)?;
+    ran_in_order(&programs, &map)?;
+    bench.close()
+}
+
+/// Three jobs of a file, of which nothing but the file orders them. Where jobs can
+/// be held the first is, so that the others could overtake it.
+fn in_order(context: &Context, submit: fn(&Bench, Vec<Job>) -> Outcome) -> Outcome {
+    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let (page, map) = bench.seen_page()?;
+    let programs = programs(&mut bench, STEP, page.dma_address)?;
+    let hold = Hold::new(&context.device)?;
+    let job = |program: &Program| Job {
+        tasks: vec![program.task()],
+        ..Job::default()
+    };
+    let mut jobs: Vec<Job> = programs.iter().map(job).collect();
+    jobs[0].reads.extend(hold.as_ref().map(Hold::handle));
+    jobs[2].writes.push(page.handle);
+    submit(&bench, jobs)?;
+    if let Some(hold) = &hold {
+        let prep = nothing(bench.file.prep(page.handle, 0));
+        expect(
+            "PREP_BO of what the last one writes",
+            prep,
+            Err(Errno::BUSY),
+        )?;
+        hold.release()?;
+    }
+    bench.wait(page.handle)?;
+    ran_in_order(&programs, &map)?;
+    bench.close()
+}
+
+pub(super) fn jobs_in_order(context: &Context) -> Outcome {
+    in_order(context, |bench, jobs| {
+        Submission::of(jobs).submit(&bench.file).must("SUBMIT")
+    })
+}
+
+pub(super) fn submits_in_order(context: &Context) -> Outcome {
+    in_order(context, |bench, jobs| {
+        jobs.into_iter().try_for_each(|job| bench.submit(job))
+    })
+}
+
+pub(super) fn closed_output(context: &Context) -> Outcome {
+    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let ((closed, map), later) = (bench.seen_page()?, bench.page()?);
+    let program = bench.program(7, closed.dma_address as u32)?;
+    let next = bench.program(8, later.dma_address as u32)?;
+    let hold = Hold::new(&context.device)?;
+    let mut job = program.job(closed.handle);
+    job.reads.extend(hold.as_ref().map(Hold::handle));
+    bench.submit(job)?;
+    let result = nothing(bench.file.close(closed.handle));
+    expect("GEM_CLOSE of what a job writes", result, Ok(()))?;
+    bench.leave(closed.handle);
+    bench.submit(next.job(later.handle))?;
+    if let Some(hold) = &hold {
+        hold.release()?;
+    }
+    bench.wait(later.handle)?;
+    program.check(&map, 0, RESULT)?;
+    drop(map);
+    bench.close()
+}
