@@ -2,6 +2,7 @@
 //! The rows, in the order of what they are about.
 
 mod bugs;
+mod cores;
 mod create;
 mod entry;
 mod jobs;
@@ -239,6 +240,31 @@ pub const ROWS: &[Row] = &[
         "run-closed",
         "a job writes to an object whose handle was closed before it ran",
         run::closed_output,
+    ),
+    row(
+        "cores-one-each",
+        "jobs of three files have a core each, a fourth file's one of theirs",
+        cores::one_each,
+    ),
+    row(
+        "cores-alternate",
+        "a lone file that is idle in between takes two cores in turn",
+        cores::alternates,
+    ),
+    row(
+        "cores-stay",
+        "jobs of a file stay on one core as long as one of them is not over",
+        cores::stays,
+    ),
+    row(
+        "cores-at-once",
+        "three files' jobs run at once: one ends while two others' hang",
+        cores::at_once,
+    ),
+    row(
+        "cores-fourth",
+        "a fourth file's job waits until one of three that hang has ended",
+        cores::fourth_waits,
     ),
     row(
         "prime-refused",

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which core runs a job, which its fence tells by the name of its timeline.
+
+use std::collections::BTreeSet;
+
+use rocket_uapi::{Deadline, Device, Errno, SyncFile};
+
+use crate::Context;
+use crate::bench::Bench;
+use crate::busy::{Busy, PATIENCE, Ready, quick};
+use crate::check::{Outcome, Reason, ensure, expect, nothing};
+use crate::hold;
+use crate::program::RESULT;
+use crate::raw::File;
+
+/// Cores of an RK3588.
+const CORES: usize = 3;
+
+/// How often to look for jobs that run at once: a machine that stops for half a
+/// second at the wrong moment has let them hang to their end.
+const TRIES: usize = 5;
+
+/// The core that has the job of this fence, which is not over.
+fn core(fence: &SyncFile) -> Result<String, Reason> {
+    let fences = fence.info()?.fences;
+    expect("fences of a job", fences.len(), 1)?;
+    expect("the fence's driver", fences[0].driver.as_str(), "drm_sched")?;
+    Ok(fences[0].timeline.clone())
+}
+
+/// Jobs that are just long may be over before one has asked for their core.
+fn can_hold(context: &Context) -> Outcome {
+    match hold::is_possible(&context.device) {
+        true => Ok(()),
+        false => Err(Reason::Skip("no job can be held".to_owned())),
+    }
+}
+
+fn files(context: &Context, count: usize) -> Result<Vec<Device>, Reason> {
+    let files = (0..count).map(|_| context.device.reopen());
+    Ok(files.collect::<Result<_, _>>()?)
+}
+
+pub(super) fn one_each(context: &Context) -> Outcome {
+    can_hold(context)?;
+    let files = files(context, CORES + 1)?;
+    let ready = files.iter().map(Ready::new);
+    let ready: Vec<Ready> = ready.collect::<Result<_, _>>()?;
+    let jobs = ready.into_iter().map(|job| job.start(|job| job));
+    let jobs: Vec<Busy> = jobs.collect::<Result<_, _>>()?;
+    let cores = jobs.iter().map(|job| core(&job.fence()?));
+    let cores: Vec<String> = cores.collect::<Result<_, _>>()?;
+    let taken: BTreeSet<&String> = cores[..CORES].iter().collect();
+    let what = format!("three files have a core each: {cores:?}");
+    ensure(&what, taken.len() == CORES)?;
+    let what = format!("a fourth has one of theirs: {cores:?}");
+    ensure(&what, taken.contains(&cores[CORES]))?;
+    jobs.into_iter().try_for_each(Busy::finish)
+}
+
+pub(super) fn alternates(context: &Context) -> Outcome {
+    can_hold(context)?;
+    let device = context.device.reopen()?;
+    let mut cores = Vec::new();
+    for _ in 0..4 {
+        let job = Busy::start(&device)?;
+        cores.push(core(&job.fence()?)?);
+        job.finish()?;
+    }
+    let turns = cores[0] != cores[1] && cores[..2] == cores[2..];
+    ensure(&format!("two cores in turn: {cores:?}"), turns)
+}
+
+pub(super) fn stays(context: &Context) -> Outcome {
+    can_hold(context)?;
+    let device = context.device.reopen()?;
+    let first = Busy::start(&device)?;
+    let later = [quick(&device, |job| job)?, quick(&device, |job| job)?];
+    let here = core(&first.fence()?)?;
+    for job in &later {
+        expect(
+            "the core of a later job",
+            core(&job.fence()?)?,
+            here.clone(),
+        )?;
+    }
+    first.finish()?;
+    for job in later {
+        job.wait(Deadline::after(PATIENCE))?;
+    }
+    Ok(())
+}
+
+/// Files that have had no job, and so no core.
+fn benches<const COUNT: usize>(context: &Context) -> Result<[Bench; COUNT], Reason> {
+    let files = files(context, COUNT)?;
+    let benches = files.iter().map(|device| Bench::new(File::new(device)?));
+    let benches: Vec<Bench> = benches.collect::<Result<_, _>>()?;
+    benches
+        .try_into()
+        .map_err(|_| Reason::Fail("fewer files than asked for".to_owned()))
+}
+
+/// Has jobs hang on some files and another one's compute. Returns which of the jobs
+/// that hang were not over when that was.
+fn hang_and_compute<const HANGING: usize>(
+    hanging: &mut [Bench; HANGING],
+    computing: &mut Bench,
+) -> Result<[bool; HANGING], Reason> {
+    let (page, map) = computing.seen_page()?;
+    let program = computing.program(11, page.dma_address as u32)?;
+    let mut pages = [0; HANGING];
+    for (bench, page) in hanging.iter_mut().zip(&mut pages) {
+        *page = bench.page()?.handle;
+        bench.submit(bench.job(*page))?;
+    }
+    computing.submit(program.job(page.handle))?;
+    computing.wait(page.handle)?;
+    let mut hang = [false; HANGING];
+    for (hangs, (bench, &page)) in hang.iter_mut().zip(hanging.iter().zip(&pages)) {
+        *hangs = nothing(bench.file.prep(page, 0)) == Err(Errno::BUSY);
+    }
+    program.check(&map, 0, RESULT)?;
+    for (bench, &page) in hanging.iter().zip(&pages) {
+        bench.wait(page)?;
+    }
+    Ok(hang)
+}
+
+pub(super) fn at_once(context: &Context) -> Outcome {
+    let mut seen = false;
+    for _ in 0..TRIES {
+        let mut hanging = benches::<{ CORES - 1 }>(context)?;
+        let [mut computing] = benches(context)?;
+        seen = hang_and_compute(&mut hanging, &mut computing)? == [true; CORES - 1];
+        hanging.into_iter().try_for_each(Bench::close)?;
+        computing.close()?;
+        if seen {
+            break;
+        }
+    }
+    ensure("a job ends while two others' hang", seen)
+}
+
+pub(super) fn fourth_waits(context: &Context) -> Outcome {
+    let mut hanging = benches::<CORES>(context)?;
+    let [mut computing] = benches(context)?;
+    let hang = hang_and_compute(&mut hanging, &mut computing)?;
+    hanging.into_iter().try_for_each(Bench::close)?;
+    computing.close()?;
+    ensure("one of three that hang ended first", hang != [true; CORES])
+}
