@@ -9,6 +9,7 @@ mod jobs;
 mod mmap;
 mod prep;
 mod prime;
+mod recovery;
 mod run;
 mod submit;
 mod sync;
@@ -44,6 +45,9 @@ const fn dangerous(danger: &'static str, row: Row) -> Row {
         ..row
     }
 }
+
+/// What a DMA error comes to.
+const WARNS: &str = "it makes the kernel warn, which ends one with panic_on_warn";
 
 /// What the bug of freed memory that is used comes to.
 const CORRUPTS: &str = "it corrupts the kernel's memory: reboot afterwards";
@@ -217,6 +221,27 @@ pub const ROWS: &[Row] = &[
         jobs::after_kill,
     ),
     row(
+        "after-kill-elsewhere",
+        "a job that waits for another file's job runs also when that is killed",
+        recovery::elsewhere,
+    ),
+    dangerous(
+        WARNS,
+        row(
+            "fault-read",
+            "a job that reads where nothing is is killed, and the next one is right",
+            recovery::read_fault,
+        ),
+    ),
+    dangerous(
+        WARNS,
+        row(
+            "fault-write",
+            "a job that writes where nothing is is killed, and the next one is right",
+            recovery::write_fault,
+        ),
+    ),
+    row(
         "run-without-lists",
         "jobs without objects to read, to write, or both run",
         run::without_lists,
@@ -240,6 +265,11 @@ pub const ROWS: &[Row] = &[
         "run-closed",
         "a job writes to an object whose handle was closed before it ran",
         run::closed_output,
+    ),
+    row(
+        "run-after-sleep",
+        "a job is right also after the cores were suspended, which may lose registers",
+        recovery::after_sleep,
     ),
     row(
         "cores-one-each",
@@ -332,7 +362,7 @@ pub const ROWS: &[Row] = &[
         sync::ordered,
     ),
     dangerous(
-        "it makes the kernel warn, which ends one with panic_on_warn",
+        WARNS,
         row(
             "bug-count-warning",
             "SUBMIT of a job with absurdly many tasks is no matter for the kernel's log",

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes on after a job was killed, or the cores slept.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+use rocket_uapi::{Deadline, Errno, FenceStatus, sys};
+
+use crate::Context;
+use crate::bench::Bench;
+use crate::busy::PATIENCE;
+use crate::check::{Must, Outcome, expect, nothing};
+use crate::hold::Hold;
+use crate::program::RESULT;
+use crate::raw::File;
+use crate::submit::{Job, Submission, Task};
+
+/// Where none of these files has anything.
+const NOWHERE: u32 = 0xf000_0000;
+
+/// Where the kernel has the cores, each a folder with the name of its device.
+const CORES: &str = "/sys/bus/platform/drivers/rocket";
+
+/// How long a core sleeps after, of which nothing depends: 50 ms (docs/driver.md).
+const SLEEPS_AFTER: Duration = Duration::from_millis(100);
+
+/// Looks at whether it sleeps.
+const LOOKS: u32 = 20;
+
+/// Jobs, so that each of two cores runs one after it slept.
+const ROUNDS: u8 = 4;
+
+pub(super) fn elsewhere(context: &Context) -> Outcome {
+    let mut killed = Bench::new(File::new(&context.device)?)?;
+    let mut other = Bench::new(killed.file.reopen()?)?;
+    let page = killed.page()?.handle;
+    let dma_buf = killed.file.export(page).must("export")?;
+    let import = other.file.import(dma_buf.as_fd()).must("import")?;
+    other.keep(import);
+    let (output, map) = other.seen_page()?;
+    let program = other.program(5, output.dma_address as u32)?;
+    let mut job = program.job(output.handle);
+    job.reads.push(import);
+    killed.submit(killed.job(page))?;
+    other.submit(job)?;
+    other.wait(output.handle)?;
+    let prep = nothing(killed.file.prep(page, 0));
+    expect("PREP_BO of what the killed job writes", prep, Ok(()))?;
+    program.check(&map, 0, RESULT)?;
+    // In the order that keeps today's kernels alive.
+    drop(map);
+    other.close()?;
+    drop(dma_buf);
+    killed.close()
+}
+
+/// A job with this task, which reaches nowhere, and a good one behind it.
+fn fault(context: &Context, task: fn(&mut Bench) -> Result<Task, crate::Reason>) -> Outcome {
+    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let (output, map) = bench.seen_page()?;
+    let program = bench.program(9, output.dma_address as u32)?;
+    let lost = bench.page()?.handle;
+    let hold = Hold::new(&context.device)?;
+    let bad = Job {
+        tasks: vec![task(&mut bench)?],
+        reads: hold.as_ref().map(Hold::handle).into_iter().collect(),
+        writes: vec![lost],
+        ..Job::default()
+    };
+    let jobs = vec![bad, program.job(output.handle)];
+    Submission::of(jobs).submit(&bench.file).must("SUBMIT")?;
+    if let Some(hold) = &hold {
+        let dma_buf = bench.file.export(lost).must("export")?;
+        let fence = bench
+            .file
+            .export_fence(dma_buf.as_fd(), sys::DMA_BUF_SYNC_READ);
+        let fence = context
+            .device
+            .adopt_sync_file(fence.must("EXPORT_SYNC_FILE")?)?;
+        hold.release()?;
+        let waited = fence.wait(Deadline::after(PATIENCE));
+        let killed = Ok(FenceStatus::Failed(Errno::CANCELED));
+        expect("the fence of the job", waited, killed)?;
+    }
+    bench.wait(lost)?;
+    bench.wait(output.handle)?;
+    program.check(&map, 0, RESULT)?;
+    drop(map);
+    bench.close()
+}
+
+pub(super) fn read_fault(context: &Context) -> Outcome {
+    fault(context, |bench| {
+        Ok(Task {
+            regcmd: NOWHERE,
+            ..bench.task()
+        })
+    })
+}
+
+pub(super) fn write_fault(context: &Context) -> Outcome {
+    fault(context, |bench| Ok(bench.program(1, NOWHERE)?.task()))
+}
+
+pub(super) fn after_sleep(context: &Context) -> Outcome {
+    let mut bench = Bench::new(File::new(&context.device)?)?;
+    for round in 0..ROUNDS {
+        let (output, map) = bench.seen_page()?;
+        let program = bench.program(round + 1, output.dma_address as u32)?;
+        bench.submit(program.job(output.handle))?;
+        bench.wait(output.handle)?;
+        program.check(&map, 0, RESULT)?;
+        sleep();
+    }
+    bench.close()
+}
+
+/// Waits until all cores sleep. That is waited for, not asked: after a job that was
+/// killed a core stays awake until it ends another one.
+fn sleep() {
+    thread::sleep(SLEEPS_AFTER);
+    for _ in 0..LOOKS {
+        let Ok(cores) = fs::read_dir(CORES) else {
+            return;
+        };
+        let status = |path| fs::read_to_string(path).unwrap_or_default();
+        let mut statuses = cores
+            .flatten()
+            .map(|core| status(core.path().join("power/runtime_status")));
+        if !statuses.any(|status| status.trim() == "active") {
+            return;
+        }
+        thread::sleep(SLEEPS_AFTER);
+    }
+}
