@@ -284,6 +284,11 @@ impl File {
 pub(crate) struct Map(Box<dyn RawMap>);
 
 impl Map {
+    /// One that is readable.
+    pub(crate) fn new(map: Box<dyn RawMap>) -> Self {
+        Self(map)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -5,6 +5,7 @@ mod bugs;
 mod cores;
 mod create;
 mod entry;
+mod exported;
 mod jobs;
 mod mmap;
 mod prep;
@@ -315,6 +316,11 @@ pub const ROWS: &[Row] = &[
         "dma-buf-flags",
         "SYNC, EXPORT_ and IMPORT_SYNC_FILE want READ, WRITE or both, and a sync_file",
         sync::dma_buf_flags,
+    ),
+    row(
+        "dma-buf-mmap",
+        "mmap of a dma-buf shows the object from its start; private or beyond the end is EINVAL",
+        exported::mmap,
     ),
     row(
         "sync-file-flags",
