@@ -18,6 +18,8 @@ mod busy;
 mod check;
 #[allow(unsafe_code)]
 mod files;
+#[allow(unsafe_code)]
+mod fork;
 pub mod fuzz;
 mod hold;
 pub mod kills;
@@ -115,7 +117,16 @@ pub fn run(
                 .to_owned(),
         );
     }
-    let rows: Vec<&Row> = ROWS.iter().filter(|row| choice.names(row)).collect();
+    let chosen = ROWS.iter().filter(|row| choice.names(row));
+    let (rows, others): (Vec<&Row>, Vec<&Row>) =
+        chosen.partition(|row| !(row.needs_kernel && info.is_model));
+    if !others.is_empty() {
+        let names: Vec<_> = others.iter().map(|row| row.name).collect();
+        remarks.push(format!(
+            "without {}: this model has no other process",
+            names.join(", ")
+        ));
+    }
     let mut report = Report::new(out, format, rows.len(), &remarks)?;
     for row in rows {
         let outcome = match choice.refuses(row, &info) {

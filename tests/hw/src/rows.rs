@@ -10,6 +10,7 @@ mod jobs;
 mod mmap;
 mod prep;
 mod prime;
+mod processes;
 mod recovery;
 mod run;
 mod submit;
@@ -27,6 +28,8 @@ pub struct Row {
     pub what: &'static str,
     /// How it may damage the kernel that it runs on, if it may.
     pub danger: Option<&'static str>,
+    /// Whether it is about several processes, which a model within one has not.
+    pub needs_kernel: bool,
     /// Checks it.
     pub(crate) run: fn(&Context) -> Outcome,
 }
@@ -36,7 +39,15 @@ const fn row(name: &'static str, what: &'static str, run: fn(&Context) -> Outcom
         name,
         what,
         danger: None,
+        needs_kernel: false,
         run,
+    }
+}
+
+const fn with_processes(row: Row) -> Row {
+    Row {
+        needs_kernel: true,
+        ..row
     }
 }
 
@@ -367,6 +378,29 @@ pub const ROWS: &[Row] = &[
         "it waits once the reader's fence was imported into the BO",
         sync::ordered,
     ),
+    dangerous(
+        WARNS,
+        row(
+            "file-closed-busy",
+            "closing a file waits until its jobs were handed over, and they run to their end",
+            processes::closed,
+        ),
+    ),
+    row(
+        "file-closed-mapped",
+        "a mapping outlives its file, and keeps its offset taken",
+        processes::closed_mapped,
+    ),
+    with_processes(row(
+        "file-forked",
+        "a child has its parent's file: a handle that it closes is closed",
+        processes::forked,
+    )),
+    with_processes(row(
+        "file-killed",
+        "jobs that wait in the queue of a process that is killed fail with ESRCH",
+        processes::killed,
+    )),
     dangerous(
         WARNS,
         row(

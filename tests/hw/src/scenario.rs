@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What only a process of its own can do: ending, and not coming back.
 
+use std::io;
 use std::mem;
+use std::os::fd::AsFd;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, raise};
 use rocket_uapi::{Deadline, Device};
 
 use crate::Context;
@@ -12,6 +15,10 @@ use crate::bench::Bench;
 use crate::busy::{PATIENCE, quick};
 use crate::check::{Must, Outcome, Reason};
 use crate::raw::File;
+use crate::submit::{IDLE_WORDS, Job, Submission, Task};
+
+/// Jobs of a process that is killed with them.
+const QUEUE: usize = 4;
 
 /// One of them, which the program's option `--scenario` runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -24,6 +31,9 @@ pub enum Scenario {
     ExitExported,
     /// DRM_IOCTL_GET_UNIQUE.
     GetUnique,
+    /// Is killed with jobs in its queue, whose only object is the dma-buf that is its
+    /// standard input.
+    DieQueued,
 }
 
 impl Scenario {
@@ -33,6 +43,7 @@ impl Scenario {
             Self::ExitBusy => "exit-busy",
             Self::ExitExported => "exit-exported",
             Self::GetUnique => "get-unique",
+            Self::DieQueued => "die-queued",
         }
     }
 
@@ -63,16 +74,32 @@ impl Scenario {
                 // Any answer will do.
                 let _ = file.get_unique();
             }
+            Self::DieQueued => {
+                let file = File::new(device)?;
+                let import = file.import(io::stdin().as_fd()).must("import")?;
+                let job = Job {
+                    tasks: vec![Task {
+                        regcmd: 0,
+                        regcmd_count: IDLE_WORDS,
+                    }],
+                    writes: vec![import],
+                    ..Job::default()
+                };
+                let jobs = vec![job; QUEUE];
+                Submission::of(jobs).submit(&file).must("SUBMIT")?;
+                raise(Signal::SIGKILL).must("SIGKILL")?;
+            }
         }
         Ok(())
     }
 
     /// Does it in a process of its own; how that ended.
-    pub(crate) fn spawn(self, context: &Context) -> Result<ExitStatus, Reason> {
+    pub(crate) fn spawn(self, context: &Context, input: Stdio) -> Result<ExitStatus, Reason> {
         let program = std::env::current_exe().must("the path of this program")?;
         let mut command = Command::new(program);
         command.args(["--device", &context.info.name]);
         command.args(["--scenario", self.name()]);
-        command.stdout(Stdio::null()).status().must("a process")
+        command.stdin(input).stdout(Stdio::null());
+        command.status().must("a process")
     }
 }

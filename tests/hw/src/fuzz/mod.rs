@@ -7,8 +7,6 @@
 //! which is all that it takes to have the same calls again; what they meet is also
 //! up to the threads' timing.
 
-#[allow(unsafe_code)]
-mod fork;
 mod jobs;
 mod rng;
 mod share;

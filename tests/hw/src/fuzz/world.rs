@@ -9,10 +9,10 @@ use nix::sys::wait::WaitStatus;
 use rocket_uapi::{Deadline, Device, Errno, PAGE_BYTES, sys};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::fork::{self, Child};
 use super::jobs::{Jobs, handle, size};
 use super::rng::Rng;
 use crate::check::{Must, Outcome, Reason, ensure};
+use crate::fork::{self, Child};
 use crate::program::Program;
 use crate::raw::{File, Map};
 use crate::submit::Submission;

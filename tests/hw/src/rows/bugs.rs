@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a kernel without its known bugs does. See `tests/hw/bugs`.
 
+use std::process::Stdio;
+
 use crate::Context;
 use crate::bench::Bench;
 use crate::check::{Must, Outcome, Reason, ensure};
@@ -25,7 +27,7 @@ fn harmless(context: &Context, scenario: Scenario, times: usize) -> Outcome {
     on_a_kernel(context)?;
     let log = Kmsg::from_now()?;
     for _ in 0..times {
-        let ended = scenario.spawn(context)?;
+        let ended = scenario.spawn(context, Stdio::null())?;
         ensure(&format!("the process ends well: {ended}"), ended.success())?;
     }
     log.silence()

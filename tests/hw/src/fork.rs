@@ -9,7 +9,7 @@ use crate::raw::File;
 
 /// What the child does before it ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Child {
+pub(crate) enum Child {
     Nothing,
     /// Waits for a buffer object and closes its handle, which is the parent's too.
     Close(u32),
@@ -18,7 +18,7 @@ pub(super) enum Child {
 }
 
 /// Forks, and waits for the child; how it ended.
-pub(super) fn run(file: &File, child: Child) -> Result<WaitStatus, Reason> {
+pub(crate) fn run(file: &File, child: Child) -> Result<WaitStatus, Reason> {
     // SAFETY: the child makes system calls and ends; it neither allocates nor takes
     // a lock. (The model takes locks: there the child does nothing.)
     match unsafe { fork() }.must("fork")? {
