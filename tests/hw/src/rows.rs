@@ -409,6 +409,15 @@ pub const ROWS: &[Row] = &[
             bugs::count,
         ),
     ),
+    // After the one above: the kernel warns once.
+    dangerous(
+        WARNS,
+        row(
+            "bug-count-jobs",
+            "SUBMIT of absurdly many jobs is ENOMEM",
+            bugs::count_of_jobs,
+        ),
+    ),
     dangerous(
         "2 GiB of freed memory stay mapped for the NPU until the file is closed",
         row(

@@ -3,13 +3,15 @@
 
 use std::process::Stdio;
 
+use rocket_uapi::Errno;
+
 use crate::Context;
 use crate::bench::Bench;
-use crate::check::{Must, Outcome, Reason, ensure};
+use crate::check::{Must, Outcome, Reason, ensure, expect};
 use crate::kmsg::Kmsg;
 use crate::raw::File;
 use crate::scenario::Scenario;
-use crate::submit::TASKS;
+use crate::submit::{Submission, TASKS};
 
 /// How often to race with the scheduler, which wins most of the time.
 const RACES: usize = 20;
@@ -59,6 +61,15 @@ pub(super) fn count(context: &Context) -> Outcome {
     bench.submit(job)?;
     bench.close()?;
     log.silence()
+}
+
+pub(super) fn count_of_jobs(context: &Context) -> Outcome {
+    on_a_kernel(context)?;
+    let file = File::new(&context.device)?;
+    let mut submission = Submission::of(Vec::new());
+    submission.job_count = Some(u32::MAX);
+    let submitted = submission.submit(&file);
+    expect("SUBMIT of 2^32 - 1 jobs", submitted, Err(Errno::NOMEM))
 }
 
 pub(super) fn huge(context: &Context) -> Outcome {
