@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! DPU_RDMA: the four read engines of the DPU. [`Reads`] says where they read.
 
-use rknpu_regcmd::task::{ChannelRead, Cube, PER_CHANNEL, Reads};
+use rknpu_regcmd::task::{ChannelRead, Cube, PER_CHANNEL, Reads, USE_ALU, USE_CPEND, USE_MUL};
 
 use super::Master;
 use super::dma::{self, Dma};
 use super::precision::{ATOM, u16_at, u32_at};
 use super::trap::Stop;
-
-/// Bits of BRDMA's and NRDMA's DATA_USE.
-pub(crate) const USE_ALU: u32 = 1;
-pub(crate) const USE_CPEND: u32 = 2;
-pub(crate) const USE_MUL: u32 = 4;
-pub(crate) const USE_SHIFT: u32 = 8;
 
 /// Where ERDMA's operand lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,20 +25,17 @@ use crate::passive::{bn_bypassed, bs_bypassed, equal_arbitration};
 use crate::precision::Precision;
 use crate::program::{BufferRef, Program, RegisterSet};
 use crate::regs::{dpu, dpu_rdma};
+use crate::task::{PER_PIXEL, TO_MEMORY};
 use crate::word::{Block, EnableMask};
 
 /// Beats less one of the longest bursts.
 const BURST_16: u32 = 15;
-/// OUTPUT_MODE: to memory.
-const TO_MEMORY: u32 = 2;
 /// Multiplier of a converter that changes nothing.
 const SCALE_ONE: u32 = 1;
 /// EW ALU operation: add.
 const ADD: u32 = 2;
 /// Size code of an operand of 32 bits.
 const SIZE_32: u32 = 3;
-/// Data mode of an operand that has a value for each pixel and channel.
-const PER_PIXEL: u32 = 1;
 
 /// int32 values of an atom.
 const LANES: u32 = ATOM_BYTES / size_of::<i32>() as u32;

@@ -7,11 +7,8 @@ use super::element::{self, Element};
 use super::{DmaEngine, Extent, ExtentError, Reader, must_agree, must_be_zero, touched, unknown};
 use crate::precision::Precision;
 use crate::regs::{cna, core, dpu, dpu_rdma};
-use crate::task::{DEPTHWISE, Output, Registers};
+use crate::task::{DEPTHWISE, Output, Registers, TO_MEMORY};
 use crate::word::EnableMask;
-
-/// Bit of OUTPUT_MODE: the output goes to memory.
-const TO_MEMORY: u32 = 2;
 
 pub(super) fn extents(
     reader: &Reader<'_>,

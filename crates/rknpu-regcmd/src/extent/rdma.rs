@@ -7,10 +7,7 @@ use super::{DmaEngine, Extent, ExtentError, Reader, must_be_zero, touched, unkno
 use crate::field::Register;
 use crate::precision::Precision;
 use crate::regs::dpu_rdma;
-use crate::task::{COMB_SHARED, ChannelRead, Reads, Registers};
-
-/// ERDMA_DATA_MODE: a value for each pixel and channel.
-const PER_PIXEL: u32 = 1;
+use crate::task::{COMB_SHARED, ChannelRead, PER_PIXEL, Reads, Registers};
 
 pub(super) fn extents(reader: &Reader<'_>, out: &mut Vec<Extent>) -> Result<(), ExtentError> {
     let mode = reader.get::<dpu_rdma::FeatureModeCfg>();

@@ -12,12 +12,11 @@ use crate::link::POINTER_VALUE;
 use crate::passive::{bn_bypassed, bs_bypassed, equal_arbitration};
 use crate::program::{Program, RegisterSet};
 use crate::regs::{cna, core, dpu, dpu_rdma};
+use crate::task::TO_MEMORY;
 use crate::word::{Block, EnableMask};
 
 /// Beats less one of the longest bursts, which all known programs use.
 const BURST_16: u32 = 15;
-/// OUTPUT_MODE: to memory.
-const TO_MEMORY: u32 = 2;
 /// Multiplier of a converter that changes nothing.
 const SCALE_ONE: u32 = 1;
 

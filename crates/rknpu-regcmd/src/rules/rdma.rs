@@ -10,15 +10,8 @@ use crate::lint::Severity;
 use crate::precision::Precision;
 use crate::regs::{dpu, dpu_rdma};
 use crate::task::{ChannelRead, ElementRead, MainRead, PER_CHANNEL, Reads, takes_operand};
+use crate::task::{USE_ALU, USE_CPEND, USE_MUL, USE_SHIFT};
 
-/// DATA_USE: the ALU's operand.
-const USE_ALU: u32 = 1;
-/// DATA_USE: the weight zero point correction's.
-const USE_CPEND: u32 = 2;
-/// DATA_USE: the multiplier's.
-const USE_MUL: u32 = 4;
-/// DATA_USE: its shift.
-const USE_SHIFT: u32 = 8;
 pub(super) const OPERAND: Shows = &[
     dpu::EwCfg::INFO,
     dpu_rdma::ErdmaCfg::INFO,

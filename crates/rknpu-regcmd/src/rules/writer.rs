@@ -9,7 +9,7 @@ use crate::field::Register;
 use crate::lint::Severity;
 use crate::precision::Precision;
 use crate::regs::dpu;
-use crate::task::surfaces;
+use crate::task::{TO_MEMORY, surfaces};
 
 /// Most atoms of a group: SIZE_E has three bits.
 pub const GROUP_ATOMS_MAX: usize = 8;
@@ -17,8 +17,6 @@ pub const GROUP_ATOMS_MAX: usize = 8;
 const TRANSPOSED_CHANNELS_KNOWN: usize = 32;
 /// Pixels from which on it hangs with groups that are too small.
 const TRANSPOSED_PIXELS_HANG: usize = 16;
-/// OUTPUT_MODE: to memory, and to nothing else.
-const TO_MEMORY: u32 = 2;
 
 const GROUP: super::Shows = &[
     dpu::BsOwCfg::INFO,

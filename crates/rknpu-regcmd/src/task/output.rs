@@ -17,6 +17,8 @@ use crate::regs::dpu;
 
 /// CONV_MODE of a depthwise convolution (E-field-widths).
 pub const DEPTHWISE: u32 = 3;
+/// OUTPUT_MODE: to memory, and to nothing else. A bit of its own.
+pub const TO_MEMORY: u32 = 2;
 
 /// What the DPU writes. Distances are in atoms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,17 @@ use crate::regs::{dpu, dpu_rdma};
 pub const COMB_SHARED: u32 = 5;
 /// ERDMA_DATA_MODE: one value for each channel.
 pub const PER_CHANNEL: u32 = 0;
+/// ERDMA_DATA_MODE: one value for each pixel and channel.
+pub const PER_PIXEL: u32 = 1;
+
+/// DATA_USE of BRDMA and NRDMA: the ALU's operand.
+pub const USE_ALU: u32 = 1;
+/// DATA_USE: the weight zero point correction's.
+pub const USE_CPEND: u32 = 2;
+/// DATA_USE: the multiplier's.
+pub const USE_MUL: u32 = 4;
+/// DATA_USE: its shift.
+pub const USE_SHIFT: u32 = 8;
 
 /// Whether EW takes an operand from memory.
 pub(crate) fn takes_operand(regs: &impl Registers) -> bool {
