@@ -3,18 +3,15 @@
 
 use alloc::format;
 
-use super::Effect::{Garbage, Hang, Note};
-use super::{Check, Found, Rule, Shows, advice, row};
+use super::{Found, Shows};
 use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::field::Register;
-use crate::lint::Severity;
 use crate::precision::Precision;
 use crate::regs::cna;
 use crate::task::Conv;
 
 const CHIP: ChipProfile = ChipProfile::RK3588;
 
-const SPLIT: Shows = &[cna::CbufCon0::INFO];
 const WEIGHTS: Shows = &[
     cna::CbufCon0::INFO,
     cna::WeightSize0::INFO,
@@ -34,117 +31,52 @@ const LINES: Shows = &[
     cna::FcDataSize1::INFO,
 ];
 
-/// Weights that must be in CBUF together; see [`weights_without_room`].
-pub static WEIGHT_ROOM: Rule = row(
-    "T26a-weight-banks",
-    &["E-weight-room-group", "E-deep-tf32"],
-    Hang,
-    WEIGHTS,
-    [
-        "not even one kernel group fits the weight banks: no known program does that, and tf32 with K = 5120, whose groups take 10 of 12 banks, timed out already (inferred)",
-        "give the weights more banks, or split the channels",
-    ],
-    Check::Conv(|conv, _| weights_without_room(conv, conv.weights.precision.kernel_group())),
-)
-.contested("weight-room");
-
-/// Lines beyond the data banks.
-pub static LINE_ROUNDING: Rule = row(
-    "T20-line-rounding",
-    &["E-line-rounding"],
-    Garbage,
-    LINES,
-    [
-        "lines that do not fit the data banks read as weights: the last rows are rubbish (measured)",
-        "use ceil(lines x DATA_ENTRIES x 64 / 32768) data banks, or smaller tiles",
-    ],
-    Check::Conv(lines_without_room),
-)
-.contested("line-rounding");
-
-pub(super) const RULES: &[&Rule] = &[
-    &row(
-        "T26-banks",
-        &["E-cbuf-size", "E-bank-split"],
-        Hang,
-        SPLIT,
-        [
-            "features and weights share 12 banks and need one each; else the core hangs or computes rubbish (stated)",
-            "give the weights what the features leave of 12 banks",
-        ],
-        Check::Conv(|conv, _| {
+rules! { pub,
+    "T26-banks" ["E-cbuf-size", "E-bank-split"] [cna::CbufCon0] Error Hang:
+        "features and weights share 12 banks and need one each; else the core hangs or computes rubbish (stated)",
+        "give the weights what the features leave of 12 banks",
+        Conv |conv, _| {
             let (data, weight) = conv.cbuf.split();
             let broken = data == 0 || weight == 0 || data + weight > CHIP.cbuf_banks as usize;
             broken.then(|| format!("{data} data and {weight} weight banks"))
-        }),
-    ),
-    &row(
-        "T27-kernel-size",
-        &["E-kernel-bytes"],
-        Hang,
-        WEIGHTS,
-        [
-            "a kernel is larger than a CBUF bank, which every generator refuses",
-            "split the channels over several tasks and add the results",
-        ],
-        Check::Conv(|conv, _| {
+        };
+    "T27-kernel-size" ["E-kernel-bytes"] [..WEIGHTS] Error Hang:
+        "a kernel is larger than a CBUF bank, which every generator refuses",
+        "split the channels over several tasks and add the results",
+        Conv |conv, _| {
             let kernel = kernel_bytes(conv)?;
             (kernel > CHIP.kernel_bytes_max.into()).then(|| format!("a kernel has {kernel} bytes"))
-        }),
-    ),
-    &WEIGHT_ROOM,
-    &row(
-        "T26a-one-weight-bank",
-        &["E-one-weight-bank"],
-        Note,
-        WEIGHTS,
-        [
-            "weights stream through one bank: no known program does that, and whether it works is not known",
-            "give weights that do not fit one bank two banks or more",
-        ],
-        Check::Conv(|conv, _| {
+        };
+    /// Weights that must be in CBUF together; see [`weights_without_room`].
+    WEIGHT_ROOM "T26a-weight-banks" ["E-weight-room-group", "E-deep-tf32"] [..WEIGHTS] Error Hang, contested "weight-room":
+        "not even one kernel group fits the weight banks: no known program does that, and tf32 with K = 5120, whose groups take 10 of 12 banks, timed out already (inferred)",
+        "give the weights more banks, or split the channels",
+        Conv |conv, _| weights_without_room(conv, conv.weights.precision.kernel_group());
+    "T26a-one-weight-bank" ["E-one-weight-bank"] [..WEIGHTS] Note Note:
+        "weights stream through one bank: no known program does that, and whether it works is not known",
+        "give weights that do not fit one bank two banks or more",
+        Conv |conv, _| {
             let few = conv.cbuf.weight_banks < CHIP.weight_banks_min as usize;
             weights_without_room(conv, usize::MAX).filter(|_| few)
-        }),
-    ),
-    &row(
-        "T26a-weight-block",
-        &["E-weight-room-block"],
-        Note,
-        WEIGHTS,
-        [
-            "generators that were measured keep 32 kernels in CBUF; whether fewer are enough is not known",
-            "WEIGHT_BANK >= max(2, ceil(min(N, 32) x bytes per kernel / 32768))",
-        ],
-        Check::Conv(|conv, _| weights_without_room(conv, CHIP.resident_kernels as usize)),
-    ),
-    &advice(
-        "weight-bytes",
-        &[],
-        Severity::Error,
-        WEIGHTS,
-        [
-            "WEIGHT_SIZE0 is not bytes per kernel x kernels, or 0",
-            "make the weight sizes agree",
-        ],
-        Check::Conv(|conv, _| {
+        };
+    "T26a-weight-block" ["E-weight-room-block"] [..WEIGHTS] Note Note:
+        "generators that were measured keep 32 kernels in CBUF; whether fewer are enough is not known",
+        "WEIGHT_BANK >= max(2, ceil(min(N, 32) x bytes per kernel / 32768))",
+        Conv |conv, _| weights_without_room(conv, CHIP.resident_kernels as usize);
+    "weight-bytes" [] [..WEIGHTS] Error:
+        "WEIGHT_SIZE0 is not bytes per kernel x kernels, or 0",
+        "make the weight sizes agree",
+        Conv |conv, _| {
             let weights = &conv.weights;
             let (total, each) = (weights.bytes, weights.kernel_bytes);
             let differs = u64::from(total) != u64::from(each) * weights.kernels as u64;
             (total == 0 || differs && !conv.depthwise)
                 .then(|| format!("{total} bytes in all, {} kernels of {each}", weights.kernels))
-        }),
-    ),
-    &row(
-        "H06-decompression-mode",
-        &["E-dcomp"],
-        Note,
-        &[cna::DcompCtrl::INFO, cna::DcompRegnum::INFO],
-        [
-            "only DCOMP_REGNUM 0x55555555 with int8 weights is known; it is decoded as that",
-            "write 0x55555555 to DCOMP_REGNUM",
-        ],
-        Check::Conv(|conv, regs| {
+        };
+    "H06-decompression-mode" ["E-dcomp"] [cna::DcompCtrl, cna::DcompRegnum] Warning Note:
+        "only DCOMP_REGNUM 0x55555555 with int8 weights is known; it is decoded as that",
+        "write 0x55555555 to DCOMP_REGNUM",
+        Conv |conv, regs| {
             let control = regs.get::<cna::DcompCtrl>();
             let on = control.decomp_control() != 0 && control.wt_dec_bypass() == 0;
             let mode = regs.get::<cna::DcompRegnum>().decomp_regnum();
@@ -152,88 +84,47 @@ pub(super) const RULES: &[&Rule] = &[
             let known = mode == DCOMP_KNOWN_MODE && ty == Precision::Int8;
             (on && !conv.cbuf.weight_reuse && !known)
                 .then(|| format!("mode {mode:#x} with {ty} weights"))
-        }),
-    )
-    .as_bad_as(Severity::Warning),
-    &row(
-        "T28-fc-data-bank",
-        &["E-fc-data-bank"],
-        Garbage,
-        SPLIT,
-        [
-            "the features are looked for in other banks than they are in (measured)",
-            "write 0 to FC_DATA_BANK",
-        ],
-        Check::Conv(|conv, _| {
+        };
+    "T28-fc-data-bank" ["E-fc-data-bank"] [cna::CbufCon0] Error Garbage:
+        "the features are looked for in other banks than they are in (measured)",
+        "write 0 to FC_DATA_BANK",
+        Conv |conv, _| {
             let bank = conv.cbuf.fc_data_bank;
             (bank != 0).then(|| format!("FC_DATA_BANK is {bank}"))
-        }),
-    ),
-    &row(
-        "T23-grains",
-        &["E-grains"],
-        Hang,
-        GRAINS,
-        [
-            "computing starts with fewer lines than a window has (inferred)",
-            "use the input height + 1, at most 1023",
-        ],
-        Check::Conv(|conv, _| Grains::of(conv).tell(|grains| grains.present < grains.lines)),
-    ),
-    &row(
-        "T23-few-grains",
-        &["E-grains"],
-        Note,
-        GRAINS,
-        [
-            "fewer lines than kernel height + vertical stride were seen to corrupt some shapes (measured)",
-            "use the input height + 1, at most 1023",
-        ],
-        Check::Conv(|conv, _| Grains::of(conv).tell(Grains::few)),
-    )
-    .as_bad_as(Severity::Warning),
-    &advice(
-        "grains-below-manual",
-        &[],
-        Severity::Note,
-        GRAINS,
-        [
-            "the manual's minimum is kernel height + vertical stride + 1 lines",
-            "use one more",
-        ],
-        Check::Conv(|conv, _| {
+        };
+    "T23-grains" ["E-grains"] [..GRAINS] Error Hang:
+        "computing starts with fewer lines than a window has (inferred)",
+        "use the input height + 1, at most 1023",
+        Conv |conv, _| Grains::of(conv).tell(|grains| grains.present < grains.lines);
+    "T23-few-grains" ["E-grains"] [..GRAINS] Warning Note:
+        "fewer lines than kernel height + vertical stride were seen to corrupt some shapes (measured)",
+        "use the input height + 1, at most 1023",
+        Conv |conv, _| Grains::of(conv).tell(Grains::few);
+    "grains-below-manual" [] [..GRAINS] Note:
+        "the manual's minimum is kernel height + vertical stride + 1 lines",
+        "use one more",
+        Conv |conv, _| {
             Grains::of(conv).tell(|grains| {
                 let least = grains.lines + grains.stride;
                 grains.streams() && grains.present == least
             })
-        }),
-    ),
-    &row(
-        "T20-entries",
-        &["E-entries"],
-        Note,
-        LINES,
-        [
-            "a line needs more CBUF space than DATA_ENTRIES gives it; no known program does that",
-            "use ceil(width x channels x bytes / 64)",
-        ],
-        Check::Conv(|conv, _| {
+        };
+    "T20-entries" ["E-entries"] [..LINES] Error Note:
+        "a line needs more CBUF space than DATA_ENTRIES gives it; no known program does that",
+        "use ceil(width x channels x bytes / 64)",
+        Conv |conv, _| {
             let (needed, entries) = (line_bytes(conv)?.div_ceil(ENTRY), conv.cbuf.entries);
             (entries < needed).then(|| format!("a line takes {needed} entries, DATA_ENTRIES is {entries}"))
-        }),
-    )
-    .as_bad_as(Severity::Error),
-    &LINE_ROUNDING,
-    &advice(
-        "grains-beyond-banks",
-        &[],
-        Severity::Error,
-        LINES,
-        [
-            "the lines that must be there before computing starts do not fit the data banks",
-            "ask for fewer lines, or give the features more banks",
-        ],
-        Check::Conv(|conv, _| {
+        };
+    /// Lines beyond the data banks.
+    LINE_ROUNDING "T20-line-rounding" ["E-line-rounding"] [..LINES] Error Garbage, contested "line-rounding":
+        "lines that do not fit the data banks read as weights: the last rows are rubbish (measured)",
+        "use ceil(lines x DATA_ENTRIES x 64 / 32768) data banks, or smaller tiles",
+        Conv lines_without_room;
+    "grains-beyond-banks" [] [..LINES] Error:
+        "the lines that must be there before computing starts do not fit the data banks",
+        "ask for fewer lines, or give the features more banks",
+        Conv |conv, _| {
             let grains = Grains::of(conv);
             let present = grains.present;
             let room = conv.cbuf.data_banks * CHIP.cbuf_bank_bytes as usize;
@@ -241,9 +132,8 @@ pub(super) const RULES: &[&Rule] = &[
             let streams = conv.features.packed.is_none() && grains.streams();
             (streams && room != 0 && bytes > room)
                 .then(|| format!("{present} lines take {bytes} bytes of {room}"))
-        }),
-    ),
-];
+        };
+}
 
 /// DCOMP_REGNUM of the known programs.
 const DCOMP_KNOWN_MODE: u32 = 0x5555_5555;

@@ -3,13 +3,11 @@
 
 use alloc::format;
 
-use super::Effect::{Garbage, Hang};
 use super::rdma::OPERAND;
-use super::{Check, Dpu, Found, Rule, Shows, advice, row};
+use super::{Dpu, Found, Shows};
 use crate::ATOM_BYTES;
 use crate::extent::{self, DmaEngine, Extent};
 use crate::field::Register;
-use crate::lint::Severity;
 use crate::precision::Precision;
 use crate::regs::{dpu, dpu_rdma};
 use crate::task::{CONVOLUTION, ElementRead, FLYING, MainRead};
@@ -27,144 +25,81 @@ const PAIR: Shows = &[
     dpu_rdma::EwSurfNotch::INFO,
 ];
 
-pub(super) const RULES: &[&Rule] = &[
-    &row(
-        "T45-operand-as-bytes",
-        &["E-ew-precision-0"],
-        Garbage,
-        OPERAND,
-        [
-            "with PROC_PRECISION 0 in DPU_RDMA an operand of 16 bits is read as int8 (measured)",
-            "set PROC_PRECISION of DPU_RDMA to the type of the operand (0x17D40 for fp16)",
-        ],
-        Check::Dpu(|task| {
+rules! { pub,
+    "T45-operand-as-bytes" ["E-ew-precision-0"] [..OPERAND] Error Garbage:
+        "with PROC_PRECISION 0 in DPU_RDMA an operand of 16 bits is read as int8 (measured)",
+        "set PROC_PRECISION of DPU_RDMA to the type of the operand (0x17D40 for fp16)",
+        Dpu |task| {
             let reads = task
                 .reads
                 .filter(|_| task.takes() && task.element().is_some())?;
             let wide = task.ew().edata_size() == SIZE_16;
             (wide && reads.proc_precision == Precision::Int8)
                 .then(|| "a 16-bit operand with PROC_PRECISION 0".into())
-        }),
-    ),
-    &advice(
-        "edata-size",
-        &[],
-        Severity::Error,
-        OPERAND,
-        [
-            "EW and ERDMA disagree about the size of the operand",
-            "write EDATA_SIZE and ERDMA_DATA_SIZE alike",
-        ],
-        Check::Dpu(|task| {
+        };
+    "edata-size" [] [..OPERAND] Error:
+        "EW and ERDMA disagree about the size of the operand",
+        "write EDATA_SIZE and ERDMA_DATA_SIZE alike",
+        Dpu |task| {
             task.element().filter(|_| task.takes())?;
             let ew = task.ew().edata_size();
             let read = task.regs.get::<dpu_rdma::ErdmaCfg>().erdma_data_size();
             (ew != read).then(|| format!("EDATA_SIZE is {ew}, ERDMA_DATA_SIZE {read}"))
-        }),
-    ),
-    &row(
-        "T46-operand-as-float",
-        &["E-int32-add-cvt"],
-        Garbage,
-        OPERAND,
-        [
-            "with the operand's conversion on, an int32 operand comes out as a float (measured)",
-            "set OP_CVT_BYPASS (EW_CFG 0x10C203C0)",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T46-operand-as-float" ["E-int32-add-cvt"] [..OPERAND] Error Garbage:
+        "with the operand's conversion on, an int32 operand comes out as a float (measured)",
+        "set OP_CVT_BYPASS (EW_CFG 0x10C203C0)",
+        Dpu |task| {
             let operand = task.flying()?.operand_precision(task.float())?;
             let converted = task.operates(ALU) && task.ew().ew_op_cvt_bypass() == 0;
             (converted && operand == Precision::Int32).then(|| format!("an operand of {operand}"))
-        }),
-    ),
-    &row(
-        "T46-wide-operand-behind-core",
-        &[],
-        Garbage,
-        PAIR,
-        [
-            "no source has a word that adds an int32 operand behind CORE",
-            "add in a flying task of its own",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T46-wide-operand-behind-core" [] [..PAIR] Error Garbage:
+        "no source has a word that adds an int32 operand behind CORE",
+        "add in a flying task of its own",
+        Dpu |task| {
             let operand = task.pair()?.operand;
             (operand == Precision::Int32).then(|| format!("an operand of {operand}"))
-        }),
-    ),
-    &row(
-        "T47-operand-ignored",
-        &["E-fp16-add-bypass"],
-        Garbage,
-        PAIR,
-        [
-            "behind CORE, a float ALU operation with OP_CVT_BYPASS ignores its operand (measured)",
-            "clear OP_CVT_BYPASS (EW_CFG 0x108202C0 for fp16 addition)",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T47-operand-ignored" ["E-fp16-add-bypass"] [..PAIR] Error Garbage:
+        "behind CORE, a float ALU operation with OP_CVT_BYPASS ignores its operand (measured)",
+        "clear OP_CVT_BYPASS (EW_CFG 0x108202C0 for fp16 addition)",
+        Dpu |task| {
             task.pair()?;
             let bypass = task.ew().ew_op_cvt_bypass() == 1;
             (task.float() && task.operates(ALU) && bypass).then(|| "OP_CVT_BYPASS is 1".into())
-        }),
-    ),
-    &row(
-        "T47-converted-product",
-        &["E-fp16-flying-cvt"],
-        Hang,
-        &[dpu::EwCfg::INFO],
-        [
-            "a flying float multiplication with the operand converter on never ends (measured)",
-            "set OP_CVT_BYPASS (EW_CFG 0x108003C4)",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T47-converted-product" ["E-fp16-flying-cvt"] [dpu::EwCfg] Error Hang:
+        "a flying float multiplication with the operand converter on never ends (measured)",
+        "set OP_CVT_BYPASS (EW_CFG 0x108003C4)",
+        Dpu |task| {
             task.flying()?;
             let converted = task.operates(MUL) && task.ew().ew_op_cvt_bypass() == 0;
             (task.float() && converted).then(|| "OP_CVT_BYPASS is 0".into())
-        }),
-    ),
-    &row(
-        "T43-no-surface-notch",
-        &["E-ew-notch-0"],
-        Garbage,
-        PAIR,
-        [
-            "MRDMA and ERDMA share the surfaces; without a notch each reads the other's, and only the first pair is right (measured)",
-            "write the pixels of a surface to SURF_NOTCH and EW_SURF_NOTCH",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T43-no-surface-notch" ["E-ew-notch-0"] [..PAIR] Error Garbage:
+        "MRDMA and ERDMA share the surfaces; without a notch each reads the other's, and only the first pair is right (measured)",
+        "write the pixels of a surface to SURF_NOTCH and EW_SURF_NOTCH",
+        Dpu |task| {
             let pair = task.pair()?;
             let none = pair.main.surface_notch == 0 || pair.element.surface_notch == 0;
             (pair.several && none).then(|| pair.tell())
-        }),
-    ),
-    &row(
-        "T42-surface-notch",
-        &["E-ew-pitch-12"],
-        Garbage,
-        PAIR,
-        [
-            "the notch skips more than a surface of a dense operand (measured for less than 12 rows)",
-            "give the operand at least 12 rows, or store it with the notch's pitch",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T42-surface-notch" ["E-ew-pitch-12"] [..PAIR] Error Garbage:
+        "the notch skips more than a surface of a dense operand (measured for less than 12 rows)",
+        "give the operand at least 12 rows, or store it with the notch's pitch",
+        Dpu |task| {
             let pair = task.pair()?;
             let apart = i64::from(pair.element.base) - i64::from(pair.main.base);
             let dense = apart == pair.pixels as i64 * i64::from(ATOM_BYTES);
             let skips = pair.main.surface_notch > pair.pixels;
             (pair.several && skips && dense).then(|| pair.tell())
-        }),
-    ),
-    &row(
-        "T44-in-place",
-        &["E-in-place"],
-        Garbage,
-        &[dpu::DstBaseAddr::INFO, dpu_rdma::SrcBaseAddr::INFO],
-        [
-            "a convolution adds to the cube that it writes: rubbish (measured); how it comes about is not known, and the model's sums are right",
-            "let the operand and the result take turns in two buffers",
-        ],
-        Check::Dpu(in_place),
-    ),
-];
+        };
+    "T44-in-place" ["E-in-place"] [dpu::DstBaseAddr, dpu_rdma::SrcBaseAddr] Error Garbage:
+        "a convolution adds to the cube that it writes: rubbish (measured); how it comes about is not known, and the model's sums are right",
+        "let the operand and the result take turns in two buffers",
+        Dpu in_place;
+}
 
 impl Dpu<'_> {
     /// The operand that MRDMA and ERDMA share behind CORE.

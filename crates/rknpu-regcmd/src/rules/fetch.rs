@@ -4,10 +4,8 @@
 
 use alloc::format;
 
-use super::Effect::{Garbage, Note};
-use super::{Check, Found, Rule, Shows, row};
+use super::{Found, Shows};
 use crate::field::Register;
-use crate::lint::Severity;
 use crate::precision::Precision;
 use crate::regs::cna;
 use crate::task::{Conv, Cube};
@@ -34,64 +32,36 @@ const STRIDES: Shows = &[
 /// The pitch of surfaces that are right, in groups of lines.
 const SURFACE: &str = "write width x (height - 4), signed, to SURF_STRIDE, or pad to four lines";
 
-pub(super) const RULES: &[&Rule] = &[
-    &row(
-        "T24-line-strides-in-group-mode",
-        &["E-line-mode"],
-        Garbage,
-        STRIDES,
-        [
-            "lines are fetched in groups of four, and LINE_STRIDE is not that of four lines (measured)",
-            "write 4 x width to LINE_STRIDE, or set GROUP_LINE_OFF with strides of single lines",
-        ],
-        Check::Conv(|conv, _| {
+rules! { pub,
+    "T24-line-strides-in-group-mode" ["E-line-mode"] [..STRIDES] Error Garbage:
+        "lines are fetched in groups of four, and LINE_STRIDE is not that of four lines (measured)",
+        "write 4 x width to LINE_STRIDE, or set GROUP_LINE_OFF with strides of single lines",
+        Conv |conv, _| {
             let cube = fetched(conv)?;
             (grouped(&cube) && strays(&cube)).then(|| {
                 let (line, right) = (cube.lines.group_step, 4 * cube.width);
                 format!("LINE_STRIDE is {line}, four lines are {right}")
             })
-        }),
-    ),
-    &row(
-        "T22-surface-pitch",
-        &["E-surface-pitch"],
-        Garbage,
-        STRIDES,
-        [
-            "surfaces of the input overlap, so that all but the first channels are rubbish (measured for heights that are no multiple of 4)",
-            SURFACE,
-        ],
-        Check::Conv(surface_pitch),
-    ),
-    &row(
-        "T21-short-height",
-        &["E-short-height-exact", "E-short-height-garbage", "E-short-slice"],
-        Note,
-        STRIDES,
-        [
-            "less than four lines with the surface pitch of four: right only if the cube is stored with four (measured: with the stride clamped to 0 it is rubbish)",
-            SURFACE,
-        ],
-        Check::Conv(|conv, _| {
+        };
+    "T22-surface-pitch" ["E-surface-pitch"] [..STRIDES] Error Garbage:
+        "surfaces of the input overlap, so that all but the first channels are rubbish (measured for heights that are no multiple of 4)",
+        SURFACE,
+        Conv surface_pitch;
+    "T21-short-height" ["E-short-height-exact", "E-short-height-garbage", "E-short-slice"] [..STRIDES] Warning Note:
+        "less than four lines with the surface pitch of four: right only if the cube is stored with four (measured: with the stride clamped to 0 it is rubbish)",
+        SURFACE,
+        Conv |conv, _| {
             let cube = fetched(conv)?;
             let pitch = cube.surfaces.group_step;
             let lines = cube.lines.count;
             let short = lines < cube.lines.group && pitch == 4 * cube.width as i64;
             (short && cube.surfaces.count > 1 && lines > 0)
                 .then(|| format!("{lines} lines of {} atoms, surfaces {pitch} apart", cube.width))
-        }),
-    )
-    .as_bad_as(Severity::Warning),
-    &row(
-        "T24-group-strides-in-line-mode",
-        &["E-line-mode"],
-        Garbage,
-        STRIDES,
-        [
-            "GROUP_LINE_OFF is set, and the strides are those of groups of four lines (measured)",
-            "clear GROUP_LINE_OFF, or write the strides of single lines",
-        ],
-        Check::Conv(|conv, _| {
+        };
+    "T24-group-strides-in-line-mode" ["E-line-mode"] [..STRIDES] Error Garbage:
+        "GROUP_LINE_OFF is set, and the strides are those of groups of four lines (measured)",
+        "clear GROUP_LINE_OFF, or write the strides of single lines",
+        Conv |conv, _| {
             let cube = fetched(conv)?;
             let (width, height) = (cube.width as i64, cube.lines.count as i64);
             // Without the line that the pitch counts.
@@ -100,39 +70,20 @@ pub(super) const RULES: &[&Rule] = &[
             let of_groups = line == 4 * width && surface == width * (height - 4);
             (!grouped(&cube) && height > 4 && of_groups)
                 .then(|| format!("LINE_STRIDE is {line}, SURF_STRIDE {surface}"))
-        }),
-    ),
-    &row(
-        "T25-line-pitch",
-        &["E-line-pitch"],
-        Note,
-        STRIDES,
-        [
-            "a line pitch of 8192 atoms failed where 4096 worked (measured)",
-            "keep LINE_STRIDE at 4096 atoms or below",
-        ],
-        Check::Conv(|conv, _| {
+        };
+    "T25-line-pitch" ["E-line-pitch"] [..STRIDES] Warning Note:
+        "a line pitch of 8192 atoms failed where 4096 worked (measured)",
+        "keep LINE_STRIDE at 4096 atoms or below",
+        Conv |conv, _| {
             let cube = fetched(conv)?;
             let pitch = cube.lines.group_step;
             (cube.lines.count > 1 && pitch > LINE_PITCH_KNOWN)
                 .then(|| format!("lines are {pitch} atoms apart"))
-        }),
-    )
-    .as_bad_as(Severity::Warning),
-    &row(
-        "T31-measured-failures",
-        &["E-deep-int8-rows", "E-deep-tf32"],
-        Note,
-        &[
-            cna::DataSize1::INFO,
-            cna::DataSize0::INFO,
-            cna::CbufCon0::INFO,
-        ],
-        [
-            "row-major int8 with 3072 < K < 4096 and more than 4 rows, or more than 8 data banks, and tf32 with K = 5120 failed on silicon; nobody knows the rule",
-            "split K or the rows, or store the matrix as a cube",
-        ],
-        Check::Conv(|conv, _| {
+        };
+    "T31-measured-failures" ["E-deep-int8-rows", "E-deep-tf32"] [cna::DataSize1, cna::DataSize0, cna::CbufCon0] Note Note:
+        "row-major int8 with 3072 < K < 4096 and more than 4 rows, or more than 8 data banks, and tf32 with K = 5120 failed on silicon; nobody knows the rule",
+        "split K or the rows, or store the matrix as a cube",
+        Conv |conv, _| {
             let cube = fetched(conv)?;
             let (rows, channels) = (cube.lines.count, conv.features.window[2]);
             let by_rows = cube.width == 1 && !grouped(&cube) && cube.surfaces.group_step == 1;
@@ -142,9 +93,8 @@ pub(super) const RULES: &[&Rule] = &[
             let int8 = by_rows && precision == Precision::Int8 && gap;
             let tf32 = precision == Precision::Tf32 && channels >= TF32_CHANNELS_FAILED;
             (int8 || tf32).then(|| format!("K = {channels}, {rows} rows of {precision}"))
-        }),
-    ),
-];
+        };
+}
 
 /// The cube that is fetched, unless it is in CBUF.
 fn fetched(conv: &Conv) -> Option<Cube> {

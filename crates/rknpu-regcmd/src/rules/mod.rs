@@ -6,26 +6,60 @@
 //! runs; the software model does what the row says silicon does. What depends on
 //! data, or on what ran before, is seen where it is known; its row has the text.
 
-/// Rows that are judged where more than registers is known.
-macro_rules! elsewhere {
-    ($vis:vis, $(
-        $(#[$doc:meta])*
-        $name:ident $id:literal [$($evidence:literal),*] $severity:ident $($effect:ident [$($shows:path),*])?
-        $(contested $fact:literal)?: $why:literal, $remedy:literal;
-    )+) => {
-        $(
-            $(#[$doc])*
-            $vis static $name: Rule = advice(
-                $id,
-                &[$($evidence),*],
-                Severity::$severity,
-                &[$($(<$shows as Register>::INFO),*)?],
-                [$why, $remedy],
-                Check::Elsewhere,
-            )$(.with(Effect::$effect))?$(.contested($fact))?;
-        )+
-        pub(super) const RULES: &[&Rule] = &[ $( &$name, )+ ];
+/// Declares the rows of a module, in their order, and of some of them a static
+/// by its name, which other code tells of:
+///
+/// ```text
+/// NAME "id" [evidence] [registers that show it] Severity Effect, contested "switch":
+///     why, remedy, kind of task |task, registers| what is wrong;
+/// ```
+///
+/// Registers may be `..SHARED`, a list of several rows. A row without an effect is
+/// advice, one without a check is judged where more than registers is known.
+macro_rules! rules {
+    (@shows [..$shared:ident]) => { $shared };
+    (@shows [$($register:path),*]) => { &[$(<$register as $crate::field::Register>::INFO),*] };
+    (@effect) => { None };
+    (@effect $effect:ident) => { Some($crate::rules::Effect::$effect) };
+    (@contested) => { None };
+    (@contested $switch:literal) => { Some($switch) };
+    (@check) => { $crate::rules::Check::Elsewhere };
+    (@check $kind:ident $check:expr) => { $crate::rules::Check::$kind($check) };
+    (@row $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
+        $(, contested $switch:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?) => {
+        $crate::rules::Rule {
+            id: $crate::lint::RuleId($id),
+            evidence: &$evidence,
+            effect: rules!(@effect $($effect)?),
+            severity: $crate::lint::Severity::$severity,
+            shows: rules!(@shows $shows),
+            why: $why,
+            remedy: $remedy,
+            contested: rules!(@contested $($switch)?),
+            check: rules!(@check $($kind $check)?),
+        }
     };
+    (@rows $vis:vis [$($done:expr),*]) => {
+        pub(super) const RULES: &[&$crate::rules::Rule] = &[$($done),*];
+    };
+    (@rows $vis:vis [$($done:expr),*]
+        $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
+        $(, contested $switch:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?;
+        $($rest:tt)*) => {
+        rules! { @rows $vis [$($done,)* &rules!(@row $id $evidence $shows $severity $($effect)?
+            $(, contested $switch)?: $why, $remedy $(, $kind $check)?)] $($rest)* }
+    };
+    (@rows $vis:vis [$($done:expr),*]
+        $(#[$doc:meta])* $name:ident
+        $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
+        $(, contested $switch:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?;
+        $($rest:tt)*) => {
+        $(#[$doc])*
+        $vis static $name: $crate::rules::Rule = rules!(@row $id $evidence $shows $severity
+            $($effect)? $(, contested $switch)?: $why, $remedy $(, $kind $check)?);
+        rules! { @rows $vis [$($done,)* &$name] $($rest)* }
+    };
+    ($vis:vis, $($rows:tt)+) => { rules! { @rows $vis [] $($rows)+ } };
 }
 
 mod cbuf;
@@ -120,66 +154,8 @@ struct Dpu<'a> {
 }
 
 type Shows = &'static [&'static RegisterInfo];
-type Evidence = &'static [&'static str];
-
-/// A row whose effect is known: what spoils a result is an error.
-const fn row(
-    id: &'static str,
-    evidence: Evidence,
-    effect: Effect,
-    shows: Shows,
-    [why, remedy]: [&'static str; 2],
-    check: Check,
-) -> Rule {
-    let severity = match effect {
-        Effect::Note => Severity::Note,
-        Effect::Hang | Effect::Garbage | Effect::NoWrite => Severity::Error,
-    };
-    advice(id, evidence, severity, shows, [why, remedy], check).with(effect)
-}
-
-/// A row without an effect.
-const fn advice(
-    id: &'static str,
-    evidence: Evidence,
-    severity: Severity,
-    shows: Shows,
-    [why, remedy]: [&'static str; 2],
-    check: Check,
-) -> Rule {
-    Rule {
-        id: RuleId(id),
-        evidence,
-        effect: None,
-        severity,
-        shows,
-        why,
-        remedy,
-        contested: None,
-        check,
-    }
-}
 
 impl Rule {
-    const fn with(self, effect: Effect) -> Self {
-        Self {
-            effect: Some(effect),
-            ..self
-        }
-    }
-
-    /// With another severity than the effect's.
-    const fn as_bad_as(self, severity: Severity) -> Self {
-        Self { severity, ..self }
-    }
-
-    const fn contested(self, switch: &'static str) -> Self {
-        Self {
-            contested: Some(switch),
-            ..self
-        }
-    }
-
     fn broken_by(&self, task: &Task, regs: &RegisterFile) -> Found {
         match (self.check, task) {
             (Check::Conv(broken), Task::Conv(conv)) => broken(conv, regs),
@@ -204,7 +180,7 @@ impl Rule {
 /// The table, by what it is about. Of the rules that a task breaks the first
 /// that hangs is the one that counts.
 pub const TABLE: &[&[&Rule]] = &[
-    &[&running::DELTA_PROGRAM],
+    running::RULES,
     rdma::RULES,
     element::RULES,
     cbuf::RULES,
@@ -212,7 +188,6 @@ pub const TABLE: &[&[&Rule]] = &[
     fetch::RULES,
     writer::RULES,
     pool::RULES,
-    running::RULES,
     program::RULES,
     words::RULES,
 ];

@@ -3,10 +3,6 @@
 
 use alloc::format;
 
-use super::Effect::{Garbage, Hang, Note};
-use super::{Check, Rule, advice, row};
-use crate::field::Register;
-use crate::lint::Severity;
 use crate::precision::Precision;
 use crate::regs::{ppu, ppu_rdma};
 use crate::task::{POOL_AVERAGE, POOL_MAX, Pool};
@@ -15,113 +11,56 @@ use crate::task::{POOL_AVERAGE, POOL_MAX, Pool};
 /// (E-small-pool).
 const SMALL: usize = 4;
 
-/// Types that are not pooled as what they are.
-pub static POOLING_PRECISION: Rule = row(
-    "T58-pooling-precision",
-    &["E-pool-width", "E-pooling-int8"],
-    Garbage,
-    &[ppu::DataFormat::INFO, ppu_rdma::DataFormat::INFO],
-    [
-        "with these two precisions the cube is read as fp16 (int8 with a width of 4 bits was measured to be wrong, with 8 and 16 bits right)",
-        "fp16: 2 in both DATA_FORMAT registers; int8: 0 in the PPU's, 1 in PPU_RDMA's",
-    ],
-    Check::Pool(|pool, _| {
-        let (ty, size) = (pool.precision, pool.read_size);
-        (ty != pool.element()).then(|| format!("PPU precision {ty}, PPU_RDMA size code {size}"))
-    }),
-)
-.contested("byte-pooling");
-
-pub(super) const RULES: &[&Rule] = &[
-    &row(
-        "H05-pooling-input",
-        &[],
-        Hang,
-        &[
-            ppu::OperationModeCfg::INFO,
-            ppu::DataCubeInWidth::INFO,
-            ppu::DataCubeInHeight::INFO,
-            ppu_rdma::CubeInWidth::INFO,
-            ppu_rdma::CubeInHeight::INFO,
-        ],
-        [
-            "the PPU waits for more than PPU_RDMA delivers (inferred); input from the DPU is not modelled",
-            "set FLYING_MODE, and the same size in both blocks",
-        ],
-        Check::Pool(|pool, regs| {
+rules! { pub,
+    "H05-pooling-input" [] [ppu::OperationModeCfg, ppu::DataCubeInWidth, ppu::DataCubeInHeight, ppu_rdma::CubeInWidth, ppu_rdma::CubeInHeight] Error Hang:
+        "the PPU waits for more than PPU_RDMA delivers (inferred); input from the DPU is not modelled",
+        "set FLYING_MODE, and the same size in both blocks",
+        Pool |pool, regs| {
             let mode = regs.get::<ppu::OperationModeCfg>().flying_mode();
             (mode != 1 || short(pool)).then(|| format!("FLYING_MODE {mode}, {}", sizes(pool)))
-        }),
-    ),
-    &advice(
-        "pooling-input",
-        &[],
-        Severity::Error,
-        &[ppu::DataCubeInWidth::INFO, ppu_rdma::CubeInWidth::INFO],
-        [
-            "PPU and PPU_RDMA disagree about the input's size",
-            "write CUBE_IN_* alike in both",
-        ],
-        Check::Pool(|pool, _| (pool.input != pool.read.size && !short(pool)).then(|| sizes(pool))),
-    ),
-    &POOLING_PRECISION,
-    &row(
-        "T57-small-cube",
-        &["E-small-pool"],
-        Note,
-        &[ppu::DataCubeInWidth::INFO, ppu::DataCubeInHeight::INFO],
-        [
-            "a cube of fewer than 4 lines or columns was measured to be misread where another pooling wrote it (how is not known, here it is read right)",
-            "let pooling that feeds pooling end at 4 lines and columns or more",
-        ],
-        Check::Pool(|pool, _| {
+        };
+    "pooling-input" [] [ppu::DataCubeInWidth, ppu_rdma::CubeInWidth] Error:
+        "PPU and PPU_RDMA disagree about the input's size",
+        "write CUBE_IN_* alike in both",
+        Pool |pool, _| (pool.input != pool.read.size && !short(pool)).then(|| sizes(pool));
+    /// Types that are not pooled as what they are.
+    POOLING_PRECISION "T58-pooling-precision" ["E-pool-width", "E-pooling-int8"] [ppu::DataFormat, ppu_rdma::DataFormat] Error Garbage, contested "byte-pooling":
+        "with these two precisions the cube is read as fp16 (int8 with a width of 4 bits was measured to be wrong, with 8 and 16 bits right)",
+        "fp16: 2 in both DATA_FORMAT registers; int8: 0 in the PPU's, 1 in PPU_RDMA's",
+        Pool |pool, _| {
+            let (ty, size) = (pool.precision, pool.read_size);
+            (ty != pool.element()).then(|| format!("PPU precision {ty}, PPU_RDMA size code {size}"))
+        };
+    "T57-small-cube" ["E-small-pool"] [ppu::DataCubeInWidth, ppu::DataCubeInHeight] Note Note:
+        "a cube of fewer than 4 lines or columns was measured to be misread where another pooling wrote it (how is not known, here it is read right)",
+        "let pooling that feeds pooling end at 4 lines and columns or more",
+        Pool |pool, _| {
             let [width, height, _] = pool.input;
             (width.min(height) < SMALL).then(|| format!("the input is {width} x {height}"))
-        }),
-    ),
-    &row(
-        "T59-average-of-one",
-        &["E-average-of-one"],
-        Garbage,
-        &[ppu::OperationModeCfg::INFO, ppu::PoolingKernelCfg::INFO],
-        [
-            "the reciprocal of a kernel of 1 is 65536, which fp16 cannot hold: the average is infinite",
-            "average over two pixels or more in each direction",
-        ],
-        Check::Pool(|pool, _| {
+        };
+    "T59-average-of-one" ["E-average-of-one"] [ppu::OperationModeCfg, ppu::PoolingKernelCfg] Error Garbage:
+        "the reciprocal of a kernel of 1 is 65536, which fp16 cannot hold: the average is infinite",
+        "average over two pixels or more in each direction",
+        Pool |pool, _| {
             let [width, height] = pool.kernel;
             let fp16 = pool.method == POOL_AVERAGE && pool.element() == Precision::Fp16;
             (fp16 && (width == 1 || height == 1)).then(|| format!("over {width} x {height}"))
-        }),
-    ),
-    &advice(
-        "average-reciprocal",
-        &["E-pooling"],
-        Severity::Error,
-        &[ppu::RecipKernelWidth::INFO, ppu::RecipKernelHeight::INFO],
-        [
-            "averages are multiplied by reciprocals that are 0",
-            "write the fp16 bits of 65536 / size",
-        ],
-        Check::Pool(|pool, regs| {
+        };
+    "average-reciprocal" ["E-pooling"] [ppu::RecipKernelWidth, ppu::RecipKernelHeight] Error:
+        "averages are multiplied by reciprocals that are 0",
+        "write the fp16 bits of 65536 / size",
+        Pool |pool, regs| {
             let factors = [
                 regs.get::<ppu::RecipKernelWidth>().recip_kernel_width(),
                 regs.get::<ppu::RecipKernelHeight>().recip_kernel_height(),
             ];
             (pool.method == POOL_AVERAGE && factors.contains(&0))
                 .then(|| format!("reciprocals {factors:#x?}"))
-        }),
-    ),
-    &row(
-        "T60-max-padding",
-        &["E-max-padding"],
-        Garbage,
-        &[ppu::PaddingValue1::INFO, ppu::PoolingPaddingCfg::INFO],
-        [
-            "padded cells take part in the maximum: 0 wins over negative inputs (measured)",
-            "write the lowest value to PADDING_VALUE_1: 0xFC00 for fp16, 0x7FF80 for int8",
-        ],
-        Check::Pool(|pool, regs| {
+        };
+    "T60-max-padding" ["E-max-padding"] [ppu::PaddingValue1, ppu::PoolingPaddingCfg] Warning Garbage:
+        "padded cells take part in the maximum: 0 wins over negative inputs (measured)",
+        "write the lowest value to PADDING_VALUE_1: 0xFC00 for fp16, 0x7FF80 for int8",
+        Pool |pool, regs| {
             let pad = regs.get::<ppu::PoolingPaddingCfg>();
             let pads = pad.pad_left() + pad.pad_top() + pad.pad_right() + pad.pad_bottom();
             let value = regs.get::<ppu::PaddingValue1>().pad_value_0();
@@ -132,10 +71,8 @@ pub(super) const RULES: &[&Rule] = &[
             };
             (pool.method == POOL_MAX && pads != 0 && !lowest)
                 .then(|| format!("the pad value is {value:#x}"))
-        }),
-    )
-    .as_bad_as(Severity::Warning),
-];
+        };
+}
 
 /// Bits of fp16's.
 const NEGATIVE_INFINITY: u16 = 0xfc00;

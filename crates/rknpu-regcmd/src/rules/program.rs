@@ -2,66 +2,63 @@
 //! Rows of what PC runs: words, addresses and links of programs, the S_POINTER of
 //! blocks, and what a kick meets.
 
-use super::{Check, Effect, Rule, advice};
-use crate::field::Register;
-use crate::lint::Severity;
 use crate::regs::{cna, dpu, pc};
 
-elsewhere! { pub,
+rules! { pub,
     /// A program without an end.
-    NO_ENABLE "T05-no-enable-word" ["E-program-end"] Error Hang [pc::BaseAddress, pc::RegisterAmounts]:
+    NO_ENABLE "T05-no-enable-word" ["E-program-end"] [pc::BaseAddress, pc::RegisterAmounts] Error Hang:
         "no enable word is among the words that are fetched: nothing starts, and the core hangs (stated)",
         "end the program with marker and enable word, and count all words";
     /// A word that writes nothing.
-    UNKNOWN_WORD "T05-unknown-word" ["E-word", "E-noop-target"] Error Note []:
+    UNKNOWN_WORD "T05-unknown-word" ["E-word", "E-noop-target"] [] Error Note:
         "the word has a target that no source describes, or one of another block than its offset; the model ignores it",
         "make target and offset name the same block";
     /// A block that was not told its register group.
-    NO_POINTER "T05-no-pointer" ["E-registers-persist"] Error Hang []:
+    NO_POINTER "T05-no-pointer" ["E-registers-persist"] [] Error Hang:
         "nothing says which of its two register groups the block runs: the core hangs (inferred)",
         "write 0xe to the block's S_POINTER before its other registers";
     /// Likewise, where that is known to work.
-    NO_POINTER_FLYING "T05-no-pointer-flying" ["E-lone-pointer"] Warning Note []:
+    NO_POINTER_FLYING "T05-no-pointer-flying" ["E-lone-pointer"] [] Warning Note:
         "a flying task without S_POINTER runs the register group last written (measured)",
         "write 0xe to the block's S_POINTER before its other registers";
     /// A block that runs again in a chain without being told its group.
-    NO_POINTER_IN_CHAIN "T08-no-pointer-in-chain" ["E-chain-repeats"] Error Garbage []:
+    NO_POINTER_IN_CHAIN "T08-no-pointer-in-chain" ["E-chain-repeats"] [] Error Garbage:
         "in a later task of a chain DPU, DPU_RDMA or PPU without S_POINTER run with the registers of the first, but for the address of the DPU's output (measured; for the PPU inferred)",
         "write 0xe to S_POINTER of every enabled block in each segment";
     /// CNA and CORE that run again in a chain.
-    CORE_POINTER_IN_CHAIN "T08-core-pointer-in-chain" ["E-chain-follows", "E-chain-repeats"] Note Note [] contested "chain-pointer":
+    CORE_POINTER_IN_CHAIN "T08-core-pointer-in-chain" ["E-chain-follows", "E-chain-repeats"] [] Note Note, contested "chain-pointer":
         "the kernel writes the S_POINTER of CNA and CORE once a kick, for the first task of a chain: measured chains are right so",
         "submit the tasks one by one, as the mainline driver runs them";
     /// The core's number, overwritten.
-    CORE_NUMBER "H07-core-number" ["E-driver-writes", "E-core-number"] Warning Hang [cna::SPointer]:
+    CORE_NUMBER "H07-core-number" ["E-driver-writes", "E-core-number"] [cna::SPointer] Warning Hang:
         "the kernel writes the core's number into the S_POINTER of CNA and CORE; with another number there the core hangs (measured), and a program cannot know its core",
         "leave S_POINTER of CNA and CORE to the kernel";
     /// A program where none can be.
-    PROGRAM_ADDRESS "T06-program-address" ["E-program-alignment"] Error Hang [pc::BaseAddress]:
+    PROGRAM_ADDRESS "T06-program-address" ["E-program-alignment"] [pc::BaseAddress] Error Hang:
         "bit 0 of BASE_ADDRESS stops the fetch (slave mode), bits 3..1 are not part of the address: the core hangs, when it follows a link, too",
         "place programs at multiples of 16";
     /// A chain that ends too soon.
-    MISSING_LINK "T10-missing-link" ["E-chain-link"] Error NoWrite [pc::TaskCon]:
+    MISSING_LINK "T10-missing-link" ["E-chain-link"] [pc::TaskCon] Error NoWrite:
         "a trailer without a link ends a chain, however many tasks TASK_NUMBER has (measured)",
         "write BASE_ADDRESS and REGISTER_AMOUNTS of the next program to the trailer";
     /// A core after a hang.
-    WEDGED "T12-wedged" ["E-wedge"] Error Hang [] contested "wedge":
+    WEDGED "T12-wedged" ["E-wedge"] [] Error Hang, contested "wedge":
         "an earlier task hung, and the core was not reset since: nothing starts (measured)",
         "reset the core; the mainline driver does so after its time limit";
     /// A table that begins anew.
-    UPLOAD_RESTARTED "T55-upload-restarted" ["E-lut-restart"] Note Note [dpu::LutAccessCfg]:
+    UPLOAD_RESTARTED "T55-upload-restarted" ["E-lut-restart"] [dpu::LutAccessCfg] Note Note:
         "LUT_ACCESS_CFG between the entries of a table begins the upload anew (measured)",
         "write LUT_ACCESS_CFG once, then all 513 entries";
     /// An access without translation.
-    IOMMU_FAULT "F01-iommu-fault" [] Error Hang []:
+    IOMMU_FAULT "F01-iommu-fault" [] [] Error Hang:
         "the access fails, and the core waits for it (inferred)",
         "list every buffer that the program addresses in the job";
     /// A task beyond its time.
-    TOO_LONG "F02-too-long" [] Error Hang []:
+    TOO_LONG "F02-too-long" [] [] Error Hang:
         "a task beyond the time limit is killed (that it takes so long is inferred), and the model does not compute it",
         "split the task";
     /// A task beyond the host.
-    HOST_MEMORY "F03-host-memory" [] Error:
+    HOST_MEMORY "F03-host-memory" [] [] Error:
         "the task reads more data than the machine that runs the model has memory for",
         "split the task";
 }

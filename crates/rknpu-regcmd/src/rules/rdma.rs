@@ -3,10 +3,8 @@
 
 use alloc::format;
 
-use super::Effect::{Garbage, Hang, Note};
-use super::{Check, Dpu, Found, Rule, Shows, advice, row};
+use super::{Dpu, Found, Shows};
 use crate::field::Register;
-use crate::lint::Severity;
 use crate::precision::Precision;
 use crate::regs::{dpu, dpu_rdma};
 use crate::task::{ChannelRead, ElementRead, MainRead, PER_CHANNEL, Reads, takes_operand};
@@ -23,253 +21,134 @@ const STAGES: Shows = &[
     dpu::BnCfg::INFO,
     dpu_rdma::NrdmaCfg::INFO,
 ];
-pub(super) const RULES: &[&Rule] = &[
-    &row(
-        "T02-operand-not-read",
-        &["E-operand-unread"],
-        Hang,
-        OPERAND,
-        [
-            "EW waits for an operand from memory that nobody reads (measured)",
-            "enable DPU_RDMA and clear ERDMA_DISABLE, or bypass EW (EW_CFG 0x383)",
-        ],
-        Check::Dpu(|task| {
+rules! { pub,
+    "T02-operand-not-read" ["E-operand-unread"] [..OPERAND] Error Hang:
+        "EW waits for an operand from memory that nobody reads (measured)",
+        "enable DPU_RDMA and clear ERDMA_DISABLE, or bypass EW (EW_CFG 0x383)",
+        Dpu |task| {
             (task.takes() && task.element().is_none())
                 .then(|| "ERDMA is off, or DPU_RDMA not enabled".into())
-        }),
-    ),
-    &row(
-        "T02-stage-operand-not-read",
-        &["E-operand-unread"],
-        Hang,
-        STAGES,
-        [
-            "BS or BN waits for an operand from memory that BRDMA or NRDMA does not read (inferred)",
-            "enable DPU_RDMA and set the operand's bit of BRDMA_CFG or NRDMA_CFG, or take it from the register",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T02-stage-operand-not-read" ["E-operand-unread"] [..STAGES] Error Hang:
+        "BS or BN waits for an operand from memory that BRDMA or NRDMA does not read (inferred)",
+        "enable DPU_RDMA and set the operand's bit of BRDMA_CFG or NRDMA_CFG, or take it from the register",
+        Dpu |task| {
             let [bs, bn] = Stage::of(task);
             (bs.missing() || bn.missing()).then(|| bs.tell(&bn))
-        }),
-    ),
-    &row(
-        "T02-operand-not-used",
-        &["E-operand-unread"],
-        Hang,
-        OPERAND,
-        [
-            "ERDMA reads an operand that nothing takes (measured behind CORE)",
-            "set ERDMA_DISABLE (ERDMA_CFG 1), or use the operand",
-        ],
-        Check::Dpu(|task| task.conv.and_then(|_| unused(task))),
-    ),
-    &row(
-        "T02-flying-operand-not-used",
-        &["E-operand-unread"],
-        Note,
-        OPERAND,
-        [
-            "ERDMA reads an operand that nothing takes; behind CORE that hangs",
-            "set ERDMA_DISABLE (ERDMA_CFG 1), or use the operand",
-        ],
-        Check::Dpu(|task| match task.conv {
+        };
+    "T02-operand-not-used" ["E-operand-unread"] [..OPERAND] Error Hang:
+        "ERDMA reads an operand that nothing takes (measured behind CORE)",
+        "set ERDMA_DISABLE (ERDMA_CFG 1), or use the operand",
+        Dpu |task| task.conv.and_then(|_| unused(task));
+    "T02-flying-operand-not-used" ["E-operand-unread"] [..OPERAND] Warning Note:
+        "ERDMA reads an operand that nothing takes; behind CORE that hangs",
+        "set ERDMA_DISABLE (ERDMA_CFG 1), or use the operand",
+        Dpu |task| match task.conv {
             None => unused(task),
             Some(_) => None,
-        }),
-    )
-    .as_bad_as(Severity::Warning),
-    &row(
-        "T03-erdma-without-mrdma",
-        &["E-erdma-without-mrdma"],
-        Hang,
-        OPERAND,
-        [
-            "behind CORE, ERDMA works only together with MRDMA, on every other surface (measured)",
-            "clear MRDMA_DISABLE and set COMB_USE to 5",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T03-erdma-without-mrdma" ["E-erdma-without-mrdma"] [..OPERAND] Error Hang:
+        "behind CORE, ERDMA works only together with MRDMA, on every other surface (measured)",
+        "clear MRDMA_DISABLE and set COMB_USE to 5",
+        Dpu |task| {
             let alone = task.conv.is_some() && task.element().is_some() && task.main().is_none();
             alone.then(|| "ERDMA is on, MRDMA off".into())
-        }),
-    ),
-    &row(
-        "T01-mrdma-unfed",
-        &["E-mrdma-unfed"],
-        Hang,
-        OPERAND,
-        [
-            "DPU_RDMA is enabled and MRDMA armed, but nothing takes what it reads (measured)",
-            "leave DPU_RDMA out of the enable mask (0x0D), or set MRDMA_DISABLE (0x7810)",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T01-mrdma-unfed" ["E-mrdma-unfed"] [..OPERAND] Error Hang:
+        "DPU_RDMA is enabled and MRDMA armed, but nothing takes what it reads (measured)",
+        "leave DPU_RDMA out of the enable mask (0x0D), or set MRDMA_DISABLE (0x7810)",
+        Dpu |task| {
             let armed = task.conv.is_some() && task.main().is_some();
             (armed && !task.shares()).then(|| {
                 let comb = task.reads.map_or(0, |reads| reads.comb_use);
                 format!("COMB_USE is {comb}, EW takes an operand: {}", task.takes())
             })
-        }),
-    ),
-    &row(
-        "H06-operand-mode",
-        &[],
-        Hang,
-        OPERAND,
-        [
-            "COMB_USE 5 with one operand for each channel: no source says what that reads",
-            "set ERDMA_DATA_MODE to 1",
-        ],
-        Check::Dpu(|task| {
+        };
+    "H06-operand-mode" [] [..OPERAND] Error Hang:
+        "COMB_USE 5 with one operand for each channel: no source says what that reads",
+        "set ERDMA_DATA_MODE to 1",
+        Dpu |task| {
             let mode = task
                 .element()
                 .filter(|_| task.shares() && task.main().is_some())?
                 .mode;
             (mode == PER_CHANNEL).then(|| format!("ERDMA_DATA_MODE is {mode}"))
-        }),
-    ),
-    &row(
-        "H05-channels",
-        &[],
-        Hang,
-        &[dpu_rdma::DataCubeChannel::INFO, dpu::WdmaSize0::INFO],
-        [
-            "the DPU waits for more channels than DPU_RDMA delivers (inferred)",
-            "write the same number of channels to both",
-        ],
-        Check::Dpu(|task| {
+        };
+    "H05-channels" [] [dpu_rdma::DataCubeChannel, dpu::WdmaSize0] Error Hang:
+        "the DPU waits for more channels than DPU_RDMA delivers (inferred)",
+        "write the same number of channels to both",
+        Dpu |task| {
             let reads = task.reads.filter(|_| task.conv.is_none() || task.takes())?;
             let (delivered, channels) = (reads.cube[2], task.channels());
             (delivered < channels).then(|| {
                 format!("the DPU writes {channels} channels, DPU_RDMA delivers {delivered}")
             })
-        }),
-    ),
-    &row(
-        "H05-flying-input",
-        &[],
-        Hang,
-        &[
-            dpu_rdma::FeatureModeCfg::INFO,
-            dpu_rdma::DataCubeWidth::INFO,
-            dpu_rdma::DataCubeHeight::INFO,
-            dpu::DataCubeWidth::INFO,
-            dpu::DataCubeHeight::INFO,
-        ],
-        [
-            "the DPU waits for more pixels from memory than MRDMA delivers (inferred)",
-            "set FLYING_MODE in both blocks, clear MRDMA_DISABLE, and give both the same size",
-        ],
-        Check::Dpu(|task| {
+        };
+    "H05-flying-input" [] [dpu_rdma::FeatureModeCfg, dpu_rdma::DataCubeWidth, dpu_rdma::DataCubeHeight, dpu::DataCubeWidth, dpu::DataCubeHeight] Error Hang:
+        "the DPU waits for more pixels from memory than MRDMA delivers (inferred)",
+        "set FLYING_MODE in both blocks, clear MRDMA_DISABLE, and give both the same size",
+        Dpu |task| {
             let reads = task.flying()?;
             let delivers = reads.flying && reads.main.is_some();
             let delivered = if delivers { reads.pixels() } else { 0 };
             let pixels = task.output.pixels();
             (pixels > delivered).then(|| format!("{delivered} pixels of {pixels}"))
-        }),
-    ),
-    &advice(
-        "flying-mismatch",
-        &[],
-        Severity::Error,
-        &[dpu_rdma::FeatureModeCfg::INFO, dpu::FeatureModeCfg::INFO],
-        [
-            "DPU and DPU_RDMA disagree about where the main input comes from",
-            "set FLYING_MODE alike",
-        ],
-        Check::Dpu(|task| {
+        };
+    "flying-mismatch" [] [dpu_rdma::FeatureModeCfg, dpu::FeatureModeCfg] Error:
+        "DPU and DPU_RDMA disagree about where the main input comes from",
+        "set FLYING_MODE alike",
+        Dpu |task| {
             let flying = task.conv.is_some() && task.reads?.flying;
             flying.then(|| "FLYING_MODE is 0 in the DPU, 1 in DPU_RDMA".into())
-        }),
-    ),
-    &FLYING_DUAL,
-    &ORIG_CHANNEL,
-    &FLYING_WIDTH,
-    &advice(
-        "wide-flying",
-        &["E-width-limit"],
-        Severity::Warning,
-        &[dpu::DataCubeWidth::INFO],
-        [
-            "fed from memory, lines of 8191 atoms were wrong, and of 4096 right (measured)",
-            "keep the width at 4096 atoms or below",
-        ],
-        Check::Dpu(|task| {
+        };
+    /// Two operands of a flying task, surface by surface.
+    FLYING_DUAL "T48-comb-use-flying" ["E-flying-dual-zeros", "E-flying-dual-hangs"] [dpu_rdma::FeatureModeCfg] Error Garbage, contested "flying-dual":
+        "a flying operation on two operands with COMB_USE 5 writes zeros or never ends (both measured)",
+        "set COMB_USE to 0",
+        Dpu |task| {
+            let comb = task.flying().filter(|_| task.takes())?.comb_use;
+            (comb == crate::task::COMB_SHARED).then(|| format!("COMB_USE is {comb}"))
+        };
+    /// Lanes of an atom beyond the channels.
+    ORIG_CHANNEL "T48-orig-channel" ["E-orig-channel"] [dpu::DataCubeChannel] Error Garbage:
+        "with ORIG_CHANNEL 0 only the first lane of each atom is right (measured); the others are 0 here",
+        "write the number of channels less one to both halves of DATA_CUBE_CHANNEL",
+        Dpu |task| {
+            task.flying()?;
+            let cube = task.regs.get::<dpu::DataCubeChannel>();
+            let wrong = cube.orig_channel() == 0 && cube.channel() != 0 && task.takes();
+            wrong.then(|| format!("ORIG_CHANNEL is 0, CHANNEL {}", cube.channel()))
+        };
+    /// The ends of the widest lines.
+    FLYING_WIDTH "T30-width" ["E-width-limit"] [dpu::DataCubeWidth, dpu_rdma::DataCubeWidth] Error Garbage:
+        "fed from memory, some 54 elements at the end of the widest lines are wrong (measured); here they read as 0",
+        "keep the width at 4096 atoms or below",
+        Dpu |task| {
+            let width = task.flying().map(|_| task.output.cube[0])?;
+            (width >= FLYING_WIDTH_FAILED).then(|| format!("{width} atoms a line"))
+        };
+    "wide-flying" ["E-width-limit"] [dpu::DataCubeWidth] Warning:
+        "fed from memory, lines of 8191 atoms were wrong, and of 4096 right (measured)",
+        "keep the width at 4096 atoms or below",
+        Dpu |task| {
             let width = task.flying().map(|_| task.output.cube[0])?;
             (width > FLYING_WIDTH_KNOWN && width < FLYING_WIDTH_FAILED)
                 .then(|| format!("{width} atoms a line"))
-        }),
-    ),
-    &advice(
-        "brdma-unused",
-        &[],
-        Severity::Warning,
-        STAGES,
-        [
-            "operands are read that no stage takes",
-            "clear DATA_USE of the engine",
-        ],
-        Check::Dpu(|task| {
+        };
+    "brdma-unused" [] [..STAGES] Warning:
+        "operands are read that no stage takes",
+        "clear DATA_USE of the engine",
+        Dpu |task| {
             let [bs, bn] = Stage::of(task);
             let unused = |stage: &Stage| stage.wanted == 0 && stage.read != 0;
             (unused(&bs) || unused(&bn)).then(|| bs.tell(&bn))
-        }),
-    ),
-];
+        };
+}
 
 /// The widest line that is known to be right when fed from memory, and the
 /// narrowest that is known to be wrong, atoms.
 const FLYING_WIDTH_KNOWN: usize = 4096;
 const FLYING_WIDTH_FAILED: usize = 8191;
-
-/// The ends of the widest lines.
-pub static FLYING_WIDTH: Rule = row(
-    "T30-width",
-    &["E-width-limit"],
-    Garbage,
-    &[dpu::DataCubeWidth::INFO, dpu_rdma::DataCubeWidth::INFO],
-    [
-        "fed from memory, some 54 elements at the end of the widest lines are wrong (measured); here they read as 0",
-        "keep the width at 4096 atoms or below",
-    ],
-    Check::Dpu(|task| {
-        let width = task.flying().map(|_| task.output.cube[0])?;
-        (width >= FLYING_WIDTH_FAILED).then(|| format!("{width} atoms a line"))
-    }),
-);
-
-/// Two operands of a flying task, surface by surface.
-pub static FLYING_DUAL: Rule = row(
-    "T48-comb-use-flying",
-    &["E-flying-dual-zeros", "E-flying-dual-hangs"],
-    Garbage,
-    &[dpu_rdma::FeatureModeCfg::INFO],
-    [
-        "a flying operation on two operands with COMB_USE 5 writes zeros or never ends (both measured)",
-        "set COMB_USE to 0",
-    ],
-    Check::Dpu(|task| {
-        let comb = task.flying().filter(|_| task.takes())?.comb_use;
-        (comb == crate::task::COMB_SHARED).then(|| format!("COMB_USE is {comb}"))
-    }),
-)
-.contested("flying-dual");
-
-/// Lanes of an atom beyond the channels.
-pub static ORIG_CHANNEL: Rule = row(
-    "T48-orig-channel",
-    &["E-orig-channel"],
-    Garbage,
-    &[dpu::DataCubeChannel::INFO],
-    [
-        "with ORIG_CHANNEL 0 only the first lane of each atom is right (measured); the others are 0 here",
-        "write the number of channels less one to both halves of DATA_CUBE_CHANNEL",
-    ],
-    Check::Dpu(|task| {
-        task.flying()?;
-        let cube = task.regs.get::<dpu::DataCubeChannel>();
-        let wrong = cube.orig_channel() == 0 && cube.channel() != 0 && task.takes();
-        wrong.then(|| format!("ORIG_CHANNEL is 0, CHANNEL {}", cube.channel()))
-    }),
-);
 
 fn unused(task: &Dpu<'_>) -> Found {
     (task.element().is_some() && !task.takes())

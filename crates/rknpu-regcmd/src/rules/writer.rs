@@ -3,10 +3,8 @@
 
 use alloc::format;
 
-use super::Effect::{Garbage, Hang, NoWrite};
-use super::{Check, Dpu, Found, Rule, advice, row};
+use super::{Dpu, Found};
 use crate::field::Register;
-use crate::lint::Severity;
 use crate::precision::Precision;
 use crate::regs::dpu;
 use crate::task::{TO_MEMORY, surfaces};
@@ -31,167 +29,76 @@ const TRANSPOSER: super::Shows = &[
     dpu::FeatureModeCfg::INFO,
 ];
 
-/// An int8 result that ends within a group.
-pub static PARTIAL_GROUP: Rule = row(
-    "H08-partial-group",
-    &["E-partial-group"],
-    Hang,
-    &[dpu::WdmaSize0::INFO, dpu::DataFormat::INFO],
-    [
-        "the last group of an int8 result is not written, and the task never ends (measured)",
-        "program whole groups of 32 kernels (64 channels of a depthwise task), with zeros",
-    ],
-    Check::Dpu(partial_group),
-)
-.contested("partial-group");
-
-/// A transposed result that is no whole group.
-pub static TRANSPOSED_HANG: Rule = row(
-    "H08-transposed-group",
-    &["E-transposed-hang", "E-transposed-size"],
-    Hang,
-    TRANSPOSER,
-    [
-        "the transposing writer does not end behind its last write with 16 channels, or with SIZE_E 3 and 16 pixels (measured; for all below 32 channels, and other SIZE_E, inferred)",
-        "transpose on the host",
-    ],
-    Check::Dpu(|task| {
-        let (channels, pixels) = (task.channels(), task.output.pixels());
-        let small = task.output.group_atoms < GROUP_ATOMS_MAX && pixels >= TRANSPOSED_PIXELS_HANG;
-        let hangs = transposes(task) && (channels < TRANSPOSED_CHANNELS_KNOWN || small);
-        hangs.then(|| format!("{channels} channels of {pixels} pixels are transposed"))
-    }),
-);
-
-pub(super) const RULES: &[&Rule] = &[
-    &row(
-        "H05-output-mode",
-        &[],
-        Hang,
-        &[dpu::FeatureModeCfg::INFO],
-        [
-            "only output to memory is in known programs, and only that is modelled (inferred)",
-            "set OUTPUT_MODE to 2",
-        ],
-        Check::Dpu(|task| {
+rules! { pub,
+    "H05-output-mode" [] [dpu::FeatureModeCfg] Error Hang:
+        "only output to memory is in known programs, and only that is modelled (inferred)",
+        "set OUTPUT_MODE to 2",
+        Dpu |task| {
             let mode = task.regs.get::<dpu::FeatureModeCfg>().output_mode() & 3;
             (mode != TO_MEMORY).then(|| format!("OUTPUT_MODE is {mode}"))
-        }),
-    ),
-    &row(
-        "T35-group-too-wide",
-        &["E-depthwise-wide"],
-        NoWrite,
-        GROUP,
-        [
-            "a group needs more than the 8 atoms that SIZE_E can say: half of the data are lost (measured for depthwise int8 to int32)",
-            "use an output type of at most 8 atoms a group",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T35-group-too-wide" ["E-depthwise-wide"] [..GROUP] Error NoWrite:
+        "a group needs more than the 8 atoms that SIZE_E can say: half of the data are lost (measured for depthwise int8 to int32)",
+        "use an output type of at most 8 atoms a group",
+        Dpu |task| {
             let group = Group::of(task)?;
             let spread = task.conv?.depthwise || group.atoms < group.present();
             group.tell(group.needed > GROUP_ATOMS_MAX && spread)
-        }),
-    ),
-    &row(
-        "T33-size-e-small",
-        &["E-size-e"],
-        NoWrite,
-        GROUP,
-        [
-            "channels of each group are never written (measured)",
-            "set all three SIZE_E to group channels x output bytes / 16 - 1",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T33-size-e-small" ["E-size-e"] [..GROUP] Error NoWrite:
+        "channels of each group are never written (measured)",
+        "set all three SIZE_E to group channels x output bytes / 16 - 1",
+        Dpu |task| {
             let group = Group::of(task)?;
             group.tell(group.needed <= GROUP_ATOMS_MAX && group.atoms < group.present())
-        }),
-    ),
-    &row(
-        "T37-size-e-large",
-        &["E-int16-size-e"],
-        Garbage,
-        GROUP,
-        [
-            "with more atoms than the group has only the first group is right (measured for int16)",
-            "set all three SIZE_E to group channels x output bytes / 16 - 1",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T37-size-e-large" ["E-int16-size-e"] [..GROUP] Error Garbage:
+        "with more atoms than the group has only the first group is right (measured for int16)",
+        "set all three SIZE_E to group channels x output bytes / 16 - 1",
+        Dpu |task| {
             let group = Group::of(task)?;
             group.tell(group.atoms > group.needed && group.channels > group.width)
-        }),
-    ),
-    &row(
-        "T34-output-overlap",
-        &["E-surf-add", "E-row-notch"],
-        Garbage,
-        &[
-            dpu::SurfaceAdd::INFO,
-            dpu::DstSurfStride::INFO,
-            dpu::DataCubeNotchAddr::INFO,
-            dpu::BsOwCfg::INFO,
-        ],
-        [
-            "parts of the output are written to the same place (measured for groups and for rows)",
-            "use SURF_ADD = (SIZE_E + 1) x DST_SURF_STRIDE and a stride of all pixels; row by row NOTCH = width x (channels x bytes / 16 - 1), in both halves",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T34-output-overlap" ["E-surf-add", "E-row-notch"] [dpu::SurfaceAdd, dpu::DstSurfStride, dpu::DataCubeNotchAddr, dpu::BsOwCfg] Error Garbage:
+        "parts of the output are written to the same place (measured for groups and for rows)",
+        "use SURF_ADD = (SIZE_E + 1) x DST_SURF_STRIDE and a stride of all pixels; row by row NOTCH = width x (channels x bytes / 16 - 1), in both halves",
+        Dpu |task| {
             let steps = Steps::of(task)?;
             steps.overlap().then(|| steps.tell())
-        }),
-    ),
-    &row(
-        "T41-transposing-writer",
-        &["E-transposed", "E-transposed-cut", "E-transposed-size"],
-        Garbage,
-        TRANSPOSER,
-        [
-            "the transposing writer is right for int16 products of at most 32 channels with SIZE_E 7 only, and gives the low 16 bits of their sums (measured)",
-            "transpose on the host",
-        ],
-        Check::Dpu(transposing),
-    ),
-    &PARTIAL_GROUP,
-    &TRANSPOSED_HANG,
-    &advice(
-        "output-gaps",
-        &["E-surf-add"],
-        Severity::Note,
-        &[
-            dpu::SurfaceAdd::INFO,
-            dpu::DstSurfStride::INFO,
-            dpu::BsOwCfg::INFO,
-        ],
-        [
-            "between kernel groups there are atoms that nothing writes",
-            "use SURF_ADD = (SIZE_E + 1) x DST_SURF_STRIDE",
-        ],
-        Check::Dpu(|task| {
+        };
+    "T41-transposing-writer" ["E-transposed", "E-transposed-cut", "E-transposed-size"] [..TRANSPOSER] Error Garbage:
+        "the transposing writer is right for int16 products of at most 32 channels with SIZE_E 7 only, and gives the low 16 bits of their sums (measured)",
+        "transpose on the host",
+        Dpu transposing;
+    /// An int8 result that ends within a group.
+    PARTIAL_GROUP "H08-partial-group" ["E-partial-group"] [dpu::WdmaSize0, dpu::DataFormat] Error Hang, contested "partial-group":
+        "the last group of an int8 result is not written, and the task never ends (measured)",
+        "program whole groups of 32 kernels (64 channels of a depthwise task), with zeros",
+        Dpu partial_group;
+    /// A transposed result that is no whole group.
+    TRANSPOSED_HANG "H08-transposed-group" ["E-transposed-hang", "E-transposed-size"] [..TRANSPOSER] Error Hang:
+        "the transposing writer does not end behind its last write with 16 channels, or with SIZE_E 3 and 16 pixels (measured; for all below 32 channels, and other SIZE_E, inferred)",
+        "transpose on the host",
+        Dpu |task| {
+            let (channels, pixels) = (task.channels(), task.output.pixels());
+            let small = task.output.group_atoms < GROUP_ATOMS_MAX && pixels >= TRANSPOSED_PIXELS_HANG;
+            let hangs = transposes(task) && (channels < TRANSPOSED_CHANNELS_KNOWN || small);
+            hangs.then(|| format!("{channels} channels of {pixels} pixels are transposed"))
+        };
+    "output-gaps" ["E-surf-add"] [dpu::SurfaceAdd, dpu::DstSurfStride, dpu::BsOwCfg] Note:
+        "between kernel groups there are atoms that nothing writes",
+        "use SURF_ADD = (SIZE_E + 1) x DST_SURF_STRIDE",
+        Dpu |task| {
             let steps = Steps::of(task)?;
             let dense = task.output.group_atoms as i64 * steps.surfaces.stride;
             let gaps = steps.groups.count > 1 && steps.groups.stride > dense;
             (gaps && !steps.overlap()).then(|| steps.tell())
-        }),
-    ),
-    &advice(
-        "writer-size",
-        &[],
-        Severity::Warning,
-        &[
-            dpu::WdmaSize0::INFO,
-            dpu::WdmaSize1::INFO,
-            dpu::DataCubeWidth::INFO,
-            dpu::DataCubeHeight::INFO,
-            dpu::DataCubeChannel::INFO,
-            dpu::DataCubeNotchAddr::INFO,
-        ],
-        [
-            "the sizes of the cube and of the writer differ",
-            "write DATA_CUBE_* and WDMA_SIZE_* alike",
-        ],
-        Check::Dpu(writer_size),
-    ),
-];
+        };
+    "writer-size" [] [dpu::WdmaSize0, dpu::WdmaSize1, dpu::DataCubeWidth, dpu::DataCubeHeight, dpu::DataCubeChannel, dpu::DataCubeNotchAddr] Warning:
+        "the sizes of the cube and of the writer differ",
+        "write DATA_CUBE_* and WDMA_SIZE_* alike",
+        Dpu writer_size;
+}
 
 /// A group of channels as CORE hands it to the writer.
 struct Group {
