@@ -84,16 +84,11 @@ fn fields(f: &mut fmt::Formatter<'_>, register: &RegisterInfo, value: u32) -> fm
         || matches!(register.fields, [field] if field.width() == 32 && !field.signed);
     if !undivided {
         for field in register.fields {
-            if field.extract(value) == 0 {
-                continue;
+            let number = field.get(value);
+            if number != 0 {
+                write!(f, "{gap}{}={number}", field.name)?;
+                gap = " ";
             }
-            write!(f, "{gap}{}=", field.name)?;
-            if field.signed {
-                write!(f, "{}", field.extract_signed(value))?;
-            } else {
-                write!(f, "{}", field.extract(value))?;
-            }
-            gap = " ";
         }
     }
     match value & !register.declared_bits() {

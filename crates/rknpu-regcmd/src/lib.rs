@@ -68,7 +68,7 @@ pub mod timing;
 mod word;
 
 pub use add::{AddError, AddTask, add_pieces};
-pub use asm::{AsmError, AsmProblem, assemble};
+pub use asm::{AsmError, assemble};
 pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 pub use decode::{Item, decode, encode};
 pub use disasm::{disassemble, statements};

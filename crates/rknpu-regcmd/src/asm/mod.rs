@@ -16,16 +16,28 @@
 //! The grammar is in `docs/regcmd.md`. What a line says twice (the word and
 //! the statement, the value and its fields) must agree.
 
-mod error;
-mod line;
+mod register;
 mod statement;
 mod token;
 
+use alloc::string::String;
 use alloc::vec::Vec;
+
+use thiserror::Error;
 
 use crate::word::Word;
 
-pub use error::{AsmError, AsmProblem};
+/// A place in assembler text at which it makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}, column {column}: {problem}")]
+pub struct AsmError {
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// Number of the character in the line, from 1.
+    pub column: usize,
+    /// What is wrong there, and what would be right.
+    pub problem: String,
+}
 
 /// The words that `text` says.
 ///
@@ -44,7 +56,7 @@ pub use error::{AsmError, AsmProblem};
 pub fn assemble(text: &str) -> Result<Vec<Word>, AsmError> {
     let mut words = Vec::new();
     for (index, text) in text.lines().enumerate() {
-        line::line(text, &mut words).map_err(|(column, problem)| AsmError {
+        statement::line(text, &mut words).map_err(|(column, problem)| AsmError {
             line: index + 1,
             column,
             problem,

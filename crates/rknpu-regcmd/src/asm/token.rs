@@ -6,16 +6,14 @@ use alloc::string::String;
 use core::iter::Peekable;
 use core::str::CharIndices;
 
-use super::error::AsmProblem;
-
-/// A problem and its column.
-pub(super) type Failed = (usize, AsmProblem);
+/// A column, and what is wrong there.
+pub(super) type Failed = (usize, String);
 
 /// Longest excerpt in an error.
 const EXCERPT_CHARS: usize = 40;
 
 /// Digits of a word without a prefix, as the disassembly writes it.
-pub(super) const WORD_DIGITS: usize = 16;
+const WORD_DIGITS: usize = 16;
 
 /// A piece of a line: a name or number (letters, digits and `_` without a
 /// gap), or one other character.
@@ -29,7 +27,7 @@ pub(super) struct Token<'a> {
 
 impl Token<'_> {
     /// For errors: quoted, and not longer than a line.
-    pub(super) fn quoted(&self) -> String {
+    fn quoted(&self) -> String {
         let mut shown: String = self.text.chars().take(EXCERPT_CHARS).collect();
         if shown.len() < self.text.len() {
             shown.push_str("...");
@@ -83,14 +81,20 @@ impl Token<'_> {
             .filter(|&number| number <= max)
             .ok_or_else(|| {
                 let found = self.quoted();
-                (self.column, AsmProblem::TooLarge { found, max })
+                self.wrong(format!(
+                    "{found} does not fit here: the largest number is {max:#x}"
+                ))
             })
     }
 
     /// That something else should be here.
-    pub(super) fn expected(&self, expected: &'static str) -> Failed {
-        let found = self.quoted();
-        (self.column, AsmProblem::Expected { expected, found })
+    pub(super) fn expected(&self, expected: &str) -> Failed {
+        self.wrong(format!("expected {expected}, found {}", self.quoted()))
+    }
+
+    /// That it makes no sense here.
+    pub(super) fn wrong(&self, problem: impl Into<String>) -> Failed {
+        (self.column, problem.into())
     }
 }
 
@@ -128,26 +132,34 @@ impl<'a> Tokens<'a> {
     }
 
     /// Takes the next token, which must be `text`.
-    pub(super) fn demand(&mut self, text: &str, expected: &'static str) -> Result<(), Failed> {
-        let token = self.some(expected)?;
+    pub(super) fn demand(&mut self, text: &str) -> Result<(), Failed> {
+        let expected = format!("`{text}`");
+        let token = self.some(&expected)?;
         if token.text == text {
             return Ok(());
         }
-        Err(token.expected(expected))
+        Err(token.expected(&expected))
     }
 
     /// The next token, which must exist.
-    pub(super) fn some(&mut self, expected: &'static str) -> Result<Token<'a>, Failed> {
-        self.next().ok_or_else(|| {
-            let found = String::from("the end of the line");
-            (self.column, AsmProblem::Expected { expected, found })
-        })
+    pub(super) fn some(&mut self, expected: &str) -> Result<Token<'a>, Failed> {
+        let end = |column| {
+            (
+                column,
+                format!("expected {expected}, found the end of the line"),
+            )
+        };
+        self.next().ok_or_else(|| end(self.column))
     }
 
-    /// That nothing follows.
-    pub(super) fn end(&mut self, expected: &'static str) -> Result<(), Failed> {
-        self.next()
-            .map_or(Ok(()), |token| Err(token.expected(expected)))
+    /// Takes a number up to `max`.
+    pub(super) fn number(&mut self, max: u64) -> Result<u64, Failed> {
+        self.some("a number")?.number(max)
+    }
+
+    /// Takes the value of a register.
+    pub(super) fn value(&mut self) -> Result<u32, Failed> {
+        Ok(self.number(u32::MAX.into())? as u32)
     }
 
     fn step(&mut self) -> Option<(usize, char)> {
