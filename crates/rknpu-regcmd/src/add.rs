@@ -18,20 +18,15 @@
 use thiserror::Error;
 
 use crate::chip::ATOM_BYTES;
-use crate::field::FieldRangeError;
-use crate::field::Register;
+use crate::field::{FieldRangeError, Register};
 use crate::link::POINTER_VALUE;
-use crate::passive::{bn_bypassed, bs_bypassed, equal_arbitration};
+use crate::passive::{self, BURST_16, SCALE_ONE};
 use crate::precision::Precision;
-use crate::program::{BufferRef, Program, RegisterSet};
+use crate::program::{BufferRef, Program, RegisterSet, set};
 use crate::regs::{dpu, dpu_rdma};
 use crate::task::{PER_PIXEL, TO_MEMORY};
 use crate::word::{Block, EnableMask};
 
-/// Beats less one of the longest bursts.
-const BURST_16: u32 = 15;
-/// Multiplier of a converter that changes nothing.
-const SCALE_ONE: u32 = 1;
 /// EW ALU operation: add.
 const ADD: u32 = 2;
 /// Size code of an operand of 32 bits.
@@ -173,69 +168,44 @@ impl AddTask {
     /// EW adds, all else is bypassed.
     fn set_dpu(&self, set: &mut RegisterSet) -> Result<(), FieldRangeError> {
         let (width, channels) = (self.width, self.channels);
-        set.set(
-            dpu::FeatureModeCfg::new()
-                .with_flying_mode(1)?
-                .with_output_mode(TO_MEMORY)?
-                .with_burst_len(BURST_16)?,
-        )
-        .set(
-            dpu::DataFormat::new()
-                .with_proc_precision(Precision::Int32.code())?
-                .with_in_precision(Precision::Int32.code())?
-                .with_out_precision(Precision::Int32.code())?,
-        )
-        .set_address::<dpu::DstBaseAddr>(self.c);
-        set.set(dpu::DstSurfStride::new().with_dst_surf_stride(width)?)
-            .set(dpu::DataCubeWidth::new().with_width(width - 1)?)
-            .set(
-                dpu::DataCubeChannel::new()
-                    .with_channel(channels - 1)?
-                    .with_orig_channel(channels - 1)?,
-            )
-            .set(bs_bypassed()?)
+        let code = Precision::Int32.code();
+        passive::set(set)?;
+        set! { set;
+            dpu::FeatureModeCfg { flying_mode: 1, output_mode: TO_MEMORY, burst_len: BURST_16 }
+            dpu::DataFormat { proc_precision: code, in_precision: code, out_precision: code }
+            dpu::DstSurfStride { dst_surf_stride: width }
+            dpu::DataCubeWidth { width: width - 1 }
+            dpu::DataCubeChannel { channel: channels - 1, orig_channel: channels - 1 }
             // SIZE_E 0: an atom at a time.
-            .set(dpu::BsOwCfg::new().with_od_bypass(1)?)
-            .set(dpu::WdmaSize0::new().with_channel_wdma(channels - 1)?)
-            .set(dpu::WdmaSize1::new().with_width_wdma(width - 1)?)
-            .set(bn_bypassed()?)
+            dpu::BsOwCfg { od_bypass: 1 }
+            dpu::WdmaSize0 { channel_wdma: channels - 1 }
+            dpu::WdmaSize1 { width_wdma: width - 1 }
             // Without OP_CVT_BYPASS: float garbage (E-int32-add-cvt).
-            .set(
-                dpu::EwCfg::new()
-                    .with_ew_op_src(1)?
-                    .with_ew_lut_bypass(1)?
-                    .with_ew_op_cvt_bypass(1)?
-                    .with_ew_relu_bypass(1)?
-                    .with_ew_alu_algo(ADD)?
-                    .with_edata_size(SIZE_32)?
-                    .with_ew_data_mode(PER_PIXEL)?,
-            )
-            .set(dpu::EwCvtScaleValue::new().with_ew_op_cvt_scale(SCALE_ONE)?)
-            .set(dpu::OutCvtScale::new().with_out_cvt_scale(SCALE_ONE.cast_signed())?)
-            .set(dpu::SurfaceAdd::new().with_surf_add(width)?);
+            dpu::EwCfg {
+                ew_op_src: 1, ew_lut_bypass: 1, ew_op_cvt_bypass: 1, ew_relu_bypass: 1,
+                ew_alu_algo: ADD, edata_size: SIZE_32, ew_data_mode: PER_PIXEL
+            }
+            dpu::OutCvtScale { out_cvt_scale: SCALE_ONE.cast_signed() }
+            dpu::SurfaceAdd { surf_add: width }
+        }
+        set.set_address::<dpu::DstBaseAddr>(self.c);
         Ok(())
     }
 
     /// MRDMA and ERDMA, each for itself (COMB_USE 0).
     fn set_reader(&self, set: &mut RegisterSet) -> Result<(), FieldRangeError> {
-        set.set(dpu_rdma::DataCubeWidth::new().with_width(self.width - 1)?)
-            .set(dpu_rdma::DataCubeChannel::new().with_channel(self.channels - 1)?)
-            .set_address::<dpu_rdma::SrcBaseAddr>(self.a);
-        set.set(
-            dpu_rdma::ErdmaCfg::new()
-                .with_erdma_data_size(SIZE_32)?
-                .with_erdma_data_mode(PER_PIXEL)?,
-        )
-        .set_address::<dpu_rdma::EwBaseAddr>(self.b);
-        set.set(dpu_rdma::EwSurfStride::new().with_ew_surf_stride(self.width)?)
-            .set(
-                dpu_rdma::FeatureModeCfg::new()
-                    .with_flying_mode(1)?
-                    .with_proc_precision(Precision::Int32.code())?
-                    .with_burst_len(BURST_16)?
-                    .with_in_precision(Precision::Int32.code())?,
-            )
-            .set(equal_arbitration()?);
+        let code = Precision::Int32.code();
+        set! { set;
+            dpu_rdma::DataCubeWidth { width: self.width - 1 }
+            dpu_rdma::DataCubeChannel { channel: self.channels - 1 }
+            dpu_rdma::ErdmaCfg { erdma_data_size: SIZE_32, erdma_data_mode: PER_PIXEL }
+            dpu_rdma::EwSurfStride { ew_surf_stride: self.width }
+            dpu_rdma::FeatureModeCfg {
+                flying_mode: 1, proc_precision: code, burst_len: BURST_16, in_precision: code
+            }
+        }
+        set.set_address::<dpu_rdma::SrcBaseAddr>(self.a)
+            .set_address::<dpu_rdma::EwBaseAddr>(self.b);
         Ok(())
     }
 }

@@ -183,6 +183,16 @@ impl RegisterSet {
     }
 }
 
+/// Sets registers field by field; fields that it does not mention are 0.
+macro_rules! set {
+    ($set:expr; $($block:ident::$register:ident { $($field:ident: $value:expr),* })*) => {
+        pastey::paste! {
+            $( $set.set($block::$register::new()$(.[<with_ $field>]($value)?)*); )*
+        }
+    };
+}
+pub(crate) use set;
+
 #[cfg(test)]
 mod tests {
     use super::*;
