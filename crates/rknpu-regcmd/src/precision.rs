@@ -145,22 +145,6 @@ impl Precision {
         matches!(self.accumulator(), Self::Fp32)
     }
 
-    /// What CNA fetches for a code, if any program fetches that.
-    pub(crate) const fn of_input(code: u32) -> Option<Self> {
-        match Self::from_code(code) {
-            Self::Int32 | Self::Fp32 => None,
-            known => Some(known),
-        }
-    }
-
-    /// What the DPU reads or writes for a code, if any program does.
-    pub(crate) const fn of_dpu(code: u32) -> Option<Self> {
-        match Self::from_code(code) {
-            Self::Tf32 => None,
-            known => Some(known),
-        }
-    }
-
     /// The name that the DPU has for what CORE calls this.
     pub(crate) const fn in_dpu(self) -> Self {
         match self {
@@ -169,15 +153,13 @@ impl Precision {
         }
     }
 
-    /// Output channels that CORE hands to the DPU at a time, for inputs as the
-    /// DPU names them; `None` where no program shows it.
-    ///
-    /// Inferred: E-writer.
-    pub(crate) const fn writer_group(self, depthwise: bool) -> Option<u32> {
-        match (self, depthwise) {
-            (Self::Int32 | Self::Tf32, _) | (Self::Int4 | Self::Fp32, true) => None,
-            (_, false) => Some(self.kernel_group() as u32),
-            (_, true) => Some(self.depthwise_group() as u32),
+    /// Whether programs show how many output channels CORE hands to the DPU at a
+    /// time, for inputs as the DPU names them (inferred: E-writer).
+    pub(crate) const fn leaves_in_groups(self, depthwise: bool) -> bool {
+        match self {
+            Self::Int32 | Self::Tf32 => false,
+            Self::Int4 | Self::Fp32 => !depthwise,
+            Self::Int8 | Self::Int16 | Self::Fp16 | Self::Bf16 => true,
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A place in a task's output.
+//! What a completed task writes, and the places in it.
 
 use crate::chip::ATOM_BYTES;
 use crate::precision::Precision;
@@ -20,28 +20,50 @@ pub struct Element {
     pub ty: Precision,
 }
 
-/// The element of a cube at the byte `iova`. `group` channels lie in the atoms of
-/// a group of surfaces, and there are `channels` in all.
-pub(super) fn at(
-    cube: &Cube,
-    [group, channels]: [usize; 2],
-    ty: Precision,
-    iova: i64,
-) -> Option<Element> {
-    let bytes = i64::from(ty.bits() / 8);
-    let byte = iova.rem_euclid(ATOM_BYTES.into());
-    (0..cube.surfaces.count).find_map(|c1| {
-        let (x, y) = cube.pixel(iova, c1)?;
-        let in_group = c1 % cube.surfaces.group * ty.per_atom() + (byte / bytes) as usize;
-        let channel = c1 / cube.surfaces.group * group + in_group;
-        (in_group < group && channel < channels).then_some(Element {
-            x: x as u32,
-            y: y as u32,
-            channel: channel as u32,
-            byte: (byte % bytes) as u32,
-            ty,
+/// An output whose geometry leaves no doubt.
+pub(super) struct Written {
+    /// Its atoms; `group` channels lie in those of a group of surfaces.
+    pub(super) cube: Cube,
+    /// Width, height and channels.
+    pub(super) size: [usize; 3],
+    pub(super) group: usize,
+    pub(super) precision: Precision,
+}
+
+impl Written {
+    /// Address of the atom of the last channel, where SIZE_E lets it be written.
+    /// Atoms of the same group beyond it are written too, or not: not known.
+    pub(super) fn last_atom(&self) -> i64 {
+        let [width, height, last] = self.size.map(|size| size - 1);
+        let atoms = self.cube.surfaces.group;
+        let atom = (last % self.group / self.precision.per_atom()).min(atoms - 1);
+        self.cube
+            .address(width, height, last / self.group * atoms + atom)
+    }
+
+    /// The element at the byte `iova`.
+    pub(super) fn element(&self, iova: i64) -> Option<Element> {
+        let Self {
+            cube,
+            group,
+            precision: ty,
+            ..
+        } = *self;
+        let bytes = i64::from(ty.bits() / 8);
+        let byte = iova.rem_euclid(ATOM_BYTES.into());
+        (0..cube.surfaces.count).find_map(|c1| {
+            let (x, y) = cube.pixel(iova, c1)?;
+            let in_group = c1 % cube.surfaces.group * ty.per_atom() + (byte / bytes) as usize;
+            let channel = c1 / cube.surfaces.group * group + in_group;
+            (in_group < group && channel < self.size[2]).then_some(Element {
+                x: x as u32,
+                y: y as u32,
+                channel: channel as u32,
+                byte: (byte % bytes) as u32,
+                ty,
+            })
         })
-    })
+    }
 }
 
 #[cfg(test)]

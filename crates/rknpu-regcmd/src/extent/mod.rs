@@ -28,6 +28,7 @@ use crate::task::{Cube, Registers};
 use crate::word::{EnableMask, Iova};
 
 pub use element::Element;
+use element::Written;
 
 /// A memory master of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -247,17 +248,10 @@ pub(crate) fn extents_and_unwritten(
 /// counters of its writer: `None` where nothing is written to memory, or where
 /// the geometry leaves doubt.
 pub(crate) fn last_written_atom(regs: &RegisterFile, enable: EnableMask) -> Option<Iova> {
-    let reader = Reader::new(regs);
-    let address = if enable.contains(EnableMask::PPU) {
-        ppu::last_written_atom(&reader)
-    } else if enable.contains(EnableMask::DPU) {
-        dpu::last_written_atom(&reader, enable)
-    } else {
-        None
-    };
-    address
-        .and_then(|address| u32::try_from(address).ok())
-        .map(Iova)
+    let pools = enable.contains(EnableMask::PPU);
+    let written =
+        written(regs, enable).filter(|_| pools || !dpu::stops_early(&Reader::new(regs), enable))?;
+    u32::try_from(written.last_atom()).ok().map(Iova)
 }
 
 /// The element of its output that a task writes at the byte `iova`, run with
@@ -265,12 +259,16 @@ pub(crate) fn last_written_atom(regs: &RegisterFile, enable: EnableMask) -> Opti
 /// doubt.
 #[must_use]
 pub fn written_element(regs: &RegisterFile, enable: EnableMask, iova: u64) -> Option<Element> {
+    written(regs, enable)?.element(i64::try_from(iova).ok()?)
+}
+
+/// What a task writes, where that is beyond doubt.
+fn written(regs: &RegisterFile, enable: EnableMask) -> Option<Written> {
     let reader = Reader::new(regs);
-    let iova = i64::try_from(iova).ok()?;
     if enable.contains(EnableMask::PPU) {
-        ppu::written_element(&reader, iova)
+        ppu::written(&reader).ok()
     } else if enable.contains(EnableMask::DPU) {
-        dpu::written_element(&reader, enable, iova)
+        dpu::written(&reader, enable)
     } else {
         None
     }
@@ -296,12 +294,7 @@ fn compute(reader: &Reader<'_>, enable: EnableMask) -> Result<Vec<Extent>, Exten
     if enable.contains(EnableMask::DPU) {
         dpu::extents(reader, enable, &mut extents)?;
     }
-    if enable.contains(EnableMask::PPU_RDMA) {
-        ppu::read_extents(reader, enable, &mut extents)?;
-    }
-    if enable.contains(EnableMask::PPU) {
-        ppu::write_extents(reader, enable, &mut extents)?;
-    }
+    ppu::extents(reader, enable, &mut extents)?;
     Ok(extents)
 }
 
@@ -344,8 +337,7 @@ impl Registers for Reader<'_> {
 /// An error unless the registers `A` and `B` say the same of `what`.
 fn must_agree<A: Register, B: Register>(
     what: &'static str,
-    a: u32,
-    b: u32,
+    [a, b]: [impl PartialEq; 2],
 ) -> Result<(), ExtentError> {
     if a == b {
         return Ok(());
@@ -357,14 +349,22 @@ fn must_agree<A: Register, B: Register>(
     })
 }
 
-/// An error unless `value` is the only one that known programs use, 0.
-fn must_be_zero<R: Register>(field: &'static str, value: u32) -> Result<(), ExtentError> {
-    if value == 0 {
-        Ok(())
-    } else {
-        Err(unknown::<R>(field, value))
-    }
+/// Returns an error unless each field has one of the values of which it is known
+/// what they touch: those of the known programs.
+macro_rules! known {
+    ($reader:expr; $($block:ident::$register:ident { $($field:ident: $values:pat),+ })+) => {
+        $($(
+            let value = $reader.get::<$block::$register>().$field();
+            if !matches!(value, $values) {
+                return Err($crate::extent::unknown::<$block::$register>(
+                    stringify!($field),
+                    value,
+                ));
+            }
+        )+)+
+    };
 }
+use known;
 
 fn unknown<R: Register>(field: &'static str, value: u32) -> ExtentError {
     ExtentError::UnknownMode {

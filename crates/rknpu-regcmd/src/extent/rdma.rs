@@ -3,40 +3,30 @@
 
 use alloc::vec::Vec;
 
-use super::{DmaEngine, Extent, ExtentError, Reader, must_be_zero, touched, unknown};
+use super::{DmaEngine, Extent, ExtentError, Reader, known, touched, unknown};
 use crate::field::Register;
-use crate::precision::Precision;
 use crate::regs::dpu_rdma;
-use crate::task::{COMB_SHARED, ChannelRead, PER_PIXEL, Reads, Registers};
+use crate::task::{ChannelRead, DEPTHWISE, PER_CHANNEL, PER_PIXEL, Reads, Registers};
 
 pub(super) fn extents(reader: &Reader<'_>, out: &mut Vec<Extent>) -> Result<(), ExtentError> {
-    let mode = reader.get::<dpu_rdma::FeatureModeCfg>();
-    let ew = reader.get::<dpu_rdma::ErdmaCfg>();
-    let (main, element) = (mode.mrdma_disable() == 0, ew.erdma_disable() == 0);
-    if main || element {
-        match (mode.flying_mode(), mode.comb_use()) {
-            (_, 0) | (0, COMB_SHARED) => {}
-            (_, other) => return Err(unknown::<dpu_rdma::FeatureModeCfg>("comb_use", other)),
-        }
-        if !matches!(mode.conv_mode(), 0 | 3) {
-            let field = "conv_mode";
-            return Err(unknown::<dpu_rdma::FeatureModeCfg>(field, mode.conv_mode()));
-        }
-        let pad = reader.get::<dpu_rdma::PadCfg>();
-        must_be_zero::<dpu_rdma::PadCfg>("pad_left", pad.pad_left())?;
-        must_be_zero::<dpu_rdma::PadCfg>("pad_top", pad.pad_top())?;
-    }
     let reads = Reads::decode(reader);
-    if let Some(read) = reads.main_read(reads.flying) {
-        if Precision::of_dpu(mode.in_precision()).is_none() {
-            let field = "in_precision";
-            return Err(unknown::<dpu_rdma::FeatureModeCfg>(
-                field,
-                mode.in_precision(),
-            ));
+    let flying = reads.flying;
+    if reads.main.is_some() || reads.element.is_some() {
+        if reads.comb_use != 0 && !reads.shares(flying) {
+            let field = "comb_use";
+            return Err(unknown::<dpu_rdma::FeatureModeCfg>(field, reads.comb_use));
         }
-        let source = reader.get::<dpu_rdma::SrcDmaCfg>();
-        must_be_zero::<dpu_rdma::SrcDmaCfg>("unpooling_en", source.unpooling_en())?;
+        known! { reader;
+            dpu_rdma::FeatureModeCfg { conv_mode: 0 | DEPTHWISE }
+            dpu_rdma::PadCfg { pad_left: 0, pad_top: 0 }
+        }
+    }
+    if let Some(read) = reads.main_read(flying) {
+        known! { reader;
+            // All but tf32.
+            dpu_rdma::FeatureModeCfg { in_precision: 0..=6 }
+            dpu_rdma::SrcDmaCfg { unpooling_en: 0 }
+        }
         reader.aligned::<dpu_rdma::SrcBaseAddr>()?;
         out.push(touched(DmaEngine::Mrdma, &[read.far])?);
     }
@@ -51,12 +41,13 @@ pub(super) fn extents(reader: &Reader<'_>, out: &mut Vec<Extent>) -> Result<(), 
         reader.aligned::<dpu_rdma::BnBaseAddr>()?;
         out.push(touched(DmaEngine::Nrdma, &[read.atoms(channels)])?);
     }
-    if let Some(read) = reads.element_read(reads.flying) {
-        must_be_zero::<dpu_rdma::ErdmaCfg>("erdma_nonalign", ew.erdma_nonalign())?;
-        must_be_zero::<dpu_rdma::ErdmaCfg>("erdma_surf_mode", ew.erdma_surf_mode())?;
-        if ew.erdma_data_mode() > PER_PIXEL {
-            let field = "erdma_data_mode";
-            return Err(unknown::<dpu_rdma::ErdmaCfg>(field, ew.erdma_data_mode()));
+    if let Some(read) = reads.element_read(flying) {
+        known! { reader;
+            dpu_rdma::ErdmaCfg {
+                erdma_nonalign: 0,
+                erdma_surf_mode: 0,
+                erdma_data_mode: PER_CHANNEL | PER_PIXEL
+            }
         }
         reader.aligned::<dpu_rdma::EwBaseAddr>()?;
         out.push(touched(DmaEngine::Erdma, &[read.far])?);
