@@ -50,7 +50,7 @@ impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Write { register, value } => {
-                write!(f, "{}.{} = {value:#010x}", register.block, register.name)?;
+                write!(f, "{register} = {value:#010x}")?;
                 fields(f, register, value)
             }
             Self::Undeclared {

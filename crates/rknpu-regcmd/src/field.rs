@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Registers and their fields as data, and the macro that declares them.
 
+use core::fmt;
+
 use thiserror::Error;
 
 use crate::word::Block;
@@ -177,6 +179,13 @@ impl RegisterInfo {
         self.fields
             .iter()
             .fold(0, |bits, field| bits | field.mask())
+    }
+}
+
+/// Block and name, such as `CNA.CBUF_CON0`.
+impl fmt::Display for RegisterInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.block, self.name)
     }
 }
 

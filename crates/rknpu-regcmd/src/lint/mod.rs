@@ -15,7 +15,7 @@ mod delta;
 mod reuse;
 mod structure;
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -88,7 +88,7 @@ impl fmt::Display for Finding {
         write!(f, ": {}", self.message)?;
         for (index, register) in self.registers.iter().enumerate() {
             let gap = if index == 0 { " [" } else { ", " };
-            write!(f, "{gap}{}.{}", register.block, register.name)?;
+            write!(f, "{gap}{register}")?;
         }
         let close = if self.registers.is_empty() { "" } else { "]" };
         write!(f, "{close}; {}", self.remedy)
@@ -122,7 +122,7 @@ pub struct LintContext {
 /// What is wrong with `words`, by task and then by rule. Total.
 #[must_use]
 pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
-    let mut findings = Findings(Vec::new());
+    let mut findings = Vec::new();
     let before = match &context.before {
         Before::Known(regs) => regs.clone(),
         Before::Unknown | Before::Reset => RegisterFile::new(),
@@ -137,60 +137,34 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
     let mut count = 0;
     let mut end = 0;
     for (index, task) in Tasks::after(words, before).enumerate() {
-        let view = View {
+        let conv = Conv::decode(&task.regs, true);
+        let mut view = View {
             index,
             words: words.get(task.words.clone()).unwrap_or_default(),
             task: &task,
             first_in_job: index == 0 && !context.continues_job,
-            left: left.as_ref(),
+            left,
             chained,
-            conv: Conv::decode(&task.regs, true),
+            conv,
+            findings: &mut findings,
         };
-        structure::check(&view, &mut findings);
-        check_registers(&view, &mut findings);
-        reuse::check(&view, &mut findings);
-        delta::check(&view, zeroed, &mut findings);
-        check_extents(&view, &mut findings);
-        chained = structure::chained_after(&view);
+        view.check_structure();
+        view.check_registers();
+        view.check_reuse();
+        view.check_unwritten(zeroed);
+        view.check_extents();
+        chained = view.chained_after();
         (count, end) = (index + 1, task.words.end);
         if task.enable.contains(EnableMask::CNA) {
-            left = Some(view.conv);
+            left = Some(conv);
         }
     }
     structure::check_rest(words, count, end, &mut findings);
     structure::check_address(context.address, &mut findings);
-    findings.0
+    findings
 }
 
-/// The rows of the table that the registers show.
-fn check_registers(view: &View<'_>, findings: &mut Findings) {
-    let TaskRegisters { regs, enable, .. } = view.task;
-    for task in Task::all(regs, *enable).flatten() {
-        for (rule, values) in crate::rules::broken(&task, regs) {
-            findings.report(view, rule, rule.shows, values);
-        }
-    }
-}
-
-/// Where no source says what a task touches, or it would leave 32 bits.
-fn check_extents(view: &View<'_>, findings: &mut Findings) {
-    let Err(error) = extent::extents(&view.task.regs, view.task.enable) else {
-        return;
-    };
-    let rule = match error {
-        // Each has a rule of its own.
-        ExtentError::UnknownBlocks { .. }
-        | ExtentError::PrecisionMismatch { .. }
-        | ExtentError::Unaligned { .. }
-        | ExtentError::Empty { .. }
-        | ExtentError::DmaBase { .. } => return,
-        ExtentError::UnknownMode { .. } | ExtentError::Disagreement { .. } => &rules::UNKNOWN_MODE,
-        ExtentError::OutOfRange { .. } => &rules::OUT_OF_RANGE,
-    };
-    findings.report(view, rule, &[], alloc::format!("{error}"));
-}
-
-/// A task, and what surrounds it.
+/// A task, what surrounds it, and what is wrong with it.
 struct View<'a> {
     index: usize,
     /// The task's own words.
@@ -198,14 +172,45 @@ struct View<'a> {
     task: &'a TaskRegisters,
     first_in_job: bool,
     /// What filled CBUF before it in the same job.
-    left: Option<&'a Conv>,
+    left: Option<Conv>,
     /// Blocks that earlier tasks of the same chain started.
     chained: EnableMask,
     /// What the task asks for, if it is a convolution, with DPU_RDMA.
     conv: Conv,
+    findings: &'a mut Vec<Finding>,
 }
 
 impl View<'_> {
+    /// The rows of the table that the registers show.
+    fn check_registers(&mut self) {
+        let TaskRegisters { regs, enable, .. } = self.task;
+        for task in Task::all(regs, *enable).flatten() {
+            for (rule, values) in crate::rules::broken(&task, regs) {
+                self.report(rule, rule.shows, values);
+            }
+        }
+    }
+
+    /// Where no source says what a task touches, or it would leave 32 bits.
+    fn check_extents(&mut self) {
+        let Err(error) = extent::extents(&self.task.regs, self.task.enable) else {
+            return;
+        };
+        let rule = match error {
+            // Each has a rule of its own.
+            ExtentError::UnknownBlocks { .. }
+            | ExtentError::PrecisionMismatch { .. }
+            | ExtentError::Unaligned { .. }
+            | ExtentError::Empty { .. }
+            | ExtentError::DmaBase { .. } => return,
+            ExtentError::UnknownMode { .. } | ExtentError::Disagreement { .. } => {
+                &rules::UNKNOWN_MODE
+            }
+            ExtentError::OutOfRange { .. } => &rules::OUT_OF_RANGE,
+        };
+        self.report(rule, &[], error.to_string());
+    }
+
     fn get<R: Register>(&self) -> R {
         self.task.regs.get()
     }
@@ -217,42 +222,28 @@ impl View<'_> {
     fn writes(&self, register: &RegisterInfo) -> bool {
         self.task.regs.was_written(register.offset)
     }
-}
 
-/// Findings in the making.
-struct Findings(Vec<Finding>);
-
-impl Findings {
     fn report(
         &mut self,
-        view: &View<'_>,
-        rule: &'static Rule,
+        rule: &Rule,
         registers: &[&'static RegisterInfo],
-        message: String,
+        message: impl Into<String>,
     ) {
-        self.0.push(Finding {
+        let finding = Finding::of(rule, self.index, registers, message.into());
+        self.findings.push(finding);
+    }
+}
+
+impl Finding {
+    fn of(rule: &Rule, task: usize, registers: &[&'static RegisterInfo], message: String) -> Self {
+        Self {
             rule: rule.id,
             severity: rule.severity,
-            task: view.index,
+            task,
             word: None,
             registers: registers.to_vec(),
             message,
             remedy: rule.remedy,
-        });
-    }
-
-    /// A finding about the word `at`, counted from the task's first.
-    fn report_word(
-        &mut self,
-        view: &View<'_>,
-        rule: &'static Rule,
-        at: usize,
-        registers: &[&'static RegisterInfo],
-        message: String,
-    ) {
-        self.report(view, rule, registers, message);
-        if let Some(finding) = self.0.last_mut() {
-            finding.word = Some(view.task.words.start + at);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use alloc::format;
 
-use super::{Findings, View};
+use super::View;
 use crate::chip::ChipProfile;
 use crate::field::Register;
 use crate::regs::cna;
@@ -11,34 +11,34 @@ use crate::rules::STALE_CBUF;
 use crate::task::Conv;
 use crate::word::EnableMask;
 
-pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
-    if !view.runs(EnableMask::CNA) {
-        return;
-    }
-    let now = &view.conv;
-    let (data, weight) = (now.cbuf.data_reuse, now.cbuf.weight_reuse);
-    if !data && !weight {
-        return;
-    }
-    if view.first_in_job {
-        let (data, weight) = (u32::from(data), u32::from(weight));
-        let message = format!("DATA_REUSE {data}, WEIGHT_REUSE {weight} in the first task");
-        findings.report(view, &STALE_CBUF, &[cna::CbufCon0::INFO], message);
-        return;
-    }
-    let Some(left) = view.left else { return };
-    let mut other = |what, register| {
-        let message = format!(
-            "{what} reuse, but the task before left data of another size or in other banks"
-        );
-        let registers = [cna::CbufCon0::INFO, register];
-        findings.report(view, &STALE_CBUF, &registers, message);
-    };
-    if data && features(left) != features(now) {
-        other("data", cna::FcDataSize0::INFO);
-    }
-    if weight && (weights(left) != weights(now) || !weights_fit(now)) {
-        other("weight", cna::WeightSize0::INFO);
+impl View<'_> {
+    pub(super) fn check_reuse(&mut self) {
+        if !self.runs(EnableMask::CNA) {
+            return;
+        }
+        let now = self.conv;
+        let (data, weight) = (now.cbuf.data_reuse, now.cbuf.weight_reuse);
+        if self.first_in_job {
+            if data || weight {
+                let (data, weight) = (u32::from(data), u32::from(weight));
+                let message = format!("DATA_REUSE {data}, WEIGHT_REUSE {weight} in the first task");
+                self.report(&STALE_CBUF, &[cna::CbufCon0::INFO], message);
+            }
+            return;
+        }
+        let Some(left) = self.left else { return };
+        let mut other = |what, register| {
+            let message = format!(
+                "{what} reuse, but the task before left data of another size or in other banks"
+            );
+            self.report(&STALE_CBUF, &[cna::CbufCon0::INFO, register], message);
+        };
+        if data && features(&left) != features(&now) {
+            other("data", cna::FcDataSize0::INFO);
+        }
+        if weight && (weights(&left) != weights(&now) || !weights_fit(&now)) {
+            other("weight", cna::WeightSize0::INFO);
+        }
     }
 }
 

@@ -2,8 +2,10 @@
 //! The shape of a program: words, register groups, blocks.
 
 use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
-use super::{Finding, Findings, View};
+use super::{Finding, View};
 use crate::chip::ATOM_BYTES;
 use crate::decode::{Item, decode};
 use crate::field::{Access, Kind, Register, RegisterInfo};
@@ -14,54 +16,27 @@ use crate::rules::{ENABLE_MASK, FIELD_OVERFLOW, Rule, program, words as rules};
 use crate::task::{FLYING, Task};
 use crate::word::{Block, EnableMask, Iova, Word};
 
-pub(super) fn check(view: &View<'_>, findings: &mut Findings) {
-    for (at, item) in decode(view.words).enumerate() {
-        check_word(view, at, item, findings);
-    }
-    let marked = view
-        .words
-        .iter()
-        .rev()
-        .nth(1)
-        .is_some_and(|w| *w == Word::MARKER);
-    if !marked {
-        let message = "no marker directly before the enable word".into();
-        findings.report(view, &rules::NO_MARKER, &[], message);
-    }
-    check_pointers(view, findings);
-    check_blocks(view, findings);
-    check_link(view, findings);
-}
-
 /// Where PC is told to fetch.
-pub(super) fn check_address(address: Option<Iova>, findings: &mut Findings) {
-    let Some(address) = address.filter(|address| !address.0.is_multiple_of(ATOM_BYTES)) else {
-        return;
-    };
-    let rule = &program::PROGRAM_ADDRESS;
-    findings.0.push(Finding {
-        rule: rule.id,
-        severity: rule.severity,
-        task: 0,
-        word: None,
-        registers: alloc::vec![pc::BaseAddress::INFO],
-        message: format!("the program lies at {address}"),
-        remedy: rule.remedy,
-    });
+pub(super) fn check_address(address: Option<Iova>, findings: &mut Vec<Finding>) {
+    if let Some(address) = address.filter(|address| !address.0.is_multiple_of(ATOM_BYTES)) {
+        let message = format!("the program lies at {address}");
+        let registers = [pc::BaseAddress::INFO];
+        findings.push(Finding::of(
+            &program::PROGRAM_ADDRESS,
+            0,
+            &registers,
+            message,
+        ));
+    }
 }
 
 /// What stands behind the last task.
-pub(super) fn check_rest(words: &[Word], tasks: usize, end: usize, findings: &mut Findings) {
-    let mut report = |rule: &'static Rule, message: alloc::string::String| {
-        findings.0.push(Finding {
-            rule: rule.id,
-            severity: rule.severity,
-            task: tasks.saturating_sub(1),
+pub(super) fn check_rest(words: &[Word], tasks: usize, end: usize, findings: &mut Vec<Finding>) {
+    let mut report = |rule: &Rule, message: String| {
+        findings.push(Finding {
             // Where the tasks end, if there is a word at all.
             word: (end < words.len()).then_some(end),
-            registers: alloc::vec::Vec::new(),
-            message,
-            remedy: rule.remedy,
+            ..Finding::of(rule, tasks.saturating_sub(1), &[], message)
         });
     };
     if tasks == 0 {
@@ -74,134 +49,144 @@ pub(super) fn check_rest(words: &[Word], tasks: usize, end: usize, findings: &mu
         report(&rules::WORDS_AFTER_END, message);
     }
     if !words.len().is_multiple_of(2) {
-        let message = format!("{} words", words.len());
-        report(&rules::ODD_LENGTH, message);
+        report(&rules::ODD_LENGTH, format!("{} words", words.len()));
     }
 }
 
-fn check_word(view: &View<'_>, at: usize, item: Item, findings: &mut Findings) {
-    match item {
-        Item::Write { register, value } => {
-            let lost = register.lost_bits(value);
-            if lost != 0 {
-                let message = format!("bits {lost:#010x} of {value:#010x} are in no field");
-                findings.report_word(view, &FIELD_OVERFLOW, at, &[register], message);
-            }
-            if register.access != Access::Program {
-                let message = format!("{value:#010x} is written");
-                findings.report_word(view, &rules::DRIVER_REGISTER, at, &[register], message);
-            }
-            if register.kind == Kind::Address && !value.is_multiple_of(ATOM_BYTES) {
-                let message = format!("{value:#010x} is no multiple of 16");
-                findings.report_word(view, &rules::MISALIGNED, at, &[register], message);
+impl View<'_> {
+    pub(super) fn check_structure(&mut self) {
+        for (at, item) in decode(self.words).enumerate() {
+            self.check_word(at, item);
+        }
+        if self.words.iter().rev().nth(1) != Some(&Word::MARKER) {
+            let message = "no marker directly before the enable word";
+            self.report(&rules::NO_MARKER, &[], message);
+        }
+        for block in Block::ALL {
+            let mut registers = regs::of_block(block).iter();
+            if let Some(pointer) = registers.find(|register| register.is_pointer()) {
+                self.check_pointer(block, pointer);
             }
         }
-        Item::Undeclared { offset, value, .. } => {
-            let message = format!("{value:#010x} is written to offset {offset:#06x}");
-            findings.report_word(view, &rules::UNDECLARED_REGISTER, at, &[], message);
-        }
-        Item::Unknown(_) => {
-            let message = format!("{item}");
-            findings.report_word(view, &program::UNKNOWN_WORD, at, &[], message);
-        }
-        Item::Enable(_) | Item::Marker | Item::Nop(_) => {}
+        self.check_blocks();
+        self.check_link();
     }
-}
 
-/// S_POINTER of every block: there, first, and as always.
-fn check_pointers(view: &View<'_>, findings: &mut Findings) {
-    for block in Block::ALL {
-        let Some(pointer) = pointer_of(block) else {
-            continue;
+    fn check_word(&mut self, at: usize, item: Item) {
+        let mut report = |rule: &Rule, registers: &[_], message: String| {
+            self.findings.push(Finding {
+                word: Some(self.task.words.start + at),
+                ..Finding::of(rule, self.index, registers, message)
+            });
         };
-        let by_kernel = matches!(block, Block::Cna | Block::Core);
-        let written = view.writes(pointer);
-        if by_kernel {
+        match item {
+            Item::Write { register, value } => {
+                let lost = register.lost_bits(value);
+                if lost != 0 {
+                    let message = format!("bits {lost:#010x} of {value:#010x} are in no field");
+                    report(&FIELD_OVERFLOW, &[register], message);
+                }
+                if register.access != Access::Program {
+                    let message = format!("{value:#010x} is written");
+                    report(&rules::DRIVER_REGISTER, &[register], message);
+                }
+                if register.kind == Kind::Address && !value.is_multiple_of(ATOM_BYTES) {
+                    let message = format!("{value:#010x} is no multiple of 16");
+                    report(&rules::MISALIGNED, &[register], message);
+                }
+            }
+            Item::Undeclared { offset, value, .. } => {
+                let message = format!("{value:#010x} is written to offset {offset:#06x}");
+                report(&rules::UNDECLARED_REGISTER, &[], message);
+            }
+            Item::Unknown(_) => report(&program::UNKNOWN_WORD, &[], item.to_string()),
+            Item::Enable(_) | Item::Marker | Item::Nop(_) => {}
+        }
+    }
+
+    /// S_POINTER of a block: there, first, and as always.
+    fn check_pointer(&mut self, block: Block, pointer: &'static RegisterInfo) {
+        let written = self.writes(pointer);
+        let runs = self.runs(block.enable());
+        let again = self.chained.contains(block.enable());
+        if matches!(block, Block::Cna | Block::Core) {
             if written {
                 let message = format!("the program writes the S_POINTER of {block}");
-                findings.report(view, &program::CORE_NUMBER, &[pointer], message);
-            } else if view.runs(block.enable()) && view.chained.contains(block.enable()) {
+                self.report(&program::CORE_NUMBER, &[pointer], message);
+            } else if runs && again {
                 let message = format!("{block} is started again without an S_POINTER write");
-                findings.report(view, &program::CORE_POINTER_IN_CHAIN, &[pointer], message);
+                self.report(&program::CORE_POINTER_IN_CHAIN, &[pointer], message);
             }
-            continue;
+            return;
         }
         if !written {
-            if view.runs(block.enable()) {
-                let rule = if view.chained.contains(block.enable()) {
+            if runs {
+                let rule = if again {
                     &program::NO_POINTER_IN_CHAIN
-                } else if view.task.enable == FLYING {
+                } else if self.task.enable == FLYING {
                     &program::NO_POINTER_FLYING
                 } else {
                     &program::NO_POINTER
                 };
                 let message = format!("{block} is started without an S_POINTER write");
-                findings.report(view, rule, &[pointer], message);
+                self.report(rule, &[pointer], message);
             }
-            continue;
+            return;
         }
-        let value = view.task.regs.value(pointer.offset);
+        let value = self.task.regs.value(pointer.offset);
         if value != POINTER_VALUE {
             let message = format!("S_POINTER of {block} is {value:#x}");
-            findings.report(view, &rules::POINTER_VALUE, &[pointer], message);
+            self.report(&rules::POINTER_VALUE, &[pointer], message);
         }
-        let mut of_block = decode(view.words).filter_map(|item| match item {
+        let mut of_block = decode(self.words).filter_map(|item| match item {
             Item::Write { register, .. } if register.block == block => Some(register),
             _ => None,
         });
         if let Some(first) = of_block.next().filter(|first| !first.is_pointer()) {
             let message = format!("{} is written before the S_POINTER of {block}", first.name);
-            findings.report(view, &rules::LATE_POINTER, &[pointer, first], message);
+            self.report(&rules::LATE_POINTER, &[pointer, first], message);
         }
     }
-}
 
-fn pointer_of(block: Block) -> Option<&'static RegisterInfo> {
-    let mut registers = regs::of_block(block).iter().copied();
-    registers.find(|register| register.is_pointer())
-}
-
-/// Every block that is started gets its data from one that is, too.
-fn check_blocks(view: &View<'_>, findings: &mut Findings) {
-    let enable = view.task.enable;
-    let unknown = enable.bits() & !EnableMask::all().bits();
-    if unknown != 0 {
-        let message = format!(
-            "the mask {:#x} has unknown bits {unknown:#x}",
-            enable.bits()
-        );
-        findings.report(view, &rules::UNKNOWN_BLOCK, &[], message);
+    /// Every block that is started gets its data from one that is, too.
+    fn check_blocks(&mut self) {
+        let enable = self.task.enable;
+        let unknown = enable.bits() & !EnableMask::all().bits();
+        if unknown != 0 {
+            let mask = enable.bits();
+            let message = format!("the mask {mask:#x} has unknown bits {unknown:#x}");
+            self.report(&rules::UNKNOWN_BLOCK, &[], message);
+        }
+        for why in Task::all(&self.task.regs, enable).filter_map(Result::err) {
+            self.report(&ENABLE_MASK, &[], why.to_string());
+        }
+        let flies = self.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
+        if flies && enable.contains(EnableMask::CORE.union(EnableMask::DPU_RDMA)) {
+            let message = "CORE runs, but the DPU takes its input from memory";
+            self.report(&ENABLE_MASK, &[], message);
+        }
     }
-    for why in Task::all(&view.task.regs, enable).filter_map(Result::err) {
-        findings.report(view, &ENABLE_MASK, &[], format!("{why}"));
-    }
-    let flies = view.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
-    if flies && enable.contains(EnableMask::CORE.union(EnableMask::DPU_RDMA)) {
-        let message = "CORE runs, but the DPU takes its input from memory".into();
-        findings.report(view, &ENABLE_MASK, &[], message);
-    }
-}
 
-/// The program that the trailer links to.
-fn link(view: &View<'_>) -> Option<u32> {
-    let info = pc::BaseAddress::INFO;
-    let address = view.task.regs.value(info.offset);
-    (view.writes(info) && address != 0).then_some(address)
-}
-
-/// What the next task finds started by those before it in a chain.
-pub(super) fn chained_after(view: &View<'_>) -> EnableMask {
-    match link(view) {
-        Some(_) => view.chained | view.task.enable,
-        None => EnableMask::empty(),
-    }
-}
-
-/// Where a chain goes on.
-fn check_link(view: &View<'_>, findings: &mut Findings) {
-    if let Some(link) = link(view).filter(|link| !link.is_multiple_of(ATOM_BYTES)) {
+    /// The program that the trailer links to.
+    fn link(&self) -> Option<u32> {
         let info = pc::BaseAddress::INFO;
-        let message = format!("the link is {link:#010x}");
-        findings.report(view, &program::PROGRAM_ADDRESS, &[info], message);
+        let address = self.task.regs.value(info.offset);
+        (self.writes(info) && address != 0).then_some(address)
+    }
+
+    /// What the next task finds started by those before it in a chain.
+    pub(super) fn chained_after(&self) -> EnableMask {
+        match self.link() {
+            Some(_) => self.chained | self.task.enable,
+            None => EnableMask::empty(),
+        }
+    }
+
+    /// Where a chain goes on.
+    fn check_link(&mut self) {
+        if let Some(link) = self.link().filter(|link| !link.is_multiple_of(ATOM_BYTES)) {
+            let message = format!("the link is {link:#010x}");
+            self.report(&program::PROGRAM_ADDRESS, &[pc::BaseAddress::INFO], message);
+        }
     }
 }
