@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::generated::replace_section;
-use crate::{architecture, evidence, links, paths, plans, precisions, quantisation, timing};
+use crate::{architecture, evidence, links, pages, paths, plans, precisions, quantisation, timing};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -21,12 +21,8 @@ pub(crate) struct Args {
 /// Writes or checks docs/registers.md, docs/rules.md and the tables of other
 /// pages.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    page(
-        args,
-        "docs/registers.md",
-        &rknpu_regcmd::registers_markdown(),
-    )?;
-    page(args, "docs/rules.md", &rknpu_regcmd::rules_markdown())?;
+    page(args, "docs/registers.md", &pages::registers::markdown())?;
+    page(args, "docs/rules.md", &pages::rules::markdown())?;
 
     let picture = paths::root().join(architecture::PICTURE);
     let present = fs::read_to_string(&picture).unwrap_or_default();

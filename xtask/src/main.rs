@@ -17,6 +17,7 @@ mod instructions;
 mod links;
 mod llama;
 mod nightly;
+mod pages;
 mod paths;
 mod plans;
 mod precisions;

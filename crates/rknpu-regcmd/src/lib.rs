@@ -55,7 +55,6 @@ mod extent;
 mod field;
 mod link;
 pub mod lint;
-mod markdown;
 mod matmul;
 mod passive;
 mod precision;
@@ -70,7 +69,7 @@ mod word;
 pub use add::{AddError, AddTask, add_pieces};
 pub use asm::{AsmError, assemble};
 pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
-pub use decode::{Item, decode, encode};
+pub use decode::{Item, decode};
 pub use disasm::{disassemble, statements};
 pub use extent::{
     Access as DmaAccess, DmaEngine, Element, Extent, ExtentError, extents, written_element,
@@ -80,7 +79,6 @@ pub use field::{
 };
 pub use link::{Binding, LinkError, LinkedProgram};
 pub use lint::{Before, Finding, LintContext, RuleId, Severity, lint};
-pub use markdown::registers_markdown;
 pub use matmul::{
     CbufSplit, LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType, MatrixLayout,
     ROW_PITCH_MAX, Reuse, row_major_rows,
@@ -89,6 +87,5 @@ pub use precision::Precision;
 pub use program::{BufferId, BufferRef, Program, ProgramBuilder, RegisterSet, Relocation};
 pub use regfile::RegisterFile;
 pub use regs::{all, lookup};
-pub use rules::rules_markdown;
 pub use task::{TaskRegisters, Tasks, tasks};
 pub use word::{Block, EnableMask, Iova, Word};

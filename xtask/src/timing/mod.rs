@@ -2,6 +2,7 @@
 //! The timing model against what others measured: the table of
 //! docs/timing.md.
 
+mod host;
 mod product;
 mod rows;
 mod tiles;

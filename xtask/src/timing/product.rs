@@ -7,8 +7,9 @@ use std::iter;
 
 use anyhow::Result;
 use rknpu_regcmd::MatmulType;
-use rknpu_regcmd::timing::{HostCosts, Job, Machine, TaskWork, schedule, seconds};
+use rknpu_regcmd::timing::{Job, Machine, TaskWork, schedule, seconds};
 
+use super::host::HostCosts;
 use super::tiles::Tile;
 
 /// Tiles that one job has room for.

@@ -150,7 +150,7 @@ fn tasks(timeline: &DeviceTimeline, events: &mut Vec<Event>) {
         let totals = with(&[("bytes", work.total_bytes()), ("macs", work.macs)]);
         let whole = (time.start_ps, time.end_ps());
         events.push(Event::slice(name.clone(), (pid, TASKS), whole, totals));
-        for span in time.spans(work, timeline.machine()).spans {
+        for span in time.spans(work, timeline.machine()) {
             let args = match span.stage {
                 Stage::Mac => with(&[("macs", work.macs), ("busy_ns", span.busy_ps / 1000)]),
                 Stage::Dpu | Stage::Ppu => with(&[("busy_ns", span.busy_ps / 1000)]),

@@ -98,7 +98,7 @@ impl LaidOutTask {
     }
 
     /// The register program, form A, of the task that follows `before` in its
-    /// job, as [`MatmulTask::program_after`] has it.
+    /// job: what that one left in CBUF is not fetched again.
     ///
     /// # Errors
     /// The rule of legality that one of the tasks breaks.
@@ -107,17 +107,26 @@ impl LaidOutTask {
         emit::program(self, MatmulForm::A, self.check(chip)?, reuse)
     }
 
-    /// What this task finds in CBUF if `before` is the task before it:
-    /// [`MatmulTask::reuse_after`], and of A nothing if it was fetched in another
-    /// layout.
+    /// What this task finds in CBUF if `before` is the task before it, in the
+    /// same job and so on the same core.
+    ///
+    /// CBUF must be divided alike, else the operand lies elsewhere, and what lies
+    /// there is used without a word (E-reuse). A always stays as a whole, if it is
+    /// fetched in the same layout, B only if it fits its banks: with one to spare
+    /// (E-reuse-spare-bank).
     ///
     /// # Errors
     /// The rule of legality that one of the tasks breaks.
     pub fn reuse_after(&self, before: &Self, chip: &ChipProfile) -> Result<Reuse, MatmulError> {
-        let reuse = self.task.reuse_after(&before.task, chip)?;
+        let (now, earlier) = (&self.task, &before.task);
+        let split = now.check(chip)?;
+        let alike = earlier.check(chip)? == split
+            && (now.ty.operand(), now.k) == (earlier.ty.operand(), earlier.k);
+        let room = u64::from(split.weight_banks - 1) * u64::from(chip.cbuf_bank_bytes);
+        let rows = |of: &Self| (of.task.a, of.task.m, of.layouts.a);
         Ok(Reuse {
-            features: reuse.features && self.layouts.a == before.layouts.a,
-            ..reuse
+            features: alike && rows(self) == rows(before),
+            weights: alike && (now.b, now.n) == (earlier.b, earlier.n) && now.b_bytes() <= room,
         })
     }
 

@@ -68,12 +68,6 @@ impl MatmulType {
         }
     }
 
-    /// Bits of an element of A and B.
-    #[must_use]
-    pub const fn operand_bits(self) -> u32 {
-        self.operand().bits()
-    }
-
     /// Bytes of an element of C.
     #[must_use]
     pub const fn out_bytes(self) -> u32 {
@@ -211,47 +205,16 @@ impl MatmulTask {
         )
     }
 
-    /// The register program, form A, of the task that follows `before` in its
-    /// job: what that one left in CBUF is not fetched again.
-    ///
-    /// # Errors
-    /// The rule of legality that one of the tasks breaks.
-    pub fn program_after(&self, before: &Self, chip: &ChipProfile) -> Result<Program, MatmulError> {
-        let cubes = Layouts::default();
-        self.laid_out(cubes)
-            .program_after(&before.laid_out(cubes), chip)
-    }
-
-    /// What this task finds in CBUF if `before` is the task before it, in the
-    /// same job and so on the same core.
-    ///
-    /// CBUF must be divided alike, else the operand lies elsewhere, and what lies
-    /// there is used without a word (E-reuse). A always stays as a whole, B only
-    /// if it fits its banks: with one to spare (E-reuse-spare-bank).
-    ///
-    /// # Errors
-    /// The rule of legality that one of the tasks breaks.
-    pub fn reuse_after(&self, before: &Self, chip: &ChipProfile) -> Result<Reuse, MatmulError> {
-        let split = self.check(chip)?;
-        let alike = before.check(chip)? == split
-            && (self.ty.operand(), self.k) == (before.ty.operand(), before.k);
-        let room = u64::from(split.weight_banks - 1) * u64::from(chip.cbuf_bank_bytes);
-        Ok(Reuse {
-            features: alike && (self.a, self.m) == (before.a, before.m),
-            weights: alike && (self.b, self.n) == (before.b, before.n) && self.b_bytes() <= room,
-        })
-    }
-
     /// Bytes of A as packed; for sizes beyond all legality the largest number.
     #[must_use]
     pub fn a_bytes(&self) -> u64 {
-        elements(self.m, self.k).saturating_mul(self.ty.operand_bits().into()) / 8
+        elements(self.m, self.k).saturating_mul(self.ty.operand().bits().into()) / 8
     }
 
     /// Bytes of B as packed; for sizes beyond all legality the largest number.
     #[must_use]
     pub fn b_bytes(&self) -> u64 {
-        elements(self.n, self.k).saturating_mul(self.ty.operand_bits().into()) / 8
+        elements(self.n, self.k).saturating_mul(self.ty.operand().bits().into()) / 8
     }
 
     /// Bytes of C as written; for sizes beyond all legality the largest number.
@@ -262,7 +225,7 @@ impl MatmulTask {
 
     /// Bytes of one row of A, or one kernel. K is bounded before this counts.
     fn kernel_bytes(&self) -> u32 {
-        (u64::from(self.k) * u64::from(self.ty.operand_bits()) / 8) as u32
+        (u64::from(self.k) * u64::from(self.ty.operand().bits()) / 8) as u32
     }
 
     /// CBUF entries of a line.

@@ -66,7 +66,6 @@ mod cbuf;
 mod conv;
 mod element;
 mod fetch;
-mod page;
 mod pool;
 pub mod program;
 mod rdma;
@@ -83,7 +82,6 @@ use crate::task::{Conv, Output, Pool, Reads, Task};
 
 pub use cbuf::{LINE_ROUNDING, WEIGHT_ROOM, weights_without_room};
 pub use conv::INT16_WITHOUT_SUM;
-pub use page::rules_markdown;
 pub use pool::POOLING_PRECISION;
 pub use rdma::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
 pub use running::{

@@ -176,6 +176,12 @@ pub(super) fn bytes_ps(bytes: u64, rate: u64) -> u64 {
     u64::try_from(ps).unwrap_or(u64::MAX)
 }
 
+/// Seconds of a number of picoseconds.
+#[must_use]
+pub fn seconds(ps: u64) -> f64 {
+    ps as f64 / PS_PER_SECOND as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,6 @@
 //! can express, and says where it fails.
 
 mod counts;
-mod host;
 mod machine;
 mod queue;
 mod running;
@@ -21,8 +20,7 @@ mod schedule;
 mod spans;
 mod work;
 
-pub use host::{HostCosts, seconds};
-pub use machine::{Dram, DriverCosts, Machine};
+pub use machine::{Dram, DriverCosts, Machine, seconds};
 pub use schedule::{Job, JobTime, ScheduleError, TaskTime, Timeline, schedule};
-pub use spans::{Parts, Span, Spans, Stage};
+pub use spans::{Parts, Span, Stage};
 pub use work::{EngineBytes, TaskWork, WorkError};

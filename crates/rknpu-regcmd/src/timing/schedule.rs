@@ -19,7 +19,7 @@ use thiserror::Error;
 use super::machine::Machine;
 use super::queue::Queues;
 use super::running::Running;
-use super::spans::Spans;
+use super::spans::{Span, between};
 use super::work::TaskWork;
 
 /// A job as the client submits it.
@@ -98,8 +98,8 @@ impl TaskTime {
 
     /// When each engine worked. `work` is what the task was scheduled with.
     #[must_use]
-    pub fn spans(&self, work: &TaskWork, machine: &Machine) -> Spans {
-        Spans::between(work, machine, self.start_ps, self.ends_ps)
+    pub fn spans(&self, work: &TaskWork, machine: &Machine) -> Vec<Span> {
+        between(work, machine, self.start_ps, self.ends_ps)
     }
 }
 

@@ -91,8 +91,8 @@ impl TaskWork {
     /// When each engine works, on a core that has the memory for itself.
     /// Times are modelled and count from the start of the fetch.
     #[must_use]
-    pub fn spans(&self, machine: &Machine) -> Spans {
-        Spans::between(self, machine, 0, self.ends(machine))
+    pub fn spans(&self, machine: &Machine) -> Vec<Span> {
+        between(self, machine, 0, self.ends(machine))
     }
 }
 
@@ -190,52 +190,39 @@ pub struct Span {
     pub busy_ps: u64,
 }
 
-/// The engines of a core at one task.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spans {
-    /// One for each engine that has something to do, in the order of the data.
-    pub spans: Vec<Span>,
-    /// Modelled end of the last, picoseconds.
-    pub end_ps: u64,
-}
-
-impl Spans {
-    /// The spans of `work`, whose phases end at `ends`.
-    pub(super) fn between(work: &TaskWork, machine: &Machine, start: u64, ends: [u64; 4]) -> Self {
-        let [fetched, filled, flowed, drained] = ends;
-        let mut spans = Vec::new();
-        for stage in Stage::ALL {
-            let (bytes, clocks, start_ps, end_ps) = match stage {
-                Stage::Fetch => (work.command_bytes, 0, start, fetched),
-                Stage::Dma(engine) => {
-                    let bytes = work.bytes.of(engine);
-                    // What is all there before the first MAC ends with it.
-                    let loaded = |first| if first == bytes { filled } else { flowed };
-                    let (from, to) = match engine {
-                        DmaEngine::Feature => (fetched, loaded(work.feature_fill_bytes)),
-                        DmaEngine::Weight => (fetched, loaded(work.weight_fill_bytes)),
-                        engine if engine.access() == Access::Write => (filled, drained),
-                        _ => (filled, flowed),
-                    };
-                    (bytes, 0, from, to)
-                }
-                Stage::Mac => (0, work.mac_clocks, filled, flowed),
-                Stage::Dpu => (0, work.dpu_clocks, filled, drained),
-                Stage::Ppu => (0, work.ppu_clocks, filled, flowed),
-            };
-            if bytes > 0 || clocks > 0 {
-                spans.push(Span {
-                    stage,
-                    start_ps,
-                    end_ps,
-                    bytes,
-                    busy_ps: machine.clocks_ps(clocks),
-                });
+/// When each engine that has something to do works on `work`, in the order of the
+/// data. Its phases end at `ends`.
+pub(super) fn between(work: &TaskWork, machine: &Machine, start: u64, ends: [u64; 4]) -> Vec<Span> {
+    let [fetched, filled, flowed, drained] = ends;
+    let mut spans = Vec::new();
+    for stage in Stage::ALL {
+        let (bytes, clocks, start_ps, end_ps) = match stage {
+            Stage::Fetch => (work.command_bytes, 0, start, fetched),
+            Stage::Dma(engine) => {
+                let bytes = work.bytes.of(engine);
+                // What is all there before the first MAC ends with it.
+                let loaded = |first| if first == bytes { filled } else { flowed };
+                let (from, to) = match engine {
+                    DmaEngine::Feature => (fetched, loaded(work.feature_fill_bytes)),
+                    DmaEngine::Weight => (fetched, loaded(work.weight_fill_bytes)),
+                    engine if engine.access() == Access::Write => (filled, drained),
+                    _ => (filled, flowed),
+                };
+                (bytes, 0, from, to)
             }
-        }
-        Self {
-            spans,
-            end_ps: drained,
+            Stage::Mac => (0, work.mac_clocks, filled, flowed),
+            Stage::Dpu => (0, work.dpu_clocks, filled, drained),
+            Stage::Ppu => (0, work.ppu_clocks, filled, flowed),
+        };
+        if bytes > 0 || clocks > 0 {
+            spans.push(Span {
+                stage,
+                start_ps,
+                end_ps,
+                bytes,
+                busy_ps: machine.clocks_ps(clocks),
+            });
         }
     }
+    spans
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, DmaAccess, DmaEngine, Extent, Iova, LintContext, MatmulError,
-    MatmulForm, MatmulTask, MatmulType, Reuse, Severity, Word, lint,
+    Binding, BufferId, ChipProfile, DmaAccess, DmaEngine, Extent, Iova, Layouts, LintContext,
+    MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse, Severity, Word, lint,
 };
 
 use crate::families::matmul::{self, Types};
@@ -130,6 +130,7 @@ fn a_task_reuses_what_the_one_before_left() {
             reuse(false, false),
         ),
     ] {
+        let [before, after] = [before, after].map(|task| task.laid_out(Layouts::default()));
         assert_eq!(after.reuse_after(&before, &CHIP), Ok(expected), "{after:?}");
         let program = after.program_after(&before, &CHIP).unwrap();
         let cbuf = values(program.words())[&(0x0201, 0x1040)];
@@ -140,11 +141,11 @@ fn a_task_reuses_what_the_one_before_left() {
         assert_eq!(values(program.words()), plain);
     }
     // A program that fits nine banks but leaves none to spare.
-    let full = task(ty, 96, 1024, 256);
-    assert_eq!(full.check(&CHIP).unwrap().weight_banks, 9);
-    assert!(full.reuse_after(&full, &CHIP).unwrap().weights);
-    let fuller = task(ty, 96, 1024, 288);
-    assert!(!fuller.reuse_after(&fuller, &CHIP).unwrap().weights);
+    for (n, stays) in [(256, true), (288, false)] {
+        let full = task(ty, 96, 1024, n).laid_out(Layouts::default());
+        assert_eq!(full.check(&CHIP).unwrap().weight_banks, 9);
+        assert_eq!(full.reuse_after(&full, &CHIP).unwrap().weights, stays);
+    }
 }
 
 fn legal_task() -> impl Strategy<Value = MatmulTask> {

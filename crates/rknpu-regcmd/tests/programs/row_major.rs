@@ -184,7 +184,7 @@ proptest! {
         c_beyond in 0..9_u32,
     ) {
         let task = task(ty, m * 4, k * 32, n * ty.n_multiple());
-        let a = task.k * ty.operand_bits() / 8 + a_beyond * 16;
+        let a = task.k * ty.operand().bits() / 8 + a_beyond * 16;
         let c = task.n * ty.out_bytes() + c_beyond * 16;
         let Ok(program) = row_major(task, a, c).program(&CHIP) else {
             return Ok(());

@@ -30,7 +30,7 @@ fn known_programs_move_what_their_ranges_hold() {
                 assert_eq!(moved > 0, range > 0, "{}: {engine}", sample.name);
             }
             assert!(work.total_bytes() > 0);
-            let spans = work.spans(&Machine::RK3588).spans;
+            let spans = work.spans(&Machine::RK3588);
             let moved: u64 = spans.iter().map(|span| span.bytes).sum();
             assert_eq!(moved, work.total_bytes(), "{}", sample.name);
             let computes = spans.iter().any(|span| span.busy_ps > 0);
@@ -83,7 +83,7 @@ fn a_product_moves_its_matrices_and_pads_its_groups() {
             assert_eq!(work.parts(&machine).total_ps(), work.duration_ps(&machine));
         }
         // Nothing of a matrix product pools.
-        let stages = work.spans(&machine).spans;
+        let stages = work.spans(&machine);
         assert!(stages.iter().all(|span| span.stage != Stage::Ppu));
     }
 }
@@ -117,10 +117,9 @@ proptest! {
         }
         let machine = Machine::RK3588.at_clock(clock_hz);
         if let Ok(work) = TaskWork::of(&file, EnableMask::from_bits_retain(enable)) {
-            let spans = work.fetching(u64::MAX).spans(&machine);
-            prop_assert_eq!(spans.end_ps, work.fetching(u64::MAX).duration_ps(&machine));
-            for span in spans.spans {
-                prop_assert!(span.start_ps <= span.end_ps && span.end_ps <= spans.end_ps);
+            let work = work.fetching(u64::MAX);
+            for span in work.spans(&machine) {
+                prop_assert!(span.start_ps <= span.end_ps && span.end_ps <= work.duration_ps(&machine));
             }
         }
     }

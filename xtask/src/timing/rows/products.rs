@@ -3,8 +3,9 @@
 
 use anyhow::Result;
 use rknpu_regcmd::MatmulType::{Fp16ToFp16, Int4ToInt16, Int8ToInt32};
-use rknpu_regcmd::timing::{HostCosts, seconds};
+use rknpu_regcmd::timing::seconds;
 
+use super::super::host::HostCosts;
 use super::super::product::{Product, Sums};
 use super::super::tiles::Tile;
 use super::{FAST, Group, Jobs, MS, SIZE, TILE, row, wait};

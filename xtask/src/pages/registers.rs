@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The register table as a page of documentation.
+//! The register table as a page: docs/registers.md.
 
-use alloc::string::String;
-use core::fmt::{self, Write};
+use std::fmt::{self, Write};
 
-use crate::field::{Access, FieldInfo, Kind, RegisterInfo};
-use crate::regs;
-use crate::word::Block;
+use rknpu_regcmd::{Access, Block, FieldInfo, Kind, RegisterInfo, regs};
 
 const HEAD: &str = "\
 # Registers
@@ -23,8 +20,7 @@ starts.
 ";
 
 /// All registers with their fields, as Markdown.
-#[must_use]
-pub fn registers_markdown() -> String {
+pub(crate) fn markdown() -> String {
     let mut page = String::from(HEAD);
     // Writing to a string cannot fail.
     let _ = Block::ALL
@@ -77,7 +73,7 @@ mod tests {
 
     #[test]
     fn every_register_and_field_has_a_row() {
-        let page = registers_markdown();
+        let page = markdown();
         let rows = page.lines().filter(|line| line.starts_with("| ")).count();
         let fields: usize = regs::all().map(|register| register.fields.len()).sum();
         // One line of column names for each block.

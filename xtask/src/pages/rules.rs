@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of rules as a page of documentation.
+//! The table of rules as a page: docs/rules.md.
 
-use alloc::string::String;
-use core::fmt::{self, Write};
+use std::fmt::{self, Write};
 
-use super::{Effect, Rule, TABLE};
+use rknpu_regcmd::rules::{Effect, Rule, TABLE};
 
 const HEAD: &str = "\
 # Rules
@@ -21,8 +20,7 @@ Ids (E-...) are rows of [evidence.md](evidence.md): who says so, and how.
 ";
 
 /// All rules, as Markdown.
-#[must_use]
-pub fn rules_markdown() -> String {
+pub(crate) fn markdown() -> String {
     let mut page = String::from(HEAD);
     // Writing to a string cannot fail.
     let _ = TABLE
