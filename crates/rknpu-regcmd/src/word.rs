@@ -64,19 +64,30 @@ impl Block {
         Self::PpuRdma,
     ];
 
+    /// Page and name, as the register database has it.
+    const fn definition(self) -> (u16, &'static str) {
+        match self {
+            Self::Pc => (0, "PC"),
+            Self::Cna => (1, "CNA"),
+            Self::Core => (3, "CORE"),
+            Self::Dpu => (4, "DPU"),
+            Self::DpuRdma => (5, "DPU_RDMA"),
+            Self::Ppu => (6, "PPU"),
+            Self::PpuRdma => (7, "PPU_RDMA"),
+        }
+    }
+
     /// Number of the block's 4 KiB page in the core's register window. Page 2
     /// is a hole (E-hole-page).
     #[must_use]
     pub const fn page(self) -> u16 {
-        match self {
-            Self::Pc => 0,
-            Self::Cna => 1,
-            Self::Core => 3,
-            Self::Dpu => 4,
-            Self::DpuRdma => 5,
-            Self::Ppu => 6,
-            Self::PpuRdma => 7,
-        }
+        self.definition().0
+    }
+
+    /// The block's name as the register database writes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.definition().1
     }
 
     /// Target of a word that writes one of the block's registers.
@@ -101,30 +112,8 @@ impl Block {
 
     /// The block's bit of the enable mask; the PC has none.
     #[must_use]
-    pub fn enable(self) -> EnableMask {
-        match self {
-            Self::Pc => EnableMask::empty(),
-            Self::Cna => EnableMask::CNA,
-            Self::Core => EnableMask::CORE,
-            Self::Dpu => EnableMask::DPU,
-            Self::DpuRdma => EnableMask::DPU_RDMA,
-            Self::Ppu => EnableMask::PPU,
-            Self::PpuRdma => EnableMask::PPU_RDMA,
-        }
-    }
-
-    /// The block's name as the register database writes it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pc => "PC",
-            Self::Cna => "CNA",
-            Self::Core => "CORE",
-            Self::Dpu => "DPU",
-            Self::DpuRdma => "DPU_RDMA",
-            Self::Ppu => "PPU",
-            Self::PpuRdma => "PPU_RDMA",
-        }
+    pub const fn enable(self) -> EnableMask {
+        EnableMask::from_bits_truncate(1 << self.page() >> 1)
     }
 }
 

@@ -67,45 +67,37 @@ impl DmaEngine {
         Self::PpuWrite,
     ];
 
+    const fn definition(self) -> (&'static str, &'static RegisterInfo, Access) {
+        use Access::{Read, Write};
+        match self {
+            Self::Feature => ("feature fetch", cna_regs::FeatureDataAddr::INFO, Read),
+            Self::Weight => ("weight fetch", cna_regs::DcompAddr0::INFO, Read),
+            Self::Mrdma => ("MRDMA", dpu_rdma::SrcBaseAddr::INFO, Read),
+            Self::Brdma => ("BRDMA", dpu_rdma::BsBaseAddr::INFO, Read),
+            Self::Nrdma => ("NRDMA", dpu_rdma::BnBaseAddr::INFO, Read),
+            Self::Erdma => ("ERDMA", dpu_rdma::EwBaseAddr::INFO, Read),
+            Self::DpuWrite => ("DPU writer", dpu_regs::DstBaseAddr::INFO, Write),
+            Self::PpuRead => ("PPU reader", ppu_rdma::SrcBaseAddr::INFO, Read),
+            Self::PpuWrite => ("PPU writer", ppu_regs::DstBaseAddr::INFO, Write),
+        }
+    }
+
     /// The register that holds its base address.
     #[must_use]
     pub const fn base(self) -> &'static RegisterInfo {
-        match self {
-            Self::Feature => cna_regs::FeatureDataAddr::INFO,
-            Self::Weight => cna_regs::DcompAddr0::INFO,
-            Self::Mrdma => dpu_rdma::SrcBaseAddr::INFO,
-            Self::Brdma => dpu_rdma::BsBaseAddr::INFO,
-            Self::Nrdma => dpu_rdma::BnBaseAddr::INFO,
-            Self::Erdma => dpu_rdma::EwBaseAddr::INFO,
-            Self::DpuWrite => dpu_regs::DstBaseAddr::INFO,
-            Self::PpuRead => ppu_rdma::SrcBaseAddr::INFO,
-            Self::PpuWrite => ppu_regs::DstBaseAddr::INFO,
-        }
+        self.definition().1
     }
 
     /// What the engine does.
     #[must_use]
     pub const fn access(self) -> Access {
-        match self {
-            Self::DpuWrite | Self::PpuWrite => Access::Write,
-            _ => Access::Read,
-        }
+        self.definition().2
     }
 }
 
 impl fmt::Display for DmaEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Feature => "feature fetch",
-            Self::Weight => "weight fetch",
-            Self::Mrdma => "MRDMA",
-            Self::Brdma => "BRDMA",
-            Self::Nrdma => "NRDMA",
-            Self::Erdma => "ERDMA",
-            Self::DpuWrite => "DPU writer",
-            Self::PpuRead => "PPU reader",
-            Self::PpuWrite => "PPU writer",
-        })
+        f.pad(self.definition().0)
     }
 }
 

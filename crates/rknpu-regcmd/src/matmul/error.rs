@@ -10,58 +10,36 @@ use crate::field::FieldRangeError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MatmulError {
-    /// M is not a whole number of line groups. The feature fetch takes four
-    /// lines at a time; other heights gave wrong results, and the surface stride
-    /// of known generators is wrong for them (E-surface-pitch).
-    #[error("M = {m} is not a positive multiple of {multiple}; pad the rows of A")]
-    RowMultiple {
-        /// Rows.
-        m: u32,
-        /// What M must be a multiple of.
+    /// A size is not a whole number of what is computed together. M: the feature
+    /// fetch takes four lines at a time; other heights gave wrong results, and the
+    /// surface stride of known generators is wrong for them (E-surface-pitch). K:
+    /// channel groups. N: kernel groups.
+    #[error(
+        "{size} = {value} is not a positive multiple of {multiple} ({ty:?}); {}",
+        padding(size)
+    )]
+    Multiple {
+        /// "M", "K" or "N".
+        size: &'static str,
+        /// Its value.
+        value: u32,
+        /// What it must be a multiple of.
         multiple: u32,
-    },
-    /// M + 1 lines do not fit FEATURE_GRAINS, 10 bits. Fewer corrupt deep products
-    /// (E-grains).
-    #[error("M = {m} is more than the {max} rows that a task takes; split M")]
-    TooManyRows {
-        /// Rows.
-        m: u32,
-        /// The most.
-        max: u32,
-    },
-    /// K is not a whole number of channel groups.
-    #[error("K = {k} is not a positive multiple of {multiple} ({ty:?}); pad A and B with zeros")]
-    DepthMultiple {
         /// Types.
         ty: MatmulType,
-        /// Depth.
-        k: u32,
-        /// What K must be a multiple of.
-        multiple: u32,
     },
-    /// K does not fit DATAIN_CHANNEL_REAL, 14 bits.
-    #[error("K = {k} is more than the {max} channels that a task counts; split K")]
-    TooDeep {
-        /// Depth.
-        k: u32,
-        /// The most.
-        max: u32,
-    },
-    /// N is not a whole number of kernel groups.
-    #[error("N = {n} is not a positive multiple of {multiple} ({ty:?}); pad B with zeros")]
-    ColumnMultiple {
-        /// Types.
-        ty: MatmulType,
-        /// Columns of C.
-        n: u32,
-        /// What N must be a multiple of.
-        multiple: u32,
-    },
-    /// N does not fit the channel counters of the DPU, 13 bits.
-    #[error("N = {n} is more than the {max} channels that a task counts; split N")]
-    TooManyColumns {
-        /// Columns of C.
-        n: u32,
+    /// A size does not fit its counter. M + 1 lines in FEATURE_GRAINS, 10 bits:
+    /// fewer corrupt deep products (E-grains). K in DATAIN_CHANNEL_REAL, 14 bits. N
+    /// in the channel counters of the DPU, 13 bits.
+    #[error(
+        "{size} = {value} is more than the {max} {}; split {size}",
+        counted(size)
+    )]
+    TooMany {
+        /// "M", "K" or "N".
+        size: &'static str,
+        /// Its value.
+        value: u32,
         /// The most.
         max: u32,
     },
@@ -150,4 +128,19 @@ pub enum MatmulError {
     /// chips that are known.
     #[error("the product does not fit the registers: {0}")]
     Register(#[from] FieldRangeError),
+}
+
+fn padding(size: &str) -> &'static str {
+    match size {
+        "M" => "pad the rows of A",
+        "K" => "pad A and B with zeros",
+        _ => "pad B with zeros",
+    }
+}
+
+fn counted(size: &str) -> &'static str {
+    match size {
+        "M" => "rows that a task takes",
+        _ => "channels that a task counts",
+    }
 }

@@ -143,32 +143,24 @@ impl MatmulTask {
     /// The first rule that is broken.
     pub fn check(&self, chip: &ChipProfile) -> Result<CbufSplit, MatmulError> {
         let &Self { ty, m, k, n, .. } = self;
-        if m == 0 || !m.is_multiple_of(chip.line_group) {
-            return Err(MatmulError::RowMultiple {
-                m,
-                multiple: chip.line_group,
-            });
-        }
         // All rows and one more are to be resident before computing starts.
         let rows_max = (chip.grains_max - 1) / chip.line_group * chip.line_group;
-        if m > rows_max {
-            return Err(MatmulError::TooManyRows { m, max: rows_max });
-        }
-        let multiple = ty.k_multiple();
-        if k == 0 || !k.is_multiple_of(multiple) {
-            return Err(MatmulError::DepthMultiple { ty, k, multiple });
-        }
-        let multiple = ty.n_multiple();
-        if n == 0 || !n.is_multiple_of(multiple) {
-            return Err(MatmulError::ColumnMultiple { ty, n, multiple });
-        }
-        let max = chip.output_channels_max;
-        if n > max {
-            return Err(MatmulError::TooManyColumns { n, max });
-        }
-        let max = chip.input_channels_max;
-        if k > max {
-            return Err(MatmulError::TooDeep { k, max });
+        for (size, value, multiple, max) in [
+            ("M", m, chip.line_group, rows_max),
+            ("K", k, ty.k_multiple(), chip.input_channels_max),
+            ("N", n, ty.n_multiple(), chip.output_channels_max),
+        ] {
+            if value == 0 || !value.is_multiple_of(multiple) {
+                return Err(MatmulError::Multiple {
+                    size,
+                    value,
+                    multiple,
+                    ty,
+                });
+            }
+            if value > max {
+                return Err(MatmulError::TooMany { size, value, max });
+            }
         }
         let (bytes, max) = (self.kernel_bytes(), chip.kernel_bytes_max);
         if bytes > max {

@@ -4,43 +4,25 @@
 use proptest::prelude::*;
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
 use rknpu_regcmd::{
-    Binding, Block, BufferId, ChipProfile, EnableMask, ExtentError, Iova, Item, LinkError,
-    MatmulTask, MatmulType, Program, Register, RegisterInfo, Word, decode,
+    Binding, Block, BufferId, EnableMask, ExtentError, Iova, Item, LinkError, MatmulTask,
+    MatmulType, Program, Register, RegisterInfo, Word, decode,
 };
 
 use crate::families::{self, Sample};
+use crate::product::{self, CHIP, values};
 use crate::random::{any_word, known};
 
-const IDS: [BufferId; 3] = [BufferId(0), BufferId(1), BufferId(2)];
-
 fn task() -> MatmulTask {
-    MatmulTask {
-        ty: MatmulType::Int8ToInt32,
-        m: 64,
-        k: 64,
-        n: 64,
-        a: IDS[0].at(0),
-        b: IDS[1].at(0),
-        c: IDS[2].at(0),
-    }
+    product::task(MatmulType::Int8ToInt32, 64, 64, 64)
 }
 
 fn program(task: &MatmulTask) -> Program {
-    task.program(&ChipProfile::RK3588).unwrap()
+    task.program(&CHIP).unwrap()
 }
 
 /// A at 0, B behind it, C at 64 KiB.
 fn bindings() -> [Binding; 3] {
-    let bind = |i: usize, iova, len| Binding {
-        id: IDS[i],
-        iova: Iova(iova),
-        len,
-    };
-    [
-        bind(0, 0, 4096),
-        bind(1, 4096, 4096),
-        bind(2, 0x10000, 16384),
-    ]
+    product::bind([0, 4096, 0x10000], [4096, 4096, 16384])
 }
 
 /// One binding of all addresses but the last 4 KiB.
@@ -80,17 +62,14 @@ fn set(offset: u16, to: u32) -> impl Fn(&'static RegisterInfo, u32) -> Option<u3
 #[test]
 fn addresses_are_filled_in() {
     let linked = program(&task()).link(&bindings()).unwrap();
-    let value = |offset| {
-        linked
-            .words()
-            .iter()
-            .find(|w| w.offset() == offset)
-            .unwrap()
-            .value()
-    };
-    assert_eq!(value(cna::FeatureDataAddr::OFFSET), 0);
-    assert_eq!(value(cna::DcompAddr0::OFFSET), 4096);
-    assert_eq!(value(dpu::DstBaseAddr::OFFSET), 0x10000);
+    let values = values(linked.words());
+    for (block, offset, address) in [
+        (Block::Cna, cna::FeatureDataAddr::OFFSET, 0),
+        (Block::Cna, cna::DcompAddr0::OFFSET, 4096),
+        (Block::Dpu, dpu::DstBaseAddr::OFFSET, 0x10000),
+    ] {
+        assert_eq!(values[&(block.target(), offset)], address);
+    }
     assert_eq!(
         linked.enable(),
         EnableMask::CNA | EnableMask::CORE | EnableMask::DPU
@@ -98,64 +77,47 @@ fn addresses_are_filled_in() {
 }
 
 #[test]
-fn buffers_must_be_bound_once_and_be_large_enough() {
-    let program = program(&task());
+fn buffers_are_bound_once_aligned_and_large_enough() {
     let [a, b, c] = bindings();
-    assert!(matches!(
-        program.link(&[a, b]),
-        Err(LinkError::Unbound {
-            id: BufferId(2),
-            ..
-        })
-    ));
-    assert_eq!(
-        program.link(&[a, b, c, a]),
-        Err(LinkError::BoundTwice { id: IDS[0] })
-    );
-    let beyond = Binding {
-        iova: Iova(u32::MAX - 4095),
-        len: 4097,
-        ..a
+    let (iova, len) = (Iova(u32::MAX - 4095), 4097);
+    let beyond = Binding { iova, len, ..a };
+    let odd = Binding { iova: Iova(8), ..a };
+    let short = |binding: Binding| Binding {
+        len: binding.len - 1,
+        ..binding
     };
+    let at = |offset| {
+        let mut task = task();
+        task.b.offset = offset;
+        program(&task)
+    };
+    let refused = |offset, bindings: &[Binding], expected| {
+        let error = at(offset).link(bindings).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    };
+    refused(0, &[a, b], "buffer 12 is used by word");
+    refused(0, &[a, b, c, a], "buffer 10 is bound twice");
+    for (bindings, expected) in [
+        ([beyond, b, c], "buffer 10 at 0xfffff000 with 4097 bytes"),
+        ([short(a), b, c], "feature fetch: 0x00000000..0x1000 is not"),
+        ([a, short(b), c], "weight fetch: 0x00001000..0x2000 is not"),
+        ([a, b, short(c)], "DPU writer: 0x00010000..0x14000 is not"),
+        ([odd, b, c], "FEATURE_DATA_ADDR is 0x00000008"),
+    ] {
+        refused(0, &bindings, expected);
+    }
+    refused(16, &[a, b, c], "weight fetch: 0x00001010..0x2010 is not");
+    let beyond_buffer = at(4096).link(&[a, b, c]);
     assert!(matches!(
-        program.link(&[beyond, b, c]),
-        Err(LinkError::BindingOutOfRange { .. })
+        beyond_buffer,
+        Err(LinkError::OffsetBeyondBuffer { offset: 4096, .. })
     ));
     // The end of the address space is a place like any other.
     let last = Binding {
         len: 4096,
         ..beyond
     };
-    assert!(program.link(&[last, b, c]).is_ok());
-    for (i, binding) in bindings().into_iter().enumerate() {
-        let mut short = bindings();
-        short[i].len = binding.len - 1;
-        assert!(matches!(
-            program.link(&short),
-            Err(LinkError::OutsideBuffers { .. })
-        ));
-    }
-    let mut task = task();
-    task.b.offset = 4096;
-    assert!(matches!(
-        self::program(&task).link(&bindings()),
-        Err(LinkError::OffsetBeyondBuffer { offset: 4096, .. })
-    ));
-    task.b.offset = 16;
-    assert!(matches!(
-        self::program(&task).link(&bindings()),
-        Err(LinkError::OutsideBuffers { .. })
-    ));
-}
-
-#[test]
-fn buffers_are_aligned() {
-    let [mut a, b, c] = bindings();
-    a.iova = Iova(8);
-    assert!(matches!(
-        program(&task()).link(&[a, b, c]),
-        Err(LinkError::Extent(ExtentError::Unaligned { .. }))
-    ));
+    assert!(at(0).link(&[last, b, c]).is_ok());
 }
 
 /// Every register that decides about addresses must be written.

@@ -6,6 +6,7 @@
 
 mod families;
 mod matmul;
+mod product;
 mod random;
 mod row_major;
 mod sums;

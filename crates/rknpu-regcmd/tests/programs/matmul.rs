@@ -2,32 +2,14 @@
 //! Programs of products: the values of the known generators, the rules, the
 //! buffers.
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, DmaAccess, DmaEngine, Extent, Iova, Layouts, LintContext,
-    MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse, Severity, Word, lint,
+    DmaEngine, Extent, Iova, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse,
 };
 
 use crate::families::matmul::{self, Types};
 use crate::families::{A, B, C};
-
-const CHIP: ChipProfile = ChipProfile::RK3588;
-const IDS: [BufferId; 3] = [BufferId(10), BufferId(11), BufferId(12)];
-
-fn task(ty: MatmulType, m: u32, k: u32, n: u32) -> MatmulTask {
-    let [a, b, c] = IDS.map(|id| id.at(0));
-    MatmulTask {
-        ty,
-        m,
-        k,
-        n,
-        a,
-        b,
-        c,
-    }
-}
+use crate::product::{CHIP, IDS, bind, task, values, warnings};
 
 fn types(ty: MatmulType) -> Types {
     match ty {
@@ -38,22 +20,9 @@ fn types(ty: MatmulType) -> Types {
     }
 }
 
-/// Buffers that fit exactly, at `places`.
-fn bindings(task: &MatmulTask, places: [u32; 3]) -> [Binding; 3] {
-    let sizes = [task.a_bytes(), task.b_bytes(), task.c_bytes()];
-    [0, 1, 2].map(|i| Binding {
-        id: IDS[i],
-        iova: Iova(places[i]),
-        len: u32::try_from(sizes[i]).unwrap(),
-    })
-}
-
-/// Offsets and values, whatever the order.
-fn values(words: &[Word]) -> BTreeMap<(u16, u16), u32> {
-    words
-        .iter()
-        .map(|w| ((w.target(), w.offset()), w.value()))
-        .collect()
+/// The lengths of the buffers that fit exactly.
+fn lengths(task: &MatmulTask) -> [u64; 3] {
+    [task.a_bytes(), task.b_bytes(), task.c_bytes()]
 }
 
 /// The values of fp16 -> fp32 with M = 4, K = 32, N = 16 and all addresses 0,
@@ -169,7 +138,7 @@ proptest! {
         let linked = task
             .program_in(form, &CHIP)
             .unwrap()
-            .link(&bindings(&task, [A, B, C]))
+            .link(&bind([A, B, C], lengths(&task)))
             .unwrap();
         let known = matmul::product(types(task.ty), task.m, task.k, task.n).program(with_rdma);
         prop_assert_eq!(linked.words().len(), known.len());
@@ -179,22 +148,19 @@ proptest! {
     /// A product touches its three buffers, each from end to end.
     #[test]
     fn products_touch_their_buffers_and_nothing_else(task in legal_task()) {
-        let bindings = bindings(&task, [0, B, C]);
+        let bindings = bind([0, B, C], lengths(&task));
         let linked = task.program(&CHIP).unwrap().link(&bindings).unwrap();
         let engines = [DmaEngine::Feature, DmaEngine::Weight, DmaEngine::DpuWrite];
-        let expected: Vec<Extent> = [0, 1, 2]
-            .map(|i| Extent {
-                engine: engines[i],
-                start: bindings[i].iova.0.into(),
-                end: u64::from(bindings[i].iova.0) + u64::from(bindings[i].len),
-                access: if i == 2 { DmaAccess::Write } else { DmaAccess::Read },
-            })
-            .to_vec();
+        let expected = [0, 1, 2].map(|i| Extent {
+            engine: engines[i],
+            start: bindings[i].iova.0.into(),
+            end: u64::from(bindings[i].iova.0) + u64::from(bindings[i].len),
+            access: engines[i].access(),
+        });
         prop_assert_eq!(linked.extents(), &expected);
         let last = C + bindings[2].len - 16;
         prop_assert_eq!(linked.last_written_atom(), Some(Iova(last)));
-        let findings = lint(linked.words(), &LintContext::default());
-        prop_assert!(findings.iter().all(|finding| finding.severity == Severity::Note));
+        prop_assert_eq!(warnings(linked.words()), [""; 0]);
     }
 
     /// Any sizes give a program or the name of a rule.
@@ -216,81 +182,51 @@ proptest! {
 
 #[test]
 fn each_rule_has_its_error() {
-    use MatmulType::{Fp16ToFp32, Int4ToInt16, Int8ToInt32};
-    let error = |ty, m, k, n| task(ty, m, k, n).check(&CHIP).unwrap_err();
-    let int8 = |m, k, n| error(Int8ToInt32, m, k, n);
-    for m in [0, 1, 6, 1019] {
-        assert!(
-            matches!(int8(m, 32, 32), MatmulError::RowMultiple { .. }),
-            "{m}"
-        );
+    use MatmulType::{Fp16ToFp32 as F16, Int4ToInt16 as I4, Int8ToInt32 as I8};
+    let refused = |ty, [m, k, n]: [u32; 3]| task(ty, m, k, n).check(&CHIP).unwrap_err();
+    for (ty, sizes, size, value, multiple) in [
+        (I8, [0, 32, 32], "M", 0, 4),
+        (I8, [1, 32, 32], "M", 1, 4),
+        (I8, [6, 32, 32], "M", 6, 4),
+        (I8, [1019, 32, 32], "M", 1019, 4),
+        (I8, [4, 0, 32], "K", 0, 32),
+        (I8, [4, 16, 32], "K", 16, 32),
+        (I8, [4, 33, 32], "K", 33, 32),
+        (I8, [4, 32, 0], "N", 0, 32),
+        (I8, [4, 32, 16], "N", 16, 32),
+        (I8, [4, 32, 33], "N", 33, 32),
+        (I4, [4, 32, 32], "N", 32, 64),
+    ] {
+        let expected = MatmulError::Multiple {
+            size,
+            value,
+            multiple,
+            ty,
+        };
+        assert_eq!(refused(ty, sizes), expected);
     }
-    assert!(matches!(
-        int8(1024, 32, 32),
-        MatmulError::TooManyRows { max: 1020, .. }
-    ));
-    for k in [0, 16, 33] {
-        assert!(matches!(
-            int8(4, k, 32),
-            MatmulError::DepthMultiple { multiple: 32, .. }
-        ));
+    for (ty, sizes, expected) in [
+        (I8, [1024, 32, 32], "M = 1024 is more than the 1020"),
+        (I8, [4, 32, 8224], "N = 8224 is more than the 8192"),
+        (I4, [4, 16416, 64], "K = 16416 is more than the 16384"),
+        (F16, [4, 16384, 16], "the rows of A take 4 CBUF banks"),
+        (F16, [1020, 384, 16], "1020 rows of K = 384 take 24"),
+    ] {
+        let error = refused(ty, sizes).to_string();
+        assert!(error.starts_with(expected), "{error}");
     }
-    for n in [0, 16, 33] {
-        assert!(matches!(
-            int8(4, 32, n),
-            MatmulError::ColumnMultiple { multiple: 32, .. }
-        ));
-    }
-    assert!(matches!(
-        error(Int4ToInt16, 4, 32, 32),
-        MatmulError::ColumnMultiple { multiple: 64, .. }
-    ));
-    assert!(matches!(
-        int8(4, 32, 8224),
-        MatmulError::TooManyColumns { max: 8192, .. }
-    ));
-    assert!(matches!(
-        error(Int4ToInt16, 4, 16416, 64),
-        MatmulError::TooDeep { max: 16384, .. }
-    ));
-    assert!(matches!(
-        error(Fp16ToFp32, 4, 16384, 16),
-        MatmulError::WeightBanks { .. }
-    ));
-    assert!(matches!(
-        error(Fp16ToFp32, 1020, 384, 16),
-        MatmulError::DataBanks {
-            needed: 24,
-            max: 11,
-            ..
-        }
-    ));
-    let mut unaligned = task(Int8ToInt32, 4, 32, 32);
+    // A kernel larger than a bank cannot pass the other rules on RK3588; on a chip
+    // that counts more channels it could.
+    let mut wide = CHIP;
+    wide.input_channels_max = 1 << 16;
+    let (k, bytes, max) = (32800, 32800, 32768);
+    let error = MatmulError::KernelTooLarge { k, bytes, max };
+    assert_eq!(task(I8, 4, k, 32).check(&wide), Err(error));
+    let mut unaligned = task(I8, 4, 32, 32);
     unaligned.c.offset = 8;
-    assert_eq!(
-        unaligned.check(&CHIP),
-        Err(MatmulError::Unaligned {
-            operand: "C",
-            offset: 8
-        })
-    );
-}
-
-/// A kernel larger than a bank cannot pass the other rules on RK3588; on a chip
-/// that counts more channels it could.
-#[test]
-fn kernels_are_at_most_a_bank() {
-    let mut chip = CHIP;
-    chip.input_channels_max = 1 << 16;
-    let error = task(MatmulType::Int8ToInt32, 4, 32800, 32).check(&chip);
-    assert!(matches!(
-        error,
-        Err(MatmulError::KernelTooLarge {
-            bytes: 32800,
-            max: 32768,
-            ..
-        })
-    ));
+    let (operand, offset) = ("C", 8);
+    let error = MatmulError::Unaligned { operand, offset };
+    assert_eq!(unaligned.check(&CHIP), Err(error));
 }
 
 /// The deepest products of four rows, and the line rounding of int8.

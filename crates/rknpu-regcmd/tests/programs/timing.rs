@@ -4,12 +4,10 @@
 use proptest::prelude::*;
 use rknpu_regcmd::regs::{self, cna};
 use rknpu_regcmd::timing::{Machine, Stage, TaskWork, WorkError};
-use rknpu_regcmd::{
-    BufferId, ChipProfile, DmaEngine, EnableMask, MatmulTask, MatmulType, RegisterFile, extents,
-    tasks,
-};
+use rknpu_regcmd::{DmaEngine, EnableMask, MatmulType, RegisterFile, extents, tasks};
 
 use crate::families;
+use crate::product::{CHIP, task};
 
 /// Bytes that a task moves and the range it moves them in come from the same
 /// registers by different formulas.
@@ -41,18 +39,9 @@ fn known_programs_move_what_their_ranges_hold() {
 
 #[test]
 fn a_product_moves_its_matrices_and_pads_its_groups() {
-    let buffer = BufferId(0).at(0);
     for ty in MatmulType::ALL {
-        let task = MatmulTask {
-            ty,
-            m: 64,
-            k: 256,
-            n: 128,
-            a: buffer,
-            b: buffer,
-            c: buffer,
-        };
-        let program = task.program(&ChipProfile::RK3588).unwrap();
+        let task = task(ty, 64, 256, 128);
+        let program = task.program(&CHIP).unwrap();
         let found = tasks(program.words()).next().unwrap();
         let work = TaskWork::of(&found.regs, found.enable).unwrap();
         assert_eq!(work.bytes.of(DmaEngine::Feature), task.a_bytes());

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tasks, buffers and words as the tests ask for them.
+
+use std::collections::BTreeMap;
+
+use rknpu_regcmd::{
+    Binding, BufferId, ChipProfile, Iova, LintContext, MatmulTask, MatmulType, Severity, Word, lint,
+};
+
+pub(crate) const CHIP: ChipProfile = ChipProfile::RK3588;
+/// The buffers of A, B and C.
+pub(crate) const IDS: [BufferId; 3] = [BufferId(10), BufferId(11), BufferId(12)];
+
+/// A product whose operands begin with their buffers.
+pub(crate) fn task(ty: MatmulType, m: u32, k: u32, n: u32) -> MatmulTask {
+    let [a, b, c] = IDS.map(|id| id.at(0));
+    MatmulTask {
+        ty,
+        m,
+        k,
+        n,
+        a,
+        b,
+        c,
+    }
+}
+
+/// Buffers of these lengths at `places`.
+pub(crate) fn bind(places: [u32; 3], lengths: [u64; 3]) -> [Binding; 3] {
+    [0, 1, 2].map(|i| Binding {
+        id: IDS[i],
+        iova: Iova(places[i]),
+        len: u32::try_from(lengths[i]).unwrap(),
+    })
+}
+
+/// Values by target and offset, whatever the order.
+pub(crate) fn values(words: &[Word]) -> BTreeMap<(u16, u16), u32> {
+    let places = words.iter().map(|w| ((w.target(), w.offset()), w.value()));
+    places.collect()
+}
+
+/// What is worse than a note, as text.
+pub(crate) fn warnings(words: &[Word]) -> Vec<String> {
+    let findings = lint(words, &LintContext::default()).into_iter();
+    let worse = findings.filter(|finding| finding.severity > Severity::Note);
+    worse.map(|finding| finding.to_string()).collect()
+}
