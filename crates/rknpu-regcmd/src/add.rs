@@ -85,11 +85,8 @@ pub enum AddError {
         offset: u32,
     },
     /// The sums would overwrite values that are still to be read.
-    #[error("C overlaps {operand} without being in its place")]
-    Overlap {
-        /// "A" or "B".
-        operand: &'static str,
-    },
+    #[error("C overlaps {0} without being in its place")]
+    Overlap(&'static str),
     /// A value does not fit its register. The rules above exclude it.
     #[error("the sum does not fit the registers: {0}")]
     Register(#[from] FieldRangeError),
@@ -141,7 +138,7 @@ impl AddTask {
         for (operand, at) in [("A", self.a), ("B", self.b)] {
             let apart = u64::from(at.offset.abs_diff(self.c.offset)) >= self.bytes();
             if at.buffer == self.c.buffer && at != self.c && !apart {
-                return Err(AddError::Overlap { operand });
+                return Err(AddError::Overlap(operand));
             }
         }
         Ok(())
@@ -285,7 +282,7 @@ mod tests {
         for place in [0, 1 << 19, 1 << 20] {
             assert_eq!(to(BufferId(0).at(place)), Ok(()));
         }
-        let refused = |operand| Err(AddError::Overlap { operand });
+        let refused = |operand| Err(AddError::Overlap(operand));
         assert_eq!(to(BufferId(0).at(16)), refused("A"));
         assert_eq!(to(BufferId(0).at((1 << 20) - 16)), refused("B"));
         assert_eq!(to(BufferId(1).at(16)), Ok(()));

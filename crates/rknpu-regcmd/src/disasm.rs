@@ -12,7 +12,7 @@ use alloc::string::String;
 use core::fmt::{self, Write};
 
 use crate::decode::{Item, decode};
-use crate::field::{Kind, RegisterInfo};
+use crate::field::RegisterInfo;
 use crate::word::{Block, EnableMask, Word};
 
 /// One line for each word: index, bits, meaning.
@@ -80,7 +80,7 @@ impl fmt::Display for Item {
 fn fields(f: &mut fmt::Formatter<'_>, register: &RegisterInfo, value: u32) -> fmt::Result {
     let mut gap = "  ";
     // The value of an undivided register has been printed already.
-    let undivided = register.kind == Kind::Address
+    let undivided = register.is_address
         || matches!(register.fields, [field] if field.width() == 32 && !field.signed);
     if !undivided {
         for field in register.fields {

@@ -113,15 +113,6 @@ pub enum Access {
     ReadOnly,
 }
 
-/// What a register's value is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Fields.
-    Plain,
-    /// A DMA base address: an IOVA, 16-byte aligned.
-    Address,
-}
-
 /// One register, as declared.
 #[derive(Clone, Copy, Debug)]
 pub struct RegisterInfo {
@@ -137,8 +128,8 @@ pub struct RegisterInfo {
     pub doc: &'static str,
     /// Who may touch it.
     pub access: Access,
-    /// Fields or an address.
-    pub kind: Kind,
+    /// Whether it holds a DMA base address: an IOVA, 16-byte aligned.
+    pub is_address: bool,
 }
 
 /// Offset of S_POINTER in every block's page.
@@ -210,8 +201,8 @@ macro_rules! registers {
     (@signed signed) => { true };
     (@number) => { u32 };
     (@number signed) => { i32 };
-    (@kind plain) => { $crate::field::Kind::Plain };
-    (@kind address) => { $crate::field::Kind::Address };
+    (@address plain) => { false };
+    (@address address) => { true };
     (@access) => { $crate::field::Access::Program };
     (@access driver) => { $crate::field::Access::Driver };
     (@access readonly) => { $crate::field::Access::ReadOnly };
@@ -316,7 +307,7 @@ macro_rules! registers {
                     fields: Self::FIELDS,
                     doc: concat!($($doc, "\n"),+),
                     access: registers!(@access $($access)?),
-                    kind: registers!(@kind $kind),
+                    is_address: registers!(@address $kind),
                 };
                 fn from_bits(bits: u32) -> Self { Self(bits) }
                 fn bits(self) -> u32 { self.0 }

@@ -74,9 +74,7 @@ pub use disasm::{disassemble, statements};
 pub use extent::{
     Access as DmaAccess, DmaEngine, Element, Extent, ExtentError, extents, written_element,
 };
-pub use field::{
-    Access, AddressRegister, FieldInfo, FieldRangeError, Kind, Register, RegisterInfo,
-};
+pub use field::{Access, AddressRegister, FieldInfo, FieldRangeError, Register, RegisterInfo};
 pub use link::{Binding, LinkError, LinkedProgram};
 pub use lint::{Before, Finding, LintContext, RuleId, Severity, lint};
 pub use matmul::{
@@ -84,7 +82,7 @@ pub use matmul::{
     ROW_PITCH_MAX, Reuse, row_major_rows,
 };
 pub use precision::Precision;
-pub use program::{BufferId, BufferRef, Program, ProgramBuilder, RegisterSet, Relocation};
+pub use program::{BufferId, BufferRef, Program, ProgramBuilder, RegisterSet};
 pub use regfile::RegisterFile;
 pub use regs::{all, lookup};
 pub use task::{TaskRegisters, Tasks, tasks};

@@ -48,11 +48,8 @@ pub enum LinkError {
         word: usize,
     },
     /// Two bindings of one buffer.
-    #[error("buffer {} is bound twice", id.0)]
-    BoundTwice {
-        /// The buffer.
-        id: BufferId,
-    },
+    #[error("buffer {} is bound twice", .0.0)]
+    BoundTwice(BufferId),
     /// An address is outside its buffer.
     #[error("word {word} points {offset} bytes into buffer {}, which has {len}", id.0)]
     OffsetBeyondBuffer {
@@ -94,11 +91,8 @@ pub enum LinkError {
     },
     /// A block's S_POINTER is missing, late, or not 0xE, so that other values
     /// than those written may be used.
-    #[error("{block}: S_POINTER must be written first, and as 0xe")]
-    RegisterGroup {
-        /// The block.
-        block: Block,
-    },
+    #[error("{0}: S_POINTER must be written first, and as 0xe")]
+    RegisterGroup(Block),
     /// A register that decides about addresses is left to earlier programs.
     #[error("{block} {register} decides what is touched, and the program does not write it")]
     Unwritten {
@@ -108,20 +102,14 @@ pub enum LinkError {
         register: &'static str,
     },
     /// The words do not hold exactly one task that ends with them.
-    #[error("a program is one task that ends with its enable word; this has {tasks}")]
-    NotOneTask {
-        /// Enable words.
-        tasks: usize,
-    },
+    #[error("a program is one task that ends with its enable word; this has {0}")]
+    NotOneTask(usize),
     /// What the program touches cannot be told.
     #[error(transparent)]
     Extent(#[from] ExtentError),
     /// An engine would leave the buffers.
-    #[error("{extent} is not within any bound buffer; check sizes and strides")]
-    OutsideBuffers {
-        /// The engine and its range.
-        extent: Extent,
-    },
+    #[error("{0} is not within any bound buffer; check sizes and strides")]
+    OutsideBuffers(Extent),
 }
 
 impl Program {
@@ -133,9 +121,8 @@ impl Program {
     pub fn link(&self, bindings: &[Binding]) -> Result<LinkedProgram, LinkError> {
         check_bindings(bindings)?;
         let mut words = self.words().to_vec();
-        for relocation in self.relocations() {
-            let word = relocation.word;
-            let iova = resolve(relocation.to, word, bindings)?;
+        for &(word, to) in self.relocations() {
+            let iova = resolve(to, word, bindings)?;
             if let Some(slot) = words.get_mut(word) {
                 *slot = Word::new(slot.target(), slot.offset(), iova.0);
             }
@@ -187,7 +174,7 @@ fn check_bindings(bindings: &[Binding]) -> Result<(), LinkError> {
             return Err(LinkError::BindingOutOfRange { id, iova, len });
         }
         if bindings.iter().take(index).any(|other| other.id == id) {
-            return Err(LinkError::BoundTwice { id });
+            return Err(LinkError::BoundTwice(id));
         }
     }
     Ok(())
@@ -220,9 +207,7 @@ fn prove(words: Vec<Word>, bindings: &[Binding]) -> Result<LinkedProgram, LinkEr
     let task = match tasks(&words).next() {
         Some(task) if enable_words == 1 && ends => task,
         _ => {
-            return Err(LinkError::NotOneTask {
-                tasks: enable_words,
-            });
+            return Err(LinkError::NotOneTask(enable_words));
         }
     };
     check_words(&words)?;
@@ -237,7 +222,7 @@ fn prove(words: Vec<Word>, bindings: &[Binding]) -> Result<LinkedProgram, LinkEr
     }
     for &extent in &extents {
         if !bindings.iter().any(|b| extent.within(b.iova, b.len)) {
-            return Err(LinkError::OutsideBuffers { extent });
+            return Err(LinkError::OutsideBuffers(extent));
         }
     }
     Ok(LinkedProgram {
@@ -302,11 +287,11 @@ fn check_groups(words: &[Word], enable: EnableMask) -> Result<(), LinkError> {
                 selected
             };
             if !good {
-                return Err(LinkError::RegisterGroup { block });
+                return Err(LinkError::RegisterGroup(block));
             }
         }
         if !selected {
-            return Err(LinkError::RegisterGroup { block });
+            return Err(LinkError::RegisterGroup(block));
         }
     }
     Ok(())

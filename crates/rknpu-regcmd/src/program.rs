@@ -32,22 +32,13 @@ pub struct BufferRef {
     pub offset: u32,
 }
 
-/// A word whose value is an address that linking fills in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Relocation {
-    /// Index of the word.
-    pub word: usize,
-    /// What it points to.
-    pub to: BufferRef,
-}
-
 /// The register program of one task, with symbolic addresses.
 ///
 /// [`link`](Program::link) turns it into words that can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     words: Vec<Word>,
-    relocations: Vec<Relocation>,
+    relocations: Vec<(usize, BufferRef)>,
 }
 
 impl Program {
@@ -66,9 +57,10 @@ impl Program {
         &self.words
     }
 
-    /// Where addresses belong, by rising word index.
+    /// The words whose values are addresses that linking fills in, by rising index,
+    /// and what they point to.
     #[must_use]
-    pub fn relocations(&self) -> &[Relocation] {
+    pub fn relocations(&self) -> &[(usize, BufferRef)] {
         &self.relocations
     }
 }
@@ -77,7 +69,7 @@ impl Program {
 #[derive(Clone, Debug)]
 pub struct ProgramBuilder {
     words: Vec<Word>,
-    relocations: Vec<Relocation>,
+    relocations: Vec<(usize, BufferRef)>,
 }
 
 impl ProgramBuilder {
@@ -143,8 +135,7 @@ impl ProgramBuilder {
     }
 
     fn push_relocated(&mut self, info: &RegisterInfo, to: BufferRef) {
-        let word = self.words.len();
-        self.relocations.push(Relocation { word, to });
+        self.relocations.push((self.words.len(), to));
         self.push_value(info, 0);
     }
 }
@@ -235,14 +226,11 @@ mod tests {
         // The five registers of CORE that programs write come first.
         assert_eq!(program.words()[0].offset(), core::MiscCfg::OFFSET);
         assert_eq!(program.words()[5].offset(), dpu::FeatureModeCfg::OFFSET);
-        let [relocation] = program.relocations() else {
+        let [(word, to)] = program.relocations() else {
             panic!("one address expected");
         };
-        assert_eq!(relocation.to, BufferId(2).at(64));
-        assert_eq!(
-            program.words()[relocation.word].offset(),
-            dpu::DstBaseAddr::OFFSET
-        );
+        assert_eq!(*to, BufferId(2).at(64));
+        assert_eq!(program.words()[*word].offset(), dpu::DstBaseAddr::OFFSET);
         let bs = |word: &&Word| word.offset() == dpu::BsCfg::OFFSET;
         assert_eq!(program.words().iter().find(bs).unwrap().value(), 0x53);
     }

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write};
 
-use rknpu_regcmd::{Access, Block, FieldInfo, Kind, RegisterInfo, regs};
+use rknpu_regcmd::{Access, Block, FieldInfo, RegisterInfo, regs};
 
 const HEAD: &str = "\
 # Registers
@@ -41,11 +41,11 @@ fn write_block(page: &mut String, block: Block) -> fmt::Result {
 
 fn write_register(page: &mut String, register: &RegisterInfo) -> fmt::Result {
     let RegisterInfo { name, offset, .. } = register;
-    let access = match (register.access, register.kind) {
-        (Access::Program, Kind::Plain) => "",
-        (Access::Program, Kind::Address) => " *Address.*",
-        (Access::Driver, _) => " *Not written by programs.*",
-        (Access::ReadOnly, _) => " *Read only.*",
+    let access = match register.access {
+        Access::Program if register.is_address => " *Address.*",
+        Access::Program => "",
+        Access::Driver => " *Not written by programs.*",
+        Access::ReadOnly => " *Read only.*",
     };
     let doc = cell(register.doc);
     writeln!(page, "| {offset:#06x} | **{name}** | | | {doc}{access} |")?;

@@ -36,7 +36,7 @@ fn any_word() -> impl Strategy<Value = Word> {
 /// The fields of a line, without the value of the register. An address shows
 /// its value only.
 fn by_fields(word: Word) -> Option<String> {
-    if regs::lookup(word.offset()).is_some_and(|info| info.kind == crate::Kind::Address) {
+    if regs::lookup(word.offset()).is_some_and(|info| info.is_address) {
         return None;
     }
     let line = statements(&[word]);
@@ -164,107 +164,71 @@ fn words_without_a_register() {
     }
 }
 
+/// Texts, `\n` for the end of a line, and below each what is wrong with it.
+const ERRORS: &str = r"
+nop\n12
+    line 2, column 3: expected a word (16 hexadecimal digits, or 0x and up to 16) or a statement, found the end of the line
+CNB.CBUF_CON0 = 1
+    line 1, column 1: there is no block `CNB`; the blocks are PC, CNA, CORE, DPU, DPU_RDMA, PPU, PPU_RDMA
+\n\n CNA.CBUF_CON = 1
+    line 3, column 6: CNA has no register `CBUF_CON` (similar: CBUF_CON0, CBUF_CON1); an offset such as CNA.0x1000 needs no name
+CNA.xyz = 1
+    line 1, column 5: CNA has no register `xyz`; an offset such as CNA.0x1000 needs no name
+CNA.0x4010 = 1
+    line 1, column 5: the offset 0x4010 is not in the page of CNA, 0x1000 to 0x1fff
+CNA.0x10000 = 1
+    line 1, column 5: `0x10000` does not fit here: the largest number is 0xffff
+CNA.CBUF_CON0
+    line 1, column 14: expected `=`, or a field and its value, found the end of the line
+CNA.CBUF_CON0 = -1
+    line 1, column 17: expected a number, decimal or hexadecimal after 0x, found `-`
+CNA.CBUF_CON0 = 0x100000000
+    line 1, column 17: `0x100000000` does not fit here: the largest number is 0xffffffff
+CNA.CBUF_CON0 = 0x
+    line 1, column 17: expected a number, decimal or hexadecimal after 0x, found `0x`
+CNA.CBUF_CON0 data_bank=16
+    line 1, column 25: 16 does not fit the register field data_bank, which holds 0 to 15
+CNA.CBUF_CON0 data_bank=-1
+    line 1, column 25: -1 does not fit the register field data_bank, which holds 0 to 15
+CNA.DMA_CON2 surf_stride=4000000000
+    line 1, column 26: 4000000000 does not fit the register field surf_stride, which holds -134217728 to 134217727
+CNA.CBUF_CON0 data_bank=1 data_bank=1
+    line 1, column 27: the field data_bank is given twice
+CNA.CBUF_CON0 = 0xb1 data_bank=2
+    line 1, column 32: the value 0x000000b1 has data_bank=1, not 2: correct one, or leave out the value
+CNA.CBUF_CON0 = 1 undeclared_bits=0x80000000
+    line 1, column 19: the value 0x00000001 has undeclared_bits=0, not 2147483648: correct one, or leave out the value
+CNA.CBUF_CON0 undeclared_bits=1
+    line 1, column 15: the bits 0x1 of CBUF_CON0 are declared: use the fields' names
+DPU.0x4ffc = 1 field=1
+    line 1, column 16: expected the end of the line, found `field`
+0000000000000000 marker
+    line 1, column 18: the word 0000000000000000 is not what the line says, 0041000000000000: correct one, or leave out the word
+0x0 0x0 marker
+    line 1, column 9: a statement can follow one word, not several
+enable PC
+    line 1, column 8: expected a block, `unknown blocks`, a number or `nothing`, found `PC`
+enable CNA CORE
+    line 1, column 12: expected the end of the line, found `CORE`
+";
+
 #[test]
 fn errors_name_the_place_and_what_would_be_right() {
-    for (text, expected) in [
+    let lines: Vec<&str> = ERRORS.trim_start().lines().collect();
+    let table = lines
+        .chunks(2)
+        .map(|two| (two[0].replace("\\n", "\n"), two[1].trim()));
+    for (text, expected) in table.chain([
         (
-            "nop\n12",
-            "line 2, column 3: expected a word (16 hexadecimal digits, or 0x and up to 16) or a statement, found the end of the line",
-        ),
-        (
-            "CNB.CBUF_CON0 = 1",
-            "line 1, column 1: there is no block `CNB`; the blocks are PC, CNA, CORE, DPU, DPU_RDMA, PPU, PPU_RDMA",
-        ),
-        (
-            "\n\n CNA.CBUF_CON = 1",
-            "line 3, column 6: CNA has no register `CBUF_CON` (similar: CBUF_CON0, CBUF_CON1); an offset such as CNA.0x1000 needs no name",
-        ),
-        (
-            "CNA.xyz = 1",
-            "line 1, column 5: CNA has no register `xyz`; an offset such as CNA.0x1000 needs no name",
-        ),
-        (
-            "CNA.0x4010 = 1",
-            "line 1, column 5: the offset 0x4010 is not in the page of CNA, 0x1000 to 0x1fff",
-        ),
-        (
-            "CNA.0x10000 = 1",
-            "line 1, column 5: `0x10000` does not fit here: the largest number is 0xffff",
-        ),
-        (
-            "CNA.CBUF_CON0",
-            "line 1, column 14: expected `=`, or a field and its value, found the end of the line",
-        ),
-        (
-            "CNA.CBUF_CON0 = -1",
-            "line 1, column 17: expected a number, decimal or hexadecimal after 0x, found `-`",
-        ),
-        (
-            "CNA.CBUF_CON0 = 0x100000000",
-            "line 1, column 17: `0x100000000` does not fit here: the largest number is 0xffffffff",
-        ),
-        (
-            "CNA.CBUF_CON0 = 0x",
-            "line 1, column 17: expected a number, decimal or hexadecimal after 0x, found `0x`",
-        ),
-        (
-            "CNA.CBUF_CON0 data_bank=16",
-            "line 1, column 25: 16 does not fit the register field data_bank, which holds 0 to 15",
-        ),
-        (
-            "CNA.CBUF_CON0 data_bank=-1",
-            "line 1, column 25: -1 does not fit the register field data_bank, which holds 0 to 15",
-        ),
-        (
-            "CNA.DMA_CON2 surf_stride=4000000000",
-            "line 1, column 26: 4000000000 does not fit the register field surf_stride, which holds -134217728 to 134217727",
-        ),
-        (
-            "CNA.CBUF_CON0 data_bank=1 data_bank=1",
-            "line 1, column 27: the field data_bank is given twice",
-        ),
-        (
-            "CNA.CBUF_CON0 = 0xb1 data_bank=2",
-            "line 1, column 32: the value 0x000000b1 has data_bank=1, not 2: correct one, or leave out the value",
-        ),
-        (
-            "CNA.CBUF_CON0 = 1 undeclared_bits=0x80000000",
-            "line 1, column 19: the value 0x00000001 has undeclared_bits=0, not 2147483648: correct one, or leave out the value",
-        ),
-        (
-            "CNA.CBUF_CON0 undeclared_bits=1",
-            "line 1, column 15: the bits 0x1 of CBUF_CON0 are declared: use the fields' names",
-        ),
-        (
-            "DPU.0x4ffc = 1 field=1",
-            "line 1, column 16: expected the end of the line, found `field`",
-        ),
-        (
-            "0000000000000000 marker",
-            "line 1, column 18: the word 0000000000000000 is not what the line says, 0041000000000000: correct one, or leave out the word",
-        ),
-        (
-            "0x0 0x0 marker",
-            "line 1, column 9: a statement can follow one word, not several",
-        ),
-        (
-            "enable PC",
-            "line 1, column 8: expected a block, `unknown blocks`, a number or `nothing`, found `PC`",
-        ),
-        (
-            "enable CNA CORE",
-            "line 1, column 12: expected the end of the line, found `CORE`",
-        ),
-        (
-            "nop \u{e4}\u{1}",
+            "nop \u{e4}\u{1}".into(),
             "line 1, column 5: expected the end of the line, found `\u{e4}`",
         ),
         (
-            "\u{1}",
+            "\u{1}".into(),
             "line 1, column 1: expected a register such as CNA.CBUF_CON0, `enable`, `marker`, `nop`, `unknown` or a word, found `\\u{1}`",
         ),
-    ] {
-        assert_eq!(assemble(text).unwrap_err().to_string(), expected, "{text}");
+    ]) {
+        assert_eq!(assemble(&text).unwrap_err().to_string(), expected, "{text}");
     }
     let error = assemble("CNA.CBUF_CON0.bank = 1").unwrap_err();
     let fields = error

@@ -143,11 +143,8 @@ impl fmt::Display for Extent {
 #[non_exhaustive]
 pub enum ExtentError {
     /// The enable mask starts blocks that no source describes.
-    #[error("the enable mask starts unknown blocks: bits {bits:#x}")]
-    UnknownBlocks {
-        /// The bits.
-        bits: u32,
-    },
+    #[error("the enable mask starts unknown blocks: bits {0:#x}")]
+    UnknownBlocks(u32),
     /// A field holds a value whose effect on addresses is not known.
     #[error("{register}.{field} = {value}: what this mode touches is not known")]
     UnknownMode {
@@ -186,11 +183,8 @@ pub enum ExtentError {
         what: &'static str,
     },
     /// PC TASK_DMA_BASE_ADDR, which shifts every address, is not 0.
-    #[error("TASK_DMA_BASE_ADDR is {value:#x}; programs must leave it at 0")]
-    DmaBase {
-        /// Its value.
-        value: u32,
-    },
+    #[error("TASK_DMA_BASE_ADDR is {0:#x}; programs must leave it at 0")]
+    DmaBase(u32),
     /// A base address is not a multiple of 16.
     #[error("{register} is {value:#010x}; base addresses are multiples of 16")]
     Unaligned {
@@ -269,12 +263,12 @@ fn written(regs: &RegisterFile, enable: EnableMask) -> Option<Written> {
 fn compute(reader: &Reader<'_>, enable: EnableMask) -> Result<Vec<Extent>, ExtentError> {
     let unknown = enable.bits() & !EnableMask::all().bits();
     if unknown != 0 {
-        return Err(ExtentError::UnknownBlocks { bits: unknown });
+        return Err(ExtentError::UnknownBlocks(unknown));
     }
     // Not a register of programs: the kernel writes 0 before each task.
     let base = reader.regs.value(pc::TaskDmaBaseAddr::OFFSET);
     if base != 0 {
-        return Err(ExtentError::DmaBase { value: base });
+        return Err(ExtentError::DmaBase(base));
     }
     let mut extents = Vec::new();
     if enable.contains(EnableMask::CNA) {

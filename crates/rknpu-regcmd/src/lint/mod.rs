@@ -198,11 +198,11 @@ impl View<'_> {
         };
         let rule = match error {
             // Each has a rule of its own.
-            ExtentError::UnknownBlocks { .. }
+            ExtentError::UnknownBlocks(_)
             | ExtentError::PrecisionMismatch { .. }
             | ExtentError::Unaligned { .. }
             | ExtentError::Empty { .. }
-            | ExtentError::DmaBase { .. } => return,
+            | ExtentError::DmaBase(_) => return,
             ExtentError::UnknownMode { .. } | ExtentError::Disagreement { .. } => {
                 &rules::UNKNOWN_MODE
             }

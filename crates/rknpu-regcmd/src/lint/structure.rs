@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::{Finding, View};
 use crate::chip::ATOM_BYTES;
 use crate::decode::{Item, decode};
-use crate::field::{Access, Kind, Register, RegisterInfo};
+use crate::field::{Access, Register, RegisterInfo};
 use crate::link::POINTER_VALUE;
 use crate::regs::dpu;
 use crate::regs::{self, pc};
@@ -90,7 +90,7 @@ impl View<'_> {
                     let message = format!("{value:#010x} is written");
                     report(&rules::DRIVER_REGISTER, &[register], message);
                 }
-                if register.kind == Kind::Address && !value.is_multiple_of(ATOM_BYTES) {
+                if register.is_address && !value.is_multiple_of(ATOM_BYTES) {
                     let message = format!("{value:#010x} is no multiple of 16");
                     report(&rules::MISALIGNED, &[register], message);
                 }

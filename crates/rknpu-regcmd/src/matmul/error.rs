@@ -89,11 +89,8 @@ pub enum MatmulError {
         offset: u32,
     },
     /// A row-major operand of INT4: nobody has measured such a program.
-    #[error("{operand} is row-major, which is not known to work with int4; use cubes")]
-    RowMajorInt4 {
-        /// "A" or "C".
-        operand: &'static str,
-    },
+    #[error("{0} is row-major, which is not known to work with int4; use cubes")]
+    RowMajorInt4(&'static str),
     /// Rows that are not whole atoms apart, overlap, or are further apart than
     /// was measured (A) or the notch can say (C).
     #[error(

@@ -199,7 +199,7 @@ fn check_pitch(
     max: u32,
 ) -> Result<(), MatmulError> {
     if ty == MatmulType::Int4ToInt16 {
-        return Err(MatmulError::RowMajorInt4 { operand });
+        return Err(MatmulError::RowMajorInt4(operand));
     }
     if !pitch.is_multiple_of(ATOM_BYTES) || pitch < row || pitch > max {
         return Err(MatmulError::Pitch {

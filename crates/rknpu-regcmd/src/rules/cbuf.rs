@@ -5,30 +5,25 @@ use alloc::format;
 
 use super::{Found, Shows};
 use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
-use crate::field::Register;
 use crate::precision::Precision;
 use crate::regs::cna;
 use crate::task::Conv;
 
 const CHIP: ChipProfile = ChipProfile::RK3588;
 
-const WEIGHTS: Shows = &[
-    cna::CbufCon0::INFO,
-    cna::WeightSize0::INFO,
-    cna::WeightSize1::INFO,
-    cna::WeightSize2::INFO,
+const WEIGHTS: Shows = shows![
+    cna::CbufCon0,
+    cna::WeightSize0,
+    cna::WeightSize1,
+    cna::WeightSize2
 ];
-const GRAINS: Shows = &[
-    cna::ConvCon2::INFO,
-    cna::WeightSize2::INFO,
-    cna::ConvCon3::INFO,
-];
-const LINES: Shows = &[
-    cna::CbufCon0::INFO,
-    cna::CbufCon1::INFO,
-    cna::ConvCon2::INFO,
-    cna::FcDataSize0::INFO,
-    cna::FcDataSize1::INFO,
+const GRAINS: Shows = shows![cna::ConvCon2, cna::WeightSize2, cna::ConvCon3];
+const LINES: Shows = shows![
+    cna::CbufCon0,
+    cna::CbufCon1,
+    cna::ConvCon2,
+    cna::FcDataSize0,
+    cna::FcDataSize1
 ];
 
 rules! { pub,

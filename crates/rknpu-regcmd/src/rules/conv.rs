@@ -4,24 +4,23 @@
 use alloc::format;
 
 use super::Shows;
-use crate::field::Register;
 use crate::precision::Precision;
 use crate::regs::{cna, core, dpu};
 use crate::task::{DEPTHWISE, Reads};
 
-const PIXELS: Shows = &[
-    cna::DataSize3::INFO,
-    core::DataoutSize0::INFO,
-    dpu::DataCubeWidth::INFO,
-    dpu::DataCubeHeight::INFO,
+const PIXELS: Shows = shows![
+    cna::DataSize3,
+    core::DataoutSize0,
+    dpu::DataCubeWidth,
+    dpu::DataCubeHeight
 ];
-const SIZES: Shows = &[
-    cna::DataSize0::INFO,
-    cna::DataSize1::INFO,
-    cna::FcDataSize0::INFO,
-    cna::FcDataSize1::INFO,
+const SIZES: Shows = shows![
+    cna::DataSize0,
+    cna::DataSize1,
+    cna::FcDataSize0,
+    cna::FcDataSize1
 ];
-const QD_EN: Shows = &[core::MiscCfg::INFO, dpu::BsOwCfg::INFO, dpu::BsOwOp::INFO];
+const QD_EN: Shows = shows![core::MiscCfg, dpu::BsOwCfg, dpu::BsOwOp];
 
 rules! { pub,
     "H05-pixels" [] [..PIXELS] Error Hang:

@@ -7,7 +7,6 @@ use super::rdma::OPERAND;
 use super::{Dpu, Found, Shows};
 use crate::ATOM_BYTES;
 use crate::extent::{self, DmaEngine, Extent};
-use crate::field::Register;
 use crate::precision::Precision;
 use crate::regs::{dpu, dpu_rdma};
 use crate::task::{CONVOLUTION, ElementRead, FLYING, MainRead};
@@ -18,11 +17,11 @@ const SIZE_16: u32 = 2;
 const ALU: u32 = 0;
 const MUL: u32 = 1;
 
-const PAIR: Shows = &[
-    dpu::EwCfg::INFO,
-    dpu_rdma::FeatureModeCfg::INFO,
-    dpu_rdma::SurfNotch::INFO,
-    dpu_rdma::EwSurfNotch::INFO,
+const PAIR: Shows = shows![
+    dpu::EwCfg,
+    dpu_rdma::FeatureModeCfg,
+    dpu_rdma::SurfNotch,
+    dpu_rdma::EwSurfNotch
 ];
 
 rules! { pub,

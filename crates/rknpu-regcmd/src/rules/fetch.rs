@@ -5,7 +5,6 @@
 use alloc::format;
 
 use super::{Found, Shows};
-use crate::field::Register;
 use crate::precision::Precision;
 use crate::regs::cna;
 use crate::task::{Conv, Cube};
@@ -22,12 +21,7 @@ const ROW_MAJOR_BANKS: usize = 8;
 /// Channels at which a tf32 product timed out (E-deep-tf32).
 const TF32_CHANNELS_FAILED: usize = 5120;
 
-const STRIDES: Shows = &[
-    cna::ConvCon1::INFO,
-    cna::DmaCon1::INFO,
-    cna::DmaCon2::INFO,
-    cna::FcDataSize0::INFO,
-];
+const STRIDES: Shows = shows![cna::ConvCon1, cna::DmaCon1, cna::DmaCon2, cna::FcDataSize0];
 
 /// The pitch of surfaces that are right, in groups of lines.
 const SURFACE: &str = "write width x (height - 4), signed, to SURF_STRIDE, or pad to four lines";

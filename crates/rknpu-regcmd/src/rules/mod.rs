@@ -6,6 +6,11 @@
 //! runs; the software model does what the row says silicon does. What depends on
 //! data, or on what ran before, is seen where it is known; its row has the text.
 
+/// The registers that show it.
+macro_rules! shows {
+    ($($register:path),*) => { &[$(<$register as $crate::field::Register>::INFO),*] };
+}
+
 /// Declares the rows of a module, in their order, and of some of them a static
 /// by its name, which other code tells of:
 ///
@@ -18,7 +23,7 @@
 /// advice, one without a check is judged where more than registers is known.
 macro_rules! rules {
     (@shows [..$shared:ident]) => { $shared };
-    (@shows [$($register:path),*]) => { &[$(<$register as $crate::field::Register>::INFO),*] };
+    (@shows [$($register:path),*]) => { shows![$($register),*] };
     (@effect) => { None };
     (@effect $effect:ident) => { Some($crate::rules::Effect::$effect) };
     (@contested) => { None };

@@ -4,22 +4,17 @@
 use alloc::format;
 
 use super::{Dpu, Found, Shows};
-use crate::field::Register;
 use crate::precision::Precision;
 use crate::regs::{dpu, dpu_rdma};
 use crate::task::{ChannelRead, ElementRead, MainRead, PER_CHANNEL, Reads, takes_operand};
 use crate::task::{USE_ALU, USE_CPEND, USE_MUL, USE_SHIFT};
 
-pub(super) const OPERAND: Shows = &[
-    dpu::EwCfg::INFO,
-    dpu_rdma::ErdmaCfg::INFO,
-    dpu_rdma::FeatureModeCfg::INFO,
-];
-const STAGES: Shows = &[
-    dpu::BsCfg::INFO,
-    dpu_rdma::BrdmaCfg::INFO,
-    dpu::BnCfg::INFO,
-    dpu_rdma::NrdmaCfg::INFO,
+pub(super) const OPERAND: Shows = shows![dpu::EwCfg, dpu_rdma::ErdmaCfg, dpu_rdma::FeatureModeCfg];
+const STAGES: Shows = shows![
+    dpu::BsCfg,
+    dpu_rdma::BrdmaCfg,
+    dpu::BnCfg,
+    dpu_rdma::NrdmaCfg
 ];
 rules! { pub,
     "T02-operand-not-read" ["E-operand-unread"] [..OPERAND] Error Hang:

@@ -4,7 +4,6 @@
 use alloc::format;
 
 use super::{Dpu, Found};
-use crate::field::Register;
 use crate::precision::Precision;
 use crate::regs::dpu;
 use crate::task::{TO_MEMORY, surfaces};
@@ -16,18 +15,14 @@ const TRANSPOSED_CHANNELS_KNOWN: usize = 32;
 /// Pixels from which on it hangs with groups that are too small.
 const TRANSPOSED_PIXELS_HANG: usize = 16;
 
-const GROUP: super::Shows = &[
-    dpu::BsOwCfg::INFO,
-    dpu::SurfaceAdd::INFO,
-    dpu::DstSurfStride::INFO,
-    dpu::DataFormat::INFO,
+const GROUP: super::Shows = shows![
+    dpu::BsOwCfg,
+    dpu::SurfaceAdd,
+    dpu::DstSurfStride,
+    dpu::DataFormat
 ];
 
-const TRANSPOSER: super::Shows = &[
-    dpu::BsOwCfg::INFO,
-    dpu::WdmaSize0::INFO,
-    dpu::FeatureModeCfg::INFO,
-];
+const TRANSPOSER: super::Shows = shows![dpu::BsOwCfg, dpu::WdmaSize0, dpu::FeatureModeCfg];
 
 rules! { pub,
     "H05-output-mode" [] [dpu::FeatureModeCfg] Error Hang:

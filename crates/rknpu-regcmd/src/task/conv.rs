@@ -29,8 +29,7 @@ pub struct Weights {
 
 impl Weights {
     /// Reads the registers; every value means something.
-    #[must_use]
-    pub fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl Registers) -> Self {
         let size = regs.get::<cna::WeightSize2>();
         Self {
             base: regs.get::<cna::DcompAddr0>().decompress_addr0(),
@@ -137,8 +136,7 @@ pub struct Conv {
 
 impl Conv {
     /// Reads the registers; every value means something.
-    #[must_use]
-    pub fn decode(regs: &impl Registers, with_reads: bool) -> Self {
+    pub(crate) fn decode(regs: &impl Registers, with_reads: bool) -> Self {
         let misc = regs.get::<core::MiscCfg>();
         let size = regs.get::<core::DataoutSize0>();
         Self {

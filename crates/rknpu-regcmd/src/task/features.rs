@@ -41,8 +41,7 @@ pub struct Features {
 
 impl Features {
     /// Reads the registers; every value means something.
-    #[must_use]
-    pub fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl Registers) -> Self {
         let con1 = regs.get::<cna::ConvCon1>();
         let (fetch, fetch1) = (
             regs.get::<cna::FcDataSize0>(),

@@ -39,7 +39,7 @@ pub use window::Window;
 pub use words::{TaskRegisters, Tasks, tasks};
 
 /// Where registers are read.
-pub trait Registers {
+pub(crate) trait Registers {
     /// The register `R`.
     fn get<R: Register>(&self) -> R;
 }

@@ -48,8 +48,7 @@ pub struct Output {
 
 impl Output {
     /// Reads the registers; every value means something.
-    #[must_use]
-    pub fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl Registers) -> Self {
         let format = regs.get::<dpu::DataFormat>();
         let mode = regs.get::<dpu::FeatureModeCfg>();
         let size = regs.get::<dpu::WdmaSize1>();

@@ -100,8 +100,7 @@ pub struct Pool {
 
 impl Pool {
     /// Reads the registers; every value means something.
-    #[must_use]
-    pub fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl Registers) -> Self {
         let kernel = regs.get::<ppu::PoolingKernelCfg>();
         Self {
             read: PoolCube::read(regs),

@@ -131,8 +131,7 @@ pub struct Reads {
 
 impl Reads {
     /// Reads the registers; every value means something.
-    #[must_use]
-    pub fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl Registers) -> Self {
         let height = regs.get::<dpu_rdma::DataCubeHeight>();
         let mode = regs.get::<dpu_rdma::FeatureModeCfg>();
         let erdma = regs.get::<dpu_rdma::ErdmaCfg>();

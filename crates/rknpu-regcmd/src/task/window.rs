@@ -28,7 +28,6 @@ pub struct Window {
 
 impl Window {
     /// Reads the registers; every value means something.
-    #[must_use]
     pub(super) fn decode(regs: &impl Registers) -> Self {
         let con3 = regs.get::<cna::ConvCon3>();
         let pad = regs.get::<cna::PadCon0>();

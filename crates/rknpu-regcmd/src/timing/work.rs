@@ -20,20 +20,14 @@ use crate::word::EnableMask;
 #[non_exhaustive]
 pub enum WorkError {
     /// The mask starts blocks that no source describes.
-    #[error("the enable mask starts unknown blocks: bits {bits:#x}")]
-    UnknownBlocks {
-        /// The bits.
-        bits: u32,
-    },
+    #[error("the enable mask starts unknown blocks: bits {0:#x}")]
+    UnknownBlocks(u32),
     /// Blocks start that wait for one that does not, or none starts.
     #[error(
-        "the blocks of enable mask {mask:#x} cannot end a task; start CNA, CORE and DPU, \
+        "the blocks of enable mask {0:#x} cannot end a task; start CNA, CORE and DPU, \
          or DPU and DPU_RDMA with flying_mode 1, or PPU and PPU_RDMA"
     )]
-    Incomplete {
-        /// The mask.
-        mask: u32,
-    },
+    Incomplete(u32),
 }
 
 /// Bytes that each engine moves.
@@ -104,11 +98,9 @@ impl TaskWork {
     pub fn of(regs: &RegisterFile, enable: EnableMask) -> Result<Self, WorkError> {
         let unknown = enable.bits() & !EnableMask::all().bits();
         if unknown != 0 {
-            return Err(WorkError::UnknownBlocks { bits: unknown });
+            return Err(WorkError::UnknownBlocks(unknown));
         }
-        let incomplete = WorkError::Incomplete {
-            mask: enable.bits(),
-        };
+        let incomplete = WorkError::Incomplete(enable.bits());
         let mut work = Self::default();
         for task in Task::all(regs, enable) {
             work.add(&match task.map_err(|_| incomplete)? {

@@ -151,7 +151,7 @@ fn nothing_that_matters_is_left_to_earlier_programs() {
 
 #[test]
 fn values_go_to_the_register_group_that_runs() {
-    let group = LinkError::RegisterGroup { block: Block::Dpu };
+    let group = LinkError::RegisterGroup(Block::Dpu);
     assert_eq!(link_edited(set(dpu::SPointer::OFFSET, 0xf)), Err(group));
     let gone = |r: &'static RegisterInfo, v| (r.offset != dpu::SPointer::OFFSET).then_some(v);
     assert_eq!(link_edited(gone), Err(group));
@@ -160,7 +160,7 @@ fn values_go_to_the_register_group_that_runs() {
     builder.push(cna::SPointer::from_bits(0xe));
     assert_eq!(
         builder.finish(EnableMask::empty()).link(&[]),
-        Err(LinkError::RegisterGroup { block: Block::Cna })
+        Err(LinkError::RegisterGroup(Block::Cna))
     );
     let mut builder = Program::builder();
     builder.push(dpu::BsCfg::new());
@@ -194,7 +194,7 @@ fn registers_of_the_kernel_and_unknown_bits_are_refused() {
         .link(&[]);
     assert!(matches!(
         blocks,
-        Err(LinkError::Extent(ExtentError::UnknownBlocks { bits: 0x80 }))
+        Err(LinkError::Extent(ExtentError::UnknownBlocks(0x80)))
     ));
 }
 
@@ -245,7 +245,7 @@ fn complete_known_programs_link() {
     for sample in families::all().iter().filter(single_task) {
         match rebuild(&sample.words, |_, value| Some(value)).link(&[EVERYWHERE]) {
             Ok(_) => linked += 1,
-            Err(LinkError::Unwritten { .. } | LinkError::RegisterGroup { .. }) => {
+            Err(LinkError::Unwritten { .. } | LinkError::RegisterGroup(_)) => {
                 assert!(
                     sample.name.contains("happyme") || sample.name.contains("sigmoid"),
                     "{}",

@@ -134,7 +134,7 @@ fn pitches_are_whole_atoms_that_fit() {
         ..task(64)
     };
     let refused = row_major(int4, 64, 128).check(&CHIP);
-    assert_eq!(refused, Err(MatmulError::RowMajorInt4 { operand: "A" }));
+    assert_eq!(refused, Err(MatmulError::RowMajorInt4("A")));
 }
 
 #[test]

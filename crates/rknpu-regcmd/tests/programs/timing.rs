@@ -81,9 +81,9 @@ fn a_product_moves_its_matrices_and_pads_its_groups() {
 fn blocks_that_cannot_end_are_refused() {
     let regs = RegisterFile::new();
     let of = |bits| TaskWork::of(&regs, EnableMask::from_bits_retain(bits));
-    assert_eq!(of(0x80), Err(WorkError::UnknownBlocks { bits: 0x80 }));
+    assert_eq!(of(0x80), Err(WorkError::UnknownBlocks(0x80)));
     for mask in [0, 0x01, 0x05, 0x08, 0x18, 0x20, 0x4d] {
-        assert_eq!(of(mask), Err(WorkError::Incomplete { mask }));
+        assert_eq!(of(mask), Err(WorkError::Incomplete(mask)));
     }
     assert!(of(0x0d).is_ok() && of(0x60).is_ok() && of(0x6d).is_ok());
 }

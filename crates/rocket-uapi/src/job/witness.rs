@@ -224,7 +224,7 @@ impl Program {
         let linked = program.link(&[page]).ok()?;
         Some(Self {
             words: linked.words().to_vec(),
-            addresses: program.relocations().iter().map(|at| at.word).collect(),
+            addresses: program.relocations().iter().map(|at| at.0).collect(),
             atom: linked.last_written_atom()?.0 as usize,
         })
     }

@@ -36,8 +36,8 @@ impl Recipe {
     /// `program` as it is.
     pub(crate) fn of(program: &Program) -> Self {
         let target = |index: usize| {
-            let found = program.relocations().iter().find(|at| at.word == index);
-            found.map(|relocation| relocation.to)
+            let found = program.relocations().iter().find(|at| at.0 == index);
+            found.map(|&(_, to)| to)
         };
         let lines = program.words().iter().enumerate();
         Self {
