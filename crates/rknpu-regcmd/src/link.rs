@@ -267,32 +267,27 @@ fn check_words(words: &[Word]) -> Result<(), LinkError> {
 /// The kernel writes the S_POINTER of CNA and CORE, with the core's number in
 /// it, so that a program must not (Linux `drivers/accel/rocket`).
 fn check_groups(words: &[Word], enable: EnableMask) -> Result<(), LinkError> {
-    for block in Block::ALL {
-        if block == Block::Pc {
+    let by_kernel = EnableMask::CNA | EnableMask::CORE;
+    // Blocks whose group is known, or does not matter.
+    let mut selected = by_kernel | !enable;
+    for item in decode(words) {
+        let Item::Write { register, value } = item else {
             continue;
-        }
-        let by_kernel = matches!(block, Block::Cna | Block::Core);
-        let mut selected = by_kernel || !enable.contains(block.enable());
-        for item in decode(words) {
-            let Item::Write { register, value } = item else {
-                continue;
-            };
-            if register.block != block {
-                continue;
-            }
-            let good = if register.is_pointer() {
-                selected = true;
-                !by_kernel && value == POINTER_VALUE
-            } else {
-                selected
-            };
-            if !good {
-                return Err(LinkError::RegisterGroup(block));
-            }
-        }
-        if !selected {
-            return Err(LinkError::RegisterGroup(block));
+        };
+        let block = register.block.enable();
+        let good = if register.is_pointer() {
+            selected |= block;
+            value == POINTER_VALUE && !by_kernel.contains(block)
+        } else {
+            selected.contains(block)
+        };
+        if !good {
+            return Err(LinkError::RegisterGroup(register.block));
         }
     }
-    Ok(())
+    let mut blocks = Block::ALL.into_iter();
+    match blocks.find(|block| !selected.contains(block.enable())) {
+        Some(block) => Err(LinkError::RegisterGroup(block)),
+        None => Ok(()),
+    }
 }

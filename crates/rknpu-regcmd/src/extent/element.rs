@@ -69,40 +69,10 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        Binding, BufferId, ChipProfile, EnableMask, Iova, MatmulTask, MatmulType, RegisterFile,
-        extents, tasks, written_element,
-    };
+    use crate::Extent;
+    use crate::regs::dpu;
+    use crate::{BufferId, ChipProfile, MatmulTask, MatmulType, extents, tasks, written_element};
     use std::collections::BTreeSet;
-
-    /// Register values and blocks of a product, and where it writes.
-    fn product(ty: MatmulType, m: u32, n: u32) -> (RegisterFile, EnableMask, u64, u64) {
-        let [a, b, c] = [0, 1, 2].map(BufferId);
-        let task = MatmulTask {
-            ty,
-            m,
-            k: 64,
-            n,
-            a: a.at(0),
-            b: b.at(0),
-            c: c.at(0),
-        };
-        let place = |id, iova| Binding {
-            id,
-            iova: Iova(iova),
-            len: 1 << 20,
-        };
-        let bindings = [place(a, 1 << 20), place(b, 2 << 20), place(c, 3 << 20)];
-        let program = task.program(&ChipProfile::RK3588).unwrap();
-        let linked = program.link(&bindings).unwrap();
-        let task = tasks(linked.words()).next().unwrap();
-        let touched = extents(&task.regs, task.enable).unwrap();
-        let out = touched
-            .iter()
-            .find(|extent| extent.start >= 3 << 20)
-            .unwrap();
-        (task.regs, task.enable, out.start, out.end)
-    }
 
     #[test]
     #[cfg_attr(miri, ignore = "thousands of addresses")]
@@ -114,7 +84,24 @@ mod tests {
             (MatmulType::Int4ToInt16, Precision::Int16),
         ] {
             let (m, n) = (8, 128);
-            let (regs, enable, start, end) = product(ty, m, n);
+            let [a, b, c] = [0; 3].map(|offset| BufferId(0).at(offset));
+            let product = MatmulTask {
+                ty,
+                m,
+                k: 64,
+                n,
+                a,
+                b,
+                c,
+            };
+            let program = product.program(&ChipProfile::RK3588).unwrap();
+            let task = tasks(program.words()).next().unwrap();
+            let (mut regs, enable) = (task.regs, task.enable);
+            regs.set(dpu::DstBaseAddr::OFFSET, 3 << 20);
+            let touched = extents(&regs, enable).unwrap();
+            let [.., Extent { start, end, .. }] = touched[..] else {
+                unreachable!("the DPU writes")
+            };
             let mut seen = BTreeSet::new();
             for iova in start..end {
                 let Some(found) = written_element(&regs, enable, iova) else {

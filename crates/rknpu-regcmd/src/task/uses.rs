@@ -23,6 +23,11 @@ pub enum Use {
 
 use Use::{Computed, Unknown, Unused};
 
+/// The offsets of registers of a block, as a pattern.
+macro_rules! offsets {
+    ($block:ident: $($register:ident),+) => { $($block::$register::OFFSET)|+ };
+}
+
 /// `Computed` where that is so, else what is left.
 const fn computed(so: bool, otherwise: Use) -> Use {
     if so { Computed } else { otherwise }
@@ -38,23 +43,17 @@ pub fn use_of(regs: &RegisterFile, enable: EnableMask, info: &RegisterInfo) -> U
     match info.block {
         Block::Cna => of_cna(regs, info.offset),
         Block::Core => match info.offset {
-            core::MiscCfg::OFFSET
-            | core::DataoutSize0::OFFSET
-            | core::DataoutSize1::OFFSET
-            | core::ClipTruncate::OFFSET => Computed,
+            offsets!(core: MiscCfg, DataoutSize0, DataoutSize1, ClipTruncate) => Computed,
             _ => Unknown,
         },
         Block::Dpu => of_dpu(regs, info.offset),
         Block::DpuRdma => of_rdma(regs, info.offset),
         Block::Ppu => of_ppu(regs, info.offset),
         Block::PpuRdma => match info.offset {
-            ppu_rdma::CubeInWidth::OFFSET
-            | ppu_rdma::CubeInHeight::OFFSET
-            | ppu_rdma::CubeInChannel::OFFSET
-            | ppu_rdma::SrcBaseAddr::OFFSET
-            | ppu_rdma::SrcLineStride::OFFSET
-            | ppu_rdma::SrcSurfStride::OFFSET
-            | ppu_rdma::DataFormat::OFFSET => Computed,
+            offsets!(ppu_rdma:
+                CubeInWidth, CubeInHeight, CubeInChannel, SrcBaseAddr, SrcLineStride,
+                SrcSurfStride, DataFormat
+            ) => Computed,
             _ => Unknown,
         },
         Block::Pc => Unused,
@@ -65,22 +64,11 @@ fn of_cna(regs: &RegisterFile, offset: u16) -> Use {
     let cbuf = regs.get::<cna::CbufCon0>();
     let fetches = cbuf.data_reuse() == 0;
     match offset {
-        cna::ConvCon1::OFFSET
-        | cna::ConvCon2::OFFSET
-        | cna::ConvCon3::OFFSET
-        | cna::DataSize0::OFFSET
-        | cna::DataSize1::OFFSET
-        | cna::DataSize2::OFFSET
-        | cna::DataSize3::OFFSET
-        | cna::WeightSize0::OFFSET
-        | cna::WeightSize1::OFFSET
-        | cna::WeightSize2::OFFSET
-        | cna::CbufCon0::OFFSET
-        | cna::CbufCon1::OFFSET
-        | cna::CvtCon0::OFFSET
-        | cna::PadCon0::OFFSET
-        | cna::FcDataSize0::OFFSET
-        | cna::FcDataSize1::OFFSET => Computed,
+        offsets!(cna:
+            ConvCon1, ConvCon2, ConvCon3, DataSize0, DataSize1, DataSize2, DataSize3,
+            WeightSize0, WeightSize1, WeightSize2, CbufCon0, CbufCon1, CvtCon0,
+            PadCon0, FcDataSize0, FcDataSize1
+        ) => Computed,
         cna::CvtCon1::OFFSET..=cna::CvtCon4::OFFSET | cna::CvtCon5::OFFSET => {
             computed(regs.get::<cna::CvtCon0>().cvt_bypass() == 0, Unused)
         }
@@ -110,26 +98,17 @@ fn of_dpu(regs: &RegisterFile, offset: u16) -> Use {
     let bn = regs.get::<dpu::BnCfg>();
     let (bs_on, bn_on) = (bs.bs_bypass() == 0, bn.bn_bypass() == 0);
     match offset {
-        dpu::FeatureModeCfg::OFFSET
-        | dpu::DataFormat::OFFSET
-        | dpu::DstBaseAddr::OFFSET
-        | dpu::DataCubeWidth::OFFSET
-        | dpu::DataCubeHeight::OFFSET
-        | dpu::BsCfg::OFFSET
-        | dpu::BnCfg::OFFSET
-        | dpu::EwCfg::OFFSET
-        | dpu::OutCvtOffset::OFFSET
-        | dpu::OutCvtScale::OFFSET
-        | dpu::OutCvtShift::OFFSET => Computed,
+        offsets!(dpu:
+            FeatureModeCfg, DataFormat, DstBaseAddr, DataCubeWidth, DataCubeHeight,
+            BsCfg, BnCfg, EwCfg, OutCvtOffset, OutCvtScale, OutCvtShift
+        ) => Computed,
         dpu::DataCubeNotchAddr::OFFSET => {
             computed(regs.get::<dpu::DataCubeHeight>().height() > 0, Unknown)
         }
         // One atom a pixel needs neither strides nor the writer's own number of
         // channels: allbilly's flying programs write none of them.
-        dpu::DstSurfStride::OFFSET | dpu::SurfaceAdd::OFFSET => computed(!one_atom(regs), Unknown),
-        dpu::BsOwCfg::OFFSET | dpu::WdmaSize0::OFFSET => {
-            computed(!(one_atom(regs) && flying(regs)), Unknown)
-        }
+        offsets!(dpu: DstSurfStride, SurfaceAdd) => computed(!one_atom(regs), Unknown),
+        offsets!(dpu: BsOwCfg, WdmaSize0) => computed(!(one_atom(regs) && flying(regs)), Unknown),
         dpu::BsAluCfg::OFFSET => computed(
             bs_on && bs.bs_alu_bypass() == 0 && bs.bs_alu_src() == 0,
             Unused,
@@ -175,7 +154,7 @@ fn of_ew(regs: &RegisterFile, offset: u16) -> Use {
     let operates = on && ew.ew_op_bypass() == 0;
     let looks_up = on && ew.ew_lut_bypass() == 0;
     match offset {
-        dpu::EwCvtOffsetValue::OFFSET | dpu::EwCvtScaleValue::OFFSET => {
+        offsets!(dpu: EwCvtOffsetValue, EwCvtScaleValue) => {
             let format = regs.get::<dpu::DataFormat>();
             let float = Precision::from_code(format.proc_precision()).is_float();
             match operates && ew.ew_op_cvt_bypass() == 0 {
@@ -193,14 +172,11 @@ fn of_ew(regs: &RegisterFile, offset: u16) -> Use {
                 false => Unused,
             }
         }
-        dpu::LutAccessCfg::OFFSET | dpu::LutAccessData::OFFSET => Unused,
-        dpu::LutInfo::OFFSET
-        | dpu::LutLeStart::OFFSET
-        | dpu::LutLoEnd::OFFSET
-        | dpu::LutLeSlopeScale::OFFSET
-        | dpu::LutLeSlopeShift::OFFSET
-        | dpu::LutLoSlopeScale::OFFSET
-        | dpu::LutLoSlopeShift::OFFSET => computed(looks_up, Unused),
+        offsets!(dpu: LutAccessCfg, LutAccessData) => Unused,
+        offsets!(dpu:
+            LutInfo, LutLeStart, LutLoEnd, LutLeSlopeScale, LutLeSlopeShift,
+            LutLoSlopeScale, LutLoSlopeShift
+        ) => computed(looks_up, Unused),
         dpu::LutCfg::OFFSET..=dpu::LutLoSlopeShift::OFFSET if !looks_up => Unused,
         _ => Unknown,
     }
@@ -213,13 +189,8 @@ fn of_rdma(regs: &RegisterFile, offset: u16) -> Use {
     let several = reads.cube[2] > reads.precision.per_atom();
     let taken = element && takes_operand(regs);
     match offset {
-        dpu_rdma::BrdmaCfg::OFFSET
-        | dpu_rdma::NrdmaCfg::OFFSET
-        | dpu_rdma::ErdmaCfg::OFFSET
-        | dpu_rdma::FeatureModeCfg::OFFSET => Computed,
-        dpu_rdma::DataCubeWidth::OFFSET | dpu_rdma::DataCubeHeight::OFFSET => {
-            computed(main || element, Unknown)
-        }
+        offsets!(dpu_rdma: BrdmaCfg, NrdmaCfg, ErdmaCfg, FeatureModeCfg) => Computed,
+        offsets!(dpu_rdma: DataCubeWidth, DataCubeHeight) => computed(main || element, Unknown),
         dpu_rdma::DataCubeChannel::OFFSET => computed(main || element || bs || bn, Unknown),
         dpu_rdma::BsBaseAddr::OFFSET => computed(bs, Unused),
         dpu_rdma::BnBaseAddr::OFFSET => computed(bn, Unused),
@@ -228,15 +199,12 @@ fn of_rdma(regs: &RegisterFile, offset: u16) -> Use {
         dpu_rdma::SurfNotch::OFFSET if main => computed(several, Unknown),
         dpu_rdma::PadCfg::OFFSET if main => Unknown,
         dpu_rdma::EwBaseAddr::OFFSET if element => computed(taken, Unknown),
-        dpu_rdma::EwSurfStride::OFFSET | dpu_rdma::EwSurfNotch::OFFSET if element => {
+        offsets!(dpu_rdma: EwSurfStride, EwSurfNotch) if element => {
             computed(taken && several, Unknown)
         }
-        dpu_rdma::SrcDmaCfg::OFFSET
-        | dpu_rdma::SurfNotch::OFFSET
-        | dpu_rdma::PadCfg::OFFSET
-        | dpu_rdma::EwBaseAddr::OFFSET
-        | dpu_rdma::EwSurfStride::OFFSET
-        | dpu_rdma::EwSurfNotch::OFFSET => Unused,
+        offsets!(dpu_rdma: SrcDmaCfg, SurfNotch, PadCfg, EwBaseAddr, EwSurfStride, EwSurfNotch) => {
+            Unused
+        }
         _ => Unknown,
     }
 }
@@ -245,20 +213,14 @@ fn of_ppu(regs: &RegisterFile, offset: u16) -> Use {
     let average = regs.get::<ppu::OperationModeCfg>().pooling_method() == POOL_AVERAGE;
     let padded = regs.get::<ppu::PoolingPaddingCfg>().bits() != 0;
     match offset {
-        ppu::DataCubeInWidth::OFFSET
-        | ppu::DataCubeInHeight::OFFSET
-        | ppu::DataCubeOutWidth::OFFSET
-        | ppu::DataCubeOutHeight::OFFSET
-        | ppu::DataCubeOutChannel::OFFSET
-        | ppu::OperationModeCfg::OFFSET
-        | ppu::PoolingKernelCfg::OFFSET
-        | ppu::PoolingPaddingCfg::OFFSET
-        | ppu::DstBaseAddr::OFFSET
-        | ppu::DstSurfStride::OFFSET
-        | ppu::DataFormat::OFFSET => Computed,
-        ppu::RecipKernelWidth::OFFSET | ppu::RecipKernelHeight::OFFSET => computed(average, Unused),
+        offsets!(ppu:
+            DataCubeInWidth, DataCubeInHeight, DataCubeOutWidth, DataCubeOutHeight,
+            DataCubeOutChannel, OperationModeCfg, PoolingKernelCfg,
+            PoolingPaddingCfg, DstBaseAddr, DstSurfStride, DataFormat
+        ) => Computed,
+        offsets!(ppu: RecipKernelWidth, RecipKernelHeight) => computed(average, Unused),
         ppu::PaddingValue1::OFFSET if padded => computed(!average, Unknown),
-        ppu::PaddingValue1::OFFSET | ppu::PaddingValue2::OFFSET if !padded => Unused,
+        offsets!(ppu: PaddingValue1, PaddingValue2) if !padded => Unused,
         _ => Unknown,
     }
 }

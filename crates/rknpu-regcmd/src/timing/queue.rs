@@ -2,18 +2,26 @@
 //! Which job a core takes next: the clients, and the driver's scheduler.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec;
 use alloc::vec::Vec;
 
 use super::machine::DriverCosts;
 use super::schedule::Job;
 
-/// A job that is not submitted yet.
+/// What is known of a job.
 #[derive(Clone, Debug, Default)]
-struct Held {
+struct State {
     /// How many jobs its client waits for.
     waits_for: usize,
     /// When the last of those that have ended woke it.
     awake_ps: u64,
+    /// The jobs whose client waits for it.
+    waiters: Vec<usize>,
+    submit_ps: u64,
+    /// Its place in the order in which jobs were queued, and the core.
+    position: usize,
+    core: usize,
+    done: bool,
 }
 
 /// A file's queue.
@@ -36,20 +44,12 @@ struct File {
 pub(super) struct Queues<'a> {
     jobs: &'a [Job],
     costs: DriverCosts,
-    done: Vec<bool>,
-    held: Vec<Held>,
-    submit_ps: Vec<u64>,
-    /// For each job, those whose client waits for it.
-    waiters: Vec<Vec<usize>>,
+    states: Vec<State>,
     /// When a job is queued, its file, and which one it is: of those at the same
     /// time the first file's first. The order of the list, in which the jobs of
     /// several files may stand by chance, decides nothing.
     arrivals: BTreeSet<(u64, u32, usize)>,
     files: BTreeMap<u32, File>,
-    /// Order in which jobs were queued.
-    position: Vec<usize>,
-    /// The core of each job that was queued.
-    core: Vec<usize>,
     queued: usize,
     /// Jobs given to each core that have not ended.
     jobs_on: Vec<usize>,
@@ -60,22 +60,17 @@ impl<'a> Queues<'a> {
         let mut queues = Self {
             jobs,
             costs,
-            done: jobs.iter().map(|_| false).collect(),
-            held: jobs.iter().map(|_| Held::default()).collect(),
-            submit_ps: jobs.iter().map(|_| 0).collect(),
-            waiters: jobs.iter().map(|_| Vec::new()).collect(),
+            states: vec![State::default(); jobs.len()],
             arrivals: BTreeSet::new(),
             files: BTreeMap::new(),
-            position: jobs.iter().map(|_| 0).collect(),
-            core: jobs.iter().map(|_| 0).collect(),
             queued: 0,
-            jobs_on: (0..cores).map(|_| 0).collect(),
+            jobs_on: vec![0; cores],
         };
         for (index, job) in jobs.iter().enumerate() {
             for &other in &job.after {
-                queues.waiters[other].push(index);
+                queues.states[other].waiters.push(index);
             }
-            queues.held[index].waits_for = job.after.len();
+            queues.states[index].waits_for = job.after.len();
             let file = queues.files.entry(job.file).or_default();
             file.held.push_back(index);
         }
@@ -91,10 +86,10 @@ impl<'a> Queues<'a> {
     fn submit_held(&mut self, file: u32) {
         while let Some(held) = self.files.get_mut(&file).map(|file| &mut file.held)
             && let Some(&job) = held.front()
-            && self.held[job].waits_for == 0
+            && self.states[job].waits_for == 0
         {
             held.pop_front();
-            self.submit(job, self.held[job].awake_ps);
+            self.submit(job, self.states[job].awake_ps);
         }
     }
 
@@ -105,13 +100,13 @@ impl<'a> Queues<'a> {
         let at = free.saturating_add(self.jobs[job].host_ps);
         let queued = at.saturating_add(self.costs.submit_ps);
         file.submitting_ps = queued;
-        self.submit_ps[job] = at;
+        self.states[job].submit_ps = at;
         self.arrivals.insert((queued, self.jobs[job].file, job));
     }
 
     /// When `job` was submitted.
     pub(super) fn submitted(&self, job: usize) -> u64 {
-        self.submit_ps[job]
+        self.states[job].submit_ps
     }
 
     /// When the next job is queued.
@@ -132,8 +127,8 @@ impl<'a> Queues<'a> {
             file.attached = true;
             file.active += 1;
             file.queue.push_back(job);
-            self.position[job] = self.queued;
-            self.core[job] = core;
+            self.states[job].position = self.queued;
+            self.states[job].core = core;
             self.queued += 1;
             self.jobs_on[core] += 1;
         }
@@ -158,12 +153,13 @@ impl<'a> Queues<'a> {
 
     /// Takes the first ready job for `core`.
     pub(super) fn take(&mut self, core: usize) -> Option<usize> {
-        let ready = |job: usize| self.jobs[job].fences.iter().all(|&other| self.done[other]);
+        let fences = |job: usize| self.jobs[job].fences.iter();
+        let ready = |job: usize| fences(job).all(|&other| self.states[other].done);
         let heads = self.files.iter();
         let (file, job) = heads
             .filter_map(|(&id, file)| Some((id, *file.queue.front()?)))
-            .filter(|&(_, job)| self.core[job] == core && ready(job))
-            .min_by_key(|&(_, job)| self.position[job])?;
+            .filter(|&(_, job)| self.states[job].core == core && ready(job))
+            .min_by_key(|&(_, job)| self.states[job].position)?;
         if let Some(file) = self.files.get_mut(&file) {
             file.queue.pop_front();
         }
@@ -172,17 +168,17 @@ impl<'a> Queues<'a> {
 
     /// `job` has ended at `now`: clients that wait for it wake.
     pub(super) fn finished(&mut self, job: usize, now: u64) {
-        self.done[job] = true;
+        self.states[job].done = true;
         if let Some(file) = self.files.get_mut(&self.jobs[job].file) {
             file.active = file.active.saturating_sub(1);
         }
-        let on = &mut self.jobs_on[self.core[job]];
+        let on = &mut self.jobs_on[self.states[job].core];
         *on = on.saturating_sub(1);
         let awake = now.saturating_add(self.costs.wake_ps);
-        for waiter in core::mem::take(&mut self.waiters[job]) {
-            let held = &mut self.held[waiter];
-            held.waits_for = held.waits_for.saturating_sub(1);
-            held.awake_ps = held.awake_ps.max(awake);
+        for waiter in core::mem::take(&mut self.states[job].waiters) {
+            let state = &mut self.states[waiter];
+            state.waits_for = state.waits_for.saturating_sub(1);
+            state.awake_ps = state.awake_ps.max(awake);
             self.submit_held(self.jobs[waiter].file);
         }
     }

@@ -127,32 +127,26 @@ impl TaskWork {
 
     /// Adds the work of another task, as if one did both.
     pub fn add(&mut self, other: &Self) {
-        let Self {
-            command_bytes,
-            bytes,
-            feature_fill_bytes,
-            weight_fill_bytes,
-            drain_bytes,
-            mac_clocks,
-            macs,
-            decompress_clocks,
-            dpu_clocks,
-            ppu_clocks,
-        } = self;
-        bytes.add(&other.bytes);
-        for (mine, more) in [
-            (command_bytes, other.command_bytes),
-            (feature_fill_bytes, other.feature_fill_bytes),
-            (weight_fill_bytes, other.weight_fill_bytes),
-            (drain_bytes, other.drain_bytes),
-            (mac_clocks, other.mac_clocks),
-            (macs, other.macs),
-            (decompress_clocks, other.decompress_clocks),
-            (dpu_clocks, other.dpu_clocks),
-            (ppu_clocks, other.ppu_clocks),
-        ] {
-            *mine = mine.saturating_add(more);
+        self.bytes.add(&other.bytes);
+        let mut other = *other;
+        for (mine, more) in self.counts().into_iter().zip(other.counts()) {
+            *mine = mine.saturating_add(*more);
         }
+    }
+
+    /// All but [`Self::bytes`].
+    fn counts(&mut self) -> [&mut u64; 9] {
+        [
+            &mut self.command_bytes,
+            &mut self.feature_fill_bytes,
+            &mut self.weight_fill_bytes,
+            &mut self.drain_bytes,
+            &mut self.mac_clocks,
+            &mut self.macs,
+            &mut self.decompress_clocks,
+            &mut self.dpu_clocks,
+            &mut self.ppu_clocks,
+        ]
     }
 
     /// The work of the writer.
