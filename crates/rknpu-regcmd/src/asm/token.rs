@@ -3,8 +3,6 @@
 
 use alloc::format;
 use alloc::string::String;
-use core::iter::Peekable;
-use core::str::CharIndices;
 
 /// A column, and what is wrong there.
 pub(super) type Failed = (usize, String);
@@ -99,27 +97,25 @@ impl Token<'_> {
 }
 
 /// The tokens of a line, up to its comment.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(super) struct Tokens<'a> {
-    line: &'a str,
-    chars: Peekable<CharIndices<'a>>,
+    rest: &'a str,
     /// Column of the next character.
     column: usize,
 }
 
 impl<'a> Tokens<'a> {
     pub(super) fn new(line: &'a str) -> Self {
-        let code = line.split(['#', ';']).next().unwrap_or_default();
         Self {
-            line: code,
-            chars: code.char_indices().peekable(),
+            rest: line.split(['#', ';']).next().unwrap_or_default(),
             column: 1,
         }
     }
 
     /// The next token, which stays there.
     pub(super) fn peek(&self) -> Option<Token<'a>> {
-        self.clone().next()
+        let mut rest = *self;
+        rest.next()
     }
 
     /// Takes the next token if it is `text`.
@@ -162,9 +158,12 @@ impl<'a> Tokens<'a> {
         Ok(self.number(u32::MAX.into())? as u32)
     }
 
-    fn step(&mut self) -> Option<(usize, char)> {
-        self.column += 1;
-        self.chars.next()
+    /// Takes so many bytes, whole characters.
+    fn cut(&mut self, bytes: usize) -> &'a str {
+        let (text, rest) = self.rest.split_at(bytes);
+        self.column += text.chars().count();
+        self.rest = rest;
+        text
     }
 }
 
@@ -173,19 +172,11 @@ impl<'a> Iterator for Tokens<'a> {
 
     fn next(&mut self) -> Option<Token<'a>> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        while self.chars.peek().is_some_and(|(_, c)| c.is_whitespace()) {
-            self.step();
-        }
-        let &(start, first) = self.chars.peek()?;
+        self.cut(self.rest.len() - self.rest.trim_start().len());
+        let first = self.rest.chars().next()?;
         let column = self.column;
-        self.step();
-        if is_part(first) {
-            while self.chars.peek().is_some_and(|&(_, c)| is_part(c)) {
-                self.step();
-            }
-        }
-        let end = self.chars.peek().map_or(self.line.len(), |&(at, _)| at);
-        let text = self.line.get(start..end)?;
+        let parts = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
+        let text = self.cut(parts.max(first.len_utf8()));
         Some(Token { text, column })
     }
 }

@@ -75,7 +75,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    #[cfg_attr(miri, ignore = "thousands of addresses")]
     fn each_byte_of_the_output_is_one_of_one_element() {
         for (ty, element) in [
             (MatmulType::Int8ToInt32, Precision::Int32),

@@ -82,25 +82,6 @@ impl DriverCosts {
         wake_ps: 5 * PS_PER_US,
     };
 
-    /// The same with its interrupts on an A76, the client on another.
-    pub const MAINLINE_IRQ_ON_A76: Self = Self {
-        kick_ps: 6 * PS_PER_US,
-        ..Self::MAINLINE
-    };
-
-    /// The same with interrupts and client on one A76.
-    pub const MAINLINE_ONE_A76: Self = Self {
-        wake_ps: PS_PER_US / 2,
-        ..Self::MAINLINE_IRQ_ON_A76
-    };
-
-    /// Interrupts on an A55, but address spaces stay attached (a patch that
-    /// mainline has not).
-    pub const KEPT_ATTACHED: Self = Self {
-        attach_ps: 0,
-        ..Self::MAINLINE
-    };
-
     /// Nothing but the device.
     pub const NONE: Self = Self {
         submit_ps: 0,

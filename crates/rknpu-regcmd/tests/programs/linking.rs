@@ -10,7 +10,7 @@ use rknpu_regcmd::{
 
 use crate::families::{self, Sample};
 use crate::product::{self, CHIP, values};
-use crate::random::{any_word, known};
+use crate::random::{KNOWN, any_word};
 
 fn task() -> MatmulTask {
     product::task(MatmulType::Int8ToInt32, 64, 64, 64)
@@ -270,7 +270,7 @@ proptest! {
         start in 0u32..0x4000_0000,
         len in 0x8000_0000u32..,
     ) {
-        let mut words = sample.get(known()).words.clone();
+        let mut words = sample.get(&KNOWN).words.clone();
         for change in changes {
             for word in &mut words {
                 if word.offset() == change.offset() && word.target() == change.target() {

@@ -5,18 +5,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod families;
+mod goldens;
+mod known;
+mod linking;
 mod matmul;
 mod product;
 mod random;
+mod ranges;
 mod row_major;
 mod sums;
-
-// Hundreds of programs each: too slow for Miri, and there is no unsafe code.
-#[cfg(not(miri))]
-mod known;
-#[cfg(not(miri))]
-mod linking;
-#[cfg(not(miri))]
-mod ranges;
-#[cfg(not(miri))]
 mod timing;

@@ -9,7 +9,7 @@ use rknpu_regcmd::{
 
 use crate::families::matmul::{self, Types};
 use crate::families::{A, B, C};
-use crate::product::{CHIP, IDS, bind, task, values, warnings};
+use crate::product::{CHIP, IDS, bind, lengths, task, values, warnings};
 
 fn types(ty: MatmulType) -> Types {
     match ty {
@@ -18,11 +18,6 @@ fn types(ty: MatmulType) -> Types {
         MatmulType::Fp16ToFp16 => matmul::FP16_FP16,
         MatmulType::Int4ToInt16 => matmul::INT4_INT16,
     }
-}
-
-/// The lengths of the buffers that fit exactly.
-fn lengths(task: &MatmulTask) -> [u64; 3] {
-    [task.a_bytes(), task.b_bytes(), task.c_bytes()]
 }
 
 /// The values of fp16 -> fp32 with M = 4, K = 32, N = 16 and all addresses 0,

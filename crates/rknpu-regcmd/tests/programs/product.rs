@@ -34,6 +34,11 @@ pub(crate) fn bind(places: [u32; 3], lengths: [u64; 3]) -> [Binding; 3] {
     })
 }
 
+/// The lengths of the buffers that fit a product exactly.
+pub(crate) fn lengths(task: &MatmulTask) -> [u64; 3] {
+    [task.a_bytes(), task.b_bytes(), task.c_bytes()]
+}
+
 /// Values by target and offset, whatever the order.
 pub(crate) fn values(words: &[Word]) -> BTreeMap<(u16, u16), u32> {
     let places = words.iter().map(|w| ((w.target(), w.offset()), w.value()));

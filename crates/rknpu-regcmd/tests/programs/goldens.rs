@@ -3,17 +3,12 @@
 //! side, under `goldens/`. A difference is a changed program, so it is shown
 //! in full; `BLESS=1` (`cargo xtask bless`) takes what is made now as right.
 
-// Miri has no file access.
-#![cfg(not(miri))]
-// A helper that unwraps is a test that fails.
-#![allow(clippy::unwrap_used)]
-
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, Iova, MatmulForm, MatmulTask, MatmulType, assemble, disassemble,
-};
+use rknpu_regcmd::{MatmulForm, MatmulType, assemble, disassemble};
+
+use crate::product::{CHIP, bind, lengths, task};
 
 /// Set to bless.
 const BLESS: &str = "BLESS";
@@ -57,26 +52,9 @@ fn name(ty: MatmulType) -> &'static str {
 
 /// The program with A from 16 MiB on, B from 1 GiB, C from 2 GiB.
 fn golden(ty: MatmulType, (m, k, n): (u32, u32, u32), form: MatmulForm) -> String {
-    let ids = [BufferId(0), BufferId(1), BufferId(2)];
-    let task = MatmulTask {
-        ty,
-        m,
-        k,
-        n,
-        a: ids[0].at(0),
-        b: ids[1].at(0),
-        c: ids[2].at(0),
-    };
-    let program = task.program_in(form, &ChipProfile::RK3588).unwrap();
-    let sizes = [task.a_bytes(), task.b_bytes(), task.c_bytes()];
-    let places = [0x0100_0000, 0x4000_0000, 0x8000_0000];
-    let bindings: Vec<Binding> = (0..3)
-        .map(|i| Binding {
-            id: ids[i],
-            iova: Iova(places[i]),
-            len: u32::try_from(sizes[i]).unwrap(),
-        })
-        .collect();
+    let task = task(ty, m, k, n);
+    let program = task.program_in(form, &CHIP).unwrap();
+    let bindings = bind([0x0100_0000, 0x4000_0000, 0x8000_0000], lengths(&task));
     let linked = program.link(&bindings).unwrap();
     let mut text = format!("# {ty:?}, M={m} K={k} N={n}, form {form:?}\n");
     for extent in linked.extents() {
