@@ -28,9 +28,14 @@ macro_rules! offsets {
     ($block:ident: $($register:ident),+) => { $($block::$register::OFFSET)|+ };
 }
 
-/// `Computed` where that is so, else what is left.
-const fn computed(so: bool, otherwise: Use) -> Use {
-    if so { Computed } else { otherwise }
+/// `Computed` where that is so, else nothing is made of it.
+const fn or_unused(so: bool) -> Use {
+    if so { Computed } else { Unused }
+}
+
+/// `Computed` where that is so, else nobody knows.
+const fn or_unknown(so: bool) -> Use {
+    if so { Computed } else { Unknown }
 }
 
 /// What tasks of the blocks in `enable` make of the register `info`, with the
@@ -70,20 +75,20 @@ fn of_cna(regs: &RegisterFile, offset: u16) -> Use {
             PadCon0, FcDataSize0, FcDataSize1
         ) => Computed,
         cna::CvtCon1::OFFSET..=cna::CvtCon4::OFFSET | cna::CvtCon5::OFFSET => {
-            computed(regs.get::<cna::CvtCon0>().cvt_bypass() == 0, Unused)
+            or_unused(regs.get::<cna::CvtCon0>().cvt_bypass() == 0)
         }
-        cna::PadCon1::OFFSET => computed(Conv::decode(regs, false).pads(), Unused),
-        cna::FeatureDataAddr::OFFSET => computed(fetches, Unused),
+        cna::PadCon1::OFFSET => or_unused(Conv::decode(regs, false).pads()),
+        cna::FeatureDataAddr::OFFSET => or_unused(fetches),
         cna::DmaCon1::OFFSET => {
             let lines = regs.get::<cna::FcDataSize0>().dma_height();
-            computed(fetches && lines > 1, Unknown)
+            or_unknown(fetches && lines > 1)
         }
         cna::DmaCon2::OFFSET => {
             let features = Conv::decode(regs, false).features;
             let surfaces = features.atoms(features.fetched).surfaces.count;
-            computed(fetches && surfaces > 1, Unknown)
+            or_unknown(fetches && surfaces > 1)
         }
-        cna::DcompAddr0::OFFSET => computed(cbuf.weight_reuse() == 0, Unused),
+        cna::DcompAddr0::OFFSET => or_unused(cbuf.weight_reuse() == 0),
         cna::DcompAmount0::OFFSET..=cna::DcompAmount15::OFFSET
             if regs.get::<cna::DcompCtrl>().decomp_control() == 0 =>
         {
@@ -103,37 +108,33 @@ fn of_dpu(regs: &RegisterFile, offset: u16) -> Use {
             BsCfg, BnCfg, EwCfg, OutCvtOffset, OutCvtScale, OutCvtShift
         ) => Computed,
         dpu::DataCubeNotchAddr::OFFSET => {
-            computed(regs.get::<dpu::DataCubeHeight>().height() > 0, Unknown)
+            or_unknown(regs.get::<dpu::DataCubeHeight>().height() > 0)
         }
         // One atom a pixel needs neither strides nor the writer's own number of
         // channels: allbilly's flying programs write none of them.
-        offsets!(dpu: DstSurfStride, SurfaceAdd) => computed(!one_atom(regs), Unknown),
-        offsets!(dpu: BsOwCfg, WdmaSize0) => computed(!(one_atom(regs) && flying(regs)), Unknown),
-        dpu::BsAluCfg::OFFSET => computed(
-            bs_on && bs.bs_alu_bypass() == 0 && bs.bs_alu_src() == 0,
-            Unused,
-        ),
-        dpu::BsMulCfg::OFFSET => computed(bs_on && bs.bs_mul_bypass() == 0, Unused),
-        dpu::BsReluxCmpValue::OFFSET => computed(
-            bs_on && bs.bs_relu_bypass() == 0 && bs.bs_relux_en() == 1,
-            Unused,
-        ),
+        offsets!(dpu: DstSurfStride, SurfaceAdd) => or_unknown(!one_atom(regs)),
+        offsets!(dpu: BsOwCfg, WdmaSize0) => or_unknown(!(one_atom(regs) && flying(regs))),
+        dpu::BsAluCfg::OFFSET => {
+            or_unused(bs_on && bs.bs_alu_bypass() == 0 && bs.bs_alu_src() == 0)
+        }
+        dpu::BsMulCfg::OFFSET => or_unused(bs_on && bs.bs_mul_bypass() == 0),
+        dpu::BsReluxCmpValue::OFFSET => {
+            or_unused(bs_on && bs.bs_relu_bypass() == 0 && bs.bs_relux_en() == 1)
+        }
         dpu::BsOwOp::OFFSET if flying(regs) || regs.get::<dpu::BsOwCfg>().od_bypass() == 1 => {
             Unused
         }
         dpu::BsOwOp::OFFSET => {
             let core = Precision::from_code(regs.get::<core::MiscCfg>().proc_precision());
-            computed(!core.is_float(), Unknown)
+            or_unknown(!core.is_float())
         }
-        dpu::BnAluCfg::OFFSET => computed(
-            bn_on && bn.bn_alu_bypass() == 0 && bn.bn_alu_src() == 0,
-            Unused,
-        ),
-        dpu::BnMulCfg::OFFSET => computed(bn_on && bn.bn_mul_bypass() == 0, Unused),
-        dpu::BnReluxCmpValue::OFFSET => computed(
-            bn_on && bn.bn_relu_bypass() == 0 && bn.bn_relux_en() == 1,
-            Unused,
-        ),
+        dpu::BnAluCfg::OFFSET => {
+            or_unused(bn_on && bn.bn_alu_bypass() == 0 && bn.bn_alu_src() == 0)
+        }
+        dpu::BnMulCfg::OFFSET => or_unused(bn_on && bn.bn_mul_bypass() == 0),
+        dpu::BnReluxCmpValue::OFFSET => {
+            or_unused(bn_on && bn.bn_relu_bypass() == 0 && bn.bn_relux_en() == 1)
+        }
         _ => of_ew(regs, offset),
     }
 }
@@ -158,17 +159,16 @@ fn of_ew(regs: &RegisterFile, offset: u16) -> Use {
             let format = regs.get::<dpu::DataFormat>();
             let float = Precision::from_code(format.proc_precision()).is_float();
             match operates && ew.ew_op_cvt_bypass() == 0 {
-                true => computed(!float, Unknown),
+                true => or_unknown(!float),
                 false => Unused,
             }
         }
-        dpu::EwReluxCmpValue::OFFSET => computed(
-            on && ew.ew_relu_bypass() == 0 && ew.ew_relux_en() == 1,
-            Unused,
-        ),
+        dpu::EwReluxCmpValue::OFFSET => {
+            or_unused(on && ew.ew_relu_bypass() == 0 && ew.ew_relux_en() == 1)
+        }
         dpu::EwOpValue0::OFFSET..=dpu::EwOpValue7::OFFSET => {
             match operates && ew.ew_op_src() == 0 {
-                true => computed(!looks_up, Unknown),
+                true => or_unknown(!looks_up),
                 false => Unused,
             }
         }
@@ -176,7 +176,7 @@ fn of_ew(regs: &RegisterFile, offset: u16) -> Use {
         offsets!(dpu:
             LutInfo, LutLeStart, LutLoEnd, LutLeSlopeScale, LutLeSlopeShift,
             LutLoSlopeScale, LutLoSlopeShift
-        ) => computed(looks_up, Unused),
+        ) => or_unused(looks_up),
         dpu::LutCfg::OFFSET..=dpu::LutLoSlopeShift::OFFSET if !looks_up => Unused,
         _ => Unknown,
     }
@@ -190,18 +190,16 @@ fn of_rdma(regs: &RegisterFile, offset: u16) -> Use {
     let taken = element && takes_operand(regs);
     match offset {
         offsets!(dpu_rdma: BrdmaCfg, NrdmaCfg, ErdmaCfg, FeatureModeCfg) => Computed,
-        offsets!(dpu_rdma: DataCubeWidth, DataCubeHeight) => computed(main || element, Unknown),
-        dpu_rdma::DataCubeChannel::OFFSET => computed(main || element || bs || bn, Unknown),
-        dpu_rdma::BsBaseAddr::OFFSET => computed(bs, Unused),
-        dpu_rdma::BnBaseAddr::OFFSET => computed(bn, Unused),
-        dpu_rdma::SrcBaseAddr::OFFSET => computed(main, Unused),
-        dpu_rdma::SrcDmaCfg::OFFSET if main => computed(reads.cube[1] > 1, Unknown),
-        dpu_rdma::SurfNotch::OFFSET if main => computed(several, Unknown),
+        offsets!(dpu_rdma: DataCubeWidth, DataCubeHeight) => or_unknown(main || element),
+        dpu_rdma::DataCubeChannel::OFFSET => or_unknown(main || element || bs || bn),
+        dpu_rdma::BsBaseAddr::OFFSET => or_unused(bs),
+        dpu_rdma::BnBaseAddr::OFFSET => or_unused(bn),
+        dpu_rdma::SrcBaseAddr::OFFSET => or_unused(main),
+        dpu_rdma::SrcDmaCfg::OFFSET if main => or_unknown(reads.cube[1] > 1),
+        dpu_rdma::SurfNotch::OFFSET if main => or_unknown(several),
         dpu_rdma::PadCfg::OFFSET if main => Unknown,
-        dpu_rdma::EwBaseAddr::OFFSET if element => computed(taken, Unknown),
-        offsets!(dpu_rdma: EwSurfStride, EwSurfNotch) if element => {
-            computed(taken && several, Unknown)
-        }
+        dpu_rdma::EwBaseAddr::OFFSET if element => or_unknown(taken),
+        offsets!(dpu_rdma: EwSurfStride, EwSurfNotch) if element => or_unknown(taken && several),
         offsets!(dpu_rdma: SrcDmaCfg, SurfNotch, PadCfg, EwBaseAddr, EwSurfStride, EwSurfNotch) => {
             Unused
         }
@@ -218,8 +216,8 @@ fn of_ppu(regs: &RegisterFile, offset: u16) -> Use {
             DataCubeOutChannel, OperationModeCfg, PoolingKernelCfg,
             PoolingPaddingCfg, DstBaseAddr, DstSurfStride, DataFormat
         ) => Computed,
-        offsets!(ppu: RecipKernelWidth, RecipKernelHeight) => computed(average, Unused),
-        ppu::PaddingValue1::OFFSET if padded => computed(!average, Unknown),
+        offsets!(ppu: RecipKernelWidth, RecipKernelHeight) => or_unused(average),
+        ppu::PaddingValue1::OFFSET if padded => or_unknown(!average),
         offsets!(ppu: PaddingValue1, PaddingValue2) if !padded => Unused,
         _ => Unknown,
     }
