@@ -37,6 +37,10 @@ pub struct Tasks<'a> {
 impl<'a> Tasks<'a> {
     /// The tasks in `words`, of a core whose registers hold what `regs` says:
     /// they keep their values from task to task.
+    ///
+    /// A core has two groups of registers, which tasks take turns with
+    /// (E-groups-alternate). Here is one: what a task leaves out is what the task
+    /// before it wrote, on a core what the one before that did.
     #[must_use]
     pub fn after(words: &'a [Word], regs: RegisterFile) -> Self {
         Self {
