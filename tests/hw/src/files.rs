@@ -6,11 +6,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use npu_model::driver::SharedFile;
-use rocket_uapi::{Errno, RawMap, sys};
+use rocket_uapi::{Errno, RawMap, SyncFile, sys};
 use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::check::{Must, Reason};
 use crate::raw::{File, Map, WithoutAddresses};
 
 impl WithoutAddresses for sys::ExportSyncFile {}
@@ -94,6 +95,13 @@ impl File {
         // SAFETY: the kernel has put a new descriptor there, which nobody else
         // knows.
         Ok(unsafe { OwnedFd::from_raw_fd(arg.fd) })
+    }
+
+    /// The fence of the jobs that write a dma-buf.
+    pub(crate) fn writers(&self, dma_buf: BorrowedFd<'_>) -> Result<SyncFile, Reason> {
+        let fence = self.export_fence(dma_buf, sys::DMA_BUF_SYNC_READ);
+        let fence = fence.must("EXPORT_SYNC_FILE")?;
+        Ok(self.device().adopt_sync_file(fence)?)
     }
 
     pub(crate) fn import_fence(

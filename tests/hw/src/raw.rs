@@ -62,6 +62,10 @@ impl File {
         }
     }
 
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// A second file of the same device.
     pub(crate) fn reopen(&self) -> Result<Self, Reason> {
         Self::new(&self.device.reopen()?)

@@ -6,12 +6,12 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
-use rocket_uapi::{Deadline, Errno, FenceStatus, sys};
+use rocket_uapi::{Deadline, Errno, FenceStatus};
 
 use crate::Context;
 use crate::bench::Bench;
 use crate::busy::PATIENCE;
-use crate::check::{Must, Outcome, expect, nothing};
+use crate::check::{Must, Outcome, Reason, expect, nothing};
 use crate::hold::Hold;
 use crate::program::RESULT;
 use crate::raw::File;
@@ -57,7 +57,7 @@ pub(super) fn elsewhere(context: &Context) -> Outcome {
 }
 
 /// A job with this task, which reaches nowhere, and a good one behind it.
-fn fault(context: &Context, task: fn(&mut Bench) -> Result<Task, crate::Reason>) -> Outcome {
+fn fault(context: &Context, task: fn(&mut Bench) -> Result<Task, Reason>) -> Outcome {
     let mut bench = Bench::new(File::new(&context.device)?)?;
     let (output, map) = bench.seen_page()?;
     let program = bench.program(9, output.dma_address as u32)?;
@@ -73,12 +73,7 @@ fn fault(context: &Context, task: fn(&mut Bench) -> Result<Task, crate::Reason>)
     Submission::of(jobs).submit(&bench.file).must("SUBMIT")?;
     if let Some(hold) = &hold {
         let dma_buf = bench.file.export(lost).must("export")?;
-        let fence = bench
-            .file
-            .export_fence(dma_buf.as_fd(), sys::DMA_BUF_SYNC_READ);
-        let fence = context
-            .device
-            .adopt_sync_file(fence.must("EXPORT_SYNC_FILE")?)?;
+        let fence = bench.file.writers(dma_buf.as_fd())?;
         hold.release()?;
         let waited = fence.wait(Deadline::after(PATIENCE));
         let killed = Ok(FenceStatus::Failed(Errno::CANCELED));

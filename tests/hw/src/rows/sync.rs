@@ -189,13 +189,7 @@ pub(super) fn killed(context: &Context) -> Outcome {
     bench.submit(job)?;
     let file = &bench.file;
     let dma_buf = file.export(page).must("export")?;
-    let fence = || file.export_fence(dma_buf.as_fd(), READ);
-    let fence = || {
-        context
-            .device
-            .adopt_sync_file(fence().must("EXPORT_SYNC_FILE")?)
-            .map_err(Reason::from)
-    };
+    let fence = || file.writers(dma_buf.as_fd());
     let active = fence()?;
     if let Some(hold) = &hold {
         hold.release()?;
