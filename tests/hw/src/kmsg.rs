@@ -71,3 +71,19 @@ impl Kmsg {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::is_complaint;
+
+    #[test]
+    fn complaints_are_told_from_messages() {
+        assert!(is_complaint(
+            "BUG: KASAN: slab-use-after-free in drm_mm_remove_node"
+        ));
+        assert!(is_complaint(
+            "WARNING: mm/slub.c:7023 at __kvmalloc_node_noprof"
+        ));
+        assert!(!is_complaint("rocket fdab0000.npu: NPU job timed out"));
+    }
+}
