@@ -27,6 +27,8 @@ mod kmsg;
 mod known;
 mod program;
 #[allow(unsafe_code)]
+mod probe;
+#[allow(unsafe_code)]
 mod raw;
 mod report;
 mod rows;

@@ -4,17 +4,21 @@
 mod bugs;
 mod cores;
 mod create;
+mod dma_buf;
 mod entry;
 mod exported;
 mod jobs;
 mod mmap;
+mod names;
 mod prep;
 mod prime;
 mod processes;
 mod recovery;
 mod run;
+mod reply;
 mod submit;
 mod sync;
+mod sync_file;
 
 use crate::Context;
 use crate::check::Outcome;
@@ -93,6 +97,21 @@ pub const ROWS: &[Row] = &[
         entry::argument_size,
     ),
     row(
+        "argument-back",
+        "of a shorter argument as much comes back, and no more",
+        reply::argument_back,
+    ),
+    row(
+        "version-room",
+        "VERSION gives as much of a text as there is room for, without an end, and its length",
+        reply::version_room,
+    ),
+    row(
+        "capability-unknown",
+        "GET_CAP of what drivers with screens have is EOPNOTSUPP",
+        reply::unknown_capability,
+    ),
+    row(
         "create-nothing",
         "CREATE_BO of 0 bytes is ENOSPC",
         create::nothing,
@@ -123,8 +142,8 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "gem-names",
-        "GEM_FLINK and GEM_OPEN are for root, in whose hands they work",
-        create::names,
+        "GEM names are for root: the device's, until the last handle is closed",
+        names::names,
     ),
     row(
         "mmap-part",
@@ -146,6 +165,16 @@ pub const ROWS: &[Row] = &[
         "mmap-after-close",
         "a mapping stays valid after GEM_CLOSE, and address and offset stay taken",
         mmap::after_close,
+    ),
+    row(
+        "mmap-closed",
+        "mmap after GEM_CLOSE is EACCES while it is mapped, then EINVAL",
+        reply::mmap_closed,
+    ),
+    row(
+        "mmap-offsets",
+        "offsets are whole pages, one for all files; addresses are each file's",
+        reply::offsets,
     ),
     row(
         "prep-reserved",
@@ -377,6 +406,56 @@ pub const ROWS: &[Row] = &[
         "war-ordered",
         "it waits once the reader's fence was imported into the BO",
         sync::ordered,
+    ),
+    row(
+        "dma-buf-keeps",
+        "a dma-buf keeps object and address until its last descriptor is closed",
+        dma_buf::keeps,
+    ),
+    row(
+        "dma-buf-writable",
+        "the first export says whether a dma-buf can be written",
+        dma_buf::writable,
+    ),
+    row(
+        "dma-buf-requests",
+        "a dma-buf's requests of another size are ENOTTY, at NULL EFAULT; a name has 31 bytes",
+        dma_buf::requests,
+    ),
+    row(
+        "dma-buf-poll",
+        "poll finds a dma-buf readable when no job writes it, writable when none uses it",
+        dma_buf::poll,
+    ),
+    row(
+        "fence-imported",
+        "an imported fence of a writer holds up readers and PREP_BO, one of a reader does not",
+        dma_buf::imported_write,
+    ),
+    row(
+        "sync-file-requests",
+        "a sync_file's requests of another size are ENOTTY, at NULL EFAULT; lseek is ESPIPE",
+        sync_file::requests,
+    ),
+    row(
+        "sync-file-names",
+        "a fence names its driver and queue until its job's end; MERGE gives a file its name",
+        sync_file::names,
+    ),
+    row(
+        "sync-file-room",
+        "FILE_INFO tells the number of fences, and of each where there is room for all",
+        sync_file::room,
+    ),
+    row(
+        "merge-left-out",
+        "MERGE leaves out what is over; of nothing else it makes a fence of the last end",
+        sync_file::left_out,
+    ),
+    row(
+        "merge-latest",
+        "of two jobs of one queue MERGE keeps the later",
+        sync_file::latest,
     ),
     dangerous(
         WARNS,

@@ -115,25 +115,6 @@ pub(super) fn addresses(context: &Context) -> Outcome {
     expect("another file", (other.handle, other.dma_address), wanted)
 }
 
-pub(super) fn names(context: &Context) -> Outcome {
-    let file = File::new(&context.device)?;
-    let other = file.reopen()?;
-    let bo = file.create(5000).must("CREATE_BO")?;
-    if context.info.is_model || !rustix::process::geteuid().is_root() {
-        let refused = Err(Errno::ACCESS);
-        expect("GEM_FLINK", file.flink(bo.handle).map(drop), refused)?;
-        expect("GEM_OPEN", other.open_name(1).map(drop), refused)?;
-    } else {
-        let name = file.flink(bo.handle).must("GEM_FLINK")?;
-        expect("GEM_FLINK again", file.flink(bo.handle), Ok(name))?;
-        let (handle, size) = other.open_name(name).must("GEM_OPEN")?;
-        expect("size by name", size, 2 * PAGE_BYTES as u64)?;
-        other.close(handle).must("GEM_CLOSE of what has a name")?;
-    }
-    file.close(bo.handle).must("GEM_CLOSE")?;
-    Ok(())
-}
-
 /// What /proc/meminfo calls available.
 fn spare_memory_kib() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! dma-bufs: how long they keep their objects, and what their descriptors say.
+
+use std::os::fd::AsFd;
+
+use rocket_uapi::{
+    Access, ByteLen, Deadline, Errno, Error, FenceStatus, PAGE_BYTES, SharedBuffer, sys,
+};
+use rustix::fs::{OFlags, fcntl_getfl};
+
+use crate::Context;
+use crate::busy::{Busy, PATIENCE, SHORT, quick};
+use crate::check::{Must, Outcome, ensure, expect, nothing};
+use crate::probe::readiness;
+use crate::raw::File;
+
+const PAGE: u32 = PAGE_BYTES as u32;
+
+/// No deadline.
+const FOREVER: i64 = i64::MAX;
+
+pub(super) fn keeps(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let bo = file.create(PAGE).must("CREATE_BO")?;
+    let map = file.map_shared(bo.offset, PAGE_BYTES).must("mmap")?;
+    map.set(7, 42);
+    drop(map);
+    let dma_buf = file.export(bo.handle).must("export")?;
+    let copy = dma_buf.try_clone().must("dup")?;
+    file.close(bo.handle).must("GEM_CLOSE")?;
+    drop(dma_buf);
+    let next = file.create(PAGE).must("CREATE_BO")?;
+    expect("the handle is free", next.handle, bo.handle)?;
+    ensure("the address is not", next.dma_address != bo.dma_address)?;
+    let handle = file.import(copy.as_fd()).must("import")?;
+    let map = file.map_shared(bo.offset, PAGE_BYTES).must("mmap")?;
+    expect("a byte of the object", map.get(7), 42)?;
+    drop(map);
+    file.close(handle).must("GEM_CLOSE")?;
+    drop(copy);
+    let last = file.create(PAGE).must("CREATE_BO")?;
+    expect("the address now", last.dma_address, bo.dma_address)?;
+    for bo in [next, last] {
+        file.close(bo.handle).must("GEM_CLOSE")?;
+    }
+    Ok(())
+}
+
+pub(super) fn writable(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    for first in [0, sys::DRM_RDWR] {
+        let bo = file.create(PAGE).must("CREATE_BO")?;
+        let mut all = Vec::new();
+        for later in [first, sys::DRM_RDWR, 0] {
+            let dma_buf = file.export_with(bo.handle, sys::DRM_CLOEXEC | later);
+            let dma_buf = dma_buf.must("export")?;
+            let flags = fcntl_getfl(&dma_buf).must("F_GETFL")?;
+            let access = flags & OFlags::ACCMODE;
+            expect("access", access, OFlags::from_bits_retain(first))?;
+            all.push(dma_buf);
+        }
+        file.close(bo.handle).must("GEM_CLOSE")?;
+    }
+    Ok(())
+}
+
+pub(super) fn requests(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let bo = file.create(1).must("CREATE_BO")?;
+    let dma_buf = file.export(bo.handle).must("export")?;
+    for request in [
+        sys::DMA_BUF_SYNC,
+        sys::EXPORT_SYNC_FILE,
+        sys::IMPORT_SYNC_FILE,
+        sys::SYNC_FILE_INFO,
+    ] {
+        let what = format!("request {request:#x} with another size");
+        let resized = nothing(file.resized_on(dma_buf.as_fd(), request));
+        expect(&what, resized, Err(Errno::NOTTY))?;
+        let null = nothing(file.null_on(dma_buf.as_fd(), request));
+        let error = match request {
+            sys::SYNC_FILE_INFO => Errno::NOTTY,
+            _ => Errno::FAULT,
+        };
+        expect(&format!("request {request:#x} at NULL"), null, Err(error))?;
+    }
+    for (name, named) in [
+        (c"", Ok(())),
+        (c"0123456789012345678901234567890", Ok(())),
+        (c"01234567890123456789012345678901", Err(Errno::INVAL)),
+    ] {
+        let both = file.set_names(dma_buf.as_fd(), name);
+        expect(&format!("SET_NAME of {name:?}"), both, [named; 2])?;
+    }
+    file.close(bo.handle).must("GEM_CLOSE")?;
+    Ok(())
+}
+
+pub(super) fn poll(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let busy = Busy::start(&context.device)?;
+    let fence = busy.fence()?;
+    let [output, input] = [busy.output, busy.input].map(|bo| file.export(bo));
+    let (output, input) = (output.must("export")?, input.must("export")?);
+    let read = file.create(1).must("CREATE_BO")?;
+    let reader = file.export(read.handle).must("export")?;
+    let import = file.import_fence(reader.as_fd(), sys::DMA_BUF_SYNC_READ, fence.as_fd());
+    import.must("IMPORT_SYNC_FILE")?;
+    for (what, dma_buf, ready) in [
+        ("what the job writes", &output, [false, false]),
+        ("what the job only reads", &input, [true, true]),
+        ("what has the fence of a reader", &reader, [true, false]),
+    ] {
+        expect(what, readiness(dma_buf), Ok(ready))?;
+    }
+    expect("the job", fence.status()?, FenceStatus::Active)?;
+    busy.let_go()?;
+    fence.wait(Deadline::after(PATIENCE))?;
+    for dma_buf in [&output, &reader] {
+        expect("after the job", readiness(dma_buf), Ok([true, true]))?;
+    }
+    file.close(read.handle).must("GEM_CLOSE")?;
+    drop((output, input, reader));
+    busy.finish()
+}
+
+pub(super) fn imported_write(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let page = ByteLen::new(PAGE_BYTES).must("a length")?;
+    let shared = context.device.alloc(page)?.export();
+    let shared = shared.map_err(|(error, _)| error)?;
+    let handle = shared.handle().get();
+    let busy = Busy::start(&context.device.reopen()?)?;
+    let fence = busy.fence()?;
+    shared.add_fence(Access::Read, &fence)?;
+    let prep = nothing(file.prep(handle, 0));
+    expect("PREP_BO with a reader's fence", prep, Ok(()))?;
+    let reader = quick(&context.device, |job| job.reads_shared(&shared))?;
+    reader.wait(Deadline::after(PATIENCE))?;
+    expect("the job", fence.status()?, FenceStatus::Active)?;
+    shared.add_fence(Access::Write, &fence)?;
+    let prep = nothing(file.prep(handle, 0));
+    expect("PREP_BO with a writer's fence", prep, Err(Errno::BUSY))?;
+    let reader = quick(&context.device, |job| job.reads_shared(&shared))?;
+    let too_early = reader.fence()?.wait(Deadline::after(SHORT));
+    expect("a reader", too_early, Err(Error::FenceTimedOut))?;
+    expect("the job", fence.status()?, FenceStatus::Active)?;
+    let prep = busy.let_go_during(|| nothing(file.prep(handle, FOREVER)))?;
+    expect("PREP_BO", prep, Ok(()))?;
+    reader.wait(Deadline::after(PATIENCE))?;
+    busy.finish()
+}

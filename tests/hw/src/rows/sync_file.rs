@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What sync_files say of their fences, and what MERGE keeps.
+
+use std::os::fd::AsFd;
+
+use rocket_uapi::{Access, ByteLen, Deadline, Errno, FenceStatus, PAGE_BYTES, SyncFile, sys};
+use rustix::fs::SeekFrom;
+
+use crate::Context;
+use crate::busy::{Busy, PATIENCE, Ready, quick};
+use crate::check::{Must, Outcome, Reason, ensure, expect, nothing};
+use crate::raw::File;
+
+/// The fence of an object that nobody uses.
+fn idle(context: &Context) -> Result<SyncFile, Reason> {
+    let page = ByteLen::new(PAGE_BYTES).must("a length")?;
+    Ok(context.device.alloc(page)?.fence(Access::Write)?)
+}
+
+pub(super) fn requests(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let fence = idle(context)?;
+    let fence = fence.as_fd();
+    for request in [
+        sys::SYNC_MERGE,
+        sys::SYNC_FILE_INFO,
+        sys::SYNC_SET_DEADLINE,
+        sys::EXPORT_SYNC_FILE,
+    ] {
+        let what = format!("request {request:#x} with another size");
+        let resized = nothing(file.resized_on(fence, request));
+        expect(&what, resized, Err(Errno::NOTTY))?;
+        let null = nothing(file.null_on(fence, request));
+        let error = match request {
+            sys::EXPORT_SYNC_FILE => Errno::NOTTY,
+            _ => Errno::FAULT,
+        };
+        expect(&format!("request {request:#x} at NULL"), null, Err(error))?;
+    }
+    for (pad, set) in [(0, Ok(())), (1, Err(Errno::INVAL))] {
+        let deadline = nothing(file.set_deadline(fence, pad));
+        expect(&format!("SYNC_IOC_SET_DEADLINE, pad {pad}"), deadline, set)?;
+    }
+    let padded = file.fence_infos(fence, 1, 1).map(drop);
+    expect("SYNC_IOC_FILE_INFO, pad 1", padded, Err(Errno::INVAL))?;
+    let seek = file.seek(fence, SeekFrom::Start(0));
+    expect("lseek", seek, Err(Errno::SPIPE))
+}
+
+pub(super) fn names(context: &Context) -> Outcome {
+    let busy = Busy::start(&context.device)?;
+    let fence = busy.fence()?;
+    let info = fence.info()?;
+    let of_job = &info.fences[0];
+    expect("the driver", of_job.driver.as_str(), "drm_sched")?;
+    ensure("the queue is a core's", of_job.timeline.ends_with(".npu"))?;
+    let start = format!("drm_sched-{}", of_job.timeline);
+    ensure("so is the file's name", info.name.starts_with(&start))?;
+    let named = fence.merge("of two", &fence)?.info()?.name;
+    expect("a name that MERGE was given", named.as_str(), "of two")?;
+    expect("the job", fence.status()?, FenceStatus::Active)?;
+    busy.let_go()?;
+    fence.wait(Deadline::after(PATIENCE))?;
+    let info = fence.info()?;
+    let of_job = &info.fences[0];
+    expect(
+        "the driver after the end",
+        of_job.driver.as_str(),
+        "detached-driver",
+    )?;
+    expect("the queue", of_job.timeline.as_str(), "signaled-timeline")?;
+    busy.finish()
+}
+
+pub(super) fn room(context: &Context) -> Outcome {
+    let file = File::new(&context.device)?;
+    let other = context.device.reopen()?;
+    let (first, second) = (Ready::new(&context.device)?, Ready::new(&other)?);
+    let (first, second) = (first.start(|job| job)?, second.start(|job| job)?);
+    let both = first.fence()?.merge("", &second.fence()?)?;
+    for (room, told) in [
+        (0, Ok((0, 2, vec![]))),
+        (1, Err(Errno::INVAL)),
+        (2, Ok((0, 2, vec![0, 0]))),
+        (9, Ok((0, 2, vec![0, 0]))),
+    ] {
+        let infos = file.fence_infos(both.as_fd(), room, 0);
+        let active = both.info()?.fences.iter().all(|one| one.ended.is_none());
+        ensure("both jobs run", active)?;
+        expect(&format!("room for {room}"), infos, told)?;
+    }
+    let name = both.info()?.name;
+    ensure(&name, name.starts_with("dma_fence_array-unbound"))?;
+    first.finish()?;
+    second.finish()
+}
+
+pub(super) fn left_out(context: &Context) -> Outcome {
+    let ended = quick(&context.device, |job| job)?;
+    let over = ended.fence()?;
+    ended.wait(Deadline::after(PATIENCE))?;
+    let busy = Busy::start(&context.device.reopen()?)?;
+    let going = busy.fence()?;
+    let merged = over.merge("", &going)?.info()?;
+    expect("the job", going.status()?, FenceStatus::Active)?;
+    expect("of both", merged, going.info()?)?;
+    busy.let_go()?;
+    going.wait(Deadline::after(PATIENCE))?;
+    let merged = over.merge("", &going)?.info()?;
+    expect("fences of two that are over", merged.fences.len(), 1)?;
+    expect("its status", merged.status(), FenceStatus::Signaled)?;
+    let last = going.info()?.fences[0].ended;
+    expect("its time is the last", merged.fences[0].ended, last)?;
+    busy.finish()
+}
+
+pub(super) fn latest(context: &Context) -> Outcome {
+    let busy = Busy::start(&context.device)?;
+    let (early, behind) = (busy.fence()?, quick(&context.device, |job| job)?);
+    let late = behind.fence()?;
+    let merged = late.merge("", &early)?;
+    let (merged_info, late_info) = (merged.info()?, late.info()?);
+    expect("the first job", early.status()?, FenceStatus::Active)?;
+    expect("of two jobs of one queue", merged_info, late_info)?;
+    busy.let_go()?;
+    let waited = merged.wait(Deadline::after(PATIENCE));
+    expect("poll", waited, Ok(FenceStatus::Signaled))?;
+    behind.wait(Deadline::after(PATIENCE))?;
+    busy.finish()
+}
