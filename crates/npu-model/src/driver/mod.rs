@@ -168,13 +168,7 @@ impl Driver {
     /// Opens the device node.
     #[must_use]
     pub fn open(&self) -> DrmFile {
-        self.open_as(self.device.options.privileged)
-    }
-
-    /// Opens the device node as root or not, whatever the options say.
-    #[must_use]
-    pub fn open_as(&self, privileged: bool) -> DrmFile {
-        DrmFile::new(Arc::clone(&self.device), privileged)
+        DrmFile::new(Arc::clone(&self.device), self.device.options.privileged)
     }
 
     /// Lets go of what only mappings of other processes kept alive that are

@@ -1,35 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A client that speaks plain ioctls, and a device for it.
 
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use npu_model::driver::{
-    Arena, Backing, Bug, Caller, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile,
-    Mapping, NpuCore,
-};
+use npu_model::driver::{Arena, Bug, Driver, DriverOptions, DriverProfile, DrmFile, Mapping};
 use npu_model::event::Event;
+use rocket_uapi::sys;
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::script::{STEP_WORDS, ScriptedCore, Stage, Step};
-
-pub use rocket_uapi::sys::{
-    CREATE_BO, FINI_BO, GEM_CLOSE, GEM_FLINK, GEM_OPEN, GET_CAP, PREP_BO,
-    PRIME_FD_TO_HANDLE as FD_TO_HANDLE, PRIME_HANDLE_TO_FD as HANDLE_TO_FD, SUBMIT, VERSION,
-};
-
-/// `DRM_IOCTL_GET_UNIQUE`, which clients do without.
-pub const GET_UNIQUE: u32 = 0xc010_6401;
+use crate::script::{ScriptedCore, Stage, Step};
 
 /// No deadline.
 pub const FOREVER: i64 = i64::MAX;
 
-pub const BACKING: Backing = if cfg!(miri) {
-    Backing::Heap
-} else {
-    Backing::Memfd
-};
+/// What those events since the last look say that are like this.
+macro_rules! told {
+    ($bench:expr, $($event:pat => $what:expr),+) => {{
+        let events = $bench.driver.take_events().into_iter();
+        events.filter_map(|event| match event { $($event => Some($what),)+ _ => None })
+            .collect::<Vec<_>>()
+    }};
+}
+pub(crate) use told;
 
 /// A device whose cores run scripts.
 pub struct Bench {
@@ -39,70 +34,48 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(cores: usize) -> Self {
-        Self::with_hang_timeout(cores, Duration::from_millis(1))
+        Self::with(cores, |_| ())
     }
 
-    pub fn with_hang_timeout(cores: usize, hang_timeout: Duration) -> Self {
-        let options = DriverOptions {
-            hang_timeout,
-            ..DriverOptions::default()
-        };
-        Self::with_options(cores, options)
-    }
-
-    /// Another kernel; hangs end after a millisecond.
-    pub fn with_profile(cores: usize, profile: DriverProfile, bugs: DriverBugs) -> Self {
-        let options = DriverOptions {
-            hang_timeout: Duration::from_millis(1),
-            profile,
-            bugs,
-            ..DriverOptions::default()
-        };
-        Self::with_options(cores, options)
-    }
-
-    pub fn with_options(cores: usize, options: DriverOptions) -> Self {
+    /// With other options than usual. Hangs end after a millisecond.
+    pub fn with(cores: usize, set: impl FnOnce(&mut DriverOptions)) -> Self {
         let stage = Arc::new(Stage::default());
-        let options = DriverOptions {
-            backing: BACKING,
-            trace: true,
-            ..options
+        let mut options = DriverOptions {
+            hang_timeout: Duration::from_millis(1),
+            ..DriverOptions::default()
         };
-        let cores: Vec<Box<dyn NpuCore>> = ScriptedCore::all(cores, &stage);
+        set(&mut options);
+        let cores = (0..cores).map(|index| ScriptedCore::boxed(index, &stage));
         Self {
-            driver: Driver::new(options, cores),
+            driver: Driver::new(options, cores.collect()),
             stage,
         }
     }
 
+    /// Another kernel.
+    pub fn of(profile: DriverProfile, bugs: &[Bug]) -> Self {
+        Self::with(1, |options| {
+            options.profile = profile;
+            options.bugs = bugs.iter().copied().collect();
+        })
+    }
+
     pub fn client(&self) -> Client {
-        self.client_as(false)
+        Client {
+            file: self.driver.open(),
+            stage: Arc::clone(&self.stage),
+        }
     }
 
-    pub fn client_as(&self, privileged: bool) -> Client {
-        Client(self.driver.open_as(privileged), Arc::clone(&self.stage))
-    }
-
-    /// The bugs that clients ran into since the last look at the events.
+    /// The bugs that clients ran into.
     pub fn bugs(&self) -> Vec<Bug> {
-        let bug = |event| match event {
-            Event::KernelBug { bug, .. } => Some(bug),
-            _ => None,
-        };
-        let events = self.driver.take_events();
-        events.into_iter().filter_map(bug).collect()
+        told!(self, Event::KernelBug { bug, .. } => bug)
     }
 
-    pub fn drops(&self) -> Vec<String> {
-        let dropped = |event| match event {
-            Event::JobDropped { reason, .. } => Some(reason),
-            _ => None,
-        };
-        self.driver
-            .take_events()
-            .into_iter()
-            .filter_map(dropped)
-            .collect()
+    /// Runs a job of another file, which logs this: behind all that one core
+    /// has been given before.
+    pub fn log_behind(&self, number: u32) {
+        self.client().finish(&[Step::Log(number)]);
     }
 }
 
@@ -113,216 +86,195 @@ impl Drop for Bench {
 }
 
 /// One open file.
-pub struct Client(pub DrmFile, Arc<Stage>);
+pub struct Client {
+    pub file: DrmFile,
+    stage: Arc<Stage>,
+}
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.1.let_all_pass_after_a_panic();
+        self.stage.let_all_pass_after_a_panic();
     }
 }
 
-/// A buffer object as CREATE_BO describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bo {
-    pub handle: u32,
-    pub iova: u32,
-    pub offset: u64,
-}
+pub use sys::CreateBo as Bo;
 
-/// A job in numbers: tasks (address, words), read handles, written handles.
+/// A job in values: what its arrays hold.
 #[derive(Clone, Debug, Default)]
-pub struct JobSpec {
-    pub tasks: Vec<(u32, u32)>,
+pub struct Job {
+    pub tasks: Vec<sys::Task>,
     pub reads: Vec<u32>,
     pub writes: Vec<u32>,
 }
 
-impl JobSpec {
-    pub fn new(program: &Program, reads: &[Bo], writes: &[Bo]) -> Self {
-        Self {
-            tasks: vec![program.task()],
-            reads: reads.iter().map(|bo| bo.handle).collect(),
+impl Job {
+    /// Places the job's arrays in `arena`.
+    pub fn place(&self, arena: &Arena) -> sys::Job {
+        sys::Job {
+            tasks: arena.push(self.tasks.as_bytes()),
+            in_bo_handles: arena.push(self.reads.as_bytes()),
+            out_bo_handles: arena.push(self.writes.as_bytes()),
+            task_count: self.tasks.len() as u32,
+            task_struct_size: size_of::<sys::Task>() as u32,
+            in_bo_handle_count: self.reads.len() as u32,
+            out_bo_handle_count: self.writes.len() as u32,
+        }
+    }
+}
+
+impl Client {
+    /// An ioctl in whose structure there is no address.
+    pub fn call<T: FromBytes + IntoBytes>(&self, request: u32, mut arg: T) -> Result<T, Errno> {
+        self.file
+            .ioctl(request, arg.as_mut_bytes(), &Arena::new())?;
+        Ok(arg)
+    }
+
+    pub fn create(&self, size: u32) -> Result<Bo, Errno> {
+        let bo = Bo {
+            size,
+            ..Bo::default()
+        };
+        self.call(sys::CREATE_BO, bo)
+    }
+
+    /// A page.
+    pub fn page(&self) -> Bo {
+        self.create(4096).unwrap()
+    }
+
+    /// Closes the file of a process that may be ending.
+    pub fn end(mut self, is_ending: &dyn Fn() -> bool) -> usize {
+        let spare = self.file.reopen();
+        std::mem::replace(&mut self.file, spare).close(is_ending)
+    }
+
+    pub fn close(&self, handle: u32) -> Result<(), Errno> {
+        self.call(sys::GEM_CLOSE, [handle, 0]).map(drop)
+    }
+
+    pub fn prep(&self, handle: u32, timeout_ns: i64) -> Result<(), Errno> {
+        let arg = sys::PrepBo {
+            handle,
+            reserved: 0,
+            timeout_ns,
+        };
+        self.call(sys::PREP_BO, arg).map(drop)
+    }
+
+    pub fn wait(&self, bo: Bo) {
+        self.prep(bo.handle, FOREVER).unwrap();
+    }
+
+    pub fn fini(&self, handle: u32) -> Result<(), Errno> {
+        self.call(sys::FINI_BO, [handle, 0]).map(drop)
+    }
+
+    pub fn submit(&self, jobs: &[Job]) -> Result<(), Errno> {
+        let arena = Arena::new();
+        let jobs: Vec<_> = jobs.iter().map(|job| job.place(&arena)).collect();
+        self.submit_placed(&jobs, &arena)
+    }
+
+    /// SUBMIT of structures that have more fields than there are, or the same.
+    pub fn submit_placed<T: IntoBytes + Immutable>(
+        &self,
+        jobs: &[T],
+        arena: &Arena,
+    ) -> Result<(), Errno> {
+        let mut arg = sys::Submit {
+            jobs: arena.push(jobs.as_bytes()),
+            job_count: jobs.len() as u32,
+            job_struct_size: size_of::<T>() as u32,
+            reserved: 0,
+        };
+        let submitted = self.file.ioctl(sys::SUBMIT, arg.as_mut_bytes(), arena);
+        submitted.map(drop)
+    }
+
+    pub fn map(&self, bo: Bo) -> Mapping {
+        self.file.map_handle(bo.handle).unwrap()
+    }
+
+    /// A job of one script, in an object of its own that it reads.
+    pub fn job(&self, script: &[Step], reads: &[Bo], writes: &[Bo]) -> Job {
+        let bo = self.page();
+        self.set(bo, 0, self.stage.add(script));
+        self.fini(bo.handle).unwrap();
+        Job {
+            tasks: vec![sys::Task {
+                regcmd: bo.dma_address as u32,
+                regcmd_count: 2,
+            }],
+            reads: [&[bo], reads].concat().iter().map(|bo| bo.handle).collect(),
             writes: writes.iter().map(|bo| bo.handle).collect(),
         }
     }
 
-    /// Places the job's arrays in `arena` and returns its 40 bytes.
-    pub fn place(&self, arena: &Arena) -> [u8; 40] {
-        let tasks: Vec<u8> = self
-            .tasks
-            .iter()
-            .flat_map(|(regcmd, words)| [regcmd.to_le_bytes(), words.to_le_bytes()].concat())
-            .collect();
-        let list = |handles: &[u32]| -> Vec<u8> {
-            handles
-                .iter()
-                .flat_map(|handle| handle.to_le_bytes())
-                .collect()
-        };
-        let mut job = [0; 40];
-        job[0..8].copy_from_slice(&arena.push(&tasks).to_le_bytes());
-        job[8..16].copy_from_slice(&arena.push(&list(&self.reads)).to_le_bytes());
-        job[16..24].copy_from_slice(&arena.push(&list(&self.writes)).to_le_bytes());
-        job[24..28].copy_from_slice(&(self.tasks.len() as u32).to_le_bytes());
-        job[28..32].copy_from_slice(&8u32.to_le_bytes());
-        job[32..36].copy_from_slice(&(self.reads.len() as u32).to_le_bytes());
-        job[36..40].copy_from_slice(&(self.writes.len() as u32).to_le_bytes());
-        job
-    }
-}
-
-/// A script in a buffer object of its own.
-#[derive(Clone, Copy, Debug)]
-pub struct Program {
-    pub bo: Bo,
-    pub words: u32,
-}
-
-impl Program {
-    pub fn task(&self) -> (u32, u32) {
-        (self.bo.iova, self.words)
-    }
-}
-
-pub fn submit_bytes(jobs: u64, count: u32, stride: u32, reserved: u64) -> [u8; 24] {
-    let mut arg = [0; 24];
-    arg[0..8].copy_from_slice(&jobs.to_le_bytes());
-    arg[8..12].copy_from_slice(&count.to_le_bytes());
-    arg[12..16].copy_from_slice(&stride.to_le_bytes());
-    arg[16..24].copy_from_slice(&reserved.to_le_bytes());
-    arg
-}
-
-/// A deadline from now on.
-pub fn after(duration: Duration) -> i64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec * 1_000_000_000 + now.tv_nsec + i64::try_from(duration.as_nanos()).unwrap()
-}
-
-impl Client {
-    pub fn raw(&self, request: u32, arg: &mut [u8]) -> Result<i32, Errno> {
-        self.0.ioctl(request, arg, &Arena::new())
-    }
-
-    pub fn raw_with(&self, request: u32, arg: &mut [u8], user: &dyn Caller) -> Result<i32, Errno> {
-        self.0.ioctl(request, arg, user)
-    }
-
-    pub fn create(&self, size: u32) -> Result<Bo, Errno> {
-        let mut arg = [0; 24];
-        arg[0..4].copy_from_slice(&size.to_le_bytes());
-        self.raw(CREATE_BO, &mut arg)?;
-        let u64_at = |at: usize| u64::from_le_bytes(arg[at..at + 8].try_into().unwrap());
-        Ok(Bo {
-            handle: u32::from_le_bytes(arg[4..8].try_into().unwrap()),
-            iova: u32::try_from(u64_at(8)).unwrap(),
-            offset: u64_at(16),
-        })
-    }
-
-    /// The process of this client ends.
-    pub fn kill(self) {
-        self.close_file(&|| true);
-    }
-
-    /// Closes its file; the process may be ending.
-    pub fn close_file(mut self, is_ending: &dyn Fn() -> bool) -> usize {
-        let spare = self.0.reopen();
-        std::mem::replace(&mut self.0, spare).close(is_ending)
-    }
-
-    pub fn close(&self, handle: u32) -> Result<(), Errno> {
-        let mut arg = [0; 8];
-        arg[0..4].copy_from_slice(&handle.to_le_bytes());
-        self.raw(GEM_CLOSE, &mut arg).map(drop)
-    }
-
-    pub fn prep(&self, handle: u32, timeout_ns: i64) -> Result<(), Errno> {
-        self.prep_reserved(handle, 0, timeout_ns)
-    }
-
-    pub fn prep_reserved(&self, handle: u32, reserved: u32, timeout: i64) -> Result<(), Errno> {
-        let mut arg = [0; 16];
-        arg[0..4].copy_from_slice(&handle.to_le_bytes());
-        arg[4..8].copy_from_slice(&reserved.to_le_bytes());
-        arg[8..16].copy_from_slice(&timeout.to_le_bytes());
-        self.raw(PREP_BO, &mut arg).map(drop)
-    }
-
-    /// Waits with a deadline a little ahead. A slow host may be past it when
-    /// the call comes, so it is given more and more.
-    pub fn prep_a_moment(&self, handle: u32) -> Result<(), Errno> {
-        let mut moment = Duration::from_millis(3);
-        loop {
-            let deadline = after(moment);
-            match self.prep(handle, deadline) {
-                Err(Errno::BUSY) => moment *= 4,
-                result => {
-                    assert!(result.is_ok() || after(Duration::ZERO) >= deadline);
-                    return result;
-                }
-            }
-        }
-    }
-
-    pub fn fini(&self, handle: u32, reserved: u32) -> Result<(), Errno> {
-        let mut arg = [0; 8];
-        arg[0..4].copy_from_slice(&handle.to_le_bytes());
-        arg[4..8].copy_from_slice(&reserved.to_le_bytes());
-        self.raw(FINI_BO, &mut arg).map(drop)
-    }
-
-    pub fn submit(&self, jobs: &[JobSpec]) -> Result<(), Errno> {
-        let arena = Arena::new();
-        let array: Vec<u8> = jobs.iter().flat_map(|job| job.place(&arena)).collect();
-        let at = arena.push(&array);
-        let mut arg = submit_bytes(at, jobs.len() as u32, 40, 0);
-        self.raw_with(SUBMIT, &mut arg, &arena).map(drop)
-    }
-
-    pub fn map(&self, bo: Bo) -> Mapping {
-        self.0.map_handle(bo.handle).unwrap()
-    }
-
-    /// A script in a fresh buffer object.
-    pub fn program(&self, script: &[Step]) -> Program {
-        let bytes = Step::bytes(script);
-        let bo = self.create(bytes.len() as u32).unwrap();
-        write(&self.map(bo), 0, &bytes);
-        Program {
-            bo,
-            words: script.len() as u32 * STEP_WORDS,
-        }
-    }
-
-    /// Submits one script as one job that writes `writes`.
+    /// Submits one script as one job.
     pub fn run(&self, script: &[Step], reads: &[Bo], writes: &[Bo]) {
-        let program = self.program(script);
-        self.submit(&[JobSpec::new(&program, reads, writes)])
-            .unwrap();
+        self.submit(&[self.job(script, reads, writes)]).unwrap();
     }
 
-    /// The number at the start of a buffer object.
-    pub fn value(&self, bo: Bo) -> u32 {
-        let mut bytes = [0; 4];
-        read(&self.map(bo), 0, &mut bytes);
-        u32::from_le_bytes(bytes)
+    /// Runs one script to its end.
+    pub fn finish(&self, script: &[Step]) {
+        let out = self.page();
+        self.run(script, &[], &[out]);
+        self.wait(out);
+    }
+
+    /// The number in a buffer object.
+    pub fn value(&self, bo: Bo, at: usize) -> u32 {
+        get(&self.map(bo), at)
+    }
+
+    pub fn set(&self, bo: Bo, at: usize, value: u32) {
+        put(&self.map(bo), at, value);
+    }
+
+    pub fn export(&self, handle: u32) -> Result<OwnedFd, Errno> {
+        let flags = sys::DRM_CLOEXEC | sys::DRM_RDWR;
+        let [.., number] = self.call(sys::PRIME_HANDLE_TO_FD, [handle, flags, 0])?;
+        Ok(new_fd(number))
+    }
+
+    pub fn import(&self, dma_buf: &OwnedFd) -> Result<u32, Errno> {
+        let number = dma_buf.as_raw_fd().cast_unsigned();
+        let [handle, ..] = self.call(sys::PRIME_FD_TO_HANDLE, [0, 0, number])?;
+        Ok(handle)
+    }
+
+    pub fn dma_buf(&self, bo: Bo) -> OwnedFd {
+        self.export(bo.handle).unwrap()
+    }
+
+    /// What another file exported. It has no address here.
+    pub fn imported(&self, dma_buf: &OwnedFd) -> Bo {
+        Bo {
+            handle: self.import(dma_buf).unwrap(),
+            ..Bo::default()
+        }
     }
 }
 
-/// Copies bytes into a mapping that no running job touches.
-pub fn write(map: &Mapping, at: usize, data: &[u8]) {
-    assert!(at + data.len() <= map.len());
-    let target = map.as_ptr().wrapping_add(at);
-    // SAFETY: the range lies in the mapping (just checked), which is
-    // writable in the tests that come here; no core is in it meanwhile.
-    unsafe { target.copy_from_nonoverlapping(data.as_ptr(), data.len()) }
+pub fn new_fd(number: u32) -> OwnedFd {
+    // SAFETY: the call has just made this descriptor and gave it to us.
+    unsafe { OwnedFd::from_raw_fd(number.cast_signed()) }
 }
 
-/// Copies bytes out of a mapping that no running job touches.
-pub fn read(map: &Mapping, at: usize, out: &mut [u8]) {
-    assert!(at + out.len() <= map.len());
-    let source = map.as_ptr().wrapping_add(at);
-    // SAFETY: as in `write`, for reading.
-    unsafe { source.copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) }
+/// A number in a mapping that no running job touches.
+pub fn get(map: &Mapping, at: usize) -> u32 {
+    assert!(at + size_of::<u32>() <= map.len());
+    let place = map.as_ptr().wrapping_add(at).cast::<u32>();
+    // SAFETY: the bytes lie in the mapping (just checked), and nobody writes them
+    // meanwhile.
+    unsafe { place.read_unaligned() }
+}
+
+/// As [`get`], in a mapping for writing.
+pub fn put(map: &Mapping, at: usize, value: u32) {
+    assert!(at + size_of::<u32>() <= map.len());
+    let place = map.as_ptr().wrapping_add(at).cast::<u32>();
+    // SAFETY: as in `get`; all mappings that come here are writable.
+    unsafe { place.write_unaligned(value) }
 }

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the model tells of jobs that the driver drops or kills in silence, and
+//! what the cores are told.
+
+use std::time::Duration;
+
+use npu_model::driver::{Arena, ChainedKicks};
+use npu_model::event::{Event, KillCause};
+use rocket_uapi::sys;
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::client::*;
+use crate::script::Step;
+
+fn kills(bench: &Bench) -> Vec<KillCause> {
+    told!(bench, Event::JobKilled { cause, .. } => cause)
+}
+
+#[test]
+fn a_dropped_job_has_its_reason() {
+    type Spoil = fn(&mut sys::Job, &Arena);
+    let cases: [(&str, Spoil); 11] = [
+        ("no tasks", |job, _| job.task_count = 0),
+        ("task_struct_size 7", |job, _| job.task_struct_size = 7),
+        ("command words", |job, arena| {
+            job.tasks = arena.push(&[0; 8])
+        }),
+        ("task array", |job, _| job.tasks = 0),
+        ("count", |job, _| job.task_count = u32::MAX),
+        ("count", |job, _| job.in_bo_handle_count = u32::MAX),
+        ("count", |job, _| job.out_bo_handle_count = u32::MAX),
+        ("handles", |job, _| job.in_bo_handles = 0),
+        ("handles", |job, _| job.out_bo_handles = 0),
+        ("handle 77", |job, arena| {
+            job.in_bo_handles = arena.push(77_u32.as_bytes());
+        }),
+        ("twice", |job, _| job.in_bo_handles = job.out_bo_handles),
+    ];
+    let bench = Bench::new(1);
+    let client = bench.client();
+    for (reason, spoil) in cases {
+        let arena = Arena::new();
+        let outs = [client.page(), client.page()];
+        let mut jobs = outs.map(|out| {
+            let write = Step::Write(out.dma_address, 1);
+            client.job(&[write], &[], &[out]).place(&arena)
+        });
+        spoil(&mut jobs[0], &arena);
+        client.submit_placed(&jobs, &arena).unwrap();
+        outs.iter().for_each(|&out| client.wait(out));
+        let values = outs.map(|out| client.value(out, 0));
+        assert_eq!(values, [0, 1], "{reason}: the next job runs");
+        let drops = told!(bench, Event::JobDropped { index: 0, reason } => reason);
+        assert!(drops.len() == 1 && drops[0].contains(reason), "{drops:?}");
+    }
+}
+
+#[test]
+fn dropping_the_device_does_not_wait_for_a_hang() {
+    let bench = Bench::with(1, |options| options.hang_timeout = Duration::MAX);
+    let client = bench.client();
+    client.run(&[Step::Hang], &[], &[]);
+    drop(client);
+}
+
+#[test]
+fn the_time_limit_is_for_the_whole_job_in_device_time() {
+    for (tasks, started, too_long) in [
+        (&[450][..], 1, None),
+        (&[250, 250], 2, None),
+        (&[600], 1, Some(600)),
+        (&[250, 250, 250, 1], 3, Some(750)),
+    ] {
+        let bench = Bench::new(1);
+        let client = bench.client();
+        let out = client.page();
+        let jobs = tasks
+            .iter()
+            .map(|&millis| client.job(&[Step::Takes(millis)], &[], &[out]));
+        let job = jobs.reduce(|mut all, one| {
+            all.tasks.extend(one.tasks);
+            all
+        });
+        client.submit(&[job.unwrap()]).unwrap();
+        client.wait(out);
+        assert_eq!(bench.stage.kicks().len(), started);
+        let cause = too_long.map(|millis| KillCause::TooLong {
+            device_time: Duration::from_millis(millis),
+        });
+        assert_eq!(kills(&bench), Vec::from_iter(cause));
+    }
+}
+
+#[test]
+fn what_counts_as_the_interrupt_of_a_task() {
+    let bench = Bench::new(1);
+    let client = bench.client();
+    for (what, status, kills, warnings) in [
+        ("DPU_0", 0x100, 0, 0),
+        ("DPU_1", 0x200, 0, 0),
+        ("DMA_READ_ERROR alone", 0x1000, 1, 1),
+        ("DPU_0 and DMA errors", 0x3100, 0, 1),
+        ("all the other blocks", 0xff, 1, 0),
+    ] {
+        client.finish(&[Step::Raise(status)]);
+        let told = told!(
+            bench,
+            Event::JobKilled { .. } => (1, 0),
+            Event::DmaErrorInterrupt { .. } => (0, 1)
+        );
+        let (killed, warned) = told
+            .iter()
+            .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        assert_eq!((killed, warned), (kills, warnings), "{what}");
+    }
+}
+
+/// A program sees only its own file.
+#[test]
+fn faults_and_hangs_have_their_place() {
+    let bench = Bench::new(1);
+    let (client, victim) = (bench.client(), bench.client());
+    let target = [(); 8].map(|()| victim.page())[7];
+    client.finish(&[Step::Write(target.dma_address, 0xbad)]);
+    assert_eq!(victim.value(target, 0), 0);
+    client.finish(&[Step::Hang]);
+    assert_eq!(bench.stage.resets(), 1);
+    let [fault, hang] = bench.driver.events().try_into().unwrap();
+    let write = "job 1, task 0, core 0: IOMMU fault: Write by DpuWrite at IOVA 0x00007000";
+    assert_eq!(fault.to_string(), write);
+    let hang = hang.to_string();
+    assert!(
+        hang.starts_with("job 2, task 0, core 0: killed, no interrupt; script-hang"),
+        "{hang}"
+    );
+}
+
+#[test]
+fn a_failure_of_the_model_kills_only_the_job() {
+    let bench = Bench::new(1);
+    let client = bench.client();
+    client.finish(&[Step::Panic]);
+    assert_eq!(kills(&bench), [KillCause::ModelFailure]);
+    client.finish(&[Step::Log(1)]);
+    assert_eq!(bench.stage.order(), [1]);
+}
+
+#[test]
+fn the_register_sequence_of_each_task() {
+    let bench = Bench::new(2);
+    let client = bench.client();
+    let out = client.page();
+    let mut job = client.job(&[], &[], &[out]);
+    let regcmd = job.tasks[0].regcmd;
+    job.tasks.push(sys::Task {
+        regcmd,
+        regcmd_count: 3,
+    });
+    // A lone file goes to the next core.
+    for _ in 0..2 {
+        client.submit(std::slice::from_ref(&job)).unwrap();
+        client.wait(out);
+    }
+    let kick = |core: u32, amount: u32| {
+        vec![
+            (0x0010, 1),
+            (0x1004, 0xe | core << 28),
+            (0x3004, 0xe | core << 28),
+            (0x0010, regcmd),
+            (0x0014, amount),
+            (0x0020, 0x300),
+            (0x0024, 0x300),
+            (0x0030, 0x7001),
+            (0x0034, 0),
+            (0x0008, 1),
+        ]
+    };
+    // What the interrupt of the task before left: mask off, disabled, all
+    // interrupts cleared.
+    let second = |core| [vec![(0x20, 0), (0x08, 0), (0x24, 0x1_ffff)], kick(core, 1)].concat();
+    let expected = [kick(0, 0), second(0), kick(1, 0), second(1)];
+    assert_eq!(bench.stage.kicks(), expected);
+}
+
+/// A job of the out-of-tree patch.
+#[repr(C)]
+#[derive(IntoBytes, Immutable)]
+struct FlaggedJob {
+    job: sys::Job,
+    flags: u32,
+    reserved: u32,
+}
+
+#[test]
+fn chained_jobs_get_one_kick_where_the_kernel_has_it() {
+    for (chained_kicks, flags, task_con) in [
+        (ChainedKicks::Never, 1, &[0x7001; 3][..]),
+        (ChainedKicks::Flagged, 0, &[0x7001; 3]),
+        (ChainedKicks::Flagged, 1, &[0x7003]),
+        (ChainedKicks::All, 0, &[0x7003]),
+    ] {
+        let bench = Bench::with(1, |options| options.profile.chained_kicks = chained_kicks);
+        let client = bench.client();
+        let out = client.page();
+        let mut spec = client.job(&[], &[], &[out]);
+        spec.tasks = [0, 1, 2].map(|_| spec.tasks[0]).to_vec();
+        let arena = Arena::new();
+        let job = FlaggedJob {
+            job: spec.place(&arena),
+            flags,
+            reserved: 0,
+        };
+        client.submit_placed(&[job], &arena).unwrap();
+        client.wait(out);
+        let kicks = bench.stage.kicks();
+        let writes = kicks
+            .iter()
+            .flatten()
+            .filter(|(register, _)| *register == 0x30);
+        let told: Vec<_> = writes.map(|(_, value)| *value).collect();
+        assert_eq!(told, task_con, "{chained_kicks:?}");
+        assert!(kicks[0].contains(&(0x10, spec.tasks[0].regcmd)));
+    }
+}

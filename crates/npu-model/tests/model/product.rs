@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A file with room for a program and the operands of a matrix product.
+
+use std::sync::Arc;
+
+use npu_model::Model;
+use rknpu_regcmd::{
+    Binding, BufferId, ChipProfile, LinkedProgram, MatmulForm, MatmulTask, MatmulType, Word,
+};
+use rocket_uapi::{Backend, ByteLen, Deadline, Handle, RawBo, RawJob, RawTask};
+
+/// Bytes of the buffer objects: enough for the products here.
+const BO_BYTES: usize = 256 << 10;
+
+/// A product of 64 x 128 and 128 x 64.
+pub fn task() -> MatmulTask {
+    let at = |id| BufferId(id).at(0);
+    MatmulTask {
+        ty: MatmulType::Int8ToInt32,
+        m: 64,
+        k: 128,
+        n: 64,
+        a: at(0),
+        b: at(1),
+        c: at(2),
+    }
+}
+
+pub struct File {
+    pub backend: Arc<dyn Backend>,
+    pub program: RawBo,
+    operands: [RawBo; 3],
+}
+
+impl File {
+    pub fn open(model: &Model) -> Self {
+        let backend = model.open();
+        let bo = || backend.create_bo(ByteLen::new(BO_BYTES).unwrap()).unwrap();
+        let (program, operands) = (bo(), [bo(), bo(), bo()]);
+        Self {
+            backend,
+            program,
+            operands,
+        }
+    }
+
+    pub fn link(&self, task: &MatmulTask, form: MatmulForm) -> LinkedProgram {
+        let bindings = [0, 1, 2].map(|index: u32| Binding {
+            id: BufferId(index),
+            iova: self.operands[index as usize].iova,
+            len: BO_BYTES as u32,
+        });
+        let program = task.program_in(form, &ChipProfile::RK3588).unwrap();
+        program.link(&bindings).unwrap()
+    }
+
+    /// Makes the words the program; no job may be in flight.
+    pub fn write(&self, words: &[Word]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.bits().to_le_bytes()).collect();
+        assert!(bytes.len() <= self.program.memory.len());
+        let target = self.program.memory.as_ptr();
+        // SAFETY: the mapping is writable and as long as just checked; whoever
+        // calls has waited for the file's jobs.
+        unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// What the product is written to.
+    pub fn out(&self) -> Handle {
+        self.operands[2].handle
+    }
+
+    /// Submits a job whose tasks have so many of the program's words, with these
+    /// objects listed as read besides.
+    pub fn submit(&self, words: &[usize], reads: &[Handle]) {
+        let task = |&words: &usize| RawTask {
+            regcmd: self.program.iova,
+            words: words as u32,
+        };
+        let job = RawJob {
+            tasks: &words.iter().map(task).collect::<Vec<_>>(),
+            reads: &[&[self.program.handle], reads].concat(),
+            writes: &[self.out()],
+        };
+        // SAFETY: no slice of these buffers exists while the job runs.
+        unsafe { self.backend.submit(&[job]) }.unwrap();
+    }
+
+    pub fn wait(&self) {
+        self.backend.prep_bo(self.out(), Deadline::FOREVER).unwrap();
+    }
+}

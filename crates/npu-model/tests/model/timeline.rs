@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Modelled timelines: what ran is what they say, and viewers can show them.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use npu_model::timeline::DeviceTimeline;
+use npu_model::trace::TaskTrace;
+use npu_model::{Level, Model, ModelOptions};
+use rknpu_chip::Master;
+use rknpu_regcmd::MatmulForm;
+use rknpu_regcmd::timing::{JobTime, Machine};
+use rocket_uapi::{Access, Deadline};
+use serde_json::Value;
+
+use crate::product::{File, task};
+
+/// Those of a product, without the one that fetches programs.
+const MASTERS: [Master; 3] = [Master::Feature, Master::Weight, Master::DpuWrite];
+
+fn model(options: ModelOptions) -> Arc<Model> {
+    Model::new(ModelOptions {
+        timeline: true,
+        ..options
+    })
+}
+
+/// A file with its program, and how many words that has.
+struct Client {
+    file: File,
+    words: usize,
+}
+
+impl Client {
+    fn new(model: &Model) -> Self {
+        let file = File::open(model);
+        let linked = file.link(&task(), MatmulForm::A);
+        file.write(linked.words());
+        Self {
+            words: linked.words().len(),
+            file,
+        }
+    }
+
+    fn run(&self, tasks: usize) {
+        self.perform(&[tasks, 0], || ());
+    }
+
+    /// Submits jobs of so many tasks; at a 0 it waits for all so far. `pause` may
+    /// take any time at all.
+    fn perform(&self, steps: &[usize], mut pause: impl FnMut()) {
+        for &tasks in steps {
+            pause();
+            match tasks {
+                0 => self.file.wait(),
+                _ => self.file.submit(&vec![self.words; tasks], &[]),
+            }
+        }
+    }
+}
+
+#[test]
+fn two_files_share_the_device_in_modelled_time() {
+    let model = model(ModelOptions {
+        trace: true,
+        ..ModelOptions::default()
+    });
+    let clients = [Client::new(&model), Client::new(&model)];
+    for _ in 0..3 {
+        clients.iter().for_each(|client| client.run(2));
+    }
+    let timeline = model.timeline().unwrap();
+    assert_eq!((timeline.jobs().len(), timeline.left_out()), (6, 0));
+    for (job, time) in timeline.jobs() {
+        // Both clients start at once, whatever the order of their threads here,
+        // and then a job follows the one that its file waited for.
+        let Some(before) = (job.job as usize).checked_sub(3) else {
+            assert!(job.after.is_empty() && time.submit_ps == 0);
+            continue;
+        };
+        let (before, ended) = timeline.jobs().nth(before).unwrap();
+        assert_eq!((&job.after[..], job.file), (&[before.job][..], before.file));
+        let driver = Machine::RK3588.driver;
+        assert_eq!(time.submit_ps, ended.end_ps + driver.wake_ps);
+        assert!(time.start_ps >= time.submit_ps + driver.submit_ps);
+    }
+    // The work is that of the register values, and of what was touched.
+    let traces = model.take_traces();
+    assert_eq!(timeline.tasks().count(), 12);
+    for (job, work, time) in timeline.tasks() {
+        assert_eq!(work.macs, 64 * 128 * 64);
+        let place = (job.job, time.task);
+        let of_task = |trace: &&TaskTrace| (trace.place.job, trace.place.task) == place;
+        let accesses = &traces.iter().find(of_task).unwrap().accesses;
+        for master in MASTERS.into_iter().chain([Master::Fetch]) {
+            let of_master = accesses.iter().filter(|one| one.master == master);
+            let touched: u64 = of_master.map(|one| one.range.end - one.range.start).sum();
+            let engine = master.engine();
+            let told = engine.map_or(work.command_bytes, |engine| work.bytes.of(engine));
+            assert_eq!(told, touched, "{master:?}");
+        }
+    }
+    check_trace(&timeline);
+}
+
+/// When jobs ran, by file and by their order there.
+fn times(model: &Model) -> BTreeMap<u64, Vec<JobTime>> {
+    let mut times: BTreeMap<u64, Vec<JobTime>> = BTreeMap::new();
+    for (job, &time) in model.timeline().unwrap().jobs() {
+        times.entry(job.file).or_default().push(time);
+    }
+    times
+}
+
+/// Threads decide in which order files come to the device, which core is free
+/// when they do, and whether a job has ended when the next is submitted. None
+/// of that is in the timeline.
+#[test]
+fn modelled_time_knows_nothing_of_the_hosts_threads() {
+    const CLIENTS: [&[usize]; 4] = [
+        &[3, 0, 1, 0, 2, 0, 1, 0],
+        &[1, 4, 0, 1, 0],
+        &[2, 0, 2, 0, 5, 0],
+        &[1, 1, 1, 0, 1, 6, 0],
+    ];
+    for count in [3, 4] {
+        let mut seen = Vec::new();
+        for round in 0..12 {
+            let model = model(ModelOptions::default());
+            let clients: Vec<_> = (0..count).map(|_| Client::new(&model)).collect();
+            let mut pairs: Vec<_> = clients.iter().zip(CLIENTS).collect();
+            if round == 1 {
+                pairs.reverse();
+            }
+            thread::scope(|scope| {
+                for (index, (client, steps)) in pairs.into_iter().enumerate() {
+                    let mut micros = round * 997 + index as u64 * 331;
+                    let client = scope.spawn(move || {
+                        client.perform(steps, || {
+                            micros = micros * 1571 % 4099;
+                            thread::sleep(Duration::from_micros(micros));
+                        });
+                    });
+                    // One after the other, in both orders.
+                    if round < 2 {
+                        client.join().unwrap();
+                    }
+                }
+            });
+            seen.push((times(&model), model.timeline().unwrap().end_ps()));
+        }
+        for other in &seen[1..] {
+            assert_eq!(other, &seen[0], "{count} files");
+        }
+        // Three at once, each on its core.
+        let firsts = seen[0].0.values().take(3).map(|jobs| jobs[0]);
+        let firsts: Vec<_> = firsts.map(|time| (time.core, time.submit_ps)).collect();
+        assert_eq!(firsts, [(0, 0), (1, 0), (2, 0)]);
+    }
+}
+
+/// A job that was over here when another came that reads its result is over in
+/// modelled time too, however the client passed the result on: its job lists the
+/// object, or it waits for the object, or by a sync_file made when the job was
+/// over.
+#[test]
+fn what_is_over_here_may_not_be_over_in_modelled_time() {
+    for pass in ["object", "wait", "sync_file"] {
+        let model = model(ModelOptions::default());
+        let [writer, reader] = [Client::new(&model), Client::new(&model)];
+        let dma_buf = writer.file.backend.export_bo(writer.file.out()).unwrap();
+        writer.run(4);
+        let backend = &reader.file.backend;
+        let imported = backend.import_bo(dma_buf.as_fd()).unwrap();
+        let mut reads = vec![];
+        match pass {
+            "object" => reads.push(imported),
+            "wait" => backend.prep_bo(imported, Deadline::FOREVER).unwrap(),
+            _ => {
+                let own = backend.export_bo(reader.file.out()).unwrap();
+                let files = backend.sharing().unwrap();
+                let fence = files.export_sync_file(dma_buf.as_fd(), Access::Read);
+                let fence = fence.unwrap();
+                let added = files.import_sync_file(own.as_fd(), Access::Read, fence.as_fd());
+                added.unwrap();
+            }
+        }
+        reader.file.submit(&[reader.words], &reads);
+        reader.file.wait();
+        let times = times(&model);
+        let [writer, reader] = [1, 2].map(|file| times[&file][0]);
+        assert!(reader.start_ps >= writer.end_ps, "{pass}");
+        let waits = reader.submit_ps >= writer.end_ps;
+        assert_eq!(waits, pass == "wait", "{pass}");
+    }
+}
+
+#[test]
+fn a_killed_job_keeps_its_core_for_the_time_limit() {
+    let model = model(ModelOptions {
+        level: Level::Strict,
+        ..ModelOptions::default()
+    });
+    let client = Client::new(&model);
+    // The second task's program ends before its enable word.
+    client.file.submit(&[client.words, 4], &[]);
+    client.file.wait();
+    client.run(1);
+    let timeline = model.timeline().unwrap();
+    let jobs: Vec<_> = timeline.jobs().collect();
+    assert!(!jobs[0].0.completed && jobs[1].0.completed);
+    assert_eq!(jobs[0].0.tasks.len(), 1);
+    let taken = jobs[0].1.end_ps - jobs[0].1.start_ps;
+    let limit_ps = 500_000_000_000;
+    assert!(taken >= limit_ps && taken < limit_ps + 100_000_000);
+    check_trace(&timeline);
+}
+
+#[test]
+fn the_clock_is_the_one_that_was_chosen() {
+    let [slow, fast] = [Machine::BOOT_CLOCK_HZ, 600_000_000].map(|clock_hz| {
+        let model = model(ModelOptions {
+            machine: Machine::RK3588.at_clock(clock_hz),
+            ..ModelOptions::default()
+        });
+        Client::new(&model).run(1);
+        model.timeline().unwrap().end_ps()
+    });
+    assert!(slow > fast);
+    let unasked = Model::new(ModelOptions::default());
+    assert!(unasked.timeline().is_none());
+}
+
+/// The exported file is JSON whose slices do not overlap on any track, whose
+/// arrows have both ends in slices, and whose sums are those of the work.
+fn check_trace(timeline: &DeviceTimeline) {
+    let trace: Value = serde_json::from_str(&timeline.to_chrome_trace()).unwrap();
+    assert_eq!(trace["otherData"]["time"], "modelled, not measured");
+    let events = trace["traceEvents"].as_array().unwrap();
+    let ps = |value: &Value| (value.as_f64().unwrap() * 1e6).round() as u64;
+    let track = |event: &Value| ["pid", "tid"].map(|key| event[key].as_u64().unwrap());
+    let mut names = BTreeMap::new();
+    let mut slices: BTreeMap<_, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut bytes: BTreeMap<String, u64> = BTreeMap::new();
+    let mut arrows: BTreeMap<u64, String> = BTreeMap::new();
+    for event in events {
+        let named = &event["args"]["name"];
+        match event["ph"].as_str().unwrap() {
+            "M" if event["name"] == "thread_name" => {
+                names.insert(track(event), named.as_str().unwrap().to_owned());
+            }
+            "M" => assert!(named.as_str().unwrap().contains("modelled")),
+            "X" => {
+                let (start, dur) = (ps(&event["ts"]), ps(&event["dur"]));
+                let slices = slices.entry(track(event)).or_default();
+                slices.push((start, start + dur));
+                let moved = event["args"]["bytes"].as_u64();
+                *bytes.entry(names[&track(event)].clone()).or_default() += moved.unwrap_or(0);
+            }
+            end @ ("s" | "f") => {
+                let ends = arrows.entry(event["id"].as_u64().unwrap()).or_default();
+                ends.push_str(end);
+            }
+            other => panic!("an event of kind {other}"),
+        }
+    }
+    for (track, slices) in &mut slices {
+        slices.sort_unstable();
+        for pair in slices.windows(2) {
+            assert!(pair[0].1 <= pair[1].0, "{}: {pair:?}", names[track]);
+        }
+    }
+    assert_eq!(arrows.len(), timeline.jobs().len());
+    assert!(arrows.values().all(|ends| ends == "sf"));
+    for event in events.iter().filter(|event| event["cat"] == "submit") {
+        let at = ps(&event["ts"]);
+        let mut around = slices[&track(event)].iter();
+        assert!(around.any(|&(from, to)| from <= at && at < to));
+    }
+
+    let mut moved: BTreeMap<String, u64> = BTreeMap::new();
+    for (_, work, _) in timeline.tasks() {
+        for engine in MASTERS.map(|master| master.engine().unwrap()) {
+            *moved.entry(engine.to_string()).or_default() += work.bytes.of(engine);
+        }
+        *moved.entry("tasks".to_owned()).or_default() += work.total_bytes();
+        *moved.entry("command fetch".to_owned()).or_default() += work.command_bytes;
+    }
+    for (track, moved) in moved {
+        assert_eq!(bytes[&track], moved, "{track}");
+    }
+}
