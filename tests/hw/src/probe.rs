@@ -14,6 +14,9 @@ use crate::raw::File;
 /// Bytes of the largest structure of a dma-buf's or a sync_file's requests.
 const LARGEST: usize = size_of::<sys::SyncFileInfo>();
 
+/// SYNC_IOC_SET_DEADLINE (sync_file.h): a time and 64 bits of padding.
+pub(crate) const SET_DEADLINE: u32 = 0x4010_3e05;
+
 /// SET_NAME with an address of 32 bits.
 const SET_NAME_A: u32 = sys::DMA_BUF_SET_NAME ^ (8 | 4) << 16;
 
@@ -71,16 +74,10 @@ impl File {
     }
 
     pub(crate) fn set_deadline(&self, fence: BorrowedFd<'_>, pad: u64) -> Result<i32, Errno> {
-        let mut arg = sys::SyncSetDeadline {
-            deadline_ns: 0,
-            pad,
-        };
+        let mut arg = [0, pad];
         let bytes = arg.as_mut_bytes();
-        // SAFETY: the request is that of the structure, which holds no address.
-        unsafe {
-            self.raw()?
-                .file_ioctl(fence, sys::SYNC_SET_DEADLINE, Some(bytes))
-        }
+        // SAFETY: the size in the request is 16, and no address is in it.
+        unsafe { self.raw()?.file_ioctl(fence, SET_DEADLINE, Some(bytes)) }
     }
 
     /// FILE_INFO with room for so many fences: status and number, and the status of

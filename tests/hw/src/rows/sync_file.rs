@@ -9,6 +9,7 @@ use rustix::fs::SeekFrom;
 use crate::Context;
 use crate::busy::{Busy, PATIENCE, Ready, quick};
 use crate::check::{Must, Outcome, Reason, ensure, expect, nothing};
+use crate::probe::SET_DEADLINE;
 use crate::raw::File;
 
 /// The fence of an object that nobody uses.
@@ -24,7 +25,7 @@ pub(super) fn requests(context: &Context) -> Outcome {
     for request in [
         sys::SYNC_MERGE,
         sys::SYNC_FILE_INFO,
-        sys::SYNC_SET_DEADLINE,
+        SET_DEADLINE,
         sys::EXPORT_SYNC_FILE,
     ] {
         let what = format!("request {request:#x} with another size");
