@@ -125,9 +125,8 @@ impl Job {
 impl Client {
     /// An ioctl in whose structure there is no address.
     pub fn call<T: FromBytes + IntoBytes>(&self, request: u32, mut arg: T) -> Result<T, Errno> {
-        self.file
-            .ioctl(request, arg.as_mut_bytes(), &Arena::new())?;
-        Ok(arg)
+        let called = self.file.ioctl(request, arg.as_mut_bytes(), &Arena::new());
+        called.map(|_| arg)
     }
 
     pub fn create(&self, size: u32) -> Result<Bo, Errno> {
@@ -154,11 +153,7 @@ impl Client {
     }
 
     pub fn prep(&self, handle: u32, timeout_ns: i64) -> Result<(), Errno> {
-        let arg = sys::PrepBo {
-            handle,
-            reserved: 0,
-            timeout_ns,
-        };
+        let arg = [i64::from(handle), timeout_ns];
         self.call(sys::PREP_BO, arg).map(drop)
     }
 

@@ -120,9 +120,9 @@ fn threads_share_a_file() {
                 for round in 0..ROUNDS {
                     let value = thread << 16 | round;
                     let (a, b) = (client.page(), client.create(100).unwrap());
-                    let put = client.job(&[Step::Write(a.dma_address + 8, value)], &[], &[a]);
-                    let copy =
-                        client.job(&[Step::Copy(a.dma_address + 8, b.dma_address)], &[a], &[b]);
+                    let at = a.dma_address + 8;
+                    let put = client.job(&[Step::Write(at, value)], &[], &[a]);
+                    let copy = client.job(&[Step::Copy(at, b.dma_address)], &[a], &[b]);
                     let programs = [put.reads[0], copy.reads[0]];
                     client.submit(&[put, copy]).unwrap();
                     client.wait(b);
@@ -134,13 +134,9 @@ fn threads_share_a_file() {
             });
         }
     });
-    assert_eq!(
-        files.each_ref().map(|client| client.file.handles_in_use()),
-        [0, 0]
-    );
+    let handles = files.each_ref().map(|file| file.file.handles_in_use());
+    assert_eq!(handles, [0, 0]);
     let fresh = files[0].page();
-    assert_eq!(
-        (fresh.handle, fresh.dma_address, fresh.offset),
-        (1, 0, 1 << 32)
-    );
+    let places = (fresh.handle, fresh.dma_address, fresh.offset);
+    assert_eq!(places, (1, 0, 1 << 32));
 }
