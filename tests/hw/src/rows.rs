@@ -168,7 +168,7 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "mmap-closed",
-        "mmap after GEM_CLOSE is EACCES while it is mapped, then EINVAL",
+        "mmap after GEM_CLOSE is EACCES while it is mapped",
         reply::mmap_closed,
     ),
     row(

@@ -359,7 +359,7 @@ fn sanitized(sanitizer: &str, what: &str) -> Run {
 ///
 /// Left out is the row about lseek, which the library does not replace.
 fn kernel_door() -> Step {
-    const ROWS: &str = "version capabilities ioctl poll argument create gem mmap prep fini submit \
+    const ROWS: &str = "version capabilities ioctl poll-read argument create gem mmap prep fini submit \
                         flags fence dma-buf-sync war close after prime raw waw";
     let target = paths::target();
     let folder = target.join("through-libc");
