@@ -12,6 +12,18 @@ use crate::program::Program;
 use crate::raw::{File, Map};
 use crate::submit::{IDLE_WORDS, Job, Submission, Task};
 
+/// Parts of the wait below.
+const NAPS: u32 = 5;
+
+/// Waits until the driver's workers have let go of the last job, before which today's
+/// kernels must not close its file. The workers run while this sleeps, in one nap if not
+/// in the other: a machine may stop for as long as one lasts.
+pub(crate) fn settle() {
+    for _ in 0..NAPS {
+        thread::sleep(SETTLE / NAPS);
+    }
+}
+
 /// A file, and the handles that are closed with it.
 #[derive(Debug)]
 pub(crate) struct Bench {
@@ -102,7 +114,7 @@ impl Bench {
         for handle in self.handles {
             self.file.close(handle).must("GEM_CLOSE")?;
         }
-        thread::sleep(SETTLE);
+        settle();
         Ok(())
     }
 }

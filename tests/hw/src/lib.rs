@@ -38,6 +38,7 @@ mod signal;
 #[allow(unsafe_code)]
 mod submit;
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 
 use npu_model::driver::DriverProfile;
@@ -56,6 +57,16 @@ use report::Report;
 pub struct Context {
     device: Device,
     info: DeviceInfo,
+    others: RefCell<Vec<Device>>,
+}
+
+impl Context {
+    /// Another file of the device, which stays open until the row's own is closed.
+    fn reopen(&self) -> Result<Device, Reason> {
+        let device = self.device.reopen()?;
+        self.others.borrow_mut().push(device.clone());
+        Ok(device)
+    }
 }
 
 /// Which rows to run.
@@ -150,8 +161,13 @@ fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> Outcome {
     let context = Context {
         device: device.reopen()?,
         info: info.clone(),
+        others: RefCell::default(),
     };
-    (row.run)(&context)
+    let outcome = (row.run)(&context);
+    if !info.is_model {
+        bench::settle();
+    }
+    outcome
 }
 
 /// The running kernel's release string.

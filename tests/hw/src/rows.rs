@@ -358,7 +358,7 @@ pub const ROWS: &[Row] = &[
         sync::dma_buf_flags,
     ),
     row(
-        "dma-buf-mmap",
+        "dma-buf-map",
         "mmap of a dma-buf shows the object from its start; private or beyond the end is EINVAL",
         exported::mmap,
     ),
@@ -460,13 +460,13 @@ pub const ROWS: &[Row] = &[
     dangerous(
         WARNS,
         row(
-            "file-closed-busy",
+            "file-busy",
             "closing a file waits until its jobs were handed over, and they run to their end",
             processes::closed,
         ),
     ),
     row(
-        "file-closed-mapped",
+        "file-mapped",
         "a mapping outlives its file, and keeps its offset taken",
         processes::closed_mapped,
     ),

@@ -14,8 +14,9 @@ mod world;
 
 use std::thread;
 
-use rocket_uapi::{Deadline, Device, PAGE_BYTES, SETTLE, sys};
+use rocket_uapi::{Deadline, Device, PAGE_BYTES, sys};
 
+use crate::bench::settle;
 use crate::busy::{PATIENCE, quick};
 use crate::check::{Must, Outcome, Reason, ensure};
 use crate::raw::{File, Map};
@@ -80,7 +81,8 @@ fn round(device: &Device, seed: u64, known_bugs: bool) -> Outcome {
     canary.check()?;
     if !known_bugs {
         // What keeps today's kernels alive: nothing that is freed after its file.
-        thread::sleep(2 * SETTLE);
+        settle();
+        settle();
     }
     drop(worlds);
     outcomes.into_iter().chain(settled).collect::<Outcome>()?;

@@ -37,8 +37,7 @@ fn can_hold(context: &Context) -> Outcome {
 }
 
 fn files(context: &Context, count: usize) -> Result<Vec<Device>, Reason> {
-    let files = (0..count).map(|_| context.device.reopen());
-    Ok(files.collect::<Result<_, _>>()?)
+    (0..count).map(|_| context.reopen()).collect()
 }
 
 pub(super) fn one_each(context: &Context) -> Outcome {
@@ -60,7 +59,7 @@ pub(super) fn one_each(context: &Context) -> Outcome {
 
 pub(super) fn alternates(context: &Context) -> Outcome {
     can_hold(context)?;
-    let device = context.device.reopen()?;
+    let device = context.reopen()?;
     let mut cores = Vec::new();
     for _ in 0..4 {
         let job = Busy::start(&device)?;
@@ -73,7 +72,7 @@ pub(super) fn alternates(context: &Context) -> Outcome {
 
 pub(super) fn stays(context: &Context) -> Outcome {
     can_hold(context)?;
-    let device = context.device.reopen()?;
+    let device = context.reopen()?;
     let first = Busy::start(&device)?;
     let later = [quick(&device, |job| job)?, quick(&device, |job| job)?];
     let here = core(&first.fence()?)?;

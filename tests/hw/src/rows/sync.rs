@@ -142,7 +142,7 @@ pub(super) fn active(context: &Context) -> Outcome {
 }
 
 pub(super) fn merged(context: &Context) -> Outcome {
-    let other = context.device.reopen()?;
+    let other = context.reopen()?;
     let (first, second) = (Ready::new(&context.device)?, Ready::new(&other)?);
     let (first, second) = (first.start(|job| job)?, second.start(|job| job)?);
     let both = first.fence()?.merge("both", &second.fence()?)?;
@@ -225,7 +225,7 @@ impl Use {
 /// A job that uses a shared object for a good while, and one of another file
 /// that then uses it, and waits or does not.
 fn one_after_another(context: &Context, first: Use, second: Use, kind: Order) -> Outcome {
-    let other = context.device.reopen()?;
+    let other = context.reopen()?;
     let shared = exported_page(&context.device)?;
     let imported = other.import(shared.as_fd())?;
     let early = Ready::new(&context.device)?.start(|job| first.of(job, &shared))?;
