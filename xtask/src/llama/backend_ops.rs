@@ -39,6 +39,26 @@ const IN_INT8: &str = "type_a=(q8_0|q4_1|q4_K),type_b=f32,m=16,n=[0-9]{1,2},";
 /// The same by expert.
 const IN_INT8_BY_EXPERT: &str = "type_a=q8_0,type_b=f32,.*,m=[0-9]{1,3},n=[0-9]{1,2},";
 
+/// What the error of one case in INT8 may be of the program's bound, a normalised
+/// mean square of 5e-4, if the case is within it in the next run.
+///
+/// The operands are random. Of K = 4096 rotated numbers the largest is 3.8 standard
+/// deviations, which 127 steps divide; both operands so rounded, and the CPU's own 8
+/// bits, make an expected error of 1.66e-4. Of 16 outputs error and result are each a
+/// sum of 16 squares, and their ratio is as F(16, 16): above the bound in 1.7 % of
+/// the runs, above twice the bound in 0.04 %. Measured on the model by 400 runs of
+///
+/// ```text
+/// test-backend-ops test -o MUL_MAT -b ROCKET0 -p type_a=q4_1,type_b=f32,m=16,n=1,k=4096,
+/// ```
+///
+/// as [`run`] starts it in INT8, with the bound in the program's file set to 1e-30, so
+/// that it prints each error: geometric mean 1.66e-4, 12 above the bound (3 %), the
+/// largest 1.6 times it. In 66 runs of the 136 cases of [`IN_INT8`] 3 errors were
+/// above it, in a run each, all of 16 outputs. So the check fails by chance in one of
+/// some 700 runs (5 % by 3 %), and an error of twice the bound is a fault.
+const EXCESS: f64 = 2.0;
+
 /// Compares what is supported, or keeps it with `record`, and runs a part of the
 /// cases.
 pub(super) fn check(stock: &Stock, record: bool, report: &mut Report) {
@@ -120,12 +140,9 @@ fn run(
         if result.passed != result.cases || !output.status.success() {
             let failing: Vec<&str> = failing(&text).take(5).collect();
             let cases: BTreeSet<String> = failing.iter().map(|line| case(line)).collect();
-            // The operands are random, and the error of few outputs scatters: in
-            // INT8, where both sides round, it was once 4 % above the program's
-            // bound, for 16 outputs. What is wrong fails again.
             if precision.computed.is_some()
                 && failing.len() == 1
-                && failing[0].contains("ERR = ")
+                && excess(failing[0]).is_some_and(|excess| excess < EXCESS)
                 && failed_before.is_disjoint(&cases)
             {
                 failed_before.extend(cases);
@@ -201,6 +218,14 @@ fn failing(text: &str) -> impl Iterator<Item = &str> {
         .filter(|line| line.contains("MUL_MAT") && line.contains("FAIL"))
 }
 
+/// Of a line `ERR = error > bound`: how many times the bound the error is.
+fn excess(line: &str) -> Option<f64> {
+    let (_, values) = line.split_once("ERR = ")?;
+    let (error, rest) = values.split_once(" > ")?;
+    let bound = rest.split_whitespace().next()?;
+    Some(error.parse::<f64>().ok()? / bound.parse::<f64>().ok()?)
+}
+
 /// The case that such a line is of, without its error.
 fn case(line: &str) -> String {
     let start = line.rfind("MUL_MAT").unwrap_or_default();
@@ -218,6 +243,10 @@ mod tests {
         assert_eq!(case(&line("0.00052")), "MUL_MAT(type_a=q4_1,m=16): FAIL");
         assert_eq!(case(&line("0.00052")), case(&line("0.1")));
         assert_eq!(case("FAIL"), "FAIL");
+        assert!(excess(&line("0.00052")).is_some_and(|excess| excess < EXCESS));
+        assert!(excess(&line("0.0011")).is_some_and(|excess| excess > EXCESS));
+        assert!(excess(&line("nan")).is_some_and(f64::is_nan));
+        assert_eq!(excess("NaN at index 0: FAIL"), None);
     }
 
     const SKIPPED: &str = "Testing 2 devices\n\nBackend 1/2: ROCKET0\n  Skipping\n\
