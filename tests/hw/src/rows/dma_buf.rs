@@ -130,7 +130,7 @@ pub(super) fn imported_write(context: &Context) -> Outcome {
     let shared = context.device.alloc(page)?.export();
     let shared = shared.map_err(|(error, _)| error)?;
     let handle = shared.handle().get();
-    let busy = Busy::start(&context.device.reopen()?)?;
+    let busy = Busy::start(&context.reopen()?)?;
     let fence = busy.fence()?;
     shared.add_fence(Access::Read, &fence)?;
     let prep = nothing(file.prep(handle, 0));

@@ -75,7 +75,7 @@ pub(super) fn names(context: &Context) -> Outcome {
 
 pub(super) fn room(context: &Context) -> Outcome {
     let file = File::new(&context.device)?;
-    let other = context.device.reopen()?;
+    let other = context.reopen()?;
     let (first, second) = (Ready::new(&context.device)?, Ready::new(&other)?);
     let (first, second) = (first.start(|job| job)?, second.start(|job| job)?);
     let both = first.fence()?.merge("", &second.fence()?)?;
@@ -100,7 +100,7 @@ pub(super) fn left_out(context: &Context) -> Outcome {
     let ended = quick(&context.device, |job| job)?;
     let over = ended.fence()?;
     ended.wait(Deadline::after(PATIENCE))?;
-    let busy = Busy::start(&context.device.reopen()?)?;
+    let busy = Busy::start(&context.reopen()?)?;
     let going = busy.fence()?;
     let merged = over.merge("", &going)?.info()?;
     expect("the job", going.status()?, FenceStatus::Active)?;
