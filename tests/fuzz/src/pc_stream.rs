@@ -7,9 +7,10 @@ use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, DmaAccess, Iova, MatmulTask, MatmulType, Word, extents, tasks,
 };
 
-use crate::board::{Accesses, Board, Memory, Outcome, TASK_LIMIT, bytes};
-use crate::families::{A, B, C, D};
+use crate::board::{Accesses, Board, Memory, Outcome, TASK_LIMIT};
 use crate::words;
+use families::bytes;
+use families::{A, B, C, D};
 
 /// Buffer objects: where the families have theirs, where the first object of
 /// a file is, and the very end of all addresses.

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
 
 use super::board::Board;
-use super::programs::Pool;
 use super::tensor::Numbers;
+use families::pooling::Pool;
 
 proptest! {
     #![proptest_config(test_support::cases(32))]
@@ -33,11 +33,8 @@ proptest! {
         let dst = board.reserve(len);
         let padded = pad != (0, 0, 0, 0);
         let pool = Pool {
-            input: (iw, ih),
             output: (ow, oh),
             channels: surfaces * 8,
-            method,
-            kernel: (kw, kh),
             stride: (sx, sy),
             pad,
             pad_value: match method {
@@ -45,8 +42,7 @@ proptest! {
                 2 => 0x7c00,
                 _ => 0,
             },
-            src,
-            dst,
+            ..Pool::new(method, (iw, ih), (kw, kh), (src, dst))
         };
         let outcome = board.run(&pool.program());
         outcome.assert_clean();
@@ -105,17 +101,10 @@ fn bytes_and_words_are_pooled_as_integers() {
     ] {
         let mut board = Board::strict(1 << 16);
         let (ow, oh) = (iw - kernel.0 + 1, ih - kernel.1 + 1);
+        let at = (board.place(&input), board.reserve((ow * oh * 16) as usize));
         let pool = Pool {
-            input: (iw, ih),
-            output: (ow, oh),
             channels: if wide { 8 } else { 16 },
-            method,
-            kernel,
-            stride: (1, 1),
-            pad: (0, 0, 0, 0),
-            pad_value: 0,
-            src: board.place(&input),
-            dst: board.reserve((ow * oh * 16) as usize),
+            ..Pool::new(method, (iw, ih), kernel, at)
         };
         let mut words = pool.words();
         words.patch::<ppu::DataFormat>(16 * ow * oh + u32::from(wide));

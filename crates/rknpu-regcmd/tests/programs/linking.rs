@@ -8,8 +8,8 @@ use rknpu_regcmd::{
     MatmulTask, MatmulType, Program, Register, RegisterInfo, Word, decode,
 };
 
-use crate::families::{self, Sample};
 use crate::random::{any_word, known};
+use families::Sample;
 
 const IDS: [BufferId; 3] = [BufferId(0), BufferId(1), BufferId(2)];
 

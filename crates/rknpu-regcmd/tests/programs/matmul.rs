@@ -10,8 +10,8 @@ use rknpu_regcmd::{
     MatmulForm, MatmulTask, MatmulType, Reuse, Severity, Word, lint,
 };
 
-use crate::families::matmul::{self, Types};
-use crate::families::{A, B, C};
+use families::matmul::{self, Types};
+use families::{A, B, C};
 
 const CHIP: ChipProfile = ChipProfile::RK3588;
 const IDS: [BufferId; 3] = [BufferId(10), BufferId(11), BufferId(12)];

@@ -10,8 +10,8 @@ use rknpu_regcmd::{
     lint, tasks,
 };
 
-use crate::families::flying::int32_add;
-use crate::families::{A, B, C};
+use families::flying::int32_add;
+use families::{A, B, C};
 
 const IDS: [BufferId; 3] = [BufferId(10), BufferId(11), BufferId(12)];
 

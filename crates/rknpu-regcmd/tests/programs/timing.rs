@@ -9,8 +9,6 @@ use rknpu_regcmd::{
     tasks,
 };
 
-use crate::families;
-
 /// Bytes that a task moves and the range it moves them in come from the same
 /// registers by different formulas.
 #[test]
