@@ -121,11 +121,7 @@ pub(crate) fn run(
         weights: &weights,
         dma: machine.dma,
         lut: machine.lut,
-        vectors: if machine.dma.literal() {
-            Vectors::Literal
-        } else {
-            Vectors::detect()
-        },
+        vectors: machine.dma.vectors(),
         spoiled,
         left: std::mem::take(machine.chain.sums),
         sums: machine.chain.several.then(RefCell::default),

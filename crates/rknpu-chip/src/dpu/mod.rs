@@ -22,7 +22,6 @@ use super::dma::Dma;
 use super::precision::Precision;
 use super::rdma::{self, ChannelOperands};
 use super::trap::Stop;
-use super::vectors::Vectors;
 use super::{Contested, Master};
 use ew::Ew;
 use lut::Lut;
@@ -86,11 +85,6 @@ impl Dpu {
             Some(b.operand(rdma::USE_CPEND, ow.ow_src(), register)?)
         };
         let out = OutCvt::decode(regs, narrow, contested);
-        let vectors = if dma.literal() {
-            Vectors::Literal
-        } else {
-            Vectors::detect()
-        };
         Ok(Self {
             float,
             cpend,
@@ -98,7 +92,7 @@ impl Dpu {
             bn: StageRegisters::bn(regs).stage(&n, true, contested)?,
             ew: Ew::decode(regs, reads, flying, float, contested),
             out,
-            requant: Requant::new(&out, vectors),
+            requant: Requant::new(&out, dma.vectors()),
         })
     }
 

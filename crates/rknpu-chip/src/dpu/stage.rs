@@ -199,34 +199,36 @@ impl Stage {
         self.alu.is_none() && self.multiplier.is_none() && self.relu == Relu::Off
     }
 
-    /// One integer value.
-    fn int(&self, mut x: i32, channel: usize) -> i32 {
-        let multiply = |x| self.multiplier.as_ref().map_or(x, |m| m.int(x, channel));
-        if self.multiply_first {
-            x = multiply(x);
+    /// One value, by what multiplier and ALU are for its type.
+    #[inline(always)]
+    fn value<T>(
+        &self,
+        mut x: T,
+        channel: usize,
+        multiply: fn(&Multiplier, T, usize) -> T,
+        alu: impl Fn(AluOp, T, u32) -> T,
+    ) -> T {
+        if let (true, Some(multiplier)) = (self.multiply_first, &self.multiplier) {
+            x = multiply(multiplier, x, channel);
         }
         if let Some((op, operand)) = &self.alu {
-            x = op.int(x, operand.at(channel) as i32);
+            x = alu(*op, x, operand.at(channel));
         }
-        if !self.multiply_first {
-            x = multiply(x);
+        if let (false, Some(multiplier)) = (self.multiply_first, &self.multiplier) {
+            x = multiply(multiplier, x, channel);
         }
-        self.relu.int(x)
+        x
     }
 
-    /// One float value.
-    fn float(&self, mut x: f32, channel: usize) -> f32 {
-        let multiply = |x| self.multiplier.as_ref().map_or(x, |m| m.float(x, channel));
-        if self.multiply_first {
-            x = multiply(x);
-        }
-        if let Some((op, operand)) = &self.alu {
-            x = op.float(x, f32::from_bits(operand.at(channel)));
-        }
-        if !self.multiply_first {
-            x = multiply(x);
-        }
-        self.relu.float(x)
+    fn int(&self, x: i32, channel: usize) -> i32 {
+        let alu = |op: AluOp, x, operand| op.int(x, operand as i32);
+        self.relu.int(self.value(x, channel, Multiplier::int, alu))
+    }
+
+    fn float(&self, x: f32, channel: usize) -> f32 {
+        let alu = |op: AluOp, x, operand| op.float(x, f32::from_bits(operand));
+        self.relu
+            .float(self.value(x, channel, Multiplier::float, alu))
     }
 
     /// Pixels of the channels `first..first + channels`.
