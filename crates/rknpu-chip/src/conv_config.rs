@@ -3,9 +3,9 @@
 
 use std::ops::Deref;
 
-use rknpu_regcmd::{Register, RegisterFile};
 use rknpu_regcmd::regs::{cna, core};
 use rknpu_regcmd::task::{self, Conv, DEPTHWISE, Features};
+use rknpu_regcmd::{Register, RegisterFile};
 
 use super::cna::FeatureDma;
 use super::dcomp::Compressed;

@@ -17,8 +17,8 @@
 //! DCOMP_REGNUM is 0x55555555 in the only known programs; what other values
 //! mean is not known.
 
-use rknpu_regcmd::{Register, RegisterFile};
 use rknpu_regcmd::regs::cna;
+use rknpu_regcmd::{Register, RegisterFile};
 
 use super::Master;
 use super::dma::{self, Dma};

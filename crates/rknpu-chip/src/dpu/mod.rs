@@ -10,7 +10,6 @@ pub(crate) mod ew;
 pub(crate) mod gather;
 pub(crate) mod lut;
 pub(crate) mod out_cvt;
-pub(crate) mod requant;
 pub(crate) mod stage;
 pub(crate) mod tile;
 
@@ -26,7 +25,6 @@ use super::{Contested, Master};
 use ew::Ew;
 use lut::Lut;
 use out_cvt::{Noticed, OutCvt};
-use requant::Requant;
 use stage::{AluOp, ChannelOperand, Multiplier, Relu, Stage};
 use tile::Tile;
 
@@ -41,8 +39,6 @@ pub(crate) struct Dpu {
     bn: Stage,
     pub(crate) ew: Ew,
     pub(crate) out: OutCvt,
-    /// What `out` does to integers that become int8.
-    requant: Requant,
 }
 
 impl Dpu {
@@ -84,15 +80,13 @@ impl Dpu {
             let register = regs.get::<dpu::BsOwOp>().ow_op() as u32;
             Some(b.operand(rdma::USE_CPEND, ow.ow_src(), register)?)
         };
-        let out = OutCvt::decode(regs, narrow, contested);
         Ok(Self {
             float,
             cpend,
             bs: StageRegisters::bs(regs).stage(&b, false, contested)?,
             bn: StageRegisters::bn(regs).stage(&n, true, contested)?,
             ew: Ew::decode(regs, reads, flying, float, contested),
-            out,
-            requant: Requant::new(&out, dma.vectors()),
+            out: OutCvt::decode(regs, narrow, contested),
         })
     }
 
@@ -109,7 +103,7 @@ impl Dpu {
         self.bs.apply(&mut tile);
         self.bn.apply(&mut tile);
         self.ew.apply(dma, lut, &mut tile)?;
-        Ok(self.out.encode(&tile.values, &self.requant, out))
+        Ok(self.out.encode(&tile.values, out))
     }
 }
 

@@ -231,45 +231,32 @@ impl Stage {
             .float(self.value(x, channel, Multiplier::float, alu))
     }
 
-    /// Pixels of the channels `first..first + channels`.
-    pub(crate) fn apply_int(&self, first: usize, channels: usize, values: &mut [i32]) {
-        if self.is_idle() || channels == 0 {
-            return;
-        }
-        let pixels = values.chunks_exact_mut(channels);
-        if let (Some((AluOp::Add, operand)), None) = (&self.alu, &self.multiplier) {
-            let addends: Vec<i32> = (first..first + channels)
-                .map(|c| operand.at(c) as i32)
-                .collect();
-            for pixel in pixels {
-                for (x, &addend) in pixel.iter_mut().zip(&addends) {
-                    *x = self.relu.int(x.saturating_add(addend));
-                }
-            }
-            return;
-        }
-        for pixel in pixels {
-            for (c, x) in pixel.iter_mut().enumerate() {
-                *x = self.int(*x, first + c);
-            }
-        }
-    }
-
     /// A whole tile.
     pub(crate) fn apply(&self, tile: &mut Tile) {
         if self.is_idle() || tile.channels == 0 {
             return;
         }
-        let first = tile.channel;
+        let (first, channels) = (tile.channel, tile.channels);
+        // A bias alone, as most convolutions have it, is worth its own loop.
+        if let (Values::Int(values), Some((AluOp::Add, operand)), None) =
+            (&mut tile.values, &self.alu, &self.multiplier)
+        {
+            let sum = |x: i32, c| x.saturating_add(operand.at(first + c) as i32);
+            return each_channel(values, channels, |x, c| self.relu.int(sum(x, c)));
+        }
         match &mut tile.values {
-            Values::Int(values) => self.apply_int(first, tile.channels, values),
+            Values::Int(values) => each_channel(values, channels, |x, c| self.int(x, first + c)),
             Values::Float(values) => {
-                for pixel in values.chunks_exact_mut(tile.channels) {
-                    for (c, x) in pixel.iter_mut().enumerate() {
-                        *x = self.float(*x, first + c);
-                    }
-                }
+                each_channel(values, channels, |x, c| self.float(x, first + c));
             }
+        }
+    }
+}
+
+fn each_channel<T: Copy>(values: &mut [T], channels: usize, value: impl Fn(T, usize) -> T) {
+    for pixel in values.chunks_exact_mut(channels) {
+        for (c, x) in pixel.iter_mut().enumerate() {
+            *x = value(*x, c);
         }
     }
 }
@@ -302,29 +289,6 @@ mod tests {
         assert_eq!(bn.int(3, 0), 5);
         assert_eq!(bn.int(3, 1), 14);
         assert_eq!(bn.int(-100, 0), 0);
-    }
-
-    #[test]
-    fn sums_alone_are_added_as_one_by_one() {
-        for relu in [Relu::Off, Relu::On, Relu::Clipped(40)] {
-            let stage = Stage {
-                alu: Some((
-                    AluOp::Add,
-                    ChannelOperand::Array(vec![7, i32::MAX as u32, 5]),
-                )),
-                multiplier: None,
-                relu,
-                multiply_first: false,
-            };
-            let mut values = [-9, 3, 50, 1, i32::MIN, i32::MAX];
-            let want: Vec<i32> = values
-                .iter()
-                .enumerate()
-                .map(|(i, &x)| stage.int(x, 1 + i % 3))
-                .collect();
-            stage.apply_int(1, 3, &mut values);
-            assert_eq!(values.to_vec(), want);
-        }
     }
 
     #[test]

@@ -17,7 +17,6 @@ use super::tensor::Numbers;
 use families::conv::{Conv, Rdma};
 use families::flying::Flying;
 use families::matmul::{self, FP16_FP32, INT8_INT32, Types};
-use families::pooling::Pool;
 
 /// Memory of a board. Programs use its lower half.
 const MEMORY: usize = 1 << 20;
@@ -179,29 +178,6 @@ fn requantised() -> impl Strategy<Value = Conv> {
     })
 }
 
-fn pooling() -> impl Strategy<Value = Pool> {
-    (
-        (1u32..14, 1u32..14),
-        (1u32..10, 1u32..10),
-        1u32..40,
-        0u32..4,
-        (1u32..5, 1u32..5),
-        (1u32..4, 1u32..4),
-        (0u32..4, 0u32..4),
-        any::<u16>(),
-    )
-        .prop_map(
-            |(input, output, channels, method, kernel, stride, (left, top), pad_value)| Pool {
-                output,
-                channels,
-                stride,
-                pad: (left, top, left, top),
-                pad_value: pad_value.into(),
-                ..Pool::new(method, input, kernel, (AT.0, AT.2))
-            },
-        )
-}
-
 /// The comparison is worth something only if most programs compute.
 #[test]
 fn most_random_convolutions_complete() {
@@ -314,11 +290,6 @@ proptest! {
         third.data_reuse = true;
         third.c += 0x10000;
         assert_same(&[first.task(), second.task(), third.task()], seed)?;
-    }
-
-    #[test]
-    fn pools(pool in pooling(), seed: u64) {
-        assert_same(&[pool.program()], seed)?;
     }
 
     #[test]
