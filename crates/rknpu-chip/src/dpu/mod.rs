@@ -19,7 +19,7 @@ use rknpu_regcmd::{Register, RegisterFile};
 
 use super::dma::Dma;
 use super::precision::Precision;
-use super::rdma::{self, ChannelOperands};
+use super::rdma::ChannelOperands;
 use super::trap::Stop;
 use super::{Contested, Master};
 use ew::Ew;
@@ -78,7 +78,7 @@ impl Dpu {
             None
         } else {
             let register = regs.get::<dpu::BsOwOp>().ow_op() as u32;
-            Some(b.operand(rdma::USE_CPEND, ow.ow_src(), register)?)
+            Some(b.operand(ChannelRead::CPEND, ow.ow_src(), register)?)
         };
         Ok(Self {
             float,
@@ -170,7 +170,7 @@ impl StageRegisters {
         let active = cfg.bs_bypass() == 0;
         let alu = if active && cfg.bs_alu_bypass() == 0 {
             let register = self.alu.bs_alu_operand();
-            let operand = engine.operand(rdma::USE_ALU, cfg.bs_alu_src(), register)?;
+            let operand = engine.operand(ChannelRead::ALU, cfg.bs_alu_src(), register)?;
             Some((AluOp::from_code(cfg.bs_alu_algo(), contested), operand))
         } else {
             None
@@ -178,8 +178,12 @@ impl StageRegisters {
         let multiplier = if active && cfg.bs_mul_bypass() == 0 {
             let shift = mul.bs_mul_shift_value();
             Some(Multiplier {
-                operand: engine.operand(rdma::USE_MUL, mul.bs_mul_src(), mul.bs_mul_operand())?,
-                shift: engine.operand(rdma::USE_SHIFT, mul.bs_truncate_src(), shift)?,
+                operand: engine.operand(
+                    ChannelRead::MUL,
+                    mul.bs_mul_src(),
+                    mul.bs_mul_operand(),
+                )?,
+                shift: engine.operand(ChannelRead::SHIFT, mul.bs_truncate_src(), shift)?,
                 negative_shift: self.negative_shift,
                 prelu: cfg.bs_mul_prelu() == 1,
             })

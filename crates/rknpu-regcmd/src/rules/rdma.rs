@@ -11,14 +11,6 @@ use crate::precision::Precision;
 use crate::regs::{dpu, dpu_rdma};
 use crate::task::{ChannelRead, ElementRead, MainRead, PER_CHANNEL, Reads, takes_operand};
 
-/// DATA_USE: the ALU's operand.
-const USE_ALU: u32 = 1;
-/// DATA_USE: the weight zero point correction's.
-const USE_CPEND: u32 = 2;
-/// DATA_USE: the multiplier's.
-const USE_MUL: u32 = 4;
-/// DATA_USE: its shift.
-const USE_SHIFT: u32 = 8;
 pub(super) const OPERAND: Shows = &[
     dpu::EwCfg::INFO,
     dpu_rdma::ErdmaCfg::INFO,
@@ -346,9 +338,9 @@ impl Stage {
         let corrects = task.conv.is_some() && ow.od_bypass() == 0 && ow.ow_src() == 1;
         let wanted = |on: bool, [alu, alu_src]: [u32; 2], [mul, mul_src, shift_src]: [u32; 3]| {
             let takes = |bypass, source| u32::from(on && bypass == 0 && source == 1);
-            (takes(alu, alu_src) * USE_ALU)
-                | (takes(mul, mul_src) * USE_MUL)
-                | (takes(mul, shift_src) * USE_SHIFT)
+            (takes(alu, alu_src) * ChannelRead::ALU)
+                | (takes(mul, mul_src) * ChannelRead::MUL)
+                | (takes(mul, shift_src) * ChannelRead::SHIFT)
         };
         let read = |of: fn(&Reads) -> Option<ChannelRead>| {
             task.reads.and_then(of).map_or(0, |read| read.uses)
@@ -363,7 +355,7 @@ impl Stage {
                         bs_mul.bs_mul_src(),
                         bs_mul.bs_truncate_src(),
                     ],
-                ) | (u32::from(corrects) * USE_CPEND),
+                ) | (u32::from(corrects) * ChannelRead::CPEND),
                 read: read(|reads| reads.bs),
             },
             Self {

@@ -77,6 +77,18 @@ pub struct ChannelRead {
     pub uses: u32,
 }
 
+/// Bits of DATA_USE: whose operands are read.
+impl ChannelRead {
+    /// The ALU's.
+    pub const ALU: u32 = 1;
+    /// The weight zero point correction's.
+    pub const CPEND: u32 = 2;
+    /// The multiplier's.
+    pub const MUL: u32 = 4;
+    /// Its shift.
+    pub const SHIFT: u32 = 8;
+}
+
 impl ChannelRead {
     /// What is read for so many channels: four bytes for each and for each
     /// consumer.
