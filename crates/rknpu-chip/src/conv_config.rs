@@ -4,7 +4,7 @@
 use std::ops::Deref;
 
 use rknpu_regcmd::regs::{cna, core};
-use rknpu_regcmd::task::{self, Conv, DEPTHWISE, Features};
+use rknpu_regcmd::task::{Conv, DEPTHWISE, Features};
 use rknpu_regcmd::{Register, RegisterFile};
 
 use super::cna::FeatureDma;
@@ -89,31 +89,17 @@ impl ConvConfig {
     pub(crate) fn new(task: &Conv, regs: &RegisterFile) -> Self {
         let con1 = regs.get::<cna::ConvCon1>();
         let clip = regs.get::<core::ClipTruncate>();
-        let [in_width, in_height, channels] = task.features.window;
-        let task::Window {
-            out_width,
-            stride,
-            dilation,
-            spread,
-            pad,
-            pad_value,
-        } = task.window;
+        let [width, height, channels] = task.features.window;
         Self {
             task: *task,
             source: FeatureSource::new(&task.features),
             cvt: input_cvt(regs),
             window: Window {
-                in_width,
-                in_height,
-                out_width,
-                stride,
-                dilation,
-                spread,
-                pad,
+                moves: task.window,
+                input: (width, height),
                 kernel: (task.weights.kernel[0], task.weights.kernel[1]),
                 channels,
                 precision: task.features.precision,
-                pad_value,
                 low_pad: con1.conv_mode() == DEPTHWISE,
             },
             weights: WeightShape {
