@@ -51,12 +51,13 @@ mod writer;
 
 use std::fmt;
 
-pub use contested::{
-    AverageRounding, BytePooling, ChainPointer, Contested, CoreNumber, DeltaProgram, DepthwisePad,
-    FewGrains, FlyingDual, FreshStages, Int16WithoutSum, IntegerChain, LineRounding, LutIndex,
-    NanCompare, OutputScale, OutputTies, PartialGroup, PoolingInterrupt, ShortHeight,
-    SmallExponent, Switch, Tf32Operand, UnknownSwitch, Wedge, WeightRoom, WideRounding,
+pub(crate) use contested::{
+    AverageRounding, BytePooling, ChainPointer, CoreNumber, DeltaProgram, DepthwisePad, FewGrains,
+    FlyingDual, FreshStages, IntegerChain, LineRounding, LutIndex, NanCompare, OutputScale,
+    OutputTies, PoolingInterrupt, ShortHeight, SmallExponent, Tf32Operand, Wedge, WeightRoom,
+    WideRounding,
 };
+pub use contested::{Contested, Switch, UnknownSwitch};
 pub use kick::{Finished, Kick, Outcome};
 pub use npu_core::Core;
 use rknpu_regcmd::DmaEngine;

@@ -2,7 +2,7 @@
 //! Register programs and register accesses on a core, at every level.
 
 use arbitrary::{Result, Unstructured};
-use rknpu_chip::{Contested, Direction, Effect, Level, Wedge};
+use rknpu_chip::{Contested, Direction, Effect, Level};
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, DmaAccess, Iova, MatmulTask, MatmulType, Word, extents, tasks,
 };
@@ -160,7 +160,8 @@ fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
         board.reset();
     }
     // On one side of a contested fact not even a reset helps.
-    if input.contested.wedge == Wedge::UntilReset {
+    let mut sides = input.contested.sides();
+    if sides.any(|side| side == ("wedge", "until-reset")) {
         still_multiplies(&mut board);
     }
     (kicks, memory.contents())

@@ -4,7 +4,7 @@
 //! used.
 
 use half::f16;
-use rknpu_chip::{ChainPointer, ChipOptions, Contested, Effect, Level};
+use rknpu_chip::{ChipOptions, Effect, Level};
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu};
 
@@ -100,14 +100,12 @@ impl Products {
     }
 }
 
-fn options(chain_pointer: ChainPointer) -> ChipOptions {
-    ChipOptions {
-        contested: Contested {
-            chain_pointer,
-            ..Contested::default()
-        },
-        ..ChipOptions::default()
-    }
+/// On a side of chain-pointer.
+fn options(side: &str) -> ChipOptions {
+    let mut options = ChipOptions::default();
+    let fact = format!("chain-pointer={side}");
+    options.contested.set(&fact).unwrap();
+    options
 }
 
 /// What a chain whose later segments write the DPU's S_POINTER only shows.
@@ -120,7 +118,7 @@ pub(crate) fn later_products(options: &ChipOptions) -> (Outcome, Vec<u8>) {
 
 #[test]
 fn t08_later_segments_run_what_their_pointers_select() {
-    for side in [ChainPointer::Follows, ChainPointer::Repeats] {
+    for (side, core) in [("follows", Effect::Note), ("repeats", Effect::Garbage)] {
         for (core_pointers, dpu_pointer) in
             [(true, true), (false, true), (true, false), (false, false)]
         {
@@ -141,7 +139,7 @@ fn t08_later_segments_run_what_their_pointers_select() {
             assert!(outcome.completed());
             let which = format!("{side:?}, CNA and CORE {core_pointers}, DPU {dpu_pointer}");
             for segment in 0..SEGMENTS {
-                let own_operands = core_pointers || side == ChainPointer::Follows;
+                let own_operands = core_pointers || side == "follows";
                 let operands = if own_operands { segment } else { 0 };
                 let dpu = if dpu_pointer { segment } else { 0 };
                 let expected = products.alone(operands, dpu);
@@ -151,10 +149,6 @@ fn t08_later_segments_run_what_their_pointers_select() {
                     "segment {segment}: {which}"
                 );
             }
-            let core = match side {
-                ChainPointer::Follows => Effect::Note,
-                ChainPointer::Repeats => Effect::Garbage,
-            };
             let mut expected = Vec::new();
             if !core_pointers {
                 assert_trap(&outcome, "T08-core-pointer-in-chain", core);
@@ -214,7 +208,7 @@ fn t08_chained_additions_without_pointers_repeat_the_first_sum() {
 #[test]
 fn t08_the_kernels_pointer_counts_until_cna_and_core_have_run() {
     let run = |convs: usize| {
-        let options = options(ChainPointer::Repeats);
+        let options = options("repeats");
         let mut products = Products::new(INT8_INT32, &options);
         let zeros = products.board.place(&[0; 16]);
         let sums = products.board.reserve(16);
@@ -266,7 +260,7 @@ fn t05_a_block_that_starts_in_a_later_segment_needs_a_pointer() {
 /// one for each register group of CNA and CORE, and then changes of addresses.
 #[test]
 fn t08_two_whole_segments_fill_both_register_groups() {
-    let options = options(ChainPointer::Follows);
+    let options = options("follows");
     let mut products = Products::new(INT8_INT32, &options);
     for task in &mut products.tasks {
         task.out_scale = 1;
@@ -334,10 +328,7 @@ fn t10_a_chain_needs_links_and_one_task_follows_none() {
 
 #[test]
 fn strict_ends_a_chain_that_repeats_its_first_task() {
-    for (side, completes) in [
-        (ChainPointer::Follows, true),
-        (ChainPointer::Repeats, false),
-    ] {
+    for (side, completes) in [("follows", true), ("repeats", false)] {
         let options = ChipOptions {
             level: Level::Strict,
             ..options(side)
