@@ -113,7 +113,7 @@ fn run(npu: &mut Core, memory: &mut Memory, at: u32, words: u32) -> Result<(), B
     Ok(())
 }
 
-pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let (m, k, n) = SIZES;
     let [_, at_b, at_c, at_program] = PLACES.map(|place| place as usize);
     let mut memory = Memory(vec![0; at_program + PAGE as usize]);

@@ -103,11 +103,7 @@ pub(crate) fn run(
         weights: &weights,
         dma: machine.dma,
         lut: machine.lut,
-        vectors: if machine.dma.literal() {
-            Vectors::Literal
-        } else {
-            Vectors::detect()
-        },
+        vectors: machine.dma.vectors(),
         spoiled,
         watch: Watch::new(machine.report, regs),
     };

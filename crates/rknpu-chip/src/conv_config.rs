@@ -3,9 +3,9 @@
 
 use std::ops::Deref;
 
-use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::{cna, core};
-use rknpu_regcmd::task::{self, Conv, DEPTHWISE, Features};
+use rknpu_regcmd::task::{Conv, DEPTHWISE, Features};
+use rknpu_regcmd::{Register, RegisterFile};
 
 use super::cna::FeatureDma;
 use super::dcomp::Compressed;
@@ -89,31 +89,17 @@ impl ConvConfig {
     pub(crate) fn new(task: &Conv, regs: &RegisterFile) -> Self {
         let con1 = regs.get::<cna::ConvCon1>();
         let clip = regs.get::<core::ClipTruncate>();
-        let [in_width, in_height, channels] = task.features.window;
-        let task::Window {
-            out_width,
-            stride,
-            dilation,
-            spread,
-            pad,
-            pad_value,
-        } = task.window;
+        let [width, height, channels] = task.features.window;
         Self {
             task: *task,
             source: FeatureSource::new(&task.features),
             cvt: input_cvt(regs),
             window: Window {
-                in_width,
-                in_height,
-                out_width,
-                stride,
-                dilation,
-                spread,
-                pad,
+                moves: task.window,
+                input: (width, height),
                 kernel: (task.weights.kernel[0], task.weights.kernel[1]),
                 channels,
                 precision: task.features.precision,
-                pad_value,
                 low_pad: con1.conv_mode() == DEPTHWISE,
             },
             weights: WeightShape {
@@ -156,39 +142,23 @@ fn input_cvt(regs: &RegisterFile) -> Option<InputCvt> {
     if con0.cvt_bypass() == 1 {
         return None;
     }
-    let (c1, c2, c3, c4) = (
-        regs.get::<cna::CvtCon1>(),
-        regs.get::<cna::CvtCon2>(),
-        regs.get::<cna::CvtCon3>(),
-        regs.get::<cna::CvtCon4>(),
-    );
-    let low = |value: i32| value as i16;
+    let truncate = [
+        con0.cvt_truncate_0(),
+        con0.cvt_truncate_1(),
+        con0.cvt_truncate_2(),
+        con0.cvt_truncate_3(),
+    ];
     Some(InputCvt {
         add_first: con0.cvt_type() == 1,
         ties: Ties::from_round_type(con0.round_type()),
         signed: con0.data_sign() == 1,
-        channels: [
-            (
-                c1.cvt_scale() as u16,
-                low(c1.cvt_offset()),
-                con0.cvt_truncate_0(),
-            ),
-            (
-                c2.cvt_scale() as u16,
-                low(c2.cvt_offset()),
-                con0.cvt_truncate_1(),
-            ),
-            (
-                c3.cvt_scale() as u16,
-                low(c3.cvt_offset()),
-                con0.cvt_truncate_2(),
-            ),
-            (
-                c4.cvt_scale() as u16,
-                low(c4.cvt_offset()),
-                con0.cvt_truncate_3(),
-            ),
-        ],
+        channels: std::array::from_fn(|c| {
+            // The registers of the channels are alike and follow each other.
+            let con = regs.value(cna::CvtCon1::OFFSET + 4 * c as u16);
+            let con = cna::CvtCon1::from_bits(con);
+            let (scale, offset) = (con.cvt_scale() as u16, con.cvt_offset() as i16);
+            (scale, offset, truncate[c])
+        }),
         mask: regs.get::<cna::CvtCon5>().per_channel_cvt_en(),
     })
 }

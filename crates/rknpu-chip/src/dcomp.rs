@@ -17,8 +17,8 @@
 //! DCOMP_REGNUM is 0x55555555 in the only known programs; what other values
 //! mean is not known.
 
-use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::cna;
+use rknpu_regcmd::{Register, RegisterFile};
 
 use super::Master;
 use super::dma::{self, Dma};
@@ -63,26 +63,14 @@ impl Compressed {
         if control.decomp_control() == 0 || control.wt_dec_bypass() == 1 {
             return None;
         }
-        let amounts = [
-            regs.get::<cna::DcompAmount0>().amount(),
-            regs.get::<cna::DcompAmount1>().amount(),
-            regs.get::<cna::DcompAmount2>().amount(),
-            regs.get::<cna::DcompAmount3>().amount(),
-            regs.get::<cna::DcompAmount4>().amount(),
-            regs.get::<cna::DcompAmount5>().amount(),
-            regs.get::<cna::DcompAmount6>().amount(),
-            regs.get::<cna::DcompAmount7>().amount(),
-            regs.get::<cna::DcompAmount8>().amount(),
-            regs.get::<cna::DcompAmount9>().amount(),
-            regs.get::<cna::DcompAmount10>().amount(),
-            regs.get::<cna::DcompAmount11>().amount(),
-            regs.get::<cna::DcompAmount12>().amount(),
-            regs.get::<cna::DcompAmount13>().amount(),
-            regs.get::<cna::DcompAmount14>().amount(),
-            regs.get::<cna::DcompAmount15>().amount(),
-        ];
+        // The registers of all lanes are alike and follow each other.
+        let lane = |lane: usize| {
+            let offset = cna::DcompAmount0::OFFSET + 4 * lane as u16;
+            let amount = cna::DcompAmount0::from_bits(regs.value(offset)).amount();
+            (u64::from(amount) + 1) * ATOM as u64
+        };
         Some(Self {
-            lanes: amounts.map(|amount| (u64::from(amount) + 1) * ATOM as u64),
+            lanes: std::array::from_fn(lane),
         })
     }
 

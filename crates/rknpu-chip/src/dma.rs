@@ -3,6 +3,7 @@
 //! PC.TASK_DMA_BASE_ADDR, and never beyond what the [`Bus`] grants.
 
 use super::trap::Stop;
+use super::vectors::Vectors;
 use super::{Bus, Direction, Fault, Master};
 
 /// First address that 32 bits cannot hold.
@@ -44,6 +45,15 @@ impl<'a> Dma<'a> {
     /// Whether to compute by the defining formulas.
     pub(crate) fn literal(&self) -> bool {
         self.literal
+    }
+
+    /// What loops are computed with.
+    pub(crate) fn vectors(&self) -> Vectors {
+        if self.literal {
+            Vectors::Literal
+        } else {
+            Vectors::detect()
+        }
     }
 
     /// Reads `out.len()` bytes from `address` on.

@@ -54,7 +54,7 @@ pub(crate) fn run(
                 pixels: count,
                 channel,
                 channels,
-                values: Values::Int(Vec::new()),
+                values: Values::default(),
             };
             let mut tile = gather::main_input(&machine.dma, reads, dpu.float, tile)?;
             if broken.has(&FLYING_WIDTH) {

@@ -105,16 +105,7 @@ impl Element for i16 {
                 }
             }
         };
-        tiles::<_, _, _, PART, 4>(
-            (a, b),
-            sums,
-            usize::MAX,
-            |sums| *sums,
-            step,
-            |lanes, sums| {
-                sums.copy_from_slice(lanes);
-            },
-        );
+        whole_rows::<_, _, PART, 4>((a, b), sums, step);
     }
 }
 
@@ -195,17 +186,20 @@ impl Element for f64 {
                 lanes[l] = vectors.add_product(a[l], b[l], lanes[l]);
             }
         };
-        tiles::<_, _, _, LANES, 2>(
-            (a, b),
-            sums,
-            usize::MAX,
-            |sums| *sums,
-            step,
-            |lanes, sums| {
-                sums.copy_from_slice(lanes);
-            },
-        );
+        whole_rows::<_, _, LANES, 2>((a, b), sums, step);
     }
+}
+
+/// A block in [`tiles`] whose sums are the lanes themselves, to the end of the
+/// rows.
+#[inline(always)]
+fn whole_rows<T, L: Copy, const PART: usize, const NR: usize>(
+    rows: ([&[T]; MR], &[&[T]; BLOCK]),
+    sums: &mut [[L; BLOCK]; MR],
+    step: impl Fn(&mut L, &[T; PART], &[T; PART]),
+) {
+    let keep = |lanes: &[L; NR], sums: &mut [L]| sums.copy_from_slice(lanes);
+    tiles(rows, sums, usize::MAX, |lanes| *lanes, step, keep);
 }
 
 /// A block in tiles of `NR` rows of `b`: their lanes stay in registers for
@@ -378,41 +372,22 @@ mod tests {
         #![proptest_config(test_support::cases(64))]
 
         #[test]
-        fn integers_equal_the_definition(
+        fn products_equal_the_definition_to_the_bit(
             pixels in prop_oneof![1usize..9, 40usize..60],
             kernels in 1usize..40,
             len in prop_oneof![0usize..100, 400usize..1700],
             seed: u64,
         ) {
+            // Bytes, all fp16, then bf16 up to where float32 overflows.
+            let shape = (pixels, kernels, len);
             let mut next = numbers(seed);
-            let mut byte = || i16::from(next() as i8);
-            let a = rows(pixels, len, &mut byte);
-            let b = rows(kernels, len, &mut byte);
-            for vectors in [Vectors::Plain, Vectors::detect()] {
-                let mut seen = 0;
-                products(vectors, (&a, pixels), (&b, kernels), |row, first, totals| {
-                    for (column, &total) in (first..).zip(totals) {
-                        assert_eq!(total, literally(a.row(row), b.row(column)));
-                        seen += 1;
-                    }
-                }).unwrap();
-                prop_assert_eq!(seen, pixels * kernels);
-            }
-        }
-
-        #[test]
-        fn floats_equal_the_definition_to_the_bit(
-            pixels in prop_oneof![1usize..9, 40usize..60],
-            kernels in 1usize..40,
-            len in prop_oneof![0usize..100, 400usize..1700],
-            seed: u64,
-        ) {
-            // All fp16, then bf16 up to where float32 overflows.
+            let byte = || i16::from(next() as i8);
+            equal_the_definition(shape, byte, |total| total)?;
             let mut next = numbers(seed);
             let half = || half::f16::from_bits(next()).to_f32();
-            floats_equal_the_definition((pixels, kernels, len), half)?;
+            equal_the_definition(shape, half, |total| round_sum(total).to_bits())?;
             let brain = || half::bf16::from_bits(next()).to_f64();
-            floats_equal_the_definition((pixels, kernels, len), brain)?;
+            equal_the_definition(shape, brain, |total| round_sum(total).to_bits())?;
         }
 
         #[test]
@@ -453,27 +428,23 @@ mod tests {
         }
     }
 
-    fn floats_equal_the_definition<T: Element<Total = f64>>(
+    fn equal_the_definition<T: Element, B: PartialEq + std::fmt::Debug>(
         (pixels, kernels, len): (usize, usize, usize),
         mut value: impl FnMut() -> T,
+        bits: impl Fn(T::Total) -> B,
     ) -> Result<(), TestCaseError> {
         let a = rows(pixels, len, &mut value);
         let b = rows(kernels, len, &mut value);
         for vectors in [Vectors::Plain, Vectors::detect()] {
             let mut seen = 0;
-            products(
-                vectors,
-                (&a, pixels),
-                (&b, kernels),
-                |row, first, totals| {
-                    for (column, &total) in (first..).zip(totals) {
-                        let want = literally(a.row(row), b.row(column));
-                        assert_eq!(round_sum(total).to_bits(), round_sum(want).to_bits());
-                        seen += 1;
-                    }
-                },
-            )
-            .unwrap();
+            let emit = |row, first, totals: &[T::Total]| {
+                for (column, &total) in (first..).zip(totals) {
+                    let want = literally(a.row(row), b.row(column));
+                    assert_eq!(bits(total), bits(want));
+                    seen += 1;
+                }
+            };
+            products(vectors, (&a, pixels), (&b, kernels), emit).unwrap();
             prop_assert_eq!(seen, pixels * kernels);
         }
         Ok(())

@@ -11,75 +11,10 @@
 //! nor files: the same core sits below a driver in software, behind a virtual
 //! machine's device model, or behind a replay of somebody's registers.
 //!
-//! A product, from program to result (`examples/one_program.rs` is the same as a
-//! whole):
-//!
-//! ```
-//! use std::time::Duration;
-//!
-//! use rknpu_chip::{Bus, ChipOptions, Core, Direction, Fault, Master};
-//! use rknpu_regcmd::regs::{cna, core, pc};
-//! use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType};
-//!
-//! /// Memory from IOVA 0 on. Behind it there is nothing.
-//! struct Memory(Vec<u8>);
-//!
-//! impl Bus for Memory {
-//!     fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-//!         let from = self.0.get(iova as usize..iova as usize + out.len());
-//!         let (address, direction) = (iova.into(), Direction::Read);
-//!         out.copy_from_slice(from.ok_or(Fault { address, direction, master })?);
-//!         Ok(())
-//!     }
-//!
-//!     fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
-//!         let to = self.0.get_mut(iova as usize..iova as usize + data.len());
-//!         let (address, direction) = (iova.into(), Direction::Write);
-//!         to.ok_or(Fault { address, direction, master })?.copy_from_slice(data);
-//!         Ok(())
-//!     }
-//! }
-//!
-//! // Rows of A and columns of B; where they, the result and the program lie.
-//! let (m, k, n) = (4, 32, 32);
-//! let (a, b, c, program) = (0x0000, 0x1000, 0x2000, 0x3000);
-//! let task = MatmulTask {
-//!     ty: MatmulType::Int8ToInt32, m, k, n,
-//!     a: BufferId(0).at(0), b: BufferId(1).at(0), c: BufferId(2).at(0),
-//! };
-//! let bind = |id, iova| Binding { id: BufferId(id), iova: Iova(iova), len: 0x1000 };
-//! let linked = task
-//!     .program(&ChipProfile::RK3588)?
-//!     .link(&[bind(0, a), bind(1, b), bind(2, c)])?;
-//!
-//! let mut memory = Memory(vec![0; 0x4000]);
-//! memory.0[..(m * k) as usize].fill(3);
-//! memory.0[b as usize..][..(k * n) as usize].fill(2);
-//! for (index, word) in linked.words().iter().enumerate() {
-//!     memory.0[program as usize + 8 * index..][..8].copy_from_slice(&word.bits().to_le_bytes());
-//! }
-//!
-//! let mut npu = Core::new(&ChipOptions::default());
-//! let pairs = linked.words().len().div_ceil(2) as u32;
-//! for (offset, value) in [
-//!     (cna::SPointer::OFFSET, 0xe),
-//!     (core::SPointer::OFFSET, 0xe),
-//!     (pc::BaseAddress::OFFSET, program),
-//!     (pc::RegisterAmounts::OFFSET, pairs - 1),
-//!     (pc::InterruptMask::OFFSET, 0x300),
-//!     (pc::TaskCon::OFFSET, 0x7001),
-//! ] {
-//!     assert!(npu.mmio_write(offset.into(), value).is_none());
-//! }
-//! let kick = npu.mmio_write(pc::OperationEnable::OFFSET.into(), 1);
-//! let finished = kick.ok_or("nothing started")?.run(&mut memory, Duration::from_secs(1));
-//! let outcome = npu.complete(finished).ok_or("the core was reset")?;
-//! assert!(npu.irq_level() && outcome.diagnosis.is_empty());
-//! assert!(memory.0[c as usize..][..(m * n * 4) as usize]
-//!     .chunks_exact(4)
-//!     .all(|sum| sum == (3 * 2 * k).to_le_bytes()));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! A product, from program to result (`cargo run --example one_program`):
+#![doc = "```"]
+#![doc = include_str!("../examples/one_program.rs")]
+#![doc = "```"]
 #![deny(unsafe_code)]
 
 mod cbuf;
@@ -116,12 +51,12 @@ mod writer;
 
 use std::fmt;
 
-pub use contested::{
-    AverageRounding, BytePooling, ChainPointer, Contested, DepthwisePad, FewGrains, FlyingDual,
-    FreshStages, Int16WithoutSum, LineRounding, LutIndex, NanCompare, OutputScale, OutputTies,
-    PartialGroup, PoolingInterrupt, ShortHeight, SmallExponent, Switch, Tf32Operand, UnknownSwitch,
-    Wedge, WeightRoom, WideRounding,
+pub(crate) use contested::{
+    AverageRounding, BytePooling, ChainPointer, DepthwisePad, FewGrains, FlyingDual, FreshStages,
+    LineRounding, LutIndex, NanCompare, OutputScale, OutputTies, PoolingInterrupt, ShortHeight,
+    SmallExponent, Tf32Operand, Wedge, WeightRoom, WideRounding,
 };
+pub use contested::{Contested, Switch, UnknownSwitch};
 pub use kick::{Finished, Kick, Outcome};
 pub use npu_core::Core;
 use rknpu_regcmd::DmaEngine;

@@ -125,24 +125,20 @@ impl Ties {
 ///
 /// Shifts of 63 and more give 0 or the rounding of a magnitude below one half.
 pub(crate) fn shift_right_rounded(value: i64, shift: u32, ties: Ties) -> i64 {
-    if shift == 0 {
-        return value;
-    }
-    if shift > 63 {
-        return 0;
+    match shift {
+        0 => return value,
+        1..=63 => {}
+        _ => return 0,
     }
     let floor = value >> (shift - 1) >> 1;
-    let rest = value & ((1i64 << (shift - 1)) | ((1i64 << (shift - 1)) - 1));
-    let half = 1i64 << (shift - 1);
-    // `rest` as an unsigned number: for shift 63 and above it has no sign.
-    let (rest, half) = (rest as u64, half as u64);
+    let half = value >> (shift - 1) & 1;
+    let beyond = value & ((1 << (shift - 1)) - 1) != 0;
     let tie_goes_up = match ties {
         Ties::Even => floor & 1 == 1,
         Ties::Up => true,
         Ties::Away => value >= 0,
     };
-    let up = rest > half || (rest == half && tie_goes_up);
-    floor + i64::from(up)
+    floor + (half & i64::from(beyond || tie_goes_up))
 }
 
 /// Saturation at the output of the accumulator and of every integer stage.

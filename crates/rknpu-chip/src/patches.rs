@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use rknpu_regcmd::task;
+
 use super::cna::FeatureCube;
 use super::precision::{ATOM, Precision};
 use super::rows::{Operand, Rows};
@@ -16,25 +18,14 @@ use super::trap::Stop;
 /// The window that moves over the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
+    pub(crate) moves: task::Window,
     /// DATAIN_WIDTH and DATAIN_HEIGHT: inside is the input, outside the pad.
-    pub(crate) in_width: usize,
-    pub(crate) in_height: usize,
-    /// DATAOUT_WIDTH.
-    pub(crate) out_width: usize,
-    pub(crate) stride: (usize, usize),
-    pub(crate) dilation: (usize, usize),
-    /// DECONV: pixels of the input lie so far apart on the surface that the
-    /// window moves over, with zeros between them.
-    pub(crate) spread: (usize, usize),
-    /// PAD_LEFT and PAD_TOP.
-    pub(crate) pad: (usize, usize),
+    pub(crate) input: (usize, usize),
     /// WEIGHT_WIDTH and WEIGHT_HEIGHT.
     pub(crate) kernel: (usize, usize),
     /// DATAIN_CHANNEL.
     pub(crate) channels: usize,
     pub(crate) precision: Precision,
-    /// PAD_CON1.
-    pub(crate) pad_value: u32,
     /// Depthwise: the upper channels of a group are padded with the low byte.
     pub(crate) low_pad: bool,
 }
@@ -43,18 +34,16 @@ pub(crate) struct Window {
 /// padded with the low byte of PAD_CON1 only (E-depthwise-pad).
 const DEPTHWISE_LOW_PAD_FROM: usize = 32;
 
-/// A place without input that is no padding either: it counts as zero.
-pub(crate) const HOLE: (usize, usize) = (usize::MAX, usize::MAX);
-
-/// What is under a tap, along one axis.
+/// What is under a tap: along one axis, or of the plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Under {
+pub(crate) enum Under<T = usize> {
     #[default]
     Padding,
-    /// Between the pixels of a deconvolution.
+    /// Between the pixels of a deconvolution: no input, and no padding either. It
+    /// counts as zero.
     Hole,
-    /// A line or column of the input.
-    Input(usize),
+    /// Of the input.
+    Input(T),
 }
 
 impl Under {
@@ -79,22 +68,22 @@ impl Window {
     /// Line and column of a window's first tap, counted from the corner of
     /// the padding.
     pub(crate) fn corner(&self, pixel: usize) -> (usize, usize) {
-        let (oy, ox) = (pixel / self.out_width, pixel % self.out_width);
-        (oy * self.stride.1, ox * self.stride.0)
+        let (oy, ox) = (pixel / self.moves.out_width, pixel % self.moves.out_width);
+        (oy * self.moves.stride.1, ox * self.moves.stride.0)
     }
 
     /// What is under the taps of row `ky` of a window whose first line is
     /// `corner`.
     pub(crate) fn line_under(&self, corner: usize, ky: usize) -> Under {
-        let place = corner + ky * self.dilation.1;
-        Under::new(place, self.pad.1, self.in_height, self.spread.1)
+        let place = corner + ky * self.moves.dilation.1;
+        Under::new(place, self.moves.pad.1, self.input.1, self.moves.spread.1)
     }
 
     /// What is under the taps of column `kx` of a window whose first column is
     /// `corner`.
     pub(crate) fn column_under(&self, corner: usize, kx: usize) -> Under {
-        let place = corner + kx * self.dilation.0;
-        Under::new(place, self.pad.0, self.in_width, self.spread.0)
+        let place = corner + kx * self.moves.dilation.0;
+        Under::new(place, self.moves.pad.0, self.input.0, self.moves.spread.0)
     }
 
     /// Lines of the input that any of the windows of `count` pixels from
@@ -102,28 +91,29 @@ impl Window {
     pub(crate) fn lines_under(&self, first: usize, count: usize) -> Range<usize> {
         let above = self.corner(first).0;
         let below = self.corner(first + count - 1).0
-            + self.kernel.1.saturating_sub(1) * self.dilation.1
+            + self.kernel.1.saturating_sub(1) * self.moves.dilation.1
             + 1;
         let line = |place: usize| {
-            let line = place.saturating_sub(self.pad.1).div_ceil(self.spread.1);
-            line.min(self.in_height)
+            let line = place
+                .saturating_sub(self.moves.pad.1)
+                .div_ceil(self.moves.spread.1);
+            line.min(self.input.1)
         };
         line(above)..line(below)
     }
 
-    /// Input pixel under a tap of the window at `corner`, `None` where it is
-    /// padding. Between the pixels of a deconvolution there is [`HOLE`].
+    /// Line and column of the input under a tap of the window at `corner`.
     pub(crate) fn under(
         &self,
         corner: (usize, usize),
         ky: usize,
         kx: usize,
-    ) -> Option<(usize, usize)> {
+    ) -> Under<(usize, usize)> {
         let line = self.line_under(corner.0, ky);
         match (line, self.column_under(corner.1, kx)) {
-            (Under::Padding, _) | (_, Under::Padding) => None,
-            (Under::Input(y), Under::Input(x)) => Some((y, x)),
-            _ => Some(HOLE),
+            (Under::Padding, _) | (_, Under::Padding) => Under::Padding,
+            (Under::Input(y), Under::Input(x)) => Under::Input((y, x)),
+            _ => Under::Hole,
         }
     }
 
@@ -133,9 +123,9 @@ impl Window {
     /// odd ones its high byte (E-pad-pattern). Types of 4 bytes take the whole
     /// register (inferred).
     pub(crate) fn padding<T: Operand>(&self) -> Vec<T> {
-        let low = self.pad_value as u16;
+        let low = self.moves.pad_value as u16;
         let word = match self.precision {
-            Precision::Int32 | Precision::Fp32 | Precision::Tf32 => self.pad_value,
+            Precision::Int32 | Precision::Fp32 | Precision::Tf32 => self.moves.pad_value,
             _ => u32::from(low) << 16 | u32::from(low),
         };
         let mut atom = [0; ATOM];
@@ -180,14 +170,12 @@ impl Window {
                     let tap = ky * self.kernel.0 + kx;
                     let out = &mut row[tap * width..(tap + 1) * width];
                     match self.under(corner, ky, kx) {
-                        None => out.copy_from_slice(padding),
-                        // A hole, or the DMA brought less than the window expects.
-                        Some((y, x)) if y >= cube.height || x >= cube.width => {
-                            out.fill(T::default());
-                        }
-                        Some((y, x)) => {
+                        Under::Padding => out.copy_from_slice(padding),
+                        Under::Input((y, x)) if y < cube.height && x < cube.width => {
                             T::decode(self.precision, cube.pixel(y, x), channels.start, out);
                         }
+                        // Or the DMA brought less than the window expects.
+                        Under::Hole | Under::Input(_) => out.fill(T::default()),
                     }
                 }
             }
@@ -203,17 +191,18 @@ mod tests {
 
     fn window(precision: Precision, channels: usize) -> Window {
         Window {
-            in_width: 4,
-            in_height: 4,
-            out_width: 4,
-            stride: (1, 1),
-            dilation: (1, 1),
-            spread: (1, 1),
-            pad: (1, 1),
+            moves: task::Window {
+                out_width: 4,
+                stride: (1, 1),
+                dilation: (1, 1),
+                spread: (1, 1),
+                pad: (1, 1),
+                pad_value: 0x0000_007e,
+            },
+            input: (4, 4),
             kernel: (3, 3),
             channels,
             precision,
-            pad_value: 0x0000_007e,
             low_pad: false,
         }
     }
@@ -221,28 +210,32 @@ mod tests {
     #[test]
     fn the_first_and_last_windows_reach_into_the_padding() {
         let window = window(Precision::Int8, 16);
-        assert_eq!(window.under(window.corner(0), 0, 0), None);
-        assert_eq!(window.under(window.corner(0), 1, 1), Some((0, 0)));
-        assert_eq!(window.under(window.corner(15), 1, 1), Some((3, 3)));
-        assert_eq!(window.under(window.corner(15), 2, 1), None);
-        let strided = Window {
-            stride: (2, 1),
-            dilation: (2, 3),
-            out_width: 2,
-            ..window
+        let moving = |change: fn(&mut task::Window)| {
+            let mut window = window;
+            change(&mut window.moves);
+            window
         };
-        assert_eq!(strided.under(strided.corner(3), 1, 1), Some((3, 3)));
-        let spread = Window {
-            spread: (2, 4),
-            out_width: 9,
-            ..window
-        };
-        // Row 0 of the spread surface has a pixel in every second place.
-        assert_eq!(spread.under(spread.corner(0), 1, 1), Some((0, 0)));
-        assert_eq!(spread.under(spread.corner(0), 1, 2), Some(HOLE));
-        assert_eq!(spread.under(spread.corner(1), 1, 2), Some((0, 1)));
-        assert_eq!(spread.under(spread.corner(9 * 4), 1, 1), Some((1, 0)));
-        assert_eq!(spread.under(spread.corner(7), 1, 1), None, "7 of 7 columns");
+        let strided = moving(|moves| {
+            (moves.stride, moves.dilation, moves.out_width) = ((2, 1), (2, 3), 2);
+        });
+        let spread = moving(|moves| (moves.spread, moves.out_width) = ((2, 4), 9));
+        for (window, pixel, (ky, kx), under) in [
+            (&window, 0, (0, 0), Under::Padding),
+            (&window, 0, (1, 1), Under::Input((0, 0))),
+            (&window, 15, (1, 1), Under::Input((3, 3))),
+            (&window, 15, (2, 1), Under::Padding),
+            (&strided, 3, (1, 1), Under::Input((3, 3))),
+            // Row 0 of the spread surface has a pixel in every second place.
+            (&spread, 0, (1, 1), Under::Input((0, 0))),
+            (&spread, 0, (1, 2), Under::Hole),
+            (&spread, 1, (1, 2), Under::Input((0, 1))),
+            (&spread, 9 * 4, (1, 1), Under::Input((1, 0))),
+            // 7 of 7 columns.
+            (&spread, 7, (1, 1), Under::Padding),
+        ] {
+            let corner = window.corner(pixel);
+            assert_eq!(window.under(corner, ky, kx), under, "{pixel}: {ky}, {kx}");
+        }
     }
 
     proptest! {
@@ -255,13 +248,16 @@ mod tests {
             (out_width, first, count) in (1usize..5, 0usize..20, 1usize..20),
         ) {
             let window = Window {
-                in_height,
-                out_width,
-                pad: (0, pad),
-                spread: (1, spread),
+                moves: task::Window {
+                    out_width,
+                    pad: (0, pad),
+                    spread: (1, spread),
+                    stride: (1, stride),
+                    dilation: (1, dilation),
+                    pad_value: 0,
+                },
+                input: (4, in_height),
                 kernel: (1, kernel),
-                stride: (1, stride),
-                dilation: (1, dilation),
                 ..window(Precision::Int8, 16)
             };
             let lines = window.lines_under(first, count);
@@ -288,10 +284,8 @@ mod tests {
         let values = depthwise.padding::<i16>();
         assert_eq!(values[..32], direct[..32]);
         assert!(values[32..].iter().all(|&v| v == 126));
-        let one = Window {
-            pad_value: 0x3c00,
-            ..window(Precision::Fp16, 8)
-        };
+        let mut one = window(Precision::Fp16, 8);
+        one.moves.pad_value = 0x3c00;
         assert_eq!(one.padding::<f64>(), [1.0; 8]);
     }
 }

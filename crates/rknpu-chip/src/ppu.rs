@@ -2,7 +2,8 @@
 //! PPU and PPU_RDMA: pooling of a cube in memory, of fp16, int8 or int16.
 //!
 //! Window of output (oy, ox): input `oy*SY - TOP + ky`, `ox*SX - LEFT + kx`.
-//! Maximum and minimum take the pad value outside the input; the average
+//! Maximum and minimum take the pad value outside the input, and of a NaN and a
+//! number the number (not characterised, but every host has to do the same); the average
 //! counts padding as zeros, is summed in float64, multiplied by both
 //! reciprocals and 2^-32, and rounded once to fp16 (E-pooling-fp16). Integers
 //! take reciprocals of 16 fractional bits, and round half to even what the
@@ -18,6 +19,8 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::regs::ppu;
 use rknpu_regcmd::rules::POOLING_PRECISION;
 use rknpu_regcmd::task::{Cube, POOL_AVERAGE, POOL_MAX, POOLING, Pool, Task};
+
+use extremes::Extreme;
 
 use super::check;
 use super::conv::Machine;
@@ -85,8 +88,7 @@ impl Element {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     Average,
-    Max,
-    Min,
+    Extreme(Extreme),
     /// Code 3 has no known meaning; passes on the first element.
     Unknown,
 }
@@ -118,8 +120,8 @@ impl Pooling {
             target: task.target(),
             method: match task.method {
                 POOL_AVERAGE => Method::Average,
-                POOL_MAX => Method::Max,
-                2 => Method::Min,
+                POOL_MAX => Method::Extreme(Extreme::Max),
+                2 => Method::Extreme(Extreme::Min),
                 _ => Method::Unknown,
             },
             kernel: (task.kernel[0], task.kernel[1]),
@@ -190,47 +192,36 @@ impl Pooling {
         within(start)..within(start + self.kernel.1)
     }
 
-    /// The atom of the window at (oy, ox). `lines` are those under `oy`.
+    /// The atom of the window at (oy, ox), of an average or an unknown method.
+    /// `lines` are those under `oy`.
     fn window(&self, lines: &VecDeque<Vec<f32>>, oy: usize, ox: usize) -> [f32; LANES] {
-        let first = self.lines_under(oy).start;
-        let pad = self.element.padding(self.pad_value);
+        let under = self.lines_under(oy);
+        let taps = (0..self.kernel.1).flat_map(|ky| (0..self.kernel.0).map(move |kx| (ky, kx)));
+        let mut inside = taps.map(|(ky, kx)| {
+            let y = (oy * self.stride.1 + ky).checked_sub(self.pad.1)?;
+            let x = (ox * self.stride.0 + kx).checked_sub(self.pad.0)?;
+            let line = lines.get(y.checked_sub(under.start)?)?;
+            line[x.min(self.source.width) * LANES..].first_chunk::<LANES>()
+        });
+        if self.method == Method::Unknown {
+            let pad = [self.element.padding(self.pad_value); LANES];
+            return inside
+                .next()
+                .map_or([0.0; LANES], |first| *first.unwrap_or(&pad));
+        }
         let mut sums = [0f64; LANES];
-        let mut best: Option<[f32; LANES]> = None;
-        for ky in 0..self.kernel.1 {
-            for kx in 0..self.kernel.0 {
-                let y = (oy * self.stride.1 + ky).checked_sub(self.pad.1);
-                let x = (ox * self.stride.0 + kx).checked_sub(self.pad.0);
-                let inside = match (y.and_then(|y| y.checked_sub(first)), x) {
-                    (Some(index), Some(x)) if x < self.source.width => lines
-                        .get(index)
-                        .and_then(|line| line[x * LANES..].first_chunk::<LANES>()),
-                    _ => None,
-                };
-                match self.method {
-                    Method::Average => {
-                        for (sum, &value) in sums.iter_mut().zip(inside.into_iter().flatten()) {
-                            *sum += f64::from(value);
-                        }
-                    }
-                    method => {
-                        let values = inside.copied().unwrap_or([pad; LANES]);
-                        best = Some(match best {
-                            None => values,
-                            Some(best) => method.choose(best, values),
-                        });
-                    }
-                }
+        for values in inside.flatten() {
+            for (sum, &value) in sums.iter_mut().zip(values) {
+                *sum += f64::from(value);
             }
         }
-        match (self.method, best) {
-            (Method::Average, _) => sums.map(|sum| self.average(sum)),
-            (_, best) => best.unwrap_or([0.0; LANES]),
-        }
+        sums.map(|sum| self.average(sum))
     }
 
     fn run(&self, dma: &Dma<'_>) -> Result<(), Stop> {
-        match self.extreme() {
-            Some(extreme) if !dma.literal() => self.run_extremes(dma, extreme),
+        match (self.method, self.element) {
+            (Method::Extreme(extreme), Element::Int8) => self.run_extremes::<16>(dma, extreme),
+            (Method::Extreme(extreme), _) => self.run_extremes::<8>(dma, extreme),
             _ => self.each_line(
                 dma,
                 |bytes| self.line(bytes),
@@ -273,24 +264,6 @@ impl Pooling {
             }
         }
         Ok(())
-    }
-}
-
-impl Method {
-    /// Of a NaN and a number the number; of zeros the negative is the smaller.
-    /// (Neither is characterised, but every host has to do the same.)
-    fn choose(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
-        let greater = |a: f32, b: f32| a.total_cmp(&b).is_gt();
-        std::array::from_fn(|lane| {
-            let (a, b) = (a[lane], b[lane]);
-            match self {
-                Self::Max | Self::Min if a.is_nan() => b,
-                Self::Max | Self::Min if b.is_nan() => a,
-                Self::Max if greater(b, a) => b,
-                Self::Min if greater(a, b) => b,
-                _ => a,
-            }
-        })
     }
 }
 

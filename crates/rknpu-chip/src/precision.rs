@@ -110,14 +110,31 @@ pub(crate) fn decode_int(precision: Precision, bytes: &[u8], out: &mut [i32]) {
 pub(crate) fn decode_float(precision: Precision, bytes: &[u8], out: &mut [f32]) {
     let _held = match precision {
         Precision::Int4 => each_nibble(bytes, 0, out),
-        Precision::Int8 => each(bytes, out, |b| i8::from_le_bytes(b).into()),
-        Precision::Int16 => each(bytes, out, |b| i16::from_le_bytes(b).into()),
-        Precision::Fp16 => each(bytes, out, |b| fp16_to_fp32(u16::from_le_bytes(b))),
-        Precision::Bf16 => each(bytes, out, |b| half::bf16::from_le_bytes(b).to_f32()),
         Precision::Int32 => each(bytes, out, |b| i32::from_le_bytes(b) as f32),
         Precision::Fp32 => each(bytes, out, f32::from_le_bytes),
-        Precision::Tf32 => each(bytes, out, |b| tf32_operand(u32::from_le_bytes(b))),
+        _ => decode_operand(precision, bytes, out),
     };
+}
+
+/// Decodes floats as the MAC array sees them, and integers where precisions do
+/// not match: as bytes, or as words of its floats. All are exact in float32.
+/// Returns how many there are.
+pub(crate) fn decode_operand<T: Copy + From<f32>>(
+    precision: Precision,
+    bytes: &[u8],
+    out: &mut [T],
+) -> usize {
+    match precision {
+        Precision::Int8 | Precision::Int4 => {
+            each(bytes, out, |b| f32::from(i8::from_le_bytes(b)).into())
+        }
+        Precision::Int16 => each(bytes, out, |b| f32::from(i16::from_le_bytes(b)).into()),
+        Precision::Fp16 => each(bytes, out, |b| fp16_to_fp32(u16::from_le_bytes(b)).into()),
+        Precision::Bf16 => each(bytes, out, |b| half::bf16::from_le_bytes(b).to_f32().into()),
+        Precision::Tf32 | Precision::Fp32 | Precision::Int32 => {
+            each(bytes, out, |b| tf32_operand(u32::from_le_bytes(b)).into())
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! DPU_RDMA: the four read engines of the DPU. [`Reads`] says where they read.
 
-use rknpu_regcmd::task::{ChannelRead, Cube, PER_CHANNEL, Reads, USE_ALU, USE_CPEND, USE_MUL};
+use rknpu_regcmd::task::{ChannelRead, Cube, PER_CHANNEL, Reads};
 
 use super::Master;
 use super::dma::{self, Dma};
@@ -146,7 +146,7 @@ impl ChannelOperands {
             return Ok(None);
         }
         let several = !uses.is_power_of_two();
-        let half = self.narrow && consumer == USE_MUL;
+        let half = self.narrow && consumer == ChannelRead::MUL;
         let len = match (several, half) {
             (true, _) => self.channels.div_ceil(GROUP_CHANNELS) * GROUP_BYTES,
             (false, true) => self.channels * size_of::<u16>(),
@@ -158,9 +158,9 @@ impl ChannelOperands {
             let group = &bytes[c / GROUP_CHANNELS * GROUP_BYTES..];
             let lane = c % GROUP_CHANNELS;
             match consumer {
-                USE_ALU => u32_at(group, lane),
-                USE_CPEND => u16_at(&group[GROUP_CPEND..], lane).into(),
-                USE_MUL => u16_at(&group[GROUP_MUL..], lane).into(),
+                ChannelRead::ALU => u32_at(group, lane),
+                ChannelRead::CPEND => u16_at(&group[GROUP_CPEND..], lane).into(),
+                ChannelRead::MUL => u16_at(&group[GROUP_MUL..], lane).into(),
                 _ => 0,
             }
         };
@@ -218,14 +218,20 @@ mod tests {
             };
             operands.words(&dma, consumer).unwrap()
         };
-        let alone = words(USE_ALU, USE_ALU, false).unwrap();
+        let alone = words(ChannelRead::ALU, ChannelRead::ALU, false).unwrap();
         assert_eq!(alone[..2], [0x1312_1110, 0x1716_1514]);
-        assert_eq!(words(USE_MUL, USE_MUL, true).unwrap()[9], 0x2322);
-        assert_eq!(words(USE_MUL, USE_MUL, false).unwrap()[9], 0x3736_3534);
-        let all = USE_ALU | USE_CPEND | USE_MUL;
-        assert_eq!(words(all, USE_ALU, false).unwrap()[9], 0x5756_5554);
-        assert_eq!(words(all, USE_CPEND, false).unwrap()[1], 0x3332);
-        assert_eq!(words(all, USE_MUL, false).unwrap()[9], 0x8382);
-        assert_eq!(words(USE_ALU, USE_CPEND, false), None);
+        assert_eq!(
+            words(ChannelRead::MUL, ChannelRead::MUL, true).unwrap()[9],
+            0x2322
+        );
+        assert_eq!(
+            words(ChannelRead::MUL, ChannelRead::MUL, false).unwrap()[9],
+            0x3736_3534
+        );
+        let all = ChannelRead::ALU | ChannelRead::CPEND | ChannelRead::MUL;
+        assert_eq!(words(all, ChannelRead::ALU, false).unwrap()[9], 0x5756_5554);
+        assert_eq!(words(all, ChannelRead::CPEND, false).unwrap()[1], 0x3332);
+        assert_eq!(words(all, ChannelRead::MUL, false).unwrap()[9], 0x8382);
+        assert_eq!(words(ChannelRead::ALU, ChannelRead::CPEND, false), None);
     }
 }

@@ -3,7 +3,7 @@
 //! that the precision computes with.
 
 use super::dma;
-use super::precision::{Precision, each, each_nibble, fp16_to_fp32, tf32_operand, u16_at};
+use super::precision::{Precision, decode_operand, each, each_nibble, fp16_to_fp32, u16_at};
 use super::trap::Stop;
 use super::vectors::{self, Loop, Vectors};
 
@@ -79,29 +79,19 @@ impl Operand for f64 {
     }
 }
 
-/// Floats as the MAC array sees them, and integers where precisions do not
-/// match. All of them are exact in float32.
+/// [`decode_operand`] from element `first` on.
 fn decode_float<T: Copy + From<f32>>(
     precision: Precision,
     bytes: &[u8],
     first: usize,
     out: &mut [T],
 ) {
-    let words = from_element(bytes, first, 4);
-    let halves = from_element(bytes, first, 2);
-    let held = match precision {
-        Precision::Fp16 => each(halves, out, |b| fp16_to_fp32(u16::from_le_bytes(b)).into()),
-        Precision::Bf16 => each(halves, out, |b| {
-            half::bf16::from_le_bytes(b).to_f32().into()
-        }),
-        Precision::Int16 => each(halves, out, |b| f32::from(i16::from_le_bytes(b)).into()),
-        Precision::Tf32 | Precision::Fp32 | Precision::Int32 => {
-            each(words, out, |b| tf32_operand(u32::from_le_bytes(b)).into())
-        }
-        Precision::Int8 | Precision::Int4 => each(from_element(bytes, first, 1), out, |b| {
-            f32::from(i8::from_le_bytes(b)).into()
-        }),
+    let size = match precision {
+        Precision::Int8 | Precision::Int4 => 1,
+        Precision::Int16 | Precision::Fp16 | Precision::Bf16 => 2,
+        Precision::Tf32 | Precision::Fp32 | Precision::Int32 => 4,
     };
+    let held = decode_operand(precision, from_element(bytes, first, size), out);
     out[held..].fill(0.0.into());
 }
 

@@ -71,33 +71,3 @@ impl Clock {
         self.tasks
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rknpu_regcmd::regs::{cna, core, dpu};
-
-    /// A convolution of as many pixels as registers can count.
-    fn endless() -> RegisterFile {
-        let mut regs = RegisterFile::new();
-        regs.set(cna::DataSize1::OFFSET, 0xffff);
-        regs.set(cna::DataSize3::OFFSET, 0x3f_ffff);
-        regs.set(cna::WeightSize2::OFFSET, 0x1f1f_0010);
-        regs.set(core::MiscCfg::OFFSET, 0);
-        regs.set(dpu::WdmaSize0::OFFSET, 0x1fff);
-        regs
-    }
-
-    #[test]
-    fn the_limit_stops_a_task_and_is_told() {
-        let mut clock = Clock::new(Machine::RK3588, Duration::from_millis(500));
-        assert!(clock.fetch(112).is_ok());
-        assert!(clock.elapsed() < Duration::from_micros(1));
-        let blocks = EnableMask::CNA | EnableMask::CORE | EnableMask::DPU;
-        assert_eq!(clock.spend(&endless(), blocks), Err(Stop::TooLong));
-        assert!(clock.elapsed() > Duration::from_secs(1));
-        let tasks = clock.into_tasks();
-        assert_eq!(tasks.len(), 1);
-        assert_eq!(tasks[0].command_bytes, 112 * 8);
-    }
-}

@@ -6,27 +6,19 @@ use std::mem::take;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use families::DPU_DONE;
 use rknpu_chip::{
     Bus, ChipOptions, Contested, Core, Diagnosis, Direction, Fault, Level, Master, Outcome as Ran,
 };
-use rknpu_regcmd::Word;
-use rknpu_regcmd::regs::{self, cna, core, pc};
+use rknpu_regcmd::regs::{self, pc};
 
 /// Modelled time of a kick. A hostile program is computed as long as it is
 /// below the limit, so that this bounds the time of one input; what the
 /// program would do beyond is the same again.
 pub(crate) const TASK_LIMIT: Duration = Duration::from_micros(50);
 
-/// Interrupts DPU_0 and DPU_1: what the kernel driver waits for.
-const DPU_DONE: u32 = 0x300;
 /// Interrupts DMA_READ_ERROR and DMA_WRITE_ERROR.
 const DMA_ERRORS: u32 = 0x3000;
-/// S_POINTER as the kernel driver writes it.
-const PING_PONG: u32 = 0xe;
-/// Where the kernel driver puts the number of the core into S_POINTER.
-const POINTER_CORE_SHIFT: u32 = 28;
-/// TASK_CON as the kernel driver writes it, but for the number of tasks.
-const TASK_CON: u32 = 0x7000;
 
 /// First and last byte, and how many bytes, that a master touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -214,22 +206,8 @@ impl Board {
         words: usize,
         tasks: u32,
     ) -> Outcome {
-        let pointer = PING_PONG | index << POINTER_CORE_SHIFT;
-        let amounts = (words.div_ceil(2) as u32).wrapping_sub(1) & 0xffff;
-        for (offset, value) in [
-            (pc::BaseAddress::OFFSET, 1),
-            (cna::SPointer::OFFSET, pointer),
-            (core::SPointer::OFFSET, pointer),
-            (pc::BaseAddress::OFFSET, at),
-            (pc::RegisterAmounts::OFFSET, amounts),
-            (pc::InterruptMask::OFFSET, DPU_DONE),
-            (pc::InterruptClear::OFFSET, DPU_DONE),
-            (pc::TaskCon::OFFSET, TASK_CON | tasks),
-            (pc::TaskDmaBaseAddr::OFFSET, 0),
-        ] {
-            self.write(offset.into(), value, bus);
-        }
-        let ran = self.write(pc::OperationEnable::OFFSET.into(), 1, bus);
+        let writes = families::kick(index, at, words, tasks);
+        let [.., ran] = writes.map(|(offset, value)| self.write(offset, value, bus));
         let ran = ran.unwrap();
         let core = &self.core;
         let raw = core.mmio_read(pc::InterruptRawStatus::OFFSET.into());
@@ -249,11 +227,4 @@ impl Board {
         }
         outcome
     }
-}
-
-/// The words as the PC fetches them.
-pub(crate) fn bytes(words: &[Word]) -> Vec<u8> {
-    let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.bits().to_le_bytes()).collect();
-    bytes.resize(bytes.len().next_multiple_of(16), 0);
-    bytes
 }

@@ -20,8 +20,9 @@ use rocket_uapi::sys::{
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::board::{TASK_LIMIT, bytes};
+use crate::board::TASK_LIMIT;
 use crate::words;
+use families::bytes;
 
 const REQUESTS: [u32; 9] = [
     VERSION,

@@ -14,9 +14,6 @@
 mod board;
 mod capture;
 mod disassembly;
-#[path = "../../../crates/rknpu-regcmd/tests/programs/families/mod.rs"]
-#[allow(dead_code, reason = "the tests next to it use all of it")]
-mod families;
 mod ioctl_sequence;
 mod link;
 mod pc_stream;

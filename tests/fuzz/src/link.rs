@@ -10,9 +10,10 @@ use rknpu_regcmd::{
     lint,
 };
 
-use crate::board::{Board, bytes};
-use crate::families::{A, B, C, D};
+use crate::board::Board;
 use crate::words;
+use families::bytes;
+use families::{A, B, C, D};
 
 /// Page of the IOMMU: where buffer objects begin.
 const PAGE: u32 = 4096;

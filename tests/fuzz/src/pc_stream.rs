@@ -2,14 +2,15 @@
 //! Register programs and register accesses on a core, at every level.
 
 use arbitrary::{Result, Unstructured};
-use rknpu_chip::{Contested, Direction, Effect, Level, Wedge};
+use rknpu_chip::{Contested, Direction, Effect, Level};
 use rknpu_regcmd::{
     Binding, BufferId, ChipProfile, DmaAccess, Iova, MatmulTask, MatmulType, Word, extents, tasks,
 };
 
-use crate::board::{Accesses, Board, Memory, Outcome, TASK_LIMIT, bytes};
-use crate::families::{A, B, C, D};
+use crate::board::{Accesses, Board, Memory, Outcome, TASK_LIMIT};
 use crate::words;
+use families::bytes;
+use families::{A, B, C, D};
 
 /// Buffer objects: where the families have theirs, where the first object of
 /// a file is, and the very end of all addresses.
@@ -159,7 +160,8 @@ fn perform(input: &Input, level: Level) -> (Vec<Kicked>, Vec<Vec<u8>>) {
         board.reset();
     }
     // On one side of a contested fact not even a reset helps.
-    if input.contested.wedge == Wedge::UntilReset {
+    let mut sides = input.contested.sides();
+    if sides.any(|side| side == ("wedge", "until-reset")) {
         still_multiplies(&mut board);
     }
     (kicks, memory.contents())

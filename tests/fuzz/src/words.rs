@@ -8,7 +8,7 @@ use arbitrary::{Result, Unstructured};
 use rknpu_chip::Contested;
 use rknpu_regcmd::{Block, EnableMask, RegisterInfo, Word, regs};
 
-use crate::families::{self, Sample};
+use families::{self, Sample};
 
 /// Most changes to one program.
 const CHANGES_MAX: u8 = 8;

@@ -16,9 +16,6 @@
 #[path = "../src/board.rs"]
 #[allow(dead_code, reason = "the fuzz targets use all of it")]
 mod board;
-#[path = "../../../crates/rknpu-regcmd/tests/programs/families/mod.rs"]
-#[allow(dead_code, reason = "the tests next to it use all of it")]
-mod families;
 #[path = "../src/words.rs"]
 #[allow(dead_code, reason = "the fuzz targets use all of it")]
 mod words;
@@ -154,7 +151,7 @@ fn read(digests: &mut Digests, words: &[Word]) {
 
 /// What comes of running them on `board`.
 fn run(digests: &mut Digests, board: &mut Board, memory: &mut Memory, words: &[Word]) {
-    let program = board::bytes(words);
+    let program = families::bytes(words);
     memory.place(PROGRAM, &program);
     let outcome = board.kick(memory, 0, PROGRAM, words.len(), 1);
     let (accesses, refused) = memory.take_accesses();

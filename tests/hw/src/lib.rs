@@ -25,9 +25,9 @@ mod hold;
 pub mod kills;
 mod kmsg;
 mod known;
-mod program;
 #[allow(unsafe_code)]
 mod probe;
+mod program;
 #[allow(unsafe_code)]
 mod raw;
 mod report;

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows of the table of rules that the registers of a task break.
 
-use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::rules::{self, FLYING_DUAL, PARTIAL_GROUP, Rule, TRANSPOSED_HANG, WEIGHT_ROOM};
 use rknpu_regcmd::task::Task;
+use rknpu_regcmd::{ChipProfile, RegisterFile};
 
 use crate::trap::{Report, Stop};
 use crate::{Contested, Effect, FlyingDual, WeightRoom};
-
-/// Kernels that the planners whose limits were measured keep in CBUF.
-const BLOCK_KERNELS: usize = 32;
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -47,7 +44,7 @@ pub(crate) fn registers(
     }
     let together = match contested.weight_room {
         WeightRoom::Group => return Ok(found),
-        WeightRoom::Block => BLOCK_KERNELS,
+        WeightRoom::Block => ChipProfile::RK3588.resident_kernels as usize,
         WeightRoom::All => usize::MAX,
     };
     if let Task::Conv(conv) = task

@@ -12,7 +12,7 @@ use super::super::mac_array::{Ties, one_nan, saturate_i32, shift_right_rounded};
 use super::super::precision::{Precision, decode_float, decode_int, u32_at};
 use super::super::rdma::EwLayout;
 use super::super::trap::Stop;
-use super::gather::{Delivered, gather};
+use super::gather::Delivered;
 use super::lut::{Lut, LutConfig};
 use super::stage::{AluOp, Relu};
 use super::tile::{Tile, Values};
@@ -26,11 +26,7 @@ pub(crate) enum Source {
     /// EW_OP_VALUE_0..7: channel modulo 8 (inferred).
     Registers([u32; OPERAND_REGISTERS]),
     /// ERDMA.
-    Memory {
-        layout: EwLayout,
-        precision: Precision,
-        delivered: Delivered,
-    },
+    Memory(Delivered),
 }
 
 /// The operation.
@@ -112,11 +108,9 @@ impl Ew {
             Operation::Alu(AluOp::from_code(cfg.ew_alu_algo(), contested))
         };
         let memory = reads.filter(|_| cfg.ew_op_src() == 1).and_then(|reads| {
-            Some(Source::Memory {
-                layout: EwLayout::new(reads, flying)?,
-                precision: reads.operand_precision(float)?,
-                delivered: Delivered::of(reads),
-            })
+            let layout = EwLayout::new(reads, flying)?;
+            let precision = reads.operand_precision(float)?;
+            Some(Source::Memory(Delivered::new(reads, layout, precision)))
         });
         let source = memory.unwrap_or_else(|| Source::Registers(operand_registers(regs)));
         // librocketnpu's look-up programs leave the operation on, as a
@@ -152,45 +146,39 @@ impl Ew {
 
     /// A whole tile.
     pub(crate) fn apply(&self, dma: &Dma<'_>, lut: &Lut, tile: &mut Tile) -> Result<(), Stop> {
-        if let Some((operation, source)) = &self.operation {
-            match &tile.values {
-                Values::Int(_) => {
+        let mut values = std::mem::take(&mut tile.values);
+        match &mut values {
+            Values::Int(values) => {
+                if let Some((operation, source)) = &self.operation {
                     let operands = self.int_operands(dma, source, tile)?;
-                    if let Values::Int(values) = &mut tile.values {
-                        for (x, b) in values.iter_mut().zip(operands) {
-                            *x = self.int(*operation, *x, b);
-                        }
+                    for (x, b) in values.iter_mut().zip(operands) {
+                        *x = self.int(*operation, *x, b);
                     }
                 }
-                Values::Float(_) => {
+                if let Some(config) = &self.lut {
+                    values.iter_mut().for_each(|x| *x = config.look_up(lut, *x));
+                }
+                if self.relu != Relu::Off {
+                    values.iter_mut().for_each(|x| *x = self.relu.int(*x));
+                }
+            }
+            Values::Float(values) => {
+                if let Some((operation, source)) = &self.operation {
                     let operands = float_operands(dma, *operation, source, tile)?;
-                    if let Values::Float(values) = &mut tile.values {
-                        for (x, b) in values.iter_mut().zip(operands) {
-                            *x = float(*operation, *x, b);
-                        }
+                    for (x, b) in values.iter_mut().zip(operands) {
+                        *x = float(*operation, *x, b);
                     }
+                }
+                if let Some(config) = &self.lut {
+                    let look_up = |x| config.look_up_float(lut, x);
+                    values.iter_mut().for_each(|x| *x = look_up(*x));
+                }
+                if self.relu != Relu::Off {
+                    values.iter_mut().for_each(|x| *x = self.relu.float(*x));
                 }
             }
         }
-        if let Some(config) = &self.lut {
-            match &mut tile.values {
-                Values::Int(values) => {
-                    for x in values {
-                        *x = config.look_up(lut, *x);
-                    }
-                }
-                Values::Float(values) => {
-                    for x in values {
-                        *x = config.look_up_float(lut, *x);
-                    }
-                }
-            }
-        }
-        match (&mut tile.values, self.relu) {
-            (_, Relu::Off) => {}
-            (Values::Int(values), relu) => values.iter_mut().for_each(|x| *x = relu.int(*x)),
-            (Values::Float(values), relu) => values.iter_mut().for_each(|x| *x = relu.float(*x)),
-        }
+        tile.values = values;
         Ok(())
     }
 
@@ -209,31 +197,16 @@ impl Ew {
     }
 
     fn int_operands(&self, dma: &Dma<'_>, source: &Source, tile: &Tile) -> Result<Vec<i32>, Stop> {
-        let (mut operands, precision) = match source {
-            Source::Registers(values) => {
-                let words = register_operands(values, tile)?;
-                (
-                    words.into_iter().map(|w| w as i32).collect(),
-                    Precision::Int32,
-                )
-            }
-            Source::Memory {
-                layout,
-                precision,
-                delivered,
-            } => {
-                let mut out = dma::buffer::<i32>(tile.pixels * tile.channels)?;
-                gather(
-                    dma, layout, *precision, *delivered, tile, &mut out, decode_int,
-                )?;
-                (out, *precision)
-            }
+        let mut operands = match source {
+            Source::Registers(values) => register_operands(values, tile, |word| word as i32)?,
+            Source::Memory(delivered) => delivered.values(dma, tile, decode_int)?,
         };
+        // A 32-bit operand that goes through the converter comes out as if it had
+        // been made a float (measured as such garbage).
+        let spoilt = matches!(source, Source::Memory(of) if of.precision == Precision::Int32);
         if let Some(cvt) = &self.cvt {
             for b in &mut operands {
-                // A 32-bit operand that goes through the converter comes out
-                // as if it had been made a float (measured as such garbage).
-                *b = if precision == Precision::Int32 && matches!(source, Source::Memory { .. }) {
+                *b = if spoilt {
                     (*b as f32).to_bits() as i32
                 } else {
                     cvt.apply(*b)
@@ -254,24 +227,19 @@ fn float(operation: Operation, x: f32, b: f32) -> f32 {
 }
 
 fn operand_registers(regs: &RegisterFile) -> [u32; OPERAND_REGISTERS] {
-    [
-        regs.get::<dpu::EwOpValue0>().ew_operand(),
-        regs.get::<dpu::EwOpValue1>().ew_operand(),
-        regs.get::<dpu::EwOpValue2>().ew_operand(),
-        regs.get::<dpu::EwOpValue3>().ew_operand(),
-        regs.get::<dpu::EwOpValue4>().ew_operand(),
-        regs.get::<dpu::EwOpValue5>().ew_operand(),
-        regs.get::<dpu::EwOpValue6>().ew_operand(),
-        regs.get::<dpu::EwOpValue7>().ew_operand(),
-    ]
+    std::array::from_fn(|i| regs.value(dpu::EwOpValue0::OFFSET + 4 * i as u16))
 }
 
 /// The register operands of a tile, one an element.
-fn register_operands(values: &[u32; OPERAND_REGISTERS], tile: &Tile) -> Result<Vec<u32>, Stop> {
+fn register_operands<T: Copy + Default>(
+    values: &[u32; OPERAND_REGISTERS],
+    tile: &Tile,
+    value: impl Fn(u32) -> T,
+) -> Result<Vec<T>, Stop> {
     let mut out = dma::buffer(tile.pixels * tile.channels)?;
     for pixel in out.chunks_exact_mut(tile.channels.max(1)) {
-        for (c, value) in pixel.iter_mut().enumerate() {
-            *value = values[(tile.channel + c) % OPERAND_REGISTERS];
+        for (c, operand) in pixel.iter_mut().enumerate() {
+            *operand = value(values[(tile.channel + c) % OPERAND_REGISTERS]);
         }
     }
     Ok(out)
@@ -288,41 +256,15 @@ fn float_operands(
     let half_of = |word: u32| half::f16::from_bits(word as u16).to_f32();
     let multiplies = matches!(operation, Operation::Mul { .. });
     match source {
-        Source::Registers(values) => Ok(register_operands(values, tile)?
-            .into_iter()
-            .map(|w| {
-                if multiplies {
-                    half_of(w)
-                } else {
-                    f32::from_bits(w)
+        Source::Registers(values) if multiplies => register_operands(values, tile, half_of),
+        Source::Registers(values) => register_operands(values, tile, f32::from_bits),
+        Source::Memory(delivered) if multiplies && delivered.precision == Precision::Fp32 => {
+            delivered.values(dma, tile, |_, atom: &[u8], out: &mut [f32]| {
+                for (i, value) in out.iter_mut().enumerate() {
+                    *value = half_of(u32_at(atom, i));
                 }
             })
-            .collect()),
-        Source::Memory {
-            layout,
-            precision,
-            delivered,
-        } => {
-            let mut out = dma::buffer::<f32>(tile.pixels * tile.channels)?;
-            if multiplies && *precision == Precision::Fp32 {
-                let decode = |_, atom: &[u8], out: &mut [f32]| {
-                    for (i, value) in out.iter_mut().enumerate() {
-                        *value = half_of(u32_at(atom, i));
-                    }
-                };
-                gather(dma, layout, *precision, *delivered, tile, &mut out, decode)?;
-            } else {
-                gather(
-                    dma,
-                    layout,
-                    *precision,
-                    *delivered,
-                    tile,
-                    &mut out,
-                    decode_float,
-                )?;
-            }
-            Ok(out)
         }
+        Source::Memory(delivered) => delivered.values(dma, tile, decode_float),
     }
 }

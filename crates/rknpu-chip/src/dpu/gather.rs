@@ -13,55 +13,54 @@ use super::tile::{Tile, Values};
 /// What a read engine delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivered {
+    layout: EwLayout,
+    pub(crate) precision: Precision,
     pixels: usize,
     channels: usize,
 }
 
 impl Delivered {
-    pub(crate) fn of(reads: &Reads) -> Self {
+    pub(crate) fn new(reads: &Reads, layout: EwLayout, precision: Precision) -> Self {
         Self {
+            layout,
+            precision,
             pixels: reads.pixels(),
             channels: reads.cube[2],
         }
     }
-}
 
-/// Reads the operand of a tile and decodes it atom by atom. What the engine
-/// does not deliver is left alone.
-pub(crate) fn gather<T>(
-    dma: &Dma<'_>,
-    layout: &EwLayout,
-    precision: Precision,
-    delivered: Delivered,
-    tile: &Tile,
-    out: &mut [T],
-    decode: impl Fn(Precision, &[u8], &mut [T]),
-) -> Result<(), Stop>
-where
-    T: Copy + Default,
-{
-    let count = tile.pixels.min(delivered.pixels.saturating_sub(tile.pixel));
-    if count == 0 || tile.channels == 0 {
-        return Ok(());
-    }
-    let per_atom = precision.per_atom();
-    let mut run = dma::buffer::<u8>(count * ATOM)?;
-    let mut values = vec![T::default(); per_atom];
-    let end = tile.channel + tile.channels;
-    let surfaces = end.min(delivered.channels).div_ceil(per_atom);
-    for c1 in tile.channel / per_atom..surfaces {
-        layout.read(dma, c1, tile.pixel, &mut run)?;
-        let first = tile.channel.max(c1 * per_atom);
-        let last = end.min((c1 + 1) * per_atom);
-        let skip = first - c1 * per_atom;
-        let rows = out.chunks_exact_mut(tile.channels);
-        for (atom, row) in run.chunks_exact(ATOM).zip(rows) {
-            decode(precision, atom, &mut values);
-            row[first - tile.channel..last - tile.channel]
-                .copy_from_slice(&values[skip..skip + last - first]);
+    /// The values of a tile, decoded atom by atom. What the engine does not
+    /// deliver is 0.
+    pub(crate) fn values<T: Copy + Default>(
+        &self,
+        dma: &Dma<'_>,
+        tile: &Tile,
+        decode: impl Fn(Precision, &[u8], &mut [T]),
+    ) -> Result<Vec<T>, Stop> {
+        let mut out = dma::buffer::<T>(tile.pixels * tile.channels)?;
+        let count = tile.pixels.min(self.pixels.saturating_sub(tile.pixel));
+        if count == 0 || tile.channels == 0 {
+            return Ok(out);
         }
+        let per_atom = self.precision.per_atom();
+        let mut run = dma::buffer::<u8>(count * ATOM)?;
+        let mut values = vec![T::default(); per_atom];
+        let end = tile.channel + tile.channels;
+        let surfaces = end.min(self.channels).div_ceil(per_atom);
+        for c1 in tile.channel / per_atom..surfaces {
+            self.layout.read(dma, c1, tile.pixel, &mut run)?;
+            let first = tile.channel.max(c1 * per_atom);
+            let last = end.min((c1 + 1) * per_atom);
+            let skip = first - c1 * per_atom;
+            let rows = out.chunks_exact_mut(tile.channels);
+            for (atom, row) in run.chunks_exact(ATOM).zip(rows) {
+                decode(self.precision, atom, &mut values);
+                row[first - tile.channel..last - tile.channel]
+                    .copy_from_slice(&values[skip..skip + last - first]);
+            }
+        }
+        Ok(out)
     }
-    Ok(())
 }
 
 /// The main input of a flying task, read by MRDMA.
@@ -75,26 +74,11 @@ pub(crate) fn main_input(
         return Ok(tile);
     };
     let layout = EwLayout::Cube(Surfaces::new(Master::Mrdma, main.near));
-    let (precision, delivered) = (reads.precision, Delivered::of(reads));
-    let len = tile.pixels * tile.channels;
+    let delivered = Delivered::new(reads, layout, reads.precision);
     tile.values = if float {
-        let mut out = dma::buffer::<f32>(len)?;
-        gather(
-            dma,
-            &layout,
-            precision,
-            delivered,
-            &tile,
-            &mut out,
-            decode_float,
-        )?;
-        Values::Float(out)
+        Values::Float(delivered.values(dma, &tile, decode_float)?)
     } else {
-        let mut out = dma::buffer::<i32>(len)?;
-        gather(
-            dma, &layout, precision, delivered, &tile, &mut out, decode_int,
-        )?;
-        Values::Int(out)
+        Values::Int(delivered.values(dma, &tile, decode_int)?)
     };
     Ok(tile)
 }

@@ -10,24 +10,21 @@ pub(crate) mod ew;
 pub(crate) mod gather;
 pub(crate) mod lut;
 pub(crate) mod out_cvt;
-pub(crate) mod requant;
 pub(crate) mod stage;
 pub(crate) mod tile;
 
 use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::task::{ChannelRead, Reads};
-use rknpu_regcmd::{Register, RegisterFile, task};
+use rknpu_regcmd::{Register, RegisterFile};
 
 use super::dma::Dma;
 use super::precision::Precision;
 use super::rdma::ChannelOperands;
 use super::trap::Stop;
-use super::vectors::Vectors;
 use super::{Contested, Master};
 use ew::Ew;
 use lut::Lut;
 use out_cvt::{Noticed, OutCvt};
-use requant::Requant;
 use stage::{AluOp, ChannelOperand, Multiplier, Relu, Stage};
 use tile::Tile;
 
@@ -42,8 +39,6 @@ pub(crate) struct Dpu {
     bn: Stage,
     pub(crate) ew: Ew,
     pub(crate) out: OutCvt,
-    /// What `out` does to integers that become int8.
-    requant: Requant,
 }
 
 impl Dpu {
@@ -83,13 +78,7 @@ impl Dpu {
             None
         } else {
             let register = regs.get::<dpu::BsOwOp>().ow_op() as u32;
-            Some(b.operand(task::USE_CPEND, ow.ow_src(), register)?)
-        };
-        let out = OutCvt::decode(regs, narrow, contested);
-        let vectors = if dma.literal() {
-            Vectors::Literal
-        } else {
-            Vectors::detect()
+            Some(b.operand(ChannelRead::CPEND, ow.ow_src(), register)?)
         };
         Ok(Self {
             float,
@@ -97,8 +86,7 @@ impl Dpu {
             bs: StageRegisters::bs(regs).stage(&b, false, contested)?,
             bn: StageRegisters::bn(regs).stage(&n, true, contested)?,
             ew: Ew::decode(regs, reads, flying, float, contested),
-            out,
-            requant: Requant::new(&out, vectors),
+            out: OutCvt::decode(regs, narrow, contested),
         })
     }
 
@@ -115,7 +103,7 @@ impl Dpu {
         self.bs.apply(&mut tile);
         self.bn.apply(&mut tile);
         self.ew.apply(dma, lut, &mut tile)?;
-        Ok(self.out.encode(&tile.values, &self.requant, out))
+        Ok(self.out.encode(&tile.values, out))
     }
 }
 
@@ -182,7 +170,7 @@ impl StageRegisters {
         let active = cfg.bs_bypass() == 0;
         let alu = if active && cfg.bs_alu_bypass() == 0 {
             let register = self.alu.bs_alu_operand();
-            let operand = engine.operand(task::USE_ALU, cfg.bs_alu_src(), register)?;
+            let operand = engine.operand(ChannelRead::ALU, cfg.bs_alu_src(), register)?;
             Some((AluOp::from_code(cfg.bs_alu_algo(), contested), operand))
         } else {
             None
@@ -190,8 +178,12 @@ impl StageRegisters {
         let multiplier = if active && cfg.bs_mul_bypass() == 0 {
             let shift = mul.bs_mul_shift_value();
             Some(Multiplier {
-                operand: engine.operand(task::USE_MUL, mul.bs_mul_src(), mul.bs_mul_operand())?,
-                shift: engine.operand(task::USE_SHIFT, mul.bs_truncate_src(), shift)?,
+                operand: engine.operand(
+                    ChannelRead::MUL,
+                    mul.bs_mul_src(),
+                    mul.bs_mul_operand(),
+                )?,
+                shift: engine.operand(ChannelRead::SHIFT, mul.bs_truncate_src(), shift)?,
                 negative_shift: self.negative_shift,
                 prelu: cfg.bs_mul_prelu() == 1,
             })

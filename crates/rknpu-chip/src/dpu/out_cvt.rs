@@ -12,7 +12,6 @@ use rknpu_regcmd::regs::dpu;
 use super::super::mac_array::{Ties, one_nan, saturate_i32, shift_right_rounded};
 use super::super::precision::{ATOM, Precision};
 use super::super::{Contested, OutputScale, OutputTies, SmallExponent, WideRounding};
-use super::requant::Requant;
 use super::tile::Values;
 
 /// Bits of the exponent field of fp16, and where it starts.
@@ -97,11 +96,6 @@ impl OutCvt {
         }
     }
 
-    /// An integer as an int8: the definition of [`super::requant`].
-    pub(super) fn byte(&self, x: i32) -> u8 {
-        self.int(x).clamp(i8::MIN.into(), i8::MAX.into()) as u8
-    }
-
     /// A float, before it is narrowed: `x * SCALE + OFFSET`, or
     /// `(x + OFFSET) * SCALE` with CVT_TYPE 1. The values that known programs
     /// write where they want nothing (1 and 0) do nothing, to the bit.
@@ -149,29 +143,20 @@ impl OutCvt {
     }
 
     /// Converts values and appends them to `out` as they lie in memory.
-    /// Integers become int8 by `requant`, which is this converter.
-    pub(crate) fn encode(&self, values: &Values, requant: &Requant, out: &mut Vec<u8>) -> Noticed {
+    pub(crate) fn encode(&self, values: &Values, out: &mut Vec<u8>) -> Noticed {
         let mut noticed = Noticed::default();
         match values {
-            Values::Int(values) => self.encode_int(values, requant, out, &mut noticed),
+            Values::Int(values) => self.encode_int(values, out, &mut noticed),
             Values::Float(values) => self.encode_float(values, out, &mut noticed),
         }
         noticed
     }
 
-    fn encode_int(
-        &self,
-        values: &[i32],
-        requant: &Requant,
-        out: &mut Vec<u8>,
-        noticed: &mut Noticed,
-    ) {
+    fn encode_int(&self, values: &[i32], out: &mut Vec<u8>, noticed: &mut Noticed) {
         match self.precision {
-            Precision::Int8 => {
-                let start = out.len();
-                out.resize(start + values.len(), 0);
-                requant.bytes(values, &mut out[start..]);
-            }
+            Precision::Int8 => extend(out, values, |x| {
+                [self.int(x).clamp(i8::MIN.into(), i8::MAX.into()) as u8]
+            }),
             Precision::Int16 => extend(out, values, |x| {
                 let wide = self.int(x);
                 let kept = wide.clamp(i16::MIN.into(), i16::MAX.into());
@@ -222,11 +207,9 @@ impl OutCvt {
             Precision::Int16 => extend(out, values, |x| {
                 (nearest(x).clamp(i16::MIN.into(), i16::MAX.into()) as i16).to_le_bytes()
             }),
-            Precision::Int8 => out.extend(
-                values
-                    .iter()
-                    .map(|&x| nearest(x).clamp(i8::MIN.into(), i8::MAX.into()) as u8),
-            ),
+            Precision::Int8 => extend(out, values, |x| {
+                [nearest(x).clamp(i8::MIN.into(), i8::MAX.into()) as u8]
+            }),
             Precision::Int4 => encode_nibbles(out, values.iter().map(|&x| nearest(x))),
         }
     }
@@ -258,11 +241,10 @@ fn encode_nibbles(out: &mut Vec<u8>, values: impl Iterator<Item = i64>) {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::vectors::Vectors;
 
-    pub(crate) fn cvt(precision: Precision) -> OutCvt {
+    fn cvt(precision: Precision) -> OutCvt {
         OutCvt {
             offset: 0,
             scale: 1,
@@ -279,8 +261,7 @@ pub(crate) mod tests {
 
     fn encoded(cvt: &OutCvt, values: Values) -> Vec<u8> {
         let mut out = Vec::new();
-        let requant = Requant::new(cvt, Vectors::detect());
-        cvt.encode(&values, &requant, &mut out);
+        cvt.encode(&values, &mut out);
         out
     }
 

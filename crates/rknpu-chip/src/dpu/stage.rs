@@ -199,58 +199,36 @@ impl Stage {
         self.alu.is_none() && self.multiplier.is_none() && self.relu == Relu::Off
     }
 
-    /// One integer value.
-    fn int(&self, mut x: i32, channel: usize) -> i32 {
-        let multiply = |x| self.multiplier.as_ref().map_or(x, |m| m.int(x, channel));
-        if self.multiply_first {
-            x = multiply(x);
+    /// One value, by what multiplier and ALU are for its type.
+    #[inline(always)]
+    fn value<T>(
+        &self,
+        mut x: T,
+        channel: usize,
+        multiply: fn(&Multiplier, T, usize) -> T,
+        alu: impl Fn(AluOp, T, u32) -> T,
+    ) -> T {
+        if let (true, Some(multiplier)) = (self.multiply_first, &self.multiplier) {
+            x = multiply(multiplier, x, channel);
         }
         if let Some((op, operand)) = &self.alu {
-            x = op.int(x, operand.at(channel) as i32);
+            x = alu(*op, x, operand.at(channel));
         }
-        if !self.multiply_first {
-            x = multiply(x);
+        if let (false, Some(multiplier)) = (self.multiply_first, &self.multiplier) {
+            x = multiply(multiplier, x, channel);
         }
-        self.relu.int(x)
+        x
     }
 
-    /// One float value.
-    fn float(&self, mut x: f32, channel: usize) -> f32 {
-        let multiply = |x| self.multiplier.as_ref().map_or(x, |m| m.float(x, channel));
-        if self.multiply_first {
-            x = multiply(x);
-        }
-        if let Some((op, operand)) = &self.alu {
-            x = op.float(x, f32::from_bits(operand.at(channel)));
-        }
-        if !self.multiply_first {
-            x = multiply(x);
-        }
-        self.relu.float(x)
+    fn int(&self, x: i32, channel: usize) -> i32 {
+        let alu = |op: AluOp, x, operand| op.int(x, operand as i32);
+        self.relu.int(self.value(x, channel, Multiplier::int, alu))
     }
 
-    /// Pixels of the channels `first..first + channels`.
-    pub(crate) fn apply_int(&self, first: usize, channels: usize, values: &mut [i32]) {
-        if self.is_idle() || channels == 0 {
-            return;
-        }
-        let pixels = values.chunks_exact_mut(channels);
-        if let (Some((AluOp::Add, operand)), None) = (&self.alu, &self.multiplier) {
-            let addends: Vec<i32> = (first..first + channels)
-                .map(|c| operand.at(c) as i32)
-                .collect();
-            for pixel in pixels {
-                for (x, &addend) in pixel.iter_mut().zip(&addends) {
-                    *x = self.relu.int(x.saturating_add(addend));
-                }
-            }
-            return;
-        }
-        for pixel in pixels {
-            for (c, x) in pixel.iter_mut().enumerate() {
-                *x = self.int(*x, first + c);
-            }
-        }
+    fn float(&self, x: f32, channel: usize) -> f32 {
+        let alu = |op: AluOp, x, operand| op.float(x, f32::from_bits(operand));
+        self.relu
+            .float(self.value(x, channel, Multiplier::float, alu))
     }
 
     /// A whole tile.
@@ -258,16 +236,27 @@ impl Stage {
         if self.is_idle() || tile.channels == 0 {
             return;
         }
-        let first = tile.channel;
+        let (first, channels) = (tile.channel, tile.channels);
+        // A bias alone, as most convolutions have it, is worth its own loop.
+        if let (Values::Int(values), Some((AluOp::Add, operand)), None) =
+            (&mut tile.values, &self.alu, &self.multiplier)
+        {
+            let sum = |x: i32, c| x.saturating_add(operand.at(first + c) as i32);
+            return each_channel(values, channels, |x, c| self.relu.int(sum(x, c)));
+        }
         match &mut tile.values {
-            Values::Int(values) => self.apply_int(first, tile.channels, values),
+            Values::Int(values) => each_channel(values, channels, |x, c| self.int(x, first + c)),
             Values::Float(values) => {
-                for pixel in values.chunks_exact_mut(tile.channels) {
-                    for (c, x) in pixel.iter_mut().enumerate() {
-                        *x = self.float(*x, first + c);
-                    }
-                }
+                each_channel(values, channels, |x, c| self.float(x, first + c));
             }
+        }
+    }
+}
+
+fn each_channel<T: Copy>(values: &mut [T], channels: usize, value: impl Fn(T, usize) -> T) {
+    for pixel in values.chunks_exact_mut(channels) {
+        for (c, x) in pixel.iter_mut().enumerate() {
+            *x = value(*x, c);
         }
     }
 }
@@ -300,29 +289,6 @@ mod tests {
         assert_eq!(bn.int(3, 0), 5);
         assert_eq!(bn.int(3, 1), 14);
         assert_eq!(bn.int(-100, 0), 0);
-    }
-
-    #[test]
-    fn sums_alone_are_added_as_one_by_one() {
-        for relu in [Relu::Off, Relu::On, Relu::Clipped(40)] {
-            let stage = Stage {
-                alu: Some((
-                    AluOp::Add,
-                    ChannelOperand::Array(vec![7, i32::MAX as u32, 5]),
-                )),
-                multiplier: None,
-                relu,
-                multiply_first: false,
-            };
-            let mut values = [-9, 3, 50, 1, i32::MIN, i32::MAX];
-            let want: Vec<i32> = values
-                .iter()
-                .enumerate()
-                .map(|(i, &x)| stage.int(x, 1 + i % 3))
-                .collect();
-            stage.apply_int(1, 3, &mut values);
-            assert_eq!(values.to_vec(), want);
-        }
     }
 
     #[test]

@@ -11,6 +11,13 @@ pub(crate) enum Values {
     Float(Vec<f32>),
 }
 
+/// None yet.
+impl Default for Values {
+    fn default() -> Self {
+        Self::Int(Vec::new())
+    }
+}
+
 /// A rectangle of the output: consecutive pixels of the stream, consecutive
 /// channels.
 #[derive(Clone, Debug, PartialEq)]

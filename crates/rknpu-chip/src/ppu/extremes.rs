@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Maximum and minimum of fp16 windows, without leaving 16 bits.
+//! Maximum and minimum of windows, as integers of 16 bits.
 //!
-//! The bits of an fp16 number, with all but the sign flipped where it is
+//! Integers are that as they are. The bits of an fp16 number, with all but the sign flipped where it is
 //! negative, are a signed integer of the same order. So both extremes are
 //! those of integers, first down the lines under a window, then along them.
 //! A NaN loses against any number: it becomes the integer that never wins.
 
 use half::f16;
 
-use super::{Element, Method, Pooling};
+use super::{Element, Pooling};
 use crate::dma::{self, Dma};
-use crate::precision::{ATOM, each};
+use crate::precision::each;
 use crate::trap::Stop;
-
-/// fp16 elements of an atom.
-const LANES: usize = ATOM / size_of::<f16>();
 
 /// Bits of infinity: what is above, sign aside, is no number.
 const INFINITY: u16 = f16::INFINITY.to_bits();
@@ -27,7 +24,7 @@ pub(super) enum Extreme {
 }
 
 impl Extreme {
-    /// The integer that loses against all others; no number has it.
+    /// The integer that loses against all others; no fp16 number has it.
     fn loser(self) -> i16 {
         match self {
             Self::Max => i16::MIN,
@@ -35,12 +32,12 @@ impl Extreme {
         }
     }
 
+    /// Of fp16.
     fn key(self, bits: u16) -> i16 {
-        let key = flip(bits as i16);
         if bits & !(1 << 15) > INFINITY {
             self.loser()
         } else {
-            key
+            flip(bits as i16)
         }
     }
 
@@ -67,24 +64,27 @@ fn flip(bits: i16) -> i16 {
 }
 
 impl Pooling {
-    /// What [`Self::run_extremes`] can compute, if this pooling is that.
-    pub(super) fn extreme(&self) -> Option<Extreme> {
-        match (self.method, self.element) {
-            (Method::Max, Element::Fp16) => Some(Extreme::Max),
-            (Method::Min, Element::Fp16) => Some(Extreme::Min),
-            _ => None,
-        }
-    }
-
-    /// Pools by maximum or minimum: the same accesses and the same bytes as
-    /// window by window.
-    pub(super) fn run_extremes(&self, dma: &Dma<'_>, extreme: Extreme) -> Result<(), Stop> {
-        let pad = extreme.key(self.pad_value as u16);
+    /// Pools by maximum or minimum, of atoms of `LANES` elements: first down the
+    /// lines under a window, then along them.
+    pub(super) fn run_extremes<const LANES: usize>(
+        &self,
+        dma: &Dma<'_>,
+        extreme: Extreme,
+    ) -> Result<(), Stop> {
+        let pad = match self.element {
+            Element::Fp16 => extreme.key(self.pad_value as u16),
+            Element::Int8 => (self.pad_value as i8).into(),
+            Element::Int16 => self.pad_value as i16,
+        };
         let first = |outside| if outside { pad } else { extreme.loser() };
         let mut column = dma::buffer::<i16>(self.source.width * LANES)?;
         let decode = |bytes: &[u8]| {
             let mut keys = dma::buffer(self.source.width * LANES)?;
-            each(bytes, &mut keys, |b| extreme.key(u16::from_le_bytes(b)));
+            let _held = match self.element {
+                Element::Fp16 => each(bytes, &mut keys, |b| extreme.key(u16::from_le_bytes(b))),
+                Element::Int8 => each(bytes, &mut keys, |b| i8::from_le_bytes(b).into()),
+                Element::Int16 => each(bytes, &mut keys, i16::from_le_bytes),
+            };
             Ok(keys)
         };
         self.each_line(dma, decode, |lines, oy, out| {
@@ -106,10 +106,14 @@ impl Pooling {
                         best[lane] = extreme.choose(best[lane], keys[lane]);
                     }
                 }
-                out.extend_from_slice(
-                    best.map(|key| extreme.value(key).to_le_bytes())
-                        .as_flattened(),
-                );
+                match self.element {
+                    Element::Fp16 => out.extend(
+                        best.map(|key| extreme.value(key).to_le_bytes())
+                            .as_flattened(),
+                    ),
+                    Element::Int8 => out.extend(best.map(|key| key as u8)),
+                    Element::Int16 => out.extend(best.map(i16::to_le_bytes).as_flattened()),
+                }
             }
         })
     }

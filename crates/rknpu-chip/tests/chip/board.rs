@@ -7,17 +7,64 @@ use rknpu_chip::{
     Bus, ChipOptions, Core, Diagnosis, Direction, Fault, Finished, Kick, Level, Master,
     Outcome as Ran,
 };
-use rknpu_regcmd::regs::{cna, core, pc};
+use rknpu_regcmd::regs::pc;
 use rknpu_regcmd::{Register, Word};
 
-/// Interrupts DPU_0 and DPU_1.
-pub(crate) const DPU_DONE: u32 = 0x300;
+pub(crate) use families::DPU_DONE;
+
+/// S_POINTER as the kernel writes it for core 0: tasks take turns with the groups.
 pub(crate) const PING_PONG: u32 = 0xe;
+
+/// Who touched which bytes.
+pub(crate) type Access = (Master, Direction, u64, u64);
+
+/// A program in memory that is zeros wherever anybody else looks.
+pub(crate) struct Zeros {
+    program: Vec<u8>,
+    pub(crate) accesses: Vec<Access>,
+}
+
+/// Where the program is.
+pub(crate) const PROGRAM: u32 = 0xf000_0000;
+
+impl Zeros {
+    pub(crate) fn new(words: &[Word]) -> Self {
+        Self {
+            program: families::bytes(words),
+            accesses: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, master: Master, direction: Direction, iova: u32, len: usize) {
+        let start = u64::from(iova);
+        let access = (master, direction, start, start + len as u64);
+        self.accesses.push(access);
+    }
+}
+
+impl Bus for Zeros {
+    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
+        self.note(master, Direction::Read, iova, out.len());
+        out.fill(0);
+        if master == Master::Fetch {
+            let at = (iova - PROGRAM) as usize;
+            let words = self.program.get(at..).unwrap_or_default();
+            let len = words.len().min(out.len());
+            out[..len].copy_from_slice(&words[..len]);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, master: Master, iova: u32, data: &[u8]) -> Result<(), Fault> {
+        self.note(master, Direction::Write, iova, data.len());
+        Ok(())
+    }
+}
 
 /// Memory from IOVA 0 on, and who touched it.
 pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) accesses: Vec<(Master, Direction, u64, u64)>,
+    pub(crate) accesses: Vec<Access>,
     /// See [`Bus::attachment`].
     pub(crate) attachment: u64,
 }
@@ -166,19 +213,8 @@ impl Board {
         self.kick(0, at, words.len(), 1)
     }
 
-    /// Runs a program twice: both register groups hold its values then, and the
-    /// next one finds them.
-    pub(crate) fn run_in_both_groups(&mut self, words: &[Word]) {
-        for _ in 0..2 {
-            self.run(words).assert_clean();
-        }
-    }
-
     pub(crate) fn place_program(&mut self, words: &[Word]) -> u32 {
-        let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.bits().to_le_bytes()).collect();
-        // An odd program has one word fetched behind it.
-        bytes.resize(bytes.len().next_multiple_of(16), 0);
-        self.place(&bytes)
+        self.place(&families::bytes(words))
     }
 
     /// One kick of `tasks` chained tasks, the first of `words` words at `at`.
@@ -224,17 +260,9 @@ pub(crate) fn run_on(core: &mut Core, bus: &mut dyn Bus, (at, words): (u32, usiz
 
 /// Writes what starts a program as the mainline driver does.
 fn prepare(core: &mut Core, index: usize, (at, words): (u32, usize), tasks: u32) -> Kick {
-    set::<pc::BaseAddress>(core, 1);
-    set::<cna::SPointer>(core, PING_PONG | (index as u32) << 28);
-    set::<core::SPointer>(core, PING_PONG | (index as u32) << 28);
-    set::<pc::BaseAddress>(core, at);
-    set::<pc::RegisterAmounts>(core, (words as u32).div_ceil(2).wrapping_sub(1));
-    set::<pc::InterruptMask>(core, DPU_DONE);
-    set::<pc::InterruptClear>(core, DPU_DONE);
-    set::<pc::TaskCon>(core, 0x7000 | tasks);
-    set::<pc::TaskDmaBaseAddr>(core, 0);
-    core.mmio_write(pc::OperationEnable::OFFSET.into(), 1)
-        .unwrap()
+    let writes = families::kick(index as u32, at, words, tasks);
+    let [.., kick] = writes.map(|(offset, value)| core.mmio_write(offset, value));
+    kick.unwrap()
 }
 
 fn end(core: &mut Core, finished: Finished) -> Option<Outcome> {

@@ -4,20 +4,20 @@
 //! used.
 
 use half::f16;
-use rknpu_chip::{ChainPointer, ChipOptions, Contested, Effect, Level};
+use rknpu_chip::{ChipOptions, Effect, Level};
 use rknpu_regcmd::Word;
-use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, pc, ppu};
+use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu};
 
 use super::board::{Board, Outcome, SENTINEL};
-use super::programs::{Conv, Flying, MatType, Pool, Words};
-use super::tensor::{Numbers, pack_a, pack_b, value};
-use super::traps::assert_trap;
+use super::product::{self, assert_trap};
+use super::tensor::Numbers;
+use families::conv::Conv;
+use families::flying::Flying;
+use families::matmul::{FP16_FP32, INT8_INT32, Types};
+use families::pooling::Pool;
+use families::{CONV, FLYING, POOLING, Words, amounts};
 
 const SEGMENTS: usize = 3;
-/// Enable masks: a convolution, a flying task, pooling.
-const CONV: u32 = 0x0d;
-const FLYING: u32 = 0x18;
-const POOLING: u32 = 0x60;
 /// S_POINTER as all programs write it, on core 0.
 const PING_PONG: u32 = 0xe;
 
@@ -25,14 +25,9 @@ const PING_PONG: u32 = 0xe;
 /// many words it has.
 pub(crate) fn place(board: &mut Board, segments: Vec<(Words, u32)>) -> (u32, usize) {
     let mut next: Option<(u32, Vec<Word>)> = None;
-    for (mut words, enable) in segments.into_iter().rev() {
-        let words = match &next {
-            None => words.finish(enable),
-            Some((at, program)) => {
-                words.set::<pc::BaseAddress>(*at);
-                words.finish_linked(program, enable)
-            }
-        };
+    for (words, enable) in segments.into_iter().rev() {
+        let link = next.as_ref().map(|(at, program)| (*at, amounts(program)));
+        let words = words.finish_linked(link, enable);
         next = Some((board.place_program(&words), words));
     }
     let (at, words) = next.expect("a chain has segments");
@@ -47,7 +42,7 @@ pub(crate) struct Products {
 }
 
 impl Products {
-    pub(crate) fn new(ty: MatType, options: &ChipOptions) -> Self {
+    pub(crate) fn new(ty: Types, options: &ChipOptions) -> Self {
         let (m, k, n) = (8, 64, 32);
         let mut board = Board::with_options(1 << 20, options);
         // Address 0 in a trailer is no link.
@@ -55,15 +50,8 @@ impl Products {
         let mut numbers = Numbers::new(7);
         let len = m * n * ty.out_bytes();
         let tasks = [1, 2, 3].map(|scale| {
-            let mut values =
-                |len| -> Vec<f64> { (0..len).map(|_| value(ty, &mut numbers)).collect() };
-            let at = (
-                board.place(&pack_a(ty, m, k, &values(m * k))),
-                board.place(&pack_b(ty, k, &values(n * k))),
-                board.reserve(len),
-            );
-            let mut conv = ty.matmul(m as u32, k as u32, n as u32, at);
-            if ty == MatType::Int8Int32 {
+            let (mut conv, _) = product::place(&mut board, &mut numbers, ty, (m, k, n));
+            if ty == INT8_INT32 {
                 conv.out_scale = scale;
             }
             // Without the sums, the accumulators of a chain are not cleared.
@@ -105,26 +93,24 @@ impl Products {
             c,
             ..self.tasks[dpu].clone()
         };
-        let words = conv.program();
+        let words = conv.task();
         let at = self.board.place_program(&words);
         self.board.kick(1, at, words.len(), 1).assert_clean();
         self.board.bytes(c, self.len)
     }
 }
 
-fn options(chain_pointer: ChainPointer) -> ChipOptions {
-    ChipOptions {
-        contested: Contested {
-            chain_pointer,
-            ..Contested::default()
-        },
-        ..ChipOptions::default()
-    }
+/// On a side of chain-pointer.
+fn options(side: &str) -> ChipOptions {
+    let mut options = ChipOptions::default();
+    let fact = format!("chain-pointer={side}");
+    options.contested.set(&fact).unwrap();
+    options
 }
 
 /// What a chain whose later segments write the DPU's S_POINTER only shows.
 pub(crate) fn later_products(options: &ChipOptions) -> (Outcome, Vec<u8>) {
-    let mut products = Products::new(MatType::Int8Int32, options);
+    let mut products = Products::new(INT8_INT32, options);
     let outcome = products.run(products.segments(|_, _| {}));
     let outs = [products.out(1), products.out(2)].concat();
     (outcome, outs)
@@ -132,11 +118,11 @@ pub(crate) fn later_products(options: &ChipOptions) -> (Outcome, Vec<u8>) {
 
 #[test]
 fn t08_later_segments_run_what_their_pointers_select() {
-    for side in [ChainPointer::Follows, ChainPointer::Repeats] {
+    for (side, core) in [("follows", Effect::Note), ("repeats", Effect::Garbage)] {
         for (core_pointers, dpu_pointer) in
             [(true, true), (false, true), (true, false), (false, false)]
         {
-            let mut products = Products::new(MatType::Int8Int32, &options(side));
+            let mut products = Products::new(INT8_INT32, &options(side));
             let segments = products.segments(|segment, words| {
                 if segment > 0 && !dpu_pointer {
                     words.without::<dpu::SPointer>();
@@ -153,7 +139,7 @@ fn t08_later_segments_run_what_their_pointers_select() {
             assert!(outcome.completed());
             let which = format!("{side:?}, CNA and CORE {core_pointers}, DPU {dpu_pointer}");
             for segment in 0..SEGMENTS {
-                let own_operands = core_pointers || side == ChainPointer::Follows;
+                let own_operands = core_pointers || side == "follows";
                 let operands = if own_operands { segment } else { 0 };
                 let dpu = if dpu_pointer { segment } else { 0 };
                 let expected = products.alone(operands, dpu);
@@ -163,10 +149,6 @@ fn t08_later_segments_run_what_their_pointers_select() {
                     "segment {segment}: {which}"
                 );
             }
-            let core = match side {
-                ChainPointer::Follows => Effect::Note,
-                ChainPointer::Repeats => Effect::Garbage,
-            };
             let mut expected = Vec::new();
             if !core_pointers {
                 assert_trap(&outcome, "T08-core-pointer-in-chain", core);
@@ -213,7 +195,6 @@ fn t08_chained_additions_without_pointers_repeat_the_first_sum() {
         if pointers {
             outcome.assert_clean();
         } else {
-            assert!(outcome.completed());
             assert_trap(&outcome, "T08-no-pointer-in-chain", Effect::Garbage);
         }
         for (segment, task) in tasks.iter().enumerate() {
@@ -227,8 +208,8 @@ fn t08_chained_additions_without_pointers_repeat_the_first_sum() {
 #[test]
 fn t08_the_kernels_pointer_counts_until_cna_and_core_have_run() {
     let run = |convs: usize| {
-        let options = options(ChainPointer::Repeats);
-        let mut products = Products::new(MatType::Int8Int32, &options);
+        let options = options("repeats");
+        let mut products = Products::new(INT8_INT32, &options);
         let zeros = products.board.place(&[0; 16]);
         let sums = products.board.reserve(16);
         let flying = Flying::fp16(1, 0x1082_02c0, (zeros, zeros, sums));
@@ -250,19 +231,12 @@ fn t08_the_kernels_pointer_counts_until_cna_and_core_have_run() {
 #[test]
 fn t05_a_block_that_starts_in_a_later_segment_needs_a_pointer() {
     let run = |pointers: bool| {
-        let mut products = Products::new(MatType::Int8Int32, &ChipOptions::default());
-        let pool = Pool {
-            input: (6, 6),
-            output: (5, 5),
-            channels: 8,
-            method: 1,
-            kernel: (2, 2),
-            stride: (1, 1),
-            pad: (0, 0, 0, 0),
-            pad_value: 0,
-            src: products.board.place(&[0x3c; 6 * 6 * 16]),
-            dst: products.board.reserve(5 * 5 * 16),
-        };
+        let mut products = Products::new(INT8_INT32, &ChipOptions::default());
+        let at = (
+            products.board.place(&[0x3c; 6 * 6 * 16]),
+            products.board.reserve(5 * 5 * 16),
+        );
+        let pool = Pool::new(1, (6, 6), (2, 2), at);
         let mut words = pool.words();
         if !pointers {
             words.without::<ppu::SPointer>();
@@ -286,8 +260,8 @@ fn t05_a_block_that_starts_in_a_later_segment_needs_a_pointer() {
 /// one for each register group of CNA and CORE, and then changes of addresses.
 #[test]
 fn t08_two_whole_segments_fill_both_register_groups() {
-    let options = options(ChainPointer::Follows);
-    let mut products = Products::new(MatType::Int8Int32, &options);
+    let options = options("follows");
+    let mut products = Products::new(INT8_INT32, &options);
     for task in &mut products.tasks {
         task.out_scale = 1;
     }
@@ -312,7 +286,7 @@ fn t08_two_whole_segments_fill_both_register_groups() {
 /// (E-integer-chain-exact).
 #[test]
 fn products_of_a_chain_are_right_without_the_sum() {
-    for ty in [MatType::Int8Int32, MatType::Fp16Fp32] {
+    for ty in [INT8_INT32, FP16_FP32] {
         let mut products = Products::new(ty, &ChipOptions::default());
         for task in &mut products.tasks {
             task.qd = 0;
@@ -330,15 +304,15 @@ fn products_of_a_chain_are_right_without_the_sum() {
 fn t10_a_chain_needs_links_and_one_task_follows_none() {
     let untouched =
         |products: &Products, segment| products.out(segment).iter().all(|&b| b == SENTINEL);
-    let mut products = Products::new(MatType::Int8Int32, &ChipOptions::default());
-    let words = products.tasks[0].program();
+    let mut products = Products::new(INT8_INT32, &ChipOptions::default());
+    let words = products.tasks[0].task();
     let at = products.board.place_program(&words);
     let outcome = products.board.kick(0, at, words.len(), 2);
     assert!(outcome.completed());
     assert_trap(&outcome, "T10-missing-link", Effect::NoWrite);
     assert!(!untouched(&products, 0) && untouched(&products, 1));
     // As the mainline driver kicks: a link is not followed.
-    let mut products = Products::new(MatType::Int8Int32, &ChipOptions::default());
+    let mut products = Products::new(INT8_INT32, &ChipOptions::default());
     let segments = products.segments(|_, _| {});
     let (at, words) = place(&mut products.board, segments);
     products.board.kick(0, at, words, 1).assert_clean();
@@ -347,10 +321,7 @@ fn t10_a_chain_needs_links_and_one_task_follows_none() {
 
 #[test]
 fn strict_ends_a_chain_that_repeats_its_first_task() {
-    for (side, completes) in [
-        (ChainPointer::Follows, true),
-        (ChainPointer::Repeats, false),
-    ] {
+    for (side, completes) in [("follows", true), ("repeats", false)] {
         let options = ChipOptions {
             level: Level::Strict,
             ..options(side)

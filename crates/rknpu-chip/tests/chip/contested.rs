@@ -9,9 +9,12 @@ use rknpu_regcmd::regs::{dpu, dpu_rdma, ppu, ppu_rdma};
 use super::board::{Board, Outcome};
 use super::chains::later_products;
 use super::golden;
-use super::lookup::{Activation, logistic};
-use super::programs::{Flying, MatType, Pool, Words};
-use super::traps::{Product, product_with};
+use super::lookup::{self, Activation, logistic};
+use super::product::{Product, product_with};
+use families::Words;
+use families::flying::Flying;
+use families::matmul::{FP16_FP32, INT8_INT32, INT16_INT32, TF32_FP32, Types};
+use families::pooling::Pool;
 
 /// What a program showed: whether it completed, and bytes.
 type Seen = Vec<u8>;
@@ -31,14 +34,14 @@ fn seen(outcome: &Outcome, bytes: Vec<u8>) -> Seen {
 }
 
 fn ran(mut product: Product) -> Seen {
-    let words = product.conv.program();
+    let words = product.conv.task();
     let outcome = product.board.run(&words);
     seen(&outcome, product.out())
 }
 
 fn matmul(
     contested: Contested,
-    ty: MatType,
+    ty: Types,
     shape: (usize, usize, usize),
     change: impl FnOnce(&mut Product),
 ) -> Seen {
@@ -113,7 +116,7 @@ fn sixteen_registers(contested: Contested) -> Seen {
 }
 
 fn tf32(contested: Contested) -> Seen {
-    matmul(contested, MatType::Tf32Fp32, (4, 16, 16), |product| {
+    matmul(contested, TF32_FP32, (4, 16, 16), |product| {
         // 1 + 2^-11 + 2^-20: cut to 1, rounded to 1 + 2^-10.
         let word = (1.0 + (-11f32).exp2() + (-20f32).exp2()).to_le_bytes();
         let at = product.conv.a as usize;
@@ -125,7 +128,7 @@ fn tf32(contested: Contested) -> Seen {
 /// A program that writes the CNA's S_POINTER, on core 1.
 /// A hang, the reset behind it, and a good program.
 fn after_a_hang(contested: Contested) -> Seen {
-    let mut product = product_with(MatType::Int8Int32, (4, 32, 32), &options(contested));
+    let mut product = product_with(INT8_INT32, (4, 32, 32), &options(contested));
     let words = product.conv.words().finish(0x05);
     assert!(!product.board.run(&words).completed());
     ran(product)
@@ -134,42 +137,42 @@ fn after_a_hang(contested: Contested) -> Seen {
 fn captured(contested: Contested) -> Seen {
     let mut board = Board::with_options(1 << 20, &options(contested));
     let conv = golden::captured(&mut board);
-    let outcome = board.run(&conv.program());
+    let outcome = board.run(&conv.task());
     seen(&outcome, board.bytes(conv.c, golden::BYTES))
 }
 
 fn show(switch: &str, facts: Contested) -> Seen {
     match switch {
-        "short-height" => matmul(facts, MatType::Fp16Fp32, (2, 64, 16), |_| {}),
-        "line-rounding" => matmul(facts, MatType::Int8Int32, (144, 224, 32), |product| {
+        "short-height" => matmul(facts, FP16_FP32, (2, 64, 16), |_| {}),
+        "line-rounding" => matmul(facts, INT8_INT32, (144, 224, 32), |product| {
             product.conv.data_banks -= 1;
         }),
         "weight-room" => {
             // 16 kernels take 8 banks, 32 take 16; all of the other's, 20.
-            let mut seen = matmul(facts, MatType::Fp16Fp32, (4, 8192, 32), |_| {});
-            seen.extend(matmul(facts, MatType::Fp16Fp32, (4, 2560, 128), |_| {}));
+            let mut seen = matmul(facts, FP16_FP32, (4, 8192, 32), |_| {});
+            seen.extend(matmul(facts, FP16_FP32, (4, 2560, 128), |_| {}));
             seen
         }
         "chain-pointer" => {
             let (outcome, outs) = later_products(&options(facts));
             seen(&outcome, outs)
         }
-        "int16-without-sum" => matmul(facts, MatType::Int16Int32, (4, 32, 32), |product| {
+        "int16-without-sum" => matmul(facts, INT16_INT32, (4, 32, 32), |product| {
             product.conv.qd = 0;
         }),
-        "partial-group" => matmul(facts, MatType::Int8Int32, (4, 32, 64), |product| {
+        "partial-group" => matmul(facts, INT8_INT32, (4, 32, 64), |product| {
             product.conv.po = 0;
             product.conv.size_e = 1;
             product.conv.writer.4 = 8;
             product.conv.output.2 = 48;
         }),
-        "output-ties" => matmul(facts, MatType::Int8Int32, (4, 32, 32), |product| {
+        "output-ties" => matmul(facts, INT8_INT32, (4, 32, 32), |product| {
             product.conv.out_shift = 1 << 30 | 1;
         }),
-        "output-scale" => matmul(facts, MatType::Int8Int32, (4, 32, 32), |product| {
+        "output-scale" => matmul(facts, INT8_INT32, (4, 32, 32), |product| {
             product.conv.out_scale = 0x8000;
         }),
-        "wide-rounding" => matmul(facts, MatType::Int8Int32, (4, 32, 32), |product| {
+        "wide-rounding" => matmul(facts, INT8_INT32, (4, 32, 32), |product| {
             product.conv.out_shift = 1 << 31 | 1;
         }),
         "depthwise-pad" => captured(facts),
@@ -178,13 +181,14 @@ fn show(switch: &str, facts: Contested) -> Seen {
         "pooling-interrupt" => pooling(facts, |_| {}, false),
         "byte-pooling" => pooling(facts, |_| {}, true),
         "tf32-operand" => tf32(facts),
-        "few-grains" => matmul(facts, MatType::Fp16Fp32, (16, 64, 16), |product| {
+        "few-grains" => matmul(facts, FP16_FP32, (16, 64, 16), |product| {
             product.conv.grains = 8;
         }),
         "lut-index" => {
             let mut board = Board::with_options(1 << 17, &options(facts));
             let arguments: Vec<f16> = (0..64).map(|i| f16::from_f32(i as f32 * 0.0137)).collect();
-            let (results, _) = Activation::gate(logistic).run_on(&mut board, &arguments);
+            let gate = Activation::gate(logistic);
+            let (results, _) = lookup::run_on(&gate, &mut board, &arguments);
             results.into_iter().flat_map(f16::to_le_bytes).collect()
         }
         "average-rounding" => pooling(facts, |_| {}, false),

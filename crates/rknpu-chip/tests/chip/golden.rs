@@ -6,7 +6,7 @@
 //! they come from.
 
 use super::board::Board;
-use super::programs::{Conv, MatType, Rdma};
+use families::conv::{Conv, Rdma, captured_depthwise};
 
 const CAPTURE: &str = include_str!("data/depthwise-64x8x8.txt");
 const CHANNELS: usize = 64;
@@ -58,51 +58,20 @@ pub(crate) fn captured(board: &mut Board) -> Conv {
         .flat_map(|tap| channels.iter().map(move |c| c.weights[tap] as u8))
         .collect();
     let bias: Vec<u8> = channels.iter().flat_map(|c| c.bias.to_le_bytes()).collect();
-    let at = (
-        board.place(&vec![0x80; BYTES]),
-        board.place(&weights),
-        board.reserve(BYTES),
-    );
-    let bias = board.place(&bias);
-    let mut conv = MatType::Int8Int32.matmul(4, CHANNELS as u32, CHANNELS as u32, at);
-    conv.po = 0;
-    conv.depthwise = true;
-    conv.qd = 1;
-    conv.input = (8, 8, 64);
-    conv.output = (8, 8, 64);
-    conv.kernel = (3, 3);
-    conv.kernels = 1;
-    conv.kernel_bytes = 576;
-    conv.weight_bytes = 576;
-    conv.pad = (1, 1);
-    conv.pad_value = 0x0000_007e;
-    conv.grains = 52;
-    conv.entries = 8;
-    conv.data_banks = 2;
-    conv.line_stride = 32;
-    conv.surf_stride = 32;
-    conv.bs_cfg = 0x20150;
-    conv.size_e = 3;
-    conv.writer = (8, 8, 64, 0, 4 * 64);
-    conv.od_bypass = 0;
-    conv.ow_op = 0x80;
-    conv.out_offset = -123i32 as u32;
-    conv.out_scale = 17675;
-    conv.out_shift = 22;
-    conv.rdma = Some(Rdma {
-        brdma: 2,
-        bias,
-        mode: 0x7816,
-        ..Rdma::default()
-    });
-    conv
+    Conv {
+        a: board.place(&vec![0x80; BYTES]),
+        b: board.place(&weights),
+        c: board.reserve(BYTES),
+        rdma: Some(Rdma::bias(board.place(&bias))),
+        ..captured_depthwise()
+    }
 }
 
 #[test]
 fn the_captured_depthwise_run_comes_out_to_the_byte() {
     let mut board = Board::strict(1 << 20);
     let conv = captured(&mut board);
-    let outcome = board.run(&conv.program());
+    let outcome = board.run(&conv.task());
     assert!(outcome.completed());
     // The captured program writes the pad byte once.
     assert_eq!(outcome.traps(), ["T50-pad-pattern"]);

@@ -9,14 +9,14 @@ use rknpu_regcmd::Register;
 use rknpu_regcmd::regs::{dpu, pc};
 
 use super::board::{DPU_DONE, SENTINEL};
-use super::traps::{Product, small};
+use super::product::{Product, small};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A product, ready to run on core 0.
 fn started() -> (Product, Kick) {
     let mut product = small();
-    let words = product.conv.program();
+    let words = product.conv.task();
     let at = product.board.place_program(&words);
     let kick = product.board.prepare(0, at, words.len(), 1);
     (product, kick)
@@ -83,7 +83,7 @@ fn a_reset_ends_a_kick() {
     assert!(product.board.memory.accesses.is_empty());
     assert!(finished.outcome.diagnosis.is_empty());
     // Another one runs by now: it is not that.
-    let words = product.conv.program();
+    let words = product.conv.task();
     let at = product.board.place_program(&words);
     let next = product.board.prepare(0, at, words.len(), 1);
     assert!(product.board.end(0, finished).is_none());

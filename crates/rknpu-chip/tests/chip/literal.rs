@@ -12,12 +12,16 @@ use rknpu_chip::ChipOptions;
 use rknpu_regcmd::Word;
 
 use super::board::{Board, Outcome};
-use super::programs::{Conv, Flying, MatType, Pool, Rdma};
 use super::robust::{any_register, any_value, good_programs};
 use super::tensor::Numbers;
+use families::conv::{Conv, Rdma};
+use families::flying::Flying;
+use families::matmul::{self, FP16_FP32, INT8_INT32, Types};
 
 /// Memory of a board. Programs use its lower half.
 const MEMORY: usize = 1 << 20;
+/// Features, weights and results.
+const AT: (u32, u32, u32) = (0x1000, 0x20000, 0x40000);
 /// Programs of which most have to complete.
 const PROGRAMS: usize = 40;
 
@@ -80,11 +84,11 @@ fn same_on(
 /// A convolution of any geometry that the registers can say, whether or not
 /// it makes sense: windows, strides, padding, pitches, groups, reuse.
 pub(super) fn convolution() -> impl Strategy<Value = Conv> {
-    prop::sample::select(MatType::ALL.to_vec()).prop_flat_map(convolution_of)
+    prop::sample::select(matmul::ALL.to_vec()).prop_flat_map(convolution_of)
 }
 
 /// Likewise, of one type.
-pub(super) fn convolution_of(ty: MatType) -> impl Strategy<Value = Conv> {
+pub(super) fn convolution_of(ty: Types) -> impl Strategy<Value = Conv> {
     let geometry = (
         (1u32..14, 1u32..12, 1u32..5),
         (1u32..10, 1u32..10, 1u32..80),
@@ -111,26 +115,18 @@ pub(super) fn convolution_of(ty: MatType) -> impl Strategy<Value = Conv> {
         let ((iw, ih, atoms), (ow, oh, n), kernel, stride, dilation, pad) = geometry;
         let (off, line, surface, writer) = addressing;
         let (depthwise, sums, offset, pad_value, bs_cfg, (scale, shift, add)) = operation;
-        let (multiple, _) = ty.multiples();
-        let channels = atoms * multiple as u32;
-        let mut conv = ty.matmul(4, channels, n, (0x1000, 0x20000, 0x40000));
-        let taps = kernel.0 * kernel.1;
+        let multiple = ty.depth;
+        let channels = atoms * multiple;
+        let (input, output) = ((iw, ih, channels), (ow, oh, n));
+        let mut conv = ty.conv(input, output, kernel, AT);
         conv.group_line_off = off;
-        conv.input = (iw, ih, channels);
-        conv.output = (ow, oh, n);
-        conv.kernel = kernel;
         conv.stride = stride;
         conv.dilation = dilation;
         conv.pad = pad;
         conv.pad_value = pad_value;
-        conv.kernel_bytes *= taps;
-        conv.weight_bytes = conv.kernel_bytes * conv.kernels;
         if depthwise {
             make_depthwise(&mut conv, ty);
         }
-        conv.grains = ih + 1;
-        conv.entries = (iw * channels * ty.half_bytes() as u32).div_ceil(128);
-        conv.data_banks = (ih * conv.entries * 64).div_ceil(32768).max(1);
         let lines = if off { 1 } else { 4 };
         conv.line_stride = line.unwrap_or(lines * iw);
         conv.surf_stride = surface.unwrap_or((iw * ih) as i32 - (lines * iw) as i32);
@@ -153,22 +149,22 @@ pub(super) fn convolution_of(ty: MatType) -> impl Strategy<Value = Conv> {
     })
 }
 
-fn make_depthwise(conv: &mut Conv, ty: MatType) {
-    let (_, group) = ty.multiples();
-    let held = conv.input.2.next_multiple_of(2 * group as u32);
+fn make_depthwise(conv: &mut Conv, ty: Types) {
+    let group = ty.group;
+    let held = conv.input.2.next_multiple_of(2 * group);
     let taps = conv.kernel.0 * conv.kernel.1;
     conv.depthwise = true;
     conv.kernels = 1;
-    conv.weight_bytes = held * taps * ty.half_bytes() as u32 / 2;
+    conv.weight_bytes = held * taps * ty.bits / 8;
 }
 
 /// A depthwise convolution of int8 to int8, of whole groups of channels, of
 /// which the features may hold less: atoms overlap in memory, or they do not.
 fn requantised() -> impl Strategy<Value = Conv> {
     let groups = (1u32..3, 1u32..12, any::<bool>());
-    let conv = convolution_of(MatType::Int8Int32);
+    let conv = convolution_of(INT8_INT32);
     (conv, groups, 0u32..3).prop_map(|(mut conv, (groups, atoms, apart), odd)| {
-        make_depthwise(&mut conv, MatType::Int8Int32);
+        make_depthwise(&mut conv, INT8_INT32);
         conv.po = 0;
         conv.size_e = 3;
         conv.output.2 = 64 * groups;
@@ -182,38 +178,11 @@ fn requantised() -> impl Strategy<Value = Conv> {
     })
 }
 
-fn pooling() -> impl Strategy<Value = Pool> {
-    (
-        (1u32..14, 1u32..14),
-        (1u32..10, 1u32..10),
-        1u32..40,
-        0u32..4,
-        (1u32..5, 1u32..5),
-        (1u32..4, 1u32..4),
-        (0u32..4, 0u32..4),
-        any::<u16>(),
-    )
-        .prop_map(
-            |(input, output, channels, method, kernel, stride, (left, top), pad_value)| Pool {
-                input,
-                output,
-                channels,
-                method,
-                kernel,
-                stride,
-                pad: (left, top, left, top),
-                pad_value: pad_value.into(),
-                src: 0x1000,
-                dst: 0x40000,
-            },
-        )
-}
-
 /// The comparison is worth something only if most programs compute.
 #[test]
 fn most_random_convolutions_complete() {
-    assert_most_complete(&convolution().prop_map(|conv| conv.program()));
-    assert_most_complete(&requantised().prop_map(|conv| conv.program()));
+    assert_most_complete(&convolution().prop_map(|conv| conv.task()));
+    assert_most_complete(&requantised().prop_map(|conv| conv.task()));
 }
 
 pub(super) fn assert_most_complete(programs: &impl Strategy<Value = Vec<Word>>) {
@@ -234,27 +203,20 @@ pub(super) fn assert_most_complete(programs: &impl Strategy<Value = Vec<Word>>) 
 #[test]
 fn features_larger_than_a_band() {
     for (ty, depthwise, stride) in [
-        (MatType::Int8Int32, false, 3),
-        (MatType::Int8Int32, true, 6),
-        (MatType::Fp16Fp32, false, 5),
+        (INT8_INT32, false, 3),
+        (INT8_INT32, true, 6),
+        (FP16_FP32, false, 5),
     ] {
-        let (width, height, channels) = (512, 900 * ty.half_bytes() as u32 / 2, 32);
-        let mut conv = ty.matmul(4, channels, 64, (0x1000, 0x20000, 0x40000));
-        conv.input = (width, height, channels);
-        conv.output = (3, height / stride, 64);
-        conv.kernel = (2, 3);
+        let (width, height, channels) = (512, 900 * ty.bits / 8, 32);
+        let (input, output) = ((width, height, channels), (3, height / stride, 64));
+        let mut conv = ty.conv(input, output, (2, 3), AT);
         conv.stride = (2, stride);
         conv.dilation = (1, 4);
         conv.pad = (1, 1);
-        conv.kernel_bytes *= 6;
-        conv.weight_bytes = conv.kernel_bytes * 64;
         conv.entries = width * channels / 64;
         conv.data_banks = 5;
-        conv.grains = height + 1;
         conv.line_stride = 9;
         conv.surf_stride = 70 - 4 * width as i32;
-        let pixels = conv.output.0 * conv.output.1;
-        conv.writer = (3, conv.output.1, pixels, 0, (conv.size_e + 1) * pixels);
         if depthwise {
             make_depthwise(&mut conv, ty);
         }
@@ -263,7 +225,7 @@ fn features_larger_than_a_band() {
         streaming.grains = 8;
         let mut reuse = streaming.clone();
         reuse.data_reuse = true;
-        let programs = [conv.program(), streaming.program(), reuse.program()];
+        let programs = [conv.task(), streaming.task(), reuse.task()];
         let board = |literal| board_within(Duration::from_millis(500), literal, 5);
         let (mut fast, mut slow) = (board(false), board(true));
         for board in [&mut fast, &mut slow] {
@@ -290,21 +252,14 @@ proptest! {
         if operand != 0 {
             first.ew_cfg = operand;
             let pixels = first.output.0 * first.output.1;
-            first.rdma = Some(Rdma {
-                src: 0x60000,
-                ew: 0x60000 + 16 * pixels,
-                erdma: 0x4000_0008,
-                ew_stride: pixels,
-                mode: 0x17d40,
-                notch,
-                ..Rdma::default()
-            });
+            let operand = Rdma::operand(0x60000, pixels, notch);
+            first.rdma = Some(Rdma { ew_stride: pixels, ..operand });
         }
         let mut second = first.clone();
         second.data_reuse = reuse.0;
         second.weight_reuse = reuse.1;
         second.c += 0x10000;
-        assert_same(&[first.program(), second.program()], seed)?;
+        assert_same(&[first.task(), second.task()], seed)?;
     }
 
     #[test]
@@ -314,7 +269,7 @@ proptest! {
         seed: u64,
     ) {
         let conv = Conv { truncate, ..conv };
-        assert_same(&[conv.program()], seed)?;
+        assert_same(&[conv.task()], seed)?;
     }
 
     /// What CBUF holds of features that went through it, whether or not the next
@@ -334,12 +289,7 @@ proptest! {
         let mut third = second.clone();
         third.data_reuse = true;
         third.c += 0x10000;
-        assert_same(&[first.program(), second.program(), third.program()], seed)?;
-    }
-
-    #[test]
-    fn pools(pool in pooling(), seed: u64) {
-        assert_same(&[pool.program()], seed)?;
+        assert_same(&[first.task(), second.task(), third.task()], seed)?;
     }
 
     #[test]
@@ -350,10 +300,9 @@ proptest! {
         ew in prop::sample::select(vec![0x1082_02c0u32, 0x10c2_03c0, 0x1080_02c0]),
         seed: u64,
     ) {
-        let at = (0x1000, 0x20000, 0x40000);
         let programs = [
-            Flying::fp16(cols, ew, at).program(),
-            Flying::int32_add(rows, channels, at).program(),
+            Flying::fp16(cols, ew, AT).program(),
+            Flying::int32_add(rows, channels, AT).program(),
         ];
         assert_same(&programs, seed)?;
     }

@@ -7,8 +7,10 @@ use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{cna, dpu};
 
 use super::literal::{assert_most_complete, assert_same, convolution, convolution_of};
-use super::programs::{Conv, MatType, Words};
 use super::tensor::Numbers;
+use families::Words;
+use families::conv::Conv;
+use families::matmul::{FP16_FP16, FP16_FP32, INT8_FP32, INT8_INT32};
 
 /// Enabled blocks: CNA, CORE and DPU.
 const BLOCKS: u32 = 0x0d;
@@ -21,12 +23,7 @@ const ENTRIES: usize = 513;
 /// A convolution of bytes or halves whose features are pixels of 1 to 4
 /// channels, converted in any way.
 fn packed() -> impl Strategy<Value = Vec<Word>> {
-    let types = prop::sample::select(vec![
-        MatType::Int8Int32,
-        MatType::Int8Fp32,
-        MatType::Fp16Fp32,
-        MatType::Fp16Fp16,
-    ]);
+    let types = prop::sample::select(vec![INT8_INT32, INT8_FP32, FP16_FP32, FP16_FP16]);
     let scale = || prop_oneof![Just(16384u32 << 16 | 65408), any::<u32>()];
     let converter = (
         prop_oneof![Just(0x038e_38e0u32), Just(1), any::<u32>()],

@@ -6,10 +6,7 @@
 
 mod activations;
 mod board;
-#[path = "../../../rknpu-regcmd/tests/programs/families/mod.rs"]
-#[allow(dead_code, reason = "the tests next to it use all of it")]
-mod families;
-mod programs;
+mod product;
 mod tensor;
 
 mod chains;
@@ -17,6 +14,7 @@ mod clients;
 mod contested;
 mod convolution;
 mod elementwise;
+mod extents;
 mod golden;
 mod kick;
 mod layouts;
@@ -29,5 +27,4 @@ mod pooling;
 mod robust;
 mod rules;
 mod traps;
-mod traps_geometry;
 mod traps_operands;

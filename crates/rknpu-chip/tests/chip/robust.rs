@@ -5,11 +5,14 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rknpu_chip::Direction;
-use rknpu_regcmd::{Block, DmaAccess, EnableMask, Word, extents, regs, tasks};
+use rknpu_regcmd::{Block, EnableMask, Word, regs};
 
 use super::board::Board;
-use super::programs::{Conv, Flying, MatType, Pool, Rdma};
+use super::extents::assert_within;
+use families::conv::{Conv, Rdma};
+use families::flying::Flying;
+use families::matmul::{self, FP16_FP16, INT8_INT32};
+use families::pooling::Pool;
 
 /// Memory of a board for hostile programs, and a short limit on their time.
 fn board() -> Board {
@@ -19,78 +22,28 @@ fn board() -> Board {
 /// A program of each family that is known to be good.
 pub(crate) fn good_programs() -> Vec<Vec<Word>> {
     let at = (0x1000, 0x8000, 0x20000);
-    let mut programs: Vec<_> = MatType::ALL
+    let mut programs: Vec<_> = matmul::ALL
         .into_iter()
-        .map(|ty| ty.matmul(8, 64, 64, at).program())
+        .map(|ty| ty.matmul(8, 64, 64, at).task())
         .collect();
-    let mut accumulate: Conv = MatType::Fp16Fp16.matmul(12, 64, 32, at);
+    let mut accumulate: Conv = FP16_FP16.matmul(12, 64, 32, at);
     accumulate.ew_cfg = 0x1082_02c0;
-    accumulate.rdma = Some(Rdma {
-        src: 0x40000,
-        ew: 0x40000 + 16 * 12,
-        erdma: 0x4000_0008,
-        ew_stride: 12,
-        mode: 0x17d40,
-        notch: 12,
-        ..Rdma::default()
-    });
-    programs.push(accumulate.program());
-    let mut biased: Conv = MatType::Int8Int32.matmul(8, 64, 64, at);
+    accumulate.rdma = Some(Rdma::operand(0x40000, 12, 12));
+    programs.push(accumulate.task());
+    let mut biased: Conv = INT8_INT32.matmul(8, 64, 64, at);
     biased.bs_cfg = 0x20150;
-    biased.rdma = Some(Rdma {
-        brdma: 2,
-        bias: 0x50000,
-        ..Rdma::default()
-    });
-    programs.push(biased.program());
+    biased.rdma = Some(Rdma::bias(0x50000));
+    programs.push(biased.task());
     programs.push(Flying::fp16(40, 0x1082_02c0, at).program());
     programs.push(Flying::int32_add(8, 64, at).program());
-    programs.push(
-        Pool {
-            input: (9, 9),
-            output: (4, 4),
-            channels: 16,
-            method: 1,
-            kernel: (3, 3),
-            stride: (2, 2),
-            pad: (0, 0, 0, 0),
-            pad_value: 0,
-            src: 0x1000,
-            dst: 0x8000,
-        }
-        .program(),
-    );
+    let pool = Pool {
+        output: (4, 4),
+        channels: 16,
+        stride: (2, 2),
+        ..Pool::new(1, (9, 9), (3, 3), (0x1000, 0x8000))
+    };
+    programs.push(pool.program());
     programs
-}
-
-/// What the model did lies within what the registers say.
-fn assert_within_extents(board: &Board, words: &[Word]) -> Result<(), TestCaseError> {
-    let Some(task) = tasks(words).next() else {
-        return Ok(());
-    };
-    let Ok(ranges) = extents(&task.regs, task.enable) else {
-        return Ok(());
-    };
-    for &(master, direction, start, end) in &board.memory.accesses {
-        let Some(engine) = master.engine() else {
-            continue;
-        };
-        let access = match direction {
-            Direction::Read => DmaAccess::Read,
-            Direction::Write => DmaAccess::Write,
-        };
-        let known = ranges.iter().any(|range| {
-            range.engine == engine
-                && range.access == access
-                && range.start <= start
-                && end <= range.end
-        });
-        prop_assert!(
-            known,
-            "{master:?} {start:#x}..{end:#x} is not in {ranges:#x?}"
-        );
-    }
-    Ok(())
 }
 
 #[test]
@@ -99,7 +52,7 @@ fn good_programs_touch_what_their_registers_say() {
         let mut board = Board::strict(1 << 20);
         board.reserve(0x80000);
         board.run(&words).assert_clean();
-        assert_within_extents(&board, &words).unwrap();
+        assert_within(&words, &board.memory.accesses).unwrap();
     }
 }
 
@@ -143,7 +96,7 @@ proptest! {
         let mut board = board();
         board.reserve(0x80000);
         board.run(&words);
-        assert_within_extents(&board, &words)?;
+        assert_within(&words, &board.memory.accesses)?;
         // The core is as good as new for the next one.
         let outcome = board.run(&good_programs()[0]);
         prop_assert!(outcome.completed());
@@ -184,7 +137,7 @@ proptest! {
 #[test]
 fn a_task_that_no_driver_waits_for_is_not_computed() {
     use rknpu_regcmd::regs::cna;
-    let mut words = MatType::Int8Int32.matmul(8, 64, 64, (0, 0, 0)).words();
+    let mut words = INT8_INT32.matmul(8, 64, 64, (0, 0, 0)).words();
     // 2047 x 2047 pixels of 65535 channels, all at the same address.
     words.patch::<cna::FcDataSize0>(2047 << 16 | 2047);
     words.patch::<cna::FcDataSize1>(65535);

@@ -4,41 +4,17 @@
 
 use std::collections::BTreeSet;
 
-use rknpu_chip::{Bus, ChipOptions, Core, Effect, Fault, Level, Master};
+use families::conv::Conv;
+use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, INT16_INT32, accumulating, product};
+use families::{A, C, D, Words, flying, write};
+use rknpu_chip::{Core, Direction, Effect, Level};
 use rknpu_regcmd::rules::{Rule, TABLE};
 use rknpu_regcmd::{
     Before, EnableMask, Iova, LintContext, RegisterFile, Severity, Word, lint, regs, tasks,
 };
 
-use super::board::{self, Outcome};
-use super::families::conv::Conv;
-use super::families::matmul::{
-    FP16_FP16, FP16_FP32, INT8_INT32, INT16_INT32, accumulating, product,
-};
-use super::families::{self, A, C, D, flying, write};
-
-/// A program in memory that is zeros wherever anybody looks.
-struct Zeros(Vec<u8>);
-
-/// Where the program is.
-const PROGRAM: u32 = 0xf000_0000;
-
-impl Bus for Zeros {
-    fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
-        out.fill(0);
-        if master == Master::Fetch {
-            let at = (iova - PROGRAM) as usize;
-            let words = self.0.get(at..).unwrap_or_default();
-            let len = words.len().min(out.len());
-            out[..len].copy_from_slice(&words[..len]);
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, _: Master, _: u32, _: &[u8]) -> Result<(), Fault> {
-        Ok(())
-    }
-}
+use super::board::{self, Outcome, PROGRAM, Zeros};
+use super::product;
 
 /// A program with changes.
 #[derive(Clone)]
@@ -46,6 +22,7 @@ struct Case {
     rule: &'static str,
     words: Vec<Word>,
     context: LintContext,
+    lint_only: bool,
 }
 
 impl Case {
@@ -54,29 +31,37 @@ impl Case {
             rule,
             words,
             context: LintContext::default(),
+            lint_only: false,
         }
+    }
+
+    /// A convolution without DPU_RDMA.
+    fn conv(rule: &'static str, conv: &Conv) -> Self {
+        Self::new(rule, conv.program(false))
+    }
+
+    fn sample(rule: &'static str, name: &str) -> Self {
+        Self::new(rule, sample(name))
+    }
+
+    fn edit(mut self, edit: impl FnOnce(&mut Words)) -> Self {
+        let mut words = Words(self.words);
+        edit(&mut words);
+        self.words = words.0;
+        self
     }
 
     /// With another value in every write of the register.
-    fn set(mut self, offset: u16, value: u32) -> Self {
-        let mut found = false;
-        for word in &mut self.words {
-            if word.offset() == offset && word.target() == write(offset, 0).target() {
-                *word = write(offset, value);
-                found = true;
-            }
-        }
-        assert!(found, "{}: {offset:#x} is not written", self.rule);
-        self
+    fn set(self, offset: u16, value: u32) -> Self {
+        self.edit(|words| {
+            words.change(offset, value);
+        })
     }
 
-    fn without(mut self, offset: u16) -> Self {
-        let before = self.words.len();
-        let target = write(offset, 0).target();
-        self.words
-            .retain(|w| w.offset() != offset || w.target() != target);
-        assert_ne!(self.words.len(), before);
-        self
+    fn without(self, offset: u16) -> Self {
+        self.edit(|words| {
+            words.remove(offset);
+        })
     }
 
     /// With a word put in front.
@@ -91,6 +76,12 @@ impl Case {
         self
     }
 
+    /// The chip, of which more is known, does not show what the row says.
+    fn lint_only(mut self) -> Self {
+        self.lint_only = true;
+        self
+    }
+
     fn before(mut self, before: Before) -> Self {
         self.context.before = before;
         self
@@ -102,14 +93,10 @@ impl Case {
     }
 
     /// Kicks the tasks off one by one, as one job, on a core that holds what was
-    /// there before. What comes of the last one.
-    fn run(&self, level: Level) -> Option<Outcome> {
-        let mut core = Core::new(&ChipOptions {
-            level,
-            ..ChipOptions::default()
-        });
-        let bytes = self.words.iter().flat_map(|word| word.bits().to_le_bytes());
-        let mut memory = Zeros(bytes.collect());
+    /// there before. What comes of the last one, and whether it wrote.
+    fn run(&self, level: Level) -> Option<(Outcome, bool)> {
+        let mut core = Core::new(&product::at(level));
+        let mut memory = Zeros::new(&self.words);
         if let Before::Known(left) = &self.context.before {
             for (offset, value) in left.written() {
                 assert!(core.mmio_write(offset.into(), value).is_none());
@@ -117,7 +104,10 @@ impl Case {
         }
         let all = tasks(&self.words).map(|task| {
             let place = (PROGRAM + 8 * task.words.start as u32, task.words.len());
-            board::run_on(&mut core, &mut memory, place)
+            memory.accesses.clear();
+            let outcome = board::run_on(&mut core, &mut memory, place);
+            let mut accesses = memory.accesses.iter();
+            (outcome, accesses.any(|access| access.1 == Direction::Write))
         });
         all.last()
     }
@@ -125,16 +115,16 @@ impl Case {
     /// What is wrong with how the chip takes the program.
     fn misses(&self, rule: &Rule) -> Option<String> {
         let effect = rule.effect?;
-        let outcome = self.run(Level::Faithful)?;
-        let found = outcome
-            .diagnosis
-            .iter()
-            .find(|found| found.trap == rule.id.0);
-        let told = found.is_some_and(|found| found.effect == effect);
+        let (outcome, wrote) = self.run(Level::Faithful)?;
+        let mut found = outcome.diagnosis.iter();
+        let told = found.any(|found| found.trap == rule.id.0 && found.effect == effect);
         let ends = outcome.completed() == (effect != Effect::Hang);
-        let strict = self.run(Level::Strict)?.completed();
-        let refused = effect == Effect::Note || !strict;
-        (!told || !ends || !refused).then(|| format!("{}: {outcome:#?}", self.rule))
+        // The first groups are there when the last one hangs.
+        let late = ["H08-partial-group", "H08-transposed-group"].contains(&rule.id.0);
+        let silent = !wrote || late || effect != Effect::Hang;
+        let refused = effect == Effect::Note || !self.run(Level::Strict)?.0.completed();
+        let right = told && ends && silent && refused;
+        (right == self.lint_only).then(|| format!("{}: {outcome:#?}", self.rule))
     }
 }
 
@@ -171,10 +161,18 @@ fn chain(rule: &'static str, second: Case) -> Case {
     case
 }
 
+fn reusing((data, weight): (u32, u32)) -> Conv {
+    Conv {
+        data_reuse: data == 1,
+        weight_reuse: weight == 1,
+        ..int8()
+    }
+}
+
 /// A product that reuses what `before` left.
 fn reuse_after(reuse: (u32, u32), before: Conv) -> Case {
     let mut words = before.program(false);
-    words.extend(Conv { reuse, ..int8() }.program(false));
+    words.extend(reusing(reuse).program(false));
     Case::new("T29-stale-cbuf", words)
 }
 
@@ -192,14 +190,11 @@ fn int32_add(rule: &'static str) -> Case {
 }
 
 fn max_pool(rule: &'static str) -> Case {
-    Case::new(rule, sample("librocketnpu pooling 16x16x32 by 3, max true"))
+    Case::sample(rule, "librocketnpu pooling 16x16x32 by 3, max true")
 }
 
 fn average_pool(rule: &'static str) -> Case {
-    Case::new(
-        rule,
-        sample("librocketnpu pooling 16x16x32 by 3, max false"),
-    )
+    Case::sample(rule, "librocketnpu pooling 16x16x32 by 3, max false")
 }
 
 fn structure() -> Vec<Case> {
@@ -221,8 +216,10 @@ fn structure() -> Vec<Case> {
         form_a("T05-unknown-word").first(Word::new(0x0201, 0x4010, 0)),
         form_a("T05-unknown-word").first(Word::new(0x0301, 0x1010, 0)),
         form_a("undeclared-register").first(write(0x1ffc, 0)),
-        // 1024 lines, one more than FEATURE_GRAINS holds.
-        form_a("T30-field-overflow").set(0x1010, 1024 << 4),
+        // 1024 lines, one more than FEATURE_GRAINS holds: the chip waits for 0.
+        form_a("T30-field-overflow")
+            .set(0x1010, 1024 << 4)
+            .lint_only(),
         form_a("T30-field-overflow").set(0x1080, 1 << 28 | 60),
         form_a("driver-register").first(write(0x0034, 0)),
         form_a("driver-register").first(write(0x4008, 1)),
@@ -252,6 +249,10 @@ fn structure() -> Vec<Case> {
         form_a("unknown-mode").set(0x100c, 1 << 16),
         form_a("H05-empty-input").set(0x1088, 0),
         form_a("H05-empty-input").set(0x1084, 1 << 16),
+        form_a("H05-empty-input").set(0x1020, 1 << 16),
+        form_a("H05-empty-input")
+            .set(0x1084, 1 << 16)
+            .set(0x1020, 1 << 16),
         form_a("H05-output-mode").set(0x400c, 0x1e2),
         form_a("out-of-range").set(0x4020, 0xffff_fff0),
     ];
@@ -290,31 +291,40 @@ fn registers() -> Vec<Case> {
         form_a("T14-stale-decompression")
             .without(0x1100)
             .before(Before::Known(compressed)),
-        form_a("T14-stale-decompression").without(0x1100),
-        form_a("T14-stale-decompression").without(0x1104),
-        Case::new("operand-left-alone", sample("librocketnpu sigmoid")).without(0x4068),
+        // The chip's own are 0.
+        form_a("T14-stale-decompression")
+            .without(0x1100)
+            .lint_only(),
+        form_a("T14-stale-decompression")
+            .without(0x1104)
+            .lint_only(),
+        Case::sample("operand-left-alone", "librocketnpu sigmoid").without(0x4068),
     ]
 }
 
 fn convolution() -> Vec<Case> {
-    let depthwise = |rule| Case::new(rule, sample("librocketnpu fp16 depthwise 8x8x32"));
+    let depthwise = |rule| Case::sample(rule, "librocketnpu fp16 depthwise 8x8x32");
     let int16 = || product(INT16_INT32, 64, 64, 64);
-    let row_major = |rule| Case::new(rule, sample("happyme int8 RowMajor to RowMajor"));
+    let row_major = |rule| Case::sample(rule, "happyme int8 RowMajor to RowMajor");
     // 144 rows of 7 * 32 bytes: 3.5 entries, rounded up to 4, 2 banks. Without
     // the rounding 1 bank of 32256 bytes would do.
     let resonance = product(INT8_INT32, 144, 224, 64);
-    assert_eq!(resonance.banks, (2, 10));
+    assert_eq!(resonance.data_banks, 2);
     let tight = Conv {
-        banks: (1, 11),
+        data_banks: 1,
         ..resonance
     };
+    let banks = |data_banks| Conv {
+        data_banks,
+        ..int8()
+    };
     // Clamped strides of one row, and the integer formula for six.
-    let rows = |m: u32, surf_stride: u32| Conv {
+    let rows = |m: u32, surf_stride: i32| Conv {
         surf_stride,
         ..product(FP16_FP32, m, 128, 32)
     };
     // The window of a captured program pads odd channels with 0.
-    let captured = sample("captured int8 depthwise");
+    let captured = "captured int8 depthwise";
     let corrected = Conv {
         od_bypass: 0,
         ow_op: 3,
@@ -325,7 +335,7 @@ fn convolution() -> Vec<Case> {
         ..product(FP16_FP32, 4, 128, 32)
     };
     let wide = |rule, width| {
-        let case = Case::new(rule, sample("librocketnpu sigmoid, 4096"));
+        let case = Case::sample(rule, "librocketnpu sigmoid, 4096");
         case.set(0x4030, width)
             .set(0x405c, width)
             .set(0x500c, width)
@@ -334,10 +344,7 @@ fn convolution() -> Vec<Case> {
         continues_job: true,
         ..LintContext::default()
     };
-    let first = Conv {
-        reuse: (1, 1),
-        ..int8()
-    };
+    let first = reusing((1, 1));
     assert!(
         !Case {
             context: reuse,
@@ -372,45 +379,18 @@ fn convolution() -> Vec<Case> {
         form_a("T26-banks").set(0x1040, 0xc1),
         form_a("T26-banks").set(0x1040, 0xb0),
         form_a("T26-banks").set(0x1040, 0x0b),
-        Case::new("T20-line-rounding", tight.program(false)),
+        Case::conv("T20-line-rounding", &tight),
         form_a("T20-entries").set(0x1044, 0),
-        Case::new(
-            "T26a-weight-banks",
-            product(FP16_FP32, 4, 12288, 16).program(false),
-        )
-        .set(0x1040, 0xa2),
-        Case::new(
-            "T26a-weight-block",
-            product(FP16_FP32, 16, 4096, 32).program(false),
-        )
-        .set(0x1040, 0x48),
-        Case::new(
-            "T26a-one-weight-bank",
-            product(FP16_FP32, 4, 384, 64).program(false),
-        )
-        .set(0x1040, 0x1b),
-        Case::new(
-            "T27-kernel-size",
-            product(INT8_INT32, 4, 32800, 32).program(false),
-        ),
+        Case::conv("T26a-weight-banks", &product(FP16_FP32, 4, 12288, 16)).set(0x1040, 0xa2),
+        Case::conv("T26a-weight-block", &product(FP16_FP32, 16, 4096, 32)).set(0x1040, 0x48),
+        Case::conv("T26a-one-weight-bank", &product(FP16_FP32, 4, 384, 64)).set(0x1040, 0x1b),
+        Case::conv("T27-kernel-size", &product(INT8_INT32, 4, 32800, 32)),
         form_a("T28-fc-data-bank").set(0x1040, 0x1b1),
         form_a("H06-decompression-mode").set(0x1100, 1),
         form_a("T29-stale-cbuf").set(0x1040, 0x10b1),
         form_a("T29-stale-cbuf").set(0x1040, 0x20b1),
-        reuse_after(
-            (1, 0),
-            Conv {
-                banks: (2, 10),
-                ..int8()
-            },
-        ),
-        reuse_after(
-            (0, 1),
-            Conv {
-                banks: (2, 10),
-                ..int8()
-            },
-        ),
+        reuse_after((1, 0), banks(2)),
+        reuse_after((0, 1), banks(2)),
         reuse_after((1, 0), product(INT8_INT32, 32, 64, 64)),
         reuse_after((0, 1), product(INT8_INT32, 64, 64, 32)),
         // 11 banks of weights that stream through 11.
@@ -418,38 +398,32 @@ fn convolution() -> Vec<Case> {
         form_a("T23-grains").set(0x1010, 0),
         depthwise("T23-grains").set(0x1010, 2 << 4),
         form_a("T23-few-grains").set(0x1010, 1 << 4),
-        Case::new("grains-beyond-banks", tight.program(false)).set(0x1010, 144 << 4),
+        Case::conv("grains-beyond-banks", &tight).set(0x1010, 144 << 4),
         form_a("grains-below-manual").set(0x1010, 2 << 4),
-        Case::new("T22-surface-pitch", rows(6, 0).program(false)),
-        Case::new("T22-surface-pitch", rows(2, 0x0fff_fffd).program(false)),
-        Case::new("T21-short-height", rows(1, 0).program(false)),
+        Case::conv("T22-surface-pitch", &rows(6, 0)),
+        Case::conv("T22-surface-pitch", &rows(2, -3)),
+        Case::conv("T21-short-height", &rows(1, 0)),
         form_a("T24-line-strides-in-group-mode").set(0x107c, 16),
         form_a("T24-group-strides-in-line-mode").set(0x100c, 1 << 29),
         row_major("T22-surface-pitch").set(0x107c, 4),
-        Case::new("T22-surface-pitch", rows(1, 0x0fff_fffc).program(false)),
+        Case::conv("T22-surface-pitch", &rows(1, -4)),
         row_major("T25-line-pitch").set(0x107c, 8192),
         row_major("T25-line-pitch").set(0x107c, 4097),
-        Case::new(
-            "T31-measured-failures",
-            product(INT8_INT32, 8, 3840, 32).program(false),
-        )
-        .set(0x100c, 1 << 29)
-        .set(0x107c, 240)
-        .set(0x1080, 0),
+        Case::conv("T31-measured-failures", &product(INT8_INT32, 8, 3840, 32))
+            .set(0x100c, 1 << 29)
+            .set(0x107c, 240)
+            .set(0x1080, 0),
         form_a("T32-channels-not-padded").set(0x1024, 59 << 16 | 60),
-        Case::new("T50-pad-pattern", captured),
-        Case::new("T51-no-feature-sum", corrected.program(false)),
-        Case::new(
-            "T37-int16-without-sum",
-            Conv { qd: 0, ..int16() }.program(false),
-        ),
+        Case::sample("T50-pad-pattern", captured),
+        Case::conv("T51-no-feature-sum", &corrected),
+        Case::conv("T37-int16-without-sum", &Conv { qd: 0, ..int16() }),
         // The writer.
         form_a("T33-size-e-small").set(0x4050, 0x36e),
-        Case::new("T33-size-e-small", int8().program(false))
+        form_a("T33-size-e-small")
             .set(0x4010, 0x4000_0000)
             .set(0x4050, 0x126),
-        Case::new("T37-size-e-large", int16().program(false)).set(0x4050, 0x7fe),
-        Case::new("T35-group-too-wide", sample("captured int8 depthwise")).set(0x4010, 0x8000_0000),
+        Case::conv("T37-size-e-large", &int16()).set(0x4050, 0x7fe),
+        Case::sample("T35-group-too-wide", "captured int8 depthwise").set(0x4010, 0x8000_0000),
         form_a("T34-output-overlap").set(0x40c0, (4 * 64) << 4),
         form_a("T34-output-overlap").set(0x4024, 32 << 4),
         row_major("T34-output-overlap").set(0x4038, 0),
@@ -462,12 +436,12 @@ fn convolution() -> Vec<Case> {
         Case::new("H08-transposed-group", int16().program(false))
             .set(0x4050, 1 << 27 | 0x36e)
             .set(0x4058, 1 << 27 | 31),
-        Case::new("H08-partial-group", sample("captured int8 depthwise")).set(0x4058, 62),
+        Case::sample("H08-partial-group", "captured int8 depthwise").set(0x4058, 62),
     ]
 }
 
 fn operands() -> Vec<Case> {
-    let biased = |rule| Case::new(rule, sample("Mesa 1x1 4x4x8"));
+    let biased = |rule| Case::sample(rule, "Mesa 1x1 4x4x8");
     let narrow = accumulating(0x1082_02c0, 4, 64, 64).program(true);
     vec![
         form_b("T01-mrdma-unfed").set(0x5044, 0x7800),
@@ -502,9 +476,9 @@ fn operands() -> Vec<Case> {
             .set(0x5034, 0x4000_000c)
             .set(0x5044, 0x17d40),
         add("T47-operand-ignored").set(0x4070, 0x1082_03c0),
-        Case::new("T48-comb-use-flying", sample("allbilly fp16 mul")).set(0x5044, 0x17d49),
-        Case::new("T48-orig-channel", sample("allbilly fp16 mul")).set(0x403c, 7),
-        Case::new("T47-converted-product", sample("allbilly fp16 mul")).set(0x4070, 0x1080_02c4),
+        Case::sample("T48-comb-use-flying", "allbilly fp16 mul").set(0x5044, 0x17d49),
+        Case::sample("T48-orig-channel", "allbilly fp16 mul").set(0x403c, 7),
+        Case::sample("T47-converted-product", "allbilly fp16 mul").set(0x4070, 0x1080_02c4),
     ]
 }
 
@@ -525,12 +499,13 @@ fn pooling() -> Vec<Case> {
 /// Rules whose effect takes a chain, values, another core, or the other side of a
 /// contested fact: `chains.rs`, `contested.rs`, `robust.rs` and `traps*.rs` have
 /// programs for them.
-const ELSEWHERE: [&str; 14] = [
+const ELSEWHERE: [&str; 15] = [
     "F01-iommu-fault",
     "F02-too-long",
     "F03-host-memory",
     "H07-core-number",
     "T06-program-address",
+    "T07-delta-program",
     "T08-core-pointer-in-chain",
     "T08-no-pointer-in-chain",
     "T10-missing-link",
@@ -555,26 +530,22 @@ fn every_rule_is_told_and_has_its_effect() {
     let mut wrong = Vec::new();
     let mut ids = BTreeSet::new();
     for rule in TABLE.iter().copied().flatten() {
-        assert!(ids.insert(rule.id), "{} is there twice", rule.id);
-        let elsewhere = ELSEWHERE.contains(&rule.id.0);
-        let mut misses = vec![Some(format!("{}: no case", rule.id))];
-        for case in cases.iter().filter(|case| case.rule == rule.id.0) {
+        assert!(ids.insert(rule.id.0), "{} is there twice", rule.id);
+        let of_rule = || cases.iter().filter(|case| case.rule == rule.id.0);
+        for case in of_rule() {
             if !case.rules().contains(case.rule) {
                 wrong.push(format!("{}: the lint finds {:?}", case.rule, case.rules()));
             }
-            misses.push(case.misses(rule));
         }
-        // What the lint fears need not be so.
-        if !elsewhere && misses.iter().all(Option::is_some) {
-            wrong.extend(misses.pop().flatten());
+        if !ELSEWHERE.contains(&rule.id.0) {
+            wrong.extend(of_rule().filter_map(|case| case.misses(rule)));
+            if of_rule().all(|case| case.lint_only) {
+                wrong.push(format!("{}: no case", rule.id));
+            }
         }
     }
-    for case in cases
-        .iter()
-        .filter(|case| !ids.iter().any(|id| id.0 == case.rule))
-    {
-        wrong.push(format!("{}: no rule", case.rule));
-    }
+    let unknown = cases.iter().filter(|case| !ids.contains(case.rule));
+    wrong.extend(unknown.map(|case| format!("{}: no rule", case.rule)));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -583,7 +554,7 @@ fn every_rule_is_told_and_has_its_effect() {
 fn surfaces_may_go_downwards() {
     let down = form_a("T22-surface-pitch").set(0x1080, 0x0fff_ffbc);
     assert!(!down.rules().contains(down.rule));
-    down.run(Level::Strict).unwrap().assert_clean();
+    down.run(Level::Strict).unwrap().0.assert_clean();
 }
 
 /// DATAIN_CHANNEL says what is multiplied, not DMA_CHANNEL; ARGB_IN below 8 packs
@@ -645,7 +616,7 @@ fn a_flying_task_runs_without_pointers() {
         .filter(|found| found.rule.0 == "T05-no-pointer-flying");
     let severities: Vec<_> = told.map(|found| found.severity).collect();
     assert_eq!(severities, [Severity::Warning; 2]);
-    assert!(case.run(Level::Strict).unwrap().completed());
+    assert!(case.run(Level::Strict).unwrap().0.completed());
 }
 
 /// What a chain asks for is not asked of tasks that are kicked one by one, nor

@@ -2,9 +2,9 @@
 //! Operands in the NPU's layouts, element by element from the formulas, and
 //! the arithmetic to compare with.
 
+use families::matmul::Types;
 use half::{bf16, f16};
-
-use super::programs::MatType;
+use rknpu_regcmd::Precision;
 
 /// A cheap source of numbers, the same on every machine.
 #[derive(Clone, Debug)]
@@ -27,120 +27,155 @@ impl Numbers {
         low + (self.next() >> 11) as i64 % (high - low + 1)
     }
 
-    pub(crate) fn i8s(&mut self, len: usize) -> Vec<i8> {
-        (0..len).map(|_| self.int(-128, 127) as i8).collect()
+    /// Multiples of 2^-`fraction` that lie in `low..=high` of them.
+    pub(crate) fn fractions(
+        &mut self,
+        len: usize,
+        (low, high): (i64, i64),
+        fraction: i32,
+    ) -> Vec<f32> {
+        let scale = (-fraction as f32).exp2();
+        (0..len)
+            .map(|_| self.int(low, high) as f32 * scale)
+            .collect()
     }
 
     /// Numbers that fp16 holds, around 1.
     pub(crate) fn f16s(&mut self, len: usize) -> Vec<f16> {
-        (0..len)
-            .map(|_| f16::from_f32(self.int(-2048, 2047) as f32 / 512.0))
-            .collect()
+        let values = self.fractions(len, (-2048, 2047), 9);
+        values.into_iter().map(f16::from_f32).collect()
+    }
+
+    /// Values that operands of a product hold exactly.
+    pub(crate) fn values(&mut self, ty: Types, len: usize) -> Vec<f64> {
+        let (low, high, fraction) = match operand(ty) {
+            Precision::Fp16 => (-1024, 1023, 9),
+            Precision::Bf16 => (-128, 127, 6),
+            Precision::Tf32 => (-1024, 1023, 8),
+            Precision::Int16 => (-32768, 32767, 0),
+            Precision::Int4 => (-8, 7, 0),
+            _ => (-128, 127, 0),
+        };
+        let values = self.fractions(len, (low, high), fraction);
+        values.into_iter().map(f64::from).collect()
     }
 }
 
-/// Bytes of one operand element, or its nibble.
-pub(crate) fn element(ty: MatType, value: f64) -> Vec<u8> {
-    match ty {
-        MatType::Fp16Fp32 | MatType::Fp16Fp16 => f16::from_f64(value).to_le_bytes().to_vec(),
-        MatType::Bf16Fp32 => bf16::from_f64(value).to_le_bytes().to_vec(),
-        MatType::Tf32Fp32 => (value as f32).to_le_bytes().to_vec(),
-        MatType::Int16Int32 => (value as i16).to_le_bytes().to_vec(),
-        MatType::Int8Int32 | MatType::Int8Fp32 => vec![value as i8 as u8],
-        MatType::Int4Int16 => vec![value as i8 as u8 & 15],
-    }
+/// fp16 in memory.
+pub(crate) fn halves(values: &[f32]) -> Vec<u8> {
+    let bytes = values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes());
+    bytes.collect()
 }
 
-/// A value that the type holds exactly.
-pub(crate) fn value(ty: MatType, numbers: &mut Numbers) -> f64 {
-    match ty {
-        MatType::Fp16Fp32 | MatType::Fp16Fp16 => numbers.int(-1024, 1023) as f64 / 512.0,
-        MatType::Bf16Fp32 => numbers.int(-128, 127) as f64 / 64.0,
-        MatType::Tf32Fp32 => numbers.int(-1024, 1023) as f64 / 256.0,
-        MatType::Int16Int32 => numbers.int(-32768, 32767) as f64,
-        MatType::Int8Int32 | MatType::Int8Fp32 => numbers.int(-128, 127) as f64,
-        MatType::Int4Int16 => numbers.int(-8, 7) as f64,
-    }
+/// An element of fp16 in memory, and of 32-bit integers.
+pub(crate) fn half_at(bytes: &[u8], index: usize) -> f32 {
+    f16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]).to_f32()
+}
+
+pub(crate) fn word_at(bytes: &[u8], index: usize) -> i32 {
+    i32::from_le_bytes(bytes[4 * index..][..4].try_into().unwrap())
+}
+
+/// Type of the operands.
+fn operand(ty: Types) -> Precision {
+    Precision::from_code(ty.codes.0)
 }
 
 /// Puts an element at index `index` of `bytes`.
-pub(crate) fn put(ty: MatType, bytes: &mut [u8], index: usize, value: f64) {
-    let element = element(ty, value);
-    if ty == MatType::Int4Int16 {
-        let shift = 4 * (index % 2);
-        bytes[index / 2] |= element[0] << shift;
-    } else {
-        bytes[index * element.len()..][..element.len()].copy_from_slice(&element);
+pub(crate) fn put(ty: Types, bytes: &mut [u8], index: usize, value: f64) {
+    let mut store = |element: &[u8]| {
+        bytes[index * element.len()..][..element.len()].copy_from_slice(element);
+    };
+    match operand(ty) {
+        Precision::Fp16 => store(&f16::from_f64(value).to_le_bytes()),
+        Precision::Bf16 => store(&bf16::from_f64(value).to_le_bytes()),
+        Precision::Tf32 => store(&(value as f32).to_le_bytes()),
+        Precision::Int16 => store(&(value as i16).to_le_bytes()),
+        Precision::Int4 => bytes[index / 2] |= (value as i8 as u8 & 15) << (4 * (index % 2)),
+        _ => store(&(value as i8).to_le_bytes()),
     }
 }
 
 /// Elements of a 16-byte atom.
-pub(crate) fn per_atom(ty: MatType) -> usize {
-    32 / ty.half_bytes()
+pub(crate) fn per_atom(ty: Types) -> usize {
+    128 / ty.bits as usize
 }
 
-/// Element index of weight (n, k): kernel groups of G, channel groups of I.
-pub(crate) fn weight_index(ty: MatType, kp: usize, n: usize, k: usize) -> usize {
-    let (i, g) = ty.multiples();
-    (n / g) * g * kp + (k / i) * i * g + (n % g) * i + k % i
+/// Element index of channel `c` of a pixel in a cube of so many pixels, of atoms
+/// of `per_atom` elements.
+pub(crate) fn cube_index(per_atom: usize, pixels: usize, pixel: usize, c: usize) -> usize {
+    (c / per_atom * pixels + pixel) * per_atom + c % per_atom
+}
+
+/// Element index of a weight of kernel `n` among kernels of `channels` channels
+/// and `taps` taps: kernel groups of G, channel groups of I.
+pub(crate) fn weight_index(
+    ty: Types,
+    (channels, taps): (usize, usize),
+    n: usize,
+    (c, tap): (usize, usize),
+) -> usize {
+    let (i, g) = (ty.depth as usize, ty.group as usize);
+    n / g * g * channels * taps + (c / i * taps + tap) * i * g + n % g * i + c % i
 }
 
 /// A as a native cube of `rows` rows.
-pub(crate) fn pack_a(ty: MatType, rows: usize, kp: usize, a: &[f64]) -> Vec<u8> {
-    let c2 = per_atom(ty);
-    let mut bytes = vec![0; rows * kp * ty.half_bytes() / 2];
+pub(crate) fn pack_a(ty: Types, rows: usize, kp: usize, a: &[f64]) -> Vec<u8> {
+    let mut bytes = vec![0; ty.bytes(rows * kp)];
     for (i, &v) in a.iter().enumerate() {
-        let (m, k) = (i / kp, i % kp);
-        put(ty, &mut bytes, ((k / c2) * rows + m) * c2 + k % c2, v);
+        let at = cube_index(per_atom(ty), rows, i / kp, i % kp);
+        put(ty, &mut bytes, at, v);
     }
     bytes
 }
 
-pub(crate) fn pack_b(ty: MatType, kp: usize, b: &[f64]) -> Vec<u8> {
-    let mut bytes = vec![0; b.len() * ty.half_bytes() / 2];
+pub(crate) fn pack_b(ty: Types, kp: usize, b: &[f64]) -> Vec<u8> {
+    let mut bytes = vec![0; ty.bytes(b.len())];
     for (i, &v) in b.iter().enumerate() {
-        put(ty, &mut bytes, weight_index(ty, kp, i / kp, i % kp), v);
+        let at = weight_index(ty, (kp, 1), i / kp, (i % kp, 0));
+        put(ty, &mut bytes, at, v);
     }
     bytes
 }
 
 /// Sum and sum of magnitudes of row m of A and row n of B.
 pub(crate) fn dot(a: &[f64], b: &[f64], k: usize, m: usize, n: usize) -> (f64, f64) {
-    let mut sums = (0.0, 0.0);
-    for i in 0..k {
-        let product = a[m * k + i] * b[n * k + i];
-        sums.0 += product;
-        sums.1 += product.abs();
-    }
-    sums
+    let products = (0..k).map(|i| a[m * k + i] * b[n * k + i]);
+    products.fold((0.0, 0.0), |sums, product| {
+        (sums.0 + product, sums.1 + product.abs())
+    })
 }
 
-/// Compares an element as it lies in memory with the exact sum.
+/// Compares element `index` of the results in memory with the exact sum.
 #[track_caller]
-pub(crate) fn check(ty: MatType, bytes: &[u8], (sum, magnitude): (f64, f64), place: &str) {
-    let word = || i32::from_le_bytes(bytes[..4].try_into().unwrap());
-    let half = || u16::from_le_bytes(bytes[..2].try_into().unwrap());
-    match ty {
-        MatType::Int8Int32 | MatType::Int16Int32 => {
+pub(crate) fn check(
+    ty: Types,
+    bytes: &[u8],
+    index: usize,
+    (sum, magnitude): (f64, f64),
+    place: &str,
+) {
+    // Floats may add in any order.
+    let close = |got: f64, rounding: f64| {
+        let bound = magnitude * (-20f64).exp2() + rounding;
+        assert!((got - sum).abs() <= bound, "{place}: {got} for {sum}");
+    };
+    let float = || f32::from_bits(word_at(bytes, index) as u32);
+    match Precision::from_code(ty.codes.2) {
+        Precision::Int32 => {
             let expected = sum.clamp(i32::MIN.into(), i32::MAX.into());
-            assert_eq!(f64::from(word()), expected, "{place}");
+            assert_eq!(f64::from(word_at(bytes, index)), expected, "{place}");
         }
-        MatType::Int4Int16 => {
+        Precision::Int16 => {
             let expected = sum.clamp(i16::MIN.into(), i16::MAX.into());
-            assert_eq!(f64::from(half() as i16), expected, "{place}");
+            let got = i16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]);
+            assert_eq!(f64::from(got), expected, "{place}");
         }
-        MatType::Int8Fp32 => {
-            assert_eq!(f32::from_bits(word() as u32), sum as f32, "{place}");
-        }
-        MatType::Fp16Fp32 | MatType::Bf16Fp32 | MatType::Tf32Fp32 => {
-            let got = f64::from(f32::from_bits(word() as u32));
-            let bound = magnitude * (-20f64).exp2() + sum.abs() * (-24f64).exp2();
-            assert!((got - sum).abs() <= bound, "{place}: {got} for {sum}");
-        }
-        MatType::Fp16Fp16 => {
-            let got = f16::from_bits(half()).to_f64();
-            let bound = magnitude * (-20f64).exp2() + sum.abs() * (-11f64).exp2() + 1e-7;
-            assert!((got - sum).abs() <= bound, "{place}: {got} for {sum}");
-        }
+        Precision::Fp16 => close(
+            half_at(bytes, index).into(),
+            sum.abs() * (-11f64).exp2() + 1e-7,
+        ),
+        _ if !operand(ty).is_float() => assert_eq!(float(), sum as f32, "{place}"),
+        _ => close(float().into(), sum.abs() * (-24f64).exp2()),
     }
 }

@@ -7,7 +7,6 @@ use super::{Dpu, Found, Shows};
 use crate::precision::Precision;
 use crate::regs::{dpu, dpu_rdma};
 use crate::task::{ChannelRead, ElementRead, MainRead, PER_CHANNEL, Reads, takes_operand};
-use crate::task::{USE_ALU, USE_CPEND, USE_MUL, USE_SHIFT};
 
 pub(super) const OPERAND: Shows = shows![dpu::EwCfg, dpu_rdma::ErdmaCfg, dpu_rdma::FeatureModeCfg];
 const STAGES: Shows = shows![
@@ -213,9 +212,9 @@ impl Stage {
         let corrects = task.conv.is_some() && ow.od_bypass() == 0 && ow.ow_src() == 1;
         let wanted = |on: bool, [alu, alu_src]: [u32; 2], [mul, mul_src, shift_src]: [u32; 3]| {
             let takes = |bypass, source| u32::from(on && bypass == 0 && source == 1);
-            (takes(alu, alu_src) * USE_ALU)
-                | (takes(mul, mul_src) * USE_MUL)
-                | (takes(mul, shift_src) * USE_SHIFT)
+            (takes(alu, alu_src) * ChannelRead::ALU)
+                | (takes(mul, mul_src) * ChannelRead::MUL)
+                | (takes(mul, shift_src) * ChannelRead::SHIFT)
         };
         let read = |of: fn(&Reads) -> Option<ChannelRead>| {
             task.reads.and_then(of).map_or(0, |read| read.uses)
@@ -230,7 +229,7 @@ impl Stage {
                         bs_mul.bs_mul_src(),
                         bs_mul.bs_truncate_src(),
                     ],
-                ) | (u32::from(corrects) * USE_CPEND),
+                ) | (u32::from(corrects) * ChannelRead::CPEND),
                 read: read(|reads| reads.bs),
             },
             Self {

@@ -32,7 +32,7 @@ pub use features::Features;
 pub use output::{DEPTHWISE, Output, TO_MEMORY};
 pub use pool::{POOL_AVERAGE, POOL_MAX, Pool, PoolCube};
 pub(crate) use reads::takes_operand;
-pub use reads::{COMB_SHARED, PER_CHANNEL, PER_PIXEL, USE_ALU, USE_CPEND, USE_MUL, USE_SHIFT};
+pub use reads::{COMB_SHARED, PER_CHANNEL, PER_PIXEL};
 pub use reads::{ChannelRead, ElementRead, MainRead, Read, Reads};
 pub use uses::{Use, use_of};
 pub use window::Window;

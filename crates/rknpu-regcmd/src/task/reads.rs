@@ -27,15 +27,6 @@ pub const PER_CHANNEL: u32 = 0;
 /// ERDMA_DATA_MODE: one value for each pixel and channel.
 pub const PER_PIXEL: u32 = 1;
 
-/// DATA_USE of BRDMA and NRDMA: the ALU's operand.
-pub const USE_ALU: u32 = 1;
-/// DATA_USE: the weight zero point correction's.
-pub const USE_CPEND: u32 = 2;
-/// DATA_USE: the multiplier's.
-pub const USE_MUL: u32 = 4;
-/// DATA_USE: its shift.
-pub const USE_SHIFT: u32 = 8;
-
 /// Whether EW takes an operand from memory.
 pub(crate) fn takes_operand(regs: &impl Registers) -> bool {
     let ew = regs.get::<dpu::EwCfg>();
@@ -86,6 +77,18 @@ pub struct ChannelRead {
     pub base: u32,
     /// DATA_USE: its consumers, a bit each.
     pub uses: u32,
+}
+
+/// Bits of DATA_USE: whose operands are read.
+impl ChannelRead {
+    /// The ALU's.
+    pub const ALU: u32 = 1;
+    /// The weight zero point correction's.
+    pub const CPEND: u32 = 2;
+    /// The multiplier's.
+    pub const MUL: u32 = 4;
+    /// Its shift.
+    pub const SHIFT: u32 = 8;
 }
 
 impl ChannelRead {

@@ -5,8 +5,6 @@ use std::fmt::Write;
 
 use rknpu_regcmd::{Before, DmaEngine, EnableMask, LintContext, Severity, extents, lint, tasks};
 
-use crate::families;
-
 /// A lint that cries wolf is not read.
 #[test]
 fn no_known_program_gets_a_warning_or_an_error() {

@@ -8,9 +8,9 @@ use rknpu_regcmd::{
     MatmulType, Program, Register, RegisterInfo, Word, decode,
 };
 
-use crate::families::{self, Sample};
 use crate::product::{self, CHIP, values};
 use crate::random::{KNOWN, any_word};
+use families::Sample;
 
 fn task() -> MatmulTask {
     product::task(MatmulType::Int8ToInt32, 64, 64, 64)

@@ -4,7 +4,6 @@
 // A helper that unwraps is a test that fails.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod families;
 mod goldens;
 mod known;
 mod linking;

@@ -7,9 +7,9 @@ use rknpu_regcmd::{
     DmaEngine, Extent, Iova, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType, Reuse,
 };
 
-use crate::families::matmul::{self, Types};
-use crate::families::{A, B, C};
 use crate::product::{CHIP, IDS, bind, lengths, task, values, warnings};
+use families::matmul::{self, Types};
+use families::{A, B, C};
 
 fn types(ty: MatmulType) -> Types {
     match ty {

@@ -8,8 +8,6 @@ use rknpu_regcmd::{
     Before, EnableMask, LintContext, Word, decode, disassemble, extents, lint, regs, tasks,
 };
 
-use crate::families;
-
 /// Words of known targets and registers more often than chance has them.
 pub(crate) fn any_word() -> impl Strategy<Value = Word> {
     let registers: Vec<_> = regs::all().collect();

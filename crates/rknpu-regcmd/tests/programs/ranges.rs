@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
 use rknpu_regcmd::{DmaEngine, EnableMask, Extent, RegisterFile, TaskRegisters, extents, tasks};
 
-use crate::families::{self, matmul};
+use families::matmul;
 
 /// Bits of a channel by precision code, as CNA and DPU_RDMA have them.
 fn bits(code: u32) -> i64 {

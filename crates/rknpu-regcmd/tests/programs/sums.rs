@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use rknpu_regcmd::timing::{Machine, TaskWork};
 use rknpu_regcmd::{AddTask, DmaEngine, Extent, Iova, tasks};
 
-use crate::families::flying::int32_add;
-use crate::families::{A, B, C};
 use crate::product::{IDS, bind, values, warnings};
+use families::flying::int32_add;
+use families::{A, B, C};
 
 /// Registers of the look-up tables.
 const LUT: std::ops::RangeInclusive<u16> = 0x4100..=0x412c;

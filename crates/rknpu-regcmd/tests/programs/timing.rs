@@ -6,7 +6,6 @@ use rknpu_regcmd::regs::{self, cna};
 use rknpu_regcmd::timing::{Machine, Stage, TaskWork, WorkError};
 use rknpu_regcmd::{DmaEngine, EnableMask, MatmulType, RegisterFile, extents, tasks};
 
-use crate::families;
 use crate::product::{CHIP, task};
 
 /// Bytes that a task moves and the range it moves them in come from the same

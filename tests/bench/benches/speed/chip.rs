@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use rknpu_chip::{Bus, ChipOptions, Core, Direction, Fault, Master};
 use rknpu_regcmd::Word;
-use rknpu_regcmd::regs::{cna, core, pc};
+use rknpu_regcmd::regs::pc;
 
-use crate::programs::{Conv, MatType, Pool};
-
-/// Interrupts DPU_0 and DPU_1.
-const DPU_DONE: u32 = 0x300;
+use families::DPU_DONE;
+use families::conv::Conv;
+use families::matmul::{INT8_INT32, Types};
+use families::pooling::Pool;
 
 /// Memory from IOVA 0 on.
 struct Memory(Vec<u8>);
@@ -75,24 +75,22 @@ impl Task {
     /// int8 3x3, padded, on 56x56x64, to 64 int32 channels.
     pub(crate) fn convolution() -> Self {
         let (side, channels) = (56, 64);
-        let conv = image(MatType::Int8Int32, side, channels);
+        let conv = image(INT8_INT32, side, channels);
         let input = (side * side * channels) as usize;
-        Self::new(conv.c as usize + input * 4, input, &[conv.program()])
+        Self::new(conv.c as usize + input * 4, input, &[conv.task()])
     }
 
     /// int8 3x3 depthwise, padded, requantised, on 112x112x64: as many
     /// programs as `copies`, each with operands and results of its own.
     pub(crate) fn depthwise(copies: u32) -> Self {
         let (side, channels) = (112, 64);
-        let mut conv = image(MatType::Int8Int32, side, channels);
+        let mut conv = image(INT8_INT32, side, channels).groups(3);
         conv.depthwise = true;
         conv.kernels = 1;
         conv.kernel_bytes = 9 * channels;
         conv.weight_bytes = conv.kernel_bytes;
         conv.po = 0;
         conv.qd = 1;
-        conv.size_e = 3;
-        conv.writer.4 = 4 * side * side;
         conv.out_offset = -5i32 as u32;
         conv.out_scale = 0x6543;
         conv.out_shift = 22;
@@ -104,7 +102,7 @@ impl Task {
                 for address in [&mut conv.a, &mut conv.b, &mut conv.c] {
                     *address += copy * span;
                 }
-                conv.program()
+                conv.task()
             })
             .collect();
         Self::new((copies * span) as usize, input as usize, &programs)
@@ -115,16 +113,12 @@ impl Task {
         let (side, channels) = (112u32, 64);
         let input = (side * side * channels) as usize * 2;
         let pool = Pool {
-            input: (side, side),
             output: (side / 2, side / 2),
             channels,
-            method: 1,
-            kernel: (3, 3),
             stride: (2, 2),
             pad: (1, 1, 0, 0),
             pad_value: 0xfc00,
-            src: 0,
-            dst: input as u32,
+            ..Pool::new(1, (side, side), (3, 3), (0, input as u32))
         };
         Self::new(2 * input, input, &[pool.program()])
     }
@@ -151,45 +145,36 @@ fn filler(index: usize) -> u8 {
 
 /// A padded 3x3 convolution of a square image whose output takes the place
 /// behind the weights.
-fn image(ty: MatType, side: u32, channels: u32) -> Conv {
+fn image(ty: Types, side: u32, channels: u32) -> Conv {
+    let size = (side, side, channels);
     let input = side * side * channels;
     let weights = 9 * channels * channels;
-    let mut conv = ty.matmul(4, channels, channels, (0, input, input + weights));
-    let pixels = side * side;
-    conv.input = (side, side, channels);
-    conv.output = (side, side, channels);
-    conv.kernel = (3, 3);
-    conv.pad = (1, 1);
-    conv.kernel_bytes = 9 * channels;
-    conv.weight_bytes = weights;
-    conv.entries = (side * channels).div_ceil(64);
-    // Lines stream through what the weights leave.
-    conv.data_banks = 9;
-    conv.grains = 56;
-    conv.line_stride = 4 * side;
-    conv.surf_stride = (side * (side - 4)) as i32;
-    let group = conv.size_e + 1;
-    conv.writer = (side, side, pixels, 0, group * pixels);
-    conv
+    Conv {
+        pad: (1, 1),
+        // Lines stream through what the weights leave.
+        data_banks: 9,
+        grains: 56,
+        ..ty.conv(size, size, (3, 3), (0, input, input + weights))
+    }
 }
 
 /// Rows of a tile whose features fill two thirds of CBUF, and its columns.
-pub(crate) fn tile(ty: MatType, k: usize) -> (usize, usize) {
+pub(crate) fn tile(ty: Types, k: usize) -> (usize, usize) {
     const FEATURE_BYTES: usize = 8 * 32 * 1024;
     const COLUMNS: usize = 1024;
-    (FEATURE_BYTES * 2 / (k * ty.half_bytes()), COLUMNS)
+    (FEATURE_BYTES / ty.bytes(k), COLUMNS)
 }
 
 /// The programs of a product whose operands and results lie at `a`, `b` and
 /// `c`, columns `columns` of it.
 pub(crate) fn tiles(
-    ty: MatType,
+    ty: Types,
     (m, k, _): (usize, usize, usize),
     columns: std::ops::Range<usize>,
     (a, b, c): (u32, u32, u32),
 ) -> Vec<Vec<Word>> {
     let (rows, width) = tile(ty, k);
-    let bytes = |elements: usize| (elements * ty.half_bytes() / 2) as u32;
+    let bytes = |elements: usize| ty.bytes(elements) as u32;
     let mut programs = Vec::new();
     for column in columns.clone().step_by(width) {
         let width = width.min(columns.end - column);
@@ -201,15 +186,15 @@ pub(crate) fn tiles(
                 b + bytes((column - columns.start) * k),
                 c + (tile * ty.out_bytes()) as u32,
             );
-            programs.push(ty.matmul(rows as u32, k as u32, width as u32, at).program());
+            programs.push(ty.matmul(rows as u32, k as u32, width as u32, at).task());
         }
     }
     programs
 }
 
 /// A whole product.
-pub(crate) fn product(ty: MatType, (m, k, n): (usize, usize, usize)) -> Task {
-    let bytes = |elements: usize| elements * ty.half_bytes() / 2;
+pub(crate) fn product(ty: Types, (m, k, n): (usize, usize, usize)) -> Task {
+    let bytes = |elements: usize| ty.bytes(elements);
     let (a, b) = (bytes(m * k), bytes(k * n));
     let at = (0, a as u32, (a + b) as u32);
     let programs = tiles(ty, (m, k, n), 0..n, at);
@@ -217,18 +202,9 @@ pub(crate) fn product(ty: MatType, (m, k, n): (usize, usize, usize)) -> Task {
 }
 
 fn kick(core: &mut Core, bus: &mut Memory, at: u32, words: u32) {
-    let mut write = |offset: u16, value| core.mmio_write(offset.into(), value);
-    write(pc::BaseAddress::OFFSET, 1);
-    write(cna::SPointer::OFFSET, 0xe);
-    write(core::SPointer::OFFSET, 0xe);
-    write(pc::BaseAddress::OFFSET, at);
-    write(pc::RegisterAmounts::OFFSET, words.div_ceil(2) - 1);
-    write(pc::InterruptMask::OFFSET, DPU_DONE);
-    write(pc::InterruptClear::OFFSET, DPU_DONE);
-    write(pc::TaskCon::OFFSET, 0x7001);
-    write(pc::TaskDmaBaseAddr::OFFSET, 0);
-    let kick = write(pc::OperationEnable::OFFSET, 1).unwrap();
-    let finished = kick.run(bus, Duration::from_millis(500));
+    let writes = families::kick(0, at, words as usize, 1);
+    let [.., kick] = writes.map(|(offset, value)| core.mmio_write(offset, value));
+    let finished = kick.unwrap().run(bus, Duration::from_millis(500));
     let outcome = core.complete(finished).unwrap();
     let status = core.mmio_read(pc::InterruptRawStatus::OFFSET.into());
     assert!(status & DPU_DONE != 0, "{:#?}", outcome.diagnosis);

@@ -8,7 +8,7 @@ use npu_model::{Model, ModelOptions};
 use rocket_uapi::{Backend, ByteLen, Deadline, RawBo, RawJob, RawTask};
 
 use crate::chip::tiles;
-use crate::programs::MatType;
+use families::matmul::Types;
 
 /// A product, cut by columns into a job for each core.
 pub(crate) struct Product {
@@ -25,9 +25,9 @@ struct Share {
 }
 
 impl Product {
-    pub(crate) fn new(ty: MatType, (m, k, n): (usize, usize, usize), cores: usize) -> Self {
+    pub(crate) fn new(ty: Types, (m, k, n): (usize, usize, usize), cores: usize) -> Self {
         let model = Model::new(ModelOptions::default());
-        let (_, group) = ty.multiples();
+        let group = ty.group as usize;
         let share = n.div_ceil(cores).next_multiple_of(group);
         let jobs = (0..n)
             .step_by(share)
@@ -67,12 +67,12 @@ impl Product {
 impl Share {
     fn new(
         file: Arc<dyn Backend>,
-        ty: MatType,
+        ty: Types,
         (m, k, n): (usize, usize, usize),
         columns: std::ops::Range<usize>,
     ) -> Self {
         let bo = |len: usize| file.create_bo(ByteLen::new(len).unwrap()).unwrap();
-        let bytes = |elements: usize| elements * ty.half_bytes() / 2;
+        let bytes = |elements: usize| ty.bytes(elements);
         let width = columns.len();
         let (a, b) = (bo(bytes(m * k)), bo(bytes(width * k)));
         let output = bo(m * width * ty.out_bytes());

@@ -10,9 +10,6 @@
 mod chip;
 mod device;
 mod host;
-#[path = "../../../../crates/rknpu-chip/tests/chip/programs.rs"]
-#[allow(dead_code)]
-mod programs;
 mod yardstick;
 
 use std::cell::RefCell;
@@ -21,7 +18,7 @@ use std::time::{Duration, Instant};
 use criterion::Criterion;
 
 use chip::Task;
-use programs::MatType;
+use families::matmul::{FP16_FP32, INT8_INT32};
 
 /// Rows, inner dimension and columns of the large product.
 const PRODUCT: (usize, usize, usize) = (512, 4096, 4096);
@@ -86,10 +83,10 @@ fn main() {
     let c = &mut criterion;
     let best = Best::default();
 
-    for (ty, name) in [(MatType::Int8Int32, "int8"), (MatType::Fp16Fp32, "fp16")] {
+    for (ty, name) in [(INT8_INT32, "int8"), (FP16_FP32, "fp16")] {
         for threads in [1, CORES] {
             let group = &format!("{name} 512x4096x4096, {threads} threads");
-            if ty == MatType::Int8Int32 {
+            if ty == INT8_INT32 {
                 yardstick::int8(c, &best, group, PRODUCT, threads);
             } else {
                 yardstick::fp16(c, &best, group, PRODUCT, threads);

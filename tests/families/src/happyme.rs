@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Products of happyme531/rknpu2_matmul_open: other layouts of A and C than
+//! the packed cubes, and chains of products and additions.
+
+use super::conv::{Conv, Rdma};
+use super::{CONV, CONV_RDMA, D, Sample, Words, align, flying, mesa};
+use rknpu_regcmd::Word;
+
+/// Where the rows of a matrix lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    RowMajor,
+    /// A cube of so many rows, of which the task takes some.
+    Native(u32),
+    Panel(u32),
+}
+
+pub(crate) fn all() -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let (m, k, n) = (64, 256, 96);
+    let layouts = [
+        Layout::RowMajor,
+        Layout::Native(64),
+        Layout::Native(128),
+        Layout::Panel(8),
+    ];
+    for a in layouts {
+        for c in layouts {
+            let name = format!("happyme int8 {a:?} to {c:?}");
+            samples.push(Sample::new(name, short(&int8((m, k, n), a, c), None)));
+        }
+    }
+    for (m, k) in [(4, 64), (128, 2048), (32, 5000), (1, 8192)] {
+        let name = format!("happyme int8 row-major {m}x{k}");
+        let conv = int8((m, k, 64), Layout::RowMajor, Layout::RowMajor);
+        samples.push(Sample::new(name, short(&conv, None)));
+    }
+    let shape = (32, 320, 64);
+    for (name, bytes, codes) in [
+        ("fp16", 2, (2, 2)),
+        ("bf16", 2, (3, 3)),
+        ("tf32", 4, (7, 5)),
+    ] {
+        for layout in [Layout::RowMajor, Layout::Native(32), Layout::Native(64)] {
+            let name = format!("happyme {name} {layout:?}");
+            let words = long(&float(bytes, codes, shape, layout));
+            samples.push(Sample::new(name, words.finish(CONV)));
+        }
+    }
+    let deep = float(4, (7, 5), (4, 4096, 64), Layout::RowMajor);
+    samples.push(Sample::new("happyme tf32 K=4096", long(&deep).finish(CONV)));
+    for (op, shape, ew) in [
+        ("add", (16, 64, 64), 0x1082_02c0),
+        ("mul", (64, 320, 64), 0x1080_03c4),
+    ] {
+        let words = long(&fused(shape, ew)).finish(CONV_RDMA);
+        samples.push(Sample::new(format!("happyme fp16 fused {op}"), words));
+    }
+    let native = int8((64, 2048, 96), Layout::Native(64), Layout::Native(64));
+    let mut chain = short(&native, Some((0x8000, 34)));
+    chain.extend(short(&native, Some((0x9000, 34))));
+    chain.extend(flying::int32_add(64, 96, 4, None));
+    samples.push(Sample::new("happyme int8 chain with addition", chain));
+    for (m, k, n) in [(4, 64, 64), (128, 2048, 256)] {
+        let name = format!("happyme int4 {m}x{k}x{n}");
+        samples.push(Sample::new(name, long(&int4(m, k, n)).finish(CONV)));
+    }
+    samples
+}
+
+fn even(x: u32) -> u32 {
+    (x + 1) & !1
+}
+
+/// The product of `m` rows of `bytes`, padded, with CNA and CORE walking A.
+fn walk(layout: Layout, (m, k, n): (u32, u32, u32), bytes: u32) -> Conv {
+    let (group_line_off, width, height, line_stride, surf_stride) = match layout {
+        Layout::RowMajor => (true, 1, m, bytes / 16, 0),
+        Layout::Native(rows) if rows == m => (false, m, 1, 0x200, -3 * m as i32),
+        Layout::Native(rows) => (true, m, 1, rows, rows as i32 - m as i32),
+        Layout::Panel(w) => (true, w, m / w, w * bytes / 16, 0),
+    };
+    Conv {
+        group_line_off,
+        kernel_bytes: bytes,
+        weight_bytes: bytes * n,
+        data_banks: (m * bytes).div_ceil(32768).clamp(1, 11),
+        entries: (width * bytes).div_ceil(64),
+        line_stride,
+        surf_stride,
+        ..Conv::new((width, height, k), (width, height, n), (1, 1))
+    }
+}
+
+/// How the DPU writes C: width, height, stride, notch, SURF_ADD, all in atoms;
+/// `row` atoms are a row.
+fn output(layout: Layout, m: u32, row: u32, group: u32) -> (u32, u32, u32, u32, u32) {
+    match layout {
+        Layout::RowMajor => (1, m, 1, row - 1, group),
+        Layout::Native(rows) => (m, 1, rows, 0, group * rows),
+        Layout::Panel(w) => (w, m / w, w, (row - 1) * w, group * w),
+    }
+}
+
+/// int8 to int32, from any layout to any.
+#[must_use]
+pub fn int8((m, k, n): (u32, u32, u32), a: Layout, c: Layout) -> Conv {
+    let (k, n) = (align(k, 32), align(n, 32));
+    Conv {
+        qd: 1,
+        od_bypass: 0,
+        grains: match a {
+            Layout::RowMajor if k > 4096 && m >= 16 => 30,
+            Layout::RowMajor => (m + 1).min(even(65536u32.div_ceil(k))).max(1),
+            Layout::Native(_) => 2,
+            Layout::Panel(w) => (m / w + 1).min(even(65536u32.div_ceil(w * k))).max(1),
+        },
+        writer: output(c, m, n / 4, 8),
+        ..walk(a, (m, k, n), k)
+    }
+}
+
+/// Registers that int8 programs leave out.
+const LEFT_OUT: [(u16, u16); 12] = [
+    (0x1060, 0x1068),
+    (0x1074, 0x1074),
+    (0x1180, 0x1184),
+    (0x301c, 0x301c),
+    (0x4014, 0x4014),
+    (0x4044, 0x404c),
+    (0x4054, 0x4054),
+    (0x4064, 0x406c),
+    (0x4074, 0x4080),
+    (0x4088, 0x40ac),
+    (0x40c4, 0x40c4),
+    (0x4100, 0x412c),
+];
+
+/// The stream of int8 programs.
+fn short(conv: &Conv, link: Option<(u32, u32)>) -> Vec<Word> {
+    let mut words = Words::default();
+    words.extend(&[(0x1104, 0), (0x1100, 0)]);
+    let written = conv.words().0.into_iter();
+    words.0.extend(written.filter(|word| {
+        let left_out = |&(first, last): &(u16, u16)| (first..=last).contains(&word.offset());
+        !LEFT_OUT.iter().any(left_out)
+    }));
+    words.finish_linked(link, CONV)
+}
+
+/// The stream of all others.
+fn long(conv: &Conv) -> Words {
+    let mut words = mesa::prefix(conv);
+    words.0.extend(conv.words().0);
+    words
+}
+
+fn float(bytes: u32, (p, pd): (u32, u32), (m, k, n): (u32, u32, u32), layout: Layout) -> Conv {
+    let (k, n) = (align(k, 64 / bytes), align(n, 32));
+    let walk = walk(layout, (m, k, n), k * bytes);
+    Conv {
+        p,
+        pd,
+        po: pd,
+        grains: match layout {
+            Layout::RowMajor => m + 1,
+            _ => 2,
+        },
+        size_e: bytes - 1,
+        out_scale: if bytes == 4 { 1 } else { 0x10001 },
+        writer: output(layout, m, n * bytes / 16, bytes),
+        ..walk
+    }
+}
+
+/// The product combined with a cube; the output has gaps of two atoms after
+/// every two.
+fn fused((m, k, n): (u32, u32, u32), ew_cfg: u32) -> Conv {
+    let (k, n) = (align(k, 32).max(align(n, 32)), align(n, 32));
+    Conv {
+        qd: 1,
+        grains: even(65536u32.div_ceil(2 * k)).max(80),
+        // Rows as long as the groups with their gaps.
+        writer: (1, m, 1, n / 4 - 1, 4),
+        ew_cfg,
+        rdma: Some(Rdma {
+            ew_stride: m,
+            ..Rdma::operand(D, 2 * m, 2 * m)
+        }),
+        ..float(2, (2, 2), (m, k, n), Layout::RowMajor)
+    }
+}
+
+fn int4(m: u32, k: u32, n: u32) -> Conv {
+    let entries = m * k.div_ceil(128);
+    Conv {
+        p: 6,
+        pd: 6,
+        po: 1,
+        qd: 1,
+        grains: 2,
+        kernel_bytes: k / 2,
+        weight_bytes: k / 2 * n,
+        data_banks: (entries * 64).div_ceil(32768),
+        entries,
+        surf_stride: -3 * m as i32,
+        writer: (m, 1, m, 0, 8 * m),
+        ..Conv::new((m, 1, k), (m, 1, n), (1, 1))
+    }
+}

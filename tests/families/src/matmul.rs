@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Products of matrices: mtx512/rk3588-npu (form A), librocketnpu (form B), and
+//! the latter's products that add to an earlier result.
+
+use super::conv::{Conv, Rdma};
+use super::{A, B, C, D, Sample};
+
+/// Types of a product: operands and results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Types {
+    pub name: &'static str,
+    /// Of an operand's element.
+    pub bits: u32,
+    /// Precision codes: MAC array, DPU, output.
+    pub codes: (u32, u32, u32),
+    pub qd: u32,
+    pub size_e: u32,
+    /// FP32TOFP16_EN.
+    pub narrow: u32,
+    /// Multiples that K and N are padded to: channels and kernels of a group.
+    pub depth: u32,
+    pub group: u32,
+}
+
+const fn types(
+    name: &'static str,
+    bits: u32,
+    codes: (u32, u32, u32),
+    qd: u32,
+    size_e: u32,
+    group: u32,
+) -> Types {
+    Types {
+        name,
+        bits,
+        codes,
+        qd,
+        size_e,
+        narrow: 0,
+        depth: 32,
+        group,
+    }
+}
+
+pub const FP16_FP32: Types = types("fp16->fp32", 16, (2, 2, 5), 1, 3, 16);
+pub const FP16_FP16: Types = Types {
+    narrow: 1,
+    ..types("fp16->fp16", 16, (2, 2, 2), 1, 1, 16)
+};
+pub const INT8_INT32: Types = types("int8->int32", 8, (0, 0, 4), 0, 7, 32);
+pub const INT8_FP32: Types = types("int8->fp32", 8, (0, 0, 5), 0, 7, 32);
+pub const INT4_INT16: Types = types("int4->int16", 4, (6, 6, 1), 0, 7, 64);
+pub const BF16_FP32: Types = types("bf16->fp32", 16, (3, 3, 5), 1, 3, 16);
+pub const TF32_FP32: Types = Types {
+    depth: 16,
+    ..types("tf32->fp32", 32, (7, 5, 5), 1, 3, 16)
+};
+pub const INT16_INT32: Types = types("int16->int32", 16, (1, 1, 4), 1, 3, 16);
+
+pub const ALL: [Types; 8] = [
+    FP16_FP32,
+    FP16_FP16,
+    INT8_INT32,
+    INT8_FP32,
+    INT4_INT16,
+    BF16_FP32,
+    TF32_FP32,
+    INT16_INT32,
+];
+
+impl Types {
+    /// Bytes of so many elements of an operand.
+    #[must_use]
+    pub const fn bytes(self, elements: usize) -> usize {
+        elements * self.bits as usize / 8
+    }
+
+    /// Bytes of an output element.
+    #[must_use]
+    pub const fn out_bytes(self) -> usize {
+        if matches!(self.codes.2, 4 | 5) { 4 } else { 2 }
+    }
+
+    /// [`product`] of `at`: A, B and the result.
+    #[must_use]
+    pub fn matmul(self, m: u32, k: u32, n: u32, at: (u32, u32, u32)) -> Conv {
+        self.conv((1, m, k), (1, m, n), (1, 1), at)
+    }
+
+    /// The convolution of what is at `at.0` by the kernels at `at.1`. The banks
+    /// are those of the exact rule, by which every line begins at an entry of its
+    /// own; the original generators' agree or are known to lose lines.
+    #[must_use]
+    pub fn conv(
+        self,
+        input: (u32, u32, u32),
+        output: (u32, u32, u32),
+        kernel: (u32, u32),
+        (a, b, c): (u32, u32, u32),
+    ) -> Conv {
+        let (p, pd, po) = self.codes;
+        let (width, height, channels) = input;
+        let kernel_bytes = kernel.0 * kernel.1 * channels * self.bits / 8;
+        let entries = (width * channels * self.bits).div_ceil(8 * 64);
+        let conv = Conv {
+            p,
+            pd,
+            po,
+            qd: self.qd,
+            kernel_bytes,
+            weight_bytes: kernel_bytes * output.2,
+            data_banks: (height * entries * 64).div_ceil(32768),
+            entries,
+            out_scale: self.narrow << 16 | 1,
+            a,
+            b,
+            c,
+            ..Conv::new(input, output, kernel)
+        };
+        conv.groups(self.size_e)
+    }
+}
+
+/// The product of `m` rows: a 1x1 convolution.
+#[must_use]
+pub fn product(types: Types, m: u32, k: u32, n: u32) -> Conv {
+    types.matmul(m, k, n, (A, B, C))
+}
+
+pub(crate) fn all() -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for types in ALL {
+        for (m, k, groups) in [
+            (4, 32, 1),
+            (64, 64, 2),
+            (144, 224, 3),
+            (32, 1024, 16),
+            (1020, 32, 4),
+        ] {
+            let n = types.group * groups;
+            let product = product(types, m, k, n);
+            for (form, with_rdma) in [("A", false), ("B", true)] {
+                let name = format!("form {form} {} {m}x{k}x{n}", types.name);
+                samples.push(Sample::new(name, product.program(with_rdma)));
+            }
+        }
+    }
+    for (op, ew) in [
+        ("add", 0x1082_02c0),
+        ("mul", 0x1080_03c4),
+        ("max", 0x1080_02c0),
+        ("min", 0x1081_02c0),
+    ] {
+        for (m, k, n) in [(12, 32, 16), (64, 256, 64)] {
+            let name = format!("librocketnpu fp16 {m}x{k}x{n} with {op}");
+            samples.push(Sample::new(name, accumulating(ew, m, k, n).task()));
+        }
+    }
+    // Reuse of what CBUF holds is for the tasks after the first.
+    let mut reuse = product(FP16_FP16, 64, 64, 32).task();
+    let second = Conv {
+        data_reuse: true,
+        ..product(FP16_FP16, 64, 64, 32)
+    };
+    reuse.extend(second.task());
+    let name = "form A fp16, second task reuses features";
+    samples.push(Sample::new(name, reuse));
+    samples
+}
+
+/// fp16: the product combined with a cube at D.
+#[must_use]
+pub fn accumulating(ew: u32, m: u32, k: u32, n: u32) -> Conv {
+    Conv {
+        ew_cfg: ew,
+        rdma: Some(Rdma::operand(D, m, m.max(12))),
+        ..product(FP16_FP16, m, k, n)
+    }
+}
