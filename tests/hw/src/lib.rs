@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 mod busy;
+mod calls;
 mod check;
 #[allow(unsafe_code)]
 mod files;

@@ -46,6 +46,9 @@ const fn dangerous(danger: &'static str, row: Row) -> Row {
 /// What the bug of freed memory that is used comes to.
 const CORRUPTS: &str = "it corrupts the kernel's memory: reboot afterwards";
 
+/// What a warning comes to.
+const WARNS: &str = "it makes the kernel warn, which ends one with panic_on_warn";
+
 /// All rows. Those whose names begin with `bug-` are last, for what comes after
 /// them on the same kernel means little, and the worst is the last of them.
 pub const ROWS: &[Row] = &[
@@ -279,8 +282,39 @@ pub const ROWS: &[Row] = &[
         "it waits once the reader's fence was imported into the BO",
         sync::ordered,
     ),
+    row(
+        "bug-one-clock",
+        "the driver has all four clocks of each core",
+        bugs::clocks,
+    ),
+    row(
+        "bug-no-suspend",
+        "a core whose job was killed goes to rest",
+        bugs::suspend,
+    ),
+    row(
+        "bug-group-leak",
+        "a job gives back what references to the IOMMU group it takes",
+        bugs::group,
+    ),
     dangerous(
-        "it makes the kernel warn, which ends one with panic_on_warn",
+        "it takes all memory for a moment, and some of the kernel's until the next boot",
+        row(
+            "bug-domain-leak",
+            "a CREATE_BO that fails leaves nothing when the file is closed",
+            bugs::domain,
+        ),
+    ),
+    dangerous(
+        WARNS,
+        row(
+            "bug-dma-warning",
+            "a program that reads where nothing is is no matter for a warning",
+            bugs::dma,
+        ),
+    ),
+    dangerous(
+        WARNS,
         row(
             "bug-count-warning",
             "SUBMIT of a job with absurdly many tasks is no matter for the kernel's log",
