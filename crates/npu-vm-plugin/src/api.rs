@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The part of QEMU's plugin interface that is used, as `qemu-plugin.h` has
-//! it.
+//! it from QEMU 7.2 (version 1 of the interface) to 10.0 (version 4).
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::{mem, ptr};
 
-/// Version of the interface: that of QEMU 10.0. Later ones accept it.
-pub(crate) const VERSION: c_int = 4;
+/// What QEMU has since it asks for version 2 at least, 9.0.
+const SINCE_2: &CStr = c"qemu_plugin_num_vcpus";
+
+/// The version since which `qemu_plugin_insn_data` copies.
+const COPIES: c_int = 3;
 
 /// `qemu_plugin_id_t`.
 pub(crate) type Id = u64;
@@ -15,6 +19,15 @@ pub(crate) type Access = u32;
 pub(crate) const NO_REGISTERS: c_int = 0;
 /// `QEMU_PLUGIN_MEM_W`.
 pub(crate) const WRITES: c_int = 2;
+
+/// `qemu_info_t`, as far as it is read.
+#[repr(C)]
+pub struct Info {
+    _target: *const c_char,
+    _oldest: c_int,
+    /// This QEMU's version of the interface.
+    pub(crate) version: c_int,
+}
 
 /// `struct qemu_plugin_tb`: a translated block of guest code.
 #[repr(C)]
@@ -34,16 +47,8 @@ pub(crate) struct Place {
     _opaque: [u8; 0],
 }
 
-/// `qemu_plugin_mem_value`: what was stored, in as many of the low bits as the
-/// access has.
-#[repr(C)]
-pub(crate) struct Value {
-    _size: c_int,
-    pub(crate) low: u64,
-    _high: u64,
-}
-
-// SAFETY: the declarations are those of the header, for the version above.
+// SAFETY: the declarations are those of the header; in each version, but where
+// noted.
 unsafe extern "C" {
     pub(crate) fn qemu_plugin_register_vcpu_tb_trans_cb(
         id: Id,
@@ -52,7 +57,8 @@ unsafe extern "C" {
     pub(crate) fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
     pub(crate) fn qemu_plugin_tb_get_insn(block: *const Block, index: usize) -> *mut Instruction;
     pub(crate) fn qemu_plugin_insn_vaddr(instruction: *const Instruction) -> u64;
-    pub(crate) fn qemu_plugin_insn_data(
+    /// Before version 3 it has the first argument only, and returns the code's address.
+    fn qemu_plugin_insn_data(
         instruction: *const Instruction,
         out: *mut c_void,
         len: usize,
@@ -64,7 +70,42 @@ unsafe extern "C" {
         direction: c_int,
         data: *mut c_void,
     );
-    pub(crate) fn qemu_plugin_mem_get_value(access: Access) -> Value;
     pub(crate) fn qemu_plugin_get_hwaddr(access: Access, address: u64) -> *mut Place;
     pub(crate) fn qemu_plugin_hwaddr_phys_addr(place: *const Place) -> u64;
+}
+
+// SAFETY: the C library has it, in all programs.
+unsafe extern "C" {
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+/// A version of the interface that the QEMU of this process takes, and in which
+/// all is there that is used.
+pub(crate) fn version() -> c_int {
+    // SAFETY: the name is a string, and null stands for all that is loaded.
+    let found = unsafe { dlsym(ptr::null_mut(), SINCE_2.as_ptr()) };
+    if found.is_null() { 1 } else { 2 }
+}
+
+/// An instruction's code, of a processor whose instructions have four bytes.
+///
+/// # Safety
+/// The instruction must be that of a block within its callback, and `version` this
+/// QEMU's.
+pub(crate) unsafe fn code(instruction: *const Instruction, version: c_int) -> u32 {
+    type Pointer = unsafe extern "C" fn(*const Instruction) -> *const [u8; 4];
+    type Copier = unsafe extern "C" fn(*const Instruction, *mut c_void, usize) -> usize;
+    let mut code = [0; 4];
+    if version < COPIES {
+        // SAFETY: so it was declared then.
+        let data = unsafe { mem::transmute::<Copier, Pointer>(qemu_plugin_insn_data) };
+        // SAFETY: the caller's promise.
+        let data = unsafe { data(instruction) };
+        // SAFETY: so many bytes are there, within the callback.
+        code = unsafe { data.read() };
+    } else {
+        // SAFETY: the caller's promise; at most so many bytes are written.
+        unsafe { qemu_plugin_insn_data(instruction, code.as_mut_ptr().cast(), code.len()) };
+    }
+    u32::from_le_bytes(code)
 }

@@ -17,6 +17,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::slice;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use npu_vm::{Machine, Wires, board};
 use rknpu_chip::{ChipOptions, Core};
@@ -25,21 +26,36 @@ use rknpu_chip::{ChipOptions, Core};
 /// and below: anything that is `npu_vm::Silicon`.
 static MACHINE: OnceLock<Machine<Core>> = OnceLock::new();
 
-/// The version of the interface that this plugin was written for. QEMU reads
-/// it before it calls anything here.
+/// The version of the interface that this plugin wants. QEMU reads it before it
+/// calls anything here, and takes none before its oldest or after its own.
 // SAFETY: no other library of QEMU defines this name; plugins are found by it.
 #[unsafe(no_mangle)]
-pub static qemu_plugin_version: c_int = api::VERSION;
+pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(0);
+
+/// Has that version fit this QEMU, as the library is loaded.
+// SAFETY: the loader calls what is in this section, once, before QEMU can look for
+// anything here.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static FIT: extern "C" fn() = {
+    extern "C" fn fit() {
+        qemu_plugin_version.store(api::version(), Ordering::Relaxed);
+    }
+    fit
+};
+
+/// QEMU's version of the interface.
+static INTERFACE: AtomicI32 = AtomicI32::new(0);
 
 /// QEMU's call as it loads the plugin.
 ///
 /// # Safety
-/// `arguments` must point to `count` strings. Only QEMU calls this, once.
+/// `info` must be QEMU's, and `arguments` point to `count` strings. Only QEMU calls this, once.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: api::Id,
-    _info: *const c_void,
+    info: *const api::Info,
     count: c_int,
     arguments: *const *const c_char,
 ) -> c_int {
@@ -57,6 +73,9 @@ pub unsafe extern "C" fn qemu_plugin_install(
         Ok(machine) => machine,
         Err(reason) => return fail(&reason),
     };
+    // SAFETY: QEMU's structure is valid within this call.
+    let version = unsafe { (*info).version };
+    INTERFACE.store(version, Ordering::Relaxed);
     if MACHINE.set(machine).is_err() {
         return fail("it is loaded already");
     }
@@ -134,12 +153,9 @@ extern "C" fn translated(_id: api::Id, block: *mut api::Block) {
         if unsafe { api::qemu_plugin_insn_vaddr(instruction) } < KERNEL {
             return;
         }
-        let mut code = [0; 4];
-        // SAFETY: as above; at most so many bytes are written as `code` has.
-        unsafe {
-            api::qemu_plugin_insn_data(instruction, code.as_mut_ptr().cast(), code.len());
-        }
-        if stores_word(u32::from_le_bytes(code)) {
+        // SAFETY: as above, and QEMU has told the version.
+        let code = unsafe { api::code(instruction, INTERFACE.load(Ordering::Relaxed)) };
+        if stores_word(code) {
             // SAFETY: as above; the callback has the right signature, and no
             // use for data of its own.
             unsafe {
@@ -167,10 +183,7 @@ extern "C" fn stored(_processor: c_uint, access: api::Access, address: u64, _dat
     if !board::REGISTERS.contains(&physical) {
         return;
     }
-    // SAFETY: `access` is that of this callback.
-    let value = unsafe { api::qemu_plugin_mem_get_value(access) };
     if let Some(machine) = MACHINE.get() {
-        // Only words are looked at, and a word is in the low bits.
-        machine.stored(physical, value.low as u32);
+        machine.stored(physical);
     }
 }

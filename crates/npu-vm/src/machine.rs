@@ -41,6 +41,7 @@ pub enum StartError {
 /// The NPU of a guest.
 #[derive(Debug)]
 pub struct Machine<S: Silicon> {
+    ram: Ram,
     ports: Vec<Port<S>>,
     /// Reset lines that are asserted.
     resets: Mutex<u32>,
@@ -74,15 +75,22 @@ impl<S: Silicon> Machine<S> {
         let (qmp, qtest) = (wires.qmp, wires.qtest);
         thread::spawn(move || tell(serve(qmp, qtest, &lines, &clock)));
         Ok(Self {
+            ram,
             ports,
             resets: Mutex::new(0),
         })
     }
 
-    /// One of the guest's processors stored `value` at the physical `address`,
+    /// One of the guest's processors has stored a word at the physical `address`,
     /// in [`board::REGISTERS`]. What follows from it for what the guest can
     /// read is there when this returns. Never waits for QEMU.
-    pub fn stored(&self, address: u64, value: u32) {
+    ///
+    /// The word is read from the guest's memory, where nothing else puts a word into
+    /// a register that the driver writes.
+    pub fn stored(&self, address: u64) {
+        let Ok(value) = self.ram.load(address) else {
+            return;
+        };
         if address == board::RESETS {
             let mut resets = self.resets.lock().unwrap_or_else(PoisonError::into_inner);
             let asserted = value & !*resets;
@@ -296,7 +304,7 @@ mod tests {
 
         fn store_at(&self, address: u64, value: u32) {
             self.ram.write(address, &value.to_le_bytes()).unwrap();
-            self.machine.stored(address, value);
+            self.machine.stored(address);
         }
 
         fn load(&self, offset: u16) -> u32 {
@@ -419,7 +427,9 @@ mod tests {
     fn stores_elsewhere_are_nobodys() {
         let guest = Guest::new();
         for address in [0, board::core(1), board::RESETS + 4, u64::MAX] {
-            guest.machine.stored(address, 1);
+            // Some are in no RAM either.
+            let _ = guest.ram.write(address, &1u32.to_le_bytes());
+            guest.machine.stored(address);
         }
         assert_eq!(guest.started.try_recv(), Err(mpsc::TryRecvError::Empty));
     }

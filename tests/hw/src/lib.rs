@@ -15,6 +15,7 @@
 
 mod bench;
 mod busy;
+mod calls;
 mod check;
 #[allow(unsafe_code)]
 mod files;

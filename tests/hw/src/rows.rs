@@ -480,6 +480,37 @@ pub const ROWS: &[Row] = &[
         "jobs that wait in the queue of a process that is killed fail with ESRCH",
         processes::killed,
     )),
+    row(
+        "bug-one-clock",
+        "the driver has all four clocks of each core",
+        bugs::clocks,
+    ),
+    row(
+        "bug-no-suspend",
+        "a core whose job was killed goes to rest",
+        bugs::suspend,
+    ),
+    row(
+        "bug-group-leak",
+        "a job gives back what references to the IOMMU group it takes",
+        bugs::group,
+    ),
+    dangerous(
+        "it takes all memory for a moment, and some of the kernel's until the next boot",
+        row(
+            "bug-domain-leak",
+            "a CREATE_BO that fails leaves nothing when the file is closed",
+            bugs::domain,
+        ),
+    ),
+    dangerous(
+        WARNS,
+        row(
+            "bug-dma-warning",
+            "a program that reads where nothing is is no matter for a warning",
+            bugs::dma,
+        ),
+    ),
     dangerous(
         WARNS,
         row(

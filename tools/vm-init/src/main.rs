@@ -31,11 +31,12 @@ const ENVIRONMENT: &str = "/vm/environment";
 const WANTED: &str = "/vm/wanted";
 
 /// What is mounted where: type, place.
-const MOUNTS: [(&str, &str); 5] = [
+const MOUNTS: [(&str, &str); 6] = [
     ("devtmpfs", "/dev"),
     ("proc", "/proc"),
     ("sysfs", "/sys"),
     ("debugfs", "/sys/kernel/debug"),
+    ("tracefs", "/sys/kernel/tracing"),
     ("tmpfs", "/tmp"),
 ];
 

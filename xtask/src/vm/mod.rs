@@ -29,7 +29,7 @@ use qemu::{End, Machine, Qemu};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Build the guest's kernel, unless it is there
+    /// Fetch QEMU and build the guest's kernel, unless they are there
     Build(Kernel),
     /// Run one program in a guest and end as it ends
     Run(Run),
@@ -77,6 +77,9 @@ impl Kernel {
 pub(crate) struct Guest {
     #[command(flatten)]
     kernel: Kernel,
+    /// Run this `qemu-system-aarch64`, from version 7.2 on, in place of Debian's 10.0
+    #[arg(long, value_name = "PATH")]
+    qemu: Option<PathBuf>,
     /// Processors of the guest
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
     smp: u32,
@@ -126,7 +129,9 @@ pub(crate) fn run(command: &Command) -> Result<()> {
     }
     match command {
         Command::Build(arguments) => {
-            let kernel = Kernels::open()?.build(&arguments.recipe())?;
+            let kernels = Kernels::open()?;
+            fetch_qemu(&kernels)?;
+            let kernel = kernels.build(&arguments.recipe())?;
             println!("{}", kernel.image.display());
             Ok(())
         }
@@ -136,6 +141,12 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Kills(arguments) => kills::run(arguments),
         Command::Shell(arguments) => shell::run(arguments),
     }
+}
+
+/// The QEMU, which lies beside the kernels.
+fn fetch_qemu(kernels: &Kernels) -> Result<Qemu> {
+    let _lock = kernels.lock("qemu.lock")?;
+    Qemu::fetch(&kernels.directory().join("qemu"))
 }
 
 /// A kernel and a QEMU that runs it.
@@ -155,13 +166,12 @@ impl Host {
         }
         let kernels = Kernels::open()?;
         let kernel = kernels.get(&guest.kernel.recipe())?.image;
-        let qemu = {
-            let _lock = kernels.lock("qemu.lock")?;
-            Qemu::fetch(&kernels.directory().join("qemu"))?
-        };
         Ok(Self {
             kernel,
-            qemu,
+            qemu: match &guest.qemu {
+                Some(path) => Qemu::At(path.clone()),
+                None => fetch_qemu(&kernels)?,
+            },
             plugin: build::vm_plugin()?,
             init: build::guest("vm-init")?,
         })

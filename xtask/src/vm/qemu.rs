@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, PipeReader, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,8 +21,7 @@ use crate::arch::Arch;
 use crate::debian::Sysroot;
 use crate::process::{self, collect};
 
-/// QEMU comes from the suite that is stable now: version 10.0, whose plugin
-/// interface (4) the NPU's plugin is written for.
+/// QEMU comes from the suite that is stable now: version 10.0.
 const SUITE: &str = "trixie";
 const PACKAGE: &str = "qemu-system-arm";
 const PROGRAM: &str = "usr/bin/qemu-system-aarch64";
@@ -38,9 +37,14 @@ const VIRTIO: &str = "virtio-serial-device,bus=virtio-mmio-bus.0";
 /// The guest's RAM.
 const MIB: u64 = board::RAM_BYTES >> 20;
 
-/// QEMU as Debian has it, with its libraries.
+/// A program that emulates the guest.
 #[derive(Debug)]
-pub(crate) struct Qemu(Sysroot);
+pub(crate) enum Qemu {
+    /// As Debian has it, with its libraries.
+    Fetched(Sysroot),
+    /// One of the user's own.
+    At(PathBuf),
+}
 
 /// What to run.
 pub(crate) struct Machine<'a> {
@@ -81,7 +85,23 @@ impl Qemu {
     /// Fetches it, unless that was done.
     pub(crate) fn fetch(directory: &Path) -> Result<Self> {
         let arch = Arch::native();
-        Sysroot::prepare(directory, &[PACKAGE], SUITE, arch, false).map(Self)
+        Sysroot::prepare(directory, &[PACKAGE], SUITE, arch, false).map(Self::Fetched)
+    }
+
+    /// What starts it.
+    fn command(&self) -> Result<Command> {
+        let sysroot = match self {
+            Self::Fetched(sysroot) => sysroot,
+            Self::At(path) => return Ok(Command::new(path)),
+        };
+        let mut command = Command::new(sysroot.loader()?);
+        command
+            .arg("--library-path")
+            .arg(sysroot.libraries())
+            .arg(sysroot.root().join(PROGRAM))
+            .arg("-L")
+            .arg(sysroot.root().join("usr/share/qemu"));
+        Ok(command)
     }
 
     /// Runs a guest to its end; what its program writes comes out of this
@@ -108,13 +128,8 @@ impl Qemu {
         ram.set_len(board::RAM_BYTES).context("making the RAM")?;
         let ram = inherited.add(ram)?;
 
-        let mut command = Command::new(self.0.loader()?);
+        let mut command = self.command()?;
         command
-            .arg("--library-path")
-            .arg(self.0.libraries())
-            .arg(self.0.root().join(PROGRAM))
-            .arg("-L")
-            .arg(self.0.root().join("usr/share/qemu"))
             .args(["-nodefaults", "-nographic", "-no-reboot"])
             .args(["-accel", "tcg,thread=multi", "-cpu", "cortex-a76"])
             .args(["-machine", "virt,gic-version=3,memory-backend=ram"])

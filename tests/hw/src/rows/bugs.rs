@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a kernel without its known bugs does. See `tests/hw/bugs`.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
 use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rocket_uapi::Errno;
+use rocket_uapi::{Deadline, Errno};
 
 use crate::Context;
 use crate::bench::Bench;
+use crate::busy::{PATIENCE, quick};
+use crate::calls::balanced;
 use crate::check::{Must, Outcome, Reason, ensure, expect};
 use crate::kmsg::Kmsg;
 use crate::raw::File;
@@ -15,6 +22,18 @@ use crate::submit::{Submission, TASKS};
 
 /// How often to race with the scheduler, which wins most of the time.
 const RACES: usize = 20;
+
+/// How long an idle core may stay powered; the driver waits 50 ms.
+const REST: Duration = Duration::from_secs(3);
+
+/// Where the kernel lists the cores, by their device tree nodes.
+const CORES: &str = "/sys/bus/platform/drivers/rocket";
+
+/// What a core's clocks are called (Linux, rockchip,rk3588-rknn-core.yaml).
+const CLOCKS: [&str; 4] = ["aclk", "hclk", "npu", "pclk"];
+
+/// More words than those of a job's pages: 32 KiB.
+const BEYOND: u32 = 4096;
 
 /// Neither does the model do what the bugs do, nor does it keep a log.
 fn on_a_kernel(context: &Context) -> Outcome {
@@ -81,4 +100,112 @@ pub(super) fn huge(context: &Context) -> Outcome {
     file.create(1)
         .map(drop)
         .must("CREATE_BO after one of 2 GiB")
+}
+
+/// The cores' directories in sysfs.
+fn cores() -> Result<Vec<PathBuf>, Reason> {
+    let entries = fs::read_dir(CORES);
+    let entries = entries.map_err(|error| Reason::Skip(format!("{CORES}: {error}")))?;
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let cores: Vec<_> = paths.filter(|path| path.join("of_node").exists()).collect();
+    match cores.is_empty() {
+        true => Err(Reason::Skip(format!("{CORES} has no cores"))),
+        false => Ok(cores),
+    }
+}
+
+pub(super) fn clocks(context: &Context) -> Outcome {
+    const SUMMARY: &str = "/sys/kernel/debug/clk/clk_summary";
+    on_a_kernel(context)?;
+    let summary = fs::read_to_string(SUMMARY);
+    let summary = summary.map_err(|error| Reason::Skip(format!("{SUMMARY}: {error}")))?;
+    for core in cores()? {
+        let core = core.file_name().unwrap_or_default().to_string_lossy();
+        // The last columns are who has the clock, and under which name.
+        let names: BTreeSet<_> = summary
+            .lines()
+            .filter_map(|line| line.trim_end().rsplit_once(char::is_whitespace))
+            .filter(|(before, _)| before.trim_end().ends_with(&*core))
+            .map(|(_, name)| name)
+            .collect();
+        expect(&format!("clocks of {core}"), names, CLOCKS.into())?;
+    }
+    Ok(())
+}
+
+pub(super) fn suspend(context: &Context) -> Outcome {
+    on_a_kernel(context)?;
+    let cores = cores()?;
+    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let page = bench.page()?.handle;
+    bench.submit(bench.job(page))?;
+    bench.wait(page)?;
+    bench.close()?;
+    let status = |core: &PathBuf| fs::read_to_string(core.join("power/runtime_status"));
+    let powered = || {
+        let on = |core: &&PathBuf| status(core).is_ok_and(|status| status.trim() == "active");
+        cores.iter().find(on)
+    };
+    let until = Instant::now() + REST;
+    while powered().is_some() && Instant::now() < until {
+        thread::sleep(Duration::from_millis(10));
+    }
+    match powered() {
+        None => Ok(()),
+        Some(core) => Err(Reason::Fail(format!("{} stays active", core.display()))),
+    }
+}
+
+pub(super) fn group(context: &Context) -> Outcome {
+    on_a_kernel(context)?;
+    balanced("iommu_group_get", "iommu_group_put", || {
+        for _ in 0..4 {
+            let job = quick(&context.device, |job| job)?;
+            job.wait(Deadline::after(PATIENCE))?;
+        }
+        Ok(())
+    })
+}
+
+/// Pages of tables that the kernel has for IOMMUs.
+fn iommu_pages() -> Result<u64, Reason> {
+    // Has each processor's share added up; only root may.
+    let _ = fs::read("/proc/sys/vm/stat_refresh");
+    let all = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let pages = all.lines().find_map(|line| {
+        let number = line.strip_prefix("nr_iommu_pages ")?;
+        number.trim().parse().ok()
+    });
+    pages.ok_or_else(|| Reason::Skip("/proc/vmstat has no nr_iommu_pages".to_owned()))
+}
+
+pub(super) fn domain(context: &Context) -> Outcome {
+    on_a_kernel(context)?;
+    let file = File::new(&context.device)?;
+    let before = iommu_pages()?;
+    for _ in 0..2 {
+        if file.reopen()?.create(u32::MAX).is_ok() {
+            let why = "a buffer object of 4 GiB fits, and nothing else fails late";
+            return Err(Reason::Skip(why.to_owned()));
+        }
+    }
+    let more = iommu_pages()?.saturating_sub(before);
+    // Other devices may take one meanwhile.
+    ensure(
+        &format!("two files left nothing, but there are {more} more pages of IOMMU tables"),
+        more < 2,
+    )
+}
+
+pub(super) fn dma(context: &Context) -> Outcome {
+    on_a_kernel(context)?;
+    let log = Kmsg::from_now()?;
+    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let page = bench.page()?.handle;
+    let mut job = bench.job(page);
+    job.tasks[0].regcmd_count = BEYOND;
+    bench.submit(job)?;
+    bench.wait(page)?;
+    bench.close()?;
+    log.silence()
 }

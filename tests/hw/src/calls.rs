@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How often a function of the kernel is called (Linux,
+//! Documentation/trace/kprobetrace.rst).
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::check::{Must, Outcome, Reason};
+
+const TRACING: &str = "/sys/kernel/tracing";
+
+/// The group of the probes, and how their names begin.
+const GROUP: &str = "rocket_conformance";
+
+/// Counts the calls of a function, as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    function: &'static str,
+}
+
+impl Calls {
+    /// From now on. A skip for those who may not.
+    pub(crate) fn of(function: &'static str) -> Result<Self, Reason> {
+        // One that an earlier run has left.
+        let _ = remove(function);
+        let place = format!("{TRACING}/kprobe_events");
+        let added = write(&place, &format!("p:{GROUP}/{function} {function}"));
+        added.map_err(|error| Reason::Skip(format!("{place}: {error}")))?;
+        let calls = Self { function };
+        write(&enable(function), "1").must("a probe")?;
+        Ok(calls)
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> Result<u64, Reason> {
+        let profile = fs::read_to_string(Path::new(TRACING).join("kprobe_profile"));
+        let profile = profile.must("the counts of the probes")?;
+        let count = profile.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            (words.next() == Some(self.function)).then(|| words.next()?.parse().ok())?
+        });
+        count.ok_or_else(|| Reason::Fail(format!("no count of {}", self.function)))
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        // What cannot be removed only costs time.
+        let _ = remove(self.function);
+    }
+}
+
+fn enable(function: &str) -> String {
+    format!("{TRACING}/events/{GROUP}/{function}/enable")
+}
+
+fn remove(function: &str) -> io::Result<()> {
+    write(&enable(function), "0")?;
+    let place = format!("{TRACING}/kprobe_events");
+    write(&place, &format!("-:{GROUP}/{function}"))
+}
+
+/// Writes a line at the end, at once, as tracefs wants it: what is there stays.
+fn write(path: &str, line: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).open(path)?;
+    file.write_all(format!("{line}\n").as_bytes())
+}
+
+/// Fails unless the kernel calls `takes` and `gives` equally often within `work`.
+pub(crate) fn balanced(
+    takes: &'static str,
+    gives: &'static str,
+    work: impl FnOnce() -> Outcome,
+) -> Outcome {
+    let (took, gave) = (Calls::of(takes)?, Calls::of(gives)?);
+    work()?;
+    let (took, gave) = (took.count()?, gave.count()?);
+    match took == gave {
+        true => Ok(()),
+        false => Err(Reason::Fail(format!(
+            "{takes} {took} times, {gives} {gave}"
+        ))),
+    }
+}
