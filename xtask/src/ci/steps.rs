@@ -299,7 +299,7 @@ fn virtual_machine() -> [Step; 2] {
     ]
 }
 
-fn long_virtual_machine() -> [Step; 4] {
+fn long_virtual_machine() -> [Step; 5] {
     [
         Step {
             name: "vm-kasan",
@@ -317,6 +317,15 @@ fn long_virtual_machine() -> [Step; 4] {
                 guest_target(),
                 Run::cargo("xtask vm programs"),
                 Run::cargo("xtask llama --arch arm64 real-driver"),
+            ],
+        },
+        Step {
+            name: "vm-teflon",
+            what: "Mesa's TensorFlow Lite delegate on the mainline driver: the model's outputs",
+            runs: vec![
+                Run::new("rustup", &format!("target add {AARCH64}")),
+                guest_target(),
+                Run::cargo("xtask teflon --real-driver"),
             ],
         },
         Step {
