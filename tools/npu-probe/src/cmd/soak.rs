@@ -91,8 +91,10 @@ pub(crate) fn run(flags: &Flags, args: &SoakFlags) -> Result<Verdict, Failure> {
         failed: AtomicBool::new(false),
     };
     let mut tally = Tally::default();
-    for part in soak.all(args.processes.get(), args.seed) {
-        tally.append(part?);
+    let mut ended = Ok(());
+    for (part, end) in soak.all(args.processes.get(), args.seed) {
+        tally.append(part);
+        ended = ended.and(end);
     }
     let (verdict, lost, none) = (tally.verdict(), tally.lost, tally.words == 0);
     let report = Report {
@@ -106,6 +108,7 @@ pub(crate) fn run(flags: &Flags, args: &SoakFlags) -> Result<Verdict, Failure> {
     } else {
         output::print(&report.text())?;
     }
+    ended?;
     match (verdict, lost) {
         (Verdict::Pass, 1..) if !args.allow_timeouts || none => Err(Failure::Device(anyhow!(
             "the driver killed jobs of {lost} products, after 500 ms"
@@ -140,33 +143,34 @@ struct Soak {
 }
 
 impl Soak {
-    /// What became of it, for each of `processes`.
-    fn all(&self, processes: u64, seed: u64) -> Vec<Result<Tally, Failure>> {
+    /// What was done, and whether it was all that was to be, for each of
+    /// `processes`.
+    fn all(&self, processes: u64, seed: u64) -> Vec<(Tally, Result<(), Failure>)> {
         thread::scope(|scope| {
             let one = |place| {
                 scope.spawn(move || {
-                    let tally = self.keep(SplitMix64::new(seed.wrapping_add(place)));
-                    self.failed.fetch_or(tally.is_err(), Ordering::Relaxed);
-                    tally
+                    let mut tally = Tally::default();
+                    let random = SplitMix64::new(seed.wrapping_add(place));
+                    let ended = self.keep(random, &mut tally);
+                    self.failed.fetch_or(ended.is_err(), Ordering::Relaxed);
+                    (tally, ended.map_err(Failure::Device))
                 })
             };
             let threads: Vec<_> = (0..processes).map(one).collect();
-            let panicked = |_| Err(Failure::Device(anyhow!("a thread panicked")));
+            let panicked = || Err(Failure::Device(anyhow!("a thread panicked")));
             let results = threads.into_iter().map(thread::ScopedJoinHandle::join);
             results
-                .map(|result| result.unwrap_or_else(panicked))
+                .map(|result| result.unwrap_or_else(|_| (Tally::default(), panicked())))
                 .collect()
         })
     }
 
     /// One process after the other.
-    fn keep(&self, mut random: SplitMix64) -> Result<Tally, Failure> {
-        let mut tally = Tally::default();
+    fn keep(&self, mut random: SplitMix64, tally: &mut Tally) -> anyhow::Result<()> {
         loop {
-            self.client(&mut random, &mut tally)
-                .map_err(Failure::Device)?;
+            self.client(&mut random, tally)?;
             if Instant::now() >= self.end || self.failed.load(Ordering::Relaxed) {
-                return Ok(tally);
+                return Ok(());
             }
         }
     }
