@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::process::Command;
 
 /// An architecture that stock binaries can be run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -75,6 +76,18 @@ impl Arch {
         match self {
             Self::Amd64 => &["qemu-x86_64-static"],
             Self::Arm64 => &["qemu-aarch64-static", "-cpu", "cortex-a76"],
+        }
+    }
+
+    /// A command line that starts its program `program`; the caller adds arguments.
+    pub(crate) fn command(self, program: &Path) -> Command {
+        match self.emulator() {
+            [emulator, options @ ..] if !self.is_native() => {
+                let mut command = Command::new(emulator);
+                command.args(options).arg(program);
+                command
+            }
+            _ => Command::new(program),
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::arch::Arch;
+use crate::process;
 use crate::report::external;
 
 /// Where Debian's own package of archive keys puts them.
@@ -18,6 +19,9 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// How long fetched packages are good.
 const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// For asking the dynamic loader.
+const LIST_LIMIT: Duration = Duration::from_secs(60);
 
 /// Packages with all that they depend on, unpacked in a directory of their own.
 #[derive(Debug)]
@@ -66,9 +70,31 @@ impl Sysroot {
         &self.root
     }
 
+    /// The architecture of what is in it.
+    pub(crate) fn arch(&self) -> Arch {
+        self.arch
+    }
+
     /// Where its libraries are.
     pub(crate) fn libraries(&self) -> PathBuf {
-        self.root.join("usr/lib").join(self.arch.triplet())
+        self.root.join(self.place_of_libraries())
+    }
+
+    /// Where libraries are on a machine with these packages, below `/`.
+    pub(crate) fn place_of_libraries(&self) -> String {
+        format!("usr/lib/{}", self.arch.triplet())
+    }
+
+    /// The libraries that `file` is loaded with, as the packages' dynamic loader
+    /// finds them, first in `directories`.
+    pub(crate) fn needed(&self, file: &Path, directories: &[PathBuf]) -> Result<Vec<PathBuf>> {
+        let path = std::env::join_paths(directories.iter().chain([&self.libraries()]))?;
+        let mut command = self.arch.command(&self.loader()?);
+        command.arg("--list").arg("--library-path").arg(path);
+        command.arg(file);
+        let output = process::run(command, LIST_LIMIT)?;
+        found(&output.checked("the dynamic loader")?.text())
+            .with_context(|| format!("asking what {} is loaded with", file.display()))
     }
 
     /// Its dynamic loader.
@@ -84,6 +110,21 @@ impl Sysroot {
         .with_context(|| format!("the packages contain no {name}"))
         .map_err(|error| external(&error))
     }
+}
+
+/// The paths in a dynamic loader's list.
+fn found(list: &str) -> Result<Vec<PathBuf>> {
+    let mut libraries = Vec::new();
+    for line in list.lines() {
+        let Some((name, path)) = line.split_once(" => ") else {
+            continue;
+        };
+        match path.split(" (").next() {
+            Some(path) if path.starts_with('/') => libraries.push(PathBuf::from(path)),
+            _ => bail!("the packages lack {}", name.trim()),
+        }
+    }
+    Ok(libraries)
 }
 
 fn is_fresh(stamp: &Path) -> bool {
@@ -246,4 +287,18 @@ fn mirror() -> Result<String> {
         .find(|line| line.ends_with("/debian"))
         .map(str::to_owned)
         .context("apt knows no Debian mirror; run `apt-get update` and try again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_found_or_named() {
+        let list =
+            "\tlinux-vdso.so.1 (0x1)\n\tlibm.so.6 => /a b/libm.so.6 (0x2)\n\t/lib/ld.so (0x3)\n";
+        assert_eq!(found(list).unwrap(), [PathBuf::from("/a b/libm.so.6")]);
+        let error = found("\tlibx.so => not found\n").unwrap_err();
+        assert_eq!(error.to_string(), "the packages lack libx.so");
+    }
 }

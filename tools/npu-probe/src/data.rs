@@ -24,6 +24,11 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
+    /// A number below `bound`, which is not 0.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
     /// The highest `bits` bits of the next number, as a signed integer.
     pub(crate) fn signed(&mut self, bits: u32) -> i64 {
         self.next().cast_signed() >> (64 - bits)
@@ -81,7 +86,7 @@ impl Operands {
 }
 
 /// The largest activation of W4A8: 16 h + l with h and l from -8 to 7.
-const SPLIT_MAX: i8 = 119;
+pub(crate) const SPLIT_MAX: i8 = 119;
 
 impl Operands {
     /// As [`Operands::random`], of any kind. W4A8: activations of -128 to 119;

@@ -17,6 +17,7 @@ use npu_model::Selector;
 
 use crate::cmd::bench::BenchFlags;
 use crate::cmd::plan::PlanFlags;
+use crate::cmd::soak::SoakFlags;
 use crate::cmd::tune::TuneFlags;
 pub(crate) use accumulate::AccumulateFlags;
 pub(crate) use dtype::{Dtype, Kind};
@@ -161,6 +162,13 @@ pub(crate) enum Command {
     /// software model the times are modelled, and so is what `bench`, `plan` and
     /// llama.cpp make of them: an NPU does not use such plans.
     Tune(TuneFlags),
+    /// Multiply random matrices in several processes for a while
+    ///
+    /// Of all sizes and precisions, over one to three files each; every element
+    /// of every product is compared with what the CPU computes, exactly. The exit
+    /// code is 1 if one is wrong, and 4 if a process fails or the driver kills a job. On the software model
+    /// each process has one of its own.
+    Soak(SoakFlags),
 }
 
 /// Options of `run`.

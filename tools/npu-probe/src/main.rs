@@ -29,6 +29,7 @@ mod program;
 mod report;
 mod served;
 mod settle;
+mod soak;
 mod tune;
 
 use std::process::ExitCode;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Some(Command::Settle(settle)) => cmd::settle::run(&flags, settle),
         Some(Command::Plan(plan)) => cmd::plan::run(&flags, plan),
         Some(Command::Bench(bench)) => cmd::bench::run(&flags, bench),
+        Some(Command::Soak(soak)) => cmd::soak::run(&flags, soak),
         Some(Command::Tune(tune)) => cmd::tune::run(&flags, tune),
     };
     exit::of(outcome)

@@ -29,6 +29,13 @@ const LONG_FUZZ_SECONDS: u32 = 600;
 /// Random calls on the mainline driver: about three minutes.
 const FUZZ_CALLS: u32 = 16_000;
 
+/// How long processes multiply on the mainline driver, and how long they do so
+/// while some are killed, in seconds of the guest.
+const SOAK_SECONDS: u32 = 120;
+const SOAK_KILLS_SECONDS: u32 = 600;
+/// How long such a guest may take, in seconds of this machine.
+const SOAK_LIMIT: u32 = 3600;
+
 /// Property test cases per test in the long run; the tests' own default is a
 /// few dozen to a few hundred.
 const LONG_CASES: &str = "1000";
@@ -299,7 +306,7 @@ fn virtual_machine() -> [Step; 2] {
     ]
 }
 
-fn long_virtual_machine() -> [Step; 4] {
+fn long_virtual_machine() -> [Step; 6] {
     [
         Step {
             name: "vm-kasan",
@@ -319,6 +326,16 @@ fn long_virtual_machine() -> [Step; 4] {
                 Run::cargo("xtask llama --arch arm64 real-driver"),
             ],
         },
+        Step {
+            name: "vm-teflon",
+            what: "Mesa's TensorFlow Lite delegate on the mainline driver: the model's outputs",
+            runs: vec![
+                Run::new("rustup", &format!("target add {AARCH64}")),
+                guest_target(),
+                Run::cargo("xtask teflon --real-driver"),
+            ],
+        },
+        vm_soak(),
         Step {
             name: "vm-fuzz",
             what: "random calls find no new mistake of the mainline driver, nor of the model",
@@ -340,6 +357,29 @@ fn long_virtual_machine() -> [Step; 4] {
             ],
         },
     ]
+}
+
+/// Processes are killed on a kernel without the bug that this meets, which looks for
+/// mistakes of its own: no complaint of that bug is expected there.
+fn vm_soak() -> Step {
+    let run = |kernel: &str, soak: &str| {
+        Run::cargo(&format!(
+            "xtask vm run {kernel} --smp 2 --limit {SOAK_LIMIT} --fail-on-complaint -- \
+             npu-probe --device /dev/accel/accel0 soak --processes 6 {soak}"
+        ))
+    };
+    Step {
+        name: "vm-soak",
+        what: "processes on the mainline driver, some of them killed: every word right",
+        runs: vec![
+            guest_target(),
+            run("", &format!("--seconds {SOAK_SECONDS}")),
+            run(
+                "--kasan --patch tests/hw/bugs/use-after-close.patch",
+                &format!("--kill --allow-timeouts --seconds {SOAK_KILLS_SECONDS}"),
+            ),
+        ],
+    }
 }
 
 /// Tests with a sanitizer, which instruments the host's code: hence the

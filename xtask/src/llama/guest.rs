@@ -2,12 +2,9 @@
 //! Check: stock llama.cpp on the real kernel driver, in a virtual machine,
 //! writes what it writes outside on the model.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 
 use super::THREADS;
 use super::model::Workshop;
@@ -16,28 +13,24 @@ use super::stats::Stats;
 use super::stock::Stock;
 use super::texts::PROMPTS;
 use crate::arch::Arch;
-use crate::process;
+use crate::process::Output;
 use crate::report::Verdict;
+use crate::vm::{Guest, Host, Kernel};
 
 /// Name of the check.
 pub(super) const NAME: &str = "real-driver";
 
 /// Tokens to write.
 const TOKENS: usize = 16;
-/// For the run in the guest, kernel and programs built before.
-const LIMIT: Duration = Duration::from_secs(900);
-/// For asking the dynamic loader.
-const LIST_LIMIT: Duration = Duration::from_secs(60);
+/// For the run in the guest, in seconds.
+const LIMIT: u64 = 900;
 
 const PROGRAM: &str = "llama-completion";
 /// Otherwise each side measures from how many rows on the NPU pays.
 const MIN_ROWS: (&str, &str) = ("GGML_ROCKET_MIN_M", "8");
-/// Places in the guest. The libraries' is where Debian has them, since ggml
-/// looks there for its CPU backends.
+/// Places in the guest.
 const MODEL: &str = "/model.gguf";
-const LIBRARIES: &str = "/usr/lib/aarch64-linux-gnu";
 const BACKEND: &str = "/usr/lib/libggml-rocket.so";
-const LOADER: &str = "/lib/ld-linux-aarch64.so.1";
 
 /// Runs it.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
@@ -48,8 +41,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let model = workshop.tiny_f16(seed)?;
     let reference = Reference::new(stock, &model, prompt, TOKENS)?;
     let (outside, agreement) = reference.complete_alike(&[], &[MIN_ROWS])?;
-    let inside =
-        process::run(guest(stock, &model, prompt)?, LIMIT)?.checked("cargo xtask vm run")?;
+    let inside = run_in_guest(stock, &model, prompt)?;
     let stats = Stats::find(&inside.stderr)?;
     ensure!(
         generated(&inside) == generated(&outside),
@@ -72,73 +64,31 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     )))
 }
 
-/// The command line that runs the program in a guest.
-fn guest(stock: &Stock, model: &Path, prompt: &str) -> Result<Command> {
+/// Runs the program in a guest.
+fn run_in_guest(stock: &Stock, model: &Path, prompt: &str) -> Result<Output> {
+    let host = Host::prepare(&Guest::new(Kernel::default(), THREADS.parse()?))?;
+    let (mut files, place) = host.files(&format!("/bin/{PROGRAM}"))?;
     let program = stock.tool(PROGRAM)?;
-    let mut files = vec![
-        (program.clone(), format!("/bin/{PROGRAM}")),
-        (model.to_owned(), MODEL.to_owned()),
-        (stock.library().to_owned(), BACKEND.to_owned()),
-        (stock.loader().to_owned(), LOADER.to_owned()),
-    ];
-    let plugins = stock.cpu_backends()?;
-    let mut libraries = BTreeSet::new();
-    for file in [&program, &stock.library().to_owned()]
-        .into_iter()
-        .chain(&plugins)
-    {
-        libraries.extend(needed(stock, file)?);
+    files.add(&program, &place)?;
+    files.add(model, MODEL)?;
+    files.add(stock.library(), BACKEND)?;
+    let mut loaded = stock.cpu_backends()?;
+    // Where Debian has them, since ggml looks there for its CPU backends.
+    let plugins = format!("/{}/ggml/backends0", stock.sysroot().place_of_libraries());
+    for plugin in &loaded {
+        files.add_to(&plugins, plugin)?;
     }
-    for library in libraries {
-        let name = library
-            .file_name()
-            .unwrap_or_default()
-            .display()
-            .to_string();
-        files.push((library, format!("{LIBRARIES}/{name}")));
-    }
-    for plugin in plugins {
-        let name = plugin.file_name().unwrap_or_default().display().to_string();
-        files.push((plugin, format!("{LIBRARIES}/ggml/backends0/{name}")));
-    }
-    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-    command.args(["vm", "run", "--smp", THREADS]);
-    for (host, guest) in files {
-        command
-            .arg("--file")
-            .arg(format!("{}:{guest}", host.display()));
-    }
-    for set in [
+    loaded.extend([program, stock.library().to_owned()]);
+    files.add_libraries(stock.sysroot(), &[stock.llama_libraries()], &loaded)?;
+    files.environment(&[
         format!("GGML_BACKEND_PATH={BACKEND}"),
         "GGML_ROCKET_DEVICE=/dev/accel/accel0".to_owned(),
         "GGML_ROCKET_STATS=1".to_owned(),
         format!("{}={}", MIN_ROWS.0, MIN_ROWS.1),
-    ] {
-        command.args(["--env", &set]);
-    }
-    command.args(["--", &format!("/bin/{PROGRAM}"), "-m", MODEL]);
-    command.args(Reference::options(prompt, TOKENS));
-    Ok(command)
-}
-
-/// The libraries that `file` is loaded with, as the packages' dynamic loader
-/// finds them.
-fn needed(stock: &Stock, file: &Path) -> Result<Vec<PathBuf>> {
-    let output = process::run(stock.list(file), LIST_LIMIT)?;
-    let output = output.checked("the dynamic loader")?.text();
-    let mut libraries = Vec::new();
-    for line in output.lines() {
-        let Some((name, path)) = line.split_once(" => ") else {
-            continue;
-        };
-        match path.split(" (").next() {
-            Some(path) if path.starts_with('/') => libraries.push(PathBuf::from(path)),
-            _ => bail!(
-                "{} needs {}, which the packages lack",
-                file.display(),
-                name.trim()
-            ),
-        }
-    }
-    Ok(libraries)
+    ]);
+    let mut command = [&place, "-m", MODEL].map(str::to_owned).to_vec();
+    command.extend(Reference::options(prompt, TOKENS));
+    files.command(&command);
+    let (output, _) = host.finish(files, LIMIT)?.of_program()?;
+    output.checked(PROGRAM)
 }

@@ -197,7 +197,7 @@ fn check(args: &Args, checks: &[&str], record: bool, report: &mut Report) {
             args.suite,
             args.arch,
             stock.ggml_version(),
-            stock.directory().display()
+            stock.sysroot().root().display()
         );
         let names = WITH_MODELS.iter().map(|(name, _)| name);
         let with_models = names

@@ -35,9 +35,8 @@ const PACKAGES: [&str; 5] = [
 /// The stock binaries.
 #[derive(Debug)]
 pub(super) struct Stock {
-    arch: Arch,
     suite: String,
-    root: PathBuf,
+    sysroot: Sysroot,
     loader: PathBuf,
     library: PathBuf,
     device: String,
@@ -62,9 +61,8 @@ impl Stock {
         let loader = place_loader(&directory, &sysroot)?;
         let ggml_version = version_of_ggml(&sysroot.libraries())?;
         Ok(Self {
-            arch,
             suite: args.suite.clone(),
-            root: sysroot.root().to_owned(),
+            sysroot,
             loader,
             library,
             device: args.device.clone(),
@@ -74,7 +72,7 @@ impl Stock {
 
     /// The architecture of the binaries.
     pub(super) fn arch(&self) -> Arch {
-        self.arch
+        self.sysroot.arch()
     }
 
     /// The Debian suite that they are from.
@@ -93,7 +91,7 @@ impl Stock {
     }
 
     fn libraries(&self) -> PathBuf {
-        self.root.join("usr/lib").join(self.arch.triplet())
+        self.sysroot.libraries()
     }
 
     /// The library that [`Backend::With`] loads.
@@ -107,19 +105,19 @@ impl Stock {
     }
 
     /// Where it lies.
-    pub(super) fn directory(&self) -> &Path {
-        &self.root
+    pub(super) fn sysroot(&self) -> &Sysroot {
+        &self.sysroot
     }
 
     /// The file of `tool`.
     pub(super) fn tool(&self, tool: &str) -> Result<PathBuf> {
-        let triplet = self.arch.triplet();
+        let triplet = self.arch().triplet();
         [
             "usr/bin".to_owned(),
             format!("usr/libexec/{triplet}/llama.cpp-tests"),
         ]
         .iter()
-        .map(|directory| self.root.join(directory).join(tool))
+        .map(|directory| self.sysroot.root().join(directory).join(tool))
         .find(|path| path.exists())
         .with_context(|| format!("the packages contain no {tool}"))
         .map_err(|error| external(&error))
@@ -131,7 +129,7 @@ impl Stock {
     }
 
     /// llama.cpp's own libraries.
-    fn llama_libraries(&self) -> PathBuf {
+    pub(super) fn llama_libraries(&self) -> PathBuf {
         self.libraries().join("llama")
     }
 
@@ -139,31 +137,8 @@ impl Stock {
     pub(super) fn command(&self, tool: &str, backend: Backend) -> Result<Command> {
         let llama = self.llama_libraries();
         let mut command = self.program(&self.tool(tool)?, &[&llama], backend);
-        command.current_dir(&self.root);
+        command.current_dir(self.sysroot.root());
         Ok(command)
-    }
-
-    /// A command line that lists the libraries that `file` is loaded with.
-    pub(super) fn list(&self, file: &Path) -> Command {
-        let mut command = self.loader_command();
-        let path = [self.llama_libraries(), self.libraries()];
-        let path = path.map(|directory| directory.to_string_lossy().into_owned());
-        command
-            .arg("--list")
-            .args(["--library-path", &path.join(":")])
-            .arg(file);
-        command
-    }
-
-    /// A command line that starts the packages' dynamic loader.
-    fn loader_command(&self) -> Command {
-        if self.arch.is_native() {
-            return Command::new(&self.loader);
-        }
-        let emulator = self.arch.emulator();
-        let mut command = Command::new(emulator[0]);
-        command.args(&emulator[1..]).arg(&self.loader);
-        command
     }
 
     /// A command line that starts `program` of any origin, with the libraries
@@ -181,7 +156,7 @@ impl Stock {
             .chain([&*libraries])
             .map(|directory| directory.to_string_lossy())
             .collect();
-        let mut command = self.loader_command();
+        let mut command = self.arch().command(&self.loader);
         command
             .arg("--argv0")
             .arg(program.file_name().unwrap_or_default())

@@ -6,8 +6,10 @@
 //! its own ioctls, its own register programs. It meets the model through the
 //! preload library, computes small networks, and is compared with TensorFlow
 //! Lite's own arithmetic. Debian builds it for arm64 only; elsewhere it runs
-//! under qemu-user, the model's server natively.
+//! under qemu-user, the model's server natively. In a virtual machine, the real
+//! driver takes the place of the preload library.
 
+mod guest;
 mod network;
 mod tflite;
 
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
+use guest::Driver;
 use network::Network;
 
 use crate::arch::Arch;
@@ -56,6 +59,9 @@ pub(crate) struct Args {
     /// Seed of weights and inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Run the delegate on the real driver too, in a virtual machine (docs/vm.md)
+    #[arg(long)]
+    real_driver: bool,
     /// Fetch the packages again, even if they are less than a day old
     #[arg(long)]
     refresh: bool,
@@ -110,6 +116,7 @@ struct Bench {
     client: PathBuf,
     preload: PathBuf,
     probe: PathBuf,
+    driver: Option<Driver>,
 }
 
 impl Bench {
@@ -130,16 +137,21 @@ impl Bench {
             .arg(paths::root().join("xtask/src/teflon/infer.c"))
             .arg("-ldl");
         process::run(compile, LIMIT)?.checked("compiling infer.c")?;
+        let driver = args
+            .real_driver
+            .then(|| Driver::prepare(&sysroot, &client))
+            .transpose()?;
         Ok(Self {
             directory,
             sysroot,
             client,
             preload: build::preload(ARCH)?,
             probe: build::probe()?,
+            driver,
         })
     }
 
-    /// One network on the CPU and on the model.
+    /// One network on the CPU, on the model, and on the real driver if it is there.
     fn check(&self, network: &Network, seed: u64) -> Result<Verdict> {
         let model = self.file(network, "tflite");
         fs::write(&model, tflite::write(network)).context("writing the model")?;
@@ -178,10 +190,42 @@ impl Bench {
             Some(trap) => format!("the model met {trap}"),
             None => compare(&cpu, &npu)?,
         };
+        let same = match &self.driver {
+            Some(driver) => {
+                self.check_driver(driver, network, &npu, told.tasks)?;
+                "; the same on the real driver"
+            }
+            None => "",
+        };
         Ok(Verdict::Pass(format!(
-            "{} tasks in {} jobs; {seen}",
+            "{} tasks in {} jobs; {seen}{same}",
             told.tasks, told.jobs
         )))
+    }
+
+    /// The same network on the real driver: as many tasks, the same outputs.
+    fn check_driver(
+        &self,
+        driver: &Driver,
+        network: &Network,
+        npu: &[u8],
+        tasks: u64,
+    ) -> Result<()> {
+        let [model, input] = ["tflite", "input"].map(|extension| self.file(network, extension));
+        let inferred = driver.infer(&model, &input)?;
+        ensure!(
+            inferred.interrupts == tasks,
+            "{} interrupts of the NPU on the real driver, {tasks} tasks on the model",
+            inferred.interrupts
+        );
+        let differing = npu.iter().zip(&inferred.output).filter(|(a, b)| a != b);
+        ensure!(
+            inferred.output == npu,
+            "on the real driver {} outputs, of which {} are not the model's",
+            inferred.output.len(),
+            differing.count()
+        );
+        Ok(())
     }
 
     fn file(&self, network: &Network, extension: &str) -> PathBuf {
@@ -190,15 +234,7 @@ impl Bench {
 
     /// The start of a command line that runs a program of the sysroot.
     fn emulated(&self) -> Command {
-        let loader = self.sysroot.loader().unwrap_or_default();
-        let mut command = if ARCH.is_native() {
-            Command::new(loader)
-        } else {
-            let emulator = ARCH.emulator();
-            let mut command = Command::new(emulator[0]);
-            command.args(&emulator[1..]).arg(loader);
-            command
-        };
+        let mut command = ARCH.command(&self.sysroot.loader().unwrap_or_default());
         command
             .arg("--library-path")
             .arg(self.sysroot.libraries())

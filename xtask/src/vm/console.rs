@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the guest's kernel says.
 
+use std::path::PathBuf;
+
 /// What a line has in it in which it says that something is wrong.
 const COMPLAINTS: &str = include_str!("../../../tests/hw/expected/complaints.txt");
 
@@ -16,11 +18,16 @@ pub(crate) struct Console(pub(crate) String);
 
 impl Console {
     /// The complaints for people, with the known bugs that they come from, and
-    /// whether all do.
-    pub(crate) fn told(&self) -> (Vec<String>, bool) {
+    /// whether all do. The kernel has `patches`, each of the name of the bug that
+    /// it mends.
+    pub(crate) fn told(&self, patches: &[PathBuf]) -> (Vec<String>, bool) {
+        let mended = |bug: &str| {
+            let mut names = patches.iter().filter_map(|patch| patch.file_stem());
+            names.any(|name| name == bug)
+        };
         let mut all_known = true;
         let tell = |(line, times)| {
-            let known = expected(line);
+            let known = expected(line).filter(|bug| !mended(bug));
             all_known &= known.is_some();
             let because = known.map_or(String::new(), |bug| format!(", which is {bug}"));
             format!("guest kernel: {line} ({times} times{because})")
@@ -95,10 +102,17 @@ mod tests {
         let line = "guest kernel: WARNING: a.c:1 at rocket_job_irq_handler (1 times, which is \
                     dma-warning)";
         assert_eq!(
-            Console(known.to_owned()).told(),
+            Console(known.to_owned()).told(&[]),
             (vec![line.to_owned()], true)
         );
         let news = format!("{known}[2] BUG: KASAN: use-after-free in rocket_job_irq_handler\n");
-        assert!(!Console(news).told().1);
+        assert!(!Console(news).told(&[]).1);
+    }
+
+    #[test]
+    fn a_bug_is_not_expected_of_a_kernel_with_its_patch() {
+        let console = Console("[1] WARNING: a.c:1 at drm_mm_takedown+0x2/0x3\n".to_owned());
+        assert!(console.told(&["bugs/huge-bo.patch".into()]).1);
+        assert!(!console.told(&["bugs/use-after-close.patch".into()]).1);
     }
 }

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use cpio::newc::{Builder, trailer};
 
+use crate::debian::Sysroot;
+
 /// Types and rights.
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
@@ -56,20 +58,51 @@ impl Initramfs {
         Ok(())
     }
 
+    /// Puts the file at `host` into the guest's `directory`, under its own name.
+    pub(crate) fn add_to(&mut self, directory: &str, host: &Path) -> Result<()> {
+        let name = host.file_name().unwrap_or_default();
+        self.add(host, &format!("{directory}/{}", name.display()))
+    }
+
+    /// Puts the packages' dynamic loader where programs of theirs look for it, and
+    /// where it looks, what it finds for each of `files`, first in `directories`.
+    pub(crate) fn add_libraries(
+        &mut self,
+        sysroot: &Sysroot,
+        directories: &[PathBuf],
+        files: &[PathBuf],
+    ) -> Result<()> {
+        self.add(
+            &sysroot.loader()?,
+            &format!("/lib/{}", sysroot.arch().loader()),
+        )?;
+        let place = format!("/{}", sysroot.place_of_libraries());
+        for file in files {
+            for library in sysroot.needed(file, directories)? {
+                self.add_to(&place, &library)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The variables of what is to be run, as `NAME=VALUE`.
-    pub(crate) fn environment(&mut self, variables: &[String]) {
-        let variables = variables.join("\0");
-        self.0.insert(ENVIRONMENT.to_owned(), variables.into());
+    pub(crate) fn environment(&mut self, variables: &[impl AsRef<str>]) {
+        self.list(ENVIRONMENT, variables);
     }
 
     /// What is to be run.
-    pub(crate) fn command(&mut self, words: &[String]) {
-        self.0.insert(COMMAND.to_owned(), words.join("\0").into());
+    pub(crate) fn command(&mut self, words: &[impl AsRef<str>]) {
+        self.list(COMMAND, words);
     }
 
     /// Which files are wanted of the guest.
-    pub(crate) fn want(&mut self, paths: &[String]) {
-        self.0.insert(WANTED.to_owned(), paths.join("\0").into());
+    pub(crate) fn want(&mut self, paths: &[impl AsRef<str>]) {
+        self.list(WANTED, paths);
+    }
+
+    fn list(&mut self, name: &str, words: &[impl AsRef<str>]) {
+        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+        self.0.insert(name.to_owned(), words.join("\0").into());
     }
 
     /// As the kernel reads it.
@@ -116,8 +149,8 @@ mod tests {
     fn directories_come_before_what_is_in_them() {
         let mut files = Initramfs(BTreeMap::new());
         files.0.insert("a/b/c".to_owned(), vec![7; 5]);
-        files.environment(&["A=b c".to_owned()]);
-        files.command(&["x".to_owned(), "y z".to_owned()]);
+        files.environment(&["A=b c"]);
+        files.command(&["x", "y z"]);
         let archive = files.archive().unwrap();
         let mut rest = archive.as_slice();
         let mut seen = Vec::new();

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::qemu::End;
-use super::test::Output;
 use super::{Guest, Host};
 
 /// What runs in the guests.
@@ -45,15 +44,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         command.extend(arguments.export.then(|| "--export".to_owned()));
         let mut files = files.clone();
         files.command(&command);
-        let output = Output::default();
-        let run = host.run(
-            &arguments.guest,
-            files,
-            LIMIT,
-            false,
-            Box::new(output.clone()),
-        )?;
-        let text = output.text();
+        let finished = host.finish(files, LIMIT)?;
+        eprint!("{}", finished.stderr);
+        let (text, run) = (finished.text(), &finished.run);
         if let End::Failed(why) = &run.end {
             bail!("{why}; the kernel's last words:\n{}", run.console.tail());
         }

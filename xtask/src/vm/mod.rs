@@ -4,6 +4,7 @@
 
 mod compile;
 mod console;
+mod host;
 mod initramfs;
 mod kernel;
 mod kills;
@@ -12,20 +13,19 @@ mod qemu;
 mod shell;
 mod test;
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
+use npu_vm::board;
 
 use crate::arch::first_missing;
-use crate::{build, paths};
-use initramfs::Initramfs;
+pub(crate) use host::Host;
+pub(crate) use initramfs::Initramfs;
 use kernel::{Kernels, Recipe};
-use qemu::{End, Machine, Qemu};
+use qemu::End;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
@@ -44,7 +44,7 @@ pub(crate) enum Command {
 }
 
 /// Which kernel
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Kernel {
     /// Linux version, of those that Debian offers: `7.3`, `7.3.4` [default: the
     /// newest]
@@ -73,7 +73,7 @@ impl Kernel {
 }
 
 /// What a guest is like.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Guest {
     #[command(flatten)]
     kernel: Kernel,
@@ -92,6 +92,20 @@ pub(crate) struct Guest {
     /// Write what the guest's kernel says to a file
     #[arg(long, value_name = "PATH")]
     console: Option<PathBuf>,
+}
+
+impl Guest {
+    /// With all cores of an NPU and `smp` processors.
+    pub(crate) fn new(kernel: Kernel, smp: u32) -> Self {
+        Self {
+            kernel,
+            smp,
+            qemu: None,
+            cores: board::MAX_CORES,
+            limit: None,
+            console: None,
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -130,93 +144,16 @@ pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Build(arguments) => {
             let kernels = Kernels::open()?;
-            fetch_qemu(&kernels)?;
+            host::fetch_qemu(&kernels)?;
             let kernel = kernels.build(&arguments.recipe())?;
             println!("{}", kernel.image.display());
             Ok(())
         }
         Command::Run(arguments) => run_program(arguments),
-        Command::Programs(arguments) => programs::run(arguments.kernel.as_deref()),
+        Command::Programs(arguments) => programs::run(arguments),
         Command::Test(arguments) => test::run(arguments),
         Command::Kills(arguments) => kills::run(arguments),
         Command::Shell(arguments) => shell::run(arguments),
-    }
-}
-
-/// The QEMU, which lies beside the kernels.
-fn fetch_qemu(kernels: &Kernels) -> Result<Qemu> {
-    let _lock = kernels.lock("qemu.lock")?;
-    Qemu::fetch(&kernels.directory().join("qemu"))
-}
-
-/// A kernel and a QEMU that runs it.
-#[derive(Debug)]
-struct Host {
-    kernel: PathBuf,
-    qemu: Qemu,
-    plugin: PathBuf,
-    init: PathBuf,
-}
-
-impl Host {
-    fn prepare(guest: &Guest) -> Result<Self> {
-        if let Some(path) = &guest.console {
-            // Not what an earlier run said.
-            File::create(path).context("writing what the kernel said")?;
-        }
-        let kernels = Kernels::open()?;
-        let kernel = kernels.get(&guest.kernel.recipe())?.image;
-        Ok(Self {
-            kernel,
-            qemu: match &guest.qemu {
-                Some(path) => Qemu::At(path.clone()),
-                None => fetch_qemu(&kernels)?,
-            },
-            plugin: build::vm_plugin()?,
-            init: build::guest("vm-init")?,
-        })
-    }
-
-    /// What a guest has at least, and the place of the program in it.
-    fn files(&self, program: &str) -> Result<(Initramfs, String)> {
-        let mut files = Initramfs::new(&self.init)?;
-        if program.contains('/') {
-            return Ok((files, program.to_owned()));
-        }
-        let place = format!("/bin/{program}");
-        files.add(&build::guest(program)?, &place)?;
-        Ok((files, place))
-    }
-
-    /// Runs a guest, in which `files` say what to do, for `limit` seconds unless
-    /// told otherwise.
-    fn run(
-        &self,
-        guest: &Guest,
-        files: Initramfs,
-        limit: u64,
-        stdin: bool,
-        stdout: Box<dyn Write + Send>,
-    ) -> Result<qemu::Run> {
-        let directory = paths::target().join(format!("guests/{}", std::process::id()));
-        let run = self.qemu.run(Machine {
-            kernel: &self.kernel,
-            files,
-            plugin: &self.plugin,
-            directory: &directory,
-            processors: guest.smp,
-            cores: guest.cores,
-            limit: Duration::from_secs(guest.limit.unwrap_or(limit)),
-            stdin,
-            stdout,
-        })?;
-        if let Some(path) = &guest.console {
-            let written = File::options().create(true).append(true).open(path);
-            written
-                .and_then(|mut file| file.write_all(run.console.0.as_bytes()))
-                .context("writing what the kernel said")?;
-        }
-        Ok(run)
     }
 }
 
@@ -243,27 +180,21 @@ fn run_program(arguments: &Run) -> Result<()> {
     }
     let wanted: Vec<_> = arguments.out.iter().map(|out| pair(out, true)).collect();
     let wanted = wanted.into_iter().collect::<Result<Vec<_>>>()?;
-    let in_guest: Vec<String> = wanted.iter().map(|(guest, _)| (*guest).into()).collect();
+    let in_guest: Vec<&str> = wanted.iter().map(|(guest, _)| *guest).collect();
     files.want(&in_guest);
     if let Some(set) = arguments.env.iter().find(|set| !set.contains('=')) {
         bail!("`{set}` is not NAME=VALUE");
     }
     files.environment(&arguments.env);
     files.command(&command);
-    let run = host.run(
-        &arguments.guest,
-        files,
-        LIMIT,
-        false,
-        Box::new(io::stdout()),
-    )?;
+    let run = host.run(files, LIMIT, false)?;
     for (place, (guest, path)) in wanted.iter().enumerate() {
         match run.files.get(place).and_then(Option::as_ref) {
             Some(file) => fs::write(path, file).with_context(|| format!("writing {path}"))?,
             None => eprintln!("the guest has no {guest}"),
         }
     }
-    let (complaints, all_known) = run.console.told();
+    let (complaints, all_known) = host.told(&run.console);
     complaints.iter().for_each(|line| eprintln!("{line}"));
     let code = match run.end {
         End::Exit(code) => code,

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::{Guest, Host, Initramfs, Kernel};
 use crate::arch::{Arch, first_missing};
+use crate::process::Output;
 use crate::report::{Report, Verdict};
-use crate::{build, paths, process};
+use crate::{paths, process};
 
 /// The clients of `tests/clients/c` that need nothing but the driver, and what
 /// they say when all went well. (`fork` wants a shell, `drm` wants libdrm; `dies`
@@ -38,23 +40,25 @@ const SHARED: [&str; 4] = ["npu.c", "rocket.c", "-lm", "-pthread"];
 /// Types whose self-test runs.
 const TYPES: [&str; 3] = ["int8", "fp16", "int4"];
 
-/// For one program, kernel and workspace built before.
-const LIMIT: Duration = Duration::from_secs(600);
+/// For one program, in seconds.
+const LIMIT: u64 = 600;
+/// For compiling one.
+const COMPILING: Duration = Duration::from_secs(600);
 
 /// Runs them all; an error if one failed.
-pub(super) fn run(kernel: Option<&str>) -> Result<()> {
+pub(super) fn run(kernel: &Kernel) -> Result<()> {
     let compiler = Arch::Arm64.cross_linker();
     if let Some(missing) = first_missing([&compiler]) {
         bail!("`{missing}` is missing (Debian: gcc-aarch64-linux-gnu, libc6-dev-arm64-cross)");
     }
-    // What follows has a time limit each, which building is not to use up.
-    build::guest("npu-probe")?;
+    let host = Host::prepare(&Guest::new(kernel.clone(), 1))?;
     let mut report = Report::default();
     for (name, said) in CLIENTS {
-        report.add(name, client(kernel, &compiler, name, said));
+        report.add(name, client(&host, &compiler, name, said));
     }
+    let probe = host.files("npu-probe")?;
     for ty in TYPES {
-        report.add(&format!("npu-probe {ty}"), self_test(kernel, ty));
+        report.add(&format!("npu-probe {ty}"), self_test(&host, &probe, ty));
     }
     println!("\n{}", report.closing_line());
     ensure!(report.failed() == 0, "{} programs failed", report.failed());
@@ -62,13 +66,10 @@ pub(super) fn run(kernel: Option<&str>) -> Result<()> {
 }
 
 /// Compiles and runs a client, which must say `said` last.
-fn client(kernel: Option<&str>, compiler: &str, name: &str, said: &str) -> Result<Verdict> {
-    let binary = compile(compiler, name)?;
-    let guest = format!("/bin/{name}");
-    let file = format!("{}:{guest}", binary.display());
-    let mut command = guest_command(kernel)?;
-    command.args(["--file", &file, "--", &guest]);
-    let output = process::run(command, LIMIT)?;
+fn client(host: &Host, compiler: &str, name: &str, said: &str) -> Result<Verdict> {
+    let (mut files, place) = host.files(&format!("/bin/{name}"))?;
+    files.add(&compile(compiler, name)?, &place)?;
+    let output = execute(host, files, &[&place])?;
     let text = output.text();
     let last = text.lines().last().unwrap_or_default();
     ensure!(
@@ -93,25 +94,22 @@ fn compile(compiler: &str, name: &str) -> Result<PathBuf> {
         .arg(&binary)
         .arg(format!("{name}.c"))
         .args(SHARED);
-    process::run(command, LIMIT)?.checked(compiler)?;
+    process::run(command, COMPILING)?.checked(compiler)?;
     Ok(binary)
 }
 
 /// `npu-probe`'s self-test.
-fn self_test(kernel: Option<&str>, ty: &str) -> Result<Verdict> {
-    let mut command = guest_command(kernel)?;
-    command.args(["--", "npu-probe", "--device", "/dev/accel/accel0"]);
-    command.args(["--dtype", ty]);
-    let text = process::run(command, LIMIT)?.checked("npu-probe")?.text();
+fn self_test(host: &Host, (files, place): &(Initramfs, String), ty: &str) -> Result<Verdict> {
+    let command = [place, "--device", "/dev/accel/accel0", "--dtype", ty];
+    let output = execute(host, files.clone(), &command)?;
+    let text = output.checked("npu-probe")?.text();
     let line = text.lines().find(|line| line.contains("PASS"));
     let line = line.with_context(|| format!("no PASS in {text:?}"))?;
     Ok(Verdict::Pass(line.trim().to_owned()))
 }
 
-/// `vm run` of this very program; the caller adds the rest.
-fn guest_command(kernel: Option<&str>) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-    command.args(["vm", "run"]);
-    command.args(kernel.iter().flat_map(|version| ["--kernel", version]));
-    Ok(command)
+fn execute(host: &Host, mut files: Initramfs, command: &[&str]) -> Result<Output> {
+    files.command(command);
+    let (output, _) = host.finish(files, LIMIT)?.of_program()?;
+    Ok(output)
 }

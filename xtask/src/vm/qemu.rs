@@ -60,6 +60,7 @@ pub(crate) struct Machine<'a> {
     pub(crate) stdin: bool,
     /// Where to put what the program writes.
     pub(crate) stdout: Box<dyn Write + Send>,
+    pub(crate) stderr: Box<dyn Write + Send>,
 }
 
 /// How the guest's program ended.
@@ -104,8 +105,7 @@ impl Qemu {
         Ok(command)
     }
 
-    /// Runs a guest to its end; what its program writes comes out of this
-    /// process meanwhile.
+    /// Runs a guest to its end.
     pub(crate) fn run(&self, machine: Machine<'_>) -> Result<Run> {
         let directory = machine.directory;
         fs::create_dir_all(directory).context("making the run's directory")?;
@@ -178,7 +178,7 @@ impl Qemu {
         let files = collect(Some(files));
         let copies = [
             thread::spawn(move || io::copy(&mut stdout, &mut machine.stdout)),
-            thread::spawn(move || io::copy(&mut stderr, &mut io::stderr())),
+            thread::spawn(move || io::copy(&mut stderr, &mut machine.stderr)),
         ];
         let ended = process::wait(&mut child, machine.limit);
         for copy in copies {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask vm shell`: a guest to look around in.
 
-use std::io;
-
 use anyhow::{Result, ensure};
 
-use super::initramfs::Initramfs;
 use super::kernel::Kernels;
 use super::qemu::End;
 use super::{Ended, Guest, Host, pair};
@@ -17,6 +14,9 @@ use crate::debian::Sysroot;
 const PACKAGE: &str = "busybox-static";
 const SUITE: &str = "trixie";
 const PROGRAM: &str = "usr/bin/busybox";
+
+/// Its place in the guest.
+const SHELL: &str = "/bin/busybox";
 
 /// Makes the tools' names, and becomes the shell.
 const START: &str = "/bin/busybox --install -s /bin; exec /bin/busybox sh -i";
@@ -45,8 +45,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let directory = kernels.directory().join("busybox");
         Sysroot::prepare(&directory, &[PACKAGE], SUITE, Arch::Arm64, false)?
     };
-    let mut files = Initramfs::new(&host.init)?;
-    files.add(&tools.root().join(PROGRAM), "/bin/busybox")?;
+    let (mut files, shell) = host.files(SHELL)?;
+    files.add(&tools.root().join(PROGRAM), &shell)?;
     for program in &arguments.programs {
         files.add(&build::guest(program)?, &format!("/bin/{program}"))?;
     }
@@ -54,9 +54,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let (path, place) = pair(file, false)?;
         files.add(path.as_ref(), place)?;
     }
-    files.command(&["/bin/busybox", "sh", "-c", START].map(str::to_owned));
-    let run = host.run(&arguments.guest, files, LIMIT, true, Box::new(io::stdout()))?;
-    let (complaints, _) = run.console.told();
+    files.command(&[&shell, "sh", "-c", START]);
+    let run = host.run(files, LIMIT, true)?;
+    let (complaints, _) = host.told(&run.console);
     complaints.iter().for_each(|line| eprintln!("{line}"));
     // How the last command of a shell ended says nothing of the shell.
     ensure!(matches!(run.end, End::Exit(_)), Ended(1));

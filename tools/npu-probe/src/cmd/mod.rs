@@ -16,6 +16,7 @@ pub(crate) mod run;
 pub(crate) mod selftest;
 pub(crate) mod serve;
 pub(crate) mod settle;
+pub(crate) mod soak;
 pub(crate) mod tune;
 
 use anyhow::Context;

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `npu-probe soak`: many processes multiply for a while, and some are killed.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt::Write;
+use std::io::{BufRead, BufReader};
+use std::num::NonZeroU64;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use nix::sys::signal::Signal;
+use serde::Serialize;
+
+use crate::data::SplitMix64;
+use crate::exit::{Failure, Verdict};
+use crate::flags::Flags;
+use crate::output;
+use crate::report::DeviceReport;
+use crate::soak::{Case, Checked};
+
+/// Options of `soak`.
+#[derive(Debug, Args)]
+pub(crate) struct SoakFlags {
+    /// Start no process later than that; those that run end their work
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    seconds: u64,
+
+    /// Processes at a time
+    #[arg(long, value_name = "NUMBER", default_value = "4")]
+    processes: NonZeroU64,
+
+    /// Kill about half of the processes, each at a random moment
+    ///
+    /// Released kernels use freed memory where a process is killed that has a
+    /// job on the NPU, which can damage whatever is in memory, and on the disks:
+    /// docs/driver.md, use-after-close.
+    #[arg(long)]
+    kill: bool,
+
+    /// Count products of which the driver killed a job, instead of failing
+    ///
+    /// The driver gives a job 500 ms by the clock. A virtual machine on a busy host
+    /// may take longer to hear of its end.
+    #[arg(long)]
+    allow_timeouts: bool,
+
+    /// Start of the random numbers
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Be one of the processes, and multiply so many matrices [default: no end]
+    #[arg(long, hide = true)]
+    client: Option<Option<u64>>,
+}
+
+/// A process that is not killed multiplies at most so many matrices.
+const CASES: u64 = 8;
+
+/// One that is, is killed after at most so many products,
+const PRODUCTS: u64 = 24;
+
+/// and within so many microseconds after the last of them: about as long as one
+/// takes in a virtual machine.
+const MOMENTS: u64 = 20_000;
+
+pub(crate) fn run(flags: &Flags, args: &SoakFlags) -> Result<Verdict, Failure> {
+    if let Some(cases) = args.client {
+        return client(flags, args.seed, cases.unwrap_or(u64::MAX));
+    }
+    let opened = super::open(flags)?;
+    let device = DeviceReport::new(opened.device.info(), opened.why);
+    drop((opened.device, opened.model));
+    if !flags.json {
+        output::print(&device.text())?;
+    }
+    let program = env::current_exe()
+        .context("cannot find out where npu-probe is")
+        .map_err(Failure::Usage)?;
+    let soak = Soak {
+        program,
+        device: flags.selector().to_string(),
+        end: Instant::now() + Duration::from_secs(args.seconds),
+        kill: args.kill,
+        failed: AtomicBool::new(false),
+    };
+    let mut tally = Tally::default();
+    let mut ended = Ok(());
+    for (part, end) in soak.all(args.processes.get(), args.seed) {
+        tally.append(part);
+        ended = ended.and(end);
+    }
+    let (verdict, lost, none) = (tally.verdict(), tally.lost, tally.words == 0);
+    let report = Report {
+        device,
+        seconds: args.seconds,
+        processes: args.processes.get(),
+        tally,
+    };
+    if flags.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.text())?;
+    }
+    ended?;
+    match (verdict, lost) {
+        (Verdict::Pass, 1..) if !args.allow_timeouts || none => Err(Failure::Device(anyhow!(
+            "the driver killed jobs of {lost} products, after 500 ms"
+        ))),
+        _ => Ok(verdict),
+    }
+}
+
+/// Multiplies random matrices, a line for each product.
+fn client(flags: &Flags, seed: u64, cases: u64) -> Result<Verdict, Failure> {
+    let opened = super::open(flags)?;
+    let mut random = SplitMix64::new(seed);
+    for _ in 0..cases {
+        let case = Case::random(&mut random);
+        case.run(&opened.device, |checked| {
+            if checked.wrong > 0 {
+                output::complain(&format!("{case}: {} words wrong", checked.wrong));
+            }
+            output::print(&format!("{checked}\n"))
+        })?;
+    }
+    Ok(Verdict::Pass)
+}
+
+/// What all threads share, each of which has one process at a time.
+struct Soak {
+    program: PathBuf,
+    device: String,
+    end: Instant,
+    kill: bool,
+    failed: AtomicBool,
+}
+
+impl Soak {
+    /// What was done, and whether it was all that was to be, for each of
+    /// `processes`.
+    fn all(&self, processes: u64, seed: u64) -> Vec<(Tally, Result<(), Failure>)> {
+        thread::scope(|scope| {
+            let one = |place| {
+                scope.spawn(move || {
+                    let mut tally = Tally::default();
+                    let random = SplitMix64::new(seed.wrapping_add(place));
+                    let ended = self.keep(random, &mut tally);
+                    self.failed.fetch_or(ended.is_err(), Ordering::Relaxed);
+                    (tally, ended.map_err(Failure::Device))
+                })
+            };
+            let threads: Vec<_> = (0..processes).map(one).collect();
+            let panicked = || Err(Failure::Device(anyhow!("a thread panicked")));
+            let results = threads.into_iter().map(thread::ScopedJoinHandle::join);
+            results
+                .map(|result| result.unwrap_or_else(|_| (Tally::default(), panicked())))
+                .collect()
+        })
+    }
+
+    /// One process after the other.
+    fn keep(&self, mut random: SplitMix64, tally: &mut Tally) -> anyhow::Result<()> {
+        loop {
+            self.client(&mut random, tally)?;
+            if Instant::now() >= self.end || self.failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A process from its start to its end.
+    fn client(&self, random: &mut SplitMix64, tally: &mut Tally) -> anyhow::Result<()> {
+        let cases = 1 + random.below(CASES);
+        let last = 1 + random.below(PRODUCTS);
+        let moment = Duration::from_micros(random.below(MOMENTS));
+        let doomed = self.kill && random.below(2) == 0;
+        let mut command = Command::new(&self.program);
+        command.args(["--device", &self.device, "soak"]);
+        command.args(["--seed", &random.below(u64::MAX).to_string(), "--client"]);
+        command.args((!doomed).then(|| cases.to_string()));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("starting a process")?;
+        tally.clients += 1;
+        let mut products = 0;
+        let output = child.stdout.take().context("it has no output")?;
+        for line in BufReader::new(output).lines() {
+            let line = line.context("reading what a process says")?;
+            tally.add(
+                line.parse()
+                    .map_err(|()| anyhow!("a process says {line:?}"))?,
+            );
+            products += 1;
+            if doomed && products == last {
+                thread::sleep(moment);
+                child.kill().context("killing a process")?;
+                tally.killed += 1;
+            }
+        }
+        let status = child.wait().context("waiting for a process")?;
+        let as_meant = match doomed && products >= last {
+            true => status.signal() == Some(Signal::SIGKILL as i32),
+            false => status.success(),
+        };
+        match as_meant {
+            true => Ok(()),
+            false => Err(anyhow!("a process ended with {status}")),
+        }
+    }
+}
+
+/// What was done.
+#[derive(Debug, Default, Serialize)]
+struct Tally {
+    /// Processes that were started.
+    clients: u64,
+    /// Of them.
+    killed: u64,
+    /// By type.
+    products: BTreeMap<String, u64>,
+    /// Elements of results.
+    words: u64,
+    wrong: u64,
+    /// Products of which the driver killed a job.
+    lost: u64,
+}
+
+impl Tally {
+    fn add(&mut self, checked: Checked) {
+        match checked.words {
+            0 => self.lost += 1,
+            _ => *self.products.entry(checked.kind).or_default() += 1,
+        }
+        self.words += checked.words;
+        self.wrong += checked.wrong;
+    }
+
+    fn append(&mut self, other: Self) {
+        self.clients += other.clients;
+        self.killed += other.killed;
+        for (kind, number) in other.products {
+            *self.products.entry(kind).or_default() += number;
+        }
+        self.words += other.words;
+        self.wrong += other.wrong;
+        self.lost += other.lost;
+    }
+
+    fn verdict(&self) -> Verdict {
+        match self.wrong {
+            0 => Verdict::Pass,
+            _ => Verdict::Mismatch,
+        }
+    }
+}
+
+/// What is told.
+#[derive(Debug, Serialize)]
+struct Report {
+    device: DeviceReport,
+    seconds: u64,
+    processes: u64,
+    #[serde(flatten)]
+    tally: Tally,
+}
+
+impl Report {
+    /// One line.
+    fn text(&self) -> String {
+        let tally = &self.tally;
+        let mut text = format!("RESULT {} products", tally.products.values().sum::<u64>());
+        let mut separator = " (";
+        for (kind, number) in &tally.products {
+            let _ = write!(text, "{separator}{number} {kind}");
+            separator = ", ";
+        }
+        let _ = writeln!(
+            text,
+            ") by {} processes, {} at a time, {} of them killed: {} of {} words wrong, \
+             {} products lost to the driver's time limit",
+            tally.clients, self.processes, tally.killed, tally.wrong, tally.words, tally.lost
+        );
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_wrong_word_is_a_mismatch() {
+        let mut all = Tally::default();
+        for (line, verdict) in [
+            ("int8 64 0", Verdict::Pass),
+            ("fp16 7 0", Verdict::Pass),
+            ("int8 9 1", Verdict::Mismatch),
+            ("int4 0 0", Verdict::Mismatch),
+            ("int4 9 0", Verdict::Mismatch),
+        ] {
+            let mut part = Tally::default();
+            part.add(line.parse().unwrap());
+            all.append(part);
+            assert_eq!(all.verdict(), verdict, "{line}");
+        }
+        assert_eq!((all.words, all.wrong, all.lost), (89, 1, 1));
+        assert_eq!((all.products["int8"], all.products["int4"]), (2, 1));
+        for line in ["", "int8 64", "int8 64 x", "int8 64 0 0"] {
+            assert!(line.parse::<Checked>().is_err(), "{line}");
+        }
+    }
+}

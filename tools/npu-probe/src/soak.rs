@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Random products for `npu-probe soak`, each element of which is known exactly.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::Context;
+use half::f16;
+use npu_matmul::{Engine, Error, JobFailure, Results, reference};
+use rocket_uapi::{Device, DevicePool};
+
+use crate::bench::Shape;
+use crate::data::{Operands, SPLIT_MAX, SplitMix64};
+use crate::exit::Failure;
+use crate::flags::Kind;
+use crate::product::Product;
+
+/// What is multiplied, and what is made of the sums.
+const KINDS: [(Kind, Results); 5] = [
+    (Kind::Int8, Results::Sums),
+    (Kind::Fp16, Results::Sums),
+    (Kind::Fp16, Results::Halves),
+    (Kind::Int4, Results::Sums),
+    (Kind::W4a8, Results::Sums),
+];
+
+/// Bits of the largest sizes: most products are small, some have several tiles of
+/// each dimension.
+const M_BITS: u64 = 9;
+const K_BITS: u64 = 12;
+const N_BITS: u64 = 10;
+
+/// Most multiplications of a product, which the CPU makes too.
+const WORK_MAX: usize = 1 << 21;
+
+/// Most times that matrices are multiplied.
+const TURNS: u64 = 6;
+
+/// Most files that they are spread over.
+const FILES: u64 = 3;
+
+/// One random product, multiplied a few times.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    kind: Kind,
+    results: Results,
+    shape: Shape,
+    files: usize,
+    turns: u64,
+    seed: u64,
+}
+
+/// A product of which each element was compared, or one that was lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Checked {
+    pub(crate) kind: String,
+    /// Elements that were compared: none of a product that was lost, because the
+    /// driver killed a job of it.
+    pub(crate) words: u64,
+    pub(crate) wrong: u64,
+}
+
+impl Case {
+    pub(crate) fn random(random: &mut SplitMix64) -> Self {
+        let (kind, results) = KINDS[random.below(KINDS.len() as u64) as usize];
+        let shape = loop {
+            let [m, k, n] = [M_BITS, K_BITS, N_BITS].map(|bits| size(random, bits));
+            if m * k * n <= WORK_MAX {
+                break Shape { m, k, n };
+            }
+        };
+        Self {
+            kind,
+            results,
+            shape,
+            files: 1 + random.below(FILES) as usize,
+            turns: 1 + random.below(TURNS),
+            seed: random.below(u64::MAX),
+        }
+    }
+
+    /// Multiplies and compares; tells of each product.
+    ///
+    /// Two matrices take turns as A: a result that is left from the product before
+    /// is a wrong one.
+    pub(crate) fn run(
+        &self,
+        device: &Device,
+        mut tell: impl FnMut(&Checked) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Shape { m, k, n } = self.shape;
+        let mut random = SplitMix64::new(self.seed);
+        let b = self.integers(&mut random, n * k, false);
+        let sides = [(); 2].map(|()| {
+            let a = self.integers(&mut random, m * k, true);
+            let want = reference::multiply_i32(m, n, k, &a, &b);
+            (self.operands(a, b.clone()), want)
+        });
+        let pool = DevicePool::open(device, self.files)
+            .context("cannot open the device again")
+            .map_err(Failure::Device)?;
+        let engine = Engine::new(pool)?;
+        let weights = sides[0].0.load(&engine, self.kind.precision(), n, k)?;
+        for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
+            let mut product = Product::unwritten(operands, self.results, m * n);
+            let multiplied = product.multiply(&engine, &weights, m, operands);
+            let lost = is_killed(&multiplied);
+            if !lost {
+                multiplied?;
+            }
+            tell(&Checked {
+                kind: self.kind.to_string(),
+                words: if lost { 0 } else { want.len() as u64 },
+                wrong: if lost { 0 } else { wrong(&product, want) },
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Random numbers that the type has, whole ones also of FP16, so that no sum is
+    /// rounded.
+    fn integers(&self, random: &mut SplitMix64, len: usize, is_a: bool) -> Vec<i8> {
+        let (bits, most) = match self.kind {
+            Kind::Int8 | Kind::W8a8 => (8, i8::MAX),
+            Kind::W4a8 if is_a => (8, SPLIT_MAX),
+            Kind::W4a8 | Kind::Int4 | Kind::Fp16 => (4, i8::MAX),
+        };
+        let mut next = || (random.signed(bits) as i8).min(most);
+        (0..len).map(|_| next()).collect()
+    }
+
+    fn operands(&self, a: Vec<i8>, b: Vec<i8>) -> Operands {
+        let halves = |x: Vec<i8>| x.into_iter().map(f16::from).collect();
+        match self.kind {
+            Kind::Int8 | Kind::Int4 | Kind::W8a8 => Operands::Integers { a, b },
+            Kind::W4a8 => Operands::Split { a, b },
+            Kind::Fp16 => Operands::Floats {
+                a: halves(a),
+                b: halves(b),
+            },
+        }
+    }
+}
+
+/// Whether the driver killed a job of it. Where this process looks too late, as on a
+/// busy host, that is all but sure, and has no name of its own.
+fn is_killed(multiplied: &Result<(), Error>) -> bool {
+    let Err(Error::Job { source, .. }) = multiplied else {
+        return false;
+    };
+    matches!(source, JobFailure::Killed | JobFailure::Unknown(_))
+}
+
+/// A number of up to `bits` bits, of each length alike.
+fn size(random: &mut SplitMix64, bits: u64) -> usize {
+    let bits = 1 + random.below(bits);
+    1 + random.below((1 << bits) - 1) as usize
+}
+
+/// Elements of a product that are not what the sums are, or become where they
+/// are rounded to binary16.
+fn wrong(product: &Product, want: &[i32]) -> u64 {
+    let count = |right: &dyn Fn(usize, i32) -> bool| {
+        let all = want.iter().enumerate();
+        all.filter(|&(at, &want)| !right(at, want)).count() as u64
+    };
+    match product {
+        Product::Integers(got) => count(&|at, want| got[at] == want),
+        // Of 24 bits at most: WORK_MAX products of 7 bits, less sign.
+        Product::Floats(got) => count(&|at, want| got[at] == want as f32),
+        Product::Halves(got) => count(&|at, want| got[at] == f16::from_f32(want as f32)),
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind,
+            results,
+            shape,
+            files,
+            seed,
+            ..
+        } = self;
+        write!(
+            f,
+            "{kind} {shape} ({results:?}) over {files} files, seed {seed}"
+        )
+    }
+}
+
+/// As a process of the soak tells it.
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, words, wrong } = self;
+        write!(f, "{kind} {words} {wrong}")
+    }
+}
+
+impl FromStr for Checked {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let [kind, words, wrong] = text.split(' ').collect::<Vec<_>>()[..] else {
+            return Err(());
+        };
+        Ok(Self {
+            kind: kind.to_owned(),
+            words: words.parse().map_err(|_| ())?,
+            wrong: wrong.parse().map_err(|_| ())?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn cases_are_of_all_kinds_and_sizes() {
+        let mut random = SplitMix64::new(1);
+        let cases: Vec<Case> = (0..2000).map(|_| Case::random(&mut random)).collect();
+        let kinds: BTreeSet<String> = cases
+            .iter()
+            .map(|case| format!("{} {:?} {}", case.kind, case.results, case.files))
+            .collect();
+        assert_eq!(kinds.len(), 3 * KINDS.len());
+        for of in [|s: Shape| s.m, |s: Shape| s.k, |s: Shape| s.n] {
+            let sizes = || cases.iter().map(|case| of(case.shape));
+            assert_eq!(sizes().min(), Some(1));
+            assert!(sizes().max() > Some(256));
+        }
+    }
+
+    #[test]
+    fn every_element_counts() {
+        let product = Product::Integers(vec![3, i32::MIN, 5]);
+        assert_eq!(wrong(&product, &[3, 4, 5]), 1);
+        let product = Product::Floats(vec![3.0, f32::NAN, 5.5]);
+        assert_eq!(wrong(&product, &[3, 4, 5]), 2);
+        // The even neighbour of 2049.
+        let product = Product::Halves([2048.0, 2.0].map(f16::from_f32).to_vec());
+        assert_eq!(wrong(&product, &[2049, 3]), 1);
+    }
+
+    #[test]
+    fn a_product_is_told_in_a_line() {
+        let checked = Checked {
+            kind: "fp16".to_owned(),
+            words: 12,
+            wrong: 3,
+        };
+        assert_eq!(checked.to_string().parse(), Ok(checked));
+    }
+}

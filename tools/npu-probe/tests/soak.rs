@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The soak, for as long as its processes take to end their work.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed unwrap is a failed test"
+)]
+
+mod common;
+
+use common::{json_of as json, probe};
+
+#[test]
+fn processes_multiply_and_some_are_killed() {
+    if test_support::emulated() {
+        println!(
+            "SKIP processes_multiply_and_some_are_killed: the emulator's programs start no others"
+        );
+        return;
+    }
+    for (line, clients) in [
+        ("soak --seconds 0 --processes 2", 2),
+        ("soak --seconds 0 --processes 8 --kill", 8),
+    ] {
+        let report = json(line);
+        let killed = report["killed"].as_u64().unwrap();
+        assert_eq!(killed > 0, line.contains("kill"), "{report:#}");
+        assert!(killed < clients, "{report:#}");
+        assert_eq!(report["clients"], clients);
+        assert_eq!(report["wrong"], 0, "{report:#}");
+        let products = report["products"].as_object().unwrap();
+        let products = products.values().map(|number| number.as_u64().unwrap());
+        assert!(products.sum::<u64>() >= clients, "{report:#}");
+    }
+}
+
+#[test]
+fn a_process_that_cannot_work_ends_the_soak() {
+    let (code, _, err) = probe(&["--device", "/nonexistent", "soak", "--seconds", "0"]);
+    assert_eq!(code, 3, "{err}");
+    assert_eq!(probe(&["soak", "--processes", "0"]).0, 2);
+}

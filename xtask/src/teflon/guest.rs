@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The delegate on the real kernel driver, in a virtual machine.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::{DELEGATE, RUNTIME};
+use crate::debian::Sysroot;
+use crate::vm::{Guest, Host, Initramfs, Kernel};
+
+/// For a run, in seconds.
+const LIMIT: u64 = 600;
+
+/// Places in the guest.
+const PROGRAM: &str = "/bin/infer";
+const MODEL: &str = "/model";
+const INPUT: &str = "/input";
+const OUTPUT: &str = "/tmp/output";
+
+/// Where the kernel counts interrupts.
+const INTERRUPTS: &str = "/proc/interrupts";
+
+/// How the driver calls those of a core: by its device.
+const NPU: &str = ".npu";
+
+/// What is the same of all guests.
+#[derive(Debug)]
+pub(super) struct Driver {
+    host: Host,
+    files: Initramfs,
+    command: [String; 6],
+}
+
+/// What came out of a guest.
+#[derive(Debug)]
+pub(super) struct Inferred {
+    pub(super) output: Vec<u8>,
+    /// Interrupts of the NPU's cores: one for each task.
+    pub(super) interrupts: u64,
+}
+
+impl Driver {
+    /// A kernel with the driver, and guests with the delegate for `client`.
+    pub(super) fn prepare(sysroot: &Sysroot, client: &Path) -> Result<Self> {
+        let host = Host::prepare(&Guest::new(Kernel::default(), 1))?;
+        let (mut files, program) = host.files(PROGRAM)?;
+        let runtime = format!("{}/{RUNTIME}", sysroot.place_of_libraries());
+        let loaded = [&*runtime, DELEGATE].map(|place| sysroot.root().join(place));
+        let [runtime, delegate] = [&*runtime, DELEGATE].map(|place| format!("/{place}"));
+        files.add(client, &program)?;
+        files.add(&loaded[0], &runtime)?;
+        files.add(&loaded[1], &delegate)?;
+        let [lite, teflon] = loaded;
+        files.add_libraries(sysroot, &[], &[client.to_owned(), lite, teflon])?;
+        let [model, input, output] = [MODEL, INPUT, OUTPUT].map(str::to_owned);
+        let command = [program, runtime, model, input, output, delegate];
+        Ok(Self {
+            host,
+            files,
+            command,
+        })
+    }
+
+    /// Runs the delegate with a model and its input.
+    pub(super) fn infer(&self, model: &Path, input: &Path) -> Result<Inferred> {
+        let mut files = self.files.clone();
+        files.add(model, MODEL)?;
+        files.add(input, INPUT)?;
+        files.command(&self.command);
+        files.want(&[OUTPUT, INTERRUPTS]);
+        let (ended, files) = self.host.finish(files, LIMIT)?.of_program()?;
+        ended.checked("in the guest, infer")?;
+        let file = |place: usize| files.get(place).cloned().flatten();
+        let output = file(0).context("the guest has no output")?;
+        let interrupts = file(1).with_context(|| format!("the guest has no {INTERRUPTS}"))?;
+        Ok(Inferred {
+            output,
+            interrupts: npu_interrupts(&String::from_utf8_lossy(&interrupts)),
+        })
+    }
+}
+
+/// How many interrupts of the NPU's cores the kernel has counted, on all
+/// processors.
+fn npu_interrupts(text: &str) -> u64 {
+    let lines = text.lines().filter(|line| line.trim_end().ends_with(NPU));
+    let counts = lines.flat_map(|line| {
+        let words = line.split_whitespace().skip(1);
+        words.map_while(|word| word.parse::<u64>().ok())
+    });
+    counts.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::npu_interrupts;
+
+    #[test]
+    fn interrupts_of_the_cores_are_counted() {
+        let text = "           CPU0       CPU1\n 11:       5000          7    GICv3  27 Level     arch_timer\n";
+        assert_eq!(npu_interrupts(text), 0, "no job");
+        let text = format!(
+            "{text} 14:         10          3    GICv3 142 Edge      fdab9000.iommu, fdab0000.npu\n \
+             15:          4          0    GICv3 143 Edge      fdac9000.iommu, fdac0000.npu\n"
+        );
+        assert_eq!(npu_interrupts(&text), 17);
+    }
+}
