@@ -9,10 +9,9 @@
 use std::cell::Cell;
 
 use npu_wire::{Request, is_call};
-use rocket_uapi::sys;
+use rocket_uapi::{read_own_memory, sys};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::memory;
 use crate::wire::{Memory, Room};
 
 /// Longest text of a dma-buf's SET_NAME, with its terminator (`DMA_BUF_NAME_LEN`).
@@ -184,7 +183,7 @@ impl Named {
         let bytes = value.as_mut_bytes();
         let len = bytes.len().min(self.all().len);
         // What cannot be read names nothing.
-        if !memory::read(self.arg, &mut bytes[..len]) {
+        if read_own_memory(self.arg, &mut bytes[..len]).is_err() {
             bytes.fill(0);
         }
         value
@@ -215,7 +214,7 @@ impl Named {
         for index in (last..count).chain(0..last) {
             let mut job = sys::Job::default();
             let at = submit.jobs.wrapping_add(u64::from(index) * stride as u64);
-            if !memory::read(at, job.as_mut_bytes()) {
+            if read_own_memory(at, job.as_mut_bytes()).is_err() {
                 return false;
             }
             let handle = size_of::<u32>();

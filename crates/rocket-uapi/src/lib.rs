@@ -25,6 +25,7 @@ mod access;
 mod backend;
 mod bo;
 mod cache_traffic;
+mod caller;
 mod device;
 mod discover;
 mod error;
@@ -32,6 +33,8 @@ mod handles;
 mod job;
 #[allow(unsafe_code)]
 mod kernel;
+#[allow(unsafe_code)]
+mod own_process;
 mod program_bo;
 #[allow(unsafe_code)]
 mod raw;
@@ -41,12 +44,14 @@ mod sharing;
 mod sync_file;
 pub mod sys;
 mod units;
+mod user;
 pub mod words;
 
 pub use access::{CpuRead, CpuWrite};
 pub use backend::{Backend, BoMemory, DeviceInfo, FenceStatus, RawBo, RawJob, RawTask};
 pub use bo::{Bo, FrozenBo};
 pub use cache_traffic::CacheTraffic;
+pub use caller::{Caller, Descriptor, Wake};
 pub use device::{Device, DevicePool};
 pub use discover::{
     ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode, check_driver, open_node,
@@ -57,6 +62,7 @@ pub use job::{
     WaitError,
 };
 pub use kernel::SETTLE;
+pub use own_process::{OwnProcess, read_own_memory};
 pub use program_bo::ProgramBo;
 pub use raw::{RawDevice, RawMap};
 pub use rknpu_regcmd::Iova;
@@ -65,3 +71,4 @@ pub use shared::{DmaBuf, ImportedBo, SharedBo, SharedBuffer};
 pub use sharing::{Access, FenceInfo, SharedMemory, Sharing, SyncFileInfo};
 pub use sync_file::SyncFile;
 pub use units::{ByteLen, Deadline, Handle, PAGE_BYTES};
+pub use user::{Arena, Efault, UserMemory};
