@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The seam: everything that differs between the kernel driver and the
-//! software model. Above it all code is shared.
+//! What the types of this crate ask of a device. [`crate::IoctlBackend`] does it
+//! by ioctls, on whatever answers them.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -210,5 +210,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync {
     fn settle(&self) -> Duration;
 
     /// The door for driver tests, where there is one.
-    fn raw(&self) -> Option<&dyn RawDevice>;
+    fn raw(&self) -> Option<&RawDevice> {
+        None
+    }
 }

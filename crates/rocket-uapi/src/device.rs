@@ -131,7 +131,7 @@ impl Device {
 
     /// The door for driver tests, where the backend has one.
     #[must_use]
-    pub fn raw(&self) -> Option<&dyn RawDevice> {
+    pub fn raw(&self) -> Option<&RawDevice> {
         let raw = self.backend().raw();
         if raw.is_some() {
             // Jobs may go through it.

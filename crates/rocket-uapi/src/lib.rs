@@ -29,16 +29,22 @@ mod caller;
 mod device;
 mod discover;
 mod error;
+#[allow(unsafe_code)]
+mod file;
 mod handles;
+#[allow(unsafe_code)]
+mod ioctls;
 mod job;
 #[allow(unsafe_code)]
-mod kernel;
+mod node;
 #[allow(unsafe_code)]
 mod own_process;
 mod program_bo;
 #[allow(unsafe_code)]
 mod raw;
 mod shared;
+#[allow(unsafe_code)]
+mod shared_files;
 #[allow(unsafe_code)]
 mod sharing;
 mod sync_file;
@@ -57,11 +63,13 @@ pub use discover::{
     ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode, check_driver, open_node,
 };
 pub use error::{Call, Error, LengthError, ProgramError};
+pub use file::{About, FileOperations, SharedFileOperations};
+pub use ioctls::IoctlBackend;
 pub use job::{
     BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WITNESS_PROGRAMS,
     WaitError,
 };
-pub use kernel::SETTLE;
+pub use node::{Node, SETTLE};
 pub use own_process::{OwnProcess, read_own_memory};
 pub use program_bo::ProgramBo;
 pub use raw::{RawDevice, RawMap};

@@ -69,7 +69,7 @@ impl File {
         Self::new(&self.device.reopen()?)
     }
 
-    pub(crate) fn raw(&self) -> Result<&dyn RawDevice, Errno> {
+    pub(crate) fn raw(&self) -> Result<&RawDevice, Errno> {
         self.device.raw().ok_or(Errno::NOTTY)
     }
 

@@ -109,8 +109,6 @@ pub(crate) const SW_SYNC_CREATE_FENCE: u32 = 0xc028_5700;
 /// `SW_SYNC_IOC_INC`, with a u32.
 pub(crate) const SW_SYNC_INC: u32 = 0x4004_5701;
 
-/// `DMA_BUF_SYNC_READ`.
-pub(crate) const DMA_BUF_SYNC_READ: u32 = 1;
 /// `DMA_BUF_SYNC_WRITE`.
 pub(crate) const DMA_BUF_SYNC_WRITE: u64 = 2;
 /// `DMA_BUF_SYNC_RW`.

@@ -16,8 +16,7 @@ use rknpu_regcmd::{
 };
 use rocket_uapi::{
     Backend, Bo, ByteLen, Call, Deadline, Device, DeviceInfo, Errno, Error, Handle, Iova, Job,
-    JobBuilder, PAGE_BYTES, ProgramBo, RawBo, RawDevice, RawJob, SharedMemory, Sharing,
-    WITNESS_PROGRAMS,
+    JobBuilder, PAGE_BYTES, ProgramBo, RawBo, RawJob, SharedMemory, Sharing, WITNESS_PROGRAMS,
 };
 
 use memory::{Mapping, Pages, SharedPages};
@@ -390,10 +389,6 @@ unsafe impl Backend for MockFile {
 
     fn settle(&self) -> Duration {
         self.0.lock().settle
-    }
-
-    fn raw(&self) -> Option<&dyn RawDevice> {
-        None
     }
 }
 
