@@ -8,7 +8,6 @@
 
 use std::cell::Cell;
 
-use npu_wire::{Request, is_call};
 use rocket_uapi::{read_own_memory, sys};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -105,7 +104,7 @@ impl Named {
 
     /// Where what comes back with the result goes.
     pub(crate) fn returned(&self) -> Room<'_> {
-        if self.kind == Kind::Device && Request::writes_arg(self.number) {
+        if self.kind == Kind::Device && sys::writes_arg(self.number) {
             // SAFETY: the request writes its argument, which makes it the
             // program's promise.
             unsafe { Room::at(self.all()) }
@@ -138,7 +137,7 @@ impl Named {
                     Span::new(version.desc, version.desc_len, 1),
                 ]
             }
-            Kind::File if Request::writes_arg(self.number) => {
+            Kind::File if sys::writes_arg(self.number) => {
                 let arg = Span::new(self.arg, 1, self.all().len);
                 [arg, self.fence_infos(), Span::NONE]
             }
@@ -166,14 +165,14 @@ impl Named {
     }
 
     fn is(&self, known: u32) -> bool {
-        is_call(self.number, known)
+        sys::is_call(self.number, known)
     }
 
     /// The argument, as long as the request says.
     fn all(&self) -> Memory {
         Memory {
             addr: self.arg,
-            len: Request::arg_len(self.number),
+            len: sys::arg_len(self.number),
         }
     }
 

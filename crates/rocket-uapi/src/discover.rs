@@ -142,13 +142,12 @@ pub(crate) fn open(path: &Path) -> Result<IoctlBackend, Error> {
     Ok(device)
 }
 
-/// Opens the character device at `path`, whatever it is. For who does its
-/// ioctls himself; all others have [`Device::open`](crate::Device::open).
+/// Opens the character device at `path`, whatever it is.
 ///
 /// # Errors
 /// [`Error::NoSuchNode`], [`Error::NotADevice`], [`Error::NoPermission`], or
 /// what else open(2) says.
-pub fn open_node(path: &Path) -> Result<OwnedFd, Error> {
+pub(crate) fn open_node(path: &Path) -> Result<OwnedFd, Error> {
     let metadata = fs::metadata(path).map_err(|error| not_opened(&error, None))?;
     if !metadata.file_type().is_char_device() {
         return Err(Error::NotADevice);
@@ -165,7 +164,7 @@ pub fn open_node(path: &Path) -> Result<OwnedFd, Error> {
 ///
 /// # Errors
 /// [`Error::OtherDriver`]
-pub fn check_driver(name: &str) -> Result<(), Error> {
+fn check_driver(name: &str) -> Result<(), Error> {
     if name == DRIVER_NAME {
         return Ok(());
     }

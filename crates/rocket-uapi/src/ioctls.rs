@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The typed calls as ioctls: the only place that puts values into the uAPI's
-//! structures and takes them out again.
+//! The typed calls as ioctls: values into the uAPI's structures, and out of them
+//! again.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,9 @@ use crate::error::{Call, Error};
 use crate::file::FileOperations;
 use crate::raw::{RawDevice, RawMap};
 use crate::shared_files::{SharedFiles, map};
-use crate::sharing::{SharedMemory, Sharing};
+use crate::sharing::{Access, SharedMemory, Sharing};
+use crate::submit::{place_job, place_jobs};
+use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle};
 use crate::user::{Arena, UserMemory};
 use crate::{Errno, sys};
@@ -70,28 +72,30 @@ impl IoctlBackend {
     /// One without addresses.
     fn plain<T: WithoutAddresses>(&self, request: u32, arg: &mut T) -> Result<(), Errno> {
         // SAFETY: there are none, and none of these is SUBMIT.
-        unsafe { ioctl(&*self.file, request, arg, &Arena::new()) }
+        unsafe { ioctl(&*self.file, request, arg, &Arena::new()) }.map(drop)
     }
 }
 
-/// An ioctl, started again whenever a signal handler interrupts it. PREP_BO's
-/// deadline is absolute, so it does not move.
+/// An ioctl with its structure, started again whenever a signal handler
+/// interrupts it. PREP_BO's deadline is absolute, so it does not move.
+///
+/// # Errors
+/// What the driver says.
 ///
 /// # Safety
-/// The addresses in `arg`, and in what they lead to, are `arena`'s; what SUBMIT
-/// makes the NPU do is subject to [`Backend::submit`].
-unsafe fn ioctl<T: FromBytes + IntoBytes + Immutable>(
-    file: &dyn FileOperations,
-    request: u32,
-    arg: &mut T,
-    arena: &Arena,
-) -> Result<(), Errno> {
+/// The addresses in `arg`, and in what they lead to, are null or `arena`'s; what
+/// SUBMIT makes the NPU do is subject to [`Backend::submit`].
+pub unsafe fn ioctl<F, T>(file: &F, request: u32, arg: &mut T, arena: &Arena) -> Result<i32, Errno>
+where
+    F: FileOperations + ?Sized,
+    T: FromBytes + IntoBytes + Immutable,
+{
     debug_assert_eq!(sys::arg_len(request), size_of::<T>());
     loop {
         // SAFETY: `arena` lives, and lets its memory be read and written.
         match unsafe { file.ioctl(request, arg.as_mut_bytes(), arena) } {
             Err(Errno::INTR) => {}
-            other => return other.map(drop),
+            other => return other,
         }
     }
 }
@@ -231,24 +235,16 @@ unsafe impl Backend for IoctlBackend {
             // them before it returns. The rest is the caller's promise.
             unsafe { ioctl(&*self.file, sys::SUBMIT, &mut submit, &arena) }
         });
+        let submitted = submitted.map(drop);
         submitted.map_err(|errno| Error::of(Call::Submit, None, errno))
     }
 
     fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
         let call = Call::PrimeExport;
-        let mut prime = sys::PrimeHandle {
-            handle: handle.get(),
-            flags: sys::DRM_CLOEXEC | sys::DRM_RDWR,
-            fd: -1,
-        };
-        self.plain(sys::PRIME_HANDLE_TO_FD, &mut prime)
-            .map_err(|errno| match errno {
-                Errno::OPNOTSUPP => Error::Unsupported { call },
-                _ => Error::of(call, Some(handle), errno),
-            })?;
-        // SAFETY: PRIME_HANDLE_TO_FD succeeded, so `fd` is a new descriptor of
-        // this process, which nobody else owns.
-        Ok(unsafe { OwnedFd::from_raw_fd(prime.fd) })
+        export(&*self.file, handle.get()).map_err(|errno| match errno {
+            Errno::OPNOTSUPP => Error::Unsupported { call },
+            _ => Error::of(call, Some(handle), errno),
+        })
     }
 
     fn was_accepted(&self, handle: Handle) -> Result<bool, Error> {
@@ -301,36 +297,37 @@ unsafe impl Backend for IoctlBackend {
 
 /// SUBMIT's argument, with all that it leads to in `arena`.
 fn place(jobs: &[RawJob<'_>], arena: &Arena) -> Result<sys::Submit, Errno> {
-    let handles = |list: &[Handle]| {
-        let list: Vec<u32> = list.iter().map(|bo| bo.get()).collect();
-        arena.push(list.as_bytes())
-    };
-    let placed = jobs.iter().map(|job| {
-        let tasks = job.tasks.iter().map(|task| sys::Task {
-            regcmd: task.regcmd.0,
-            regcmd_count: task.words,
-        });
-        let tasks: Vec<_> = tasks.collect();
-        Ok(sys::Job {
-            tasks: arena.push(tasks.as_bytes()),
-            in_bo_handles: handles(job.reads),
-            out_bo_handles: handles(job.writes),
-            task_count: count(tasks.len())?,
-            task_struct_size: size_of::<sys::Task>() as u32,
-            in_bo_handle_count: count(job.reads.len())?,
-            out_bo_handle_count: count(job.writes.len())?,
-        })
-    });
-    let placed: Vec<_> = placed.collect::<Result<_, Errno>>()?;
-    Ok(sys::Submit {
-        jobs: arena.push(placed.as_bytes()),
-        job_count: count(placed.len())?,
-        job_struct_size: size_of::<sys::Job>() as u32,
-        reserved: 0,
-    })
+    let numbers = |list: &[Handle]| -> Vec<u32> { list.iter().map(|bo| bo.get()).collect() };
+    let placed = jobs
+        .iter()
+        .map(|job| place_job(job.tasks, &numbers(job.reads), &numbers(job.writes), arena));
+    place_jobs(&placed.collect::<Result<Vec<_>, _>>()?, arena)
 }
 
-/// A length as the uAPI counts.
-fn count(len: usize) -> Result<u32, Errno> {
-    u32::try_from(len).map_err(|_| Errno::INVAL)
+/// PRIME export: a dma-buf of a BO, to be read and written: the first export of
+/// an object decides for all later ones.
+fn export<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<OwnedFd, Errno> {
+    let mut prime = sys::PrimeHandle {
+        handle,
+        flags: sys::DRM_CLOEXEC | sys::DRM_RDWR,
+        fd: -1,
+    };
+    // SAFETY: there is no address in it.
+    unsafe { ioctl(file, sys::PRIME_HANDLE_TO_FD, &mut prime, &Arena::new()) }?;
+    // SAFETY: PRIME_HANDLE_TO_FD succeeded, so `fd` is a new descriptor of this
+    // process, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(prime.fd) })
+}
+
+/// A sync_file of the jobs that write a BO: how they end, which PREP_BO does not
+/// tell. The kernel leaves out those that have ended.
+///
+/// # Errors
+/// An unknown handle; no file descriptor left; no dma-bufs on this device.
+pub fn write_fence<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<SyncFile, Error> {
+    let refused = |errno| Error::of(Call::PrimeExport, Handle::new(handle), errno);
+    let dma_buf = export(file, handle).map_err(refused)?;
+    let files = SharedFiles(file.shared_files());
+    let fence = files.export_sync_file(dma_buf.as_fd(), Access::Read)?;
+    Ok(SyncFile::new(fence, Arc::new(files)))
 }

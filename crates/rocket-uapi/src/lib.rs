@@ -47,6 +47,7 @@ mod shared;
 mod shared_files;
 #[allow(unsafe_code)]
 mod sharing;
+mod submit;
 mod sync_file;
 pub mod sys;
 mod units;
@@ -59,12 +60,10 @@ pub use bo::{Bo, FrozenBo};
 pub use cache_traffic::CacheTraffic;
 pub use caller::{Caller, Descriptor, Wake};
 pub use device::{Device, DevicePool};
-pub use discover::{
-    ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode, check_driver, open_node,
-};
+pub use discover::{ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode};
 pub use error::{Call, Error, LengthError, ProgramError};
 pub use file::{About, FileOperations, SharedFileOperations};
-pub use ioctls::IoctlBackend;
+pub use ioctls::{IoctlBackend, ioctl, write_fence};
 pub use job::{
     BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WITNESS_PROGRAMS,
     WaitError,
@@ -77,6 +76,7 @@ pub use rknpu_regcmd::Iova;
 pub use rustix::io::Errno;
 pub use shared::{DmaBuf, ImportedBo, SharedBo, SharedBuffer};
 pub use sharing::{Access, FenceInfo, SharedMemory, Sharing, SyncFileInfo};
+pub use submit::{ClientJob, NotRead};
 pub use sync_file::SyncFile;
 pub use units::{ByteLen, Deadline, Handle, PAGE_BYTES};
 pub use user::{Arena, Efault, UserMemory};

@@ -51,7 +51,8 @@ impl Node {
     /// Opens the character device at `path`, whatever it is.
     ///
     /// # Errors
-    /// As [`discover::open_node`].
+    /// [`Error::NoSuchNode`], [`Error::NotADevice`], [`Error::NoPermission`], or
+    /// what else open(2) says.
     pub fn open(path: &Path) -> Result<Self, Error> {
         Ok(Self {
             fd: discover::open_node(path)?,

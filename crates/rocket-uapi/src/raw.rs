@@ -10,6 +10,7 @@ use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Errno;
+use crate::error::Error;
 use crate::file::FileOperations;
 use crate::own_process::OwnProcess;
 
@@ -32,6 +33,10 @@ pub struct RawDevice(Arc<dyn FileOperations>);
 impl RawDevice {
     pub(crate) fn new(file: Arc<dyn FileOperations>) -> Self {
         Self(file)
+    }
+
+    pub(crate) fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
+        self.0.reopen()
     }
 
     /// ioctl with an argument of `arg.len()` bytes; `None` passes NULL.

@@ -11,9 +11,13 @@
 //!
 //! Offsets hold for 64-bit machines, which is all that the NPU is found in.
 
+mod request;
+
 use rustix::fs::OFlags;
 use rustix::ioctl::{Opcode, opcode};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub use request::{ARG_LEN_MAX, arg_len, changes_handles, is_call, letter, structure, writes_arg};
 
 /// What is known of a structure, for comparison with the kernel's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -381,15 +385,6 @@ pub const SW_SYNC_INC: u32 = 0x4004_5701;
 
 // There is no number of GET_UNIQUE (the bus id) here on purpose: on any accel
 // node it makes the kernel follow a null pointer while it holds a lock.
-
-/// Bytes of the argument, by the request number (asm-generic/ioctl.h).
-#[must_use]
-pub const fn arg_len(request: u32) -> usize {
-    (request >> 16) as usize & ARG_LEN_MAX
-}
-
-/// Most bytes of an argument that a request number can say.
-pub const ARG_LEN_MAX: usize = 0x3fff;
 
 /// All structures of the kernel's headers, for the comparison with those.
 pub const LAYOUTS: [Layout; 19] = [
