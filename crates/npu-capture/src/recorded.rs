@@ -31,13 +31,12 @@ const WAIT: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_millis(350);
 
 /// Requests that say nothing which a recording needs.
-const OF_NO_INTEREST: [u32; 6] = [
+const OF_NO_INTEREST: [u32; 5] = [
     sys::VERSION,
     sys::GET_CAP,
     sys::PREP_BO,
     sys::FINI_BO,
     sys::PRIME_HANDLE_TO_FD,
-    sys::GEM_FLINK,
 ];
 
 /// An open file whose jobs are recorded.
@@ -267,9 +266,6 @@ fn note(bos: &mut BTreeMap<u32, Known>, request: u32, arg: &[u8]) {
     } else if is(sys::PRIME_FD_TO_HANDLE) {
         // Not over one of its own that comes back.
         bos.entry(sys::structure::<sys::PrimeHandle>(arg).handle)
-            .or_default();
-    } else if is(sys::GEM_OPEN) {
-        bos.entry(sys::structure::<sys::GemOpen>(arg).handle)
             .or_default();
     }
 }

@@ -15,9 +15,15 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::script::{STEP_WORDS, ScriptedCore, Stage, Step};
 
 pub use rocket_uapi::sys::{
-    CREATE_BO, FINI_BO, GEM_CLOSE, GEM_FLINK, GEM_OPEN, GET_CAP, PREP_BO,
-    PRIME_FD_TO_HANDLE as FD_TO_HANDLE, PRIME_HANDLE_TO_FD as HANDLE_TO_FD, SUBMIT, VERSION,
+    CREATE_BO, FINI_BO, GEM_CLOSE, GET_CAP, PREP_BO, PRIME_FD_TO_HANDLE as FD_TO_HANDLE,
+    PRIME_HANDLE_TO_FD as HANDLE_TO_FD, SUBMIT, VERSION,
 };
+
+/// `DRM_IOCTL_GEM_FLINK`, which clients do without.
+pub const GEM_FLINK: u32 = 0xc008_640a;
+
+/// `DRM_IOCTL_GEM_OPEN`, which clients do without.
+pub const GEM_OPEN: u32 = 0xc010_640b;
 
 /// `DRM_IOCTL_GET_UNIQUE`, which clients do without.
 pub const GET_UNIQUE: u32 = 0xc010_6401;

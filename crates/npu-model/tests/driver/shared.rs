@@ -12,8 +12,11 @@ use rustix::io::Errno;
 pub use rocket_uapi::sys::{
     DMA_BUF_SET_NAME as SET_NAME_B, DMA_BUF_SYNC, DMA_BUF_SYNC_READ as READ,
     DMA_BUF_SYNC_WRITE as WRITE, EXPORT_SYNC_FILE, IMPORT_SYNC_FILE, SYNC_FILE_INFO as FILE_INFO,
-    SYNC_MERGE as MERGE, SYNC_SET_DEADLINE as SET_DEADLINE,
+    SYNC_MERGE as MERGE,
 };
+
+/// `SYNC_IOC_SET_DEADLINE`, which clients do without.
+pub const SET_DEADLINE: u32 = 0x4010_3e05;
 
 /// The same with an address of 32 bits.
 pub const SET_NAME_A: u32 = SET_NAME_B ^ (8 | 4) << 16;

@@ -42,14 +42,7 @@ const DRIVER_REQUESTS: std::ops::Range<u32> = 0x40..0xa0;
 
 /// Requests whose arguments hold values only, neither addresses nor
 /// descriptors, and that do not wait.
-const VALUES: [u32; 6] = [
-    sys::CREATE_BO,
-    sys::FINI_BO,
-    sys::GEM_CLOSE,
-    sys::GET_CAP,
-    sys::GEM_FLINK,
-    sys::GEM_OPEN,
-];
+const VALUES: [u32; 4] = [sys::CREATE_BO, sys::FINI_BO, sys::GEM_CLOSE, sys::GET_CAP];
 
 #[derive(Debug)]
 pub(super) struct ForwardFile {
@@ -361,9 +354,6 @@ fn note(handles: &mut BTreeMap<u32, u64>, request: u32, arg: &[u8]) {
         handles.insert(bo.handle, bytes);
     } else if is(sys::GEM_CLOSE) {
         handles.remove(&sys::structure::<sys::GemClose>(arg).handle);
-    } else if is(sys::GEM_OPEN) {
-        let bo: sys::GemOpen = sys::structure(arg);
-        handles.insert(bo.handle, bo.size);
     }
 }
 

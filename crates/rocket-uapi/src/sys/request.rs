@@ -3,7 +3,7 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{CREATE_BO, GEM_CLOSE, GEM_OPEN, PRIME_FD_TO_HANDLE};
+use super::{CREATE_BO, GEM_CLOSE, PRIME_FD_TO_HANDLE};
 
 /// Bytes of the argument, by the request number (asm-generic/ioctl.h).
 #[must_use]
@@ -40,7 +40,7 @@ pub const fn is_call(request: u32, known: u32) -> bool {
 /// gives back is at once another one's.
 #[must_use]
 pub fn changes_handles(request: u32) -> bool {
-    [CREATE_BO, GEM_CLOSE, PRIME_FD_TO_HANDLE, GEM_OPEN]
+    [CREATE_BO, GEM_CLOSE, PRIME_FD_TO_HANDLE]
         .iter()
         .any(|&known| is_call(request, known))
 }
