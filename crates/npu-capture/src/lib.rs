@@ -22,7 +22,6 @@ mod error;
 mod fields;
 pub mod format;
 mod outcome;
-#[allow(unsafe_code)]
 mod pages;
 mod parse;
 mod programs;

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The pages of a buffer object, as a recorder reads them.
 
-use std::slice;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
 
 use rknpu_regcmd::Iova;
-use rocket_uapi::{PAGE_BYTES, RawMap, sys, words};
+use rocket_uapi::{MappedMemory, PAGE_BYTES, sys, words};
 
 use crate::delta::BoBytes;
 use crate::recorder::BoView;
 
 /// Maps an object to be read.
-type Map<'a> = &'a dyn Fn(&sys::CreateBo) -> Option<Box<dyn RawMap>>;
+type Map<'a> = &'a dyn Fn(&sys::CreateBo) -> Option<Box<dyn MappedMemory>>;
 
 /// The pages of an object.
 pub(crate) struct Pages<'a> {
@@ -21,7 +19,7 @@ pub(crate) struct Pages<'a> {
     bo: Option<&'a sys::CreateBo>,
     map: Map<'a>,
     /// Mapped when first read, and unmapped with the job: it keeps the object.
-    memory: OnceLock<Option<Box<dyn RawMap>>>,
+    memory: OnceLock<Option<Box<dyn MappedMemory>>>,
 }
 
 impl<'a> Pages<'a> {
@@ -58,18 +56,9 @@ impl BoBytes for Pages<'_> {
         let start = usize::try_from(offset).map_or(memory.len(), |at| at.min(memory.len()));
         let len = into.len().min(memory.len() - start);
         let (copied, beyond) = into.split_at_mut(len);
-        // SAFETY: whole pages of a buffer object, aligned for words, readable and
-        // initialised as long as `memory` lives. The program, other processes
-        // and the NPU may change them meanwhile, as atomics allow. They are only
-        // loaded, relaxed and in whole words, which reads pages that cannot be
-        // written too.
-        let words: &[AtomicU64] = unsafe {
-            slice::from_raw_parts(
-                memory.as_ptr().cast(),
-                memory.len() / size_of::<AtomicU64>(),
-            )
-        };
-        words::load(words, start, copied);
+        // The program, other processes and the NPU may change them meanwhile. They
+        // are only loaded, which reads pages that cannot be written too.
+        words::load(memory.words(), start, copied);
         beyond.fill(0);
     }
 }

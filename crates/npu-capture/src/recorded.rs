@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rocket_uapi::{
-    About, Arena, Caller, ClientJob, Deadline, Errno, Error, FenceStatus, FileOperations, NotRead,
-    PAGE_BYTES, RawMap, SharedFileOperations, SyncFile, ioctl, sys, write_fence,
+    About, Arena, Caller, ClientJob, Deadline, Errno, Error, FenceStatus, FileOperations,
+    MappedMemory, NotRead, PAGE_BYTES, SharedFileOperations, SyncFile, ioctl, sys, write_fence,
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -321,11 +321,11 @@ where
         len: usize,
         prot: ProtFlags,
         flags: MapFlags,
-    ) -> Result<Box<dyn RawMap>, Errno> {
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
         self.inner.mmap(offset, len, prot, flags)
     }
 
-    fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn RawMap>, Errno> {
+    fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
         self.inner.map_bo(bo, len)
     }
 

@@ -5,7 +5,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocket_uapi::{About, Caller, Errno, Error, FileOperations, RawMap, SharedFileOperations, sys};
+use rocket_uapi::{
+    About, Caller, Errno, Error, FileOperations, MappedMemory, SharedFileOperations, sys,
+};
 use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -49,12 +51,12 @@ unsafe impl FileOperations for DrmFile {
         len: usize,
         prot: ProtFlags,
         flags: MapFlags,
-    ) -> Result<Box<dyn RawMap>, Errno> {
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
         Ok(Box::new(self.mmap(offset, len, prot, flags)?))
     }
 
     /// The pages that the NPU side uses too: the host's tables are filled once.
-    fn map_bo(&self, bo: &sys::CreateBo, _: usize) -> Result<Box<dyn RawMap>, Errno> {
+    fn map_bo(&self, bo: &sys::CreateBo, _: usize) -> Result<Box<dyn MappedMemory>, Errno> {
         Ok(Box::new(self.map_handle(bo.handle)?))
     }
 
@@ -85,7 +87,10 @@ unsafe impl FileOperations for DrmFile {
     }
 }
 
-impl RawMap for Mapping {
+// SAFETY: of all pages of an object or of the first of them, which are zeroed when
+// made; at a fixed place (a memfd mapping or a boxed slice) as long as the mapping
+// keeps the object.
+unsafe impl MappedMemory for Mapping {
     fn as_ptr(&self) -> *mut u8 {
         self.as_ptr()
     }
@@ -121,7 +126,7 @@ unsafe impl SharedFileOperations for ModelFiles {
         file(fd, Errno::SPIPE)?.seek(to)
     }
 
-    fn mmap(&self, fd: BorrowedFd<'_>, len: usize) -> Result<Box<dyn RawMap>, Errno> {
+    fn mmap(&self, fd: BorrowedFd<'_>, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let mapping = file(fd, Errno::NODEV)?.mmap(0, len, prot, MapFlags::SHARED)?;
         Ok(Box::new(mapping))

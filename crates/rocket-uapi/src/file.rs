@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::raw::RawMap;
+use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
 /// What no ioctl tells of a device.
@@ -40,8 +40,7 @@ pub struct About {
 /// open BO is unique in the file; the address that CREATE_BO gives is where the
 /// NPU sees exactly the pages that mmap at the offset shows, which are zeroes at
 /// first; when PREP_BO returns success no submitted job that lists the BO as
-/// written is still running. A mapping is readable, and writable if that was
-/// asked for, for its length, at one place until it is dropped. A descriptor
+/// written is still running. A descriptor
 /// that an ioctl gives this process is open, and nobody else's.
 pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// What no ioctl tells.
@@ -72,14 +71,14 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
         len: usize,
         prot: ProtFlags,
         flags: MapFlags,
-    ) -> Result<Box<dyn RawMap>, Errno>;
+    ) -> Result<Box<dyn MappedMemory>, Errno>;
 
     /// The pages of a new BO, `len` bytes, to be read and written. It may be a
     /// mapping that others have too.
     ///
     /// # Errors
     /// As [`FileOperations::mmap`].
-    fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn RawMap>, Errno> {
+    fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         self.mmap(bo.offset, len, prot, MapFlags::SHARED)
     }
@@ -151,5 +150,5 @@ pub unsafe trait SharedFileOperations: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// What the kernel says.
-    fn mmap(&self, file: BorrowedFd<'_>, len: usize) -> Result<Box<dyn RawMap>, Errno>;
+    fn mmap(&self, file: BorrowedFd<'_>, len: usize) -> Result<Box<dyn MappedMemory>, Errno>;
 }

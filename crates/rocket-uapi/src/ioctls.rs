@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use rknpu_regcmd::Iova;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::backend::{Backend, BoMemory, DeviceInfo, RawBo, RawJob};
+use crate::backend::{Backend, DeviceInfo, RawBo, RawJob};
 use crate::error::{Call, Error};
 use crate::file::FileOperations;
-use crate::raw::{RawDevice, RawMap};
+use crate::mapped::MappedMemory;
+use crate::raw::RawDevice;
 use crate::shared_files::{SharedFiles, map};
-use crate::sharing::{Access, SharedMemory, Sharing};
+use crate::sharing::{Access, Sharing};
 use crate::submit::{place_job, place_jobs};
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle};
@@ -131,26 +132,9 @@ fn ask_version(file: &dyn FileOperations, info: &mut DeviceInfo) -> Result<(), E
     Ok(())
 }
 
-/// The pages of a BO.
-#[derive(Debug)]
-struct BoPages(Box<dyn RawMap>);
-
-// SAFETY: made by `create_bo` alone, of `FileOperations::map_bo`: all pages of a
-// BO, zeroed at first, shared, readable and writable, at a fixed place until
-// dropped. Only jobs that use the BO and holders of the pointer write them: the
-// handle is this file's, and a `DmaBuf`, by which others could, ends all CPU
-// access through this crate.
-unsafe impl BoMemory for BoPages {
-    fn as_ptr(&self) -> *mut u8 {
-        self.0.as_ptr()
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-}
-
-// SAFETY: what `FileOperations` promises.
+// SAFETY: what `FileOperations` promises. The pages of a BO are written by jobs
+// that use it and by holders of the pointer alone: the handle is this file's, and
+// a `DmaBuf`, by which others could, ends all CPU access through this crate.
 unsafe impl Backend for IoctlBackend {
     fn info(&self) -> DeviceInfo {
         self.info.clone()
@@ -184,7 +168,7 @@ unsafe impl Backend for IoctlBackend {
             Ok((iova, memory)) => Ok(RawBo {
                 handle,
                 iova: Iova(iova),
-                memory: Box::new(BoPages(memory)),
+                memory,
             }),
             Err(error) => {
                 if let Err(error) = self.close_bo(handle) {
@@ -274,7 +258,7 @@ unsafe impl Backend for IoctlBackend {
         Handle::new(prime.handle).ok_or_else(|| refused(Errno::BADMSG))
     }
 
-    fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn SharedMemory>, Error> {
+    fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn MappedMemory>, Error> {
         map(&*self.file.shared_files(), dma_buf)
     }
 

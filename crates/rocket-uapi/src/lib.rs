@@ -36,6 +36,8 @@ mod handles;
 mod ioctls;
 mod job;
 #[allow(unsafe_code)]
+mod mapped;
+#[allow(unsafe_code)]
 mod node;
 #[allow(unsafe_code)]
 mod own_process;
@@ -45,7 +47,6 @@ mod raw;
 mod shared;
 #[allow(unsafe_code)]
 mod shared_files;
-#[allow(unsafe_code)]
 mod sharing;
 mod submit;
 mod sync_file;
@@ -55,7 +56,7 @@ mod user;
 pub mod words;
 
 pub use access::{CpuRead, CpuWrite};
-pub use backend::{Backend, BoMemory, DeviceInfo, FenceStatus, RawBo, RawJob, RawTask};
+pub use backend::{Backend, DeviceInfo, FenceStatus, RawBo, RawJob, RawTask};
 pub use bo::{Bo, FrozenBo};
 pub use cache_traffic::CacheTraffic;
 pub use caller::{Caller, Descriptor, Wake};
@@ -68,14 +69,15 @@ pub use job::{
     BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WITNESS_PROGRAMS,
     WaitError,
 };
+pub use mapped::MappedMemory;
 pub use node::{Node, SETTLE};
 pub use own_process::{OwnProcess, read_own_memory};
 pub use program_bo::ProgramBo;
-pub use raw::{RawDevice, RawMap};
+pub use raw::RawDevice;
 pub use rknpu_regcmd::Iova;
 pub use rustix::io::Errno;
 pub use shared::{DmaBuf, ImportedBo, SharedBo, SharedBuffer};
-pub use sharing::{Access, FenceInfo, SharedMemory, Sharing, SyncFileInfo};
+pub use sharing::{Access, FenceInfo, Sharing, SyncFileInfo};
 pub use submit::{ClientJob, NotRead};
 pub use sync_file::SyncFile;
 pub use units::{ByteLen, Deadline, Handle, PAGE_BYTES};

@@ -22,7 +22,7 @@ use crate::caller::Caller;
 use crate::discover;
 use crate::error::Error;
 use crate::file::{About, FileOperations, SharedFileOperations};
-use crate::raw::RawMap;
+use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
 
 /// How long after a job's end the file must stay open: the scheduler's worker
@@ -117,7 +117,7 @@ unsafe impl FileOperations for Node {
         len: usize,
         prot: ProtFlags,
         flags: MapFlags,
-    ) -> Result<Box<dyn RawMap>, Errno> {
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
         Ok(Box::new(Pages::map(
             self.as_fd(),
             offset,
@@ -183,7 +183,7 @@ unsafe impl SharedFileOperations for KernelFiles {
         rustix::fs::seek(file, to)
     }
 
-    fn mmap(&self, file: BorrowedFd<'_>, len: usize) -> Result<Box<dyn RawMap>, Errno> {
+    fn mmap(&self, file: BorrowedFd<'_>, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         Ok(Box::new(Pages::map(file, 0, len, prot, MapFlags::SHARED)?))
     }
@@ -226,7 +226,9 @@ impl Pages {
     }
 }
 
-impl RawMap for Pages {
+// SAFETY: `map` made it, at a place where it stays until it is dropped. Pages of
+// files are initialised.
+unsafe impl MappedMemory for Pages {
     fn as_ptr(&self) -> *mut u8 {
         self.start.cast()
     }

@@ -2,7 +2,6 @@
 //! The door for driver tests: ioctl numbers and bytes, with nothing checked in
 //! between, so that a test can send what a correct client never would.
 
-use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -12,19 +11,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::Errno;
 use crate::error::Error;
 use crate::file::FileOperations;
+use crate::mapped::MappedMemory;
 use crate::own_process::OwnProcess;
-
-/// A mapping. Dropping it unmaps.
-pub trait RawMap: fmt::Debug + Send + Sync {
-    /// First byte.
-    fn as_ptr(&self) -> *mut u8;
-    /// Length in bytes.
-    fn len(&self) -> usize;
-    /// Whether there are none: never.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
 
 /// Raw access to one open file of a device, with addresses of this process.
 #[derive(Debug)]
@@ -96,7 +84,7 @@ impl RawDevice {
         len: usize,
         prot: ProtFlags,
         flags: MapFlags,
-    ) -> Result<Box<dyn RawMap>, Errno> {
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
         self.0.mmap(offset, len, prot, flags)
     }
 

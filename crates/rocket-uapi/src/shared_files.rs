@@ -2,9 +2,7 @@
 //! The typed calls of dma-bufs and sync_files as ioctls.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use rustix::fs::SeekFrom;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -12,8 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::error::{Call, Error};
 use crate::file::SharedFileOperations;
 use crate::ioctls::WithoutAddresses;
-use crate::raw::RawMap;
-use crate::sharing::{Access, FenceInfo, SharedMemory, Sharing, SyncFileInfo};
+use crate::mapped::MappedMemory;
+use crate::sharing::{Access, FenceInfo, Sharing, SyncFileInfo};
 use crate::user::{Arena, UserMemory};
 use crate::{Errno, sys};
 
@@ -181,34 +179,16 @@ fn fence_info(fence: &sys::SyncFenceInfo) -> FenceInfo {
     )
 }
 
-/// The pages of a dma-buf.
-#[derive(Debug)]
-struct SharedPages(Box<dyn RawMap>);
-
-// SAFETY: `map` made a shared, readable and writable mapping of a whole dma-buf,
-// which is pages, at a fixed place until it is dropped. A dma-buf never shrinks.
-// The bytes of a GEM object are zeroed before anybody sees them.
-unsafe impl SharedMemory for SharedPages {
-    fn words(&self) -> &[AtomicU64] {
-        let count = self.0.len() / size_of::<AtomicU64>();
-        // SAFETY: see above: as many initialised words, aligned to a page, as
-        // long as the mapping, and so the borrow, lives. Others may change
-        // them, as atomics allow.
-        unsafe { slice::from_raw_parts(self.0.as_ptr().cast(), count) }
-    }
-}
-
 /// Maps all of a dma-buf, which the caller knows that it is: another file could
 /// shrink below the mapping. The file's position is moved, which nobody uses.
 pub(crate) fn map(
     files: &dyn SharedFileOperations,
     dma_buf: BorrowedFd<'_>,
-) -> Result<Box<dyn SharedMemory>, Error> {
+) -> Result<Box<dyn MappedMemory>, Error> {
     let len = files
         .seek(dma_buf, SeekFrom::End(0))
         .map_err(|errno| Error::of(Call::Seek, None, errno))?;
     let refused = |errno| Error::of(Call::Mmap, None, errno);
     let len = usize::try_from(len).map_err(|_| refused(Errno::NOMEM))?;
-    let map = files.mmap(dma_buf, len).map_err(refused)?;
-    Ok(Box::new(SharedPages(map)))
+    files.mmap(dma_buf, len).map_err(refused)
 }

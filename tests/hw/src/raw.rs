@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Device, Errno, RawDevice, RawMap, sys};
+use rocket_uapi::{Device, Errno, MappedMemory, RawDevice, sys};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -302,7 +302,7 @@ impl File {
 
 /// A mapping, readable at least.
 #[derive(Debug)]
-pub(crate) struct Map(Box<dyn RawMap>);
+pub(crate) struct Map(Box<dyn MappedMemory>);
 
 impl Map {
     pub(crate) fn len(&self) -> usize {

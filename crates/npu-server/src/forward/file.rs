@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use npu_model::driver::{Caller, Descriptor, Wake};
 use rocket_uapi::{
-    About, Arena, ClientJob, Deadline, Error, FileOperations, Node, NotRead, PAGE_BYTES, RawMap,
-    SETTLE, SharedFileOperations, UserMemory, ioctl, sys,
+    About, Arena, ClientJob, Deadline, Error, FileOperations, MappedMemory, Node, NotRead,
+    PAGE_BYTES, SETTLE, SharedFileOperations, UserMemory, ioctl, sys,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -102,7 +102,7 @@ unsafe impl FileOperations for ForwardFile {
         len: usize,
         prot: ProtFlags,
         flags: MapFlags,
-    ) -> Result<Box<dyn RawMap>, Errno> {
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
         self.node.mmap(offset, len, prot, flags)
     }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use npu_model::Model;
 use npu_model::driver::Caller;
 use npu_server::{MapOf, ModelService, OpenFile, Service};
-use rocket_uapi::{About, Errno, Error, FileOperations, RawMap, SharedFileOperations};
+use rocket_uapi::{About, Errno, Error, FileOperations, MappedMemory, SharedFileOperations};
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// Does an ioctl, perhaps by the file behind.
@@ -94,7 +94,7 @@ unsafe impl FileOperations for Hooked<Box<dyn OpenFile>> {
         len: usize,
         prot: ProtFlags,
         flags: MapFlags,
-    ) -> Result<Box<dyn RawMap>, Errno> {
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
         self.inner.mmap(offset, len, prot, flags)
     }
 
