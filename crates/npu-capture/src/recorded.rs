@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rocket_uapi::{
     About, Arena, Caller, ClientJob, Deadline, Errno, Error, FenceStatus, FileOperations,
-    MappedMemory, NotRead, PAGE_BYTES, SharedFileOperations, SyncFile, ioctl, sys, write_fence,
+    MappedMemory, NotRead, PAGE_BYTES, SharedFileOperations, SyncFile, ioctl, plain_ioctl, sys,
+    write_fence,
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -230,8 +231,7 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
             reserved: 0,
             timeout_ns: until.as_nanos(),
         };
-        // SAFETY: there is no address in it.
-        unsafe { ioctl(&*self.inner, sys::PREP_BO, &mut prep, &Arena::new()) }
+        plain_ioctl(&*self.inner, sys::PREP_BO, &mut prep)
     }
 }
 
@@ -312,6 +312,10 @@ where
         // SAFETY: what the caller promises.
         let value = unsafe { self.inner.ioctl(request, arg, caller) }?;
         note(&mut bos, request, arg);
+        if is(&sys::GEM_CLOSE) {
+            self.ends()
+                .remove(&sys::structure::<sys::GemClose>(arg).handle);
+        }
         Ok(value)
     }
 

@@ -15,8 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use npu_model::driver::Caller;
-use rocket_uapi::{Device, DeviceInfo, Node};
+use rocket_uapi::{Caller, Device, DeviceInfo, Node};
 use rustix::io::Errno;
 
 use self::file::ForwardFile;

@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use npu_model::Model;
-use npu_model::driver::{Caller, DrmFile, SharedFile};
+use npu_model::driver::{DrmFile, SharedFile};
+use rocket_uapi::Caller;
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 

@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use npu_capture::{RecordedFile, Recording};
-use npu_model::driver::Caller;
+use rocket_uapi::Caller;
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 

@@ -4,8 +4,7 @@
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use npu_model::driver::Caller;
-use rocket_uapi::FileOperations;
+use rocket_uapi::{Caller, FileOperations};
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 

@@ -1,29 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The typed calls as ioctls: values into the uAPI's structures, and out of them
-//! again.
+//! The typed calls as ioctls.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rknpu_regcmd::Iova;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::backend::{Backend, DeviceInfo, RawBo, RawJob};
+use crate::calls::{EXPORT_FLAGS, PlainArgument, export, ioctl, plain_ioctl, version};
 use crate::error::{Call, Error};
 use crate::file::FileOperations;
 use crate::mapped::MappedMemory;
 use crate::raw::RawDevice;
 use crate::shared_files::{SharedFiles, map};
-use crate::sharing::{Access, Sharing};
+use crate::sharing::Sharing;
 use crate::submit::{place_job, place_jobs};
-use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle};
-use crate::user::{Arena, UserMemory};
+use crate::user::Arena;
 use crate::{Errno, sys};
-
-/// Room for each text of VERSION, bytes; the driver's are at most 10 long.
-const TEXT_BYTES: usize = 64;
 
 /// The typed calls of an open file.
 #[derive(Debug)]
@@ -35,33 +30,38 @@ pub struct IoctlBackend {
     version: Result<(), Errno>,
 }
 
-/// Structures in which a driver finds no address to follow.
-pub(crate) trait WithoutAddresses: FromBytes + IntoBytes + Immutable {}
-impl WithoutAddresses for sys::CreateBo {}
-impl WithoutAddresses for sys::PrepBo {}
-impl WithoutAddresses for sys::FiniBo {}
-impl WithoutAddresses for sys::GemClose {}
-impl WithoutAddresses for sys::PrimeHandle {}
-
 impl IoctlBackend {
     /// The calls of `file`, which is asked by VERSION what it is.
     #[must_use]
     pub fn new(file: Arc<dyn FileOperations>) -> Self {
         let about = file.about();
-        let mut info = DeviceInfo {
-            name: about.name,
-            driver: String::new(),
-            version: (0, 0, 0),
-            description: String::new(),
-            is_model: about.is_model,
-            cores: about.cores,
+        let version = version(&*file);
+        let [driver, _, description] = match &version {
+            Ok(version) => version
+                .texts
+                .each_ref()
+                .map(|text| String::from_utf8_lossy(text).into_owned()),
+            Err(_) => Default::default(),
         };
-        let version = ask_version(&*file, &mut info);
+        let numbers = version
+            .as_ref()
+            .map_or_else(|_| sys::Version::default(), |version| version.structure);
         Self {
             raw: RawDevice::new(Arc::clone(&file)),
             file,
-            info,
-            version,
+            info: DeviceInfo {
+                name: about.name,
+                driver,
+                version: (
+                    numbers.version_major,
+                    numbers.version_minor,
+                    numbers.version_patchlevel,
+                ),
+                description,
+                is_model: about.is_model,
+                cores: about.cores,
+            },
+            version: version.map(drop),
         }
     }
 
@@ -70,66 +70,9 @@ impl IoctlBackend {
         self.version
     }
 
-    /// One without addresses.
-    fn plain<T: WithoutAddresses>(&self, request: u32, arg: &mut T) -> Result<(), Errno> {
-        // SAFETY: there are none, and none of these is SUBMIT.
-        unsafe { ioctl(&*self.file, request, arg, &Arena::new()) }.map(drop)
+    fn plain<T: PlainArgument>(&self, request: u32, arg: &mut T) -> Result<(), Errno> {
+        plain_ioctl(&*self.file, request, arg).map(drop)
     }
-}
-
-/// An ioctl with its structure, started again whenever a signal handler
-/// interrupts it. PREP_BO's deadline is absolute, so it does not move.
-///
-/// # Errors
-/// What the driver says.
-///
-/// # Safety
-/// The addresses in `arg`, and in what they lead to, are null or `arena`'s; what
-/// SUBMIT makes the NPU do is subject to [`Backend::submit`].
-pub unsafe fn ioctl<F, T>(file: &F, request: u32, arg: &mut T, arena: &Arena) -> Result<i32, Errno>
-where
-    F: FileOperations + ?Sized,
-    T: FromBytes + IntoBytes + Immutable,
-{
-    debug_assert_eq!(sys::arg_len(request), size_of::<T>());
-    loop {
-        // SAFETY: `arena` lives, and lets its memory be read and written.
-        match unsafe { file.ioctl(request, arg.as_mut_bytes(), arena) } {
-            Err(Errno::INTR) => {}
-            other => return other,
-        }
-    }
-}
-
-/// VERSION, into `info`.
-fn ask_version(file: &dyn FileOperations, info: &mut DeviceInfo) -> Result<(), Errno> {
-    let arena = Arena::new();
-    let [name, desc] = [(); 2].map(|()| arena.push(&[0; TEXT_BYTES]));
-    let mut version = sys::Version {
-        name_len: TEXT_BYTES as u64,
-        name,
-        desc_len: TEXT_BYTES as u64,
-        desc,
-        ..sys::Version::default()
-    };
-    // SAFETY: two addresses of `arena`'s with the lengths of what is there; with
-    // room for no date its address is not followed.
-    unsafe { ioctl(file, sys::VERSION, &mut version, &arena) }?;
-    let text = |addr, len: u64| {
-        let mut bytes = [0; TEXT_BYTES];
-        let len = usize::try_from(len).map_or(TEXT_BYTES, |len| len.min(TEXT_BYTES));
-        let read = arena.read(addr, &mut bytes[..len]);
-        read.map_err(|_| Errno::FAULT)?;
-        Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
-    };
-    info.driver = text(name, version.name_len)?;
-    info.description = text(desc, version.desc_len)?;
-    info.version = (
-        version.version_major,
-        version.version_minor,
-        version.version_patchlevel,
-    );
-    Ok(())
 }
 
 // SAFETY: what `FileOperations` promises. The pages of a BO are written by jobs
@@ -225,7 +168,7 @@ unsafe impl Backend for IoctlBackend {
 
     fn export_bo(&self, handle: Handle) -> Result<OwnedFd, Error> {
         let call = Call::PrimeExport;
-        export(&*self.file, handle.get()).map_err(|errno| match errno {
+        export(&*self.file, handle.get(), EXPORT_FLAGS).map_err(|errno| match errno {
             Errno::OPNOTSUPP => Error::Unsupported { call },
             _ => Error::of(call, Some(handle), errno),
         })
@@ -286,32 +229,4 @@ fn place(jobs: &[RawJob<'_>], arena: &Arena) -> Result<sys::Submit, Errno> {
         .iter()
         .map(|job| place_job(job.tasks, &numbers(job.reads), &numbers(job.writes), arena));
     place_jobs(&placed.collect::<Result<Vec<_>, _>>()?, arena)
-}
-
-/// PRIME export: a dma-buf of a BO, to be read and written: the first export of
-/// an object decides for all later ones.
-fn export<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<OwnedFd, Errno> {
-    let mut prime = sys::PrimeHandle {
-        handle,
-        flags: sys::DRM_CLOEXEC | sys::DRM_RDWR,
-        fd: -1,
-    };
-    // SAFETY: there is no address in it.
-    unsafe { ioctl(file, sys::PRIME_HANDLE_TO_FD, &mut prime, &Arena::new()) }?;
-    // SAFETY: PRIME_HANDLE_TO_FD succeeded, so `fd` is a new descriptor of this
-    // process, which nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(prime.fd) })
-}
-
-/// A sync_file of the jobs that write a BO: how they end, which PREP_BO does not
-/// tell. The kernel leaves out those that have ended.
-///
-/// # Errors
-/// An unknown handle; no file descriptor left; no dma-bufs on this device.
-pub fn write_fence<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<SyncFile, Error> {
-    let refused = |errno| Error::of(Call::PrimeExport, Handle::new(handle), errno);
-    let dma_buf = export(file, handle).map_err(refused)?;
-    let files = SharedFiles(file.shared_files());
-    let fence = files.export_sync_file(dma_buf.as_fd(), Access::Read)?;
-    Ok(SyncFile::new(fence, Arc::new(files)))
 }

@@ -26,6 +26,8 @@ mod backend;
 mod bo;
 mod cache_traffic;
 mod caller;
+#[allow(unsafe_code)]
+mod calls;
 mod device;
 mod discover;
 mod error;
@@ -60,11 +62,12 @@ pub use backend::{Backend, DeviceInfo, FenceStatus, RawBo, RawJob, RawTask};
 pub use bo::{Bo, FrozenBo};
 pub use cache_traffic::CacheTraffic;
 pub use caller::{Caller, Descriptor, Wake};
+pub use calls::{PlainArgument, Version, export, ioctl, plain_ioctl, version, write_fence};
 pub use device::{Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode};
 pub use error::{Call, Error, LengthError, ProgramError};
 pub use file::{About, FileOperations, SharedFileOperations};
-pub use ioctls::{IoctlBackend, ioctl, write_fence};
+pub use ioctls::IoctlBackend;
 pub use job::{
     BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WITNESS_PROGRAMS,
     WaitError,

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rustix::fs::SeekFrom;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::calls::PlainArgument;
 use crate::error::{Call, Error};
 use crate::file::SharedFileOperations;
-use crate::ioctls::WithoutAddresses;
 use crate::mapped::MappedMemory;
 use crate::sharing::{Access, FenceInfo, Sharing, SyncFileInfo};
 use crate::user::{Arena, UserMemory};
@@ -18,10 +18,6 @@ use crate::{Errno, sys};
 /// The typed calls of what these answer.
 #[derive(Debug)]
 pub(crate) struct SharedFiles(pub(crate) Arc<dyn SharedFileOperations>);
-
-impl WithoutAddresses for sys::ExportSyncFile {}
-impl WithoutAddresses for sys::ImportSyncFile {}
-impl WithoutAddresses for sys::SyncMergeData {}
 
 /// Fences that there is room for in the first question: most sync_files have
 /// no more.
@@ -65,12 +61,13 @@ impl SharedFiles {
     }
 
     /// One without addresses.
-    fn plain<T: WithoutAddresses>(
+    fn plain<T: PlainArgument>(
         &self,
         file: BorrowedFd<'_>,
         request: u32,
         arg: &mut T,
     ) -> Result<(), Errno> {
+        debug_assert!(T::REQUESTS.contains(&request));
         // SAFETY: there are none.
         unsafe { self.ioctl(file, request, arg, &Arena::new()) }
     }

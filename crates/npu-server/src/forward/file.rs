@@ -6,16 +6,15 @@
 //! core's bring the kernel down on an accel node (GET_UNIQUE).
 
 use std::collections::BTreeMap;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use npu_model::driver::{Caller, Descriptor, Wake};
 use rocket_uapi::{
-    About, Arena, ClientJob, Deadline, Error, FileOperations, MappedMemory, Node, NotRead,
-    PAGE_BYTES, SETTLE, SharedFileOperations, UserMemory, ioctl, sys,
+    About, Arena, Caller, ClientJob, Deadline, Descriptor, Error, FileOperations, MappedMemory,
+    Node, NotRead, PAGE_BYTES, SETTLE, SharedFileOperations, Version, Wake, export, ioctl,
+    plain_ioctl, sys, version,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -32,9 +31,6 @@ const WAIT_SLICE: Duration = Duration::from_millis(10);
 /// How long the jobs of a file are waited for that is closed, before its
 /// handles are: the kernel itself gives a process that ends no longer.
 const LAST_JOBS: Duration = Duration::from_secs(1);
-
-/// Longest text of VERSION, bytes; the driver's have at most 10.
-const TEXT_BYTES: usize = 256;
 
 /// Numbers of a driver's own requests (`DRM_COMMAND_BASE` to
 /// `DRM_COMMAND_END`).
@@ -156,7 +152,7 @@ impl OpenFile for ForwardFile {
                 reserved: 0,
                 timeout_ns: until.as_nanos(),
             };
-            let waited = self.plain(sys::PREP_BO, &mut prep);
+            let waited = plain_ioctl(&self.node, sys::PREP_BO, &mut prep);
             matches!(waited, Err(Errno::BUSY | Errno::TIMEDOUT))
         };
         if is_ending() && written().any(|handle| is_busy(handle, Deadline::NOW)) {
@@ -168,7 +164,11 @@ impl OpenFile for ForwardFile {
             let _ = is_busy(handle, until);
         }
         for &handle in handles.keys() {
-            let _ = self.plain(sys::GEM_CLOSE, &mut sys::GemClose { handle, pad: 0 });
+            let _ = plain_ioctl(
+                &self.node,
+                sys::GEM_CLOSE,
+                &mut sys::GemClose { handle, pad: 0 },
+            );
         }
         if submitted {
             thread::sleep(SETTLE);
@@ -188,17 +188,6 @@ impl ForwardFile {
 
     fn handles(&self) -> MutexGuard<'_, BTreeMap<u32, u64>> {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// An ioctl of the node, whose structure holds values only.
-    fn plain<T: FromBytes + IntoBytes + Immutable>(
-        &self,
-        request: u32,
-        arg: &mut T,
-    ) -> Result<i32, Errno> {
-        // SAFETY: all calls here are of `VALUES`, PREP_BO and the two of PRIME,
-        // with their structures: there is no address in them.
-        unsafe { ioctl(&self.node, request, arg, &Arena::new()) }
     }
 
     /// An ioctl whose argument holds values only, of any length.
@@ -260,7 +249,7 @@ impl ForwardFile {
                 timeout_ns: slice,
                 ..arg
             };
-            match self.plain(sys::PREP_BO, &mut part) {
+            match plain_ioctl(&self.node, sys::PREP_BO, &mut part) {
                 Err(Errno::TIMEDOUT | Errno::BUSY) if can_wait => {
                     if slice == until {
                         return Err(Errno::TIMEDOUT);
@@ -275,55 +264,31 @@ impl ForwardFile {
     }
 
     fn version(&self, arg: &mut sys::Version, caller: &dyn Caller) -> Result<(), Errno> {
-        let arena = Arena::new();
-        let [name, date, desc] = [(); 3].map(|()| arena.push(&[0; TEXT_BYTES]));
-        let room = TEXT_BYTES as u64;
-        let mut version = sys::Version {
-            name_len: room,
-            name,
-            date_len: room,
-            date,
-            desc_len: room,
-            desc,
-            ..sys::Version::default()
-        };
-        // SAFETY: three addresses of `arena`'s, with the lengths of what is
-        // there.
-        unsafe { ioctl(&self.node, sys::VERSION, &mut version, &arena) }?;
-        let texts = [
-            (name, arg.name, arg.name_len, version.name_len),
-            (date, arg.date, arg.date_len, version.date_len),
-            (desc, arg.desc, arg.desc_len, version.desc_len),
+        let Version { structure, texts } = version(&self.node)?;
+        let rooms = [
+            (arg.name, arg.name_len),
+            (arg.date, arg.date_len),
+            (arg.desc, arg.desc_len),
         ];
-        for (text, to, room, len) in texts {
+        for (text, (to, room)) in texts.iter().zip(rooms) {
             // As much as fits, without a terminator; no address, no text.
-            let fits = usize::try_from(room.min(len)).unwrap_or(TEXT_BYTES);
-            let mut bytes = [0; TEXT_BYTES];
-            let fits = &mut bytes[..fits.min(TEXT_BYTES)];
-            if to != 0 && !fits.is_empty() {
-                arena.read(text, fits).map_err(|_| Errno::FAULT)?;
-                caller.write(to, fits).map_err(|_| Errno::FAULT)?;
+            let fits = usize::try_from(room).map_or(text.len(), |room| room.min(text.len()));
+            if to != 0 && fits > 0 {
+                caller.write(to, &text[..fits]).map_err(|_| Errno::FAULT)?;
             }
         }
         *arg = sys::Version {
             name: arg.name,
             date: arg.date,
             desc: arg.desc,
-            ..version
+            ..structure
         };
         Ok(())
     }
 
     fn handle_to_fd(&self, arg: &mut sys::PrimeHandle, caller: &dyn Caller) -> Result<(), Errno> {
         let close_on_exec = arg.flags & sys::DRM_CLOEXEC != 0;
-        let mut own = sys::PrimeHandle {
-            flags: arg.flags | sys::DRM_CLOEXEC,
-            ..*arg
-        };
-        self.plain(sys::PRIME_HANDLE_TO_FD, &mut own)?;
-        // SAFETY: it has succeeded, so this is a new descriptor of this process,
-        // which nobody else owns.
-        let file = unsafe { OwnedFd::from_raw_fd(own.fd) };
+        let file = export(&self.node, arg.handle, arg.flags | sys::DRM_CLOEXEC)?;
         caller.install(file, close_on_exec, &mut |number| {
             arg.fd = number;
             Ok(())
@@ -338,7 +303,7 @@ impl ForwardFile {
             ..*arg
         };
         let mut handles = self.handles();
-        self.plain(sys::PRIME_FD_TO_HANDLE, &mut own)?;
+        plain_ioctl(&self.node, sys::PRIME_FD_TO_HANDLE, &mut own)?;
         arg.handle = own.handle;
         handles.insert(arg.handle, file_bytes(&file));
         Ok(())
