@@ -39,7 +39,7 @@ const PARTS: [Part; 13] = [
     part("job", "crates/rocket-uapi", "src/job.rs", [4, 0], &["device"],
         "programs, the buffers that they read and write, a fence; proof that it ran"),
     part("device", "crates/rocket-uapi", "src/device.rs", [5, 0], &["driver"],
-        "an open file of the kernel's driver or of the model's, behind `Backend`"),
+        "an open file of the kernel's driver or of the model's, behind `FileOperations`"),
     part("words", "crates/rknpu-regcmd", "src/word.rs", [3, 1], &["task"],
         "64 bits: target, value, offset of a register"),
     part("driver", "crates/npu-model", "src/driver/mod.rs", [5, 1], &["chip"],

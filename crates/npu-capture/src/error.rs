@@ -105,6 +105,15 @@ pub enum RecordError {
         /// Its handle.
         handle: u32,
     },
+    /// The driver did something that the recorder knows nothing of.
+    #[error(
+        "the program made the ioctl {request:#010x}, which the recorder does not know: it may be \
+         a job or a buffer object that is missing here"
+    )]
+    Request {
+        /// The request number.
+        request: u32,
+    },
 }
 
 impl From<io::Error> for RecordError {

@@ -13,8 +13,6 @@
 //! multiple of the file's length.
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code)]
-mod backend;
 mod capture;
 mod contents;
 mod delta;
@@ -24,15 +22,18 @@ mod error;
 mod fields;
 pub mod format;
 mod outcome;
+mod pages;
 mod parse;
 mod programs;
+#[allow(unsafe_code)]
+mod recorded;
 mod recorder;
+mod recording;
 #[allow(unsafe_code)]
 mod replay;
 mod source;
 mod writer;
 
-pub use backend::RecordingBackend;
 pub use capture::{Capture, Job, Object, Outcome, RecordedDevice, Role, Use};
 pub use contents::{Contents, Moment};
 pub use delta::BoBytes;
@@ -40,7 +41,9 @@ pub use diff::{Change, diff};
 pub use drops::why_dropped;
 pub use error::{CaptureError, RecordError};
 pub use programs::{Program, Programs, ReadIova};
+pub use recorded::RecordedFile;
 pub use recorder::{BoView, JobToken, JobView, Recorder, RecorderOptions, Summary};
+pub use recording::{Outcomes, Recording};
 pub use replay::{
     Comparison, Difference, JobReport, Place, ReplayError, ReplayOptions, Report, Value, replay,
 };

@@ -158,6 +158,11 @@ impl Recorder {
         }
     }
 
+    /// Ends the recording with an error, which [`Recorder::finish`] tells.
+    pub(crate) fn fail(&self, error: RecordError) {
+        self.0.lock().keep_going::<()>(Err(error));
+    }
+
     /// Writes the end of the file. Jobs that still run have no outcome in it.
     ///
     /// # Errors

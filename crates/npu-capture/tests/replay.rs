@@ -5,13 +5,12 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use common::{SIZES, multiply, recorded_model, recorded_products};
 use npu_capture::{
     BoView, Capture, Change, Contents, JobView, Moment, Outcome, Recorder, RecorderOptions,
-    RecordingBackend, ReplayError, ReplayOptions, Role, Value, diff, replay,
+    Recording, ReplayError, ReplayOptions, Role, Value, diff, replay,
 };
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Precision, written_element};
@@ -257,8 +256,9 @@ fn jobs_that_did_not_run_do_not_run_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x");
     let recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
-    let backend = RecordingBackend::new(Model::new(quick()).open(), recorder.clone());
-    let device = Device::from_backend(Arc::new(backend));
+    let device = Model::new(quick()).open_device();
+    let recording = Recording::new(recorder.clone(), &device.info());
+    let device = recording.open(&device).unwrap();
     hang(&device);
     recorder.finish().unwrap();
     let capture = Capture::open(&path).unwrap();

@@ -19,8 +19,7 @@ use npu_matmul::{Engine, PlanOptions};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::timing::JobTime;
 use rocket_uapi::{
-    Backend, ByteLen, Deadline, Device, DeviceInfo, DevicePool, Error, Handle, RawBo, RawDevice,
-    RawJob,
+    Backend, ByteLen, Deadline, Device, DeviceInfo, DevicePool, Error, Handle, RawBo, RawJob,
 };
 
 /// An open file whose threads are held up around each call that orders jobs.
@@ -94,10 +93,6 @@ unsafe impl Backend for Late {
 
     fn settle(&self) -> Duration {
         self.inner.settle()
-    }
-
-    fn raw(&self) -> Option<&dyn RawDevice> {
-        None
     }
 }
 

@@ -32,8 +32,6 @@ mod model;
 mod open;
 mod options;
 mod select;
-#[allow(unsafe_code)]
-mod sharing;
 pub mod timeline;
 pub mod trace;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rknpu_regcmd::timing::Machine;
-use rocket_uapi::{Backend, Device};
+use rocket_uapi::{Backend, Device, IoctlBackend};
 
-use crate::backend::ModelBackend;
 use crate::driver::{
-    Backing, Caches, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile, JobCounts, NpuCore,
+    Backing, Bug, Caches, Driver, DriverBugs, DriverOptions, DriverProfile, DrmFile, JobCounts,
+    NpuCore,
 };
 use crate::event::{Event, EventTally};
 use crate::timeline::DeviceTimeline;
@@ -154,7 +154,12 @@ impl Model {
     /// Opens the device: a file with its own handles, addresses and queue.
     #[must_use]
     pub fn open(&self) -> Arc<dyn Backend> {
-        Arc::new(ModelBackend::new(self.driver.open(), self.cores))
+        let file = self.driver.open();
+        if !file.options().bugs.contains(Bug::UseAfterClose) {
+            // Its clients wait as long as the file says.
+            file.need_not_settle();
+        }
+        Arc::new(IoctlBackend::new(Arc::new(file)))
     }
 
     /// Opens the device for programs; see [`Model::open`].

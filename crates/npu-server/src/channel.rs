@@ -4,8 +4,8 @@
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
-use npu_model::driver::{Caller, Descriptor, Efault, UserMemory, Wake};
 use npu_wire::{DATA_BYTES, Frame, FrameKind, WireError, receive, send, status_of};
+use rocket_uapi::{Caller, Descriptor, Efault, UserMemory, Wake};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;

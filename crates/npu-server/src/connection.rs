@@ -18,7 +18,7 @@ use crate::channel::{Channel, has_hung_up};
 use crate::counts::CacheSync;
 use crate::listener::Shared;
 use crate::process;
-use crate::service::{MapOf, OpenFile, is_call};
+use crate::service::{MapOf, OpenFile, ioctl_for};
 use crate::shadow::Shadow;
 
 /// Most calls of one connection at the same time; more wait for their turn.
@@ -169,13 +169,13 @@ impl Connection {
                 let result = self.ioctl(call.request.number, &mut call.arg, channel);
                 // To an argument that is only read nothing goes back: it may
                 // lie in memory that cannot be written.
-                let back = if Request::writes_arg(call.request.number) {
+                let back = if sys::writes_arg(call.request.number) {
                     &call.arg[..]
                 } else {
                     &[]
                 };
                 drop(under_way);
-                if !channel.done(result, back) && is_call(call.request.number, sys::SUBMIT) {
+                if !channel.done(result, back) && sys::is_call(call.request.number, sys::SUBMIT) {
                     self.gone_in_submit.store(true, Ordering::Relaxed);
                 }
             }
@@ -221,7 +221,7 @@ impl Connection {
         counters.called();
         // Before the call: another thread may close the handle meanwhile.
         let sync = CacheSync::of(number, arg, |handle| file.bo_bytes(handle));
-        let result = file.ioctl(number, arg, channel);
+        let result = ioctl_for(&**file, number, arg, channel);
         if let Some(sync) = sync {
             counters.synced(sync, result);
         } else if result.is_ok() {
@@ -234,7 +234,7 @@ impl Connection {
         let file = self.file.get().ok_or(Errno::BADF)?;
         let len = usize::try_from(request.len).map_err(|_| Errno::INVAL)?;
         let flags = MapFlags::from_bits_retain(request.flags);
-        let map = file.mmap(request.offset, len, flags)?;
+        let map = file.client_map(request.offset, len, flags)?;
         self.shared.counters.mapped();
         Ok(map)
     }

@@ -7,8 +7,6 @@ use rocket_uapi::sys;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
-use crate::service::is_call;
-
 /// What the clients of a server did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -73,9 +71,9 @@ impl CacheSync {
     pub(crate) fn of(number: u32, arg: &[u8], bytes: impl Fn(u32) -> Option<u64>) -> Option<Self> {
         // A client may know no more of either structure.
         let handle = || arg.first_chunk().map(|handle| u32::from_ne_bytes(*handle));
-        if is_call(number, sys::PREP_BO) {
+        if sys::is_call(number, sys::PREP_BO) {
             bytes(handle()?).map(Self::Prep)
-        } else if is_call(number, sys::FINI_BO) {
+        } else if sys::is_call(number, sys::FINI_BO) {
             bytes(handle()?).map(Self::Fini)
         } else {
             None
@@ -114,12 +112,12 @@ impl Counters {
 
     /// An ioctl of the device was done well, and this is its argument now.
     pub(crate) fn done(&self, number: u32, arg: &[u8]) {
-        if is_call(number, sys::CREATE_BO)
+        if sys::is_call(number, sys::CREATE_BO)
             && let Ok((bo, _)) = sys::CreateBo::read_from_prefix(arg)
         {
             add(&self.bos, 1);
             add(&self.bo_bytes, u64::from(bo.size));
-        } else if is_call(number, sys::SUBMIT)
+        } else if sys::is_call(number, sys::SUBMIT)
             && let Ok((submit, _)) = sys::Submit::read_from_prefix(arg)
         {
             add(&self.submits, 1);

@@ -5,10 +5,9 @@ use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use npu_capture::BoBytes;
 use npu_model::Model;
-use npu_model::driver::{Caller, DrmFile, FenceState, SharedFile};
-use rocket_uapi::FenceStatus;
+use npu_model::driver::{DrmFile, SharedFile};
+use rocket_uapi::Caller;
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
@@ -38,7 +37,7 @@ impl fmt::Debug for ModelService {
 
 impl Service for ModelService {
     fn open(&self) -> Result<Box<dyn OpenFile>, Errno> {
-        Ok(Box::new(ModelFile(self.model.open_file())))
+        Ok(Box::new(self.model.open_file()))
     }
 
     fn open_sw_sync(&self) -> Result<OwnedFd, Errno> {
@@ -67,70 +66,23 @@ impl Service for ModelService {
     }
 }
 
-struct ModelFile(DrmFile);
-
-impl fmt::Debug for ModelFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelFile").finish_non_exhaustive()
-    }
-}
-
-impl OpenFile for ModelFile {
-    fn ioctl(&self, number: u32, arg: &mut [u8], caller: &dyn Caller) -> Result<i32, Errno> {
-        self.0.ioctl(number, arg, caller)
-    }
-
-    fn mmap(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
-        let file = self.0.mmap_file(offset, len, flags)?;
+impl OpenFile for DrmFile {
+    fn client_map(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
+        let file = self.mmap_file(offset, len, flags)?;
         Ok(MapOf { file, offset: 0 })
     }
 
-    fn contents(&self, offset: u64, len: usize) -> Result<Box<dyn BoBytes>, Errno> {
-        self.0
-            .mmap_file(offset, len, MapFlags::SHARED)
-            .map(|file| Box::new(Pages(file)) as Box<dyn BoBytes>)
-    }
-
-    fn write_fence(&self, handle: u32) -> Result<FenceStatus, Errno> {
-        Ok(match self.0.write_fence(handle)?.state() {
-            FenceState::Active => FenceStatus::Active,
-            FenceState::Signaled => FenceStatus::Signaled,
-            FenceState::Failed(errno) => FenceStatus::Failed(errno),
-        })
-    }
-
     fn bo_bytes(&self, handle: u32) -> Option<u64> {
-        self.0.bo_bytes(handle)
+        self.bo_bytes(handle)
     }
 
     fn is_mapped(&self) -> bool {
-        self.0.is_mapped()
+        self.is_mapped()
     }
 
     fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn()) {
-        if self.0.close(is_ending) > 0 {
+        if (*self).close(is_ending) > 0 {
             died();
         }
-    }
-}
-
-/// The pages of an object, which it lives as long as.
-struct Pages(OwnedFd);
-
-impl BoBytes for Pages {
-    fn read(&self, offset: u64, into: &mut [u8]) {
-        let mut done = 0;
-        while done < into.len() {
-            match rustix::io::pread(&self.0, &mut into[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(len) => done += len,
-                Err(Errno::INTR) => (),
-                Err(error) => {
-                    tracing::error!(%error, "contents of a buffer object are not read");
-                    break;
-                }
-            }
-        }
-        into[done..].fill(0);
     }
 }

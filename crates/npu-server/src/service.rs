@@ -4,12 +4,11 @@
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use npu_capture::BoBytes;
-use npu_model::driver::Caller;
-pub(crate) use npu_wire::is_call;
-use rocket_uapi::{FenceStatus, sys};
+use rocket_uapi::{Caller, FileOperations};
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
+
+use crate::channel::Channel;
 
 /// A device that can be opened many times.
 pub trait Service: fmt::Debug + Send + Sync {
@@ -47,32 +46,13 @@ pub trait Service: fmt::Debug + Send + Sync {
     fn is_emulated(&self) -> bool;
 }
 
-/// An open file of the device.
-pub trait OpenFile: fmt::Debug + Send + Sync {
-    /// An ioctl. `arg` is the argument; empty if the client could not read it.
-    ///
-    /// # Errors
-    /// What ioctl(2) then says.
-    fn ioctl(&self, number: u32, arg: &mut [u8], caller: &dyn Caller) -> Result<i32, Errno>;
-
-    /// What the client has to map to get its mapping.
+/// An open file of the device, for clients in other processes.
+pub trait OpenFile: FileOperations {
+    /// What a client has to map to get its mapping.
     ///
     /// # Errors
     /// What mmap(2) then says.
-    fn mmap(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno>;
-
-    /// The bytes of the buffer object that is mapped at `offset`, as the CPU
-    /// sees them.
-    ///
-    /// # Errors
-    /// What mmap(2) then says.
-    fn contents(&self, offset: u64, len: usize) -> Result<Box<dyn BoBytes>, Errno>;
-
-    /// The state of the jobs that write a buffer object, or wrote it last.
-    ///
-    /// # Errors
-    /// `ENOENT` for an unknown handle.
-    fn write_fence(&self, handle: u32) -> Result<FenceStatus, Errno>;
+    fn client_map(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno>;
 
     /// Bytes of the buffer object behind a handle, by whole pages; `None` for an
     /// unknown one.
@@ -88,6 +68,20 @@ pub trait OpenFile: fmt::Debug + Send + Sync {
     fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn());
 }
 
+/// An ioctl for a client.
+#[allow(unsafe_code)]
+pub(crate) fn ioctl_for(
+    file: &dyn OpenFile,
+    request: u32,
+    arg: &mut [u8],
+    client: &Channel,
+) -> Result<i32, Errno> {
+    // SAFETY: the client is another process: what it names is memory of its own,
+    // which it is asked for. What its jobs write is in objects of its file, of
+    // which this process has no references.
+    unsafe { file.ioctl(request, arg, client) }
+}
+
 /// What to map in the place of the device.
 #[derive(Debug)]
 pub struct MapOf {
@@ -95,21 +89,4 @@ pub struct MapOf {
     pub file: OwnedFd,
     /// Where in it, bytes.
     pub offset: u64,
-}
-
-/// Bytes of a buffer object's page.
-pub(crate) const PAGE: u64 = npu_capture::format::PAGE;
-
-/// Whether a request gives a handle, or takes one back. Who keeps book of
-/// handles has to let one of these pass at a time: a number that one thread
-/// gives back is at once another one's.
-pub(crate) fn changes_handles(request: u32) -> bool {
-    [
-        sys::CREATE_BO,
-        sys::GEM_CLOSE,
-        sys::PRIME_FD_TO_HANDLE,
-        sys::GEM_OPEN,
-    ]
-    .iter()
-    .any(|&known| is_call(request, known))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{assert_serves, begin, hang, model, next, open, request, serve, server};
-use npu_capture::{Recorder, RecorderOptions};
+use npu_capture::{Recorder, RecorderOptions, Recording};
 use npu_model::driver::JobCounts;
 use npu_server::{ModelService, RecordingService, Server, Service};
 use npu_wire::{Ask, Frame, FrameKind, Request, receive, send};
@@ -132,7 +132,10 @@ fn who_dies_in_a_submit_has_made_no_mistake() {
             let options = RecorderOptions::default();
             let recorder = Recorder::create(&folder.path().join("it"), options).unwrap();
             let info = model.open_device().info();
-            Arc::new(RecordingService::new(plain, recorder, &info))
+            Arc::new(RecordingService::new(
+                plain,
+                Recording::new(recorder, &info),
+            ))
         } else {
             plain
         };

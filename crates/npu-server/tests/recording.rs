@@ -3,18 +3,19 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+mod common;
+
 use std::sync::Arc;
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use npu_capture::{BoBytes, Capture, Outcome, Recorder, RecorderOptions, Role};
-use npu_model::driver::{Arena, Caller};
+use common::hooked::Hooked;
+use npu_capture::{Capture, Outcome, Recorder, RecorderOptions, Recording, Role};
+use npu_model::driver::Arena;
 use npu_model::{Model, ModelOptions};
-use npu_server::{MapOf, ModelService, OpenFile, RecordingService, Service};
-use rocket_uapi::{Errno, FenceStatus, sys};
-use rustix::mm::MapFlags;
+use npu_server::{ModelService, OpenFile, RecordingService, Service};
+use rocket_uapi::{Errno, sys};
 use zerocopy::IntoBytes;
 
 fn model() -> Arc<Model> {
@@ -24,13 +25,19 @@ fn model() -> Arc<Model> {
     })
 }
 
+/// An ioctl, of a client in this process.
+fn ioctl(file: &dyn OpenFile, request: u32, arg: &mut [u8], arena: &Arena) -> Result<i32, Errno> {
+    // SAFETY: an arena has no memory but its own, and no test has a reference to
+    // what the model's jobs write.
+    unsafe { file.ioctl(request, arg, arena) }
+}
+
 fn create(file: &dyn OpenFile, size: u32) -> sys::CreateBo {
     let mut bo = sys::CreateBo {
         size,
         ..sys::CreateBo::default()
     };
-    file.ioctl(sys::CREATE_BO, bo.as_mut_bytes(), &Arena::new())
-        .unwrap();
+    ioctl(file, sys::CREATE_BO, bo.as_mut_bytes(), &Arena::new()).unwrap();
     bo
 }
 
@@ -89,7 +96,7 @@ fn submit(
         job_struct_size: (size_of::<sys::Job>() + odd.job_tail) as u32,
         reserved: odd.reserved,
     };
-    file.ioctl(sys::SUBMIT, submit.as_mut_bytes(), &arena)
+    ioctl(file, sys::SUBMIT, submit.as_mut_bytes(), &arena)
 }
 
 /// Does odd things; what came back.
@@ -136,7 +143,12 @@ fn client(file: &dyn OpenFile) -> Vec<Result<i32, Errno>> {
         handle: a.handle,
         pad: 0,
     };
-    results.push(file.ioctl(sys::GEM_CLOSE, close.as_mut_bytes(), &Arena::new()));
+    results.push(ioctl(
+        file,
+        sys::GEM_CLOSE,
+        close.as_mut_bytes(),
+        &Arena::new(),
+    ));
     results
 }
 
@@ -151,7 +163,8 @@ fn a_recorded_device_answers_as_any() {
     let device = model();
     let info = device.open_device().info();
     let inner = Arc::new(ModelService::new(device));
-    let recorded = RecordingService::new(inner, recorder.clone(), &info);
+    let recording = Recording::new(recorder.clone(), &info);
+    let recorded = RecordingService::new(inner, recording);
     let file = recorded.open().unwrap();
     assert_eq!(client(&*file), expected);
     file.close(&|| false, &|| ());
@@ -172,80 +185,6 @@ fn a_recorded_device_answers_as_any() {
 /// Long enough for another thread to do something meanwhile.
 const CLOSE: Duration = Duration::from_millis(60);
 
-/// Takes its time to say that an object is gone, but tells `gone` at once.
-#[derive(Debug)]
-struct Slow<T> {
-    inner: T,
-    gone: SyncSender<()>,
-}
-
-impl Service for Slow<ModelService> {
-    fn open(&self) -> Result<Box<dyn OpenFile>, Errno> {
-        Ok(Box::new(Slow {
-            inner: self.inner.open()?,
-            gone: self.gone.clone(),
-        }))
-    }
-
-    fn open_sw_sync(&self) -> Result<OwnedFd, Errno> {
-        self.inner.open_sw_sync()
-    }
-
-    fn file_ioctl(
-        &self,
-        file: BorrowedFd<'_>,
-        number: u32,
-        arg: u64,
-        caller: &dyn Caller,
-    ) -> Result<Option<i32>, Errno> {
-        self.inner.file_ioctl(file, number, arg, caller)
-    }
-
-    fn collect(&self) {
-        self.inner.collect();
-    }
-
-    fn is_emulated(&self) -> bool {
-        self.inner.is_emulated()
-    }
-}
-
-impl OpenFile for Slow<Box<dyn OpenFile>> {
-    fn ioctl(&self, number: u32, arg: &mut [u8], caller: &dyn Caller) -> Result<i32, Errno> {
-        let value = self.inner.ioctl(number, arg, caller);
-        if number == sys::GEM_CLOSE {
-            // Nobody listens any more where the test has failed already.
-            let _ = self.gone.send(());
-            thread::sleep(CLOSE);
-        }
-        value
-    }
-
-    fn mmap(&self, offset: u64, len: usize, flags: MapFlags) -> Result<MapOf, Errno> {
-        self.inner.mmap(offset, len, flags)
-    }
-
-    fn contents(&self, offset: u64, len: usize) -> Result<Box<dyn BoBytes>, Errno> {
-        self.inner.contents(offset, len)
-    }
-
-    fn write_fence(&self, handle: u32) -> Result<FenceStatus, Errno> {
-        self.inner.write_fence(handle)
-    }
-
-    fn bo_bytes(&self, handle: u32) -> Option<u64> {
-        self.inner.bo_bytes(handle)
-    }
-
-    fn is_mapped(&self) -> bool {
-        self.inner.is_mapped()
-    }
-
-    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn()) {
-        self.inner.close(is_ending, died);
-    }
-}
-
 /// A number that one thread gives back is the next one's at once: the recorder
 /// must not take the new object for the old one, which is gone.
 #[test]
@@ -255,11 +194,19 @@ fn handles_go_from_thread_to_thread() {
     let model = model();
     let info = model.open_device().info();
     let (gone, is_gone) = mpsc::sync_channel(1);
-    let slow = Slow {
-        inner: ModelService::new(model),
-        gone,
-    };
-    let service = RecordingService::new(Arc::new(slow), recorder, &info);
+    // Takes its time to say that an object is gone, but tells `gone` at once.
+    let slow = Hooked::new(model, move |inner, request, arg, caller| {
+        // SAFETY: what the caller promises.
+        let value = unsafe { inner.ioctl(request, arg, caller) };
+        if request == sys::GEM_CLOSE {
+            // Nobody listens any more where the test has failed already.
+            let _ = gone.send(());
+            thread::sleep(CLOSE);
+        }
+        value
+    });
+    let recording = Recording::new(recorder, &info);
+    let service = RecordingService::new(Arc::new(slow), recording.clone());
     let file = service.open().unwrap();
     let old = create(&*file, 4096);
     let new = thread::scope(|scope| {
@@ -268,8 +215,7 @@ fn handles_go_from_thread_to_thread() {
                 handle: old.handle,
                 pad: 0,
             };
-            file.ioctl(sys::GEM_CLOSE, close.as_mut_bytes(), &Arena::new())
-                .unwrap();
+            ioctl(&*file, sys::GEM_CLOSE, close.as_mut_bytes(), &Arena::new()).unwrap();
         });
         is_gone.recv().unwrap();
         create(&*file, 4096)
@@ -277,7 +223,7 @@ fn handles_go_from_thread_to_thread() {
     assert_eq!(new.handle, old.handle);
     let iova = new.dma_address as u32;
     submit(&*file, iova, [&[], &[new.handle]], 1, Odd::default()).unwrap();
-    let outcomes = service.outcomes();
+    let outcomes = recording.outcomes();
     assert_eq!((outcomes.killed, outcomes.dropped), (1, 0), "{outcomes:?}");
     file.close(&|| false, &|| ());
 }

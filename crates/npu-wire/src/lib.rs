@@ -28,5 +28,5 @@ mod request;
 pub use address::{Address, ENVIRONMENT, is_device, meeting_folder, peer_uid};
 pub use decimal::{DIGITS, decimal};
 pub use frame::{DATA_BYTES, Frame, FrameKind, status_of};
-pub use message::{Received, WireError, receive, send};
-pub use request::{ARG_BYTES, Ask, REQUEST_BYTES, Request, VERSION, is_call};
+pub use message::{Received, WireError, receive, receive_parts, send, send_parts};
+pub use request::{ARG_BYTES, Ask, REQUEST_BYTES, Request, VERSION};

@@ -36,6 +36,8 @@ pub struct Received {
     pub len: usize,
     /// Its descriptors.
     pub descriptors: [Option<OwnedFd>; DESCRIPTORS],
+    /// Whether there was more than room for it.
+    pub is_cut: bool,
 }
 
 /// Sends one message.
@@ -47,14 +49,25 @@ pub fn send(
     parts: [&[u8]; 2],
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), WireError> {
+    send_parts(socket, &parts.map(IoSlice::new), descriptors)
+}
+
+/// As [`send`], of parts that nobody but the kernel looks at.
+///
+/// # Errors
+/// As [`send`].
+pub fn send_parts(
+    socket: impl AsFd,
+    parts: &[IoSlice<'_>],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), WireError> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(WireError::Malformed("too many descriptors"));
     }
-    let parts = parts.map(IoSlice::new);
     loop {
-        match rustix::net::sendmsg(&socket, &parts, &mut control, SendFlags::NOSIGNAL) {
+        match rustix::net::sendmsg(&socket, parts, &mut control, SendFlags::NOSIGNAL) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => (),
             // The program's descriptor may be one that does not block.
@@ -78,17 +91,26 @@ pub fn send(
 /// `EINTR` if a signal handler ran that does not restart system calls;
 /// [`WireError::Malformed`] for a message that does not fit.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received, WireError> {
+    match receive_parts(socket, &mut [IoSliceMut::new(buffer)]) {
+        Ok(received) if received.is_cut => Err(WireError::Malformed("it is too long")),
+        Ok(received) => Ok(received),
+        Err(Errno::CONNRESET) => Ok(Received::default()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// As [`receive`], into parts that nobody but the kernel looks at.
+///
+/// # Errors
+/// What the kernel says.
+pub fn receive_parts(socket: impl AsFd, parts: &mut [IoSliceMut<'_>]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut parts = [IoSliceMut::new(buffer)];
-    let message = rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
-    let message = match message {
-        Ok(message) => message,
-        Err(Errno::CONNRESET) => return Ok(Received::default()),
-        Err(errno) => return Err(errno.into()),
-    };
+    let message = rustix::net::recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
     let mut received = Received {
         len: message.bytes,
+        is_cut: message.flags.intersects(cut),
         ..Received::default()
     };
     for one in control.drain() {
@@ -98,12 +120,6 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received, WireErr
                 *place = Some(descriptor);
             }
         }
-    }
-    if message
-        .flags
-        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-    {
-        return Err(WireError::Malformed("it is too long"));
     }
     Ok(received)
 }

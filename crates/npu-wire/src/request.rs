@@ -115,34 +115,13 @@ impl Request {
         }
         Ok((request, ask, rest))
     }
-
-    /// Whether the kernel writes the argument back, by the request number.
-    #[must_use]
-    pub fn writes_arg(number: u32) -> bool {
-        // `_IOC_READ`: the client reads.
-        number >> 31 == 1
-    }
-
-    /// Bytes of the argument by the request number.
-    #[must_use]
-    pub fn arg_len(number: u32) -> usize {
-        (number >> 16) as usize & ARG_BYTES
-    }
-}
-
-/// Whether a request is this one: by letter and number, as DRM tells them
-/// apart. Its size says only how much of the structure the client knows.
-#[must_use]
-pub fn is_call(request: u32, known: u32) -> bool {
-    const LETTER_AND_NUMBER: u32 = 0xffff;
-    (request ^ known) & LETTER_AND_NUMBER == 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rocket_uapi::sys::{CREATE_BO, CreateBo, FINI_BO, PREP_BO};
+    use rocket_uapi::sys::ARG_LEN_MAX;
 
     #[test]
     fn a_request_comes_back() {
@@ -153,16 +132,7 @@ mod tests {
             assert_eq!((request, back), (Request::new(ask), ask));
             assert_eq!(rest, [1, 2, 3]);
         }
-        assert_eq!(Request::arg_len(CREATE_BO), size_of::<CreateBo>());
-    }
-
-    #[test]
-    fn a_request_of_another_size_is_the_same_call() {
-        let of_4_bytes = FINI_BO ^ (8 | 4) << 16;
-        assert!(is_call(FINI_BO, of_4_bytes));
-        assert!(!is_call(FINI_BO, PREP_BO));
-        let of_another_letter = FINI_BO ^ 1 << 8;
-        assert!(!is_call(of_another_letter, FINI_BO));
+        assert_eq!(ARG_BYTES, ARG_LEN_MAX);
     }
 
     proptest! {

@@ -92,13 +92,16 @@ fn request_call(
     file: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
     let head = request.as_bytes();
-    match wire::send(connection, head, arg, [Some(channel), file]) {
-        Err(Errno::FAULT) => wire::send(connection, head, Memory::NONE, [Some(channel), file]),
+    let descriptors = [channel, file.unwrap_or(channel)];
+    let descriptors = &descriptors[..1 + usize::from(file.is_some())];
+    match wire::send(connection, head, arg, descriptors) {
+        Err(Errno::FAULT) => wire::send(connection, head, Memory::NONE, descriptors),
         other => other,
     }
 }
 
-fn errno(error: WireError) -> Errno {
+/// A failure of the wire as an errno.
+pub(crate) fn errno(error: WireError) -> Errno {
     match error {
         WireError::Os(errno) => errno,
         WireError::Closed => Errno::NODEV,
@@ -239,7 +242,7 @@ fn tell(channel: BorrowedFd<'_>, result: Result<i32, Errno>) -> Result<(), Errno
 
 fn send_memory(channel: BorrowedFd<'_>, memory: Memory) -> Result<(), Errno> {
     let frame = Frame::new(FrameKind::Answer);
-    match wire::send(channel, frame.as_bytes(), memory, [None, None]) {
+    match wire::send(channel, frame.as_bytes(), memory, &[]) {
         Err(Errno::FAULT) => tell(channel, Err(Errno::FAULT)),
         other => other,
     }

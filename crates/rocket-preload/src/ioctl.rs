@@ -18,15 +18,10 @@ use crate::wire::Room;
 
 /// The letters of the requests of dma-bufs, sync_files and timelines.
 const SHARED: [u32; 3] = [
-    letter(sys::DMA_BUF_SYNC),
-    letter(sys::SYNC_MERGE),
-    letter(sys::SW_SYNC_INC),
+    sys::letter(sys::DMA_BUF_SYNC),
+    sys::letter(sys::SYNC_MERGE),
+    sys::letter(sys::SW_SYNC_INC),
 ];
-
-/// The letter of a request number.
-const fn letter(number: u32) -> u32 {
-    number >> 8 & 0xff
-}
 
 /// Requests that the kernel answers itself, whatever the file is
 /// (fs/ioctl.c, do_vfs_ioctl).
@@ -58,7 +53,7 @@ pub(crate) fn subject(fd: c_int, number: u32) -> Subject {
         if is_device(fd) {
             return Subject::Device;
         }
-        if SHARED.contains(&letter(number)) {
+        if SHARED.contains(&sys::letter(number)) {
             Subject::MaybeShared
         } else {
             Subject::Other

@@ -8,11 +8,9 @@
 
 use std::cell::Cell;
 
-use npu_wire::{Request, is_call};
-use rocket_uapi::sys;
+use rocket_uapi::{read_own_memory, sys};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::memory;
 use crate::wire::{Memory, Room};
 
 /// Longest text of a dma-buf's SET_NAME, with its terminator (`DMA_BUF_NAME_LEN`).
@@ -106,7 +104,7 @@ impl Named {
 
     /// Where what comes back with the result goes.
     pub(crate) fn returned(&self) -> Room<'_> {
-        if self.kind == Kind::Device && Request::writes_arg(self.number) {
+        if self.kind == Kind::Device && sys::writes_arg(self.number) {
             // SAFETY: the request writes its argument, which makes it the
             // program's promise.
             unsafe { Room::at(self.all()) }
@@ -139,7 +137,7 @@ impl Named {
                     Span::new(version.desc, version.desc_len, 1),
                 ]
             }
-            Kind::File if Request::writes_arg(self.number) => {
+            Kind::File if sys::writes_arg(self.number) => {
                 let arg = Span::new(self.arg, 1, self.all().len);
                 [arg, self.fence_infos(), Span::NONE]
             }
@@ -167,14 +165,14 @@ impl Named {
     }
 
     fn is(&self, known: u32) -> bool {
-        is_call(self.number, known)
+        sys::is_call(self.number, known)
     }
 
     /// The argument, as long as the request says.
     fn all(&self) -> Memory {
         Memory {
             addr: self.arg,
-            len: Request::arg_len(self.number),
+            len: sys::arg_len(self.number),
         }
     }
 
@@ -184,7 +182,7 @@ impl Named {
         let bytes = value.as_mut_bytes();
         let len = bytes.len().min(self.all().len);
         // What cannot be read names nothing.
-        if !memory::read(self.arg, &mut bytes[..len]) {
+        if read_own_memory(self.arg, &mut bytes[..len]).is_err() {
             bytes.fill(0);
         }
         value
@@ -215,7 +213,7 @@ impl Named {
         for index in (last..count).chain(0..last) {
             let mut job = sys::Job::default();
             let at = submit.jobs.wrapping_add(u64::from(index) * stride as u64);
-            if !memory::read(at, job.as_mut_bytes()) {
+            if read_own_memory(at, job.as_mut_bytes()).is_err() {
                 return false;
             }
             let handle = size_of::<u32>();

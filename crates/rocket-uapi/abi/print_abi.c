@@ -66,13 +66,6 @@ int main(void)
 	STRUCT(drm_gem_close);
 	FIELD(drm_gem_close, handle);
 	FIELD(drm_gem_close, pad);
-	STRUCT(drm_gem_flink);
-	FIELD(drm_gem_flink, handle);
-	FIELD(drm_gem_flink, name);
-	STRUCT(drm_gem_open);
-	FIELD(drm_gem_open, name);
-	FIELD(drm_gem_open, handle);
-	FIELD(drm_gem_open, size);
 	STRUCT(drm_prime_handle);
 	FIELD(drm_prime_handle, handle);
 	FIELD(drm_prime_handle, flags);
@@ -104,9 +97,6 @@ int main(void)
 	FIELD(sync_file_info, num_fences);
 	FIELD(sync_file_info, pad);
 	FIELD(sync_file_info, sync_fence_info);
-	STRUCT(sync_set_deadline);
-	FIELD(sync_set_deadline, deadline_ns);
-	FIELD(sync_set_deadline, pad);
 	IOCTL(DRM_IOCTL_ROCKET_CREATE_BO);
 	IOCTL(DRM_IOCTL_ROCKET_SUBMIT);
 	IOCTL(DRM_IOCTL_ROCKET_PREP_BO);
@@ -114,8 +104,6 @@ int main(void)
 	IOCTL(DRM_IOCTL_VERSION);
 	IOCTL(DRM_IOCTL_GET_CAP);
 	IOCTL(DRM_IOCTL_GEM_CLOSE);
-	IOCTL(DRM_IOCTL_GEM_FLINK);
-	IOCTL(DRM_IOCTL_GEM_OPEN);
 	IOCTL(DRM_IOCTL_PRIME_HANDLE_TO_FD);
 	IOCTL(DRM_IOCTL_PRIME_FD_TO_HANDLE);
 	IOCTL(DMA_BUF_IOCTL_EXPORT_SYNC_FILE);
@@ -124,6 +112,5 @@ int main(void)
 	IOCTL(DMA_BUF_SET_NAME_B);
 	IOCTL(SYNC_IOC_MERGE);
 	IOCTL(SYNC_IOC_FILE_INFO);
-	IOCTL(SYNC_IOC_SET_DEADLINE);
 	return 0;
 }

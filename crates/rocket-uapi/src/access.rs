@@ -96,7 +96,7 @@ impl Deref for CpuWrite<'_> {
 impl DerefMut for CpuWrite<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         let memory = self.bo.memory();
-        // SAFETY: `BoMemory` promises `len` initialised, writable bytes at
+        // SAFETY: `RawBo` promises `len` initialised, writable bytes at
         // `as_ptr` for as long as the mapping lives, which the borrow of the
         // `Bo` outlasts. The borrow is unique, and see the module's head for
         // why the device does not touch them.
@@ -120,17 +120,7 @@ fn bytes(bo: &Bo) -> &[u8] {
 /// The memory of an object whose bytes others may change: one that was
 /// exported, of which no guard can be had any more.
 pub(crate) fn shared_words(bo: &Bo) -> &[AtomicU64] {
-    let memory = bo.memory();
-    // SAFETY: `BoMemory` promises `len` initialised, writable bytes of whole
-    // pages at `as_ptr` while the mapping lives, which the borrow of the `Bo`
-    // does; so they are aligned, and any bytes are a value. Others may change
-    // them, as atomics allow.
-    unsafe {
-        slice::from_raw_parts(
-            memory.as_ptr().cast(),
-            memory.len() / size_of::<AtomicU64>(),
-        )
-    }
+    bo.memory().words()
 }
 
 fn whole<T: FromBytes + Immutable + KnownLayout>(bytes: &[u8]) -> &[T] {

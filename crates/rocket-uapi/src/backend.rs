@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The seam: everything that differs between the kernel driver and the
-//! software model. Above it all code is shared.
+//! What the types of this crate ask of a device. [`crate::IoctlBackend`] does it
+//! by ioctls, on whatever answers them.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,26 +11,10 @@ use rknpu_regcmd::Iova;
 
 use crate::Errno;
 use crate::error::{Call, Error};
+use crate::mapped::MappedMemory;
 use crate::raw::RawDevice;
-use crate::sharing::{SharedMemory, Sharing};
+use crate::sharing::Sharing;
 use crate::units::{ByteLen, Deadline, Handle};
-
-/// The CPU's mapping of a BO's pages.
-///
-/// # Safety
-/// `as_ptr` is the start of `len` bytes, a multiple of the page size, that are
-/// initialised, readable and writable until the value is dropped, and stay
-/// where they are. Nobody but the NPU and holders of this pointer writes them.
-pub unsafe trait BoMemory: fmt::Debug + Send + Sync {
-    /// First byte.
-    fn as_ptr(&self) -> *mut u8;
-    /// Length in bytes.
-    fn len(&self) -> usize;
-    /// Whether there are none: never.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
 
 /// A new BO.
 #[derive(Debug)]
@@ -39,8 +23,9 @@ pub struct RawBo {
     pub handle: Handle,
     /// Where the NPU sees it, through the file that made it.
     pub iova: Iova,
-    /// The CPU's view of it. Dropping it unmaps.
-    pub memory: Box<dyn BoMemory>,
+    /// The CPU's view of it: whole pages, readable and writable. Nobody but the
+    /// NPU and holders of the pointer writes them.
+    pub memory: Box<dyn MappedMemory>,
 }
 
 /// One program to run.
@@ -182,12 +167,13 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync {
         Err(Error::Unsupported { call })
     }
 
-    /// The memory of a dma-buf that [`Backend::import_bo`] took, all of it.
+    /// The memory of a dma-buf that [`Backend::import_bo`] took, all of it,
+    /// readable and writable. Others may change it at any time.
     ///
     /// # Errors
     /// No dma-buf, or one that cannot be written; out of memory; the backend
     /// has no such function.
-    fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn SharedMemory>, Error> {
+    fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn MappedMemory>, Error> {
         let _ = dma_buf;
         Err(Error::Unsupported { call: Call::Mmap })
     }
@@ -210,5 +196,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync {
     fn settle(&self) -> Duration;
 
     /// The door for driver tests, where there is one.
-    fn raw(&self) -> Option<&dyn RawDevice>;
+    fn raw(&self) -> Option<&RawDevice> {
+        None
+    }
 }

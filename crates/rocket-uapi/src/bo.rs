@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rknpu_regcmd::Iova;
 
 use crate::access::{CpuRead, CpuWrite};
-use crate::backend::{BoMemory, RawBo};
+use crate::backend::RawBo;
 use crate::device::Device;
 use crate::error::Error;
 use crate::handles::GemHandle;
+use crate::mapped::MappedMemory;
 use crate::shared::DmaBuf;
 use crate::sharing::Access;
 use crate::sync_file::SyncFile;
@@ -37,7 +38,7 @@ const IOVA_END: u64 = 1 << 32;
 pub struct Bo {
     // Dropped in this order, which the driver needs (docs/uapi.md): munmap,
     // GEM_CLOSE, and with the `Device` inside perhaps the file.
-    memory: Box<dyn BoMemory>,
+    memory: Box<dyn MappedMemory>,
     gem: GemHandle,
     iova: Iova,
     /// Whether a job may have written it since the last PREP_BO: the CPU's
@@ -228,7 +229,7 @@ impl Bo {
     }
 
     /// The mapping, for the guards.
-    pub(crate) fn memory(&self) -> &dyn BoMemory {
+    pub(crate) fn memory(&self) -> &dyn MappedMemory {
         &*self.memory
     }
 }

@@ -14,7 +14,9 @@ use crate::bo::Bo;
 use crate::cache_traffic::{CacheCounters, CacheTraffic};
 use crate::discover::{self, ACCEL_DIRECTORY, DiscoverError};
 use crate::error::{Call, Error};
+use crate::file::FileOperations;
 use crate::handles::HandleUse;
+use crate::ioctls::IoctlBackend;
 use crate::job::{IdleWitness, Job, PendingJob, SubmitError};
 use crate::raw::RawDevice;
 use crate::shared::ImportedBo;
@@ -111,16 +113,19 @@ impl Device {
         self.backend().reopen().map(Self::from_backend)
     }
 
-    /// Opens the same device once more, through `wrap`: a backend that stands in
-    /// front of the file's own, to record what goes through, or to change it.
+    /// Opens the same device once more, through `wrap`: a file that stands in
+    /// front of the device's own, to record what goes through, or to change it.
     ///
     /// # Errors
     /// As opening it the first time.
     pub fn reopen_through(
         &self,
-        wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
+        wrap: impl FnOnce(Arc<dyn FileOperations>) -> Arc<dyn FileOperations>,
     ) -> Result<Self, Error> {
-        self.backend().reopen().map(wrap).map(Self::from_backend)
+        let call = Call::Open;
+        let file = self.backend().raw().ok_or(Error::Unsupported { call })?;
+        let backend = IoctlBackend::new(wrap(file.reopen()?));
+        Ok(Self::from_backend(Arc::new(backend)))
     }
 
     /// What the device says of itself.
@@ -131,7 +136,7 @@ impl Device {
 
     /// The door for driver tests, where the backend has one.
     #[must_use]
-    pub fn raw(&self) -> Option<&dyn RawDevice> {
+    pub fn raw(&self) -> Option<&RawDevice> {
         let raw = self.backend().raw();
         if raw.is_some() {
             // Jobs may go through it.

@@ -8,10 +8,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::Errno;
+use crate::backend::Backend as _;
 use crate::error::{Call, Error};
-use crate::kernel::Kernel;
+use crate::ioctls::IoctlBackend;
+use crate::node::Node;
 
 /// Where the kernel puts accel nodes.
 pub const ACCEL_DIRECTORY: &str = "/dev/accel";
@@ -102,13 +105,13 @@ fn list(refused: &[RefusedNode]) -> String {
 }
 
 /// Opens the first usable node of `directory`, in the order of their numbers.
-pub(crate) fn first_usable(directory: &Path) -> Result<Kernel, DiscoverError> {
+pub(crate) fn first_usable(directory: &Path) -> Result<IoctlBackend, DiscoverError> {
     let mut refused = Vec::new();
     match nodes(directory) {
         Ok(nodes) => {
             for path in nodes {
                 match open(&path) {
-                    Ok(kernel) => return Ok(kernel),
+                    Ok(device) => return Ok(device),
                     Err(error) => refused.push(RefusedNode::new(&path, &error)),
                 }
             }
@@ -129,23 +132,22 @@ pub(crate) fn first_usable(directory: &Path) -> Result<Kernel, DiscoverError> {
 }
 
 /// Opens the node at `path` if it is an NPU's.
-pub(crate) fn open(path: &Path) -> Result<Kernel, Error> {
-    let node = open_node(path)?;
-    let kernel = Kernel::new(node, path.to_owned()).map_err(|errno| match errno {
+pub(crate) fn open(path: &Path) -> Result<IoctlBackend, Error> {
+    let device = IoctlBackend::new(Arc::new(Node::open(path)?));
+    device.check_version().map_err(|errno| match errno {
         Errno::NOTTY | Errno::INVAL => Error::NotADevice,
         _ => Error::of(Call::Version, None, errno),
     })?;
-    check_driver(kernel.driver())?;
-    Ok(kernel)
+    check_driver(&device.info().driver)?;
+    Ok(device)
 }
 
-/// Opens the character device at `path`, whatever it is. For who does its
-/// ioctls himself; all others have [`Device::open`](crate::Device::open).
+/// Opens the character device at `path`, whatever it is.
 ///
 /// # Errors
 /// [`Error::NoSuchNode`], [`Error::NotADevice`], [`Error::NoPermission`], or
 /// what else open(2) says.
-pub fn open_node(path: &Path) -> Result<OwnedFd, Error> {
+pub(crate) fn open_node(path: &Path) -> Result<OwnedFd, Error> {
     let metadata = fs::metadata(path).map_err(|error| not_opened(&error, None))?;
     if !metadata.file_type().is_char_device() {
         return Err(Error::NotADevice);
@@ -162,7 +164,7 @@ pub fn open_node(path: &Path) -> Result<OwnedFd, Error> {
 ///
 /// # Errors
 /// [`Error::OtherDriver`]
-pub fn check_driver(name: &str) -> Result<(), Error> {
+fn check_driver(name: &str) -> Result<(), Error> {
     if name == DRIVER_NAME {
         return Ok(());
     }

@@ -25,43 +25,63 @@ mod access;
 mod backend;
 mod bo;
 mod cache_traffic;
+mod caller;
+#[allow(unsafe_code)]
+mod calls;
 mod device;
 mod discover;
 mod error;
+#[allow(unsafe_code)]
+mod file;
 mod handles;
+#[allow(unsafe_code)]
+mod ioctls;
 mod job;
 #[allow(unsafe_code)]
-mod kernel;
+mod mapped;
+#[allow(unsafe_code)]
+mod node;
+#[allow(unsafe_code)]
+mod own_process;
 mod program_bo;
 #[allow(unsafe_code)]
 mod raw;
 mod shared;
 #[allow(unsafe_code)]
+mod shared_files;
 mod sharing;
+mod submit;
 mod sync_file;
 pub mod sys;
 mod units;
+mod user;
 pub mod words;
 
 pub use access::{CpuRead, CpuWrite};
-pub use backend::{Backend, BoMemory, DeviceInfo, FenceStatus, RawBo, RawJob, RawTask};
+pub use backend::{Backend, DeviceInfo, FenceStatus, RawBo, RawJob, RawTask};
 pub use bo::{Bo, FrozenBo};
 pub use cache_traffic::CacheTraffic;
+pub use caller::{Caller, Descriptor, Wake};
+pub use calls::{PlainArgument, Version, export, ioctl, plain_ioctl, version, write_fence};
 pub use device::{Device, DevicePool};
-pub use discover::{
-    ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode, check_driver, open_node,
-};
+pub use discover::{ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode};
 pub use error::{Call, Error, LengthError, ProgramError};
+pub use file::{About, FileOperations, SharedFileOperations};
+pub use ioctls::IoctlBackend;
 pub use job::{
     BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WITNESS_PROGRAMS,
     WaitError,
 };
-pub use kernel::SETTLE;
+pub use mapped::MappedMemory;
+pub use node::{Node, SETTLE};
+pub use own_process::{OwnProcess, read_own_memory};
 pub use program_bo::ProgramBo;
-pub use raw::{RawDevice, RawMap};
+pub use raw::RawDevice;
 pub use rknpu_regcmd::Iova;
 pub use rustix::io::Errno;
 pub use shared::{DmaBuf, ImportedBo, SharedBo, SharedBuffer};
-pub use sharing::{Access, FenceInfo, SharedMemory, Sharing, SyncFileInfo};
+pub use sharing::{Access, FenceInfo, Sharing, SyncFileInfo};
+pub use submit::{ClientJob, NotRead};
 pub use sync_file::SyncFile;
 pub use units::{ByteLen, Deadline, Handle, PAGE_BYTES};
+pub use user::{Arena, Efault, UserMemory};

@@ -2,28 +2,31 @@
 //! The door for driver tests: ioctl numbers and bytes, with nothing checked in
 //! between, so that a test can send what a correct client never would.
 
-use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Errno;
+use crate::error::Error;
+use crate::file::FileOperations;
+use crate::mapped::MappedMemory;
+use crate::own_process::OwnProcess;
 
-/// A mapping made through [`RawDevice::mmap`]. Dropping it unmaps.
-pub trait RawMap: fmt::Debug + Send {
-    /// First byte.
-    fn as_ptr(&self) -> *mut u8;
-    /// Length in bytes.
-    fn len(&self) -> usize;
-    /// Whether there are none: never.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
+/// Raw access to one open file of a device, with addresses of this process.
+#[derive(Debug)]
+pub struct RawDevice(Arc<dyn FileOperations>);
+
+impl RawDevice {
+    pub(crate) fn new(file: Arc<dyn FileOperations>) -> Self {
+        Self(file)
     }
-}
 
-/// Raw access to one open file of a device.
-pub trait RawDevice: fmt::Debug + Send + Sync {
+    pub(crate) fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
+        self.0.reopen()
+    }
+
     /// ioctl with an argument of `arg.len()` bytes; `None` passes NULL.
     ///
     /// # Errors
@@ -33,7 +36,13 @@ pub trait RawDevice: fmt::Debug + Send + Sync {
     /// Addresses inside `arg`, and inside what they lead to, must be ones that
     /// the driver may read or write as the ioctl defines, or invalid. The
     /// request must not make the driver touch more than `arg` at `arg`.
-    unsafe fn ioctl(&self, request: u32, arg: Option<&mut [u8]>) -> Result<i32, Errno>;
+    pub unsafe fn ioctl(&self, request: u32, arg: Option<&mut [u8]>) -> Result<i32, Errno> {
+        // SAFETY: the addresses that it is asked for are those for which the
+        // caller vouches. It lives for this call.
+        let user = unsafe { OwnProcess::new() };
+        // SAFETY: what the caller promises.
+        unsafe { self.0.ioctl(request, arg.unwrap_or_default(), &user) }
+    }
 
     /// As [`RawDevice::ioctl`], on a dma-buf or a sync_file that came from this
     /// device.
@@ -43,40 +52,55 @@ pub trait RawDevice: fmt::Debug + Send + Sync {
     ///
     /// # Safety
     /// As for [`RawDevice::ioctl`].
-    unsafe fn file_ioctl(
+    pub unsafe fn file_ioctl(
         &self,
         file: BorrowedFd<'_>,
         request: u32,
         arg: Option<&mut [u8]>,
-    ) -> Result<i32, Errno>;
+    ) -> Result<i32, Errno> {
+        let arg = arg.map_or(0, |bytes| bytes.as_mut_ptr().expose_provenance() as u64);
+        // SAFETY: as in `ioctl`; and `arg` is exclusively ours to lend.
+        let user = unsafe { OwnProcess::new() };
+        let files = self.0.shared_files();
+        // SAFETY: what the caller promises.
+        unsafe { files.ioctl(file, request, arg, &user) }
+    }
 
     /// lseek on such a file.
     ///
     /// # Errors
     /// What the kernel says.
-    fn file_seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno>;
+    pub fn file_seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {
+        self.0.shared_files().seek(file, to)
+    }
 
     /// mmap of `len` bytes at `offset` of the file.
     ///
     /// # Errors
     /// What the driver says.
-    fn mmap(
+    pub fn mmap(
         &self,
         offset: u64,
         len: usize,
         prot: ProtFlags,
         flags: MapFlags,
-    ) -> Result<Box<dyn RawMap>, Errno>;
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.0.mmap(offset, len, prot, flags)
+    }
 
     /// poll without waiting: the events that are ready.
     ///
     /// # Errors
     /// What the kernel says.
-    fn poll(&self) -> Result<i16, Errno>;
+    pub fn poll(&self) -> Result<i16, Errno> {
+        self.0.poll()
+    }
 
     /// A non-blocking read.
     ///
     /// # Errors
     /// What the driver says.
-    fn read(&self, into: &mut [u8]) -> Result<usize, Errno>;
+    pub fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        self.0.read(into)
+    }
 }

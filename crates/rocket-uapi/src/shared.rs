@@ -17,7 +17,8 @@ use crate::bo::Bo;
 use crate::device::Device;
 use crate::error::Error;
 use crate::handles::ImportedHandle;
-use crate::sharing::{Access, SharedMemory};
+use crate::mapped::MappedMemory;
+use crate::sharing::Access;
 use crate::sync_file::{SyncFile, duplicate};
 use crate::units::{Deadline, Handle};
 use crate::words;
@@ -185,7 +186,7 @@ pub struct ImportedBo(Arc<Imported>);
 #[derive(Debug)]
 struct Imported {
     // Dropped in this order: munmap, GEM_CLOSE, the dma-buf, the file.
-    memory: Box<dyn SharedMemory>,
+    memory: Box<dyn MappedMemory>,
     handle: ImportedHandle,
     fd: OwnedFd,
     device: Device,

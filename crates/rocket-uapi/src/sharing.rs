@@ -4,7 +4,6 @@
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::Errno;
@@ -19,16 +18,6 @@ pub enum Access {
     Read,
     /// It writes, and perhaps reads. It has to wait for everybody.
     Write,
-}
-
-/// The CPU's view of memory that others may change at any time.
-///
-/// # Safety
-/// The words stay where they are and readable and writable until the value is
-/// dropped; they are whole pages, and initialised.
-pub unsafe trait SharedMemory: fmt::Debug + Send + Sync {
-    /// All of it.
-    fn words(&self) -> &[AtomicU64];
 }
 
 /// What is known of a sync_file.

@@ -9,7 +9,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::Errno;
 use crate::backend::FenceStatus;
 use crate::error::{Call, Error};
-use crate::kernel::KernelFiles;
+use crate::node::KernelFiles;
+use crate::shared_files::SharedFiles;
 use crate::sharing::{Sharing, SyncFileInfo};
 use crate::units::Deadline;
 
@@ -101,7 +102,7 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
 /// [`crate::Device::adopt_sync_file`].
 impl From<OwnedFd> for SyncFile {
     fn from(fd: OwnedFd) -> Self {
-        Self::new(fd, Arc::new(KernelFiles))
+        Self::new(fd, Arc::new(SharedFiles(Arc::new(KernelFiles))))
     }
 }
 

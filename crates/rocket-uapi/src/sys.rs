@@ -11,9 +11,13 @@
 //!
 //! Offsets hold for 64-bit machines, which is all that the NPU is found in.
 
+mod request;
+
 use rustix::fs::OFlags;
 use rustix::ioctl::{Opcode, opcode};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub use request::{ARG_LEN_MAX, arg_len, changes_handles, is_call, letter, structure, writes_arg};
 
 /// What is known of a structure, for comparison with the kernel's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,28 +193,6 @@ uapi_struct! {
 }
 
 uapi_struct! {
-    /// Argument of the DRM core's GEM_FLINK.
-    GemFlink = "drm_gem_flink", size 8, align 4 {
-        /// GEM handle.
-        0 handle: u32,
-        /// Out: name of the object, one for all files of the device.
-        4 name: u32,
-    }
-}
-
-uapi_struct! {
-    /// Argument of the DRM core's GEM_OPEN.
-    GemOpen = "drm_gem_open", size 16, align 8 {
-        /// Name that GEM_FLINK gave.
-        0 name: u32,
-        /// Out: GEM handle.
-        4 handle: u32,
-        /// Out: bytes.
-        8 size: u64,
-    }
-}
-
-uapi_struct! {
     /// Argument of PRIME_HANDLE_TO_FD and PRIME_FD_TO_HANDLE.
     PrimeHandle = "drm_prime_handle", size 12, align 4 {
         /// GEM handle.
@@ -302,16 +284,6 @@ uapi_struct! {
 }
 
 uapi_struct! {
-    /// Argument of a sync_file's SYNC_IOC_SET_DEADLINE.
-    SyncSetDeadline = "sync_set_deadline", size 16, align 8 {
-        /// CLOCK_MONOTONIC, nanoseconds.
-        0 deadline_ns: u64,
-        /// 0.
-        8 pad: u64,
-    }
-}
-
-uapi_struct! {
     /// Argument of a timeline's SW_SYNC_IOC_CREATE_FENCE.
     SwSyncCreateFence = "sw_sync_create_fence_data", size 40, align 4 {
         /// When the timeline comes to this, the fence is signalled.
@@ -350,10 +322,6 @@ pub const FINI_BO: u32 = 0x4008_6443;
 pub const VERSION: u32 = 0xc040_6400;
 /// DRM core: GEM_CLOSE.
 pub const GEM_CLOSE: u32 = 0x4008_6409;
-/// DRM core: GEM_FLINK.
-pub const GEM_FLINK: u32 = 0xc008_640a;
-/// DRM core: GEM_OPEN.
-pub const GEM_OPEN: u32 = 0xc010_640b;
 /// DRM core: GET_CAP.
 pub const GET_CAP: u32 = 0xc010_640c;
 /// DRM core: PRIME_HANDLE_TO_FD.
@@ -372,8 +340,6 @@ pub const DMA_BUF_SET_NAME: u32 = 0x4008_6201;
 pub const SYNC_MERGE: u32 = 0xc030_3e03;
 /// sync_file: FILE_INFO.
 pub const SYNC_FILE_INFO: u32 = 0xc038_3e04;
-/// sync_file: SET_DEADLINE.
-pub const SYNC_SET_DEADLINE: u32 = 0x4010_3e05;
 /// Timeline: CREATE_FENCE.
 pub const SW_SYNC_CREATE_FENCE: u32 = 0xc028_5700;
 /// Timeline: INC, with a u32.
@@ -383,7 +349,7 @@ pub const SW_SYNC_INC: u32 = 0x4004_5701;
 // node it makes the kernel follow a null pointer while it holds a lock.
 
 /// All structures of the kernel's headers, for the comparison with those.
-pub const LAYOUTS: [Layout; 19] = [
+pub const LAYOUTS: [Layout; 16] = [
     CreateBo::LAYOUT,
     Submit::LAYOUT,
     Job::LAYOUT,
@@ -393,8 +359,6 @@ pub const LAYOUTS: [Layout; 19] = [
     Version::LAYOUT,
     GetCap::LAYOUT,
     GemClose::LAYOUT,
-    GemFlink::LAYOUT,
-    GemOpen::LAYOUT,
     PrimeHandle::LAYOUT,
     ExportSyncFile::LAYOUT,
     ImportSyncFile::LAYOUT,
@@ -402,11 +366,10 @@ pub const LAYOUTS: [Layout; 19] = [
     SyncMergeData::LAYOUT,
     SyncFenceInfo::LAYOUT,
     SyncFileInfo::LAYOUT,
-    SyncSetDeadline::LAYOUT,
 ];
 
 /// All request numbers by the names of the kernel's headers.
-pub const REQUESTS: [(&str, u32); 18] = [
+pub const REQUESTS: [(&str, u32); 15] = [
     ("DRM_IOCTL_ROCKET_CREATE_BO", CREATE_BO),
     ("DRM_IOCTL_ROCKET_SUBMIT", SUBMIT),
     ("DRM_IOCTL_ROCKET_PREP_BO", PREP_BO),
@@ -414,8 +377,6 @@ pub const REQUESTS: [(&str, u32); 18] = [
     ("DRM_IOCTL_VERSION", VERSION),
     ("DRM_IOCTL_GET_CAP", GET_CAP),
     ("DRM_IOCTL_GEM_CLOSE", GEM_CLOSE),
-    ("DRM_IOCTL_GEM_FLINK", GEM_FLINK),
-    ("DRM_IOCTL_GEM_OPEN", GEM_OPEN),
     ("DRM_IOCTL_PRIME_HANDLE_TO_FD", PRIME_HANDLE_TO_FD),
     ("DRM_IOCTL_PRIME_FD_TO_HANDLE", PRIME_FD_TO_HANDLE),
     ("DMA_BUF_IOCTL_EXPORT_SYNC_FILE", EXPORT_SYNC_FILE),
@@ -424,7 +385,6 @@ pub const REQUESTS: [(&str, u32); 18] = [
     ("DMA_BUF_SET_NAME_B", DMA_BUF_SET_NAME),
     ("SYNC_IOC_MERGE", SYNC_MERGE),
     ("SYNC_IOC_FILE_INFO", SYNC_FILE_INFO),
-    ("SYNC_IOC_SET_DEADLINE", SYNC_SET_DEADLINE),
 ];
 
 /// Letter of DRM's requests (`DRM_IOCTL_BASE`).
@@ -444,8 +404,6 @@ const _: () = {
     assert!(FINI_BO as Opcode == opcode::write::<FiniBo>(DRM, 0x43));
     assert!(VERSION as Opcode == opcode::read_write::<Version>(DRM, 0x00));
     assert!(GEM_CLOSE as Opcode == opcode::write::<GemClose>(DRM, 0x09));
-    assert!(GEM_FLINK as Opcode == opcode::read_write::<GemFlink>(DRM, 0x0a));
-    assert!(GEM_OPEN as Opcode == opcode::read_write::<GemOpen>(DRM, 0x0b));
     assert!(GET_CAP as Opcode == opcode::read_write::<GetCap>(DRM, 0x0c));
     assert!(PRIME_HANDLE_TO_FD as Opcode == opcode::read_write::<PrimeHandle>(DRM, 0x2d));
     assert!(PRIME_FD_TO_HANDLE as Opcode == opcode::read_write::<PrimeHandle>(DRM, 0x2e));
@@ -455,7 +413,6 @@ const _: () = {
     assert!(DMA_BUF_SET_NAME as Opcode == opcode::write::<u64>(DMA_BUF, 1));
     assert!(SYNC_MERGE as Opcode == opcode::read_write::<SyncMergeData>(SYNC, 3));
     assert!(SYNC_FILE_INFO as Opcode == opcode::read_write::<SyncFileInfo>(SYNC, 4));
-    assert!(SYNC_SET_DEADLINE as Opcode == opcode::write::<SyncSetDeadline>(SYNC, 5));
     assert!(SW_SYNC_CREATE_FENCE as Opcode == opcode::read_write::<SwSyncCreateFence>(SW_SYNC, 0));
     assert!(SW_SYNC_INC as Opcode == opcode::write::<u32>(SW_SYNC, 1));
 };

@@ -209,3 +209,28 @@ fn a_node_that_will_not_do_is_told_of() {
     let output = client.run(&["--device", NODE, "--cores", "2"], &[]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));
 }
+
+/// `rocket-uapi`'s way to a kernel, whose part the model plays: a node in this
+/// very process, recorded there.
+#[test]
+fn the_self_test_runs_on_a_node() {
+    if !is_possible("the_self_test_runs_on_a_node") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.rkcap");
+    let file = file.to_str().unwrap();
+    let own = ["--json", "--device", NODE, "--record", file];
+    let output = probe(&["run", "--"])
+        .arg(probe(&[]).get_program())
+        .args(own)
+        .output()
+        .unwrap();
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(seen["device"]["is_model"], false, "{seen:#}");
+    let output = probe(&["replay", "--json", file]).output().unwrap();
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(seen["result"], "PASS", "{seen:#}");
+}

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use npu_model::driver::SharedFile;
-use rocket_uapi::{Errno, RawMap, SyncFile, sys};
+use rocket_uapi::{Errno, MappedMemory, SyncFile, sys};
 use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -48,8 +48,12 @@ struct Mapping {
 // SAFETY: a mapping belongs to the process, not to a thread, and the pointer is only
 // handed out, never followed here.
 unsafe impl Send for Mapping {}
+// SAFETY: as for `Send`: no method follows the pointer.
+unsafe impl Sync for Mapping {}
 
-impl RawMap for Mapping {
+// SAFETY: `start` and `len` are those of an mmap, which `Drop` alone undoes; the
+// kernel's pages are initialised.
+unsafe impl MappedMemory for Mapping {
     fn as_ptr(&self) -> *mut u8 {
         self.start.cast()
     }

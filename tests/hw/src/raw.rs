@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rocket_uapi::{Device, Errno, RawDevice, RawMap, sys};
+use rocket_uapi::{Device, Errno, MappedMemory, RawDevice, sys};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -15,8 +15,6 @@ impl WithoutAddresses for sys::CreateBo {}
 impl WithoutAddresses for sys::PrepBo {}
 impl WithoutAddresses for sys::FiniBo {}
 impl WithoutAddresses for sys::GemClose {}
-impl WithoutAddresses for sys::GemFlink {}
-impl WithoutAddresses for sys::GemOpen {}
 impl WithoutAddresses for sys::GetCap {}
 impl WithoutAddresses for sys::PrimeHandle {}
 
@@ -30,6 +28,10 @@ const SYNCOBJ_CREATE: u32 = 0xc008_64bf;
 const UNKNOWN_DRIVER_IOCTL: u32 = 0x4008_6444;
 /// GET_UNIQUE (drm.h): a length and an address.
 const GET_UNIQUE: u32 = 0xc010_6401;
+/// GEM_FLINK (drm.h): a handle, and a name that the kernel writes.
+const GEM_FLINK: u32 = 0xc008_640a;
+/// GEM_OPEN (drm.h): a name; handle and size, which the kernel writes.
+const GEM_OPEN: u32 = 0xc010_640b;
 /// An ioctl with a letter that is not DRM's, 8 bytes, written.
 const NOT_DRM: u32 = 0x4008_7a44;
 
@@ -71,7 +73,7 @@ impl File {
         Self::new(&self.device.reopen()?)
     }
 
-    pub(crate) fn raw(&self) -> Result<&dyn RawDevice, Errno> {
+    pub(crate) fn raw(&self) -> Result<&RawDevice, Errno> {
         self.device.raw().ok_or(Errno::NOTTY)
     }
 
@@ -162,19 +164,18 @@ impl File {
 
     /// A name for an object.
     pub(crate) fn flink(&self, handle: u32) -> Result<u32, Errno> {
-        let mut arg = sys::GemFlink { handle, name: 0 };
-        self.plain(sys::GEM_FLINK, &mut arg)?;
-        Ok(arg.name)
+        let mut arg = [handle, 0];
+        // SAFETY: the size in the request is 8, and no address is in it.
+        unsafe { self.raw()?.ioctl(GEM_FLINK, Some(arg.as_mut_bytes())) }?;
+        Ok(arg[1])
     }
 
     /// Handle and size, in bytes, of the object of this name.
     pub(crate) fn open_name(&self, name: u32) -> Result<(u32, u64), Errno> {
-        let mut arg = sys::GemOpen {
-            name,
-            ..sys::GemOpen::default()
-        };
-        self.plain(sys::GEM_OPEN, &mut arg)?;
-        Ok((arg.handle, arg.size))
+        let mut arg = [u64::from(name), 0];
+        // SAFETY: the size in the request is 16, and no address is in it.
+        unsafe { self.raw()?.ioctl(GEM_OPEN, Some(arg.as_mut_bytes())) }?;
+        Ok(((arg[0] >> 32) as u32, arg[1]))
     }
 
     /// Asks for a name, with room for none.
@@ -285,11 +286,11 @@ impl File {
 
 /// A mapping, readable at least.
 #[derive(Debug)]
-pub(crate) struct Map(Box<dyn RawMap>);
+pub(crate) struct Map(Box<dyn MappedMemory>);
 
 impl Map {
     /// One that is readable.
-    pub(crate) fn new(map: Box<dyn RawMap>) -> Self {
+    pub(crate) fn new(map: Box<dyn MappedMemory>) -> Self {
         Self(map)
     }
 

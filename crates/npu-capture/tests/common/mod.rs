@@ -4,9 +4,8 @@
 #![allow(dead_code, reason = "each test file uses some")]
 
 use std::path::Path;
-use std::sync::Arc;
 
-use npu_capture::{Capture, Recorder, RecorderOptions, RecordingBackend};
+use npu_capture::{Capture, Recorder, RecorderOptions, Recording};
 use npu_matmul::Engine;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{Device, DevicePool};
@@ -14,9 +13,9 @@ use rocket_uapi::{Device, DevicePool};
 /// A model whose jobs are recorded into `path`.
 pub(crate) fn recorded_model(path: &Path, options: RecorderOptions) -> (Device, Recorder) {
     let recorder = Recorder::create(path, options).unwrap();
-    let model = Model::new(ModelOptions::default());
-    let backend = RecordingBackend::new(model.open(), recorder.clone());
-    (Device::from_backend(Arc::new(backend)), recorder)
+    let device = Model::new(ModelOptions::default()).open_device();
+    let recording = Recording::new(recorder.clone(), &device.info());
+    (recording.open(&device).unwrap(), recorder)
 }
 
 /// Sizes of the products below.

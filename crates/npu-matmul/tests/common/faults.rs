@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use npu_matmul::{Engine, PlanOptions};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{
-    Backend, ByteLen, Call, Deadline, Device, DeviceInfo, DevicePool, Errno, Handle, RawBo,
-    RawDevice, RawJob,
+    Backend, ByteLen, Call, Deadline, Device, DeviceInfo, DevicePool, Errno, Handle, RawBo, RawJob,
 };
 
 /// How many of the next calls fail, and how.
@@ -164,10 +163,6 @@ unsafe impl Backend for Faulty {
 
     fn settle(&self) -> Duration {
         self.inner.settle()
-    }
-
-    fn raw(&self) -> Option<&dyn RawDevice> {
-        None
     }
 }
 

@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use npu_matmul::{Activity, Done, Observer};
-use rocket_uapi::{
-    Backend, ByteLen, Deadline, Device, DeviceInfo, Error, Handle, RawBo, RawDevice, RawJob,
-};
+use rocket_uapi::{Backend, ByteLen, Deadline, Device, DeviceInfo, Error, Handle, RawBo, RawJob};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,9 +142,5 @@ unsafe impl Backend for Slow {
 
     fn settle(&self) -> Duration {
         self.inner.settle()
-    }
-
-    fn raw(&self) -> Option<&dyn RawDevice> {
-        None
     }
 }

@@ -11,13 +11,13 @@ use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
+use rocket_uapi::Caller;
 use rustix::event::PollFlags;
 use rustix::fs::{FlockOperation, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::abi;
-use super::caller::Caller;
 use super::fence::{Until, WaitEnd};
 use super::gem::Object;
 use super::lock;

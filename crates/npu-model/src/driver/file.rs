@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An open file of the device node: handles, address space, queue.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -21,9 +22,15 @@ use super::{Device, DriverOptions, lock};
 /// The file is released when the last of its mappings is gone too. That waits
 /// until its queue is empty, that is until its jobs were handed to a core;
 /// the one in flight goes on and its writes land.
-#[derive(Debug)]
 pub struct DrmFile {
     open: Arc<OpenFile>,
+}
+
+impl fmt::Debug for DrmFile {
+    /// Not the device behind it, which prints CBUF and all.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DrmFile").finish_non_exhaustive()
+    }
 }
 
 /// The unfinished jobs that wrote a buffer object at one moment: what a
@@ -177,10 +184,19 @@ impl DrmFile {
         self.handles().len()
     }
 
-    /// Another open file of the same device.
+    /// Another open file of the same device, for the same client.
     #[must_use]
     pub fn reopen(&self) -> Self {
-        Self::new(Arc::clone(&self.open.device), self.open.privileged)
+        let other = Self::new(Arc::clone(&self.open.device), self.open.privileged);
+        if self.open.need_not_settle.load(Ordering::Acquire) {
+            other.need_not_settle();
+        }
+        other
+    }
+
+    /// Cores of the device.
+    pub(crate) fn cores(&self) -> u32 {
+        self.device().scheduler.cores() as u32
     }
 
     /// The pages of a buffer object, mapped whole, readable and writable.

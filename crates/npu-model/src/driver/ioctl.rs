@@ -6,12 +6,12 @@
 //! zeros, the tail of a longer one is ignored, and the result goes back only
 //! as far as the client's size.
 
+use rocket_uapi::Caller;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Device;
 use super::abi::{self, Request};
-use super::caller::Caller;
 use super::fence::{self, Until, WaitEnd};
 use super::file::DrmFile;
 use super::gem::Object;

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use rocket_uapi::UserMemory;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
@@ -18,7 +19,6 @@ use super::hardware;
 use super::iommu::AddressSpace;
 use super::memory::PAGE_BYTES;
 use super::profile::{ChainedKicks, JOB_CHAINED};
-use super::user::UserMemory;
 
 /// One register program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

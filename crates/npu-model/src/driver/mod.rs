@@ -18,7 +18,7 @@
 //! | `shared_file`, `dma_buf`, `sync_file`, `sw_sync` | the files that are not the device node's |
 //! | `job`, `sched`, `fence`, `resv` | SUBMIT, the DRM scheduler, dma_fence, dma_resv |
 //! | `run`, `hardware` | a job on its core; the register accesses of one task |
-//! | `memory`, `cache`, `user`, `caller` | pages; the CPU's caches; the client's memory, its descriptors and signals |
+//! | `memory`, `cache` | pages; the CPU's caches |
 //! | `profile`, `bugs` | what differs between kernels; what they do wrong |
 //!
 //! Nothing here knows Rust callers: [`DrmFile::ioctl`] takes bytes and gives
@@ -28,7 +28,6 @@
 pub(crate) mod abi;
 mod bugs;
 mod cache;
-mod caller;
 mod client_map;
 mod dma_buf;
 mod fence;
@@ -53,15 +52,12 @@ mod sched;
 mod shared_file;
 mod sw_sync;
 mod sync_file;
-#[allow(unsafe_code)]
-mod user;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use bugs::{Bug, DriverBugs};
 pub use cache::Caches;
-pub use caller::{Caller, Descriptor, Wake};
 pub use fence::FenceState;
 pub use file::{DrmFile, WriteFence};
 pub use hardware::{Kicked, NpuCore, kick};
@@ -69,8 +65,8 @@ pub use job::JobCounts;
 pub use memory::Backing;
 pub use mmap::Mapping;
 pub use profile::{ChainedKicks, DriverProfile, Iommu};
+pub use rocket_uapi::{Arena, Caller, Descriptor, Efault, OwnProcess, UserMemory, Wake};
 pub use shared_file::SharedFile;
-pub use user::{Arena, Efault, OwnProcess, UserMemory};
 
 use rknpu_regcmd::timing::Machine;
 

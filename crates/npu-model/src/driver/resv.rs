@@ -8,10 +8,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::caller::Wake;
 use super::fence::{Fence, FenceState, Until, WaitEnd};
 use super::lock;
 use crate::timeline::FenceName;
+use rocket_uapi::Wake;
 
 /// How an access uses an object. The order is the kernel's: asking for one
 /// usage finds the fences of all up to it.

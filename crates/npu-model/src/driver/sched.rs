@@ -151,6 +151,11 @@ impl State {
 }
 
 impl Scheduler {
+    /// How many cores there are.
+    pub(super) fn cores(&self) -> usize {
+        self.shared.cores.len()
+    }
+
     pub(super) fn new(
         options: &DriverOptions,
         cores: Vec<Box<dyn NpuCore>>,

@@ -23,6 +23,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use rocket_uapi::{Arena, Caller, UserMemory};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -30,13 +31,11 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::abi;
-use super::caller::Caller;
 use super::dma_buf::DmaBuf;
 use super::lock;
 use super::mmap::Mapping;
 use super::sw_sync::SwSync;
 use super::sync_file::SyncFile;
-use super::user::{Arena, UserMemory};
 
 /// Identity of a file of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -10,11 +10,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
+use rocket_uapi::Caller;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::abi;
-use super::caller::Caller;
 use super::fence::{Fence, new_contexts};
 use super::lock;
 use super::resv::Exported;

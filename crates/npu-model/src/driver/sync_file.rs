@@ -9,13 +9,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
+use rocket_uapi::Caller;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 use zerocopy::IntoBytes;
 
 use super::abi;
-use super::caller::Caller;
 use super::fence::{Fence, FenceState, Watcher, new_contexts};
 use super::resv::Exported;
 use super::shared_file::{self, Kind, SharedFile, copy_in, copy_out, has_hung_up};
@@ -272,7 +272,7 @@ mod tests {
         let fd = SyncFile::create(Exported::default()).unwrap();
         let copy = fd.try_clone().unwrap();
         let number = fd.as_raw_fd();
-        let file = SharedFile::sync_file(number, &super::super::user::Arena::new())
+        let file = SharedFile::sync_file(number, &rocket_uapi::Arena::new())
             .map(|file| Arc::downgrade(&file));
         let file = file.unwrap();
         drop(copy);

@@ -2,6 +2,8 @@
 //! A client that speaks the protocol itself.
 #![allow(clippy::unwrap_used, dead_code, reason = "helpers of several tests")]
 
+pub(crate) mod hooked;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,7 +155,7 @@ pub(crate) fn hang(client: &OwnedFd) -> sys::CreateBo {
 }
 
 /// The argument that comes back with the result of a call.
-fn done<T: zerocopy::FromBytes>(channel: &OwnedFd) -> T {
+pub(crate) fn done<T: zerocopy::FromBytes>(channel: &OwnedFd) -> T {
     let mut message = vec![0; size_of::<Frame>() + DATA_BYTES];
     let received = receive(channel, &mut message).unwrap();
     let (frame, _, rest) = Frame::parse(&message[..received.len]).unwrap();

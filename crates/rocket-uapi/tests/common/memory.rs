@@ -3,9 +3,8 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
 
-use rocket_uapi::{BoMemory, PAGE_BYTES, SharedMemory};
+use rocket_uapi::{MappedMemory, PAGE_BYTES};
 
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES]);
@@ -83,7 +82,7 @@ impl fmt::Debug for Mapping {
 // SAFETY: `len` zeroed bytes, whole aligned pages, in one allocation inside
 // `UnsafeCell` that the mapping keeps alive and in place. The mock writes them
 // only in SUBMIT, as the NPU.
-unsafe impl BoMemory for Mapping {
+unsafe impl MappedMemory for Mapping {
     fn as_ptr(&self) -> *mut u8 {
         self.pages.as_ptr()
     }
@@ -97,15 +96,15 @@ unsafe impl BoMemory for Mapping {
 #[derive(Debug)]
 pub(super) struct SharedPages(pub(super) std::sync::Arc<Pages>);
 
-// SAFETY: as `BoMemory` below `Mapping`: whole zeroed pages, in place as long as
+// SAFETY: as `MappedMemory` below `Mapping`: whole zeroed pages, in place as long as
 // the `Arc` is; a mock's job touches them in SUBMIT only, never while another
 // thread of a test copies.
-unsafe impl SharedMemory for SharedPages {
-    fn words(&self) -> &[AtomicU64] {
-        let pages = &self.0;
-        let count = pages.len() / size_of::<AtomicU64>();
-        // SAFETY: pages are aligned and initialised, inside `UnsafeCell`, and
-        // `self` keeps them.
-        unsafe { std::slice::from_raw_parts(pages.as_ptr().cast(), count) }
+unsafe impl MappedMemory for SharedPages {
+    fn as_ptr(&self) -> *mut u8 {
+        self.0.as_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
     }
 }

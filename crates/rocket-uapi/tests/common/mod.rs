@@ -16,8 +16,7 @@ use rknpu_regcmd::{
 };
 use rocket_uapi::{
     Backend, Bo, ByteLen, Call, Deadline, Device, DeviceInfo, Errno, Error, Handle, Iova, Job,
-    JobBuilder, PAGE_BYTES, ProgramBo, RawBo, RawDevice, RawJob, SharedMemory, Sharing,
-    WITNESS_PROGRAMS,
+    JobBuilder, MappedMemory, PAGE_BYTES, ProgramBo, RawBo, RawJob, Sharing, WITNESS_PROGRAMS,
 };
 
 use memory::{Mapping, Pages, SharedPages};
@@ -369,7 +368,7 @@ unsafe impl Backend for MockFile {
         state.import(dma_buf)
     }
 
-    fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn SharedMemory>, Error> {
+    fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn MappedMemory>, Error> {
         let mut state = self.enter(Call::Mmap, None)?;
         let pages = Arc::clone(&state.exported(dma_buf)?.pages);
         Ok(Box::new(SharedPages(pages)))
@@ -390,10 +389,6 @@ unsafe impl Backend for MockFile {
 
     fn settle(&self) -> Duration {
         self.0.lock().settle
-    }
-
-    fn raw(&self) -> Option<&dyn RawDevice> {
-        None
     }
 }
 

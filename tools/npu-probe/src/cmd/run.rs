@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
-use npu_capture::{Recorder, RecorderOptions};
+use npu_capture::{Recorder, RecorderOptions, Recording};
 use npu_model::{Model, Selector};
 use npu_server::{ForwardService, ModelService, RecordingService, Server, Service};
 use rocket_uapi::DeviceInfo;
@@ -63,10 +63,9 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
     let (to_report, to_trace) = (to_report?, to_trace?);
     let recording = recorder
         .clone()
-        .map(|recorder| RecordingService::new(shown.service(), recorder, &shown.info()))
-        .map(Arc::new);
+        .map(|recorder| Recording::new(recorder, &shown.info()));
     let service = match &recording {
-        Some(recording) => Arc::clone(recording) as Arc<dyn Service>,
+        Some(recording) => Arc::new(RecordingService::new(shown.service(), recording.clone())),
         None => shown.service(),
     };
     let server = Server::start(service)

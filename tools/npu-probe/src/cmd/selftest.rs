@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
-use npu_capture::{Recorder, RecorderOptions, RecordingBackend};
+use npu_capture::{Recorder, RecorderOptions, Recording};
 use npu_matmul::{Engine, Error, Observer, Results, Weights};
 use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
@@ -129,9 +129,8 @@ fn recorded(device: &Device, test: &SelfTest) -> Result<(Device, Option<Recorder
     let recorder = Recorder::create(file, options)
         .with_context(|| format!("cannot record into {}", file.display()))
         .map_err(Failure::Output)?;
-    let wrapped = recorder.clone();
-    let device = device
-        .reopen_through(|backend| Arc::new(RecordingBackend::new(backend, wrapped)))
+    let device = Recording::new(recorder.clone(), &device.info())
+        .open(device)
         .context("cannot open the device again")
         .map_err(Failure::Device)?;
     Ok((device, Some(recorder)))

@@ -7,9 +7,10 @@ mod of_node;
 use std::fmt::Write as _;
 
 use anyhow::{Context, anyhow};
+use npu_capture::Outcomes;
 use npu_model::timeline::DeviceTimeline;
 use npu_model::{Model, ModelOptions, Selector};
-use npu_server::{Counts, ForwardService, Outcomes};
+use npu_server::{Counts, ForwardService};
 use serde::Serialize;
 
 use self::of_model::Use;

@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use npu_server::{ForwardService, Outcomes};
+use npu_capture::Outcomes;
+use npu_server::ForwardService;
 use serde::Serialize;
 
 use super::{Calls, push_line};

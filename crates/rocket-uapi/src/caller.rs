@@ -10,7 +10,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::io::{Errno, FdFlags};
 
-use super::user::{Arena, OwnProcess, UserMemory};
+use crate::own_process::OwnProcess;
+use crate::user::{Arena, UserMemory};
 
 /// A process that makes ioctls. What is given here is right for this process.
 pub trait Caller: UserMemory {

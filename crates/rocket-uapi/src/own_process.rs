@@ -1,92 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client's memory, as `copy_from_user` and `copy_to_user` see it.
-//!
-//! Ioctl structures hold addresses: of job arrays, of handle arrays, of
-//! string buffers. Whoever hosts the driver decides what such an address
-//! means. A bad one is `EFAULT`, never a crash.
+//! The memory of this process at addresses that may be wrong: the one place that
+//! asks the kernel to copy from and to them.
 
-use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 
-/// An address that the client has not mapped, or not with that permission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bad address in the client's memory")]
-pub struct Efault;
-
-/// Access to the memory of the process that made an ioctl.
-pub trait UserMemory {
-    /// Fills `out` from `addr` on.
-    ///
-    /// # Errors
-    /// [`Efault`] if any byte of the range is not readable.
-    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Efault>;
-
-    /// Writes `data` from `addr` on.
-    ///
-    /// # Errors
-    /// [`Efault`] if any byte of the range is not writable.
-    fn write(&self, addr: u64, data: &[u8]) -> Result<(), Efault>;
-}
-
-/// A made-up address space of one call, for callers inside this process
-/// that have values rather than addresses.
-#[derive(Debug, Default)]
-pub struct Arena {
-    bytes: RefCell<Vec<u8>>,
-}
-
-/// Address of the first byte of an [`Arena`]; not 0, so that no address in
-/// it looks like a null pointer.
-const ARENA_BASE: u64 = 0x1_0000;
-
-/// Alignment of what is put into an [`Arena`]: enough for any uAPI struct.
-const ARENA_ALIGN: usize = 8;
-
-impl Arena {
-    /// An empty address space.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Places `data` and returns its address.
-    pub fn push(&self, data: &[u8]) -> u64 {
-        let mut bytes = self.bytes.borrow_mut();
-        let start = bytes.len().next_multiple_of(ARENA_ALIGN);
-        bytes.resize(start, 0);
-        bytes.extend_from_slice(data);
-        ARENA_BASE + start as u64
-    }
-
-    fn range(&self, addr: u64, len: usize) -> Result<std::ops::Range<usize>, Efault> {
-        let start = addr.checked_sub(ARENA_BASE).ok_or(Efault)?;
-        let start = usize::try_from(start).map_err(|_| Efault)?;
-        let end = start.checked_add(len).ok_or(Efault)?;
-        if end > self.bytes.borrow().len() {
-            return Err(Efault);
-        }
-        Ok(start..end)
-    }
-}
-
-impl UserMemory for Arena {
-    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Efault> {
-        let range = self.range(addr, out.len())?;
-        out.copy_from_slice(&self.bytes.borrow()[range]);
-        Ok(())
-    }
-
-    fn write(&self, addr: u64, data: &[u8]) -> Result<(), Efault> {
-        let range = self.range(addr, data.len())?;
-        self.bytes.borrow_mut()[range].copy_from_slice(data);
-        Ok(())
-    }
-}
+use crate::user::{Efault, UserMemory};
 
 /// The memory of this very process, through the kernel, which checks each
 /// address.
@@ -134,8 +58,8 @@ mod pipe {
         for (index, chunk) in out.chunks_mut(CHUNK_BYTES).enumerate() {
             let from = at(addr, index * CHUNK_BYTES)?;
             let from = std::ptr::with_exposed_provenance::<libc::c_void>(from);
-            // SAFETY: the kernel checks the address and says EFAULT to a bad
-            // one. Good ones may be read: `OwnProcess::new`'s caller said so.
+            // SAFETY: the kernel checks the address, says EFAULT to a bad one,
+            // and only reads.
             let copied = unsafe { libc::write(writer.as_raw_fd(), from, chunk.len()) };
             if usize::try_from(copied) != Ok(chunk.len()) {
                 return Err(Efault);
@@ -170,30 +94,51 @@ mod pipe {
     }
 }
 
-/// Whether a failed `process_vm_*` call says that the host lacks the call,
-/// rather than that the address is bad.
-fn call_is_missing(errno: nix::errno::Errno) -> bool {
+/// Whether the host lacks `process_vm_readv`, as qemu-user does.
+static WITHOUT_VM_CALLS: AtomicBool = AtomicBool::new(false);
+
+/// What became of a `process_vm_*` call for `len` bytes; `None` where the host
+/// lacks it.
+fn outcome(copied: nix::Result<usize>, len: usize) -> Option<Result<(), Efault>> {
     use nix::errno::Errno;
-    matches!(errno, Errno::ENOSYS | Errno::EPERM)
+    match copied {
+        Ok(copied) if copied == len => Some(Ok(())),
+        Err(Errno::ENOSYS | Errno::EPERM) => {
+            WITHOUT_VM_CALLS.store(true, Ordering::Relaxed);
+            None
+        }
+        Ok(_) | Err(_) => Some(Err(Efault)),
+    }
+}
+
+/// `len` bytes of this process from `addr` on, for a `process_vm_*` call; `None`
+/// where the host is known to lack it.
+fn remote(addr: u64, len: usize) -> Result<Option<RemoteIoVec>, Efault> {
+    let base = usize::try_from(addr).map_err(|_| Efault)?;
+    let is_there = !WITHOUT_VM_CALLS.load(Ordering::Relaxed);
+    Ok(is_there.then_some(RemoteIoVec { base, len }))
+}
+
+/// Fills `out` from the memory of this process at `addr`, as the kernel would.
+/// It allocates nothing, and may change `errno`.
+///
+/// # Errors
+/// [`Efault`] if any byte of the range cannot be read.
+pub fn read_own_memory(addr: u64, out: &mut [u8]) -> Result<(), Efault> {
+    let len = out.len();
+    if len == 0 {
+        return Ok(());
+    }
+    let called = remote(addr, len)?.and_then(|remote| {
+        let copied = process_vm_readv(Pid::this(), &mut [IoSliceMut::new(out)], &[remote]);
+        outcome(copied, len)
+    });
+    called.unwrap_or_else(|| pipe::read(addr, out))
 }
 
 impl UserMemory for OwnProcess {
     fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Efault> {
-        let len = out.len();
-        if len == 0 {
-            return Ok(());
-        }
-        let base = usize::try_from(addr).map_err(|_| Efault)?;
-        let copied = process_vm_readv(
-            Pid::this(),
-            &mut [IoSliceMut::new(out)],
-            &[RemoteIoVec { base, len }],
-        );
-        match copied {
-            Ok(copied) if copied == len => Ok(()),
-            Err(errno) if call_is_missing(errno) => pipe::read(addr, out),
-            Ok(_) | Err(_) => Err(Efault),
-        }
+        read_own_memory(addr, out)
     }
 
     fn write(&self, addr: u64, data: &[u8]) -> Result<(), Efault> {
@@ -201,39 +146,17 @@ impl UserMemory for OwnProcess {
         if len == 0 {
             return Ok(());
         }
-        let base = usize::try_from(addr).map_err(|_| Efault)?;
-        let copied = process_vm_writev(
-            Pid::this(),
-            &[IoSlice::new(data)],
-            &[RemoteIoVec { base, len }],
-        );
-        match copied {
-            Ok(copied) if copied == len => Ok(()),
-            Err(errno) if call_is_missing(errno) => pipe::write(addr, data),
-            Ok(_) | Err(_) => Err(Efault),
-        }
+        let called = remote(addr, len)?.and_then(|remote| {
+            let copied = process_vm_writev(Pid::this(), &[IoSlice::new(data)], &[remote]);
+            outcome(copied, len)
+        });
+        called.unwrap_or_else(|| pipe::write(addr, data))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_arena_knows_its_own_bytes_only() {
-        let arena = Arena::new();
-        let first = arena.push(b"abc");
-        let second = arena.push(&7u64.to_le_bytes());
-        assert_eq!(second % 8, 0);
-        let mut out = [0; 3];
-        arena.read(first, &mut out).unwrap();
-        assert_eq!(&out, b"abc");
-        arena.write(second, &[9; 8]).unwrap();
-        assert_eq!(arena.write(second + 1, &[0; 8]), Err(Efault));
-        for addr in [0, 1, first - 1, u64::MAX, second + 8] {
-            assert_eq!(arena.read(addr, &mut out), Err(Efault));
-        }
-    }
 
     /// Both ways into this process, the second one for hosts that lack the
     /// first.

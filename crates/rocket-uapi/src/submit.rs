@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs out of the client's memory, and one by one to the driver.
+//! SUBMIT's jobs: into its structures, and out of a client's memory.
 
-use npu_capture::JobToken;
-use npu_model::driver::{Arena, Caller};
-use rocket_uapi::{Iova, RawTask, sys};
+use rknpu_regcmd::Iova;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use crate::backend::RawTask;
+use crate::caller::Caller;
+use crate::user::Arena;
+use crate::{Errno, sys};
+
 /// Most jobs of a SUBMIT, programs of a job and entries of its lists that are
-/// read; a SUBMIT with more goes past a recorder.
+/// read.
 const COUNT_MAX: u32 = 1 << 16;
 
 /// Most programs and list entries of all jobs of a SUBMIT together: 32 MiB.
@@ -16,21 +19,63 @@ const ENTRIES_MAX: usize = 1 << 22;
 /// Most bytes of a job structure that go to the driver: more than it knows.
 const JOB_BYTES_MAX: usize = 256;
 
-/// The jobs of a SUBMIT.
-pub(crate) struct Jobs(pub(super) Vec<Job>);
+/// Bytes that are read of a client at a time.
+const PIECE: usize = 64 << 10;
 
-/// A job as its client gave it.
-pub(crate) struct Job {
+/// A length as the uAPI counts.
+fn count(len: usize) -> Result<u32, Errno> {
+    u32::try_from(len).map_err(|_| Errno::INVAL)
+}
+
+/// A job's structure, with its arrays in `arena`.
+pub(crate) fn place_job(
+    tasks: &[RawTask],
+    reads: &[u32],
+    writes: &[u32],
+    arena: &Arena,
+) -> Result<sys::Job, Errno> {
+    let structures = tasks.iter().map(|task| sys::Task {
+        regcmd: task.regcmd.0,
+        regcmd_count: task.words,
+    });
+    let structures: Vec<_> = structures.collect();
+    Ok(sys::Job {
+        tasks: arena.push(structures.as_bytes()),
+        in_bo_handles: arena.push(reads.as_bytes()),
+        out_bo_handles: arena.push(writes.as_bytes()),
+        task_count: count(tasks.len())?,
+        task_struct_size: size_of::<sys::Task>() as u32,
+        in_bo_handle_count: count(reads.len())?,
+        out_bo_handle_count: count(writes.len())?,
+    })
+}
+
+/// SUBMIT's argument for such structures.
+pub(crate) fn place_jobs(jobs: &[sys::Job], arena: &Arena) -> Result<sys::Submit, Errno> {
+    Ok(sys::Submit {
+        jobs: arena.push(jobs.as_bytes()),
+        job_count: count(jobs.len())?,
+        job_struct_size: size_of::<sys::Job>() as u32,
+        reserved: 0,
+    })
+}
+
+/// A job of a SUBMIT as its client gave it.
+#[derive(Debug)]
+pub struct ClientJob {
     /// Its structure, with what the driver may know of it beyond our own.
     structure: Vec<u8>,
-    pub(crate) tasks: Vec<RawTask>,
-    pub(crate) reads: Vec<u32>,
-    pub(crate) writes: Vec<u32>,
+    /// Its programs.
+    pub tasks: Vec<RawTask>,
+    /// The handles that it only reads.
+    pub reads: Vec<u32>,
+    /// The handles that it writes.
+    pub writes: Vec<u32>,
 }
 
 /// Why jobs are not read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum NotRead {
+pub enum NotRead {
     /// The driver looks at none: by the argument, which is this.
     Head(sys::Submit),
     /// They are more than are read.
@@ -39,12 +84,13 @@ pub(crate) enum NotRead {
     Fault,
 }
 
-impl Jobs {
-    /// Reads them.
-    pub(crate) fn read(arg: &[u8], caller: &dyn Caller) -> Result<Self, NotRead> {
-        let mut submit = sys::Submit::default();
-        let len = arg.len().min(size_of::<sys::Submit>());
-        submit.as_mut_bytes()[..len].copy_from_slice(&arg[..len]);
+impl ClientJob {
+    /// Reads the jobs of a SUBMIT with the argument `arg`.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn read_all(arg: &[u8], caller: &dyn Caller) -> Result<Vec<Self>, NotRead> {
+        let submit: sys::Submit = sys::structure(arg);
         let stride = submit.job_struct_size as usize;
         if submit.job_count == 0 || submit.reserved != 0 || stride < size_of::<sys::Job>() {
             return Err(NotRead::Head(submit));
@@ -56,18 +102,16 @@ impl Jobs {
         let at = |index: u32| submit.jobs.wrapping_add(u64::from(index) * stride as u64);
         let mut entries = 0;
         let jobs = (0..submit.job_count).map(|index| {
-            let job = Job::read(at(index), bytes, caller)?;
+            let job = Self::read(at(index), bytes, caller)?;
             entries += job.tasks.len() + job.reads.len() + job.writes.len();
             if entries > ENTRIES_MAX {
                 return Err(NotRead::TooMany);
             }
             Ok(job)
         });
-        jobs.collect::<Result<Vec<_>, _>>().map(Self)
+        jobs.collect()
     }
-}
 
-impl Job {
     fn read(at: u64, bytes: usize, caller: &dyn Caller) -> Result<Self, NotRead> {
         let mut structure = vec![0; bytes];
         if caller.read(at, &mut structure).is_err() {
@@ -106,46 +150,37 @@ impl Job {
         })
     }
 
-    /// What it is waited for by: the driver attaches a job's fence to what it
-    /// lists as written.
-    pub(crate) fn waited(&self, token: &JobToken) -> Vec<u32> {
-        if !self.writes.is_empty() {
-            self.writes.clone()
-        } else if !self.reads.is_empty() {
-            self.reads.clone()
-        } else {
-            // What holds its programs.
-            token.handles().into_iter().take(1).collect()
-        }
+    /// A SUBMIT of jobs with what is known here of their structures: what else
+    /// the client put there may lead into its memory.
+    ///
+    /// # Errors
+    /// `EINVAL` for more than SUBMIT can count.
+    pub fn submit_all(jobs: &[Self], arena: &Arena) -> Result<sys::Submit, Errno> {
+        let placed = jobs
+            .iter()
+            .map(|job| place_job(&job.tasks, &job.reads, &job.writes, arena));
+        place_jobs(&placed.collect::<Result<Vec<_>, _>>()?, arena)
     }
 
-    /// A SUBMIT of this job alone, which lists `writes` as written.
-    pub(crate) fn submit(&self, arena: &Arena, writes: &[u32]) -> sys::Submit {
-        let tasks: Vec<_> = self.tasks.iter().map(structure).collect();
+    /// A SUBMIT of this job alone with all of its structure, which lists `writes`
+    /// as written.
+    ///
+    /// # Errors
+    /// As [`ClientJob::submit_all`].
+    pub fn submit_alone(&self, writes: &[u32], arena: &Arena) -> Result<sys::Submit, Errno> {
         let moved = self.writes.is_empty() && !writes.is_empty();
         let reads = if moved { &[][..] } else { &self.reads };
-        let job = sys::Job {
-            tasks: arena.push(tasks.as_bytes()),
-            in_bo_handles: arena.push(reads.as_bytes()),
-            out_bo_handles: arena.push(writes.as_bytes()),
-            task_count: tasks.len() as u32,
-            task_struct_size: size_of::<sys::Task>() as u32,
-            in_bo_handle_count: reads.len() as u32,
-            out_bo_handle_count: writes.len() as u32,
-        };
+        let job = place_job(&self.tasks, reads, writes, arena)?;
         let mut structure = self.structure.clone();
         structure[..size_of::<sys::Job>()].copy_from_slice(job.as_bytes());
-        sys::Submit {
+        Ok(sys::Submit {
             jobs: arena.push(&structure),
             job_count: 1,
-            job_struct_size: structure.len() as u32,
+            job_struct_size: count(structure.len())?,
             reserved: 0,
-        }
+        })
     }
 }
-
-/// Bytes that are read of a client at a time.
-const PIECE: usize = 64 << 10;
 
 fn tasks(job: &sys::Job, caller: &dyn Caller) -> Option<Vec<RawTask>> {
     let stride = job.task_struct_size as usize;
@@ -164,14 +199,6 @@ fn tasks(job: &sys::Job, caller: &dyn Caller) -> Option<Vec<RawTask>> {
     let mut tasks = vec![sys::Task::new_zeroed(); job.task_count as usize];
     read_array(job.tasks, tasks.as_mut_bytes(), caller)?;
     Some(tasks.iter().map(raw).collect())
-}
-
-/// A program as the driver takes it.
-pub(crate) fn structure(task: &RawTask) -> sys::Task {
-    sys::Task {
-        regcmd: task.regcmd.0,
-        regcmd_count: task.words,
-    }
 }
 
 fn raw(task: &sys::Task) -> RawTask {

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A recorder in front of an open file, whoever calls it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rocket_uapi::{
+    About, Arena, Caller, ClientJob, Deadline, Errno, Error, FenceStatus, FileOperations,
+    MappedMemory, NotRead, PAGE_BYTES, SharedFileOperations, SyncFile, ioctl, plain_ioctl, sys,
+    write_fence,
+};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::capture::Outcome;
+use crate::drops::why_dropped;
+use crate::pages::Pages;
+use crate::recorder::{JobToken, JobView};
+use crate::recording::Recording;
+
+/// How long a job is waited for: the driver kills it after half a second, but
+/// it may have to wait for fences and for a core, and a large one takes the
+/// model longer.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// After this a job that still runs may be one to be killed, which the sync_file
+/// of an object tells that is exported before: of jobs that have ended the
+/// kernel's tell nothing. Not of every job: a process that is killed must not
+/// leave a dma-buf behind (docs/uapi.md).
+const SOON: Duration = Duration::from_millis(350);
+
+/// Requests that say nothing which a recording needs.
+const OF_NO_INTEREST: [u32; 5] = [
+    sys::VERSION,
+    sys::GET_CAP,
+    sys::PREP_BO,
+    sys::FINI_BO,
+    sys::PRIME_HANDLE_TO_FD,
+];
+
+/// An open file whose jobs are recorded.
+///
+/// SUBMIT hands its jobs over one by one and returns when the last of them has
+/// ended: the order of a program's jobs stays, but nothing runs beside anything
+/// else.
+pub struct RecordedFile<F> {
+    inner: F,
+    recording: Recording,
+    file: u32,
+    bos: Mutex<BTreeMap<u32, Known>>,
+    /// How the last job that lists an object as written ended.
+    ends: Mutex<BTreeMap<u32, End>>,
+}
+
+/// A buffer object of a file: `None` for one that came from elsewhere.
+type Known = Option<sys::CreateBo>;
+
+/// What was seen of a job's end.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    was_accepted: bool,
+    /// With what the driver put into its fence.
+    was_killed: Option<Option<Errno>>,
+}
+
+impl<F: fmt::Debug> fmt::Debug for RecordedFile<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { inner, file, .. } = self;
+        f.debug_struct("RecordedFile")
+            .field("inner", inner)
+            .field("file", file)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F> RecordedFile<F> {
+    pub(crate) fn new(inner: F, recording: Recording, file: u32) -> Self {
+        Self {
+            inner,
+            recording,
+            file,
+            bos: Mutex::default(),
+            ends: Mutex::default(),
+        }
+    }
+
+    /// The file that is recorded.
+    pub fn inner(&self) -> &F {
+        &self.inner
+    }
+
+    /// It without the recorder.
+    pub fn into_inner(self) -> F {
+        self.inner
+    }
+
+    fn bos(&self) -> MutexGuard<'_, BTreeMap<u32, Known>> {
+        self.bos.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ends(&self) -> MutexGuard<'_, BTreeMap<u32, End>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
+    /// Hands one job over, waits for its end, and records it.
+    ///
+    /// # Safety
+    /// As for SUBMIT of the job.
+    unsafe fn run(&self, job: &ClientJob) -> Result<i32, Errno> {
+        let known = self.bos().clone();
+        let map = |bo: &sys::CreateBo| {
+            let mapped = self
+                .inner
+                .mmap(bo.offset, len(bo), ProtFlags::READ, MapFlags::SHARED);
+            mapped
+                .inspect_err(|error| {
+                    let handle = bo.handle;
+                    tracing::error!(handle, %error, "contents of a buffer object are not recorded");
+                })
+                .ok()
+        };
+        let pages: Vec<_> = known
+            .iter()
+            .map(|(&handle, bo)| Pages::new(handle, bo.as_ref(), &map))
+            .collect();
+        let views: Vec<_> = pages.iter().map(Pages::view).collect();
+        let view = JobView {
+            tasks: &job.tasks,
+            reads: &job.reads,
+            writes: &job.writes,
+            bos: &views,
+        };
+        let token = self.recording.begin(self.file, &view);
+        let exists = |handle| known.contains_key(&handle);
+        let dropped = why_dropped(&job.tasks, &job.reads, &job.writes, exists).is_some();
+        let waited = waited(job, &token);
+        let since = Instant::now();
+        let arena = Arena::new();
+        let submit = job.submit_alone(if dropped { &job.writes } else { &waited }, &arena);
+        let submitted = submit.and_then(|mut submit| {
+            // SAFETY: the programs and objects are those of the job, and which
+            // of them it lists as written adds a fence only; addresses are
+            // `arena`'s.
+            unsafe { ioctl(&*self.inner, sys::SUBMIT, &mut submit, &arena) }
+        });
+        let value = match submitted {
+            Ok(value) => value,
+            Err(errno) => {
+                self.recording.end(token, Outcome::Refused(errno), &[]);
+                return Err(errno);
+            }
+        };
+        let listed = if dropped { &job.writes } else { &waited };
+        let end = self.end(listed, since);
+        let outcome = match end {
+            _ if dropped => Outcome::Dropped,
+            Some(End { was_killed, .. }) => match was_killed {
+                Some(None) => Outcome::Completed,
+                Some(Some(errno)) => Outcome::Killed(errno),
+                None => Outcome::Unknown,
+            },
+            None => Outcome::Unknown,
+        };
+        // One that may still run is not looked at.
+        let changed = if end.is_some() { &views[..] } else { &[] };
+        self.recording.end(token, outcome, changed);
+        Ok(value)
+    }
+
+    /// Waits for a job that lists `written`, handed over after `since`. `None`
+    /// if its end was not seen.
+    fn end(&self, written: &[u32], since: Instant) -> Option<End> {
+        let &first = written.first()?;
+        let end = self
+            .wait(first, since)
+            .inspect_err(|error| tracing::warn!(%error, "how a recorded job ended is not known"))
+            .ok();
+        // The others are read too, which takes what the NPU wrote out of the way
+        // of the CPU's caches. They have the same fence.
+        for &handle in &written[1..] {
+            let _ = self.prep(handle, Deadline::NOW);
+        }
+        let mut ends = self.ends();
+        for handle in written {
+            ends.remove(handle);
+            ends.extend(end.map(|end| (*handle, end)));
+        }
+        end
+    }
+
+    fn wait(&self, handle: u32, since: Instant) -> Result<End, Errno> {
+        let was_accepted = match self.inner.was_accepted(handle) {
+            Some(known) => known?,
+            None => matches!(
+                self.prep(handle, Deadline::NOW),
+                Err(Errno::BUSY | Errno::TIMEDOUT)
+            ),
+        };
+        let fence = match self.prep(handle, Deadline::after(SOON)) {
+            Ok(_) => None,
+            Err(Errno::BUSY | Errno::TIMEDOUT) => {
+                let fence =
+                    (!self.inner.about().is_model).then(|| write_fence(&*self.inner, handle));
+                self.prep(handle, Deadline::after(WAIT))?;
+                fence.and_then(Result::ok)
+            }
+            Err(errno) => return Err(errno),
+        };
+        let was_killed = match self.inner.was_killed(handle, since) {
+            // The errno that the driver puts into the fence.
+            Some(killed) => Some(killed.then_some(Errno::CANCELED)),
+            None => match fence.as_ref().map(SyncFile::status) {
+                Some(Ok(FenceStatus::Signaled)) => Some(None),
+                Some(Ok(FenceStatus::Failed(errno))) => Some(Some(errno)),
+                Some(Ok(FenceStatus::Active) | Err(_)) | None => None,
+            },
+        };
+        Ok(End {
+            was_accepted,
+            was_killed,
+        })
+    }
+
+    fn prep(&self, handle: u32, until: Deadline) -> Result<i32, Errno> {
+        let mut prep = sys::PrepBo {
+            handle,
+            reserved: 0,
+            timeout_ns: until.as_nanos(),
+        };
+        plain_ioctl(&*self.inner, sys::PREP_BO, &mut prep)
+    }
+}
+
+/// What a job is waited for by: the driver attaches its fence to what it lists
+/// as written.
+fn waited(job: &ClientJob, token: &JobToken) -> Vec<u32> {
+    if !job.writes.is_empty() {
+        job.writes.clone()
+    } else if !job.reads.is_empty() {
+        job.reads.clone()
+    } else {
+        // What holds its programs.
+        token.handles().into_iter().take(1).collect()
+    }
+}
+
+/// Bytes of an object, whole pages.
+fn len(bo: &sys::CreateBo) -> usize {
+    (bo.size as usize).next_multiple_of(PAGE_BYTES)
+}
+
+/// An ioctl that gives a handle, or takes one back, was done well, and this is
+/// its argument now.
+fn note(bos: &mut BTreeMap<u32, Known>, request: u32, arg: &[u8]) {
+    let is = |known| sys::is_call(request, known);
+    if is(sys::CREATE_BO) {
+        let bo: sys::CreateBo = sys::structure(arg);
+        let can_be_seen = u32::try_from(bo.dma_address).is_ok();
+        bos.insert(bo.handle, can_be_seen.then_some(bo));
+    } else if is(sys::GEM_CLOSE) {
+        bos.remove(&sys::structure::<sys::GemClose>(arg).handle);
+    } else if is(sys::PRIME_FD_TO_HANDLE) {
+        // Not over one of its own that comes back.
+        bos.entry(sys::structure::<sys::PrimeHandle>(arg).handle)
+            .or_default();
+    }
+}
+
+// SAFETY: handles, addresses, memory and waits are those of the inner file,
+// which keeps the promises. That a job has ended before SUBMIT returns breaks
+// none.
+unsafe impl<F> FileOperations for RecordedFile<F>
+where
+    F: Deref<Target: FileOperations> + fmt::Debug + Send + Sync,
+{
+    fn about(&self) -> About {
+        self.inner.about()
+    }
+
+    unsafe fn ioctl(
+        &self,
+        request: u32,
+        arg: &mut [u8],
+        caller: &dyn Caller,
+    ) -> Result<i32, Errno> {
+        let is = |&known: &u32| sys::is_call(request, known);
+        let mut is_known = OF_NO_INTEREST.iter().any(is);
+        if is(&sys::SUBMIT) {
+            match ClientJob::read_all(arg, caller) {
+                // SAFETY: what the caller promises for all of them.
+                Ok(jobs) => return jobs.iter().try_fold(0, |_, job| unsafe { self.run(job) }),
+                // The driver says why it takes none.
+                Err(NotRead::Head(_) | NotRead::Fault) => is_known = true,
+                Err(NotRead::TooMany) => (),
+            }
+        }
+        if !sys::changes_handles(request) {
+            // SAFETY: what the caller promises.
+            let value = unsafe { self.inner.ioctl(request, arg, caller) }?;
+            if !is_known {
+                self.recording.miss(request);
+            }
+            return Ok(value);
+        }
+        // One at a time: a number that one thread gives back is at once another
+        // one's, and what is noted last must be what happened last.
+        let mut bos = self.bos();
+        // SAFETY: what the caller promises.
+        let value = unsafe { self.inner.ioctl(request, arg, caller) }?;
+        note(&mut bos, request, arg);
+        if is(&sys::GEM_CLOSE) {
+            self.ends()
+                .remove(&sys::structure::<sys::GemClose>(arg).handle);
+        }
+        Ok(value)
+    }
+
+    fn mmap(
+        &self,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.inner.mmap(offset, len, prot, flags)
+    }
+
+    fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.inner.map_bo(bo, len)
+    }
+
+    fn poll(&self) -> Result<i16, Errno> {
+        self.inner.poll()
+    }
+
+    fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        self.inner.read(into)
+    }
+
+    fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
+        Ok(Arc::new(self.recording.of(self.inner.reopen()?)))
+    }
+
+    fn shared_files(&self) -> Arc<dyn SharedFileOperations> {
+        self.inner.shared_files()
+    }
+
+    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
+        // The job is over: what was seen of it counts.
+        let ends = self.ends();
+        Some(Ok(ends.get(&handle).is_some_and(|end| end.was_accepted)))
+    }
+
+    fn was_killed(&self, handle: u32, _: Instant) -> Option<bool> {
+        let killed = self.ends().get(&handle)?.was_killed;
+        killed.map(|errno| errno.is_some())
+    }
+}

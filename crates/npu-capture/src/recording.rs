@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The recording of a device: its open files, and how its jobs ended.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rocket_uapi::{Device, DeviceInfo, Error, FileOperations};
+
+use crate::capture::Outcome;
+use crate::error::RecordError;
+use crate::recorded::RecordedFile;
+use crate::recorder::{BoView, JobToken, JobView, Recorder};
+
+/// How many recorded jobs ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// They did their work.
+    pub completed: u64,
+    /// The driver reset their core.
+    pub killed: u64,
+    /// SUBMIT said 0, and the driver did not take them.
+    pub dropped: u64,
+    /// SUBMIT failed, or nobody knows how they ended.
+    pub others: u64,
+}
+
+impl Outcomes {
+    fn note(&mut self, outcome: Outcome) {
+        let counter = match outcome {
+            Outcome::Completed => &mut self.completed,
+            Outcome::Killed(_) => &mut self.killed,
+            Outcome::Dropped => &mut self.dropped,
+            Outcome::Refused(_) | Outcome::Unknown => &mut self.others,
+        };
+        *counter += 1;
+    }
+}
+
+/// The recording of a device's jobs. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    recorder: Recorder,
+    /// Number of the next file.
+    files: Arc<AtomicU32>,
+    ended: Arc<Mutex<Outcomes>>,
+}
+
+impl Recording {
+    /// Records, by `recorder`, a device that says this of itself.
+    #[must_use]
+    pub fn new(recorder: Recorder, info: &DeviceInfo) -> Self {
+        recorder.device(info);
+        Self {
+            recorder,
+            files: Arc::default(),
+            ended: Arc::default(),
+        }
+    }
+
+    /// How its jobs ended so far.
+    #[must_use]
+    pub fn outcomes(&self) -> Outcomes {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a device of this process once more, with its jobs recorded.
+    ///
+    /// # Errors
+    /// As opening it the first time.
+    pub fn open(&self, device: &Device) -> Result<Device, Error> {
+        device.reopen_through(|file| Arc::new(self.of(file)))
+    }
+
+    /// An open file of the device, whose jobs are recorded.
+    pub fn of<F: Deref<Target: FileOperations>>(&self, inner: F) -> RecordedFile<F> {
+        let file = self.files.fetch_add(1, Ordering::Relaxed);
+        RecordedFile::new(inner, self.clone(), file)
+    }
+
+    /// A job of file `file` begins.
+    pub(crate) fn begin(&self, file: u32, job: &JobView<'_>) -> JobToken {
+        self.recorder.job(file, job)
+    }
+
+    /// It has ended so, and changed what is in these.
+    pub(crate) fn end(&self, token: JobToken, outcome: Outcome, changed: &[BoView<'_>]) {
+        let ended = self.ended.lock();
+        ended.unwrap_or_else(PoisonError::into_inner).note(outcome);
+        token.finish(outcome, changed);
+    }
+
+    /// The driver took a request of which nobody here knows what it does.
+    pub(crate) fn miss(&self, request: u32) {
+        self.recorder.fail(RecordError::Request { request });
+    }
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An open file of the node for a client in another process.
+//!
+//! Only requests of which is known what they do with their arguments are handed
+//! on: others might follow addresses of another process, and some of the DRM
+//! core's bring the kernel down on an accel node (GET_UNIQUE).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rocket_uapi::{
+    About, Arena, Caller, ClientJob, Deadline, Descriptor, Error, FileOperations, MappedMemory,
+    Node, NotRead, PAGE_BYTES, SETTLE, SharedFileOperations, Version, Wake, export, ioctl,
+    plain_ioctl, sys, version,
+};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::Work;
+use crate::service::{MapOf, OpenFile};
+
+/// How long the kernel waits at a time for a buffer object: so late does a
+/// client hear of a signal.
+const WAIT_SLICE: Duration = Duration::from_millis(10);
+
+/// How long the jobs of a file are waited for that is closed, before its
+/// handles are: the kernel itself gives a process that ends no longer.
+const LAST_JOBS: Duration = Duration::from_secs(1);
+
+/// Numbers of a driver's own requests (`DRM_COMMAND_BASE` to
+/// `DRM_COMMAND_END`).
+const DRIVER_REQUESTS: std::ops::Range<u32> = 0x40..0xa0;
+
+/// Requests whose arguments hold values only, neither addresses nor
+/// descriptors, and that do not wait.
+const VALUES: [u32; 4] = [sys::CREATE_BO, sys::FINI_BO, sys::GEM_CLOSE, sys::GET_CAP];
+
+#[derive(Debug)]
+pub(super) struct ForwardFile {
+    node: Node,
+    work: Arc<Work>,
+    /// Open handles, and the bytes behind each.
+    handles: Mutex<BTreeMap<u32, u64>>,
+    /// Whether there ever was a job.
+    submitted: AtomicBool,
+}
+
+// SAFETY: what a client makes of its file is the node's, which keeps the
+// promises.
+unsafe impl FileOperations for ForwardFile {
+    fn about(&self) -> About {
+        self.node.about()
+    }
+
+    unsafe fn ioctl(
+        &self,
+        request: u32,
+        arg: &mut [u8],
+        caller: &dyn Caller,
+    ) -> Result<i32, Errno> {
+        if sys::letter(request) != sys::letter(sys::VERSION) {
+            return Err(Errno::NOTTY);
+        }
+        let is = |known| sys::is_call(request, known);
+        if is(sys::SUBMIT) {
+            // SAFETY: what the caller promises.
+            unsafe { self.submit(arg_of(request, arg)?, caller) }
+        } else if is(sys::PREP_BO) {
+            self.prep(sys::structure(arg_of(request, arg)?), caller.wake())
+        } else if is(sys::VERSION) {
+            update(request, arg, |arg| self.version(arg, caller))
+        } else if is(sys::PRIME_HANDLE_TO_FD) {
+            update(request, arg, |arg| self.handle_to_fd(arg, caller))
+        } else if is(sys::PRIME_FD_TO_HANDLE) {
+            update(request, arg, |arg| self.fd_to_handle(arg, caller))
+        } else if VALUES.iter().any(|&known| is(known)) {
+            self.values(request, arg)
+        } else {
+            // As today's driver says, and as the core of what it lacks.
+            Err(if DRIVER_REQUESTS.contains(&(request & 0xff)) {
+                tracing::warn!(request, "an ioctl of the driver's that is not handed on");
+                Errno::INVAL
+            } else {
+                tracing::debug!(request, "an ioctl that is not handed on");
+                Errno::OPNOTSUPP
+            })
+        }
+    }
+
+    fn mmap(
+        &self,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.node.mmap(offset, len, prot, flags)
+    }
+
+    fn poll(&self) -> Result<i16, Errno> {
+        self.node.poll()
+    }
+
+    fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        self.node.read(into)
+    }
+
+    fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
+        self.node.reopen()
+    }
+
+    fn shared_files(&self) -> Arc<dyn SharedFileOperations> {
+        self.node.shared_files()
+    }
+
+    fn was_killed(&self, handle: u32, since: Instant) -> Option<bool> {
+        self.node.was_killed(handle, since)
+    }
+}
+
+impl OpenFile for ForwardFile {
+    fn client_map(&self, offset: u64, _: usize, _: MapFlags) -> Result<MapOf, Errno> {
+        // The rest is between the client and the kernel.
+        let file = rustix::io::fcntl_dupfd_cloexec(&self.node, 0)?;
+        Ok(MapOf { file, offset })
+    }
+
+    fn bo_bytes(&self, handle: u32) -> Option<u64> {
+        self.handles().get(&handle).copied()
+    }
+
+    /// The kernel knows of the client's mappings, and keeps the file for them.
+    fn is_mapped(&self) -> bool {
+        false
+    }
+
+    /// In the order that keeps clear of a bug of the driver's, which frees the
+    /// file before objects that need it (see docs/uapi.md). At last the node is
+    /// closed, which waits for its queue.
+    fn close(self: Box<Self>, is_ending: &dyn Fn() -> bool, died: &dyn Fn()) {
+        let handles = std::mem::take(&mut *self.handles());
+        let submitted = self.submitted.load(Ordering::Relaxed);
+        let written = || handles.keys().copied().filter(|_| submitted);
+        let is_busy = |handle, until: Deadline| {
+            let mut prep = sys::PrepBo {
+                handle,
+                reserved: 0,
+                timeout_ns: until.as_nanos(),
+            };
+            let waited = plain_ioctl(&self.node, sys::PREP_BO, &mut prep);
+            matches!(waited, Err(Errno::BUSY | Errno::TIMEDOUT))
+        };
+        if is_ending() && written().any(|handle| is_busy(handle, Deadline::NOW)) {
+            died();
+        }
+        let until = Deadline::after(LAST_JOBS);
+        for handle in written() {
+            // What still runs then, the kernel waits for.
+            let _ = is_busy(handle, until);
+        }
+        for &handle in handles.keys() {
+            let _ = plain_ioctl(
+                &self.node,
+                sys::GEM_CLOSE,
+                &mut sys::GemClose { handle, pad: 0 },
+            );
+        }
+        if submitted {
+            thread::sleep(SETTLE);
+        }
+    }
+}
+
+impl ForwardFile {
+    pub(super) fn new(node: Node, work: Arc<Work>) -> Self {
+        Self {
+            node,
+            work,
+            handles: Mutex::default(),
+            submitted: AtomicBool::new(false),
+        }
+    }
+
+    fn handles(&self) -> MutexGuard<'_, BTreeMap<u32, u64>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An ioctl whose argument holds values only, of any length.
+    fn values(&self, request: u32, arg: &mut [u8]) -> Result<i32, Errno> {
+        // Whoever keeps book has to let one of these pass at a time.
+        let mut handles = sys::changes_handles(request).then(|| self.handles());
+        let value = loop {
+            // SAFETY: there are no addresses in it.
+            match unsafe { self.node.ioctl(request, arg, &Arena::new()) } {
+                // A signal of this process is not one of the client's.
+                Err(Errno::INTR) => (),
+                other => break other?,
+            }
+        };
+        if let Some(handles) = &mut handles {
+            note(handles, request, arg);
+        }
+        Ok(value)
+    }
+
+    /// # Safety
+    /// As for SUBMIT.
+    unsafe fn submit(&self, arg: &[u8], caller: &dyn Caller) -> Result<i32, Errno> {
+        let arena = Arena::new();
+        let jobs = match ClientJob::read_all(arg, caller) {
+            Ok(jobs) => jobs,
+            Err(NotRead::Head(head)) => {
+                // At the null address the driver finds `EFAULT`, if it looks.
+                let mut head = sys::Submit { jobs: 0, ..head };
+                // SAFETY: the only address is null.
+                return unsafe { ioctl(&self.node, sys::SUBMIT, &mut head, &arena) };
+            }
+            Err(NotRead::TooMany) => {
+                tracing::warn!("a SUBMIT of more than is handed on");
+                return Err(Errno::NOMEM);
+            }
+            Err(NotRead::Fault) => return Err(Errno::FAULT),
+        };
+        let mut submit = ClientJob::submit_all(&jobs, &arena)?;
+        self.submitted.store(true, Ordering::Relaxed);
+        // SAFETY: all addresses are `arena`'s, and the driver copies what is
+        // there before it returns; the rest is the caller's promise.
+        let value = unsafe { ioctl(&self.node, sys::SUBMIT, &mut submit, &arena) }?;
+        for task in jobs.iter().flat_map(|job| &job.tasks) {
+            self.work.tasks.fetch_add(1, Ordering::Relaxed);
+            let words = u64::from(task.words);
+            self.work.words.fetch_add(words, Ordering::Relaxed);
+        }
+        Ok(value)
+    }
+
+    /// PREP_BO in slices, so that a signal in the client ends it.
+    fn prep(&self, arg: sys::PrepBo, wake: Wake<'_>) -> Result<i32, Errno> {
+        let until = arg.timeout_ns;
+        let can_wait = Deadline::NOW.as_nanos() < until && !passed(until);
+        loop {
+            let slice = Deadline::after(WAIT_SLICE).as_nanos().min(until);
+            let mut part = sys::PrepBo {
+                timeout_ns: slice,
+                ..arg
+            };
+            match plain_ioctl(&self.node, sys::PREP_BO, &mut part) {
+                Err(Errno::TIMEDOUT | Errno::BUSY) if can_wait => {
+                    if slice == until {
+                        return Err(Errno::TIMEDOUT);
+                    }
+                    if is_interrupted(wake) {
+                        return Err(Errno::INTR);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn version(&self, arg: &mut sys::Version, caller: &dyn Caller) -> Result<(), Errno> {
+        let Version { structure, texts } = version(&self.node)?;
+        let rooms = [
+            (arg.name, arg.name_len),
+            (arg.date, arg.date_len),
+            (arg.desc, arg.desc_len),
+        ];
+        for (text, (to, room)) in texts.iter().zip(rooms) {
+            // As much as fits, without a terminator; no address, no text.
+            let fits = usize::try_from(room).map_or(text.len(), |room| room.min(text.len()));
+            if to != 0 && fits > 0 {
+                caller.write(to, &text[..fits]).map_err(|_| Errno::FAULT)?;
+            }
+        }
+        *arg = sys::Version {
+            name: arg.name,
+            date: arg.date,
+            desc: arg.desc,
+            ..structure
+        };
+        Ok(())
+    }
+
+    fn handle_to_fd(&self, arg: &mut sys::PrimeHandle, caller: &dyn Caller) -> Result<(), Errno> {
+        let close_on_exec = arg.flags & sys::DRM_CLOEXEC != 0;
+        let file = export(&self.node, arg.handle, arg.flags | sys::DRM_CLOEXEC)?;
+        caller.install(file, close_on_exec, &mut |number| {
+            arg.fd = number;
+            Ok(())
+        })
+    }
+
+    fn fd_to_handle(&self, arg: &mut sys::PrimeHandle, caller: &dyn Caller) -> Result<(), Errno> {
+        let file = caller.descriptor(arg.fd)?;
+        let mut own = sys::PrimeHandle {
+            handle: 0,
+            fd: file.number(),
+            ..*arg
+        };
+        let mut handles = self.handles();
+        plain_ioctl(&self.node, sys::PRIME_FD_TO_HANDLE, &mut own)?;
+        arg.handle = own.handle;
+        handles.insert(arg.handle, file_bytes(&file));
+        Ok(())
+    }
+}
+
+/// An ioctl that gives a handle, or takes one back, was done well.
+fn note(handles: &mut BTreeMap<u32, u64>, request: u32, arg: &[u8]) {
+    let is = |known| sys::is_call(request, known);
+    if is(sys::CREATE_BO) {
+        let bo: sys::CreateBo = sys::structure(arg);
+        let bytes = u64::from(bo.size).next_multiple_of(PAGE_BYTES as u64);
+        handles.insert(bo.handle, bytes);
+    } else if is(sys::GEM_CLOSE) {
+        handles.remove(&sys::structure::<sys::GemClose>(arg).handle);
+    }
+}
+
+/// Bytes of a dma-buf; 0 if the kernel will not say.
+fn file_bytes(file: &Descriptor) -> u64 {
+    let own = format!("/proc/self/fd/{}", file.number());
+    std::fs::metadata(own).map_or(0, |found| found.len())
+}
+
+/// Whether a time of the monotonic clock, nanoseconds, has passed.
+fn passed(time: i64) -> bool {
+    Deadline::after(Duration::ZERO).as_nanos() >= time
+}
+
+/// Whether the client wants the end of its wait.
+fn is_interrupted(wake: Wake<'_>) -> bool {
+    match wake {
+        Wake::Signal => false,
+        Wake::Now => true,
+        Wake::Readable(socket) => {
+            let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+            let at_once = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            let polled = rustix::event::poll(&mut fds, Some(&at_once));
+            polled.is_ok() && !fds[0].revents().is_empty()
+        }
+    }
+}
+
+/// The argument; `EFAULT` if the client could not read all of it.
+fn arg_of(request: u32, arg: &[u8]) -> Result<&[u8], Errno> {
+    arg.get(..sys::arg_len(request)).ok_or(Errno::FAULT)
+}
+
+/// Lets `action` work on the argument; it goes back even after an error.
+fn update<T: FromBytes + IntoBytes + Immutable>(
+    request: u32,
+    arg: &mut [u8],
+    action: impl FnOnce(&mut T) -> Result<(), Errno>,
+) -> Result<i32, Errno> {
+    let mut value: T = sys::structure(arg_of(request, arg)?);
+    let result = action(&mut value);
+    let len = arg.len().min(size_of::<T>());
+    arg[..len].copy_from_slice(&value.as_bytes()[..len]);
+    result.map(|()| 0)
+}

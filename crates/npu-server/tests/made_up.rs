@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An ioctl that nobody here knows: whatever stands between a client and its
+//! driver carries it, or says loudly that it does not.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::hooked::Hooked;
+use common::{begin, call, done, ioctl, model, open};
+use npu_capture::{RecordError, Recorder, RecorderOptions, Recording};
+use npu_server::{RecordingService, Server, Service};
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+/// Number 8 of the driver's own, with 8 bytes that come back.
+const MADE_UP: u32 = 0xc008_6448;
+/// Number 9, which no driver has.
+const UNKNOWN: u32 = 0xc008_6449;
+
+/// A driver of which the project knows all ioctls but one, which adds one.
+fn service() -> Arc<dyn Service> {
+    let model = model(Duration::ZERO);
+    Arc::new(Hooked::new(model, |inner, request, arg, caller| {
+        if request == MADE_UP {
+            arg[0] += 1;
+            return Ok(0);
+        }
+        // SAFETY: what the caller promises.
+        unsafe { inner.ioctl(request, arg, caller) }
+    }))
+}
+
+/// Makes the ioctl, and one that the driver refuses.
+fn client(service: Arc<dyn Service>) {
+    let server = Server::start(service).unwrap();
+    let client = open(&server);
+    let arg = 41_u64;
+    let refused = call(&client, &ioctl(UNKNOWN), arg.as_bytes());
+    assert_eq!(refused, Err(Errno::INVAL));
+    let channel = begin(&client, ioctl(MADE_UP).as_bytes(), arg.as_bytes());
+    assert_eq!(done::<u64>(&channel), 42);
+}
+
+#[test]
+fn the_server_carries_it() {
+    client(service());
+}
+
+#[test]
+fn the_recorder_carries_it_and_tells_that_it_may_have_missed_something() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = Recorder::create(&folder.path().join("it"), RecorderOptions::default()).unwrap();
+    let info = model(Duration::ZERO).open_device().info();
+    let recording = Recording::new(recorder.clone(), &info);
+    client(Arc::new(RecordingService::new(service(), recording)));
+    let request = match recorder.finish() {
+        Err(RecordError::Request { request }) => request,
+        other => unreachable!("{other:?}"),
+    };
+    assert_eq!(request, MADE_UP);
+}

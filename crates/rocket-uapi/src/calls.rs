@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! ioctls with their structures, for whoever has an open file.
+
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::error::{Call, Error};
+use crate::file::FileOperations;
+use crate::shared_files::SharedFiles;
+use crate::sharing::{Access, Sharing};
+use crate::sync_file::SyncFile;
+use crate::units::Handle;
+use crate::user::{Arena, UserMemory};
+use crate::{Errno, sys};
+
+/// Room for each text of VERSION, bytes; the driver's are at most 10 long.
+const TEXT_BYTES: usize = 256;
+
+/// A structure in which no address is followed.
+///
+/// # Safety
+/// That holds for a driver that takes it by one of `REQUESTS`.
+pub unsafe trait PlainArgument: FromBytes + IntoBytes + Immutable {
+    /// The requests that take it.
+    const REQUESTS: &'static [u32];
+}
+
+/// Declares what the kernel's headers say.
+macro_rules! plain {
+    ($($name:ident: $($request:ident)+;)*) => {$(
+        // SAFETY: its fields are numbers, handles and descriptors.
+        unsafe impl PlainArgument for sys::$name {
+            const REQUESTS: &'static [u32] = &[$(sys::$request),+];
+        }
+    )*};
+}
+
+plain! {
+    CreateBo: CREATE_BO;
+    PrepBo: PREP_BO;
+    FiniBo: FINI_BO;
+    GemClose: GEM_CLOSE;
+    PrimeHandle: PRIME_HANDLE_TO_FD PRIME_FD_TO_HANDLE;
+    ExportSyncFile: EXPORT_SYNC_FILE;
+    ImportSyncFile: IMPORT_SYNC_FILE;
+    SyncMergeData: SYNC_MERGE;
+}
+
+/// An ioctl with its structure, started again whenever a signal handler
+/// interrupts it. PREP_BO's deadline is absolute, so it does not move.
+///
+/// # Errors
+/// What the driver says.
+///
+/// # Safety
+/// The addresses in `arg`, and in what they lead to, are null or `arena`'s; what
+/// SUBMIT makes the NPU do is subject to [`crate::Backend::submit`].
+pub unsafe fn ioctl<F, T>(file: &F, request: u32, arg: &mut T, arena: &Arena) -> Result<i32, Errno>
+where
+    F: FileOperations + ?Sized,
+    T: FromBytes + IntoBytes + Immutable,
+{
+    debug_assert_eq!(sys::arg_len(request), size_of::<T>());
+    loop {
+        // SAFETY: `arena` lives, and lets its memory be read and written.
+        match unsafe { file.ioctl(request, arg.as_mut_bytes(), arena) } {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// As [`ioctl`], without addresses.
+///
+/// # Errors
+/// What the driver says; `EINVAL` for a request that does not take `arg`.
+pub fn plain_ioctl<F, T>(file: &F, request: u32, arg: &mut T) -> Result<i32, Errno>
+where
+    F: FileOperations + ?Sized,
+    T: PlainArgument,
+{
+    if !T::REQUESTS.contains(&request) {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: `PlainArgument`.
+    unsafe { ioctl(file, request, arg, &Arena::new()) }
+}
+
+/// What VERSION says.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// The numbers, and the lengths of the texts; the addresses mean nothing.
+    pub structure: sys::Version,
+    /// Name, date and description, as far as there was room.
+    pub texts: [Vec<u8>; 3],
+}
+
+/// VERSION.
+///
+/// # Errors
+/// What the driver says.
+pub fn version<F: FileOperations + ?Sized>(file: &F) -> Result<Version, Errno> {
+    let arena = Arena::new();
+    let places = [(); 3].map(|()| arena.push(&[0; TEXT_BYTES]));
+    let room = TEXT_BYTES as u64;
+    let mut structure = sys::Version {
+        name_len: room,
+        name: places[0],
+        date_len: room,
+        date: places[1],
+        desc_len: room,
+        desc: places[2],
+        ..sys::Version::default()
+    };
+    // SAFETY: three addresses of `arena`'s, with the lengths of what is there.
+    unsafe { ioctl(file, sys::VERSION, &mut structure, &arena) }?;
+    let lens = [structure.name_len, structure.date_len, structure.desc_len];
+    let mut texts = lens.map(|len| vec![0; len.min(room) as usize]);
+    for (text, place) in texts.iter_mut().zip(places) {
+        arena.read(place, text).map_err(|_| Errno::FAULT)?;
+    }
+    Ok(Version { structure, texts })
+}
+
+/// PRIME export: a dma-buf of a BO.
+///
+/// # Errors
+/// What the driver says.
+pub fn export<F>(file: &F, handle: u32, flags: u32) -> Result<OwnedFd, Errno>
+where
+    F: FileOperations + ?Sized,
+{
+    let mut prime = sys::PrimeHandle {
+        handle,
+        flags,
+        fd: -1,
+    };
+    plain_ioctl(file, sys::PRIME_HANDLE_TO_FD, &mut prime)?;
+    // SAFETY: PRIME_HANDLE_TO_FD succeeded, so `fd` is a new descriptor of this
+    // process, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(prime.fd) })
+}
+
+/// For a dma-buf to be read and written: the first export of an object decides
+/// for all later ones.
+pub(crate) const EXPORT_FLAGS: u32 = sys::DRM_CLOEXEC | sys::DRM_RDWR;
+
+/// A sync_file of the jobs that write a BO: how they end, which PREP_BO does not
+/// tell. The kernel leaves out those that have ended.
+///
+/// # Errors
+/// An unknown handle; no file descriptor left; no dma-bufs on this device.
+pub fn write_fence<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<SyncFile, Error> {
+    let refused = |errno| Error::of(Call::PrimeExport, Handle::new(handle), errno);
+    let dma_buf = export(file, handle, EXPORT_FLAGS).map_err(refused)?;
+    let files = SharedFiles(file.shared_files());
+    let fence = files.export_sync_file(dma_buf.as_fd(), Access::Read)?;
+    Ok(SyncFile::new(fence, Arc::new(files)))
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one seam to a driver: an open file of a DRM device, by its system calls.
+//!
+//! An ioctl is a request number and the bytes of its argument, so that a driver's
+//! next ioctl passes without a word of it here. Below are a node of the kernel
+//! ([`crate::Node`]) and the model; above are the typed calls
+//! ([`crate::IoctlBackend`]), a recorder, and a server for other processes.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::SeekFrom;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::mapped::MappedMemory;
+use crate::{Errno, sys};
+
+/// What no ioctl tells of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// The node's path, or what stands in for it.
+    pub name: String,
+    /// Whether it is software.
+    pub is_model: bool,
+    /// NPU cores.
+    pub cores: u32,
+    /// How long after the last job's end the file may be closed; see
+    /// [`crate::Backend::settle`].
+    pub settle: Duration,
+}
+
+/// An open file of a device. Dropping it closes it.
+///
+/// # Safety
+/// Memory is lent to Rust on the word of this, so it is kept: the handle of each
+/// open BO is unique in the file; the address that CREATE_BO gives is where the
+/// NPU sees exactly the pages that mmap at the offset shows, which are zeroes at
+/// first; when PREP_BO returns success no submitted job that lists the BO as
+/// written is still running. A descriptor
+/// that an ioctl gives this process is open, and nobody else's.
+pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
+    /// What no ioctl tells.
+    fn about(&self) -> About;
+
+    /// An ioctl. `arg` is the memory that the argument points to; an empty one
+    /// stands for a null pointer. `caller` is the process that calls: addresses
+    /// in `arg` and behind it are of its memory, descriptors are its own.
+    ///
+    /// # Errors
+    /// What the driver says, EINTR included.
+    ///
+    /// # Safety
+    /// Where the caller is this process: addresses inside `arg`, and inside what
+    /// they lead to, must be ones that the driver may read or write as the ioctl
+    /// defines, or invalid. What SUBMIT makes the NPU do is subject to
+    /// [`crate::Backend::submit`].
+    unsafe fn ioctl(&self, request: u32, arg: &mut [u8], caller: &dyn Caller)
+    -> Result<i32, Errno>;
+
+    /// mmap of `len` bytes at `offset`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn mmap(
+        &self,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Box<dyn MappedMemory>, Errno>;
+
+    /// The pages of a new BO, `len` bytes, to be read and written. It may be a
+    /// mapping that others have too.
+    ///
+    /// # Errors
+    /// As [`FileOperations::mmap`].
+    fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        self.mmap(bo.offset, len, prot, MapFlags::SHARED)
+    }
+
+    /// poll without waiting: the events that are ready.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn poll(&self) -> Result<i16, Errno>;
+
+    /// A non-blocking read.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn read(&self, into: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Opens the same device once more.
+    ///
+    /// # Errors
+    /// As opening it the first time.
+    fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error>;
+
+    /// What dma-bufs and sync_files of the device answer.
+    fn shared_files(&self) -> Arc<dyn SharedFileOperations>;
+
+    /// Whether the driver took a job that writes a BO, where that is known
+    /// better than by PREP_BO; see [`crate::Backend::was_accepted`].
+    ///
+    /// # Errors
+    /// `ENOENT` for an unknown handle.
+    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
+        let _ = handle;
+        None
+    }
+
+    /// Whether the driver killed a job; see [`crate::Backend::was_killed`].
+    fn was_killed(&self, handle: u32, since: Instant) -> Option<bool>;
+}
+
+/// What the files of dma-bufs and sync_files answer, found by their descriptors
+/// in this process.
+///
+/// # Safety
+/// As for [`FileOperations`].
+pub unsafe trait SharedFileOperations: fmt::Debug + Send + Sync {
+    /// An ioctl. `arg` is the argument as given, mostly an address of `caller`'s.
+    ///
+    /// # Errors
+    /// What the kernel says, EINTR included.
+    ///
+    /// # Safety
+    /// As for [`FileOperations::ioctl`]; `arg` is such an address itself, of
+    /// as many bytes as the request number says, where the ioctl takes one.
+    unsafe fn ioctl(
+        &self,
+        file: BorrowedFd<'_>,
+        request: u32,
+        arg: u64,
+        caller: &dyn Caller,
+    ) -> Result<i32, Errno>;
+
+    /// lseek.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno>;
+
+    /// mmap of the first `len` bytes, to be read and written, shared.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn mmap(&self, file: BorrowedFd<'_>, len: usize) -> Result<Box<dyn MappedMemory>, Errno>;
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Mappings.
+
+use std::fmt;
+use std::slice;
+use std::sync::atomic::AtomicU64;
+
+/// A mapping. Dropping it unmaps.
+///
+/// # Safety
+/// `as_ptr` is the start of a page. From there `len` bytes are mapped until the
+/// value is dropped, with the protection that was asked for; they are
+/// initialised, and stay where they are.
+pub unsafe trait MappedMemory: fmt::Debug + Send + Sync {
+    /// First byte.
+    fn as_ptr(&self) -> *mut u8;
+
+    /// Length in bytes.
+    fn len(&self) -> usize;
+
+    /// Whether there are none: never.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its whole words, where others may change them at any time. What the
+    /// protection forbids ends the process with a signal.
+    fn words(&self) -> &[AtomicU64] {
+        let count = self.len() / size_of::<AtomicU64>();
+        // SAFETY: as many initialised words, aligned to a page, as long as the
+        // mapping, and so the borrow, lives. Others may change them, as atomics
+        // allow. Whoever makes a slice of bytes sees that no words are used.
+        unsafe { slice::from_raw_parts(self.as_ptr().cast(), count) }
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The typed calls of dma-bufs and sync_files as ioctls.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::SeekFrom;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::calls::PlainArgument;
+use crate::error::{Call, Error};
+use crate::file::SharedFileOperations;
+use crate::mapped::MappedMemory;
+use crate::sharing::{Access, FenceInfo, Sharing, SyncFileInfo};
+use crate::user::{Arena, UserMemory};
+use crate::{Errno, sys};
+
+/// The typed calls of what these answer.
+#[derive(Debug)]
+pub(crate) struct SharedFiles(pub(crate) Arc<dyn SharedFileOperations>);
+
+/// Fences that there is room for in the first question: most sync_files have
+/// no more.
+const USUAL_FENCES: usize = 4;
+
+/// How often a sync_file is asked again. Its number of fences never changes,
+/// so the second time there is room.
+const QUESTIONS: usize = 2;
+
+fn flags(access: Access) -> u32 {
+    match access {
+        Access::Read => sys::DMA_BUF_SYNC_READ,
+        Access::Write => sys::DMA_BUF_SYNC_WRITE,
+    }
+}
+
+impl SharedFiles {
+    /// An ioctl, started again whenever a signal handler interrupts it.
+    ///
+    /// # Safety
+    /// The addresses in `arg` are `arena`'s.
+    unsafe fn ioctl<T: FromBytes + IntoBytes + Immutable>(
+        &self,
+        file: BorrowedFd<'_>,
+        request: u32,
+        arg: &mut T,
+        arena: &Arena,
+    ) -> Result<(), Errno> {
+        debug_assert_eq!(sys::arg_len(request), size_of::<T>());
+        let at = arena.push(arg.as_bytes());
+        loop {
+            // SAFETY: `arena` lives, lets its memory be read and written, and
+            // has at `at` as many bytes as the request says.
+            match unsafe { self.0.ioctl(file, request, at, arena) } {
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+                Ok(_) => break,
+            }
+        }
+        arena.read(at, arg.as_mut_bytes()).map_err(|_| Errno::FAULT)
+    }
+
+    /// One without addresses.
+    fn plain<T: PlainArgument>(
+        &self,
+        file: BorrowedFd<'_>,
+        request: u32,
+        arg: &mut T,
+    ) -> Result<(), Errno> {
+        debug_assert!(T::REQUESTS.contains(&request));
+        // SAFETY: there are none.
+        unsafe { self.ioctl(file, request, arg, &Arena::new()) }
+    }
+
+    /// SYNC_IOC_FILE_INFO with room for so many fences.
+    fn ask(
+        &self,
+        sync_file: BorrowedFd<'_>,
+        room: usize,
+    ) -> Result<(sys::SyncFileInfo, Vec<sys::SyncFenceInfo>), Errno> {
+        let arena = Arena::new();
+        let mut fences = vec![sys::SyncFenceInfo::default(); room];
+        let array = arena.push(fences.as_bytes());
+        let mut info = sys::SyncFileInfo {
+            num_fences: u32::try_from(room).map_err(|_| Errno::INVAL)?,
+            sync_fence_info: array,
+            ..sys::SyncFileInfo::default()
+        };
+        // SAFETY: the address is that of `num_fences` structures in `arena`; with
+        // none it is not followed.
+        unsafe { self.ioctl(sync_file, sys::SYNC_FILE_INFO, &mut info, &arena) }?;
+        let filled = arena.read(array, fences.as_mut_bytes());
+        filled.map_err(|_| Errno::FAULT)?;
+        fences.truncate(info.num_fences as usize);
+        Ok((info, fences))
+    }
+}
+
+impl Sharing for SharedFiles {
+    fn export_sync_file(&self, dma_buf: BorrowedFd<'_>, access: Access) -> Result<OwnedFd, Error> {
+        let mut fence = sys::ExportSyncFile {
+            flags: flags(access),
+            fd: -1,
+        };
+        self.plain(dma_buf, sys::EXPORT_SYNC_FILE, &mut fence)
+            .map_err(|errno| Error::of(Call::ExportSyncFile, None, errno))?;
+        // SAFETY: EXPORT_SYNC_FILE succeeded, so `fd` is a new descriptor of this
+        // process, which nobody else owns. (A file that is no dma-buf but takes
+        // the request is no file of the kernel's: the letter is dma-buf's.)
+        Ok(unsafe { OwnedFd::from_raw_fd(fence.fd) })
+    }
+
+    fn import_sync_file(
+        &self,
+        dma_buf: BorrowedFd<'_>,
+        access: Access,
+        sync_file: BorrowedFd<'_>,
+    ) -> Result<(), Error> {
+        let mut fence = sys::ImportSyncFile {
+            flags: flags(access),
+            fd: sync_file.as_raw_fd(),
+        };
+        self.plain(dma_buf, sys::IMPORT_SYNC_FILE, &mut fence)
+            .map_err(|errno| Error::of(Call::ImportSyncFile, None, errno))
+    }
+
+    fn merge(
+        &self,
+        name: &str,
+        first: BorrowedFd<'_>,
+        second: BorrowedFd<'_>,
+    ) -> Result<OwnedFd, Error> {
+        let mut merge = sys::SyncMergeData {
+            fd2: second.as_raw_fd(),
+            fence: -1,
+            ..sys::SyncMergeData::default()
+        };
+        // The last byte stays 0.
+        let room = merge.name.len() - 1;
+        for (target, byte) in merge.name[..room].iter_mut().zip(name.bytes()) {
+            *target = byte;
+        }
+        self.plain(first, sys::SYNC_MERGE, &mut merge)
+            .map_err(|errno| Error::of(Call::SyncMerge, None, errno))?;
+        // SAFETY: as in `export_sync_file`.
+        Ok(unsafe { OwnedFd::from_raw_fd(merge.fence) })
+    }
+
+    fn info(&self, sync_file: BorrowedFd<'_>) -> Result<SyncFileInfo, Error> {
+        let refused = |errno| Error::of(Call::SyncFileInfo, None, errno);
+        let mut room = USUAL_FENCES;
+        for _ in 0..QUESTIONS {
+            match self.ask(sync_file, room) {
+                Ok((info, fences)) => {
+                    let fences = fences.iter().map(fence_info).collect();
+                    return Ok(SyncFileInfo::from_kernel(&info.name, fences));
+                }
+                // Too little room: ask how much it takes.
+                Err(Errno::INVAL) => {
+                    let (info, _) = self.ask(sync_file, 0).map_err(refused)?;
+                    room = info.num_fences as usize;
+                }
+                Err(errno) => return Err(refused(errno)),
+            }
+        }
+        Err(refused(Errno::INVAL))
+    }
+}
+
+fn fence_info(fence: &sys::SyncFenceInfo) -> FenceInfo {
+    FenceInfo::from_kernel(
+        &fence.driver_name,
+        &fence.obj_name,
+        fence.status,
+        fence.timestamp_ns,
+    )
+}
+
+/// Maps all of a dma-buf, which the caller knows that it is: another file could
+/// shrink below the mapping. The file's position is moved, which nobody uses.
+pub(crate) fn map(
+    files: &dyn SharedFileOperations,
+    dma_buf: BorrowedFd<'_>,
+) -> Result<Box<dyn MappedMemory>, Error> {
+    let len = files
+        .seek(dma_buf, SeekFrom::End(0))
+        .map_err(|errno| Error::of(Call::Seek, None, errno))?;
+    let refused = |errno| Error::of(Call::Mmap, None, errno);
+    let len = usize::try_from(len).map_err(|_| refused(Errno::NOMEM))?;
+    files.mmap(dma_buf, len).map_err(refused)
+}
