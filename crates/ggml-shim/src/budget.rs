@@ -256,12 +256,12 @@ impl fmt::Display for Amount {
 
 #[cfg(test)]
 mod tests {
-    use npu_matmul::{PlanOptions, Precision};
+    use npu_matmul::{Dtype, PlanOptions};
 
     use super::*;
 
     fn plan() -> WeightPlan {
-        WeightPlan::new(Precision::Int8, 1024, 1024, 3, &PlanOptions::default()).unwrap()
+        WeightPlan::new(Dtype::Int8, 1024, 1024, 3, &PlanOptions::default()).unwrap()
     }
 
     /// Numbers of tensors on the NPU and not, now.

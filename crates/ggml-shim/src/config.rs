@@ -216,7 +216,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::precision::Precision;
+    use crate::precision::ComputeType;
 
     fn parse(set: &[(&str, &str)]) -> (Config, Vec<String>) {
         Config::parse(|name| {
@@ -272,7 +272,7 @@ mod tests {
             ("ROCKET_DEVICE", "/dev/accel/accel7"),
         ]);
         assert_eq!(config.min_m, MinRows::Fixed(1));
-        assert_eq!(config.precision, Choice::Always(Precision::Fp16));
+        assert_eq!(config.precision, Choice::Always(ComputeType::Fp16));
         assert_eq!(config.clock_hz, Some(200_000_000));
         assert_eq!(config.memory, Some(2 << 30));
         assert!(!config.tensors.include("output.weight"));

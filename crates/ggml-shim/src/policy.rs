@@ -10,7 +10,7 @@ use crate::choice::Chooser;
 use crate::config::{Config, DEFAULT_MIN_M, MinRows};
 use crate::cost::Machine;
 use crate::crossover;
-use crate::precision::Precision;
+use crate::precision::ComputeType;
 use crate::supports::{self, Offload, Place, Product, Shape};
 use crate::types::Format;
 
@@ -93,7 +93,7 @@ impl Policy {
 }
 
 impl supports::Policy for Policy {
-    fn precision(&self, weights: Format, size: [usize; 2]) -> Precision {
+    fn precision(&self, weights: Format, size: [usize; 2]) -> ComputeType {
         self.chooser.precision(weights, size)
     }
 
@@ -108,7 +108,7 @@ impl supports::Policy for Policy {
 /// All that a number of rows depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Question {
-    precision: Precision,
+    precision: ComputeType,
     type_id: u32,
     rearranged: bool,
     /// N and K.

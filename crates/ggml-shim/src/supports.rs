@@ -18,7 +18,7 @@
 //! M is the number of tokens.
 
 use crate::abi::{MAX_DIMS, type_id};
-use crate::precision::Precision;
+use crate::precision::ComputeType;
 use crate::reason::Reason;
 use crate::resident::Key;
 use crate::types::{Class, Format};
@@ -105,7 +105,7 @@ pub(crate) struct Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offload {
     /// How.
-    pub(crate) precision: Precision,
+    pub(crate) precision: ComputeType,
     /// How large.
     pub(crate) shape: Shape,
     /// Of a product whose rows choose their weights: how.
@@ -143,7 +143,7 @@ impl Offload {
 /// questions as long as the process lives.
 pub(crate) trait Policy {
     /// In what to compute with weights of `n x k`.
-    fn precision(&self, weights: Format, size: [usize; 2]) -> Precision;
+    fn precision(&self, weights: Format, size: [usize; 2]) -> ComputeType;
 
     /// Whether a product that can be computed has enough rows to be offloaded.
     fn is_worth(&self, product: &Product, offload: &Offload) -> bool;
@@ -207,7 +207,7 @@ pub(crate) fn computable(product: &Product, policy: &impl Policy) -> Result<Offl
 pub(crate) fn storable(
     weights: &Operand,
     policy: &impl Policy,
-) -> Result<(Precision, [usize; MAX_DIMS]), Reason> {
+) -> Result<(ComputeType, [usize; MAX_DIMS]), Reason> {
     let dimensions = readable(weights)?;
     Ok((precision(weights, dimensions, policy)?, dimensions))
 }
@@ -230,7 +230,7 @@ fn precision(
     weights: &Operand,
     [k, n, ..]: [usize; MAX_DIMS],
     policy: &impl Policy,
-) -> Result<Precision, Reason> {
+) -> Result<ComputeType, Reason> {
     let precision = policy.precision(weights.format, [n, k]);
     if precision.is_quantised() && k > MAX_INT8_K {
         return Err(Reason::TooDeep);

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use npu_matmul::{Done, Observer, Plan, Precision};
+use npu_matmul::{Done, Dtype, Observer, Plan};
 use rknpu_regcmd::timing::Machine;
 
 use crate::trace::{self, Trace};
@@ -18,7 +18,7 @@ const KEPT: usize = 1024;
 /// What tells products of different times apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Size {
-    precision: Precision,
+    dtype: Dtype,
     m: usize,
     n: usize,
     k: usize,
@@ -67,7 +67,7 @@ impl Watch {
 
     fn predict(&self, plan: &Plan<'_>) -> u64 {
         let size = Size {
-            precision: plan.weights.precision,
+            dtype: plan.weights.dtype,
             m: plan.m,
             n: plan.weights.n,
             k: plan.weights.k,
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn each_product_adds_its_modelled_time() {
         let options = PlanOptions::default();
-        let weights = WeightPlan::new(Precision::Int8, 64, 256, 3, &options).unwrap();
+        let weights = WeightPlan::new(Dtype::Int8, 64, 256, 3, &options).unwrap();
         let watch = Watch::new(3, None, None);
         let mut expected = 0;
         for m in [64, 64, 100] {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded() {
         let options = PlanOptions::default();
-        let weights = WeightPlan::new(Precision::Int8, 32, 32, 1, &options).unwrap();
+        let weights = WeightPlan::new(Dtype::Int8, 32, 32, 1, &options).unwrap();
         let watch = Watch::new(1, Some(1_000_000_000), None);
         for m in 1..KEPT + 10 {
             watch.predict(&Plan::new(&weights, m, &options).unwrap());

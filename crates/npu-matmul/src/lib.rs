@@ -65,7 +65,7 @@ pub use npu_kernels::matrix;
 
 pub use batch::{Batch, Submitted};
 pub use counters::Counters;
-pub use dtype::{Precision, Results};
+pub use dtype::{Dtype, Results};
 pub use engine::Engine;
 pub use error::{Error, JobFailure};
 pub use observe::{Activity, Done, Observer, Submission};

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rknpu_regcmd::LinkedProgram;
 
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 use crate::plan::{JobPlan, Plan, Step};
 
 /// One job, just before it is submitted.
@@ -15,7 +15,7 @@ use crate::plan::{JobPlan, Plan, Step};
 #[non_exhaustive]
 pub struct Submission<'a> {
     /// Precision of the product.
-    pub precision: Precision,
+    pub dtype: Dtype,
     /// The step it belongs to.
     pub step: &'a Step,
     /// Its plan.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use rocket_uapi::{ByteLen, Deadline, FrozenBo};
 
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::layout;
@@ -90,8 +90,8 @@ impl Weights {
 
     /// Precision of the products.
     #[must_use]
-    pub fn precision(&self) -> Precision {
-        self.plan.precision
+    pub fn dtype(&self) -> Dtype {
+        self.plan.dtype
     }
 
     /// The scale of each output channel, if the weights were quantised; with
@@ -154,11 +154,11 @@ impl Weights {
 
     /// For messages: what was loaded.
     pub(crate) fn kind(&self) -> &'static str {
-        match (self.precision(), &self.quantised) {
+        match (self.dtype(), &self.quantised) {
             (_, Some(quantised)) => quantised.operands.kind(),
-            (Precision::Int8, None) => "int8",
-            (Precision::Int4, None) => "int4",
-            (Precision::Fp16, None) => "fp16",
+            (Dtype::Int8, None) => "int8",
+            (Dtype::Int4, None) => "int4",
+            (Dtype::Fp16, None) => "fp16",
         }
     }
 }
@@ -183,11 +183,11 @@ fn pack_block<F: Format>(
     b: MatrixView<'_, F::Host>,
     memory: &mut [u8],
 ) {
-    let chunk = GROUPS_PER_CHUNK * plan.precision.kernel_group();
+    let chunk = GROUPS_PER_CHUNK * plan.dtype.kernel_group();
     for tile in plan.k_tiles() {
         let start = plan.weight_offset(block, tile.index, 0);
-        let bytes = layout::weight_bytes(plan.precision, block.padded, tile.padded);
-        let chunk_bytes = layout::weight_bytes(plan.precision, chunk, tile.padded);
+        let bytes = layout::weight_bytes(plan.dtype, block.padded, tile.padded);
+        let chunk_bytes = layout::weight_bytes(plan.dtype, chunk, tile.padded);
         memory[start..start + bytes]
             .par_chunks_mut(chunk_bytes)
             .enumerate()

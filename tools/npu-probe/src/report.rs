@@ -80,7 +80,7 @@ pub(crate) struct ProblemReport {
 impl ProblemReport {
     pub(crate) fn new(test: &SelfTest, plan: String) -> Self {
         Self {
-            dtype: test.precision.to_string(),
+            dtype: test.dtype.to_string(),
             m: test.m,
             k: test.k,
             n: test.n,

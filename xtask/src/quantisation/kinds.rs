@@ -78,12 +78,12 @@ impl Kind {
 
     /// What the NPU computes.
     pub(super) fn products(&self) -> String {
-        let precision = self.operands.precision().to_string().to_uppercase();
+        let dtype = self.operands.dtype().to_string().to_uppercase();
         let beside = match self.beside {
             Columns::None => "",
             Columns::Calibrated | Columns::ByCall => " + 1 FP16",
         };
-        format!("{} {precision}{beside}", self.operands.passes())
+        format!("{} {dtype}{beside}", self.operands.passes())
     }
 }
 

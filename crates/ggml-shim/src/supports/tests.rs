@@ -40,10 +40,10 @@ pub(crate) struct Fixed {
 }
 
 impl Policy for Fixed {
-    fn precision(&self, weights: Format, _: [usize; 2]) -> Precision {
+    fn precision(&self, weights: Format, _: [usize; 2]) -> ComputeType {
         match weights.class {
-            Class::Float => Precision::Fp16,
-            _ => Precision::Int8,
+            Class::Float => ComputeType::Fp16,
+            _ => ComputeType::Int8,
         }
     }
 
@@ -62,10 +62,10 @@ const MIN_M: usize = 32;
 #[test]
 fn each_kind_of_weights_is_offloaded_in_its_precision() {
     for (weights, precision) in [
-        (type_id::F32, Precision::Fp16),
-        (type_id::F16, Precision::Fp16),
-        (BF16, Precision::Fp16),
-        (Q8_0, Precision::Int8),
+        (type_id::F32, ComputeType::Fp16),
+        (type_id::F16, ComputeType::Fp16),
+        (BF16, ComputeType::Fp16),
+        (Q8_0, ComputeType::Int8),
     ] {
         let offload = decide(&product(weights, 64, 96, 128), &policy(MIN_M)).unwrap();
         assert_eq!(offload.precision, precision);

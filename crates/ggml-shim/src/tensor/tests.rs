@@ -9,7 +9,7 @@ use super::*;
 use crate::abi::MAX_NAME;
 use crate::abi::type_id;
 use crate::host::tests::{FakeBuffer, REARRANGED, fake_host};
-use crate::precision::Precision;
+use crate::precision::ComputeType;
 use crate::reason::Reason;
 use crate::supports;
 use crate::types::tests::{Q8_0, fake_types, format};
@@ -84,7 +84,7 @@ fn classify_product(weights: &mut Tensor) -> Product {
     }
 }
 
-fn decide(weights: &mut Tensor) -> Result<Precision, Reason> {
+fn decide(weights: &mut Tensor) -> Result<ComputeType, Reason> {
     supports::decide(&classify_product(weights), &supports::tests::policy(32))
         .map(|offload| offload.precision)
 }
@@ -122,7 +122,7 @@ fn a_test_asks_before_it_allocates_also_about_views() {
     weights.nb = root.nb;
     weights.op = VIEW;
     weights.view_src = &raw mut root;
-    assert_eq!(decide(&mut weights), Ok(Precision::Fp16));
+    assert_eq!(decide(&mut weights), Ok(ComputeType::Fp16));
 }
 
 /// A KV cache is a stored tensor too, and attention multiplies by a view of

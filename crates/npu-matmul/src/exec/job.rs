@@ -123,7 +123,7 @@ impl OnDevice<'_> {
             ..Counters::default()
         });
         self.engine.watched().submitting(&Submission {
-            precision: weights.precision(),
+            dtype: weights.dtype(),
             step,
             job,
             programs: &programs.linked,

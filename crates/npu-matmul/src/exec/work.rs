@@ -118,7 +118,7 @@ where
         let mut rest = memory;
         let mut tiles = Vec::with_capacity(band.activations.len());
         for tile in &band.activations {
-            let bytes = layout::activation_bytes(F::PRECISION, tile.padded, tile.k_tile.padded);
+            let bytes = layout::activation_bytes(F::DTYPE, tile.padded, tile.k_tile.padded);
             let (memory, behind) = rest.split_at_mut(bytes);
             tiles.push((tile, memory));
             rest = behind;

@@ -324,10 +324,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::dtype::Precision;
+    use crate::dtype::Dtype;
 
     fn weights(n: usize, k: usize, devices: usize) -> WeightPlan {
-        WeightPlan::new(Precision::Int8, n, k, devices, &PlanOptions::default()).unwrap()
+        WeightPlan::new(Dtype::Int8, n, k, devices, &PlanOptions::default()).unwrap()
     }
 
     #[test]

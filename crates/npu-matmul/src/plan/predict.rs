@@ -162,7 +162,7 @@ impl Plan<'_> {
     fn least_mac_ps(&self, machine: &Machine) -> u64 {
         let w = self.weights;
         let macs = self.m as u128 * w.k as u128 * w.n as u128;
-        let per_second = u128::from(w.precision.macs_per_clock())
+        let per_second = u128::from(w.dtype.macs_per_clock())
             * u128::from(machine.chip.cores)
             * u128::from(machine.clock_hz);
         clamped((macs * PS_PER_SECOND).div_ceil(per_second.max(1)))
@@ -171,7 +171,7 @@ impl Plan<'_> {
     fn least_memory_ps(&self, machine: &Machine) -> u64 {
         let w = self.weights;
         let (m, k, n) = (self.m as u128, w.k as u128, w.n as u128);
-        let bits = (m + n) * k * w.precision.input_bits() as u128
+        let bits = (m + n) * k * w.dtype.input_bits() as u128
             + m * n * 8 * u128::from(self.ty.out_bytes());
         let per_second = u128::from(machine.dram.shared_bytes_per_second.max(1));
         clamped((bits.div_ceil(8) * PS_PER_SECOND).div_ceil(per_second))

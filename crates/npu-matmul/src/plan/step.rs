@@ -156,7 +156,7 @@ impl<'w> Plan<'w> {
 
     /// For each device, the ranges of channels that it computes in turn.
     fn passes(&self) -> Vec<Vec<Pass>> {
-        let width = self.groups_per_job * self.weights.precision.kernel_group();
+        let width = self.groups_per_job * self.weights.dtype.kernel_group();
         let mut passes = Vec::new();
         for (block, b) in self.weights.blocks.iter().enumerate() {
             if passes.len() <= b.device {
@@ -198,7 +198,7 @@ impl<'w> Plan<'w> {
                     offset: activation_bytes,
                 });
                 activation_bytes +=
-                    layout::activation_bytes(self.weights.precision, padded, k_tile.padded);
+                    layout::activation_bytes(self.weights.dtype, padded, k_tile.padded);
             }
         }
         Some(Arc::new(Band {
@@ -211,7 +211,7 @@ impl<'w> Plan<'w> {
     }
 
     fn job(&self, pass: &Pass, band: &Arc<Band>) -> JobPlan {
-        let precision = self.weights.precision;
+        let dtype = self.weights.dtype;
         let block = &self.weights.blocks[pass.block];
         let layouts = self.task_layouts(&pass.n);
         let mut tasks = Vec::new();
@@ -230,7 +230,7 @@ impl<'w> Plan<'w> {
             let a = &band.activations[activation];
             let start = pass.n.start + n_tile * self.n_tile;
             let n = start..(start + self.n_tile).min(pass.n.end);
-            let n_padded = n.len().next_multiple_of(precision.kernel_group());
+            let n_padded = n.len().next_multiple_of(dtype.kernel_group());
             let in_block = start - block.n.start;
             let b = self.weights.weight_offset(block, a.k_tile.index, in_block);
             let end = if on_npu {
@@ -280,7 +280,7 @@ impl<'w> Plan<'w> {
 
     /// Bytes of the results of one K tile of a job.
     fn plane_bytes(&self, pass: &Pass, band: &Band) -> usize {
-        let group = self.weights.precision.kernel_group();
+        let group = self.weights.dtype.kernel_group();
         let widths = (pass.n.clone())
             .step_by(self.n_tile)
             .map(|start| self.n_tile.min(pass.n.end - start).next_multiple_of(group));

@@ -7,7 +7,7 @@ use half::f16;
 use rayon::prelude::*;
 
 use super::activations::Columns;
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 use crate::engine::{Engine, boxed};
 use crate::error::Error;
 use crate::exec::{Run, Scaled};
@@ -35,7 +35,7 @@ impl Beside {
         scales: Vec<f32>,
     ) -> Result<Self, Error> {
         let (n, k) = (scales.len(), columns.len());
-        let plan = engine.plan_weights(Precision::Fp16, n, k, engine.options())?;
+        let plan = engine.plan_weights(Dtype::Fp16, n, k, engine.options())?;
         Ok(Self {
             columns,
             weights: engine.load_planned::<Fp16>(plan, halves, None)?,

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::beside::Beside;
 use super::{Kept, Quantised, halves_of};
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 use crate::engine::{Engine, matrix};
 use crate::error::Error;
 use crate::pack::{Int4, Int8};
@@ -72,7 +72,7 @@ impl Engine {
         options: &QuantiseOptions,
     ) -> Result<WeightPlan, Error> {
         let plan_options = options.plan_options(k, self.options());
-        self.plan_weights(options.operands.precision(), n, k, &plan_options)
+        self.plan_weights(options.operands.dtype(), n, k, &plan_options)
     }
 
     /// The memory that weights, `n x k`, that are quantised as the options say
@@ -94,7 +94,7 @@ impl Engine {
             Outliers::Above(_) => memory.with_all_columns(n, k, self.options()),
             Outliers::Columns(_) if !loader.columns.is_empty() => {
                 let (columns, options) = (loader.columns.len(), self.options());
-                let beside = self.plan_weights(Precision::Fp16, n, columns, options)?;
+                let beside = self.plan_weights(Dtype::Fp16, n, columns, options)?;
                 memory.with_columns(&beside, options)
             }
             Outliers::Quantised | Outliers::Columns(_) => memory,

@@ -98,7 +98,7 @@ impl<'s, 'a> StagedRun<'s, 'a> {
         let part = &mut self.staged.parts[index];
         let plan = &part.step.jobs[part.job];
         engine.watched().submitting(&Submission {
-            precision: self.staged.weights.precision(),
+            dtype: self.staged.weights.dtype(),
             step: &part.step,
             job: plan,
             programs: &part.programs.linked,

@@ -45,7 +45,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     };
     say(&device.text())?;
 
-    let operands = Operands::random(test.precision, lengths.a, lengths.b, test.seed);
+    let operands = Operands::random(test.dtype, lengths.a, lengths.b, test.seed);
     let (recorded, recorder) = recorded(&opened.device, &test)?;
     let pool = DevicePool::open(&recorded, test.fds)
         .context("cannot open the device again")
@@ -53,7 +53,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     let capture = Arc::new(Capture::default());
     let observer: Arc<dyn Observer> = Arc::<Capture>::clone(&capture);
     let engine = Engine::new(pool)?.observed_by(observer);
-    let weights = operands.load(&engine, test.precision, test.n, test.k)?;
+    let weights = operands.load(&engine, test.dtype, test.n, test.k)?;
     let plan = engine.plan(&weights, test.m);
     let plan = plan.map_err(Error::from)?;
     let problem = ProblemReport::new(&test, plan.to_string());

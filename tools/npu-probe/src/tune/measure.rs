@@ -3,7 +3,7 @@
 
 use anyhow::anyhow;
 use npu_matmul::plan::{Alternative, Choice, TunedKey, TunedPlan, alternatives, int4_depth};
-use npu_matmul::{Error, PlanOptions, Precision, Threads};
+use npu_matmul::{Dtype, Error, PlanOptions, Threads};
 use npu_model::Opened;
 
 use super::modelled;
@@ -45,7 +45,7 @@ impl Tuning {
         let options = self.options_for(&operands).map_err(Error::from)?;
         let shape = self.case.shape;
         let found = alternatives(
-            self.case.kind.precision(),
+            self.case.kind.dtype(),
             shape.n,
             shape.k,
             self.fds,
@@ -104,9 +104,7 @@ impl Tuning {
 
     /// Options of which the engine can obey all choices.
     fn options_for(&self, operands: &Operands) -> Result<PlanOptions, npu_matmul::PlanError> {
-        let (Precision::Int4, Operands::Integers { b, .. }) =
-            (self.case.kind.precision(), operands)
-        else {
+        let (Dtype::Int4, Operands::Integers { b, .. }) = (self.case.kind.dtype(), operands) else {
             return Ok(self.options.clone());
         };
         let Shape { n, k, .. } = self.case.shape;

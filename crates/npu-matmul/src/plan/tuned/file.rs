@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{Choice, TunedFor, TunedKey, TunedPlan, TunedPlans};
-use crate::dtype::{Precision, Results};
+use crate::dtype::{Dtype, Results};
 use crate::plan::PlanError;
 
 /// Most bytes of a file: some thousand products.
@@ -92,7 +92,7 @@ struct Table {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
-    dtype: Precision,
+    dtype: Dtype,
     results: Results,
     m: usize,
     k: usize,
@@ -114,7 +114,7 @@ impl From<&TunedPlan> for Entry {
             measured_ns,
         } = *plan;
         Self {
-            dtype: key.precision,
+            dtype: key.dtype,
             results: key.results,
             m: key.m,
             k: key.k,
@@ -132,7 +132,7 @@ impl From<Entry> for TunedPlan {
     fn from(entry: Entry) -> Self {
         Self {
             key: TunedKey {
-                precision: entry.dtype,
+                dtype: entry.dtype,
                 results: entry.results,
                 m: entry.m,
                 k: entry.k,
@@ -183,7 +183,7 @@ impl TunedPlans {
         let mut plans = Self::new(table.conditions);
         for (index, entry) in table.plans.into_iter().enumerate() {
             let plan = TunedPlan::from(entry);
-            if plan.key.int4_depth.is_some() != (plan.key.precision == Precision::Int4) {
+            if plan.key.int4_depth.is_some() != (plan.key.dtype == Dtype::Int4) {
                 return Err(TunedError::Int4Depth { index });
             }
             if plans.get(&plan.key).is_some() {
