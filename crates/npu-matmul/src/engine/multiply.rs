@@ -188,7 +188,7 @@ impl Engine {
             a,
             collect,
             out,
-            then: None,
+            outliers: None,
         })
     }
 

@@ -33,7 +33,7 @@ mod memory;
 mod options;
 mod orders;
 mod predict;
-mod stay;
+mod stationary;
 mod step;
 mod sums;
 #[cfg(test)]
@@ -55,7 +55,7 @@ pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use orders::{OperandOrder, OperandOrders};
 pub use predict::{BoundBy, Prediction, Traffic};
-pub use step::{ActivationTile, Band, JobPlan, Stays, Step, TaskPlan};
+pub use step::{ActivationTile, Band, JobPlan, Stationary, Step, TaskPlan};
 pub use sums::{Accumulate, NPU_SUM_DEPTH_MAX, SumPlace, SumPlan};
 pub use tuned::{
     Choice, DeviceKind, FILE_BYTES_MAX, OtherConditions, TunedError, TunedFor, TunedKey, TunedPlan,
@@ -99,7 +99,7 @@ pub struct Plan<'w> {
     /// K tiles of a job.
     pub k_tiles_per_job: usize,
     /// Which operand its tasks leave in CBUF for the next.
-    pub stays: Stays,
+    pub stationary: Stationary,
     /// Who adds up the K tiles of a job.
     pub accumulate: Accumulate,
     /// How the rows of A and C follow each other: native ones are packed and
@@ -171,7 +171,7 @@ impl<'w> Plan<'w> {
             row_tiles_per_job: 1,
             groups_per_job: 1,
             k_tiles_per_job: 1,
-            stays: Stays::Activations,
+            stationary: Stationary::Activations,
             accumulate: accumulating(weights, options),
             orders: OperandOrders::default(),
         };

@@ -63,7 +63,7 @@ pub struct JobPlan {
     /// Output channels of the caller's matrix.
     pub n: Range<usize>,
     /// Which operand the next task most often finds in CBUF.
-    pub stays: Stays,
+    pub stationary: Stationary,
     /// The tasks, in the order in which they run.
     pub tasks: Vec<TaskPlan>,
     /// What the NPU adds up after them, in order; empty where the CPU does.
@@ -78,7 +78,7 @@ pub struct JobPlan {
 /// order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stays {
+pub enum Stationary {
     /// A tile of A meets all its channels, then comes the next tile.
     #[default]
     Activations,
@@ -226,7 +226,7 @@ impl<'w> Plan<'w> {
             k_tiles,
             n_tiles: pass.n.len().div_ceil(self.n_tile),
         };
-        for (activation, n_tile) in grid.order(self.stays) {
+        for (activation, n_tile) in grid.order(self.stationary) {
             let a = &band.activations[activation];
             let start = pass.n.start + n_tile * self.n_tile;
             let n = start..(start + self.n_tile).min(pass.n.end);
@@ -270,7 +270,7 @@ impl<'w> Plan<'w> {
             ty: self.ty,
             band: Arc::clone(band),
             n: pass.n.clone(),
-            stays: self.stays,
+            stationary: self.stationary,
             tasks,
             sums,
             output_bytes,
@@ -317,7 +317,7 @@ impl JobPlan {
             k_tiles: self.band.k_tiles.len(),
             n_tiles: self.tasks.len() / activations,
         };
-        (0..grid.n_tiles).map(move |n| &self.tasks[grid.index(self.stays, activation, n)])
+        (0..grid.n_tiles).map(move |n| &self.tasks[grid.index(self.stationary, activation, n)])
     }
 }
 
@@ -333,15 +333,15 @@ struct Grid {
 impl Grid {
     /// The tiles of A and N of each task, as they run: of a part of C those of
     /// earlier K tiles first.
-    fn order(self, stays: Stays) -> impl Iterator<Item = (usize, usize)> {
+    fn order(self, stationary: Stationary) -> impl Iterator<Item = (usize, usize)> {
         let Self {
             row_tiles,
             k_tiles,
             n_tiles,
         } = self;
-        (0..row_tiles * k_tiles * n_tiles).map(move |index| match stays {
-            Stays::Activations => (index / n_tiles, index % n_tiles),
-            Stays::Weights => {
+        (0..row_tiles * k_tiles * n_tiles).map(move |index| match stationary {
+            Stationary::Activations => (index / n_tiles, index % n_tiles),
+            Stationary::Weights => {
                 let (outer, row) = (index / row_tiles, index % row_tiles);
                 (row * k_tiles + outer / n_tiles, outer % n_tiles)
             }
@@ -349,10 +349,10 @@ impl Grid {
     }
 
     /// Where in that order the task of these tiles is.
-    const fn index(self, stays: Stays, activation: usize, n_tile: usize) -> usize {
-        match stays {
-            Stays::Activations => activation * self.n_tiles + n_tile,
-            Stays::Weights => {
+    const fn index(self, stationary: Stationary, activation: usize, n_tile: usize) -> usize {
+        match stationary {
+            Stationary::Activations => activation * self.n_tiles + n_tile,
+            Stationary::Weights => {
                 let (row, depth) = (activation / self.k_tiles, activation % self.k_tiles);
                 (depth * self.n_tiles + n_tile) * self.row_tiles + row
             }

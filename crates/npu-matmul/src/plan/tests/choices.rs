@@ -172,7 +172,7 @@ fn operands_that_stay_are_fetched_once() {
     // Three tiles of channels meet the same rows.
     let w = weights(Dtype::Int8, 3 * 8192, 256, 1);
     let plan = Plan::new(&w, 64, &PlanOptions::default()).unwrap();
-    assert_eq!(plan.stays, Stays::Activations);
+    assert_eq!(plan.stationary, Stationary::Activations);
     let [a, b] = fetched(&plan);
     assert_eq!((a, b), ((64 * 256, 3 * 64 * 256), (b.1, b.1)));
     // Several tiles of rows meet a few small channels, also where K is cut.
@@ -183,7 +183,7 @@ fn operands_that_stay_are_fetched_once() {
         };
         let w = WeightPlan::new(Dtype::Int8, 64, 256, 1, &options).unwrap();
         let plan = Plan::new(&w, 4 * 1020, &options).unwrap();
-        assert_eq!(plan.stays, Stays::Weights);
+        assert_eq!(plan.stationary, Stationary::Weights);
         let [a, b] = fetched(&plan);
         assert_eq!((a, b), ((a.1, a.1), (64 * 256, 4 * 64 * 256)));
     }
@@ -217,15 +217,15 @@ fn rows_make_room_for_weights_where_that_is_faster() {
             let options = options(driver, row_tile);
             let plan = Plan::new(&w, 1120, &options).unwrap();
             let prediction = plan.predict(&options.conditions.machine);
-            (plan.row_tile, plan.stays, prediction)
+            (plan.row_tile, plan.stationary, prediction)
         };
-        let (rows, stays, best) = predict(None);
-        chosen.push((rows, stays));
+        let (rows, stationary, best) = predict(None);
+        chosen.push((rows, stationary));
         for forced in [112, 160] {
             assert!(best.npu_ps <= predict(Some(forced)).2.npu_ps);
         }
     }
-    assert_eq!(chosen[0], (112, Stays::Weights));
+    assert_eq!(chosen[0], (112, Stationary::Weights));
 }
 
 #[test]

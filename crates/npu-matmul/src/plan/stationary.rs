@@ -10,7 +10,7 @@ use rknpu_regcmd::timing::Machine;
 use rknpu_regcmd::{ChipProfile, Layouts, MatmulType};
 
 use super::predict::task_work;
-use super::step::{Stays, TaskPlan};
+use super::step::{Stationary, TaskPlan};
 use super::weights::{N_TILE_MAX, max_rows_in};
 use super::{Plan, PlanOptions, even_tile, to_u32};
 use crate::dtype::ROW_MULTIPLE;
@@ -88,10 +88,10 @@ impl Plan<'_> {
         } else {
             0
         };
-        self.stays = if b_saved > a_saved {
-            Stays::Weights
+        self.stationary = if b_saved > a_saved {
+            Stationary::Weights
         } else {
-            Stays::Activations
+            Stationary::Activations
         };
         self
     }

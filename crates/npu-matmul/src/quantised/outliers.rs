@@ -6,7 +6,7 @@ use std::ops::Deref;
 use half::f16;
 use rayon::prelude::*;
 
-use super::activations::Columns;
+use super::activations::OutlierColumns;
 use crate::dtype::Dtype;
 use crate::engine::{Engine, boxed};
 use crate::error::Error;
@@ -14,10 +14,10 @@ use crate::exec::{Run, Scaled};
 use crate::pack::Fp16;
 use crate::weights::Weights;
 
-/// Some columns, as FP16 weights on the devices.
+/// The outlier columns of weights, as FP16 on the devices.
 #[derive(Debug)]
-pub(crate) struct Beside {
-    /// Which: in order, each once, at least one.
+pub(crate) struct OutlierWeights {
+    /// Their indices: in order, each once, at least one.
     columns: Vec<usize>,
     /// Output channels x columns.
     weights: Weights,
@@ -25,8 +25,8 @@ pub(crate) struct Beside {
     scales: Vec<f32>,
 }
 
-impl Beside {
-    /// Loads columns, which `halves` has and nothing else: those of an output
+impl OutlierWeights {
+    /// Loads columns. `halves` has nothing else: the columns of one output
     /// channel, then those of the next.
     pub(super) fn load(
         engine: &Engine,
@@ -43,7 +43,7 @@ impl Beside {
         })
     }
 
-    /// Which columns.
+    /// Their indices.
     pub(super) fn columns(&self) -> &[usize] {
         &self.columns
     }
@@ -61,75 +61,87 @@ impl Beside {
 
 /// Where the FP16 weights of columns come from.
 #[derive(Clone, Copy)]
-pub(super) enum Source<'a> {
+pub(super) enum OutlierSource<'a> {
     /// They are on the devices.
-    Loaded(&'a Beside),
-    /// From all weights, as [`Kept::All`](super::Kept::All) has them.
+    Loaded(&'a OutlierWeights),
+    /// From all weights, as [`OutlierStorage::All`](super::OutlierStorage::All) has them.
     All {
         halves: &'a [f16],
         scales: &'a [f32],
     },
 }
 
-impl<'a> Source<'a> {
+impl<'a> OutlierSource<'a> {
     /// The weights of `columns`, of K `k`.
-    fn load(self, engine: &Engine, k: usize, columns: &[usize]) -> Result<Of<'a>, Error> {
+    fn load(
+        self,
+        engine: &Engine,
+        k: usize,
+        columns: &[usize],
+    ) -> Result<OutliersInUse<'a>, Error> {
         let (halves, scales) = match self {
-            Self::Loaded(beside) => return Ok(Of::Weights(beside)),
+            Self::Loaded(weights) => return Ok(OutliersInUse::Weights(weights)),
             Self::All { halves, scales } => (halves, scales),
         };
         let some: Vec<f16> = halves
             .par_chunks(k)
             .flat_map_iter(|row| columns.iter().map(|&at| row[at]))
             .collect();
-        let beside = Beside::load(engine, columns.to_vec(), &some, scales.to_vec())?;
-        Ok(Of::Call(Box::new(beside)))
+        let weights = OutlierWeights::load(engine, columns.to_vec(), &some, scales.to_vec())?;
+        Ok(OutliersInUse::Call(Box::new(weights)))
     }
 }
 
 /// FP16 weights of the weights, or of this call alone.
-enum Of<'a> {
-    Weights(&'a Beside),
-    Call(Box<Beside>),
+enum OutliersInUse<'a> {
+    Weights(&'a OutlierWeights),
+    Call(Box<OutlierWeights>),
 }
 
-impl Deref for Of<'_> {
-    type Target = Beside;
+impl Deref for OutliersInUse<'_> {
+    type Target = OutlierWeights;
 
-    fn deref(&self) -> &Beside {
+    fn deref(&self) -> &OutlierWeights {
         match self {
-            Self::Weights(beside) => beside,
-            Self::Call(beside) => beside,
+            Self::Weights(weights) => weights,
+            Self::Call(weights) => weights,
         }
     }
 }
 
-/// What a quantised product still lacks: that of its outlier columns.
-pub(crate) struct Rest<'a> {
+/// The FP16 product of the outlier columns, to be added to the quantised one.
+pub(crate) struct OutlierProduct<'a> {
     /// Rows of A.
     pub(super) m: usize,
     /// Of the quantised weights.
     pub(super) k: usize,
-    pub(super) source: Source<'a>,
-    pub(super) columns: &'a Columns,
+    pub(super) source: OutlierSource<'a>,
+    pub(super) columns: &'a OutlierColumns,
     /// The quantised product, complete.
     pub(super) out: &'a mut [f32],
 }
 
-impl Rest<'_> {
+impl OutlierProduct<'_> {
     /// Computes all of them, and adds each to its result.
     ///
     /// # Errors
     /// A device that fails, or has no memory for the columns of a call.
-    pub(crate) fn finish(engine: &Engine, mut rests: Vec<Self>) -> Result<(), Error> {
-        let load = |rest: &Self| rest.source.load(engine, rest.k, &rest.columns.which);
-        let besides = rests.iter().map(load).collect::<Result<Vec<_>, _>>()?;
-        let works = rests.iter_mut().zip(&besides).map(|(rest, beside)| {
-            let Columns { halves, scales, .. } = rest.columns;
-            let collect = Scaled::<f32>::added(scales, &beside.scales);
-            let (weights, out) = (&beside.weights, &mut *rest.out);
-            boxed(engine.product::<Fp16, _>(weights, rest.m, halves, out, collect))
-        });
+    pub(crate) fn finish(engine: &Engine, mut products: Vec<Self>) -> Result<(), Error> {
+        let load = |product: &Self| {
+            product
+                .source
+                .load(engine, product.k, &product.columns.which)
+        };
+        let weights = products.iter().map(load).collect::<Result<Vec<_>, _>>()?;
+        let works = products
+            .iter_mut()
+            .zip(&weights)
+            .map(|(product, outliers)| {
+                let OutlierColumns { halves, scales, .. } = product.columns;
+                let collect = Scaled::<f32>::added(scales, &outliers.scales);
+                let (weights, out) = (&outliers.weights, &mut *product.out);
+                boxed(engine.product::<Fp16, _>(weights, product.m, halves, out, collect))
+            });
         Run::new(engine, works.collect::<Result<_, _>>()?).finish()
     }
 }
