@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use crate::cost::{Cost, Machine};
-use crate::precision::{Choice, ComputeType};
+use crate::cost::{Cost, PlanTarget};
+use crate::precision::{ComputeType, PrecisionChoice};
 use crate::quality;
 use crate::types::Format;
 
@@ -21,15 +21,15 @@ type Costs = HashMap<(ComputeType, [usize; 2]), Option<Cost>>;
 /// in whatever order, since it knows nothing but sizes and the timing model.
 #[derive(Debug)]
 pub(crate) struct Chooser {
-    choice: Choice,
-    machine: Machine,
+    choice: PrecisionChoice,
+    machine: PlanTarget,
     costs: RwLock<Costs>,
     news: Mutex<BTreeMap<String, News>>,
 }
 
 impl Chooser {
     /// Chooses as the user wants, for this machine.
-    pub(crate) fn new(choice: Choice, machine: Machine) -> Self {
+    pub(crate) fn new(choice: PrecisionChoice, machine: PlanTarget) -> Self {
         Self {
             choice,
             machine,
@@ -43,8 +43,8 @@ impl Chooser {
     /// that take the same, the one that loses less.
     pub(crate) fn precision(&self, weights: Format, size: [usize; 2]) -> ComputeType {
         match self.choice {
-            Choice::Always(precision) => precision,
-            Choice::Auto => match quality::allowed(weights, size[1]) {
+            PrecisionChoice::Always(precision) => precision,
+            PrecisionChoice::Auto => match quality::allowed(weights, size[1]) {
                 // Nothing to choose, and a plan costs time.
                 [only] => *only,
                 several => several
@@ -77,7 +77,7 @@ impl Chooser {
     /// Remembers for [`Chooser::report`] that `matrices` matrices of a tensor,
     /// `n x k` each, in a format of that name, are on the NPU.
     pub(crate) fn note(&self, name: &str, weights: Format, size: [usize; 2], matrices: usize) {
-        if self.choice != Choice::Auto {
+        if self.choice != PrecisionChoice::Auto {
             return;
         }
         let chosen = self.precision(weights, size);
@@ -208,7 +208,7 @@ mod tests {
     const Q8_0: usize = 34;
 
     fn auto() -> Chooser {
-        Chooser::new(Choice::Auto, machine())
+        Chooser::new(PrecisionChoice::Auto, machine())
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_user_is_not_asked_twice() {
-        let chooser = Chooser::new(Choice::Always(ComputeType::W4A8), machine());
+        let chooser = Chooser::new(PrecisionChoice::Always(ComputeType::W4A8), machine());
         assert_eq!(chooser.precision(blocks(Q8_0), [64, 64]), ComputeType::W4A8);
         chooser.note("q8_0", blocks(Q8_0), [64, 64], 1);
         assert!(chooser.report().is_empty());

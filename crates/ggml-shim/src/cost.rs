@@ -41,14 +41,14 @@ impl Cost {
 
 /// The machine that products are planned for.
 #[derive(Debug, Clone)]
-pub(crate) struct Machine {
+pub(crate) struct PlanTarget {
     /// File descriptors that are open.
     pub(crate) devices: usize,
     /// As the engine has them.
     pub(crate) options: PlanOptions,
 }
 
-impl Machine {
+impl PlanTarget {
     /// Rows that plans and precisions are chosen for.
     pub(crate) fn usual_rows(&self) -> usize {
         self.options.conditions.rows
@@ -118,8 +118,8 @@ pub(crate) mod tests {
     use super::*;
 
     /// Three descriptors, and the default conditions.
-    pub(crate) fn machine() -> Machine {
-        Machine {
+    pub(crate) fn machine() -> PlanTarget {
+        PlanTarget {
             devices: 3,
             options: PlanOptions::default(),
         }

@@ -13,7 +13,7 @@ use npu_matmul::{Engine, Error, QuantisedActivations, Section, Stopwatch, Thread
 use npu_model::{Model, ModelOptions, Selector};
 use rocket_uapi::DevicePool;
 
-use crate::cost::Machine;
+use crate::cost::PlanTarget;
 use crate::describe;
 use crate::host::LoadError;
 use crate::k_group::KGroup;
@@ -36,7 +36,7 @@ pub(crate) struct Opened {
     /// Multiplies.
     pub(crate) engine: Engine,
     /// What it plans for.
-    pub(crate) machine: Machine,
+    pub(crate) machine: PlanTarget,
     /// What `--list-devices` shows.
     pub(crate) description: String,
     /// Whether it is the software model.
@@ -94,7 +94,7 @@ pub(crate) fn open(
     let engine = engine.map_err(|error| failed("engine on device", &error))?;
     Ok(Opened {
         engine,
-        machine: Machine {
+        machine: PlanTarget {
             devices: cores,
             options,
         },

@@ -47,7 +47,7 @@ impl ComputeType {
 
 /// What the user wants, `GGML_ROCKET_PRECISION`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum PrecisionChoice {
     /// By the weights: whatever takes the least modelled time of those that lose
     /// little, see [`crate::quality`].
     #[default]
@@ -56,7 +56,7 @@ pub(crate) enum Choice {
     Always(ComputeType),
 }
 
-impl Choice {
+impl PrecisionChoice {
     /// Every choice with its word in the environment.
     pub(crate) const WORDS: [(&'static str, Self); 6] = [
         ("auto", Self::Auto),

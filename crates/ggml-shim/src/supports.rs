@@ -3,7 +3,7 @@
 //!
 //! ggml asks `supports_op` for each node of each graph, again and again, with
 //! tensors that may have no data yet. Hence the answer is computed from a
-//! [`Product`], which is a copy of the few numbers that matter, and from
+//! [`MulMatQuery`], which is a copy of the few numbers that matter, and from
 //! nothing else.
 //!
 //! ggml's `MUL_MAT` in its own terms (`ne`, fastest dimension first):
@@ -55,7 +55,7 @@ pub(crate) enum Origin {
 
 /// Where the weights of a product lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WeightLocation {
     /// Nowhere yet: ggml asks before it allocates.
     Unallocated,
     /// In the empty buffer of our type with which llama.cpp asks where to put
@@ -71,13 +71,13 @@ pub(crate) enum Place {
 
 /// All that the decision depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Product {
+pub(crate) struct MulMatQuery {
     /// ggml's src0.
     pub(crate) weights: Operand,
     /// Where they come from.
     pub(crate) origin: Origin,
     /// Where they lie.
-    pub(crate) place: Place,
+    pub(crate) place: WeightLocation,
     /// ggml's src1.
     pub(crate) activations: Operand,
     /// ggml's src2, of a product whose rows choose their weights.
@@ -146,23 +146,23 @@ pub(crate) trait Policy {
     fn precision(&self, weights: Format, size: [usize; 2]) -> ComputeType;
 
     /// Whether a product that can be computed has enough rows to be offloaded.
-    fn is_worth(&self, product: &Product, offload: &Offload) -> bool;
+    fn is_worth(&self, product: &MulMatQuery, offload: &Offload) -> bool;
 }
 
 /// Decides about a product that ggml asks for.
 ///
 /// # Errors
 /// The reason for which it stays with the CPU.
-pub(crate) fn decide(product: &Product, policy: &impl Policy) -> Result<Offload, Reason> {
+pub(crate) fn decide(product: &MulMatQuery, policy: &impl Policy) -> Result<Offload, Reason> {
     if product.origin == Origin::Computed {
         return Err(Reason::Computed);
     }
-    if product.place == Place::Elsewhere {
+    if product.place == WeightLocation::Elsewhere {
         return Err(Reason::Elsewhere);
     }
     let offload = computable(product, policy)?;
     // The question where to put weights comes with a number of rows of its own.
-    let counts = product.place != Place::Question;
+    let counts = product.place != WeightLocation::Question;
     if counts && !policy.is_worth(product, &offload) {
         return Err(Reason::SmallBatch);
     }
@@ -177,7 +177,7 @@ pub(crate) fn decide(product: &Product, policy: &impl Policy) -> Result<Offload,
 ///
 /// # Errors
 /// The reason for which it cannot.
-pub(crate) fn computable(product: &Product, policy: &impl Policy) -> Result<Offload, Reason> {
+pub(crate) fn computable(product: &MulMatQuery, policy: &impl Policy) -> Result<Offload, Reason> {
     let dimensions = readable(&product.weights)?;
     if product.activations.format.id != type_id::F32 {
         return Err(Reason::ActivationType);
@@ -238,7 +238,7 @@ fn precision(
     Ok(precision)
 }
 
-fn shape(product: &Product) -> Result<Shape, Reason> {
+fn shape(product: &MulMatQuery) -> Result<Shape, Reason> {
     let [k, n, b2, b3] = product.weights.dimensions()?;
     let [k1, m, a2, a3] = product.activations.dimensions()?;
     let output = product.output.dimensions()?;
@@ -256,7 +256,7 @@ fn shape(product: &Product) -> Result<Shape, Reason> {
 }
 
 /// The same for a product whose rows choose their weights by `ids`.
-fn shape_by_expert(product: &Product, ids: &Operand) -> Result<(Shape, Experts), Reason> {
+fn shape_by_expert(product: &MulMatQuery, ids: &Operand) -> Result<(Shape, Experts), Reason> {
     let [k, n, count, b3] = product.weights.dimensions()?;
     let [k1, given, m, a3] = product.activations.dimensions()?;
     let [used, tokens, i2, i3] = ids.dimensions()?;

@@ -68,7 +68,7 @@ pub use counters::Counters;
 pub use dtype::{Dtype, Results};
 pub use engine::Engine;
 pub use error::{Error, JobFailure};
-pub use observe::{Activity, Done, Observer, Submission};
+pub use observe::{Activity, Done, Observer, SubmittedJob};
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use quantised::QuantisedActivations;
 pub use staged::{

@@ -13,7 +13,7 @@ use crate::plan::{JobPlan, Plan, Step};
 /// One job, just before it is submitted.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Submission<'a> {
+pub struct SubmittedJob<'a> {
     /// Precision of the product.
     pub dtype: Dtype,
     /// The step it belongs to.
@@ -80,7 +80,7 @@ pub struct Done {
 /// Is shown what an engine does. Calls come from several threads.
 pub trait Observer: Debug + Send + Sync {
     /// A job is about to be submitted.
-    fn submitting(&self, submission: &Submission<'_>) {
+    fn submitting(&self, submission: &SubmittedJob<'_>) {
         let _ = submission;
     }
 
@@ -111,7 +111,7 @@ impl Watched {
         Self(Some(observer))
     }
 
-    pub(crate) fn submitting(&self, submission: &Submission<'_>) {
+    pub(crate) fn submitting(&self, submission: &SubmittedJob<'_>) {
         if let Some(observer) = &self.0 {
             observer.submitting(submission);
         }

@@ -17,7 +17,7 @@ use crate::plan::{WeightBlock, WeightPlan};
 use crate::programs::ProgramCache;
 use crate::quantised::Quantised;
 use crate::threads::Workers;
-use crate::times::{Clock, Section};
+use crate::times::{Section, SectionTimes};
 
 /// Kernel groups that one thread packs at a time.
 const GROUPS_PER_CHUNK: usize = 8;
@@ -42,7 +42,7 @@ pub struct Weights {
     /// The engine whose devices hold the buffers.
     engine: u64,
     /// The engine's.
-    clock: Arc<Clock>,
+    clock: Arc<SectionTimes>,
     /// The engine's.
     workers: Arc<Workers>,
 }
@@ -144,7 +144,7 @@ impl Weights {
         &self.workers
     }
 
-    pub(crate) fn clock(&self) -> &Clock {
+    pub(crate) fn clock(&self) -> &SectionTimes {
         &self.clock
     }
 

@@ -13,7 +13,7 @@ use common::{DEVICES, random_f16, random_i4, random_i8};
 use npu_matmul::plan::{JobLimits, MemoryPlan, WeightMemory};
 use npu_matmul::quantise::rotate::Rotation;
 use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions, Scheme};
-use npu_matmul::{Dtype, Engine, Error, Observer, PlanOptions, Submission, Weights};
+use npu_matmul::{Dtype, Engine, Error, Observer, PlanOptions, SubmittedJob, Weights};
 use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
@@ -52,7 +52,7 @@ struct Peak {
 }
 
 impl Observer for Peak {
-    fn submitting(&self, _: &Submission<'_>) {
+    fn submitting(&self, _: &SubmittedJob<'_>) {
         let now = self.model.allocated_bytes();
         let mut most = self.bytes.lock().unwrap();
         let files = now.len().max(most.len());

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use common::{DEVICES, engine_with, random_i4, random_i8, strict_engine};
 use npu_matmul::plan::{
-    Alternative, Choice, TunedFor, TunedKey, TunedPlan, TunedPlans, alternatives, int4_depth,
+    Alternative, PlanSizes, TunedFor, TunedKey, TunedPlan, TunedPlans, alternatives, int4_depth,
 };
 use npu_matmul::{Dtype, Engine, PlanOptions, Results, reference};
 
@@ -47,8 +47,8 @@ fn table(conditions: TunedFor, of: &Alternative) -> Arc<TunedPlans> {
     Arc::new(table)
 }
 
-fn chosen(engine: &Engine, weights: &npu_matmul::Weights, m: usize) -> Choice {
-    Choice::of(&engine.plan(weights, m).unwrap())
+fn chosen(engine: &Engine, weights: &npu_matmul::Weights, m: usize) -> PlanSizes {
+    PlanSizes::of(&engine.plan(weights, m).unwrap())
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::cmd::plan::PlanFlags;
 use crate::cmd::tune::TuneFlags;
 pub(crate) use accumulate::AccumulateFlags;
 pub(crate) use dtype::{DtypeArg, OperandDtypes};
-pub(crate) use exec::{ExecFlags, Input, Output};
+pub(crate) use exec::{ExecFlags, Input, OutputRegion};
 pub(crate) use planning::PlanningFlags;
 pub(crate) use selftest::{SelfTest, SelfTestFlags};
 

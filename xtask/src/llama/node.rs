@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::model::{Recipe, Workshop};
+use super::model::{ModelRecipe, Workshop};
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
 use super::{THREADS, hosts, texts};
@@ -57,7 +57,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         )));
     }
     let directory = install(stock)?;
-    let model = workshop.cook(Recipe::PLAIN)?;
+    let model = workshop.cook(ModelRecipe::PLAIN)?;
     let run = |backend| -> Result<(Written, Output)> {
         let (_, prompt) = texts::PROMPTS[0];
         let mut command = Command::new("node");

@@ -9,7 +9,7 @@ use npu_matmul::{Dtype, Plan, PlanOptions};
 
 use super::cpu::Counted;
 use super::data::Data;
-use super::kinds::{Columns, Kind};
+use super::kinds::{Columns, Variant};
 
 /// File descriptors: one for each core.
 pub(super) const FDS: usize = 3;
@@ -61,7 +61,7 @@ pub(super) fn fp16(counted: &Counted) -> Result<Cost> {
 }
 
 /// Of a quantised product.
-pub(super) fn of(kind: &Kind, counted: &Counted) -> Result<Cost> {
+pub(super) fn of(kind: &Variant, counted: &Counted) -> Result<Cost> {
     // Options that bear on plans do not depend on data.
     let options = kind.options(&Data {
         a: vec![],

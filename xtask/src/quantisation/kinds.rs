@@ -11,7 +11,7 @@ use super::data::{Data, K};
 const THRESHOLD: f32 = 6.0;
 
 /// A way to quantise.
-pub(super) struct Kind {
+pub(super) struct Variant {
     /// What the table calls it.
     pub(super) name: &'static str,
     pub(super) operands: Operands,
@@ -29,7 +29,7 @@ pub(super) enum Columns {
     ByCall,
 }
 
-impl Kind {
+impl Variant {
     /// A scale for each channel, and nothing else.
     const fn new(name: &'static str, operands: Operands) -> Self {
         Self {
@@ -88,9 +88,9 @@ impl Kind {
 }
 
 /// All of them.
-pub(super) fn all() -> Vec<Kind> {
+pub(super) fn all() -> Vec<Variant> {
     use Operands::{W4A4, W4A8, W8A8};
-    let of = Kind::new;
+    let of = Variant::new;
     let groups = Scheme::PerKGroup;
     vec![
         of("W8A8, per tensor", W8A8).scheme(Scheme::PerTensor),

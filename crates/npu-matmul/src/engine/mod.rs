@@ -28,7 +28,7 @@ use crate::plan::{
 use crate::plan_cache::{Key, PlanCache};
 use crate::quantised::Quantised;
 use crate::threads::{Threads, Workers};
-use crate::times::{Clock, Section, Stopwatch, Times};
+use crate::times::{Section, SectionTimes, Stopwatch, Times};
 use crate::weights::Weights;
 
 /// Distinguishes engines, so that weights are not used with another one.
@@ -48,7 +48,7 @@ pub struct Engine {
     counters: AtomicCounters,
     /// Bytes of PREP_BO and FINI_BO when the engine was made.
     cache_traffic_before: [u64; 2],
-    clock: Arc<Clock>,
+    clock: Arc<SectionTimes>,
     workers: Arc<Workers>,
 }
 
@@ -323,7 +323,7 @@ impl Engine {
         self.id
     }
 
-    pub(crate) const fn clock(&self) -> &Arc<Clock> {
+    pub(crate) const fn clock(&self) -> &Arc<SectionTimes> {
         &self.clock
     }
 

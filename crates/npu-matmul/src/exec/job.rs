@@ -13,7 +13,7 @@ use crate::counters::Counters;
 use crate::emit;
 use crate::engine::Engine;
 use crate::error::{Error, JobFailure};
-use crate::observe::{Activity, Submission};
+use crate::observe::{Activity, SubmittedJob};
 use crate::plan::{Band, JobPlan, Step};
 use crate::programs::{Addresses, JobPrograms};
 use crate::weights::Weights;
@@ -122,7 +122,7 @@ impl OnDevice<'_> {
             bytes_to_device: made.get() as u64,
             ..Counters::default()
         });
-        self.engine.watched().submitting(&Submission {
+        self.engine.watched().submitting(&SubmittedJob {
             dtype: weights.dtype(),
             step,
             job,

@@ -14,7 +14,7 @@ use crate::matrix::MatrixView;
 use crate::pack::{Format, pack_activation};
 use crate::plan::{Band, JobPlan, Plan};
 use crate::quantised::OutlierProduct;
-use crate::times::{Clock, Section};
+use crate::times::{Section, SectionTimes};
 use crate::unpack::{Partial, ROWS};
 use crate::weights::Weights;
 
@@ -30,10 +30,10 @@ pub(crate) trait Work<'a>: Send + Sync {
     fn matrix_id(&self) -> MatrixId;
 
     /// The tiles of A, into the activation buffer.
-    fn pack(&self, clock: &Clock, band: &Band, memory: &mut [u8]);
+    fn pack(&self, clock: &SectionTimes, band: &Band, memory: &mut [u8]);
 
     /// Collects the tiles of C of one job.
-    fn unpack(&mut self, clock: &Clock, job: &JobPlan, memory: &[u8]);
+    fn unpack(&mut self, clock: &SectionTimes, job: &JobPlan, memory: &[u8]);
 
     /// What is done when it is.
     fn counters(&self) -> Counters;
@@ -115,7 +115,7 @@ where
         outliers.map(|outliers| outliers(out))
     }
 
-    fn pack(&self, clock: &Clock, band: &Band, memory: &mut [u8]) {
+    fn pack(&self, clock: &SectionTimes, band: &Band, memory: &mut [u8]) {
         let mut rest = memory;
         let mut tiles = Vec::with_capacity(band.activations.len());
         for tile in &band.activations {
@@ -134,7 +134,7 @@ where
             });
     }
 
-    fn unpack(&mut self, clock: &Clock, job: &JobPlan, memory: &[u8]) {
+    fn unpack(&mut self, clock: &SectionTimes, job: &JobPlan, memory: &[u8]) {
         let n = self.weights.n();
         let collect = &self.collect;
         let band = &*job.band;

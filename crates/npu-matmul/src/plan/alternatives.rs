@@ -3,7 +3,7 @@
 
 use super::choose::{Candidate, candidates, cheapest};
 use super::depth::with_copies;
-use super::tuned::Choice;
+use super::tuned::PlanSizes;
 use super::{Plan, PlanError, PlanOptions, even_tile};
 use crate::dtype::{Dtype, ROW_MULTIPLE};
 
@@ -11,7 +11,7 @@ use crate::dtype::{Dtype, ROW_MULTIPLE};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternative {
     /// The sizes.
-    pub choice: Choice,
+    pub choice: PlanSizes,
     /// The weights so cut, and the modelled time.
     pub candidate: Candidate,
 }
@@ -46,7 +46,7 @@ pub fn alternatives(
     for cut in &cuts {
         let planned = Alternative::of(cut.clone(), options)?;
         for row_tile in planned.row_tiles(options) {
-            let choice = Choice {
+            let choice = PlanSizes {
                 row_tile,
                 ..planned.choice
             };
@@ -82,7 +82,7 @@ impl Alternative {
             options,
         )?;
         Ok(Self {
-            choice: Choice::of(&plan),
+            choice: PlanSizes::of(&plan),
             candidate,
         })
     }
@@ -125,7 +125,7 @@ mod tests {
             options.conditions.rows = m;
             let all = alternatives(dtype, n, k, devices, &options, usize::MAX).unwrap();
             let weights = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
-            let planned = Choice::of(&Plan::new(&weights, m, &options).unwrap());
+            let planned = PlanSizes::of(&Plan::new(&weights, m, &options).unwrap());
             prop_assert_eq!(all[0].choice, planned);
             prop_assert!(all[1..].is_sorted_by_key(|one| one.candidate.cost_ps()));
             for (at, one) in all.iter().enumerate() {
@@ -133,7 +133,7 @@ mod tests {
                 // What was predicted is what these sizes make.
                 let forced = one.choice.forced(&options);
                 let plan = Plan::new(&one.candidate.weights, m, &forced).unwrap();
-                prop_assert_eq!(Choice::of(&plan), one.choice);
+                prop_assert_eq!(PlanSizes::of(&plan), one.choice);
                 let again = plan.predict(&options.conditions.machine);
                 prop_assert_eq!(again, one.candidate.prediction);
             }

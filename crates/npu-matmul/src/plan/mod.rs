@@ -58,8 +58,8 @@ pub use predict::{BoundBy, Prediction, Traffic};
 pub use step::{ActivationTile, Band, JobPlan, Stationary, Step, TaskPlan};
 pub use sums::{Accumulate, NPU_SUM_DEPTH_MAX, SumPlace, SumPlan};
 pub use tuned::{
-    Choice, DeviceKind, FILE_BYTES_MAX, OtherConditions, TunedError, TunedFor, TunedKey, TunedPlan,
-    TunedPlans,
+    DeviceKind, FILE_BYTES_MAX, OtherConditions, PlanSizes, TunedError, TunedFor, TunedKey,
+    TunedPlan, TunedPlans,
 };
 pub(crate) use waves::{WAVES_IN_FLIGHT, WaveLimit, WaveSize};
 pub(crate) use weights::DEVICE_BYTES_MAX;

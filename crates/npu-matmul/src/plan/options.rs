@@ -8,7 +8,7 @@ use rknpu_regcmd::MatmulError;
 
 use super::choose::Conditions;
 use super::sums::Accumulate;
-use super::tuned::{Choice, TunedPlans};
+use super::tuned::{PlanSizes, TunedPlans};
 
 /// Bounds of one job. A product that exceeds them is cut into several jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,9 +105,9 @@ pub enum PlanError {
     #[error("there is no plan with {choice:?}; the nearest is {nearest:?}")]
     NoSuchChoice {
         /// The sizes.
-        choice: Choice,
+        choice: PlanSizes,
         /// What a plan would make of them.
-        nearest: Choice,
+        nearest: PlanSizes,
     },
     /// More file descriptors than a process has.
     #[error("{devices} file descriptors are more than {max}")]

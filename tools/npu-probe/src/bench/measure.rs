@@ -16,7 +16,7 @@ use crate::data::Operands;
 use crate::exit::Failure;
 use crate::expected::Reference;
 use crate::flags::OperandDtypes;
-use crate::product::Product;
+use crate::product::ProductResult;
 
 /// Start of the random numbers: what is multiplied does not matter.
 const SEED: u64 = 1;
@@ -164,7 +164,7 @@ impl Case {
         engine: &Engine,
         plans: Option<&TunedPlans>,
         operands: &Operands,
-    ) -> Result<(Measurement, Product), Failure> {
+    ) -> Result<(Measurement, ProductResult), Failure> {
         let Shape { m, k, n } = self.shape;
         let c = m.checked_mul(n).ok_or_else(|| self.too_large())?;
         let before = engine.counters();
@@ -186,7 +186,7 @@ impl Case {
             ..self.shape
         };
 
-        let mut product = Product::unwritten(operands, self.results, c);
+        let mut product = ProductResult::unwritten(operands, self.results, c);
         // Buffers are made and threads started before anything is measured.
         product.multiply(engine, &weights, m, operands)?;
         check(&product, self.shape, operands, k_tiles)?;
@@ -256,7 +256,7 @@ fn operand_bytes(dtype: Dtype, out_bytes: u32, Shape { m, k, n }: Shape) -> f64 
 
 /// No figure of a wrong result: the first and the last row are compared.
 fn check(
-    product: &Product,
+    product: &ProductResult,
     shape: Shape,
     operands: &Operands,
     k_tiles: usize,
@@ -339,7 +339,23 @@ mod tests {
             b: vec![1, 1, 2, 2],
         };
         let shape = Shape { m: 2, k: 2, n: 2 };
-        assert!(check(&Product::Integers(vec![3, 6, 7, 14]), shape, &operands, 1).is_ok());
-        assert!(check(&Product::Integers(vec![3, 6, 7, 15]), shape, &operands, 1).is_err());
+        assert!(
+            check(
+                &ProductResult::Integers(vec![3, 6, 7, 14]),
+                shape,
+                &operands,
+                1
+            )
+            .is_ok()
+        );
+        assert!(
+            check(
+                &ProductResult::Integers(vec![3, 6, 7, 15]),
+                shape,
+                &operands,
+                1
+            )
+            .is_err()
+        );
     }
 }

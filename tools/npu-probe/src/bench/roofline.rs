@@ -13,7 +13,7 @@ use npu_matmul::Dtype;
 use plotters::prelude::*;
 use rknpu_regcmd::timing::Machine;
 
-use super::report::Report;
+use super::report::BenchReport;
 use crate::exit::Failure;
 
 /// Pixels.
@@ -68,7 +68,7 @@ fn memory(machine: &Machine) -> f64 {
     machine.dram.shared_bytes_per_second as f64 / GIGA
 }
 
-impl Report {
+impl BenchReport {
     /// Draws the measurements of a run on `machine`.
     pub(crate) fn draw(&self, file: &Path, machine: &Machine) -> Result<(), Failure> {
         self.try_draw(file, machine)

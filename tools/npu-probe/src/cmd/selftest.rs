@@ -19,8 +19,10 @@ use crate::exit::{Failure, Verdict};
 use crate::expected::Reference;
 use crate::flags::{Flags, SelfTest};
 use crate::output;
-use crate::product::Product;
-use crate::report::{DeviceReport, ProblemReport, ProgramReport, Report, RunReport, time_of};
+use crate::product::ProductResult;
+use crate::report::{
+    DeviceReport, ProblemReport, ProgramReport, RunReport, SelfTestReport, time_of,
+};
 
 /// Most elements of one matrix: what a buffer of 2 GiB could ever hold.
 const ELEMENTS_MAX: usize = 1 << 31;
@@ -83,7 +85,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     } else {
         Verdict::Mismatch
     };
-    let report = Report {
+    let report = SelfTestReport {
         result: match verdict {
             Verdict::Pass => "PASS",
             Verdict::Mismatch => "FAIL",
@@ -197,14 +199,18 @@ impl Bench<'_> {
         Ok((program, runs))
     }
 
-    fn multiply(&self) -> Result<Product, Error> {
-        let mut product = Product::unwritten(self.operands, Results::Sums, self.lengths.c);
+    fn multiply(&self) -> Result<ProductResult, Error> {
+        let mut product = ProductResult::unwritten(self.operands, Results::Sums, self.lengths.c);
         product.multiply(self.engine, self.weights, self.test.m, self.operands)?;
         Ok(product)
     }
 
     /// Writes what was submitted and what came of it, if that is wanted.
-    fn dump(&self, captured: &Captured, outcome: Result<&Product, &Error>) -> Result<(), Failure> {
+    fn dump(
+        &self,
+        captured: &Captured,
+        outcome: Result<&ProductResult, &Error>,
+    ) -> Result<(), Failure> {
         let Some(directory) = &self.test.dump else {
             return Ok(());
         };

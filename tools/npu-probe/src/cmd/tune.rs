@@ -15,7 +15,7 @@ use crate::flags::{Flags, OperandDtypes};
 use crate::output;
 use crate::plans_file;
 use crate::report::DeviceReport;
-use crate::tune::{Report, Tuning};
+use crate::tune::{TuneReport, Tuning};
 
 /// Options of `tune`.
 #[derive(Debug, Args)]
@@ -64,10 +64,10 @@ pub(crate) fn run(flags: &Flags, args: &TuneFlags) -> Result<Verdict, Failure> {
     let fds = measuring.fds(device.cores);
     let threads = measuring.threads()?;
     let mut table = table(args, &tuned_for)?;
-    let mut report = Report {
+    let mut report = TuneReport {
         conditions: Conditions::look(device, measuring.clock.get(), fds, threads),
         tuned_for,
-        measured: Report::measured(is_model),
+        measured: TuneReport::measured(is_model),
         products: Vec::new(),
         file: args.out.as_ref().map(|file| file.display().to_string()),
     };

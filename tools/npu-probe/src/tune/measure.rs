@@ -2,7 +2,7 @@
 //! One product with each of its best plans.
 
 use anyhow::anyhow;
-use npu_matmul::plan::{Alternative, Choice, TunedKey, TunedPlan, alternatives, int4_depth};
+use npu_matmul::plan::{Alternative, PlanSizes, TunedKey, TunedPlan, alternatives, int4_depth};
 use npu_matmul::{Dtype, Error, PlanOptions, Threads};
 use npu_model::Opened;
 
@@ -13,7 +13,7 @@ use crate::cmd::measuring;
 use crate::data::Operands;
 use crate::exit::Failure;
 use crate::int4::of_int4;
-use crate::product::Product;
+use crate::product::ProductResult;
 
 /// Picoseconds of a nanosecond.
 const PS_PER_NS: u64 = 1000;
@@ -53,7 +53,7 @@ impl Tuning {
             self.count,
         )
         .map_err(Error::from)?;
-        let mut first: Option<(Product, usize)> = None;
+        let mut first: Option<(ProductResult, usize)> = None;
         let mut timed = Vec::new();
         for alternative in &found {
             let (product, measured_ns) = self.measure(alternative, &operands, &open()?)?;
@@ -118,7 +118,7 @@ impl Tuning {
         alternative: &Alternative,
         operands: &Operands,
         opened: &Opened,
-    ) -> Result<(Product, u64), Failure> {
+    ) -> Result<(ProductResult, u64), Failure> {
         let forced = PlanOptions {
             // The weights tell it again.
             int4_depth: None,
@@ -146,7 +146,7 @@ impl Tuning {
 
 /// Plans of one product contradict each other.
 fn differs(alternative: &Alternative, elements: usize) -> Failure {
-    let Choice {
+    let PlanSizes {
         k_tile, row_tile, ..
     } = alternative.choice;
     Failure::Device(anyhow!(

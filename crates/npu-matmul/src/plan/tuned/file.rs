@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Choice, TunedFor, TunedKey, TunedPlan, TunedPlans};
+use super::{PlanSizes, TunedFor, TunedKey, TunedPlan, TunedPlans};
 use crate::dtype::{Dtype, Results};
 use crate::plan::PlanError;
 
@@ -100,7 +100,7 @@ struct Entry {
     devices: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     int4_depth: Option<usize>,
-    choice: Choice,
+    choice: PlanSizes,
     predicted_ns: u64,
     measured_ns: u64,
 }

@@ -77,7 +77,7 @@ impl TunedKey {
 /// integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Choice {
+pub struct PlanSizes {
     /// Depth of a K tile.
     pub k_tile: usize,
     /// Whether each device gets a copy of the weights and a share of the rows.
@@ -88,7 +88,7 @@ pub struct Choice {
     pub n_tile: usize,
 }
 
-impl Choice {
+impl PlanSizes {
     /// What `plan` chose.
     #[must_use]
     pub const fn of(plan: &Plan<'_>) -> Self {
@@ -136,7 +136,7 @@ pub struct TunedPlan {
     /// For what.
     pub key: TunedKey,
     /// What is best.
-    pub choice: Choice,
+    pub choice: PlanSizes,
     /// What the timing model says it takes: of the NPU, and of the CPU for sums.
     pub predicted_ns: u64,
     /// What it took: from call to return on an NPU, by the software model's
@@ -173,7 +173,7 @@ impl TunedPlan {
         let cut = Cut::new(dtype, k_tile, replicas, &options);
         let weights = WeightPlan::cut(dtype, n, k, devices, cut)?;
         let plan = Plan::with_results(&weights, m, results, &options)?;
-        let made = Choice::of(&plan);
+        let made = PlanSizes::of(&plan);
         if made != self.choice {
             return Err(PlanError::NoSuchChoice {
                 choice: self.choice,
@@ -241,7 +241,7 @@ impl TunedPlans {
             return None;
         }
         let found = self.get(&TunedKey::of(plan.weights, plan.m, results))?;
-        (found.choice == Choice::of(plan)).then_some(found)
+        (found.choice == PlanSizes::of(plan)).then_some(found)
     }
 }
 
@@ -256,7 +256,7 @@ impl fmt::Debug for TunedPlans {
 
 impl PlanOptions {
     /// What was measured to be best, if that has all that these options fix.
-    fn measured(&self, key: &TunedKey) -> Option<Choice> {
+    fn measured(&self, key: &TunedKey) -> Option<PlanSizes> {
         let choice = self.tuned.as_ref()?.get(key)?.choice;
         choice.obeys(self).then_some(choice)
     }

@@ -53,10 +53,15 @@ fn table(plans: impl IntoIterator<Item = TunedPlan>) -> TunedPlans {
 }
 
 /// What an engine with this table would do.
-fn choice_with(table: &TunedPlans, dtype: Dtype, [m, k, n]: [usize; 3], devices: usize) -> Choice {
+fn choice_with(
+    table: &TunedPlans,
+    dtype: Dtype,
+    [m, k, n]: [usize; 3],
+    devices: usize,
+) -> PlanSizes {
     let options = with(table, &options(m));
     let weights = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
-    Choice::of(&Plan::new(&weights, m, &options).unwrap())
+    PlanSizes::of(&Plan::new(&weights, m, &options).unwrap())
 }
 
 fn dtype() -> impl Strategy<Value = Dtype> {
@@ -131,7 +136,7 @@ proptest! {
                 devices,
                 int4_depth: (dtype == Dtype::Int4).then_some(depth),
             },
-            choice: Choice {
+            choice: PlanSizes {
                 k_tile: round(k_tile, 32),
                 replicate,
                 row_tile: round(row_tile, 4),
@@ -233,7 +238,7 @@ fn sums_of_the_npu_follow_no_table() {
     let weights = WeightPlan::new(Dtype::Int8, n, k, 3, &npu).unwrap();
     let mut plan = Plan::new(&weights, m, &npu).unwrap();
     let key = TunedKey::of(&weights, m, Results::Sums);
-    let choice = Choice::of(&plan);
+    let choice = PlanSizes::of(&plan);
     let (predicted_ns, measured_ns) = (2, 1);
     let table = table([TunedPlan {
         key,
