@@ -166,10 +166,11 @@ fn checks() -> Vec<Step> {
         },
         Step {
             name: "docs",
-            what: "rustdoc is clean, generated pages are current",
+            what: "rustdoc is clean, generated pages are current, type names stand for one thing",
             runs: vec![
                 StepCommand::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
                 StepCommand::cargo("xtask docs --check"),
+                StepCommand::cargo("xtask names"),
             ],
         },
         Step {
