@@ -61,7 +61,7 @@ impl Sysroot {
         Ok(Self { root, arch })
     }
 
-    /// Where it lies.
+    /// Root directory of the unpacked packages.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -71,7 +71,7 @@ impl Sysroot {
         self.root.join("usr/lib").join(self.arch.triplet())
     }
 
-    /// Its dynamic loader.
+    /// The packages' dynamic loader.
     pub(crate) fn loader(&self) -> Result<PathBuf> {
         let name = self.arch.loader();
         [

@@ -38,7 +38,7 @@ impl fmt::Display for Why {
 /// Some tensors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// How many.
+    /// Number of tensors.
     pub(crate) tensors: u64,
     /// Bytes that they take or would take on the NPU.
     pub(crate) bytes: u64,

@@ -27,7 +27,7 @@ pub(crate) enum MinRows {
     Default,
     /// Computed for each size of weights.
     Computed,
-    /// So many.
+    /// This number of rows.
     Fixed(usize),
 }
 

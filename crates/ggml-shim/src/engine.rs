@@ -30,7 +30,7 @@ static K_GROUP: OnceLock<KGroup> = OnceLock::new();
 /// same results each time.
 const ROTATION_SEED: u64 = 1;
 
-/// What was opened.
+/// The opened device and the engine on it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     /// Multiplies.
@@ -43,7 +43,7 @@ pub(crate) struct Opened {
     pub(crate) is_model: bool,
     /// The model behind it, if it is one.
     pub(crate) model: Option<Arc<Model>>,
-    /// Its cores.
+    /// The device's NPU cores.
     pub(crate) cores: u32,
     /// How it was chosen, one line a step.
     pub(crate) why: Vec<String>,

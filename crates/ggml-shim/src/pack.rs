@@ -24,7 +24,7 @@ use crate::verify::Original;
 /// One weight matrix where ggml has it.
 #[derive(Debug)]
 pub(crate) struct Matrix<'a> {
-    /// Of its format.
+    /// Decoder of the tensor's format.
     pub(crate) decoder: Decoder,
     /// Elements of a row.
     pub(crate) k: usize,

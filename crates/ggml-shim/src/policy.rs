@@ -39,7 +39,7 @@ pub(crate) trait Cpu: Send + Sync {
 /// Answers [`supports`]'s questions.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    /// In what.
+    /// Chooses what products are computed in.
     pub(crate) chooser: Chooser,
     rows: Rows,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Policy {
 enum Rows {
     /// The same for all.
     Fixed(usize),
-    /// By times.
+    /// From modelled times of the NPU and measured ones of the CPU.
     Computed(Box<Computed>),
 }
 

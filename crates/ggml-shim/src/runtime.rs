@@ -37,7 +37,7 @@ use crate::{device, reg};
 pub(crate) struct Runtime {
     /// The ggml that loaded us.
     pub(crate) host: Host,
-    /// Its number formats.
+    /// The host's number formats.
     pub(crate) types: Types,
     /// Its CPU backend.
     pub(crate) cpu: Arc<Cpu>,

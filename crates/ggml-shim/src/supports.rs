@@ -76,7 +76,7 @@ pub(crate) struct MulMatQuery {
     pub(crate) weights: Operand,
     /// Where they come from.
     pub(crate) origin: Origin,
-    /// Where they lie.
+    /// Where the weights lie.
     pub(crate) place: WeightLocation,
     /// ggml's src1.
     pub(crate) activations: Operand,
@@ -104,9 +104,9 @@ pub(crate) struct Shape {
 /// A product that can be computed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offload {
-    /// How.
+    /// What the product is computed in.
     pub(crate) precision: ComputeType,
-    /// How large.
+    /// Size of the product.
     pub(crate) shape: Shape,
     /// Of a product whose rows choose their weights: how.
     pub(crate) experts: Option<Experts>,

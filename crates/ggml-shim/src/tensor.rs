@@ -34,7 +34,7 @@ pub(crate) enum Node {
 pub(crate) struct Context<'a> {
     /// Whose tensors they are.
     pub(crate) host: &'a Host,
-    /// Its number formats.
+    /// The host's number formats.
     pub(crate) types: Types,
     /// The buffer type of our device.
     pub(crate) ours: *const BufferType,

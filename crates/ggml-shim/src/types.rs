@@ -58,7 +58,7 @@ pub(crate) struct Format {
     pub(crate) block_elements: usize,
     /// Bytes of a block.
     pub(crate) block_bytes: usize,
-    /// Its kind.
+    /// How elements are encoded.
     pub(crate) class: Class,
 }
 

@@ -18,7 +18,7 @@ pub struct SubmittedJob<'a> {
     pub dtype: Dtype,
     /// The step it belongs to.
     pub step: &'a Step,
-    /// Its plan.
+    /// The job's plan.
     pub job: &'a JobPlan,
     /// The very programs that the device gets, one for each task; one more where
     /// the result of a staged product is exported.
@@ -33,35 +33,35 @@ pub enum Activity {
     /// [`Weights::quantise_activations`](crate::Weights::quantise_activations)
     /// are of no call.
     Quantise {
-        /// How many.
+        /// Number of packed elements.
         elements: usize,
     },
     /// Activations were laid out in a buffer.
     Pack {
-        /// Of the buffer.
+        /// Bytes of the buffer.
         bytes: usize,
     },
     /// Jobs were handed to the driver.
     Submit {
-        /// How many.
+        /// Number of jobs.
         jobs: usize,
     },
     /// A job ran: from its SUBMIT until its end was seen, which others that
     /// were waited for before may have delayed.
     Job {
-        /// Its register programs.
+        /// Number of register programs.
         tasks: usize,
     },
     /// The caller did nothing but wait for a job.
     Wait,
     /// Outputs were read and added up.
     Unpack {
-        /// Of the buffer.
+        /// Bytes of the buffer.
         bytes: usize,
     },
 }
 
-/// An [`Activity`], and when.
+/// An [`Activity`] with its times.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Done {
@@ -69,11 +69,11 @@ pub struct Done {
     pub token: u64,
     /// Index into the device pool; `None` where it is not about one.
     pub device: Option<usize>,
-    /// What.
+    /// What was done.
     pub activity: Activity,
-    /// From.
+    /// When it began.
     pub started: Instant,
-    /// To.
+    /// When it ended.
     pub ended: Instant,
 }
 

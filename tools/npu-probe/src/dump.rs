@@ -41,7 +41,7 @@ const ABOUT: &str = "One matrix product, C = A x B^T, as npu-probe submitted it.
                      major and little endian, without padding. The tasks are the register programs \
                      with the addresses they ran at; `npu-probe decode` reads them.";
 
-/// What to write.
+/// The contents of a dump directory.
 pub(crate) struct Dump<'a> {
     pub(crate) device: &'a DeviceReport,
     pub(crate) problem: &'a ProblemReport,

@@ -23,7 +23,7 @@ pub(crate) struct DeviceReport {
     pub(crate) driver: String,
     /// Its version: major, minor, patch level.
     pub(crate) driver_version: String,
-    /// Its description.
+    /// The driver's description.
     pub(crate) description: String,
     /// NPU cores.
     pub(crate) cores: u32,
@@ -133,7 +133,7 @@ impl ProgramReport {
     }
 }
 
-/// One multiplication.
+/// A multiplication and its times.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RunReport {
     /// Wall time of packing, running and reading back, in microseconds.

@@ -65,7 +65,7 @@ impl Side {
     }
 }
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<Verdict> {
     let full = workshop.cook(ModelRecipe::BENCHMARK)?;
     let mut tokens = "| file | without, ms | with, ms | ratio |\n|---|---|---|---|\n".to_owned();

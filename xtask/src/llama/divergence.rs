@@ -41,7 +41,7 @@ const MOST_OF_OTHER: f64 = 4.0;
 /// nothing.
 const NOTHING: f64 = 1e-6;
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let mut notes = Vec::new();
     for (recipe, format) in CASES {

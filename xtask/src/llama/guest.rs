@@ -39,7 +39,7 @@ const LIBRARIES: &str = "/usr/lib/aarch64-linux-gnu";
 const BACKEND: &str = "/usr/lib/libggml-rocket.so";
 const LOADER: &str = "/lib/ld-linux-aarch64.so.1";
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     if stock.arch() != Arch::Arm64 {
         return Ok(Verdict::Skip("needs `--arch arm64`".to_owned()));

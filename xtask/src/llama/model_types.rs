@@ -41,7 +41,7 @@ fn bound(recipe: ModelRecipe, format: &str) -> f64 {
     }
 }
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let mut notes = Vec::new();
     for recipe in ModelRecipe::ALL {

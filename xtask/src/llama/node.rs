@@ -37,7 +37,7 @@ struct Written {
     tokens: Vec<u32>,
 }
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     if !stock.arch().is_native() {
         return Ok(Verdict::Skip("node is this machine's".into()));

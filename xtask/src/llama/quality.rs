@@ -69,7 +69,7 @@ const POLICIES: [Policy; 5] = [
 /// Groups of K that are compared, and the default among them.
 const K_GROUPS: [&str; 5] = ["32", "64", "128", "256", "480"];
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<Verdict> {
     let mut bench = Bench {
         stock,

@@ -87,7 +87,7 @@ impl Stock {
         &self.loader
     }
 
-    /// Its libggml.
+    /// Path of its libggml.
     pub(super) fn ggml_library(&self) -> PathBuf {
         self.libraries().join("libggml.so.0")
     }
@@ -106,7 +106,7 @@ impl Stock {
         &self.ggml_version
     }
 
-    /// Where it lies.
+    /// Directory of its programs.
     pub(super) fn directory(&self) -> &Path {
         &self.root
     }

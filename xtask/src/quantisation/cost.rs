@@ -24,7 +24,7 @@ const K: usize = 4096;
 /// Outlier columns of such a product.
 const OUTLIERS: usize = 32;
 
-/// Of one product.
+/// Cost of a product.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
     /// Modelled time of the device, ps.

@@ -87,7 +87,7 @@ impl Variant {
     }
 }
 
-/// All of them.
+/// All variants of the table, in its order.
 pub(super) fn all() -> Vec<Variant> {
     use Operands::{W4A4, W4A8, W8A8};
     let of = Variant::new;

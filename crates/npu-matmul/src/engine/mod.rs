@@ -348,7 +348,7 @@ impl Engine {
         &self.devices[device]
     }
 
-    /// Who looks on.
+    /// The observer and the totals that a run reports to.
     pub(crate) const fn watched(&self) -> &Watched {
         &self.watched
     }

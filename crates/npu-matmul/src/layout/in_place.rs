@@ -27,7 +27,7 @@ pub enum Order {
 /// Where the activations of a tile are in their buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ActivationLayout {
-    /// What they are.
+    /// Type of the elements.
     pub dtype: Dtype,
     /// Byte offset of the tile in the buffer.
     pub offset: usize,
@@ -60,7 +60,7 @@ impl ActivationLayout {
 /// Where the results of a tile are in their buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ResultLayout {
-    /// What they are.
+    /// Type of the product that wrote them.
     pub ty: MatmulType,
     /// Byte offset of the tile in the buffer.
     pub offset: usize,

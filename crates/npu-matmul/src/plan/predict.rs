@@ -50,16 +50,16 @@ pub struct Prediction {
 /// Bytes that the engines of all cores move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Of A.
+    /// Bytes of A.
     pub features: u64,
-    /// Of B.
+    /// Bytes of B.
     pub weights: u64,
-    /// Of C, as it is written; where the NPU adds up K tiles that of each, and
-    /// of their sums.
+    /// Bytes of C as it is written. Where the NPU adds up K tiles: those of each
+    /// tile, and of their sums.
     pub outputs: u64,
-    /// Of C, read to be added up.
+    /// Bytes of C that are read to be added up.
     pub summed: u64,
-    /// Of register programs.
+    /// Bytes of register programs.
     pub commands: u64,
 }
 
@@ -191,7 +191,7 @@ impl Traffic {
         self.commands += work.command_bytes;
     }
 
-    /// All of them.
+    /// Bytes of all kinds together.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.features + self.weights + self.outputs + self.summed + self.commands

@@ -116,7 +116,7 @@ impl Scheme {
 /// them in FP16, and that product is added.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Outliers {
-    /// None.
+    /// All columns are quantised.
     #[default]
     Quantised,
     /// These, in any order; found by [`outlier_columns`](super::outlier_columns)

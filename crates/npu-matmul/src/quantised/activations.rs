@@ -187,7 +187,7 @@ impl QuantisedActivations {
         }
     }
 
-    /// Rows.
+    /// Number of rows.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.m

@@ -44,7 +44,7 @@ pub(crate) struct Quantised {
 /// Outlier columns of weights.
 #[derive(Debug)]
 pub(crate) enum OutlierStorage {
-    /// None.
+    /// There are none.
     Nothing,
     /// The same for all products.
     Columns(Box<OutlierWeights>),

@@ -32,7 +32,7 @@ pub struct ActivationRegion {
     pub rows: Range<usize>,
     /// Channels: a part of K.
     pub channels: Range<usize>,
-    /// Where they are.
+    /// Layout of the activations.
     pub layout: ActivationLayout,
 }
 
@@ -63,7 +63,7 @@ pub struct ResultRegion {
     /// The part of K that its sums are of: all of it unless the weights' plan
     /// cuts K; then C is the sum of the regions of all parts.
     pub depth: Range<usize>,
-    /// Where they are.
+    /// Layout of the results.
     pub layout: ResultLayout,
 }
 

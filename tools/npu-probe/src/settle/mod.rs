@@ -38,7 +38,7 @@ pub(crate) struct Experiment {
     pub(crate) output: usize,
     /// What runs, one after another.
     pub(crate) jobs: Vec<ExperimentJob>,
-    /// What is seen.
+    /// How outcomes are read.
     pub(crate) reading: Reading,
     /// Sides on which part of the output is wrong in a way that nobody knows:
     /// there, other wrong values than the model's are taken for them too.
@@ -103,7 +103,7 @@ impl ExperimentJob {
 /// How a fact is settled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Plan {
-    /// By this experiment.
+    /// An experiment settles it.
     Run(fn() -> anyhow::Result<Experiment>),
     /// Not through the mainline driver, and why not.
     Impossible(&'static str),
@@ -114,9 +114,9 @@ pub(crate) enum Plan {
 pub(crate) struct Entry {
     /// The model's switch, or a name where the model has one way only.
     pub(crate) name: &'static str,
-    /// What is asked.
+    /// The question that the experiment answers.
     pub(crate) question: &'static str,
-    /// How.
+    /// How it is answered, if it can be.
     pub(crate) plan: Plan,
     /// Why it is run on request only.
     pub(crate) risk: Option<&'static str>,

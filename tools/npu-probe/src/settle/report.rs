@@ -10,7 +10,7 @@ use super::judge::{self, Judgement, Side, Stretch};
 use super::{Entry, Experiment};
 use crate::report::DeviceReport;
 
-/// All facts.
+/// The report of all facts.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SettleReport {
     /// Whether no experiment gave what no side gives.
@@ -21,7 +21,7 @@ pub(crate) struct SettleReport {
     pub(crate) facts: Vec<FactReport>,
 }
 
-/// One fact.
+/// The report of a fact.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FactReport {
     /// The model's switch, or a name where the model has one way only.

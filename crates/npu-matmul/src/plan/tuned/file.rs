@@ -62,7 +62,7 @@ pub enum TunedError {
     Illegal {
         /// Which plan, from 0.
         index: usize,
-        /// Why.
+        /// Why the sizes are not legal.
         source: PlanError,
     },
     /// Two plans for the same.

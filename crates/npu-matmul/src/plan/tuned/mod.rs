@@ -135,7 +135,7 @@ impl PlanSizes {
 pub struct TunedPlan {
     /// For what.
     pub key: TunedKey,
-    /// What is best.
+    /// The sizes of the fastest plan.
     pub choice: PlanSizes,
     /// What the timing model says it takes: of the NPU, and of the CPU for sums.
     pub predicted_ns: u64,
@@ -192,7 +192,7 @@ pub struct TunedPlans {
 }
 
 impl TunedPlans {
-    /// None yet.
+    /// A list without plans.
     #[must_use]
     pub const fn new(conditions: TunedFor) -> Self {
         Self {
