@@ -18,7 +18,7 @@ struct Part {
     /// Its package and its file there.
     package: &'static str,
     file: &'static str,
-    /// What it does.
+    /// What the part does.
     what: &'static str,
     /// Column and row in the picture.
     at: [u32; 2],

@@ -65,7 +65,7 @@ impl Sysroot {
         Ok(Self { root, arch })
     }
 
-    /// Where it lies.
+    /// Root directory of the unpacked packages.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -97,7 +97,7 @@ impl Sysroot {
             .with_context(|| format!("asking what {} is loaded with", file.display()))
     }
 
-    /// Its dynamic loader.
+    /// The packages' dynamic loader.
     pub(crate) fn loader(&self) -> Result<PathBuf> {
         let name = self.arch.loader();
         [

@@ -13,7 +13,7 @@ pub(crate) fn replace_section(page: &str, name: &str, content: &str) -> Result<S
     ))
 }
 
-/// What stands there.
+/// Content of the generated section `name` of `page`.
 pub(crate) fn section<'a>(page: &'a str, name: &str) -> Result<&'a str> {
     let [_, content, _] = parts(page, name)?;
     Ok(content)

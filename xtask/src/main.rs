@@ -16,6 +16,7 @@ mod generated;
 mod instructions;
 mod links;
 mod llama;
+mod names;
 mod nightly;
 mod pages;
 mod paths;
@@ -64,6 +65,8 @@ enum Command {
     /// Run programs on the real driver, in a virtual machine
     #[command(subcommand)]
     Vm(vm::Command),
+    /// List type names that stand for several things
+    Names,
     /// Compare our structs with those of the newest kernel header
     Abi,
 }
@@ -90,6 +93,7 @@ fn run() -> Result<()> {
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Vm(command) => vm::run(&command),
+        Command::Names => names::run(),
         Command::Abi => abi::run(),
     }
 }

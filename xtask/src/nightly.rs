@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Its name.
+/// The pinned nightly toolchain.
 pub(crate) const TOOLCHAIN: &str = "nightly-2026-10-30";
 
 /// Installs it, if it is not there, with `components`.

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use npu_matmul::plan::{
     Candidate, Conditions, INT4_TYPICAL_CHANNELS, WeightPlan, int4_depth_within,
 };
-use npu_matmul::{Plan, PlanOptions, Precision};
+use npu_matmul::{Dtype, Plan, PlanOptions};
 use rknpu_regcmd::timing::{Machine, Parts};
 
 /// Name of the section of docs/matmul.md that the tables stand in.
@@ -71,25 +71,25 @@ const AIMED_CLOCKS: [u64; 2] = [200, 600];
 /// Operands of a table.
 struct Operands {
     name: &'static str,
-    precision: Precision,
+    dtype: Dtype,
     int4_depth: Option<usize>,
 }
 
-const fn table(name: &'static str, precision: Precision, int4_depth: Option<usize>) -> Operands {
+const fn table(name: &'static str, dtype: Dtype, int4_depth: Option<usize>) -> Operands {
     Operands {
         name,
-        precision,
+        dtype,
         int4_depth,
     }
 }
 
 const OPERANDS: [Operands; 4] = [
-    table("int8", Precision::Int8, None),
-    table("fp16", Precision::Fp16, None),
-    table("int4, any weights", Precision::Int4, None),
+    table("int8", Dtype::Int8, None),
+    table("fp16", Dtype::Fp16, None),
+    table("int4, any weights", Dtype::Int4, None),
     table(
         "int4, weights of magnitude 2 on average",
-        Precision::Int4,
+        Dtype::Int4,
         Some(INT4_TYPICAL_CHANNELS),
     ),
 ];
@@ -195,14 +195,14 @@ fn chosen(
     };
     let Product { n, k, .. } = *product;
     // How many copies there are stays when values are known, as in an engine.
-    let copies = WeightPlan::new(operands.precision, n, k, FDS, &any)?.replicas;
+    let copies = WeightPlan::new(operands.dtype, n, k, FDS, &any)?.replicas;
     let options = PlanOptions {
         int4_depth: (operands.int4_depth).map(|channels| int4_depth_within(k, channels)),
         replicate: Some(copies > 1),
         ..any
     };
     let best = Candidate::new(
-        WeightPlan::new(operands.precision, n, k, FDS, &options)?,
+        WeightPlan::new(operands.dtype, n, k, FDS, &options)?,
         &options,
     )?;
     let plan = Plan::new(&best.weights, rows, &options)?;

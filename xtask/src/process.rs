@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// What a command left behind.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// How it ended.
+    /// How the command ended.
     pub(crate) status: ExitStatus,
     /// All it wrote to stdout.
     pub(crate) stdout: Vec<u8>,

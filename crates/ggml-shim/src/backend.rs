@@ -17,7 +17,7 @@ use crate::mul_mat;
 use crate::placement::Entry;
 use crate::runtime::{Runtime, guard};
 use crate::stream::Stream;
-use crate::supports::{self, Offload, Product, Shape};
+use crate::supports::{self, MulMatQuery, Offload, Shape};
 use crate::tensor::{self, Node};
 use crate::trace::{Computing, Trace};
 
@@ -108,7 +108,7 @@ unsafe fn compute(runtime: &Runtime, stream: &Stream, node: *const Tensor) -> Re
     match unsafe { tensor::classify(&runtime.context(), node) } {
         Node::NoWork => Ok(()),
         // SAFETY: as above; `classify` found a product.
-        Node::Product(product) => unsafe { compute_product(runtime, stream, node, &product) },
+        Node::MulMat(product) => unsafe { compute_product(runtime, stream, node, &product) },
         Node::Other => Err("asked to compute an operation that supports_op declines".to_owned()),
     }
 }
@@ -121,7 +121,7 @@ unsafe fn compute_product(
     runtime: &Runtime,
     stream: &Stream,
     node: *const Tensor,
-    product: &Product,
+    product: &MulMatQuery,
 ) -> Result<(), String> {
     // SAFETY: live, by the caller's promise.
     let name = unsafe { node.as_ref() }.map_or_else(String::new, Tensor::name);

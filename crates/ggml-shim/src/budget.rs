@@ -38,7 +38,7 @@ impl fmt::Display for Why {
 /// Some tensors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// How many.
+    /// Number of tensors.
     pub(crate) tensors: u64,
     /// Bytes that they take or would take on the NPU.
     pub(crate) bytes: u64,
@@ -256,12 +256,12 @@ impl fmt::Display for Amount {
 
 #[cfg(test)]
 mod tests {
-    use npu_matmul::{PlanOptions, Precision};
+    use npu_matmul::{Dtype, PlanOptions};
 
     use super::*;
 
     fn plan() -> WeightPlan {
-        WeightPlan::new(Precision::Int8, 1024, 1024, 3, &PlanOptions::default()).unwrap()
+        WeightPlan::new(Dtype::Int8, 1024, 1024, 3, &PlanOptions::default()).unwrap()
     }
 
     /// Numbers of tensors on the NPU and not, now.

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use crate::cost::{Cost, Machine};
-use crate::precision::{Choice, Precision};
+use crate::cost::{Cost, PlanTarget};
+use crate::precision::{ComputeType, PrecisionChoice};
 use crate::quality;
 use crate::types::Format;
 
@@ -15,21 +15,21 @@ use crate::types::Format;
 const PS_PER_US: u64 = 1_000_000;
 
 /// Of batches of the usual size, by what weights of `n x k` are computed in.
-type Costs = HashMap<(Precision, [usize; 2]), Option<Cost>>;
+type Costs = HashMap<(ComputeType, [usize; 2]), Option<Cost>>;
 
 /// Chooses precisions: the same for the same weights, whenever it is asked and
 /// in whatever order, since it knows nothing but sizes and the timing model.
 #[derive(Debug)]
 pub(crate) struct Chooser {
-    choice: Choice,
-    machine: Machine,
+    choice: PrecisionChoice,
+    machine: PlanTarget,
     costs: RwLock<Costs>,
     news: Mutex<BTreeMap<String, News>>,
 }
 
 impl Chooser {
     /// Chooses as the user wants, for this machine.
-    pub(crate) fn new(choice: Choice, machine: Machine) -> Self {
+    pub(crate) fn new(choice: PrecisionChoice, machine: PlanTarget) -> Self {
         Self {
             choice,
             machine,
@@ -41,10 +41,10 @@ impl Chooser {
     /// In what to compute with weights of `n x k`: of what loses little, what
     /// takes the least modelled time with a batch of the usual size; of two
     /// that take the same, the one that loses less.
-    pub(crate) fn precision(&self, weights: Format, size: [usize; 2]) -> Precision {
+    pub(crate) fn precision(&self, weights: Format, size: [usize; 2]) -> ComputeType {
         match self.choice {
-            Choice::Always(precision) => precision,
-            Choice::Auto => match quality::allowed(weights, size[1]) {
+            PrecisionChoice::Always(precision) => precision,
+            PrecisionChoice::Auto => match quality::allowed(weights, size[1]) {
                 // Nothing to choose, and a plan costs time.
                 [only] => *only,
                 several => several
@@ -53,13 +53,13 @@ impl Chooser {
                     .min_by_key(|precision| {
                         self.cost(*precision, size).map_or(u64::MAX, Cost::total_ps)
                     })
-                    .unwrap_or(Precision::Fp16),
+                    .unwrap_or(ComputeType::Fp16),
             },
         }
     }
 
     /// The modelled time of a batch of the usual size.
-    fn cost(&self, precision: Precision, size: [usize; 2]) -> Option<Cost> {
+    fn cost(&self, precision: ComputeType, size: [usize; 2]) -> Option<Cost> {
         let key = (precision, size);
         // What a panic could leave is a table with fewer entries.
         let costs = self.costs.read().unwrap_or_else(PoisonError::into_inner);
@@ -77,20 +77,20 @@ impl Chooser {
     /// Remembers for [`Chooser::report`] that `matrices` matrices of a tensor,
     /// `n x k` each, in a format of that name, are on the NPU.
     pub(crate) fn note(&self, name: &str, weights: Format, size: [usize; 2], matrices: usize) {
-        if self.choice != Choice::Auto {
+        if self.choice != PrecisionChoice::Auto {
             return;
         }
         let chosen = self.precision(weights, size);
-        let costs = Precision::ALL.map(|precision| {
+        let costs = ComputeType::ALL.map(|precision| {
             let cost = self.cost(precision, size)?;
             cost.total_ps().checked_mul(matrices as u64)
         });
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         let news = news.entry(name.to_owned()).or_insert_with(|| News {
-            allowed: [0; Precision::ALL.len()],
-            tensors: [0; Precision::ALL.len()],
+            allowed: [0; ComputeType::ALL.len()],
+            tensors: [0; ComputeType::ALL.len()],
             chosen_ps: Some(0),
-            all_ps: [Some(0); Precision::ALL.len()],
+            all_ps: [Some(0); ComputeType::ALL.len()],
         });
         news.tensors[chosen as usize] += 1;
         for precision in quality::allowed(weights, size[1]) {
@@ -122,20 +122,20 @@ impl Chooser {
 #[derive(Debug)]
 struct News {
     /// For how many each precision could be chosen.
-    allowed: [u64; Precision::ALL.len()],
+    allowed: [u64; ComputeType::ALL.len()],
     /// How many are computed in each precision.
-    tensors: [u64; Precision::ALL.len()],
+    tensors: [u64; ComputeType::ALL.len()],
     /// Modelled time of all as they are computed; `None` if it is not known.
     chosen_ps: Option<u64>,
     /// The same if all were computed in one precision.
-    all_ps: [Option<u64>; Precision::ALL.len()],
+    all_ps: [Option<u64>; ComputeType::ALL.len()],
 }
 
 impl News {
     fn line(&self, name: &str, rows: usize) -> String {
         let total: u64 = self.tensors.iter().sum();
         let plural = if total == 1 { "" } else { "s" };
-        let chosen: Vec<String> = Precision::ALL
+        let chosen: Vec<String> = ComputeType::ALL
             .iter()
             .zip(self.tensors)
             .filter(|(_, count)| *count > 0)
@@ -150,7 +150,7 @@ impl News {
             Milliseconds(self.chosen_ps)
         );
         let mut separator = ';';
-        for (precision, ps) in Precision::ALL.iter().zip(self.all_ps) {
+        for (precision, ps) in ComputeType::ALL.iter().zip(self.all_ps) {
             if self.tensors[*precision as usize] == total {
                 continue;
             }
@@ -208,7 +208,7 @@ mod tests {
     const Q8_0: usize = 34;
 
     fn auto() -> Chooser {
-        Chooser::new(Choice::Auto, machine())
+        Chooser::new(PrecisionChoice::Auto, machine())
     }
 
     #[test]
@@ -217,18 +217,18 @@ mod tests {
         let size = [1024, 1024];
         let time = |precision| chooser.cost(precision, size).unwrap().total_ps();
         // That this is so is the model's; that it decides is what is tested.
-        assert!(time(Precision::Int8) < time(Precision::Int8Hadamard));
-        assert!(time(Precision::Int8Hadamard) < time(Precision::Fp16));
+        assert!(time(ComputeType::Int8) < time(ComputeType::Int8Hadamard));
+        assert!(time(ComputeType::Int8Hadamard) < time(ComputeType::Fp16));
         assert_eq!(
             chooser.precision(blocks(Q4_0), size),
-            Precision::Int8Hadamard
+            ComputeType::Int8Hadamard
         );
-        assert_eq!(chooser.precision(blocks(Q8_0), size), Precision::Fp16);
+        assert_eq!(chooser.precision(blocks(Q8_0), size), ComputeType::Fp16);
         // So few output channels that the rotation costs more than it saves.
         let narrow = [16, 4096];
         let time = |precision| chooser.cost(precision, narrow).unwrap().total_ps();
-        assert!(time(Precision::Fp16) < time(Precision::Int8Hadamard));
-        assert_eq!(chooser.precision(blocks(Q4_0), narrow), Precision::Fp16);
+        assert!(time(ComputeType::Fp16) < time(ComputeType::Int8Hadamard));
+        assert_eq!(chooser.precision(blocks(Q4_0), narrow), ComputeType::Fp16);
     }
 
     #[test]
@@ -246,15 +246,15 @@ mod tests {
     #[test]
     fn what_has_no_plan_is_left_to_floats() {
         let deep = [64, MAX_INT8_K + 32];
-        assert_eq!(auto().precision(blocks(Q4_0), deep), Precision::Fp16);
+        assert_eq!(auto().precision(blocks(Q4_0), deep), ComputeType::Fp16);
         let nonsense = [usize::MAX, 64];
-        assert_eq!(auto().precision(blocks(Q4_0), nonsense), Precision::Fp16);
+        assert_eq!(auto().precision(blocks(Q4_0), nonsense), ComputeType::Fp16);
     }
 
     #[test]
     fn the_user_is_not_asked_twice() {
-        let chooser = Chooser::new(Choice::Always(Precision::W4A8), machine());
-        assert_eq!(chooser.precision(blocks(Q8_0), [64, 64]), Precision::W4A8);
+        let chooser = Chooser::new(PrecisionChoice::Always(ComputeType::W4A8), machine());
+        assert_eq!(chooser.precision(blocks(Q8_0), [64, 64]), ComputeType::W4A8);
         chooser.note("q8_0", blocks(Q8_0), [64, 64], 1);
         assert!(chooser.report().is_empty());
     }
@@ -312,7 +312,10 @@ mod tests {
         let (one, six) = (news(&[1]), news(&[2, 4]));
         assert_eq!(six.chosen_ps, one.chosen_ps.map(|ps| 6 * ps));
         assert_eq!(six.all_ps, one.all_ps.map(|ps| ps.map(|ps| 6 * ps)));
-        assert_eq!(six.chosen_ps, six.all_ps[Precision::Int8Hadamard as usize]);
+        assert_eq!(
+            six.chosen_ps,
+            six.all_ps[ComputeType::Int8Hadamard as usize]
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::describe::MEGAHERTZ;
 use crate::k_group::KGroup;
 use crate::memory;
 use crate::patterns::Patterns;
-use crate::precision::Choice;
+use crate::precision::PrecisionChoice;
 
 /// Fewest activation rows of a product worth a job where nothing says more: 32
 /// is where ggml draws the same line for its own devices
@@ -27,7 +27,7 @@ pub(crate) enum MinRows {
     Default,
     /// Computed for each size of weights.
     Computed,
-    /// So many.
+    /// This number of rows.
     Fixed(usize),
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Config {
     /// product that is offloaded.
     pub(crate) min_m: MinRows,
     /// `GGML_ROCKET_PRECISION`: in what to compute.
-    pub(crate) precision: Choice,
+    pub(crate) precision: PrecisionChoice,
     /// `GGML_ROCKET_CLOCK`, in Hz: the clock of the NPU that modelled times are
     /// for; `None` leaves it to the timing model.
     pub(crate) clock_hz: Option<u64>,
@@ -113,12 +113,15 @@ impl Config {
                 ),
             }
         }
-        let mut precision = Choice::default();
+        let mut precision = PrecisionChoice::default();
         if let Some(value) = text(PRECISION) {
-            match Choice::WORDS.iter().find(|(word, _)| *word == value) {
+            match PrecisionChoice::WORDS
+                .iter()
+                .find(|(word, _)| *word == value)
+            {
                 Some((_, choice)) => precision = *choice,
                 None => {
-                    let words = Choice::WORDS.map(|(word, _)| word).join(", ");
+                    let words = PrecisionChoice::WORDS.map(|(word, _)| word).join(", ");
                     complain(PRECISION, &value, &format!("one of {words}"), "auto");
                 }
             }
@@ -216,7 +219,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::precision::Precision;
+    use crate::precision::ComputeType;
 
     fn parse(set: &[(&str, &str)]) -> (Config, Vec<String>) {
         Config::parse(|name| {
@@ -272,7 +275,7 @@ mod tests {
             ("ROCKET_DEVICE", "/dev/accel/accel7"),
         ]);
         assert_eq!(config.min_m, MinRows::Fixed(1));
-        assert_eq!(config.precision, Choice::Always(Precision::Fp16));
+        assert_eq!(config.precision, PrecisionChoice::Always(ComputeType::Fp16));
         assert_eq!(config.clock_hz, Some(200_000_000));
         assert_eq!(config.memory, Some(2 << 30));
         assert!(!config.tensors.include("output.weight"));
@@ -305,7 +308,7 @@ mod tests {
             assert!(complaints[0].contains(bad) && complaints[0].contains("default"));
         }
         let (config, complaints) = parse(&[("GGML_ROCKET_PRECISION", "F16")]);
-        assert_eq!(config.precision, Choice::Auto);
+        assert_eq!(config.precision, PrecisionChoice::Auto);
         assert!(complaints[0].contains("auto, f16, w8a8"), "{complaints:?}");
         for bad in ["0", "1.2GHz", "99999999999999999999"] {
             let (config, complaints) = parse(&[("GGML_ROCKET_CLOCK", bad)]);

@@ -7,7 +7,7 @@ use npu_matmul::plan::{PlanOptions, WeightPlan};
 
 use crate::describe::MEGAHERTZ;
 use crate::engine;
-use crate::precision::Precision;
+use crate::precision::ComputeType;
 use crate::supports::MAX_INT8_K;
 
 /// Bytes that move when the CPU adds an element to a sum: two are read, one is
@@ -41,14 +41,14 @@ impl Cost {
 
 /// The machine that products are planned for.
 #[derive(Debug, Clone)]
-pub(crate) struct Machine {
+pub(crate) struct PlanTarget {
     /// File descriptors that are open.
     pub(crate) devices: usize,
     /// As the engine has them.
     pub(crate) options: PlanOptions,
 }
 
-impl Machine {
+impl PlanTarget {
     /// Rows that plans and precisions are chosen for.
     pub(crate) fn usual_rows(&self) -> usize {
         self.options.conditions.rows
@@ -61,20 +61,25 @@ impl Machine {
 
     /// `m` rows of activations times weights of `n x k`; `None` if they cannot
     /// be multiplied so.
-    pub(crate) fn cost(&self, precision: Precision, [n, k]: [usize; 2], m: usize) -> Option<Cost> {
+    pub(crate) fn cost(
+        &self,
+        precision: ComputeType,
+        [n, k]: [usize; 2],
+        m: usize,
+    ) -> Option<Cost> {
         if precision.is_quantised() && k > MAX_INT8_K {
             return None;
         }
         let quantised = engine::options(precision, k);
         let (operands, options) = match precision {
-            Precision::Fp16 => (npu_matmul::Precision::Fp16, self.options.clone()),
+            ComputeType::Fp16 => (npu_matmul::Dtype::Fp16, self.options.clone()),
             _ => (
-                quantised.operands.precision(),
+                quantised.operands.dtype(),
                 quantised.plan_options(k, &self.options),
             ),
         };
         let passes = match precision {
-            Precision::Fp16 => 1,
+            ComputeType::Fp16 => 1,
             _ => quantised.operands.passes(),
         };
         let weights = WeightPlan::new(operands, n, k, self.devices, &options).ok()?;
@@ -113,20 +118,23 @@ pub(crate) mod tests {
     use super::*;
 
     /// Three descriptors, and the default conditions.
-    pub(crate) fn machine() -> Machine {
-        Machine {
+    pub(crate) fn machine() -> PlanTarget {
+        PlanTarget {
             devices: 3,
             options: PlanOptions::default(),
         }
     }
 
-    fn cost(precision: Precision, m: usize) -> Cost {
+    fn cost(precision: ComputeType, m: usize) -> Cost {
         machine().cost(precision, [1024, 4096], m).unwrap()
     }
 
     #[test]
     fn a_rotation_costs_the_cpu_its_stages_and_the_npu_nothing() {
-        let (plain, rotated) = (cost(Precision::Int8, 64), cost(Precision::Int8Hadamard, 64));
+        let (plain, rotated) = (
+            cost(ComputeType::Int8, 64),
+            cost(ComputeType::Int8Hadamard, 64),
+        );
         assert_eq!(plain.npu_ps, rotated.npu_ps);
         // log2(4096) stages for each of 64 x 4096 activations.
         let stages = 12 * 64 * 4096 * ROTATION_STAGE_PS;
@@ -137,8 +145,8 @@ pub(crate) mod tests {
     fn split_activations_are_two_rows_for_the_npu() {
         // Of the same groups of K.
         let (one, two) = (
-            cost(Precision::Int4Hadamard, 512),
-            cost(Precision::W4A8, 512),
+            cost(ComputeType::Int4Hadamard, 512),
+            cost(ComputeType::W4A8, 512),
         );
         assert!(2 * two.npu_ps > 3 * one.npu_ps, "{two:?} for {one:?}");
     }
@@ -147,7 +155,7 @@ pub(crate) mod tests {
     fn more_rows_and_a_slower_clock_take_longer() {
         let mut slow = machine();
         slow.options.conditions.machine.clock_hz /= 3;
-        for precision in Precision::ALL {
+        for precision in ComputeType::ALL {
             let (few, many) = (cost(precision, 64), cost(precision, 512));
             assert!(few.npu_ps < many.npu_ps && few.cpu_ps < many.cpu_ps);
             let slow = slow.cost(precision, [1024, 4096], 512).unwrap();
@@ -158,11 +166,14 @@ pub(crate) mod tests {
     #[test]
     fn what_cannot_be_planned_has_no_cost() {
         for size in [[0, 64], [64, 0], [usize::MAX, 64], [64, usize::MAX]] {
-            for precision in Precision::ALL {
+            for precision in ComputeType::ALL {
                 assert_eq!(machine().cost(precision, size, 64), None, "{size:?}");
             }
         }
-        assert_eq!(machine().cost(Precision::Fp16, [64, 64], 0), None);
-        assert_eq!(machine().cost(Precision::W4A8, [64, 64], usize::MAX), None);
+        assert_eq!(machine().cost(ComputeType::Fp16, [64, 64], 0), None);
+        assert_eq!(
+            machine().cost(ComputeType::W4A8, [64, 64], usize::MAX),
+            None
+        );
     }
 }

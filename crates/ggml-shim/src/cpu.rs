@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::abi::{Buffer, BufferType, Device, MAX_DIMS, Reg, Tensor, usage};
 use crate::cpu_time;
 use crate::shared::Shared;
-use crate::symbols::{Place, function};
+use crate::symbols::{SymbolScope, function};
 
 /// `GGML_BACKEND_DEVICE_TYPE_CPU`
 const DEVICE_TYPE_CPU: c_int = 0;
@@ -77,7 +77,7 @@ struct Extra {
 
 impl Cpu {
     /// Finds the functions; `None` if one is missing.
-    pub(crate) fn find(place: &Place) -> Option<Self> {
+    pub(crate) fn find(place: &SymbolScope) -> Option<Self> {
         Some(Self {
             cpu_buffer_type: function!(place, c"ggml_backend_cpu_buffer_type", CpuBufferType)?,
             alloc: function!(place, c"ggml_backend_buft_alloc_buffer", Alloc)?,
@@ -264,7 +264,7 @@ impl Cpu {
             return Some(known);
         }
         // In libggml, not in libggml-base like everything else.
-        let by_type = Place::candidates()
+        let by_type = SymbolScope::candidates()
             .iter()
             .find_map(|place| function!(place, c"ggml_backend_dev_by_type", DevByType))?;
         // SAFETY: reads the list of devices.

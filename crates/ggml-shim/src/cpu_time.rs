@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::abi::{
     Arena, Backend, Buffer, BufferType, Device, Graph, Tensor, status, type_id, usage,
 };
-use crate::symbols::{Place, function};
+use crate::symbols::{SymbolScope, function};
 use crate::types::Format;
 
 /// Rows that are measured: as many as the question is about, so that the CPU
@@ -82,7 +82,7 @@ pub(crate) struct Where {
 
 impl Bench {
     /// Finds the functions; `None` if one is missing.
-    pub(crate) fn find(place: &Place) -> Option<Self> {
+    pub(crate) fn find(place: &SymbolScope) -> Option<Self> {
         Some(Self {
             init: function!(place, c"ggml_init", Init)?,
             free: function!(place, c"ggml_free", Free)?,

@@ -21,7 +21,7 @@ use crate::abi::{
 use crate::placement::Kind;
 use crate::reason::Reason;
 use crate::runtime::{Runtime, guard};
-use crate::supports::{self, Place, Product};
+use crate::supports::{self, MulMatQuery, WeightLocation};
 use crate::tensor::{self, Node};
 
 /// Name of the device, and of its buffer type and backends.
@@ -132,7 +132,7 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         let answer = match node {
             Node::NoWork => return true,
             Node::Other => Err(Reason::NotAProduct),
-            Node::Product(product) => supports::decide(&product, &runtime.policy)
+            Node::MulMat(product) => supports::decide(&product, &runtime.policy)
                 // SAFETY: as above; `classify` found a product.
                 .and_then(|_| unsafe { placed(runtime, op, &product) }),
         };
@@ -151,7 +151,11 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
 /// # Safety
 /// `op` is a live tensor with live operands, of which
 /// [`tensor::classify`] made `product`.
-unsafe fn placed(runtime: &Runtime, op: *const Tensor, product: &Product) -> Result<(), Reason> {
+unsafe fn placed(
+    runtime: &Runtime,
+    op: *const Tensor,
+    product: &MulMatQuery,
+) -> Result<(), Reason> {
     // SAFETY: live, by the caller's promise.
     let op = unsafe { op.as_ref() }.ok_or(Reason::NotAProduct)?;
     // SAFETY: as above.
@@ -159,13 +163,13 @@ unsafe fn placed(runtime: &Runtime, op: *const Tensor, product: &Product) -> Res
     // SAFETY: as above.
     let buffer = unsafe { tensor::buffer_of(weights) };
     match product.place {
-        Place::Unallocated | Place::Elsewhere => Ok(()),
-        Place::Question => {
+        WeightLocation::Unallocated | WeightLocation::Elsewhere => Ok(()),
+        WeightLocation::Question => {
             // SAFETY: as above.
             let rearranges = unsafe { runtime.cpu.rearranges(op) };
             rearranges.then_some(()).ok_or(Reason::NotRearranged)
         }
-        Place::Plain => {
+        WeightLocation::Plain => {
             // SAFETY: a live buffer that is not empty, hence with callbacks;
             // weights are neither freed nor written while ggml asks about
             // graphs with them.
@@ -174,7 +178,7 @@ unsafe fn placed(runtime: &Runtime, op: *const Tensor, product: &Product) -> Res
             let may = decision.is_some_and(|decision| decision.is_yes());
             may.then_some(()).ok_or(Reason::LeftToCpu)
         }
-        Place::Rearranged => {
+        WeightLocation::Rearranged => {
             let entry = runtime.placement.get(buffer);
             let keys = product.weights.keys(weights.data.addr());
             let packed = entry

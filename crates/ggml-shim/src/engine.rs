@@ -13,13 +13,13 @@ use npu_matmul::{Engine, Error, QuantisedActivations, Section, Stopwatch, Thread
 use npu_model::{Model, ModelOptions, Selector};
 use rocket_uapi::DevicePool;
 
-use crate::cost::Machine;
+use crate::cost::PlanTarget;
 use crate::describe;
 use crate::host::LoadError;
 use crate::k_group::KGroup;
 use crate::mul_mat::{Activations, Multiplier, Part};
 use crate::plans;
-use crate::precision::Precision;
+use crate::precision::ComputeType;
 use crate::stats::DeviceCounts;
 
 /// `GGML_ROCKET_K_GROUP`, which is the process's: one device is opened, and
@@ -30,20 +30,20 @@ static K_GROUP: OnceLock<KGroup> = OnceLock::new();
 /// same results each time.
 const ROTATION_SEED: u64 = 1;
 
-/// What was opened.
+/// The opened device and the engine on it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     /// Multiplies.
     pub(crate) engine: Engine,
     /// What it plans for.
-    pub(crate) machine: Machine,
+    pub(crate) machine: PlanTarget,
     /// What `--list-devices` shows.
     pub(crate) description: String,
     /// Whether it is the software model.
     pub(crate) is_model: bool,
     /// The model behind it, if it is one.
     pub(crate) model: Option<Arc<Model>>,
-    /// Its cores.
+    /// The device's NPU cores.
     pub(crate) cores: u32,
     /// How it was chosen, one line a step.
     pub(crate) why: Vec<String>,
@@ -94,7 +94,7 @@ pub(crate) fn open(
     let engine = engine.map_err(|error| failed("engine on device", &error))?;
     Ok(Opened {
         engine,
-        machine: Machine {
+        machine: PlanTarget {
             devices: cores,
             options,
         },
@@ -121,12 +121,12 @@ fn k_group() -> Scheme {
 /// How weights of `n x k` would be cut; `None` if they cannot be.
 pub(crate) fn plan(
     engine: &Engine,
-    precision: Precision,
+    precision: ComputeType,
     n: usize,
     k: usize,
 ) -> Option<WeightPlan> {
     let plan = match precision {
-        Precision::Fp16 => engine.weight_plan(npu_matmul::Precision::Fp16, n, k),
+        ComputeType::Fp16 => engine.weight_plan(npu_matmul::Dtype::Fp16, n, k),
         _ => engine.quantised_weight_plan(n, k, &options(precision, k)),
     };
     plan.ok()
@@ -146,12 +146,12 @@ pub(crate) fn counts(engine: &Engine) -> DeviceCounts {
 }
 
 /// How weights of rows of `k` are quantised for `precision`.
-pub(crate) fn options(precision: Precision, k: usize) -> QuantiseOptions {
+pub(crate) fn options(precision: ComputeType, k: usize) -> QuantiseOptions {
     let (operands, scheme, rotated) = match precision {
-        Precision::Fp16 | Precision::Int8 => (Operands::W8A8, Scheme::PerChannel, false),
-        Precision::Int8Hadamard => (Operands::W8A8, Scheme::PerChannel, true),
-        Precision::W4A8 => (Operands::W4A8, k_group(), false),
-        Precision::Int4Hadamard => (Operands::W4A4, k_group(), true),
+        ComputeType::Fp16 | ComputeType::Int8 => (Operands::W8A8, Scheme::PerChannel, false),
+        ComputeType::Int8Hadamard => (Operands::W8A8, Scheme::PerChannel, true),
+        ComputeType::W4A8 => (Operands::W4A8, k_group(), false),
+        ComputeType::Int4Hadamard => (Operands::W4A4, k_group(), true),
     };
     QuantiseOptions {
         operands,
@@ -182,7 +182,7 @@ impl Multiplier for Engine {
         &self,
         n: usize,
         k: usize,
-        precision: Precision,
+        precision: ComputeType,
         fill: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Result<Weights, Error> {
         self.load_quantised_rows(n, k, &options(precision, k), fill)
@@ -234,20 +234,20 @@ mod tests {
         (0..count).map(|index| number(index + 7 * seed)).collect()
     }
 
-    fn activations(precision: Precision, seed: usize) -> Activations<'static> {
+    fn activations(precision: ComputeType, seed: usize) -> Activations<'static> {
         let floats = numbers(ROWS * K, seed);
         match precision {
-            Precision::Fp16 => {
+            ComputeType::Fp16 => {
                 Activations::Halves(floats.iter().map(|x| f16::from_f32(*x)).collect())
             }
             _ => Activations::Floats(floats.into()),
         }
     }
 
-    fn weights(engine: &Engine, precision: Precision, seed: usize) -> Weights {
+    fn weights(engine: &Engine, precision: ComputeType, seed: usize) -> Weights {
         let floats = numbers(N * K, 100 + seed);
         let loaded = match precision {
-            Precision::Fp16 => {
+            ComputeType::Fp16 => {
                 let halves: Vec<f16> = floats.iter().map(|x| f16::from_f32(*x)).collect();
                 Multiplier::load_f16(engine, N, K, &halves)
             }
@@ -262,7 +262,7 @@ mod tests {
     fn experts_share_submits_and_are_as_they_are_alone() {
         let opened = open(&Selector::Model, false, None, None, None).unwrap();
         let engine = &opened.engine;
-        for precision in Precision::ALL {
+        for precision in ComputeType::ALL {
             let weights: Vec<_> = (0..EXPERTS)
                 .map(|seed| weights(engine, precision, seed))
                 .collect();

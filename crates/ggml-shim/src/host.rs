@@ -14,7 +14,7 @@ pub(crate) use version::Version;
 use crate::abi::{Buffer, BufferType, Graph, Reg, Tensor};
 use crate::layout::{Layout, Probes};
 use crate::log::Logger;
-use crate::symbols::{Place, function};
+use crate::symbols::{SymbolScope, function};
 
 /// The functions of ggml that are called here, as ggml.h, ggml-backend.h and
 /// ggml-impl.h declare them, alike from 0.9.1 to 0.27.
@@ -49,7 +49,7 @@ pub(crate) struct Host {
 
 impl Host {
     /// Checks that the ggml of this process is one we speak.
-    pub(crate) fn new(place: &Place) -> Result<Self, LoadError> {
+    pub(crate) fn new(place: &SymbolScope) -> Result<Self, LoadError> {
         let version = match function!(place, c"ggml_version", c::Version) {
             Some(version) => {
                 // SAFETY: takes no arguments.
@@ -102,7 +102,7 @@ impl Host {
     /// libggml, not in libggml-base like everything else; a host without that
     /// function is taken to have loaded nothing.
     pub(crate) fn has_backend(&self, name: &CStr) -> bool {
-        let function = Place::candidates()
+        let function = SymbolScope::candidates()
             .iter()
             .find_map(|place| function!(place, c"ggml_backend_reg_by_name", c::RegByName));
         // SAFETY: reads the list of registered backends, which exists because

@@ -29,7 +29,7 @@ use tables::slots;
 use crate::abi::{Backend, Buffer, BufferType, Device, Tensor};
 use crate::host::{LoadError, Version};
 use crate::stream::Stream;
-use crate::symbols::Place;
+use crate::symbols::SymbolScope;
 
 /// A layout of the callback tables, named after the first version with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(crate) struct Probes {
 
 impl Probes {
     /// Looks for them in `place`.
-    pub(crate) fn new(place: &Place) -> Self {
+    pub(crate) fn new(place: &SymbolScope) -> Self {
         Self {
             tensor_set_2d: place.symbol(c"ggml_backend_tensor_set_2d").is_some(),
             alloc_buffer_n: place.symbol(c"ggml_backend_buft_alloc_buffer_n").is_some(),

@@ -28,7 +28,7 @@
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
 //! | `engine`, `describe` | the device behind it all, and what to call it |
 //! | `config`, `stats` | environment variables in, table out |
-//! | `watch`, `trace` | look on while the engine works; the file of it |
+//! | `observer`, `trace` | look on while the engine works; the file of it |
 //!
 //! The flow of one prompt: `backend::graph_compute` -> `tensor::classify` ->
 //! `supports::computable` -> `mul_mat::compute` -> `npu_matmul::Engine`.
@@ -53,6 +53,7 @@ mod load;
 mod log;
 mod memory;
 mod mul_mat;
+mod observer;
 mod pack;
 mod patterns;
 mod pieces;
@@ -75,7 +76,6 @@ mod tensor;
 mod trace;
 mod types;
 mod verify;
-mod watch;
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

@@ -4,7 +4,7 @@
 use std::ffi::{CString, c_char, c_int};
 use std::io::Write as _;
 
-use crate::symbols::{Place, function};
+use crate::symbols::{SymbolScope, function};
 
 /// Severities of `ggml_log_internal`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) struct Logger(Option<LogInternal>);
 impl Logger {
     /// Finds `ggml_log_internal`, which is the same in every version from
     /// 0.9.1 on, so that even a ggml that is refused hears why.
-    pub(crate) fn new(place: Option<&Place>) -> Self {
+    pub(crate) fn new(place: Option<&SymbolScope>) -> Self {
         Self(place.and_then(|place| function!(place, c"ggml_log_internal", LogInternal)))
     }
 

@@ -59,7 +59,7 @@ pub(crate) enum MulMatError<E: std::error::Error + Send + Sync + 'static> {
 /// the strides to walk them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
-    /// All bytes.
+    /// All bytes of the matrix.
     pub(crate) bytes: &'a [u8],
     /// Bytes of one row.
     pub(crate) row_bytes: usize,

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use crate::abi::type_id;
 use crate::mul_mat::{MulMatError, Multiplier, Rows};
-use crate::precision::Precision;
+use crate::precision::ComputeType;
 use crate::quants::{self, Mend, NotFinite};
 use crate::types::Decoder;
 use crate::verify::Original;
@@ -24,7 +24,7 @@ use crate::verify::Original;
 /// One weight matrix where ggml has it.
 #[derive(Debug)]
 pub(crate) struct Matrix<'a> {
-    /// Of its format.
+    /// Decoder of the tensor's format.
     pub(crate) decoder: Decoder,
     /// Elements of a row.
     pub(crate) k: usize,
@@ -73,7 +73,7 @@ pub(crate) struct Packed<W> {
 /// engine says.
 pub(crate) fn load<M: Multiplier>(
     multiplier: &M,
-    precision: Precision,
+    precision: ComputeType,
     matrix: &Matrix<'_>,
     keep: bool,
 ) -> Result<Packed<M::Weights>, MulMatError<M::Error>> {
@@ -86,7 +86,7 @@ pub(crate) fn load<M: Multiplier>(
     }
     let original = keep.then(|| Original::of(matrix)).flatten();
     match precision {
-        Precision::Fp16 => {
+        ComputeType::Fp16 => {
             let (halves, factors) =
                 halves(multiplier, matrix).ok_or(MulMatError::Data("weights"))??;
             let weights = multiplier.load_f16(n, k, &halves);

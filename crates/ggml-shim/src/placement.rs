@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     Rearranged,
 }
 
-/// One buffer.
+/// A buffer of weights.
 #[derive(Debug)]
 pub(crate) struct Entry {
     kind: Kind,

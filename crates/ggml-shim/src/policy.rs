@@ -8,10 +8,10 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 use crate::choice::Chooser;
 use crate::config::{Config, DEFAULT_MIN_M, MinRows};
-use crate::cost::Machine;
+use crate::cost::PlanTarget;
 use crate::crossover;
-use crate::precision::Precision;
-use crate::supports::{self, Offload, Place, Product, Shape};
+use crate::precision::ComputeType;
+use crate::supports::{self, MulMatQuery, Offload, Shape, WeightLocation};
 use crate::types::Format;
 
 /// What a CPU takes for a multiply-add where that cannot be measured,
@@ -39,7 +39,7 @@ pub(crate) trait Cpu: Send + Sync {
 /// Answers [`supports`]'s questions.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    /// In what.
+    /// Chooses what products are computed in.
     pub(crate) chooser: Chooser,
     rows: Rows,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Policy {
 enum Rows {
     /// The same for all.
     Fixed(usize),
-    /// By times.
+    /// From modelled times of the NPU and measured ones of the CPU.
     Computed(Box<Computed>),
 }
 
@@ -57,7 +57,12 @@ impl Policy {
     /// As the user wants, on this machine. Without a wish, the number of rows is
     /// computed where `is_real`: on the software model the modelled time is
     /// nobody's, and a fixed number gives the same graphs on each machine.
-    pub(crate) fn new(config: &Config, machine: Machine, is_real: bool, cpu: Box<dyn Cpu>) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        machine: PlanTarget,
+        is_real: bool,
+        cpu: Box<dyn Cpu>,
+    ) -> Self {
         let rows = match (config.min_m, is_real) {
             (MinRows::Fixed(rows), _) => Rows::Fixed(rows),
             (MinRows::Default, false) => Rows::Fixed(DEFAULT_MIN_M),
@@ -93,11 +98,11 @@ impl Policy {
 }
 
 impl supports::Policy for Policy {
-    fn precision(&self, weights: Format, size: [usize; 2]) -> Precision {
+    fn precision(&self, weights: Format, size: [usize; 2]) -> ComputeType {
         self.chooser.precision(weights, size)
     }
 
-    fn is_worth(&self, product: &Product, offload: &Offload) -> bool {
+    fn is_worth(&self, product: &MulMatQuery, offload: &Offload) -> bool {
         match &self.rows {
             Rows::Fixed(rows) => offload.rows() >= *rows,
             Rows::Computed(computed) => computed.is_worth(product, offload),
@@ -108,7 +113,7 @@ impl supports::Policy for Policy {
 /// All that a number of rows depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Question {
-    precision: Precision,
+    precision: ComputeType,
     type_id: u32,
     rearranged: bool,
     /// N and K.
@@ -119,7 +124,7 @@ struct Question {
 /// once is answered again as long as the process lives. Each is told when it is
 /// found, since nothing may ever be offloaded because of it.
 struct Computed {
-    machine: Machine,
+    machine: PlanTarget,
     cpu: Box<dyn Cpu>,
     /// By format, and whether it is rearranged: femtoseconds.
     macs: Mutex<HashMap<(u32, bool), u64>>,
@@ -127,7 +132,7 @@ struct Computed {
 }
 
 impl Computed {
-    fn new(machine: Machine, cpu: Box<dyn Cpu>) -> Self {
+    fn new(machine: PlanTarget, cpu: Box<dyn Cpu>) -> Self {
         Self {
             machine,
             cpu,
@@ -136,7 +141,7 @@ impl Computed {
         }
     }
 
-    fn is_worth(&self, product: &Product, offload: &Offload) -> bool {
+    fn is_worth(&self, product: &MulMatQuery, offload: &Offload) -> bool {
         let rows = offload.rows();
         if rows < crossover::FEWEST {
             return false;
@@ -151,7 +156,7 @@ impl Computed {
         let question = Question {
             precision: offload.precision,
             type_id: product.weights.format.id,
-            rearranged: product.place == Place::Rearranged,
+            rearranged: product.place == WeightLocation::Rearranged,
             size: [n, k],
         };
         rows >= crossover::MOST || together >= self.rows(question, product.weights.format)

@@ -3,7 +3,7 @@
 
 /// How a product is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Precision {
+pub(crate) enum ComputeType {
     /// Both operands FP16, sums in FP32.
     Fp16,
     /// Both operands INT8, sums in INT32; one scale per activation row and one
@@ -17,7 +17,7 @@ pub(crate) enum Precision {
     Int4Hadamard,
 }
 
-impl Precision {
+impl ComputeType {
     /// All of them, in the order of the statistics.
     pub(crate) const ALL: [Self; 5] = [
         Self::Fp16,
@@ -47,24 +47,24 @@ impl Precision {
 
 /// What the user wants, `GGML_ROCKET_PRECISION`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum PrecisionChoice {
     /// By the weights: whatever takes the least modelled time of those that lose
     /// little, see [`crate::quality`].
     #[default]
     Auto,
     /// All weights in this.
-    Always(Precision),
+    Always(ComputeType),
 }
 
-impl Choice {
+impl PrecisionChoice {
     /// Every choice with its word in the environment.
     pub(crate) const WORDS: [(&'static str, Self); 6] = [
         ("auto", Self::Auto),
-        ("f16", Self::Always(Precision::Fp16)),
-        ("w8a8", Self::Always(Precision::Int8)),
-        ("w8a8-hadamard", Self::Always(Precision::Int8Hadamard)),
-        ("w4a8", Self::Always(Precision::W4A8)),
-        ("w4a4-hadamard", Self::Always(Precision::Int4Hadamard)),
+        ("f16", Self::Always(ComputeType::Fp16)),
+        ("w8a8", Self::Always(ComputeType::Int8)),
+        ("w8a8-hadamard", Self::Always(ComputeType::Int8Hadamard)),
+        ("w4a8", Self::Always(ComputeType::W4A8)),
+        ("w4a4-hadamard", Self::Always(ComputeType::Int4Hadamard)),
     ];
 }
 
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn every_precision_has_a_place_in_the_statistics() {
-        for (index, precision) in Precision::ALL.iter().enumerate() {
+        for (index, precision) in ComputeType::ALL.iter().enumerate() {
             assert_eq!(*precision as usize, index);
         }
     }

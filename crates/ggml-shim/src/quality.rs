@@ -20,14 +20,14 @@
 //! bits: they lose more than any file that does not have as few itself, and
 //! their groups of K cost more time than they save.
 
-use crate::precision::Precision;
+use crate::precision::ComputeType;
 use crate::types::{Class, Format};
 
 /// Nothing but what rounds as the CPU does.
-const EXACT: &[Precision] = &[Precision::Fp16];
+const EXACT: &[ComputeType] = &[ComputeType::Fp16];
 
 /// What adds little to a loss of 2^-7 of a weight and more.
-const COARSE: &[Precision] = &[Precision::Fp16, Precision::Int8Hadamard];
+const COARSE: &[ComputeType] = &[ComputeType::Fp16, ComputeType::Int8Hadamard];
 
 /// Bits a weight, scales included, of the finest format of which a second
 /// rounding is lost in the first: Q6_K has 6.56. The next finer one is Q8_0
@@ -42,7 +42,7 @@ const ROTATED_MIN: usize = 128;
 
 /// The precisions that `auto` may choose for rows of `k` weights of this format,
 /// whatever they cost.
-pub(crate) fn allowed(weights: Format, k: usize) -> &'static [Precision] {
+pub(crate) fn allowed(weights: Format, k: usize) -> &'static [ComputeType] {
     let bits = weights.block_bytes * 8;
     // `COARSE_BITS` bits for each element of a block would be so many.
     let coarse = COARSE_BITS * weights.block_elements;
@@ -81,7 +81,7 @@ mod tests {
             (11008, true),
         ] {
             let allowed = allowed(q4_0, k);
-            assert_eq!(allowed.contains(&Precision::Int8Hadamard), coarse, "{k}");
+            assert_eq!(allowed.contains(&ComputeType::Int8Hadamard), coarse, "{k}");
         }
     }
 
@@ -109,9 +109,17 @@ mod tests {
             ("some blocks of 7.5 bits", Class::Quantised, 30, 32, false),
         ] {
             let allowed = allowed(format(class, bytes, elements), 4096);
-            assert!(allowed.contains(&Precision::Fp16), "{name}");
-            assert_eq!(allowed.contains(&Precision::Int8Hadamard), coarse, "{name}");
-            let others = [Precision::Int8, Precision::W4A8, Precision::Int4Hadamard];
+            assert!(allowed.contains(&ComputeType::Fp16), "{name}");
+            assert_eq!(
+                allowed.contains(&ComputeType::Int8Hadamard),
+                coarse,
+                "{name}"
+            );
+            let others = [
+                ComputeType::Int8,
+                ComputeType::W4A8,
+                ComputeType::Int4Hadamard,
+            ];
             assert!(
                 others.iter().all(|other| !allowed.contains(other)),
                 "{name}"

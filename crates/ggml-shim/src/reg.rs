@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use crate::abi::{Backend, Device, Feature, Reg, RegInterface, RegObject};
 use crate::backend;
-use crate::precision::Choice;
+use crate::precision::PrecisionChoice;
 use crate::runtime::{Runtime, guard};
 use crate::stream::AbortCallback;
 
@@ -108,7 +108,7 @@ unsafe impl Sync for Features {}
 impl Features {
     fn of(runtime: &Runtime) -> Self {
         let config = &runtime.config;
-        let precision = Choice::WORDS
+        let precision = PrecisionChoice::WORDS
             .iter()
             .find_map(|(word, choice)| (*choice == config.precision).then_some(*word));
         Self::new([

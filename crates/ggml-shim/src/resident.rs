@@ -20,7 +20,7 @@ pub(crate) struct Key {
     pub(crate) len: usize,
     /// ggml's type.
     pub(crate) type_id: u32,
-    /// Rows.
+    /// Rows of the weights: output channels.
     pub(crate) n: usize,
     /// Elements of a row.
     pub(crate) k: usize,

@@ -20,16 +20,16 @@ use crate::host::{Host, LoadError};
 use crate::load::Progress;
 use crate::log::{Level, Logger};
 use crate::memory;
+use crate::observer::EngineObserver;
 use crate::placement::Placement;
 use crate::policy::{self, Policy};
 use crate::shared::Shared;
 use crate::stats::{DeviceCounts, Modelled, NpuTime, Stats};
-use crate::symbols::Place;
+use crate::symbols::SymbolScope;
 use crate::tensor::Context;
-use crate::trace::{self, Output, Trace};
+use crate::trace::{self, Trace, TraceFile};
 use crate::types::{Format, Types};
 use crate::verify::Verify;
-use crate::watch::Watch;
 use crate::{device, reg};
 
 /// The state.
@@ -37,7 +37,7 @@ use crate::{device, reg};
 pub(crate) struct Runtime {
     /// The ggml that loaded us.
     pub(crate) host: Host,
-    /// Its number formats.
+    /// The host's number formats.
     pub(crate) types: Types,
     /// Its CPU backend.
     pub(crate) cpu: Arc<Cpu>,
@@ -58,7 +58,7 @@ pub(crate) struct Runtime {
     /// The software that the device is, if it is.
     model: Option<Arc<Model>>,
     /// Looks on while the engine works, if the user wants to know.
-    pub(crate) watch: Option<Arc<Watch>>,
+    pub(crate) observer: Option<Arc<EngineObserver>>,
     /// Which products are computed again.
     pub(crate) verify: Verify,
     /// `struct ggml_backend_reg` of this library.
@@ -82,7 +82,7 @@ pub(crate) fn load() -> Option<&'static Runtime> {
     let runtime = RUNTIME.get_or_init(|| {
         fresh = true;
         contain(Runtime::new).unwrap_or_else(|| {
-            Logger::new(Place::find().as_ref()).write(
+            Logger::new(SymbolScope::find().as_ref()).write(
                 Level::Error,
                 "internal error while loading; please report it. The program goes on without the \
                  NPU.",
@@ -101,14 +101,15 @@ pub(crate) fn load() -> Option<&'static Runtime> {
 
 impl Runtime {
     fn new() -> Option<Self> {
-        let place = Place::find();
+        let place = SymbolScope::find();
         let logger = Logger::new(place.as_ref());
-        let runtime = place
-            .ok_or(LoadError::NoGgml)
-            .and_then(|place| match Place::copies() {
-                0 | 1 => Self::open(&place),
-                copies => Err(LoadError::SeveralGgml { copies }),
-            });
+        let runtime =
+            place
+                .ok_or(LoadError::NoGgml)
+                .and_then(|place| match SymbolScope::copies() {
+                    0 | 1 => Self::open(&place),
+                    copies => Err(LoadError::SeveralGgml { copies }),
+                });
         match runtime {
             Ok(runtime) => Some(runtime),
             Err(error) => {
@@ -121,7 +122,7 @@ impl Runtime {
         }
     }
 
-    fn open(place: &Place) -> Result<Self, LoadError> {
+    fn open(place: &SymbolScope) -> Result<Self, LoadError> {
         let host = Host::new(place)?;
         let incomplete = || LoadError::Incomplete {
             version: host.version().to_owned(),
@@ -136,7 +137,7 @@ impl Runtime {
         }
         // Before the device, which is to record nothing that nobody can read.
         let output = config.trace.as_ref().and_then(|path| {
-            let output = Output::open(path);
+            let output = TraceFile::open(path);
             output
                 .map_err(|error| logger.write(Level::Warn, &trace::complaint(path, &error)))
                 .ok()
@@ -208,10 +209,11 @@ impl Runtime {
                 .map_err(|error| logger.write(Level::Warn, &trace::complaint(&path, &error)))
                 .ok()
         });
-        let watched = config.stats || trace.is_some();
-        let watch = watched.then(|| Arc::new(Watch::new(opened.cores, config.clock_hz, trace)));
-        let engine = match &watch {
-            Some(watch) => opened.engine.observed_by(Arc::clone(watch) as Arc<_>),
+        let observed = config.stats || trace.is_some();
+        let observer =
+            observed.then(|| Arc::new(EngineObserver::new(opened.cores, config.clock_hz, trace)));
+        let engine = match &observer {
+            Some(observer) => opened.engine.observed_by(Arc::clone(observer) as Arc<_>),
             None => opened.engine,
         };
         let reg = reg::new(host.layout().api_version());
@@ -224,7 +226,7 @@ impl Runtime {
             description: CString::new(opened.description.replace('\0', " ")).unwrap_or_default(),
             stats: Stats::default(),
             model: opened.model,
-            watch,
+            observer,
             verify: Verify::new(config.verify),
             engine: Mutex::new(Some(Arc::new(engine))),
             host,
@@ -245,7 +247,7 @@ impl Runtime {
 
     /// The trace, if the user wants one.
     pub(crate) fn trace(&self) -> Option<&Trace> {
-        self.watch.as_ref()?.trace()
+        self.observer.as_ref()?.trace()
     }
 
     /// What is needed to look at tensors.
@@ -323,9 +325,9 @@ extern "C" fn at_exit() {
                 .map_or_else(DeviceCounts::default, engine::counts);
             let description = runtime.description.to_string_lossy();
             let npu = NpuTime {
-                modelled: runtime.watch.as_ref().map(|watch| Modelled {
-                    ps: watch.modelled_ps(),
-                    clock_hz: watch.clock_hz(),
+                modelled: runtime.observer.as_ref().map(|observer| Modelled {
+                    ps: observer.modelled_ps(),
+                    clock_hz: observer.clock_hz(),
                 }),
                 is_measured: runtime.model.is_none(),
             };

@@ -10,7 +10,7 @@ use npu_matmul::Times;
 
 use crate::budget::Totals;
 use crate::describe::MEGAHERTZ;
-use crate::precision::Precision;
+use crate::precision::ComputeType;
 use crate::reason::Reason;
 
 /// What the engine counted.
@@ -51,7 +51,7 @@ pub(crate) struct NpuTime {
 /// The counts of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
-    computed: [AtomicU64; Precision::ALL.len()],
+    computed: [AtomicU64; ComputeType::ALL.len()],
     macs: AtomicU64,
     failed: AtomicU64,
     declined: [AtomicU64; Reason::ALL.len()],
@@ -59,7 +59,7 @@ pub(crate) struct Stats {
 
 impl Stats {
     /// Counts a product that was computed.
-    pub(crate) fn computed(&self, precision: Precision, macs: u64) {
+    pub(crate) fn computed(&self, precision: ComputeType, macs: u64) {
         // Counters only: no other data is published through them.
         self.computed[precision as usize].fetch_add(1, Ordering::Relaxed);
         self.macs.fetch_add(macs, Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Stats {
     ) -> String {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut rows: Vec<(String, u64)> = Vec::new();
-        for precision in Precision::ALL {
+        for precision in ComputeType::ALL {
             rows.push((
                 format!("products computed in {}", precision.name()),
                 read(&self.computed[precision as usize]),
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn the_table_shows_what_was_counted() {
         let stats = Stats::default();
-        stats.computed(Precision::Int8, 5_000_000);
-        stats.computed(Precision::Int8, 2_000_000);
+        stats.computed(ComputeType::Int8, 5_000_000);
+        stats.computed(ComputeType::Int8, 2_000_000);
         stats.declined(Reason::SmallBatch);
         stats.failed();
         let table = stats.table(

@@ -3,7 +3,7 @@
 //!
 //! ggml asks `supports_op` for each node of each graph, again and again, with
 //! tensors that may have no data yet. Hence the answer is computed from a
-//! [`Product`], which is a copy of the few numbers that matter, and from
+//! [`MulMatQuery`], which is a copy of the few numbers that matter, and from
 //! nothing else.
 //!
 //! ggml's `MUL_MAT` in its own terms (`ne`, fastest dimension first):
@@ -18,7 +18,7 @@
 //! M is the number of tokens.
 
 use crate::abi::{MAX_DIMS, type_id};
-use crate::precision::Precision;
+use crate::precision::ComputeType;
 use crate::reason::Reason;
 use crate::resident::Key;
 use crate::types::{Class, Format};
@@ -55,7 +55,7 @@ pub(crate) enum Origin {
 
 /// Where the weights of a product lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WeightLocation {
     /// Nowhere yet: ggml asks before it allocates.
     Unallocated,
     /// In the empty buffer of our type with which llama.cpp asks where to put
@@ -71,13 +71,13 @@ pub(crate) enum Place {
 
 /// All that the decision depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Product {
+pub(crate) struct MulMatQuery {
     /// ggml's src0.
     pub(crate) weights: Operand,
     /// Where they come from.
     pub(crate) origin: Origin,
-    /// Where they lie.
-    pub(crate) place: Place,
+    /// Where the weights lie.
+    pub(crate) place: WeightLocation,
     /// ggml's src1.
     pub(crate) activations: Operand,
     /// ggml's src2, of a product whose rows choose their weights.
@@ -104,9 +104,9 @@ pub(crate) struct Shape {
 /// A product that can be computed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offload {
-    /// How.
-    pub(crate) precision: Precision,
-    /// How large.
+    /// What the product is computed in.
+    pub(crate) precision: ComputeType,
+    /// Size of the product.
     pub(crate) shape: Shape,
     /// Of a product whose rows choose their weights: how.
     pub(crate) experts: Option<Experts>,
@@ -143,26 +143,26 @@ impl Offload {
 /// questions as long as the process lives.
 pub(crate) trait Policy {
     /// In what to compute with weights of `n x k`.
-    fn precision(&self, weights: Format, size: [usize; 2]) -> Precision;
+    fn precision(&self, weights: Format, size: [usize; 2]) -> ComputeType;
 
     /// Whether a product that can be computed has enough rows to be offloaded.
-    fn is_worth(&self, product: &Product, offload: &Offload) -> bool;
+    fn is_worth(&self, product: &MulMatQuery, offload: &Offload) -> bool;
 }
 
 /// Decides about a product that ggml asks for.
 ///
 /// # Errors
 /// The reason for which it stays with the CPU.
-pub(crate) fn decide(product: &Product, policy: &impl Policy) -> Result<Offload, Reason> {
+pub(crate) fn decide(product: &MulMatQuery, policy: &impl Policy) -> Result<Offload, Reason> {
     if product.origin == Origin::Computed {
         return Err(Reason::Computed);
     }
-    if product.place == Place::Elsewhere {
+    if product.place == WeightLocation::Elsewhere {
         return Err(Reason::Elsewhere);
     }
     let offload = computable(product, policy)?;
     // The question where to put weights comes with a number of rows of its own.
-    let counts = product.place != Place::Question;
+    let counts = product.place != WeightLocation::Question;
     if counts && !policy.is_worth(product, &offload) {
         return Err(Reason::SmallBatch);
     }
@@ -177,7 +177,7 @@ pub(crate) fn decide(product: &Product, policy: &impl Policy) -> Result<Offload,
 ///
 /// # Errors
 /// The reason for which it cannot.
-pub(crate) fn computable(product: &Product, policy: &impl Policy) -> Result<Offload, Reason> {
+pub(crate) fn computable(product: &MulMatQuery, policy: &impl Policy) -> Result<Offload, Reason> {
     let dimensions = readable(&product.weights)?;
     if product.activations.format.id != type_id::F32 {
         return Err(Reason::ActivationType);
@@ -207,7 +207,7 @@ pub(crate) fn computable(product: &Product, policy: &impl Policy) -> Result<Offl
 pub(crate) fn storable(
     weights: &Operand,
     policy: &impl Policy,
-) -> Result<(Precision, [usize; MAX_DIMS]), Reason> {
+) -> Result<(ComputeType, [usize; MAX_DIMS]), Reason> {
     let dimensions = readable(weights)?;
     Ok((precision(weights, dimensions, policy)?, dimensions))
 }
@@ -230,7 +230,7 @@ fn precision(
     weights: &Operand,
     [k, n, ..]: [usize; MAX_DIMS],
     policy: &impl Policy,
-) -> Result<Precision, Reason> {
+) -> Result<ComputeType, Reason> {
     let precision = policy.precision(weights.format, [n, k]);
     if precision.is_quantised() && k > MAX_INT8_K {
         return Err(Reason::TooDeep);
@@ -238,7 +238,7 @@ fn precision(
     Ok(precision)
 }
 
-fn shape(product: &Product) -> Result<Shape, Reason> {
+fn shape(product: &MulMatQuery) -> Result<Shape, Reason> {
     let [k, n, b2, b3] = product.weights.dimensions()?;
     let [k1, m, a2, a3] = product.activations.dimensions()?;
     let output = product.output.dimensions()?;
@@ -256,7 +256,7 @@ fn shape(product: &Product) -> Result<Shape, Reason> {
 }
 
 /// The same for a product whose rows choose their weights by `ids`.
-fn shape_by_expert(product: &Product, ids: &Operand) -> Result<(Shape, Experts), Reason> {
+fn shape_by_expert(product: &MulMatQuery, ids: &Operand) -> Result<(Shape, Experts), Reason> {
     let [k, n, count, b3] = product.weights.dimensions()?;
     let [k1, given, m, a3] = product.activations.dimensions()?;
     let [used, tokens, i2, i3] = ids.dimensions()?;

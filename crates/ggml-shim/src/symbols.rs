@@ -27,12 +27,12 @@ pub(crate) use function;
 
 /// Somewhere to look for symbols.
 #[derive(Debug)]
-pub(crate) struct Place(*mut c_void);
+pub(crate) struct SymbolScope(*mut c_void);
 
 /// A function that every libggml-base exports.
 const TELLING: &CStr = c"ggml_backend_buffer_init";
 
-impl Place {
+impl SymbolScope {
     /// Where this process has its ggml; the first one, if it has several.
     pub(crate) fn find() -> Option<Self> {
         Self::candidates()
@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     fn a_process_without_ggml_is_seen() {
-        assert!(Place::find().is_none());
-        assert_eq!(Place::copies(), 0);
+        assert!(SymbolScope::find().is_none());
+        assert_eq!(SymbolScope::copies(), 0);
     }
 
     #[test]
     fn what_is_there_is_found() {
-        let global = &Place::candidates()[0];
+        let global = &SymbolScope::candidates()[0];
         assert!(global.symbol(c"dlsym").is_some());
         assert!(global.symbol(c"no_such_function_anywhere").is_none());
     }

@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 use crate::abi::{Buffer, BufferType, Tensor, usage};
 use crate::host::Host;
 use crate::mul_mat::{MulMat, Rows, Stored};
-use crate::supports::{Offload, Operand, Origin, Place, Product};
+use crate::supports::{MulMatQuery, Offload, Operand, Origin, WeightLocation};
 use crate::types::{Format, Types};
 use crate::verify::Checking;
 
@@ -24,7 +24,7 @@ pub(crate) enum Node {
     /// Nothing to compute: a stored tensor, or a view.
     NoWork,
     /// A matrix product.
-    Product(Product),
+    MulMat(MulMatQuery),
     /// Anything else.
     Other,
 }
@@ -34,7 +34,7 @@ pub(crate) enum Node {
 pub(crate) struct Context<'a> {
     /// Whose tensors they are.
     pub(crate) host: &'a Host,
-    /// Its number formats.
+    /// The host's number formats.
     pub(crate) types: Types,
     /// The buffer type of our device.
     pub(crate) ours: *const BufferType,
@@ -66,7 +66,7 @@ pub(crate) unsafe fn classify(context: &Context<'_>, tensor: *const Tensor) -> N
     let Some((weights, activations)) = (unsafe { operands(tensor) }) else {
         return Node::Other;
     };
-    Node::Product(Product {
+    Node::MulMat(MulMatQuery {
         // SAFETY: live, by the caller's promise.
         weights: unsafe { weights.operand(context.types) },
         // SAFETY: as above.
@@ -144,12 +144,12 @@ pub(crate) unsafe fn buffer_of(tensor: &Tensor) -> *mut Buffer {
 ///
 /// # Safety
 /// As [`classify`].
-unsafe fn place(context: &Context<'_>, weights: &Tensor) -> Place {
+unsafe fn place(context: &Context<'_>, weights: &Tensor) -> WeightLocation {
     let host = context.host;
     // SAFETY: null or live, by the caller's promise.
     let buffer = unsafe { buffer_of(weights) };
     if buffer.is_null() {
-        return Place::Unallocated;
+        return WeightLocation::Unallocated;
     }
     // SAFETY: not null, hence a live buffer, by the caller's promise.
     let buffer_type = unsafe { host.buffer_type(buffer) };
@@ -159,21 +159,21 @@ unsafe fn place(context: &Context<'_>, weights: &Tensor) -> Place {
     let is_empty = unsafe { host.buffer_size(buffer) } == 0;
     if buffer_type.cast_const() == context.ours {
         return if is_empty {
-            Place::Question
+            WeightLocation::Question
         } else {
-            Place::Elsewhere
+            WeightLocation::Elsewhere
         };
     }
     // SAFETY: as above.
     let is_host = unsafe { host.is_host(buffer_type) };
     if is_empty && is_host {
-        return Place::Unallocated;
+        return WeightLocation::Unallocated;
     }
     // SAFETY: as above.
     match (unsafe { host.buffer_usage(buffer) }, is_host) {
-        (usage::WEIGHTS, true) => Place::Plain,
-        (usage::WEIGHTS, false) => Place::Rearranged,
-        _ => Place::Elsewhere,
+        (usage::WEIGHTS, true) => WeightLocation::Plain,
+        (usage::WEIGHTS, false) => WeightLocation::Rearranged,
+        _ => WeightLocation::Elsewhere,
     }
 }
 

@@ -23,7 +23,7 @@ use npu_matmul::{Activity, Done};
 use npu_model::chrome::Event;
 use serde_json::{Value, json};
 
-pub(crate) use self::output::Output;
+pub(crate) use self::output::TraceFile;
 use crate::log::{Level, Logger};
 
 /// Bytes of events that are collected before they are written.
@@ -65,7 +65,7 @@ pub(crate) struct Trace {
 
 #[derive(Debug)]
 struct Sink {
-    output: Output,
+    output: TraceFile,
     /// A child that the program forks must not write too.
     process: u32,
     /// Where the next events go.
@@ -84,7 +84,7 @@ impl Trace {
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn begin(
-        output: Output,
+        output: TraceFile,
         device: &str,
         is_model: bool,
         logger: Logger,

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
 
 use crate::abi::type_id;
-use crate::symbols::{Place, function};
+use crate::symbols::{SymbolScope, function};
 
 /// `ggml_to_float_t`: decodes so many elements.
 type ToFloat = unsafe extern "C" fn(*const c_void, *mut f32, i64);
@@ -58,7 +58,7 @@ pub(crate) struct Format {
     pub(crate) block_elements: usize,
     /// Bytes of a block.
     pub(crate) block_bytes: usize,
-    /// Its kind.
+    /// How elements are encoded.
     pub(crate) class: Class,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct Types(GetTraits);
 
 impl Types {
     /// Finds the table; `None` if the host does not export it.
-    pub(crate) fn find(place: &Place) -> Option<Self> {
+    pub(crate) fn find(place: &SymbolScope) -> Option<Self> {
         function!(place, c"ggml_get_type_traits", GetTraits).map(Self)
     }
 

@@ -100,9 +100,9 @@ pub(crate) struct Checking {
 /// Sums of squares over outputs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Errors {
-    /// Of the differences.
+    /// Sum of the squared differences.
     pub(crate) differences: f64,
-    /// Of what the outputs should be.
+    /// Sum of the squares of the CPU's outputs.
     pub(crate) outputs: f64,
 }
 

@@ -62,7 +62,7 @@ impl<'a, T> MatrixView<'a, T> {
         }
     }
 
-    /// Rows.
+    /// Number of rows.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows

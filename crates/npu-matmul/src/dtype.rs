@@ -15,10 +15,9 @@ pub use npu_kernels::ATOM_BYTES;
 const _: () = assert!(ATOM_BYTES == rknpu_regcmd::ATOM_BYTES as usize);
 
 /// Input channels of one weight group, the same for every input type here.
-pub const CHANNEL_GROUP: usize = Precision::Int8.k_multiple();
-const _: () = assert!(
-    Precision::Int4.k_multiple() == CHANNEL_GROUP && Precision::Fp16.k_multiple() == CHANNEL_GROUP
-);
+pub const CHANNEL_GROUP: usize = Dtype::Int8.k_multiple();
+const _: () =
+    assert!(Dtype::Int4.k_multiple() == CHANNEL_GROUP && Dtype::Fp16.k_multiple() == CHANNEL_GROUP);
 
 /// Rows of an activation tile are a multiple of this: the feature fetch walks
 /// lines in such groups, and other heights gave wrong results (E-surface-pitch).
@@ -28,7 +27,7 @@ pub const ROW_MULTIPLE: usize = ChipProfile::RK3588.line_group as usize;
 /// NPU adds up in and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Precision {
+pub enum Dtype {
     /// Signed 8-bit operands, exact 32-bit results.
     Int8,
     /// Signed 4-bit operands (-8..=7). The NPU writes 16-bit results that
@@ -39,7 +38,7 @@ pub enum Precision {
     Fp16,
 }
 
-impl Precision {
+impl Dtype {
     /// All precisions, for tables and tests.
     pub const ALL: [Self; 3] = [Self::Int8, Self::Int4, Self::Fp16];
 
@@ -56,7 +55,7 @@ impl Precision {
     }
 
     /// Bytes that `elements` operand elements occupy; `elements` is even for
-    /// [`Precision::Int4`] (every padded K is).
+    /// [`Dtype::Int4`] (every padded K is).
     #[must_use]
     pub const fn input_bytes(self, elements: usize) -> usize {
         elements * self.input_bits() / 8
@@ -128,7 +127,7 @@ pub enum Results {
     Halves,
 }
 
-impl fmt::Display for Precision {
+impl fmt::Display for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.operand().fmt(f)
     }

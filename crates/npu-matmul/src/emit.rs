@@ -25,10 +25,10 @@ pub const PARTIALS: BufferId = BufferId(3);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum IllegalTask {
-    /// Of a product.
+    /// The program of a product.
     #[error(transparent)]
     Product(#[from] MatmulError),
-    /// Of a sum.
+    /// The program of a sum.
     #[error(transparent)]
     Sum(#[from] AddError),
 }

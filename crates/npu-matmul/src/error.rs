@@ -23,7 +23,7 @@ pub enum Error {
     OperandLength {
         /// "A", "B" or "C".
         operand: &'static str,
-        /// Rows announced.
+        /// Rows that the caller announced.
         rows: usize,
         /// Columns announced.
         columns: usize,
@@ -113,7 +113,7 @@ pub enum Error {
     Device {
         /// Index into the device pool.
         device: usize,
-        /// What it said.
+        /// The error of the device.
         source: rocket_uapi::Error,
     },
     /// A job was not built: a bug of the plan.

@@ -37,7 +37,7 @@ use rknpu_regcmd::MatmulType;
 
 pub use in_place::{ActivationLayout, Order, ResultLayout};
 
-use crate::dtype::{ATOM_BYTES, CHANNEL_GROUP, Precision};
+use crate::dtype::{ATOM_BYTES, CHANNEL_GROUP, Dtype};
 
 /// The place of an operand element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +51,8 @@ pub struct Position {
 
 impl Position {
     /// The position of the element with this index in a packed array.
-    const fn of_index(precision: Precision, index: usize) -> Self {
-        let bits = index * precision.input_bits();
+    const fn of_index(dtype: Dtype, index: usize) -> Self {
+        let bits = index * dtype.input_bits();
         Self {
             byte: bits / 8,
             bit: (bits % 8) as u32,
@@ -62,20 +62,20 @@ impl Position {
 
 /// Element (m, k) of an activation tile of `rows` rows.
 #[must_use]
-pub const fn activation(precision: Precision, rows: usize, m: usize, k: usize) -> Position {
-    let c2 = precision.atom_elements();
+pub const fn activation(dtype: Dtype, rows: usize, m: usize, k: usize) -> Position {
+    let c2 = dtype.atom_elements();
     let atom = (k / c2) * rows + m;
-    Position::of_index(precision, atom * c2 + k % c2)
+    Position::of_index(dtype, atom * c2 + k % c2)
 }
 
 /// Element (n, k) of a weight tile with `k_padded` channels, a multiple of
 /// [`CHANNEL_GROUP`].
 #[must_use]
-pub const fn weight(precision: Precision, k_padded: usize, n: usize, k: usize) -> Position {
-    let g = precision.kernel_group();
+pub const fn weight(dtype: Dtype, k_padded: usize, n: usize, k: usize) -> Position {
+    let g = dtype.kernel_group();
     let i = CHANNEL_GROUP;
     let index = (n / g) * g * k_padded + (k / i) * i * g + (n % g) * i + k % i;
-    Position::of_index(precision, index)
+    Position::of_index(dtype, index)
 }
 
 /// Byte offset of element (m, n) of an output tile of `rows` rows.
@@ -87,16 +87,16 @@ pub const fn output(ty: MatmulType, rows: usize, m: usize, n: usize) -> usize {
 }
 
 /// Bytes of an activation tile. `k` is a multiple of
-/// [`Precision::k_multiple`].
+/// [`Dtype::k_multiple`].
 #[must_use]
-pub const fn activation_bytes(precision: Precision, rows: usize, k: usize) -> usize {
-    precision.input_bytes(rows * k)
+pub const fn activation_bytes(dtype: Dtype, rows: usize, k: usize) -> usize {
+    dtype.input_bytes(rows * k)
 }
 
 /// Bytes of a weight tile; `n` whole kernel groups, `k` whole channel groups.
 #[must_use]
-pub const fn weight_bytes(precision: Precision, n: usize, k: usize) -> usize {
-    precision.input_bytes(n * k)
+pub const fn weight_bytes(dtype: Dtype, n: usize, k: usize) -> usize {
+    dtype.input_bytes(n * k)
 }
 
 /// Bytes of an output tile; `n` is a multiple of the kernel group, and the NPU
@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn activation_formula_is_the_memory_order() {
-        for (precision, bits, c2) in [
-            (Precision::Int8, 8, 16),
-            (Precision::Int4, 4, 32),
-            (Precision::Fp16, 16, 8),
+        for (dtype, bits, c2) in [
+            (Dtype::Int8, 8, 16),
+            (Dtype::Int4, 4, 32),
+            (Dtype::Fp16, 16, 8),
         ] {
             for (rows, k) in [(4, 32), (8, 64), (12, 96), (20, 160)] {
                 let mut memory = Cursor {
@@ -148,21 +148,21 @@ mod tests {
                         for lane in 0..c2 {
                             let expected = memory.next();
                             let k = surface * c2 + lane;
-                            assert_eq!(activation(precision, rows, m, k), expected);
+                            assert_eq!(activation(dtype, rows, m, k), expected);
                         }
                     }
                 }
-                assert_eq!(memory.bits / 8, activation_bytes(precision, rows, k));
+                assert_eq!(memory.bits / 8, activation_bytes(dtype, rows, k));
             }
         }
     }
 
     #[test]
     fn weight_formula_is_the_memory_order() {
-        for (precision, bits, group) in [
-            (Precision::Int8, 8, 32),
-            (Precision::Int4, 4, 64),
-            (Precision::Fp16, 16, 16),
+        for (dtype, bits, group) in [
+            (Dtype::Int8, 8, 32),
+            (Dtype::Int4, 4, 64),
+            (Dtype::Fp16, 16, 16),
         ] {
             for (groups, k) in [(1, 32), (2, 64), (3, 96)] {
                 let mut memory = Cursor {
@@ -176,12 +176,12 @@ mod tests {
                                 let expected = memory.next();
                                 let n = outer_n * group + inner_n;
                                 let channel = outer_k * 32 + inner_k;
-                                assert_eq!(weight(precision, k, n, channel), expected);
+                                assert_eq!(weight(dtype, k, n, channel), expected);
                             }
                         }
                     }
                 }
-                assert_eq!(memory.bits / 8, weight_bytes(precision, groups * group, k));
+                assert_eq!(memory.bits / 8, weight_bytes(dtype, groups * group, k));
             }
         }
     }
@@ -211,8 +211,8 @@ mod tests {
 
     #[test]
     fn int4_puts_the_even_index_low() {
-        let low = activation(Precision::Int4, 4, 1, 6);
-        let high = activation(Precision::Int4, 4, 1, 7);
+        let low = activation(Dtype::Int4, 4, 1, 6);
+        let high = activation(Dtype::Int4, 4, 1, 7);
         assert_eq!((low.byte, low.bit), (16 + 3, 0));
         assert_eq!((high.byte, high.bit), (16 + 3, 4));
     }

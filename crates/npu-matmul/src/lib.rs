@@ -65,10 +65,10 @@ pub use npu_kernels::matrix;
 
 pub use batch::{Batch, Submitted};
 pub use counters::Counters;
-pub use dtype::{Precision, Results};
+pub use dtype::{Dtype, Results};
 pub use engine::Engine;
 pub use error::{Error, JobFailure};
-pub use observe::{Activity, Done, Observer, Submission};
+pub use observe::{Activity, Done, Observer, SubmittedJob};
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use quantised::QuantisedActivations;
 pub use staged::{

@@ -7,18 +7,18 @@ use std::time::Instant;
 
 use rknpu_regcmd::LinkedProgram;
 
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 use crate::plan::{JobPlan, Plan, Step};
 
 /// One job, just before it is submitted.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Submission<'a> {
+pub struct SubmittedJob<'a> {
     /// Precision of the product.
-    pub precision: Precision,
+    pub dtype: Dtype,
     /// The step it belongs to.
     pub step: &'a Step,
-    /// Its plan.
+    /// The job's plan.
     pub job: &'a JobPlan,
     /// The very programs that the device gets, one for each task; one more where
     /// the result of a staged product is exported.
@@ -33,35 +33,35 @@ pub enum Activity {
     /// [`Weights::quantise_activations`](crate::Weights::quantise_activations)
     /// are of no call.
     Quantise {
-        /// How many.
+        /// Number of packed elements.
         elements: usize,
     },
     /// Activations were laid out in a buffer.
     Pack {
-        /// Of the buffer.
+        /// Bytes of the buffer.
         bytes: usize,
     },
     /// Jobs were handed to the driver.
     Submit {
-        /// How many.
+        /// Number of jobs.
         jobs: usize,
     },
     /// A job ran: from its SUBMIT until its end was seen, which others that
     /// were waited for before may have delayed.
     Job {
-        /// Its register programs.
+        /// Number of register programs.
         tasks: usize,
     },
     /// The caller did nothing but wait for a job.
     Wait,
     /// Outputs were read and added up.
     Unpack {
-        /// Of the buffer.
+        /// Bytes of the buffer.
         bytes: usize,
     },
 }
 
-/// An [`Activity`], and when.
+/// An [`Activity`] with its times.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Done {
@@ -69,18 +69,18 @@ pub struct Done {
     pub token: u64,
     /// Index into the device pool; `None` where it is not about one.
     pub device: Option<usize>,
-    /// What.
+    /// What was done.
     pub activity: Activity,
-    /// From.
+    /// When it began.
     pub started: Instant,
-    /// To.
+    /// When it ended.
     pub ended: Instant,
 }
 
 /// Is shown what an engine does. Calls come from several threads.
 pub trait Observer: Debug + Send + Sync {
     /// A job is about to be submitted.
-    fn submitting(&self, submission: &Submission<'_>) {
+    fn submitting(&self, submission: &SubmittedJob<'_>) {
         let _ = submission;
     }
 
@@ -111,7 +111,7 @@ impl Watched {
         Self(Some(observer))
     }
 
-    pub(crate) fn submitting(&self, submission: &Submission<'_>) {
+    pub(crate) fn submitting(&self, submission: &SubmittedJob<'_>) {
         if let Some(observer) = &self.0 {
             observer.submitting(submission);
         }

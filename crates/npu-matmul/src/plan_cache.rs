@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 use crate::plan::{PlanError, PlanOptions, WeightPlan};
 
 /// Plans that are kept: several times the different matrices of a model.
@@ -18,7 +18,7 @@ const KEPT: usize = 64;
 /// All that a plan depends on, for one number of devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
-    pub(crate) precision: Precision,
+    pub(crate) dtype: Dtype,
     pub(crate) n: usize,
     pub(crate) k: usize,
     pub(crate) options: PlanOptions,
@@ -77,7 +77,7 @@ mod tests {
 
     fn key(n: usize) -> Key {
         Key {
-            precision: Precision::Int8,
+            dtype: Dtype::Int8,
             n,
             k: 32,
             options: PlanOptions::default(),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     fn plan(key: &Key) -> Result<WeightPlan, PlanError> {
-        WeightPlan::new(key.precision, key.n, key.k, 1, &key.options)
+        WeightPlan::new(key.dtype, key.n, key.k, 1, &key.options)
     }
 
     /// Whether the plan had to be made; it is the right one in any case.
@@ -109,7 +109,7 @@ mod tests {
             key(65),
             Key { k: 64, ..key(64) },
             Key {
-                precision: Precision::Int4,
+                dtype: Dtype::Int4,
                 ..key(64)
             },
             Key {

@@ -68,7 +68,7 @@ fn add(total: &AtomicU64, time: Duration) {
 
 /// Times, in nanoseconds, that many threads add to.
 #[derive(Debug, Default)]
-pub(crate) struct Clock {
+pub(crate) struct SectionTimes {
     pack_weights: AtomicU64,
     pack: AtomicU64,
     unpack: AtomicU64,
@@ -85,7 +85,7 @@ struct InFlight {
     since: Option<Instant>,
 }
 
-impl Clock {
+impl SectionTimes {
     pub(crate) fn stopwatch(&self, section: Section) -> Stopwatch<'_> {
         Stopwatch::start(match section {
             Section::PackWeights => &self.pack_weights,
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_stopwatch_adds_to_its_own_section() {
-        let clock = Clock::default();
+        let clock = SectionTimes::default();
         let tick = |section| {
             let watch = clock.stopwatch(section);
             while watch.started.elapsed().is_zero() {}
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn jobs_are_in_flight_from_the_first_submit_to_the_last_end() {
-        let clock = Clock::default();
+        let clock = SectionTimes::default();
         let tick = || {
             let now = Instant::now();
             while now.elapsed().is_zero() {}

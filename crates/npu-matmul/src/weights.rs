@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use rocket_uapi::{ByteLen, Deadline, FrozenBo};
 
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::layout;
@@ -17,7 +17,7 @@ use crate::plan::{WeightBlock, WeightPlan};
 use crate::programs::ProgramCache;
 use crate::quantised::Quantised;
 use crate::threads::Workers;
-use crate::times::{Clock, Section};
+use crate::times::{Section, SectionTimes};
 
 /// Kernel groups that one thread packs at a time.
 const GROUPS_PER_CHUNK: usize = 8;
@@ -42,7 +42,7 @@ pub struct Weights {
     /// The engine whose devices hold the buffers.
     engine: u64,
     /// The engine's.
-    clock: Arc<Clock>,
+    clock: Arc<SectionTimes>,
     /// The engine's.
     workers: Arc<Workers>,
 }
@@ -90,8 +90,8 @@ impl Weights {
 
     /// Precision of the products.
     #[must_use]
-    pub fn precision(&self) -> Precision {
-        self.plan.precision
+    pub fn dtype(&self) -> Dtype {
+        self.plan.dtype
     }
 
     /// The scale of each output channel, if the weights were quantised; with
@@ -144,7 +144,7 @@ impl Weights {
         &self.workers
     }
 
-    pub(crate) fn clock(&self) -> &Clock {
+    pub(crate) fn clock(&self) -> &SectionTimes {
         &self.clock
     }
 
@@ -154,11 +154,11 @@ impl Weights {
 
     /// For messages: what was loaded.
     pub(crate) fn kind(&self) -> &'static str {
-        match (self.precision(), &self.quantised) {
+        match (self.dtype(), &self.quantised) {
             (_, Some(quantised)) => quantised.operands.kind(),
-            (Precision::Int8, None) => "int8",
-            (Precision::Int4, None) => "int4",
-            (Precision::Fp16, None) => "fp16",
+            (Dtype::Int8, None) => "int8",
+            (Dtype::Int4, None) => "int4",
+            (Dtype::Fp16, None) => "fp16",
         }
     }
 }
@@ -183,11 +183,11 @@ fn pack_block<F: Format>(
     b: MatrixView<'_, F::Host>,
     memory: &mut [u8],
 ) {
-    let chunk = GROUPS_PER_CHUNK * plan.precision.kernel_group();
+    let chunk = GROUPS_PER_CHUNK * plan.dtype.kernel_group();
     for tile in plan.k_tiles() {
         let start = plan.weight_offset(block, tile.index, 0);
-        let bytes = layout::weight_bytes(plan.precision, block.padded, tile.padded);
-        let chunk_bytes = layout::weight_bytes(plan.precision, chunk, tile.padded);
+        let bytes = layout::weight_bytes(plan.dtype, block.padded, tile.padded);
+        let chunk_bytes = layout::weight_bytes(plan.dtype, chunk, tile.padded);
         memory[start..start + bytes]
             .par_chunks_mut(chunk_bytes)
             .enumerate()

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use npu_matmul::layout::{activation, activation_bytes, output, output_bytes, weight};
 use npu_matmul::plan::WeightPlan;
-use npu_matmul::{Plan, PlanOptions, Precision};
+use npu_matmul::{Dtype, Plan, PlanOptions};
 use rknpu_regcmd::MatmulType;
 
 /// A grid of ranges of bytes.
@@ -151,13 +151,13 @@ fn check(
 fn pictures_of_single_tiles_are_the_layouts() {
     let mut pictures = pictures();
     let mut take = |title: &str| pictures.remove(title).unwrap_or_else(|| panic!("{title}"));
-    for (title, precision, surfaces) in [
-        ("A, int8: 4 rows, K = 64", Precision::Int8, 4),
-        ("A, fp16: 4 rows, K = 32", Precision::Fp16, 4),
-        ("A, int4: 4 rows, K = 64", Precision::Int4, 2),
+    for (title, dtype, surfaces) in [
+        ("A, int8: 4 rows, K = 64", Dtype::Int8, 4),
+        ("A, fp16: 4 rows, K = 32", Dtype::Fp16, 4),
+        ("A, int4: 4 rows, K = 64", Dtype::Int4, 2),
     ] {
         let picture = take(title);
-        let bits = precision.input_bits();
+        let bits = dtype.input_bits();
         check(
             &picture,
             4 * surfaces,
@@ -165,25 +165,25 @@ fn pictures_of_single_tiles_are_the_layouts() {
             ["m", "k"],
             &[("rows", 4)],
             |m, k| {
-                let at = activation(precision, 4, m, k);
+                let at = activation(dtype, 4, m, k);
                 at.byte * 8 + at.bit as usize
             },
         );
     }
-    for (title, precision) in [
-        ("B, int8: 64 kernels, K = 64", Precision::Int8),
-        ("B, fp16: 32 kernels, K = 64", Precision::Fp16),
-        ("B, int4: 128 kernels, K = 64", Precision::Int4),
+    for (title, dtype) in [
+        ("B, int8: 64 kernels, K = 64", Dtype::Int8),
+        ("B, fp16: 32 kernels, K = 64", Dtype::Fp16),
+        ("B, int4: 128 kernels, K = 64", Dtype::Int4),
     ] {
         let picture = take(title);
-        let bits = precision.input_bits();
+        let bits = dtype.input_bits();
         // The first two rows and the last of two groups.
         check(&picture, 6 * 2, bits, ["n", "k"], &[("K", 64)], |n, k| {
-            let at = weight(precision, 64, n, k);
+            let at = weight(dtype, 64, n, k);
             at.byte * 8 + at.bit as usize
         });
         let rows: Vec<_> = picture.cells.iter().map(|cell| cell.rows.start).collect();
-        let group = precision.kernel_group();
+        let group = dtype.kernel_group();
         assert!(rows.contains(&(group - 1)) && rows.contains(&group));
     }
     for (title, types) in [
@@ -226,8 +226,8 @@ fn pictures_of_several_tiles_are_the_plan() {
         replicate: Some(false),
         ..PlanOptions::default()
     };
-    let precision = Precision::Int8;
-    let weights = WeightPlan::new(precision, 64, 64, 1, &options).unwrap();
+    let dtype = Dtype::Int8;
+    let weights = WeightPlan::new(dtype, 64, 64, 1, &options).unwrap();
     let plan = Plan::new(&weights, 8, &options).unwrap();
     let steps: Vec<_> = plan.steps().collect();
     let [step] = &steps[..] else {
@@ -237,7 +237,7 @@ fn pictures_of_several_tiles_are_the_plan() {
         panic!("one job");
     };
     let a = job.band.activations.iter().map(|tile| {
-        let bytes = activation_bytes(precision, tile.padded, tile.k_tile.padded);
+        let bytes = activation_bytes(dtype, tile.padded, tile.k_tile.padded);
         let bytes = tile.offset..tile.offset + bytes;
         [tile.rows.clone(), tile.k_tile.k.clone(), bytes]
     });

@@ -13,7 +13,7 @@ use common::{DEVICES, random_f16, random_i4, random_i8};
 use npu_matmul::plan::{JobLimits, MemoryPlan, WeightMemory};
 use npu_matmul::quantise::rotate::Rotation;
 use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions, Scheme};
-use npu_matmul::{Engine, Error, Observer, PlanOptions, Precision, Submission, Weights};
+use npu_matmul::{Dtype, Engine, Error, Observer, PlanOptions, SubmittedJob, Weights};
 use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
@@ -52,7 +52,7 @@ struct Peak {
 }
 
 impl Observer for Peak {
-    fn submitting(&self, _: &Submission<'_>) {
+    fn submitting(&self, _: &SubmittedJob<'_>) {
         let now = self.model.allocated_bytes();
         let mut most = self.bytes.lock().unwrap();
         let files = now.len().max(most.len());
@@ -88,13 +88,13 @@ fn floats(seed: u64, rows: usize) -> Vec<f32> {
 
 /// A way to load and multiply, and what the planner says of it.
 enum Kind {
-    Plain(Precision),
+    Plain(Dtype),
     Quantised(QuantiseOptions),
 }
 
 impl Kind {
     fn all() -> Vec<Self> {
-        let mut all: Vec<_> = Precision::ALL.into_iter().map(Self::Plain).collect();
+        let mut all: Vec<_> = Dtype::ALL.into_iter().map(Self::Plain).collect();
         for operands in Operands::ALL {
             for outliers in [
                 Outliers::Quantised,
@@ -121,7 +121,7 @@ impl Kind {
 
     fn memory(&self, engine: &Engine) -> WeightMemory {
         match self {
-            Self::Plain(precision) => engine.weight_memory(*precision, N, K),
+            Self::Plain(dtype) => engine.weight_memory(*dtype, N, K),
             Self::Quantised(options) => engine.quantised_weight_memory(N, K, options),
         }
         .unwrap()
@@ -129,9 +129,9 @@ impl Kind {
 
     fn load(&self, engine: &Engine) -> Result<Weights, Error> {
         match self {
-            Self::Plain(Precision::Int8) => engine.load_i8(N, K, &random_i8(1, N * K)),
-            Self::Plain(Precision::Int4) => engine.load_i4(N, K, &random_i4(1, N * K)),
-            Self::Plain(Precision::Fp16) => engine.load_f16(N, K, &random_f16(1, N * K)),
+            Self::Plain(Dtype::Int8) => engine.load_i8(N, K, &random_i8(1, N * K)),
+            Self::Plain(Dtype::Int4) => engine.load_i4(N, K, &random_i4(1, N * K)),
+            Self::Plain(Dtype::Fp16) => engine.load_f16(N, K, &random_f16(1, N * K)),
             Self::Quantised(options) => engine.load_quantised(N, K, options, &floats(1, N)),
         }
     }
@@ -140,13 +140,13 @@ impl Kind {
         let mut sums = vec![0; M * N];
         let mut results = vec![0.0; M * N];
         match self {
-            Self::Plain(Precision::Int8) => {
+            Self::Plain(Dtype::Int8) => {
                 engine.multiply_i32(weights, M, &random_i8(2, M * K), &mut sums)
             }
-            Self::Plain(Precision::Int4) => {
+            Self::Plain(Dtype::Int4) => {
                 engine.multiply_i32(weights, M, &random_i4(2, M * K), &mut sums)
             }
-            Self::Plain(Precision::Fp16) => {
+            Self::Plain(Dtype::Fp16) => {
                 engine.multiply_f32(weights, M, &random_f16(2, M * K), &mut results)
             }
             Self::Quantised(_) => {

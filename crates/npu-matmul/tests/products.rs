@@ -15,7 +15,7 @@ use common::{
     watched,
 };
 use half::f16;
-use npu_matmul::plan::Stays;
+use npu_matmul::plan::Stationary;
 use npu_matmul::quantise::{dequantise, quantise_rows};
 use npu_matmul::{Engine, PlanOptions, Weights, reference};
 use proptest::prelude::*;
@@ -173,11 +173,11 @@ fn what_stays_in_cbuf_is_what_is_needed() {
         n_tile: Some(n_tile),
         ..PlanOptions::default()
     };
-    for (options, stays) in [
-        (tiles(32, 96, 64), Stays::Activations),
-        (tiles(8, 96, 256), Stays::Weights),
-        (tiles(8, 64, 256), Stays::Weights),
-        (tiles(32, 32, 64), Stays::Activations),
+    for (options, stationary) in [
+        (tiles(32, 96, 64), Stationary::Activations),
+        (tiles(8, 96, 256), Stationary::Weights),
+        (tiles(8, 64, 256), Stationary::Weights),
+        (tiles(32, 32, 64), Stationary::Activations),
     ] {
         let (engine, model) = strict_engine(options, 1);
         let engine = engine.observed_by(Arc::new(Lint));
@@ -187,7 +187,10 @@ fn what_stays_in_cbuf_is_what_is_needed() {
             k: 96,
         };
         let weights = engine.load_i8(shape.n, shape.k, &[1; 200 * 96]).unwrap();
-        assert_eq!(engine.plan(&weights, shape.m).unwrap().stays, stays);
+        assert_eq!(
+            engine.plan(&weights, shape.m).unwrap().stationary,
+            stationary
+        );
         check_i8(&engine, shape, 1);
         check_i4(&engine, shape, 2);
         check_w4a8(&engine, shape, 3);

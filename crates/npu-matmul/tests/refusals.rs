@@ -10,7 +10,7 @@ mod common;
 
 use common::{random_f16, random_i4};
 use npu_matmul::plan::{PlanOptions, candidates};
-use npu_matmul::{Error, PlanError, Precision, Weights};
+use npu_matmul::{Dtype, Error, PlanError, Weights};
 
 #[test]
 fn operands_that_do_not_fit_are_refused() {
@@ -55,7 +55,7 @@ fn operands_that_do_not_fit_are_refused() {
         Err(Error::Plan(_))
     ));
     assert!(matches!(
-        candidates(Precision::Int4, 1, usize::MAX, 1, &PlanOptions::default()),
+        candidates(Dtype::Int4, 1, usize::MAX, 1, &PlanOptions::default()),
         Err(PlanError::GroupTooLarge { .. })
     ));
     assert!(matches!(

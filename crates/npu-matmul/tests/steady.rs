@@ -20,7 +20,7 @@ use common::{DEVICES, random_f16, random_i4, random_i8};
 use faults::{faulty_pool_on, small_jobs};
 use half::f16;
 use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions, Scheme};
-use npu_matmul::{Done, Engine, Observer, PlanOptions, Submission, Weights};
+use npu_matmul::{Done, Engine, Observer, PlanOptions, SubmittedJob, Weights};
 use npu_model::ModelOptions;
 
 const M: usize = 70;
@@ -45,7 +45,7 @@ impl Threads {
 }
 
 impl Observer for Threads {
-    fn submitting(&self, _: &Submission<'_>) {
+    fn submitting(&self, _: &SubmittedJob<'_>) {
         self.look();
     }
 

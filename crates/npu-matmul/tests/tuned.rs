@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use common::{DEVICES, engine_with, random_i4, random_i8, strict_engine};
 use npu_matmul::plan::{
-    Alternative, Choice, TunedFor, TunedKey, TunedPlan, TunedPlans, alternatives, int4_depth,
+    Alternative, PlanSizes, TunedFor, TunedKey, TunedPlan, TunedPlans, alternatives, int4_depth,
 };
-use npu_matmul::{Engine, PlanOptions, Precision, Results, reference};
+use npu_matmul::{Dtype, Engine, PlanOptions, Results, reference};
 
 const M: usize = 40;
 const K: usize = 2048;
@@ -27,8 +27,8 @@ fn options() -> PlanOptions {
 }
 
 /// Every choice that is not the one of least modelled time.
-fn others(precision: Precision, options: &PlanOptions) -> Vec<Alternative> {
-    let mut all = alternatives(precision, N, K, DEVICES, options, usize::MAX).unwrap();
+fn others(dtype: Dtype, options: &PlanOptions) -> Vec<Alternative> {
+    let mut all = alternatives(dtype, N, K, DEVICES, options, usize::MAX).unwrap();
     all.remove(0);
     assert!(!all.is_empty());
     all
@@ -47,15 +47,15 @@ fn table(conditions: TunedFor, of: &Alternative) -> Arc<TunedPlans> {
     Arc::new(table)
 }
 
-fn chosen(engine: &Engine, weights: &npu_matmul::Weights, m: usize) -> Choice {
-    Choice::of(&engine.plan(weights, m).unwrap())
+fn chosen(engine: &Engine, weights: &npu_matmul::Weights, m: usize) -> PlanSizes {
+    PlanSizes::of(&engine.plan(weights, m).unwrap())
 }
 
 #[test]
 fn any_measured_plan_is_used_and_gives_the_same_integers() {
     let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
     let want = reference::multiply_i32(M, N, K, &a, &b);
-    for other in others(Precision::Int8, &options()) {
+    for other in others(Dtype::Int8, &options()) {
         let (engine, model) = strict_engine(options(), DEVICES);
         let table = table(engine.tuned_for(), &other);
         let measured = other.choice;
@@ -81,13 +81,13 @@ fn measured_int4_plans_are_used_where_memory_was_planned_so() {
     let (a, b) = (random_i4(1, M * K), random_i4(2, N * K));
     let want = reference::multiply_i32(M, N, K, &a, &b);
     let engine = engine_with(options(), DEVICES);
-    let copies = engine.weight_plan(Precision::Int4, N, K).unwrap().replicas;
+    let copies = engine.weight_plan(Dtype::Int4, N, K).unwrap().replicas;
     let options = PlanOptions {
         int4_depth: Some(int4_depth(K, &b)),
         replicate: Some(copies > 1),
         ..options()
     };
-    for other in others(Precision::Int4, &options) {
+    for other in others(Dtype::Int4, &options) {
         let engine = engine_with(self::options(), DEVICES);
         let table = table(engine.tuned_for(), &other);
         let measured = other.choice;
@@ -108,7 +108,7 @@ fn plans_of_other_conditions_are_not_used() {
         let weights = engine.load_i8(N, K, &b).unwrap();
         chosen(&engine, &weights, M)
     };
-    let other = &others(Precision::Int8, &options())[0];
+    let other = &others(Dtype::Int8, &options())[0];
     let engine = engine_with(options(), DEVICES);
     let elsewhere = TunedFor {
         clock_hz: engine.tuned_for().clock_hz / 3,

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use npu_matmul::{Observer, Submission};
+use npu_matmul::{Observer, SubmittedJob};
 use rknpu_regcmd::Word;
 
 /// One task, just as the device got it.
@@ -44,7 +44,7 @@ impl Capture {
 }
 
 impl Observer for Capture {
-    fn submitting(&self, submission: &Submission<'_>) {
+    fn submitting(&self, submission: &SubmittedJob<'_>) {
         let tasks = submission
             .job
             .tasks

@@ -2,9 +2,9 @@
 //! Matrices from a seed, the same on every machine.
 
 use half::f16;
-use npu_matmul::{Engine, Error, Precision, Weights};
+use npu_matmul::{Dtype, Engine, Error, Weights};
 
-use crate::flags::Kind;
+use crate::flags::OperandDtypes;
 
 /// SplitMix64: "Fast splittable pseudorandom number generators", Steele, Lea
 /// and Flood, OOPSLA 2014. Integer arithmetic only, so that a seed means the
@@ -58,18 +58,18 @@ const FLOAT_BITS: u32 = 12;
 impl Operands {
     /// A first, then B, row by row, one number an element. INT8: -128 to 127;
     /// INT4: -8 to 7; FP16: -2 to 2 in steps of 1/1024.
-    pub(crate) fn random(precision: Precision, a_len: usize, b_len: usize, seed: u64) -> Self {
+    pub(crate) fn random(dtype: Dtype, a_len: usize, b_len: usize, seed: u64) -> Self {
         let mut random = SplitMix64::new(seed);
-        match precision {
-            Precision::Int8 | Precision::Int4 => {
-                let bits = if precision == Precision::Int8 { 8 } else { 4 };
+        match dtype {
+            Dtype::Int8 | Dtype::Int4 => {
+                let bits = if dtype == Dtype::Int8 { 8 } else { 4 };
                 let mut integers = |len| (0..len).map(|_| random.signed(bits) as i8).collect();
                 Self::Integers {
                     a: integers(a_len),
                     b: integers(b_len),
                 }
             }
-            Precision::Fp16 => {
+            Dtype::Fp16 => {
                 let step = 2.0_f32.powi(-FRACTION_BITS);
                 let mut floats = |len| {
                     (0..len)
@@ -91,18 +91,20 @@ pub(crate) const SPLIT_MAX: i8 = 119;
 impl Operands {
     /// As [`Operands::random`], of any kind. W4A8: activations of -128 to 119;
     /// W8A8: those of FP16.
-    pub(crate) fn random_of(kind: Kind, a_len: usize, b_len: usize, seed: u64) -> Self {
-        let of = |precision, a_len, b_len| Self::random(precision, a_len, b_len, seed);
+    pub(crate) fn random_of(kind: OperandDtypes, a_len: usize, b_len: usize, seed: u64) -> Self {
+        let of = |dtype, a_len, b_len| Self::random(dtype, a_len, b_len, seed);
         match kind {
-            Kind::Int8 | Kind::Fp16 | Kind::Int4 => of(kind.precision(), a_len, b_len),
-            Kind::W4a8 => match (of(Precision::Int8, a_len, 0), of(Precision::Int4, 0, b_len)) {
+            OperandDtypes::Int8 | OperandDtypes::Fp16 | OperandDtypes::Int4 => {
+                of(kind.dtype(), a_len, b_len)
+            }
+            OperandDtypes::W4a8 => match (of(Dtype::Int8, a_len, 0), of(Dtype::Int4, 0, b_len)) {
                 (Self::Integers { mut a, .. }, Self::Integers { b, .. }) => {
                     a.iter_mut().for_each(|a| *a = (*a).min(SPLIT_MAX));
                     Self::Split { a, b }
                 }
                 (other, _) => other,
             },
-            Kind::W8a8 => match of(Precision::Fp16, a_len, b_len) {
+            OperandDtypes::W8a8 => match of(Dtype::Fp16, a_len, b_len) {
                 Self::Floats { a, b } => Self::Quantised {
                     a: a.into_iter().map(f32::from).collect(),
                     b: b.into_iter().map(f32::from).collect(),
@@ -157,13 +159,13 @@ impl Operands {
     pub(crate) fn load(
         &self,
         engine: &Engine,
-        precision: Precision,
+        dtype: Dtype,
         n: usize,
         k: usize,
     ) -> Result<Weights, Error> {
         match self {
             Self::Floats { b, .. } => engine.load_f16(n, k, b),
-            Self::Integers { b, .. } if precision == Precision::Int4 => engine.load_i4(n, k, b),
+            Self::Integers { b, .. } if dtype == Dtype::Int4 => engine.load_i4(n, k, b),
             Self::Integers { b, .. } => engine.load_i8(n, k, b),
             Self::Split { b, .. } => engine.load_i4(n, k, b),
             Self::Quantised { b, .. } => engine.load_i8_quantised(n, k, b),
@@ -182,7 +184,7 @@ mod tests {
         for k in [1, 64, 481, 500, 511, 512, 600, 1152, 4096, 14336] {
             for channels in [1, 480, 512, 576, 600, 832, 2016, 4096, 9000] {
                 let depth = int4_depth_within(k, channels);
-                let any = Operands::random(Precision::Int4, 1, 3 * k, 1);
+                let any = Operands::random(Dtype::Int4, 1, 3 * k, 1);
                 let Operands::Integers { b, .. } = any.allowing(k, depth) else {
                     panic!("int4 is an integer");
                 };
@@ -202,7 +204,8 @@ mod tests {
 
     #[test]
     fn activations_of_w4a8_are_two_nibbles() {
-        let Operands::Split { a, b } = Operands::random_of(Kind::W4a8, 9000, 500, 3) else {
+        let Operands::Split { a, b } = Operands::random_of(OperandDtypes::W4a8, 9000, 500, 3)
+        else {
             panic!("w4a8 is split");
         };
         assert!(a.contains(&-128) && a.contains(&SPLIT_MAX));
@@ -212,18 +215,18 @@ mod tests {
 
     #[test]
     fn every_value_appears_and_none_beyond() {
-        let Operands::Integers { a, b } = Operands::random(Precision::Int4, 500, 500, 3) else {
+        let Operands::Integers { a, b } = Operands::random(Dtype::Int4, 500, 500, 3) else {
             panic!("int4 is an integer");
         };
         for value in -8..=7 {
             assert!(a.contains(&value) && b.contains(&value));
         }
         assert!(a.iter().chain(&b).all(|x| (-8..=7).contains(x)));
-        let Operands::Integers { a, .. } = Operands::random(Precision::Int8, 9000, 1, 3) else {
+        let Operands::Integers { a, .. } = Operands::random(Dtype::Int8, 9000, 1, 3) else {
             panic!("int8 is an integer");
         };
         assert!(a.contains(&-128) && a.contains(&127));
-        let Operands::Floats { a, .. } = Operands::random(Precision::Fp16, 9000, 1, 3) else {
+        let Operands::Floats { a, .. } = Operands::random(Dtype::Fp16, 9000, 1, 3) else {
             panic!("fp16 is a float");
         };
         assert!(a.iter().all(|x| x.to_f32().abs() <= 2.0));

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::capture::{Captured, CapturedTask};
 use crate::data::Operands;
 use crate::expected::Reference;
-use crate::product::Product;
+use crate::product::ProductResult;
 use crate::report::{DeviceReport, ProblemReport};
 
 /// What one file holds.
@@ -41,7 +41,7 @@ const ABOUT: &str = "One matrix product, C = A x B^T, as npu-probe submitted it.
                      major and little endian, without padding. The tasks are the register programs \
                      with the addresses they ran at; `npu-probe decode` reads them.";
 
-/// What to write.
+/// The contents of a dump directory.
 pub(crate) struct Dump<'a> {
     pub(crate) device: &'a DeviceReport,
     pub(crate) problem: &'a ProblemReport,
@@ -49,7 +49,7 @@ pub(crate) struct Dump<'a> {
     pub(crate) operands: &'a Operands,
     pub(crate) expected: &'a Reference,
     /// None if the product was not computed.
-    pub(crate) product: Option<&'a Product>,
+    pub(crate) product: Option<&'a ProductResult>,
     pub(crate) error: Option<&'a str>,
     pub(crate) model_events: &'a [String],
 }
@@ -109,21 +109,21 @@ impl Dump<'_> {
         writer.put("a.bin", format!("A, {a_size}, {ty}"), &a)?;
         writer.put("b.bin", format!("B, {b_size}, {ty}"), &b)?;
         match self.product {
-            Some(Product::Integers(c)) => {
+            Some(ProductResult::Integers(c)) => {
                 writer.put(
                     "c.bin",
                     format!("C of the NPU, {c_size}, int32"),
                     &bytes(c, |x| x.to_le_bytes()),
                 )?;
             }
-            Some(Product::Floats(c)) => {
+            Some(ProductResult::Floats(c)) => {
                 writer.put(
                     "c.bin",
                     format!("C of the NPU, {c_size}, fp32"),
                     &bytes(c, |x| x.to_le_bytes()),
                 )?;
             }
-            Some(Product::Halves(c)) => {
+            Some(ProductResult::Halves(c)) => {
                 writer.put(
                     "c.bin",
                     format!("C of the NPU, {c_size}, fp16"),

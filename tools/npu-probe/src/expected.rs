@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::data::Operands;
 use crate::flags::SelfTest;
-use crate::product::Product;
+use crate::product::ProductResult;
 
 /// Most differing elements that a report shows.
 const SHOWN: usize = 8;
@@ -94,33 +94,39 @@ impl Reference {
     }
 
     /// Compares a product of `n` columns with this.
-    pub(crate) fn compare(&self, product: &Product, n: usize) -> Comparison {
+    pub(crate) fn compare(&self, product: &ProductResult, n: usize) -> Comparison {
         match (self, product) {
-            (Self::Integers(want), Product::Integers(got)) => compare(n, want, got, |want, got| {
-                (want != got).then(|| (want.to_string(), got.to_string(), None))
-            }),
-            (Self::Floats(want), Product::Floats(got)) => compare(n, want, got, |want, got| {
-                // Not "greater than": a NaN must not pass.
-                let close = (f64::from(*got) - want.value).abs() <= want.tolerance;
-                let texts = || {
-                    (
-                        want.value.to_string(),
-                        got.to_string(),
-                        Some(want.tolerance),
-                    )
-                };
-                (!close).then(texts)
-            }),
-            (Self::Floats(want), Product::Halves(got)) => compare(n, want, got, |want, got| {
-                let texts = || {
-                    (
-                        want.value.to_string(),
-                        got.to_string(),
-                        Some(want.tolerance),
-                    )
-                };
-                (!want.allows_half(*got)).then(texts)
-            }),
+            (Self::Integers(want), ProductResult::Integers(got)) => {
+                compare(n, want, got, |want, got| {
+                    (want != got).then(|| (want.to_string(), got.to_string(), None))
+                })
+            }
+            (Self::Floats(want), ProductResult::Floats(got)) => {
+                compare(n, want, got, |want, got| {
+                    // Not "greater than": a NaN must not pass.
+                    let close = (f64::from(*got) - want.value).abs() <= want.tolerance;
+                    let texts = || {
+                        (
+                            want.value.to_string(),
+                            got.to_string(),
+                            Some(want.tolerance),
+                        )
+                    };
+                    (!close).then(texts)
+                })
+            }
+            (Self::Floats(want), ProductResult::Halves(got)) => {
+                compare(n, want, got, |want, got| {
+                    let texts = || {
+                        (
+                            want.value.to_string(),
+                            got.to_string(),
+                            Some(want.tolerance),
+                        )
+                    };
+                    (!want.allows_half(*got)).then(texts)
+                })
+            }
             // Both come from the same precision; if not, nothing is right.
             _ => Comparison {
                 elements: self.len(),
@@ -216,12 +222,13 @@ mod tests {
         let want = Reference::Integers((0..12).collect());
         let mut got: Vec<i32> = (0..12).collect();
         assert_eq!(
-            want.compare(&Product::Integers(got.clone()), 4).different,
+            want.compare(&ProductResult::Integers(got.clone()), 4)
+                .different,
             0
         );
         got[6] = -1;
         got[11] = -2;
-        let found = want.compare(&Product::Integers(got), 4);
+        let found = want.compare(&ProductResult::Integers(got), 4);
         assert_eq!(found.different, 2);
         assert_eq!((found.first[0].row, found.first[0].column), (1, 2));
         assert_eq!(
@@ -231,7 +238,7 @@ mod tests {
             ),
             ("-2", "11")
         );
-        let all_wrong = want.compare(&Product::Integers(vec![-5; 12]), 4);
+        let all_wrong = want.compare(&ProductResult::Integers(vec![-5; 12]), 4);
         assert_eq!((all_wrong.different, all_wrong.first.len()), (12, SHOWN));
     }
 
@@ -242,7 +249,7 @@ mod tests {
             tolerance: 0.25,
         };
         let want = Reference::Floats(vec![expected; 4]);
-        let got = Product::Floats(vec![0.75, 1.25, 1.5, f32::NAN]);
+        let got = ProductResult::Floats(vec![0.75, 1.25, 1.5, f32::NAN]);
         let found = want.compare(&got, 4);
         assert_eq!(found.different, 2);
         assert_eq!(found.first[1].got, "NaN");
@@ -258,7 +265,7 @@ mod tests {
         };
         let want = Reference::Floats(vec![expected; 4]);
         // Numbers of binary16 are 2 apart there.
-        let got = Product::Halves(halves(&[2048.0, 2050.0, 2052.0, f32::NAN]));
+        let got = ProductResult::Halves(halves(&[2048.0, 2050.0, 2052.0, f32::NAN]));
         assert_eq!(want.compare(&got, 4).different, 2);
     }
 
@@ -271,7 +278,7 @@ mod tests {
         };
         let want = Reference::of_rows(0..1, 2, 2, &operands, 1);
         let exact = vec![127.0 * 254.0 + 6.0, -127.0 * 254.0];
-        let compare = |got: Vec<f32>| want.compare(&Product::Floats(got), 2).different;
+        let compare = |got: Vec<f32>| want.compare(&ProductResult::Floats(got), 2).different;
         assert_eq!(compare(exact.clone()), 0);
         assert_eq!(compare(vec![exact[0] + 2.0, exact[1]]), 1);
     }

@@ -20,8 +20,8 @@ use crate::cmd::plan::PlanFlags;
 use crate::cmd::soak::SoakFlags;
 use crate::cmd::tune::TuneFlags;
 pub(crate) use accumulate::AccumulateFlags;
-pub(crate) use dtype::{Dtype, Kind};
-pub(crate) use exec::{ExecFlags, Input, Output};
+pub(crate) use dtype::{DtypeArg, OperandDtypes};
+pub(crate) use exec::{ExecFlags, Input, OutputRegion};
 pub(crate) use planning::PlanningFlags;
 pub(crate) use selftest::{SelfTest, SelfTestFlags};
 
@@ -323,7 +323,7 @@ impl Flags {
 
 #[cfg(test)]
 mod tests {
-    use npu_matmul::Precision;
+    use npu_matmul::Dtype;
 
     use super::*;
 
@@ -342,10 +342,7 @@ mod tests {
         assert!(flags.command.is_none());
         let test = flags.selftest.resolve();
         assert_eq!((test.m, test.k, test.n), (64, 64, 64));
-        assert_eq!(
-            (test.precision, test.repeat, test.fds),
-            (Precision::Int8, 1, 1)
-        );
+        assert_eq!((test.dtype, test.repeat, test.fds), (Dtype::Int8, 1, 1));
     }
 
     #[test]
@@ -354,10 +351,7 @@ mod tests {
         let flags = parse(line).unwrap();
         let test = flags.selftest.resolve();
         assert_eq!((test.m, test.k, test.n), (3, 5, 7));
-        assert_eq!(
-            (test.precision, test.seed, test.repeat),
-            (Precision::Fp16, 9, 2)
-        );
+        assert_eq!((test.dtype, test.seed, test.repeat), (Dtype::Fp16, 9, 2));
         assert!(flags.json);
         for line in [
             "npu-probe --device model info",

@@ -2,7 +2,7 @@
 //! How an engine plans INT4 weights of which it knows the values.
 
 use npu_matmul::plan::WeightPlan;
-use npu_matmul::{PlanError, PlanOptions, Precision};
+use npu_matmul::{Dtype, PlanError, PlanOptions};
 
 /// The options of a plan for weights, `n x k`, that allow K tiles of `depth`: in
 /// as many copies as memory is planned with before their values are known, as
@@ -14,7 +14,7 @@ pub(crate) fn of_int4(
     fds: usize,
     depth: usize,
 ) -> Result<PlanOptions, PlanError> {
-    let replicate = match WeightPlan::new(Precision::Int4, n, k, fds, options) {
+    let replicate = match WeightPlan::new(Dtype::Int4, n, k, fds, options) {
         Ok(of_any) => Some(of_any.replicas > 1),
         // Tiles that were asked for, which these weights may allow.
         Err(PlanError::Int4Saturation { .. }) => options.replicate,

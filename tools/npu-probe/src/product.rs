@@ -12,14 +12,14 @@ use crate::data::Operands;
 
 /// The NPU's result.
 #[derive(Clone, Debug)]
-pub(crate) enum Product {
+pub(crate) enum ProductResult {
     Integers(Vec<i32>),
     Floats(Vec<f32>),
     /// Of the same operands, rounded to binary16.
     Halves(Vec<f16>),
 }
 
-impl Product {
+impl ProductResult {
     /// Room for `len` elements, filled with what hardly any product gives, so
     /// that an element that nobody wrote is seen.
     pub(crate) fn unwritten(operands: &Operands, results: Results, len: usize) -> Self {
@@ -161,9 +161,9 @@ mod tests {
             a: halves(&[3.0, 4.0]),
             b: halves(&[1.0, 0.0, 0.0, 2.0]),
         };
-        let one = Product::Floats(vec![3.0, 8.0]);
+        let one = ProductResult::Floats(vec![3.0, 8.0]);
         let against = |other: Vec<f32>, k_tiles| {
-            one.contradictions(&Product::Floats(other), &floats, shape, k_tiles)
+            one.contradictions(&ProductResult::Floats(other), &floats, shape, k_tiles)
         };
         // The second row of B has length 2, A's has 5: 10 * 2^-20 for each.
         let far = 8.0 + 2.5 * 10.0 * 0.5_f32.powi(20);
@@ -180,7 +180,7 @@ mod tests {
             b: vec![1, 1, 1, 1],
         };
         let (one, other) = (vec![2, 2], vec![2, 3]);
-        let (one, other) = (Product::Integers(one), Product::Integers(other));
+        let (one, other) = (ProductResult::Integers(one), ProductResult::Integers(other));
         assert_eq!(one.contradictions(&one, &integers, shape, 1), 0);
         assert_eq!(one.contradictions(&other, &integers, shape, 9), 1);
     }
@@ -195,8 +195,8 @@ mod tests {
             b: halves(&[2048.0, 1.0]),
         };
         let against = |one: [f32; 2], other: [f32; 2]| {
-            let (one, other) = (Product::Halves(halves(&one)), halves(&other));
-            one.contradictions(&Product::Halves(other), &floats, shape, 1)
+            let (one, other) = (ProductResult::Halves(halves(&one)), halves(&other));
+            one.contradictions(&ProductResult::Halves(other), &floats, shape, 1)
         };
         let infinite = [f32::INFINITY; 2];
         assert_eq!(against([2048.0, 1.0], [2050.0, 1.0]), 0);

@@ -23,7 +23,7 @@ pub(crate) struct DeviceReport {
     pub(crate) driver: String,
     /// Its version: major, minor, patch level.
     pub(crate) driver_version: String,
-    /// Its description.
+    /// The driver's description.
     pub(crate) description: String,
     /// NPU cores.
     pub(crate) cores: u32,
@@ -80,7 +80,7 @@ pub(crate) struct ProblemReport {
 impl ProblemReport {
     pub(crate) fn new(test: &SelfTest, plan: String) -> Self {
         Self {
-            dtype: test.precision.to_string(),
+            dtype: test.dtype.to_string(),
             m: test.m,
             k: test.k,
             n: test.n,
@@ -133,7 +133,7 @@ impl ProgramReport {
     }
 }
 
-/// One multiplication.
+/// A multiplication and its times.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RunReport {
     /// Wall time of packing, running and reading back, in microseconds.
@@ -143,7 +143,7 @@ pub(crate) struct RunReport {
 
 /// The self-test.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct SelfTestReport {
     /// "PASS" or "FAIL".
     pub(crate) result: &'static str,
     pub(crate) device: DeviceReport,
@@ -185,7 +185,7 @@ impl RunReport {
     }
 }
 
-impl Report {
+impl SelfTestReport {
     /// The wall time, the verdict, and what differs.
     pub(crate) fn verdict_text(&self) -> String {
         let mut times: Vec<f64> = self.runs.iter().map(|run| run.wall_us).collect();
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use crate::expected::Difference;
 
-    fn report(different: &[usize]) -> Report {
+    fn report(different: &[usize]) -> SelfTestReport {
         let difference = Difference {
             row: 3,
             column: 17,
@@ -275,7 +275,7 @@ mod tests {
             };
             RunReport::new(Duration::from_micros(1500), comparison)
         };
-        Report {
+        SelfTestReport {
             result: "FAIL",
             device: DeviceReport {
                 name: "a device".to_owned(),

@@ -12,16 +12,16 @@ use rocket_uapi::{Device, DevicePool};
 use crate::bench::Shape;
 use crate::data::{Operands, SPLIT_MAX, SplitMix64};
 use crate::exit::Failure;
-use crate::flags::Kind;
-use crate::product::Product;
+use crate::flags::OperandDtypes;
+use crate::product::ProductResult;
 
 /// What is multiplied, and what is made of the sums.
-const KINDS: [(Kind, Results); 5] = [
-    (Kind::Int8, Results::Sums),
-    (Kind::Fp16, Results::Sums),
-    (Kind::Fp16, Results::Halves),
-    (Kind::Int4, Results::Sums),
-    (Kind::W4a8, Results::Sums),
+const KINDS: [(OperandDtypes, Results); 5] = [
+    (OperandDtypes::Int8, Results::Sums),
+    (OperandDtypes::Fp16, Results::Sums),
+    (OperandDtypes::Fp16, Results::Halves),
+    (OperandDtypes::Int4, Results::Sums),
+    (OperandDtypes::W4a8, Results::Sums),
 ];
 
 /// Bits of the largest sizes: most products are small, some have several tiles of
@@ -42,7 +42,7 @@ const FILES: u64 = 3;
 /// One random product, multiplied a few times.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    kind: Kind,
+    kind: OperandDtypes,
     results: Results,
     shape: Shape,
     files: usize,
@@ -100,9 +100,9 @@ impl Case {
             .context("cannot open the device again")
             .map_err(Failure::Device)?;
         let engine = Engine::new(pool)?;
-        let weights = sides[0].0.load(&engine, self.kind.precision(), n, k)?;
+        let weights = sides[0].0.load(&engine, self.kind.dtype(), n, k)?;
         for (operands, want) in sides.iter().cycle().take(self.turns as usize) {
-            let mut product = Product::unwritten(operands, self.results, m * n);
+            let mut product = ProductResult::unwritten(operands, self.results, m * n);
             let multiplied = product.multiply(&engine, &weights, m, operands);
             let lost = is_killed(&multiplied);
             if !lost {
@@ -121,9 +121,9 @@ impl Case {
     /// rounded.
     fn integers(&self, random: &mut SplitMix64, len: usize, is_a: bool) -> Vec<i8> {
         let (bits, most) = match self.kind {
-            Kind::Int8 | Kind::W8a8 => (8, i8::MAX),
-            Kind::W4a8 if is_a => (8, SPLIT_MAX),
-            Kind::W4a8 | Kind::Int4 | Kind::Fp16 => (4, i8::MAX),
+            OperandDtypes::Int8 | OperandDtypes::W8a8 => (8, i8::MAX),
+            OperandDtypes::W4a8 if is_a => (8, SPLIT_MAX),
+            OperandDtypes::W4a8 | OperandDtypes::Int4 | OperandDtypes::Fp16 => (4, i8::MAX),
         };
         let mut next = || (random.signed(bits) as i8).min(most);
         (0..len).map(|_| next()).collect()
@@ -132,9 +132,11 @@ impl Case {
     fn operands(&self, a: Vec<i8>, b: Vec<i8>) -> Operands {
         let halves = |x: Vec<i8>| x.into_iter().map(f16::from).collect();
         match self.kind {
-            Kind::Int8 | Kind::Int4 | Kind::W8a8 => Operands::Integers { a, b },
-            Kind::W4a8 => Operands::Split { a, b },
-            Kind::Fp16 => Operands::Floats {
+            OperandDtypes::Int8 | OperandDtypes::Int4 | OperandDtypes::W8a8 => {
+                Operands::Integers { a, b }
+            }
+            OperandDtypes::W4a8 => Operands::Split { a, b },
+            OperandDtypes::Fp16 => Operands::Floats {
                 a: halves(a),
                 b: halves(b),
             },
@@ -159,16 +161,16 @@ fn size(random: &mut SplitMix64, bits: u64) -> usize {
 
 /// Elements of a product that are not what the sums are, or become where they
 /// are rounded to binary16.
-fn wrong(product: &Product, want: &[i32]) -> u64 {
+fn wrong(product: &ProductResult, want: &[i32]) -> u64 {
     let count = |right: &dyn Fn(usize, i32) -> bool| {
         let all = want.iter().enumerate();
         all.filter(|&(at, &want)| !right(at, want)).count() as u64
     };
     match product {
-        Product::Integers(got) => count(&|at, want| got[at] == want),
+        ProductResult::Integers(got) => count(&|at, want| got[at] == want),
         // Of 24 bits at most: WORK_MAX products of 7 bits, less sign.
-        Product::Floats(got) => count(&|at, want| got[at] == want as f32),
-        Product::Halves(got) => count(&|at, want| got[at] == f16::from_f32(want as f32)),
+        ProductResult::Floats(got) => count(&|at, want| got[at] == want as f32),
+        ProductResult::Halves(got) => count(&|at, want| got[at] == f16::from_f32(want as f32)),
     }
 }
 
@@ -236,12 +238,12 @@ mod tests {
 
     #[test]
     fn every_element_counts() {
-        let product = Product::Integers(vec![3, i32::MIN, 5]);
+        let product = ProductResult::Integers(vec![3, i32::MIN, 5]);
         assert_eq!(wrong(&product, &[3, 4, 5]), 1);
-        let product = Product::Floats(vec![3.0, f32::NAN, 5.5]);
+        let product = ProductResult::Floats(vec![3.0, f32::NAN, 5.5]);
         assert_eq!(wrong(&product, &[3, 4, 5]), 2);
         // The even neighbour of 2049.
-        let product = Product::Halves([2048.0, 2.0].map(f16::from_f32).to_vec());
+        let product = ProductResult::Halves([2048.0, 2.0].map(f16::from_f32).to_vec());
         assert_eq!(wrong(&product, &[2049, 3]), 1);
     }
 

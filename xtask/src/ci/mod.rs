@@ -40,7 +40,7 @@ pub(crate) struct Args {
 }
 
 /// How one step ended.
-pub(crate) struct Outcome {
+pub(crate) struct StepOutcome {
     /// The step's name.
     pub(crate) name: &'static str,
     /// Why it failed, if it did.
@@ -95,9 +95,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn run_step(step: &Step, expected: &ExpectedSkips) -> Outcome {
+fn run_step(step: &Step, expected: &ExpectedSkips) -> StepOutcome {
     let started = Instant::now();
-    let mut outcome = Outcome {
+    let mut outcome = StepOutcome {
         name: step.name,
         failure: None,
         took: Duration::ZERO,
@@ -132,7 +132,7 @@ fn run_step(step: &Step, expected: &ExpectedSkips) -> Outcome {
 }
 
 /// Prints the table of results; returns how many steps failed.
-fn summarise(outcomes: &[Outcome]) -> usize {
+fn summarise(outcomes: &[StepOutcome]) -> usize {
     println!("\n{:12} {:>8} {:>6}  result", "step", "minutes", "skips");
     for outcome in outcomes {
         println!(

@@ -9,12 +9,12 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use super::{Outcome, steps};
+use super::{StepOutcome, steps};
 use crate::generated::replace_section;
 use crate::paths;
 
 /// Puts how the steps of CI, and those of the long run, ended into their tables.
-pub(crate) fn write(outcomes: &[Outcome], long: bool) -> Result<()> {
+pub(crate) fn write(outcomes: &[StepOutcome], long: bool) -> Result<()> {
     let path = paths::root().join("docs/testing.md");
     let mut page =
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -24,7 +24,7 @@ pub(crate) fn write(outcomes: &[Outcome], long: bool) -> Result<()> {
     let longer = steps::only_long();
     for (section, steps, is_longer) in [("ci", usual, false), ("ci-long", longer.clone(), true)] {
         let mut rows = rows(&page, section);
-        let here = |outcome: &&Outcome| (long && longer.contains(&outcome.name)) == is_longer;
+        let here = |outcome: &&StepOutcome| (long && longer.contains(&outcome.name)) == is_longer;
         for outcome in outcomes.iter().filter(here) {
             rows.retain(|row| row.name != outcome.name);
             rows.push(Row {
@@ -41,7 +41,7 @@ pub(crate) fn write(outcomes: &[Outcome], long: bool) -> Result<()> {
 }
 
 /// How a step ended, and the figures that it told.
-fn result(outcome: &Outcome) -> String {
+fn result(outcome: &StepOutcome) -> String {
     let mut parts = match &outcome.failure {
         // Within a cell of the table, on one line.
         Some(failure) => vec![format!(
@@ -160,7 +160,7 @@ mod tests {
             date: "2026-02-03".into(),
             minutes: 0.5,
             skips: 0,
-            result: result(&Outcome {
+            result: result(&StepOutcome {
                 name,
                 failure: failure.map(str::to_owned),
                 took: Duration::ZERO,

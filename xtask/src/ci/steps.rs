@@ -44,17 +44,17 @@ const LONG_CASES: &str = "1000";
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<StepCommand>,
 }
 
 /// One command with its environment.
-pub(crate) struct Run {
+pub(crate) struct StepCommand {
     program: String,
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
 }
 
-impl Run {
+impl StepCommand {
     fn new(program: &str, arguments: &str) -> Self {
         Self {
             program: program.to_owned(),
@@ -83,7 +83,7 @@ impl Run {
     }
 }
 
-impl fmt::Display for Run {
+impl fmt::Display for StepCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in &self.environment {
             write!(f, "{name}={value} ")?;
@@ -119,7 +119,8 @@ pub(crate) fn all(long: bool) -> Vec<Step> {
 
 /// Names of the steps that only the long run has, or that it runs for longer.
 pub(crate) fn only_long() -> Vec<&'static str> {
-    let commands = |step: &Step| -> Vec<String> { step.runs.iter().map(Run::to_string).collect() };
+    let commands =
+        |step: &Step| -> Vec<String> { step.runs.iter().map(StepCommand::to_string).collect() };
     let usual: Vec<_> = all(false).iter().map(commands).collect();
     let long = all(true).into_iter();
     long.filter(|step| !usual.contains(&commands(step)))
@@ -133,19 +134,22 @@ fn readme() -> Vec<Step> {
         Step {
             name: "fresh",
             what: "README: self-test and all tests, where there is only what README asks for",
-            runs: vec![Run::cargo("xtask fresh")],
+            runs: vec![StepCommand::cargo("xtask fresh")],
         },
         Step {
             name: "clients",
             what: "the tests that take more: clients in C that use libdrm",
-            runs: vec![Run::cargo(
+            runs: vec![StepCommand::cargo(
                 "test --no-fail-fast -p client-tests -- --show-output",
             )],
         },
         Step {
             name: "llama",
             what: "README: stock llama.cpp with the backend, on the model",
-            runs: vec![Run::cargo("xtask demo"), Run::cargo("xtask llama")],
+            runs: vec![
+                StepCommand::cargo("xtask demo"),
+                StepCommand::cargo("xtask llama"),
+            ],
         },
     ]
 }
@@ -156,36 +160,37 @@ fn checks() -> Vec<Step> {
             name: "fmt",
             what: "the sources are formatted",
             runs: vec![
-                Run::cargo("fmt --all --check"),
-                Run::cargo("fmt --manifest-path fuzz/Cargo.toml -- --check"),
+                StepCommand::cargo("fmt --all --check"),
+                StepCommand::cargo("fmt --manifest-path fuzz/Cargo.toml -- --check"),
             ],
         },
         Step {
             name: "clippy",
             what: "no lint fires",
-            runs: vec![Run::cargo(
+            runs: vec![StepCommand::cargo(
                 "clippy --workspace --all-targets -- -D warnings",
             )],
         },
         Step {
             name: "docs",
-            what: "rustdoc is clean, generated pages are current",
+            what: "rustdoc is clean, generated pages are current, type names stand for one thing",
             runs: vec![
-                Run::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
-                Run::cargo("xtask docs --check"),
+                StepCommand::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
+                StepCommand::cargo("xtask docs --check"),
+                StepCommand::cargo("xtask names"),
             ],
         },
         Step {
             name: "hw-model",
             what: "the driver regression suite on the model, dangerous rows included",
-            runs: vec![Run::cargo(
+            runs: vec![StepCommand::cargo(
                 "run --release -p rocket-hw-tests -- --device model --except bug-",
             )],
         },
         Step {
             name: "abi",
             what: "structs and request numbers equal the kernel header's",
-            runs: vec![Run::cargo("xtask abi")],
+            runs: vec![StepCommand::cargo("xtask abi")],
         },
     ]
 }
@@ -198,11 +203,11 @@ fn deny() -> Step {
         what: "licences and sources of the dependencies",
         runs: vec![
             // Does nothing where that version is there already.
-            Run::cargo(&format!(
+            StepCommand::cargo(&format!(
                 // Without optimisation, which would take longer than its work.
                 "install --quiet --debug --locked --root {tools} cargo-deny --version {CARGO_DENY_VERSION}"
             )),
-            Run::new(
+            StepCommand::new(
                 &format!("{tools}/bin/cargo-deny"),
                 "check licenses bans sources",
             ),
@@ -211,8 +216,8 @@ fn deny() -> Step {
 }
 
 /// Installs what Miri and the sanitizers need, where it is not there.
-fn nightly_toolchain() -> Run {
-    Run::new(
+fn nightly_toolchain() -> StepCommand {
+    StepCommand::new(
         "rustup",
         &format!("toolchain install {NIGHTLY} --profile minimal -c miri -c rust-src"),
     )
@@ -224,11 +229,11 @@ fn miri() -> Step {
         what: "no undefined behaviour in uapi over the model, and in the model's memory",
         runs: vec![
             nightly_toolchain(),
-            Run::cargo(&format!("+{NIGHTLY} miri test -p rocket-uapi"))
+            StepCommand::cargo(&format!("+{NIGHTLY} miri test -p rocket-uapi"))
                 // Reading the clock needs the host.
                 .env("MIRIFLAGS", "-Zmiri-disable-isolation"),
             // The model's unsafe code: pages that CPU and NPU share.
-            Run::cargo(&format!(
+            StepCommand::cargo(&format!(
                 "+{NIGHTLY} miri test -p npu-model --lib driver::memory"
             ))
             .env("MIRIFLAGS", "-Zmiri-disable-isolation"),
@@ -240,7 +245,9 @@ fn fuzz(seconds: u32) -> Step {
     Step {
         name: "fuzz",
         what: "the fuzz targets, for a while; `fresh` has replayed their corpora",
-        runs: vec![Run::cargo(&format!("xtask fuzz --seconds {seconds}"))],
+        runs: vec![StepCommand::cargo(&format!(
+            "xtask fuzz --seconds {seconds}"
+        ))],
     }
 }
 
@@ -258,8 +265,8 @@ fn aarch64(members: &str) -> Step {
         name: "aarch64",
         what: "the board's architecture: cross-built, tests under qemu-user",
         runs: vec![
-            Run::new("rustup", &format!("target add {AARCH64}")),
-            Run::cargo(&format!(
+            StepCommand::new("rustup", &format!("target add {AARCH64}")),
+            StepCommand::cargo(&format!(
                 "test --no-fail-fast --target {AARCH64} {members} -- --show-output"
             ))
             .env(
@@ -280,15 +287,15 @@ fn teflon() -> Step {
         name: "teflon",
         what: "Mesa's TensorFlow Lite delegate, as Debian ships it, on the model",
         runs: vec![
-            Run::new("rustup", &format!("target add {AARCH64}")),
-            Run::cargo("xtask teflon"),
+            StepCommand::new("rustup", &format!("target add {AARCH64}")),
+            StepCommand::cargo("xtask teflon"),
         ],
     }
 }
 
 /// The target of a guest's programs.
-fn guest_target() -> Run {
-    Run::new("rustup", &format!("target add {MUSL}"))
+fn guest_target() -> StepCommand {
+    StepCommand::new("rustup", &format!("target add {MUSL}"))
 }
 
 fn virtual_machine() -> [Step; 2] {
@@ -296,12 +303,12 @@ fn virtual_machine() -> [Step; 2] {
         Step {
             name: "vm-build",
             what: "a kernel for virtual machines, built or cached",
-            runs: vec![Run::cargo("xtask vm build")],
+            runs: vec![StepCommand::cargo("xtask vm build")],
         },
         Step {
             name: "vm",
             what: "the driver regression suite on the mainline driver, in a virtual machine",
-            runs: vec![guest_target(), Run::cargo("xtask vm test")],
+            runs: vec![guest_target(), StepCommand::cargo("xtask vm test")],
         },
     ]
 }
@@ -313,8 +320,8 @@ fn long_virtual_machine() -> [Step; 6] {
             what: "the same on a kernel that looks for mistakes of its own",
             runs: vec![
                 guest_target(),
-                Run::cargo("xtask vm build --kasan"),
-                Run::cargo("xtask vm test --kasan --limit 1800"),
+                StepCommand::cargo("xtask vm build --kasan"),
+                StepCommand::cargo("xtask vm test --kasan --limit 1800"),
             ],
         },
         Step {
@@ -322,17 +329,17 @@ fn long_virtual_machine() -> [Step; 6] {
             what: "C clients, npu-probe and stock llama.cpp on the mainline driver",
             runs: vec![
                 guest_target(),
-                Run::cargo("xtask vm programs"),
-                Run::cargo("xtask llama --arch arm64 real-driver"),
+                StepCommand::cargo("xtask vm programs"),
+                StepCommand::cargo("xtask llama --arch arm64 real-driver"),
             ],
         },
         Step {
             name: "vm-teflon",
             what: "Mesa's TensorFlow Lite delegate on the mainline driver: the model's outputs",
             runs: vec![
-                Run::new("rustup", &format!("target add {AARCH64}")),
+                StepCommand::new("rustup", &format!("target add {AARCH64}")),
                 guest_target(),
-                Run::cargo("xtask teflon --real-driver"),
+                StepCommand::cargo("xtask teflon --real-driver"),
             ],
         },
         vm_soak(),
@@ -341,8 +348,8 @@ fn long_virtual_machine() -> [Step; 6] {
             what: "random calls find no new mistake of the mainline driver, nor of the model",
             runs: vec![
                 guest_target(),
-                Run::cargo("xtask vm build --kasan"),
-                Run::cargo(&format!(
+                StepCommand::cargo("xtask vm build --kasan"),
+                StepCommand::cargo(&format!(
                     "xtask vm run --kasan --smp 2 --fail-on-complaint -- \
                      rocket-fuzz --destructive --seed 1 --steps {FUZZ_CALLS}"
                 )),
@@ -353,7 +360,7 @@ fn long_virtual_machine() -> [Step; 6] {
             what: "twenty runs of the suite on the mainline driver end the same",
             runs: vec![
                 guest_target(),
-                Run::cargo("xtask vm test --no-bugs --repeat 20"),
+                StepCommand::cargo("xtask vm test --no-bugs --repeat 20"),
             ],
         },
     ]
@@ -363,7 +370,7 @@ fn long_virtual_machine() -> [Step; 6] {
 /// mistakes of its own: no complaint of that bug is expected there.
 fn vm_soak() -> Step {
     let run = |kernel: &str, soak: &str| {
-        Run::cargo(&format!(
+        StepCommand::cargo(&format!(
             "xtask vm run {kernel} --smp 2 --limit {SOAK_LIMIT} --fail-on-complaint -- \
              npu-probe --device /dev/accel/accel0 soak --processes 6 {soak}"
         ))
@@ -384,10 +391,10 @@ fn vm_soak() -> Step {
 
 /// Tests with a sanitizer, which instruments the host's code: hence the
 /// target, which keeps build scripts and macros out of it.
-fn sanitized(sanitizer: &str, what: &str) -> Run {
+fn sanitized(sanitizer: &str, what: &str) -> StepCommand {
     let folder = paths::target().join(sanitizer);
     let folder = folder.to_string_lossy();
-    Run::cargo(&format!(
+    StepCommand::cargo(&format!(
         "+{NIGHTLY} test --target {X86_64} --target-dir {folder} {what}"
     ))
     .env("RUSTFLAGS", &format!("-Zsanitizer={sanitizer}"))
@@ -405,7 +412,7 @@ fn kernel_door() -> Step {
     let folder = target.join("through-libc");
     let (target, folder) = (target.to_string_lossy(), folder.to_string_lossy());
     let preloaded = |program: &str| {
-        Run::new(
+        StepCommand::new(
             &format!("{target}/debug/npu-probe"),
             &format!("run -- {folder}/debug/{program}"),
         )
@@ -414,8 +421,8 @@ fn kernel_door() -> Step {
         name: "kernel-door",
         what: "rocket-uapi's way to a kernel, against the model behind the preload library",
         runs: vec![
-            Run::cargo("build -p npu-probe -p rocket-preload"),
-            Run::cargo(&format!(
+            StepCommand::cargo("build -p npu-probe -p rocket-preload"),
+            StepCommand::cargo(&format!(
                 "build --target-dir {folder} -p npu-probe -p rocket-hw-tests"
             ))
             .env("RUSTFLAGS", "--cfg=rustix_use_libc"),
@@ -433,7 +440,7 @@ fn longer() -> Vec<Step> {
             name: "properties",
             what: "the property tests, many more cases",
             runs: vec![
-                Run::cargo(
+                StepCommand::cargo(
                     "test --release -p rknpu-regcmd -p rknpu-chip -p npu-model -p npu-kernels -p npu-matmul",
                 )
                 .env("PROPTEST_CASES", LONG_CASES),
@@ -466,25 +473,25 @@ fn longer() -> Vec<Step> {
             name: "hosts",
             what: "every layout of ggml's backend interface, which takes npm; the board's too",
             runs: vec![
-                Run::cargo("xtask llama hosts"),
-                Run::new("rustup", &format!("target add {AARCH64}")),
-                Run::cargo("xtask llama --arch arm64 hosts"),
+                StepCommand::cargo("xtask llama hosts"),
+                StepCommand::new("rustup", &format!("target add {AARCH64}")),
+                StepCommand::cargo("xtask llama --arch arm64 hosts"),
             ],
         },
         Step {
             name: "backend-ops",
             what: "the matrix products of ggml's own tests, all but the few largest",
-            runs: vec![Run::cargo("xtask llama all-backend-ops")],
+            runs: vec![StepCommand::cargo("xtask llama all-backend-ops")],
         },
         Step {
             name: "llama-long",
             what: "the backend under valgrind, in a llama-cpp-python built from source, under node",
-            runs: vec![Run::cargo("xtask llama valgrind python node")],
+            runs: vec![StepCommand::cargo("xtask llama valgrind python node")],
         },
         Step {
             name: "soak",
             what: "two thousand self-tests in one process",
-            runs: vec![Run::cargo(
+            runs: vec![StepCommand::cargo(
                 "run --release -p npu-probe -- --device model --repeat 2000",
             )],
         },

@@ -90,16 +90,16 @@ const ALL_BY_EXPERT: &str = "type_b=f32,.*,m=([0-9]{1,3}|1024|2880),";
 
 /// A value of `GGML_ROCKET_PRECISION`, and the row of the table that all products
 /// are then counted in, if it is one.
-struct Precision {
+struct PrecisionSetting {
     word: &'static str,
     computed: Option<&'static str>,
 }
 
-const AUTO: Precision = Precision {
+const AUTO: PrecisionSetting = PrecisionSetting {
     word: "auto",
     computed: None,
 };
-const INT8: Precision = Precision {
+const INT8: PrecisionSetting = PrecisionSetting {
     word: "w8a8-hadamard",
     computed: Some("int8-hadamard"),
 };
@@ -109,7 +109,7 @@ fn run(
     stock: &Stock,
     operation: &str,
     cases: &str,
-    precision: Precision,
+    precision: PrecisionSetting,
     limit: Duration,
 ) -> Result<String> {
     let word = precision.word;

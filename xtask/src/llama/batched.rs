@@ -37,7 +37,7 @@ const CONTEXT: &str = "2048";
 const PRODUCTS_OF_A_STEP: u64 = 29;
 const PRODUCTS_OF_LAST_TOKENS: u64 = 4;
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let model = workshop.tiny_f16(SEED)?;
     let model = model.to_string_lossy();

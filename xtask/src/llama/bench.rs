@@ -16,7 +16,7 @@ use anyhow::{Result, ensure};
 
 use self::measure::{Taken, median};
 use super::conditions;
-use super::model::{Recipe, Workshop};
+use super::model::{ModelRecipe, Workshop};
 use super::page::Page;
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
@@ -65,9 +65,9 @@ impl Side {
     }
 }
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<Verdict> {
-    let full = workshop.cook(Recipe::BENCHMARK)?;
+    let full = workshop.cook(ModelRecipe::BENCHMARK)?;
     let mut tokens = "| file | without, ms | with, ms | ratio |\n|---|---|---|---|\n".to_owned();
     let mut loads = "| file | load: wall, CPU | with the backend | peak memory | with the backend \
                      |\n|---|---|---|---|---|\n"

@@ -21,7 +21,7 @@ const BUDGET_KIB: u64 = 4096;
 /// How the line of the log begins.
 const TOLD: &str = "weights on the NPU: ";
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let (seed, prompt) = texts::PROMPTS[0];
     let reference = Reference::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;

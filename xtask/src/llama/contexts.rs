@@ -26,7 +26,7 @@ const GROWTH: u64 = 8192;
 /// need not do in the first rounds. One file lost in each round would be 56.
 const MORE_FILES: u64 = 16;
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock) -> Result<Verdict> {
     let program = hosts::compile(stock.arch(), "ggml_contexts")?;
     let mut command = stock.program(&program, &[], Backend::With);

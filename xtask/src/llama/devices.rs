@@ -13,7 +13,7 @@ use crate::report::Verdict;
 pub(super) const NAME: &str = "list-devices";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock) -> Result<Verdict> {
     let list = |backend| {
         let arguments = ["--list-devices"];

@@ -10,7 +10,7 @@
 use anyhow::{Result, ensure};
 
 use super::logits::{self, Extent};
-use super::model::{Recipe, Workshop};
+use super::model::{ModelRecipe, Workshop};
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
 use crate::report::Verdict;
@@ -26,11 +26,11 @@ const MOST: f64 = 2.0;
 /// Models and types of weights: the finest quantised type, where INT8 would be
 /// at the bar without a margin; and the finest of those that `auto` computes in
 /// INT8, where outliers hurt most.
-const CASES: [(Recipe, &str); 4] = [
-    (Recipe::PLAIN, "Q8_0"),
-    (Recipe::DEEP, "Q8_0"),
-    (Recipe::OUTLIERS, "Q8_0"),
-    (Recipe::OUTLIERS, "Q6_K"),
+const CASES: [(ModelRecipe, &str); 4] = [
+    (ModelRecipe::PLAIN, "Q8_0"),
+    (ModelRecipe::DEEP, "Q8_0"),
+    (ModelRecipe::OUTLIERS, "Q8_0"),
+    (ModelRecipe::OUTLIERS, "Q6_K"),
 ];
 /// What `auto` could have chosen instead, and its name in the statistics.
 const OTHER: (&str, &str) = ("w8a8-hadamard", "int8-hadamard");
@@ -41,7 +41,7 @@ const MOST_OF_OTHER: f64 = 4.0;
 /// nothing.
 const NOTHING: f64 = 1e-6;
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let mut notes = Vec::new();
     for (recipe, format) in CASES {

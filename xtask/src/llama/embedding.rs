@@ -120,7 +120,7 @@ impl Reached {
     }
 }
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let mut notes = Vec::new();
     for reached in measure(stock, workshop)? {

@@ -37,7 +37,7 @@ const KILLED: &str = "computing ffn_gate-0 ";
 const SHORT: &str = "Hello";
 const STEPS: usize = 4;
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let model = workshop.tiny_f16(1)?;
     let model = model.to_string_lossy();

@@ -32,7 +32,7 @@ const MIN_ROWS: (&str, &str) = ("GGML_ROCKET_MIN_M", "8");
 const MODEL: &str = "/model.gguf";
 const BACKEND: &str = "/usr/lib/libggml-rocket.so";
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     if stock.arch() != Arch::Arm64 {
         return Ok(Verdict::Skip("needs `--arch arm64`".to_owned()));

@@ -39,7 +39,7 @@ const EXTENT: Extent = Extent {
     chunks: 2,
 };
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let model = workshop.tiny_layers_f16(LAYERS)?;
     let reference = Reference::new(stock, &model, PROMPT, TOKENS)?;

@@ -39,7 +39,7 @@ const LAYERS: u32 = 3;
 /// into, or still pointed to.
 const HARMLESS: [&str; 2] = ["Leak_PossiblyLost", "Leak_StillReachable"];
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     if !stock.arch().is_native() {
         return Ok(Verdict::Skip(

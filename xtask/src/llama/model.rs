@@ -24,14 +24,14 @@ const SCRIPT_LIMIT: Duration = Duration::from_secs(300);
 
 /// A model that the script makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Recipe {
+pub(super) struct ModelRecipe {
     /// In one word, for tables and file names.
     pub(super) name: &'static str,
     /// Options of the script.
     options: &'static [&'static str],
 }
 
-impl Recipe {
+impl ModelRecipe {
     /// Dense.
     pub(super) const PLAIN: Self = Self {
         name: "plain",
@@ -147,7 +147,7 @@ impl Workshop {
     }
 
     /// The F16 model of a recipe.
-    pub(super) fn cook(&self, recipe: Recipe) -> Result<PathBuf> {
+    pub(super) fn cook(&self, recipe: ModelRecipe) -> Result<PathBuf> {
         let model = self.path(&format!("{}-f16.gguf", recipe.name));
         self.make(&model, recipe.options)?;
         Ok(model)

@@ -5,7 +5,7 @@
 use anyhow::{Result, ensure};
 
 use super::logits::{self, Extent};
-use super::model::{FORMATS, Recipe, Workshop};
+use super::model::{FORMATS, ModelRecipe, Workshop};
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
 use crate::report::Verdict;
@@ -25,12 +25,12 @@ const EXTENT: Extent = Extent {
 /// CPU rounds activations to. With Q8_0 we compute in FP16, and what is seen is
 /// the loss of the CPU, which rounds activations to 8 bits. With coarser types
 /// that comes on top of what rotated INT8 loses.
-fn bound(recipe: Recipe, format: &str) -> f64 {
+fn bound(recipe: ModelRecipe, format: &str) -> f64 {
     let [fine, coarse] = match recipe {
         // One scale for 32 activations, one of which is large, is coarse.
-        Recipe::OUTLIERS => [0.012, 0.06],
+        ModelRecipe::OUTLIERS => [0.012, 0.06],
         // More of the weights are quantised.
-        Recipe::TIED => [0.0016, 0.004],
+        ModelRecipe::TIED => [0.0016, 0.004],
         _ => [0.0006, 0.002],
     };
     match format {
@@ -41,10 +41,10 @@ fn bound(recipe: Recipe, format: &str) -> f64 {
     }
 }
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let mut notes = Vec::new();
-    for recipe in Recipe::ALL {
+    for recipe in ModelRecipe::ALL {
         let full = workshop.cook(recipe)?;
         let mut seen = Vec::new();
         let mut offloaded = None;

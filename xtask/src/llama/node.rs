@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::model::{Recipe, Workshop};
+use super::model::{ModelRecipe, Workshop};
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
 use super::{THREADS, hosts, texts};
@@ -37,7 +37,7 @@ struct Written {
     tokens: Vec<u32>,
 }
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     if !stock.arch().is_native() {
         return Ok(Verdict::Skip("node is this machine's".into()));
@@ -57,7 +57,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         )));
     }
     let directory = install(stock)?;
-    let model = workshop.cook(Recipe::PLAIN)?;
+    let model = workshop.cook(ModelRecipe::PLAIN)?;
     let run = |backend| -> Result<(Written, Output)> {
         let (_, prompt) = texts::PROMPTS[0];
         let mut command = Command::new("node");

@@ -34,7 +34,7 @@ const PROMPT: &str = "The quick brown fox jumps over the lazy dog, and then it t
 /// behind it; with experts, one more to choose them.
 const TENSORS_OF_A_LAYER: u64 = 7;
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let mut notes = Vec::new();
     for (experts, format) in MODELS {

@@ -71,7 +71,7 @@ struct Written {
     leads: Vec<f64>,
 }
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     if !stock.arch().is_native() {
         return Ok(Verdict::Skip("it is built for this machine".into()));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::logits::{self, Extent, Logits};
-use super::model::{FORMATS, Recipe, Workshop};
+use super::model::{FORMATS, ModelRecipe, Workshop};
 use super::page::Page;
 use super::stats::Stats;
 use super::stock::{Backend, Stock};
@@ -69,7 +69,7 @@ const POLICIES: [Policy; 5] = [
 /// Groups of K that are compared, and the default among them.
 const K_GROUPS: [&str; 5] = ["32", "64", "128", "256", "480"];
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<Verdict> {
     let mut bench = Bench {
         stock,
@@ -132,7 +132,7 @@ impl Bench<'_> {
                          likeliest token | of what a file of it loses on the CPU | bar |\n\
                          |---|---|---|---|---|---|\n"
             .to_owned();
-        for recipe in [Recipe::PLAIN, Recipe::OUTLIERS] {
+        for recipe in [ModelRecipe::PLAIN, ModelRecipe::OUTLIERS] {
             let (full, cpu) = self.reference(recipe)?;
             for Policy {
                 precision,
@@ -177,7 +177,7 @@ impl Bench<'_> {
         let mut table = "| model | group | KL divergence, nats a token | of Q4_0's |\n\
                          |---|---|---|---|\n"
             .to_owned();
-        for recipe in [Recipe::PLAIN, Recipe::OUTLIERS] {
+        for recipe in [ModelRecipe::PLAIN, ModelRecipe::OUTLIERS] {
             let (full, cpu) = self.reference(recipe)?;
             let file = self.workshop.quantised(self.stock, &full, "Q4_0")?;
             let own = cpu.divergence(&self.logits(Backend::Without, &file, &[])?.0)?;
@@ -204,7 +204,7 @@ impl Bench<'_> {
         let mut table = "| model | file | the file's own loss | with `auto` | of the file's own | \
                          computed in |\n|---|---|---|---|---|---|\n"
             .to_owned();
-        for recipe in Recipe::ALL {
+        for recipe in ModelRecipe::ALL {
             let (full, exact) = self.reference(recipe)?;
             for format in FORMATS {
                 let file = self.workshop.quantised(self.stock, &full, format)?;
@@ -232,7 +232,7 @@ impl Bench<'_> {
     }
 
     /// The F16 model of a recipe, and its logits on the CPU.
-    fn reference(&self, recipe: Recipe) -> Result<(PathBuf, Logits)> {
+    fn reference(&self, recipe: ModelRecipe) -> Result<(PathBuf, Logits)> {
         let full = self.workshop.cook(recipe)?;
         let (logits, _) = self.logits(Backend::Without, &full, &[])?;
         Ok((full, logits))

@@ -26,7 +26,7 @@ const ATTEMPTS: usize = 12;
 const PROBE: &[u8] = b"ggml_backend_buft_alloc_buffer_n\0";
 const BLIND_PROBE: &[u8] = b"ggml_backend_buft_alloc_buffer_?\0";
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let model = workshop.tiny_f16(1)?;
     let model = model.to_string_lossy();

@@ -37,9 +37,9 @@ struct EndedEarly {
 /// A token that might have been written.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
-    /// Its number.
+    /// The token's id.
     pub(super) id: u32,
-    /// Its text.
+    /// The token's text.
     pub(super) bytes: Vec<u8>,
     /// How far its logit lies below the best one.
     pub(super) gap: f64,
@@ -67,7 +67,7 @@ impl Step {
         self.candidates[0].id
     }
 
-    /// Its text.
+    /// The chosen token's text.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.candidates[0].bytes
     }

@@ -85,7 +85,7 @@ impl Stock {
         &self.loader
     }
 
-    /// Its libggml.
+    /// Path of its libggml.
     pub(super) fn ggml_library(&self) -> PathBuf {
         self.libraries().join("libggml.so.0")
     }
@@ -104,7 +104,7 @@ impl Stock {
         &self.ggml_version
     }
 
-    /// Where it lies.
+    /// Its packages.
     pub(super) fn sysroot(&self) -> &Sysroot {
         &self.sysroot
     }

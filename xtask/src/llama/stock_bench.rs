@@ -28,7 +28,7 @@ const TOKENS: [&str; 4] = ["-p", "0", "-n", "4"];
 /// feed-forward network and the output, which only see the last token.
 const PRODUCTS_OF_A_PROMPT: u64 = 25;
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let full = workshop.tiny_f16(SEED)?;
     let mut notes = Vec::new();

@@ -41,7 +41,7 @@ pub(super) const PROMPTS: [(u32, &str); 3] = [
     ),
 ];
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let mut notes = Vec::new();
     for (seed, prompt) in PROMPTS {
@@ -61,7 +61,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
 pub(super) struct Texts {
     /// Without our backend.
     pub(super) without: Vec<u8>,
-    /// With it.
+    /// Text with the backend.
     pub(super) with: Vec<u8>,
     agreement: Agreement,
     /// The smallest lead of a best token in the CPU's text, as logits.

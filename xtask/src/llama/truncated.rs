@@ -33,7 +33,7 @@ const LEFT: usize = 16;
 /// Number of the signal of a bus error, on x86-64 and arm64.
 const SIGBUS: i32 = 7;
 
-/// Runs it.
+/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let (seed, prompt) = texts::PROMPTS[0];
     let reference = Reference::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result};
 use npu_matmul::plan::{Accumulate, Candidate, Conditions, candidates, cheapest};
-use npu_matmul::{PlanOptions, Precision};
+use npu_matmul::{Dtype, PlanOptions};
 use rknpu_regcmd::timing::{Machine, seconds};
 
 use super::{FDS, PRODUCTS, Product};
@@ -60,6 +60,6 @@ fn chosen(n: usize, k: usize, accumulate: Accumulate) -> Result<Candidate> {
         },
         ..PlanOptions::default()
     };
-    cheapest(candidates(Precision::Int8, n, k, FDS, &options)?)
+    cheapest(candidates(Dtype::Int8, n, k, FDS, &options)?)
         .with_context(|| format!("no plan for K {k} N {n}"))
 }

@@ -5,11 +5,11 @@
 use anyhow::Result;
 use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::Scheme;
-use npu_matmul::{Plan, PlanOptions, Precision};
+use npu_matmul::{Dtype, Plan, PlanOptions};
 
 use super::cpu::Counted;
 use super::data::Data;
-use super::kinds::{Columns, Kind};
+use super::kinds::{Columns, Variant};
 
 /// File descriptors: one for each core.
 pub(super) const FDS: usize = 3;
@@ -24,7 +24,7 @@ const K: usize = 4096;
 /// Outlier columns of such a product.
 const OUTLIERS: usize = 32;
 
-/// Of one product.
+/// Cost of a product.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
     /// Modelled time of the device, ps.
@@ -52,7 +52,7 @@ impl Cost {
 
 /// Of the product in FP16.
 pub(super) fn fp16(counted: &Counted) -> Result<Cost> {
-    let cost = planned(Precision::Fp16, K, M, &PlanOptions::default())?;
+    let cost = planned(Dtype::Fp16, K, M, &PlanOptions::default())?;
     let instructions = counted.fp16(cost.copies)?;
     Ok(Cost {
         instructions,
@@ -61,7 +61,7 @@ pub(super) fn fp16(counted: &Counted) -> Result<Cost> {
 }
 
 /// Of a quantised product.
-pub(super) fn of(kind: &Kind, counted: &Counted) -> Result<Cost> {
+pub(super) fn of(kind: &Variant, counted: &Counted) -> Result<Cost> {
     // Options that bear on plans do not depend on data.
     let options = kind.options(&Data {
         a: vec![],
@@ -69,7 +69,7 @@ pub(super) fn of(kind: &Kind, counted: &Counted) -> Result<Cost> {
     });
     let plan = options.plan_options(K, &PlanOptions::default());
     let rows = M * kind.operands.passes();
-    let integers = planned(kind.operands.precision(), K, rows, &plan)?;
+    let integers = planned(kind.operands.dtype(), K, rows, &plan)?;
     let scales = match kind.scheme {
         Scheme::PerTensor | Scheme::PerChannel => 1,
         Scheme::PerKGroup(group) => K.div_ceil(group),
@@ -81,7 +81,7 @@ pub(super) fn of(kind: &Kind, counted: &Counted) -> Result<Cost> {
     let beside = match kind.beside {
         Columns::None => Cost::default(),
         Columns::Calibrated | Columns::ByCall => {
-            let mut cost = planned(Precision::Fp16, OUTLIERS, M, &PlanOptions::default())?;
+            let mut cost = planned(Dtype::Fp16, OUTLIERS, M, &PlanOptions::default())?;
             // Each element of it is added to the integers' result.
             let sum_ps = PlanOptions::default().conditions.sum_ps;
             cost.sum_ps += (M * N) as u64 * sum_ps;
@@ -100,8 +100,8 @@ pub(super) fn of(kind: &Kind, counted: &Counted) -> Result<Cost> {
     })
 }
 
-fn planned(precision: Precision, k: usize, rows: usize, options: &PlanOptions) -> Result<Cost> {
-    let weights = WeightPlan::new(precision, N, k, FDS, options)?;
+fn planned(dtype: Dtype, k: usize, rows: usize, options: &PlanOptions) -> Result<Cost> {
+    let weights = WeightPlan::new(dtype, N, k, FDS, options)?;
     let conditions = options.conditions;
     let prediction = Plan::new(&weights, rows, options)?.predict(&conditions.machine);
     Ok(Cost {

@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context, Result};
 use npu_matmul::quantise::Operands;
 
-use super::kinds::Kind;
+use super::kinds::Variant;
 use crate::generated::section;
 use crate::{instructions, paths};
 
@@ -52,7 +52,7 @@ impl Counted {
 
     /// The same of one that is quantised. `outliers` is the share of them that
     /// are FP16 besides.
-    pub(super) fn quantised(&self, kind: &Kind, copies: usize, outliers: f64) -> Result<f64> {
+    pub(super) fn quantised(&self, kind: &Variant, copies: usize, outliers: f64) -> Result<f64> {
         let quantise = self.of("absmax, quantise and pack")? - self.of("pack int8 activations")?;
         let rotate = match kind.rotated {
             true => self.of("Hadamard, blocks of 4096")?,

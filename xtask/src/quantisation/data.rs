@@ -9,7 +9,7 @@ pub(super) const M: usize = 48;
 /// Output channels.
 pub(super) const N: usize = 64;
 
-/// Depth.
+/// Depth of the products: elements of a sum.
 pub(super) const K: usize = 1024;
 
 /// Columns of the activations that are large: as in language models, few and

@@ -11,7 +11,7 @@ use super::data::{Data, K};
 const THRESHOLD: f32 = 6.0;
 
 /// A way to quantise.
-pub(super) struct Kind {
+pub(super) struct Variant {
     /// What the table calls it.
     pub(super) name: &'static str,
     pub(super) operands: Operands,
@@ -29,7 +29,7 @@ pub(super) enum Columns {
     ByCall,
 }
 
-impl Kind {
+impl Variant {
     /// A scale for each channel, and nothing else.
     const fn new(name: &'static str, operands: Operands) -> Self {
         Self {
@@ -78,19 +78,19 @@ impl Kind {
 
     /// What the NPU computes.
     pub(super) fn products(&self) -> String {
-        let precision = self.operands.precision().to_string().to_uppercase();
+        let dtype = self.operands.dtype().to_string().to_uppercase();
         let beside = match self.beside {
             Columns::None => "",
             Columns::Calibrated | Columns::ByCall => " + 1 FP16",
         };
-        format!("{} {precision}{beside}", self.operands.passes())
+        format!("{} {dtype}{beside}", self.operands.passes())
     }
 }
 
-/// All of them.
-pub(super) fn all() -> Vec<Kind> {
+/// All variants of the table, in its order.
+pub(super) fn all() -> Vec<Variant> {
     use Operands::{W4A4, W4A8, W8A8};
-    let of = Kind::new;
+    let of = Variant::new;
     let groups = Scheme::PerKGroup;
     vec![
         of("W8A8, per tensor", W8A8).scheme(Scheme::PerTensor),

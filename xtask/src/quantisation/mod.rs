@@ -21,7 +21,7 @@ use rocket_uapi::DevicePool;
 use cost::Cost;
 use cpu::Counted;
 use data::Data;
-use kinds::{Columns, Kind};
+use kinds::{Columns, Variant};
 
 /// Name of the section of docs/quantisation.md that the table stands in.
 pub(crate) const SECTION: &str = "schemes";
@@ -61,7 +61,7 @@ pub(crate) fn markdown() -> Result<String> {
 }
 
 /// What stands behind the CPU's instructions where it does more than is counted.
-const fn uncounted(kind: &Kind) -> &'static str {
+const fn uncounted(kind: &Variant) -> &'static str {
     match kind.beside {
         Columns::None => "",
         Columns::Calibrated | Columns::ByCall => " +",
@@ -69,7 +69,7 @@ const fn uncounted(kind: &Kind) -> &'static str {
 }
 
 /// The normalised mean square error of a quantised product.
-fn loss(kind: &Kind, data: &Data) -> Result<f64> {
+fn loss(kind: &Variant, data: &Data) -> Result<f64> {
     let (engine, mut c) = (engine()?, vec![0.0; data::M * data::N]);
     let options = kind.options(data);
     let weights = engine.load_quantised(data::N, data::K, &options, &data.b)?;

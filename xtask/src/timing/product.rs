@@ -30,7 +30,7 @@ pub(super) enum Sums {
 
 /// A product and how it is cut.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Product {
+pub(super) struct CutProduct {
     pub(super) ty: MatmulType,
     /// M, K, N.
     pub(super) size: (u32, u32, u32),
@@ -44,7 +44,7 @@ pub(super) struct Product {
 
 /// What a run takes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct ProductTimes {
     /// From the call to the result, seconds.
     pub(super) wall: f64,
     /// Sum over files of the time between a submit and the end of its wait.
@@ -53,7 +53,7 @@ pub(super) struct Run {
     pub(super) sync: f64,
 }
 
-impl Product {
+impl CutProduct {
     /// Operations, two for each multiplication.
     pub(super) fn operations(&self) -> f64 {
         let (m, k, n) = self.size;
@@ -84,7 +84,7 @@ impl Product {
             .collect()
     }
 
-    pub(super) fn run(&self, machine: &Machine) -> Result<Run> {
+    pub(super) fn run(&self, machine: &Machine) -> Result<ProductTimes> {
         let host = HostCosts::LIBROCKETNPU;
         let (m, k, _) = self.size;
         let pack = host.pack_ps(u64::from(m) * u64::from(k));
@@ -130,7 +130,7 @@ impl Product {
         });
         let waits = timeline.jobs.iter().map(|job| job.end_ps - job.submit_ps);
         let wakes = jobs.len() as u64 * machine.driver.wake_ps;
-        Ok(Run {
+        Ok(ProductTimes {
             wall: seconds(ends.max().unwrap_or_default()),
             wait: seconds(waits.sum::<u64>() + wakes),
             sync: seconds(sync_total),
@@ -202,7 +202,7 @@ mod tests {
             (Sums::OnNpu, MatmulType::Fp16ToFp16),
             (Sums::OnHost, MatmulType::Int8ToInt32),
         ] {
-            let product = Product {
+            let product = CutProduct {
                 ty,
                 size: (512, 3840, 4096),
                 tile: (256, 384, 256),

@@ -18,7 +18,7 @@ pub(crate) enum LoadError {
          backend; use one that shares its ggml"
     )]
     SeveralGgml {
-        /// How many.
+        /// Number of copies.
         copies: usize,
     },
     /// A ggml of before the first layout.

@@ -42,7 +42,7 @@ pub(super) const MOST: Most = Most {
 };
 
 /// One row of the output: which of a token's experts, which token.
-type Place = (usize, usize);
+type OutputRow = (usize, usize);
 
 /// Computes `product`, whose experts are `experts`, with at most so much at a
 /// time.
@@ -55,7 +55,7 @@ pub(super) fn compute<M: Multiplier>(
 ) -> Result<(), MulMatError<M::Error>> {
     let Shape { n, k, matrices, .. } = product.offload.shape;
     let chosen = chosen(product, experts, matrices[0])?;
-    let chosen: Vec<(usize, Vec<Place>)> = chosen
+    let chosen: Vec<(usize, Vec<OutputRow>)> = chosen
         .into_iter()
         .enumerate()
         .filter(|(_, places)| !places.is_empty())
@@ -89,7 +89,7 @@ fn compute_batch<M: Multiplier>(
     residents: Option<&Residents<Packed<M::Weights>>>,
     product: &mut MulMat<'_>,
     experts: Experts,
-    chosen: &[(usize, Vec<Place>)],
+    chosen: &[(usize, Vec<OutputRow>)],
 ) -> Result<(), MulMatError<M::Error>> {
     let Shape { n, k, .. } = product.offload.shape;
     let groups = chosen
@@ -139,7 +139,7 @@ fn compute_batch<M: Multiplier>(
 
 /// The rows that chose one expert.
 struct Group<'a, W> {
-    places: &'a [Place],
+    places: &'a [OutputRow],
     packed: Arc<Packed<W>>,
     /// Its activations, one row a place.
     rows: Vec<f32>,
@@ -149,7 +149,7 @@ struct Group<'a, W> {
 fn gather<E: std::error::Error + Send + Sync + 'static>(
     product: &MulMat<'_>,
     experts: Experts,
-    places: &[Place],
+    places: &[OutputRow],
 ) -> Result<Vec<f32>, MulMatError<E>> {
     let mut gathered = Vec::with_capacity(places.len() * product.offload.shape.k);
     for (slot, token) in places {
@@ -168,7 +168,7 @@ fn chosen<E: std::error::Error + Send + Sync + 'static>(
     product: &MulMat<'_>,
     experts: Experts,
     count: usize,
-) -> Result<Vec<Vec<Place>>, MulMatError<E>> {
+) -> Result<Vec<Vec<OutputRow>>, MulMatError<E>> {
     let misplaced = || MulMatError::Data("numbers of experts");
     let ids = product.ids.as_ref().ok_or_else(misplaced)?;
     let mut chosen = vec![Vec::new(); count];

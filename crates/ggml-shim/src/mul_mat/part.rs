@@ -9,7 +9,7 @@ use npu_matmul::{Section, Stopwatch};
 use rayon::prelude::*;
 
 use crate::pack::Packed;
-use crate::precision::Precision;
+use crate::precision::ComputeType;
 use crate::quants::{self, Mend};
 use crate::supports::Offload;
 
@@ -35,7 +35,7 @@ pub(crate) trait Multiplier: Sync {
         &self,
         n: usize,
         k: usize,
-        precision: Precision,
+        precision: ComputeType,
         fill: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Result<Self::Weights, Self::Error>;
 

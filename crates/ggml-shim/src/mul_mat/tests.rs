@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::abi::type_id;
-use crate::precision::Precision;
+use crate::precision::ComputeType;
 use crate::types::tests::{Q8_0, decoder, format};
 use crate::verify::Errors;
 
@@ -69,7 +69,7 @@ impl Multiplier for Plain {
         &self,
         n: usize,
         k: usize,
-        _: Precision,
+        _: ComputeType,
         fill: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Result<Vec<f32>, Killed> {
         let mut weights = vec![f32::NAN; n * k];
@@ -181,7 +181,7 @@ fn run_f16(multiplier: &Plain, shape: Shape, order: [usize; 3], gap: usize) -> V
     let mut out = vec![f32::NAN; m * n * b2 * b3 * r2 * r3];
     let mut product = MulMat {
         offload: Offload {
-            precision: Precision::Fp16,
+            precision: ComputeType::Fp16,
             shape,
             experts: None,
         },
@@ -251,7 +251,7 @@ fn q8_0_weights() -> Vec<u8> {
 fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> MulMat<'a> {
     MulMat {
         offload: Offload {
-            precision: Precision::Int8,
+            precision: ComputeType::Int8,
             shape: SQUARE,
             experts: None,
         },

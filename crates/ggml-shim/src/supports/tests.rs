@@ -22,11 +22,11 @@ pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> Operand {
 }
 
 /// A product that is offloaded, `m` x `k` times `k` x `n`.
-pub(crate) fn product(weights: u32, m: i64, n: i64, k: i64) -> Product {
-    Product {
+pub(crate) fn product(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
+    MulMatQuery {
         weights: packed(weights, [k, n, 1, 1]),
         origin: Origin::Stored,
-        place: Place::Plain,
+        place: WeightLocation::Plain,
         activations: packed(type_id::F32, [k, m, 1, 1]),
         ids: None,
         output: packed(type_id::F32, [n, m, 1, 1]),
@@ -40,14 +40,14 @@ pub(crate) struct Fixed {
 }
 
 impl Policy for Fixed {
-    fn precision(&self, weights: Format, _: [usize; 2]) -> Precision {
+    fn precision(&self, weights: Format, _: [usize; 2]) -> ComputeType {
         match weights.class {
-            Class::Float => Precision::Fp16,
-            _ => Precision::Int8,
+            Class::Float => ComputeType::Fp16,
+            _ => ComputeType::Int8,
         }
     }
 
-    fn is_worth(&self, _: &Product, offload: &Offload) -> bool {
+    fn is_worth(&self, _: &MulMatQuery, offload: &Offload) -> bool {
         offload.rows() >= self.min_m
     }
 }
@@ -62,10 +62,10 @@ const MIN_M: usize = 32;
 #[test]
 fn each_kind_of_weights_is_offloaded_in_its_precision() {
     for (weights, precision) in [
-        (type_id::F32, Precision::Fp16),
-        (type_id::F16, Precision::Fp16),
-        (BF16, Precision::Fp16),
-        (Q8_0, Precision::Int8),
+        (type_id::F32, ComputeType::Fp16),
+        (type_id::F16, ComputeType::Fp16),
+        (BF16, ComputeType::Fp16),
+        (Q8_0, ComputeType::Int8),
     ] {
         let offload = decide(&product(weights, 64, 96, 128), &policy(MIN_M)).unwrap();
         assert_eq!(offload.precision, precision);
@@ -85,7 +85,7 @@ fn each_kind_of_weights_is_offloaded_in_its_precision() {
 #[test]
 fn the_question_before_allocation_gets_the_same_answer() {
     let mut asked = product(type_id::F16, 512, 64, 64);
-    asked.place = Place::Unallocated;
+    asked.place = WeightLocation::Unallocated;
     assert!(decide(&asked, &policy(MIN_M)).is_ok());
 }
 
@@ -113,10 +113,10 @@ fn strided_rows_are_read_where_they_lie() {
 /// Each line: what is changed in a good product, and why it is declined.
 #[test]
 fn each_reason_to_decline() {
-    type Change = fn(&mut Product);
+    type Change = fn(&mut MulMatQuery);
     let table: &[(Change, Reason)] = &[
         (|p| p.origin = Origin::Computed, Reason::Computed),
-        (|p| p.place = Place::Elsewhere, Reason::Elsewhere),
+        (|p| p.place = WeightLocation::Elsewhere, Reason::Elsewhere),
         (
             |p| p.weights.format = format(type_id::I32),
             Reason::WeightType,
@@ -186,8 +186,8 @@ fn what_is_worth_nothing_is_still_computable() {
 }
 
 /// 8 experts of which each of `tokens` tokens uses 2.
-pub(crate) fn by_expert(weights: u32, tokens: i64, given: i64, n: i64, k: i64) -> Product {
-    Product {
+pub(crate) fn by_expert(weights: u32, tokens: i64, given: i64, n: i64, k: i64) -> MulMatQuery {
+    MulMatQuery {
         weights: packed(weights, [k, n, 8, 1]),
         activations: packed(type_id::F32, [k, given, tokens, 1]),
         ids: Some(packed(type_id::I32, [2, tokens, 1, 1])),
@@ -212,7 +212,7 @@ fn experts_are_counted_by_tokens() {
 
 #[test]
 fn experts_that_do_not_fit_together_are_declined() {
-    type Change = fn(&mut Product);
+    type Change = fn(&mut MulMatQuery);
     let table: &[(Change, Reason)] = &[
         (
             |p| p.ids = Some(packed(type_id::I32, [2, 63, 1, 1])),

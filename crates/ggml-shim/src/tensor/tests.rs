@@ -9,7 +9,7 @@ use super::*;
 use crate::abi::MAX_NAME;
 use crate::abi::type_id;
 use crate::host::tests::{FakeBuffer, REARRANGED, fake_host};
-use crate::precision::Precision;
+use crate::precision::ComputeType;
 use crate::reason::Reason;
 use crate::supports;
 use crate::types::tests::{Q8_0, fake_types, format};
@@ -69,7 +69,7 @@ pub(crate) fn tensor(type_id: u32, ne: [i64; 4]) -> Tensor {
 }
 
 /// `weights` times 64 rows of F32 activations.
-fn classify_product(weights: &mut Tensor) -> Product {
+fn classify_product(weights: &mut Tensor) -> MulMatQuery {
     let (k, n) = (weights.ne[0], weights.ne[1]);
     let mut activations = tensor(type_id::F32, [k, 64, 1, 1]);
     activations.op = ADD;
@@ -79,12 +79,12 @@ fn classify_product(weights: &mut Tensor) -> Product {
     output.src[1] = &raw mut activations;
     // SAFETY: all tensors live until the end of this function.
     match unsafe { classify(&context(&fake_host()), &raw const output) } {
-        Node::Product(product) => product,
+        Node::MulMat(product) => product,
         other => panic!("{other:?}"),
     }
 }
 
-fn decide(weights: &mut Tensor) -> Result<Precision, Reason> {
+fn decide(weights: &mut Tensor) -> Result<ComputeType, Reason> {
     supports::decide(&classify_product(weights), &supports::tests::policy(32))
         .map(|offload| offload.precision)
 }
@@ -92,7 +92,7 @@ fn decide(weights: &mut Tensor) -> Result<Precision, Reason> {
 const SHAPE: [i64; 4] = [64, 96, 1, 1];
 
 /// Where weights of that type lie.
-fn place_of(buffer_type: *mut BufferType, usage: c_int, size: usize) -> Place {
+fn place_of(buffer_type: *mut BufferType, usage: c_int, size: usize) -> WeightLocation {
     let mut buffer = buffer(buffer_type, usage, size);
     let mut weights = tensor(Q8_0, SHAPE);
     weights.buffer = (&raw mut buffer).cast();
@@ -103,13 +103,13 @@ fn place_of(buffer_type: *mut BufferType, usage: c_int, size: usize) -> Place {
 fn llama_cpp_asks_with_an_empty_buffer_and_then_with_the_weights() {
     let rearranged = REARRANGED.as_ptr().cast_mut().cast();
     for (buffer_type, usage, size, place) in [
-        (our_type(), 0, 0, Place::Question),
-        (our_type(), usage::WEIGHTS, 0, Place::Question),
-        (other_type(), usage::WEIGHTS, 0, Place::Unallocated),
-        (other_type(), usage::WEIGHTS, 4096, Place::Plain),
-        (rearranged, usage::WEIGHTS, 4096, Place::Rearranged),
-        (rearranged, 0, 4096, Place::Elsewhere),
-        (other_type(), 0, 4096, Place::Elsewhere),
+        (our_type(), 0, 0, WeightLocation::Question),
+        (our_type(), usage::WEIGHTS, 0, WeightLocation::Question),
+        (other_type(), usage::WEIGHTS, 0, WeightLocation::Unallocated),
+        (other_type(), usage::WEIGHTS, 4096, WeightLocation::Plain),
+        (rearranged, usage::WEIGHTS, 4096, WeightLocation::Rearranged),
+        (rearranged, 0, 4096, WeightLocation::Elsewhere),
+        (other_type(), 0, 4096, WeightLocation::Elsewhere),
     ] {
         assert_eq!(place_of(buffer_type, usage, size), place);
     }
@@ -122,7 +122,7 @@ fn a_test_asks_before_it_allocates_also_about_views() {
     weights.nb = root.nb;
     weights.op = VIEW;
     weights.view_src = &raw mut root;
-    assert_eq!(decide(&mut weights), Ok(Precision::Fp16));
+    assert_eq!(decide(&mut weights), Ok(ComputeType::Fp16));
 }
 
 /// A KV cache is a stored tensor too, and attention multiplies by a view of
@@ -178,7 +178,7 @@ fn with_array<T>(places: [usize; 3], body: impl FnOnce(&mut MulMat<'_>) -> T) ->
     let mut activations = tensor(type_id::F32, [64, 2, 1, 1]);
     let mut output = tensor(type_id::F32, [4, 2, 1, 1]);
     let mut product = supports::tests::product(type_id::F16, 2, 4, 64);
-    product.place = Place::Unallocated;
+    product.place = WeightLocation::Unallocated;
     let offload = supports::computable(&product, &supports::tests::policy(1)).unwrap();
     let base = array.as_mut_ptr();
     for (tensor, place) in [&mut weights, &mut activations, &mut output]

@@ -12,14 +12,14 @@ const PROCESS: &str = "%p";
 /// An open file with a lock on it, which the kernel takes back when the process
 /// ends in whatever way, and so do the children that it has by fork alone.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct TraceFile {
     file: File,
     path: PathBuf,
     /// Not a device or a pipe.
     is_file: bool,
 }
 
-impl Output {
+impl TraceFile {
     /// Opens `path`, in which `%p` stands for the number of the process, and
     /// leaves what is in it.
     ///
@@ -90,7 +90,7 @@ fn lock(file: &File) -> io::Result<()> {
 }
 
 #[cfg(test)]
-impl From<(File, &Path)> for Output {
+impl From<(File, &Path)> for TraceFile {
     fn from((file, path): (File, &Path)) -> Self {
         let path = path.to_owned();
         let is_file = true;

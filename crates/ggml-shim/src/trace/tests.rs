@@ -31,7 +31,7 @@ fn begin(scratch: &Scratch) -> Trace {
 }
 
 fn create(path: &Path) -> io::Result<Trace> {
-    Trace::begin(Output::open(path)?, "a device", true, Logger::new(None))
+    Trace::begin(TraceFile::open(path)?, "a device", true, Logger::new(None))
 }
 
 fn of<'a>(events: &'a [Value], category: &str) -> Vec<&'a Value> {
@@ -118,7 +118,7 @@ fn what_cannot_be_written_is_said_once_and_nothing_breaks() {
     let scratch = Scratch::new("broken");
     let trace = begin(&scratch);
     if let Some(sink) = &mut *trace.lock() {
-        sink.output = Output::from((File::open(&scratch.0).unwrap(), &*scratch.0));
+        sink.output = TraceFile::from((File::open(&scratch.0).unwrap(), &*scratch.0));
     }
     let now = Instant::now();
     for _ in 0..2 {

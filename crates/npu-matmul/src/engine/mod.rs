@@ -16,7 +16,7 @@ use rocket_uapi::DevicePool;
 
 use crate::buffers::Buffers;
 use crate::counters::{AtomicCounters, Counters};
-use crate::dtype::{Precision, Results};
+use crate::dtype::{Dtype, Results};
 use crate::error::Error;
 use crate::matrix::MatrixView;
 use crate::observe::{Observer, Watched};
@@ -28,7 +28,7 @@ use crate::plan::{
 use crate::plan_cache::{Key, PlanCache};
 use crate::quantised::Quantised;
 use crate::threads::{Threads, Workers};
-use crate::times::{Clock, Section, Stopwatch, Times};
+use crate::times::{Section, SectionTimes, Stopwatch, Times};
 use crate::weights::Weights;
 
 /// Distinguishes engines, so that weights are not used with another one.
@@ -48,7 +48,7 @@ pub struct Engine {
     counters: AtomicCounters,
     /// Bytes of PREP_BO and FINI_BO when the engine was made.
     cache_traffic_before: [u64; 2],
-    clock: Arc<Clock>,
+    clock: Arc<SectionTimes>,
     workers: Arc<Workers>,
 }
 
@@ -228,13 +228,8 @@ impl Engine {
     ///
     /// # Errors
     /// Why they cannot be; see [`PlanError`].
-    pub fn weight_plan(
-        &self,
-        precision: Precision,
-        n: usize,
-        k: usize,
-    ) -> Result<WeightPlan, Error> {
-        self.plan_weights(precision, n, k, &self.options)
+    pub fn weight_plan(&self, dtype: Dtype, n: usize, k: usize) -> Result<WeightPlan, Error> {
+        self.plan_weights(dtype, n, k, &self.options)
     }
 
     /// The memory of all devices, without any weights yet, of which those alone
@@ -255,38 +250,26 @@ impl Engine {
     ///
     /// # Errors
     /// Why they cannot be cut; see [`PlanError`].
-    pub fn weight_memory(
-        &self,
-        precision: Precision,
-        n: usize,
-        k: usize,
-    ) -> Result<WeightMemory, Error> {
-        let plan = self.weight_plan(precision, n, k)?;
+    pub fn weight_memory(&self, dtype: Dtype, n: usize, k: usize) -> Result<WeightMemory, Error> {
+        let plan = self.weight_plan(dtype, n, k)?;
         Ok(WeightMemory::new(&plan, &self.options))
     }
 
     pub(crate) fn plan_weights(
         &self,
-        precision: Precision,
+        dtype: Dtype,
         n: usize,
         k: usize,
         options: &PlanOptions,
     ) -> Result<WeightPlan, Error> {
         let key = Key {
-            precision,
+            dtype,
             n,
             k,
             options: options.clone(),
         };
-        let make = |key: &Key| {
-            WeightPlan::new(
-                key.precision,
-                key.n,
-                key.k,
-                self.devices.len(),
-                &key.options,
-            )
-        };
+        let make =
+            |key: &Key| WeightPlan::new(key.dtype, key.n, key.k, self.devices.len(), &key.options);
         Ok(self.plans.get(&key, make)?)
     }
 
@@ -301,7 +284,7 @@ impl Engine {
         options_of: impl Fn(&PlanOptions) -> PlanOptions,
     ) -> Result<WeightPlan, Error> {
         let options = options_of(&self.options);
-        let of_any = match self.plan_weights(Precision::Int4, n, k, &options) {
+        let of_any = match self.plan_weights(Dtype::Int4, n, k, &options) {
             Ok(plan) => Some(plan.replicas > 1),
             // Tiles that were asked for, which these weights may allow.
             Err(Error::Plan(PlanError::Int4Saturation { .. })) => options.replicate,
@@ -312,11 +295,11 @@ impl Engine {
             replicate: of_any,
             ..self.options.clone()
         };
-        self.plan_weights(Precision::Int4, n, k, &options_of(&known))
+        self.plan_weights(Dtype::Int4, n, k, &options_of(&known))
     }
 
     fn load<F: Format>(&self, n: usize, k: usize, b: &[F::Host]) -> Result<Weights, Error> {
-        let plan = self.plan_weights(F::PRECISION, n, k, &self.options)?;
+        let plan = self.plan_weights(F::DTYPE, n, k, &self.options)?;
         self.load_planned::<F>(plan, b, None)
     }
 
@@ -340,7 +323,7 @@ impl Engine {
         self.id
     }
 
-    pub(crate) const fn clock(&self) -> &Arc<Clock> {
+    pub(crate) const fn clock(&self) -> &Arc<SectionTimes> {
         &self.clock
     }
 
@@ -365,7 +348,7 @@ impl Engine {
         &self.devices[device]
     }
 
-    /// Who looks on.
+    /// The observer and the totals that a run reports to.
     pub(crate) const fn watched(&self) -> &Watched {
         &self.watched
     }

@@ -6,7 +6,7 @@
 use half::f16;
 
 use super::{Engine, check_int4, check_split, matrix};
-use crate::dtype::{Precision, Results};
+use crate::dtype::{Dtype, Results};
 use crate::error::Error;
 use crate::exec::{Collect, Narrowed, Product, Run, Sums, Target, Work};
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
@@ -38,13 +38,13 @@ impl Engine {
         a: &'a [i8],
         out: &'a mut [i32],
     ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
-        match weights.precision() {
-            Precision::Int8 => boxed(self.product::<Int8, _>(weights, m, a, out, sums::<i32>())),
-            Precision::Int4 => {
+        match weights.dtype() {
+            Dtype::Int8 => boxed(self.product::<Int8, _>(weights, m, a, out, sums::<i32>())),
+            Dtype::Int4 => {
                 check_int4("A", a)?;
                 boxed(self.product::<Int4, _>(weights, m, a, out, sums::<i16>()))
             }
-            Precision::Fp16 => Err(Error::wrong_weights("int8 or int4", weights)),
+            Dtype::Fp16 => Err(Error::wrong_weights("int8 or int4", weights)),
         }
     }
 
@@ -74,7 +74,7 @@ impl Engine {
         a: &'a [i8],
         out: &'a mut [i32],
     ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
-        if weights.precision() != Precision::Int4 {
+        if weights.dtype() != Dtype::Int4 {
             return Err(Error::wrong_weights("int4", weights));
         }
         check_split(a)?;
@@ -104,8 +104,8 @@ impl Engine {
         a: &'a [f16],
         out: &'a mut [f32],
     ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
-        match weights.precision() {
-            Precision::Fp16 => boxed(self.product::<Fp16, _>(weights, m, a, out, sums::<f32>())),
+        match weights.dtype() {
+            Dtype::Fp16 => boxed(self.product::<Fp16, _>(weights, m, a, out, sums::<f32>())),
             _ => Err(Error::wrong_weights("fp16", weights)),
         }
     }
@@ -139,12 +139,12 @@ impl Engine {
         a: &'a [f16],
         out: &'a mut [f16],
     ) -> Result<Box<dyn Work<'a> + 'a>, Error> {
-        if weights.precision() != Precision::Fp16 {
+        if weights.dtype() != Dtype::Fp16 {
             return Err(Error::wrong_weights("fp16", weights));
         }
         let plan = self.plan_with_results(weights, m, Results::Halves)?;
         matrix("C", out, m, weights.n())?;
-        if plan.ty == Precision::Fp16.matmul_type_of(Results::Halves) {
+        if plan.ty == Dtype::Fp16.matmul_type_of(Results::Halves) {
             boxed(self.planned::<Fp16, _, _>(weights, plan, a, out, sums::<f16>()))
         } else {
             let out = Narrowed::new(out);
@@ -188,7 +188,7 @@ impl Engine {
             a,
             collect,
             out,
-            then: None,
+            outliers: None,
         })
     }
 

@@ -136,7 +136,7 @@ impl<T: Partial<Sum = i32>> Collect for Dequantised<'_, T> {
 /// Groups of K that have scales.
 #[derive(Clone, Copy)]
 pub(crate) struct Groups {
-    /// How many.
+    /// Number of groups.
     pub(crate) count: usize,
     /// K tiles of each but the last, which may have less.
     pub(crate) k_tiles: usize,

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use rknpu_regcmd::{Binding, Iova, LinkedProgram};
 use rocket_uapi::{Bo, Deadline, FinishedJob, FrozenBo, Job, PendingJob, ProgramBo};
 
-use super::work::{Source, Work};
+use super::work::{MatrixId, Work};
 use crate::counters::Counters;
 use crate::emit;
 use crate::engine::Engine;
 use crate::error::{Error, JobFailure};
-use crate::observe::{Activity, Submission};
+use crate::observe::{Activity, SubmittedJob};
 use crate::plan::{Band, JobPlan, Step};
 use crate::programs::{Addresses, JobPrograms};
 use crate::weights::Weights;
@@ -30,7 +30,7 @@ const MODEL_JOB_WAIT: Duration = Duration::from_secs(600);
 /// Activations in a buffer of one device, for all jobs of a submission that
 /// read the same.
 pub(super) struct Input {
-    source: Source,
+    matrix_id: MatrixId,
     band: Arc<Band>,
     bo: FrozenBo,
 }
@@ -64,8 +64,8 @@ impl OnDevice<'_> {
         job: &JobPlan,
         inputs: &mut Vec<Input>,
     ) -> Result<FrozenBo, Error> {
-        let source = work.source();
-        let same = |input: &&Input| input.source == source && input.band == job.band;
+        let matrix_id = work.matrix_id();
+        let same = |input: &&Input| input.matrix_id == matrix_id && input.band == job.band;
         if let Some(found) = inputs.iter().find(same) {
             return Ok(found.bo.clone());
         }
@@ -83,7 +83,7 @@ impl OnDevice<'_> {
         });
         let bo = bo.freeze();
         inputs.push(Input {
-            source,
+            matrix_id,
             band: Arc::clone(&job.band),
             bo: bo.clone(),
         });
@@ -122,8 +122,8 @@ impl OnDevice<'_> {
             bytes_to_device: made.get() as u64,
             ..Counters::default()
         });
-        self.engine.watched().submitting(&Submission {
-            precision: weights.precision(),
+        self.engine.watched().submitting(&SubmittedJob {
+            dtype: weights.dtype(),
             step,
             job,
             programs: &programs.linked,

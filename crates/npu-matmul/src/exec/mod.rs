@@ -25,12 +25,12 @@ use std::iter::Peekable;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::plan::{Step, WAVES_IN_FLIGHT, WaveLimit, WaveSize};
-use crate::quantised::Rest;
+use crate::quantised::OutlierProduct;
 pub(crate) use collect::{Collect, Dequantised, Groups, Scaled, Sums};
 pub(crate) use job::{OnDevice, link};
 pub(crate) use target::{Narrowed, Target};
 use wave::{Part, Wave};
-pub(crate) use work::{Product, Then, Work};
+pub(crate) use work::{Product, ToOutlierProduct, Work};
 
 type Steps<'a> = Peekable<Box<dyn Iterator<Item = Step> + Send + Sync + 'a>>;
 
@@ -112,11 +112,12 @@ impl<'a> Run<'a> {
             self.engine.count(&work.counters());
         }
         let works = std::mem::take(&mut self.works);
-        let rests: Vec<Rest<'_>> = works.into_iter().filter_map(Work::rest).collect();
-        if rests.is_empty() {
+        let outliers: Vec<OutlierProduct<'_>> =
+            works.into_iter().filter_map(Work::outliers).collect();
+        if outliers.is_empty() {
             return Ok(());
         }
-        Rest::finish(self.engine, rests)
+        OutlierProduct::finish(self.engine, outliers)
     }
 
     /// The next steps, those of the first unfinished product first, as many as

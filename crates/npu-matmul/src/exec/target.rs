@@ -8,7 +8,7 @@ use npu_kernels::half::to_f16;
 use rayon::prelude::*;
 use zerocopy::IntoBytes;
 
-use crate::times::{Clock, Section};
+use crate::times::{Section, SectionTimes};
 
 /// The memory that a product's results are made in.
 pub(crate) trait Target: Send + Sync {
@@ -20,7 +20,13 @@ pub(crate) trait Target: Send + Sync {
 
     /// Called when this part of the result, of rows of `stride` elements, will
     /// not change any more.
-    fn complete(&mut self, clock: &Clock, rows: Range<usize>, columns: Range<usize>, stride: usize);
+    fn complete(
+        &mut self,
+        clock: &SectionTimes,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        stride: usize,
+    );
 }
 
 /// The caller's own.
@@ -31,7 +37,7 @@ impl<T: Send + Sync> Target for &mut [T] {
         self
     }
 
-    fn complete(&mut self, _: &Clock, _: Range<usize>, _: Range<usize>, _: usize) {}
+    fn complete(&mut self, _: &SectionTimes, _: Range<usize>, _: Range<usize>, _: usize) {}
 }
 
 /// Sums in binary32 that become the caller's binary16, each rounded once.
@@ -59,7 +65,7 @@ impl Target for Narrowed<'_> {
 
     fn complete(
         &mut self,
-        clock: &Clock,
+        clock: &SectionTimes,
         rows: Range<usize>,
         columns: Range<usize>,
         stride: usize,

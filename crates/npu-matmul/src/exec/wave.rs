@@ -37,7 +37,7 @@ pub(super) struct Wave {
     parts: Vec<Part>,
     /// By part, then job.
     jobs: Vec<Started>,
-    /// By device.
+    /// Packed activations, by device.
     inputs: Vec<(usize, Vec<Input>)>,
     /// For the observer.
     token: u64,

@@ -13,8 +13,8 @@ use crate::layout;
 use crate::matrix::MatrixView;
 use crate::pack::{Format, pack_activation};
 use crate::plan::{Band, JobPlan, Plan};
-use crate::quantised::Rest;
-use crate::times::{Clock, Section};
+use crate::quantised::OutlierProduct;
+use crate::times::{Section, SectionTimes};
 use crate::unpack::{Partial, ROWS};
 use crate::weights::Weights;
 
@@ -27,25 +27,25 @@ pub(crate) trait Work<'a>: Send + Sync {
     fn plan(&self) -> &Plan<'a>;
 
     /// Where A comes from.
-    fn source(&self) -> Source;
+    fn matrix_id(&self) -> MatrixId;
 
     /// The tiles of A, into the activation buffer.
-    fn pack(&self, clock: &Clock, band: &Band, memory: &mut [u8]);
+    fn pack(&self, clock: &SectionTimes, band: &Band, memory: &mut [u8]);
 
     /// Collects the tiles of C of one job.
-    fn unpack(&mut self, clock: &Clock, job: &JobPlan, memory: &[u8]);
+    fn unpack(&mut self, clock: &SectionTimes, job: &JobPlan, memory: &[u8]);
 
     /// What is done when it is.
     fn counters(&self) -> Counters;
 
-    /// What is to be added to its result when all of it is there.
-    fn rest(self: Box<Self>) -> Option<Rest<'a>>;
+    /// The product of outlier columns, to be added when its result is complete.
+    fn outliers(self: Box<Self>) -> Option<OutlierProduct<'a>>;
 }
 
-/// Tells matrices apart: two products of one source pack the same bytes where
+/// Tells matrices apart: two products of one matrix pack the same bytes where
 /// they are cut alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Source {
+pub(crate) struct MatrixId {
     /// Of the first element. Who runs products has borrowed it for all of them.
     address: usize,
     columns: usize,
@@ -63,12 +63,13 @@ pub(crate) struct Product<'a, F: Format, C, T> {
     pub(crate) collect: C,
     /// C: as many rows as A has.
     pub(crate) out: T,
-    /// What comes after it, of the same result.
-    pub(crate) then: Option<Then<'a, T>>,
+    /// Makes the product of outlier columns, which is added to this result.
+    pub(crate) outliers: Option<ToOutlierProduct<'a, T>>,
 }
 
-/// Hands a finished result on.
-pub(crate) type Then<'a, T> = Box<dyn FnOnce(T) -> Rest<'a> + Send + Sync + 'a>;
+/// Makes the product of outlier columns of the finished result that it is added to.
+pub(crate) type ToOutlierProduct<'a, T> =
+    Box<dyn FnOnce(T) -> OutlierProduct<'a> + Send + Sync + 'a>;
 
 impl<F: Format, C: Collect, T> Product<'_, F, C, T> {
     /// Rows of the plan, and so of tiles, for each row of the result.
@@ -89,8 +90,8 @@ where
         &self.plan
     }
 
-    fn source(&self) -> Source {
-        Source {
+    fn matrix_id(&self) -> MatrixId {
+        MatrixId {
             address: self.a.row(0).as_ptr().addr(),
             columns: self.a.columns(),
             format: TypeId::of::<F>(),
@@ -109,16 +110,16 @@ where
         }
     }
 
-    fn rest(self: Box<Self>) -> Option<Rest<'a>> {
-        let Self { then, out, .. } = *self;
-        then.map(|then| then(out))
+    fn outliers(self: Box<Self>) -> Option<OutlierProduct<'a>> {
+        let Self { outliers, out, .. } = *self;
+        outliers.map(|outliers| outliers(out))
     }
 
-    fn pack(&self, clock: &Clock, band: &Band, memory: &mut [u8]) {
+    fn pack(&self, clock: &SectionTimes, band: &Band, memory: &mut [u8]) {
         let mut rest = memory;
         let mut tiles = Vec::with_capacity(band.activations.len());
         for tile in &band.activations {
-            let bytes = layout::activation_bytes(F::PRECISION, tile.padded, tile.k_tile.padded);
+            let bytes = layout::activation_bytes(F::DTYPE, tile.padded, tile.k_tile.padded);
             let (memory, behind) = rest.split_at_mut(bytes);
             tiles.push((tile, memory));
             rest = behind;
@@ -133,7 +134,7 @@ where
             });
     }
 
-    fn unpack(&mut self, clock: &Clock, job: &JobPlan, memory: &[u8]) {
+    fn unpack(&mut self, clock: &SectionTimes, job: &JobPlan, memory: &[u8]) {
         let n = self.weights.n();
         let collect = &self.collect;
         let band = &*job.band;

@@ -5,7 +5,7 @@
 use rknpu_regcmd::MatmulType;
 
 use super::{Position, activation, output};
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 
 /// How the rows of an operand in memory follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,8 +27,8 @@ pub enum Order {
 /// Where the activations of a tile are in their buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ActivationLayout {
-    /// What they are.
-    pub precision: Precision,
+    /// Type of the elements.
+    pub dtype: Dtype,
     /// Byte offset of the tile in the buffer.
     pub offset: usize,
     /// How its rows follow each other.
@@ -41,9 +41,9 @@ impl ActivationLayout {
     #[must_use]
     pub const fn position(&self, row: usize, channel: usize) -> Position {
         let Position { byte, bit } = match self.order {
-            Order::Native { rows } => activation(self.precision, rows, row, channel),
+            Order::Native { rows } => activation(self.dtype, rows, row, channel),
             Order::RowMajor { pitch } => {
-                let in_row = Position::of_index(self.precision, channel);
+                let in_row = Position::of_index(self.dtype, channel);
                 Position {
                     byte: row * pitch + in_row.byte,
                     ..in_row
@@ -60,7 +60,7 @@ impl ActivationLayout {
 /// Where the results of a tile are in their buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ResultLayout {
-    /// What they are.
+    /// Type of the product that wrote them.
     pub ty: MatmulType,
     /// Byte offset of the tile in the buffer.
     pub offset: usize,
@@ -89,7 +89,7 @@ mod tests {
     fn a_tile_begins_where_it_says() {
         let order = Order::Native { rows: 8 };
         let layout = ActivationLayout {
-            precision: Precision::Int4,
+            dtype: Dtype::Int4,
             offset: 256,
             order,
         };
@@ -110,7 +110,7 @@ mod tests {
         };
         assert_eq!(halves.offset(3, 5), 512 + 3 * 640 + 10);
         let layout = ActivationLayout {
-            precision: Precision::Fp16,
+            dtype: Dtype::Fp16,
             offset: 256,
             order,
         };

@@ -6,19 +6,19 @@ use half::f16;
 use proptest::prelude::*;
 
 use super::*;
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 use crate::layout::{self, Position};
 use crate::matrix::MatrixView;
 
 /// The bits of one host element.
 pub(crate) trait ElementBits: Copy {
-    fn bits(self, precision: Precision) -> u16;
+    fn bits(self, dtype: Dtype) -> u16;
 }
 
 impl ElementBits for i8 {
-    fn bits(self, precision: Precision) -> u16 {
+    fn bits(self, dtype: Dtype) -> u16 {
         let byte = u16::from(self.cast_unsigned());
-        if precision == Precision::Int4 {
+        if dtype == Dtype::Int4 {
             byte & 15
         } else {
             byte
@@ -27,15 +27,15 @@ impl ElementBits for i8 {
 }
 
 impl ElementBits for f16 {
-    fn bits(self, _: Precision) -> u16 {
+    fn bits(self, _: Dtype) -> u16 {
         self.to_bits()
     }
 }
 
-fn put(tile: &mut [u8], at: Position, bits: u16, precision: Precision) {
+fn put(tile: &mut [u8], at: Position, bits: u16, dtype: Dtype) {
     let value = bits.to_le_bytes();
     tile[at.byte] |= value[0] << at.bit;
-    if precision == Precision::Fp16 {
+    if dtype == Dtype::Fp16 {
         tile[at.byte + 1] |= value[1];
     }
 }
@@ -52,8 +52,8 @@ where
     let mut tile = vec![0; len];
     for row in 0..block.rows() {
         for (column, &value) in block.row(row).iter().enumerate() {
-            let bits = value.bits(F::PRECISION);
-            put(&mut tile, position(row, column), bits, F::PRECISION);
+            let bits = value.bits(F::DTYPE);
+            put(&mut tile, position(row, column), bits, F::DTYPE);
         }
     }
     tile
@@ -64,7 +64,7 @@ fn check<F: Format>(matrix: &[F::Host], rows: usize, columns: usize)
 where
     F::Host: ElementBits,
 {
-    let p = F::PRECISION;
+    let p = F::DTYPE;
     let whole = MatrixView::new(matrix, rows, columns).unwrap();
     let block = whole.block(rows / 4..rows, columns / 3..columns);
 

@@ -4,7 +4,7 @@
 use npu_kernels::pack::{Encode, pack};
 
 use super::Format;
-use crate::dtype::{CHANNEL_GROUP, Precision};
+use crate::dtype::{CHANNEL_GROUP, Dtype};
 use crate::matrix::MatrixView;
 
 /// Fills `tile` with a block of B (kernels x channels), in the order
@@ -17,25 +17,19 @@ pub fn pack_weight<F: Format>(
     tile: &mut [u8],
 ) {
     /// Bytes of the channels that one kernel has in a row.
-    const fn run(precision: Precision) -> usize {
-        precision.input_bytes(CHANNEL_GROUP)
+    const fn run(dtype: Dtype) -> usize {
+        dtype.input_bytes(CHANNEL_GROUP)
     }
-    let group = F::PRECISION.kernel_group();
-    let group_bytes = F::PRECISION.input_bytes(group * k_padded).max(1);
+    let group = F::DTYPE.kernel_group();
+    let group_bytes = F::DTYPE.input_bytes(group * k_padded).max(1);
     for (index, tile) in tile.chunks_mut(group_bytes).enumerate() {
         let first = index * group;
         let kernels = block.block(first..first + group, 0..block.columns());
         let mut encode = F::default();
-        match F::PRECISION {
-            Precision::Int8 => {
-                pack::<{ run(Precision::Int8) }, F>(&mut encode, kernels, group, tile)
-            }
-            Precision::Int4 => {
-                pack::<{ run(Precision::Int4) }, F>(&mut encode, kernels, group, tile)
-            }
-            Precision::Fp16 => {
-                pack::<{ run(Precision::Fp16) }, F>(&mut encode, kernels, group, tile)
-            }
+        match F::DTYPE {
+            Dtype::Int8 => pack::<{ run(Dtype::Int8) }, F>(&mut encode, kernels, group, tile),
+            Dtype::Int4 => pack::<{ run(Dtype::Int4) }, F>(&mut encode, kernels, group, tile),
+            Dtype::Fp16 => pack::<{ run(Dtype::Fp16) }, F>(&mut encode, kernels, group, tile),
         }
     }
 }

@@ -3,15 +3,15 @@
 
 use super::choose::{Candidate, candidates, cheapest};
 use super::depth::with_copies;
-use super::tuned::Choice;
+use super::tuned::PlanSizes;
 use super::{Plan, PlanError, PlanOptions, even_tile};
-use crate::dtype::{Precision, ROW_MULTIPLE};
+use crate::dtype::{Dtype, ROW_MULTIPLE};
 
 /// Sizes that a plan could choose, and what it would take with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternative {
     /// The sizes.
-    pub choice: Choice,
+    pub choice: PlanSizes,
     /// The weights so cut, and the modelled time.
     pub candidate: Candidate,
 }
@@ -28,14 +28,14 @@ pub struct Alternative {
 /// # Errors
 /// As [`WeightPlan::new`](super::WeightPlan::new).
 pub fn alternatives(
-    precision: Precision,
+    dtype: Dtype,
     n: usize,
     k: usize,
     devices: usize,
     options: &PlanOptions,
     count: usize,
 ) -> Result<Vec<Alternative>, PlanError> {
-    let mut cuts = candidates(precision, n, k, devices, options)?;
+    let mut cuts = candidates(dtype, n, k, devices, options)?;
     cuts.retain(|cut| {
         options
             .k_tile
@@ -46,7 +46,7 @@ pub fn alternatives(
     for cut in &cuts {
         let planned = Alternative::of(cut.clone(), options)?;
         for row_tile in planned.row_tiles(options) {
-            let choice = Choice {
+            let choice = PlanSizes {
                 row_tile,
                 ..planned.choice
             };
@@ -60,7 +60,7 @@ pub fn alternatives(
         all.push(planned);
     }
     all.sort_by_key(|one| one.candidate.cost_ps());
-    if let Some(copied) = with_copies(precision, n, k, devices, options)?.replicate {
+    if let Some(copied) = with_copies(dtype, n, k, devices, options)?.replicate {
         cuts.retain(|cut| copied == (cut.weights.replicas > 1));
     }
     if let Some(chosen) = cheapest(cuts) {
@@ -82,7 +82,7 @@ impl Alternative {
             options,
         )?;
         Ok(Self {
-            choice: Choice::of(&plan),
+            choice: PlanSizes::of(&plan),
             candidate,
         })
     }
@@ -115,7 +115,7 @@ mod tests {
 
         #[test]
         fn the_plans_own_choice_is_first_and_none_comes_twice(
-            precision in prop::sample::select(&Precision::ALL[..]),
+            dtype in prop::sample::select(&Dtype::ALL[..]),
             m in 1..1500_usize,
             k in 1..9000_usize,
             n in 1..3000_usize,
@@ -123,9 +123,9 @@ mod tests {
         ) {
             let mut options = PlanOptions::default();
             options.conditions.rows = m;
-            let all = alternatives(precision, n, k, devices, &options, usize::MAX).unwrap();
-            let weights = WeightPlan::new(precision, n, k, devices, &options).unwrap();
-            let planned = Choice::of(&Plan::new(&weights, m, &options).unwrap());
+            let all = alternatives(dtype, n, k, devices, &options, usize::MAX).unwrap();
+            let weights = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
+            let planned = PlanSizes::of(&Plan::new(&weights, m, &options).unwrap());
             prop_assert_eq!(all[0].choice, planned);
             prop_assert!(all[1..].is_sorted_by_key(|one| one.candidate.cost_ps()));
             for (at, one) in all.iter().enumerate() {
@@ -133,11 +133,11 @@ mod tests {
                 // What was predicted is what these sizes make.
                 let forced = one.choice.forced(&options);
                 let plan = Plan::new(&one.candidate.weights, m, &forced).unwrap();
-                prop_assert_eq!(Choice::of(&plan), one.choice);
+                prop_assert_eq!(PlanSizes::of(&plan), one.choice);
                 let again = plan.predict(&options.conditions.machine);
                 prop_assert_eq!(again, one.candidate.prediction);
             }
-            let few = alternatives(precision, n, k, devices, &options, 2).unwrap();
+            let few = alternatives(dtype, n, k, devices, &options, 2).unwrap();
             prop_assert_eq!(&few[..], &all[..all.len().min(2)]);
         }
     }

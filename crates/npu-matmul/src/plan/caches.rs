@@ -63,7 +63,7 @@ impl Plan<'_> {
     /// What a product of this plan passes through the CPU's caches.
     #[must_use]
     pub fn cache_bytes(&self) -> CacheBytes {
-        let input_bits = self.weights.precision.input_bits() as u64;
+        let input_bits = self.weights.dtype.input_bits() as u64;
         let mut bytes = CacheBytes::default();
         let mut packed = HashSet::new();
         for step in self.steps() {

@@ -15,7 +15,7 @@ use rknpu_regcmd::timing::Machine;
 
 use super::weights::{Cut, ROW_TILE_MAX, check_sizes, even_k_tile, k_tile_max, max_rows};
 use super::{Plan, PlanError, PlanOptions, Prediction, WeightPlan};
-use crate::dtype::{Precision, Results};
+use crate::dtype::{Dtype, Results};
 
 /// Conditions that plans are made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Candidate {
         let plan = Plan::with_results(&weights, rows.max(1), results, options)?;
         let prediction = plan.predict(&machine);
         // What the NPU does not round to binary16 the CPU does.
-        let rounded = if plan.ty == weights.precision.matmul_type_of(results) {
+        let rounded = if plan.ty == weights.dtype.matmul_type_of(results) {
             0
         } else {
             (rows as u64).saturating_mul(weights.n as u64)
@@ -140,31 +140,31 @@ pub fn cheapest(candidates: Vec<Candidate>) -> Option<Candidate> {
 /// # Errors
 /// As [`WeightPlan::new`].
 pub fn candidates(
-    precision: Precision,
+    dtype: Dtype,
     n: usize,
     k: usize,
     devices: usize,
     options: &PlanOptions,
 ) -> Result<Vec<Candidate>, PlanError> {
-    check_sizes(precision, n, k, devices)?;
+    check_sizes(dtype, n, k, devices)?;
     let rows = options.conditions.rows;
     let mut found: Vec<Candidate> = Vec::new();
     let mut tiles = 1;
     loop {
-        let k_tile = even_k_tile(precision, k, tiles);
-        let fitting = if k_tile > k_tile_max(precision, options) {
+        let k_tile = even_k_tile(dtype, k, tiles);
+        let fitting = if k_tile > k_tile_max(dtype, options) {
             0
         } else {
-            max_rows(precision, k_tile)
+            max_rows(dtype, k_tile)
         };
         let new = found
             .last()
             .is_none_or(|last| last.weights.k_tile != k_tile);
         if new && fitting > 0 {
-            found.extend(of_depth(precision, n, k, devices, k_tile, options)?);
+            found.extend(of_depth(dtype, n, k, devices, k_tile, options)?);
         }
         // Shallower tiles let no more rows share a pass, and add sums.
-        if fitting >= ROW_TILE_MAX.min(rows) || k_tile <= precision.k_multiple() {
+        if fitting >= ROW_TILE_MAX.min(rows) || k_tile <= dtype.k_multiple() {
             return Ok(found);
         }
         tiles += tiles.div_ceil(ALL_UP_TO);
@@ -177,7 +177,7 @@ pub fn candidates(
 /// # Errors
 /// As [`WeightPlan::new`].
 pub(super) fn of_depth(
-    precision: Precision,
+    dtype: Dtype,
     n: usize,
     k: usize,
     devices: usize,
@@ -185,8 +185,8 @@ pub(super) fn of_depth(
     options: &PlanOptions,
 ) -> Result<Vec<Candidate>, PlanError> {
     let cut = |replicas| {
-        let cut = Cut::new(precision, k_tile, replicas, options);
-        WeightPlan::cut(precision, n, k, devices, cut)
+        let cut = Cut::new(dtype, k_tile, replicas, options);
+        WeightPlan::cut(dtype, n, k, devices, cut)
     };
     let shared = cut(1)?;
     let small = shared.device_bytes() <= REPLICATED_BYTES_MAX;

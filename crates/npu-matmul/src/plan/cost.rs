@@ -6,7 +6,7 @@
 //! they could take in the worst conditions that we know of, not by the time
 //! they should take. It is a bound and no prediction.
 
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 use crate::layout;
 
 /// The slowest clock the NPU runs at: the RK3588 boots with 200 MHz
@@ -24,13 +24,13 @@ const TASK_OVERHEAD_NS: u64 = 100_000;
 /// Nanoseconds that a task over one tile takes at most; the sum of computing
 /// and moving, although the hardware overlaps them. Sizes are padded ones.
 #[must_use]
-pub fn task_time_bound_ns(precision: Precision, m: usize, k: usize, n: usize) -> u64 {
+pub fn task_time_bound_ns(dtype: Dtype, m: usize, k: usize, n: usize) -> u64 {
     let macs = (m as u64) * (k as u64) * (n as u64);
-    let clocks = macs / precision.macs_per_clock();
+    let clocks = macs / dtype.macs_per_clock();
     let compute = clocks * (1_000_000_000 / CLOCK_HZ);
-    let bytes = layout::activation_bytes(precision, m, k)
-        + layout::weight_bytes(precision, n, k)
-        + layout::output_bytes(precision.matmul_type(), m, n);
+    let bytes = layout::activation_bytes(dtype, m, k)
+        + layout::weight_bytes(dtype, n, k)
+        + layout::output_bytes(dtype.matmul_type(), m, n);
     TASK_OVERHEAD_NS + compute + bytes as u64 / DMA_BYTES_PER_NS
 }
 

@@ -12,13 +12,13 @@ use rayon::prelude::*;
 use super::choose::{candidates, cheapest};
 use super::options::{PlanError, PlanOptions};
 use super::weights::{INT4_K_TILE_MAX, even_k_tile, k_tile_max};
-use crate::dtype::{CHANNEL_GROUP, Precision};
+use crate::dtype::{CHANNEL_GROUP, Dtype};
 
 /// Sums of magnitudes that cannot saturate.
 const MAGNITUDES_MAX: u32 = i16::MAX as u32 / INT4_MAGNITUDE_MAX as u32;
 
 /// Largest magnitude of an INT4 operand.
-pub(super) const INT4_MAGNITUDE_MAX: usize = 1 << (Precision::Int4.input_bits() - 1);
+pub(super) const INT4_MAGNITUDE_MAX: usize = 1 << (Dtype::Int4.input_bits() - 1);
 
 /// The depth of even K tiles, as few as can be, that cannot saturate with the
 /// INT4 weights `b`, rows of `k`; at least [`INT4_K_TILE_MAX`]. No tile that is
@@ -42,7 +42,7 @@ pub fn int4_depth_within(k: usize, channels: usize) -> usize {
     let deepest = if short { k } else { channels };
     // Even tiles: nearly equal weights have the same plan.
     let tiles = k.div_ceil(deepest.max(INT4_K_TILE_MAX)).max(1);
-    even_k_tile(Precision::Int4, k, tiles).max(INT4_K_TILE_MAX)
+    even_k_tile(Dtype::Int4, k, tiles).max(INT4_K_TILE_MAX)
 }
 
 /// Channels that do not saturate of INT4 weights of magnitude 2 on average: those
@@ -54,7 +54,7 @@ pub const INT4_TYPICAL_CHANNELS: usize =
 /// the depth are open and their values are not known. Memory is planned by it and then it
 /// stays, so that it is made for typical weights, not for the worst ones.
 pub(super) fn with_copies(
-    precision: Precision,
+    dtype: Dtype,
     n: usize,
     k: usize,
     devices: usize,
@@ -66,12 +66,12 @@ pub(super) fn with_copies(
         options.k_tile.is_none(),
         options.int4_depth.is_none(),
     ];
-    if precision == Precision::Int4 && open == [true; 3] {
+    if dtype == Dtype::Int4 && open == [true; 3] {
         let typical = PlanOptions {
             int4_depth: Some(int4_depth_within(k, INT4_TYPICAL_CHANNELS)),
             ..options.clone()
         };
-        decided.replicate = cheapest(candidates(precision, n, k, devices, &typical)?)
+        decided.replicate = cheapest(candidates(dtype, n, k, devices, &typical)?)
             .map(|best| best.weights.replicas > 1);
     }
     Ok(decided)
@@ -81,8 +81,8 @@ pub(super) fn with_copies(
 /// all of the group where such a tile is exact, else the most that divides it, so
 /// that each tile has one scale. A group that is no legal depth stays as it is,
 /// for the plan to refuse.
-pub(crate) fn group_k_tile(precision: Precision, group: usize, options: &PlanOptions) -> usize {
-    let deepest = k_tile_max(precision, options);
+pub(crate) fn group_k_tile(dtype: Dtype, group: usize, options: &PlanOptions) -> usize {
+    let deepest = k_tile_max(dtype, options);
     if group <= deepest || !group.is_multiple_of(CHANNEL_GROUP) {
         return group;
     }
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn copies_are_those_of_typical_weights() {
         let copies = |n, k, options: &PlanOptions| {
-            let plan = WeightPlan::new(Precision::Int4, n, k, 3, options).unwrap();
+            let plan = WeightPlan::new(Dtype::Int4, n, k, 3, options).unwrap();
             plan.replicas
         };
         let any = PlanOptions::default();
@@ -192,9 +192,9 @@ mod tests {
             (1 << 62, None, 256),
         ] {
             let options = known(depth);
-            assert_eq!(group_k_tile(Precision::Int4, group, &options), tile);
+            assert_eq!(group_k_tile(Dtype::Int4, group, &options), tile);
         }
-        assert_eq!(group_k_tile(Precision::Int8, 4096, &known(None)), 4096);
+        assert_eq!(group_k_tile(Dtype::Int8, 4096, &known(None)), 4096);
     }
 
     proptest! {

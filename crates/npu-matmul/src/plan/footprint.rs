@@ -7,7 +7,7 @@ use rocket_uapi::PAGE_BYTES;
 use super::choose::REPLICATED_BYTES_MAX;
 use super::options::PlanOptions;
 use super::{Plan, WeightPlan};
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 use crate::layout;
 use crate::programs::KEPT;
 
@@ -89,10 +89,10 @@ impl WeightMemory {
         self.host += halves + scales;
         // Those of a call, while they are packed.
         self.call_host += halves + scales + (k * size_of::<usize>()) as u64;
-        let (precision, devices) = (Precision::Fp16, self.devices.len().max(1));
-        let group = precision.kernel_group();
-        let depth = k.next_multiple_of(precision.k_multiple());
-        let of = |groups: usize| layout::weight_bytes(precision, groups * group, depth) as u64;
+        let (dtype, devices) = (Dtype::Fp16, self.devices.len().max(1));
+        let group = dtype.kernel_group();
+        let depth = k.next_multiple_of(dtype.k_multiple());
+        let of = |groups: usize| layout::weight_bytes(dtype, groups * group, depth) as u64;
         let (whole, share) = (
             of(n.div_ceil(group)),
             of(n.div_ceil(group).div_ceil(devices)),
@@ -151,7 +151,7 @@ mod tests {
 
         #[test]
         fn programs_of_no_job_are_larger(
-            precision in prop::sample::select(&Precision::ALL[..]),
+            dtype in prop::sample::select(&Dtype::ALL[..]),
             (m, n, k) in (1..=512_usize, 1..6000_usize, 1..6000_usize),
             devices in 1..4_usize,
             on_npu in any::<bool>(),
@@ -162,7 +162,7 @@ mod tests {
                 accumulate: if on_npu { Accumulate::Npu } else { Accumulate::Cpu },
                 ..PlanOptions::default()
             };
-            let planned = WeightPlan::new(precision, n, k, devices, &options).unwrap();
+            let planned = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
             let memory = WeightMemory::new(&planned, &options);
             // As loaded, where their values tell more.
             let known = PlanOptions {
@@ -170,7 +170,7 @@ mod tests {
                 replicate: Some(planned.replicas > 1),
                 ..options
             };
-            let weights = WeightPlan::new(precision, n, k, devices, &known).unwrap();
+            let weights = WeightPlan::new(dtype, n, k, devices, &known).unwrap();
             let plan = Plan::new(&weights, m, &known).unwrap();
             for job in plan.steps().flat_map(|step| step.jobs) {
                 prop_assert!(emitted(&job) <= memory.job_programs, "{}", plan);

@@ -65,7 +65,7 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Of weights.
+    /// Bytes of weights on each device.
     per_device: Vec<u64>,
     host: u64,
     /// Of all programs that are kept, which may be of jobs on any device.
@@ -123,7 +123,7 @@ pub enum DoesNotFit {
         device: usize,
         /// What it would hold.
         bytes: u64,
-        /// What it can.
+        /// Bytes that the device can address.
         limit: u64,
     },
     /// All together take more memory than they may.
@@ -134,7 +134,7 @@ pub enum DoesNotFit {
     Memory {
         /// What they would take.
         bytes: u64,
-        /// What they may.
+        /// Bytes that the options allow.
         limit: u64,
     },
     /// The weights were planned for more devices.
@@ -324,10 +324,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::dtype::Precision;
+    use crate::dtype::Dtype;
 
     fn weights(n: usize, k: usize, devices: usize) -> WeightPlan {
-        WeightPlan::new(Precision::Int8, n, k, devices, &PlanOptions::default()).unwrap()
+        WeightPlan::new(Dtype::Int8, n, k, devices, &PlanOptions::default()).unwrap()
     }
 
     #[test]

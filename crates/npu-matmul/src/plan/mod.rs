@@ -33,7 +33,7 @@ mod memory;
 mod options;
 mod orders;
 mod predict;
-mod stay;
+mod stationary;
 mod step;
 mod sums;
 #[cfg(test)]
@@ -55,11 +55,11 @@ pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use orders::{OperandOrder, OperandOrders};
 pub use predict::{BoundBy, Prediction, Traffic};
-pub use step::{ActivationTile, Band, JobPlan, Stays, Step, TaskPlan};
+pub use step::{ActivationTile, Band, JobPlan, Stationary, Step, TaskPlan};
 pub use sums::{Accumulate, NPU_SUM_DEPTH_MAX, SumPlace, SumPlan};
 pub use tuned::{
-    Choice, DeviceKind, FILE_BYTES_MAX, OtherConditions, TunedError, TunedFor, TunedKey, TunedPlan,
-    TunedPlans,
+    DeviceKind, FILE_BYTES_MAX, OtherConditions, PlanSizes, TunedError, TunedFor, TunedKey,
+    TunedPlan, TunedPlans,
 };
 pub(crate) use waves::{WAVES_IN_FLIGHT, WaveLimit, WaveSize};
 pub(crate) use weights::DEVICE_BYTES_MAX;
@@ -68,7 +68,7 @@ pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 use rknpu_regcmd::MatmulType;
 use serde::{Serialize, Serializer};
 
-use crate::dtype::{Precision, ROW_MULTIPLE, Results};
+use crate::dtype::{Dtype, ROW_MULTIPLE, Results};
 use crate::layout;
 use weights::{N_TILE_MAX, check_depth, check_tile};
 
@@ -99,7 +99,7 @@ pub struct Plan<'w> {
     /// K tiles of a job.
     pub k_tiles_per_job: usize,
     /// Which operand its tasks leave in CBUF for the next.
-    pub stays: Stays,
+    pub stationary: Stationary,
     /// Who adds up the K tiles of a job.
     pub accumulate: Accumulate,
     /// How the rows of A and C follow each other: native ones are packed and
@@ -140,7 +140,7 @@ impl<'w> Plan<'w> {
         if let Some(plan) = Self::measured(weights, m, results, options) {
             return Ok(plan);
         }
-        let precision = weights.precision;
+        let dtype = weights.dtype;
         let row_tile = match options.row_tile {
             Some(0) => return Err(PlanError::EmptyTile),
             Some(forced) => forced,
@@ -156,7 +156,7 @@ impl<'w> Plan<'w> {
             None => N_TILE_MAX,
         };
         check_depth(weights.k_tile, weights.k_tile_max)?;
-        check_tile(precision, row_tile, weights.k_tile, n_tile)?;
+        check_tile(dtype, row_tile, weights.k_tile, n_tile)?;
         let results = if weights.k_tile_count() > 1 {
             Results::Sums
         } else {
@@ -164,14 +164,14 @@ impl<'w> Plan<'w> {
         };
         let mut plan = Self {
             weights,
-            ty: precision.matmul_type_of(results),
+            ty: dtype.matmul_type_of(results),
             m,
             row_tile: m.min(row_tile).next_multiple_of(ROW_MULTIPLE),
             n_tile,
             row_tiles_per_job: 1,
             groups_per_job: 1,
             k_tiles_per_job: 1,
-            stays: Stays::Activations,
+            stationary: Stationary::Activations,
             accumulate: accumulating(weights, options),
             orders: OperandOrders::default(),
         };
@@ -182,7 +182,7 @@ impl<'w> Plan<'w> {
     /// Makes jobs as large as the limits allow: first all of K, so that each
     /// result is read once, then N, then M.
     fn fill_jobs(&mut self, limits: &JobLimits) -> Result<(), PlanError> {
-        let group = self.weights.precision.kernel_group();
+        let group = self.weights.dtype.kernel_group();
         let widest = self.weights.blocks.iter().map(|b| b.padded / group).max();
         let widest = widest.unwrap_or(1);
         let k_tiles = self.weights.k_tile_count();
@@ -214,14 +214,14 @@ impl<'w> Plan<'w> {
         groups: usize,
         k_tiles: usize,
     ) -> bool {
-        let precision = self.weights.precision;
+        let dtype = self.weights.dtype;
         let (m, k) = (self.row_tile, self.weights.k_tile);
-        let n = groups * precision.kernel_group();
-        let time = task_time_bound_ns(precision, m, k, n.min(self.n_tile));
+        let n = groups * dtype.kernel_group();
+        let time = task_time_bound_ns(dtype, m, k, n.min(self.n_tile));
         // Wide enough for the product of any three counts and a size.
         let repeated = row_tiles as u128 * k_tiles as u128;
         let tasks = repeated * n.div_ceil(self.n_tile) as u128;
-        let a_bytes = repeated * layout::activation_bytes(precision, m, k) as u128;
+        let a_bytes = repeated * layout::activation_bytes(dtype, m, k) as u128;
         let plane = row_tiles as u128 * layout::output_bytes(self.ty, m, n) as u128;
         let mut all_tasks = tasks;
         let mut time = tasks * u128::from(time);
@@ -240,7 +240,7 @@ impl<'w> Plan<'w> {
 
     /// Most tasks of a job, sums included.
     fn job_tasks_at_most(&self) -> usize {
-        let width = self.groups_per_job * self.weights.precision.kernel_group();
+        let width = self.groups_per_job * self.weights.dtype.kernel_group();
         let (rows, k_tiles) = (self.row_tiles_per_job, self.k_tiles_per_job);
         let products = rows * k_tiles * width.div_ceil(self.n_tile);
         if !self.sums_on_npu(k_tiles) {
@@ -265,7 +265,7 @@ impl fmt::Display for Plan<'_> {
             f,
             "{} M={} K={} N={}: tiles of {} x {} x {}, {} K tile(s), {} block(s) of weights in \
              {} cop{}, {} step(s) of up to {} row tile(s), {} channels, {} K tile(s) a device{}",
-            w.precision,
+            w.dtype,
             self.m,
             w.k,
             w.n,
@@ -278,7 +278,7 @@ impl fmt::Display for Plan<'_> {
             if w.replicas == 1 { "y" } else { "ies" },
             steps.len(),
             self.row_tiles_per_job,
-            self.groups_per_job * w.precision.kernel_group(),
+            self.groups_per_job * w.dtype.kernel_group(),
             self.k_tiles_per_job,
             if self.sums_on_npu(self.k_tiles_per_job) {
                 ", added up on the NPU"
@@ -300,7 +300,7 @@ fn type_name<S: Serializer>(ty: &MatmulType, to: S) -> Result<S::Ok, S::Error> {
 
 /// Who adds up the K tiles of these weights' products.
 fn accumulating(weights: &WeightPlan, options: &PlanOptions) -> Accumulate {
-    let can = weights.precision == Precision::Int8
+    let can = weights.dtype == Dtype::Int8
         && weights.k_tile_count() > 1
         && weights.k <= NPU_SUM_DEPTH_MAX;
     if can {

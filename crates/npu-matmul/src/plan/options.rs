@@ -8,7 +8,7 @@ use rknpu_regcmd::MatmulError;
 
 use super::choose::Conditions;
 use super::sums::Accumulate;
-use super::tuned::{Choice, TunedPlans};
+use super::tuned::{PlanSizes, TunedPlans};
 
 /// Bounds of one job. A product that exceeds them is cut into several jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +81,9 @@ pub enum PlanError {
     /// The hardware cannot compute a tile of this size.
     #[error("a tile of {m} rows, K = {k}, N = {n} is not legal: {source}")]
     IllegalTile {
-        /// Rows.
+        /// Rows of the tile.
         m: usize,
-        /// Channels.
+        /// Channels of the tile: its depth.
         k: usize,
         /// Output channels.
         n: usize,
@@ -104,17 +104,17 @@ pub enum PlanError {
     /// Measured sizes that a plan would not have.
     #[error("there is no plan with {choice:?}; the nearest is {nearest:?}")]
     NoSuchChoice {
-        /// The sizes.
-        choice: Choice,
-        /// What a plan would make of them.
-        nearest: Choice,
+        /// The measured sizes.
+        choice: PlanSizes,
+        /// The sizes that a plan would have instead.
+        nearest: PlanSizes,
     },
     /// More file descriptors than a process has.
     #[error("{devices} file descriptors are more than {max}")]
     TooManyDevices {
-        /// How many.
+        /// Number of devices asked for.
         devices: usize,
-        /// The most.
+        /// Most devices that an engine takes.
         max: usize,
     },
     /// A row-major operand, and a cut of K.
@@ -135,9 +135,9 @@ pub enum PlanError {
     /// M is beyond what a plan counts.
     #[error("M = {m} is more than the {max} rows that one call takes")]
     TooManyRows {
-        /// The rows.
+        /// Rows asked for.
         m: usize,
-        /// The most.
+        /// Most rows of a call.
         max: usize,
     },
     /// One group of output channels does not fit a buffer.
@@ -167,9 +167,9 @@ pub enum PlanError {
     /// Not even one tile stays within the job limits.
     #[error("one tile of {m} rows, K = {k}, N = {n} exceeds the limits of a job: {limits:?}")]
     JobLimits {
-        /// Rows.
+        /// Rows of the tile.
         m: usize,
-        /// Channels.
+        /// Channels of the tile: its depth.
         k: usize,
         /// Output channels.
         n: usize,

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::options::{PlanError, PlanOptions};
 use super::{Plan, WeightPlan, even_tile, to_u32};
-use crate::dtype::{Precision, ROW_MULTIPLE, Results};
+use crate::dtype::{Dtype, ROW_MULTIPLE, Results};
 use crate::layout;
 
 /// How the rows of an operand follow each other.
@@ -58,7 +58,7 @@ impl<'w> Plan<'w> {
         if orders == OperandOrders::default() {
             return Self::with_results(weights, m, results, options);
         }
-        if weights.precision == Precision::Int4 {
+        if weights.dtype == Dtype::Int4 {
             return Err(PlanError::RowMajorInt4);
         }
         let k_tiles = weights.k_tile_count();
@@ -85,15 +85,15 @@ impl<'w> Plan<'w> {
 
     /// How the tasks of jobs that compute the channels `n` find A and C.
     pub(super) fn task_layouts(&self, n: &Range<usize>) -> Layouts {
-        let precision = self.weights.precision;
+        let dtype = self.weights.dtype;
         let row_major = |order, bytes| match order {
             OperandOrder::Native => MatrixLayout::Cube,
             OperandOrder::RowMajor => MatrixLayout::RowMajor {
                 pitch: to_u32(bytes),
             },
         };
-        let k = precision.input_bytes(self.weights.k_padded());
-        let n = n.len().next_multiple_of(precision.kernel_group());
+        let k = dtype.input_bytes(self.weights.k_padded());
+        let n = n.len().next_multiple_of(dtype.kernel_group());
         Layouts {
             a: row_major(self.orders.activations, k),
             c: row_major(self.orders.results, layout::output_bytes(self.ty, 1, n)),
@@ -103,7 +103,7 @@ impl<'w> Plan<'w> {
     /// Makes jobs no wider than rows of C may be apart.
     fn fit_notch(&mut self) {
         if self.orders.results == OperandOrder::RowMajor {
-            let group = self.weights.precision.kernel_group();
+            let group = self.weights.dtype.kernel_group();
             let widest = ROW_PITCH_MAX as usize / layout::output_bytes(self.ty, 1, group);
             self.groups_per_job = even_tile(self.groups_per_job, widest, 1);
         }
@@ -113,7 +113,7 @@ impl<'w> Plan<'w> {
     /// hardware.
     fn check_orders(&self) -> Result<(), PlanError> {
         let (m, k) = (self.row_tile, self.weights.k_padded());
-        let channels = self.groups_per_job * self.weights.precision.kernel_group();
+        let channels = self.groups_per_job * self.weights.dtype.kernel_group();
         let n = channels.min(self.n_tile);
         let task = MatmulTask {
             ty: self.ty,
@@ -133,8 +133,7 @@ impl<'w> Plan<'w> {
 
 /// Rows of a tile of a row-major A: even ones, as many as were measured.
 fn row_tile(weights: &WeightPlan, m: usize) -> usize {
-    let measured =
-        row_major_rows(weights.precision.matmul_type(), to_u32(weights.k_padded())) as usize;
+    let measured = row_major_rows(weights.dtype.matmul_type(), to_u32(weights.k_padded())) as usize;
     let most = measured.min(weights.row_tile_max) / ROW_MULTIPLE * ROW_MULTIPLE;
     // One that is illegal is refused by name.
     even_tile(

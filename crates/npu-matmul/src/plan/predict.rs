@@ -50,16 +50,16 @@ pub struct Prediction {
 /// Bytes that the engines of all cores move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Of A.
+    /// Bytes of A.
     pub features: u64,
-    /// Of B.
+    /// Bytes of B.
     pub weights: u64,
-    /// Of C, as it is written; where the NPU adds up K tiles that of each, and
-    /// of their sums.
+    /// Bytes of C as it is written. Where the NPU adds up K tiles: those of each
+    /// tile, and of their sums.
     pub outputs: u64,
-    /// Of C, read to be added up.
+    /// Bytes of C that are read to be added up.
     pub summed: u64,
-    /// Of register programs.
+    /// Bytes of register programs.
     pub commands: u64,
 }
 
@@ -162,7 +162,7 @@ impl Plan<'_> {
     fn least_mac_ps(&self, machine: &Machine) -> u64 {
         let w = self.weights;
         let macs = self.m as u128 * w.k as u128 * w.n as u128;
-        let per_second = u128::from(w.precision.macs_per_clock())
+        let per_second = u128::from(w.dtype.macs_per_clock())
             * u128::from(machine.chip.cores)
             * u128::from(machine.clock_hz);
         clamped((macs * PS_PER_SECOND).div_ceil(per_second.max(1)))
@@ -171,7 +171,7 @@ impl Plan<'_> {
     fn least_memory_ps(&self, machine: &Machine) -> u64 {
         let w = self.weights;
         let (m, k, n) = (self.m as u128, w.k as u128, w.n as u128);
-        let bits = (m + n) * k * w.precision.input_bits() as u128
+        let bits = (m + n) * k * w.dtype.input_bits() as u128
             + m * n * 8 * u128::from(self.ty.out_bytes());
         let per_second = u128::from(machine.dram.shared_bytes_per_second.max(1));
         clamped((bits.div_ceil(8) * PS_PER_SECOND).div_ceil(per_second))
@@ -191,7 +191,7 @@ impl Traffic {
         self.commands += work.command_bytes;
     }
 
-    /// All of them.
+    /// Bytes of all kinds together.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.features + self.weights + self.outputs + self.summed + self.commands

@@ -63,7 +63,7 @@ pub struct JobPlan {
     /// Output channels of the caller's matrix.
     pub n: Range<usize>,
     /// Which operand the next task most often finds in CBUF.
-    pub stays: Stays,
+    pub stationary: Stationary,
     /// The tasks, in the order in which they run.
     pub tasks: Vec<TaskPlan>,
     /// What the NPU adds up after them, in order; empty where the CPU does.
@@ -78,7 +78,7 @@ pub struct JobPlan {
 /// order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stays {
+pub enum Stationary {
     /// A tile of A meets all its channels, then comes the next tile.
     #[default]
     Activations,
@@ -156,7 +156,7 @@ impl<'w> Plan<'w> {
 
     /// For each device, the ranges of channels that it computes in turn.
     fn passes(&self) -> Vec<Vec<Pass>> {
-        let width = self.groups_per_job * self.weights.precision.kernel_group();
+        let width = self.groups_per_job * self.weights.dtype.kernel_group();
         let mut passes = Vec::new();
         for (block, b) in self.weights.blocks.iter().enumerate() {
             if passes.len() <= b.device {
@@ -198,7 +198,7 @@ impl<'w> Plan<'w> {
                     offset: activation_bytes,
                 });
                 activation_bytes +=
-                    layout::activation_bytes(self.weights.precision, padded, k_tile.padded);
+                    layout::activation_bytes(self.weights.dtype, padded, k_tile.padded);
             }
         }
         Some(Arc::new(Band {
@@ -211,7 +211,7 @@ impl<'w> Plan<'w> {
     }
 
     fn job(&self, pass: &Pass, band: &Arc<Band>) -> JobPlan {
-        let precision = self.weights.precision;
+        let dtype = self.weights.dtype;
         let block = &self.weights.blocks[pass.block];
         let layouts = self.task_layouts(&pass.n);
         let mut tasks = Vec::new();
@@ -226,11 +226,11 @@ impl<'w> Plan<'w> {
             k_tiles,
             n_tiles: pass.n.len().div_ceil(self.n_tile),
         };
-        for (activation, n_tile) in grid.order(self.stays) {
+        for (activation, n_tile) in grid.order(self.stationary) {
             let a = &band.activations[activation];
             let start = pass.n.start + n_tile * self.n_tile;
             let n = start..(start + self.n_tile).min(pass.n.end);
-            let n_padded = n.len().next_multiple_of(precision.kernel_group());
+            let n_padded = n.len().next_multiple_of(dtype.kernel_group());
             let in_block = start - block.n.start;
             let b = self.weights.weight_offset(block, a.k_tile.index, in_block);
             let end = if on_npu {
@@ -270,7 +270,7 @@ impl<'w> Plan<'w> {
             ty: self.ty,
             band: Arc::clone(band),
             n: pass.n.clone(),
-            stays: self.stays,
+            stationary: self.stationary,
             tasks,
             sums,
             output_bytes,
@@ -280,7 +280,7 @@ impl<'w> Plan<'w> {
 
     /// Bytes of the results of one K tile of a job.
     fn plane_bytes(&self, pass: &Pass, band: &Band) -> usize {
-        let group = self.weights.precision.kernel_group();
+        let group = self.weights.dtype.kernel_group();
         let widths = (pass.n.clone())
             .step_by(self.n_tile)
             .map(|start| self.n_tile.min(pass.n.end - start).next_multiple_of(group));
@@ -317,7 +317,7 @@ impl JobPlan {
             k_tiles: self.band.k_tiles.len(),
             n_tiles: self.tasks.len() / activations,
         };
-        (0..grid.n_tiles).map(move |n| &self.tasks[grid.index(self.stays, activation, n)])
+        (0..grid.n_tiles).map(move |n| &self.tasks[grid.index(self.stationary, activation, n)])
     }
 }
 
@@ -333,15 +333,15 @@ struct Grid {
 impl Grid {
     /// The tiles of A and N of each task, as they run: of a part of C those of
     /// earlier K tiles first.
-    fn order(self, stays: Stays) -> impl Iterator<Item = (usize, usize)> {
+    fn order(self, stationary: Stationary) -> impl Iterator<Item = (usize, usize)> {
         let Self {
             row_tiles,
             k_tiles,
             n_tiles,
         } = self;
-        (0..row_tiles * k_tiles * n_tiles).map(move |index| match stays {
-            Stays::Activations => (index / n_tiles, index % n_tiles),
-            Stays::Weights => {
+        (0..row_tiles * k_tiles * n_tiles).map(move |index| match stationary {
+            Stationary::Activations => (index / n_tiles, index % n_tiles),
+            Stationary::Weights => {
                 let (outer, row) = (index / row_tiles, index % row_tiles);
                 (row * k_tiles + outer / n_tiles, outer % n_tiles)
             }
@@ -349,10 +349,10 @@ impl Grid {
     }
 
     /// Where in that order the task of these tiles is.
-    const fn index(self, stays: Stays, activation: usize, n_tile: usize) -> usize {
-        match stays {
-            Stays::Activations => activation * self.n_tiles + n_tile,
-            Stays::Weights => {
+    const fn index(self, stationary: Stationary, activation: usize, n_tile: usize) -> usize {
+        match stationary {
+            Stationary::Activations => activation * self.n_tiles + n_tile,
+            Stationary::Weights => {
                 let (row, depth) = (activation / self.k_tiles, activation % self.k_tiles);
                 (depth * self.n_tiles + n_tile) * self.row_tiles + row
             }

@@ -11,10 +11,10 @@ use proptest::prelude::*;
 use rknpu_regcmd::MatmulError;
 
 use super::*;
-use crate::dtype::{Precision, Results};
+use crate::dtype::{Dtype, Results};
 
-fn precision() -> impl Strategy<Value = Precision> {
-    prop::sample::select(&Precision::ALL[..])
+fn dtype() -> impl Strategy<Value = Dtype> {
+    prop::sample::select(&Dtype::ALL[..])
 }
 
 /// Limits from "almost nothing" to the default.
@@ -43,7 +43,7 @@ fn assert_covers(len: usize, ranges: impl Iterator<Item = std::ops::Range<usize>
 /// Checks all that execution relies on.
 fn check(plan: &Plan<'_>, limits: &JobLimits) {
     let w = plan.weights;
-    let p = w.precision;
+    let p = w.dtype;
     for replica in 0..w.replicas {
         let blocks = w.blocks.iter().filter(|b| b.replica == replica);
         assert_covers(w.n, blocks.map(|b| b.n.clone()));
@@ -115,7 +115,7 @@ proptest! {
 
     #[test]
     fn plans_are_whole_legal_and_bounded(
-        precision in precision(),
+        dtype in dtype(),
         m in 1..3000_usize,
         k in 1..20_000_usize,
         n in 1..20_000_usize,
@@ -124,7 +124,7 @@ proptest! {
         replicate in any::<Option<bool>>(),
     ) {
         let options = PlanOptions { limits, replicate, ..PlanOptions::default() };
-        let weights = WeightPlan::new(precision, n, k, devices, &options).unwrap();
+        let weights = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
         match Plan::new(&weights, m, &options) {
             Ok(plan) => check(&plan, &limits),
             Err(PlanError::JobLimits { .. }) => prop_assert_ne!(limits, JobLimits::default()),
@@ -134,7 +134,7 @@ proptest! {
 
     #[test]
     fn forced_tiles_are_obeyed_or_refused(
-        precision in precision(),
+        dtype in dtype(),
         m in 1..300_usize,
         k in 1..1000_usize,
         n in 1..1000_usize,
@@ -147,10 +147,10 @@ proptest! {
         let options = PlanOptions {
             row_tile: Some(round(row_tile, 4)),
             k_tile: Some(round(k_tile, 32)),
-            n_tile: Some(round(n_tile, precision.kernel_group())),
+            n_tile: Some(round(n_tile, dtype.kernel_group())),
             ..PlanOptions::default()
         };
-        let plan = WeightPlan::new(precision, n, k, 2, &options);
+        let plan = WeightPlan::new(dtype, n, k, 2, &options);
         if let Ok(weights) = &plan
             && let Ok(plan) = Plan::new(weights, m, &options)
         {
@@ -161,7 +161,7 @@ proptest! {
 
     #[test]
     fn any_numbers_give_a_plan_or_an_error(
-        precision in precision(),
+        dtype in dtype(),
         m in any::<usize>(),
         k in any::<usize>(),
         n in any::<usize>(),
@@ -175,7 +175,7 @@ proptest! {
             ..PlanOptions::default()
         };
         for options in [options, PlanOptions::default()] {
-            let Ok(weights) = WeightPlan::new(precision, n >> shift, k >> shift, 3, &options) else {
+            let Ok(weights) = WeightPlan::new(dtype, n >> shift, k >> shift, 3, &options) else {
                 continue;
             };
             if let Ok(plan) = Plan::new(&weights, m >> shift, &options) {
@@ -185,13 +185,13 @@ proptest! {
     }
 }
 
-fn weights(precision: Precision, n: usize, k: usize, devices: usize) -> WeightPlan {
-    WeightPlan::new(precision, n, k, devices, &PlanOptions::default()).unwrap()
+fn weights(dtype: Dtype, n: usize, k: usize, devices: usize) -> WeightPlan {
+    WeightPlan::new(dtype, n, k, devices, &PlanOptions::default()).unwrap()
 }
 
 #[test]
 fn small_products_are_one_task() {
-    let w = weights(Precision::Int8, 64, 64, 1);
+    let w = weights(Dtype::Int8, 64, 64, 1);
     let plan = Plan::new(&w, 64, &PlanOptions::default()).unwrap();
     let steps: Vec<_> = plan.steps().collect();
     assert_eq!(steps.len(), 1);
@@ -206,17 +206,17 @@ fn small_products_are_one_task() {
 
 #[test]
 fn channels_are_spread_evenly() {
-    let w = weights(Precision::Int8, 4096, 64, 3);
+    let w = weights(Dtype::Int8, 4096, 64, 3);
     let sizes: Vec<_> = w.blocks.iter().map(|b| b.padded / 32).collect();
     assert_eq!(sizes, [43, 43, 42]);
     // Fewer groups than devices: the others have nothing to do.
-    assert_eq!(weights(Precision::Int8, 33, 64, 5).blocks.len(), 2);
+    assert_eq!(weights(Dtype::Int8, 33, 64, 5).blocks.len(), 2);
 }
 
 #[test]
 fn illegal_sizes_are_named() {
     let none = PlanOptions::default();
-    let new = |n, k, options: &PlanOptions| WeightPlan::new(Precision::Int8, n, k, 1, options);
+    let new = |n, k, options: &PlanOptions| WeightPlan::new(Dtype::Int8, n, k, 1, options);
     assert_eq!(
         new(0, 1, &none),
         Err(PlanError::EmptyDimension { dimension: "N" })
@@ -226,7 +226,7 @@ fn illegal_sizes_are_named() {
         Err(PlanError::EmptyDimension { dimension: "K" })
     );
     assert_eq!(
-        WeightPlan::new(Precision::Int8, 1, 1, 0, &none),
+        WeightPlan::new(Dtype::Int8, 1, 1, 0, &none),
         Err(PlanError::NoDevice)
     );
     let w = new(64, 64, &none).unwrap();
@@ -274,7 +274,7 @@ fn illegal_sizes_are_named() {
         rule(new(64, 64, &forced(None, Some(k_tile), None)).map(|_| ()));
     }
     assert_eq!(
-        WeightPlan::new(Precision::Int4, 1, 1024, 1, &forced(None, Some(512), None)),
+        WeightPlan::new(Dtype::Int4, 1, 1024, 1, &forced(None, Some(512), None)),
         Err(PlanError::Int4Saturation { k: 512, max: 480 })
     );
     assert_eq!(
@@ -286,5 +286,5 @@ fn illegal_sizes_are_named() {
 #[test]
 fn int4_cannot_saturate() {
     assert!(INT4_K_TILE_MAX * 8 * 8 <= i16::MAX as usize);
-    assert_eq!(INT4_K_TILE_MAX % Precision::Int4.k_multiple(), 0);
+    assert_eq!(INT4_K_TILE_MAX % Dtype::Int4.k_multiple(), 0);
 }

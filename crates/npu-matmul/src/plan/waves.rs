@@ -26,7 +26,7 @@ const BUFFERS_OF_A_JOB: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct WaveSize {
     jobs: usize,
-    /// By device.
+    /// Bytes in flight, by device.
     bytes: Vec<usize>,
     /// Activations that are counted: of which product, on which device, rows, and
     /// first K tile. Jobs that read the same share a buffer.
@@ -65,7 +65,7 @@ impl WaveSize {
 /// The most that a wave needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaveLimit {
-    /// On each device.
+    /// Bytes on each device.
     bytes: usize,
 }
 

@@ -11,14 +11,14 @@ use super::choose::{candidates, cheapest, of_depth};
 use super::depth::{INT4_MAGNITUDE_MAX, with_copies};
 use super::options::{PlanError, PlanOptions};
 use super::{largest, to_u32};
-use crate::dtype::{Precision, ROW_MULTIPLE};
+use crate::dtype::{Dtype, ROW_MULTIPLE};
 use crate::layout;
 
 /// The deepest INT4 tile whose 16-bit results cannot saturate, whatever the
 /// weights, rounded down to whole channel groups. Weights that are known may have deeper ones:
 /// [`int4_depth`](super::int4_depth).
 pub const INT4_K_TILE_MAX: usize = {
-    let group = Precision::Int4.k_multiple();
+    let group = Dtype::Int4.k_multiple();
     i16::MAX as usize / INT4_MAGNITUDE_MAX.pow(2) / group * group
 };
 
@@ -30,8 +30,8 @@ pub(super) const ROW_TILE_MAX: usize =
 pub(super) const N_TILE_MAX: usize = ChipProfile::RK3588.output_channels_max as usize;
 const _: () = {
     let mut index = 0;
-    while index < Precision::ALL.len() {
-        assert!(N_TILE_MAX.is_multiple_of(Precision::ALL[index].kernel_group()));
+    while index < Dtype::ALL.len() {
+        assert!(N_TILE_MAX.is_multiple_of(Dtype::ALL[index].kernel_group()));
         index += 1;
     }
 };
@@ -73,7 +73,7 @@ pub struct WeightBlock {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WeightPlan {
     /// Precision of the product.
-    pub precision: Precision,
+    pub dtype: Dtype,
     /// Output channels.
     pub n: usize,
     /// Channels.
@@ -105,25 +105,20 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    pub(super) fn new(
-        precision: Precision,
-        k_tile: usize,
-        replicas: usize,
-        options: &PlanOptions,
-    ) -> Self {
+    pub(super) fn new(dtype: Dtype, k_tile: usize, replicas: usize, options: &PlanOptions) -> Self {
         Self {
             k_tile,
-            k_tile_max: k_tile_max(precision, options),
+            k_tile_max: k_tile_max(dtype, options),
             replicas,
         }
     }
 }
 
 /// The deepest K tile whose results are exact.
-pub(super) fn k_tile_max(precision: Precision, options: &PlanOptions) -> usize {
-    match precision {
-        Precision::Int4 => options.int4_depth.unwrap_or(0).max(INT4_K_TILE_MAX),
-        Precision::Int8 | Precision::Fp16 => usize::MAX,
+pub(super) fn k_tile_max(dtype: Dtype, options: &PlanOptions) -> usize {
+    match dtype {
+        Dtype::Int4 => options.int4_depth.unwrap_or(0).max(INT4_K_TILE_MAX),
+        Dtype::Int8 | Dtype::Fp16 => usize::MAX,
     }
 }
 
@@ -147,34 +142,34 @@ impl WeightPlan {
     /// # Errors
     /// [`PlanError`], in particular the rule that a forced K tile breaks.
     pub fn new(
-        precision: Precision,
+        dtype: Dtype,
         n: usize,
         k: usize,
         devices: usize,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
-        check_sizes(precision, n, k, devices)?;
-        if let Some(measured) = Self::measured(precision, n, k, devices, options) {
+        check_sizes(dtype, n, k, devices)?;
+        if let Some(measured) = Self::measured(dtype, n, k, devices, options) {
             return Ok(measured);
         }
-        let options = &with_copies(precision, n, k, devices, options)?;
+        let options = &with_copies(dtype, n, k, devices, options)?;
         // As many copies as are asked for, also where no plan keeps to the limits.
         let replicas = match options.replicate {
             Some(true) => devices,
             Some(false) | None => 1,
         };
         if let Some(forced) = options.k_tile {
-            let k_tile = forced_k_tile(precision, k, forced, options)?;
-            let cut = Cut::new(precision, k_tile, replicas, options);
-            return cheapest(of_depth(precision, n, k, devices, k_tile, options)?)
+            let k_tile = forced_k_tile(dtype, k, forced, options)?;
+            let cut = Cut::new(dtype, k_tile, replicas, options);
+            return cheapest(of_depth(dtype, n, k, devices, k_tile, options)?)
                 .map(|best| best.weights)
-                .map_or_else(|| Self::cut(precision, n, k, devices, cut), Ok);
+                .map_or_else(|| Self::cut(dtype, n, k, devices, cut), Ok);
         }
-        let shallowest = Cut::new(precision, precision.k_multiple(), replicas, options);
-        cheapest(candidates(precision, n, k, devices, options)?)
+        let shallowest = Cut::new(dtype, dtype.k_multiple(), replicas, options);
+        cheapest(candidates(dtype, n, k, devices, options)?)
             .map(|best| best.weights)
             // Where nothing keeps to the limits, planning a product says so.
-            .map_or_else(|| Self::cut(precision, n, k, devices, shallowest), Ok)
+            .map_or_else(|| Self::cut(dtype, n, k, devices, shallowest), Ok)
     }
 
     /// Cuts B in a way that is legal.
@@ -182,7 +177,7 @@ impl WeightPlan {
     /// # Errors
     /// [`PlanError`]: what is too large.
     pub(super) fn cut(
-        precision: Precision,
+        dtype: Dtype,
         n: usize,
         k: usize,
         devices: usize,
@@ -195,8 +190,8 @@ impl WeightPlan {
         } = cut;
         // Each copy has its own devices.
         let sharing = devices / replicas.max(1);
-        let group_bytes = check_sizes(precision, n, k, sharing)?;
-        let group = precision.kernel_group();
+        let group_bytes = check_sizes(dtype, n, k, sharing)?;
+        let group = dtype.kernel_group();
         let groups_max = BLOCK_BYTES_MAX / group_bytes;
         let blocks = (0..replicas)
             .flat_map(|replica| {
@@ -205,12 +200,12 @@ impl WeightPlan {
             })
             .collect();
         Ok(Self {
-            precision,
+            dtype,
             n,
             k,
             k_tile,
             k_tile_max,
-            row_tile_max: max_rows(precision, k_tile),
+            row_tile_max: max_rows(dtype, k_tile),
             devices,
             replicas,
             blocks,
@@ -231,7 +226,7 @@ impl WeightPlan {
         KTile {
             index,
             k: start..end,
-            padded: (end - start).next_multiple_of(self.precision.k_multiple()),
+            padded: (end - start).next_multiple_of(self.dtype.k_multiple()),
         }
     }
 
@@ -243,22 +238,22 @@ impl WeightPlan {
     /// K as it lies in memory.
     #[must_use]
     pub const fn k_padded(&self) -> usize {
-        self.k.next_multiple_of(self.precision.k_multiple())
+        self.k.next_multiple_of(self.dtype.k_multiple())
     }
 
     /// Bytes of a block's buffer: each K tile is an operand of its own, one
     /// after the other.
     #[must_use]
     pub const fn block_bytes(&self, block: &WeightBlock) -> usize {
-        layout::weight_bytes(self.precision, block.padded, self.k_padded())
+        layout::weight_bytes(self.dtype, block.padded, self.k_padded())
     }
 
     /// Where the weights of K tile `k_tile` and channel `n` (a multiple of the
     /// kernel group, counted from the block's first) begin in the block.
     #[must_use]
     pub fn weight_offset(&self, block: &WeightBlock, k_tile: usize, n: usize) -> usize {
-        layout::weight_bytes(self.precision, block.padded, k_tile * self.k_tile)
-            + layout::weight_bytes(self.precision, n, self.k_tile(k_tile).padded)
+        layout::weight_bytes(self.dtype, block.padded, k_tile * self.k_tile)
+            + layout::weight_bytes(self.dtype, n, self.k_tile(k_tile).padded)
     }
 
     /// Bytes of all buffers together.
@@ -269,19 +264,14 @@ impl WeightPlan {
 }
 
 /// Checks one tile against the rules of the hardware.
-pub(super) fn check_tile(
-    precision: Precision,
-    m: usize,
-    k: usize,
-    n: usize,
-) -> Result<(), PlanError> {
-    tile_split(precision, m, k, n).map(|_| ())
+pub(super) fn check_tile(dtype: Dtype, m: usize, k: usize, n: usize) -> Result<(), PlanError> {
+    tile_split(dtype, m, k, n).map(|_| ())
 }
 
 /// Likewise, and how CBUF is divided.
-fn tile_split(precision: Precision, m: usize, k: usize, n: usize) -> Result<CbufSplit, PlanError> {
+fn tile_split(dtype: Dtype, m: usize, k: usize, n: usize) -> Result<CbufSplit, PlanError> {
     let task = MatmulTask {
-        ty: precision.matmul_type(),
+        ty: dtype.matmul_type(),
         m: to_u32(m),
         k: to_u32(k),
         n: to_u32(n),
@@ -295,38 +285,37 @@ fn tile_split(precision: Precision, m: usize, k: usize, n: usize) -> Result<Cbuf
 
 /// Kernels of a tile for which the rule of the weight banks is not milder than for
 /// more of them.
-fn enough_kernels(precision: Precision) -> usize {
+fn enough_kernels(dtype: Dtype) -> usize {
     let resident = ChipProfile::RK3588.resident_kernels as usize;
-    precision.kernel_group().max(resident)
+    dtype.kernel_group().max(resident)
 }
 
 /// Most rows of a legal tile of depth `k`; 0 if there is none.
-pub(super) fn max_rows(precision: Precision, k: usize) -> usize {
-    let n = enough_kernels(precision);
-    let legal = |fours: usize| check_tile(precision, fours * ROW_MULTIPLE, k, n).is_ok();
+pub(super) fn max_rows(dtype: Dtype, k: usize) -> usize {
+    let n = enough_kernels(dtype);
+    let legal = |fours: usize| check_tile(dtype, fours * ROW_MULTIPLE, k, n).is_ok();
     largest(ROW_TILE_MAX / ROW_MULTIPLE, legal) * ROW_MULTIPLE
 }
 
 /// The same, of tiles that take at most `banks` banks of CBUF.
-pub(super) fn max_rows_in(precision: Precision, k: usize, banks: u32) -> usize {
-    let n = enough_kernels(precision);
+pub(super) fn max_rows_in(dtype: Dtype, k: usize, banks: u32) -> usize {
+    let n = enough_kernels(dtype);
     let fits = |fours: usize| {
-        tile_split(precision, fours * ROW_MULTIPLE, k, n)
-            .is_ok_and(|split| split.data_banks <= banks)
+        tile_split(dtype, fours * ROW_MULTIPLE, k, n).is_ok_and(|split| split.data_banks <= banks)
     };
     largest(ROW_TILE_MAX / ROW_MULTIPLE, fits) * ROW_MULTIPLE
 }
 
 /// The depth of `tiles` even K tiles.
-pub(super) fn even_k_tile(precision: Precision, k: usize, tiles: usize) -> usize {
-    let unit = precision.k_multiple();
+pub(super) fn even_k_tile(dtype: Dtype, k: usize, tiles: usize) -> usize {
+    let unit = dtype.k_multiple();
     k.div_ceil(unit).div_ceil(tiles) * unit
 }
 
 /// Checks that weights fit their buffers and devices; returns the bytes of a
 /// kernel group over all of K.
 pub(super) fn check_sizes(
-    precision: Precision,
+    dtype: Dtype,
     n: usize,
     k: usize,
     devices: usize,
@@ -339,9 +328,9 @@ pub(super) fn check_sizes(
     if devices == 0 {
         return Err(PlanError::NoDevice);
     }
-    let group = precision.kernel_group();
-    let group_bytes = (k as u128).next_multiple_of(precision.k_multiple() as u128)
-        * (group * precision.input_bits() / 8) as u128;
+    let group = dtype.kernel_group();
+    let group_bytes = (k as u128).next_multiple_of(dtype.k_multiple() as u128)
+        * (group * dtype.input_bits() / 8) as u128;
     let limit = BLOCK_BYTES_MAX;
     let Some(whole) = usize::try_from(group_bytes)
         .ok()
@@ -359,7 +348,7 @@ pub(super) fn check_sizes(
 
 /// A K tile that the caller fixed, cut to what K needs.
 pub(super) fn forced_k_tile(
-    precision: Precision,
+    dtype: Dtype,
     k: usize,
     forced: usize,
     options: &PlanOptions,
@@ -367,9 +356,9 @@ pub(super) fn forced_k_tile(
     if forced == 0 {
         return Err(PlanError::EmptyTile);
     }
-    check_depth(forced, k_tile_max(precision, options))?;
-    check_tile(precision, ROW_MULTIPLE, forced, precision.kernel_group())?;
-    Ok(forced.min(k.next_multiple_of(precision.k_multiple())))
+    check_depth(forced, k_tile_max(dtype, options))?;
+    check_tile(dtype, ROW_MULTIPLE, forced, dtype.kernel_group())?;
+    Ok(forced.min(k.next_multiple_of(dtype.k_multiple())))
 }
 
 /// Spreads the kernel groups of `n` channels evenly over the devices, at most

@@ -5,7 +5,7 @@
 use super::INT8_MAX;
 use super::rotate::Rotation;
 use super::search::Search;
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 use crate::plan::{Accumulate, PlanOptions, group_k_tile};
 
 /// The largest magnitude of a quantised INT4 element; -8 is not used, as -128
@@ -34,10 +34,10 @@ impl Operands {
 
     /// What the NPU multiplies.
     #[must_use]
-    pub const fn precision(self) -> Precision {
+    pub const fn dtype(self) -> Dtype {
         match self {
-            Self::W8A8 => Precision::Int8,
-            Self::W4A8 | Self::W4A4 => Precision::Int4,
+            Self::W8A8 => Dtype::Int8,
+            Self::W4A8 | Self::W4A4 => Dtype::Int4,
         }
     }
 
@@ -116,7 +116,7 @@ impl Scheme {
 /// them in FP16, and that product is added.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Outliers {
-    /// None.
+    /// All columns are quantised.
     #[default]
     Quantised,
     /// These, in any order; found by [`outlier_columns`](super::outlier_columns)
@@ -161,7 +161,7 @@ impl Default for QuantiseOptions {
 
 impl QuantiseOptions {
     /// With which options an engine that has `options` plans such weights, of
-    /// [`Operands::precision`] and `k` channels: a forced K tile for several
+    /// [`Operands::dtype`] and `k` channels: a forced K tile for several
     /// groups of K, as deep as [`PlanOptions::int4_depth`] allows; for activations
     /// that are split twice the rows, of which two are one sum for the CPU.
     /// Outlier columns are planned apart.
@@ -173,9 +173,9 @@ impl QuantiseOptions {
         plan.conditions.sum_ps /= passes as u64;
         if let Scheme::PerKGroup(group) = self.scheme
             // A single group has the tiles of a scale for each channel.
-            && (group < k || !group.is_multiple_of(self.operands.precision().k_multiple()))
+            && (group < k || !group.is_multiple_of(self.operands.dtype().k_multiple()))
         {
-            plan.k_tile = Some(group_k_tile(self.operands.precision(), group, options));
+            plan.k_tile = Some(group_k_tile(self.operands.dtype(), group, options));
             // The results of each K tile have scales of their own.
             plan.accumulate = Accumulate::Cpu;
         }

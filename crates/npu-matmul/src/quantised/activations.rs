@@ -8,7 +8,7 @@ use half::f16;
 use npu_kernels::quantise::{quantise_scaled, row_scale};
 use rayon::prelude::*;
 
-use super::{Kept, Quantised, halves_of};
+use super::{OutlierStorage, Quantised, halves_of};
 use crate::engine::matrix;
 use crate::error::Error;
 use crate::quantise::rotate::Rotation;
@@ -36,12 +36,12 @@ pub struct QuantisedActivations {
     pub(super) rotation: Option<Arc<Rotation>>,
     pub(super) rule: Rule,
     /// What is not quantised of them.
-    pub(super) columns: Columns,
+    pub(super) columns: OutlierColumns,
 }
 
 /// Outlier columns of activations.
 #[derive(Default)]
-pub(super) struct Columns {
+pub(super) struct OutlierColumns {
     /// Which: in order, each once.
     pub(super) which: Vec<usize>,
     /// M x as many.
@@ -62,8 +62,8 @@ pub(super) enum Rule {
 impl Rule {
     pub(super) const fn of(quantised: &Quantised) -> Self {
         match &quantised.outliers {
-            Kept::Nothing | Kept::Columns(_) => Self::Fixed,
-            Kept::All { times, .. } => Self::Above(times.to_bits()),
+            OutlierStorage::Nothing | OutlierStorage::Columns(_) => Self::Fixed,
+            OutlierStorage::All { times, .. } => Self::Above(times.to_bits()),
         }
     }
 }
@@ -105,21 +105,21 @@ impl Quantised {
     /// The outlier columns that all activations have.
     fn fixed_columns(&self) -> &[usize] {
         match &self.outliers {
-            Kept::Columns(beside) => beside.columns(),
-            Kept::Nothing | Kept::All { .. } => &[],
+            OutlierStorage::Columns(weights) => weights.columns(),
+            OutlierStorage::Nothing | OutlierStorage::All { .. } => &[],
         }
     }
 
     /// Those of these activations.
     fn columns_of(&self, a: &[f32], k: usize) -> Vec<usize> {
         match self.outliers {
-            Kept::All { times, .. } => outlier_columns(a, k, times),
-            Kept::Nothing | Kept::Columns(_) => self.fixed_columns().to_vec(),
+            OutlierStorage::All { times, .. } => outlier_columns(a, k, times),
+            OutlierStorage::Nothing | OutlierStorage::Columns(_) => self.fixed_columns().to_vec(),
         }
     }
 }
 
-impl Columns {
+impl OutlierColumns {
     /// These columns of the rows of `a`.
     fn new(which: Vec<usize>, a: &[f32], k: usize) -> Self {
         let width = which.len();
@@ -150,7 +150,7 @@ impl QuantisedActivations {
         let mut scales = vec![0.0; m * groups];
         let start = || (weights.clock().stopwatch(Section::Pack), Vec::new());
         let columns = weights.workers().run(|| {
-            let columns = Columns::new(quantised.columns_of(a, k), a, k);
+            let columns = OutlierColumns::new(quantised.columns_of(a, k), a, k);
             let as_they_are = columns.which.is_empty() && quantised.rotation.is_none();
             integers
                 .par_chunks_mut(k)
@@ -187,7 +187,7 @@ impl QuantisedActivations {
         }
     }
 
-    /// Rows.
+    /// Number of rows.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.m

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Integers and scales that somebody else made.
 
-use super::activations::{Columns, Rule};
-use super::{Kept, Quantised, QuantisedActivations};
+use super::activations::{OutlierColumns, Rule};
+use super::{OutlierStorage, Quantised, QuantisedActivations};
 use crate::engine::{Engine, check_int4, check_split, matrix};
 use crate::error::Error;
 use crate::quantise::{Operands, QuantiseOptions, Scheme};
@@ -55,7 +55,7 @@ impl Engine {
             group,
             scales,
             rotation: None,
-            outliers: Kept::Nothing,
+            outliers: OutlierStorage::Nothing,
         };
         self.load_integers(plan, &options, b, quantised)
     }
@@ -78,7 +78,7 @@ impl Weights {
         scales: &[f32],
     ) -> Result<QuantisedActivations, Error> {
         let quantised = self.quantised_or_refused()?;
-        if !matches!(quantised.outliers, Kept::Nothing) {
+        if !matches!(quantised.outliers, OutlierStorage::Nothing) {
             return Err(Error::WrongActivations);
         }
         matrix("A", a, m, self.k())?;
@@ -99,7 +99,7 @@ impl Weights {
             group: quantised.group,
             rotation: quantised.rotation.clone(),
             rule: Rule::of(quantised),
-            columns: Columns::default(),
+            columns: OutlierColumns::default(),
         })
     }
 }

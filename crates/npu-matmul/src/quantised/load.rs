@@ -7,9 +7,9 @@ use half::f16;
 use npu_kernels::quantise::quantise_scaled;
 use rayon::prelude::*;
 
-use super::beside::Beside;
-use super::{Kept, Quantised, halves_of};
-use crate::dtype::Precision;
+use super::outliers::OutlierWeights;
+use super::{OutlierStorage, Quantised, halves_of};
+use crate::dtype::Dtype;
 use crate::engine::{Engine, matrix};
 use crate::error::Error;
 use crate::pack::{Int4, Int8};
@@ -72,7 +72,7 @@ impl Engine {
         options: &QuantiseOptions,
     ) -> Result<WeightPlan, Error> {
         let plan_options = options.plan_options(k, self.options());
-        self.plan_weights(options.operands.precision(), n, k, &plan_options)
+        self.plan_weights(options.operands.dtype(), n, k, &plan_options)
     }
 
     /// The memory that weights, `n x k`, that are quantised as the options say
@@ -94,8 +94,8 @@ impl Engine {
             Outliers::Above(_) => memory.with_all_columns(n, k, self.options()),
             Outliers::Columns(_) if !loader.columns.is_empty() => {
                 let (columns, options) = (loader.columns.len(), self.options());
-                let beside = self.plan_weights(Precision::Fp16, n, columns, options)?;
-                memory.with_columns(&beside, options)
+                let outliers = self.plan_weights(Dtype::Fp16, n, columns, options)?;
+                memory.with_columns(&outliers, options)
             }
             Outliers::Quantised | Outliers::Columns(_) => memory,
         })
@@ -297,7 +297,7 @@ impl<'o> Loader<'o> {
     }
 
     /// Loads what is kept.
-    fn kept(&self, engine: &Engine, channels: Vec<Channel>) -> Result<Kept, Error> {
+    fn kept(&self, engine: &Engine, channels: Vec<Channel>) -> Result<OutlierStorage, Error> {
         let gather = || {
             let scales: Vec<f32> = channels.iter().map(|c| c.halves_scale).collect();
             let halves: Vec<f16> = channels.iter().flat_map(|c| c.halves.clone()).collect();
@@ -306,7 +306,7 @@ impl<'o> Loader<'o> {
         match self.options.outliers {
             Outliers::Above(times) => {
                 let (halves, scales) = gather();
-                Ok(Kept::All {
+                Ok(OutlierStorage::All {
                     times,
                     halves,
                     scales,
@@ -314,10 +314,10 @@ impl<'o> Loader<'o> {
             }
             Outliers::Columns(_) if !self.columns.is_empty() => {
                 let (halves, scales) = gather();
-                let beside = Beside::load(engine, self.columns.clone(), &halves, scales)?;
-                Ok(Kept::Columns(Box::new(beside)))
+                let outliers = OutlierWeights::load(engine, self.columns.clone(), &halves, scales)?;
+                Ok(OutlierStorage::Columns(Box::new(outliers)))
             }
-            Outliers::Quantised | Outliers::Columns(_) => Ok(Kept::Nothing),
+            Outliers::Quantised | Outliers::Columns(_) => Ok(OutlierStorage::Nothing),
         }
     }
 }

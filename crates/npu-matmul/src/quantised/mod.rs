@@ -3,28 +3,28 @@
 //!
 //! ```text
 //! load:      B --(take outlier columns out, rotate, scale)--> integers, scales
-//!             \--(outlier columns)--> FP16 weights beside them
+//!             \--(outlier columns)--> FP16 weights of their own
 //! multiply:  A --(the same)--> integers, scales --> NPU --> sums * scales = C
 //!             \--(outlier columns)--> FP16 --> NPU --> C += sums * scales
 //! ```
 
 mod activations;
-mod beside;
 mod given;
 mod load;
 mod multiply;
+mod outliers;
 
 use std::sync::Arc;
 
 use half::f16;
 
-use beside::{Beside, Source};
+use outliers::{OutlierSource, OutlierWeights};
 
 use crate::quantise::rotate::Rotation;
 use crate::quantise::{Operands, to_halves};
 
 pub use activations::QuantisedActivations;
-pub(crate) use beside::Rest;
+pub(crate) use outliers::OutlierProduct;
 
 /// What quantised weights have besides their integers.
 #[derive(Debug)]
@@ -38,16 +38,16 @@ pub(crate) struct Quantised {
     /// How activations are to be rotated.
     pub(crate) rotation: Option<Arc<Rotation>>,
     /// What is not quantised.
-    pub(crate) outliers: Kept,
+    pub(crate) outliers: OutlierStorage,
 }
 
 /// Outlier columns of weights.
 #[derive(Debug)]
-pub(crate) enum Kept {
-    /// None.
+pub(crate) enum OutlierStorage {
+    /// There are none.
     Nothing,
     /// The same for all products.
-    Columns(Box<Beside>),
+    Columns(Box<OutlierWeights>),
     /// Chosen anew for each product.
     All {
         /// What is an outlier: see [`crate::quantise::outlier_columns`].
@@ -63,27 +63,31 @@ impl Quantised {
     /// Bytes of device memory, besides the integers.
     pub(crate) fn device_bytes(&self) -> u64 {
         match &self.outliers {
-            Kept::Columns(beside) => beside.device_bytes(),
-            Kept::Nothing | Kept::All { .. } => 0,
+            OutlierStorage::Columns(weights) => weights.device_bytes(),
+            OutlierStorage::Nothing | OutlierStorage::All { .. } => 0,
         }
     }
 
     /// Bytes of the host's memory.
     pub(crate) fn host_bytes(&self) -> u64 {
         let kept = match &self.outliers {
-            Kept::Nothing => 0,
-            Kept::Columns(beside) => beside.host_bytes(),
-            Kept::All { halves, scales, .. } => size_of_val(&**halves) + size_of_val(&**scales),
+            OutlierStorage::Nothing => 0,
+            OutlierStorage::Columns(weights) => weights.host_bytes(),
+            OutlierStorage::All { halves, scales, .. } => {
+                size_of_val(&**halves) + size_of_val(&**scales)
+            }
         };
         (size_of_val(&*self.scales) + kept) as u64
     }
 
     /// The FP16 weights of outlier columns, if there may be any.
-    fn beside(&self) -> Option<Source<'_>> {
+    fn outlier_source(&self) -> Option<OutlierSource<'_>> {
         match &self.outliers {
-            Kept::Nothing => None,
-            Kept::Columns(beside) => Some(Source::Loaded(beside)),
-            Kept::All { halves, scales, .. } => Some(Source::All { halves, scales }),
+            OutlierStorage::Nothing => None,
+            OutlierStorage::Columns(weights) => Some(OutlierSource::Loaded(weights)),
+            OutlierStorage::All { halves, scales, .. } => {
+                Some(OutlierSource::All { halves, scales })
+            }
         }
     }
 }

@@ -3,10 +3,10 @@
 
 use std::time::Instant;
 
-use super::{Quantised, QuantisedActivations, Rest};
+use super::{OutlierProduct, Quantised, QuantisedActivations};
 use crate::engine::{Engine, matrix};
 use crate::error::Error;
-use crate::exec::{Dequantised, Groups, Scaled, Then, Work};
+use crate::exec::{Dequantised, Groups, Scaled, ToOutlierProduct, Work};
 use crate::observe::Activity;
 use crate::pack::{Format, Int4, Int8, SplitInt8};
 use crate::quantise::Operands;
@@ -108,9 +108,11 @@ impl Engine {
         let (m, integers) = (activations.m, &activations.integers);
         let groups = weights.k().div_ceil(quantised.group);
         let (k, columns) = (weights.k(), &activations.columns);
-        let source = quantised.beside().filter(|_| !columns.which.is_empty());
-        let rest = source.map(|source| {
-            move |out| Rest {
+        let source = quantised
+            .outlier_source()
+            .filter(|_| !columns.which.is_empty());
+        let outliers = source.map(|source| {
+            move |out| OutlierProduct {
                 m,
                 k,
                 source,
@@ -125,16 +127,17 @@ impl Engine {
             };
             let collect = Scaled::<T>::groups(&activations.scales, &quantised.scales, groups);
             let mut product = self.product::<F, _>(weights, m, integers, out, collect)?;
-            product.then = rest.map(|rest| Box::new(rest) as Then<'a, _>);
+            product.outliers =
+                outliers.map(|outliers| Box::new(outliers) as ToOutlierProduct<'a, _>);
             return Ok(Box::new(product));
         }
         // Integers are added up where the floats will be: both have 4 bytes.
         let sums: &mut [i32] = zerocopy::transmute_mut!(out);
         let collect = Dequantised::<T>::new(&activations.scales, &quantised.scales);
         let mut product = self.product::<F, _>(weights, m, integers, sums, collect)?;
-        product.then = rest.map(|rest| {
-            let floats = move |out: &'a mut [i32]| rest(zerocopy::transmute_mut!(out));
-            Box::new(floats) as Then<'a, _>
+        product.outliers = outliers.map(|outliers| {
+            let floats = move |out: &'a mut [i32]| outliers(zerocopy::transmute_mut!(out));
+            Box::new(floats) as ToOutlierProduct<'a, _>
         });
         Ok(Box::new(product))
     }

@@ -16,7 +16,7 @@ use crate::programs::JobPrograms;
 impl Staged<'_> {
     /// Works out the buffers, before any is allocated.
     pub(super) fn describe(&mut self) -> Result<(), Error> {
-        let precision = self.weights.precision();
+        let dtype = self.weights.dtype();
         // By device, first row and first channel: which buffer of activations.
         let mut inputs: HashMap<(usize, usize, usize), usize> = HashMap::new();
         let mut bytes = vec![0_u64; self.engine.device_count()];
@@ -27,7 +27,7 @@ impl Staged<'_> {
                 let activations = *inputs
                     .entry((job.device, band.rows.start, depth))
                     .or_insert_with(|| {
-                        let buffer = regions::activations(precision, job);
+                        let buffer = regions::activations(dtype, job);
                         bytes[job.device] += buffer.bytes as u64;
                         self.activations.push(buffer);
                         self.activations.len() - 1

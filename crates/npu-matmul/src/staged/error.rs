@@ -22,7 +22,7 @@ pub enum StagedError {
     Exported {
         /// "activation" or "result".
         operand: &'static str,
-        /// Which.
+        /// Index of the buffer.
         index: usize,
     },
     /// A job has it that did not end, or that nobody waited for.
@@ -33,7 +33,7 @@ pub enum StagedError {
     Lost {
         /// "activation" or "result".
         operand: &'static str,
-        /// Which.
+        /// Index of the buffer.
         index: usize,
     },
     /// All operands of a staged product are there at once.

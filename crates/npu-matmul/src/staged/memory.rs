@@ -96,11 +96,11 @@ pub(super) struct Results {
 /// Memory that only a job uses.
 #[derive(Debug)]
 pub(super) enum Scratch {
-    /// It uses none.
+    /// The job uses none.
     Unused,
-    /// Ready for it.
+    /// Ready for the job.
     Ready(Bo),
-    /// It has it.
+    /// The job has it.
     Taken,
 }
 

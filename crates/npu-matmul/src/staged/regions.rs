@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rknpu_regcmd::{Layouts, MatrixLayout};
 
-use crate::dtype::Precision;
+use crate::dtype::Dtype;
 use crate::layout::{ActivationLayout, Order, Position, ResultLayout};
 use crate::plan::{JobPlan, TaskPlan};
 
@@ -32,7 +32,7 @@ pub struct ActivationRegion {
     pub rows: Range<usize>,
     /// Channels: a part of K.
     pub channels: Range<usize>,
-    /// Where they are.
+    /// Layout of the activations.
     pub layout: ActivationLayout,
 }
 
@@ -63,7 +63,7 @@ pub struct ResultRegion {
     /// The part of K that its sums are of: all of it unless the weights' plan
     /// cuts K; then C is the sum of the regions of all parts.
     pub depth: Range<usize>,
-    /// Where they are.
+    /// Layout of the results.
     pub layout: ResultLayout,
 }
 
@@ -91,11 +91,11 @@ impl ResultRegion {
 
 /// The buffer that `job` reads. In native order it has a region for each tile,
 /// row-major it is one matrix.
-pub(super) fn activations(precision: Precision, job: &JobPlan) -> ActivationBuffer {
+pub(super) fn activations(dtype: Dtype, job: &JobPlan) -> ActivationBuffer {
     let band = &job.band;
     let channels = hull(band.k_tiles.iter().map(|tile| &tile.k));
     let layout = |offset, order| ActivationLayout {
-        precision,
+        dtype,
         offset,
         order,
     };

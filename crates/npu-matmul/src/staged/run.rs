@@ -12,7 +12,7 @@ use super::{ACTIVATION, RESULT, Staged};
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::exec::OnDevice;
-use crate::observe::{Activity, Submission};
+use crate::observe::{Activity, SubmittedJob};
 
 /// A staged product that the devices compute. Its buffers are theirs until
 /// [`StagedRun::wait`] returns, or this is dropped, which waits too.
@@ -97,8 +97,8 @@ impl<'s, 'a> StagedRun<'s, 'a> {
         let lost = self.staged.lost(RESULT, index);
         let part = &mut self.staged.parts[index];
         let plan = &part.step.jobs[part.job];
-        engine.watched().submitting(&Submission {
-            precision: self.staged.weights.precision(),
+        engine.watched().submitting(&SubmittedJob {
+            dtype: self.staged.weights.dtype(),
             step: &part.step,
             job: plan,
             programs: &part.programs.linked,

@@ -38,9 +38,9 @@ pub enum Pinning {
     /// be on the fast ones.
     #[default]
     IfCpusDiffer,
-    /// Yes.
+    /// Each thread stays on its CPU.
     Pin,
-    /// No: the kernel chooses.
+    /// The kernel chooses.
     Free,
 }
 
@@ -51,19 +51,19 @@ pub enum ThreadsError {
     /// The text is no setting.
     #[error("{text:?} is no number of threads: write 4, auto, 4,pin or auto,free, 1024 at most")]
     Unreadable {
-        /// What was written.
+        /// The text of the variable.
         text: String,
     },
     /// The kernel does not tell which CPUs may be used.
     #[error("cannot learn which CPUs this process may use: {errno}")]
     Affinity {
-        /// What it said.
+        /// The kernel's error.
         errno: Errno,
     },
     /// A thread cannot stay on a CPU.
     #[error("a thread cannot be kept on CPU {cpu}: {errno}; leave it out with \",free\"")]
     Pin {
-        /// Which CPU.
+        /// Number of the CPU.
         cpu: usize,
         /// What the kernel said.
         errno: Errno,
@@ -71,9 +71,9 @@ pub enum ThreadsError {
     /// The threads cannot be started.
     #[error("cannot start {count} threads: {source}")]
     Start {
-        /// How many.
+        /// Number of threads.
         count: usize,
-        /// Why.
+        /// Why the pool could not start.
         source: ThreadPoolBuildError,
     },
 }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use half::f16;
-use npu_matmul::{Engine, Observer, PlanOptions, Submission};
+use npu_matmul::{Engine, Observer, PlanOptions, SubmittedJob};
 use npu_model::{Level, Model, ModelOptions, Selector};
 use rknpu_regcmd::{Before, LintContext, Severity, lint, tasks};
 use rocket_uapi::DevicePool;
@@ -69,7 +69,7 @@ pub(crate) fn watched(options: PlanOptions, work: impl FnOnce(&Engine)) {
 pub(crate) struct Lint;
 
 impl Observer for Lint {
-    fn submitting(&self, submission: &Submission<'_>) {
+    fn submitting(&self, submission: &SubmittedJob<'_>) {
         let mut before = Before::Unknown;
         for (index, program) in submission.programs.iter().enumerate() {
             let context = LintContext {

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use npu_matmul::plan::TunedPlans;
-use npu_matmul::{Counters, Engine, Error, Precision, Results};
+use npu_matmul::{Counters, Dtype, Engine, Error, Results};
 use rknpu_regcmd::timing::{Machine, seconds};
 use serde::Serialize;
 
@@ -15,8 +15,8 @@ use super::Shape;
 use crate::data::Operands;
 use crate::exit::Failure;
 use crate::expected::Reference;
-use crate::flags::Kind;
-use crate::product::Product;
+use crate::flags::OperandDtypes;
+use crate::product::ProductResult;
 
 /// Start of the random numbers: what is multiplied does not matter.
 const SEED: u64 = 1;
@@ -25,7 +25,7 @@ const SEED: u64 = 1;
 /// modelled on the software model; `wall` is of whatever computed.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Measurement {
-    pub(crate) dtype: Kind,
+    pub(crate) dtype: OperandDtypes,
     /// What is made of its sums.
     pub(crate) results: Results,
     pub(crate) m: usize,
@@ -117,7 +117,7 @@ fn rate(operations: f64, ms: f64) -> f64 {
 /// What is measured, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
-    pub(crate) kind: Kind,
+    pub(crate) kind: OperandDtypes,
     pub(crate) results: Results,
     /// Of INT4 weights: how deep a K tile they are to allow, if that was asked.
     pub(crate) int4_depth: Option<usize>,
@@ -164,12 +164,12 @@ impl Case {
         engine: &Engine,
         plans: Option<&TunedPlans>,
         operands: &Operands,
-    ) -> Result<(Measurement, Product), Failure> {
+    ) -> Result<(Measurement, ProductResult), Failure> {
         let Shape { m, k, n } = self.shape;
         let c = m.checked_mul(n).ok_or_else(|| self.too_large())?;
         let before = engine.counters();
         let start = Instant::now();
-        let weights = operands.load(engine, self.kind.precision(), n, k)?;
+        let weights = operands.load(engine, self.kind.dtype(), n, k)?;
         let load = start.elapsed();
         let loaded = engine.counters();
         let plan = engine
@@ -186,7 +186,7 @@ impl Case {
             ..self.shape
         };
 
-        let mut product = Product::unwritten(operands, self.results, c);
+        let mut product = ProductResult::unwritten(operands, self.results, c);
         // Buffers are made and threads started before anything is measured.
         product.multiply(engine, &weights, m, operands)?;
         check(&product, self.shape, operands, k_tiles)?;
@@ -242,22 +242,21 @@ impl Case {
             bound_by: prediction.bound_by().to_string(),
             share_of_bound: reached.share_of(bound_ms),
             modelled_share_of_bound: bound_ms / npu_ms.max(f64::MIN_POSITIVE),
-            operations_per_byte: operations
-                / operand_bytes(self.kind.precision(), out_bytes, on_npu),
+            operations_per_byte: operations / operand_bytes(self.kind.dtype(), out_bytes, on_npu),
         };
         Ok((measurement, product))
     }
 }
 
 /// Bytes of A, B and C as the NPU has them, each element of which has `out_bytes`.
-fn operand_bytes(precision: Precision, out_bytes: u32, Shape { m, k, n }: Shape) -> f64 {
-    let inputs = (m as f64 + n as f64) * k as f64 * precision.input_bits() as f64 / 8.0;
+fn operand_bytes(dtype: Dtype, out_bytes: u32, Shape { m, k, n }: Shape) -> f64 {
+    let inputs = (m as f64 + n as f64) * k as f64 * dtype.input_bits() as f64 / 8.0;
     inputs + m as f64 * n as f64 * f64::from(out_bytes)
 }
 
 /// No figure of a wrong result: the first and the last row are compared.
 fn check(
-    product: &Product,
+    product: &ProductResult,
     shape: Shape,
     operands: &Operands,
     k_tiles: usize,
@@ -327,10 +326,10 @@ mod tests {
         let shape = Shape { m: 2, k: 8, n: 4 };
         // (2 + 4) * 8 inputs and 8 outputs of 32 bits; int4 has halves of bytes
         // and sums of 16 bits.
-        assert_eq!(operand_bytes(Precision::Int8, 4, shape), 48.0 + 32.0);
-        assert_eq!(operand_bytes(Precision::Int4, 2, shape), 24.0 + 16.0);
-        assert_eq!(operand_bytes(Precision::Fp16, 4, shape), 96.0 + 32.0);
-        assert_eq!(operand_bytes(Precision::Fp16, 2, shape), 96.0 + 16.0);
+        assert_eq!(operand_bytes(Dtype::Int8, 4, shape), 48.0 + 32.0);
+        assert_eq!(operand_bytes(Dtype::Int4, 2, shape), 24.0 + 16.0);
+        assert_eq!(operand_bytes(Dtype::Fp16, 4, shape), 96.0 + 32.0);
+        assert_eq!(operand_bytes(Dtype::Fp16, 2, shape), 96.0 + 16.0);
     }
 
     #[test]
@@ -340,7 +339,23 @@ mod tests {
             b: vec![1, 1, 2, 2],
         };
         let shape = Shape { m: 2, k: 2, n: 2 };
-        assert!(check(&Product::Integers(vec![3, 6, 7, 14]), shape, &operands, 1).is_ok());
-        assert!(check(&Product::Integers(vec![3, 6, 7, 15]), shape, &operands, 1).is_err());
+        assert!(
+            check(
+                &ProductResult::Integers(vec![3, 6, 7, 14]),
+                shape,
+                &operands,
+                1
+            )
+            .is_ok()
+        );
+        assert!(
+            check(
+                &ProductResult::Integers(vec![3, 6, 7, 15]),
+                shape,
+                &operands,
+                1
+            )
+            .is_err()
+        );
     }
 }

@@ -7,5 +7,5 @@ mod roofline;
 mod shape;
 
 pub(crate) use measure::Case;
-pub(crate) use report::{Conditions, Report, to};
+pub(crate) use report::{BenchReport, Conditions, to};
 pub(crate) use shape::Shape;

@@ -74,7 +74,7 @@ fn load_average() -> Option<f64> {
 
 /// All measurements of one run.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     pub(crate) conditions: Conditions,
     pub(crate) measurements: Vec<Measurement>,
 }

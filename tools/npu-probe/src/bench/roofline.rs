@@ -9,11 +9,11 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::anyhow;
-use npu_matmul::Precision;
+use npu_matmul::Dtype;
 use plotters::prelude::*;
 use rknpu_regcmd::timing::Machine;
 
-use super::report::Report;
+use super::report::BenchReport;
 use crate::exit::Failure;
 
 /// Pixels.
@@ -32,21 +32,21 @@ const GIGA: f64 = 1e9;
 
 /// A precision's place in the picture.
 struct Roof {
-    precision: Precision,
+    dtype: Dtype,
     color: RGBColor,
 }
 
 const ROOFS: [Roof; 3] = [
     Roof {
-        precision: Precision::Fp16,
+        dtype: Dtype::Fp16,
         color: RGBColor(31, 119, 180),
     },
     Roof {
-        precision: Precision::Int8,
+        dtype: Dtype::Int8,
         color: RGBColor(214, 39, 40),
     },
     Roof {
-        precision: Precision::Int4,
+        dtype: Dtype::Int4,
         color: RGBColor(44, 160, 44),
     },
 ];
@@ -58,7 +58,7 @@ impl Roof {
     }
 
     fn peak(&self, machine: &Machine) -> f64 {
-        let per_clock = self.precision.macs_per_clock() * u64::from(machine.chip.cores);
+        let per_clock = self.dtype.macs_per_clock() * u64::from(machine.chip.cores);
         OPERATIONS * per_clock as f64 * machine.clock_hz as f64 / GIGA
     }
 }
@@ -68,7 +68,7 @@ fn memory(machine: &Machine) -> f64 {
     machine.dram.shared_bytes_per_second as f64 / GIGA
 }
 
-impl Report {
+impl BenchReport {
     /// Draws the measurements of a run on `machine`.
     pub(crate) fn draw(&self, file: &Path, machine: &Machine) -> Result<(), Failure> {
         self.try_draw(file, machine)
@@ -123,7 +123,7 @@ impl Report {
             let color = roof.color;
             chart
                 .draw_series(LineSeries::new(line, &color))?
-                .label(format!("{} roof", roof.precision))
+                .label(format!("{} roof", roof.dtype))
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], color));
         }
         for point in self.points() {
@@ -148,7 +148,7 @@ impl Report {
                 true => Some(measurement.modelled_gops),
                 false => measurement.gops,
             }?;
-            let of = |roof: &&Roof| roof.precision == measurement.dtype.precision();
+            let of = |roof: &&Roof| roof.dtype == measurement.dtype.dtype();
             let color = ROOFS.iter().find(of).map_or(BLACK, |roof| roof.color);
             let (m, k, n) = (measurement.m, measurement.k, measurement.n);
             Some(Point {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::measuring::{self, Measuring};
-use crate::bench::{Conditions, Report};
+use crate::bench::{BenchReport, Conditions};
 use crate::exit::{Failure, Verdict};
 use crate::flags::{AccumulateFlags, Flags};
 use crate::output;
@@ -55,7 +55,7 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
             None
         }
     };
-    let mut report = Report {
+    let mut report = BenchReport {
         conditions,
         measurements: Vec::new(),
     };

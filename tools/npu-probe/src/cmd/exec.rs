@@ -11,9 +11,9 @@ use rknpu_regcmd::{Register, Word};
 use serde::Serialize;
 
 use crate::exec::board::BoardError;
-use crate::exec::memory::Memory;
+use crate::exec::memory::ProgramMemory;
 use crate::exec::relocate::Change;
-use crate::exec::{Outcome, board, chip};
+use crate::exec::{ProgramRun, board, chip};
 use crate::exit::{Failure, Verdict};
 use crate::flags::{ExecFlags, Flags};
 use crate::output;
@@ -23,7 +23,7 @@ pub(crate) fn run(flags: &Flags, exec: &ExecFlags) -> Result<Verdict, Failure> {
     let words = program::read(&exec.program)
         .with_context(|| format!("cannot run {}", exec.program.display()))
         .map_err(Failure::Usage)?;
-    let mut memory = Memory::new(&exec.inputs, &exec.outputs, &words, exec.at)
+    let mut memory = ProgramMemory::new(&exec.inputs, &exec.outputs, &words, exec.at)
         .map_err(|error| Failure::Usage(error.into()))?;
     let (on, outcome) = match &exec.unsafe_device {
         Some(selector) => on_device(flags, selector, &mut memory, &words)?,
@@ -52,9 +52,9 @@ pub(crate) fn run(flags: &Flags, exec: &ExecFlags) -> Result<Verdict, Failure> {
 fn on_chip(
     flags: &Flags,
     exec: &ExecFlags,
-    memory: &mut Memory,
+    memory: &mut ProgramMemory,
     words: &[Word],
-) -> Result<(String, Outcome), Failure> {
+) -> Result<(String, ProgramRun), Failure> {
     let usage = |error: anyhow::Error| Failure::Usage(error);
     let model = match flags.given_device() {
         Some(Selector::Path(path)) => {
@@ -92,9 +92,9 @@ fn on_chip(
 fn on_device(
     flags: &Flags,
     selector: &Selector,
-    memory: &mut Memory,
+    memory: &mut ProgramMemory,
     words: &[Word],
-) -> Result<(String, Outcome), Failure> {
+) -> Result<(String, ProgramRun), Failure> {
     let usage = |text: &'static str| Failure::Usage(anyhow!(text));
     if flags.given_device().is_some() {
         return Err(usage(
@@ -149,7 +149,7 @@ struct AccessReport {
 }
 
 impl<'a> Report<'a> {
-    fn new(on: String, words: &[Word], program: u32, outcome: &'a Outcome, trace: bool) -> Self {
+    fn new(on: String, words: &[Word], program: u32, outcome: &'a ProgramRun, trace: bool) -> Self {
         let accesses = outcome.accesses.iter().map(|access| AccessReport {
             master: format!("{:?}", access.master),
             direction: format!("{:?}", access.direction),

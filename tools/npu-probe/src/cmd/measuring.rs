@@ -11,7 +11,7 @@ use rocket_uapi::{Device, DevicePool};
 
 use crate::bench::{Case, Shape};
 use crate::exit::Failure;
-use crate::flags::{Kind, PlanningFlags};
+use crate::flags::{OperandDtypes, PlanningFlags};
 
 /// A projection of an 8B transformer for a prompt of 512 tokens.
 const DEFAULT_SHAPE: Shape = Shape {
@@ -36,7 +36,7 @@ pub(crate) struct Measuring {
 
     /// Precisions of the operands [default: int8,fp16,int4]
     #[arg(long, value_delimiter = ',')]
-    dtype: Vec<Kind>,
+    dtype: Vec<OperandDtypes>,
 
     /// Products to measure, after one that warms up
     #[arg(long, value_name = "TIMES", default_value = "5")]
@@ -73,9 +73,9 @@ impl Measuring {
     }
 
     /// At least one.
-    pub(super) fn kinds(&self) -> &[Kind] {
+    pub(super) fn kinds(&self) -> &[OperandDtypes] {
         match self.dtype[..] {
-            [] => &Kind::PLAIN,
+            [] => &OperandDtypes::PLAIN,
             _ => &self.dtype,
         }
     }
@@ -99,8 +99,8 @@ impl Measuring {
     }
 
     /// A product on the software model or an NPU.
-    pub(super) fn case(&self, kind: Kind, shape: Shape, is_model: bool) -> Case {
-        let precision = kind.precision();
+    pub(super) fn case(&self, kind: OperandDtypes, shape: Shape, is_model: bool) -> Case {
+        let precision = kind.dtype();
         Case {
             kind,
             results: self.planning.results(precision),
@@ -116,9 +116,7 @@ impl Measuring {
     pub(super) fn plan_options(&self, case: &Case) -> PlanOptions {
         let (machine, rows) = (self.machine(), case.kind.npu_rows(case.shape.m));
         PlanOptions {
-            conditions: self
-                .planning
-                .conditions(case.kind.precision(), machine, rows),
+            conditions: self.planning.conditions(case.kind.dtype(), machine, rows),
             ..PlanOptions::default()
         }
     }

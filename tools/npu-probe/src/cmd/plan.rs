@@ -14,14 +14,14 @@ use npu_matmul::plan::{
     Candidate, DeviceKind, INT4_K_TILE_MAX, OtherConditions, TunedFor, TunedPlan, TunedPlans,
     candidates, cheapest,
 };
-use npu_matmul::{Plan, PlanError, PlanOptions, Precision, Results};
+use npu_matmul::{Dtype, Plan, PlanError, PlanOptions, Results};
 use rknpu_regcmd::timing::Machine;
 use serde::Serialize;
 
 use super::measuring::{DEFAULT_CLOCK_MHZ, HERTZ_PER_MHZ};
 use crate::bench::to;
 use crate::exit::{Failure, Verdict};
-use crate::flags::{AccumulateFlags, Flags, Kind, PlanningFlags};
+use crate::flags::{AccumulateFlags, Flags, OperandDtypes, PlanningFlags};
 use crate::int4::of_int4;
 use crate::output;
 use crate::plans_file;
@@ -43,7 +43,7 @@ pub(crate) struct PlanFlags {
 
     /// Precision of the operands
     #[arg(long, default_value = "int8")]
-    dtype: Kind,
+    dtype: OperandDtypes,
 
     /// Clock of the NPU, MHz: mainline kernels leave it at 200
     #[arg(long, value_name = "MHZ", default_value_t = DEFAULT_CLOCK_MHZ)]
@@ -137,7 +137,7 @@ fn if_for(plans: Arc<TunedPlans>, machine: &Machine) -> Result<Arc<TunedPlans>, 
 
 fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, PlanError> {
     let (m, k, n) = (args.m.get(), args.k.get(), args.n.get());
-    let precision = args.dtype.precision();
+    let dtype = args.dtype.dtype();
     let rows = args.dtype.npu_rows(m);
     let fds = args.fds.map_or(DEFAULT_FDS, NonZeroUsize::get);
     let machine = Machine::RK3588.at_clock(args.clock.get().saturating_mul(HERTZ_PER_MHZ));
@@ -149,21 +149,21 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
         tuned,
         k_tile: args.k_tile.map(NonZeroUsize::get),
         accumulate: args.accumulate.get(),
-        conditions: args.planning.conditions(precision, machine, rows),
+        conditions: args.planning.conditions(dtype, machine, rows),
         ..PlanOptions::default()
     };
-    let options = match args.planning.int4_depth(precision, k) {
+    let options = match args.planning.int4_depth(dtype, k) {
         Some(depth) => of_int4(&options, n, k, fds, depth)?,
         None => options,
     };
     let of = |candidate: &Candidate| PlanReport::new(candidate, args.dtype, m, &options);
-    let all = candidates(precision, n, k, fds, &options)?;
+    let all = candidates(dtype, n, k, fds, &options)?;
     let best = |whole: bool| {
         let mut of_kind = all.clone();
         of_kind.retain(|candidate| (candidate.weights.k_tile_count() == 1) == whole);
         cheapest(of_kind).as_ref().map(of).transpose()
     };
-    let weights = npu_matmul::plan::WeightPlan::new(precision, n, k, fds, &options)?;
+    let weights = npu_matmul::plan::WeightPlan::new(dtype, n, k, fds, &options)?;
     let chosen = Candidate::new(weights, &options)?;
     let results = options.conditions.results;
     let plan = Plan::with_results(&chosen.weights, rows, results, &options)?;
@@ -185,7 +185,7 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
         fds,
         results,
         sum_ps: options.conditions.sum_ps,
-        int4_depth: (precision == Precision::Int4).then_some(chosen.weights.k_tile_max),
+        int4_depth: (dtype == Dtype::Int4).then_some(chosen.weights.k_tile_max),
         measured,
         plans_not_used,
         memory: MemoryReport::new(&chosen.weights, fds, max, &options),

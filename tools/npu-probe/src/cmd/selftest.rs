@@ -19,8 +19,10 @@ use crate::exit::{Failure, Verdict};
 use crate::expected::Reference;
 use crate::flags::{Flags, SelfTest};
 use crate::output;
-use crate::product::Product;
-use crate::report::{DeviceReport, ProblemReport, ProgramReport, Report, RunReport, time_of};
+use crate::product::ProductResult;
+use crate::report::{
+    DeviceReport, ProblemReport, ProgramReport, RunReport, SelfTestReport, time_of,
+};
 
 /// Most elements of one matrix: what a buffer of 2 GiB could ever hold.
 const ELEMENTS_MAX: usize = 1 << 31;
@@ -45,7 +47,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     };
     say(&device.text())?;
 
-    let operands = Operands::random(test.precision, lengths.a, lengths.b, test.seed);
+    let operands = Operands::random(test.dtype, lengths.a, lengths.b, test.seed);
     let (recorded, recorder) = recorded(&opened.device, &test)?;
     let pool = DevicePool::open(&recorded, test.fds)
         .context("cannot open the device again")
@@ -53,7 +55,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     let capture = Arc::new(Capture::default());
     let observer: Arc<dyn Observer> = Arc::<Capture>::clone(&capture);
     let engine = Engine::new(pool)?.observed_by(observer);
-    let weights = operands.load(&engine, test.precision, test.n, test.k)?;
+    let weights = operands.load(&engine, test.dtype, test.n, test.k)?;
     let plan = engine.plan(&weights, test.m);
     let plan = plan.map_err(Error::from)?;
     let problem = ProblemReport::new(&test, plan.to_string());
@@ -83,7 +85,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     } else {
         Verdict::Mismatch
     };
-    let report = Report {
+    let report = SelfTestReport {
         result: match verdict {
             Verdict::Pass => "PASS",
             Verdict::Mismatch => "FAIL",
@@ -196,14 +198,18 @@ impl Bench<'_> {
         Ok((program, runs))
     }
 
-    fn multiply(&self) -> Result<Product, Error> {
-        let mut product = Product::unwritten(self.operands, Results::Sums, self.lengths.c);
+    fn multiply(&self) -> Result<ProductResult, Error> {
+        let mut product = ProductResult::unwritten(self.operands, Results::Sums, self.lengths.c);
         product.multiply(self.engine, self.weights, self.test.m, self.operands)?;
         Ok(product)
     }
 
     /// Writes what was submitted and what came of it, if that is wanted.
-    fn dump(&self, captured: &Captured, outcome: Result<&Product, &Error>) -> Result<(), Failure> {
+    fn dump(
+        &self,
+        captured: &Captured,
+        outcome: Result<&ProductResult, &Error>,
+    ) -> Result<(), Failure> {
         let Some(directory) = &self.test.dump else {
             return Ok(());
         };

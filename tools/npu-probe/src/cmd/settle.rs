@@ -13,7 +13,7 @@ use crate::flags::{Flags, SettleFlags};
 use crate::output;
 use crate::report::DeviceReport;
 use crate::settle::judge::Side;
-use crate::settle::report::{FactReport, Outcome, SettleReport};
+use crate::settle::report::{ExperimentOutcome, FactReport, SettleReport};
 use crate::settle::{ENTRIES, Entry, Experiment, Plan, bench, cores};
 
 pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failure> {
@@ -34,7 +34,7 @@ pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failur
     for (entry, switch) in chosen {
         let outcome = if broken {
             let reason = LEFT_BROKEN.to_owned();
-            Ok(Outcome::NotRun { reason })
+            Ok(ExperimentOutcome::NotRun { reason })
         } else {
             outcome(&opened.device, entry, switch, settle.risky, &mut known)
         };
@@ -108,24 +108,24 @@ fn outcome(
     switch: Option<&Switch>,
     risky: bool,
     known: &mut Contested,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<ExperimentOutcome> {
     let experiment = match entry.plan {
-        Plan::Impossible(reason) => return Ok(Outcome::Impossible { reason }),
+        Plan::Impossible(reason) => return Ok(ExperimentOutcome::Impossible { reason }),
         Plan::Run(experiment) => experiment()?,
     };
     if let (Some(risk), false) = (entry.risk, risky) {
         let reason = format!("needs --risky, since {risk}");
-        return Ok(Outcome::NotRun { reason });
+        return Ok(ExperimentOutcome::NotRun { reason });
     }
     let seen = bench::run(device, &experiment)?;
     let Some(switch) = switch else {
         let model = bench::run(&model(*known).open_device(), &experiment)?;
-        return Ok(Outcome::observed(&experiment, &seen, &model));
+        return Ok(ExperimentOutcome::observed(&experiment, &seen, &model));
     };
     let sides = sides(&experiment, switch, *known)?;
     let default = switch.sides.first().copied().unwrap_or_default();
-    let outcome = Outcome::of(&experiment, default, &seen, &sides);
-    if let Outcome::Settled { side, .. } = &outcome {
+    let outcome = ExperimentOutcome::of(&experiment, default, &seen, &sides);
+    if let ExperimentOutcome::Settled { side, .. } = &outcome {
         known.set(&format!("{}={side}", switch.name))?;
     }
     Ok(outcome)
@@ -181,7 +181,7 @@ mod tests {
         for (entry, _) in all.into_iter().filter(|(_, switch)| switch.is_none()) {
             let device = model(Contested::default()).open_device();
             let found = outcome(&device, entry, None, true, &mut Contested::default());
-            let Ok(Outcome::Observed { as_model, jobs }) = &found else {
+            let Ok(ExperimentOutcome::Observed { as_model, jobs }) = &found else {
                 panic!(
                     "{}, which is no switch of the model: {found:#?}",
                     entry.name
@@ -212,12 +212,14 @@ mod tests {
                 let found = outcome(&device, entry, Some(switch), true, &mut known);
                 let is_it = matches!(
                     &found,
-                    Ok(Outcome::Settled { side: found, exact: true, is_default, .. })
+                    Ok(ExperimentOutcome::Settled { side: found, exact: true, is_default, .. })
                         if found == side && *is_default == (*side == switch.sides[0])
                 );
                 // By default, whatever is not meant to hang ends by itself.
                 let ended = match &found {
-                    Ok(Outcome::Settled { jobs, .. }) => jobs.iter().all(|job| job.completed),
+                    Ok(ExperimentOutcome::Settled { jobs, .. }) => {
+                        jobs.iter().all(|job| job.completed)
+                    }
                     _ => false,
                 };
                 let hangs = *side != switch.sides[0] || *side == "hangs";

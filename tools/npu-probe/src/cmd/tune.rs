@@ -11,11 +11,11 @@ use npu_matmul::plan::{TunedFor, TunedPlans};
 use super::measuring::Measuring;
 use crate::bench::Conditions;
 use crate::exit::{Failure, Verdict};
-use crate::flags::{Flags, Kind};
+use crate::flags::{Flags, OperandDtypes};
 use crate::output;
 use crate::plans_file;
 use crate::report::DeviceReport;
-use crate::tune::{Report, Tuning};
+use crate::tune::{TuneReport, Tuning};
 
 /// Options of `tune`.
 #[derive(Debug, Args)]
@@ -41,9 +41,9 @@ pub(crate) fn run(flags: &Flags, args: &TuneFlags) -> Result<Verdict, Failure> {
     for kind in measuring.kinds() {
         // An entry does not tell what its integers were made of.
         let same = match kind {
-            Kind::Int8 | Kind::Fp16 | Kind::Int4 => continue,
-            Kind::W4a8 => "int4 ones of twice the rows",
-            Kind::W8a8 => "int8 ones",
+            OperandDtypes::Int8 | OperandDtypes::Fp16 | OperandDtypes::Int4 => continue,
+            OperandDtypes::W4a8 => "int4 ones of twice the rows",
+            OperandDtypes::W8a8 => "int8 ones",
         };
         return Err(Failure::Usage(anyhow!(
             "{kind} products have the plans of {same}: tune those"
@@ -64,10 +64,10 @@ pub(crate) fn run(flags: &Flags, args: &TuneFlags) -> Result<Verdict, Failure> {
     let fds = measuring.fds(device.cores);
     let threads = measuring.threads()?;
     let mut table = table(args, &tuned_for)?;
-    let mut report = Report {
+    let mut report = TuneReport {
         conditions: Conditions::look(device, measuring.clock.get(), fds, threads),
         tuned_for,
-        measured: Report::measured(is_model),
+        measured: TuneReport::measured(is_model),
         products: Vec::new(),
         file: args.out.as_ref().map(|file| file.display().to_string()),
     };

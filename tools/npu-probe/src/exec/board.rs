@@ -10,8 +10,8 @@ use rocket_uapi::{
     Access, Bo, ByteLen, Deadline, Device, Error, FenceStatus, LengthError, RawJob, RawTask,
 };
 
-use super::Outcome;
-use super::memory::{Memory, Region};
+use super::ProgramRun;
+use super::memory::{ProgramMemory, Region};
 use super::relocate::{Moved, RelocateError, relocate};
 
 /// How long to wait for the end of the job: several times the driver's limit of
@@ -40,9 +40,9 @@ fn device_error(what: impl Into<String>) -> impl FnOnce(Error) -> BoardError {
 /// Runs the program of `memory`, which is `words`.
 pub(crate) fn run(
     device: &Device,
-    memory: &mut Memory,
+    memory: &mut ProgramMemory,
     words: &[Word],
-) -> Result<Outcome, BoardError> {
+) -> Result<ProgramRun, BoardError> {
     let mut words = words.to_vec();
     let mut bos = memory
         .regions
@@ -55,10 +55,10 @@ pub(crate) fn run(
         source,
     })?;
     let elsewhere = moved.iter().filter(|buffer| buffer.from != buffer.to);
-    let mut outcome = Outcome {
+    let mut outcome = ProgramRun {
         changes,
         moved: elsewhere.map(|buffer| (buffer.from, buffer.to)).collect(),
-        ..Outcome::default()
+        ..ProgramRun::default()
     };
     let program = moved
         .iter()
@@ -127,7 +127,7 @@ fn moved((region, bo): (&Region, &Bo)) -> Moved {
 }
 
 /// Where buffers went, as a list.
-fn told(memory: &Memory, moved: &[Moved]) -> String {
+fn told(memory: &ProgramMemory, moved: &[Moved]) -> String {
     let places = memory.regions.iter().zip(moved);
     let elsewhere = places.filter(|(_, buffer)| buffer.from != buffer.to);
     let told: Vec<String> = elsewhere
@@ -140,7 +140,7 @@ fn told(memory: &Memory, moved: &[Moved]) -> String {
 }
 
 /// Waits for the job, and fetches what it left.
-fn finish(bos: &[Bo], memory: &mut Memory) -> Result<Option<FenceStatus>, BoardError> {
+fn finish(bos: &[Bo], memory: &mut ProgramMemory) -> Result<Option<FenceStatus>, BoardError> {
     let until = Deadline::after(WAIT);
     let mut status = None;
     for (bo, region) in bos.iter().zip(&mut memory.regions) {
@@ -162,7 +162,7 @@ fn finish(bos: &[Bo], memory: &mut Memory) -> Result<Option<FenceStatus>, BoardE
     Ok(status)
 }
 
-fn end(outcome: &mut Outcome, status: Option<FenceStatus>) {
+fn end(outcome: &mut ProgramRun, status: Option<FenceStatus>) {
     outcome.completed = matches!(status, Some(FenceStatus::Signaled));
     outcome.end = match status {
         Some(FenceStatus::Failed(errno)) => format!("the driver killed the job: {errno}"),

@@ -8,8 +8,8 @@ use npu_model::driver::kick;
 use npu_model::trace::Recorder;
 use rknpu_chip::{Bus, ChipOptions, Core, Diagnosis, Direction, Fault, Master};
 
-use super::Outcome;
-use super::memory::Memory;
+use super::ProgramRun;
+use super::memory::ProgramMemory;
 
 /// Faults that are told; a runaway program makes millions.
 const FAULTS_KEPT: usize = 8;
@@ -25,12 +25,12 @@ pub(crate) struct NoCore {
 /// Runs `words` words of the program in `memory` on core number `index` after
 /// power-up, within so much modelled time.
 pub(crate) fn run(
-    memory: &mut Memory,
+    memory: &mut ProgramMemory,
     words: u32,
     options: &ChipOptions,
     index: u32,
     budget: Duration,
-) -> Outcome {
+) -> ProgramRun {
     let program = (memory.program, words);
     let mut bus = Mapped {
         memory,
@@ -47,20 +47,20 @@ pub(crate) fn run(
         (false, false) => "stopped by an IOMMU fault: a kernel would kill the job",
     };
     let traps = kicked.outcome.diagnosis.iter().map(Diagnosis::to_string);
-    Outcome {
+    ProgramRun {
         completed,
         end: end.to_owned(),
         raw_status: Some(kicked.raw_status),
         device_time: Some(kicked.outcome.device_time),
         events: faults.iter().map(Fault::to_string).chain(traps).collect(),
         accesses: bus.recorder.finish(),
-        ..Outcome::default()
+        ..ProgramRun::default()
     }
 }
 
 /// The regions of a run, as the core sees them.
 struct Mapped<'a> {
-    memory: &'a mut Memory,
+    memory: &'a mut ProgramMemory,
     faults: Vec<Fault>,
     recorder: Recorder,
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use rknpu_regcmd::Word;
 use rocket_uapi::PAGE_BYTES;
 
-use crate::flags::{Input, Output};
+use crate::flags::{Input, OutputRegion};
 use crate::program;
 
 /// A page of the IOMMU, bytes.
@@ -98,17 +98,17 @@ impl Region {
 
 /// All memory of a run, by address.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct ProgramMemory {
     pub(crate) regions: Vec<Region>,
     /// Where the program begins.
     pub(crate) program: u32,
 }
 
-impl Memory {
+impl ProgramMemory {
     /// The files' contents, zeroes for outputs elsewhere, the program.
     pub(crate) fn new(
         inputs: &[Input],
-        outputs: &[Output],
+        outputs: &[OutputRegion],
         words: &[Word],
         at: Option<u32>,
     ) -> Result<Self, MemoryError> {
@@ -139,7 +139,7 @@ impl Memory {
         self.add(what, input.iova, bytes, write_back)
     }
 
-    fn add_output(&mut self, output: &Output) -> Result<(), MemoryError> {
+    fn add_output(&mut self, output: &OutputRegion) -> Result<(), MemoryError> {
         let what = format!("the output for {}", output.file.display());
         let (start, end) = (
             u64::from(output.iova),
@@ -255,7 +255,7 @@ impl Memory {
     }
 
     /// Writes the files that were asked for; the error is of the first that failed.
-    pub(crate) fn save(&self, outputs: &[Output]) -> Result<(), (PathBuf, io::Error)> {
+    pub(crate) fn save(&self, outputs: &[OutputRegion]) -> Result<(), (PathBuf, io::Error)> {
         for region in &self.regions {
             if let Some((file, len)) = &region.write_back {
                 let bytes = region.bytes.get(..*len).unwrap_or_default();
@@ -311,18 +311,18 @@ fn grow(what: &str, bytes: &mut Vec<u8>, len: u64) -> Result<(), MemoryError> {
 mod tests {
     use super::*;
 
-    fn output(iova: u32, len: u32) -> Output {
+    fn output(iova: u32, len: u32) -> OutputRegion {
         let file = format!("out-{iova:x}").into();
-        Output { iova, len, file }
+        OutputRegion { iova, len, file }
     }
 
-    fn with(outputs: &[Output], words: usize) -> Result<Memory, MemoryError> {
-        Memory::new(&[], outputs, &vec![Word::NOP; words], None)
+    fn with(outputs: &[OutputRegion], words: usize) -> Result<ProgramMemory, MemoryError> {
+        ProgramMemory::new(&[], outputs, &vec![Word::NOP; words], None)
     }
 
     #[test]
     fn the_program_goes_to_the_highest_free_pages() {
-        let program = |outputs: &[Output], words| with(outputs, words).unwrap().program;
+        let program = |outputs: &[OutputRegion], words| with(outputs, words).unwrap().program;
         assert_eq!(program(&[], 1), 0xffff_f000);
         assert_eq!(program(&[], 513), 0xffff_e000);
         let top = output(0xffff_f000, 1);

@@ -17,7 +17,7 @@ use relocate::Change;
 
 /// What came of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct ProgramRun {
     /// Whether the program ended as it should.
     pub(crate) completed: bool,
     /// Why not, or what else there is to say of the end.

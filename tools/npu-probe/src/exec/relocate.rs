@@ -35,9 +35,9 @@ pub(crate) struct Change {
     pub(crate) word: usize,
     /// The address register that it writes.
     pub(crate) register: String,
-    /// Its value before.
+    /// Value before.
     pub(crate) from: u32,
-    /// Its value now.
+    /// Value now.
     pub(crate) to: u32,
 }
 

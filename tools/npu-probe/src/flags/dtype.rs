@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Precisions on the command line.
+//! Element types on the command line.
 
 use std::fmt;
 
 use clap::ValueEnum;
-use npu_matmul::Precision;
+use npu_matmul::Dtype;
 use serde::Serialize;
 
-/// Precision on the command line.
+/// The element type of a self-test's matrices.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Dtype {
+pub(crate) enum DtypeArg {
     /// Signed 8-bit integers; the result is exact, 32 bits
     Int8,
     /// IEEE half precision; the result is single precision, within a bound
@@ -18,20 +18,20 @@ pub(crate) enum Dtype {
     Int4,
 }
 
-impl Dtype {
-    pub(crate) const fn precision(self) -> Precision {
+impl DtypeArg {
+    pub(crate) const fn dtype(self) -> Dtype {
         match self {
-            Self::Int8 => Precision::Int8,
-            Self::Fp16 => Precision::Fp16,
-            Self::Int4 => Precision::Int4,
+            Self::Int8 => Dtype::Int8,
+            Self::Fp16 => Dtype::Fp16,
+            Self::Int4 => Dtype::Int4,
         }
     }
 }
 
-/// What is multiplied in which precision, on the command line.
+/// The element types of a measured product's operands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum OperandDtypes {
     /// Signed 8-bit integers; the result is exact, 32 bits
     #[default]
     Int8,
@@ -47,16 +47,16 @@ pub(crate) enum Kind {
     W8a8,
 }
 
-impl Kind {
+impl OperandDtypes {
     /// What is measured where nothing is asked.
     pub(crate) const PLAIN: [Self; 3] = [Self::Int8, Self::Fp16, Self::Int4];
 
     /// What the NPU computes in.
-    pub(crate) const fn precision(self) -> Precision {
+    pub(crate) const fn dtype(self) -> Dtype {
         match self {
-            Self::Int8 | Self::W8a8 => Precision::Int8,
-            Self::Fp16 => Precision::Fp16,
-            Self::Int4 | Self::W4a8 => Precision::Int4,
+            Self::Int8 | Self::W8a8 => Dtype::Int8,
+            Self::Fp16 => Dtype::Fp16,
+            Self::Int4 | Self::W4a8 => Dtype::Int4,
         }
     }
 
@@ -69,7 +69,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for OperandDtypes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Int8 => "int8",

@@ -24,7 +24,7 @@ pub(crate) struct ExecFlags {
 
     /// Memory to write into a file afterwards; zeroes before, where no --bo is
     #[arg(long = "out", value_name = "IOVA:LEN:FILE")]
-    pub(crate) outputs: Vec<Output>,
+    pub(crate) outputs: Vec<OutputRegion>,
 
     /// Where the program itself lies [default: the highest free pages]
     #[arg(long, value_name = "IOVA", value_parser = iova)]
@@ -86,7 +86,7 @@ pub(crate) struct Input {
 
 /// `--out`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Output {
+pub(crate) struct OutputRegion {
     pub(crate) iova: u32,
     /// Bytes, at least 1.
     pub(crate) len: u32,
@@ -137,7 +137,7 @@ impl FromStr for Input {
     }
 }
 
-impl FromStr for Output {
+impl FromStr for OutputRegion {
     type Err = RangeError;
 
     fn from_str(text: &str) -> Result<Self, RangeError> {
@@ -179,7 +179,7 @@ mod tests {
             (a.iova, a.file, a.write_back),
             (0x1000, "a.bin".into(), true)
         );
-        let out = "0xfffff000:0x1000:x:y".parse::<Output>().unwrap();
+        let out = "0xfffff000:0x1000:x:y".parse::<OutputRegion>().unwrap();
         assert_eq!(
             (out.iova, out.len, out.file),
             (0xffff_f000, 0x1000, "x:y".into())
@@ -205,7 +205,7 @@ mod tests {
             assert!(parsed.is_err() || text == "{text}");
         }
         for text in ["0:1", "0:0:x", "0:x:y", "0:1:", "0:4294967296:x"] {
-            assert!(text.parse::<Output>().is_err(), "{text}");
+            assert!(text.parse::<OutputRegion>().is_err(), "{text}");
         }
     }
 }

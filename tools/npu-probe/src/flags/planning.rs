@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use clap::Args;
 use npu_matmul::plan::{Conditions, int4_depth_within};
-use npu_matmul::{Precision, Results};
+use npu_matmul::{Dtype, Results};
 use rknpu_regcmd::timing::Machine;
 
 /// Options of whoever plans products.
@@ -36,32 +36,27 @@ pub(crate) struct PlanningFlags {
 
 impl PlanningFlags {
     /// What plans are made for: so many rows of products of this precision.
-    pub(crate) fn conditions(
-        &self,
-        precision: Precision,
-        machine: Machine,
-        rows: usize,
-    ) -> Conditions {
+    pub(crate) fn conditions(&self, dtype: Dtype, machine: Machine, rows: usize) -> Conditions {
         Conditions {
             machine,
             rows,
-            results: self.results(precision),
+            results: self.results(dtype),
             sum_ps: self.sum_ps,
         }
     }
 
     /// What products of this precision are made into.
-    pub(crate) fn results(&self, precision: Precision) -> Results {
-        match precision {
-            Precision::Fp16 if self.half_results => Results::Halves,
+    pub(crate) fn results(&self, dtype: Dtype) -> Results {
+        match dtype {
+            Dtype::Fp16 if self.half_results => Results::Halves,
             _ => Results::Sums,
         }
     }
 
     /// What `int4_depth` says of weights, rows of `k`, as they were asked for.
-    pub(crate) fn int4_depth(&self, precision: Precision, k: usize) -> Option<usize> {
+    pub(crate) fn int4_depth(&self, dtype: Dtype, k: usize) -> Option<usize> {
         self.int4_depth
-            .filter(|_| precision == Precision::Int4)
+            .filter(|_| dtype == Dtype::Int4)
             .map(|channels| int4_depth_within(k, channels.get()))
     }
 }

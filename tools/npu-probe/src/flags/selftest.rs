@@ -5,9 +5,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
-use npu_matmul::Precision;
+use npu_matmul::Dtype;
 
-use super::Dtype;
+use super::DtypeArg;
 
 /// Options of the self-test. All optional here, so that one that is given with
 /// a command can be refused.
@@ -16,7 +16,7 @@ use super::Dtype;
 pub(crate) struct SelfTestFlags {
     /// Precision of the matrices [default: int8]
     #[arg(long)]
-    dtype: Option<Dtype>,
+    dtype: Option<DtypeArg>,
 
     /// Rows of A and of the result [default: 64]
     #[arg(long, value_name = "ROWS")]
@@ -71,7 +71,7 @@ pub(crate) struct SelfTestFlags {
 /// A self-test with every choice made.
 #[derive(Clone, Debug)]
 pub(crate) struct SelfTest {
-    pub(crate) precision: Precision,
+    pub(crate) dtype: Dtype,
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
@@ -112,7 +112,7 @@ impl SelfTestFlags {
         let size = |given: Option<NonZeroUsize>| given.map_or(DEFAULT_SIZE, NonZeroUsize::get);
         let count = |given: Option<NonZeroUsize>| given.map_or(1, NonZeroUsize::get);
         SelfTest {
-            precision: self.dtype.unwrap_or(Dtype::Int8).precision(),
+            dtype: self.dtype.unwrap_or(DtypeArg::Int8).dtype(),
             m: size(self.m),
             k: size(self.k),
             n: size(self.n),

@@ -18,7 +18,7 @@ use rknpu_regcmd::{
 };
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, RawTask};
 
-use super::{Experiment, Job, OUT, Recipe};
+use super::{Experiment, ExperimentJob, OUT, TaskTemplate};
 
 /// What an output holds before each job: bytes that nobody wrote stay so.
 pub(crate) const SENTINEL: u8 = 0xaa;
@@ -67,7 +67,7 @@ struct Bench {
     buffers: ManuallyDrop<Vec<(BufferId, Bo)>>,
     program: ManuallyDrop<Bo>,
     /// A product of zeroes, and the bytes of its sums.
-    witness: Recipe,
+    witness: TaskTemplate,
     sums: usize,
 }
 
@@ -94,8 +94,8 @@ impl Bench {
         for (id, bytes) in inputs {
             buffers.push((id, allocate(file, bytes)?));
         }
-        let witness = Recipe::of(&witness.program(&ChipProfile::RK3588)?);
-        let words = |job: &Job| -> usize {
+        let witness = TaskTemplate::of(&witness.program(&ChipProfile::RK3588)?);
+        let words = |job: &ExperimentJob| -> usize {
             let tasks = job.tasks.iter().chain([&witness]);
             tasks.map(room_for).sum()
         };
@@ -128,7 +128,7 @@ impl Bench {
     /// Runs a job, with the witness as its last task: where that has run, all
     /// before it have ended. A fence could tell the same, but not if it is
     /// asked for too late.
-    fn run(&mut self, job: &Job) -> anyhow::Result<Seen> {
+    fn run(&mut self, job: &ExperimentJob) -> anyhow::Result<Seen> {
         for (id, bo) in self.buffers.iter_mut() {
             if [OUT, WITNESS_OUT].contains(id) {
                 let mut bytes = bo.write(Deadline::FOREVER)?;
@@ -159,13 +159,13 @@ impl Bench {
     /// the same job and so of the same core. Where there is none, as in
     /// `fresh-stages`, they are registers that decide no address: BS and BN,
     /// whose readers the program turns off.
-    fn prove(&self, recipes: &[&Recipe], words: &[Word]) -> anyhow::Result<()> {
+    fn prove(&self, recipes: &[&TaskTemplate], words: &[Word]) -> anyhow::Result<()> {
         let tasks: Vec<_> = tasks(words).collect();
         if tasks.len() != recipes.len() {
             bail!("a program starts no task, or more than one");
         }
-        for (recipe, mut task) in recipes.iter().zip(tasks) {
-            for register in recipe.stand_ins() {
+        for (template, mut task) in recipes.iter().zip(tasks) {
+            for register in template.stand_ins() {
                 task.regs.set(register.offset(), register.value());
             }
             for extent in extents(&task.regs, task.enable)? {
@@ -251,7 +251,7 @@ fn allocate(file: &Device, bytes: &[u8]) -> anyhow::Result<Bo> {
 }
 
 /// Bytes that a program takes, with what PC fetches behind it.
-fn room_for(task: &Recipe) -> usize {
+fn room_for(task: &TaskTemplate) -> usize {
     ((task.len() + 1) * size_of::<Word>()).next_multiple_of(PROGRAM_ALIGNMENT)
 }
 

@@ -5,7 +5,7 @@ use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::{EnableMask, Program, Register};
 
 use super::products;
-use super::{Experiment, Job, OUT, Reading, Recipe};
+use super::{Experiment, ExperimentJob, OUT, Reading, TaskTemplate};
 
 /// S_POINTER as programs write it: both pointers toggle.
 const POINTER: u32 = 0xe;
@@ -25,7 +25,11 @@ pub(super) fn delta_program() -> anyhow::Result<Experiment> {
         .push_address::<dpu::DstBaseAddr>(OUT.at(length as u32));
     let delta = delta.finish(EnableMask::CNA | EnableMask::CORE | EnableMask::DPU);
     let mut experiment = Experiment::of(inputs, 2 * length, whole.clone());
-    experiment.jobs = vec![Job::of(vec![whole.clone(), whole, Recipe::of(&delta)])];
+    experiment.jobs = vec![ExperimentJob::of(vec![
+        whole.clone(),
+        whole,
+        TaskTemplate::of(&delta),
+    ])];
     Ok(experiment)
 }
 
@@ -44,7 +48,7 @@ pub(super) fn wedge() -> anyhow::Result<Experiment> {
     hang.enable(EnableMask::CNA | EnableMask::CORE);
     let mut experiment = Experiment::of(inputs, output, good);
     let good = experiment.jobs[0].clone();
-    experiment.jobs = vec![Job {
+    experiment.jobs = vec![ExperimentJob {
         tasks: vec![hang],
         observed: false,
     }];

@@ -6,7 +6,7 @@
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
 use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision};
 
-use super::{Experiment, OUT, Recipe, input};
+use super::{Experiment, OUT, TaskTemplate, input};
 use crate::data::SplitMix64;
 
 const CHANNELS: u32 = 64;
@@ -52,7 +52,7 @@ pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
         c: OUT.at(0),
     };
     let product = product.program_in(MatmulForm::B, &ChipProfile::RK3588)?;
-    let mut task = Recipe::of(&product);
+    let mut task = TaskTemplate::of(&product);
     fetch(&mut task)?;
     write(&mut task)?;
 
@@ -73,7 +73,7 @@ pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
 }
 
 /// CNA and CORE.
-fn fetch(task: &mut Recipe) -> Result<(), FieldRangeError> {
+fn fetch(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
     task.change::<cna::ConvCon1>(|mode| mode.with_conv_mode(DEPTHWISE))?
         .put(cna::ConvCon2::new().with_feature_grains(GRAINS)?)
         .put(
@@ -116,7 +116,7 @@ fn fetch(task: &mut Recipe) -> Result<(), FieldRangeError> {
 }
 
 /// DPU and DPU_RDMA.
-fn write(task: &mut Recipe) -> Result<(), FieldRangeError> {
+fn write(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
     task.change::<dpu::FeatureModeCfg>(|mode| mode.with_conv_mode(DEPTHWISE))?
         .change::<dpu::DataFormat>(|format| format.with_out_precision(Precision::Int8.code()))?
         .put(dpu::DataCubeWidth::new().with_width(SIDE - 1)?)

@@ -6,7 +6,7 @@ use half::f16;
 use rknpu_regcmd::regs::{dpu, dpu_rdma};
 use rknpu_regcmd::{Block, EnableMask, FieldRangeError, Precision, Program, Register, RegisterSet};
 
-use super::{Experiment, OUT, Recipe, input};
+use super::{Experiment, OUT, TaskTemplate, input};
 
 /// S_POINTER as programs write it: both pointers toggle.
 const POINTER: u32 = 0xe;
@@ -94,14 +94,14 @@ pub(super) fn reader(set: &mut RegisterSet, pixels: u32) -> Result<(), FieldRang
 }
 
 /// The program of DPU and DPU_RDMA.
-pub(super) fn program(dpu: &RegisterSet, reader: &RegisterSet) -> Recipe {
+pub(super) fn program(dpu: &RegisterSet, reader: &RegisterSet) -> TaskTemplate {
     let mut program = Program::builder();
     program
         .push(dpu::SPointer::from_bits(POINTER))
         .push(dpu_rdma::SPointer::from_bits(POINTER))
         .push_block(Block::Dpu, dpu)
         .push_block(Block::DpuRdma, reader);
-    Recipe::of(&program.finish(EnableMask::DPU | EnableMask::DPU_RDMA))
+    TaskTemplate::of(&program.finish(EnableMask::DPU | EnableMask::DPU_RDMA))
 }
 
 /// What EW does with two operands.

@@ -22,7 +22,7 @@ pub(crate) struct Side {
 
 /// Which side it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Judgement {
     /// This one, to the byte.
     Exactly(&'static str),
     /// This one: what is wrong on it is wrong, with values of its own.
@@ -35,14 +35,14 @@ pub(crate) enum Verdict {
 }
 
 /// Finds the side.
-pub(crate) fn judge(experiment: &Experiment, device: &[Seen], sides: &[Side]) -> Verdict {
+pub(crate) fn judge(experiment: &Experiment, device: &[Seen], sides: &[Side]) -> Judgement {
     let device = read(experiment, device);
     let shown: Vec<(&Side, Vec<Seen>)> = sides
         .iter()
         .map(|side| (side, read(experiment, &side.seen)))
         .collect();
     if let Some((side, _)) = shown.iter().find(|(_, seen)| *seen == device) {
-        return Verdict::Exactly(side.name);
+        return Judgement::Exactly(side.name);
     }
     let is_spoiled = |side: &Side| experiment.spoiled.contains(&side.name);
     let right = shown.iter().find(|(side, _)| !is_spoiled(side));
@@ -51,14 +51,14 @@ pub(crate) fn judge(experiment: &Experiment, device: &[Seen], sides: &[Side]) ->
             .iter()
             .filter(|(side, seen)| is_spoiled(side) && wrong_like(&device, seen, right));
         if let (Some((side, _)), None) = (like.next(), like.next()) {
-            return Verdict::ButForWrongBytes(side.name);
+            return Judgement::ButForWrongBytes(side.name);
         }
     }
     let nearest = shown
         .iter()
         .min_by_key(|(_, seen)| distance(&device, seen))
         .map(|(side, _)| side.name);
-    Verdict::Neither { nearest }
+    Judgement::Neither { nearest }
 }
 
 /// What is seen of what jobs did.
@@ -183,26 +183,35 @@ mod tests {
     fn equal_bytes_settle() {
         let each = experiment(Reading::EachJob, &[]);
         let on = |device: Seen| judge(&each, &[device], &sides());
-        assert_eq!(on(seen(true, [1, 2, 3])), Verdict::Exactly("right"));
-        assert_eq!(on(seen(true, [1, 9, 9])), Verdict::Exactly("bad"));
+        assert_eq!(on(seen(true, [1, 2, 3])), Judgement::Exactly("right"));
+        assert_eq!(on(seen(true, [1, 9, 9])), Judgement::Exactly("bad"));
         let nearest = Some("bad");
-        assert_eq!(on(seen(true, [1, 8, 9])), Verdict::Neither { nearest });
-        assert_eq!(on(seen(false, [1, 9, 9])), Verdict::Neither { nearest });
+        assert_eq!(on(seen(true, [1, 8, 9])), Judgement::Neither { nearest });
+        assert_eq!(on(seen(false, [1, 9, 9])), Judgement::Neither { nearest });
     }
 
     #[test]
     fn wrong_bytes_may_be_others_where_the_side_is_wrong() {
         let spoiled = experiment(Reading::EachJob, &["bad"]);
         let on = |device: Seen| judge(&spoiled, &[device], &sides());
-        assert_eq!(on(seen(true, [1, 7, 6])), Verdict::ButForWrongBytes("bad"));
-        assert_eq!(on(seen(true, [1, 2, 6])), Verdict::ButForWrongBytes("bad"));
+        assert_eq!(
+            on(seen(true, [1, 7, 6])),
+            Judgement::ButForWrongBytes("bad")
+        );
+        assert_eq!(
+            on(seen(true, [1, 2, 6])),
+            Judgement::ButForWrongBytes("bad")
+        );
         // Wrong where that side is right, or no end.
-        assert!(matches!(on(seen(true, [0, 7, 6])), Verdict::Neither { .. }));
+        assert!(matches!(
+            on(seen(true, [0, 7, 6])),
+            Judgement::Neither { .. }
+        ));
         assert!(matches!(
             on(seen(false, [1, 7, 6])),
-            Verdict::Neither { .. }
+            Judgement::Neither { .. }
         ));
-        assert_eq!(on(seen(true, [1, 2, 3])), Verdict::Exactly("right"));
+        assert_eq!(on(seen(true, [1, 2, 3])), Judgement::Exactly("right"));
     }
 
     #[test]
@@ -221,12 +230,15 @@ mod tests {
             },
         ];
         let on = |device: &[Seen]| judge(&any, device, &sides);
-        assert_eq!(on(&[good.clone(), good.clone()]), Verdict::Exactly("good"));
+        assert_eq!(
+            on(&[good.clone(), good.clone()]),
+            Judgement::Exactly("good")
+        );
         assert_eq!(
             on(&[hung.clone(), hung.clone(), good]),
-            Verdict::Exactly("hangs")
+            Judgement::Exactly("hangs")
         );
-        assert!(matches!(on(&[hung]), Verdict::Neither { .. }));
+        assert!(matches!(on(&[hung]), Judgement::Neither { .. }));
     }
 
     #[test]

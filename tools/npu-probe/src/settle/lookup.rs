@@ -7,7 +7,7 @@ use rknpu_regcmd::regs::dpu;
 
 use super::Experiment;
 use super::flying::{dpu_registers, fp16_bytes, program, reader};
-use super::recipe::{Recipe, single};
+use super::template::{TaskTemplate, single};
 
 /// Index steps of one unit of the argument.
 const STEPS_PER_UNIT: f32 = 2596.0;
@@ -43,7 +43,7 @@ struct Table {
 }
 
 impl Table {
-    fn task(&self) -> anyhow::Result<Recipe> {
+    fn task(&self) -> anyhow::Result<TaskTemplate> {
         let (offset, minus_exp) = self.output;
         let [below, above] = self.slopes;
         let mut dpu = dpu_registers(PIXELS)?;

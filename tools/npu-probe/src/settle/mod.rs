@@ -15,11 +15,11 @@ mod lookup;
 mod observed;
 mod pooling;
 mod products;
-mod recipe;
 pub(crate) mod report;
+mod template;
 
-use recipe::Recipe;
 use rknpu_regcmd::BufferId;
+use template::TaskTemplate;
 
 /// The output of every experiment.
 pub(crate) const OUT: BufferId = BufferId(0);
@@ -37,8 +37,8 @@ pub(crate) struct Experiment {
     /// Bytes of the output.
     pub(crate) output: usize,
     /// What runs, one after another.
-    pub(crate) jobs: Vec<Job>,
-    /// What is seen.
+    pub(crate) jobs: Vec<ExperimentJob>,
+    /// How outcomes are read.
     pub(crate) reading: Reading,
     /// Sides on which part of the output is wrong in a way that nobody knows:
     /// there, other wrong values than the model's are taken for them too.
@@ -47,8 +47,8 @@ pub(crate) struct Experiment {
 
 /// Programs that run one after another on one core.
 #[derive(Clone, Debug)]
-pub(crate) struct Job {
-    pub(crate) tasks: Vec<Recipe>,
+pub(crate) struct ExperimentJob {
+    pub(crate) tasks: Vec<TaskTemplate>,
     /// Whether what becomes of it belongs to what is seen.
     pub(crate) observed: bool,
 }
@@ -65,7 +65,7 @@ pub(crate) enum Reading {
 
 impl Experiment {
     /// One job with one task.
-    fn of(inputs: Vec<Vec<u8>>, output: usize, task: Recipe) -> Self {
+    fn of(inputs: Vec<Vec<u8>>, output: usize, task: TaskTemplate) -> Self {
         Self::of_each(inputs, output, [task])
     }
 
@@ -73,9 +73,9 @@ impl Experiment {
     fn of_each(
         inputs: Vec<Vec<u8>>,
         output: usize,
-        tasks: impl IntoIterator<Item = Recipe>,
+        tasks: impl IntoIterator<Item = TaskTemplate>,
     ) -> Self {
-        let jobs = tasks.into_iter().map(|task| Job::of(vec![task]));
+        let jobs = tasks.into_iter().map(|task| ExperimentJob::of(vec![task]));
         Self {
             inputs,
             output,
@@ -91,8 +91,8 @@ impl Experiment {
     }
 }
 
-impl Job {
-    const fn of(tasks: Vec<Recipe>) -> Self {
+impl ExperimentJob {
+    const fn of(tasks: Vec<TaskTemplate>) -> Self {
         Self {
             tasks,
             observed: true,
@@ -103,7 +103,7 @@ impl Job {
 /// How a fact is settled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Plan {
-    /// By this experiment.
+    /// An experiment settles it.
     Run(fn() -> anyhow::Result<Experiment>),
     /// Not through the mainline driver, and why not.
     Impossible(&'static str),
@@ -114,9 +114,9 @@ pub(crate) enum Plan {
 pub(crate) struct Entry {
     /// The model's switch, or a name where the model has one way only.
     pub(crate) name: &'static str,
-    /// What is asked.
+    /// The question that the experiment answers.
     pub(crate) question: &'static str,
-    /// How.
+    /// How it is answered, if it can be.
     pub(crate) plan: Plan,
     /// Why it is run on request only.
     pub(crate) risk: Option<&'static str>,

@@ -9,7 +9,7 @@ use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulT
 use super::flying::{Operation, flying};
 use super::pooling::fp16_average;
 use super::products::{fp16_product, fp16s, int8_product, int16, int16s, small};
-use super::{Experiment, Job, OUT, Recipe, input};
+use super::{Experiment, ExperimentJob, OUT, TaskTemplate, input};
 use crate::data::SplitMix64;
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with either kind of
@@ -21,7 +21,7 @@ pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
     /// Atoms of a pixel of 32 columns of a byte.
     const GROUP_ATOMS: u32 = 2;
     let shape = (ROWS, DEPTH as u32, COLUMNS as u32);
-    let halved = |ties: u32| -> anyhow::Result<Recipe> {
+    let halved = |ties: u32| -> anyhow::Result<TaskTemplate> {
         let (mut task, ..) = int8_product(shape)?;
         task.change::<dpu::DataFormat>(|format| format.with_out_precision(Precision::Int8.code()))?
             .put(
@@ -50,7 +50,7 @@ pub(super) fn int8_ties() -> anyhow::Result<Experiment> {
 }
 
 /// The writer's groups: atoms of a pixel, and lines.
-fn groups(task: &mut Recipe, atoms: u32, rows: u32) -> Result<(), FieldRangeError> {
+fn groups(task: &mut TaskTemplate, atoms: u32, rows: u32) -> Result<(), FieldRangeError> {
     let size_e = atoms - 1;
     task.change::<dpu::BsOwCfg>(|groups| {
         groups
@@ -115,7 +115,7 @@ pub(super) fn no_lines() -> anyhow::Result<Experiment> {
         .prove_as(fetch.with_dma_height(MOST_LINES)?)
         .put(fetch.with_dma_height(0)?);
     let mut experiment = Experiment::of(inputs, 2 * length, whole.clone());
-    experiment.jobs = vec![Job::of(vec![whole, empty])];
+    experiment.jobs = vec![ExperimentJob::of(vec![whole, empty])];
     Ok(experiment)
 }
 
@@ -189,7 +189,7 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
         c: OUT.at(0),
     };
     let program = task.program_in(MatmulForm::B, &ChipProfile::RK3588)?;
-    let mut task = Recipe::of(&program);
+    let mut task = TaskTemplate::of(&program);
     task.put(
         dpu::EwCfg::new()
             .with_ew_op_src(1)?

@@ -7,7 +7,7 @@ use rknpu_regcmd::regs::{ppu, ppu_rdma};
 use rknpu_regcmd::{ATOM_BYTES, Block, EnableMask, Precision, Program, Register, RegisterSet};
 
 use super::flying::fp16_bytes;
-use super::{Experiment, OUT, Recipe, input};
+use super::{Experiment, OUT, TaskTemplate, input};
 use crate::data::SplitMix64;
 
 /// S_POINTER as programs write it: both pointers toggle.
@@ -30,7 +30,7 @@ const OUTPUT_BYTES: usize = (OUTPUT * OUTPUT * ATOM_BYTES) as usize;
 
 /// The mean of each 3 x 3 window of one atom of `channels`, read as `read` and
 /// computed in `precision`.
-fn average(channels: u32, read: u32, precision: u32) -> anyhow::Result<Recipe> {
+fn average(channels: u32, read: u32, precision: u32) -> anyhow::Result<TaskTemplate> {
     let reciprocal = u32::from(f16::from_f32(RECIPROCAL_ONE / KERNEL as f32).to_bits());
     let mut set = RegisterSet::new();
     set.set(ppu::DataCubeInWidth::new().with_cube_in_width(INPUT - 1)?)
@@ -68,7 +68,7 @@ fn average(channels: u32, read: u32, precision: u32) -> anyhow::Result<Recipe> {
         .push(ppu_rdma::SPointer::from_bits(POINTER))
         .push_block(Block::Ppu, &set)
         .push_block(Block::PpuRdma, &set);
-    Ok(Recipe::of(
+    Ok(TaskTemplate::of(
         &program.finish(EnableMask::PPU | EnableMask::PPU_RDMA),
     ))
 }

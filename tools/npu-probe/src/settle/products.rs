@@ -8,7 +8,7 @@ use half::f16;
 use rknpu_regcmd::regs::{cna, core, dpu};
 use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType, Precision};
 
-use super::{Experiment, OUT, Recipe, input};
+use super::{Experiment, OUT, TaskTemplate, input};
 use crate::data::SplitMix64;
 
 /// Bits of a random operand of floats, its sign included: multiples of 1/32
@@ -39,7 +39,7 @@ pub(super) fn fp16s(len: usize, seed: u64) -> Vec<u8> {
 }
 
 /// A product as rknpu-regcmd makes it.
-fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<Recipe> {
+fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<TaskTemplate> {
     let task = MatmulTask {
         ty,
         m,
@@ -49,32 +49,32 @@ fn product(ty: MatmulType, (m, k, n): (u32, u32, u32)) -> anyhow::Result<Recipe>
         b: input(1).at(0),
         c: OUT.at(0),
     };
-    Ok(Recipe::of(&task.program(&ChipProfile::RK3588)?))
+    Ok(TaskTemplate::of(&task.program(&ChipProfile::RK3588)?))
 }
 
 /// A product of int8 that is known to work, to be changed.
 pub(super) fn int8_product(
     (m, k, n): (u32, u32, u32),
-) -> anyhow::Result<(Recipe, Vec<Vec<u8>>, usize)> {
-    let recipe = product(MatmulType::Int8ToInt32, (m, k, n))?;
+) -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
+    let template = product(MatmulType::Int8ToInt32, (m, k, n))?;
     let inputs = vec![int8s((m * k) as usize, 1), int8s((n * k) as usize, 2)];
-    Ok((recipe, inputs, (m * n * 4) as usize))
+    Ok((template, inputs, (m * n * 4) as usize))
 }
 
 /// A product of fp16 that is known to work, to be changed.
 pub(super) fn fp16_product(
     (m, k, n): (u32, u32, u32),
-) -> anyhow::Result<(Recipe, Vec<Vec<u8>>, usize)> {
-    let recipe = product(MatmulType::Fp16ToFp32, (m, k, n))?;
+) -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
+    let template = product(MatmulType::Fp16ToFp32, (m, k, n))?;
     let inputs = vec![fp16s((m * k) as usize, 1), fp16s((n * k) as usize, 2)];
-    Ok((recipe, inputs, (m * n * 4) as usize))
+    Ok((template, inputs, (m * n * 4) as usize))
 }
 
 /// Sizes of the int8 product that experiments change.
 const SMALL: (u32, u32, u32) = (4, 32, 32);
 
 /// The int8 product that experiments change.
-pub(super) fn small() -> anyhow::Result<(Recipe, Vec<Vec<u8>>, usize)> {
+pub(super) fn small() -> anyhow::Result<(TaskTemplate, Vec<Vec<u8>>, usize)> {
     int8_product(SMALL)
 }
 
@@ -156,7 +156,7 @@ pub(super) fn tf32_operand() -> anyhow::Result<Experiment> {
 }
 
 /// Makes an fp16 product one of int16, whose bytes and groups are the same.
-pub(super) fn int16(task: &mut Recipe) -> Result<(), FieldRangeError> {
+pub(super) fn int16(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
     task.change::<cna::ConvCon1>(|mode| {
         mode.with_in_precision(Precision::Int16.code())?
             .with_proc_precision(Precision::Int16.code())
@@ -196,7 +196,7 @@ pub(super) fn short_height() -> anyhow::Result<Experiment> {
 
 /// Products of fewer rows than a group of lines has.
 mod short {
-    use super::{Recipe, cna, core, dpu, fp16_product};
+    use super::{TaskTemplate, cna, core, dpu, fp16_product};
 
     pub(super) const DEPTH: u32 = 64;
     pub(super) const COLUMNS: u32 = 16;
@@ -205,7 +205,7 @@ mod short {
     /// Atoms of a pixel of 16 columns of fp32.
     const GROUP_ATOMS: u32 = 4;
 
-    pub(super) fn product(rows: u32) -> anyhow::Result<Recipe> {
+    pub(super) fn product(rows: u32) -> anyhow::Result<TaskTemplate> {
         let (mut task, ..) = fp16_product((GROUP, DEPTH, COLUMNS))?;
         task.change::<cna::ConvCon2>(|con| con.with_feature_grains(rows + 1))?
             .change::<cna::DataSize0>(|size| size.with_datain_height(rows))?
@@ -234,7 +234,7 @@ pub(super) fn few_grains() -> anyhow::Result<Experiment> {
     const ROWS: u32 = 16;
     const COLUMNS: u32 = 16;
     const DEPTHS: [u32; 3] = [64, 1024, 3840];
-    let few = |depth| -> anyhow::Result<Recipe> {
+    let few = |depth| -> anyhow::Result<TaskTemplate> {
         let (mut task, ..) = fp16_product((ROWS, depth, COLUMNS))?;
         task.change::<cna::ConvCon2>(|con| con.with_feature_grains(ROWS / 2))?;
         Ok(task)
@@ -265,7 +265,7 @@ pub(super) fn weight_room() -> anyhow::Result<Experiment> {
 }
 
 /// An fp16 product whose depth, or whose weights, rknpu-regcmd refuses.
-fn deep_product(rows: u32, depth: u32, columns: u32) -> anyhow::Result<Recipe> {
+fn deep_product(rows: u32, depth: u32, columns: u32) -> anyhow::Result<TaskTemplate> {
     const BANKS: u32 = 12;
     const BANK_BYTES: u32 = 32 << 10;
     const ENTRY_BYTES: u32 = 64;

@@ -6,11 +6,11 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::bench::Seen;
-use super::judge::{self, Side, Stretch, Verdict};
+use super::judge::{self, Judgement, Side, Stretch};
 use super::{Entry, Experiment};
 use crate::report::DeviceReport;
 
-/// All facts.
+/// The report of all facts.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SettleReport {
     /// Whether no experiment gave what no side gives.
@@ -21,7 +21,7 @@ pub(crate) struct SettleReport {
     pub(crate) facts: Vec<FactReport>,
 }
 
-/// One fact.
+/// The report of a fact.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FactReport {
     /// The model's switch, or a name where the model has one way only.
@@ -30,7 +30,7 @@ pub(crate) struct FactReport {
     /// The model's default is the first; none where it has one way only.
     pub(crate) sides: &'static [&'static str],
     #[serde(flatten)]
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ExperimentOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<&'static str>,
 }
@@ -38,7 +38,7 @@ pub(crate) struct FactReport {
 /// What came of an experiment.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub(crate) enum Outcome {
+pub(crate) enum ExperimentOutcome {
     /// The device is on a side.
     Settled {
         side: &'static str,
@@ -81,7 +81,7 @@ pub(crate) struct JobReport {
     pub(crate) differences: Vec<Stretch>,
 }
 
-impl Outcome {
+impl ExperimentOutcome {
     /// Whether a job of the experiment did not run to its end.
     pub(crate) fn has_killed(&self) -> bool {
         let jobs = match self {
@@ -113,9 +113,9 @@ impl Outcome {
             jobs: jobs(Some(side)),
         };
         match verdict {
-            Verdict::Exactly(side) => settled(side, true),
-            Verdict::ButForWrongBytes(side) => settled(side, false),
-            Verdict::Neither { nearest } => Self::Neither {
+            Judgement::Exactly(side) => settled(side, true),
+            Judgement::ButForWrongBytes(side) => settled(side, false),
+            Judgement::Neither { nearest } => Self::Neither {
                 nearest,
                 jobs: jobs(nearest),
             },
@@ -123,7 +123,7 @@ impl Outcome {
     }
 }
 
-impl Outcome {
+impl ExperimentOutcome {
     /// Compares what a device did with what the model does.
     pub(crate) fn observed(experiment: &Experiment, device: &[Seen], model: &[Seen]) -> Self {
         let device = judge::read(experiment, device);
@@ -174,7 +174,11 @@ impl JobReport {
 }
 
 impl FactReport {
-    pub(crate) fn new(entry: &Entry, sides: &'static [&'static str], outcome: Outcome) -> Self {
+    pub(crate) fn new(
+        entry: &Entry,
+        sides: &'static [&'static str],
+        outcome: ExperimentOutcome,
+    ) -> Self {
         Self {
             name: entry.name,
             question: entry.question,
@@ -189,7 +193,7 @@ impl FactReport {
         let name = self.name;
         let default = self.sides.first().copied().unwrap_or_default();
         match &self.outcome {
-            Outcome::Settled {
+            ExperimentOutcome::Settled {
                 side,
                 is_default,
                 exact,
@@ -211,16 +215,18 @@ impl FactReport {
                     .unwrap_or_default();
                 format!("{name}: {side} ({whose}{wrong})\n{note}")
             }
-            Outcome::Neither { nearest, jobs } => {
+            ExperimentOutcome::Neither { nearest, jobs } => {
                 let nearest = nearest.unwrap_or_default();
                 format!("{name}: neither, nearest to {nearest}\n{}", job_texts(jobs))
             }
-            Outcome::Observed { as_model: true, .. } => format!("{name}: as the model\n"),
-            Outcome::Observed { jobs, .. } => {
+            ExperimentOutcome::Observed { as_model: true, .. } => format!("{name}: as the model\n"),
+            ExperimentOutcome::Observed { jobs, .. } => {
                 format!("{name}: otherwise than the model\n{}", job_texts(jobs))
             }
-            Outcome::NotRun { reason } => format!("{name}: not run: {reason}\n"),
-            Outcome::Impossible { reason } => format!("{name}: not possible here: {reason}\n"),
+            ExperimentOutcome::NotRun { reason } => format!("{name}: not run: {reason}\n"),
+            ExperimentOutcome::Impossible { reason } => {
+                format!("{name}: not possible here: {reason}\n")
+            }
         }
     }
 }
@@ -238,7 +244,7 @@ fn job_texts(jobs: &[JobReport]) -> String {
 
 impl SettleReport {
     pub(crate) fn new(device: DeviceReport, facts: Vec<FactReport>) -> Self {
-        let neither = |fact: &FactReport| matches!(fact.outcome, Outcome::Neither { .. });
+        let neither = |fact: &FactReport| matches!(fact.outcome, ExperimentOutcome::Neither { .. });
         Self {
             settled: !facts.iter().any(neither),
             version: env!("CARGO_PKG_VERSION"),
@@ -249,20 +255,25 @@ impl SettleReport {
 
     /// The last lines.
     pub(crate) fn summary(&self) -> String {
-        let count = |wanted: fn(&Outcome) -> bool| {
+        let count = |wanted: fn(&ExperimentOutcome) -> bool| {
             self.facts
                 .iter()
                 .filter(|fact| wanted(&fact.outcome))
                 .count()
         };
-        let default =
-            count(|one| matches!(one, Outcome::Settled { is_default, .. } if *is_default));
-        let other = count(|one| matches!(one, Outcome::Settled { is_default, .. } if !*is_default));
-        let neither = count(|one| matches!(one, Outcome::Neither { .. }));
-        let alike = count(|one| matches!(one, Outcome::Observed { as_model, .. } if *as_model));
-        let unlike = count(|one| matches!(one, Outcome::Observed { as_model, .. } if !*as_model));
-        let not_run = count(|one| matches!(one, Outcome::NotRun { .. }));
-        let impossible = count(|one| matches!(one, Outcome::Impossible { .. }));
+        let default = count(
+            |one| matches!(one, ExperimentOutcome::Settled { is_default, .. } if *is_default),
+        );
+        let other = count(
+            |one| matches!(one, ExperimentOutcome::Settled { is_default, .. } if !*is_default),
+        );
+        let neither = count(|one| matches!(one, ExperimentOutcome::Neither { .. }));
+        let alike =
+            count(|one| matches!(one, ExperimentOutcome::Observed { as_model, .. } if *as_model));
+        let unlike =
+            count(|one| matches!(one, ExperimentOutcome::Observed { as_model, .. } if !*as_model));
+        let not_run = count(|one| matches!(one, ExperimentOutcome::NotRun { .. }));
+        let impossible = count(|one| matches!(one, ExperimentOutcome::Impossible { .. }));
         format!(
             "settled: {default} as the model's defaults, {other} otherwise, {neither} neither\n\
              observed: {alike} as the model, {unlike} otherwise\n\

@@ -2,8 +2,8 @@
 //! One product with each of its best plans.
 
 use anyhow::anyhow;
-use npu_matmul::plan::{Alternative, Choice, TunedKey, TunedPlan, alternatives, int4_depth};
-use npu_matmul::{Error, PlanOptions, Precision, Threads};
+use npu_matmul::plan::{Alternative, PlanSizes, TunedKey, TunedPlan, alternatives, int4_depth};
+use npu_matmul::{Dtype, Error, PlanOptions, Threads};
 use npu_model::Opened;
 
 use super::modelled;
@@ -13,7 +13,7 @@ use crate::cmd::measuring;
 use crate::data::Operands;
 use crate::exit::Failure;
 use crate::int4::of_int4;
-use crate::product::Product;
+use crate::product::ProductResult;
 
 /// Picoseconds of a nanosecond.
 const PS_PER_NS: u64 = 1000;
@@ -45,7 +45,7 @@ impl Tuning {
         let options = self.options_for(&operands).map_err(Error::from)?;
         let shape = self.case.shape;
         let found = alternatives(
-            self.case.kind.precision(),
+            self.case.kind.dtype(),
             shape.n,
             shape.k,
             self.fds,
@@ -53,7 +53,7 @@ impl Tuning {
             self.count,
         )
         .map_err(Error::from)?;
-        let mut first: Option<(Product, usize)> = None;
+        let mut first: Option<(ProductResult, usize)> = None;
         let mut timed = Vec::new();
         for alternative in &found {
             let (product, measured_ns) = self.measure(alternative, &operands, &open()?)?;
@@ -104,9 +104,7 @@ impl Tuning {
 
     /// Options of which the engine can obey all choices.
     fn options_for(&self, operands: &Operands) -> Result<PlanOptions, npu_matmul::PlanError> {
-        let (Precision::Int4, Operands::Integers { b, .. }) =
-            (self.case.kind.precision(), operands)
-        else {
+        let (Dtype::Int4, Operands::Integers { b, .. }) = (self.case.kind.dtype(), operands) else {
             return Ok(self.options.clone());
         };
         let Shape { n, k, .. } = self.case.shape;
@@ -120,7 +118,7 @@ impl Tuning {
         alternative: &Alternative,
         operands: &Operands,
         opened: &Opened,
-    ) -> Result<(Product, u64), Failure> {
+    ) -> Result<(ProductResult, u64), Failure> {
         let forced = PlanOptions {
             // The weights tell it again.
             int4_depth: None,
@@ -148,7 +146,7 @@ impl Tuning {
 
 /// Plans of one product contradict each other.
 fn differs(alternative: &Alternative, elements: usize) -> Failure {
-    let Choice {
+    let PlanSizes {
         k_tile, row_tile, ..
     } = alternative.choice;
     Failure::Device(anyhow!(

@@ -6,4 +6,4 @@ mod modelled;
 mod report;
 
 pub(crate) use measure::Tuning;
-pub(crate) use report::Report;
+pub(crate) use report::TuneReport;

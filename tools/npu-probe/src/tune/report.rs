@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use npu_matmul::Results;
-use npu_matmul::plan::{Choice, TunedFor};
+use npu_matmul::plan::{PlanSizes, TunedFor};
 use serde::Serialize;
 
 use crate::bench::{Conditions, to};
@@ -12,7 +12,7 @@ use crate::bench::{Conditions, to};
 /// A plan that was tried.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Timed {
-    pub(crate) choice: Choice,
+    pub(crate) choice: PlanSizes,
     /// Modelled: the NPU, and the CPU's sums.
     pub(crate) predicted_ns: u64,
     /// On the software model modelled, too.
@@ -37,7 +37,7 @@ pub(crate) struct Tuned {
 
 /// All that is told.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct TuneReport {
     pub(crate) conditions: Conditions,
     /// What the plans are for.
     pub(crate) tuned_for: TunedFor,
@@ -48,7 +48,7 @@ pub(crate) struct Report {
     pub(crate) file: Option<String>,
 }
 
-impl Report {
+impl TuneReport {
     /// Of what measured times are.
     pub(crate) const fn measured(is_model: bool) -> &'static str {
         if is_model {
@@ -75,7 +75,7 @@ impl Tuned {
             column
         );
         for (at, plan) in self.plans.iter().enumerate() {
-            let Choice {
+            let PlanSizes {
                 k_tile,
                 replicate,
                 row_tile,

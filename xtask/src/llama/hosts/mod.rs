@@ -55,7 +55,7 @@ const EXPECTED: [(&str, &[&str]); 6] = [
 
 /// A value of `GGML_ROCKET_PRECISION`, and what comes out.
 #[derive(Clone, Copy)]
-struct Precision {
+struct PrecisionSetting {
     word: &'static str,
     /// The row of the table that products are counted in.
     computed: &'static str,
@@ -64,7 +64,7 @@ struct Precision {
 }
 
 /// With each layout, and where ggml's own tests draw the line.
-const AUTO: Precision = Precision {
+const AUTO: PrecisionSetting = PrecisionSetting {
     word: "auto",
     computed: "fp16",
     limit: "5e-4",
@@ -73,23 +73,23 @@ const AUTO: Precision = Precision {
 /// What `auto` does not choose for such small weights, with one layout: about
 /// twice what is seen. Numbers that have nothing to do with the CPU's are 1 to 2
 /// apart from them.
-const OTHERS: [Precision; 4] = [
-    Precision {
+const OTHERS: [PrecisionSetting; 4] = [
+    PrecisionSetting {
         word: "w8a8",
         computed: "int8",
         limit: "2.5e-4",
     },
-    Precision {
+    PrecisionSetting {
         word: "w8a8-hadamard",
         computed: "int8-hadamard",
         limit: "5e-4",
     },
-    Precision {
+    PrecisionSetting {
         word: "w4a8",
         computed: "w4a8",
         limit: "0.02",
     },
-    Precision {
+    PrecisionSetting {
         word: "w4a4-hadamard",
         computed: "int4-hadamard",
         limit: "0.08",
@@ -209,7 +209,7 @@ pub(super) fn compile(arch: Arch, name: &str) -> Result<PathBuf> {
 }
 
 /// With Debian's ggml, which finds its CPU backends by itself.
-fn debian(stock: &Stock, program: &Path, precision: Precision) -> Result<Verdict> {
+fn debian(stock: &Stock, program: &Path, precision: PrecisionSetting) -> Result<Verdict> {
     let mut command = stock.program(program, &[], Backend::With);
     command
         .arg(precision.limit)
@@ -239,7 +239,12 @@ fn node(stock: &Stock, program: &Path, prebuilt: &Prebuilt) -> Result<Verdict> {
 }
 
 /// Judges what the host in C wrote.
-fn judge(output: Output, ggml: &str, expected: Expected, precision: Precision) -> Result<Verdict> {
+fn judge(
+    output: Output,
+    ggml: &str,
+    expected: Expected,
+    precision: PrecisionSetting,
+) -> Result<Verdict> {
     let text = output.text();
     let output = output
         .checked("ggml_host")
@@ -303,7 +308,7 @@ fn judge(output: Output, ggml: &str, expected: Expected, precision: Precision) -
                     "plain"
                 }
             );
-            let Precision {
+            let PrecisionSetting {
                 computed, limit, ..
             } = precision;
             let products = stats.offloaded(computed)?;

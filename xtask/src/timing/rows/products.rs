@@ -6,7 +6,7 @@ use rknpu_regcmd::MatmulType::{Fp16ToFp16, Int4ToInt16, Int8ToInt32};
 use rknpu_regcmd::timing::seconds;
 
 use super::super::host::HostCosts;
-use super::super::product::{Product, Sums};
+use super::super::product::{CutProduct, Sums};
 use super::super::tiles::Tile;
 use super::{FAST, Group, Jobs, MS, SIZE, TILE, row, wait};
 
@@ -16,7 +16,7 @@ pub(super) fn host() -> Result<Group> {
     let (m, k, n) = (u64::from(SIZE.0), u64::from(SIZE.1), u64::from(SIZE.2));
     let (read, tiles) = (host.read_ps(m * n), host.read_ps(320 * 256 * 256));
     let whole = fp16(SIZE);
-    let right_sized = Product {
+    let right_sized = CutProduct {
         right_sized: true,
         ..whole
     };
@@ -46,8 +46,8 @@ pub(super) fn host() -> Result<Group> {
 }
 
 /// fp16 with sums on the NPU, five files.
-fn fp16(size: (u32, u32, u32)) -> Product {
-    Product {
+fn fp16(size: (u32, u32, u32)) -> CutProduct {
+    CutProduct {
         ty: Fp16ToFp16,
         size,
         tile: (256, 384, 256),
@@ -58,8 +58,8 @@ fn fp16(size: (u32, u32, u32)) -> Product {
 }
 
 /// int8 with sums on the CPU, five files.
-fn int8(size: (u32, u32, u32)) -> Product {
-    Product {
+fn int8(size: (u32, u32, u32)) -> CutProduct {
+    CutProduct {
         ty: Int8ToInt32,
         sums: Sums::OnHost,
         ..fp16(size)
@@ -67,16 +67,16 @@ fn int8(size: (u32, u32, u32)) -> Product {
 }
 
 /// int4, likewise.
-fn int4(size: (u32, u32, u32)) -> Product {
-    Product {
+fn int4(size: (u32, u32, u32)) -> CutProduct {
+    CutProduct {
         ty: Int4ToInt16,
         ..int8(size)
     }
 }
 
 /// fp16 in one file, as its one-shot call cuts it.
-pub(super) fn one_file(size: (u32, u32, u32), tile: (u32, u32, u32)) -> Product {
-    Product {
+pub(super) fn one_file(size: (u32, u32, u32), tile: (u32, u32, u32)) -> CutProduct {
+    CutProduct {
         tile,
         files: 1,
         right_sized: true,
@@ -86,12 +86,12 @@ pub(super) fn one_file(size: (u32, u32, u32), tile: (u32, u32, u32)) -> Product 
 
 pub(super) fn products() -> Result<Group> {
     let down = (512, 15360, 3840);
-    let gops = |product: Product| product.gops(&FAST);
-    let deep = |product: Product, k| Product {
+    let gops = |product: CutProduct| product.gops(&FAST);
+    let deep = |product: CutProduct, k| CutProduct {
         tile: (256, k, 256),
         ..product
     };
-    let right_sized = Product {
+    let right_sized = CutProduct {
         right_sized: true,
         ..fp16(SIZE)
     };

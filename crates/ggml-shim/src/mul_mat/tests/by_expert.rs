@@ -31,7 +31,7 @@ fn run_by_expert(
     let mut out = vec![f32::NAN; m * used * n];
     let mut product = MulMat {
         offload: Offload {
-            precision: Precision::Fp16,
+            precision: ComputeType::Fp16,
             shape: Shape {
                 m,
                 n,

@@ -6,7 +6,7 @@ use crate::types::tests::BF16;
 
 /// One row of weights of any size, in a format and precision: the product with
 /// ones.
-fn row_sum(id: u32, precision: Precision, row: &[u8], k: usize) -> Result<f32, String> {
+fn row_sum(id: u32, precision: ComputeType, row: &[u8], k: usize) -> Result<f32, String> {
     let activations = vec![1.0_f32; k];
     let mut out = [0.0];
     let shape = Shape {
@@ -48,13 +48,13 @@ fn float_weights_beyond_fp16_are_scaled_exactly() {
     for size in [1.5e30_f32, 131_072.0, 1.0, 2e-6, 3e-30] {
         let row = [size, size / 2.0, -size / 4.0, 0.0];
         let expected: f32 = row.iter().sum();
-        let sum = row_sum(type_id::F32, Precision::Fp16, row.as_bytes(), 4).unwrap();
+        let sum = row_sum(type_id::F32, ComputeType::Fp16, row.as_bytes(), 4).unwrap();
         assert!(
             (sum - expected).abs() <= size.abs() / 1024.0,
             "{size}: {sum}"
         );
         let row = row.map(half::bf16::from_f32);
-        let sum = row_sum(BF16, Precision::Fp16, row.as_bytes(), 4).unwrap();
+        let sum = row_sum(BF16, ComputeType::Fp16, row.as_bytes(), 4).unwrap();
         assert!((sum - expected).abs() <= size.abs() / 64.0, "{size}: {sum}");
     }
 }
@@ -63,13 +63,13 @@ fn float_weights_beyond_fp16_are_scaled_exactly() {
 fn any_format_takes_either_precision() {
     let row = [1.0_f32, -0.5, 0.25, 2.0];
     assert_eq!(
-        row_sum(type_id::F32, Precision::Int8, row.as_bytes(), 4),
+        row_sum(type_id::F32, ComputeType::Int8, row.as_bytes(), 4),
         Ok(2.75)
     );
     let weights = q8_0_weights();
     let expected: f32 = (0..32).map(|k| weight([k, 1, 0, 0]) / 2.0).sum();
     assert_eq!(
-        row_sum(Q8_0, Precision::Fp16, &weights[34..68], 32),
+        row_sum(Q8_0, ComputeType::Fp16, &weights[34..68], 32),
         Ok(expected)
     );
 }
@@ -77,7 +77,7 @@ fn any_format_takes_either_precision() {
 #[test]
 fn damaged_float_weights_are_an_error_in_either_precision() {
     for bad in [f32::NAN, f32::INFINITY] {
-        for precision in Precision::ALL {
+        for precision in ComputeType::ALL {
             let row = [1.0, bad];
             let error = row_sum(type_id::F32, precision, row.as_bytes(), 2).unwrap_err();
             assert!(error.contains("row 0"), "{error}");

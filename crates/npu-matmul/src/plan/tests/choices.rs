@@ -4,7 +4,7 @@
 use super::*;
 
 /// Tiles of K that are chosen for products of so many rows.
-fn k_tiles(precision: Precision, rows: usize, k: usize, n: usize) -> usize {
+fn k_tiles(dtype: Dtype, rows: usize, k: usize, n: usize) -> usize {
     let options = PlanOptions {
         conditions: Conditions {
             rows,
@@ -12,7 +12,7 @@ fn k_tiles(precision: Precision, rows: usize, k: usize, n: usize) -> usize {
         },
         ..PlanOptions::default()
     };
-    WeightPlan::new(precision, n, k, 3, &options)
+    WeightPlan::new(dtype, n, k, 3, &options)
         .unwrap()
         .k_tile_count()
 }
@@ -20,14 +20,14 @@ fn k_tiles(precision: Precision, rows: usize, k: usize, n: usize) -> usize {
 #[test]
 fn k_is_cut_where_rows_would_read_b_again() {
     // One pass over B is enough: no sums.
-    assert_eq!(k_tiles(Precision::Int8, 64, 4096, 4096), 1);
-    assert_eq!(k_tiles(Precision::Fp16, 16, 4096, 4096), 1);
-    assert_eq!(k_tiles(Precision::Int8, 512, 64, 64), 1);
+    assert_eq!(k_tiles(Dtype::Int8, 64, 4096, 4096), 1);
+    assert_eq!(k_tiles(Dtype::Fp16, 16, 4096, 4096), 1);
+    assert_eq!(k_tiles(Dtype::Int8, 512, 64, 64), 1);
     // Deeper tiles would leave 64 rows and read B eight times.
-    assert!(k_tiles(Precision::Int8, 512, 4096, 4096) > 1);
+    assert!(k_tiles(Dtype::Int8, 512, 4096, 4096) > 1);
     // Beyond the deepest legal tile there is no choice.
-    assert!(k_tiles(Precision::Int8, 4, 32768, 64) > 1);
-    assert_eq!(weights(Precision::Int4, 64, 4096, 1).k_tile, 480);
+    assert!(k_tiles(Dtype::Int8, 4, 32768, 64) > 1);
+    assert_eq!(weights(Dtype::Int4, 64, 4096, 1).k_tile, 480);
 }
 
 proptest! {
@@ -35,7 +35,7 @@ proptest! {
 
     #[test]
     fn the_cheapest_cut_is_chosen_and_every_bound_is_one(
-        precision in precision(),
+        dtype in dtype(),
         rows in 1..1500_usize,
         k in 1..12_000_usize,
         n in 1..8_000_usize,
@@ -47,12 +47,12 @@ proptest! {
             int4_depth: Some(INT4_K_TILE_MAX),
             ..PlanOptions::default()
         };
-        let all = candidates(precision, n, k, devices, &options).unwrap();
+        let all = candidates(dtype, n, k, devices, &options).unwrap();
         let best = |copied: bool| {
             let of_kind = all.iter().filter(|c| (c.weights.replicas > 1) == copied);
             of_kind.min_by_key(|candidate| candidate.cost_ps())
         };
-        let chosen = WeightPlan::new(precision, n, k, devices, &options).unwrap();
+        let chosen = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
         let chosen = all.iter().find(|other| other.weights == chosen).unwrap();
         let copied = chosen.weights.replicas > 1;
         prop_assert_eq!(Some(chosen.cost_ps()), best(copied).map(Candidate::cost_ps));
@@ -69,12 +69,12 @@ proptest! {
                 prop_assert_eq!(copied, saves);
             }
         }
-        if precision == Precision::Fp16 {
+        if dtype == Dtype::Fp16 {
             let halves = PlanOptions {
                 conditions: Conditions { results: Results::Halves, ..options.conditions },
                 ..options.clone()
             };
-            let halves = candidates(precision, n, k, devices, &halves).unwrap();
+            let halves = candidates(dtype, n, k, devices, &halves).unwrap();
             for (sums, halves) in all.iter().zip(&halves) {
                 let (sums, halves) = (&sums.prediction, &halves.prediction);
                 if sums.partial_sums == 0 {
@@ -91,14 +91,14 @@ proptest! {
             // Each phase of a task is rounded up by itself.
             prop_assert!(p.npu_ps + 4 * p.tasks >= p.parts.total_ps(), "{:?}", p);
             // Each operand crosses at least once; padding only adds.
-            let bits = precision.input_bits() as u64;
+            let bits = dtype.input_bits() as u64;
             prop_assert!([1, devices].contains(&candidate.weights.replicas));
             prop_assert!(p.traffic.weights * 8 >= (n * k) as u64 * bits);
             prop_assert!(p.traffic.features * 8 >= (rows * k) as u64 * bits);
             let plan = Plan::new(&candidate.weights, rows, &options).unwrap();
             let [(a, no_a_stays), (b, no_b_stays)] = fetched(&plan);
             prop_assert!(a <= no_a_stays && b <= no_b_stays);
-            prop_assert!(p.traffic.outputs >= (rows * n * precision.output_bytes()) as u64);
+            prop_assert!(p.traffic.outputs >= (rows * n * dtype.output_bytes()) as u64);
             let cuts = candidate.weights.k_tile_count() as u64 - 1;
             prop_assert_eq!(p.partial_sums, cuts * (rows * n) as u64);
             prop_assert!(p.jobs <= p.tasks && p.tasks > cuts);
@@ -118,7 +118,7 @@ fn small_weights_are_on_every_device_where_many_rows_meet_them() {
     };
     let copies = |n, rows, replicate| {
         let options = options(rows, replicate);
-        WeightPlan::new(Precision::Int8, n, 4096, 3, &options)
+        WeightPlan::new(Dtype::Int8, n, 4096, 3, &options)
             .unwrap()
             .replicas
     };
@@ -134,12 +134,12 @@ fn small_weights_are_on_every_device_where_many_rows_meet_them() {
             k_tile: Some(2048),
             ..options(rows, None)
         };
-        let weights = WeightPlan::new(Precision::Int8, 1024, 4096, 3, &options).unwrap();
+        let weights = WeightPlan::new(Dtype::Int8, 1024, 4096, 3, &options).unwrap();
         assert_eq!(weights.replicas, expected);
     }
     // Rows are shared evenly, and a short product leaves devices idle.
     let options = options(2048, Some(true));
-    let weights = WeightPlan::new(Precision::Int8, 64, 64, 3, &options).unwrap();
+    let weights = WeightPlan::new(Dtype::Int8, 64, 64, 3, &options).unwrap();
     for (m, ends) in [(30, vec![12, 24, 30]), (4, vec![4])] {
         let plan = Plan::new(&weights, m, &options).unwrap();
         let steps: Vec<_> = plan.steps().collect();
@@ -153,7 +153,7 @@ fn small_weights_are_on_every_device_where_many_rows_meet_them() {
 /// stayed in CBUF.
 fn fetched(plan: &Plan<'_>) -> [(u64, u64); 2] {
     let traffic = plan.predict(&rknpu_regcmd::timing::Machine::RK3588).traffic;
-    let p = plan.weights.precision;
+    let p = plan.weights.dtype;
     let (mut a, mut b) = (0, 0);
     for task in plan
         .steps()
@@ -170,9 +170,9 @@ fn fetched(plan: &Plan<'_>) -> [(u64, u64); 2] {
 #[test]
 fn operands_that_stay_are_fetched_once() {
     // Three tiles of channels meet the same rows.
-    let w = weights(Precision::Int8, 3 * 8192, 256, 1);
+    let w = weights(Dtype::Int8, 3 * 8192, 256, 1);
     let plan = Plan::new(&w, 64, &PlanOptions::default()).unwrap();
-    assert_eq!(plan.stays, Stays::Activations);
+    assert_eq!(plan.stationary, Stationary::Activations);
     let [a, b] = fetched(&plan);
     assert_eq!((a, b), ((64 * 256, 3 * 64 * 256), (b.1, b.1)));
     // Several tiles of rows meet a few small channels, also where K is cut.
@@ -181,9 +181,9 @@ fn operands_that_stay_are_fetched_once() {
             k_tile,
             ..PlanOptions::default()
         };
-        let w = WeightPlan::new(Precision::Int8, 64, 256, 1, &options).unwrap();
+        let w = WeightPlan::new(Dtype::Int8, 64, 256, 1, &options).unwrap();
         let plan = Plan::new(&w, 4 * 1020, &options).unwrap();
-        assert_eq!(plan.stays, Stays::Weights);
+        assert_eq!(plan.stationary, Stationary::Weights);
         let [a, b] = fetched(&plan);
         assert_eq!((a, b), ((a.1, a.1), (64 * 256, 4 * 64 * 256)));
     }
@@ -204,7 +204,7 @@ fn rows_make_room_for_weights_where_that_is_faster() {
         ..PlanOptions::default()
     };
     let w = WeightPlan::new(
-        Precision::Int8,
+        Dtype::Int8,
         64,
         2048,
         1,
@@ -217,20 +217,20 @@ fn rows_make_room_for_weights_where_that_is_faster() {
             let options = options(driver, row_tile);
             let plan = Plan::new(&w, 1120, &options).unwrap();
             let prediction = plan.predict(&options.conditions.machine);
-            (plan.row_tile, plan.stays, prediction)
+            (plan.row_tile, plan.stationary, prediction)
         };
-        let (rows, stays, best) = predict(None);
-        chosen.push((rows, stays));
+        let (rows, stationary, best) = predict(None);
+        chosen.push((rows, stationary));
         for forced in [112, 160] {
             assert!(best.npu_ps <= predict(Some(forced)).2.npu_ps);
         }
     }
-    assert_eq!(chosen[0], (112, Stays::Weights));
+    assert_eq!(chosen[0], (112, Stationary::Weights));
 }
 
 #[test]
 fn a_plan_can_be_written_down() {
-    let weights = weights(Precision::Int8, 96, 256, 3);
+    let weights = weights(Dtype::Int8, 96, 256, 3);
     let plan = Plan::new(&weights, 16, &PlanOptions::default()).unwrap();
     let json = serde_json::to_value(&plan).unwrap();
     assert_eq!(json["ty"], "Int8ToInt32");

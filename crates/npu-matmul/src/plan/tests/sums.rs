@@ -45,7 +45,7 @@ fn check_job(job: &JobPlan, limits: &JobLimits) {
             atom.tiles = 1 << k_tile;
             atom.place = Some((row_tile, task.n.start, index));
         }
-        time += task_time_bound_ns(Precision::Int8, m as usize, k as usize, n as usize);
+        time += task_time_bound_ns(Dtype::Int8, m as usize, k as usize, n as usize);
     }
     for sum in &job.sums {
         let atoms = (sum.width * sum.channels / 4) as usize;
@@ -107,7 +107,7 @@ proptest! {
             n_tile: n_tile.map(|tile| 32 * tile),
             ..on_npu()
         };
-        let weights = WeightPlan::new(Precision::Int8, n, k, devices, &options).unwrap();
+        let weights = WeightPlan::new(Dtype::Int8, n, k, devices, &options).unwrap();
         let plan = match Plan::new(&weights, m, &options) {
             Ok(plan) => plan,
             Err(PlanError::JobLimits { .. }) => {
@@ -139,7 +139,7 @@ fn the_cpu_reads_and_adds_no_partial_sums() {
     };
     let [cpu, npu] = [Accumulate::Cpu, Accumulate::Npu].map(|accumulate| {
         let options = options(accumulate);
-        let weights = WeightPlan::new(Precision::Int8, n, k, 1, &options).unwrap();
+        let weights = WeightPlan::new(Dtype::Int8, n, k, 1, &options).unwrap();
         let plan = Plan::new(&weights, m, &options).unwrap();
         (plan.predict(&Machine::RK3588), plan.cache_bytes())
     });
@@ -166,22 +166,18 @@ fn the_npu_adds_only_what_cannot_overflow() {
         k_tile: Some(4096),
         ..on_npu()
     };
-    let of = |precision, k| {
+    let of = |dtype, k| {
         let options = PlanOptions {
-            k_tile: Some(if precision == Precision::Int4 {
-                480
-            } else {
-                4096
-            }),
+            k_tile: Some(if dtype == Dtype::Int4 { 480 } else { 4096 }),
             ..options.clone()
         };
-        let weights = WeightPlan::new(precision, 64, k, 1, &options).unwrap();
+        let weights = WeightPlan::new(dtype, 64, k, 1, &options).unwrap();
         Plan::new(&weights, 8, &options).unwrap().accumulate
     };
-    assert_eq!(of(Precision::Int8, NPU_SUM_DEPTH_MAX), Accumulate::Npu);
-    assert_eq!(of(Precision::Int8, NPU_SUM_DEPTH_MAX + 1), Accumulate::Cpu);
-    assert_eq!(of(Precision::Int8, 4096), Accumulate::Cpu, "one K tile");
-    for other in [Precision::Fp16, Precision::Int4] {
+    assert_eq!(of(Dtype::Int8, NPU_SUM_DEPTH_MAX), Accumulate::Npu);
+    assert_eq!(of(Dtype::Int8, NPU_SUM_DEPTH_MAX + 1), Accumulate::Cpu);
+    assert_eq!(of(Dtype::Int8, 4096), Accumulate::Cpu, "one K tile");
+    for other in [Dtype::Fp16, Dtype::Int4] {
         assert_eq!(of(other, 8192), Accumulate::Cpu);
     }
     let deepest = NPU_SUM_DEPTH_MAX as i64 * 128 * 128;
@@ -191,7 +187,7 @@ fn the_npu_adds_only_what_cannot_overflow() {
 #[test]
 fn what_holds_partial_results_is_planned_for() {
     let (cpu, npu) = (PlanOptions::default(), on_npu());
-    let weights = WeightPlan::new(Precision::Int8, 4096, 4096, 1, &cpu).unwrap();
+    let weights = WeightPlan::new(Dtype::Int8, 4096, 4096, 1, &cpu).unwrap();
     let fit = |options| {
         let mut memory = MemoryPlan::new(1, u64::MAX, options);
         (0..).take_while(|_| memory.add(&weights).is_ok()).count()

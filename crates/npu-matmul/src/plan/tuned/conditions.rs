@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Hz of a MHz.
 const HERTZ_PER_MHZ: f64 = 1e6;
 
-/// What computes.
+/// What measured the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
@@ -50,11 +50,11 @@ pub struct TunedFor {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("these plans were measured for {what} {theirs}, and here it is {ours}")]
 pub struct OtherConditions {
-    /// What differs.
+    /// Name of the condition that differs.
     pub what: &'static str,
-    /// Where they were measured.
+    /// Its value where the plans were measured.
     pub theirs: String,
-    /// Here.
+    /// Its value on this machine.
     pub ours: String,
 }
 
@@ -79,7 +79,7 @@ impl TunedFor {
     /// Checks that choices for these conditions hold in others.
     ///
     /// # Errors
-    /// What differs.
+    /// The first condition that differs.
     pub fn check(&self, here: &Self) -> Result<(), OtherConditions> {
         let version = |[major, minor, patch]: [i32; 3]| format!("{major}.{minor}.{patch}");
         let parts = |all: &Self| {

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Choice, TunedFor, TunedKey, TunedPlan, TunedPlans};
-use crate::dtype::{Precision, Results};
+use super::{PlanSizes, TunedFor, TunedKey, TunedPlan, TunedPlans};
+use crate::dtype::{Dtype, Results};
 use crate::plan::PlanError;
 
 /// Most bytes of a file: some thousand products.
@@ -62,7 +62,7 @@ pub enum TunedError {
     Illegal {
         /// Which plan, from 0.
         index: usize,
-        /// Why.
+        /// Why the sizes are not legal.
         source: PlanError,
     },
     /// Two plans for the same.
@@ -92,7 +92,7 @@ struct Table {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
-    dtype: Precision,
+    dtype: Dtype,
     results: Results,
     m: usize,
     k: usize,
@@ -100,7 +100,7 @@ struct Entry {
     devices: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     int4_depth: Option<usize>,
-    choice: Choice,
+    choice: PlanSizes,
     predicted_ns: u64,
     measured_ns: u64,
 }
@@ -114,7 +114,7 @@ impl From<&TunedPlan> for Entry {
             measured_ns,
         } = *plan;
         Self {
-            dtype: key.precision,
+            dtype: key.dtype,
             results: key.results,
             m: key.m,
             k: key.k,
@@ -132,7 +132,7 @@ impl From<Entry> for TunedPlan {
     fn from(entry: Entry) -> Self {
         Self {
             key: TunedKey {
-                precision: entry.dtype,
+                dtype: entry.dtype,
                 results: entry.results,
                 m: entry.m,
                 k: entry.k,
@@ -183,7 +183,7 @@ impl TunedPlans {
         let mut plans = Self::new(table.conditions);
         for (index, entry) in table.plans.into_iter().enumerate() {
             let plan = TunedPlan::from(entry);
-            if plan.key.int4_depth.is_some() != (plan.key.precision == Precision::Int4) {
+            if plan.key.int4_depth.is_some() != (plan.key.dtype == Dtype::Int4) {
                 return Err(TunedError::Int4Depth { index });
             }
             if plans.get(&plan.key).is_some() {

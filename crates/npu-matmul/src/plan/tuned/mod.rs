@@ -30,7 +30,7 @@ use super::options::{PlanError, PlanOptions};
 use super::sums::Accumulate;
 use super::weights::{Cut, WeightPlan, check_sizes, forced_k_tile, k_tile_max};
 use super::{Conditions, OperandOrders, Plan, accumulating};
-use crate::dtype::{Precision, Results};
+use crate::dtype::{Dtype, Results};
 
 /// Most file descriptors of an entry: as many as Linux lets a process open
 /// where nothing else is set.
@@ -40,7 +40,7 @@ const DEVICES_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TunedKey {
     /// Precision of the operands.
-    pub precision: Precision,
+    pub dtype: Dtype,
     /// What is asked of the NPU.
     pub results: Results,
     /// Rows of A.
@@ -60,9 +60,9 @@ impl TunedKey {
     /// What the choice of a plan of `m` rows with these weights depends on.
     #[must_use]
     pub fn of(weights: &WeightPlan, m: usize, results: Results) -> Self {
-        let int4 = weights.precision == Precision::Int4;
+        let int4 = weights.dtype == Dtype::Int4;
         Self {
-            precision: weights.precision,
+            dtype: weights.dtype,
             results,
             m,
             k: weights.k,
@@ -77,7 +77,7 @@ impl TunedKey {
 /// integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Choice {
+pub struct PlanSizes {
     /// Depth of a K tile.
     pub k_tile: usize,
     /// Whether each device gets a copy of the weights and a share of the rows.
@@ -88,7 +88,7 @@ pub struct Choice {
     pub n_tile: usize,
 }
 
-impl Choice {
+impl PlanSizes {
     /// What `plan` chose.
     #[must_use]
     pub const fn of(plan: &Plan<'_>) -> Self {
@@ -135,8 +135,8 @@ impl Choice {
 pub struct TunedPlan {
     /// For what.
     pub key: TunedKey,
-    /// What is best.
-    pub choice: Choice,
+    /// The sizes of the fastest plan.
+    pub choice: PlanSizes,
     /// What the timing model says it takes: of the NPU, and of the CPU for sums.
     pub predicted_ns: u64,
     /// What it took: from call to return on an NPU, by the software model's
@@ -148,7 +148,7 @@ impl TunedPlan {
     /// Checks that there is such a plan.
     fn check(&self) -> Result<(), PlanError> {
         let TunedKey {
-            precision,
+            dtype,
             results,
             m,
             k,
@@ -166,14 +166,14 @@ impl TunedPlan {
             int4_depth,
             ..PlanOptions::default()
         });
-        check_sizes(precision, n, k, devices)?;
+        check_sizes(dtype, n, k, devices)?;
         // One deeper than K would be another.
-        let k_tile = forced_k_tile(precision, k, self.choice.k_tile, &options)?;
+        let k_tile = forced_k_tile(dtype, k, self.choice.k_tile, &options)?;
         let replicas = self.choice.replicas(devices);
-        let cut = Cut::new(precision, k_tile, replicas, &options);
-        let weights = WeightPlan::cut(precision, n, k, devices, cut)?;
+        let cut = Cut::new(dtype, k_tile, replicas, &options);
+        let weights = WeightPlan::cut(dtype, n, k, devices, cut)?;
         let plan = Plan::with_results(&weights, m, results, &options)?;
-        let made = Choice::of(&plan);
+        let made = PlanSizes::of(&plan);
         if made != self.choice {
             return Err(PlanError::NoSuchChoice {
                 choice: self.choice,
@@ -192,7 +192,7 @@ pub struct TunedPlans {
 }
 
 impl TunedPlans {
-    /// None yet.
+    /// A list without plans.
     #[must_use]
     pub const fn new(conditions: TunedFor) -> Self {
         Self {
@@ -241,7 +241,7 @@ impl TunedPlans {
             return None;
         }
         let found = self.get(&TunedKey::of(plan.weights, plan.m, results))?;
-        (found.choice == Choice::of(plan)).then_some(found)
+        (found.choice == PlanSizes::of(plan)).then_some(found)
     }
 }
 
@@ -256,7 +256,7 @@ impl fmt::Debug for TunedPlans {
 
 impl PlanOptions {
     /// What was measured to be best, if that has all that these options fix.
-    fn measured(&self, key: &TunedKey) -> Option<Choice> {
+    fn measured(&self, key: &TunedKey) -> Option<PlanSizes> {
         let choice = self.tuned.as_ref()?.get(key)?.choice;
         choice.obeys(self).then_some(choice)
     }
@@ -266,7 +266,7 @@ impl WeightPlan {
     /// As it was measured to be best for as many rows as the options' conditions
     /// say; `None` where that was not measured, or not within the options' limits.
     pub(super) fn measured(
-        precision: Precision,
+        dtype: Dtype,
         n: usize,
         k: usize,
         devices: usize,
@@ -274,19 +274,19 @@ impl WeightPlan {
     ) -> Option<Self> {
         options.tuned.as_ref()?;
         let Conditions { rows, results, .. } = options.conditions;
-        let int4 = precision == Precision::Int4;
+        let int4 = dtype == Dtype::Int4;
         let choice = options.measured(&TunedKey {
-            precision,
+            dtype,
             results,
             m: rows.max(1),
             k,
             n,
             devices,
-            int4_depth: int4.then(|| k_tile_max(precision, options)),
+            int4_depth: int4.then(|| k_tile_max(dtype, options)),
         })?;
         let replicas = choice.replicas(devices);
-        let cut = Cut::new(precision, choice.k_tile, replicas, options);
-        let weights = Self::cut(precision, n, k, devices, cut).ok()?;
+        let cut = Cut::new(dtype, choice.k_tile, replicas, options);
+        let weights = Self::cut(dtype, n, k, devices, cut).ok()?;
         // Else weights would be loaded for which no product has a plan.
         Plan::measured(&weights, rows.max(1), results, options)
             .is_some()

@@ -33,13 +33,8 @@ fn with(table: &TunedPlans, options: &PlanOptions) -> PlanOptions {
 }
 
 /// Alternative `which` (counted round the end).
-fn candidate(
-    precision: Precision,
-    [m, k, n]: [usize; 3],
-    devices: usize,
-    which: usize,
-) -> TunedPlan {
-    let all = alternatives(precision, n, k, devices, &options(m), usize::MAX).unwrap();
+fn candidate(dtype: Dtype, [m, k, n]: [usize; 3], devices: usize, which: usize) -> TunedPlan {
+    let all = alternatives(dtype, n, k, devices, &options(m), usize::MAX).unwrap();
     let one = &all[which % all.len()];
     TunedPlan {
         key: TunedKey::of(&one.candidate.weights, m, Results::Sums),
@@ -60,17 +55,17 @@ fn table(plans: impl IntoIterator<Item = TunedPlan>) -> TunedPlans {
 /// What an engine with this table would do.
 fn choice_with(
     table: &TunedPlans,
-    precision: Precision,
+    dtype: Dtype,
     [m, k, n]: [usize; 3],
     devices: usize,
-) -> Choice {
+) -> PlanSizes {
     let options = with(table, &options(m));
-    let weights = WeightPlan::new(precision, n, k, devices, &options).unwrap();
-    Choice::of(&Plan::new(&weights, m, &options).unwrap())
+    let weights = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
+    PlanSizes::of(&Plan::new(&weights, m, &options).unwrap())
 }
 
-fn precision() -> impl Strategy<Value = Precision> {
-    prop::sample::select(&Precision::ALL[..])
+fn dtype() -> impl Strategy<Value = Dtype> {
+    prop::sample::select(&Dtype::ALL[..])
 }
 
 /// Small, large and absurd numbers.
@@ -78,11 +73,11 @@ fn number() -> impl Strategy<Value = usize> {
     (any::<usize>(), 0..64_u32).prop_map(|(number, shift)| number >> shift)
 }
 
-type Product = (Precision, [usize; 3], usize, usize);
+type Product = (Dtype, [usize; 3], usize, usize);
 
 fn product() -> impl Strategy<Value = Product> {
     let sizes = (1..1500_usize, 1..9000_usize, 1..3000_usize).prop_map(|(m, k, n)| [m, k, n]);
-    (precision(), sizes, 1..5_usize, 0..20_usize)
+    (dtype(), sizes, 1..5_usize, 0..20_usize)
 }
 
 proptest! {
@@ -100,19 +95,19 @@ proptest! {
 
     #[test]
     fn what_was_measured_is_chosen(product in product()) {
-        let (precision, sizes, devices, which) = product;
-        let measured = candidate(precision, sizes, devices, which);
-        let chosen = choice_with(&table([measured]), precision, sizes, devices);
+        let (dtype, sizes, devices, which) = product;
+        let measured = candidate(dtype, sizes, devices, which);
+        let chosen = choice_with(&table([measured]), dtype, sizes, devices);
         prop_assert_eq!(chosen, measured.choice);
     }
 
     /// Writing down what is predicted changes nothing at all.
     #[test]
     fn the_predicted_choice_makes_the_predicted_plan(product in product()) {
-        let (precision, [m, k, n], devices, _) = product;
+        let (dtype, [m, k, n], devices, _) = product;
         let predicted = options(m);
-        let tuned = with(&table([candidate(precision, [m, k, n], devices, 0)]), &predicted);
-        let of = |options: &PlanOptions| WeightPlan::new(precision, n, k, devices, options).unwrap();
+        let tuned = with(&table([candidate(dtype, [m, k, n], devices, 0)]), &predicted);
+        let of = |options: &PlanOptions| WeightPlan::new(dtype, n, k, devices, options).unwrap();
         let weights = of(&predicted);
         prop_assert_eq!(&of(&tuned), &weights);
         prop_assert_eq!(
@@ -123,7 +118,7 @@ proptest! {
 
     #[test]
     fn any_numbers_are_a_plan_or_refused(
-        precision in precision(),
+        dtype in dtype(),
         [m, k, n, devices, depth] in prop::array::uniform5(number()),
         [k_tile, row_tile, n_tile] in prop::array::uniform3(number()),
         replicate in any::<bool>(),
@@ -133,19 +128,19 @@ proptest! {
         let mut table = table([]);
         let added = table.insert(TunedPlan {
             key: TunedKey {
-                precision,
+                dtype,
                 results: Results::Sums,
                 m,
                 k,
                 n,
                 devices,
-                int4_depth: (precision == Precision::Int4).then_some(depth),
+                int4_depth: (dtype == Dtype::Int4).then_some(depth),
             },
-            choice: Choice {
+            choice: PlanSizes {
                 k_tile: round(k_tile, 32),
                 replicate,
                 row_tile: round(row_tile, 4),
-                n_tile: round(n_tile, precision.kernel_group()),
+                n_tile: round(n_tile, dtype.kernel_group()),
             },
             predicted_ns: u64::MAX,
             measured_ns: 0,
@@ -161,7 +156,7 @@ proptest! {
         byte in any::<u8>(),
         cut in any::<prop::sample::Index>(),
     ) {
-        let plans = [candidate(Precision::Int8, [64, 4096, 64], 2, 1)];
+        let plans = [candidate(Dtype::Int8, [64, 4096, 64], 2, 1)];
         let mut json = table(plans).to_json().unwrap().into_bytes();
         let cut = cut.index(json.len() - 1);
         prop_assert!(TunedPlans::from_json(&json[..cut]).is_err());
@@ -178,28 +173,28 @@ const SIZES: [usize; 3] = [512, 4096, 4096];
 
 /// A choice that the timing model would not make.
 fn other_choice() -> TunedPlan {
-    candidate(Precision::Int8, SIZES, 3, 2)
+    candidate(Dtype::Int8, SIZES, 3, 2)
 }
 
 #[test]
 fn elsewhere_the_prediction_holds() {
     let (of, none) = (table([other_choice()]), table([]));
-    let both = |precision, sizes, devices| {
-        let choice = |table| choice_with(table, precision, sizes, devices);
+    let both = |dtype, sizes, devices| {
+        let choice = |table| choice_with(table, dtype, sizes, devices);
         (choice(&of), choice(&none))
     };
-    let (measured, predicted) = both(Precision::Int8, SIZES, 3);
+    let (measured, predicted) = both(Dtype::Int8, SIZES, 3);
     assert_ne!(measured, predicted);
     let [m, k, n] = SIZES;
-    for (precision, sizes, devices) in [
-        (Precision::Fp16, SIZES, 3),
-        (Precision::Int8, SIZES, 2),
-        (Precision::Int8, [m - 1, k, n], 3),
-        (Precision::Int8, [m, k - 32, n], 3),
-        (Precision::Int8, [m, k, n + 1], 3),
+    for (dtype, sizes, devices) in [
+        (Dtype::Fp16, SIZES, 3),
+        (Dtype::Int8, SIZES, 2),
+        (Dtype::Int8, [m - 1, k, n], 3),
+        (Dtype::Int8, [m, k - 32, n], 3),
+        (Dtype::Int8, [m, k, n + 1], 3),
     ] {
-        let (measured, predicted) = both(precision, sizes, devices);
-        assert_eq!(measured, predicted, "{precision} {sizes:?} {devices}");
+        let (measured, predicted) = both(dtype, sizes, devices);
+        assert_eq!(measured, predicted, "{dtype} {sizes:?} {devices}");
     }
 }
 
@@ -212,7 +207,7 @@ fn what_the_caller_fixes_comes_first() {
         ..options.clone()
     };
     let [m, k, n] = SIZES;
-    let weights = WeightPlan::new(Precision::Int8, n, k, 3, &forced).unwrap();
+    let weights = WeightPlan::new(Dtype::Int8, n, k, 3, &forced).unwrap();
     assert_eq!(Some(weights.k_tile), forced.k_tile);
     // Of weights that were cut otherwise nothing was measured.
     let plan = Plan::new(&weights, m, &options).unwrap();
@@ -225,7 +220,7 @@ fn what_the_caller_fixes_comes_first() {
     let mut small = options;
     small.limits.tasks = 1;
     small.limits.buffer_bytes = 64 << 10;
-    let weights = WeightPlan::new(Precision::Int8, n, k, 3, &small).unwrap();
+    let weights = WeightPlan::new(Dtype::Int8, n, k, 3, &small).unwrap();
     let plan = Plan::new(&weights, m, &small).unwrap();
     let mut steps = plan.steps();
     assert!(steps.all(|step| step.jobs.iter().all(|job| job.tasks.len() <= 1)));
@@ -240,10 +235,10 @@ fn sums_of_the_npu_follow_no_table() {
         k_tile: Some(k / 2 / 32 * 32),
         ..options(m)
     };
-    let weights = WeightPlan::new(Precision::Int8, n, k, 3, &npu).unwrap();
+    let weights = WeightPlan::new(Dtype::Int8, n, k, 3, &npu).unwrap();
     let mut plan = Plan::new(&weights, m, &npu).unwrap();
     let key = TunedKey::of(&weights, m, Results::Sums);
-    let choice = Choice::of(&plan);
+    let choice = PlanSizes::of(&plan);
     let (predicted_ns, measured_ns) = (2, 1);
     let table = table([TunedPlan {
         key,
@@ -265,8 +260,8 @@ fn int4_depths_are_told_apart() {
         int4_depth: Some(2048),
         ..options(m)
     };
-    let weights = WeightPlan::new(Precision::Int4, n, k, 3, &deep).unwrap();
-    let all = alternatives(Precision::Int4, n, k, 3, &deep, usize::MAX).unwrap();
+    let weights = WeightPlan::new(Dtype::Int4, n, k, 3, &deep).unwrap();
+    let all = alternatives(Dtype::Int4, n, k, 3, &deep, usize::MAX).unwrap();
     let other = all
         .iter()
         .find(|one| one.choice.k_tile != weights.k_tile)
@@ -283,7 +278,7 @@ fn int4_depths_are_told_apart() {
             ..options(m)
         };
         let of = |options| {
-            WeightPlan::new(Precision::Int4, n, k, 3, options)
+            WeightPlan::new(Dtype::Int4, n, k, 3, options)
                 .unwrap()
                 .k_tile
         };

@@ -4,13 +4,13 @@
 use std::fmt::Write;
 
 use npu_matmul::plan::{Candidate, Prediction};
-use npu_matmul::{Plan, PlanError, PlanOptions, Precision};
+use npu_matmul::{Dtype, Plan, PlanError, PlanOptions};
 use rknpu_regcmd::timing::seconds;
 use rknpu_regcmd::{ChipProfile, MatmulError};
 use serde::Serialize;
 
 use super::MIB;
-use crate::flags::Kind;
+use crate::flags::OperandDtypes;
 
 /// One plan and its prediction.
 #[derive(Debug, Serialize)]
@@ -51,7 +51,7 @@ impl PlanReport {
     /// Of a product of `m` rows.
     pub(super) fn new(
         candidate: &Candidate,
-        kind: Kind,
+        kind: OperandDtypes,
         m: usize,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
@@ -77,7 +77,7 @@ impl PlanReport {
             k_tiles: weights.k_tile_count(),
             copies: weights.replicas,
             tile,
-            banks: banks(weights.precision, tile).ok(),
+            banks: banks(weights.dtype, tile).ok(),
             tasks,
             jobs,
             bytes_features: traffic.features,
@@ -103,11 +103,11 @@ impl PlanReport {
 }
 
 /// How a tile divides CBUF.
-fn banks(precision: Precision, [k, m, n]: [usize; 3]) -> Result<[u32; 2], MatmulError> {
+fn banks(dtype: Dtype, [k, m, n]: [usize; 3]) -> Result<[u32; 2], MatmulError> {
     let size = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     let nowhere = rknpu_regcmd::BufferId(0).at(0);
     let split = rknpu_regcmd::MatmulTask {
-        ty: precision.matmul_type(),
+        ty: dtype.matmul_type(),
         m: size(m),
         k: size(k),
         n: size(n),

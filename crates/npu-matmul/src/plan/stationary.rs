@@ -10,7 +10,7 @@ use rknpu_regcmd::timing::Machine;
 use rknpu_regcmd::{ChipProfile, Layouts, MatmulType};
 
 use super::predict::task_work;
-use super::step::{Stays, TaskPlan};
+use super::step::{Stationary, TaskPlan};
 use super::weights::{N_TILE_MAX, max_rows_in};
 use super::{Plan, PlanOptions, even_tile, to_u32};
 use crate::dtype::ROW_MULTIPLE;
@@ -82,16 +82,16 @@ impl Plan<'_> {
         let (n_tile, n_tiles) = self.n_tiles_per_job();
         let sweep = self.sweep(n_tile);
         let a_saved = self.row_tiles_per_job * (n_tiles - 1) * sweep.a_bytes;
-        let b_bytes = layout::weight_bytes(self.weights.precision, n_tile, self.weights.k_tile);
+        let b_bytes = layout::weight_bytes(self.weights.dtype, n_tile, self.weights.k_tile);
         let b_saved = if sweep.keeps_weights() {
             n_tiles * (self.row_tiles_per_job - 1) * b_bytes
         } else {
             0
         };
-        self.stays = if b_saved > a_saved {
-            Stays::Weights
+        self.stationary = if b_saved > a_saved {
+            Stationary::Weights
         } else {
-            Stays::Activations
+            Stationary::Activations
         };
         self
     }
@@ -105,7 +105,7 @@ impl Plan<'_> {
             return None;
         }
         let k_tile = self.weights.k_tile;
-        let bytes = layout::weight_bytes(self.weights.precision, n_tile, k_tile);
+        let bytes = layout::weight_bytes(self.weights.dtype, n_tile, k_tile);
         // One bank to spare, and one at least for A.
         let banks = to_u32(bytes)
             .div_ceil(chip.cbuf_bank_bytes)
@@ -114,7 +114,7 @@ impl Plan<'_> {
             .cbuf_banks
             .checked_sub(banks)
             .filter(|&left| left > 0)?;
-        let rows = max_rows_in(self.weights.precision, k_tile, data_banks);
+        let rows = max_rows_in(self.weights.dtype, k_tile, data_banks);
         if rows == 0 || rows >= self.row_tile {
             return None;
         }
@@ -129,19 +129,19 @@ impl Plan<'_> {
 
     /// Channels of a tile of a job, and how many such tiles it has.
     fn n_tiles_per_job(&self) -> (usize, usize) {
-        let channels = self.groups_per_job * self.weights.precision.kernel_group();
+        let channels = self.groups_per_job * self.weights.dtype.kernel_group();
         (channels.min(self.n_tile), channels.div_ceil(self.n_tile))
     }
 
     fn sweep(&self, n: usize) -> Sweep {
-        let (precision, k) = (self.weights.precision, self.weights.k_tile);
+        let (dtype, k) = (self.weights.dtype, self.weights.k_tile);
         Sweep {
             ty: self.ty,
             rows: self.row_tile,
             k,
             n,
             tasks: self.row_tiles_per_replica(),
-            a_bytes: layout::activation_bytes(precision, self.row_tile, k),
+            a_bytes: layout::activation_bytes(dtype, self.row_tile, k),
         }
     }
 

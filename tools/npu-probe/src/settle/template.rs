@@ -10,7 +10,7 @@ use rknpu_regcmd::{
 
 /// The program of one task.
 #[derive(Clone, Debug)]
-pub(crate) struct Recipe {
+pub(crate) struct TaskTemplate {
     lines: Vec<Line>,
     stand_ins: Vec<Word>,
 }
@@ -32,7 +32,7 @@ fn word_of<R: Register>(register: R) -> Word {
     Word::new(R::INFO.block.target(), R::INFO.offset, register.bits())
 }
 
-impl Recipe {
+impl TaskTemplate {
     /// `program` as it is.
     pub(crate) fn of(program: &Program) -> Self {
         let target = |index: usize| {
@@ -98,7 +98,7 @@ impl Recipe {
         self
     }
 
-    /// See [`Recipe::prove_as`].
+    /// See [`TaskTemplate::prove_as`].
     pub(crate) fn stand_ins(&self) -> &[Word] {
         &self.stand_ins
     }
@@ -159,16 +159,16 @@ mod tests {
 
     use super::*;
 
-    fn recipe() -> Recipe {
+    fn template() -> TaskTemplate {
         let mut set = RegisterSet::new();
         set.set_address::<dpu::DstBaseAddr>(BufferId(3).at(32));
         let mut program = Program::builder();
         program.push_block(rknpu_regcmd::Block::Dpu, &set);
-        Recipe::of(&program.finish(EnableMask::DPU))
+        TaskTemplate::of(&program.finish(EnableMask::DPU))
     }
 
-    fn values(recipe: &Recipe, register: &RegisterInfo) -> Vec<u32> {
-        let words = recipe
+    fn values(template: &TaskTemplate, register: &RegisterInfo) -> Vec<u32> {
+        let words = template
             .words(|to| Some(Iova(0x1000 * to.buffer.0 + to.offset)))
             .unwrap();
         words
@@ -186,27 +186,27 @@ mod tests {
 
     #[test]
     fn registers_are_changed_added_and_left_out() {
-        let mut recipe = recipe();
-        assert_eq!(values(&recipe, dpu::DstBaseAddr::INFO), [0x3020]);
-        recipe
+        let mut template = template();
+        assert_eq!(values(&template, dpu::DstBaseAddr::INFO), [0x3020]);
+        template
             .put(dpu::BsCfg::from_bits(0x53))
             .change::<dpu::BsCfg>(|bs| bs.with_bs_alu_src(1))
             .unwrap()
             .put(cna::SPointer::from_bits(14))
             .leave_out::<dpu::BnCfg>();
-        assert_eq!(values(&recipe, dpu::BsCfg::INFO), [0x153]);
-        assert_eq!(values(&recipe, cna::SPointer::INFO), [14]);
-        assert!(values(&recipe, dpu::BnCfg::INFO).is_empty());
+        assert_eq!(values(&template, dpu::BsCfg::INFO), [0x153]);
+        assert_eq!(values(&template, cna::SPointer::INFO), [14]);
+        assert!(values(&template, dpu::BnCfg::INFO).is_empty());
         // Addresses stay where they belong when words before them go or come.
-        assert_eq!(values(&recipe, dpu::DstBaseAddr::INFO), [0x3020]);
-        assert!(recipe.words(|_| None).is_none());
+        assert_eq!(values(&template, dpu::DstBaseAddr::INFO), [0x3020]);
+        assert!(template.words(|_| None).is_none());
     }
 
     #[test]
     fn the_blocks_to_start_are_changed() {
-        let mut recipe = recipe();
-        recipe.enable(EnableMask::PPU).begin_with([Word::NOP]);
-        let words = recipe.words(|_| Some(Iova(0))).unwrap();
+        let mut template = template();
+        template.enable(EnableMask::PPU).begin_with([Word::NOP]);
+        let words = template.words(|_| Some(Iova(0))).unwrap();
         assert_eq!(words.first(), Some(&Word::NOP));
         assert_eq!(words.last(), Some(&Word::enable(EnableMask::PPU)));
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use npu_matmul::{Done, Observer, Plan, Precision};
+use npu_matmul::{Done, Dtype, Observer, Plan};
 use rknpu_regcmd::timing::Machine;
 
 use crate::trace::{self, Trace};
@@ -18,7 +18,7 @@ const KEPT: usize = 1024;
 /// What tells products of different times apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Size {
-    precision: Precision,
+    dtype: Dtype,
     m: usize,
     n: usize,
     k: usize,
@@ -28,14 +28,14 @@ struct Size {
 
 /// Whoever looks on.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct EngineObserver {
     machine: Machine,
     modelled_ps: AtomicU64,
     known: Mutex<HashMap<Size, u64>>,
     trace: Option<Trace>,
 }
 
-impl Watch {
+impl EngineObserver {
     /// For products on so many cores, at that clock or the timing model's own.
     pub(crate) fn new(cores: u32, clock_hz: Option<u64>, trace: Option<Trace>) -> Self {
         let mut machine = Machine::RK3588;
@@ -67,7 +67,7 @@ impl Watch {
 
     fn predict(&self, plan: &Plan<'_>) -> u64 {
         let size = Size {
-            precision: plan.weights.precision,
+            dtype: plan.weights.dtype,
             m: plan.m,
             n: plan.weights.n,
             k: plan.weights.k,
@@ -89,7 +89,7 @@ impl Watch {
     }
 }
 
-impl Observer for Watch {
+impl Observer for EngineObserver {
     fn token(&self) -> u64 {
         trace::product_here()
     }
@@ -117,27 +117,27 @@ mod tests {
     #[test]
     fn each_product_adds_its_modelled_time() {
         let options = PlanOptions::default();
-        let weights = WeightPlan::new(Precision::Int8, 64, 256, 3, &options).unwrap();
-        let watch = Watch::new(3, None, None);
+        let weights = WeightPlan::new(Dtype::Int8, 64, 256, 3, &options).unwrap();
+        let observer = EngineObserver::new(3, None, None);
         let mut expected = 0;
         for m in [64, 64, 100] {
             let plan = Plan::new(&weights, m, &options).unwrap();
-            watch.planned(0, &plan);
-            expected += plan.predict(&watch.machine).npu_ps;
-            assert_eq!(watch.modelled_ps(), expected);
+            observer.planned(0, &plan);
+            expected += plan.predict(&observer.machine).npu_ps;
+            assert_eq!(observer.modelled_ps(), expected);
         }
-        assert_eq!(watch.known.lock().unwrap().len(), 2);
+        assert_eq!(observer.known.lock().unwrap().len(), 2);
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let options = PlanOptions::default();
-        let weights = WeightPlan::new(Precision::Int8, 32, 32, 1, &options).unwrap();
-        let watch = Watch::new(1, Some(1_000_000_000), None);
+        let weights = WeightPlan::new(Dtype::Int8, 32, 32, 1, &options).unwrap();
+        let observer = EngineObserver::new(1, Some(1_000_000_000), None);
         for m in 1..KEPT + 10 {
-            watch.predict(&Plan::new(&weights, m, &options).unwrap());
+            observer.predict(&Plan::new(&weights, m, &options).unwrap());
         }
-        assert!(watch.known.lock().unwrap().len() <= KEPT);
-        assert_eq!(watch.clock_hz(), 1_000_000_000);
+        assert!(observer.known.lock().unwrap().len() <= KEPT);
+        assert_eq!(observer.clock_hz(), 1_000_000_000);
     }
 }
