@@ -29,7 +29,7 @@ pub(crate) const BYTES: usize = BANKS * BANK_BYTES;
 
 /// What a task left behind, as a later one has to find it for reuse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Left {
+struct Fetched {
     /// Bank split, bytes, and whether all of it stayed.
     banks: (usize, usize),
     len: usize,
@@ -52,7 +52,7 @@ pub(crate) enum Stale {
     Address(u32),
 }
 
-impl Left {
+impl Fetched {
     fn check(&self, base: u32) -> Result<(), Stale> {
         if !self.attached {
             Err(Stale::Detached)
@@ -68,8 +68,8 @@ impl Left {
 #[derive(Debug)]
 pub(crate) struct Cbuf {
     memory: Box<[u8]>,
-    features: Option<Left>,
-    weights: Option<Left>,
+    features: Option<Fetched>,
+    weights: Option<Fetched>,
     /// The translations that are attached; see [`Bus::attachment`](super::Bus).
     attachment: u64,
     /// Memory of the host that the features of the last task took.
@@ -171,7 +171,7 @@ impl Cbuf {
 
     /// Notes that all lines of a task that are to be kept are here.
     pub(crate) fn keep_features(&mut self, config: &Buffering, cube: &FeatureCube, base: u32) {
-        self.features = Some(Left {
+        self.features = Some(Fetched {
             banks: config.split(),
             len: cube.height * cube.line_bytes(),
             whole: cube.height <= config.lines_that_fit(cube.line_bytes()),
@@ -191,7 +191,7 @@ impl Cbuf {
     pub(crate) fn keep_weights(&mut self, config: &Buffering, tail: &[u8], len: usize, base: u32) {
         let room = config.weight_banks * BANK_BYTES;
         self.store(config.data_banks * BANK_BYTES, room, len - tail.len(), tail);
-        self.weights = Some(Left {
+        self.weights = Some(Fetched {
             banks: config.split(),
             len,
             whole: len <= room,

@@ -17,7 +17,7 @@ use rknpu_regcmd::rules::GROUP_ATOMS_MAX;
 use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
 use super::cbuf::Cbuf;
-use super::check::{self, Spoiled, Watch};
+use super::check::{self, SumFaults, TileReport};
 use super::cna::FeatureCube;
 use super::conv_config::ConvConfig;
 use super::dma::Dma;
@@ -44,7 +44,7 @@ const BLOCKS: EnableMask = task::CONVOLUTION.union(EnableMask::DPU_RDMA);
 const TILE_PIXELS: std::ops::RangeInclusive<usize> = 16..=256;
 
 /// The parts of a core that a task works with.
-pub(crate) struct Machine<'a> {
+pub(crate) struct CoreParts<'a> {
     pub(crate) dma: Dma<'a>,
     pub(crate) cbuf: &'a mut Cbuf,
     pub(crate) lut: &'a Lut,
@@ -55,7 +55,7 @@ pub(crate) struct Machine<'a> {
 
 /// Runs the task that `regs` describe.
 pub(crate) fn run(
-    machine: &mut Machine<'_>,
+    machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
     enable: EnableMask,
     task: &task::Conv,
@@ -73,7 +73,7 @@ pub(crate) fn run(
     if writer.transposed {
         dpu.out.precision = Precision::Int32;
     }
-    let spoiled = Spoiled::by(&broken);
+    let faults = SumFaults::by(&broken);
     let mut cube = operands::features(machine, regs, &conv)?;
     let source = operands::weights(machine, regs, &conv)?;
     let spilled = operands::spill(machine, regs, &conv, &cube)?;
@@ -104,8 +104,8 @@ pub(crate) fn run(
         dma: machine.dma,
         lut: machine.lut,
         vectors: machine.dma.vectors(),
-        spoiled,
-        watch: Watch::new(machine.report, regs),
+        faults,
+        tiles: TileReport::new(machine.report, regs),
     };
     let operands = (conv.window.precision, conv.weights.precision);
     let cube = if conv.precision.is_float() && operands == (Precision::Fp16, Precision::Fp16) {
@@ -116,7 +116,7 @@ pub(crate) fn run(
         task.run::<i16>(cube)?
     };
     machine.cbuf.give_spare(cube.into_memory());
-    spoiled.finish(machine.report, regs)
+    faults.finish(machine.report, regs)
 }
 
 /// Operands of a tile, kept from tile to tile for their memory.
@@ -140,8 +140,8 @@ struct Convolution<'a> {
     dma: Dma<'a>,
     lut: &'a Lut,
     vectors: Vectors,
-    spoiled: Spoiled,
-    watch: Watch<'a>,
+    faults: SumFaults,
+    tiles: TileReport<'a>,
 }
 
 impl Convolution<'_> {
@@ -299,7 +299,7 @@ impl Convolution<'_> {
         let per_atom = self.dpu.out.precision.per_atom();
         let mut bytes = Vec::new();
         let noticed = self.dpu.process(&self.dma, self.lut, tile, &mut bytes)?;
-        self.watch.note(noticed)?;
+        self.tiles.note(noticed)?;
         if self.depthwise_too_wide() {
             interleave(&mut bytes, self.dpu.out.precision, channels);
         }
@@ -321,8 +321,8 @@ impl Convolution<'_> {
 
     /// Whether a group is not written.
     fn is_missing(&self, group: usize) -> bool {
-        self.spoiled.first_group_only && group > 0
-            || self.spoiled.stuck && self.writer.channels < (group + 1) * self.group
+        self.faults.first_group_only && group > 0
+            || self.faults.stuck && self.writer.channels < (group + 1) * self.group
     }
 
     /// Whether a depthwise group takes more atoms than the writer can count.

@@ -8,8 +8,8 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::rules::{FLYING_DUAL, FLYING_WIDTH, ORIG_CHANNEL};
 use rknpu_regcmd::task::{FLYING, Output, Reads, Task};
 
-use super::check::{self, Watch};
-use super::conv::Machine;
+use super::check::{self, TileReport};
+use super::conv::CoreParts;
 use super::dpu::Dpu;
 use super::dpu::gather;
 use super::dpu::tile::{Tile, Values};
@@ -24,7 +24,7 @@ const TILE_PIXELS: usize = 4096;
 
 /// Runs the task that `regs` describe.
 pub(crate) fn run(
-    machine: &mut Machine<'_>,
+    machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
     reads: &Reads,
     output: Output,
@@ -40,7 +40,7 @@ pub(crate) fn run(
     let dpu = Dpu::load(regs, Some(reads), true, &machine.dma, machine.contested)?;
     let dropped = broken.has(&FLYING_DUAL);
     let first_lane_only = broken.has(&ORIG_CHANNEL);
-    let watch = Watch::new(machine.report, regs);
+    let tiles = TileReport::new(machine.report, regs);
 
     let per_atom = dpu.out.precision.per_atom();
     let channels = output.group_atoms * per_atom;
@@ -61,7 +61,7 @@ pub(crate) fn run(
                 spoil_line_ends(&mut tile, width, reads.precision.per_atom());
             }
             let mut bytes = Vec::new();
-            watch.note(dpu.process(&machine.dma, machine.lut, tile, &mut bytes)?)?;
+            tiles.note(dpu.process(&machine.dma, machine.lut, tile, &mut bytes)?)?;
             if dropped {
                 bytes.fill(0);
             }

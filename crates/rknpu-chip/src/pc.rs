@@ -10,7 +10,7 @@ use rknpu_regcmd::rules::program;
 use rknpu_regcmd::{Block, EnableMask, Register, Word};
 
 use super::check;
-use super::conv::Machine;
+use super::conv::CoreParts;
 use super::dma::{self, Dma};
 use super::dpu::lut::Lut;
 use super::precision::ATOM;
@@ -194,7 +194,7 @@ impl Run<'_> {
             self.report
                 .broken(&program::UPLOAD_RESTARTED, &regs, values)?;
         }
-        let mut machine = Machine {
+        let mut machine = CoreParts {
             dma: self.dma,
             cbuf: self.cbuf,
             lut: self.lut,

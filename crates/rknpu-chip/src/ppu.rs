@@ -23,7 +23,7 @@ use rknpu_regcmd::task::{Cube, POOL_AVERAGE, POOL_MAX, POOLING, Pool, Task};
 use extremes::Extreme;
 
 use super::check;
-use super::conv::Machine;
+use super::conv::CoreParts;
 use super::dma::{self, Dma};
 use super::mac_array::{Ties, shift_right_rounded};
 use super::precision::{ATOM, Precision, fp16_to_fp32, u16_at};
@@ -268,7 +268,11 @@ impl Pooling {
 }
 
 /// Runs the task that `regs` describe.
-pub(crate) fn run(machine: &mut Machine<'_>, regs: &RegisterFile, task: &Pool) -> Result<(), Stop> {
+pub(crate) fn run(
+    machine: &mut CoreParts<'_>,
+    regs: &RegisterFile,
+    task: &Pool,
+) -> Result<(), Stop> {
     let pooling = Pooling::new(task, regs, machine.contested);
     let all = Task::Pool(*task);
     check::registers(machine.report, &all, regs, machine.contested)?;

@@ -7,13 +7,13 @@ use rknpu_regcmd::task::Task;
 pub(crate) use rknpu_regcmd::task::FLYING;
 use rknpu_regcmd::{EnableMask, RegisterFile};
 
-use super::conv::{self, Machine};
+use super::conv::{self, CoreParts};
 use super::trap::Stop;
 use super::{flying, ppu};
 
 /// Runs the blocks of `enable` with the registers they execute.
 pub(crate) fn run(
-    machine: &mut Machine<'_>,
+    machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
     enable: EnableMask,
 ) -> Result<(), Stop> {

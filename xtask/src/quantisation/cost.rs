@@ -8,7 +8,7 @@ use npu_matmul::quantise::Scheme;
 use npu_matmul::{Dtype, Plan, PlanOptions};
 
 use super::cpu::Counted;
-use super::data::Data;
+use super::data::Matrices;
 use super::kinds::{Columns, Variant};
 
 /// File descriptors: one for each core.
@@ -63,7 +63,7 @@ pub(super) fn fp16(counted: &Counted) -> Result<Cost> {
 /// Of a quantised product.
 pub(super) fn of(kind: &Variant, counted: &Counted) -> Result<Cost> {
     // Options that bear on plans do not depend on data.
-    let options = kind.options(&Data {
+    let options = kind.options(&Matrices {
         a: vec![],
         b: vec![],
     });

@@ -5,7 +5,7 @@ use npu_matmul::quantise::rotate::Rotation;
 use npu_matmul::quantise::search::Search;
 use npu_matmul::quantise::{Operands, Outliers, QuantiseOptions, Scheme, outlier_columns};
 
-use super::data::{Data, K};
+use super::data::{K, Matrices};
 
 /// A column is an outlier beyond so many times the median column.
 const THRESHOLD: f32 = 6.0;
@@ -62,7 +62,7 @@ impl Variant {
     }
 
     /// For products of this data; what is calibrated is calibrated with it.
-    pub(super) fn options(&self, data: &Data) -> QuantiseOptions {
+    pub(super) fn options(&self, data: &Matrices) -> QuantiseOptions {
         QuantiseOptions {
             operands: self.operands,
             scheme: self.scheme,

@@ -20,7 +20,7 @@ use rocket_uapi::DevicePool;
 
 use cost::Cost;
 use cpu::Counted;
-use data::Data;
+use data::Matrices;
 use kinds::{Columns, Variant};
 
 /// Name of the section of docs/quantisation.md that the table stands in.
@@ -28,7 +28,7 @@ pub(crate) const SECTION: &str = "schemes";
 
 /// The table, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
-    let (gaussian, outliers) = (Data::gaussian(), Data::outliers());
+    let (gaussian, outliers) = (Matrices::gaussian(), Matrices::outliers());
     let counted = Counted::recorded()?;
     let whole = cost::fp16(&counted)?;
     let mut page = String::from(
@@ -69,7 +69,7 @@ const fn uncounted(kind: &Variant) -> &'static str {
 }
 
 /// The normalised mean square error of a quantised product.
-fn loss(kind: &Variant, data: &Data) -> Result<f64> {
+fn loss(kind: &Variant, data: &Matrices) -> Result<f64> {
     let (engine, mut c) = (engine()?, vec![0.0; data::M * data::N]);
     let options = kind.options(data);
     let weights = engine.load_quantised(data::N, data::K, &options, &data.b)?;
@@ -78,7 +78,7 @@ fn loss(kind: &Variant, data: &Data) -> Result<f64> {
 }
 
 /// That of a product of operands that are rounded to FP16.
-fn fp16_loss(data: &Data) -> Result<f64> {
+fn fp16_loss(data: &Matrices) -> Result<f64> {
     let halves = |x: &[f32]| -> Vec<f16> { x.iter().copied().map(f16::from_f32).collect() };
     let (engine, mut c) = (engine()?, vec![0.0; data::M * data::N]);
     let weights = engine.load_f16(data::N, data::K, &halves(&data.b))?;
@@ -86,7 +86,7 @@ fn fp16_loss(data: &Data) -> Result<f64> {
     Ok(error(data, &c))
 }
 
-fn error(data: &Data, c: &[f32]) -> f64 {
+fn error(data: &Matrices, c: &[f32]) -> f64 {
     let c: Vec<f64> = c.iter().copied().map(f64::from).collect();
     nmse(&data.product(), &c)
 }
@@ -108,12 +108,12 @@ mod tests {
     /// What docs/quantisation.md says of these losses.
     #[test]
     fn losses_are_in_the_order_that_the_page_tells() {
-        let (gaussian, outliers) = (Data::gaussian(), Data::outliers());
-        let of = |data: &Data, name: &str| {
+        let (gaussian, outliers) = (Matrices::gaussian(), Matrices::outliers());
+        let of = |data: &Matrices, name: &str| {
             let kind = kinds::all().into_iter().find(|kind| kind.name == name);
             loss(&kind.unwrap(), data).unwrap()
         };
-        let less = |data: &Data, times: f64, better: &str, worse: &str| {
+        let less = |data: &Matrices, times: f64, better: &str, worse: &str| {
             let (least, most) = (of(data, better), of(data, worse));
             assert!(
                 least * times <= most,

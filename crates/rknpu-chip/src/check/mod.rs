@@ -11,5 +11,5 @@ mod values;
 pub(crate) use buffer::reuse;
 pub(crate) use registers::{compression, overflowing, stale};
 pub(crate) use rules::{Broken, registers};
-pub(crate) use sums::Spoiled;
-pub(crate) use values::Watch;
+pub(crate) use sums::SumFaults;
+pub(crate) use values::TileReport;

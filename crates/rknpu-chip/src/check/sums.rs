@@ -10,7 +10,7 @@ use crate::trap::{Report, Stop};
 
 /// What becomes of the sums of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spoiled {
+pub(crate) struct SumFaults {
     /// Channels of later kernel groups are not written.
     pub(crate) first_group_only: bool,
     /// The last group, which is not whole, is not written, and the task does
@@ -20,7 +20,7 @@ pub(crate) struct Spoiled {
     endless: bool,
 }
 
-impl Spoiled {
+impl SumFaults {
     /// What becomes of the sums of a task that breaks such rules.
     pub(crate) fn by(broken: &Broken) -> Self {
         Self {

@@ -8,16 +8,16 @@ use rknpu_regcmd::rules::{EXPONENT_WRAPS, INT16_SATURATES};
 
 use crate::Effect;
 use crate::dpu::ew::Ew;
-use crate::dpu::out_cvt::Noticed;
+use crate::dpu::out_cvt::ValueFaults;
 use crate::trap::{Report, Stop};
 
 /// The report of a task while its tiles are computed.
-pub(crate) struct Watch<'a> {
+pub(crate) struct TileReport<'a> {
     report: RefCell<&'a mut Report>,
     regs: &'a RegisterFile,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> TileReport<'a> {
     pub(crate) fn new(report: &'a mut Report, regs: &'a RegisterFile) -> Self {
         Self {
             report: RefCell::new(report),
@@ -29,12 +29,12 @@ impl<'a> Watch<'a> {
     ///
     /// # Errors
     /// [`Stop::Hang`] where that ends the task.
-    pub(crate) fn note(&self, noticed: Noticed) -> Result<(), Stop> {
-        if noticed == Noticed::default() {
+    pub(crate) fn note(&self, faults: ValueFaults) -> Result<(), Stop> {
+        if faults == ValueFaults::default() {
             return Ok(());
         }
         let mut report = self.report.borrow_mut();
-        if noticed.wrapped {
+        if faults.wrapped {
             // Signed functions run into it where they are 0, and their clients
             // replace those results on the CPU (librocketnpu).
             let effect = if Ew::looks_up(self.regs) {
@@ -44,7 +44,7 @@ impl<'a> Watch<'a> {
             };
             report.broken_with(&EXPONENT_WRAPS, effect, self.regs, "a value is too small")?;
         }
-        if noticed.saturated {
+        if faults.saturated {
             report.broken(&INT16_SATURATES, self.regs, "a value is too large")?;
         }
         Ok(())

@@ -16,13 +16,13 @@ use super::super::precision::Precision;
 use super::super::trap::Stop;
 use super::super::weight_stream::{self, Source};
 use super::super::{FewGrains, LineRounding, Master, ShortHeight};
-use super::Machine;
+use super::CoreParts;
 use super::features::{self, Spilled};
 
 /// Brings the features into CBUF. They are returned if all of them can be held
 /// at once, else a cube without lines.
 pub(super) fn features(
-    machine: &mut Machine<'_>,
+    machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
     conv: &ConvConfig,
 ) -> Result<FeatureCube, Stop> {
@@ -66,7 +66,7 @@ pub(super) fn features(
 
 /// Brings the weights into CBUF.
 pub(super) fn weights(
-    machine: &mut Machine<'_>,
+    machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
     conv: &ConvConfig,
 ) -> Result<Source, Stop> {
@@ -110,7 +110,7 @@ pub(super) fn weights(
 
 /// What becomes of lines that the data banks cannot hold.
 pub(super) fn spill(
-    machine: &mut Machine<'_>,
+    machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
     conv: &ConvConfig,
     cube: &FeatureCube,

@@ -24,7 +24,7 @@ use super::trap::Stop;
 use super::{Contested, Master};
 use ew::Ew;
 use lut::Lut;
-use out_cvt::{Noticed, OutCvt};
+use out_cvt::{OutCvt, ValueFaults};
 use stage::{AluOp, ChannelOperand, Multiplier, Relu, Stage};
 use tile::Tile;
 
@@ -98,7 +98,7 @@ impl Dpu {
         lut: &Lut,
         tile: Tile,
         out: &mut Vec<u8>,
-    ) -> Result<Noticed, Stop> {
+    ) -> Result<ValueFaults, Stop> {
         let mut tile = tile.into_pipeline(self.float);
         self.bs.apply(&mut tile);
         self.bn.apply(&mut tile);

@@ -19,7 +19,7 @@ const FP16_EXPONENT: (u16, u16) = (0x1f, 10);
 
 /// What the values of a tile ran into on their way out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Noticed {
+pub(crate) struct ValueFaults {
     /// An exponent wrapped around.
     pub(crate) wrapped: bool,
     /// An int16 did not hold its value.
@@ -126,7 +126,7 @@ impl OutCvt {
     /// The subtraction wraps within the five bits: of a zero it makes
     /// 2^(17 - MINUS_EXP). Inferred; it gives all four anomalies that
     /// rockchip-npu-notes measured.
-    fn fp16(&self, x: f32, noticed: &mut Noticed) -> u16 {
+    fn fp16(&self, x: f32, faults: &mut ValueFaults) -> u16 {
         let bits = f16::from_f32(x).to_bits();
         let (mask, at) = FP16_EXPONENT;
         let exponent = bits >> at & mask;
@@ -137,22 +137,22 @@ impl OutCvt {
         if !self.exponent_wraps {
             return bits & f16::NEG_ZERO.to_bits();
         }
-        noticed.wrapped = true;
+        faults.wrapped = true;
         let exponent = exponent.wrapping_sub(less) & mask;
         bits & !(mask << at) | exponent << at
     }
 
     /// Converts values and appends them to `out` as they lie in memory.
-    pub(crate) fn encode(&self, values: &Values, out: &mut Vec<u8>) -> Noticed {
-        let mut noticed = Noticed::default();
+    pub(crate) fn encode(&self, values: &Values, out: &mut Vec<u8>) -> ValueFaults {
+        let mut faults = ValueFaults::default();
         match values {
-            Values::Int(values) => self.encode_int(values, out, &mut noticed),
-            Values::Float(values) => self.encode_float(values, out, &mut noticed),
+            Values::Int(values) => self.encode_int(values, out, &mut faults),
+            Values::Float(values) => self.encode_float(values, out, &mut faults),
         }
-        noticed
+        faults
     }
 
-    fn encode_int(&self, values: &[i32], out: &mut Vec<u8>, noticed: &mut Noticed) {
+    fn encode_int(&self, values: &[i32], out: &mut Vec<u8>, faults: &mut ValueFaults) {
         match self.precision {
             Precision::Int8 => extend(out, values, |x| {
                 [self.int(x).clamp(i8::MIN.into(), i8::MAX.into()) as u8]
@@ -160,7 +160,7 @@ impl OutCvt {
             Precision::Int16 => extend(out, values, |x| {
                 let wide = self.int(x);
                 let kept = wide.clamp(i16::MIN.into(), i16::MAX.into());
-                noticed.saturated |= kept != wide;
+                faults.saturated |= kept != wide;
                 (kept as i16).to_le_bytes()
             }),
             Precision::Int32 => {
@@ -186,7 +186,7 @@ impl OutCvt {
         }
     }
 
-    fn encode_float(&self, values: &[f32], out: &mut Vec<u8>, noticed: &mut Noticed) {
+    fn encode_float(&self, values: &[f32], out: &mut Vec<u8>, faults: &mut ValueFaults) {
         let nearest = |x: f32| i64::from(saturate_i32(self.float(x).round_ties_even() as i64));
         match self.precision {
             // A float that stays one of 32 bits is not converted: programs that
@@ -194,7 +194,7 @@ impl OutCvt {
             Precision::Fp32 | Precision::Tf32 => extend(out, values, f32::to_le_bytes),
             Precision::Fp16 if self.narrow => {
                 extend(out, values, |x| {
-                    self.fp16(self.float(x), noticed).to_le_bytes()
+                    self.fp16(self.float(x), faults).to_le_bytes()
                 });
             }
             Precision::Bf16 if self.narrow => {
@@ -311,16 +311,16 @@ mod tests {
                 add_first: true,
                 ..cvt(Precision::Fp16)
             };
-            let mut noticed = Noticed::default();
-            let mut got = |x: f32| f16::from_bits(cvt.fp16(cvt.float(x), &mut noticed)).to_f32();
+            let mut faults = ValueFaults::default();
+            let mut got = |x: f32| f16::from_bits(cvt.fp16(cvt.float(x), &mut faults)).to_f32();
             assert_eq!(got(1024.0), 1024.0 * (-(minus_exp as f32)).exp2());
             assert_eq!(got(0.0), expected);
-            assert!(noticed.wrapped);
+            assert!(faults.wrapped);
             let flushes = OutCvt {
                 exponent_wraps: false,
                 ..cvt
             };
-            assert_eq!(flushes.fp16(0.0, &mut noticed), 0);
+            assert_eq!(flushes.fp16(0.0, &mut faults), 0);
         }
     }
 

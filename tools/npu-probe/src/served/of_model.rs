@@ -45,7 +45,7 @@ pub(super) struct Use {
     /// Bugs of the real kernel that the programs ran into.
     kernel_bugs: BTreeMap<&'static str, KernelBug>,
     /// What else the model noticed, in the order of the first time.
-    events: Vec<Noticed>,
+    events: Vec<ModelEvent>,
     /// Events before those, which the model has forgotten; traps, kernel bugs,
     /// drops and kills among them are counted above.
     events_left_out: u64,
@@ -65,7 +65,7 @@ struct KernelBug {
 
 /// Something that the model noticed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Noticed {
+struct ModelEvent {
     what: String,
     times: u64,
 }
@@ -130,7 +130,7 @@ impl Use {
         let what = event.to_string();
         match self.events.iter_mut().find(|known| known.what == what) {
             Some(known) => known.times += 1,
-            None => self.events.push(Noticed { what, times: 1 }),
+            None => self.events.push(ModelEvent { what, times: 1 }),
         }
     }
 
@@ -194,7 +194,7 @@ impl Use {
             };
             line("kernel bug", format!("{bug}: {count}{first}"));
         }
-        for Noticed { what, times } in &self.events {
+        for ModelEvent { what, times } in &self.events {
             match times {
                 1 => line("model", what.clone()),
                 _ => line("model", format!("{what} ({times} times)")),
