@@ -22,7 +22,7 @@ pub(crate) const WRITES: c_int = 2;
 
 /// `qemu_info_t`, as far as it is read.
 #[repr(C)]
-pub struct Info {
+pub struct QemuInfo {
     _target: *const c_char,
     _oldest: c_int,
     /// This QEMU's version of the interface.

@@ -55,7 +55,7 @@ static INTERFACE: AtomicI32 = AtomicI32::new(0);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: api::Id,
-    info: *const api::Info,
+    info: *const api::QemuInfo,
     count: c_int,
     arguments: *const *const c_char,
 ) -> c_int {
