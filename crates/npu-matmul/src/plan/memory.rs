@@ -51,11 +51,11 @@ fn buffer_bytes(options: &PlanOptions) -> u64 {
 ///
 /// ```
 /// use npu_matmul::plan::{MemoryPlan, WeightPlan};
-/// use npu_matmul::{PlanOptions, Precision};
+/// use npu_matmul::{Dtype, PlanOptions};
 ///
 /// let options = PlanOptions::default();
 /// let mut memory = MemoryPlan::for_weights(3, 2 << 30, &options);
-/// let layer = WeightPlan::new(Precision::Int8, 14336, 4096, 3, &options)?;
+/// let layer = WeightPlan::new(Dtype::Int8, 14336, 4096, 3, &options)?;
 /// let mut layers = 0;
 /// while memory.add(&layer).is_ok() {
 ///     layers += 1;
