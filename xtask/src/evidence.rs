@@ -3,10 +3,8 @@
 //! is there is cited.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::paths;
 
@@ -26,36 +24,22 @@ const ROOTS: [&str; 7] = [
 /// Compares the page with what cites it.
 pub(crate) fn check() -> Result<()> {
     let root = paths::root();
-    let page = fs::read_to_string(root.join(PAGE)).with_context(|| format!("reading {PAGE}"))?;
+    let page = paths::text(&root.join(PAGE))?;
     let mut citing = String::new();
     for place in ROOTS {
-        read(&root.join(place), &root.join(PAGE), &mut citing)?;
+        for file in paths::files(&root.join(place), &["rs", "md"])? {
+            // This file's own tests have ids of no fact.
+            if !file.ends_with(PAGE) && !file.ends_with(file!()) {
+                citing.push_str(&paths::text(&file)?);
+                citing.push('\n');
+            }
+        }
     }
     let complaints = complaints(&page, &citing);
     if !complaints.is_empty() {
         bail!("{}", complaints.join("\n"));
     }
     println!("{PAGE} has what is cited, and no more");
-    Ok(())
-}
-
-/// Adds the text of a file, or of all below a directory, but for `page`.
-fn read(place: &Path, page: &Path, text: &mut String) -> Result<()> {
-    if place.is_dir() {
-        if place.ends_with("target") {
-            return Ok(());
-        }
-        for entry in fs::read_dir(place).with_context(|| format!("reading {}", place.display()))? {
-            read(&entry?.path(), page, text)?;
-        }
-        return Ok(());
-    }
-    let cites = place.extension().is_some_and(|e| e == "rs" || e == "md");
-    // This file's own tests have ids of no fact.
-    if cites && place != page && !place.ends_with(file!()) {
-        text.push_str(&fs::read_to_string(place).with_context(|| place.display().to_string())?);
-        text.push('\n');
-    }
     Ok(())
 }
 

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Links of the pages: what they lead to is there.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::paths;
 
-/// Follows every relative link of the pages at the root and below docs/.
+/// Follows every relative link of the pages.
 pub(crate) fn check() -> Result<()> {
-    let root = paths::root();
     let mut lost = Vec::new();
     let mut count = 0;
-    for page in pages(root)?.into_iter().chain(pages(&root.join("docs"))?) {
-        let text = read(&page)?;
+    for page in paths::files(paths::root(), &["md"])? {
+        let text = paths::text(&page)?;
         for link in links(&text) {
             count += 1;
             if !leads_somewhere(&page, &text, link)? {
@@ -27,22 +25,6 @@ pub(crate) fn check() -> Result<()> {
     }
     println!("{count} links of the pages lead somewhere");
     Ok(())
-}
-
-fn pages(directory: &Path) -> Result<Vec<PathBuf>> {
-    let mut pages = Vec::new();
-    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "md") {
-            pages.push(path);
-        }
-    }
-    pages.sort();
-    Ok(pages)
-}
-
-fn read(page: &Path) -> Result<String> {
-    fs::read_to_string(page).with_context(|| format!("reading {}", page.display()))
 }
 
 /// Targets of links and pictures within the tree.
@@ -66,7 +48,7 @@ fn leads_somewhere(page: &Path, text: &str, link: &str) -> Result<bool> {
     Ok(if path.is_empty() {
         has(text)
     } else {
-        has(&read(&target)?)
+        has(&paths::text(&target)?)
     })
 }
 

@@ -5,10 +5,9 @@
 //! beside this file has the names that do not yet; it may only become shorter.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::path::Component;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::paths;
 
@@ -45,36 +44,21 @@ pub(crate) fn run() -> Result<()> {
 
 fn definitions() -> Result<Definitions> {
     let mut found = Definitions::new();
-    for root in ROOTS {
-        read(&paths::root().join(root), &mut found)?;
+    for place in ROOTS {
+        for path in paths::files(&paths::root().join(place), &["rs"])? {
+            let file = path.strip_prefix(paths::root())?;
+            // Tests of a package, as in crates/npu-vm/tests, have names of their own.
+            let of_tests = file.components().nth(2) == Some(Component::Normal("tests".as_ref()));
+            if of_tests || file.ends_with("tests.rs") {
+                continue;
+            }
+            for name in paths::text(&path)?.lines().filter_map(visible_type) {
+                let files = found.entry(name.to_owned()).or_default();
+                files.push(file.display().to_string());
+            }
+        }
     }
     Ok(found)
-}
-
-/// Adds the types of a file, or of all sources below a directory. Tests have names of
-/// their own.
-fn read(place: &Path, found: &mut Definitions) -> Result<()> {
-    let reading = || format!("reading {}", place.display());
-    if place.is_dir() {
-        let is_crate_tests =
-            place.ends_with("tests") && place.with_file_name("Cargo.toml").exists();
-        if place.ends_with("target") || is_crate_tests && place.parent() != Some(paths::root()) {
-            return Ok(());
-        }
-        for entry in fs::read_dir(place).with_context(reading)? {
-            read(&entry?.path(), found)?;
-        }
-        return Ok(());
-    }
-    if place.extension().is_some_and(|extension| extension == "rs") && !place.ends_with("tests.rs")
-    {
-        let file = place.strip_prefix(paths::root())?.display().to_string();
-        let text = fs::read_to_string(place).with_context(reading)?;
-        for name in text.lines().filter_map(visible_type) {
-            found.entry(name.to_owned()).or_default().push(file.clone());
-        }
-    }
-    Ok(())
 }
 
 /// The name of the type that other files see and that `line` begins to define, where
