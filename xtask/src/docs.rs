@@ -12,7 +12,7 @@ use crate::{architecture, evidence, links, pages, paths, plans, precisions, quan
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+pub(crate) struct DocsArgs {
     /// Change nothing; fail if a page is not what would be written
     #[arg(long)]
     check: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Args {
 
 /// Writes or checks docs/registers.md, docs/rules.md and the tables of other
 /// pages.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &DocsArgs) -> Result<()> {
     page(args, "docs/registers.md", &pages::registers::markdown())?;
     page(args, "docs/rules.md", &pages::rules::markdown())?;
 
@@ -57,17 +57,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Writes or checks a page.
-fn page(args: &Args, page: &str, wanted: &str) -> Result<()> {
+fn page(args: &DocsArgs, page: &str, wanted: &str) -> Result<()> {
     let page = paths::root().join(page);
     let present = fs::read_to_string(&page).unwrap_or_default();
     write(args, &page, &present, wanted)
 }
 
 /// Writes or checks a section of a page.
-fn section(args: &Args, page: &str, name: &str, content: &str) -> Result<()> {
+fn section(args: &DocsArgs, page: &str, name: &str, content: &str) -> Result<()> {
     let page = paths::root().join(page);
-    let present =
-        fs::read_to_string(&page).with_context(|| format!("reading {}", page.display()))?;
+    let present = paths::text(&page)?;
     write(
         args,
         &page,
@@ -76,7 +75,7 @@ fn section(args: &Args, page: &str, name: &str, content: &str) -> Result<()> {
     )
 }
 
-fn write(args: &Args, path: &Path, present: &str, wanted: &str) -> Result<()> {
+fn write(args: &DocsArgs, path: &Path, present: &str, wanted: &str) -> Result<()> {
     if args.check {
         if present != wanted {
             bail!(

@@ -47,7 +47,7 @@ const INPUT_BYTES: u32 = 4096;
 
 /// Options of `cargo xtask fuzz`.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+pub(crate) struct FuzzArgs {
     /// How long the targets run, all at once
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Args {
 }
 
 /// Builds and runs.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &FuzzArgs) -> Result<()> {
     for name in &args.only {
         ensure!(
             TARGETS.contains(&name.as_str()),
@@ -139,8 +139,7 @@ impl Fuzzer {
         }
         for kind in ["corpus", "regressions"] {
             let path = packed(kind, target);
-            let text =
-                fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+            let text = paths::text(&path)?;
             for (index, input) in unpack(&text)?.into_iter().enumerate() {
                 fs::write(fuzzer.seeds.join(format!("{kind}-{index}")), input)
                     .context("writing a seed")?;

@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::arch::{Arch, first_missing};
 use crate::generated::replace_section;
-use crate::process::{self, Reading};
+use crate::process::{self, ReaderThread};
 use crate::{build, paths};
 
 /// Name of the section of docs/matmul.md that the table stands in.
@@ -45,7 +45,7 @@ const COUNT_MASK: u32 = 0x1ff;
 
 /// Options of `cargo xtask instructions`.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+pub(crate) struct InstructionsArgs {
     /// Only kernels whose name contains this
     kernel: Option<String>,
     /// Write the table into docs/matmul.md
@@ -62,7 +62,7 @@ struct Kernel {
 }
 
 /// Counts, prints, and writes the table if told to.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &InstructionsArgs) -> Result<()> {
     let mut programs = vec![ARCH.emulator()[0].to_owned()];
     if !ARCH.is_native() {
         programs.push(ARCH.cross_linker());
@@ -91,8 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let path = paths::root().join(PAGE);
-    let present =
-        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let present = paths::text(&path)?;
     fs::write(&path, replace_section(&present, SECTION, &page)?)
         .with_context(|| format!("writing {}", path.display()))
 }
@@ -184,7 +183,7 @@ fn executed(program: &Path, kernel: &str, times: u32) -> Result<u64> {
     let mut child = command.spawn().context("starting the emulator")?;
     let lines = child.stdout.take().context("the emulator's log")?;
     let end = Instant::now() + LIMIT;
-    let counting = Reading::start(move || count(BufReader::new(lines)));
+    let counting = ReaderThread::start(move || count(BufReader::new(lines)));
     let errors = process::collect(child.stderr.take());
     let status = process::wait(&mut child, LIMIT)?;
     let counted = counting.result(end).context("counting")??;

@@ -45,26 +45,26 @@ struct Arguments {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Run every check that must hold before a change lands
-    Ci(ci::Args),
+    Ci(ci::CiArgs),
     /// Run what README tells in a Debian that has only what README asks for
     Fresh,
     /// Take the present output of the golden tests as right
     Bless,
     /// Write the generated pages below docs/
-    Docs(docs::Args),
+    Docs(docs::DocsArgs),
     /// Show stock llama.cpp writing the same text with the backend and without
-    Demo(llama::Args),
+    Demo(llama::LlamaArgs),
     /// Run stock llama.cpp with the backend on the model and compare
     Llama(llama::CheckArgs),
     /// Run Mesa's Teflon delegate on the model and compare
-    Teflon(teflon::Args),
+    Teflon(teflon::TeflonArgs),
     /// Run the fuzz targets
-    Fuzz(fuzz::Args),
+    Fuzz(fuzz::FuzzArgs),
     /// Count the aarch64 instructions of the CPU's kernels
-    Instructions(instructions::Args),
+    Instructions(instructions::InstructionsArgs),
     /// Run programs on the real driver, in a virtual machine
     #[command(subcommand)]
-    Vm(vm::Command),
+    Vm(vm::VmCommand),
     /// List type names that stand for several things
     Names,
     /// Compare our structs with those of the newest kernel header
@@ -74,7 +74,7 @@ enum Command {
 fn main() -> Result<ExitCode> {
     match run() {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => match error.downcast_ref::<vm::Ended>() {
+        Err(error) => match error.downcast_ref::<vm::ProgramFailed>() {
             Some(ended) => Ok(ended.code()),
             None => Err(error),
         },

@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// What a command left behind.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct CommandOutput {
     /// How the command ended.
     pub(crate) status: ExitStatus,
     /// All it wrote to stdout.
@@ -26,7 +26,7 @@ pub(crate) struct Output {
     pub(crate) stderr: String,
 }
 
-impl Output {
+impl CommandOutput {
     /// Its stdout as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
@@ -54,7 +54,7 @@ impl Output {
 /// # Errors
 /// If it cannot be started, is killed, or ends but leaves a process that holds
 /// its output until `limit`; that process goes on.
-pub(crate) fn run(mut command: Command, limit: Duration) -> Result<Output> {
+pub(crate) fn run(mut command: Command, limit: Duration) -> Result<CommandOutput> {
     let name = command.get_program().to_string_lossy().into_owned();
     let mut child = command
         .stdin(Stdio::null())
@@ -66,11 +66,11 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> Result<Output> {
     let stdout = collect(child.stdout.take());
     let stderr = collect(child.stderr.take());
     let status = wait(&mut child, limit).with_context(|| format!("waiting for {name}"))?;
-    let read = |reading: Reading<Vec<u8>>| {
+    let read = |reading: ReaderThread<Vec<u8>>| {
         let reading = reading.result(end);
         reading.with_context(|| format!("reading what {name} wrote, which ended with {status}"))
     };
-    Ok(Output {
+    Ok(CommandOutput {
         status,
         stdout: read(stdout)?,
         stderr: String::from_utf8_lossy(&read(stderr)?).into_owned(),
@@ -79,9 +79,9 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> Result<Output> {
 
 /// A thread that reads from a process.
 #[derive(Debug)]
-pub(crate) struct Reading<T>(JoinHandle<T>);
+pub(crate) struct ReaderThread<T>(JoinHandle<T>);
 
-impl<T: Send + 'static> Reading<T> {
+impl<T: Send + 'static> ReaderThread<T> {
     /// Starts a thread that calls `read`.
     pub(crate) fn start(read: impl FnOnce() -> T + Send + 'static) -> Self {
         Self(thread::spawn(read))
@@ -105,8 +105,8 @@ impl<T: Send + 'static> Reading<T> {
 }
 
 /// Reads `pipe` to its end in a thread.
-pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> Reading<Vec<u8>> {
-    Reading::start(move || {
+pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> ReaderThread<Vec<u8>> {
+    ReaderThread::start(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
             // What was read before an error is kept, and shows the cause.

@@ -28,7 +28,7 @@ pub(crate) fn external(error: &Error) -> Error {
 
 /// What a check can say.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum CheckVerdict {
     /// It held; what was seen.
     Pass(String),
     /// It could not run here; why.
@@ -37,21 +37,21 @@ pub(crate) enum Verdict {
 
 /// The verdicts so far.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct VerdictTally {
     passed: usize,
     failed: usize,
     skipped: usize,
     newer_ggml: Option<String>,
 }
 
-impl Report {
+impl VerdictTally {
     /// Tells which ggml the following checks run with.
     pub(crate) fn set_host(&mut self, version: &str) {
         self.newer_ggml = is_newer(version).then(|| version.to_owned());
     }
 
     /// Counts and prints the outcome of the check `name`.
-    pub(crate) fn add(&mut self, name: &str, outcome: Result<Verdict, Error>) {
+    pub(crate) fn add(&mut self, name: &str, outcome: Result<CheckVerdict, Error>) {
         println!("{}", self.judge(name, outcome.as_ref()));
     }
 
@@ -61,13 +61,13 @@ impl Report {
     }
 
     /// Counts the outcome of the check `name`; returns the line that tells it.
-    fn judge(&mut self, name: &str, outcome: Result<&Verdict, &Error>) -> String {
+    fn judge(&mut self, name: &str, outcome: Result<&CheckVerdict, &Error>) -> String {
         match (outcome, &self.newer_ggml) {
-            (Ok(Verdict::Pass(seen)), _) => {
+            (Ok(CheckVerdict::Pass(seen)), _) => {
                 self.passed += 1;
                 format!("PASS {name}: {seen}")
             }
-            (Ok(Verdict::Skip(why)), _) => {
+            (Ok(CheckVerdict::Skip(why)), _) => {
                 self.skipped += 1;
                 format!("SKIP {name}: {why}")
             }
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn verdicts_are_counted_and_told() {
-        let mut report = Report::default();
-        let pass = Verdict::Pass("well".into());
+        let mut report = VerdictTally::default();
+        let pass = CheckVerdict::Pass("well".into());
         assert_eq!(report.judge("a", Ok(&pass)), "PASS a: well");
-        let skip = Verdict::Skip("no".into());
+        let skip = CheckVerdict::Skip("no".into());
         assert_eq!(report.judge("b", Ok(&skip)), "SKIP b: no");
         let ours = anyhow!("ours");
         assert_eq!(report.judge("c", Err(&ours)), "FAIL c: ours");
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn only_a_newer_ggml_excuses() {
         for (version, failed) in [("0.27.3", 1), ("0.28.0", 0), ("1.0", 0), ("odd", 1)] {
-            let mut report = Report::default();
+            let mut report = VerdictTally::default();
             report.set_host(version);
             report.judge("a", Err(&anyhow!("refused")));
             assert_eq!(report.failed(), failed, "{version}");

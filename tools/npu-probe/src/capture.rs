@@ -21,18 +21,18 @@ pub(crate) struct CapturedTask {
 
 /// Tasks of a product, and the number of jobs they came in.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Captured {
+pub(crate) struct CapturedProduct {
     pub(crate) jobs: usize,
     pub(crate) tasks: Vec<CapturedTask>,
 }
 
 /// Collects what an engine submits.
 #[derive(Debug, Default)]
-pub(crate) struct Capture(Mutex<Captured>);
+pub(crate) struct JobCollector(Mutex<CapturedProduct>);
 
-impl Capture {
+impl JobCollector {
     /// What was submitted since the last call.
-    pub(crate) fn take(&self) -> Captured {
+    pub(crate) fn take(&self) -> CapturedProduct {
         let mut captured = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut captured = std::mem::take(&mut *captured);
         // Devices submit at the same time: an order that does not depend on it.
@@ -43,7 +43,7 @@ impl Capture {
     }
 }
 
-impl Observer for Capture {
+impl Observer for JobCollector {
     fn submitting(&self, submission: &SubmittedJob<'_>) {
         let tasks = submission
             .job

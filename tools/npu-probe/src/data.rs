@@ -37,7 +37,7 @@ impl SplitMix64 {
 
 /// The operands of a product.
 #[derive(Clone, Debug)]
-pub(crate) enum Operands {
+pub(crate) enum ProductOperands {
     /// INT8 or INT4.
     Integers { a: Vec<i8>, b: Vec<i8> },
     /// FP16.
@@ -55,7 +55,7 @@ const FRACTION_BITS: i32 = 10;
 /// Bits of a random float as an integer, its sign included.
 const FLOAT_BITS: u32 = 12;
 
-impl Operands {
+impl ProductOperands {
     /// A first, then B, row by row, one number an element. INT8: -128 to 127;
     /// INT4: -8 to 7; FP16: -2 to 2 in steps of 1/1024.
     pub(crate) fn random(dtype: Dtype, a_len: usize, b_len: usize, seed: u64) -> Self {
@@ -88,8 +88,8 @@ impl Operands {
 /// The largest activation of W4A8: 16 h + l with h and l from -8 to 7.
 pub(crate) const SPLIT_MAX: i8 = 119;
 
-impl Operands {
-    /// As [`Operands::random`], of any kind. W4A8: activations of -128 to 119;
+impl ProductOperands {
+    /// As [`ProductOperands::random`], of any kind. W4A8: activations of -128 to 119;
     /// W8A8: those of FP16.
     pub(crate) fn random_of(kind: OperandDtypes, a_len: usize, b_len: usize, seed: u64) -> Self {
         let of = |dtype, a_len, b_len| Self::random(dtype, a_len, b_len, seed);
@@ -122,7 +122,7 @@ const MAGNITUDES_MAX: usize = i16::MAX as usize / INT4_MAGNITUDE_MAX;
 /// Largest magnitude of four signed bits.
 const INT4_MAGNITUDE_MAX: usize = 8;
 
-impl Operands {
+impl ProductOperands {
     /// Makes the weights, rows of `k`, such INT4 ones of which
     /// [`int4_depth`](npu_matmul::plan::int4_depth) says `depth`: the first row is
     /// as large as that allows, and no other is larger.
@@ -184,8 +184,8 @@ mod tests {
         for k in [1, 64, 481, 500, 511, 512, 600, 1152, 4096, 14336] {
             for channels in [1, 480, 512, 576, 600, 832, 2016, 4096, 9000] {
                 let depth = int4_depth_within(k, channels);
-                let any = Operands::random(Dtype::Int4, 1, 3 * k, 1);
-                let Operands::Integers { b, .. } = any.allowing(k, depth) else {
+                let any = ProductOperands::random(Dtype::Int4, 1, 3 * k, 1);
+                let ProductOperands::Integers { b, .. } = any.allowing(k, depth) else {
                     panic!("int4 is an integer");
                 };
                 assert_eq!(int4_depth(k, &b), depth, "{k}, {channels}");
@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn activations_of_w4a8_are_two_nibbles() {
-        let Operands::Split { a, b } = Operands::random_of(OperandDtypes::W4a8, 9000, 500, 3)
+        let ProductOperands::Split { a, b } =
+            ProductOperands::random_of(OperandDtypes::W4a8, 9000, 500, 3)
         else {
             panic!("w4a8 is split");
         };
@@ -215,18 +216,21 @@ mod tests {
 
     #[test]
     fn every_value_appears_and_none_beyond() {
-        let Operands::Integers { a, b } = Operands::random(Dtype::Int4, 500, 500, 3) else {
+        let ProductOperands::Integers { a, b } = ProductOperands::random(Dtype::Int4, 500, 500, 3)
+        else {
             panic!("int4 is an integer");
         };
         for value in -8..=7 {
             assert!(a.contains(&value) && b.contains(&value));
         }
         assert!(a.iter().chain(&b).all(|x| (-8..=7).contains(x)));
-        let Operands::Integers { a, .. } = Operands::random(Dtype::Int8, 9000, 1, 3) else {
+        let ProductOperands::Integers { a, .. } = ProductOperands::random(Dtype::Int8, 9000, 1, 3)
+        else {
             panic!("int8 is an integer");
         };
         assert!(a.contains(&-128) && a.contains(&127));
-        let Operands::Floats { a, .. } = Operands::random(Dtype::Fp16, 9000, 1, 3) else {
+        let ProductOperands::Floats { a, .. } = ProductOperands::random(Dtype::Fp16, 9000, 1, 3)
+        else {
             panic!("fp16 is a float");
         };
         assert!(a.iter().all(|x| x.to_f32().abs() <= 2.0));

@@ -10,9 +10,9 @@ use anyhow::Context;
 use rknpu_regcmd::disassemble;
 use serde::Serialize;
 
-use crate::capture::{Captured, CapturedTask};
-use crate::data::Operands;
-use crate::expected::Reference;
+use crate::capture::{CapturedProduct, CapturedTask};
+use crate::data::ProductOperands;
+use crate::expected::CpuResult;
 use crate::product::ProductResult;
 use crate::report::{DeviceReport, ProblemReport};
 
@@ -45,9 +45,9 @@ const ABOUT: &str = "One matrix product, C = A x B^T, as npu-probe submitted it.
 pub(crate) struct Dump<'a> {
     pub(crate) device: &'a DeviceReport,
     pub(crate) problem: &'a ProblemReport,
-    pub(crate) captured: &'a Captured,
-    pub(crate) operands: &'a Operands,
-    pub(crate) expected: &'a Reference,
+    pub(crate) captured: &'a CapturedProduct,
+    pub(crate) operands: &'a ProductOperands,
+    pub(crate) expected: &'a CpuResult,
     /// None if the product was not computed.
     pub(crate) product: Option<&'a ProductResult>,
     pub(crate) error: Option<&'a str>,
@@ -90,17 +90,17 @@ impl Dump<'_> {
             format!("{m} x {n}"),
         );
         let (ty, a, b) = match self.operands {
-            Operands::Integers { a, b } | Operands::Split { a, b } => (
+            ProductOperands::Integers { a, b } | ProductOperands::Split { a, b } => (
                 "int8",
                 bytes(a, |x| x.to_le_bytes()),
                 bytes(b, |x| x.to_le_bytes()),
             ),
-            Operands::Floats { a, b } => (
+            ProductOperands::Floats { a, b } => (
                 "fp16",
                 bytes(a, |x| x.to_le_bytes()),
                 bytes(b, |x| x.to_le_bytes()),
             ),
-            Operands::Quantised { a, b } => (
+            ProductOperands::Quantised { a, b } => (
                 "fp32",
                 bytes(a, |x| x.to_le_bytes()),
                 bytes(b, |x| x.to_le_bytes()),
@@ -133,12 +133,12 @@ impl Dump<'_> {
             None => {}
         }
         match self.expected {
-            Reference::Integers(c) => writer.put(
+            CpuResult::Integers(c) => writer.put(
                 "expected.bin",
                 format!("C of the CPU, {c_size}, int32"),
                 &bytes(c, |x| x.to_le_bytes()),
             ),
-            Reference::Floats(c) => {
+            CpuResult::Floats(c) => {
                 let values = bytes(c, |x| x.value.to_le_bytes());
                 writer.put(
                     "expected.bin",

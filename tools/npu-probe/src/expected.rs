@@ -9,7 +9,7 @@ use npu_matmul::quantise::quantise_rows;
 use npu_matmul::reference::{self, Expected};
 use serde::Serialize;
 
-use crate::data::Operands;
+use crate::data::ProductOperands;
 use crate::flags::SelfTest;
 use crate::product::ProductResult;
 
@@ -18,7 +18,7 @@ const SHOWN: usize = 8;
 
 /// The CPU's result.
 #[derive(Clone, Debug)]
-pub(crate) enum Reference {
+pub(crate) enum CpuResult {
     /// Exact.
     Integers(Vec<i32>),
     /// With a tolerance each.
@@ -27,7 +27,7 @@ pub(crate) enum Reference {
 
 /// An element that differs.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Difference {
+pub(crate) struct WrongElement {
     pub(crate) row: usize,
     pub(crate) column: usize,
     /// Text, since JSON has no NaN and no infinity.
@@ -40,19 +40,19 @@ pub(crate) struct Difference {
 
 /// How a result compares.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Comparison {
+pub(crate) struct ResultComparison {
     /// Elements compared.
     pub(crate) elements: usize,
     /// Elements that differ.
     pub(crate) different: usize,
     /// The first few of them.
-    pub(crate) first: Vec<Difference>,
+    pub(crate) first: Vec<WrongElement>,
 }
 
-impl Reference {
+impl CpuResult {
     /// Multiplies on the CPU: the oracle, a band of rows on each thread. The
     /// NPU's plan cuts K into `k_tiles`.
-    pub(crate) fn compute(test: &SelfTest, operands: &Operands, k_tiles: usize) -> Self {
+    pub(crate) fn compute(test: &SelfTest, operands: &ProductOperands, k_tiles: usize) -> Self {
         let (n, k) = (test.n, test.k);
         let bands = by_bands(test.m, |from, to| {
             vec![Self::of_rows(from..to, n, k, operands, k_tiles)]
@@ -68,18 +68,18 @@ impl Reference {
         rows: Range<usize>,
         n: usize,
         k: usize,
-        operands: &Operands,
+        operands: &ProductOperands,
         k_tiles: usize,
     ) -> Self {
         let (m, of_a) = (rows.len(), rows.start * k..rows.end * k);
         match operands {
-            Operands::Integers { a, b } | Operands::Split { a, b } => {
+            ProductOperands::Integers { a, b } | ProductOperands::Split { a, b } => {
                 Self::Integers(reference::multiply_i32(m, n, k, &a[of_a], b))
             }
-            Operands::Floats { a, b } => {
+            ProductOperands::Floats { a, b } => {
                 Self::Floats(reference::multiply_f64(m, n, k, &a[of_a], b, k_tiles))
             }
-            Operands::Quantised { a, b } => Self::Floats(quantised(m, n, k, &a[of_a], b)),
+            ProductOperands::Quantised { a, b } => Self::Floats(quantised(m, n, k, &a[of_a], b)),
         }
     }
 
@@ -94,7 +94,7 @@ impl Reference {
     }
 
     /// Compares a product of `n` columns with this.
-    pub(crate) fn compare(&self, product: &ProductResult, n: usize) -> Comparison {
+    pub(crate) fn compare(&self, product: &ProductResult, n: usize) -> ResultComparison {
         match (self, product) {
             (Self::Integers(want), ProductResult::Integers(got)) => {
                 compare(n, want, got, |want, got| {
@@ -128,7 +128,7 @@ impl Reference {
                 })
             }
             // Both come from the same precision; if not, nothing is right.
-            _ => Comparison {
+            _ => ResultComparison {
                 elements: self.len(),
                 different: self.len(),
                 first: Vec::new(),
@@ -186,8 +186,8 @@ fn compare<W, G>(
     want: &[W],
     got: &[G],
     differ: impl Fn(&W, &G) -> Option<Texts>,
-) -> Comparison {
-    let mut comparison = Comparison {
+) -> ResultComparison {
+    let mut comparison = ResultComparison {
         elements: want.len(),
         // Elements that are missing on either side are wrong.
         different: want.len().abs_diff(got.len()),
@@ -199,7 +199,7 @@ fn compare<W, G>(
         };
         comparison.different += 1;
         if comparison.first.len() < SHOWN {
-            comparison.first.push(Difference {
+            comparison.first.push(WrongElement {
                 row: at / n,
                 column: at % n,
                 got,
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn differences_are_found_and_placed() {
-        let want = Reference::Integers((0..12).collect());
+        let want = CpuResult::Integers((0..12).collect());
         let mut got: Vec<i32> = (0..12).collect();
         assert_eq!(
             want.compare(&ProductResult::Integers(got.clone()), 4)
@@ -248,7 +248,7 @@ mod tests {
             value: 1.0,
             tolerance: 0.25,
         };
-        let want = Reference::Floats(vec![expected; 4]);
+        let want = CpuResult::Floats(vec![expected; 4]);
         let got = ProductResult::Floats(vec![0.75, 1.25, 1.5, f32::NAN]);
         let found = want.compare(&got, 4);
         assert_eq!(found.different, 2);
@@ -263,7 +263,7 @@ mod tests {
             value: 2049.0,
             tolerance: 0.25,
         };
-        let want = Reference::Floats(vec![expected; 4]);
+        let want = CpuResult::Floats(vec![expected; 4]);
         // Numbers of binary16 are 2 apart there.
         let got = ProductResult::Halves(halves(&[2048.0, 2050.0, 2052.0, f32::NAN]));
         assert_eq!(want.compare(&got, 4).different, 2);
@@ -272,11 +272,11 @@ mod tests {
     #[test]
     fn quantised_products_are_integers_with_scales() {
         // Scales of 1 and 2: largest magnitudes of 127 and 254.
-        let operands = Operands::Quantised {
+        let operands = ProductOperands::Quantised {
             a: vec![127.0, 3.0],
             b: vec![254.0, 2.0, -254.0, 0.0],
         };
-        let want = Reference::of_rows(0..1, 2, 2, &operands, 1);
+        let want = CpuResult::of_rows(0..1, 2, 2, &operands, 1);
         let exact = vec![127.0 * 254.0 + 6.0, -127.0 * 254.0];
         let compare = |got: Vec<f32>| want.compare(&ProductResult::Floats(got), 2).different;
         assert_eq!(compare(exact.clone()), 0);

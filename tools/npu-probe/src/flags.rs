@@ -21,7 +21,7 @@ use crate::cmd::soak::SoakFlags;
 use crate::cmd::tune::TuneFlags;
 pub(crate) use accumulate::AccumulateFlags;
 pub(crate) use dtype::{DtypeArg, OperandDtypes};
-pub(crate) use exec::{ExecFlags, Input, OutputRegion};
+pub(crate) use exec::{BufferFile, ExecFlags, OutputRegion};
 pub(crate) use planning::PlanningFlags;
 pub(crate) use selftest::{SelfTest, SelfTestFlags};
 

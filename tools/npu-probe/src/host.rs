@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// The machine, as far as it tells.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Host {
+pub(crate) struct HostMachine {
     /// The running kernel's release.
     pub(crate) kernel: Option<String>,
     /// The board's name in the device tree; PCs have none.
@@ -17,7 +17,7 @@ pub(crate) struct Host {
     pub(crate) architecture: &'static str,
 }
 
-impl Host {
+impl HostMachine {
     pub(crate) fn look() -> Self {
         Self {
             kernel: first_text("/proc/sys/kernel/osrelease"),
@@ -53,11 +53,11 @@ mod tests {
     #[test]
     fn what_is_missing_is_left_out() {
         assert_eq!(first_text("/nonexistent"), None);
-        let host = Host {
+        let host = HostMachine {
             board: Some("Some Board".to_owned()),
-            ..Host::default()
+            ..HostMachine::default()
         };
         assert_eq!(host.text(), "kernel     unknown on , Some Board\n");
-        assert!(Host::look().text().contains(std::env::consts::ARCH));
+        assert!(HostMachine::look().text().contains(std::env::consts::ARCH));
     }
 }

@@ -7,8 +7,8 @@ use half::f16;
 use npu_matmul::reference::{self, Expected};
 use npu_matmul::{Engine, Error, Results, Weights};
 
-use crate::bench::Shape;
-use crate::data::Operands;
+use crate::bench::ProductShape;
+use crate::data::ProductOperands;
 
 /// The NPU's result.
 #[derive(Clone, Debug)]
@@ -22,15 +22,14 @@ pub(crate) enum ProductResult {
 impl ProductResult {
     /// Room for `len` elements, filled with what hardly any product gives, so
     /// that an element that nobody wrote is seen.
-    pub(crate) fn unwritten(operands: &Operands, results: Results, len: usize) -> Self {
+    pub(crate) fn unwritten(operands: &ProductOperands, results: Results, len: usize) -> Self {
         match (operands, results) {
-            (Operands::Integers { .. } | Operands::Split { .. }, _) => {
+            (ProductOperands::Integers { .. } | ProductOperands::Split { .. }, _) => {
                 Self::Integers(vec![i32::MIN; len])
             }
-            (Operands::Floats { .. }, Results::Sums) | (Operands::Quantised { .. }, _) => {
-                Self::Floats(vec![f32::NAN; len])
-            }
-            (Operands::Floats { .. }, Results::Halves) => Self::Halves(vec![f16::NAN; len]),
+            (ProductOperands::Floats { .. }, Results::Sums)
+            | (ProductOperands::Quantised { .. }, _) => Self::Floats(vec![f32::NAN; len]),
+            (ProductOperands::Floats { .. }, Results::Halves) => Self::Halves(vec![f16::NAN; len]),
         }
     }
 
@@ -40,20 +39,24 @@ impl ProductResult {
         engine: &Engine,
         weights: &Weights,
         m: usize,
-        operands: &Operands,
+        operands: &ProductOperands,
     ) -> Result<(), Error> {
         match (self, operands) {
-            (Self::Integers(c), Operands::Integers { a, .. }) => {
+            (Self::Integers(c), ProductOperands::Integers { a, .. }) => {
                 engine.multiply_i32(weights, m, a, c)
             }
-            (Self::Floats(c), Operands::Floats { a, .. }) => engine.multiply_f32(weights, m, a, c),
-            (Self::Integers(c), Operands::Split { a, .. }) => {
+            (Self::Floats(c), ProductOperands::Floats { a, .. }) => {
+                engine.multiply_f32(weights, m, a, c)
+            }
+            (Self::Integers(c), ProductOperands::Split { a, .. }) => {
                 engine.multiply_w4a8_i32(weights, m, a, c)
             }
-            (Self::Floats(c), Operands::Quantised { a, .. }) => {
+            (Self::Floats(c), ProductOperands::Quantised { a, .. }) => {
                 engine.multiply_quantised(weights, m, a, c)
             }
-            (Self::Halves(c), Operands::Floats { a, .. }) => engine.multiply_f16(weights, m, a, c),
+            (Self::Halves(c), ProductOperands::Floats { a, .. }) => {
+                engine.multiply_f16(weights, m, a, c)
+            }
             // Made for these operands.
             _ => Ok(()),
         }
@@ -69,18 +72,18 @@ impl ProductResult {
     pub(crate) fn contradictions(
         &self,
         other: &Self,
-        operands: &Operands,
-        shape: Shape,
+        operands: &ProductOperands,
+        shape: ProductShape,
         k_tiles: usize,
     ) -> usize {
-        let Shape { k, n, .. } = shape;
+        let ProductShape { k, n, .. } = shape;
         match (self, other, operands) {
             (Self::Integers(one), Self::Integers(other), _) => one
                 .iter()
                 .zip(other)
                 .filter(|(one, other)| one != other)
                 .count(),
-            (Self::Floats(one), Self::Floats(other), Operands::Floats { a, b }) => {
+            (Self::Floats(one), Self::Floats(other), ProductOperands::Floats { a, b }) => {
                 let most = magnitudes(a, b, k, n);
                 let close = |at: usize, one: f64, other: f64| {
                     let each = |value| reference::tolerance(value, most(at), k_tiles);
@@ -92,7 +95,7 @@ impl ProductResult {
                     .filter(|&(at, (&one, &other))| !close(at, one.into(), other.into()))
                     .count()
             }
-            (Self::Halves(one), Self::Halves(other), Operands::Floats { a, b }) => {
+            (Self::Halves(one), Self::Halves(other), ProductOperands::Floats { a, b }) => {
                 let most = magnitudes(a, b, k, n);
                 let close = |at: usize, one: f16, other: f16| {
                     let each = |value: f16| reference::tolerance(value.into(), most(at), k_tiles);
@@ -155,9 +158,9 @@ mod tests {
 
     #[test]
     fn results_of_two_plans_may_differ_by_their_tolerances() {
-        let shape = Shape { m: 1, k: 2, n: 2 };
+        let shape = ProductShape { m: 1, k: 2, n: 2 };
         let halves = |values: &[f32]| values.iter().copied().map(f16::from_f32).collect();
-        let floats = Operands::Floats {
+        let floats = ProductOperands::Floats {
             a: halves(&[3.0, 4.0]),
             b: halves(&[1.0, 0.0, 0.0, 2.0]),
         };
@@ -175,7 +178,7 @@ mod tests {
         // 16 more K tiles allow as much again.
         assert_eq!(against(vec![3.0, far], 17), 0);
         assert_eq!(against(vec![f32::NAN, 8.0], 17), 1);
-        let integers = Operands::Integers {
+        let integers = ProductOperands::Integers {
             a: vec![1, 1],
             b: vec![1, 1, 1, 1],
         };
@@ -189,8 +192,8 @@ mod tests {
     fn halves_may_differ_by_one_more_rounding() {
         let halves =
             |values: &[f32]| -> Vec<f16> { values.iter().copied().map(f16::from_f32).collect() };
-        let shape = Shape { m: 1, k: 1, n: 2 };
-        let floats = Operands::Floats {
+        let shape = ProductShape { m: 1, k: 1, n: 2 };
+        let floats = ProductOperands::Floats {
             a: halves(&[1.0]),
             b: halves(&[2048.0, 1.0]),
         };

@@ -17,7 +17,7 @@ const WORD_BYTES: usize = size_of::<u64>();
 
 /// Why a file is no program.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProgramError {
+pub(crate) enum ProgramFileError {
     #[error(transparent)]
     Read(#[from] io::Error),
     #[error("it is longer than {BYTES_MAX} bytes")]
@@ -75,7 +75,7 @@ impl Form {
 }
 
 /// The words in the file at `path`, or on standard input for `-`.
-pub(crate) fn read(path: &Path) -> Result<Vec<Word>, ProgramError> {
+pub(crate) fn read(path: &Path) -> Result<Vec<Word>, ProgramFileError> {
     let bytes = read_bytes(path)?;
     let form = Form::of_name(path).unwrap_or_else(|| Form::of_content(&bytes));
     words(&bytes, form)
@@ -83,7 +83,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Word>, ProgramError> {
 
 /// As [`read`], but text is assembler text unless its name says otherwise:
 /// `12 0x1` is line 12 with the word 1 then, not two words.
-pub(crate) fn read_source(path: &Path) -> Result<Vec<Word>, ProgramError> {
+pub(crate) fn read_source(path: &Path) -> Result<Vec<Word>, ProgramFileError> {
     let bytes = read_bytes(path)?;
     let form = Form::of_name(path).unwrap_or_else(|| match Form::of_content(&bytes) {
         Form::Assembler | Form::Hex => Form::Assembler,
@@ -92,7 +92,7 @@ pub(crate) fn read_source(path: &Path) -> Result<Vec<Word>, ProgramError> {
     words(&bytes, form)
 }
 
-fn read_bytes(path: &Path) -> Result<Vec<u8>, ProgramError> {
+fn read_bytes(path: &Path) -> Result<Vec<u8>, ProgramFileError> {
     let mut bytes = Vec::new();
     let input: Box<dyn Read> = if path.as_os_str() == "-" {
         Box::new(stdin().lock())
@@ -101,20 +101,20 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, ProgramError> {
     };
     input.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > BYTES_MAX {
-        return Err(ProgramError::TooLong);
+        return Err(ProgramFileError::TooLong);
     }
     Ok(bytes)
 }
 
 /// The words that `bytes` hold in `form`: at least one.
-fn words(bytes: &[u8], form: Form) -> Result<Vec<Word>, ProgramError> {
+fn words(bytes: &[u8], form: Form) -> Result<Vec<Word>, ProgramFileError> {
     let words = match form {
         Form::Assembler => assemble(std::str::from_utf8(bytes)?)?,
         Form::Hex => hex_words(std::str::from_utf8(bytes)?)?,
         Form::Binary => binary_words(bytes)?,
     };
     if words.is_empty() {
-        return Err(ProgramError::Empty);
+        return Err(ProgramFileError::Empty);
     }
     Ok(words)
 }
@@ -156,10 +156,10 @@ fn hex(token: &str) -> Option<u64> {
         .and_then(|digits| u64::from_str_radix(digits, 16).ok())
 }
 
-fn hex_words(text: &str) -> Result<Vec<Word>, ProgramError> {
+fn hex_words(text: &str) -> Result<Vec<Word>, ProgramFileError> {
     tokens(text)
         .map(|(line, token)| {
-            let not_hex = || ProgramError::NotHex {
+            let not_hex = || ProgramFileError::NotHex {
                 line,
                 token: token.escape_debug().to_string(),
             };
@@ -168,10 +168,10 @@ fn hex_words(text: &str) -> Result<Vec<Word>, ProgramError> {
         .collect()
 }
 
-fn binary_words(bytes: &[u8]) -> Result<Vec<Word>, ProgramError> {
+fn binary_words(bytes: &[u8]) -> Result<Vec<Word>, ProgramFileError> {
     let (words, rest) = bytes.as_chunks::<WORD_BYTES>();
     if !rest.is_empty() {
-        return Err(ProgramError::PartOfWord { bytes: bytes.len() });
+        return Err(ProgramFileError::PartOfWord { bytes: bytes.len() });
     }
     let word = |word: &[u8; WORD_BYTES]| Word::from_bits(u64::from_le_bytes(*word));
     Ok(words.iter().map(word).collect())
@@ -187,7 +187,7 @@ mod tests {
         BITS.map(Word::from_bits).to_vec()
     }
 
-    fn by_content(bytes: &[u8]) -> Result<Vec<Word>, ProgramError> {
+    fn by_content(bytes: &[u8]) -> Result<Vec<Word>, ProgramFileError> {
         words(bytes, Form::of_content(bytes))
     }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use rocket_uapi::DeviceInfo;
 use serde::Serialize;
 
-use crate::capture::Captured;
-use crate::expected::Comparison;
+use crate::capture::CapturedProduct;
+use crate::expected::ResultComparison;
 use crate::flags::SelfTest;
-use crate::host::Host;
+use crate::host::HostMachine;
 
 /// A device in a report.
 #[derive(Clone, Debug, Serialize)]
@@ -30,7 +30,7 @@ pub(crate) struct DeviceReport {
     /// Why this device, decision by decision.
     pub(crate) why: Vec<String>,
     /// The machine it is in.
-    pub(crate) host: Host,
+    pub(crate) host: HostMachine,
 }
 
 impl DeviceReport {
@@ -44,7 +44,7 @@ impl DeviceReport {
             description: info.description,
             cores: info.cores,
             why,
-            host: Host::look(),
+            host: HostMachine::look(),
         }
     }
 
@@ -114,7 +114,7 @@ pub(crate) struct ProgramReport {
 }
 
 impl ProgramReport {
-    pub(crate) fn new(captured: &Captured) -> Self {
+    pub(crate) fn new(captured: &CapturedProduct) -> Self {
         Self {
             jobs: captured.jobs,
             tasks: captured.tasks.len(),
@@ -138,7 +138,7 @@ impl ProgramReport {
 pub(crate) struct RunReport {
     /// Wall time of packing, running and reading back, in microseconds.
     pub(crate) wall_us: f64,
-    pub(crate) comparison: Comparison,
+    pub(crate) comparison: ResultComparison,
 }
 
 /// The self-test.
@@ -173,7 +173,7 @@ fn milliseconds(us: f64) -> String {
 }
 
 impl RunReport {
-    pub(crate) fn new(wall: Duration, comparison: Comparison) -> Self {
+    pub(crate) fn new(wall: Duration, comparison: ResultComparison) -> Self {
         Self {
             wall_us: wall.as_secs_f64() * 1e6,
             comparison,
@@ -216,7 +216,7 @@ impl SelfTestReport {
     }
 
     fn failure_text(&self, text: &mut String, at: usize) {
-        let Comparison {
+        let ResultComparison {
             elements,
             different,
             first,
@@ -257,10 +257,10 @@ impl SelfTestReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::expected::Difference;
+    use crate::expected::WrongElement;
 
     fn report(different: &[usize]) -> SelfTestReport {
-        let difference = Difference {
+        let difference = WrongElement {
             row: 3,
             column: 17,
             got: "NaN".to_owned(),
@@ -268,7 +268,7 @@ mod tests {
             tolerance: Some(1e-6),
         };
         let run = |&different: &usize| {
-            let comparison = Comparison {
+            let comparison = ResultComparison {
                 elements: 100,
                 different,
                 first: vec![difference.clone(); different.min(2)],
@@ -285,7 +285,7 @@ mod tests {
                 description: String::new(),
                 cores: 3,
                 why: vec!["because".to_owned()],
-                host: Host::default(),
+                host: HostMachine::default(),
             },
             problem: ProblemReport {
                 dtype: "fp16".to_owned(),

@@ -9,8 +9,8 @@ use half::f16;
 use npu_matmul::{Engine, Error, JobFailure, Results, reference};
 use rocket_uapi::{Device, DevicePool};
 
-use crate::bench::Shape;
-use crate::data::{Operands, SPLIT_MAX, SplitMix64};
+use crate::bench::ProductShape;
+use crate::data::{ProductOperands, SPLIT_MAX, SplitMix64};
 use crate::exit::Failure;
 use crate::flags::OperandDtypes;
 use crate::product::ProductResult;
@@ -41,10 +41,10 @@ const FILES: u64 = 3;
 
 /// One random product, multiplied a few times.
 #[derive(Clone, Debug)]
-pub(crate) struct Case {
+pub(crate) struct SoakProduct {
     kind: OperandDtypes,
     results: Results,
-    shape: Shape,
+    shape: ProductShape,
     files: usize,
     turns: u64,
     seed: u64,
@@ -60,13 +60,13 @@ pub(crate) struct Checked {
     pub(crate) wrong: u64,
 }
 
-impl Case {
+impl SoakProduct {
     pub(crate) fn random(random: &mut SplitMix64) -> Self {
         let (kind, results) = KINDS[random.below(KINDS.len() as u64) as usize];
         let shape = loop {
             let [m, k, n] = [M_BITS, K_BITS, N_BITS].map(|bits| size(random, bits));
             if m * k * n <= WORK_MAX {
-                break Shape { m, k, n };
+                break ProductShape { m, k, n };
             }
         };
         Self {
@@ -88,7 +88,7 @@ impl Case {
         device: &Device,
         mut tell: impl FnMut(&Checked) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let Shape { m, k, n } = self.shape;
+        let ProductShape { m, k, n } = self.shape;
         let mut random = SplitMix64::new(self.seed);
         let b = self.integers(&mut random, n * k, false);
         let sides = [(); 2].map(|()| {
@@ -129,14 +129,14 @@ impl Case {
         (0..len).map(|_| next()).collect()
     }
 
-    fn operands(&self, a: Vec<i8>, b: Vec<i8>) -> Operands {
+    fn operands(&self, a: Vec<i8>, b: Vec<i8>) -> ProductOperands {
         let halves = |x: Vec<i8>| x.into_iter().map(f16::from).collect();
         match self.kind {
             OperandDtypes::Int8 | OperandDtypes::Int4 | OperandDtypes::W8a8 => {
-                Operands::Integers { a, b }
+                ProductOperands::Integers { a, b }
             }
-            OperandDtypes::W4a8 => Operands::Split { a, b },
-            OperandDtypes::Fp16 => Operands::Floats {
+            OperandDtypes::W4a8 => ProductOperands::Split { a, b },
+            OperandDtypes::Fp16 => ProductOperands::Floats {
                 a: halves(a),
                 b: halves(b),
             },
@@ -174,7 +174,7 @@ fn wrong(product: &ProductResult, want: &[i32]) -> u64 {
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for SoakProduct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             kind,
@@ -223,13 +223,19 @@ mod tests {
     #[test]
     fn cases_are_of_all_kinds_and_sizes() {
         let mut random = SplitMix64::new(1);
-        let cases: Vec<Case> = (0..2000).map(|_| Case::random(&mut random)).collect();
+        let cases: Vec<SoakProduct> = (0..2000)
+            .map(|_| SoakProduct::random(&mut random))
+            .collect();
         let kinds: BTreeSet<String> = cases
             .iter()
             .map(|case| format!("{} {:?} {}", case.kind, case.results, case.files))
             .collect();
         assert_eq!(kinds.len(), 3 * KINDS.len());
-        for of in [|s: Shape| s.m, |s: Shape| s.k, |s: Shape| s.n] {
+        for of in [
+            |s: ProductShape| s.m,
+            |s: ProductShape| s.k,
+            |s: ProductShape| s.n,
+        ] {
             let sizes = || cases.iter().map(|case| of(case.shape));
             assert_eq!(sizes().min(), Some(1));
             assert!(sizes().max() > Some(256));

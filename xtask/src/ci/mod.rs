@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use skips::ExpectedSkips;
-use steps::Step;
+use steps::CiStep;
 
 /// Options of `cargo xtask ci`.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+pub(crate) struct CiArgs {
     /// Also run what takes longer than a change can wait for: many more
     /// property test cases, soaks
     #[arg(long)]
@@ -56,14 +56,14 @@ pub(crate) struct StepOutcome {
 }
 
 /// Runs the steps chosen by `args`.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &CiArgs) -> Result<()> {
     let all = steps::all(args.long);
     for name in &args.only {
         if !all.iter().any(|step| step.name == name) {
             bail!("no step is called {name}; `cargo xtask ci --list` names them all");
         }
     }
-    let chosen: Vec<Step> = all
+    let chosen: Vec<CiStep> = all
         .into_iter()
         .filter(|step| args.only.is_empty() || args.only.iter().any(|name| name == step.name))
         .collect();
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn run_step(step: &Step, expected: &ExpectedSkips) -> StepOutcome {
+fn run_step(step: &CiStep, expected: &ExpectedSkips) -> StepOutcome {
     let started = Instant::now();
     let mut outcome = StepOutcome {
         name: step.name,

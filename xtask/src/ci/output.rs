@@ -17,7 +17,7 @@ const SKIP_EXTERNAL: &str = "SKIP-EXTERNAL ";
 const RESULT: &str = "RESULT ";
 
 /// What is kept of a command's output.
-pub(crate) struct Captured {
+pub(crate) struct StepOutput {
     /// How the command ended.
     pub(crate) status: ExitStatus,
     /// Lines that begin with SKIP, without that word, and tests that are
@@ -30,7 +30,7 @@ pub(crate) struct Captured {
 }
 
 /// Runs `command` to its end.
-pub(crate) fn run(command: &mut Command) -> Result<Captured> {
+pub(crate) fn run(command: &mut Command) -> Result<StepOutput> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -47,7 +47,7 @@ pub(crate) fn run(command: &mut Command) -> Result<Captured> {
             .map_err(|_| anyhow!("the stderr reader panicked"))??,
     );
     let status = child.wait().context("waiting for it")?;
-    Ok(Captured {
+    Ok(StepOutput {
         status,
         skips: skips(&lines),
         external: marked(&lines, SKIP_EXTERNAL),

@@ -16,8 +16,7 @@ use crate::paths;
 /// Puts how the steps of CI, and those of the long run, ended into their tables.
 pub(crate) fn write(outcomes: &[StepOutcome], long: bool) -> Result<()> {
     let path = paths::root().join("docs/testing.md");
-    let mut page =
-        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let mut page = paths::text(&path)?;
     let today = today()?;
     let usual: Vec<_> = steps::all(false).iter().map(|step| step.name).collect();
     // What the long run has in common with CI has its row there.

@@ -41,7 +41,7 @@ const SOAK_LIMIT: u32 = 3600;
 const LONG_CASES: &str = "1000";
 
 /// One step: a name, what it proves, and commands that must all succeed.
-pub(crate) struct Step {
+pub(crate) struct CiStep {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     pub(crate) runs: Vec<StepCommand>,
@@ -97,7 +97,7 @@ impl fmt::Display for StepCommand {
 }
 
 /// Every step of CI; with `long`, those that take longer too.
-pub(crate) fn all(long: bool) -> Vec<Step> {
+pub(crate) fn all(long: bool) -> Vec<CiStep> {
     let mut steps = readme();
     steps.extend(checks());
     steps.push(deny());
@@ -120,7 +120,7 @@ pub(crate) fn all(long: bool) -> Vec<Step> {
 /// Names of the steps that only the long run has, or that it runs for longer.
 pub(crate) fn only_long() -> Vec<&'static str> {
     let commands =
-        |step: &Step| -> Vec<String> { step.runs.iter().map(StepCommand::to_string).collect() };
+        |step: &CiStep| -> Vec<String> { step.runs.iter().map(StepCommand::to_string).collect() };
     let usual: Vec<_> = all(false).iter().map(commands).collect();
     let long = all(true).into_iter();
     long.filter(|step| !usual.contains(&commands(step)))
@@ -129,21 +129,21 @@ pub(crate) fn only_long() -> Vec<&'static str> {
 }
 
 /// What README tells users to run, just as it is written there.
-fn readme() -> Vec<Step> {
+fn readme() -> Vec<CiStep> {
     vec![
-        Step {
+        CiStep {
             name: "fresh",
             what: "README: self-test and all tests, where there is only what README asks for",
             runs: vec![StepCommand::cargo("xtask fresh")],
         },
-        Step {
+        CiStep {
             name: "clients",
             what: "the tests that take more: clients in C that use libdrm",
             runs: vec![StepCommand::cargo(
                 "test --no-fail-fast -p client-tests -- --show-output",
             )],
         },
-        Step {
+        CiStep {
             name: "llama",
             what: "README: stock llama.cpp with the backend, on the model",
             runs: vec![
@@ -154,9 +154,9 @@ fn readme() -> Vec<Step> {
     ]
 }
 
-fn checks() -> Vec<Step> {
+fn checks() -> Vec<CiStep> {
     vec![
-        Step {
+        CiStep {
             name: "fmt",
             what: "the sources are formatted",
             runs: vec![
@@ -164,14 +164,14 @@ fn checks() -> Vec<Step> {
                 StepCommand::cargo("fmt --manifest-path fuzz/Cargo.toml -- --check"),
             ],
         },
-        Step {
+        CiStep {
             name: "clippy",
             what: "no lint fires",
             runs: vec![StepCommand::cargo(
                 "clippy --workspace --all-targets -- -D warnings",
             )],
         },
-        Step {
+        CiStep {
             name: "docs",
             what: "rustdoc is clean, generated pages are current, type names stand for one thing",
             runs: vec![
@@ -180,14 +180,14 @@ fn checks() -> Vec<Step> {
                 StepCommand::cargo("xtask names"),
             ],
         },
-        Step {
+        CiStep {
             name: "hw-model",
             what: "the driver regression suite on the model, dangerous rows included",
             runs: vec![StepCommand::cargo(
                 "run --release -p rocket-hw-tests -- --device model --except bug-",
             )],
         },
-        Step {
+        CiStep {
             name: "abi",
             what: "structs and request numbers equal the kernel header's",
             runs: vec![StepCommand::cargo("xtask abi")],
@@ -195,10 +195,10 @@ fn checks() -> Vec<Step> {
     ]
 }
 
-fn deny() -> Step {
+fn deny() -> CiStep {
     let tools = paths::target().join("tools");
     let tools = tools.to_string_lossy();
-    Step {
+    CiStep {
         name: "deny",
         what: "licences and sources of the dependencies",
         runs: vec![
@@ -223,8 +223,8 @@ fn nightly_toolchain() -> StepCommand {
     )
 }
 
-fn miri() -> Step {
-    Step {
+fn miri() -> CiStep {
+    CiStep {
         name: "miri",
         what: "no undefined behaviour in uapi over the model, and in the model's memory",
         runs: vec![
@@ -241,8 +241,8 @@ fn miri() -> Step {
     }
 }
 
-fn fuzz(seconds: u32) -> Step {
-    Step {
+fn fuzz(seconds: u32) -> CiStep {
+    CiStep {
         name: "fuzz",
         what: "the fuzz targets, for a while; `fresh` has replayed their corpora",
         runs: vec![StepCommand::cargo(&format!(
@@ -260,8 +260,8 @@ const EVERYWHERE: &str = "--workspace --exclude xtask --exclude npu-bench";
 const PER_PROCESSOR: &str =
     "-p npu-kernels -p rknpu-chip -p npu-model -p rocket-uapi -p npu-matmul -p ggml-shim";
 
-fn aarch64(members: &str) -> Step {
-    Step {
+fn aarch64(members: &str) -> CiStep {
+    CiStep {
         name: "aarch64",
         what: "the board's architecture: cross-built, tests under qemu-user",
         runs: vec![
@@ -282,8 +282,8 @@ fn aarch64(members: &str) -> Step {
     }
 }
 
-fn teflon() -> Step {
-    Step {
+fn teflon() -> CiStep {
+    CiStep {
         name: "teflon",
         what: "Mesa's TensorFlow Lite delegate, as Debian ships it, on the model",
         runs: vec![
@@ -298,14 +298,14 @@ fn guest_target() -> StepCommand {
     StepCommand::new("rustup", &format!("target add {MUSL}"))
 }
 
-fn virtual_machine() -> [Step; 2] {
+fn virtual_machine() -> [CiStep; 2] {
     [
-        Step {
+        CiStep {
             name: "vm-build",
             what: "a kernel for virtual machines, built or cached",
             runs: vec![StepCommand::cargo("xtask vm build")],
         },
-        Step {
+        CiStep {
             name: "vm",
             what: "the driver regression suite on the mainline driver, in a virtual machine",
             runs: vec![guest_target(), StepCommand::cargo("xtask vm test")],
@@ -313,9 +313,9 @@ fn virtual_machine() -> [Step; 2] {
     ]
 }
 
-fn long_virtual_machine() -> [Step; 6] {
+fn long_virtual_machine() -> [CiStep; 6] {
     [
-        Step {
+        CiStep {
             name: "vm-kasan",
             what: "the same on a kernel that looks for mistakes of its own",
             runs: vec![
@@ -324,7 +324,7 @@ fn long_virtual_machine() -> [Step; 6] {
                 StepCommand::cargo("xtask vm test --kasan --limit 1800"),
             ],
         },
-        Step {
+        CiStep {
             name: "vm-programs",
             what: "C clients, npu-probe and stock llama.cpp on the mainline driver",
             runs: vec![
@@ -333,7 +333,7 @@ fn long_virtual_machine() -> [Step; 6] {
                 StepCommand::cargo("xtask llama --arch arm64 real-driver"),
             ],
         },
-        Step {
+        CiStep {
             name: "vm-teflon",
             what: "Mesa's TensorFlow Lite delegate on the mainline driver: the model's outputs",
             runs: vec![
@@ -343,7 +343,7 @@ fn long_virtual_machine() -> [Step; 6] {
             ],
         },
         vm_soak(),
-        Step {
+        CiStep {
             name: "vm-fuzz",
             what: "random calls find no new mistake of the mainline driver, nor of the model",
             runs: vec![
@@ -355,7 +355,7 @@ fn long_virtual_machine() -> [Step; 6] {
                 )),
             ],
         },
-        Step {
+        CiStep {
             name: "vm-repeat",
             what: "twenty runs of the suite on the mainline driver end the same",
             runs: vec![
@@ -368,14 +368,14 @@ fn long_virtual_machine() -> [Step; 6] {
 
 /// Processes are killed on a kernel without the bug that this meets, which looks for
 /// mistakes of its own: no complaint of that bug is expected there.
-fn vm_soak() -> Step {
+fn vm_soak() -> CiStep {
     let run = |kernel: &str, soak: &str| {
         StepCommand::cargo(&format!(
             "xtask vm run {kernel} --smp 2 --limit {SOAK_LIMIT} --fail-on-complaint -- \
              npu-probe --device /dev/accel/accel0 soak --processes 6 {soak}"
         ))
     };
-    Step {
+    CiStep {
         name: "vm-soak",
         what: "processes on the mainline driver, some of them killed: every word right",
         runs: vec![
@@ -405,7 +405,7 @@ fn sanitized(sanitizer: &str, what: &str) -> StepCommand {
 /// library, which rustix does if it is compiled so.
 ///
 /// Left out is the row about lseek, which the library does not replace.
-fn kernel_door() -> Step {
+fn kernel_door() -> CiStep {
     const ROWS: &str = "version capabilities ioctl poll-read argument create gem mmap prep fini submit \
                         flags fence dma-buf-sync war close after prime raw waw";
     let target = paths::target();
@@ -417,7 +417,7 @@ fn kernel_door() -> Step {
             &format!("run -- {folder}/debug/{program}"),
         )
     };
-    Step {
+    CiStep {
         name: "kernel-door",
         what: "rocket-uapi's way to a kernel, against the model behind the preload library",
         runs: vec![
@@ -434,9 +434,9 @@ fn kernel_door() -> Step {
     }
 }
 
-fn longer() -> Vec<Step> {
+fn longer() -> Vec<CiStep> {
     vec![
-        Step {
+        CiStep {
             name: "properties",
             what: "the property tests, many more cases",
             runs: vec![
@@ -446,7 +446,7 @@ fn longer() -> Vec<Step> {
                 .env("PROPTEST_CASES", LONG_CASES),
             ],
         },
-        Step {
+        CiStep {
             name: "tsan",
             what: "no data race in the driver half, its clients and their threads",
             runs: vec![
@@ -456,7 +456,7 @@ fn longer() -> Vec<Step> {
                 sanitized("thread", "-Zbuild-std -p npu-model --lib --test driver"),
             ],
         },
-        Step {
+        CiStep {
             name: "asan",
             what: "no bad address and no leak in the model and its clients",
             runs: vec![
@@ -469,7 +469,7 @@ fn longer() -> Vec<Step> {
             ],
         },
         kernel_door(),
-        Step {
+        CiStep {
             name: "hosts",
             what: "every layout of ggml's backend interface, which takes npm; the board's too",
             runs: vec![
@@ -478,17 +478,17 @@ fn longer() -> Vec<Step> {
                 StepCommand::cargo("xtask llama --arch arm64 hosts"),
             ],
         },
-        Step {
+        CiStep {
             name: "backend-ops",
             what: "the matrix products of ggml's own tests, all but the few largest",
             runs: vec![StepCommand::cargo("xtask llama all-backend-ops")],
         },
-        Step {
+        CiStep {
             name: "llama-long",
             what: "the backend under valgrind, in a llama-cpp-python built from source, under node",
             runs: vec![StepCommand::cargo("xtask llama valgrind python node")],
         },
-        Step {
+        CiStep {
             name: "soak",
             what: "two thousand self-tests in one process",
             runs: vec![StepCommand::cargo(

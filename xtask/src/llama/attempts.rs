@@ -4,7 +4,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::process::Output;
+use crate::process::CommandOutput;
 
 /// How often a run is repeated at most.
 const ATTEMPTS: usize = 20;
@@ -15,9 +15,9 @@ const ATTEMPTS: usize = 20;
 /// Those of `run`, and if something is missing each time.
 pub(super) fn until_whole(
     tool: &str,
-    run: impl Fn() -> Result<Output>,
-    is_whole: impl Fn(&Output) -> bool,
-) -> Result<Output> {
+    run: impl Fn() -> Result<CommandOutput>,
+    is_whole: impl Fn(&CommandOutput) -> bool,
+) -> Result<CommandOutput> {
     for _ in 0..ATTEMPTS {
         let output = run()?;
         if is_whole(&output) {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use crate::process;
-use crate::report::{Report, Verdict};
+use crate::report::{CheckVerdict, VerdictTally};
 
 /// Name of the check.
 pub(super) const NAME: &str = "test-backend-ops";
@@ -61,27 +61,27 @@ const EXCESS: f64 = 2.0;
 
 /// Compares what is supported, or keeps it with `record`, and runs a part of the
 /// cases.
-pub(super) fn check(stock: &Stock, record: bool, report: &mut Report) {
-    let supported = support::check(stock, record).map(Verdict::Pass);
+pub(super) fn check(stock: &Stock, record: bool, report: &mut VerdictTally) {
+    let supported = support::check(stock, record).map(CheckVerdict::Pass);
     report.add(&format!("{NAME} support"), supported);
     report.add(NAME, check_part(stock));
 }
 
-fn check_part(stock: &Stock) -> Result<Verdict> {
+fn check_part(stock: &Stock) -> Result<CheckVerdict> {
     let seen = [
         run(stock, "MUL_MAT", &format!("{TYPES}{ROWS}"), AUTO, LIMIT)?,
         run(stock, "MUL_MAT_ID", BY_EXPERT, AUTO, LIMIT)?,
         run(stock, "MUL_MAT", IN_INT8, INT8, LIMIT)?,
         run(stock, "MUL_MAT_ID", IN_INT8_BY_EXPERT, INT8, LIMIT)?,
     ];
-    Ok(Verdict::Pass(seen.join("; ")))
+    Ok(CheckVerdict::Pass(seen.join("; ")))
 }
 
 /// Runs all cases but the largest.
-pub(super) fn check_all(stock: &Stock) -> Result<Verdict> {
+pub(super) fn check_all(stock: &Stock) -> Result<CheckVerdict> {
     let products = run(stock, "MUL_MAT", ROWS, AUTO, LIMIT_OF_ALL)?;
     let by_expert = run(stock, "MUL_MAT_ID", ALL_BY_EXPERT, AUTO, LIMIT_OF_ALL)?;
-    Ok(Verdict::Pass(format!("{products}; {by_expert}")))
+    Ok(CheckVerdict::Pass(format!("{products}; {by_expert}")))
 }
 
 /// All but those of 4096 output channels, whose 128 experts have a thousand million
@@ -156,7 +156,7 @@ fn run(
                 failing.join("; ")
             );
         }
-        let stats = Stats::find(&output.stderr)?;
+        let stats = StatsTable::find(&output.stderr)?;
         ensure!(stats.count("products failed") == 0, "products failed");
         let products = stats.products()?;
         ensure!(

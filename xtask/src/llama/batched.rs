@@ -11,11 +11,11 @@ use anyhow::{Context, Result, ensure};
 
 use super::model::Workshop;
 use super::placement::products;
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use super::{THREADS, attempts};
-use crate::process::{self, Output};
-use crate::report::Verdict;
+use crate::process::{self, CommandOutput};
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "batched-bench";
@@ -38,7 +38,7 @@ const PRODUCTS_OF_A_STEP: u64 = 29;
 const PRODUCTS_OF_LAST_TOKENS: u64 = 4;
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let model = workshop.tiny_f16(SEED)?;
     let model = model.to_string_lossy();
     let mut alone = None;
@@ -58,7 +58,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
             "{computed} products with {sequences} sequences, expected {expected}: {alone} with one \
              sequence, and {MIN_ROWS} rows suffice"
         );
-        let more = Stats::find(&output.stderr)?.count("multiply-adds (millions)");
+        let more = StatsTable::find(&output.stderr)?.count("multiply-adds (millions)");
         ensure!(
             more > work,
             "{sequences} sequences took {more} million multiply-adds, fewer sequences {work}"
@@ -66,13 +66,13 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         work = more;
         notes.push(format!("{sequences}: {computed} of {more} million"));
     }
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "products and multiply-adds by sequences: {}",
         notes.join(", ")
     )))
 }
 
-fn bench(stock: &Stock, model: &str, sequences: u64) -> Result<Output> {
+fn bench(stock: &Stock, model: &str, sequences: u64) -> Result<CommandOutput> {
     #[rustfmt::skip]
     let arguments = [
         "-m", model, "-t", THREADS, "-tb", THREADS, "-c", CONTEXT,
@@ -87,9 +87,9 @@ fn bench(stock: &Stock, model: &str, sequences: u64) -> Result<Output> {
             .env("GGML_ROCKET_MIN_M", MIN_ROWS.to_string());
         process::run(command, LIMIT)?.checked("llama-batched-bench")
     };
-    let ended = |output: &Output| result_of(&output.text(), sequences).is_ok();
+    let ended = |output: &CommandOutput| result_of(&output.text(), sequences).is_ok();
     attempts::until_whole("llama-batched-bench", run, |output| {
-        ended(output) && Stats::find(&output.stderr).is_ok()
+        ended(output) && StatsTable::find(&output.stderr).is_ok()
     })
 }
 

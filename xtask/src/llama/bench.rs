@@ -18,10 +18,10 @@ use self::measure::{Taken, median};
 use super::conditions;
 use super::model::{ModelRecipe, Workshop};
 use super::page::Page;
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
-use crate::process::Output;
-use crate::report::Verdict;
+use crate::process::CommandOutput;
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "bench";
@@ -66,7 +66,7 @@ impl Side {
 }
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<CheckVerdict> {
     let full = workshop.cook(ModelRecipe::BENCHMARK)?;
     let mut tokens = "| file | without, ms | with, ms | ratio |\n|---|---|---|---|\n".to_owned();
     let mut loads = "| file | load: wall, CPU | with the backend | peak memory | with the backend \
@@ -128,7 +128,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<
         "a token takes more than {BAR} times the user time: {}",
         missed.join("; ")
     );
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "a token takes at most {BAR} times the user time with {}",
         FORMATS.join(", ")
     )))
@@ -160,7 +160,7 @@ impl Bench<'_> {
     fn tokens(&self, backend: Backend, tokens: u32) -> Result<Taken> {
         let (taken, stderr) = self.run(backend, ["0", &tokens.to_string()])?;
         if backend == Backend::With {
-            let stats = Stats::find(&stderr)?;
+            let stats = StatsTable::find(&stderr)?;
             let ours = stats.precisions();
             ensure!(ours.is_empty(), "products of tokens in {}", ours.join(", "));
         }
@@ -173,7 +173,7 @@ impl Bench<'_> {
         let prompt = PROMPT.to_string();
         let (without, _) = self.run(Backend::Without, [&prompt, "0"])?;
         let (with, stderr) = self.run(Backend::With, [&prompt, "0"])?;
-        let stats = Stats::find(&stderr)?;
+        let stats = StatsTable::find(&stderr)?;
         stats.products()?;
         let peaks = [without, with].map(|taken| taken.peak_kib / 1024.0);
         Ok((peaks, stats.device().to_owned()))
@@ -189,8 +189,9 @@ impl Bench<'_> {
         if tokens == "0" {
             command.arg("--no-warmup");
         }
-        let told =
-            |output: &Output| backend == Backend::Without || Stats::find(&output.stderr).is_ok();
+        let told = |output: &CommandOutput| {
+            backend == Backend::Without || StatsTable::find(&output.stderr).is_ok()
+        };
         measure::run("llama-bench", self.workshop, &command, told)
     }
 }

@@ -6,11 +6,11 @@ use anyhow::{Context, Result, ensure};
 
 use super::model::Workshop;
 use super::placement::products;
-use super::reference::{Reference, generated};
-use super::stats::Stats;
+use super::reference::{ReferenceText, generated};
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use super::{attempts, texts};
-use crate::report::Verdict;
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "small-budget";
@@ -22,11 +22,14 @@ const BUDGET_KIB: u64 = 4096;
 const TOLD: &str = "weights on the NPU: ";
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let (seed, prompt) = texts::PROMPTS[0];
-    let reference = Reference::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;
+    let reference = ReferenceText::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;
     let (all, _) = reference.complete_alike(&[], &[])?;
-    let (all, most) = (Stats::find(&all.stderr)?.count(PACKED), products(&all)?);
+    let (all, most) = (
+        StatsTable::find(&all.stderr)?.count(PACKED),
+        products(&all)?,
+    );
     let set = [("GGML_ROCKET_MEM", BUDGET)];
     // Of the log, which a thread writes, the end may be missing.
     let output = attempts::until_whole(
@@ -35,7 +38,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         |output| output.stderr.contains(TOLD),
     )?;
     let agreement = reference.judge(generated(&output))?;
-    let stats = Stats::find(&output.stderr)?;
+    let stats = StatsTable::find(&output.stderr)?;
     let (packed, size) = (
         stats.count(PACKED),
         stats.count("KiB of weights on the NPU"),
@@ -65,7 +68,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         line.starts_with(&told) && line.contains("left to the CPU: "),
         "the line should say {told:?} and what was left: {line:?}"
     );
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "GGML_ROCKET_MEM={BUDGET}: {computed} of {most} products, {agreement}; {line}"
     )))
 }

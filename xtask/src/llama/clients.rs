@@ -12,12 +12,12 @@ use std::thread;
 use anyhow::{Context, Result, anyhow};
 
 use super::model::Workshop;
-use super::reference::{Agreement, Reference};
-use super::server::{self, Server};
-use super::stats::Stats;
+use super::reference::{Agreement, ReferenceText};
+use super::server::{self, LlamaServer};
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use super::{THREADS, texts};
-use crate::report::Verdict;
+use crate::report::CheckVerdict;
 
 /// Name of the check of one server.
 pub(super) const CLIENTS: &str = "server-two-clients";
@@ -29,50 +29,53 @@ const TOKENS: usize = 16;
 const ROUNDS: usize = 2;
 
 /// Two clients at once, of a server that answers two at once.
-pub(super) fn check_clients(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check_clients(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let model = workshop.tiny_f16(texts::PROMPTS[0].0)?;
     let references = references(stock, &model)?;
     let server = start(stock, &model, references.len())?;
     let agreements = ask_together([&server, &server], &references)?;
     let products = products(server)?;
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "{products} products in FP16; {ROUNDS} answers of {TOKENS} tokens each: {}",
         told(&agreements)
     )))
 }
 
 /// Two servers, each with a client.
-pub(super) fn check_processes(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check_processes(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let model = workshop.tiny_f16(texts::PROMPTS[0].0)?;
     let references = references(stock, &model)?;
     let first = start(stock, &model, 1)?;
     let second = start(stock, &model, 1)?;
     let agreements = ask_together([&first, &second], &references)?;
     let (first, second) = (products(first)?, products(second)?);
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "{first} and {second} products in FP16; {ROUNDS} answers of {TOKENS} tokens each: {}",
         told(&agreements)
     )))
 }
 
 /// What the CPU writes after two prompts.
-fn references<'a>(stock: &'a Stock, model: &Path) -> Result<[Reference<'a>; 2]> {
+fn references<'a>(stock: &'a Stock, model: &Path) -> Result<[ReferenceText<'a>; 2]> {
     let [(_, first), (_, second), ..] = texts::PROMPTS;
     Ok([
-        Reference::new(stock, model, first, TOKENS)?,
-        Reference::new(stock, model, second, TOKENS)?,
+        ReferenceText::new(stock, model, first, TOKENS)?,
+        ReferenceText::new(stock, model, second, TOKENS)?,
     ])
 }
 
-fn start(stock: &Stock, model: &Path, slots: usize) -> Result<Server> {
+fn start(stock: &Stock, model: &Path, slots: usize) -> Result<LlamaServer> {
     let command = stock.command("llama-server", Backend::With)?;
-    Server::launch(command, &model.to_string_lossy(), THREADS, slots)
+    LlamaServer::launch(command, &model.to_string_lossy(), THREADS, slots)
 }
 
 /// Asks each server for one of the texts, at the same time, and judges them.
-fn ask_together(servers: [&Server; 2], references: &[Reference<'_>; 2]) -> Result<Vec<Agreement>> {
+fn ask_together(
+    servers: [&LlamaServer; 2],
+    references: &[ReferenceText<'_>; 2],
+) -> Result<Vec<Agreement>> {
     let ready = Barrier::new(servers.len());
-    let client = |server: &Server, reference: &Reference<'_>| -> Result<Vec<Vec<u8>>> {
+    let client = |server: &LlamaServer, reference: &ReferenceText<'_>| -> Result<Vec<Vec<u8>>> {
         ready.wait();
         let ask = |_| {
             let steps = server.complete(reference.tokens(), TOKENS)?;
@@ -101,9 +104,9 @@ fn ask_together(servers: [&Server; 2], references: &[Reference<'_>; 2]) -> Resul
 }
 
 /// Stops a server and reads how many products it computed.
-fn products(server: Server) -> Result<u64> {
+fn products(server: LlamaServer) -> Result<u64> {
     let log = server.stop()?;
-    Stats::find(&log)
+    StatsTable::find(&log)
         .and_then(|stats| stats.offloaded("fp16"))
         .context("at the end of llama-server")
 }

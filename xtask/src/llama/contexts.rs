@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::hosts;
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use crate::process;
-use crate::report::Verdict;
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "contexts";
@@ -27,7 +27,7 @@ const GROWTH: u64 = 8192;
 const MORE_FILES: u64 = 16;
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock) -> Result<CheckVerdict> {
     let program = hosts::compile(stock.arch(), "ggml_contexts")?;
     let mut command = stock.program(&program, &[], Backend::With);
     command.arg(stock.ggml_library());
@@ -37,8 +37,8 @@ pub(super) fn check(stock: &Stock) -> Result<Verdict> {
         .checked("ggml_contexts")
         .with_context(|| text.lines().last().unwrap_or_default().to_owned())?;
     let (growth, files) = judge(&text)?;
-    let products = Stats::find(&output.stderr)?.offloaded("fp16")?;
-    Ok(Verdict::Pass(format!(
+    let products = StatsTable::find(&output.stderr)?.offloaded("fp16")?;
+    Ok(CheckVerdict::Pass(format!(
         "{}, {}, with {products} products; {growth} KiB more after round 64 than after round 8, and \
          {files} open files then",
         GOOD[0], GOOD[1]

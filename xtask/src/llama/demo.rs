@@ -9,11 +9,11 @@ use anyhow::Result;
 
 use super::model::Workshop;
 use super::stock::Stock;
-use super::{Args, texts};
+use super::{LlamaArgs, texts};
 use crate::build;
 
 /// Runs it; an error if the texts differ, or nothing was offloaded.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &LlamaArgs) -> Result<()> {
     let stock = Stock::prepare(args, build::backend(args.arch)?)?;
     let workshop = Workshop::prepare()?;
     let (seed, prompt) = texts::PROMPTS[0];

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
-use crate::report::Verdict;
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "list-devices";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock) -> Result<CheckVerdict> {
     let list = |backend| {
         let arguments = ["--list-devices"];
         let output = stock.run("llama-completion", backend, &arguments, LIMIT)?;
@@ -31,10 +31,10 @@ pub(super) fn check(stock: &Stock) -> Result<Verdict> {
         .lines()
         .find_map(|line| line.trim().strip_prefix("ROCKET0: ").map(str::to_owned))
         .with_context(|| format!("ROCKET0 is not listed: {}", with.tail()))?;
-    let device = Stats::find(&with.stderr)?.device().to_owned();
+    let device = StatsTable::find(&with.stderr)?.device().to_owned();
     ensure!(
         line.starts_with(&device),
         "listed as {line:?}, but the statistics speak of {device:?}"
     );
-    Ok(Verdict::Pass(format!("ROCKET0: {device}")))
+    Ok(CheckVerdict::Pass(format!("ROCKET0: {device}")))
 }

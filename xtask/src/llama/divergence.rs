@@ -9,15 +9,15 @@
 
 use anyhow::{Result, ensure};
 
-use super::logits::{self, Extent};
+use super::logits::{self, TextExtent};
 use super::model::{ModelRecipe, Workshop};
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
-use crate::report::Verdict;
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "q8_0-divergence";
-const EXTENT: Extent = Extent {
+const EXTENT: TextExtent = TextExtent {
     context: 64,
     chunks: 1,
 };
@@ -42,7 +42,7 @@ const MOST_OF_OTHER: f64 = 4.0;
 const NOTHING: f64 = 1e-6;
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let mut notes = Vec::new();
     for (recipe, format) in CASES {
         let name = format!("{} {format}", recipe.name);
@@ -60,7 +60,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
             "{name}: a loss of {own} is none: the comparison is worthless"
         );
         let (auto, stderr) = loss(Backend::With, "auto")?;
-        let stats = Stats::find(&stderr)?;
+        let stats = StatsTable::find(&stderr)?;
         let (products, fp16) = (stats.products()?, stats.count("products computed in fp16"));
         // Not "larger": a NaN must not pass.
         ensure!(
@@ -78,7 +78,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         );
         if fp16 == products {
             let (loss, stderr) = loss(Backend::With, precision)?;
-            Stats::find(&stderr)?.offloaded(computed)?;
+            StatsTable::find(&stderr)?.offloaded(computed)?;
             ensure!(
                 loss <= MOST_OF_OTHER * own,
                 "{name}: {precision} loses {loss:.6}, more than {MOST_OF_OTHER} times {own:.6}"
@@ -87,7 +87,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         }
         notes.push(note);
     }
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "mean KL divergence from the F16 model on the CPU, nats a token: {}",
         notes.join("; ")
     )))

@@ -13,10 +13,10 @@ use serde::Deserialize;
 use super::THREADS;
 use super::attempts::until_whole;
 use super::model::Workshop;
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use crate::process;
-use crate::report::Verdict;
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "minilm-embeddings";
@@ -121,7 +121,7 @@ impl Reached {
 }
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let mut notes = Vec::new();
     for reached in measure(stock, workshop)? {
         let Reached {
@@ -144,7 +144,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
              {least_cosine:.6}, {order} ranking"
         ));
     }
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "{} sentences, against the CPU with the same file; {}",
         SENTENCES.len(),
         notes.join("; ")
@@ -165,7 +165,7 @@ pub(super) fn measure(stock: &Stock, workshop: &Workshop) -> Result<Vec<Reached>
             file: policy.file,
             precision: policy.precision,
             computed: policy.computed,
-            products: Stats::find(&stderr)?.offloaded(policy.computed)?,
+            products: StatsTable::find(&stderr)?.offloaded(policy.computed)?,
             least_cosine: cosines.fold(f64::INFINITY, f64::min),
             bar: policy.least_cosine,
             same_ranking: ranking(&cpu) == ranking(&ours),
@@ -215,8 +215,8 @@ fn embed(
         }
         process::run(command, LIMIT)?.checked("llama-embedding")
     };
-    let is_whole = |output: &process::Output| {
-        let told = backend == Backend::Without || Stats::find(&output.stderr).is_ok();
+    let is_whole = |output: &process::CommandOutput| {
+        let told = backend == Backend::Without || StatsTable::find(&output.stderr).is_ok();
         told && parse(&output.text()).is_ok()
     };
     let output = until_whole("llama-embedding", once, is_whole)?;

@@ -13,11 +13,11 @@ use anyhow::{Context, Result, bail, ensure};
 use super::THREADS;
 use super::attempts::until_whole;
 use super::model::Workshop;
-use super::server::Server;
-use super::stats::Stats;
+use super::server::LlamaServer;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use crate::process;
-use crate::report::Verdict;
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "killed-job";
@@ -38,12 +38,12 @@ const SHORT: &str = "Hello";
 const STEPS: usize = 4;
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let model = workshop.tiny_f16(1)?;
     let model = model.to_string_lossy();
     let line = completion_ends(stock, &model)?;
     server_goes_on(stock, &model)?;
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "llama-completion ends with an error and no text, llama-server answers 500 and then the \
          next request; the log says: {line}"
     )))
@@ -67,7 +67,7 @@ fn completion_ends(stock: &Stock, model: &str) -> Result<String> {
     };
     // The statistics are the last that is logged.
     let output = until_whole("llama-completion", run, |output| {
-        Stats::find(&output.stderr).is_ok()
+        StatsTable::find(&output.stderr).is_ok()
     })?;
     ensure!(
         output.status.code() == Some(1),
@@ -91,7 +91,7 @@ fn completion_ends(stock: &Stock, model: &str) -> Result<String> {
             && said[0].contains("the driver killed the job"),
         "expected one line about {KILLED:?}, got {said:?}"
     );
-    let stats = Stats::find(&output.stderr)?;
+    let stats = StatsTable::find(&output.stderr)?;
     let (computed, failed) = (
         stats.count("products computed in fp16"),
         stats.count("products failed"),
@@ -110,8 +110,8 @@ fn server_goes_on(stock: &Stock, model: &str) -> Result<()> {
     command
         .args(["-b", BATCH, "-ub", BATCH])
         .env(SLOW.0, SLOW.1);
-    let server = Server::launch(command, model, THREADS, 1)?;
-    let cpu = Server::start(stock, model, THREADS)?;
+    let server = LlamaServer::launch(command, model, THREADS, 1)?;
+    let cpu = LlamaServer::start(stock, model, THREADS)?;
     let short = cpu.tokenize(SHORT)?;
     let expected = cpu.complete(&short, STEPS)?;
     let long = server.tokenize(&prompt())?;

@@ -8,14 +8,14 @@ use anyhow::{Result, ensure};
 
 use super::THREADS;
 use super::model::Workshop;
-use super::reference::{Reference, generated};
-use super::stats::Stats;
+use super::reference::{ReferenceText, generated};
+use super::stats::StatsTable;
 use super::stock::Stock;
 use super::texts::PROMPTS;
 use crate::arch::Arch;
-use crate::process::Output;
-use crate::report::Verdict;
-use crate::vm::{Guest, Host, Kernel};
+use crate::process::CommandOutput;
+use crate::report::CheckVerdict;
+use crate::vm::{Guest, GuestRunner, KernelArgs};
 
 /// Name of the check.
 pub(super) const NAME: &str = "real-driver";
@@ -33,16 +33,16 @@ const MODEL: &str = "/model.gguf";
 const BACKEND: &str = "/usr/lib/libggml-rocket.so";
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     if stock.arch() != Arch::Arm64 {
-        return Ok(Verdict::Skip("needs `--arch arm64`".to_owned()));
+        return Ok(CheckVerdict::Skip("needs `--arch arm64`".to_owned()));
     }
     let (seed, prompt) = PROMPTS[0];
     let model = workshop.tiny_f16(seed)?;
-    let reference = Reference::new(stock, &model, prompt, TOKENS)?;
+    let reference = ReferenceText::new(stock, &model, prompt, TOKENS)?;
     let (outside, agreement) = reference.complete_alike(&[], &[MIN_ROWS])?;
     let inside = run_in_guest(stock, &model, prompt)?;
-    let stats = Stats::find(&inside.stderr)?;
+    let stats = StatsTable::find(&inside.stderr)?;
     ensure!(
         generated(&inside) == generated(&outside),
         "on the real driver: {:?}; on the model: {:?}",
@@ -50,14 +50,14 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         String::from_utf8_lossy(generated(&outside))
     );
     let (here, there) = (
-        Stats::find(&outside.stderr)?.offloaded("fp16")?,
+        StatsTable::find(&outside.stderr)?.offloaded("fp16")?,
         stats.offloaded("fp16")?,
     );
     ensure!(
         here == there,
         "{there} products on the real driver, {here} on the model"
     );
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "{TOKENS} tokens after a prompt, {there} products in FP16, on {}: the model's text; \
          beside the CPU's: {agreement}",
         stats.device()
@@ -65,9 +65,9 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
 }
 
 /// Runs the program in a guest.
-fn run_in_guest(stock: &Stock, model: &Path, prompt: &str) -> Result<Output> {
-    let host = Host::prepare(&Guest::new(Kernel::default(), THREADS.parse()?))?;
-    let (mut files, place) = host.files(&format!("/bin/{PROGRAM}"))?;
+fn run_in_guest(stock: &Stock, model: &Path, prompt: &str) -> Result<CommandOutput> {
+    let runner = GuestRunner::prepare(&Guest::new(KernelArgs::default(), THREADS.parse()?))?;
+    let (mut files, place) = runner.files(&format!("/bin/{PROGRAM}"))?;
     let program = stock.tool(PROGRAM)?;
     files.add(&program, &place)?;
     files.add(model, MODEL)?;
@@ -87,8 +87,8 @@ fn run_in_guest(stock: &Stock, model: &Path, prompt: &str) -> Result<Output> {
         format!("{}={}", MIN_ROWS.0, MIN_ROWS.1),
     ]);
     let mut command = [&place, "-m", MODEL].map(str::to_owned).to_vec();
-    command.extend(Reference::options(prompt, TOKENS));
+    command.extend(ReferenceText::options(prompt, TOKENS));
     files.command(&command);
-    let (output, _) = host.finish(files, LIMIT)?.of_program()?;
+    let (output, _) = runner.finish(files, LIMIT)?.of_program()?;
     output.checked(PROGRAM)
 }

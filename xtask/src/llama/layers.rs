@@ -4,13 +4,13 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::logits::{self, Extent};
+use super::logits::{self, TextExtent};
 use super::model::Workshop;
 use super::placement::products;
-use super::reference::Reference;
-use super::stats::Stats;
+use super::reference::ReferenceText;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
-use crate::report::Verdict;
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "layers";
@@ -34,15 +34,15 @@ const SELECTIONS: [(&str, &str, u64); 4] = [
 /// Mean KL divergence (nats a token) from the CPU, of the same F16 file.
 const MOST: f64 = 1e-5;
 /// Of the text on which it is measured.
-const EXTENT: Extent = Extent {
+const EXTENT: TextExtent = TextExtent {
     context: 64,
     chunks: 2,
 };
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let model = workshop.tiny_layers_f16(LAYERS)?;
-    let reference = Reference::new(stock, &model, PROMPT, TOKENS)?;
+    let reference = ReferenceText::new(stock, &model, PROMPT, TOKENS)?;
     let (cpu, _) = logits::run(stock, Backend::Without, &model, EXTENT, &[])?;
     let mut notes = Vec::new();
     for (which, tensors, expected) in SELECTIONS {
@@ -56,7 +56,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
             "{which} of the layers: {computed} products offloaded, not {expected}"
         );
         let (ours, stderr) = logits::run(stock, Backend::With, &model, EXTENT, &set)?;
-        let offloaded = Stats::find(&stderr)?.count("products computed in fp16");
+        let offloaded = StatsTable::find(&stderr)?.count("products computed in fp16");
         ensure!(
             (offloaded > 0) == (expected > 0),
             "{which} of the layers: {offloaded} products of llama-perplexity offloaded"
@@ -70,5 +70,5 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
             "{which}: {computed} products, {agreement}, KL divergence {divergence:.7}"
         ));
     }
-    Ok(Verdict::Pass(notes.join("; ")))
+    Ok(CheckVerdict::Pass(notes.join("; ")))
 }

@@ -21,17 +21,17 @@ use anyhow::{Context, Result, ensure};
 
 use super::THREADS;
 use super::attempts::until_whole;
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use crate::paths;
-use crate::process::{self, Output};
+use crate::process::{self, CommandOutput};
 
 const LIMIT: Duration = Duration::from_secs(600);
 const MAGIC: &[u8] = b"_logits_";
 
 /// How much of a text is read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Extent {
+pub(super) struct TextExtent {
     /// Tokens of a chunk, all in one batch.
     pub(super) context: u32,
     /// Chunks.
@@ -61,7 +61,7 @@ pub(super) fn run(
     stock: &Stock,
     backend: Backend,
     model: &Path,
-    extent: Extent,
+    extent: TextExtent,
     set: &[(&str, &str)],
 ) -> Result<(Logits, String)> {
     let text = paths::root().join("LICENSE-APACHE");
@@ -82,7 +82,9 @@ pub(super) fn run(
             .envs(set.iter().copied());
         process::run(command, LIMIT)?.checked("llama-perplexity")
     };
-    let told = |output: &Output| backend == Backend::Without || Stats::find(&output.stderr).is_ok();
+    let told = |output: &CommandOutput| {
+        backend == Backend::Without || StatsTable::find(&output.stderr).is_ok()
+    };
     let output = until_whole("llama-perplexity", once, told)?;
     let bytes = fs::read(&file).context("reading what llama-perplexity saved")?;
     fs::remove_file(&file).context("removing the logits")?;

@@ -15,12 +15,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use super::model::Workshop;
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use super::{THREADS, attempts, hosts, texts};
 use crate::debian::Sysroot;
 use crate::process;
-use crate::report::{Verdict, external};
+use crate::report::{CheckVerdict, external};
 use crate::{arch, paths};
 
 /// Name of the check.
@@ -40,14 +40,14 @@ const LAYERS: u32 = 3;
 const HARMLESS: [&str; 2] = ["Leak_PossiblyLost", "Leak_StillReachable"];
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     if !stock.arch().is_native() {
-        return Ok(Verdict::Skip(
+        return Ok(CheckVerdict::Skip(
             "valgrind is for this machine's own programs".into(),
         ));
     }
     if let Some(missing) = arch::first_missing(["cc"]) {
-        return Ok(Verdict::Skip(format!(
+        return Ok(CheckVerdict::Skip(format!(
             "needs the program {missing}, which this machine does not have"
         )));
     }
@@ -68,13 +68,13 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         process::run(command, LIMIT)?.checked("valgrind")
     };
     let output = attempts::until_whole("llama-completion", run, |output| {
-        Stats::find(&output.stderr).is_ok()
+        StatsTable::find(&output.stderr).is_ok()
     })?;
-    let products = Stats::find(&output.stderr)?.offloaded("fp16")?;
+    let products = StatsTable::find(&output.stderr)?.offloaded("fp16")?;
     let text = fs::read_to_string(&report).context("reading valgrind's report")?;
     let library = stock.library().file_name().unwrap_or_default();
     let others = judge(&text, &library.to_string_lossy())?;
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "{products} products in FP16, no invalid access with the library in its stack and nothing \
          lost that it allocated; {others} findings elsewhere"
     )))

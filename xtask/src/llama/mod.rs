@@ -52,7 +52,7 @@ use stock::Stock;
 
 use crate::arch::Arch;
 use crate::build;
-use crate::report::{Report, Verdict};
+use crate::report::{CheckVerdict, VerdictTally};
 
 /// The CPU's share of a computation depends on how many threads divide it, so
 /// that both sides of each comparison use the same number.
@@ -60,7 +60,7 @@ const THREADS: &str = "2";
 
 /// The stock binaries, and the device for our backend.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LlamaArgs {
     /// Debian's name of the architecture of the stock binaries [default: this
     /// machine's]
     #[arg(long, value_enum, default_value_t = Arch::native(), hide_default_value = true)]
@@ -88,7 +88,7 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     record: bool,
     #[command(flatten)]
-    args: Args,
+    args: LlamaArgs,
 }
 
 /// All checks, in the order in which they run.
@@ -132,7 +132,7 @@ const ON_REQUEST: [&str; 7] = [
 ];
 
 /// A check that computes with models.
-type WithModels = fn(&Stock, &Workshop) -> Result<Verdict>;
+type WithModels = fn(&Stock, &Workshop) -> Result<CheckVerdict>;
 
 /// Those that compute with models.
 const WITH_MODELS: [(&str, WithModels); 18] = [
@@ -157,7 +157,7 @@ const WITH_MODELS: [(&str, WithModels); 18] = [
 ];
 
 /// A check that measures with models, and writes down what it measured if asked.
-type Measuring = fn(&Stock, &Workshop, bool) -> Result<Verdict>;
+type Measuring = fn(&Stock, &Workshop, bool) -> Result<CheckVerdict>;
 
 /// Those that measure.
 const MEASURING: [(&str, Measuring); 2] =
@@ -165,7 +165,7 @@ const MEASURING: [(&str, Measuring); 2] =
 
 /// Runs the checks; an error if one failed.
 pub(crate) fn run(args: &CheckArgs) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = VerdictTally::default();
     let checks: Vec<&str> = CHECKS
         .into_iter()
         .filter(|name| match args.only.is_empty() {
@@ -181,11 +181,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     Ok(())
 }
 
-fn check(args: &Args, checks: &[&str], record: bool, report: &mut Report) {
+fn check(args: &LlamaArgs, checks: &[&str], record: bool, report: &mut VerdictTally) {
     if let Some(missing) = args.arch.missing_program(&["python3"]) {
         for name in checks {
             let why = format!("needs the program {missing}, which this machine does not have");
-            report.add(name, Ok(Verdict::Skip(why)));
+            report.add(name, Ok(CheckVerdict::Skip(why)));
         }
         return;
     }

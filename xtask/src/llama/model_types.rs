@@ -4,16 +4,16 @@
 
 use anyhow::{Result, ensure};
 
-use super::logits::{self, Extent};
+use super::logits::{self, TextExtent};
 use super::model::{FORMATS, ModelRecipe, Workshop};
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
-use crate::report::Verdict;
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "model-types";
 /// One batch: what is predicted is compared for the second half of it.
-const EXTENT: Extent = Extent {
+const EXTENT: TextExtent = TextExtent {
     context: 64,
     chunks: 1,
 };
@@ -42,7 +42,7 @@ fn bound(recipe: ModelRecipe, format: &str) -> f64 {
 }
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let mut notes = Vec::new();
     for recipe in ModelRecipe::ALL {
         let full = workshop.cook(recipe)?;
@@ -53,7 +53,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
             let model = workshop.quantised(stock, &full, format)?;
             let (cpu, _) = logits::run(stock, Backend::Without, &model, EXTENT, &[])?;
             let (ours, stderr) = logits::run(stock, Backend::With, &model, EXTENT, &[])?;
-            let products = Stats::find(&stderr)?.products()?;
+            let products = StatsTable::find(&stderr)?.products()?;
             // The same ones, whatever the type.
             let expected = *offloaded.get_or_insert(products);
             ensure!(
@@ -76,7 +76,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
             seen.join(", ")
         ));
     }
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "mean KL divergence from the CPU, same file, nats a token: {}",
         notes.join("; ")
     )))

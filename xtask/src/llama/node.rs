@@ -12,11 +12,11 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::model::{ModelRecipe, Workshop};
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use super::{THREADS, hosts, texts};
-use crate::process::{self, Output};
-use crate::report::{Verdict, external};
+use crate::process::{self, CommandOutput};
+use crate::report::{CheckVerdict, external};
 use crate::{arch, paths};
 
 /// Name of the check.
@@ -38,12 +38,12 @@ struct Written {
 }
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     if !stock.arch().is_native() {
-        return Ok(Verdict::Skip("node is this machine's".into()));
+        return Ok(CheckVerdict::Skip("node is this machine's".into()));
     }
     if let Some(missing) = arch::first_missing(["node", "npm"]) {
-        return Ok(Verdict::Skip(format!(
+        return Ok(CheckVerdict::Skip(format!(
             "needs the program {missing}, which this machine does not have"
         )));
     }
@@ -51,14 +51,14 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     asked.arg("--version");
     let version = process::run(asked, RUN_LIMIT)?.checked("node")?.text();
     if major(&version).is_none_or(|major| major < LEAST_NODE) {
-        return Ok(Verdict::Skip(format!(
+        return Ok(CheckVerdict::Skip(format!(
             "needs node {LEAST_NODE} or later, and this machine has {}",
             version.trim()
         )));
     }
     let directory = install(stock)?;
     let model = workshop.cook(ModelRecipe::PLAIN)?;
-    let run = |backend| -> Result<(Written, Output)> {
+    let run = |backend| -> Result<(Written, CommandOutput)> {
         let (_, prompt) = texts::PROMPTS[0];
         let mut command = Command::new("node");
         stock.equip(&mut command, backend);
@@ -76,8 +76,8 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         !without.tokens.is_empty() && with == without,
         "{without:?} without the backend, {with:?} with it"
     );
-    let products = Stats::find(&output.stderr)?.offloaded("fp16")?;
-    Ok(Verdict::Pass(format!(
+    let products = StatsTable::find(&output.stderr)?.offloaded("fp16")?;
+    Ok(CheckVerdict::Pass(format!(
         "node-llama-cpp {RELEASE} under node {}: {products} products in FP16, the same {} tokens",
         version.trim(),
         with.tokens.len()

@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::model::Workshop;
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use super::{THREADS, attempts};
-use crate::process::{self, Output};
-use crate::report::Verdict;
+use crate::process::{self, CommandOutput};
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "weight-placement";
@@ -35,7 +35,7 @@ const PROMPT: &str = "The quick brown fox jumps over the lazy dog, and then it t
 const TENSORS_OF_A_LAYER: u64 = 7;
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let mut notes = Vec::new();
     for (experts, format) in MODELS {
         let full = match experts {
@@ -92,7 +92,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
             places.join(" and ")
         ));
     }
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "each weight where it is without the backend, all products in the prompt, none beyond \
          GGML_ROCKET_MEM or GGML_ROCKET_TENSORS; {}",
         notes.join("; ")
@@ -106,7 +106,7 @@ fn complete(
     model: &str,
     tokens: &str,
     set: &[(&str, &str)],
-) -> Result<Output> {
+) -> Result<CommandOutput> {
     let run = || {
         let mut command = stock.command("llama-completion", backend)?;
         command
@@ -116,14 +116,14 @@ fn complete(
         process::run(command, LIMIT)?.checked("llama-completion")
     };
     attempts::until_whole("llama-completion", run, |output| {
-        let told = backend == Backend::Without || Stats::find(&output.stderr).is_ok();
+        let told = backend == Backend::Without || StatsTable::find(&output.stderr).is_ok();
         told && !places(&output.stderr).is_empty()
     })
 }
 
 /// Products that were computed; an error if one failed.
-pub(super) fn products(output: &Output) -> Result<u64> {
-    let stats = Stats::find(&output.stderr)?;
+pub(super) fn products(output: &CommandOutput) -> Result<u64> {
+    let stats = StatsTable::find(&output.stderr)?;
     ensure!(stats.count("products failed") == 0, "products failed");
     // Which of them the backend chooses is not what this is about.
     let precisions = ["fp16", "int8", "int8-hadamard"];

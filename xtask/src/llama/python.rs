@@ -18,11 +18,11 @@ use serde::Deserialize;
 
 use super::model::Workshop;
 use super::reference::TIE_NATS;
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use super::{THREADS, texts};
-use crate::process::{self, Output};
-use crate::report::{Verdict, external};
+use crate::process::{self, CommandOutput};
+use crate::report::{CheckVerdict, external};
 use crate::{arch, paths};
 
 /// Name of the check.
@@ -72,12 +72,12 @@ struct Written {
 }
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     if !stock.arch().is_native() {
-        return Ok(Verdict::Skip("it is built for this machine".into()));
+        return Ok(CheckVerdict::Skip("it is built for this machine".into()));
     }
     if let Some(missing) = arch::first_missing(["cc", "c++", "tar"]) {
-        return Ok(Verdict::Skip(format!(
+        return Ok(CheckVerdict::Skip(format!(
             "needs the program {missing}, which this machine does not have"
         )));
     }
@@ -85,7 +85,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     let source = build(&directory)?;
     let (seed, prompt) = texts::PROMPTS[0];
     let model = workshop.tiny_f16(seed)?;
-    let run = |backend| -> Result<(Written, Output)> {
+    let run = |backend| -> Result<(Written, CommandOutput)> {
         let mut command = Command::new(python(&directory));
         stock.equip(&mut command, backend);
         command
@@ -106,8 +106,8 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         with.ggml
     );
     let agreement = compare(&without, &with)?;
-    let products = Stats::find(&output.stderr)?.offloaded("fp16")?;
-    Ok(Verdict::Pass(format!(
+    let products = StatsTable::find(&output.stderr)?.offloaded("fp16")?;
+    Ok(CheckVerdict::Pass(format!(
         "llama-cpp-python {RELEASE}, ggml {GGML}: {products} products in FP16, {} tokens, {agreement}",
         with.tokens.len()
     )))

@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::logits::{self, Extent, Logits};
+use super::logits::{self, Logits, TextExtent};
 use super::model::{FORMATS, ModelRecipe, Workshop};
 use super::page::Page;
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use super::{conditions, embedding};
-use crate::report::Verdict;
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "quality";
-const EXTENT: Extent = Extent {
+const EXTENT: TextExtent = TextExtent {
     context: 128,
     chunks: 4,
 };
@@ -70,7 +70,7 @@ const POLICIES: [Policy; 5] = [
 const K_GROUPS: [&str; 5] = ["32", "64", "128", "256", "480"];
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<CheckVerdict> {
     let mut bench = Bench {
         stock,
         workshop,
@@ -87,7 +87,9 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<
         page.write()?;
     }
     match bench.missed.is_empty() {
-        true => Ok(Verdict::Pass(format!("all bars are reached; {conditions}"))),
+        true => Ok(CheckVerdict::Pass(format!(
+            "all bars are reached; {conditions}"
+        ))),
         false => bail!("bars are missed: {}", bench.missed.join("; ")),
     }
 }
@@ -224,7 +226,7 @@ impl Bench<'_> {
                     table,
                     "| {} | {format} | {own:.6} | {loss:.6} | {times} | {} |",
                     recipe.name,
-                    Stats::find(&stderr)?.precisions().join(", ")
+                    StatsTable::find(&stderr)?.precisions().join(", ")
                 )?;
             }
         }

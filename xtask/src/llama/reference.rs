@@ -17,11 +17,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::attempts;
-use super::server::{Server, Step};
-use super::stats::Stats;
+use super::server::{LlamaServer, TokenChoice};
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use super::{THREADS, server};
-use crate::process::{self, Output};
+use crate::process::{self, CommandOutput};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Logits nearer to each other than this may change places.
@@ -31,13 +31,13 @@ const MOST_TIES: usize = 4;
 
 /// What the CPU writes after one prompt with one model.
 #[derive(Debug)]
-pub(super) struct Reference<'a> {
+pub(super) struct ReferenceText<'a> {
     stock: &'a Stock,
-    server: Server,
+    server: LlamaServer,
     model: String,
     prompt: String,
     tokens: Vec<u32>,
-    steps: Vec<Step>,
+    steps: Vec<TokenChoice>,
 }
 
 /// How a text agrees with the CPU's.
@@ -58,11 +58,11 @@ impl fmt::Display for Agreement {
     }
 }
 
-impl<'a> Reference<'a> {
+impl<'a> ReferenceText<'a> {
     /// Has the CPU write `count` tokens after `prompt`.
     pub(super) fn new(stock: &'a Stock, model: &Path, prompt: &str, count: usize) -> Result<Self> {
         let model = model.to_string_lossy().into_owned();
-        let server = Server::start(stock, &model, THREADS)?;
+        let server = LlamaServer::start(stock, &model, THREADS)?;
         let tokens = server.tokenize(prompt)?;
         let steps = server.complete(&tokens, count)?;
         Ok(Self {
@@ -87,7 +87,10 @@ impl<'a> Reference<'a> {
 
     /// The smallest lead of a best token, as logits.
     pub(super) fn smallest_gap(&self) -> f64 {
-        self.steps.iter().map(Step::gap).fold(f64::MAX, f64::min)
+        self.steps
+            .iter()
+            .map(TokenChoice::gap)
+            .fold(f64::MAX, f64::min)
     }
 
     /// Whether `text` is what the CPU writes.
@@ -127,7 +130,7 @@ impl<'a> Reference<'a> {
         backend: Backend,
         arguments: &[&str],
         set: &[(&str, &str)],
-    ) -> Result<Output> {
+    ) -> Result<CommandOutput> {
         let mut command = self.stock.command("llama-completion", backend)?;
         command.args(["-m", &*self.model]);
         command.args(Self::options(&self.prompt, self.steps.len()));
@@ -135,14 +138,14 @@ impl<'a> Reference<'a> {
         process::run(command, LIMIT).context("llama-completion")
     }
 
-    /// As [`Reference::run`], again where it lost the end of its text, or with
+    /// As [`ReferenceText::run`], again where it lost the end of its text, or with
     /// our backend the table.
     pub(super) fn complete(
         &self,
         backend: Backend,
         arguments: &[&str],
         set: &[(&str, &str)],
-    ) -> Result<Output> {
+    ) -> Result<CommandOutput> {
         let expected = self.text();
         let run = || {
             let output = self.run(backend, arguments, set)?;
@@ -153,17 +156,17 @@ impl<'a> Reference<'a> {
             // The CPU's text is known in full, so a lost tail shows. Any other
             // text is the result.
             let cut = text.len() < expected.len() && expected.starts_with(text);
-            let untold = backend == Backend::With && Stats::find(&output.stderr).is_err();
+            let untold = backend == Backend::With && StatsTable::find(&output.stderr).is_err();
             !cut && !untold
         })
     }
 
-    /// As [`Reference::complete`] with our backend; the text must be the CPU's.
+    /// As [`ReferenceText::complete`] with our backend; the text must be the CPU's.
     pub(super) fn complete_alike(
         &self,
         arguments: &[&str],
         set: &[(&str, &str)],
-    ) -> Result<(Output, Agreement)> {
+    ) -> Result<(CommandOutput, Agreement)> {
         let output = self.complete(Backend::With, arguments, set)?;
         let agreement = self.judge(generated(&output))?;
         Ok((output, agreement))
@@ -185,14 +188,14 @@ impl<'a> Reference<'a> {
 
 /// The text of llama-completion, without the newlines that it adds. The models
 /// write no newlines themselves.
-pub(super) fn generated(output: &Output) -> &[u8] {
+pub(super) fn generated(output: &CommandOutput) -> &[u8] {
     let end = output.stdout.iter().rposition(|byte| *byte != b'\n');
     &output.stdout[..end.map_or(0, |last| last + 1)]
 }
 
 /// The CPU's continuation of a prompt by some tokens: the given number of
 /// steps.
-type Continue<'a> = dyn Fn(&[u32], usize) -> Result<Vec<Step>> + 'a;
+type Continue<'a> = dyn Fn(&[u32], usize) -> Result<Vec<TokenChoice>> + 'a;
 
 /// Explains `text`, of `count` tokens, by what the CPU writes: the gaps of the
 /// ties that it takes, none if the texts are the same; `None` if ties do not
@@ -236,7 +239,10 @@ fn follow(
             let Some(rest) = rests[index].strip_prefix(&*candidate.bytes) else {
                 continue;
             };
-            let taken = steps[..index].iter().map(Step::id).chain([candidate.id]);
+            let taken = steps[..index]
+                .iter()
+                .map(TokenChoice::id)
+                .chain([candidate.id]);
             let prefix: Vec<u32> = prefix.iter().copied().chain(taken).collect();
             let found = follow(cpu, &prefix, rest, count - index - 1, ties_left - 1)?;
             if let Some(mut gaps) = found {
@@ -251,15 +257,15 @@ fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llama::server::Candidate;
+    use crate::llama::server::TokenCandidate;
 
     /// A language model of three rules: writes a, b, c, a, b, c ...; after an
     /// x, writes only y; and at every fourth token x is a near tie.
-    fn cpu(prefix: &[u32], count: usize) -> Result<Vec<Step>> {
+    fn cpu(prefix: &[u32], count: usize) -> Result<Vec<TokenChoice>> {
         let mut tokens = prefix.to_vec();
         let mut steps = Vec::new();
         for _ in 0..count {
-            let candidate = |letter: u8, gap| Candidate {
+            let candidate = |letter: u8, gap| TokenCandidate {
                 id: u32::from(letter),
                 bytes: vec![letter],
                 gap,
@@ -270,7 +276,7 @@ mod tests {
                 b"abc"[tokens.len() % 3]
             };
             let gap = if tokens.len() % 4 == 3 { 0.0005 } else { 0.5 };
-            steps.push(Step::new(vec![candidate(best, 0.0), candidate(b'x', gap)]).unwrap());
+            steps.push(TokenChoice::new(vec![candidate(best, 0.0), candidate(b'x', gap)]).unwrap());
             tokens.push(u32::from(best));
         }
         Ok(steps)

@@ -10,9 +10,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::model::Workshop;
 use super::stock::{Backend, Stock};
-use super::{THREADS, stats::Stats};
-use crate::process::{self, Output};
-use crate::report::Verdict;
+use super::{THREADS, stats::StatsTable};
+use crate::process::{self, CommandOutput};
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "refusals";
@@ -27,10 +27,10 @@ const PROBE: &[u8] = b"ggml_backend_buft_alloc_buffer_n\0";
 const BLIND_PROBE: &[u8] = b"ggml_backend_buft_alloc_buffer_?\0";
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let model = workshop.tiny_f16(1)?;
     let model = model.to_string_lossy();
-    let run = |environment: &[(&str, &str)], backend| -> Result<Output> {
+    let run = |environment: &[(&str, &str)], backend| -> Result<CommandOutput> {
         let mut command = stock.command("llama-completion", backend)?;
         command
             .args(["-m", &*model, "-p", "Hello", "-n", "8", "--temp", "0"])
@@ -84,7 +84,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         seen?;
     }
     let names: Vec<&str> = cases.iter().map(|(what, ..)| *what).collect();
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "one clear line and the CPU's text for {}",
         names.join(" and ")
     )))
@@ -92,7 +92,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
 
 /// Whether a run refused our backend in one line with `line` in it, and did
 /// its work.
-fn inspect(output: &Output, expected: &[u8], line: &str) -> Result<()> {
+fn inspect(output: &CommandOutput, expected: &[u8], line: &str) -> Result<()> {
     let said: Vec<&str> = output
         .stderr
         .lines()
@@ -103,7 +103,7 @@ fn inspect(output: &Output, expected: &[u8], line: &str) -> Result<()> {
         "expected one line with {line:?}, got {said:?}"
     );
     ensure!(
-        Stats::find(&output.stderr).is_err(),
+        StatsTable::find(&output.stderr).is_err(),
         "the backend was used all the same"
     );
     ensure!(output.stdout == expected, "the text is not the CPU's");

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::stock::{Backend, Stock};
-use crate::process::{self, Reading};
+use crate::process::{self, ReaderThread};
 
 /// How long the server may take to load a tiny model.
 const START_LIMIT: Duration = Duration::from_secs(300);
@@ -36,7 +36,7 @@ struct EndedEarly {
 
 /// A token that might have been written.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate {
+pub(super) struct TokenCandidate {
     /// The token's id.
     pub(super) id: u32,
     /// The token's text.
@@ -47,14 +47,14 @@ pub(super) struct Candidate {
 
 /// One token that the CPU wrote, and what else it might have written.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct TokenChoice {
     /// Best first.
-    candidates: Vec<Candidate>,
+    candidates: Vec<TokenCandidate>,
 }
 
-impl Step {
+impl TokenChoice {
     /// Makes a step of at least two candidates, best first.
-    pub(super) fn new(candidates: Vec<Candidate>) -> Result<Self> {
+    pub(super) fn new(candidates: Vec<TokenCandidate>) -> Result<Self> {
         ensure!(
             candidates.len() >= 2,
             "a step with fewer than two candidates"
@@ -78,7 +78,7 @@ impl Step {
     }
 
     /// Other tokens whose logit lies less than `tie` below the best one.
-    pub(super) fn rivals(&self, tie: f64) -> impl Iterator<Item = &Candidate> {
+    pub(super) fn rivals(&self, tie: f64) -> impl Iterator<Item = &TokenCandidate> {
         self.candidates[1..]
             .iter()
             .filter(move |candidate| candidate.gap < tie)
@@ -86,20 +86,20 @@ impl Step {
 }
 
 /// The text of some steps.
-pub(super) fn text(steps: &[Step]) -> Vec<u8> {
-    steps.iter().flat_map(Step::bytes).copied().collect()
+pub(super) fn text(steps: &[TokenChoice]) -> Vec<u8> {
+    steps.iter().flat_map(TokenChoice::bytes).copied().collect()
 }
 
 /// A running server; stopped when dropped.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct LlamaServer {
     child: Child,
     port: u16,
     /// Reads what it writes to stderr.
-    log: Option<Reading<Vec<u8>>>,
+    log: Option<ReaderThread<Vec<u8>>>,
 }
 
-impl Drop for Server {
+impl Drop for LlamaServer {
     fn drop(&mut self) {
         // It may have ended by itself, which is as good.
         let _ = self.child.kill();
@@ -125,7 +125,7 @@ struct Scored {
     logprob: f64,
 }
 
-impl Server {
+impl LlamaServer {
     /// Starts one without our backend, for one request at a time, and waits
     /// until it answers.
     pub(super) fn start(stock: &Stock, model: &str, threads: &str) -> Result<Self> {
@@ -212,7 +212,7 @@ impl Server {
     }
 
     /// What the CPU writes after `tokens`: `count` steps, greedily.
-    pub(super) fn complete(&self, tokens: &[u32], count: usize) -> Result<Vec<Step>> {
+    pub(super) fn complete(&self, tokens: &[u32], count: usize) -> Result<Vec<TokenChoice>> {
         let request = json!({
             "prompt": tokens,
             "n_predict": count,
@@ -261,7 +261,7 @@ fn read_answer(answer: &[u8]) -> Result<Value> {
     serde_json::from_str(body).context("the answer is not JSON")
 }
 
-fn read_steps(answer: Value) -> Result<Vec<Step>> {
+fn read_steps(answer: Value) -> Result<Vec<TokenChoice>> {
     let completion: Completion = serde_json::from_value(answer).context("reading the answer")?;
     completion
         .completion_probabilities
@@ -271,10 +271,10 @@ fn read_steps(answer: Value) -> Result<Vec<Step>> {
                 .top_logprobs
                 .first()
                 .map_or(0.0, |first| first.logprob);
-            let mut candidates: Vec<Candidate> = choice
+            let mut candidates: Vec<TokenCandidate> = choice
                 .top_logprobs
                 .into_iter()
-                .map(|scored| Candidate {
+                .map(|scored| TokenCandidate {
                     id: scored.id,
                     bytes: scored.bytes,
                     gap: best - scored.logprob,
@@ -282,7 +282,7 @@ fn read_steps(answer: Value) -> Result<Vec<Step>> {
                 .collect();
             // Of exactly equal candidates the one that was written is first.
             candidates.sort_by_key(|candidate| candidate.id != choice.id);
-            Step::new(candidates)
+            TokenChoice::new(candidates)
         })
         .collect()
 }

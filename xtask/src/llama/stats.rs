@@ -12,16 +12,16 @@ const PRODUCTS: &str = "products computed in";
 
 /// The table.
 #[derive(Debug)]
-pub(super) struct Stats<'a>(&'a str);
+pub(super) struct StatsTable<'a>(&'a str);
 
-impl fmt::Display for Stats<'_> {
+impl fmt::Display for StatsTable<'_> {
     /// The table as it was printed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl<'a> Stats<'a> {
+impl<'a> StatsTable<'a> {
     /// Finds it in what a program wrote to stderr.
     pub(super) fn find(stderr: &'a str) -> Result<Self> {
         let start = stderr
@@ -145,14 +145,14 @@ mod tests {
 
     #[test]
     fn rows_are_read_by_name() {
-        let stats = Stats::find(OUTPUT).unwrap();
+        let stats = StatsTable::find(OUTPUT).unwrap();
         assert_eq!(stats.device(), "software model: for testing");
         assert_eq!(stats.offloaded("int8").unwrap(), 232);
         assert_eq!(stats.products().unwrap(), 232);
         assert_eq!(stats.precisions(), ["int8"]);
         assert!(stats.offloaded("fp16").is_err());
         assert_eq!(stats.count("nonsense"), 0);
-        assert!(Stats::find("noise").is_err());
+        assert!(StatsTable::find("noise").is_err());
         let modelled = "NPU ms, product by product (modelled)";
         assert_eq!(stats.milliseconds(modelled), Some(12.125));
         assert_eq!(stats.milliseconds("nonsense"), None);
@@ -170,7 +170,10 @@ mod tests {
         ] {
             let bad = OUTPUT.replacen(from, to, 1);
             assert_ne!(bad, OUTPUT);
-            assert!(Stats::find(&bad).unwrap().has_times().is_err(), "{bad}");
+            assert!(
+                StatsTable::find(&bad).unwrap().has_times().is_err(),
+                "{bad}"
+            );
         }
     }
 }

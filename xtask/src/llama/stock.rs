@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::Args;
+use super::LlamaArgs;
 use crate::arch::Arch;
 use crate::debian::Sysroot;
 use crate::paths;
-use crate::process::{self, Output};
+use crate::process::{self, CommandOutput};
 use crate::report::external;
 
 /// The packages with the programs used here; apt adds what they need.
@@ -54,7 +54,7 @@ pub(super) enum Backend {
 
 impl Stock {
     /// Fetches and unpacks the packages, unless they are there.
-    pub(super) fn prepare(args: &Args, library: PathBuf) -> Result<Self> {
+    pub(super) fn prepare(args: &LlamaArgs, library: PathBuf) -> Result<Self> {
         let arch = args.arch;
         let directory = paths::target().join(format!("llama/{}-{arch}", args.suite));
         let sysroot = Sysroot::prepare(&directory, &PACKAGES, &args.suite, arch, args.refresh)?;
@@ -190,7 +190,7 @@ impl Stock {
         backend: Backend,
         arguments: &[&str],
         limit: Duration,
-    ) -> Result<Output> {
+    ) -> Result<CommandOutput> {
         let mut command = self.command(tool, backend)?;
         command.args(arguments);
         process::run(command, limit).with_context(|| tool.to_owned())

@@ -8,11 +8,11 @@ use anyhow::{Result, ensure};
 
 use super::model::Workshop;
 use super::placement::{places, products};
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use super::{THREADS, attempts};
-use crate::process::{self, Output};
-use crate::report::Verdict;
+use crate::process::{self, CommandOutput};
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "llama-bench";
@@ -29,7 +29,7 @@ const TOKENS: [&str; 4] = ["-p", "0", "-n", "4"];
 const PRODUCTS_OF_A_PROMPT: u64 = 25;
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let full = workshop.tiny_f16(SEED)?;
     let mut notes = Vec::new();
     for format in FORMATS {
@@ -47,7 +47,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         let tokens = bench(stock, Backend::With, &model, TOKENS)?;
         let (stray, jobs) = (
             products(&tokens)?,
-            Stats::find(&tokens.stderr)?.count("jobs"),
+            StatsTable::find(&tokens.stderr)?.count("jobs"),
         );
         ensure!(
             stray == 0 && jobs == 0,
@@ -66,13 +66,13 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
             places.join(" and ")
         ));
     }
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "no job in token generation, each weight where it is without the backend; in prompts, {}",
         notes.join("; ")
     )))
 }
 
-fn bench(stock: &Stock, backend: Backend, model: &str, work: [&str; 4]) -> Result<Output> {
+fn bench(stock: &Stock, backend: Backend, model: &str, work: [&str; 4]) -> Result<CommandOutput> {
     let run = || {
         let mut command = stock.command("llama-bench", backend)?;
         command
@@ -81,7 +81,7 @@ fn bench(stock: &Stock, backend: Backend, model: &str, work: [&str; 4]) -> Resul
         process::run(command, LIMIT)?.checked("llama-bench")
     };
     attempts::until_whole("llama-bench", run, |output| {
-        let told = backend == Backend::Without || Stats::find(&output.stderr).is_ok();
+        let told = backend == Backend::Without || StatsTable::find(&output.stderr).is_ok();
         told && !places(&output.stderr).is_empty()
     })
 }

@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 
 use super::THREADS;
 use super::model::Workshop;
-use super::reference::{Agreement, Reference, generated};
-use super::stats::Stats;
+use super::reference::{Agreement, ReferenceText, generated};
+use super::stats::StatsTable;
 use super::stock::Stock;
 use super::trace;
-use crate::report::Verdict;
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "f16-same-text";
@@ -42,14 +42,14 @@ pub(super) const PROMPTS: [(u32, &str); 3] = [
 ];
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let mut notes = Vec::new();
     for (seed, prompt) in PROMPTS {
         let texts = compare(stock, workshop, seed, prompt)
             .with_context(|| format!("model with seed {seed}"))?;
         notes.push(format!("seed {seed}: {texts}"));
     }
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "{TOKENS} tokens each, {THREADS} threads on both sides; ties are judged by the CPU's \
          logits, from llama-server; {}",
         notes.join("; ")
@@ -92,12 +92,12 @@ pub(super) fn compare(
     seed: u32,
     prompt: &str,
 ) -> Result<Texts> {
-    let reference = Reference::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;
+    let reference = ReferenceText::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;
     reference.confirm()?;
     let path = trace::path();
     let traced = [(trace::VARIABLE, &*path.to_string_lossy())];
     let (with, agreement) = reference.complete_alike(&[], &traced)?;
-    let stats = Stats::find(&with.stderr)?;
+    let stats = StatsTable::find(&with.stderr)?;
     stats.has_times()?;
     trace::check(&path, &stats)?;
     Ok(Texts {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::stats::Stats;
+use super::stats::StatsTable;
 use crate::paths;
 
 /// Names the file to the backend.
@@ -19,14 +19,14 @@ pub(super) fn path() -> PathBuf {
 
 /// That the trace in `path` tells of as many products and jobs as `stats`, and
 /// of each kind of work.
-pub(super) fn check(path: &Path, stats: &Stats<'_>) -> Result<()> {
+pub(super) fn check(path: &Path, stats: &StatsTable<'_>) -> Result<()> {
     let text = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     let events: Vec<Value> =
         serde_json::from_slice(&text).with_context(|| format!("parsing {}", path.display()))?;
     agrees(&events, stats).with_context(|| format!("the trace {}", path.display()))
 }
 
-fn agrees(events: &[Value], stats: &Stats<'_>) -> Result<()> {
+fn agrees(events: &[Value], stats: &StatsTable<'_>) -> Result<()> {
     let of = |category: &'static str| events.iter().filter(move |e| e["cat"] == category);
     let products = stats.products()?;
     ensure!(
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_trace_tells_what_the_table_counts() {
-        let stats = Stats::find(STATS).unwrap();
+        let stats = StatsTable::find(STATS).unwrap();
         agrees(&events(), &stats).unwrap();
         for missing in 0..events().len() {
             let mut less = events();

@@ -13,11 +13,11 @@ use std::os::unix::process::ExitStatusExt;
 use anyhow::{Context, Result, ensure};
 
 use super::model::Workshop;
-use super::reference::{Reference, generated};
+use super::reference::{ReferenceText, generated};
 use super::stock::{Backend, Stock};
 use super::{attempts, texts};
-use crate::process::Output;
-use crate::report::Verdict;
+use crate::process::CommandOutput;
+use crate::report::CheckVerdict;
 
 /// Name of the check.
 pub(super) const NAME: &str = "truncated-library";
@@ -34,9 +34,9 @@ const LEFT: usize = 16;
 const SIGBUS: i32 = 7;
 
 /// Runs the check.
-pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
+pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let (seed, prompt) = texts::PROMPTS[0];
-    let reference = Reference::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;
+    let reference = ReferenceText::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;
     let whole = fs::read(stock.library()).context("reading the library")?;
     let path = workshop.path("libggml-rocket-cut.so");
     let place = path.to_string_lossy();
@@ -47,7 +47,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
     };
     let expected = reference.text();
     let run_whole = |length: usize| {
-        let is_whole = |output: &Output| is_whole(output, &expected);
+        let is_whole = |output: &CommandOutput| is_whole(output, &expected);
         let output = attempts::until_whole("llama-completion", || run(length), is_whole)?;
         ensure!(
             !output.status.success() || generated(&output) == expected,
@@ -75,14 +75,14 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<Verdict> {
         );
         format!("{}, without a text", output.status)
     };
-    Ok(Verdict::Pass(format!(
+    Ok(CheckVerdict::Pass(format!(
         "reported, and the CPU's text, if less than the headers is left; {end}, if a {LEFT}th is"
     )))
 }
 
 /// Whether nothing shows that a run lost the end of its log or of its text: a
 /// text that does not begin the one that is `expected` is the result.
-fn is_whole(output: &Output, expected: &[u8]) -> bool {
+fn is_whole(output: &CommandOutput, expected: &[u8]) -> bool {
     let text = generated(output);
     let told = output.stderr.contains(REPORT);
     !output.status.success() || !expected.starts_with(text) || told && text == expected
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn only_a_beginning_of_the_text_is_tried_again() {
-        let output = |status, stdout: &str, stderr: &str| Output {
+        let output = |status, stdout: &str, stderr: &str| CommandOutput {
             status: ExitStatus::from_raw(status),
             stdout: stdout.into(),
             stderr: stderr.into(),

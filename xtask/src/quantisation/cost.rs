@@ -26,7 +26,7 @@ const OUTLIERS: usize = 32;
 
 /// Cost of a product.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Cost {
+pub(super) struct ProductCost {
     /// Modelled time of the device, ps.
     pub(super) npu_ps: u64,
     /// Modelled time of the CPU for sums of K tiles, ps.
@@ -39,7 +39,7 @@ pub(super) struct Cost {
     copies: usize,
 }
 
-impl Cost {
+impl ProductCost {
     fn with(self, other: Self) -> Self {
         Self {
             npu_ps: self.npu_ps + other.npu_ps,
@@ -51,17 +51,17 @@ impl Cost {
 }
 
 /// Of the product in FP16.
-pub(super) fn fp16(counted: &Counted) -> Result<Cost> {
+pub(super) fn fp16(counted: &Counted) -> Result<ProductCost> {
     let cost = planned(Dtype::Fp16, K, M, &PlanOptions::default())?;
     let instructions = counted.fp16(cost.copies)?;
-    Ok(Cost {
+    Ok(ProductCost {
         instructions,
         ..cost
     })
 }
 
 /// Of a quantised product.
-pub(super) fn of(kind: &Variant, counted: &Counted) -> Result<Cost> {
+pub(super) fn of(kind: &Variant, counted: &Counted) -> Result<ProductCost> {
     // Options that bear on plans do not depend on data.
     let options = kind.options(&Matrices {
         a: vec![],
@@ -74,12 +74,12 @@ pub(super) fn of(kind: &Variant, counted: &Counted) -> Result<Cost> {
         Scheme::PerTensor | Scheme::PerChannel => 1,
         Scheme::PerKGroup(group) => K.div_ceil(group),
     };
-    let scales = Cost {
+    let scales = ProductCost {
         weight_bytes: (scales * size_of::<f32>()) as f64 / K as f64,
-        ..Cost::default()
+        ..ProductCost::default()
     };
     let beside = match kind.beside {
-        Columns::None => Cost::default(),
+        Columns::None => ProductCost::default(),
         Columns::Calibrated | Columns::ByCall => {
             let mut cost = planned(Dtype::Fp16, OUTLIERS, M, &PlanOptions::default())?;
             // Each element of it is added to the integers' result.
@@ -94,17 +94,17 @@ pub(super) fn of(kind: &Variant, counted: &Counted) -> Result<Cost> {
     };
     let instructions = counted.quantised(kind, integers.copies, outliers)?;
     let cost = integers.with(scales).with(beside);
-    Ok(Cost {
+    Ok(ProductCost {
         instructions,
         ..cost
     })
 }
 
-fn planned(dtype: Dtype, k: usize, rows: usize, options: &PlanOptions) -> Result<Cost> {
+fn planned(dtype: Dtype, k: usize, rows: usize, options: &PlanOptions) -> Result<ProductCost> {
     let weights = WeightPlan::new(dtype, N, k, FDS, options)?;
     let conditions = options.conditions;
     let prediction = Plan::new(&weights, rows, options)?.predict(&conditions.machine);
-    Ok(Cost {
+    Ok(ProductCost {
         npu_ps: prediction.npu_ps,
         sum_ps: prediction.partial_sums * conditions.sum_ps,
         weight_bytes: weights.device_bytes() as f64 / (N * K) as f64,

@@ -2,8 +2,6 @@
 //! What the CPU does to activations: instructions that `cargo xtask instructions`
 //! has recorded in docs/matmul.md.
 
-use std::fs;
-
 use anyhow::{Context, Result};
 use npu_matmul::quantise::Operands;
 
@@ -18,8 +16,7 @@ impl Counted {
     /// Those on the page.
     pub(super) fn recorded() -> Result<Self> {
         let path = paths::root().join(instructions::PAGE);
-        let page =
-            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let page = paths::text(&path)?;
         Ok(Self::in_table(section(&page, instructions::SECTION)?))
     }
 

@@ -18,7 +18,7 @@ use npu_matmul::quantise::loss::nmse;
 use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
-use cost::Cost;
+use cost::ProductCost;
 use cpu::Counted;
 use data::Matrices;
 use kinds::{Columns, Variant};
@@ -35,8 +35,8 @@ pub(crate) fn markdown() -> Result<String> {
         "\n| quantisation | products | bytes a weight | modelled NPU time | CPU sums | \
          CPU, activations | NMSE, Gaussian | NMSE, outliers |\n|---|---|---|---|---|---|---|---|\n",
     );
-    let mut row = |name: &str, products: &str, cost: Cost, more: &str, losses: [f64; 2]| {
-        let Cost {
+    let mut row = |name: &str, products: &str, cost: ProductCost, more: &str, losses: [f64; 2]| {
+        let ProductCost {
             weight_bytes,
             instructions,
             ..

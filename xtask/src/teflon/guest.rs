@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::{DELEGATE, RUNTIME};
 use crate::debian::Sysroot;
-use crate::vm::{Guest, Host, Initramfs, Kernel};
+use crate::vm::{Guest, GuestRunner, Initramfs, KernelArgs};
 
 /// For a run, in seconds.
 const LIMIT: u64 = 600;
@@ -26,8 +26,8 @@ const NPU: &str = ".npu";
 
 /// What is the same of all guests.
 #[derive(Debug)]
-pub(super) struct Driver {
-    host: Host,
+pub(super) struct GuestDelegate {
+    runner: GuestRunner,
     files: Initramfs,
     command: [String; 6],
 }
@@ -40,11 +40,11 @@ pub(super) struct Inferred {
     pub(super) interrupts: u64,
 }
 
-impl Driver {
+impl GuestDelegate {
     /// A kernel with the driver, and guests with the delegate for `client`.
     pub(super) fn prepare(sysroot: &Sysroot, client: &Path) -> Result<Self> {
-        let host = Host::prepare(&Guest::new(Kernel::default(), 1))?;
-        let (mut files, program) = host.files(PROGRAM)?;
+        let runner = GuestRunner::prepare(&Guest::new(KernelArgs::default(), 1))?;
+        let (mut files, program) = runner.files(PROGRAM)?;
         let runtime = format!("{}/{RUNTIME}", sysroot.place_of_libraries());
         let loaded = [&*runtime, DELEGATE].map(|place| sysroot.root().join(place));
         let [runtime, delegate] = [&*runtime, DELEGATE].map(|place| format!("/{place}"));
@@ -56,7 +56,7 @@ impl Driver {
         let [model, input, output] = [MODEL, INPUT, OUTPUT].map(str::to_owned);
         let command = [program, runtime, model, input, output, delegate];
         Ok(Self {
-            host,
+            runner,
             files,
             command,
         })
@@ -69,7 +69,7 @@ impl Driver {
         files.add(input, INPUT)?;
         files.command(&self.command);
         files.want(&[OUTPUT, INTERRUPTS]);
-        let (ended, files) = self.host.finish(files, LIMIT)?.of_program()?;
+        let (ended, files) = self.runner.finish(files, LIMIT)?.of_program()?;
         ended.checked("in the guest, infer")?;
         let file = |place: usize| files.get(place).cloned().flatten();
         let output = file(0).context("the guest has no output")?;

@@ -21,13 +21,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
-use guest::Driver;
+use guest::GuestDelegate;
 use network::Network;
 
 use crate::arch::Arch;
 use crate::debian::Sysroot;
 use crate::process;
-use crate::report::{Report, Verdict};
+use crate::report::{CheckVerdict, VerdictTally};
 use crate::{build, paths};
 
 /// The delegate, and the runtime that it is loaded into.
@@ -49,7 +49,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// Options of `cargo xtask teflon`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TeflonArgs {
     /// Debian suite to take the delegate from
     #[arg(long, default_value = "sid")]
     suite: String,
@@ -68,8 +68,8 @@ pub(crate) struct Args {
 }
 
 /// Runs all networks; an error if one went wrong.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut report = Report::default();
+pub(crate) fn run(args: &TeflonArgs) -> Result<()> {
+    let mut report = VerdictTally::default();
     let mut networks = network::all(args.seed);
     if let Some(only) = &args.only {
         networks.retain(|network| network.name == only);
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             (None, missing) => {
                 let missing = missing.as_deref().unwrap_or_default();
                 let why = format!("needs the program {missing}, which this machine does not have");
-                report.add(network.name, Ok(Verdict::Skip(why)));
+                report.add(network.name, Ok(CheckVerdict::Skip(why)));
             }
         }
     }
@@ -116,11 +116,11 @@ struct Bench {
     client: PathBuf,
     preload: PathBuf,
     probe: PathBuf,
-    driver: Option<Driver>,
+    driver: Option<GuestDelegate>,
 }
 
 impl Bench {
-    fn prepare(args: &Args) -> Result<Self> {
+    fn prepare(args: &TeflonArgs) -> Result<Self> {
         let directory = paths::target().join("teflon");
         fs::create_dir_all(&directory).context("making the directory")?;
         let place = directory.join(&args.suite);
@@ -139,7 +139,7 @@ impl Bench {
         process::run(compile, LIMIT)?.checked("compiling infer.c")?;
         let driver = args
             .real_driver
-            .then(|| Driver::prepare(&sysroot, &client))
+            .then(|| GuestDelegate::prepare(&sysroot, &client))
             .transpose()?;
         Ok(Self {
             directory,
@@ -152,7 +152,7 @@ impl Bench {
     }
 
     /// One network on the CPU, on the model, and on the real driver if it is there.
-    fn check(&self, network: &Network, seed: u64) -> Result<Verdict> {
+    fn check(&self, network: &Network, seed: u64) -> Result<CheckVerdict> {
         let model = self.file(network, "tflite");
         fs::write(&model, tflite::write(network)).context("writing the model")?;
         let [height, width, channels] = network.input;
@@ -197,7 +197,7 @@ impl Bench {
             }
             None => "",
         };
-        Ok(Verdict::Pass(format!(
+        Ok(CheckVerdict::Pass(format!(
             "{} tasks in {} jobs; {seen}{same}",
             told.tasks, told.jobs
         )))
@@ -206,7 +206,7 @@ impl Bench {
     /// The same network on the real driver: as many tasks, the same outputs.
     fn check_driver(
         &self,
-        driver: &Driver,
+        driver: &GuestDelegate,
         network: &Network,
         npu: &[u8],
         tasks: u64,
@@ -281,7 +281,7 @@ fn compare(cpu: &[u8], npu: &[u8]) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::network::Kind;
+    use super::network::LayerOperator;
     use super::*;
 
     #[test]
@@ -303,7 +303,8 @@ mod tests {
             let file = tflite::write(&network);
             assert_eq!(&file[4..8], b"TFL3", "{}", network.name);
             for layer in &network.layers {
-                let (Kind::Convolution(kernels) | Kind::Depthwise(kernels)) = &layer.kind;
+                let (LayerOperator::Convolution(kernels) | LayerOperator::Depthwise(kernels)) =
+                    &layer.kind;
                 let weights = &kernels.weights[..];
                 assert!(file.windows(weights.len()).any(|part| part == weights));
             }

@@ -11,7 +11,7 @@
 use fastrand::Rng;
 
 /// Height, width, channels.
-pub(super) type Shape = [i32; 3];
+pub(super) type ImageShape = [i32; 3];
 
 /// uint8 with one scale and one zero point.
 #[derive(Debug, Clone, Copy)]
@@ -22,16 +22,16 @@ pub(super) struct Quantisation {
 
 /// What a layer does with its input.
 #[derive(Debug, Clone)]
-pub(super) enum Kind {
+pub(super) enum LayerOperator {
     /// Kernels of `[output channels][kernel][kernel][input channels]`.
-    Convolution(Kernels),
+    Convolution(ConvFilters),
     /// Kernels of `[1][kernel][kernel][channels]`.
-    Depthwise(Kernels),
+    Depthwise(ConvFilters),
 }
 
 /// Weights and biases.
 #[derive(Debug, Clone)]
-pub(super) struct Kernels {
+pub(super) struct ConvFilters {
     /// Height and width.
     pub(super) size: i32,
     pub(super) stride: i32,
@@ -43,10 +43,10 @@ pub(super) struct Kernels {
 
 /// One operator and its output.
 #[derive(Debug, Clone)]
-pub(super) struct Layer {
-    pub(super) kind: Kind,
+pub(super) struct NetworkLayer {
+    pub(super) kind: LayerOperator,
     pub(super) relu: bool,
-    pub(super) shape: Shape,
+    pub(super) shape: ImageShape,
     pub(super) quantisation: Quantisation,
 }
 
@@ -54,9 +54,9 @@ pub(super) struct Layer {
 #[derive(Debug, Clone)]
 pub(super) struct Network {
     pub(super) name: &'static str,
-    pub(super) input: Shape,
+    pub(super) input: ImageShape,
     pub(super) input_quantisation: Quantisation,
-    pub(super) layers: Vec<Layer>,
+    pub(super) layers: Vec<NetworkLayer>,
     /// A trap of the hardware that the delegate falls into: the model must say
     /// so, and nothing can be said about the outputs.
     pub(super) trap: Option<&'static str>,
@@ -73,7 +73,7 @@ const OUTPUT_SPREAD: f32 = 50.0;
 const MIDDLE: u8 = 128;
 
 impl Network {
-    fn new(name: &'static str, input: Shape) -> Self {
+    fn new(name: &'static str, input: ImageShape) -> Self {
         Self {
             name,
             input,
@@ -94,7 +94,7 @@ impl Network {
     }
 
     /// Shape and quantisation of what the next layer reads.
-    fn last(&self) -> (Shape, Quantisation) {
+    fn last(&self) -> (ImageShape, Quantisation) {
         self.layers
             .last()
             .map_or((self.input, self.input_quantisation), |layer| {
@@ -109,7 +109,7 @@ impl Network {
         [size, stride]: [i32; 2],
         [depth, outputs]: [i32; 2],
         relu: bool,
-    ) -> (Kernels, Quantisation) {
+    ) -> (ConvFilters, Quantisation) {
         let (_, input) = self.last();
         let taps = size * size * depth;
         let quantisation = Quantisation {
@@ -123,7 +123,7 @@ impl Network {
             zero_point: if relu { 0 } else { MIDDLE },
         };
         let weights = (0..size * size * depth * outputs).map(|_| rng.u8(..));
-        let kernels = Kernels {
+        let kernels = ConvFilters {
             size,
             stride,
             quantisation,
@@ -137,8 +137,8 @@ impl Network {
         let relu = rng.bool();
         let ([height, width, depth], _) = self.last();
         let (kernels, quantisation) = self.kernels(rng, [size, stride], [depth, outputs], relu);
-        self.layers.push(Layer {
-            kind: Kind::Convolution(kernels),
+        self.layers.push(NetworkLayer {
+            kind: LayerOperator::Convolution(kernels),
             relu,
             shape: [divide_up(height, stride), divide_up(width, stride), outputs],
             quantisation,
@@ -151,8 +151,8 @@ impl Network {
         let ([height, width, channels], _) = self.last();
         let (mut kernels, quantisation) = self.kernels(rng, [size, stride], [1, channels], relu);
         kernels.biases.truncate(channels as usize);
-        self.layers.push(Layer {
-            kind: Kind::Depthwise(kernels),
+        self.layers.push(NetworkLayer {
+            kind: LayerOperator::Depthwise(kernels),
             relu,
             shape: [
                 divide_up(height, stride),

@@ -6,7 +6,7 @@
 
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, VOffsetT, WIPOffset};
 
-use super::network::{Kernels, Kind, Network, Quantisation, Shape};
+use super::network::{ConvFilters, ImageShape, LayerOperator, Network, Quantisation};
 
 /// Version of the schema.
 const SCHEMA: u32 = 3;
@@ -78,7 +78,7 @@ impl Writer<'_> {
     }
 
     /// The input or output of a layer.
-    fn activation(&mut self, shape: Shape, quantisation: Quantisation) -> i32 {
+    fn activation(&mut self, shape: ImageShape, quantisation: Quantisation) -> i32 {
         let [height, width, channels] = shape;
         let Quantisation { scale, zero_point } = quantisation;
         self.tensor(
@@ -90,7 +90,7 @@ impl Writer<'_> {
     }
 
     /// The weights and the biases of a layer that reads `input`.
-    fn kernels(&mut self, kernels: &Kernels, shape: [i32; 4], input: Quantisation) -> [i32; 2] {
+    fn kernels(&mut self, kernels: &ConvFilters, shape: [i32; 4], input: Quantisation) -> [i32; 2] {
         let Quantisation { scale, zero_point } = kernels.quantisation;
         let weights = self.tensor(
             UINT8,
@@ -161,11 +161,11 @@ pub(super) fn write(network: &Network) -> Vec<u8> {
         let (from, depth, quantisation) = last;
         let output = layer.shape[2];
         let (kernels, code, shape) = match &layer.kind {
-            Kind::Convolution(kernels) => {
+            LayerOperator::Convolution(kernels) => {
                 let shape = [output, kernels.size, kernels.size, depth];
                 (kernels, CONV_2D, shape)
             }
-            Kind::Depthwise(kernels) => {
+            LayerOperator::Depthwise(kernels) => {
                 let shape = [1, kernels.size, kernels.size, output];
                 (kernels, DEPTHWISE_CONV_2D, shape)
             }

@@ -10,7 +10,7 @@ use rknpu_regcmd::MatmulType;
 use rknpu_regcmd::timing::{Job, Machine, TaskWork, schedule, seconds};
 
 use super::host::HostCosts;
-use super::tiles::Tile;
+use super::tiles::TimedTile;
 
 /// Tiles that one job has room for.
 const BATCH: usize = 64;
@@ -20,7 +20,7 @@ const SYNCS_PER_JOB: u64 = 4;
 
 /// Where the sums over the tiles of K are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sums {
+pub(super) enum SummedOn {
     /// By the DPU: one job for each tile of K, reading what the one before
     /// wrote; rows of A stay in CBUF from tile to tile.
     OnNpu,
@@ -37,7 +37,7 @@ pub(super) struct CutProduct {
     /// Largest tile, likewise.
     pub(super) tile: (u32, u32, u32),
     pub(super) files: u32,
-    pub(super) sums: Sums,
+    pub(super) sums: SummedOn,
     /// Whether output buffers hold only the tiles of a job, not a batch.
     pub(super) right_sized: bool,
 }
@@ -94,8 +94,8 @@ impl CutProduct {
         let mut sync_total = 0;
         for (file, columns) in self.columns().iter().enumerate() {
             let batches = match self.sums {
-                Sums::OnNpu => self.by_depth(columns)?,
-                Sums::OnHost => self.by_batch(columns)?,
+                SummedOn::OnNpu => self.by_depth(columns)?,
+                SummedOn::OnHost => self.by_batch(columns)?,
             };
             let columns: u32 = columns.iter().sum();
             let mut host_ps = pack;
@@ -118,7 +118,7 @@ impl CutProduct {
                 after = Some(jobs.len() - 1);
                 host_ps = sync / 2 + host.read_ps(batch.read);
             }
-            if self.sums == Sums::OnNpu {
+            if self.sums == SummedOn::OnNpu {
                 host_ps += host.read_ps(u64::from(m) * u64::from(columns));
             }
             tails.push((after, host_ps));
@@ -151,10 +151,10 @@ impl CutProduct {
             let mut tasks = Vec::new();
             for rows in Self::cut(m, self.tile.0) {
                 for (position, &width) in columns.iter().enumerate() {
-                    let tile = Tile {
+                    let tile = TimedTile {
                         adds: step > 0,
                         reuses: position > 0,
-                        ..Tile::new(self.ty, rows, depth, width)
+                        ..TimedTile::new(self.ty, rows, depth, width)
                     };
                     tasks.push(tile.work()?);
                 }
@@ -172,7 +172,10 @@ impl CutProduct {
             for depth in Self::cut(k, self.tile.1) {
                 for rows in Self::cut(m, self.tile.0) {
                     let elements = u64::from(rows) * u64::from(width);
-                    tiles.push((Tile::new(self.ty, rows, depth, width).work()?, elements));
+                    tiles.push((
+                        TimedTile::new(self.ty, rows, depth, width).work()?,
+                        elements,
+                    ));
                 }
             }
         }
@@ -199,8 +202,8 @@ mod tests {
     #[test]
     fn all_of_a_product_is_computed() {
         for (sums, ty) in [
-            (Sums::OnNpu, MatmulType::Fp16ToFp16),
-            (Sums::OnHost, MatmulType::Int8ToInt32),
+            (SummedOn::OnNpu, MatmulType::Fp16ToFp16),
+            (SummedOn::OnHost, MatmulType::Int8ToInt32),
         ] {
             let product = CutProduct {
                 ty,
@@ -217,8 +220,8 @@ mod tests {
             assert_eq!(counts, [4, 3, 3, 3, 3]);
             for columns in columns {
                 let batches = match sums {
-                    Sums::OnNpu => product.by_depth(&columns),
-                    Sums::OnHost => product.by_batch(&columns),
+                    SummedOn::OnNpu => product.by_depth(&columns),
+                    SummedOn::OnHost => product.by_batch(&columns),
                 };
                 for task in batches.unwrap().iter().flat_map(|batch| &batch.tasks) {
                     macs += task.macs;

@@ -11,11 +11,11 @@ use anyhow::Result;
 use rknpu_regcmd::MatmulType::Fp16ToFp16;
 use rknpu_regcmd::timing::{DriverCosts, Job, Machine, TaskWork, schedule, seconds};
 
-use super::tiles::Tile;
+use super::tiles::TimedTile;
 use super::{Group, Role, Row};
 
 /// The tile that most figures are about.
-const TILE: Tile = Tile::new(Fp16ToFp16, 256, 384, 256);
+const TILE: TimedTile = TimedTile::new(Fp16ToFp16, 256, 384, 256);
 /// Its tasks in a job.
 const TASKS: usize = 64;
 /// The product that most figures are about: M, K, N.
@@ -123,7 +123,7 @@ fn latency(machine: &Machine, jobs: Jobs, tasks: &[TaskWork]) -> Result<f64> {
 }
 
 /// Seconds of one job of one task.
-fn submit(machine: &Machine, tile: Tile) -> Result<f64> {
+fn submit(machine: &Machine, tile: TimedTile) -> Result<f64> {
     latency(machine, Jobs::ONE, &[tile.work()?])
 }
 
@@ -138,8 +138,8 @@ fn tile(machine: &Machine, jobs: Jobs) -> Result<f64> {
 }
 
 fn tiles() -> Result<Group> {
-    let sixteen = Tile::new(Fp16ToFp16, 256, 512, 256).work()?;
-    let single = Tile::new(Fp16ToFp16, 64, 256, 512);
+    let sixteen = TimedTile::new(Fp16ToFp16, 256, 512, 256).work()?;
+    let single = TimedTile::new(Fp16ToFp16, 64, 256, 512);
     let on_a76 = FAST.with_driver(IRQ_ON_A76);
     Ok(Group {
         title: "Tiles on one core",
@@ -197,7 +197,7 @@ fn tiles() -> Result<Group> {
 }
 
 fn submits() -> Result<Group> {
-    let tiny = Tile::new(Fp16ToFp16, 8, 64, 16);
+    let tiny = TimedTile::new(Fp16ToFp16, 8, 64, 16);
     let time = |driver| Ok::<_, anyhow::Error>(US * submit(&FAST.with_driver(driver), tiny)?);
     Ok(Group {
         title: "Submit and wait of a tiny job",
@@ -340,8 +340,8 @@ mod tests {
     /// The parameter is what its documentation says it is.
     #[test]
     fn the_bytes_of_a_clock_are_the_best_fit() {
-        let sixteen = Tile::new(Fp16ToFp16, 256, 512, 256).work().unwrap();
-        let single = Tile::new(Fp16ToFp16, 64, 256, 512);
+        let sixteen = TimedTile::new(Fp16ToFp16, 256, 512, 256).work().unwrap();
+        let single = TimedTile::new(Fp16ToFp16, 64, 256, 512);
         let squares = |bytes: u32| {
             let mut machine = FAST;
             machine.dram.core_bytes_per_clock = bytes;

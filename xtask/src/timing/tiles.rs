@@ -17,7 +17,7 @@ const ELEMENTS_16_BIT: u32 = 0x4000_0008;
 
 /// A tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tile {
+pub(super) struct TimedTile {
     pub(super) ty: MatmulType,
     pub(super) m: u32,
     pub(super) k: u32,
@@ -28,7 +28,7 @@ pub(super) struct Tile {
     pub(super) reuses: bool,
 }
 
-impl Tile {
+impl TimedTile {
     pub(super) const fn new(ty: MatmulType, m: u32, k: u32, n: u32) -> Self {
         Self {
             ty,
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn an_accumulating_tile_reads_what_it_writes_and_reuse_reads_no_features() {
-        let plain = Tile::new(MatmulType::Fp16ToFp16, 256, 384, 256);
-        let adding = Tile {
+        let plain = TimedTile::new(MatmulType::Fp16ToFp16, 256, 384, 256);
+        let adding = TimedTile {
             adds: true,
             reuses: true,
             ..plain

@@ -37,7 +37,7 @@ pub(crate) struct Recipe {
 
 /// A kernel that is built.
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct LinuxKernel {
     version: String,
     /// What QEMU boots.
     pub(crate) image: PathBuf,
@@ -45,12 +45,12 @@ pub(crate) struct Kernel {
 
 /// All of them: a directory outside of the work tree, which outlives it.
 #[derive(Debug)]
-pub(crate) struct Kernels {
+pub(crate) struct KernelStore {
     directory: PathBuf,
     compiler: Compiler,
 }
 
-impl Kernels {
+impl KernelStore {
     /// Those of this user.
     pub(crate) fn open() -> Result<Self> {
         let cache = std::env::var_os("XDG_CACHE_HOME")
@@ -81,7 +81,7 @@ impl Kernels {
 
     /// The kernel, built unless it is there. Of a tree of the user's own what
     /// has changed is built.
-    pub(crate) fn get(&self, recipe: &Recipe) -> Result<Kernel> {
+    pub(crate) fn get(&self, recipe: &Recipe) -> Result<LinuxKernel> {
         match (&recipe.tree, self.find(recipe)?) {
             (None, Some(kernel)) => Ok(kernel),
             _ => self.build(recipe),
@@ -89,9 +89,9 @@ impl Kernels {
     }
 
     /// The newest one that is built, and would be built the same now.
-    fn find(&self, recipe: &Recipe) -> Result<Option<Kernel>> {
+    fn find(&self, recipe: &Recipe) -> Result<Option<LinuxKernel>> {
         let wanted = recipe.version.as_deref();
-        let mut found: Option<Kernel> = None;
+        let mut found: Option<LinuxKernel> = None;
         for entry in fs::read_dir(&self.directory).context("listing kernels")? {
             let directory = entry?.path();
             // A file that others may remove meanwhile; without it, no kernel.
@@ -103,7 +103,7 @@ impl Kernels {
                 .is_none_or(|found| numbers(&found.version) < numbers(&version));
             if directory == self.place(&version, recipe)? && fits(&version, wanted) && newer {
                 let image = directory.join("Image");
-                found = Some(Kernel { version, image });
+                found = Some(LinuxKernel { version, image });
             }
         }
         Ok(found)
@@ -111,7 +111,7 @@ impl Kernels {
 
     /// The newest one that Debian offers, of the version that is wanted if it is
     /// among them; built if it is not yet. Or the user's own.
-    pub(crate) fn build(&self, recipe: &Recipe) -> Result<Kernel> {
+    pub(crate) fn build(&self, recipe: &Recipe) -> Result<LinuxKernel> {
         let _lock = self.lock("build.lock")?;
         if let Some(tree) = &recipe.tree {
             return self.build_tree(tree, recipe.kasan);
@@ -157,7 +157,7 @@ impl Kernels {
                 .with_context(|| format!("building Linux {version}"))?;
             println!("built: Linux {version}");
         }
-        Ok(Kernel {
+        Ok(LinuxKernel {
             version: version.clone(),
             image,
         })
@@ -178,7 +178,7 @@ impl Kernels {
     }
 
     /// Builds what has changed of a tree of the user's own, beside it.
-    fn build_tree(&self, tree: &Path, kasan: bool) -> Result<Kernel> {
+    fn build_tree(&self, tree: &Path, kasan: bool) -> Result<LinuxKernel> {
         self.compiler.check()?;
         let tree = fs::canonicalize(tree).with_context(|| format!("finding {}", tree.display()))?;
         let name = tree.to_string_lossy();
@@ -191,7 +191,7 @@ impl Kernels {
             .with_context(|| format!("building {name}"))?;
         println!("built: {name}");
         let version = name.into_owned();
-        Ok(Kernel { version, image })
+        Ok(LinuxKernel { version, image })
     }
 
     /// Fetches and compiles a kernel, and moves it to its place when it is
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_kernel_is_found_if_it_would_be_built_the_same() {
         let directory = std::env::temp_dir().join(format!("xtask-kernels-{}", std::process::id()));
-        let mut kernels = Kernels {
+        let mut kernels = KernelStore {
             directory: directory.clone(),
             compiler: Compiler::of_guest(),
         };
@@ -308,7 +308,7 @@ mod tests {
             fs::create_dir_all(&place).unwrap();
             fs::write(place.join("version"), version).unwrap();
         }
-        let found = |kernels: &Kernels, recipe: &Recipe| {
+        let found = |kernels: &KernelStore, recipe: &Recipe| {
             let found = kernels.find(recipe).unwrap();
             found.map(|kernel| kernel.version)
         };

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::qemu::End;
-use super::{Guest, Host};
+use super::qemu::ProgramEnd;
+use super::{Guest, GuestRunner};
 
 /// What runs in the guests.
 const PROGRAM: &str = "rocket-kills";
@@ -16,7 +16,7 @@ const PROGRAM: &str = "rocket-kills";
 const LIMIT: u64 = 1800;
 
 #[derive(clap::Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct KillsArgs {
     #[command(flatten)]
     guest: Guest,
     /// Clients to kill
@@ -31,9 +31,9 @@ pub(crate) struct Arguments {
 }
 
 /// Kills clients, and boots again after each complaint of the kernel.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let host = Host::prepare(&arguments.guest)?;
-    let (files, program) = host.files(PROGRAM)?;
+pub(crate) fn run(arguments: &KillsArgs) -> Result<()> {
+    let runner = GuestRunner::prepare(&arguments.guest)?;
+    let (files, program) = runner.files(PROGRAM)?;
     let mut complaints: BTreeMap<String, u32> = BTreeMap::new();
     let mut killed = 0;
     while killed < arguments.kills {
@@ -44,10 +44,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         command.extend(arguments.export.then(|| "--export".to_owned()));
         let mut files = files.clone();
         files.command(&command);
-        let finished = host.finish(files, LIMIT)?;
+        let finished = runner.finish(files, LIMIT)?;
         eprint!("{}", finished.stderr);
         let (text, run) = (finished.text(), &finished.run);
-        if let End::Failed(why) = &run.end {
+        if let ProgramEnd::Failed(why) = &run.end {
             bail!("{why}; the kernel's last words:\n{}", run.console.tail());
         }
         let (number, what) = parse(&text)

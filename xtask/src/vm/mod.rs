@@ -4,12 +4,12 @@
 
 mod compile;
 mod console;
-mod host;
 mod initramfs;
 mod kernel;
 mod kills;
 mod programs;
 mod qemu;
+mod runner;
 mod shell;
 mod test;
 
@@ -22,30 +22,30 @@ use clap::{Args, Subcommand};
 use npu_vm::board;
 
 use crate::arch::first_missing;
-pub(crate) use host::Host;
 pub(crate) use initramfs::Initramfs;
-use kernel::{Kernels, Recipe};
-use qemu::End;
+use kernel::{KernelStore, Recipe};
+use qemu::ProgramEnd;
+pub(crate) use runner::GuestRunner;
 
 #[derive(Subcommand, Debug)]
-pub(crate) enum Command {
+pub(crate) enum VmCommand {
     /// Fetch QEMU and build the guest's kernel, unless they are there
-    Build(Kernel),
+    Build(KernelArgs),
     /// Run one program in a guest and end as it ends
-    Run(Run),
+    Run(RunArgs),
     /// Run C clients and npu-probe's self-test, each in a guest
-    Programs(Kernel),
+    Programs(KernelArgs),
     /// Run the driver suite in guests of its own, and report as KTAP
-    Test(test::Arguments),
+    Test(test::TestArgs),
     /// Count how often a killed client makes the kernel use freed memory
-    Kills(kills::Arguments),
+    Kills(kills::KillsArgs),
     /// Run a shell in a guest
-    Shell(shell::Arguments),
+    Shell(shell::ShellArgs),
 }
 
 /// Which kernel
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Kernel {
+pub(crate) struct KernelArgs {
     /// Linux version, of those that Debian offers: `7.3`, `7.3.4` [default: the
     /// newest]
     #[arg(long, value_name = "VERSION")]
@@ -61,7 +61,7 @@ pub(crate) struct Kernel {
     patch: Vec<PathBuf>,
 }
 
-impl Kernel {
+impl KernelArgs {
     fn recipe(&self) -> Recipe {
         Recipe {
             version: self.kernel.clone(),
@@ -76,7 +76,7 @@ impl Kernel {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Guest {
     #[command(flatten)]
-    kernel: Kernel,
+    kernel: KernelArgs,
     /// Run this `qemu-system-aarch64`, from version 7.2 on, in place of Debian's 10.0
     #[arg(long, value_name = "PATH")]
     qemu: Option<PathBuf>,
@@ -96,7 +96,7 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// With all cores of an NPU and `smp` processors.
-    pub(crate) fn new(kernel: Kernel, smp: u32) -> Self {
+    pub(crate) fn new(kernel: KernelArgs, smp: u32) -> Self {
         Self {
             kernel,
             smp,
@@ -109,7 +109,7 @@ impl Guest {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     #[command(flatten)]
     guest: Guest,
     /// Put a file or directory of this machine into the guest; may be repeated
@@ -137,23 +137,23 @@ const LIMIT: u64 = 600;
 /// Programs without which nothing works.
 const NEEDED: [&str; 2] = ["apt-get", "dpkg-deb"];
 
-pub(crate) fn run(command: &Command) -> Result<()> {
+pub(crate) fn run(command: &VmCommand) -> Result<()> {
     if let Some(missing) = first_missing(NEEDED) {
         bail!("`{missing}` is missing: this works on Debian and its descendants");
     }
     match command {
-        Command::Build(arguments) => {
-            let kernels = Kernels::open()?;
-            host::fetch_qemu(&kernels)?;
+        VmCommand::Build(arguments) => {
+            let kernels = KernelStore::open()?;
+            runner::fetch_qemu(&kernels)?;
             let kernel = kernels.build(&arguments.recipe())?;
             println!("{}", kernel.image.display());
             Ok(())
         }
-        Command::Run(arguments) => run_program(arguments),
-        Command::Programs(arguments) => programs::run(arguments),
-        Command::Test(arguments) => test::run(arguments),
-        Command::Kills(arguments) => kills::run(arguments),
-        Command::Shell(arguments) => shell::run(arguments),
+        VmCommand::Run(arguments) => run_program(arguments),
+        VmCommand::Programs(arguments) => programs::run(arguments),
+        VmCommand::Test(arguments) => test::run(arguments),
+        VmCommand::Kills(arguments) => kills::run(arguments),
+        VmCommand::Shell(arguments) => shell::run(arguments),
     }
 }
 
@@ -169,10 +169,10 @@ fn pair(text: &str, guest_is_first: bool) -> Result<(&str, &str)> {
 }
 
 /// Runs the program. Does not return if the guest's program ended.
-fn run_program(arguments: &Run) -> Result<()> {
-    let host = Host::prepare(&arguments.guest)?;
+fn run_program(arguments: &RunArgs) -> Result<()> {
+    let runner = GuestRunner::prepare(&arguments.guest)?;
     let mut command = arguments.command.clone();
-    let (mut files, program) = host.files(&command[0])?;
+    let (mut files, program) = runner.files(&command[0])?;
     command[0] = program;
     for file in &arguments.file {
         let (host, guest) = pair(file, false)?;
@@ -187,25 +187,27 @@ fn run_program(arguments: &Run) -> Result<()> {
     }
     files.environment(&arguments.env);
     files.command(&command);
-    let run = host.run(files, LIMIT, false)?;
+    let run = runner.run(files, LIMIT, false)?;
     for (place, (guest, path)) in wanted.iter().enumerate() {
         match run.files.get(place).and_then(Option::as_ref) {
             Some(file) => fs::write(path, file).with_context(|| format!("writing {path}"))?,
             None => eprintln!("the guest has no {guest}"),
         }
     }
-    let (complaints, all_known) = host.told(&run.console);
+    let (complaints, all_known) = runner.told(&run.console);
     complaints.iter().for_each(|line| eprintln!("{line}"));
     let code = match run.end {
-        End::Exit(code) => code,
-        End::Signal(signal) => {
+        ProgramEnd::Exit(code) => code,
+        ProgramEnd::Signal(signal) => {
             eprintln!("{} ended by signal {signal}", arguments.command[0]);
             SIGNALLED + signal
         }
-        End::Failed(ref why) => bail!("{why}; the kernel's last words:\n{}", run.console.tail()),
+        ProgramEnd::Failed(ref why) => {
+            bail!("{why}; the kernel's last words:\n{}", run.console.tail())
+        }
     };
-    ensure!(code == 0, Ended(code));
-    ensure!(all_known || !arguments.fail_on_complaint, Ended(1));
+    ensure!(code == 0, ProgramFailed(code));
+    ensure!(all_known || !arguments.fail_on_complaint, ProgramFailed(1));
     Ok(())
 }
 
@@ -215,9 +217,9 @@ const SIGNALLED: i32 = 128;
 /// The guest's program ended with this exit status, and so does this one.
 #[derive(Debug, thiserror::Error)]
 #[error("exit status {0}")]
-pub(crate) struct Ended(i32);
+pub(crate) struct ProgramFailed(i32);
 
-impl Ended {
+impl ProgramFailed {
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(u8::try_from(self.0).unwrap_or(u8::MAX))
     }

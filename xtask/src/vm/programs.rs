@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Guest, Host, Initramfs, Kernel};
+use super::{Guest, GuestRunner, Initramfs, KernelArgs};
 use crate::arch::{Arch, first_missing};
-use crate::process::Output;
-use crate::report::{Report, Verdict};
+use crate::process::CommandOutput;
+use crate::report::{CheckVerdict, VerdictTally};
 use crate::{paths, process};
 
 /// The clients of `tests/clients/c` that need nothing but the driver, and what
@@ -46,19 +46,19 @@ const LIMIT: u64 = 600;
 const COMPILING: Duration = Duration::from_secs(600);
 
 /// Runs them all; an error if one failed.
-pub(super) fn run(kernel: &Kernel) -> Result<()> {
+pub(super) fn run(kernel: &KernelArgs) -> Result<()> {
     let compiler = Arch::Arm64.cross_linker();
     if let Some(missing) = first_missing([&compiler]) {
         bail!("`{missing}` is missing (Debian: gcc-aarch64-linux-gnu, libc6-dev-arm64-cross)");
     }
-    let host = Host::prepare(&Guest::new(kernel.clone(), 1))?;
-    let mut report = Report::default();
+    let runner = GuestRunner::prepare(&Guest::new(kernel.clone(), 1))?;
+    let mut report = VerdictTally::default();
     for (name, said) in CLIENTS {
-        report.add(name, client(&host, &compiler, name, said));
+        report.add(name, client(&runner, &compiler, name, said));
     }
-    let probe = host.files("npu-probe")?;
+    let probe = runner.files("npu-probe")?;
     for ty in TYPES {
-        report.add(&format!("npu-probe {ty}"), self_test(&host, &probe, ty));
+        report.add(&format!("npu-probe {ty}"), self_test(&runner, &probe, ty));
     }
     println!("\n{}", report.closing_line());
     ensure!(report.failed() == 0, "{} programs failed", report.failed());
@@ -66,10 +66,10 @@ pub(super) fn run(kernel: &Kernel) -> Result<()> {
 }
 
 /// Compiles and runs a client, which must say `said` last.
-fn client(host: &Host, compiler: &str, name: &str, said: &str) -> Result<Verdict> {
-    let (mut files, place) = host.files(&format!("/bin/{name}"))?;
+fn client(runner: &GuestRunner, compiler: &str, name: &str, said: &str) -> Result<CheckVerdict> {
+    let (mut files, place) = runner.files(&format!("/bin/{name}"))?;
     files.add(&compile(compiler, name)?, &place)?;
-    let output = execute(host, files, &[&place])?;
+    let output = execute(runner, files, &[&place])?;
     let text = output.text();
     let last = text.lines().last().unwrap_or_default();
     ensure!(
@@ -78,7 +78,7 @@ fn client(host: &Host, compiler: &str, name: &str, said: &str) -> Result<Verdict
         output.status,
         output.tail()
     );
-    Ok(Verdict::Pass(last.to_owned()))
+    Ok(CheckVerdict::Pass(last.to_owned()))
 }
 
 /// Static, since the guest has no libraries.
@@ -99,17 +99,21 @@ fn compile(compiler: &str, name: &str) -> Result<PathBuf> {
 }
 
 /// `npu-probe`'s self-test.
-fn self_test(host: &Host, (files, place): &(Initramfs, String), ty: &str) -> Result<Verdict> {
+fn self_test(
+    runner: &GuestRunner,
+    (files, place): &(Initramfs, String),
+    ty: &str,
+) -> Result<CheckVerdict> {
     let command = [place, "--device", "/dev/accel/accel0", "--dtype", ty];
-    let output = execute(host, files.clone(), &command)?;
+    let output = execute(runner, files.clone(), &command)?;
     let text = output.checked("npu-probe")?.text();
     let line = text.lines().find(|line| line.contains("PASS"));
     let line = line.with_context(|| format!("no PASS in {text:?}"))?;
-    Ok(Verdict::Pass(line.trim().to_owned()))
+    Ok(CheckVerdict::Pass(line.trim().to_owned()))
 }
 
-fn execute(host: &Host, mut files: Initramfs, command: &[&str]) -> Result<Output> {
+fn execute(runner: &GuestRunner, mut files: Initramfs, command: &[&str]) -> Result<CommandOutput> {
     files.command(command);
-    let (output, _) = host.finish(files, LIMIT)?.of_program()?;
+    let (output, _) = runner.finish(files, LIMIT)?.of_program()?;
     Ok(output)
 }

@@ -47,7 +47,7 @@ pub(crate) enum Qemu {
 }
 
 /// What to run.
-pub(crate) struct Machine<'a> {
+pub(crate) struct VirtualMachine<'a> {
     pub(crate) kernel: &'a Path,
     pub(crate) files: Initramfs,
     pub(crate) plugin: &'a Path,
@@ -65,7 +65,7 @@ pub(crate) struct Machine<'a> {
 
 /// How the guest's program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ProgramEnd {
     Exit(i32),
     Signal(i32),
     /// It did not come to that.
@@ -74,8 +74,8 @@ pub(crate) enum End {
 
 /// What is left of a guest.
 #[derive(Debug)]
-pub(crate) struct Run {
-    pub(crate) end: End,
+pub(crate) struct GuestRun {
+    pub(crate) end: ProgramEnd,
     /// All that the kernel said.
     pub(crate) console: Console,
     /// The files that were asked for; none that is not there.
@@ -106,7 +106,7 @@ impl Qemu {
     }
 
     /// Runs a guest to its end.
-    pub(crate) fn run(&self, machine: Machine<'_>) -> Result<Run> {
+    pub(crate) fn run(&self, machine: VirtualMachine<'_>) -> Result<GuestRun> {
         let directory = machine.directory;
         fs::create_dir_all(directory).context("making the run's directory")?;
         let run = self.run_in(machine);
@@ -114,7 +114,7 @@ impl Qemu {
         run
     }
 
-    fn run_in(&self, mut machine: Machine<'_>) -> Result<Run> {
+    fn run_in(&self, mut machine: VirtualMachine<'_>) -> Result<GuestRun> {
         let initramfs = machine.directory.join("initramfs");
         fs::write(&initramfs, machine.files.archive()?).context("writing the initramfs")?;
         let tree = machine.directory.join("tree.dtb");
@@ -190,11 +190,11 @@ impl Qemu {
         let files = files.result(end)?;
         let status = String::from_utf8_lossy(&status);
         let end = match ended {
-            Err(error) => End::Failed(format!("the guest: {error:#}")),
-            Ok(ended) if !ended.success() => End::Failed(format!("QEMU ended with {ended}")),
+            Err(error) => ProgramEnd::Failed(format!("the guest: {error:#}")),
+            Ok(ended) if !ended.success() => ProgramEnd::Failed(format!("QEMU ended with {ended}")),
             Ok(_) => parse(&status),
         };
-        Ok(Run {
+        Ok(GuestRun {
             end,
             console: Console(String::from_utf8_lossy(&console).into_owned()),
             files: files_of(&files),
@@ -218,17 +218,17 @@ fn files_of(mut bytes: &[u8]) -> Vec<Option<Vec<u8>>> {
 }
 
 /// How `vm-init` says that its program ended.
-fn parse(status: &str) -> End {
+fn parse(status: &str) -> ProgramEnd {
     let line = status.trim();
     let number = |word| line.strip_prefix(word).and_then(|rest| rest.parse().ok());
     if let Some(code) = number("exit ") {
-        End::Exit(code)
+        ProgramEnd::Exit(code)
     } else if let Some(signal) = number("signal ") {
-        End::Signal(signal)
+        ProgramEnd::Signal(signal)
     } else if line.is_empty() {
-        End::Failed("the guest's kernel ended before the program did".to_owned())
+        ProgramEnd::Failed("the guest's kernel ended before the program did".to_owned())
     } else {
-        End::Failed(format!("in the guest, {line}"))
+        ProgramEnd::Failed(format!("in the guest, {line}"))
     }
 }
 
@@ -291,10 +291,10 @@ mod tests {
 
     #[test]
     fn the_end_is_what_the_guest_says() {
-        assert_eq!(parse("exit 3\n"), End::Exit(3));
-        assert_eq!(parse("signal 9\n"), End::Signal(9));
+        assert_eq!(parse("exit 3\n"), ProgramEnd::Exit(3));
+        assert_eq!(parse("signal 9\n"), ProgramEnd::Signal(9));
         for (status, told) in [("", "kernel"), ("failed: no such file\n", "no such file")] {
-            let End::Failed(why) = parse(status) else {
+            let ProgramEnd::Failed(why) = parse(status) else {
                 panic!("{status}");
             };
             assert!(why.contains(told), "{why}");

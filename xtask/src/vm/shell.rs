@@ -3,9 +3,9 @@
 
 use anyhow::{Result, ensure};
 
-use super::kernel::Kernels;
-use super::qemu::End;
-use super::{Ended, Guest, Host, pair};
+use super::kernel::KernelStore;
+use super::qemu::ProgramEnd;
+use super::{Guest, GuestRunner, ProgramFailed, pair};
 use crate::arch::Arch;
 use crate::build;
 use crate::debian::Sysroot;
@@ -25,7 +25,7 @@ const START: &str = "/bin/busybox --install -s /bin; exec /bin/busybox sh -i";
 const LIMIT: u64 = 24 * 60 * 60;
 
 #[derive(clap::Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct ShellArgs {
     #[command(flatten)]
     guest: Guest,
     /// Put a file of this machine into the guest; may be repeated
@@ -37,15 +37,15 @@ pub(crate) struct Arguments {
 }
 
 /// Runs a shell, line by line, on this process's input and output.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let host = Host::prepare(&arguments.guest)?;
-    let kernels = Kernels::open()?;
+pub(crate) fn run(arguments: &ShellArgs) -> Result<()> {
+    let runner = GuestRunner::prepare(&arguments.guest)?;
+    let kernels = KernelStore::open()?;
     let tools = {
         let _lock = kernels.lock("busybox.lock")?;
         let directory = kernels.directory().join("busybox");
         Sysroot::prepare(&directory, &[PACKAGE], SUITE, Arch::Arm64, false)?
     };
-    let (mut files, shell) = host.files(SHELL)?;
+    let (mut files, shell) = runner.files(SHELL)?;
     files.add(&tools.root().join(PROGRAM), &shell)?;
     for program in &arguments.programs {
         files.add(&build::guest(program)?, &format!("/bin/{program}"))?;
@@ -55,10 +55,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         files.add(path.as_ref(), place)?;
     }
     files.command(&[&shell, "sh", "-c", START]);
-    let run = host.run(files, LIMIT, true)?;
-    let (complaints, _) = host.told(&run.console);
+    let run = runner.run(files, LIMIT, true)?;
+    let (complaints, _) = runner.told(&run.console);
     complaints.iter().for_each(|line| eprintln!("{line}"));
     // How the last command of a shell ended says nothing of the shell.
-    ensure!(matches!(run.end, End::Exit(_)), Ended(1));
+    ensure!(matches!(run.end, ProgramEnd::Exit(_)), ProgramFailed(1));
     Ok(())
 }

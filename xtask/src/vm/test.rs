@@ -11,8 +11,8 @@ use std::io::{self, Write};
 use anyhow::{Result, ensure};
 
 use super::initramfs::Initramfs;
-use super::qemu::End;
-use super::{Ended, Guest, Host, LIMIT};
+use super::qemu::ProgramEnd;
+use super::{Guest, GuestRunner, LIMIT, ProgramFailed};
 
 /// The suite.
 const SUITE: &str = "rocket-conformance";
@@ -21,7 +21,7 @@ const SUITE: &str = "rocket-conformance";
 const BUGS: &str = "bug-";
 
 #[derive(clap::Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct TestArgs {
     #[command(flatten)]
     guest: Guest,
     /// Run what the driver promises so often; the outcomes must be the same
@@ -37,13 +37,14 @@ pub(crate) struct Arguments {
 
 /// Runs it. An error of its own kind if a row failed, of another if it did not
 /// come to that.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let host = Host::prepare(&arguments.guest)?;
+pub(crate) fn run(arguments: &TestArgs) -> Result<()> {
+    let runner = GuestRunner::prepare(&arguments.guest)?;
     // Once: what runs is the same in each guest, whatever is edited meanwhile.
-    let suite = host.files(SUITE)?;
-    let boot =
-        |choice: &[String], bugs, report: &mut Report| boot(&host, &suite, choice, bugs, report);
-    let mut report = Report::default();
+    let suite = runner.files(SUITE)?;
+    let boot = |choice: &[String], bugs, report: &mut KtapReport| {
+        boot(&runner, &suite, choice, bugs, report)
+    };
+    let mut report = KtapReport::default();
     let names = arguments.names.iter().cloned();
     let (mut bugs, mut others): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with(BUGS));
     let all = arguments.names.is_empty();
@@ -56,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         0
     };
     others.splice(..0, ["--except", BUGS].map(str::to_owned));
-    let mut first: Option<BTreeMap<String, Verdict>> = None;
+    let mut first: Option<BTreeMap<String, RowVerdict>> = None;
     for _ in 0..repeat {
         let rows = boot(&others, false, &mut report)?;
         let same = first.as_ref().is_none_or(|first| *first == rows);
@@ -73,24 +74,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if repeat > 1 && !report.failed {
         println!("RESULT {repeat} runs ended the same");
     }
-    ensure!(!report.failed, Ended(1));
+    ensure!(!report.failed, ProgramFailed(1));
     Ok(())
 }
 
 /// Runs rows in a guest of their own.
 fn boot(
-    host: &Host,
+    runner: &GuestRunner,
     (files, program): &(Initramfs, String),
     choice: &[String],
     bugs: bool,
-    report: &mut Report,
-) -> Result<BTreeMap<String, Verdict>> {
+    report: &mut KtapReport,
+) -> Result<BTreeMap<String, RowVerdict>> {
     let mut files = files.clone();
     let mut command = vec![program.clone()];
     command.extend(["--ktap", "--destructive"].map(str::to_owned));
     command.extend_from_slice(choice);
     files.command(&command);
-    let finished = host.finish(files, LIMIT)?;
+    let finished = runner.finish(files, LIMIT)?;
     eprint!("{}", finished.stderr);
     let mut rows = report.add(&finished.text());
     let heard = report.hear(&finished.complaints, bugs);
@@ -99,10 +100,10 @@ fn boot(
     }
     // A failed row is told by its line.
     match finished.run.end {
-        End::Exit(0 | 1) => {}
-        End::Exit(code) => report.lost(&format!("the suite ended with status {code}")),
-        End::Signal(signal) => report.lost(&format!("the suite ended by signal {signal}")),
-        End::Failed(why) => {
+        ProgramEnd::Exit(0 | 1) => {}
+        ProgramEnd::Exit(code) => report.lost(&format!("the suite ended with status {code}")),
+        ProgramEnd::Signal(signal) => report.lost(&format!("the suite ended by signal {signal}")),
+        ProgramEnd::Failed(why) => {
             report.lost(&why);
             for line in finished.run.console.tail().lines() {
                 report.note(line);
@@ -114,22 +115,22 @@ fn boot(
 
 /// How a row ended, as KTAP has it: the word after `#`, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Verdict {
+struct RowVerdict {
     ok: bool,
     directive: String,
 }
 
 /// The results of all guests, as one.
 #[derive(Debug, Default)]
-struct Report {
+struct KtapReport {
     lines: Vec<String>,
     results: usize,
     failed: bool,
 }
 
-impl Report {
+impl KtapReport {
     /// Adds what the suite wrote; returns how its rows ended.
-    fn add(&mut self, text: &str) -> BTreeMap<String, Verdict> {
+    fn add(&mut self, text: &str) -> BTreeMap<String, RowVerdict> {
         let mut rows = BTreeMap::new();
         let mut planned = 0;
         for line in text.lines() {
@@ -151,7 +152,7 @@ impl Report {
             };
             let (name, directive) = rest.split_once(" # ").unwrap_or((rest, ""));
             let word = directive.split(' ').next().unwrap_or_default();
-            let verdict = Verdict {
+            let verdict = RowVerdict {
                 ok,
                 directive: word.to_owned(),
             };
@@ -166,14 +167,14 @@ impl Report {
 
     /// Adds what the kernel said. Where bugs are triggered, complaints are what
     /// the rows look for.
-    fn hear(&mut self, (lines, ok): &(Vec<String>, bool), bugs: bool) -> Verdict {
+    fn hear(&mut self, (lines, ok): &(Vec<String>, bool), bugs: bool) -> RowVerdict {
         let ok = *ok;
         lines.iter().for_each(|line| self.note(line));
         if !bugs {
             self.result(ok, "kernel-log");
         }
         let directive = String::new();
-        Verdict { ok, directive }
+        RowVerdict { ok, directive }
     }
 
     /// A guest did not do what it was for.
@@ -217,7 +218,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn text(report: &Report) -> String {
+    fn text(report: &KtapReport) -> String {
         let mut out = Vec::new();
         report.print(&mut out).unwrap();
         String::from_utf8(out).unwrap()
@@ -225,7 +226,7 @@ mod tests {
 
     #[test]
     fn guests_become_one_report() {
-        let mut report = Report::default();
+        let mut report = KtapReport::default();
         let rows = report.add(
             "KTAP version 1\n1..3\n# on 7.3\nok 1 a\n# 1, not 2\nnot ok 2 b\nok 3 c # SKIP no\n\
              # Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0\n",
@@ -242,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_ends_early_is_a_failure() {
-        let mut report = Report::default();
+        let mut report = KtapReport::default();
         report.add("KTAP version 1\n1..2\nok 1 a\n");
         assert!(report.failed);
         assert!(text(&report).contains("not ok 2 guest"));
@@ -251,7 +252,7 @@ mod tests {
     #[test]
     fn a_kernel_may_complain_of_known_bugs_only() {
         for ok in [true, false] {
-            let mut report = Report::default();
+            let mut report = KtapReport::default();
             report.hear(&(vec!["WARNING: strange".to_owned()], ok), false);
             assert_eq!(!report.failed, ok);
             assert!(text(&report).contains("# WARNING: strange\n"));

@@ -11,10 +11,10 @@ use npu_matmul::{Counters, Dtype, Engine, Error, Results};
 use rknpu_regcmd::timing::{Machine, seconds};
 use serde::Serialize;
 
-use super::Shape;
-use crate::data::Operands;
+use super::ProductShape;
+use crate::data::ProductOperands;
 use crate::exit::Failure;
-use crate::expected::Reference;
+use crate::expected::CpuResult;
 use crate::flags::OperandDtypes;
 use crate::product::ProductResult;
 
@@ -116,18 +116,18 @@ fn rate(operations: f64, ms: f64) -> f64 {
 
 /// What is measured, and how often.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Case {
+pub(crate) struct MeasuredProduct {
     pub(crate) kind: OperandDtypes,
     pub(crate) results: Results,
     /// Of INT4 weights: how deep a K tile they are to allow, if that was asked.
     pub(crate) int4_depth: Option<usize>,
-    pub(crate) shape: Shape,
+    pub(crate) shape: ProductShape,
     pub(crate) repeat: usize,
     pub(crate) machine: Machine,
     pub(crate) is_model: bool,
 }
 
-impl Case {
+impl MeasuredProduct {
     /// Loads random weights, multiplies once unmeasured, checks two rows of the
     /// result, and measures the rest. `plans` are those that the engine has.
     pub(crate) fn measure(
@@ -140,11 +140,11 @@ impl Case {
     }
 
     /// Random numbers, always the same ones.
-    pub(crate) fn operands(&self) -> Result<Operands, Failure> {
-        let Shape { m, k, n } = self.shape;
+    pub(crate) fn operands(&self) -> Result<ProductOperands, Failure> {
+        let ProductShape { m, k, n } = self.shape;
         match (m.checked_mul(k), n.checked_mul(k)) {
             (Some(a), Some(b)) => {
-                let random = Operands::random_of(self.kind, a, b, SEED);
+                let random = ProductOperands::random_of(self.kind, a, b, SEED);
                 Ok(match self.int4_depth {
                     Some(depth) => random.allowing(k, depth),
                     None => random,
@@ -158,14 +158,14 @@ impl Case {
         Failure::Usage(anyhow!("{} is too large", self.shape))
     }
 
-    /// The same with [`Case::operands`]; also the result.
+    /// The same with [`MeasuredProduct::operands`]; also the result.
     pub(crate) fn measure_with(
         &self,
         engine: &Engine,
         plans: Option<&TunedPlans>,
-        operands: &Operands,
+        operands: &ProductOperands,
     ) -> Result<(Measurement, ProductResult), Failure> {
-        let Shape { m, k, n } = self.shape;
+        let ProductShape { m, k, n } = self.shape;
         let c = m.checked_mul(n).ok_or_else(|| self.too_large())?;
         let before = engine.counters();
         let start = Instant::now();
@@ -181,7 +181,7 @@ impl Case {
             plans.is_some_and(|plans| plans.followed_by(&plan, self.results).is_some());
         let (text, k_tiles) = (plan.to_string(), weights.plan().k_tile_count());
         let out_bytes = plan.ty.out_bytes();
-        let on_npu = Shape {
+        let on_npu = ProductShape {
             m: self.kind.npu_rows(m),
             ..self.shape
         };
@@ -249,7 +249,7 @@ impl Case {
 }
 
 /// Bytes of A, B and C as the NPU has them, each element of which has `out_bytes`.
-fn operand_bytes(dtype: Dtype, out_bytes: u32, Shape { m, k, n }: Shape) -> f64 {
+fn operand_bytes(dtype: Dtype, out_bytes: u32, ProductShape { m, k, n }: ProductShape) -> f64 {
     let inputs = (m as f64 + n as f64) * k as f64 * dtype.input_bits() as f64 / 8.0;
     inputs + m as f64 * n as f64 * f64::from(out_bytes)
 }
@@ -257,14 +257,14 @@ fn operand_bytes(dtype: Dtype, out_bytes: u32, Shape { m, k, n }: Shape) -> f64 
 /// No figure of a wrong result: the first and the last row are compared.
 fn check(
     product: &ProductResult,
-    shape: Shape,
-    operands: &Operands,
+    shape: ProductShape,
+    operands: &ProductOperands,
     k_tiles: usize,
 ) -> Result<(), Failure> {
-    let Shape { m, k, n } = shape;
+    let ProductShape { m, k, n } = shape;
     for row in [0, m - 1] {
         let rows = row..row + 1;
-        let want = Reference::of_rows(rows.clone(), n, k, operands, k_tiles);
+        let want = CpuResult::of_rows(rows.clone(), n, k, operands, k_tiles);
         if want.compare(&product.rows(rows, n), n).different > 0 {
             return Err(Failure::Device(anyhow!(
                 "row {row} of {shape} is wrong: nothing is said of its speed. The self-test \
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn bytes_are_counted_once() {
-        let shape = Shape { m: 2, k: 8, n: 4 };
+        let shape = ProductShape { m: 2, k: 8, n: 4 };
         // (2 + 4) * 8 inputs and 8 outputs of 32 bits; int4 has halves of bytes
         // and sums of 16 bits.
         assert_eq!(operand_bytes(Dtype::Int8, 4, shape), 48.0 + 32.0);
@@ -334,11 +334,11 @@ mod tests {
 
     #[test]
     fn a_wrong_row_has_no_speed() {
-        let operands = Operands::Integers {
+        let operands = ProductOperands::Integers {
             a: vec![1, 2, 3, 4],
             b: vec![1, 1, 2, 2],
         };
-        let shape = Shape { m: 2, k: 2, n: 2 };
+        let shape = ProductShape { m: 2, k: 2, n: 2 };
         assert!(
             check(
                 &ProductResult::Integers(vec![3, 6, 7, 14]),

@@ -6,6 +6,6 @@ mod report;
 mod roofline;
 mod shape;
 
-pub(crate) use measure::Case;
-pub(crate) use report::{BenchReport, Conditions, to};
-pub(crate) use shape::Shape;
+pub(crate) use measure::MeasuredProduct;
+pub(crate) use report::{BenchReport, MeasuringConditions, to};
+pub(crate) use shape::ProductShape;

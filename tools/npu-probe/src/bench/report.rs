@@ -12,7 +12,7 @@ use crate::report::{DeviceReport, time_of};
 
 /// What figures depend on.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Conditions {
+pub(crate) struct MeasuringConditions {
     pub(crate) device: DeviceReport,
     /// Whose wall time is shown.
     pub(crate) time_of: &'static str,
@@ -32,7 +32,7 @@ pub(crate) struct Conditions {
     pub(crate) load_average: Option<f64>,
 }
 
-impl Conditions {
+impl MeasuringConditions {
     pub(crate) fn look(
         device: DeviceReport,
         assumed_clock_mhz: u64,
@@ -75,13 +75,13 @@ fn load_average() -> Option<f64> {
 /// All measurements of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BenchReport {
-    pub(crate) conditions: Conditions,
+    pub(crate) conditions: MeasuringConditions,
     pub(crate) measurements: Vec<Measurement>,
 }
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-impl Conditions {
+impl MeasuringConditions {
     /// A few lines.
     pub(crate) fn text(&self) -> String {
         let mut text = self.device.text();

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// C\[M,N\] = A\[M,K\] x B\[N,K\]^T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct ProductShape {
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Shape {
 #[error("a shape is three numbers from 1 on: rows x depth x columns, such as 512x4096x4096")]
 pub(crate) struct NoShape;
 
-impl FromStr for Shape {
+impl FromStr for ProductShape {
     type Err = NoShape;
 
     fn from_str(text: &str) -> Result<Self, NoShape> {
@@ -29,7 +29,7 @@ impl FromStr for Shape {
     }
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for ProductShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { m, k, n } = self;
         write!(f, "{m}x{k}x{n}")
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn three_numbers_and_nothing_else() {
-        let shape: Shape = "512x4096x11008".parse().unwrap();
+        let shape: ProductShape = "512x4096x11008".parse().unwrap();
         assert_eq!((shape.m, shape.k, shape.n), (512, 4096, 11008));
         assert_eq!(shape.to_string(), "512x4096x11008");
         for bad in [
@@ -54,7 +54,7 @@ mod tests {
             "axbxc",
             "1 x 2 x 3",
         ] {
-            assert!(bad.parse::<Shape>().is_err(), "{bad}");
+            assert!(bad.parse::<ProductShape>().is_err(), "{bad}");
         }
     }
 }

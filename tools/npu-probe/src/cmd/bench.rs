@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::measuring::{self, Measuring};
-use crate::bench::{BenchReport, Conditions};
+use crate::bench::{BenchReport, MeasuringConditions};
 use crate::exit::{Failure, Verdict};
 use crate::flags::{AccumulateFlags, Flags};
 use crate::output;
@@ -47,7 +47,7 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
     let is_model = device.is_model;
     let fds = measuring.fds(device.cores);
     let threads = measuring.threads()?;
-    let mut conditions = Conditions::look(device, measuring.clock.get(), fds, threads);
+    let mut conditions = MeasuringConditions::look(device, measuring.clock.get(), fds, threads);
     let plans = match plans {
         Ok(plans) => plans,
         Err(other) => {

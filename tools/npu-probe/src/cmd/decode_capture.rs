@@ -19,11 +19,11 @@ struct Report {
     chip: String,
     finished: bool,
     zero_data: bool,
-    jobs: Vec<JobReport>,
+    jobs: Vec<DecodedJob>,
 }
 
 #[derive(Debug, Serialize)]
-struct JobReport {
+struct DecodedJob {
     index: usize,
     file: u32,
     outcome: String,
@@ -118,10 +118,10 @@ fn job_report(
     contents: &Contents<'_>,
     index: usize,
     decode: &DecodeFlags,
-) -> JobReport {
+) -> DecodedJob {
     let job = &capture.jobs()[index];
     let programs = capture.programs(job, contents);
-    JobReport {
+    DecodedJob {
         index,
         file: job.file,
         outcome: job.outcome.to_string(),
@@ -138,7 +138,7 @@ fn job_report(
     }
 }
 
-fn job_text(job: &JobReport) -> String {
+fn job_text(job: &DecodedJob) -> String {
     let mut text = format!("job {} of file {}: {}", job.index, job.file, job.outcome);
     if let Some(ended) = job.ended_ns {
         let us = ended.saturating_sub(job.started_ns) as f64 / 1000.0;

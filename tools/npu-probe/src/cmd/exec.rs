@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::exec::board::BoardError;
 use crate::exec::memory::ProgramMemory;
-use crate::exec::relocate::Change;
+use crate::exec::relocate::RelocatedWord;
 use crate::exec::{ProgramRun, board, chip};
 use crate::exit::{Failure, Verdict};
 use crate::flags::{ExecFlags, Flags};
@@ -134,7 +134,7 @@ struct Report<'a> {
     modelled_ns: Option<u64>,
     /// Buffers that the kernel put elsewhere: asked for, given.
     moved: &'a [(u32, u32)],
-    changed_words: &'a [Change],
+    changed_words: &'a [RelocatedWord],
     events: &'a [String],
     /// With `--trace`.
     accesses: Option<Vec<AccessReport>>,
@@ -187,7 +187,7 @@ impl<'a> Report<'a> {
                 format!("the buffer for {from:#010x} is at {to:#010x}"),
             );
         }
-        for Change {
+        for RelocatedWord {
             word,
             register,
             from,

@@ -9,12 +9,12 @@ use npu_matmul::{Engine, PlanOptions, Threads};
 use rknpu_regcmd::timing::Machine;
 use rocket_uapi::{Device, DevicePool};
 
-use crate::bench::{Case, Shape};
+use crate::bench::{MeasuredProduct, ProductShape};
 use crate::exit::Failure;
 use crate::flags::{OperandDtypes, PlanningFlags};
 
 /// A projection of an 8B transformer for a prompt of 512 tokens.
-const DEFAULT_SHAPE: Shape = Shape {
+const DEFAULT_SHAPE: ProductShape = ProductShape {
     m: 512,
     k: 4096,
     n: 4096,
@@ -32,7 +32,7 @@ pub(crate) struct Measuring {
     /// Rows of A, depth, columns of the result, such as 512x4096x4096, which is
     /// the default
     #[arg(value_name = "MxKxN")]
-    shapes: Vec<Shape>,
+    shapes: Vec<ProductShape>,
 
     /// Precisions of the operands [default: int8,fp16,int4]
     #[arg(long, value_delimiter = ',')]
@@ -65,7 +65,7 @@ pub(crate) struct Measuring {
 
 impl Measuring {
     /// At least one.
-    pub(super) fn shapes(&self) -> &[Shape] {
+    pub(super) fn shapes(&self) -> &[ProductShape] {
         match self.shapes[..] {
             [] => &[DEFAULT_SHAPE],
             _ => &self.shapes,
@@ -99,9 +99,14 @@ impl Measuring {
     }
 
     /// A product on the software model or an NPU.
-    pub(super) fn case(&self, kind: OperandDtypes, shape: Shape, is_model: bool) -> Case {
+    pub(super) fn case(
+        &self,
+        kind: OperandDtypes,
+        shape: ProductShape,
+        is_model: bool,
+    ) -> MeasuredProduct {
         let precision = kind.dtype();
-        Case {
+        MeasuredProduct {
             kind,
             results: self.planning.results(precision),
             int4_depth: self.planning.int4_depth(precision, shape.k),
@@ -113,7 +118,7 @@ impl Measuring {
     }
 
     /// With which options plans are made for it.
-    pub(super) fn plan_options(&self, case: &Case) -> PlanOptions {
+    pub(super) fn plan_options(&self, case: &MeasuredProduct) -> PlanOptions {
         let (machine, rows) = (self.machine(), case.kind.npu_rows(case.shape.m));
         PlanOptions {
             conditions: self.planning.conditions(case.kind.dtype(), machine, rows),

@@ -12,11 +12,11 @@ use npu_model::Model;
 use rknpu_regcmd::timing::seconds;
 use rocket_uapi::{Device, DevicePool};
 
-use crate::capture::{Capture, Captured};
-use crate::data::Operands;
+use crate::capture::{CapturedProduct, JobCollector};
+use crate::data::ProductOperands;
 use crate::dump::Dump;
 use crate::exit::{Failure, Verdict};
-use crate::expected::Reference;
+use crate::expected::CpuResult;
 use crate::flags::{Flags, SelfTest};
 use crate::output;
 use crate::product::ProductResult;
@@ -47,20 +47,20 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     };
     say(&device.text())?;
 
-    let operands = Operands::random(test.dtype, lengths.a, lengths.b, test.seed);
+    let operands = ProductOperands::random(test.dtype, lengths.a, lengths.b, test.seed);
     let (recorded, recorder) = recorded(&opened.device, &test)?;
     let pool = DevicePool::open(&recorded, test.fds)
         .context("cannot open the device again")
         .map_err(Failure::Device)?;
-    let capture = Arc::new(Capture::default());
-    let observer: Arc<dyn Observer> = Arc::<Capture>::clone(&capture);
+    let capture = Arc::new(JobCollector::default());
+    let observer: Arc<dyn Observer> = Arc::<JobCollector>::clone(&capture);
     let engine = Engine::new(pool)?.observed_by(observer);
     let weights = operands.load(&engine, test.dtype, test.n, test.k)?;
     let plan = engine.plan(&weights, test.m);
     let plan = plan.map_err(Error::from)?;
     let problem = ProblemReport::new(&test, plan.to_string());
     say(&problem.text())?;
-    let expected = Reference::compute(&test, &operands, weights.plan().k_tile_count());
+    let expected = CpuResult::compute(&test, &operands, weights.plan().k_tile_count());
 
     let bench = Bench {
         test: &test,
@@ -158,11 +158,11 @@ struct Bench<'a> {
     lengths: &'a Lengths,
     device: &'a DeviceReport,
     problem: &'a ProblemReport,
-    operands: &'a Operands,
-    expected: &'a Reference,
+    operands: &'a ProductOperands,
+    expected: &'a CpuResult,
     engine: &'a Engine,
     weights: &'a Weights,
-    capture: &'a Capture,
+    capture: &'a JobCollector,
     model: Option<&'a Model>,
 }
 
@@ -207,7 +207,7 @@ impl Bench<'_> {
     /// Writes what was submitted and what came of it, if that is wanted.
     fn dump(
         &self,
-        captured: &Captured,
+        captured: &CapturedProduct,
         outcome: Result<&ProductResult, &Error>,
     ) -> Result<(), Failure> {
         let Some(directory) = &self.test.dump else {

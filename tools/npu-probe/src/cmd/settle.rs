@@ -14,7 +14,7 @@ use crate::output;
 use crate::report::DeviceReport;
 use crate::settle::judge::Side;
 use crate::settle::report::{ExperimentOutcome, FactReport, SettleReport};
-use crate::settle::{ENTRIES, Entry, Experiment, Plan, bench, cores};
+use crate::settle::{ENTRIES, Experiment, SettleQuestion, SettlingMethod, bench, cores};
 
 pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failure> {
     let chosen = choose(&settle.switches)?;
@@ -75,7 +75,7 @@ fn is_healthy(device: &Device) -> anyhow::Result<bool> {
 
 /// An experiment, and the switch that it settles; without one, the model has
 /// one way only.
-type Chosen = (&'static Entry, Option<&'static Switch>);
+type Chosen = (&'static SettleQuestion, Option<&'static Switch>);
 
 /// The facts that are named, all if none is, in the order of the table.
 fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
@@ -89,7 +89,8 @@ fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
             )));
         }
     }
-    let wanted = |entry: &&Entry| names.is_empty() || names.iter().any(|n| n == entry.name);
+    let wanted =
+        |entry: &&SettleQuestion| names.is_empty() || names.iter().any(|n| n == entry.name);
     Ok(ENTRIES
         .iter()
         .filter(wanted)
@@ -104,14 +105,14 @@ fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
 /// this one: experiments may depend on others than their own.
 fn outcome(
     device: &Device,
-    entry: &Entry,
+    entry: &SettleQuestion,
     switch: Option<&Switch>,
     risky: bool,
     known: &mut Contested,
 ) -> anyhow::Result<ExperimentOutcome> {
     let experiment = match entry.plan {
-        Plan::Impossible(reason) => return Ok(ExperimentOutcome::Impossible { reason }),
-        Plan::Run(experiment) => experiment()?,
+        SettlingMethod::Impossible(reason) => return Ok(ExperimentOutcome::Impossible { reason }),
+        SettlingMethod::Run(experiment) => experiment()?,
     };
     if let (Some(risk), false) = (entry.risk, risky) {
         let reason = format!("needs --risky, since {risk}");
@@ -200,7 +201,7 @@ mod tests {
         let mut wrong = Vec::new();
         for (entry, switch) in choose(&[]).unwrap() {
             let Some(switch) = switch else { continue };
-            if let Plan::Impossible(reason) = entry.plan {
+            if let SettlingMethod::Impossible(reason) = entry.plan {
                 assert!(!reason.is_empty());
                 continue;
             }

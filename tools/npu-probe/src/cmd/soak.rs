@@ -23,7 +23,7 @@ use crate::exit::{Failure, Verdict};
 use crate::flags::Flags;
 use crate::output;
 use crate::report::DeviceReport;
-use crate::soak::{Case, Checked};
+use crate::soak::{Checked, SoakProduct};
 
 /// Options of `soak`.
 #[derive(Debug, Args)]
@@ -122,7 +122,7 @@ fn client(flags: &Flags, seed: u64, cases: u64) -> Result<Verdict, Failure> {
     let opened = super::open(flags)?;
     let mut random = SplitMix64::new(seed);
     for _ in 0..cases {
-        let case = Case::random(&mut random);
+        let case = SoakProduct::random(&mut random);
         case.run(&opened.device, |checked| {
             if checked.wrong > 0 {
                 output::complain(&format!("{case}: {} words wrong", checked.wrong));

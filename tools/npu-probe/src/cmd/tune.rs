@@ -9,7 +9,7 @@ use clap::Args;
 use npu_matmul::plan::{TunedFor, TunedPlans};
 
 use super::measuring::Measuring;
-use crate::bench::Conditions;
+use crate::bench::MeasuringConditions;
 use crate::exit::{Failure, Verdict};
 use crate::flags::{Flags, OperandDtypes};
 use crate::output;
@@ -65,7 +65,7 @@ pub(crate) fn run(flags: &Flags, args: &TuneFlags) -> Result<Verdict, Failure> {
     let threads = measuring.threads()?;
     let mut table = table(args, &tuned_for)?;
     let mut report = TuneReport {
-        conditions: Conditions::look(device, measuring.clock.get(), fds, threads),
+        conditions: MeasuringConditions::look(device, measuring.clock.get(), fds, threads),
         tuned_for,
         measured: TuneReport::measured(is_model),
         products: Vec::new(),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use rknpu_regcmd::Word;
 use rocket_uapi::PAGE_BYTES;
 
-use crate::flags::{Input, OutputRegion};
+use crate::flags::{BufferFile, OutputRegion};
 use crate::program;
 
 /// A page of the IOMMU, bytes.
@@ -107,7 +107,7 @@ pub(crate) struct ProgramMemory {
 impl ProgramMemory {
     /// The files' contents, zeroes for outputs elsewhere, the program.
     pub(crate) fn new(
-        inputs: &[Input],
+        inputs: &[BufferFile],
         outputs: &[OutputRegion],
         words: &[Word],
         at: Option<u32>,
@@ -126,7 +126,7 @@ impl ProgramMemory {
         Ok(memory)
     }
 
-    fn add_file(&mut self, input: &Input) -> Result<(), MemoryError> {
+    fn add_file(&mut self, input: &BufferFile) -> Result<(), MemoryError> {
         let what = input.file.display().to_string();
         aligned(&what, input.iova)?;
         let mut bytes = Vec::new();

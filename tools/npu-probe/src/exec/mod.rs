@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use npu_model::trace::DmaAccess;
 
-use relocate::Change;
+use relocate::RelocatedWord;
 
 /// What came of a run.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub(crate) struct ProgramRun {
     /// What was touched, where that is known.
     pub(crate) accesses: Vec<DmaAccess>,
     /// Words that ran with another value than was given.
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<RelocatedWord>,
     /// Buffers that the kernel put elsewhere: address asked for, address given.
     pub(crate) moved: Vec<(u32, u32)>,
 }

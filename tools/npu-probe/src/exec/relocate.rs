@@ -30,7 +30,7 @@ impl Moved {
 
 /// A word that was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Change {
+pub(crate) struct RelocatedWord {
     /// Index of the word.
     pub(crate) word: usize,
     /// The address register that it writes.
@@ -70,7 +70,7 @@ fn name(register: &RegisterInfo) -> String {
 pub(crate) fn relocate(
     words: &mut [Word],
     buffers: &[Moved],
-) -> Result<Vec<Change>, RelocateError> {
+) -> Result<Vec<RelocatedWord>, RelocateError> {
     if buffers.iter().all(|buffer| buffer.from == buffer.to) {
         return Ok(Vec::new());
     }
@@ -97,7 +97,7 @@ pub(crate) fn relocate(
             };
             let from = before.value();
             let to = from.wrapping_sub(buffer.from).wrapping_add(buffer.to);
-            let change = Change {
+            let change = RelocatedWord {
                 word,
                 register: name(register),
                 from,
@@ -108,7 +108,7 @@ pub(crate) fn relocate(
             }
         }
     }
-    let mut changes: Vec<Change> = changes.into_values().collect();
+    let mut changes: Vec<RelocatedWord> = changes.into_values().collect();
     changes.retain(|change| change.from != change.to);
     for change in &changes {
         if let Some(word) = words.get_mut(change.word) {

@@ -20,7 +20,7 @@ pub(crate) struct ExecFlags {
     /// The address is a multiple of 4096, decimal or hexadecimal after 0x. What
     /// the last page has beyond the file is 0.
     #[arg(long = "bo", value_name = "IOVA:FILE[:rw]")]
-    pub(crate) inputs: Vec<Input>,
+    pub(crate) inputs: Vec<BufferFile>,
 
     /// Memory to write into a file afterwards; zeroes before, where no --bo is
     #[arg(long = "out", value_name = "IOVA:LEN:FILE")]
@@ -77,7 +77,7 @@ impl From<ExecLevel> for Level {
 
 /// `--bo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Input {
+pub(crate) struct BufferFile {
     pub(crate) iova: u32,
     pub(crate) file: PathBuf,
     /// Whether the file gets the content afterwards.
@@ -116,7 +116,7 @@ fn iova(text: &str) -> Result<u32, RangeError> {
         .ok_or_else(|| RangeError::Number(text.to_owned()))
 }
 
-impl FromStr for Input {
+impl FromStr for BufferFile {
     type Err = RangeError;
 
     fn from_str(text: &str) -> Result<Self, RangeError> {
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn ranges_are_read() {
-        let input = |text: &str| text.parse::<Input>();
+        let input = |text: &str| text.parse::<BufferFile>();
         let a = input("0x1000:a:b.bin").unwrap();
         assert_eq!(
             (a.iova, a.file, a.write_back),
@@ -200,7 +200,7 @@ mod tests {
             "0x:x",
             "0x0::rw",
         ] {
-            let parsed = text.parse::<Input>();
+            let parsed = text.parse::<BufferFile>();
             // Whatever follows the first colon is a name.
             assert!(parsed.is_err() || text == "{text}");
         }

@@ -13,7 +13,7 @@ use npu_model::{Model, ModelOptions, Selector};
 use npu_server::{Counts, ForwardService};
 use serde::Serialize;
 
-use self::of_model::Use;
+use self::of_model::ModelUse;
 use self::of_node::UseOfNode;
 use crate::exit::Failure;
 use crate::flags::{Flags, ModelFlags};
@@ -106,7 +106,7 @@ impl Calls {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 enum Summary {
-    Model(Box<Use>),
+    Model(Box<ModelUse>),
     Node(UseOfNode),
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct UseReport {
 impl UseReport {
     pub(crate) fn new(counts: &Counts, model: &Model) -> Self {
         let timeline = model.timeline();
-        let summary = Use::new(Calls::of(counts), model, timeline.as_ref());
+        let summary = ModelUse::new(Calls::of(counts), model, timeline.as_ref());
         Self {
             summary: Summary::Model(Box::new(summary)),
             timeline,

@@ -22,7 +22,7 @@ const MICROSECONDS_PER_SECOND: f64 = 1e6;
 
 /// What programs did with the device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Use {
+pub(super) struct ModelUse {
     #[serde(flatten)]
     calls: Calls,
     jobs_completed: u64,
@@ -78,7 +78,7 @@ struct Core {
     modelled_busy_us: f64,
 }
 
-impl Use {
+impl ModelUse {
     pub(super) fn new(calls: Calls, model: &Model, timeline: Option<&DeviceTimeline>) -> Self {
         let JobCounts {
             completed,
@@ -248,7 +248,7 @@ mod tests {
         }
         // Notices that the dma-bufs are closed.
         drop(model.open_file());
-        let text = Use::new(Calls::default(), &model, None).text();
+        let text = ModelUse::new(Calls::default(), &model, None).text();
         assert_eq!(text.matches("use-after-close").count(), 1, "{text}");
         assert!(
             text.contains("use-after-close: 4 times; the first: closed a file"),
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn jobs_that_never_ended_are_counted() {
-        let report = Use {
+        let report = ModelUse {
             calls: Calls {
                 clients_died: 1,
                 jobs: 9,
@@ -267,7 +267,7 @@ mod tests {
             jobs_killed: 2,
             jobs_lost: 4,
             jobs_unfinished: 3,
-            ..Use::default()
+            ..ModelUse::default()
         };
         let text = report.text();
         for part in [
@@ -277,7 +277,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "no `{part}` in:\n{text}");
         }
-        let text = Use::default().text();
+        let text = ModelUse::default().text();
         assert!(
             text.contains("0: 0 completed, 0 dropped, 0 killed\n"),
             "{text}"
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_happens_often_is_told_once() {
-        let mut report = Use::default();
+        let mut report = ModelUse::default();
         for reason in ["one", "two", "one"] {
             report.notice(&Event::JobDropped {
                 index: 0,

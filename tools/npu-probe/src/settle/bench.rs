@@ -261,7 +261,7 @@ mod tests {
     use rknpu_regcmd::regs::dpu;
 
     use super::*;
-    use crate::settle::{ENTRIES, Plan, lookup, observed};
+    use crate::settle::{ENTRIES, SettlingMethod, lookup, observed};
 
     /// A model that takes no time to hang.
     fn device() -> Device {
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn every_experiment_writes_its_output_and_nothing_beside_it() {
         for entry in ENTRIES {
-            let Plan::Run(experiment) = entry.plan else {
+            let SettlingMethod::Run(experiment) = entry.plan else {
                 continue;
             };
             let experiment = experiment().unwrap();

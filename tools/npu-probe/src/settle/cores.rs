@@ -5,7 +5,7 @@ use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::{EnableMask, Program, Register};
 
 use super::products;
-use super::{Experiment, ExperimentJob, OUT, Reading, TaskTemplate};
+use super::{Experiment, ExperimentJob, OUT, OutcomeOrder, TaskTemplate};
 
 /// S_POINTER as programs write it: both pointers toggle.
 const POINTER: u32 = 0xe;
@@ -53,6 +53,6 @@ pub(super) fn wedge() -> anyhow::Result<Experiment> {
         observed: false,
     }];
     experiment.jobs.extend(vec![good; ROUND]);
-    experiment.reading = Reading::AnyOrder;
+    experiment.reading = OutcomeOrder::AnyOrder;
     Ok(experiment)
 }

@@ -106,14 +106,18 @@ pub(super) fn program(dpu: &RegisterSet, reader: &RegisterSet) -> TaskTemplate {
 
 /// What EW does with two operands.
 #[derive(Clone, Copy)]
-pub(super) enum Operation {
+pub(super) enum EwOperation {
     Max = 0,
     Min = 1,
     Add = 2,
 }
 
 /// One operation on the atoms of [`input`] 0 and 1.
-pub(super) fn flying(operation: Operation, a: [f32; 8], b: [f32; 8]) -> anyhow::Result<Experiment> {
+pub(super) fn flying(
+    operation: EwOperation,
+    a: [f32; 8],
+    b: [f32; 8],
+) -> anyhow::Result<Experiment> {
     let mut dpu = dpu_registers(1)?;
     dpu.set(
         dpu::EwCfg::new()
@@ -152,7 +156,7 @@ pub(super) fn fp16_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
 /// A sum, with no word about BS and BN. An active BS with operands of 0 gives
 /// a sum without the first operand, or none.
 pub(super) fn fresh_stages() -> anyhow::Result<Experiment> {
-    let mut experiment = flying(Operation::Add, [1.5; 8], [2.0; 8])?;
+    let mut experiment = flying(EwOperation::Add, [1.5; 8], [2.0; 8])?;
     for task in &mut experiment.jobs[0].tasks {
         task.leave_out::<dpu::BsCfg>()
             .leave_out::<dpu::BsAluCfg>()
@@ -168,7 +172,7 @@ pub(super) fn fresh_stages() -> anyhow::Result<Experiment> {
 
 /// Zeros, whose exponent field is below any MINUS_EXP.
 pub(super) fn small_exponent() -> anyhow::Result<Experiment> {
-    let mut experiment = flying(Operation::Add, [0.0; 8], [0.0; 8])?;
+    let mut experiment = flying(EwOperation::Add, [0.0; 8], [0.0; 8])?;
     for task in &mut experiment.jobs[0].tasks {
         task.put(
             dpu::OutCvtShift::new()
@@ -182,7 +186,7 @@ pub(super) fn small_exponent() -> anyhow::Result<Experiment> {
 /// A sum with COMB_USE 5: both engines read.
 pub(super) fn flying_dual() -> anyhow::Result<Experiment> {
     let mut experiment = flying(
-        Operation::Add,
+        EwOperation::Add,
         [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
         [0.5; 8],
     )?;
@@ -198,7 +202,7 @@ pub(super) fn flying_dual() -> anyhow::Result<Experiment> {
 pub(super) fn nan_compare() -> anyhow::Result<Experiment> {
     const NAN: f32 = f32::NAN;
     flying(
-        Operation::Max,
+        EwOperation::Max,
         [NAN, 1.0, NAN, 1.0, NAN, -1.0, -1.0, 3.0],
         [1.0, NAN, -1.0, 2.0, NAN, NAN, 2.0, 1.0],
     )

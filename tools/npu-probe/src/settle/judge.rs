@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::bench::{GUARD, Seen};
-use super::{Experiment, Reading};
+use super::{Experiment, OutcomeOrder};
 
 /// Bytes of an atom: the unit in which part of an output is wrong.
 const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
@@ -64,7 +64,7 @@ pub(crate) fn judge(experiment: &Experiment, device: &[Seen], sides: &[Side]) ->
 /// What is seen of what jobs did.
 pub(crate) fn read(experiment: &Experiment, seen: &[Seen]) -> Vec<Seen> {
     let mut seen = seen.to_vec();
-    if experiment.reading == Reading::AnyOrder {
+    if experiment.reading == OutcomeOrder::AnyOrder {
         seen.sort();
         seen.dedup();
     }
@@ -156,7 +156,7 @@ pub(crate) fn count(device: &[u8], model: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    fn experiment(reading: Reading, spoiled: &'static [&'static str]) -> Experiment {
+    fn experiment(reading: OutcomeOrder, spoiled: &'static [&'static str]) -> Experiment {
         Experiment {
             inputs: Vec::new(),
             output: 48,
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn equal_bytes_settle() {
-        let each = experiment(Reading::EachJob, &[]);
+        let each = experiment(OutcomeOrder::EachJob, &[]);
         let on = |device: Seen| judge(&each, &[device], &sides());
         assert_eq!(on(seen(true, [1, 2, 3])), Judgement::Exactly("right"));
         assert_eq!(on(seen(true, [1, 9, 9])), Judgement::Exactly("bad"));
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn wrong_bytes_may_be_others_where_the_side_is_wrong() {
-        let spoiled = experiment(Reading::EachJob, &["bad"]);
+        let spoiled = experiment(OutcomeOrder::EachJob, &["bad"]);
         let on = |device: Seen| judge(&spoiled, &[device], &sides());
         assert_eq!(
             on(seen(true, [1, 7, 6])),
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn jobs_on_cores_that_nobody_chose_count_in_any_order() {
-        let any = experiment(Reading::AnyOrder, &[]);
+        let any = experiment(OutcomeOrder::AnyOrder, &[]);
         let good = seen(true, [1, 2, 3]);
         let hung = seen(false, [0, 0, 0]);
         let sides = [

@@ -39,7 +39,7 @@ pub(crate) struct Experiment {
     /// What runs, one after another.
     pub(crate) jobs: Vec<ExperimentJob>,
     /// How outcomes are read.
-    pub(crate) reading: Reading,
+    pub(crate) reading: OutcomeOrder,
     /// Sides on which part of the output is wrong in a way that nobody knows:
     /// there, other wrong values than the model's are taken for them too.
     pub(crate) spoiled: &'static [&'static str],
@@ -55,7 +55,7 @@ pub(crate) struct ExperimentJob {
 
 /// What is seen of the jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum OutcomeOrder {
     /// What each job did.
     EachJob,
     /// What jobs did, whichever: they are all alike, and run on cores that
@@ -80,7 +80,7 @@ impl Experiment {
             inputs,
             output,
             jobs: jobs.collect(),
-            reading: Reading::EachJob,
+            reading: OutcomeOrder::EachJob,
             spoiled: &[],
         }
     }
@@ -102,7 +102,7 @@ impl ExperimentJob {
 
 /// How a fact is settled.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Plan {
+pub(crate) enum SettlingMethod {
     /// An experiment settles it.
     Run(fn() -> anyhow::Result<Experiment>),
     /// Not through the mainline driver, and why not.
@@ -111,21 +111,21 @@ pub(crate) enum Plan {
 
 /// A fact and how it is settled, or how it is at least looked at.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct SettleQuestion {
     /// The model's switch, or a name where the model has one way only.
     pub(crate) name: &'static str,
     /// The question that the experiment answers.
     pub(crate) question: &'static str,
     /// How it is answered, if it can be.
-    pub(crate) plan: Plan,
+    pub(crate) plan: SettlingMethod,
     /// Why it is run on request only.
     pub(crate) risk: Option<&'static str>,
     /// What to know about an answer.
     pub(crate) note: Option<&'static str>,
 }
 
-impl Entry {
-    const fn new(name: &'static str, question: &'static str, plan: Plan) -> Self {
+impl SettleQuestion {
+    const fn new(name: &'static str, question: &'static str, plan: SettlingMethod) -> Self {
         Self {
             name,
             question,
@@ -152,176 +152,176 @@ const NO_CHAINS: &str = "needs chained kicks; the mainline driver starts each ta
 /// All facts, in the order in which they are settled: first what needs a fresh
 /// core, facts before those whose experiments depend on them, then what is only
 /// looked at, last what may leave a core behind that does not work.
-pub(crate) const ENTRIES: &[Entry] = &[
-    Entry::new(
+pub(crate) const ENTRIES: &[SettleQuestion] = &[
+    SettleQuestion::new(
         "fresh-stages",
         "Do BS and BN pass data through before any program wrote their registers?",
-        Plan::Run(flying::fresh_stages),
+        SettlingMethod::Run(flying::fresh_stages),
     )
     .noting(
         "an answer only if no program ran since the NPU last lost power: \
          leave it idle for a second first",
     ),
-    Entry::new(
+    SettleQuestion::new(
         "wide-rounding",
         "How does a shift round 32-bit results, with CVT_TYPE 1?",
-        Plan::Run(products::wide_rounding),
+        SettlingMethod::Run(products::wide_rounding),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "output-ties",
         "Where does the output converter send exact halves, with CVT_ROUND 1?",
-        Plan::Run(products::output_ties),
+        SettlingMethod::Run(products::output_ties),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "output-scale",
         "Is an output scale of 0x8000 negative?",
-        Plan::Run(products::output_scale),
+        SettlingMethod::Run(products::output_scale),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "tf32-operand",
         "Are the low 13 bits of a tf32 operand cut off or rounded?",
-        Plan::Run(products::tf32_operand),
+        SettlingMethod::Run(products::tf32_operand),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "int16-without-sum",
         "Does an int16 product with QD_EN 0 write all its columns?",
-        Plan::Run(products::int16_without_sum),
+        SettlingMethod::Run(products::int16_without_sum),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "short-height",
         "Is a cube of two or three lines fetched right in groups of four?",
-        Plan::Run(products::short_height),
+        SettlingMethod::Run(products::short_height),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "line-rounding",
         "Do lines in CBUF begin at multiples of 64 bytes?",
-        Plan::Run(products::line_rounding),
+        SettlingMethod::Run(products::line_rounding),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "few-grains",
         "Is an fp16 product right with FEATURE_GRAINS below its height?",
-        Plan::Run(products::few_grains),
+        SettlingMethod::Run(products::few_grains),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "depthwise-pad",
         "What are channels 32 to 63 of a depthwise int8 group padded with?",
-        Plan::Run(depthwise::depthwise_pad),
+        SettlingMethod::Run(depthwise::depthwise_pad),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "delta-program",
         "Does a program of addresses run with the sizes of its register group?",
-        Plan::Run(cores::delta_program),
+        SettlingMethod::Run(cores::delta_program),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "small-exponent",
         "Does MINUS_EXP wrap an exponent that is smaller?",
-        Plan::Run(flying::small_exponent),
+        SettlingMethod::Run(flying::small_exponent),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "nan-compare",
         "What is the maximum of a number and a NaN?",
-        Plan::Run(flying::nan_compare),
+        SettlingMethod::Run(flying::nan_compare),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "lut-index",
         "How does a float choose its place in a look-up table?",
-        Plan::Run(lookup::lut_index),
+        SettlingMethod::Run(lookup::lut_index),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "pooling-interrupt",
         "Does a pooling task raise the DPU's interrupt, for which the driver waits?",
-        Plan::Run(pooling::pooling_interrupt),
+        SettlingMethod::Run(pooling::pooling_interrupt),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "average-rounding",
         "How often is an average rounded?",
-        Plan::Run(pooling::average_rounding),
+        SettlingMethod::Run(pooling::average_rounding),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "byte-pooling",
         "Does pooling of bytes work with IN_PRECISION 1?",
-        Plan::Run(pooling::byte_pooling),
+        SettlingMethod::Run(pooling::byte_pooling),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "lut-ends",
         "How do look-up tables of either sign round, and go on beyond their ends?",
-        Plan::Run(lookup::lut_ends),
+        SettlingMethod::Run(lookup::lut_ends),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "int8-ties",
         "How are ties rounded on the way to int8, with CVT_ROUND 0 and 1?",
-        Plan::Run(observed::int8_ties),
+        SettlingMethod::Run(observed::int8_ties),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "int8-to-fp16",
         "Is an int8 product of 64 columns right in fp16, in groups of four atoms?",
-        Plan::Run(observed::int8_to_fp16),
+        SettlingMethod::Run(observed::int8_to_fp16),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "int16-columns",
         "Is an int16 product of 256 columns right, in groups of four atoms?",
-        Plan::Run(observed::int16_columns),
+        SettlingMethod::Run(observed::int16_columns),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "signed-zeros",
         "Which zero is the greater, and what of infinities and subnormals?",
-        Plan::Run(observed::signed_zeros),
+        SettlingMethod::Run(observed::signed_zeros),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "fp16-overflow",
         "What are sums beyond fp16, and below its normal numbers?",
-        Plan::Run(observed::fp16_overflow),
+        SettlingMethod::Run(observed::fp16_overflow),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "average-order",
         "In which order, and how precisely, does pooling add?",
-        Plan::Run(observed::average_order),
+        SettlingMethod::Run(observed::average_order),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "in-place",
         "What becomes of an fp16 product that adds its own output?",
-        Plan::Run(observed::in_place),
+        SettlingMethod::Run(observed::in_place),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "chain-pointer",
         "Do CNA and CORE in later tasks of a chain need an S_POINTER write of their own?",
-        Plan::Impossible(NO_CHAINS),
+        SettlingMethod::Impossible(NO_CHAINS),
     ),
-    Entry::new(
+    SettleQuestion::new(
         "flying-dual",
         "Does a flying operation on two operands work with COMB_USE 5?",
-        Plan::Run(flying::flying_dual),
+        SettlingMethod::Run(flying::flying_dual),
     )
     .risky("on one side its task hangs"),
-    Entry::new(
+    SettleQuestion::new(
         "weight-room",
         "Which weights must fit their banks together?",
-        Plan::Run(products::weight_room),
+        SettlingMethod::Run(products::weight_room),
     )
     .risky("on two of three sides its tasks hang"),
-    Entry::new(
+    SettleQuestion::new(
         "wedge",
         "Does a core that hung work again after its reset?",
-        Plan::Run(cores::wedge),
+        SettlingMethod::Run(cores::wedge),
     )
     .risky("it hangs a core on purpose; on one side that core needs a power cycle")
     .noting("the driver may cut the power of an idle core, which cures it before it is looked at"),
-    Entry::new(
+    SettleQuestion::new(
         "partial-group",
         "Does a task end whose int8 results end within a group of channels?",
-        Plan::Run(products::partial_group),
+        SettlingMethod::Run(products::partial_group),
     )
     .risky("on one side, the likely one, its task hangs"),
-    Entry::new(
+    SettleQuestion::new(
         "one-weight-bank",
         "Do weights that do not fit one bank stream through it?",
-        Plan::Run(observed::one_weight_bank),
+        SettlingMethod::Run(observed::one_weight_bank),
     )
     .risky("its task may hang"),
-    Entry::new(
+    SettleQuestion::new(
         "no-lines",
         "What becomes of a task whose input has no lines?",
-        Plan::Run(observed::no_lines),
+        SettlingMethod::Run(observed::no_lines),
     )
     .risky("its task is likely to hang"),
 ];

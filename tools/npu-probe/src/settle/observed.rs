@@ -6,7 +6,7 @@ use half::f16;
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
 use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision};
 
-use super::flying::{Operation, flying};
+use super::flying::{EwOperation, flying};
 use super::pooling::fp16_average;
 use super::products::{fp16_product, fp16s, int8_product, int16, int16s, small};
 use super::{Experiment, ExperimentJob, OUT, TaskTemplate, input};
@@ -125,8 +125,8 @@ pub(super) fn signed_zeros() -> anyhow::Result<Experiment> {
     const INF: f32 = f32::INFINITY;
     let a = [0.0, -0.0, 0.0, -0.0, INF, -INF, TINY, -TINY];
     let b = [-0.0, 0.0, 0.0, -0.0, 1.0, 1.0, 0.0, -0.0];
-    let mut experiment = flying(Operation::Max, a, b)?;
-    experiment.jobs.extend(flying(Operation::Min, a, b)?.jobs);
+    let mut experiment = flying(EwOperation::Max, a, b)?;
+    experiment.jobs.extend(flying(EwOperation::Min, a, b)?.jobs);
     Ok(experiment)
 }
 
@@ -138,7 +138,7 @@ pub(super) fn fp16_overflow() -> anyhow::Result<Experiment> {
     const LEAST: f32 = 5.960_464_5e-8;
     const INF: f32 = f32::INFINITY;
     flying(
-        Operation::Add,
+        EwOperation::Add,
         [MAX, -MAX, MAX, MAX, MAX, INF, LEAST, -LEAST],
         [
             MAX,

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::bench::Seen;
 use super::judge::{self, Judgement, Side, Stretch};
-use super::{Entry, Experiment};
+use super::{Experiment, SettleQuestion};
 use crate::report::DeviceReport;
 
 /// The report of all facts.
@@ -47,19 +47,19 @@ pub(crate) enum ExperimentOutcome {
         /// Whether all bytes are as the model has them on that side; otherwise
         /// those that are wrong on it have other values.
         exact: bool,
-        jobs: Vec<JobReport>,
+        jobs: Vec<JobComparison>,
     },
     /// It does what no side does.
     Neither {
         /// The side that it differs least from.
         nearest: Option<&'static str>,
-        jobs: Vec<JobReport>,
+        jobs: Vec<JobComparison>,
     },
     /// Seen, beside what the model does in its one way.
     Observed {
         /// Whether it is the same.
         as_model: bool,
-        jobs: Vec<JobReport>,
+        jobs: Vec<JobComparison>,
     },
     /// Not run, and why not.
     NotRun { reason: String },
@@ -69,7 +69,7 @@ pub(crate) enum ExperimentOutcome {
 
 /// One job, beside that of the model on the side that it differs least from.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct JobReport {
+pub(crate) struct JobComparison {
     /// Whether it ended by itself.
     pub(crate) completed: bool,
     /// Whether it does on the model.
@@ -135,14 +135,14 @@ impl ExperimentOutcome {
     }
 }
 
-fn job_reports(device: &[Seen], model: &[Seen]) -> Vec<JobReport> {
+fn job_reports(device: &[Seen], model: &[Seen]) -> Vec<JobComparison> {
     let pairs = device.iter().zip(model);
     pairs
-        .map(|(device, model)| JobReport::new(device, model))
+        .map(|(device, model)| JobComparison::new(device, model))
         .collect()
 }
 
-impl JobReport {
+impl JobComparison {
     fn new(device: &Seen, model: &Seen) -> Self {
         Self {
             completed: device.completed,
@@ -175,7 +175,7 @@ impl JobReport {
 
 impl FactReport {
     pub(crate) fn new(
-        entry: &Entry,
+        entry: &SettleQuestion,
         sides: &'static [&'static str],
         outcome: ExperimentOutcome,
     ) -> Self {
@@ -232,7 +232,7 @@ impl FactReport {
 }
 
 /// A line for each job that did something else.
-fn job_texts(jobs: &[JobReport]) -> String {
+fn job_texts(jobs: &[JobComparison]) -> String {
     let mut text = String::new();
     for (index, job) in jobs.iter().enumerate() {
         if let Some(what) = job.text() {

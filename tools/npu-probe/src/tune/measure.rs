@@ -8,9 +8,9 @@ use npu_model::Opened;
 
 use super::modelled;
 use super::report::{Timed, Tuned};
-use crate::bench::{Case, Shape};
+use crate::bench::{MeasuredProduct, ProductShape};
 use crate::cmd::measuring;
-use crate::data::Operands;
+use crate::data::ProductOperands;
 use crate::exit::Failure;
 use crate::int4::of_int4;
 use crate::product::ProductResult;
@@ -24,7 +24,7 @@ const NS_PER_MS: f64 = 1e6;
 /// What is measured, and how.
 #[derive(Debug)]
 pub(crate) struct Tuning {
-    pub(crate) case: Case,
+    pub(crate) case: MeasuredProduct,
     pub(crate) fds: usize,
     pub(crate) threads: Option<Threads>,
     /// For plans; nothing is forced.
@@ -103,11 +103,15 @@ impl Tuning {
     }
 
     /// Options of which the engine can obey all choices.
-    fn options_for(&self, operands: &Operands) -> Result<PlanOptions, npu_matmul::PlanError> {
-        let (Dtype::Int4, Operands::Integers { b, .. }) = (self.case.kind.dtype(), operands) else {
+    fn options_for(
+        &self,
+        operands: &ProductOperands,
+    ) -> Result<PlanOptions, npu_matmul::PlanError> {
+        let (Dtype::Int4, ProductOperands::Integers { b, .. }) = (self.case.kind.dtype(), operands)
+        else {
             return Ok(self.options.clone());
         };
-        let Shape { n, k, .. } = self.case.shape;
+        let ProductShape { n, k, .. } = self.case.shape;
         of_int4(&self.options, n, k, self.fds, int4_depth(k, b))
     }
 
@@ -116,7 +120,7 @@ impl Tuning {
     fn measure(
         &self,
         alternative: &Alternative,
-        operands: &Operands,
+        operands: &ProductOperands,
         opened: &Opened,
     ) -> Result<(ProductResult, u64), Failure> {
         let forced = PlanOptions {

@@ -7,7 +7,7 @@ use npu_matmul::Results;
 use npu_matmul::plan::{PlanSizes, TunedFor};
 use serde::Serialize;
 
-use crate::bench::{Conditions, to};
+use crate::bench::{MeasuringConditions, to};
 
 /// A plan that was tried.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -38,7 +38,7 @@ pub(crate) struct Tuned {
 /// All that is told.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TuneReport {
-    pub(crate) conditions: Conditions,
+    pub(crate) conditions: MeasuringConditions,
     /// What the plans are for.
     pub(crate) tuned_for: TunedFor,
     /// Of what measured times are.

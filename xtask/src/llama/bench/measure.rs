@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::llama::attempts::until_whole;
 use crate::llama::model::Workshop;
 use crate::paths;
-use crate::process::{self, Output};
+use crate::process::{self, CommandOutput};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -35,7 +35,7 @@ pub(super) fn run(
     tool: &str,
     workshop: &Workshop,
     command: &Command,
-    is_whole: impl Fn(&Output) -> bool,
+    is_whole: impl Fn(&CommandOutput) -> bool,
 ) -> Result<(Taken, String)> {
     let file = workshop.path("taken.json");
     let once = || {

@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::stats::Stats;
+use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use crate::arch::Arch;
 use crate::paths;
-use crate::process::{self, Output};
-use crate::report::{Report, Verdict};
+use crate::process::{self, CommandOutput};
+use crate::report::{CheckVerdict, VerdictTally};
 
 /// Name of the checks.
 pub(super) const NAME: &str = "hosts";
@@ -154,7 +154,7 @@ const PREBUILT: [Prebuilt; 4] = [
 ];
 
 /// Runs them all.
-pub(super) fn check(stock: &Stock, report: &mut Report) {
+pub(super) fn check(stock: &Stock, report: &mut VerdictTally) {
     let program = match compile(stock.arch(), "ggml_host") {
         Ok(program) => program,
         Err(error) => return report.error(NAME, &error),
@@ -172,7 +172,7 @@ pub(super) fn check(stock: &Stock, report: &mut Report) {
         let name = format!("{NAME} node-llama-cpp {package}, ggml {ggml}");
         report.set_host(ggml);
         let outcome = match npm::missing_program() {
-            Some(missing) => Ok(Verdict::Skip(format!(
+            Some(missing) => Ok(CheckVerdict::Skip(format!(
                 "needs the program {missing}, which this machine does not have"
             ))),
             None => node(stock, &program, prebuilt),
@@ -209,7 +209,7 @@ pub(super) fn compile(arch: Arch, name: &str) -> Result<PathBuf> {
 }
 
 /// With Debian's ggml, which finds its CPU backends by itself.
-fn debian(stock: &Stock, program: &Path, precision: PrecisionSetting) -> Result<Verdict> {
+fn debian(stock: &Stock, program: &Path, precision: PrecisionSetting) -> Result<CheckVerdict> {
     let mut command = stock.program(program, &[], Backend::With);
     command
         .arg(precision.limit)
@@ -224,7 +224,7 @@ fn debian(stock: &Stock, program: &Path, precision: PrecisionSetting) -> Result<
 }
 
 /// With the ggml of an npm package.
-fn node(stock: &Stock, program: &Path, prebuilt: &Prebuilt) -> Result<Verdict> {
+fn node(stock: &Stock, program: &Path, prebuilt: &Prebuilt) -> Result<CheckVerdict> {
     let directory = npm::fetch(stock.arch(), prebuilt.package)?;
     let mut command = stock.program(program, &[&directory], Backend::With);
     command
@@ -240,11 +240,11 @@ fn node(stock: &Stock, program: &Path, prebuilt: &Prebuilt) -> Result<Verdict> {
 
 /// Judges what the host in C wrote.
 fn judge(
-    output: Output,
+    output: CommandOutput,
     ggml: &str,
     expected: Expected,
     precision: PrecisionSetting,
-) -> Result<Verdict> {
+) -> Result<CheckVerdict> {
     let text = output.text();
     let output = output
         .checked("ggml_host")
@@ -276,10 +276,10 @@ fn judge(
                 line.contains(why) && line.contains("goes on without the NPU"),
                 "expected a line with {why:?}, got {line:?}"
             );
-            Ok(Verdict::Pass(format!("refused in one line: {line}")))
+            Ok(CheckVerdict::Pass(format!("refused in one line: {line}")))
         }
         Expected::Serves { rearranges } => {
-            let stats = Stats::find(&output.stderr)?;
+            let stats = StatsTable::find(&output.stderr)?;
             // ACCEL is 3 in every version.
             let device = format!("ROCKET0 3 {}", stats.device());
             ensure!(
@@ -317,7 +317,7 @@ fn judge(
                 "products were also computed in {}",
                 stats.precisions().join(", ")
             );
-            Ok(Verdict::Pass(format!(
+            Ok(CheckVerdict::Pass(format!(
                 "{products} products in {computed} as on the CPU, within {limit} of normalised mean \
                  square error; threads set, computing aborted, backend unloaded while there are \
                  weights, and loaded again"
@@ -347,12 +347,12 @@ mod tests {
     const STATS: &str = "ROCKET0 statistics: model\n  products computed in fp16 8\n  \
         products computed in int8 0\n  products failed 0\n  jobs 7\n";
 
-    fn serves(stdout: &str, stderr: &str) -> Result<Verdict> {
+    fn serves(stdout: &str, stderr: &str) -> Result<CheckVerdict> {
         judge_as(stdout, stderr, PLAIN)
     }
 
-    fn judge_as(stdout: &str, stderr: &str, expected: Expected) -> Result<Verdict> {
-        let output = Output {
+    fn judge_as(stdout: &str, stderr: &str, expected: Expected) -> Result<CheckVerdict> {
+        let output = CommandOutput {
             status: ExitStatus::from_raw(0),
             stdout: stdout.into(),
             stderr: stderr.to_owned(),

@@ -6,8 +6,8 @@ use rknpu_regcmd::MatmulType::{Fp16ToFp16, Int4ToInt16, Int8ToInt32};
 use rknpu_regcmd::timing::seconds;
 
 use super::super::host::HostCosts;
-use super::super::product::{CutProduct, Sums};
-use super::super::tiles::Tile;
+use super::super::product::{CutProduct, SummedOn};
+use super::super::tiles::TimedTile;
 use super::{FAST, Group, Jobs, MS, SIZE, TILE, row, wait};
 
 pub(super) fn host() -> Result<Group> {
@@ -52,7 +52,7 @@ fn fp16(size: (u32, u32, u32)) -> CutProduct {
         size,
         tile: (256, 384, 256),
         files: 5,
-        sums: Sums::OnNpu,
+        sums: SummedOn::OnNpu,
         right_sized: false,
     }
 }
@@ -61,7 +61,7 @@ fn fp16(size: (u32, u32, u32)) -> CutProduct {
 fn int8(size: (u32, u32, u32)) -> CutProduct {
     CutProduct {
         ty: Int8ToInt32,
-        sums: Sums::OnHost,
+        sums: SummedOn::OnHost,
         ..fp16(size)
     }
 }
@@ -130,13 +130,13 @@ pub(super) fn products() -> Result<Group> {
 }
 
 pub(super) fn levers() -> Result<Group> {
-    let plain = Tile { adds: true, ..TILE };
-    let reusing = Tile {
+    let plain = TimedTile { adds: true, ..TILE };
+    let reusing = TimedTile {
         reuses: true,
         ..plain
     };
     let kick = FAST.driver.kick_ps;
-    let device = |tile: Tile| Ok::<_, anyhow::Error>(tile.work()?.duration_ps(&FAST) + kick);
+    let device = |tile: TimedTile| Ok::<_, anyhow::Error>(tile.work()?.duration_ps(&FAST) + kick);
     // Four tiles of N share the rows of A.
     let shared = (device(plain)? + 3 * device(reusing)?) as f64 / (4 * device(plain)?) as f64;
     let asymmetric = |size| {

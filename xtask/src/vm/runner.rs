@@ -15,14 +15,14 @@ use anyhow::{Context, Result, bail, ensure};
 use super::Guest;
 use super::console::Console;
 use super::initramfs::Initramfs;
-use super::kernel::Kernels;
-use super::qemu::{End, Machine, Qemu, Run};
-use crate::process::Output;
+use super::kernel::KernelStore;
+use super::qemu::{GuestRun, ProgramEnd, Qemu, VirtualMachine};
+use crate::process::CommandOutput;
 use crate::{build, paths};
 
 /// Runs guests of one kind.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct GuestRunner {
     guest: Guest,
     kernel: PathBuf,
     qemu: Qemu,
@@ -30,14 +30,14 @@ pub(crate) struct Host {
     init: PathBuf,
 }
 
-impl Host {
+impl GuestRunner {
     /// Fetches and builds all that such guests take, unless it is there.
     pub(crate) fn prepare(guest: &Guest) -> Result<Self> {
         if let Some(path) = &guest.console {
             // Not what an earlier run said.
             File::create(path).context("writing what the kernel said")?;
         }
-        let kernels = Kernels::open()?;
+        let kernels = KernelStore::open()?;
         let kernel = kernels.get(&guest.kernel.recipe())?.image;
         let qemu = match &guest.qemu {
             Some(path) => Qemu::At(path.clone()),
@@ -67,18 +67,18 @@ impl Host {
     /// Runs a guest, in which `files` say what to do, for `limit` seconds unless
     /// told otherwise. Its program writes where this process does, and reads what
     /// this one is given, if that is wanted.
-    pub(super) fn run(&self, files: Initramfs, limit: u64, stdin: bool) -> Result<Run> {
+    pub(super) fn run(&self, files: Initramfs, limit: u64, stdin: bool) -> Result<GuestRun> {
         let streams = [Box::new(io::stdout()) as Stream, Box::new(io::stderr())];
         self.start(files, limit, stdin, streams)
     }
 
     /// Runs a guest likewise, and keeps what its program writes.
-    pub(crate) fn finish(&self, files: Initramfs, limit: u64) -> Result<Finished> {
-        let (stdout, stderr) = (Captured::default(), Captured::default());
+    pub(crate) fn finish(&self, files: Initramfs, limit: u64) -> Result<FinishedGuest> {
+        let (stdout, stderr) = (KeptOutput::default(), KeptOutput::default());
         let streams = [&stdout, &stderr].map(|stream| Box::new(stream.clone()) as Stream);
         let run = self.start(files, limit, false, streams)?;
         let complaints = self.told(&run.console);
-        Ok(Finished {
+        Ok(FinishedGuest {
             run,
             complaints,
             stdout: stdout.bytes(),
@@ -98,10 +98,10 @@ impl Host {
         limit: u64,
         stdin: bool,
         [stdout, stderr]: [Stream; 2],
-    ) -> Result<Run> {
+    ) -> Result<GuestRun> {
         let guest = &self.guest;
         let directory = paths::target().join(format!("guests/{}", std::process::id()));
-        let run = self.qemu.run(Machine {
+        let run = self.qemu.run(VirtualMachine {
             kernel: &self.kernel,
             files,
             plugin: &self.plugin,
@@ -124,7 +124,7 @@ impl Host {
 }
 
 /// The QEMU, which lies beside the kernels.
-pub(super) fn fetch_qemu(kernels: &Kernels) -> Result<Qemu> {
+pub(super) fn fetch_qemu(kernels: &KernelStore) -> Result<Qemu> {
     let _lock = kernels.lock("qemu.lock")?;
     Qemu::fetch(&kernels.directory().join("qemu"))
 }
@@ -134,15 +134,15 @@ type Stream = Box<dyn Write + Send>;
 
 /// What is left of a guest whose program's output was kept.
 #[derive(Debug)]
-pub(crate) struct Finished {
-    pub(super) run: Run,
-    /// As [`Host::told`] says.
+pub(crate) struct FinishedGuest {
+    pub(super) run: GuestRun,
+    /// As [`GuestRunner::told`] says.
     pub(super) complaints: (Vec<String>, bool),
     stdout: Vec<u8>,
     pub(super) stderr: String,
 }
 
-impl Finished {
+impl FinishedGuest {
     /// What the program wrote to standard output.
     pub(super) fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.stdout)
@@ -153,12 +153,12 @@ impl Finished {
     /// # Errors
     /// If it did not come to the program's end, or the kernel complained of what is
     /// no known bug.
-    pub(crate) fn of_program(self) -> Result<(Output, Vec<Option<Vec<u8>>>)> {
+    pub(crate) fn of_program(self) -> Result<(CommandOutput, Vec<Option<Vec<u8>>>)> {
         // As wait() has them.
         let status = match self.run.end {
-            End::Exit(code) => code << 8,
-            End::Signal(signal) => signal,
-            End::Failed(why) => {
+            ProgramEnd::Exit(code) => code << 8,
+            ProgramEnd::Signal(signal) => signal,
+            ProgramEnd::Failed(why) => {
                 bail!(
                     "{why}; the kernel's last words:\n{}",
                     self.run.console.tail()
@@ -167,7 +167,7 @@ impl Finished {
         };
         let (lines, all_known) = self.complaints;
         ensure!(all_known, "{}", lines.join("\n"));
-        let output = Output {
+        let output = CommandOutput {
             status: ExitStatus::from_raw(status),
             stdout: self.stdout,
             stderr: self.stderr,
@@ -178,9 +178,9 @@ impl Finished {
 
 /// What a program writes, to be had when it has ended.
 #[derive(Clone, Debug, Default)]
-struct Captured(Arc<Mutex<Vec<u8>>>);
+struct KeptOutput(Arc<Mutex<Vec<u8>>>);
 
-impl Captured {
+impl KeptOutput {
     fn bytes(&self) -> Vec<u8> {
         self.0
             .lock()
@@ -189,7 +189,7 @@ impl Captured {
     }
 }
 
-impl Write for Captured {
+impl Write for KeptOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.write(bytes)
@@ -204,9 +204,9 @@ impl Write for Captured {
 mod tests {
     use super::*;
 
-    fn finished(end: End, all_known: bool) -> Finished {
-        Finished {
-            run: Run {
+    fn finished(end: ProgramEnd, all_known: bool) -> FinishedGuest {
+        FinishedGuest {
+            run: GuestRun {
                 end,
                 console: Console("[1] last words\n".to_owned()),
                 files: vec![Some(b"file".to_vec())],
@@ -219,26 +219,28 @@ mod tests {
 
     #[test]
     fn a_program_ends_in_a_guest_as_elsewhere() {
-        let (output, files) = finished(End::Exit(3), true).of_program().unwrap();
+        let (output, files) = finished(ProgramEnd::Exit(3), true).of_program().unwrap();
         assert_eq!(output.status.code(), Some(3));
         assert_eq!(
             (output.text().as_str(), output.tail().as_str()),
             ("out", "err")
         );
         assert_eq!(files, [Some(b"file".to_vec())]);
-        let (output, _) = finished(End::Signal(9), true).of_program().unwrap();
+        let (output, _) = finished(ProgramEnd::Signal(9), true).of_program().unwrap();
         assert_eq!(output.status.signal(), Some(9));
     }
 
     #[test]
     fn a_lost_guest_and_a_new_bug_are_errors() {
-        let lost = finished(End::Failed("why".to_owned()), true);
+        let lost = finished(ProgramEnd::Failed("why".to_owned()), true);
         let lost = lost.of_program().unwrap_err().to_string();
         assert!(
             lost.contains("why") && lost.contains("last words"),
             "{lost}"
         );
-        let new = finished(End::Exit(0), false).of_program().unwrap_err();
+        let new = finished(ProgramEnd::Exit(0), false)
+            .of_program()
+            .unwrap_err();
         assert_eq!(new.to_string(), "BUG: new");
     }
 }
