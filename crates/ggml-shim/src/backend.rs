@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 use crate::abi::{self, Backend, Graph, Tensor, status};
 use crate::device;
-use crate::log::Level;
+use crate::log::LogLevel;
 use crate::mul_mat;
-use crate::placement::Entry;
 use crate::runtime::{Runtime, guard};
 use crate::stream::Stream;
 use crate::supports::{self, MulMatQuery, Offload, Shape};
-use crate::tensor::{self, Node};
-use crate::trace::{Computing, Trace};
+use crate::tensor::{self, GraphNode};
+use crate::trace::{Trace, TracedProduct};
+use crate::weight_buffers::WeightBuffer;
 
 /// Tells our backends from others; a random number, like everybody's.
 pub(crate) static GUID: [u8; 16] = [
@@ -86,7 +86,7 @@ unsafe fn compute_nodes(runtime: &Runtime, stream: &Stream, nodes: &[*const Tens
         // accesses to their data.
         if let Err(message) = unsafe { compute(runtime, stream, *node) } {
             runtime.stats.failed();
-            runtime.log(Level::Error, &message);
+            runtime.log(LogLevel::Error, &message);
             return status::FAILED;
         }
     }
@@ -106,10 +106,12 @@ unsafe fn compute(runtime: &Runtime, stream: &Stream, node: *const Tensor) -> Re
     }
     // SAFETY: live, by the caller's promise.
     match unsafe { tensor::classify(&runtime.context(), node) } {
-        Node::NoWork => Ok(()),
+        GraphNode::NoWork => Ok(()),
         // SAFETY: as above; `classify` found a product.
-        Node::MulMat(product) => unsafe { compute_product(runtime, stream, node, &product) },
-        Node::Other => Err("asked to compute an operation that supports_op declines".to_owned()),
+        GraphNode::MulMat(product) => unsafe { compute_product(runtime, stream, node, &product) },
+        GraphNode::Other => {
+            Err("asked to compute an operation that supports_op declines".to_owned())
+        }
     }
 }
 
@@ -141,7 +143,7 @@ unsafe fn compute_product(
             let residents = entry.as_deref().map(|entry| &entry.residents);
             mul_mat.checking = runtime.verify.checking();
             let computed = stream.run(|| {
-                let _computing = Computing::product(number);
+                let _computing = TracedProduct::product(number);
                 mul_mat::compute(&*engine, residents, mul_mat)
             });
             computed.map(|()| mul_mat.checking.errors)
@@ -160,7 +162,7 @@ unsafe fn compute_product(
             if let Some(errors) = errors {
                 let what = describe(offload);
                 let line = format!("verified {name} ({what}): NMSE {:.3e}", errors.nmse());
-                runtime.log(Level::Info, &line);
+                runtime.log(LogLevel::Info, &line);
             }
             let macs = offload.outputs() as u64 * offload.shape.k as u64;
             runtime.stats.computed(offload.precision, macs);
@@ -200,7 +202,7 @@ fn describe(offload: Offload) -> String {
 ///
 /// # Safety
 /// `node` is a live tensor, and so are its operands and their buffers.
-unsafe fn entry_of_weights(runtime: &Runtime, node: *const Tensor) -> Option<Arc<Entry>> {
+unsafe fn entry_of_weights(runtime: &Runtime, node: *const Tensor) -> Option<Arc<WeightBuffer>> {
     // SAFETY: live, by the caller's promise.
     let node = unsafe { node.as_ref() }?;
     // SAFETY: an operand of a live tensor, by the caller's promise.
@@ -214,5 +216,5 @@ unsafe fn entry_of_weights(runtime: &Runtime, node: *const Tensor) -> Option<Arc
     if unsafe { runtime.host.buffer_usage(owner) } != abi::usage::WEIGHTS {
         return None;
     }
-    runtime.placement.get(owner)
+    runtime.weight_buffers.get(owner)
 }

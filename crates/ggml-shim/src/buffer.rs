@@ -6,7 +6,7 @@
 //! would hence take its rearranged weights from the CPU, and with them half of
 //! its speed in token generation. So this one takes only those weights that
 //! the CPU would rearrange, and makes the CPU's buffer for them, with one
-//! callback replaced (see [`crate::placement`]): what is written into it is
+//! callback replaced (see [`crate::weight_buffers`]): what is written into it is
 //! packed for the NPU first, and then goes where it would have gone without
 //! us. All other weights stay in plain memory, usually in the mapped file.
 
@@ -15,8 +15,8 @@ use std::ptr;
 
 use crate::abi::{Buffer, BufferType, Tensor};
 use crate::device;
-use crate::placement::Kind;
 use crate::runtime::guard;
+use crate::weight_buffers::WeightOrder;
 
 /// What ggml's CPU backend asks of tensor data (`TENSOR_ALIGNMENT`).
 const TENSOR_ALIGNMENT: usize = 32;
@@ -49,12 +49,12 @@ pub(crate) unsafe extern "C" fn alloc(_type: *mut BufferType, size: usize) -> *m
         let buffer = runtime.cpu.alloc(size);
         if !buffer.is_null() {
             // SAFETY: just made by the host, and nobody else knows it yet.
-            let kind = match unsafe { runtime.host.buffer_type(buffer) } {
-                rearranged if runtime.cpu.is_chosen(rearranged) => Kind::Rearranged,
-                _ => Kind::Plain,
+            let order = match unsafe { runtime.host.buffer_type(buffer) } {
+                rearranged if runtime.cpu.is_chosen(rearranged) => WeightOrder::Rearranged,
+                _ => WeightOrder::Plain,
             };
             // SAFETY: as above.
-            unsafe { runtime.placement.adopt(&runtime.host, buffer, kind) };
+            unsafe { runtime.weight_buffers.adopt(&runtime.host, buffer, order) };
         }
         buffer
     })

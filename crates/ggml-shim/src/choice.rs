@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 use crate::cost::{Cost, PlanTarget};
 use crate::precision::{ComputeType, PrecisionChoice};
 use crate::quality;
-use crate::types::Format;
+use crate::types::NumberFormat;
 
 /// Picoseconds of a microsecond.
 const PS_PER_US: u64 = 1_000_000;
@@ -41,7 +41,7 @@ impl Chooser {
     /// In what to compute with weights of `n x k`: of what loses little, what
     /// takes the least modelled time with a batch of the usual size; of two
     /// that take the same, the one that loses less.
-    pub(crate) fn precision(&self, weights: Format, size: [usize; 2]) -> ComputeType {
+    pub(crate) fn precision(&self, weights: NumberFormat, size: [usize; 2]) -> ComputeType {
         match self.choice {
             PrecisionChoice::Always(precision) => precision,
             PrecisionChoice::Auto => match quality::allowed(weights, size[1]) {
@@ -76,7 +76,13 @@ impl Chooser {
 
     /// Remembers for [`Chooser::report`] that `matrices` matrices of a tensor,
     /// `n x k` each, in a format of that name, are on the NPU.
-    pub(crate) fn note(&self, name: &str, weights: Format, size: [usize; 2], matrices: usize) {
+    pub(crate) fn note(
+        &self,
+        name: &str,
+        weights: NumberFormat,
+        size: [usize; 2],
+        matrices: usize,
+    ) {
         if self.choice != PrecisionChoice::Auto {
             return;
         }
@@ -195,8 +201,8 @@ mod tests {
     use crate::types::Class;
 
     /// Blocks of 32 elements in so many bytes.
-    fn blocks(block_bytes: usize) -> Format {
-        Format {
+    fn blocks(block_bytes: usize) -> NumberFormat {
+        NumberFormat {
             id: u32::MAX,
             block_elements: 32,
             block_bytes,

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::abi::{Buffer, BufferType, Device, MAX_DIMS, Reg, Tensor, usage};
 use crate::cpu_time;
-use crate::shared::Shared;
+use crate::shared::GgmlPtr;
 use crate::symbols::{SymbolScope, function};
 
 /// `GGML_BACKEND_DEVICE_TYPE_CPU`
@@ -40,7 +40,7 @@ type Extras = unsafe extern "C" fn(*mut Device) -> *const *mut BufferType;
 
 /// The functions of ggml about it.
 #[derive(Debug)]
-pub(crate) struct Cpu {
+pub(crate) struct CpuBackend {
     cpu_buffer_type: CpuBufferType,
     alloc: Alloc,
     alignment: Alignment,
@@ -53,9 +53,9 @@ pub(crate) struct Cpu {
     device_reg: DevReg,
     proc_address: ProcAddress,
     /// The CPU device, once it is there, and its extra buffer types.
-    extras: OnceLock<(Shared<Device>, Vec<Extra>)>,
+    extras: OnceLock<(GgmlPtr<Device>, Vec<Extra>)>,
     /// The extra buffer type of which the host's buffers for our weights are.
-    chosen: OnceLock<Shared<BufferType>>,
+    chosen: OnceLock<GgmlPtr<BufferType>>,
     /// What the CPU said about weights that the host asked about: the place of
     /// their type in the list of extra ones.
     answers: Mutex<HashMap<Weights, usize>>,
@@ -70,12 +70,12 @@ const ANSWERS: usize = 4096;
 /// An extra buffer type of the CPU.
 #[derive(Debug)]
 struct Extra {
-    buffer_type: Shared<BufferType>,
+    buffer_type: GgmlPtr<BufferType>,
     /// A buffer of no bytes, for questions.
-    empty: Shared<Buffer>,
+    empty: GgmlPtr<Buffer>,
 }
 
-impl Cpu {
+impl CpuBackend {
     /// Finds the functions; `None` if one is missing.
     pub(crate) fn find(place: &SymbolScope) -> Option<Self> {
         Some(Self {
@@ -124,7 +124,7 @@ impl Cpu {
 
     /// The extra buffer type where the CPU wants `weights`, if it is another
     /// than that of the buffers that are made for ours.
-    pub(crate) fn other_type(&self, weights: &Tensor) -> Option<Shared<BufferType>> {
+    pub(crate) fn other_type(&self, weights: &Tensor) -> Option<GgmlPtr<BufferType>> {
         let answer = *self.answers().get(&(weights.type_id, weights.ne))?;
         let (_, extras) = self.extras.get()?;
         let wanted = extras.get(answer)?.buffer_type;
@@ -141,8 +141,8 @@ impl Cpu {
     pub(crate) unsafe fn relocate(
         &self,
         tensor: *mut Tensor,
-        buffer_type: Shared<BufferType>,
-    ) -> Option<(Shared<Buffer>, c_int)> {
+        buffer_type: GgmlPtr<BufferType>,
+    ) -> Option<(GgmlPtr<Buffer>, c_int)> {
         // SAFETY: a buffer type of the host, and a tensor by the caller's
         // promise.
         let size = unsafe { (self.alloc_size)(buffer_type.get(), tensor) };
@@ -150,7 +150,7 @@ impl Cpu {
         let alignment = unsafe { (self.alignment)(buffer_type.get()) }.max(1);
         let size = size.checked_add(alignment)?;
         // SAFETY: as above.
-        let buffer = Shared::new(unsafe { (self.alloc)(buffer_type.get(), size) })?;
+        let buffer = GgmlPtr::new(unsafe { (self.alloc)(buffer_type.get(), size) })?;
         // The host would say it of a buffer that it knows.
         // SAFETY: just made by the host.
         unsafe { (self.set_usage)(buffer.get(), usage::WEIGHTS) };
@@ -259,7 +259,7 @@ impl Cpu {
     }
 
     /// The CPU device and its extra buffer types; `None` while there is none.
-    fn extras(&self) -> Option<&(Shared<Device>, Vec<Extra>)> {
+    fn extras(&self) -> Option<&(GgmlPtr<Device>, Vec<Extra>)> {
         if let Some(known) = self.extras.get() {
             return Some(known);
         }
@@ -268,11 +268,11 @@ impl Cpu {
             .iter()
             .find_map(|place| function!(place, c"ggml_backend_dev_by_type", DevByType))?;
         // SAFETY: reads the list of devices.
-        let device = Shared::new(unsafe { by_type(DEVICE_TYPE_CPU) })?;
+        let device = GgmlPtr::new(unsafe { by_type(DEVICE_TYPE_CPU) })?;
         Some(self.extras.get_or_init(|| (device, self.list(device))))
     }
 
-    fn list(&self, device: Shared<Device>) -> Vec<Extra> {
+    fn list(&self, device: GgmlPtr<Device>) -> Vec<Extra> {
         // SAFETY: a live device of the host.
         let reg = unsafe { (self.device_reg)(device.get()) };
         if reg.is_null() {
@@ -296,13 +296,14 @@ impl Cpu {
         for index in 0..MOST_EXTRAS {
             // SAFETY: the array ends with a null, behind which nothing is
             // read.
-            let Some(buffer_type) = Shared::new(unsafe { first.wrapping_add(index).read() }) else {
+            let Some(buffer_type) = GgmlPtr::new(unsafe { first.wrapping_add(index).read() })
+            else {
                 break;
             };
             // SAFETY: a buffer type of the host; a buffer of no bytes is made
             // without asking it.
             let empty = unsafe { (self.alloc)(buffer_type.get(), 0) };
-            if let Some(empty) = Shared::new(empty) {
+            if let Some(empty) = GgmlPtr::new(empty) {
                 found.push(Extra { buffer_type, empty });
             }
         }

@@ -11,7 +11,7 @@ use crate::abi::{
     Arena, Backend, Buffer, BufferType, Device, Graph, Tensor, status, type_id, usage,
 };
 use crate::symbols::{SymbolScope, function};
-use crate::types::Format;
+use crate::types::NumberFormat;
 
 /// Rows that are measured: as many as the question is about, so that the CPU
 /// uses the kernels for several rows at once.
@@ -50,7 +50,7 @@ type FreeBackend = unsafe extern "C" fn(*mut Backend);
 /// The functions of ggml with which its users compute, as ggml.h, ggml-alloc.h
 /// and ggml-backend.h declare them, alike from 0.9.1 to 0.27.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bench {
+pub(crate) struct ProductTimer {
     init: Init,
     free: Free,
     tensor_overhead: Overhead,
@@ -80,7 +80,7 @@ pub(crate) struct Where {
     pub(crate) plain: *mut BufferType,
 }
 
-impl Bench {
+impl ProductTimer {
     /// Finds the functions; `None` if one is missing.
     pub(crate) fn find(place: &SymbolScope) -> Option<Self> {
         Some(Self {
@@ -110,7 +110,7 @@ impl Bench {
     /// # Safety
     /// The objects are the host's, `format` is one of its formats, the buffer
     /// type of the weights takes them, and the CPU multiplies them from there.
-    pub(crate) unsafe fn mac_fs(&self, format: Format, place: Where) -> Option<u64> {
+    pub(crate) unsafe fn mac_fs(&self, format: NumberFormat, place: Where) -> Option<u64> {
         let [n, k] = SIZE;
         // SAFETY: the caller's promise.
         let took = unsafe { self.measure(format, place) }?;
@@ -120,8 +120,8 @@ impl Bench {
     }
 
     /// # Safety
-    /// As [`Bench::mac_fs`].
-    unsafe fn measure(&self, format: Format, place: Where) -> Option<Duration> {
+    /// As [`ProductTimer::mac_fs`].
+    unsafe fn measure(&self, format: NumberFormat, place: Where) -> Option<Duration> {
         let stored = Owned::arena(self)?;
         let computed = Owned::arena(self)?;
         let [n, k] = SIZE.map(|size| i64::try_from(size).unwrap_or(0));
@@ -194,7 +194,7 @@ impl<T> Owned<T> {
 
 impl Owned<Arena> {
     /// For two tensors and a graph, without their data.
-    fn arena(bench: &Bench) -> Option<Self> {
+    fn arena(bench: &ProductTimer) -> Option<Self> {
         // SAFETY: takes nothing, returns a constant.
         let tensors = 4 * unsafe { (bench.tensor_overhead)() };
         // SAFETY: as above.
@@ -211,7 +211,11 @@ impl Owned<Arena> {
 
 impl Owned<Buffer> {
     /// Memory for all tensors of `arena`.
-    fn buffer(bench: &Bench, arena: &Owned<Arena>, buffer_type: *mut BufferType) -> Option<Self> {
+    fn buffer(
+        bench: &ProductTimer,
+        arena: &Owned<Arena>,
+        buffer_type: *mut BufferType,
+    ) -> Option<Self> {
         // SAFETY: a live arena, and a buffer type of the host by the promise of
         // `mac_fs`.
         let buffer = unsafe { (bench.alloc)(arena.get(), buffer_type) };
@@ -220,7 +224,7 @@ impl Owned<Buffer> {
 }
 
 impl Owned<Backend> {
-    fn backend(bench: &Bench, device: *mut Device) -> Option<Self> {
+    fn backend(bench: &ProductTimer, device: *mut Device) -> Option<Self> {
         // SAFETY: a device of the host; null asks for nothing special.
         let backend = unsafe { (bench.init_backend)(device, ptr::null()) };
         Self::new(backend, bench.free_backend)

@@ -18,11 +18,11 @@ use crate::abi::{
     Backend, BufferType, DEVICE_TYPE_ACCEL, Device, DeviceCaps, DeviceInterface, DeviceObject,
     DeviceProps, Reg, Tensor,
 };
-use crate::placement::Kind;
-use crate::reason::Reason;
+use crate::reason::DeclineReason;
 use crate::runtime::{Runtime, guard};
 use crate::supports::{self, MulMatQuery, WeightLocation};
-use crate::tensor::{self, Node};
+use crate::tensor::{self, GraphNode};
+use crate::weight_buffers::WeightOrder;
 
 /// Name of the device, and of its buffer type and backends.
 pub(crate) const NAME: &std::ffi::CStr = c"ROCKET0";
@@ -130,9 +130,9 @@ unsafe extern "C" fn supports_op(_device: *mut Device, op: *const Tensor) -> boo
         // for the answer.
         let node = unsafe { tensor::classify(&runtime.context(), op) };
         let answer = match node {
-            Node::NoWork => return true,
-            Node::Other => Err(Reason::NotAProduct),
-            Node::MulMat(product) => supports::decide(&product, &runtime.policy)
+            GraphNode::NoWork => return true,
+            GraphNode::Other => Err(DeclineReason::NotAProduct),
+            GraphNode::MulMat(product) => supports::decide(&product, &runtime.policy)
                 // SAFETY: as above; `classify` found a product.
                 .and_then(|_| unsafe { placed(runtime, op, &product) }),
         };
@@ -155,11 +155,11 @@ unsafe fn placed(
     runtime: &Runtime,
     op: *const Tensor,
     product: &MulMatQuery,
-) -> Result<(), Reason> {
+) -> Result<(), DeclineReason> {
     // SAFETY: live, by the caller's promise.
-    let op = unsafe { op.as_ref() }.ok_or(Reason::NotAProduct)?;
+    let op = unsafe { op.as_ref() }.ok_or(DeclineReason::NotAProduct)?;
     // SAFETY: as above.
-    let weights = unsafe { op.src[0].as_ref() }.ok_or(Reason::NotAProduct)?;
+    let weights = unsafe { op.src[0].as_ref() }.ok_or(DeclineReason::NotAProduct)?;
     // SAFETY: as above.
     let buffer = unsafe { tensor::buffer_of(weights) };
     match product.place {
@@ -167,24 +167,28 @@ unsafe fn placed(
         WeightLocation::Question => {
             // SAFETY: as above.
             let rearranges = unsafe { runtime.cpu.rearranges(op) };
-            rearranges.then_some(()).ok_or(Reason::NotRearranged)
+            rearranges.then_some(()).ok_or(DeclineReason::NotRearranged)
         }
         WeightLocation::Plain => {
             // SAFETY: a live buffer that is not empty, hence with callbacks;
             // weights are neither freed nor written while ggml asks about
             // graphs with them.
-            let entry = unsafe { runtime.placement.adopt(&runtime.host, buffer, Kind::Plain) };
+            let entry = unsafe {
+                runtime
+                    .weight_buffers
+                    .adopt(&runtime.host, buffer, WeightOrder::Plain)
+            };
             let decision = entry.decide(runtime, weights, &product.weights);
             let may = decision.is_some_and(|decision| decision.is_yes());
-            may.then_some(()).ok_or(Reason::LeftToCpu)
+            may.then_some(()).ok_or(DeclineReason::LeftToCpu)
         }
         WeightLocation::Rearranged => {
-            let entry = runtime.placement.get(buffer);
+            let entry = runtime.weight_buffers.get(buffer);
             let keys = product.weights.keys(weights.data.addr());
             let packed = entry
                 .zip(keys)
                 .is_some_and(|(entry, keys)| keys.iter().all(|key| entry.residents.contains(key)));
-            packed.then_some(()).ok_or(Reason::NotPacked)
+            packed.then_some(()).ok_or(DeclineReason::NotPacked)
         }
     }
 }

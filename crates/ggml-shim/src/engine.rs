@@ -17,7 +17,7 @@ use crate::cost::PlanTarget;
 use crate::describe;
 use crate::host::LoadError;
 use crate::k_group::KGroup;
-use crate::mul_mat::{Activations, Multiplier, Part};
+use crate::mul_mat::{ActivationRows, MatrixMultiplier, MatrixProduct};
 use crate::plans;
 use crate::precision::ComputeType;
 use crate::stats::DeviceCounts;
@@ -32,7 +32,7 @@ const ROTATION_SEED: u64 = 1;
 
 /// The opened device and the engine on it.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedEngine {
     /// Multiplies.
     pub(crate) engine: Engine,
     /// What it plans for.
@@ -64,7 +64,7 @@ pub(crate) fn open(
     threads: Option<Threads>,
     clock_hz: Option<u64>,
     plans: Option<&Path>,
-) -> Result<Opened, LoadError> {
+) -> Result<OpenedEngine, LoadError> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         LoadError::Device(format!("{what} {selector}: {error}"))
     };
@@ -92,7 +92,7 @@ pub(crate) fn open(
         Some(threads) => engine.and_then(|engine| engine.with_threads(threads)),
     };
     let engine = engine.map_err(|error| failed("engine on device", &error))?;
-    Ok(Opened {
+    Ok(OpenedEngine {
         engine,
         machine: PlanTarget {
             devices: cores,
@@ -166,7 +166,7 @@ pub(crate) fn options(precision: ComputeType, k: usize) -> QuantiseOptions {
     }
 }
 
-impl Multiplier for Engine {
+impl MatrixMultiplier for Engine {
     type Weights = Weights;
     type Error = Error;
 
@@ -188,12 +188,12 @@ impl Multiplier for Engine {
         self.load_quantised_rows(n, k, &options(precision, k), fill)
     }
 
-    fn multiply(&self, parts: Vec<Part<'_, Weights>>) -> Result<(), Error> {
+    fn multiply(&self, parts: Vec<MatrixProduct<'_, Weights>>) -> Result<(), Error> {
         let ready = parts
             .iter()
             .map(|part| match part.activations {
-                Activations::Halves(halves) => Ok(Ready::Halves(halves)),
-                Activations::Floats(floats) => self
+                ActivationRows::Halves(halves) => Ok(Ready::Halves(halves)),
+                ActivationRows::Floats(floats) => self
                     .quantise_activations(part.weights, part.rows, floats)
                     .map(Ready::Quantised),
             })
@@ -234,13 +234,13 @@ mod tests {
         (0..count).map(|index| number(index + 7 * seed)).collect()
     }
 
-    fn activations(precision: ComputeType, seed: usize) -> Activations<'static> {
+    fn activations(precision: ComputeType, seed: usize) -> ActivationRows<'static> {
         let floats = numbers(ROWS * K, seed);
         match precision {
             ComputeType::Fp16 => {
-                Activations::Halves(floats.iter().map(|x| f16::from_f32(*x)).collect())
+                ActivationRows::Halves(floats.iter().map(|x| f16::from_f32(*x)).collect())
             }
-            _ => Activations::Floats(floats.into()),
+            _ => ActivationRows::Floats(floats.into()),
         }
     }
 
@@ -249,9 +249,9 @@ mod tests {
         let loaded = match precision {
             ComputeType::Fp16 => {
                 let halves: Vec<f16> = floats.iter().map(|x| f16::from_f32(*x)).collect();
-                Multiplier::load_f16(engine, N, K, &halves)
+                MatrixMultiplier::load_f16(engine, N, K, &halves)
             }
-            _ => Multiplier::load_quantised(engine, N, K, precision, |row, out| {
+            _ => MatrixMultiplier::load_quantised(engine, N, K, precision, |row, out| {
                 out.copy_from_slice(&floats[row * K..][..K]);
             }),
         };
@@ -272,7 +272,7 @@ mod tests {
             let multiply = |all: std::ops::Range<usize>, out: &mut [Vec<f32>]| {
                 let before = engine.counters();
                 let parts = weights[all.clone()].iter().zip(&activations[all]).zip(out);
-                let parts = parts.map(|((weights, activations), out)| Part {
+                let parts = parts.map(|((weights, activations), out)| MatrixProduct {
                     weights,
                     rows: ROWS,
                     activations,

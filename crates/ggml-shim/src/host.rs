@@ -9,10 +9,10 @@ use std::ffi::{CStr, c_char, c_int};
 
 pub(crate) use error::LoadError;
 pub(crate) use ops::OpIds;
-pub(crate) use version::Version;
+pub(crate) use version::GgmlVersion;
 
 use crate::abi::{Buffer, BufferType, Graph, Reg, Tensor};
-use crate::layout::{Layout, Probes};
+use crate::layout::{Probes, TableLayout};
 use crate::log::Logger;
 use crate::symbols::{SymbolScope, function};
 
@@ -34,9 +34,9 @@ mod c {
 /// The functions of the loaded ggml.
 #[derive(Debug)]
 pub(crate) struct Host {
-    layout: Layout,
+    layout: TableLayout,
     ops: OpIds,
-    version: Version,
+    version: GgmlVersion,
     marks_computed_nodes: bool,
     logger: Logger,
     buffer_get_type: c::BufferGetType,
@@ -55,11 +55,11 @@ impl Host {
                 // SAFETY: takes no arguments.
                 let version = unsafe { version() };
                 // SAFETY: it returns a string literal.
-                Version::from(&*unsafe { text(version) })
+                GgmlVersion::from(&*unsafe { text(version) })
             }
-            None => Version::from("of unknown version"),
+            None => GgmlVersion::from("of unknown version"),
         };
-        let layout = Layout::detect(Probes::new(place), &version)?;
+        let layout = TableLayout::detect(Probes::new(place), &version)?;
         let op_name = function!(place, c"ggml_op_name", ops::OpName);
         let incomplete = || LoadError::Incomplete {
             version: version.clone(),
@@ -111,7 +111,7 @@ impl Host {
     }
 
     /// The layout of its callback tables.
-    pub(crate) fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> TableLayout {
         self.layout
     }
 
@@ -121,7 +121,7 @@ impl Host {
     }
 
     /// What `ggml_version` says.
-    pub(crate) fn version(&self) -> &Version {
+    pub(crate) fn version(&self) -> &GgmlVersion {
         &self.version
     }
 

@@ -9,9 +9,9 @@
 //! | ggml | API | recognised by | here |
 //! |---|---|---|---|
 //! | before 0.9.1 | 1 | its version | refused |
-//! | 0.9.1 to 0.9.11 | 2 | neither of the two below | [`Layout::V0_9_1`] |
-//! | 0.10 to 0.25 | 2 | `ggml_backend_tensor_set_2d` | [`Layout::V0_10`] |
-//! | 0.26 on | 3 | `ggml_backend_buft_alloc_buffer_n` | [`Layout::V0_26`] |
+//! | 0.9.1 to 0.9.11 | 2 | neither of the two below | [`TableLayout::V0_9_1`] |
+//! | 0.10 to 0.25 | 2 | `ggml_backend_tensor_set_2d` | [`TableLayout::V0_10`] |
+//! | 0.26 on | 3 | `ggml_backend_buft_alloc_buffer_n` | [`TableLayout::V0_26`] |
 //!
 //! The functions must not be those of an older ggml than the version says: a
 //! later one that gives up such a function would else be taken for an old one.
@@ -27,13 +27,13 @@ use std::ptr::NonNull;
 use tables::slots;
 
 use crate::abi::{Backend, Buffer, BufferType, Device, Tensor};
-use crate::host::{LoadError, Version};
+use crate::host::{GgmlVersion, LoadError};
 use crate::stream::Stream;
 use crate::symbols::SymbolScope;
 
 /// A layout of the callback tables, named after the first version with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum TableLayout {
     /// ggml 0.9.1 to 0.9.11.
     V0_9_1,
     /// ggml 0.10 to 0.25.
@@ -86,9 +86,9 @@ pub(crate) struct BufferCallbacks {
     pub(crate) clear: Option<Clear>,
 }
 
-impl Layout {
+impl TableLayout {
     /// Recognises the layout of the ggml of `version` that exports `probes`.
-    pub(crate) fn detect(probes: Probes, version: &Version) -> Result<Self, LoadError> {
+    pub(crate) fn detect(probes: Probes, version: &GgmlVersion) -> Result<Self, LoadError> {
         // The versions that may export these functions: from, and below.
         let (layout, first, next) = match (probes.alloc_buffer_n, probes.tensor_set_2d) {
             (true, true) => return Ok(Self::V0_26),
@@ -141,7 +141,7 @@ impl Layout {
     /// What the program set on a backend.
     ///
     /// # Safety
-    /// `backend` comes from [`Layout::new_backend`] of the same layout, and is
+    /// `backend` comes from [`TableLayout::new_backend`] of the same layout, and is
     /// not freed during `'a`.
     pub(crate) unsafe fn stream<'a>(self, backend: *mut Backend) -> &'a Stream {
         match self {
@@ -152,10 +152,10 @@ impl Layout {
         }
     }
 
-    /// Frees what [`Layout::new_backend`] made.
+    /// Frees what [`TableLayout::new_backend`] made.
     ///
     /// # Safety
-    /// `backend` comes from [`Layout::new_backend`] of the same layout and is
+    /// `backend` comes from [`TableLayout::new_backend`] of the same layout and is
     /// not used again.
     pub(crate) unsafe fn free_backend(self, backend: *mut Backend) {
         match self {
@@ -197,29 +197,29 @@ mod tests {
         alloc_buffer_n: bool,
         tensor_set_2d: bool,
         version: &str,
-    ) -> Result<Layout, LoadError> {
+    ) -> Result<TableLayout, LoadError> {
         let probes = Probes {
             tensor_set_2d,
             alloc_buffer_n,
         };
-        Layout::detect(probes, &Version::from(version))
+        TableLayout::detect(probes, &GgmlVersion::from(version))
     }
 
     #[test]
     fn layouts_are_told_apart_by_the_exported_functions() {
         // What the released binaries say and export.
         for (version, alloc_buffer_n, tensor_set_2d, layout) in [
-            ("0.9.1", false, false, Layout::V0_9_1),
-            ("0.9.4", false, false, Layout::V0_9_1),
-            ("0.9.11", false, false, Layout::V0_9_1),
-            ("0.10.0", false, true, Layout::V0_10),
-            ("0.25.3", false, true, Layout::V0_10),
-            ("0.26.0", true, true, Layout::V0_26),
-            ("0.27.0", true, true, Layout::V0_26),
-            ("1.0.0", true, true, Layout::V0_26),
+            ("0.9.1", false, false, TableLayout::V0_9_1),
+            ("0.9.4", false, false, TableLayout::V0_9_1),
+            ("0.9.11", false, false, TableLayout::V0_9_1),
+            ("0.10.0", false, true, TableLayout::V0_10),
+            ("0.25.3", false, true, TableLayout::V0_10),
+            ("0.26.0", true, true, TableLayout::V0_26),
+            ("0.27.0", true, true, TableLayout::V0_26),
+            ("1.0.0", true, true, TableLayout::V0_26),
             // Between two versions: the functions come before the number.
-            ("0.9.11", false, true, Layout::V0_10),
-            ("0.25.3", true, true, Layout::V0_26),
+            ("0.9.11", false, true, TableLayout::V0_10),
+            ("0.25.3", true, true, TableLayout::V0_26),
         ] {
             let detected = detect(alloc_buffer_n, tensor_set_2d, version).unwrap();
             assert_eq!(detected, layout, "{version}");
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_backend_is_freed_as_the_layout_that_made_it() {
-        for layout in [Layout::V0_9_1, Layout::V0_10, Layout::V0_26] {
+        for layout in [TableLayout::V0_9_1, TableLayout::V0_10, TableLayout::V0_26] {
             let backend = layout.new_backend(std::ptr::null_mut());
             assert!(!backend.is_null());
             // SAFETY: made just above by the same layout.
@@ -265,9 +265,9 @@ mod tests {
             free_buffer: Some(free),
             ..BufferCallbacks::default()
         };
-        for layout in [Layout::V0_9_1, Layout::V0_10, Layout::V0_26] {
+        for layout in [TableLayout::V0_9_1, TableLayout::V0_10, TableLayout::V0_26] {
             let mut buffer = match layout {
-                Layout::V0_9_1 => tables::fake_buffer::<0>(had),
+                TableLayout::V0_9_1 => tables::fake_buffer::<0>(had),
                 _ => tables::fake_buffer::<{ slots::TWO_D }>(had),
             };
             let address = ptr::from_mut(&mut *buffer).cast();

@@ -24,7 +24,7 @@
 //! | `policy`, `choice`, `quality`, `cost` | what `auto` is: the least modelled time of what loses little |
 //! | `crossover`, `cpu_time` | from how many rows on a product pays |
 //! | `mul_mat`, `pack`, `quants` | operands to the engine's products |
-//! | `placement`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
+//! | `weight_buffers`, `load`, `pieces`, `resident` | packed weights: of which buffers, from when, until when |
 //! | `budget`, `memory`, `patterns` | which weights may be packed at all |
 //! | `engine`, `describe` | the device behind it all, and what to call it |
 //! | `config`, `stats` | environment variables in, table out |
@@ -57,7 +57,6 @@ mod observer;
 mod pack;
 mod patterns;
 mod pieces;
-mod placement;
 mod plans;
 mod policy;
 mod precision;
@@ -76,6 +75,7 @@ mod tensor;
 mod trace;
 mod types;
 mod verify;
+mod weight_buffers;
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

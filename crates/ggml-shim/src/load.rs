@@ -8,23 +8,23 @@ use npu_matmul::Weights;
 use serde_json::json;
 
 use crate::abi::Tensor;
-use crate::log::Level;
-use crate::mul_mat::Rows;
+use crate::log::LogLevel;
+use crate::mul_mat::TensorBytes;
 use crate::pack::{self, Packed};
 use crate::resident::Residents;
 use crate::runtime::Runtime;
-use crate::supports::{self, Operand};
+use crate::supports::{self, TensorDescriptor};
 
 /// Packs all matrices of `tensor`, which is `weights`, from `bytes`, its data as in the model file,
 /// into `residents`.
 ///
 /// # Errors
 /// Why it cannot be offloaded, in words; then nothing of it is resident.
-pub(crate) fn pack(
+pub(crate) fn pack_tensor(
     runtime: &Runtime,
     residents: &Residents<Packed<Weights>>,
     tensor: &Tensor,
-    weights: &Operand,
+    weights: &TensorDescriptor,
     bytes: &[u8],
 ) -> Result<(), String> {
     let began = Instant::now();
@@ -34,7 +34,7 @@ pub(crate) fn pack(
     let (precision, dimensions) =
         supports::storable(weights, &runtime.policy).map_err(|reason| reason.words().to_owned())?;
     let engine = runtime.engine().ok_or("the process is ending")?;
-    let rows = Rows {
+    let rows = TensorBytes {
         bytes,
         row_bytes: weights
             .format
@@ -51,7 +51,7 @@ pub(crate) fn pack(
             let key = weights
                 .key(tensor.data.addr(), [i2, i3])
                 .ok_or("its strides leave memory")?;
-            let loaded = pack::load(&*engine, precision, &matrix, runtime.verify.is_on());
+            let loaded = pack::load_matrix(&*engine, precision, &matrix, runtime.verify.is_on());
             packed.push((key, loaded.map_err(|error| error.to_string())?));
         }
     }
@@ -63,7 +63,7 @@ pub(crate) fn pack(
         trace.slice("load", &tensor.name(), (began, Instant::now()), args);
     }
     if let Some(line) = runtime.progress.step(bytes.len()) {
-        runtime.log(Level::Info, &line);
+        runtime.log(LogLevel::Info, &line);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::symbols::{SymbolScope, function};
 
 /// Severities of `ggml_log_internal`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level {
+pub(crate) enum LogLevel {
     /// `GGML_LOG_LEVEL_INFO`
     Info = 2,
     /// `GGML_LOG_LEVEL_WARN`
@@ -32,7 +32,7 @@ impl Logger {
     }
 
     /// Writes one line, after the device's name.
-    pub(crate) fn write(self, level: Level, message: &str) {
+    pub(crate) fn write(self, level: LogLevel, message: &str) {
         // An inner NUL would end the line early.
         let line = format!("ROCKET0: {}\n", message.replace('\0', " "));
         match (self.0, CString::new(&*line)) {
@@ -54,6 +54,6 @@ mod tests {
 
     #[test]
     fn without_a_host_stderr_will_do() {
-        Logger::new(None).write(Level::Info, "a line with a \0 in it");
+        Logger::new(None).write(LogLevel::Info, "a line with a \0 in it");
     }
 }

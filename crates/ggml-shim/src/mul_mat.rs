@@ -21,12 +21,12 @@ use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
-pub(crate) use self::part::{Activations, Multiplier, Part};
+pub(crate) use self::part::{ActivationRows, MatrixMultiplier, MatrixProduct};
 use crate::abi::MAX_DIMS;
 use crate::pack::{self, Matrix, Packed};
 use crate::quants::NotFinite;
 use crate::resident::Residents;
-use crate::supports::{Offload, Operand, Shape};
+use crate::supports::{Offload, Shape, TensorDescriptor};
 use crate::types::Decoder;
 use crate::verify::Checking;
 
@@ -58,7 +58,7 @@ pub(crate) enum MulMatError<E: std::error::Error + Send + Sync + 'static> {
 /// The bytes of a tensor, from its first element to behind its last one, and
 /// the strides to walk them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rows<'a> {
+pub(crate) struct TensorBytes<'a> {
     /// All bytes of the matrix.
     pub(crate) bytes: &'a [u8],
     /// Bytes of one row.
@@ -67,7 +67,7 @@ pub(crate) struct Rows<'a> {
     pub(crate) nb: [usize; MAX_DIMS],
 }
 
-impl<'a> Rows<'a> {
+impl<'a> TensorBytes<'a> {
     /// Row `index[0]` of matrix `index[1..]`.
     pub(crate) fn row(&self, index: [usize; 3]) -> Option<&'a [u8]> {
         let start = self.offset(index)?;
@@ -95,9 +95,9 @@ impl<'a> Rows<'a> {
 
 /// A weight tensor and its address.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Stored {
+pub(crate) struct StoredWeights {
     /// Format, dimensions and strides.
-    pub(crate) operand: Operand,
+    pub(crate) operand: TensorDescriptor,
     /// Where its data begin.
     pub(crate) address: usize,
 }
@@ -110,13 +110,13 @@ pub(crate) struct MulMat<'a> {
     /// Decodes the weights.
     pub(crate) decoder: Decoder,
     /// src0; without bytes, if they are there in packed form only.
-    pub(crate) weights: Rows<'a>,
+    pub(crate) weights: TensorBytes<'a>,
     /// Where and what src0 is, for the table of packed weights.
-    pub(crate) stored: Stored,
+    pub(crate) stored: StoredWeights,
     /// src1.
-    pub(crate) activations: Rows<'a>,
+    pub(crate) activations: TensorBytes<'a>,
     /// src2: which experts each token chose.
-    pub(crate) ids: Option<Rows<'a>>,
+    pub(crate) ids: Option<TensorBytes<'a>>,
     /// dst: `outputs()` numbers.
     pub(crate) out: &'a mut [f32],
     /// Whether it is computed again.
@@ -127,7 +127,7 @@ pub(crate) struct MulMat<'a> {
 ///
 /// # Errors
 /// See [`MulMatError`]; the output is then worthless.
-pub(crate) fn compute<M: Multiplier>(
+pub(crate) fn compute<M: MatrixMultiplier>(
     multiplier: &M,
     residents: Option<&Residents<Packed<M::Weights>>>,
     product: &mut MulMat<'_>,
@@ -176,7 +176,7 @@ pub(crate) fn compute<M: Multiplier>(
 }
 
 /// The packed weight matrix `b2`, `b3`.
-fn weights<M: Multiplier>(
+fn weights<M: MatrixMultiplier>(
     multiplier: &M,
     residents: Option<&Residents<Packed<M::Weights>>>,
     product: &MulMat<'_>,
@@ -190,14 +190,14 @@ fn weights<M: Multiplier>(
         }
         let matrix = Matrix::new(product.decoder, &product.weights, [n, k], [b2, b3])
             .ok_or(MulMatError::Data("weights"))?;
-        pack::load(
+        pack::load_matrix(
             multiplier,
             product.offload.precision,
             &matrix,
             product.checking.keep,
         )
     };
-    let Stored { operand, address } = product.stored;
+    let StoredWeights { operand, address } = product.stored;
     match (residents, operand.key(address, [b2, b3])) {
         (Some(residents), Some(key)) => residents.get_or_load(key, load),
         _ => load().map(Arc::new),

@@ -15,7 +15,7 @@ use npu_matmul::Section;
 use rayon::prelude::*;
 
 use crate::abi::type_id;
-use crate::mul_mat::{MulMatError, Multiplier, Rows};
+use crate::mul_mat::{MatrixMultiplier, MulMatError, TensorBytes};
 use crate::precision::ComputeType;
 use crate::quants::{self, Mend, NotFinite};
 use crate::types::Decoder;
@@ -39,7 +39,7 @@ impl<'a> Matrix<'a> {
     /// bytes are not there.
     pub(crate) fn new(
         decoder: Decoder,
-        rows: &Rows<'a>,
+        rows: &TensorBytes<'a>,
         [n, k]: [usize; 2],
         [b2, b3]: [usize; 2],
     ) -> Option<Self> {
@@ -71,7 +71,7 @@ pub(crate) struct Packed<W> {
 /// # Errors
 /// Rows that do not suit the format, weights that are no numbers, or what the
 /// engine says.
-pub(crate) fn load<M: Multiplier>(
+pub(crate) fn load_matrix<M: MatrixMultiplier>(
     multiplier: &M,
     precision: ComputeType,
     matrix: &Matrix<'_>,
@@ -124,7 +124,7 @@ type Halves<'a> = (Cow<'a, [f16]>, Option<Vec<f32>>);
 
 /// `matrix` in FP16; `None` if it is F16 and not aligned.
 fn halves<'a>(
-    multiplier: &impl Multiplier,
+    multiplier: &impl MatrixMultiplier,
     matrix: &Matrix<'a>,
 ) -> Option<Result<Halves<'a>, NotFinite>> {
     if matrix.decoder.format().id == type_id::F16 {

@@ -12,7 +12,7 @@ use crate::cost::PlanTarget;
 use crate::crossover;
 use crate::precision::ComputeType;
 use crate::supports::{self, MulMatQuery, Offload, Shape, WeightLocation};
-use crate::types::Format;
+use crate::types::NumberFormat;
 
 /// What a CPU takes for a multiply-add where that cannot be measured,
 /// femtoseconds: four A76 at 2.2 GHz with seven of them a clock each, a quarter
@@ -23,14 +23,14 @@ const ASSUMED_MAC_FS: u64 = 16_000;
 const FS_PER_PS: u64 = 1000;
 
 /// What is asked of the host.
-pub(crate) trait Cpu: Send + Sync {
+pub(crate) trait HostCpu: Send + Sync {
     /// What its CPU takes for a multiply-add with weights of a format, in
     /// femtoseconds; `rearranged` is whether they lie as that CPU likes them.
     /// `None` if it cannot be measured.
-    fn mac_fs(&self, weights: Format, rearranged: bool) -> Option<u64>;
+    fn mac_fs(&self, weights: NumberFormat, rearranged: bool) -> Option<u64>;
 
     /// What it calls a format.
-    fn name(&self, weights: Format) -> String;
+    fn name(&self, weights: NumberFormat) -> String;
 
     /// Writes a line to its log.
     fn tell(&self, line: &str);
@@ -38,7 +38,7 @@ pub(crate) trait Cpu: Send + Sync {
 
 /// Answers [`supports`]'s questions.
 #[derive(Debug)]
-pub(crate) struct Policy {
+pub(crate) struct ProcessPolicy {
     /// Chooses what products are computed in.
     pub(crate) chooser: Chooser,
     rows: Rows,
@@ -53,7 +53,7 @@ enum Rows {
     Computed(Box<Computed>),
 }
 
-impl Policy {
+impl ProcessPolicy {
     /// As the user wants, on this machine. Without a wish, the number of rows is
     /// computed where `is_real`: on the software model the modelled time is
     /// nobody's, and a fixed number gives the same graphs on each machine.
@@ -61,7 +61,7 @@ impl Policy {
         config: &Config,
         machine: PlanTarget,
         is_real: bool,
-        cpu: Box<dyn Cpu>,
+        cpu: Box<dyn HostCpu>,
     ) -> Self {
         let rows = match (config.min_m, is_real) {
             (MinRows::Fixed(rows), _) => Rows::Fixed(rows),
@@ -97,8 +97,8 @@ impl Policy {
     }
 }
 
-impl supports::Policy for Policy {
-    fn precision(&self, weights: Format, size: [usize; 2]) -> ComputeType {
+impl supports::Policy for ProcessPolicy {
+    fn precision(&self, weights: NumberFormat, size: [usize; 2]) -> ComputeType {
         self.chooser.precision(weights, size)
     }
 
@@ -125,14 +125,14 @@ struct Question {
 /// found, since nothing may ever be offloaded because of it.
 struct Computed {
     machine: PlanTarget,
-    cpu: Box<dyn Cpu>,
+    cpu: Box<dyn HostCpu>,
     /// By format, and whether it is rearranged: femtoseconds.
     macs: Mutex<HashMap<(u32, bool), u64>>,
     rows: RwLock<HashMap<Question, usize>>,
 }
 
 impl Computed {
-    fn new(machine: PlanTarget, cpu: Box<dyn Cpu>) -> Self {
+    fn new(machine: PlanTarget, cpu: Box<dyn HostCpu>) -> Self {
         Self {
             machine,
             cpu,
@@ -163,7 +163,7 @@ impl Computed {
     }
 
     /// The fewest rows that pay. A lookup, but for the first time.
-    fn rows(&self, question: Question, format: Format) -> usize {
+    fn rows(&self, question: Question, format: NumberFormat) -> usize {
         let known = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(rows) = known.get(&question) {
             return *rows;
@@ -196,7 +196,7 @@ impl Computed {
     }
 
     /// What the CPU takes for a multiply-add, measured once a format.
-    fn mac_fs(&self, format: Format, rearranged: bool) -> u64 {
+    fn mac_fs(&self, format: NumberFormat, rearranged: bool) -> u64 {
         let mut how = None;
         // Others wait: two measurements at a time would spoil each other.
         let mut macs = self.macs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,13 +254,13 @@ mod tests {
         told: Mutex<Vec<String>>,
     }
 
-    impl Cpu for Fake {
-        fn mac_fs(&self, _: Format, _: bool) -> Option<u64> {
+    impl HostCpu for Fake {
+        fn mac_fs(&self, _: NumberFormat, _: bool) -> Option<u64> {
             self.seen.asked.fetch_add(1, Ordering::Relaxed);
             self.mac_fs
         }
 
-        fn name(&self, _: Format) -> String {
+        fn name(&self, _: NumberFormat) -> String {
             "q8_0".to_owned()
         }
 
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    fn policy(min_m: MinRows, is_real: bool, mac_fs: Option<u64>) -> (Policy, Arc<Seen>) {
+    fn policy(min_m: MinRows, is_real: bool, mac_fs: Option<u64>) -> (ProcessPolicy, Arc<Seen>) {
         let config = Config {
             min_m,
             ..Config::default()
@@ -279,12 +279,12 @@ mod tests {
             mac_fs,
             seen: Arc::clone(&seen),
         };
-        let policy = Policy::new(&config, machine(), is_real, Box::new(cpu));
+        let policy = ProcessPolicy::new(&config, machine(), is_real, Box::new(cpu));
         (policy, seen)
     }
 
     /// The fewest rows of a product of 1024 x 2048 weights that are offloaded.
-    fn fewest(policy: &Policy) -> i64 {
+    fn fewest(policy: &ProcessPolicy) -> i64 {
         let offloaded = |m: &i64| decide(&product(Q8_0, *m, 1024, 2048), policy).is_ok();
         (1..=600).find(offloaded).unwrap()
     }

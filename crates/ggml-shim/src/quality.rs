@@ -21,7 +21,7 @@
 //! their groups of K cost more time than they save.
 
 use crate::precision::ComputeType;
-use crate::types::{Class, Format};
+use crate::types::{Class, NumberFormat};
 
 /// Nothing but what rounds as the CPU does.
 const EXACT: &[ComputeType] = &[ComputeType::Fp16];
@@ -42,7 +42,7 @@ const ROTATED_MIN: usize = 128;
 
 /// The precisions that `auto` may choose for rows of `k` weights of this format,
 /// whatever they cost.
-pub(crate) fn allowed(weights: Format, k: usize) -> &'static [ComputeType] {
+pub(crate) fn allowed(weights: NumberFormat, k: usize) -> &'static [ComputeType] {
     let bits = weights.block_bytes * 8;
     // `COARSE_BITS` bits for each element of a block would be so many.
     let coarse = COARSE_BITS * weights.block_elements;
@@ -61,8 +61,8 @@ mod tests {
     use super::*;
 
     /// A format of so many bytes for so many elements.
-    fn format(class: Class, block_bytes: usize, block_elements: usize) -> Format {
-        Format {
+    fn format(class: Class, block_bytes: usize, block_elements: usize) -> NumberFormat {
+        NumberFormat {
             id: u32::MAX,
             block_elements,
             block_bytes,

@@ -3,7 +3,7 @@
 
 /// Why an operation stays with the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum DeclineReason {
     /// Another operation.
     NotAProduct,
     /// The weights are the result of another operation: attention.
@@ -22,7 +22,7 @@ pub(crate) enum Reason {
     /// Activations that are not F32.
     ActivationType,
     /// A layout in memory that cannot be read row by row.
-    Layout,
+    NotContiguous,
     /// Dimensions that do not make a product.
     Shape,
     /// Fewer rows than GGML_ROCKET_MIN_M.
@@ -33,7 +33,7 @@ pub(crate) enum Reason {
     TooDeep,
 }
 
-impl Reason {
+impl DeclineReason {
     /// All of them, in the order of the statistics.
     pub(crate) const ALL: [Self; 13] = [
         Self::NotAProduct,
@@ -44,7 +44,7 @@ impl Reason {
         Self::LeftToCpu,
         Self::WeightType,
         Self::ActivationType,
-        Self::Layout,
+        Self::NotContiguous,
         Self::Shape,
         Self::SmallBatch,
         Self::FewOutputs,
@@ -62,7 +62,7 @@ impl Reason {
             Self::LeftToCpu => "weights excluded, or beyond the memory for them",
             Self::WeightType => "weights that ggml cannot decode",
             Self::ActivationType => "activations not F32",
-            Self::Layout => "rows not contiguous in memory",
+            Self::NotContiguous => "rows not contiguous in memory",
             Self::Shape => "dimensions make no product",
             Self::SmallBatch => "fewer rows than GGML_ROCKET_MIN_M",
             Self::FewOutputs => "too few outputs for INT8",
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn every_reason_has_a_place_in_the_statistics() {
-        for (index, reason) in Reason::ALL.iter().enumerate() {
+        for (index, reason) in DeclineReason::ALL.iter().enumerate() {
             assert_eq!(*reason as usize, index);
         }
     }

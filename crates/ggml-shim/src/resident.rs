@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What tells one matrix from another inside a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct MatrixKey {
     /// Address of the first byte.
     pub(crate) address: usize,
     /// Bytes from the first to behind the last.
@@ -28,7 +28,7 @@ pub(crate) struct Key {
     pub(crate) stride: usize,
 }
 
-impl Key {
+impl MatrixKey {
     fn overlaps(&self, range: &Range<usize>) -> bool {
         self.address < range.end && range.start < self.address.saturating_add(self.len)
     }
@@ -40,7 +40,7 @@ type Slot<W> = Arc<Mutex<Option<Arc<W>>>>;
 /// The resident matrices of one buffer.
 #[derive(Debug)]
 pub(crate) struct Residents<W> {
-    slots: Mutex<HashMap<Key, Slot<W>>>,
+    slots: Mutex<HashMap<MatrixKey, Slot<W>>>,
 }
 
 impl<W> Default for Residents<W> {
@@ -63,7 +63,7 @@ impl<W> Residents<W> {
     /// each other.
     pub(crate) fn get_or_load<E>(
         &self,
-        key: Key,
+        key: MatrixKey,
         load: impl FnOnce() -> Result<W, E>,
     ) -> Result<Arc<W>, E> {
         let slot = Arc::clone(lock(&self.slots).entry(key).or_default());
@@ -77,13 +77,13 @@ impl<W> Residents<W> {
     }
 
     /// Puts a matrix that was made elsewhere.
-    pub(crate) fn insert(&self, key: Key, weights: W) {
+    pub(crate) fn insert(&self, key: MatrixKey, weights: W) {
         let slot = Arc::new(Mutex::new(Some(Arc::new(weights))));
         lock(&self.slots).insert(key, slot);
     }
 
     /// Whether there is a matrix of `key`, or one being made.
-    pub(crate) fn contains(&self, key: &Key) -> bool {
+    pub(crate) fn contains(&self, key: &MatrixKey) -> bool {
         lock(&self.slots).contains_key(key)
     }
 
@@ -99,8 +99,8 @@ mod tests {
 
     use super::*;
 
-    fn key(address: usize) -> Key {
-        Key {
+    fn key(address: usize) -> MatrixKey {
+        MatrixKey {
             address,
             len: 64,
             type_id: 1,
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    fn load(residents: &Residents<u32>, key: Key, value: u32) -> u32 {
+    fn load(residents: &Residents<u32>, key: MatrixKey, value: u32) -> u32 {
         let loaded = residents.get_or_load(key, || Ok::<_, Infallible>(value));
         let Ok(weights) = loaded;
         *weights
@@ -127,7 +127,7 @@ mod tests {
     fn the_same_address_with_another_shape_is_another_matrix() {
         let residents = Residents::default();
         assert_eq!(load(&residents, key(4096), 1), 1);
-        let other = Key { n: 2, ..key(4096) };
+        let other = MatrixKey { n: 2, ..key(4096) };
         assert_eq!(load(&residents, other, 2), 2);
     }
 

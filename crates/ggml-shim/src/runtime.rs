@@ -13,23 +13,23 @@ use npu_model::Model;
 use crate::abi::{BufferType, Device, Reg};
 use crate::budget::Budget;
 use crate::config::Config;
-use crate::cpu::Cpu;
-use crate::cpu_time::Bench;
+use crate::cpu::CpuBackend;
+use crate::cpu_time::ProductTimer;
 use crate::engine;
 use crate::host::{Host, LoadError};
 use crate::load::Progress;
-use crate::log::{Level, Logger};
+use crate::log::{LogLevel, Logger};
 use crate::memory;
 use crate::observer::EngineObserver;
-use crate::placement::Placement;
-use crate::policy::{self, Policy};
-use crate::shared::Shared;
+use crate::policy::{self, ProcessPolicy};
+use crate::shared::GgmlPtr;
 use crate::stats::{DeviceCounts, Modelled, NpuTime, Stats};
 use crate::symbols::SymbolScope;
-use crate::tensor::Context;
+use crate::tensor::TensorContext;
 use crate::trace::{self, Trace, TraceFile};
-use crate::types::{Format, Types};
+use crate::types::{FormatTable, NumberFormat};
 use crate::verify::Verify;
+use crate::weight_buffers::WeightBuffers;
 use crate::{device, reg};
 
 /// The state.
@@ -38,11 +38,11 @@ pub(crate) struct Runtime {
     /// The ggml that loaded us.
     pub(crate) host: Host,
     /// The host's number formats.
-    pub(crate) types: Types,
+    pub(crate) types: FormatTable,
     /// Its CPU backend.
-    pub(crate) cpu: Arc<Cpu>,
+    pub(crate) cpu: Arc<CpuBackend>,
     /// Its buffers of which we have packed weights.
-    pub(crate) placement: Placement,
+    pub(crate) weight_buffers: WeightBuffers,
     /// How much more weights there may be.
     pub(crate) budget: Arc<Budget>,
     /// How far the packing is.
@@ -50,7 +50,7 @@ pub(crate) struct Runtime {
     /// What the user set.
     pub(crate) config: Config,
     /// What follows from it for each product.
-    pub(crate) policy: Policy,
+    pub(crate) policy: ProcessPolicy,
     /// What `--list-devices` shows.
     pub(crate) description: CString,
     /// Counts for the table at exit.
@@ -62,13 +62,13 @@ pub(crate) struct Runtime {
     /// Which products are computed again.
     pub(crate) verify: Verify,
     /// `struct ggml_backend_reg` of this library.
-    pub(crate) reg: Shared<Reg>,
+    pub(crate) reg: GgmlPtr<Reg>,
     /// `struct ggml_backend_device` of ROCKET0.
-    pub(crate) device: Shared<Device>,
+    pub(crate) device: GgmlPtr<Device>,
     /// The same for those who compute with it: its buffer type is the CPU's.
-    pub(crate) computing_device: Shared<Device>,
+    pub(crate) computing_device: GgmlPtr<Device>,
     /// `struct ggml_backend_buffer_type` of ROCKET0.
-    pub(crate) buffer_type: Shared<BufferType>,
+    pub(crate) buffer_type: GgmlPtr<BufferType>,
     /// `None` once the process ends.
     engine: Mutex<Option<Arc<Engine>>>,
 }
@@ -83,7 +83,7 @@ pub(crate) fn load() -> Option<&'static Runtime> {
         fresh = true;
         contain(Runtime::new).unwrap_or_else(|| {
             Logger::new(SymbolScope::find().as_ref()).write(
-                Level::Error,
+                LogLevel::Error,
                 "internal error while loading; please report it. The program goes on without the \
                  NPU.",
             );
@@ -114,7 +114,7 @@ impl Runtime {
             Ok(runtime) => Some(runtime),
             Err(error) => {
                 logger.write(
-                    Level::Error,
+                    LogLevel::Error,
                     &format!("{error}. The program goes on without the NPU."),
                 );
                 None
@@ -127,19 +127,19 @@ impl Runtime {
         let incomplete = || LoadError::Incomplete {
             version: host.version().to_owned(),
         };
-        let types = Types::find(place).ok_or_else(incomplete)?;
-        let cpu = Cpu::find(place).ok_or_else(incomplete)?;
+        let types = FormatTable::find(place).ok_or_else(incomplete)?;
+        let cpu = CpuBackend::find(place).ok_or_else(incomplete)?;
         let logger = host.logger();
         let (config, complaints) = Config::from_env();
         engine::set_k_group(config.k_group.unwrap_or_default());
         for complaint in complaints {
-            logger.write(Level::Warn, &complaint);
+            logger.write(LogLevel::Warn, &complaint);
         }
         // Before the device, which is to record nothing that nobody can read.
         let output = config.trace.as_ref().and_then(|path| {
             let output = TraceFile::open(path);
             output
-                .map_err(|error| logger.write(Level::Warn, &trace::complaint(path, &error)))
+                .map_err(|error| logger.write(LogLevel::Warn, &trace::complaint(path, &error)))
                 .ok()
         });
         let opened = engine::open(
@@ -150,21 +150,21 @@ impl Runtime {
             config.plans.as_deref(),
         )?;
         for line in &opened.why {
-            logger.write(Level::Info, line);
+            logger.write(LogLevel::Info, line);
         }
         if let Some(complaint) = &opened.complaint {
-            logger.write(Level::Warn, complaint);
+            logger.write(LogLevel::Warn, complaint);
         }
         if opened.is_model {
             logger.write(
-                Level::Warn,
+                LogLevel::Warn,
                 "computing on the software model of the NPU, which is for testing and much slower \
                  than the CPU; unset GGML_BACKEND_PATH to do without",
             );
         }
         if host.version().is_newer_than_tried() {
             logger.write(
-                Level::Warn,
+                LogLevel::Warn,
                 &format!(
                     "ggml {} is newer than the versions that this backend was tried with; if \
                      results are wrong or the program crashes, unset GGML_BACKEND_PATH",
@@ -173,19 +173,19 @@ impl Runtime {
             );
         }
         let cpu = Arc::new(cpu);
-        let policy = Policy::new(
+        let policy = ProcessPolicy::new(
             &config,
             opened.machine,
             !opened.is_model,
             Box::new(Measured {
-                bench: Bench::find(place),
+                bench: ProductTimer::find(place),
                 cpu: Arc::clone(&cpu),
                 types,
                 logger,
             }),
         );
         logger.write(
-            Level::Info,
+            LogLevel::Info,
             &format!(
                 "{}; loaded into ggml {}; {}",
                 opened.description,
@@ -195,7 +195,7 @@ impl Runtime {
         );
         if host.has_backend(c"BLAS") {
             logger.write(
-                Level::Warn,
+                LogLevel::Warn,
                 "ggml's BLAS backend is loaded too; it comes first and takes the products that \
                  the NPU would compute. Remove it (Debian: libggml0-backend-blas)",
             );
@@ -206,7 +206,7 @@ impl Runtime {
             let path = output.path().to_owned();
             let trace = Trace::begin(output, &opened.description, opened.is_model, logger);
             trace
-                .map_err(|error| logger.write(Level::Warn, &trace::complaint(&path, &error)))
+                .map_err(|error| logger.write(LogLevel::Warn, &trace::complaint(&path, &error)))
                 .ok()
         });
         let observed = config.stats || trace.is_some();
@@ -232,7 +232,7 @@ impl Runtime {
             host,
             types,
             cpu,
-            placement: Placement::default(),
+            weight_buffers: WeightBuffers::default(),
             budget,
             progress: Progress::default(),
             policy,
@@ -241,7 +241,7 @@ impl Runtime {
     }
 
     /// Writes one line to the program's log.
-    pub(crate) fn log(&self, level: Level, message: &str) {
+    pub(crate) fn log(&self, level: LogLevel, message: &str) {
         self.host.logger().write(level, message);
     }
 
@@ -251,8 +251,8 @@ impl Runtime {
     }
 
     /// What is needed to look at tensors.
-    pub(crate) fn context(&self) -> Context<'_> {
-        Context {
+    pub(crate) fn context(&self) -> TensorContext<'_> {
+        TensorContext {
             host: &self.host,
             types: self.types,
             ours: self.buffer_type.get(),
@@ -263,10 +263,10 @@ impl Runtime {
     /// is anything new about it.
     pub(crate) fn report_weights(&self) {
         for line in self.policy.chooser.report() {
-            self.log(Level::Info, &line);
+            self.log(LogLevel::Info, &line);
         }
         if let Some(line) = self.budget.report() {
-            self.log(Level::Info, &line);
+            self.log(LogLevel::Info, &line);
         }
     }
 
@@ -286,27 +286,27 @@ impl Runtime {
 /// The host's CPU, measured.
 struct Measured {
     /// `None` if its ggml cannot be asked to compute.
-    bench: Option<Bench>,
-    cpu: Arc<Cpu>,
-    types: Types,
+    bench: Option<ProductTimer>,
+    cpu: Arc<CpuBackend>,
+    types: FormatTable,
     logger: Logger,
 }
 
-impl policy::Cpu for Measured {
-    fn mac_fs(&self, weights: Format, rearranged: bool) -> Option<u64> {
+impl policy::HostCpu for Measured {
+    fn mac_fs(&self, weights: NumberFormat, rearranged: bool) -> Option<u64> {
         let place = self.cpu.place(rearranged)?;
         // SAFETY: objects of the host, and a format of a tensor of the host; the
         // CPU has such weights in such a buffer already, or in plain memory.
         unsafe { self.bench?.mac_fs(weights, place) }
     }
 
-    fn name(&self, weights: Format) -> String {
+    fn name(&self, weights: NumberFormat) -> String {
         // SAFETY: the format of a tensor of the host.
         unsafe { self.types.name(weights.id) }
     }
 
     fn tell(&self, line: &str) {
-        self.logger.write(Level::Info, line);
+        self.logger.write(LogLevel::Info, line);
     }
 }
 
@@ -373,7 +373,7 @@ pub(crate) fn guard<T>(
     };
     contain(|| body(runtime)).unwrap_or_else(|| {
         let line = format!("internal error in {entry}; please report it");
-        contain(|| runtime.log(Level::Error, &line));
+        contain(|| runtime.log(LogLevel::Error, &line));
         fallback
     })
 }

@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 /// An object that ggml knows by its address and that lives for ever. It is not
 /// accessed through this type.
 #[derive(Debug)]
-pub(crate) struct Shared<T>(NonNull<T>);
+pub(crate) struct GgmlPtr<T>(NonNull<T>);
 
-impl<T> Shared<T> {
+impl<T> GgmlPtr<T> {
     /// Remembers `address`; `None` if it is null.
     pub(crate) fn new(address: *mut T) -> Option<Self> {
         NonNull::new(address).map(Self)
@@ -20,22 +20,22 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T> From<NonNull<T>> for Shared<T> {
+impl<T> From<NonNull<T>> for GgmlPtr<T> {
     fn from(address: NonNull<T>) -> Self {
         Self(address)
     }
 }
 
-impl<T> Clone for Shared<T> {
+impl<T> Clone for GgmlPtr<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Shared<T> {}
+impl<T> Copy for GgmlPtr<T> {}
 
 // SAFETY: only the address is shared; what it points at is not accessed
 // through this type.
-unsafe impl<T> Send for Shared<T> {}
+unsafe impl<T> Send for GgmlPtr<T> {}
 // SAFETY: as above.
-unsafe impl<T> Sync for Shared<T> {}
+unsafe impl<T> Sync for GgmlPtr<T> {}

@@ -11,7 +11,7 @@ use npu_matmul::Times;
 use crate::budget::Totals;
 use crate::describe::MEGAHERTZ;
 use crate::precision::ComputeType;
-use crate::reason::Reason;
+use crate::reason::DeclineReason;
 
 /// What the engine counted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,7 +54,7 @@ pub(crate) struct Stats {
     computed: [AtomicU64; ComputeType::ALL.len()],
     macs: AtomicU64,
     failed: AtomicU64,
-    declined: [AtomicU64; Reason::ALL.len()],
+    declined: [AtomicU64; DeclineReason::ALL.len()],
 }
 
 impl Stats {
@@ -71,7 +71,7 @@ impl Stats {
     }
 
     /// Counts a question answered with no.
-    pub(crate) fn declined(&self, reason: Reason) {
+    pub(crate) fn declined(&self, reason: DeclineReason) {
         self.declined[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -118,7 +118,7 @@ impl Stats {
             .into_iter()
             .map(|(name, count)| (name, count.to_string()));
         let mut rows: Vec<_> = rows.chain(times(counts.times, npu)).collect();
-        for reason in Reason::ALL {
+        for reason in DeclineReason::ALL {
             let count = read(&self.declined[reason as usize]);
             if count > 0 {
                 let name = format!("declined: {}", reason.words());
@@ -197,7 +197,7 @@ mod tests {
         let stats = Stats::default();
         stats.computed(ComputeType::Int8, 5_000_000);
         stats.computed(ComputeType::Int8, 2_000_000);
-        stats.declined(Reason::SmallBatch);
+        stats.declined(DeclineReason::SmallBatch);
         stats.failed();
         let table = stats.table(
             "software model: for testing",

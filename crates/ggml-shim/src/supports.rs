@@ -19,9 +19,9 @@
 
 use crate::abi::{MAX_DIMS, type_id};
 use crate::precision::ComputeType;
-use crate::reason::Reason;
-use crate::resident::Key;
-use crate::types::{Class, Format};
+use crate::reason::DeclineReason;
+use crate::resident::MatrixKey;
+use crate::types::{Class, NumberFormat};
 
 /// Fewest outputs of a product in INT8. Its error is a few 2^-8 of each
 /// output, and averages out only over many: with a single output one unlucky
@@ -35,9 +35,9 @@ pub(crate) const MAX_INT8_K: usize = 1 << 17;
 
 /// Type, dimensions and strides of one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Operand {
+pub(crate) struct TensorDescriptor {
     /// How its numbers are written.
-    pub(crate) format: Format,
+    pub(crate) format: NumberFormat,
     /// Elements per dimension, fastest first.
     pub(crate) ne: [i64; MAX_DIMS],
     /// Bytes from one element to the next, per dimension.
@@ -73,17 +73,17 @@ pub(crate) enum WeightLocation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MulMatQuery {
     /// ggml's src0.
-    pub(crate) weights: Operand,
+    pub(crate) weights: TensorDescriptor,
     /// Where they come from.
     pub(crate) origin: Origin,
     /// Where the weights lie.
     pub(crate) place: WeightLocation,
     /// ggml's src1.
-    pub(crate) activations: Operand,
+    pub(crate) activations: TensorDescriptor,
     /// ggml's src2, of a product whose rows choose their weights.
-    pub(crate) ids: Option<Operand>,
+    pub(crate) ids: Option<TensorDescriptor>,
     /// ggml's dst.
-    pub(crate) output: Operand,
+    pub(crate) output: TensorDescriptor,
 }
 
 /// Dimensions of a product, see the module's picture. None is zero.
@@ -143,7 +143,7 @@ impl Offload {
 /// questions as long as the process lives.
 pub(crate) trait Policy {
     /// In what to compute with weights of `n x k`.
-    fn precision(&self, weights: Format, size: [usize; 2]) -> ComputeType;
+    fn precision(&self, weights: NumberFormat, size: [usize; 2]) -> ComputeType;
 
     /// Whether a product that can be computed has enough rows to be offloaded.
     fn is_worth(&self, product: &MulMatQuery, offload: &Offload) -> bool;
@@ -153,21 +153,24 @@ pub(crate) trait Policy {
 ///
 /// # Errors
 /// The reason for which it stays with the CPU.
-pub(crate) fn decide(product: &MulMatQuery, policy: &impl Policy) -> Result<Offload, Reason> {
+pub(crate) fn decide(
+    product: &MulMatQuery,
+    policy: &impl Policy,
+) -> Result<Offload, DeclineReason> {
     if product.origin == Origin::Computed {
-        return Err(Reason::Computed);
+        return Err(DeclineReason::Computed);
     }
     if product.place == WeightLocation::Elsewhere {
-        return Err(Reason::Elsewhere);
+        return Err(DeclineReason::Elsewhere);
     }
     let offload = computable(product, policy)?;
     // The question where to put weights comes with a number of rows of its own.
     let counts = product.place != WeightLocation::Question;
     if counts && !policy.is_worth(product, &offload) {
-        return Err(Reason::SmallBatch);
+        return Err(DeclineReason::SmallBatch);
     }
     if offload.precision.is_quantised() && offload.outputs() < MIN_INT8_OUTPUTS {
-        return Err(Reason::FewOutputs);
+        return Err(DeclineReason::FewOutputs);
     }
     Ok(offload)
 }
@@ -177,10 +180,13 @@ pub(crate) fn decide(product: &MulMatQuery, policy: &impl Policy) -> Result<Offl
 ///
 /// # Errors
 /// The reason for which it cannot.
-pub(crate) fn computable(product: &MulMatQuery, policy: &impl Policy) -> Result<Offload, Reason> {
+pub(crate) fn computable(
+    product: &MulMatQuery,
+    policy: &impl Policy,
+) -> Result<Offload, DeclineReason> {
     let dimensions = readable(&product.weights)?;
     if product.activations.format.id != type_id::F32 {
-        return Err(Reason::ActivationType);
+        return Err(DeclineReason::ActivationType);
     }
     let (shape, experts) = match &product.ids {
         None => (shape(product)?, None),
@@ -190,7 +196,7 @@ pub(crate) fn computable(product: &MulMatQuery, policy: &impl Policy) -> Result<
         }
     };
     if !product.activations.has_rows(shape.k) || !product.output.is_packed() {
-        return Err(Reason::Layout);
+        return Err(DeclineReason::NotContiguous);
     }
     Ok(Offload {
         precision: precision(&product.weights, dimensions, policy)?,
@@ -205,21 +211,21 @@ pub(crate) fn computable(product: &MulMatQuery, policy: &impl Policy) -> Result<
 /// # Errors
 /// The reason for which they cannot.
 pub(crate) fn storable(
-    weights: &Operand,
+    weights: &TensorDescriptor,
     policy: &impl Policy,
-) -> Result<(ComputeType, [usize; MAX_DIMS]), Reason> {
+) -> Result<(ComputeType, [usize; MAX_DIMS]), DeclineReason> {
     let dimensions = readable(weights)?;
     Ok((precision(weights, dimensions, policy)?, dimensions))
 }
 
 /// The dimensions of weights that can be decoded row by row.
-fn readable(weights: &Operand) -> Result<[usize; MAX_DIMS], Reason> {
+fn readable(weights: &TensorDescriptor) -> Result<[usize; MAX_DIMS], DeclineReason> {
     if weights.format.class == Class::Other {
-        return Err(Reason::WeightType);
+        return Err(DeclineReason::WeightType);
     }
     let dimensions = weights.dimensions()?;
     if !weights.has_rows(dimensions[0]) {
-        return Err(Reason::Layout);
+        return Err(DeclineReason::NotContiguous);
     }
     Ok(dimensions)
 }
@@ -227,23 +233,23 @@ fn readable(weights: &Operand) -> Result<[usize; MAX_DIMS], Reason> {
 /// In what to compute with such weights. The first question about a size may
 /// cost a policy milliseconds, so it comes last.
 fn precision(
-    weights: &Operand,
+    weights: &TensorDescriptor,
     [k, n, ..]: [usize; MAX_DIMS],
     policy: &impl Policy,
-) -> Result<ComputeType, Reason> {
+) -> Result<ComputeType, DeclineReason> {
     let precision = policy.precision(weights.format, [n, k]);
     if precision.is_quantised() && k > MAX_INT8_K {
-        return Err(Reason::TooDeep);
+        return Err(DeclineReason::TooDeep);
     }
     Ok(precision)
 }
 
-fn shape(product: &MulMatQuery) -> Result<Shape, Reason> {
+fn shape(product: &MulMatQuery) -> Result<Shape, DeclineReason> {
     let [k, n, b2, b3] = product.weights.dimensions()?;
     let [k1, m, a2, a3] = product.activations.dimensions()?;
     let output = product.output.dimensions()?;
     if k != k1 || output != [n, m, a2, a3] || a2 % b2 != 0 || a3 % b3 != 0 {
-        return Err(Reason::Shape);
+        return Err(DeclineReason::Shape);
     }
     check_sizes([[n, k, b2, b3], [m, k, a2, a3], [m, n, a2, a3]])?;
     Ok(Shape {
@@ -256,18 +262,21 @@ fn shape(product: &MulMatQuery) -> Result<Shape, Reason> {
 }
 
 /// The same for a product whose rows choose their weights by `ids`.
-fn shape_by_expert(product: &MulMatQuery, ids: &Operand) -> Result<(Shape, Experts), Reason> {
+fn shape_by_expert(
+    product: &MulMatQuery,
+    ids: &TensorDescriptor,
+) -> Result<(Shape, Experts), DeclineReason> {
     let [k, n, count, b3] = product.weights.dimensions()?;
     let [k1, given, m, a3] = product.activations.dimensions()?;
     let [used, tokens, i2, i3] = ids.dimensions()?;
     let output = product.output.dimensions()?;
     let alike = k == k1 && m == tokens && output == [n, used, m, 1];
     if !alike || [b3, a3, i2, i3] != [1; 4] || used % given != 0 {
-        return Err(Reason::Shape);
+        return Err(DeclineReason::Shape);
     }
     check_sizes([[n, k, count, 1], [m, k, used, 1], [m, n, used, 1]])?;
     if ids.format.id != type_id::I32 || !ids.has_rows(used) {
-        return Err(Reason::Layout);
+        return Err(DeclineReason::NotContiguous);
     }
     let shape = Shape {
         m,
@@ -281,7 +290,7 @@ fn shape_by_expert(product: &MulMatQuery, ids: &Operand) -> Result<(Shape, Exper
 
 /// Each product of dimensions that the code forms must not overflow, in bytes
 /// of the widest element.
-fn check_sizes(sizes: [[usize; MAX_DIMS]; 3]) -> Result<(), Reason> {
+fn check_sizes(sizes: [[usize; MAX_DIMS]; 3]) -> Result<(), DeclineReason> {
     for [rows, columns, x, y] in sizes {
         let elements = rows
             .checked_mul(columns)
@@ -289,35 +298,35 @@ fn check_sizes(sizes: [[usize; MAX_DIMS]; 3]) -> Result<(), Reason> {
             .and_then(|count| count.checked_mul(y));
         let bytes = elements.and_then(|count| count.checked_mul(size_of::<f32>()));
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            return Err(Reason::Shape);
+            return Err(DeclineReason::Shape);
         }
     }
     Ok(())
 }
 
-impl Operand {
+impl TensorDescriptor {
     /// The dimensions, each at least one.
-    fn dimensions(&self) -> Result<[usize; MAX_DIMS], Reason> {
+    fn dimensions(&self) -> Result<[usize; MAX_DIMS], DeclineReason> {
         let mut dimensions = [0; MAX_DIMS];
         for (to, from) in dimensions.iter_mut().zip(self.ne) {
             *to = usize::try_from(from)
                 .ok()
                 .filter(|size| *size > 0)
-                .ok_or(Reason::Shape)?;
+                .ok_or(DeclineReason::Shape)?;
         }
         Ok(dimensions)
     }
 
     /// What tells matrix `index` of these weights, which begin at `address`,
     /// from all others; `None` if the strides make no sense.
-    pub(crate) fn key(&self, address: usize, [b2, b3]: [usize; 2]) -> Option<Key> {
+    pub(crate) fn key(&self, address: usize, [b2, b3]: [usize; 2]) -> Option<MatrixKey> {
         let k = usize::try_from(self.ne[0]).ok()?;
         let n = usize::try_from(self.ne[1]).ok()?;
         let below = n.checked_sub(1)?.checked_mul(self.nb[1])?;
         let offset = b2
             .checked_mul(self.nb[2])?
             .checked_add(b3.checked_mul(self.nb[3])?)?;
-        Some(Key {
+        Some(MatrixKey {
             address: address.checked_add(offset)?,
             len: below.checked_add(self.format.row_bytes(k)?)?,
             type_id: self.format.id,
@@ -328,7 +337,7 @@ impl Operand {
     }
 
     /// The keys of all matrices; `None` as above.
-    pub(crate) fn keys(&self, address: usize) -> Option<Vec<Key>> {
+    pub(crate) fn keys(&self, address: usize) -> Option<Vec<MatrixKey>> {
         let [_, _, b2, b3] = self.dimensions().ok()?;
         let indices = (0..b3).flat_map(|i3| (0..b2).map(move |i2| [i2, i3]));
         indices.map(|index| self.key(address, index)).collect()

@@ -9,9 +9,9 @@ use zerocopy::FromBytes;
 
 use crate::abi::{Buffer, BufferType, Tensor, usage};
 use crate::host::Host;
-use crate::mul_mat::{MulMat, Rows, Stored};
-use crate::supports::{MulMatQuery, Offload, Operand, Origin, WeightLocation};
-use crate::types::{Format, Types};
+use crate::mul_mat::{MulMat, StoredWeights, TensorBytes};
+use crate::supports::{MulMatQuery, Offload, Origin, TensorDescriptor, WeightLocation};
+use crate::types::{FormatTable, NumberFormat};
 use crate::verify::Checking;
 
 /// What a node of a graph is to us.
@@ -20,7 +20,7 @@ use crate::verify::Checking;
     clippy::large_enum_variant,
     reason = "passed once by value; a box would cost an allocation per question"
 )]
-pub(crate) enum Node {
+pub(crate) enum GraphNode {
     /// Nothing to compute: a stored tensor, or a view.
     NoWork,
     /// A matrix product.
@@ -31,11 +31,11 @@ pub(crate) enum Node {
 
 /// What is needed to look at tensors.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Context<'a> {
+pub(crate) struct TensorContext<'a> {
     /// Whose tensors they are.
     pub(crate) host: &'a Host,
     /// The host's number formats.
-    pub(crate) types: Types,
+    pub(crate) types: FormatTable,
     /// The buffer type of our device.
     pub(crate) ours: *const BufferType,
 }
@@ -45,28 +45,28 @@ pub(crate) struct Context<'a> {
 /// # Safety
 /// `tensor` is null or a live tensor of the host; so are its operands and
 /// their buffers; nobody changes them meanwhile.
-pub(crate) unsafe fn classify(context: &Context<'_>, tensor: *const Tensor) -> Node {
+pub(crate) unsafe fn classify(context: &TensorContext<'_>, tensor: *const Tensor) -> GraphNode {
     // SAFETY: null or live, by the caller's promise.
     let Some(tensor) = (unsafe { tensor.as_ref() }) else {
-        return Node::Other;
+        return GraphNode::Other;
     };
     let ops = context.host.ops();
     if tensor.op == ops.none || ops.views.contains(&tensor.op) {
-        return Node::NoWork;
+        return GraphNode::NoWork;
     }
     if tensor.op != ops.mul_mat && tensor.op != ops.mul_mat_id {
-        return Node::Other;
+        return GraphNode::Other;
     }
     // SAFETY: null or live, by the caller's promise.
     let ids = unsafe { ids(context, tensor) };
     if tensor.op == ops.mul_mat_id && ids.is_none() {
-        return Node::Other;
+        return GraphNode::Other;
     }
     // SAFETY: the operands are null or live, by the caller's promise.
     let Some((weights, activations)) = (unsafe { operands(tensor) }) else {
-        return Node::Other;
+        return GraphNode::Other;
     };
-    Node::MulMat(MulMatQuery {
+    GraphNode::MulMat(MulMatQuery {
         // SAFETY: live, by the caller's promise.
         weights: unsafe { weights.operand(context.types) },
         // SAFETY: as above.
@@ -98,7 +98,7 @@ unsafe fn operands(tensor: &Tensor) -> Option<(&Tensor, &Tensor)> {
 ///
 /// # Safety
 /// It is null or live, and nobody changes it meanwhile.
-unsafe fn ids<'a>(context: &Context<'_>, tensor: &'a Tensor) -> Option<&'a Tensor> {
+unsafe fn ids<'a>(context: &TensorContext<'_>, tensor: &'a Tensor) -> Option<&'a Tensor> {
     if tensor.op != context.host.ops().mul_mat_id {
         return None;
     }
@@ -144,7 +144,7 @@ pub(crate) unsafe fn buffer_of(tensor: &Tensor) -> *mut Buffer {
 ///
 /// # Safety
 /// As [`classify`].
-unsafe fn place(context: &Context<'_>, weights: &Tensor) -> WeightLocation {
+unsafe fn place(context: &TensorContext<'_>, weights: &Tensor) -> WeightLocation {
     let host = context.host;
     // SAFETY: null or live, by the caller's promise.
     let buffer = unsafe { buffer_of(weights) };
@@ -181,7 +181,7 @@ unsafe fn place(context: &Context<'_>, weights: &Tensor) -> WeightLocation {
 ///
 /// # Safety
 /// As [`classify`].
-unsafe fn is_readable(context: &Context<'_>, tensor: &Tensor) -> bool {
+unsafe fn is_readable(context: &TensorContext<'_>, tensor: &Tensor) -> bool {
     // SAFETY: null or live, by the caller's promise.
     let buffer = unsafe { buffer_of(tensor) };
     if buffer.is_null() {
@@ -201,7 +201,7 @@ unsafe fn is_readable(context: &Context<'_>, tensor: &Tensor) -> bool {
 /// `offload` was computed from; it and its operands are allocated, and nobody
 /// else writes to any of them meanwhile, nor reads the output.
 pub(crate) unsafe fn with_data<T>(
-    context: &Context<'_>,
+    context: &TensorContext<'_>,
     tensor: *const Tensor,
     offload: Offload,
     body: impl FnOnce(&mut MulMat<'_>) -> T,
@@ -228,7 +228,7 @@ pub(crate) unsafe fn with_data<T>(
         // promise.
         unsafe { weights.rows(&weight_format) }?
     } else {
-        Rows {
+        TensorBytes {
             bytes: &[],
             row_bytes: weights.row_bytes(&weight_format)?,
             nb: weights.nb,
@@ -249,7 +249,7 @@ pub(crate) unsafe fn with_data<T>(
             Some(unsafe { ids.rows(&format) }?)
         }
     };
-    let stored = Stored {
+    let stored = StoredWeights {
         // SAFETY: a tensor of the host, by the caller's promise.
         operand: unsafe { weights.operand(context.types) },
         address: weights.data.addr(),
@@ -279,8 +279,8 @@ impl Tensor {
     ///
     /// # Safety
     /// It is a tensor of the host that `types` comes from.
-    pub(crate) unsafe fn operand(&self, types: Types) -> Operand {
-        Operand {
+    pub(crate) unsafe fn operand(&self, types: FormatTable) -> TensorDescriptor {
+        TensorDescriptor {
             // SAFETY: the caller's promise is the callee's.
             format: unsafe { types.format(self.type_id) },
             ne: self.ne,
@@ -297,7 +297,7 @@ impl Tensor {
     }
 
     /// Addresses from the first element to behind the last one.
-    fn range(&self, format: &Format) -> Option<Range<usize>> {
+    fn range(&self, format: &NumberFormat) -> Option<Range<usize>> {
         let mut len = self.row_bytes(format)?;
         for (size, stride) in self.ne.iter().zip(self.nb).skip(1) {
             let steps = usize::try_from(*size).ok()?.checked_sub(1)?;
@@ -315,14 +315,14 @@ impl Tensor {
     ///
     /// # Safety
     /// It is a tensor of the host that `types` comes from.
-    pub(crate) unsafe fn byte_len(&self, types: Types) -> Option<usize> {
+    pub(crate) unsafe fn byte_len(&self, types: FormatTable) -> Option<usize> {
         // SAFETY: the caller's promise is the callee's.
         let format = unsafe { types.format(self.type_id) };
         self.range(&format).map(|range| range.len())
     }
 
     /// Bytes of one row of elements.
-    fn row_bytes(&self, format: &Format) -> Option<usize> {
+    fn row_bytes(&self, format: &NumberFormat) -> Option<usize> {
         format.row_bytes(usize::try_from(self.ne[0]).ok()?)
     }
 
@@ -330,9 +330,9 @@ impl Tensor {
     ///
     /// # Safety
     /// The tensor is allocated, and nobody writes to it while the rows live.
-    unsafe fn rows(&self, format: &Format) -> Option<Rows<'_>> {
+    unsafe fn rows(&self, format: &NumberFormat) -> Option<TensorBytes<'_>> {
         let range = self.range(format)?;
-        Some(Rows {
+        Some(TensorBytes {
             // SAFETY: an allocated tensor's bytes reach from `data` to behind
             // its last element, which `range` computes from its strides; the
             // length is at most isize::MAX; not written to, by the caller's

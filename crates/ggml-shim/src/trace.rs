@@ -24,7 +24,7 @@ use npu_model::chrome::Event;
 use serde_json::{Value, json};
 
 pub(crate) use self::output::TraceFile;
-use crate::log::{Level, Logger};
+use crate::log::{LogLevel, Logger};
 
 /// Bytes of events that are collected before they are written.
 const BUFFER: usize = 64 << 10;
@@ -218,7 +218,7 @@ impl Trace {
             *guard = None;
             drop(guard);
             self.logger
-                .write(Level::Warn, &complaint(&self.path, &error));
+                .write(LogLevel::Warn, &complaint(&self.path, &error));
         }
     }
 
@@ -312,11 +312,11 @@ fn this_thread() -> u64 {
 
 /// Says which product this thread computes, while it lives.
 #[derive(Debug)]
-pub(crate) struct Computing {
+pub(crate) struct TracedProduct {
     before: u64,
 }
 
-impl Computing {
+impl TracedProduct {
     pub(crate) fn product(number: u64) -> Self {
         Self {
             before: PRODUCT.replace(number),
@@ -324,7 +324,7 @@ impl Computing {
     }
 }
 
-impl Drop for Computing {
+impl Drop for TracedProduct {
     fn drop(&mut self) {
         PRODUCT.set(self.before);
     }

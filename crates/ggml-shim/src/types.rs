@@ -51,7 +51,7 @@ pub(crate) enum Class {
 
 /// A number format, without its decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Format {
+pub(crate) struct NumberFormat {
     /// `enum ggml_type`; the numbers are stable.
     pub(crate) id: u32,
     /// Elements of a block; 1 where each stands for itself.
@@ -62,7 +62,7 @@ pub(crate) struct Format {
     pub(crate) class: Class,
 }
 
-impl Format {
+impl NumberFormat {
     /// Bytes of a row of `elements`; `None` if that is no number of blocks, or
     /// more than memory.
     pub(crate) fn row_bytes(&self, elements: usize) -> Option<usize> {
@@ -76,14 +76,14 @@ impl Format {
 /// Turns bytes of one format into f32.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decoder {
-    format: Format,
+    format: NumberFormat,
     /// `None` for F32, which ggml does not decode.
     to_float: Option<ToFloat>,
 }
 
 impl Decoder {
     /// The format that it decodes.
-    pub(crate) fn format(&self) -> Format {
+    pub(crate) fn format(&self) -> NumberFormat {
         self.format
     }
 
@@ -96,7 +96,7 @@ impl Decoder {
         bytes.as_ptr().addr().is_multiple_of(alignment)
     }
 
-    /// Decodes one row: `bytes` must be [`Format::row_bytes`] of `out`'s
+    /// Decodes one row: `bytes` must be [`NumberFormat::row_bytes`] of `out`'s
     /// length, and aligned.
     ///
     /// # Panics
@@ -126,9 +126,9 @@ impl Decoder {
 
 /// The host's table of formats.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Types(GetTraits);
+pub(crate) struct FormatTable(GetTraits);
 
-impl Types {
+impl FormatTable {
     /// Finds the table; `None` if the host does not export it.
     pub(crate) fn find(place: &SymbolScope) -> Option<Self> {
         function!(place, c"ggml_get_type_traits", GetTraits).map(Self)
@@ -139,7 +139,7 @@ impl Types {
     /// # Safety
     /// It is the type of a tensor of the host: the table is not checked for
     /// its length.
-    pub(crate) unsafe fn format(&self, id: u32) -> Format {
+    pub(crate) unsafe fn format(&self, id: u32) -> NumberFormat {
         // SAFETY: the caller's promise is the callee's.
         unsafe { self.entry(id) }.0
     }
@@ -147,7 +147,7 @@ impl Types {
     /// What ggml calls this format.
     ///
     /// # Safety
-    /// As [`Types::format`].
+    /// As [`FormatTable::format`].
     pub(crate) unsafe fn name(&self, id: u32) -> String {
         let Ok(number) = c_int::try_from(id) else {
             return format!("type {id}");
@@ -167,7 +167,7 @@ impl Types {
     /// The decoder of this format; `None` for those of [`Class::Other`].
     ///
     /// # Safety
-    /// As [`Types::format`].
+    /// As [`FormatTable::format`].
     pub(crate) unsafe fn decoder(&self, id: u32) -> Option<Decoder> {
         // SAFETY: the caller's promise is the callee's.
         let (format, to_float) = unsafe { self.entry(id) };
@@ -175,9 +175,9 @@ impl Types {
     }
 
     /// # Safety
-    /// As [`Types::format`].
-    unsafe fn entry(&self, id: u32) -> (Format, Option<ToFloat>) {
-        let other = |id| Format {
+    /// As [`FormatTable::format`].
+    unsafe fn entry(&self, id: u32) -> (NumberFormat, Option<ToFloat>) {
+        let other = |id| NumberFormat {
             id,
             block_elements: 1,
             block_bytes: 1,
@@ -208,7 +208,7 @@ impl Types {
             (_, Some(_)) => Class::Float,
         };
         let to_float = traits.to_float.filter(|_| id != type_id::F32);
-        let format = Format {
+        let format = NumberFormat {
             id,
             block_elements,
             block_bytes,
@@ -314,12 +314,12 @@ pub(crate) mod tests {
     }
 
     /// A table of F32, F16, BF16, Q8_0 and I32, with decoders of a few lines.
-    pub(crate) fn fake_types() -> Types {
-        Types(traits)
+    pub(crate) fn fake_types() -> FormatTable {
+        FormatTable(traits)
     }
 
     /// The format of `id` there.
-    pub(crate) fn format(id: u32) -> Format {
+    pub(crate) fn format(id: u32) -> NumberFormat {
         // SAFETY: the fake table answers for any number.
         unsafe { fake_types().format(id) }
     }

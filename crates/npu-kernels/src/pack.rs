@@ -174,14 +174,14 @@ impl Encode for SplitNibbles {
 
 /// f32, quantised to 8-bit integers with a scale for each row.
 #[derive(Debug)]
-pub struct Quantised<'s> {
+pub struct QuantisedBytes<'s> {
     /// The largest integer; see [`quantise::row_scale`].
     pub limit: f32,
     /// Becomes the scale of each row. Rows without a place for one are zeros.
     pub scales: &'s mut [f32],
 }
 
-impl Encode for Quantised<'_> {
+impl Encode for QuantisedBytes<'_> {
     type Host = f32;
     const BITS: usize = 8;
 

@@ -11,7 +11,7 @@ use half::f16;
 use npu_kernels::hadamard::Hadamard;
 use npu_kernels::matrix::MatrixView;
 use npu_kernels::pack::{
-    Bytes, Encode, Halves, LowNibbles, Quantised, RoundedHalves, SplitNibbles, pack,
+    Bytes, Encode, Halves, LowNibbles, QuantisedBytes, RoundedHalves, SplitNibbles, pack,
 };
 use npu_kernels::quantise::largest_magnitude;
 use npu_kernels::unpack::{
@@ -141,7 +141,7 @@ fn quantising(size: Size) -> Kernel {
                 .zip(scales.par_chunks_mut(rows))
                 .for_each(|((tile, source), scales)| {
                     let limit = LIMIT;
-                    let mut encode = Quantised { limit, scales };
+                    let mut encode = QuantisedBytes { limit, scales };
                     let matrix = MatrixView::new(source, rows, K).unwrap();
                     pack::<ATOM, _>(&mut encode, matrix, rows, tile);
                 });

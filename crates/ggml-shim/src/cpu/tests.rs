@@ -37,8 +37,8 @@ fn seen<T>(look: impl FnOnce(&mut Seen) -> T) -> T {
     SEEN.with_borrow_mut(look)
 }
 
-fn object<T>(address: usize) -> Shared<T> {
-    Shared::new(ptr::without_provenance_mut(address)).unwrap()
+fn object<T>(address: usize) -> GgmlPtr<T> {
+    GgmlPtr::new(ptr::without_provenance_mut(address)).unwrap()
 }
 
 unsafe extern "C" fn cpu_buffer_type() -> *mut BufferType {
@@ -118,13 +118,13 @@ unsafe extern "C" fn proc_address(_: *mut Reg, _: *const c_char) -> *mut c_void 
     ptr::null_mut()
 }
 
-fn cpu() -> Cpu {
+fn cpu() -> CpuBackend {
     let extra = |address| Extra {
         buffer_type: object(address),
         // The same address tells which one was asked about.
         empty: object(address),
     };
-    Cpu {
+    CpuBackend {
         cpu_buffer_type,
         alloc,
         alignment,
@@ -142,7 +142,7 @@ fn cpu() -> Cpu {
     }
 }
 
-fn asks(cpu: &Cpu, weights: &mut Tensor) -> bool {
+fn asks(cpu: &CpuBackend, weights: &mut Tensor) -> bool {
     let mut product = tensor(type_id::F32);
     product.src[0] = weights;
     // SAFETY: both are live.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why this library does not serve the program that loaded it.
 
-use super::Version;
+use super::GgmlVersion;
 
 /// Why this library does not serve the program that loaded it.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +28,7 @@ pub(crate) enum LoadError {
     )]
     TooOld {
         /// What `ggml_version` says.
-        version: Version,
+        version: GgmlVersion,
     },
     /// A ggml of another layout.
     #[error(
@@ -38,19 +38,19 @@ pub(crate) enum LoadError {
     )]
     UnknownLayout {
         /// What `ggml_version` says.
-        version: Version,
+        version: GgmlVersion,
     },
     /// A function is missing.
     #[error("ggml {version} lacks a function of its backend interface that this backend calls")]
     Incomplete {
         /// What `ggml_version` says.
-        version: Version,
+        version: GgmlVersion,
     },
     /// The operation that all is about has no number.
     #[error("ggml {version} knows no operation named {name}; this backend needs it")]
     NoSuchOp {
         /// What `ggml_version` says.
-        version: Version,
+        version: GgmlVersion,
         /// ggml's name of the operation.
         name: &'static str,
     },

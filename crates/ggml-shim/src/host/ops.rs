@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::{LoadError, Version, text};
+use super::{GgmlVersion, LoadError, text};
 
 /// `GGML_OP_COUNT` of ggml 0.9.1, the smallest of all supported versions:
 /// `ggml_op_name` reads a table of at least this length.
@@ -28,7 +28,7 @@ pub(crate) struct OpIds {
 
 impl OpIds {
     /// Numbers the operations by their names.
-    pub(super) fn find(op_name: OpName, version: &Version) -> Result<Self, LoadError> {
+    pub(super) fn find(op_name: OpName, version: &GgmlVersion) -> Result<Self, LoadError> {
         let names: Vec<String> = (0..SMALLEST_OP_COUNT)
             .map(|index| {
                 // SAFETY: the index lies within the table of names, see the
@@ -79,14 +79,14 @@ mod tests {
                 _ => c"OTHER".as_ptr(),
             }
         }
-        let ops = OpIds::find(shuffled, &Version::from("x")).unwrap();
+        let ops = OpIds::find(shuffled, &GgmlVersion::from("x")).unwrap();
         assert_eq!((ops.mul_mat, ops.mul_mat_id), (7, 6));
         assert_eq!(ops.views, [11, 9, 10, 8]);
 
         extern "C" fn none(_: c_int) -> *const c_char {
             std::ptr::null()
         }
-        let error = OpIds::find(none, &Version::from("9.9")).unwrap_err();
+        let error = OpIds::find(none, &GgmlVersion::from("9.9")).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("9.9") && error.contains("NONE"), "{error}");
     }

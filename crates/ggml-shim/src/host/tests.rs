@@ -42,14 +42,14 @@ pub(crate) fn fake_host() -> Host {
         ptr::null_mut()
     }
     Host {
-        layout: Layout::V0_26,
+        layout: TableLayout::V0_26,
         ops: OpIds {
             none: 0,
             mul_mat: 29,
             mul_mat_id: 30,
             views: [35, 36, 37, 38],
         },
-        version: Version::from("fake"),
+        version: GgmlVersion::from("fake"),
         marks_computed_nodes: true,
         logger: Logger::new(None),
         buffer_get_type: buffer_type,

@@ -8,12 +8,12 @@ const NEWEST_TRIED: (u32, u32) = (0, 27);
 
 /// What `ggml_version` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct GgmlVersion {
     text: String,
     number: Option<(u32, u32, u32)>,
 }
 
-impl Version {
+impl GgmlVersion {
     /// Major, minor and patch; `None` if the text has no such form.
     pub(crate) fn number(&self) -> Option<(u32, u32, u32)> {
         self.number
@@ -29,7 +29,7 @@ impl Version {
     }
 }
 
-impl From<&str> for Version {
+impl From<&str> for GgmlVersion {
     fn from(text: &str) -> Self {
         // A patch level may have a suffix such as `-dev`, or be missing.
         let digits = |part: &str| {
@@ -51,7 +51,7 @@ impl From<&str> for Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for GgmlVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -73,7 +73,7 @@ mod tests {
             ("7", None),
             ("99999999999.1.1", None),
         ] {
-            let version = Version::from(text);
+            let version = GgmlVersion::from(text);
             assert_eq!(version.number(), number, "{text}");
             assert_eq!(version.to_string(), text);
         }
@@ -88,7 +88,11 @@ mod tests {
             ("1.0.0", true),
             ("of unknown version", true),
         ] {
-            assert_eq!(Version::from(text).is_newer_than_tried(), newer, "{text}");
+            assert_eq!(
+                GgmlVersion::from(text).is_newer_than_tried(),
+                newer,
+                "{text}"
+            );
         }
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
-use super::{MulMat, MulMatError, Multiplier, part, verify, weights};
+use super::{MatrixMultiplier, MulMat, MulMatError, part, verify, weights};
 use crate::pack::Packed;
 use crate::resident::Residents;
 use crate::supports::{Experts, Shape};
@@ -46,7 +46,7 @@ type OutputRow = (usize, usize);
 
 /// Computes `product`, whose experts are `experts`, with at most so much at a
 /// time.
-pub(super) fn compute<M: Multiplier>(
+pub(super) fn compute<M: MatrixMultiplier>(
     multiplier: &M,
     residents: Option<&Residents<Packed<M::Weights>>>,
     product: &mut MulMat<'_>,
@@ -84,7 +84,7 @@ fn together(weights: usize, rows: impl Iterator<Item = usize>, most: Most) -> us
 }
 
 /// Computes the rows of some experts, all in one batch.
-fn compute_batch<M: Multiplier>(
+fn compute_batch<M: MatrixMultiplier>(
     multiplier: &M,
     residents: Option<&Residents<Packed<M::Weights>>>,
     product: &mut MulMat<'_>,

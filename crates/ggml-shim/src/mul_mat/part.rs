@@ -14,7 +14,7 @@ use crate::quants::{self, Mend};
 use crate::supports::Offload;
 
 /// What multiplies: the engine, or in tests something simpler.
-pub(crate) trait Multiplier: Sync {
+pub(crate) trait MatrixMultiplier: Sync {
     /// A packed weight matrix.
     type Weights;
     /// What can go wrong.
@@ -40,28 +40,28 @@ pub(crate) trait Multiplier: Sync {
     ) -> Result<Self::Weights, Self::Error>;
 
     /// Computes products that do not depend on each other, all in one batch.
-    fn multiply(&self, parts: Vec<Part<'_, Self::Weights>>) -> Result<(), Self::Error>;
+    fn multiply(&self, parts: Vec<MatrixProduct<'_, Self::Weights>>) -> Result<(), Self::Error>;
 }
 
-/// One product for a [`Multiplier`].
+/// One product for a [`MatrixMultiplier`].
 #[derive(Debug)]
-pub(crate) struct Part<'a, W> {
+pub(crate) struct MatrixProduct<'a, W> {
     /// N x K.
     pub(crate) weights: &'a W,
     /// M.
     pub(crate) rows: usize,
     /// M x K.
-    pub(crate) activations: &'a Activations<'a>,
+    pub(crate) activations: &'a ActivationRows<'a>,
     /// M x N.
     pub(crate) out: &'a mut [f32],
 }
 
 /// Rows as weights want them.
 #[derive(Debug)]
-pub(crate) enum Activations<'a> {
-    /// For weights of [`Multiplier::load_f16`].
+pub(crate) enum ActivationRows<'a> {
+    /// For weights of [`MatrixMultiplier::load_f16`].
     Halves(Vec<f16>),
-    /// For weights of [`Multiplier::load_quantised`], which are quantised as
+    /// For weights of [`MatrixMultiplier::load_quantised`], which are quantised as
     /// these are.
     Floats(Cow<'a, [f32]>),
 }
@@ -69,13 +69,13 @@ pub(crate) enum Activations<'a> {
 /// Activations that are ready, and what outputs are to be mended by.
 #[derive(Debug)]
 pub(super) struct Prepared<'a> {
-    activations: Activations<'a>,
+    activations: ActivationRows<'a>,
     mends: Vec<Mend>,
 }
 
 /// Rounds rows for FP16, or sees that they can be quantised.
 pub(super) fn prepare<'a>(
-    multiplier: &impl Multiplier,
+    multiplier: &impl MatrixMultiplier,
     offload: Offload,
     activations: &'a [f32],
 ) -> Prepared<'a> {
@@ -83,7 +83,7 @@ pub(super) fn prepare<'a>(
     if offload.precision.is_quantised() {
         let (activations, mends) = without_bad_rows(multiplier, activations, k);
         return Prepared {
-            activations: Activations::Floats(activations),
+            activations: ActivationRows::Floats(activations),
             mends,
         };
     }
@@ -97,7 +97,7 @@ pub(super) fn prepare<'a>(
         )
         .collect();
     Prepared {
-        activations: Activations::Halves(rounded),
+        activations: ActivationRows::Halves(rounded),
         mends,
     }
 }
@@ -109,8 +109,8 @@ impl Prepared<'_> {
         packed: &'a Packed<W>,
         rows: usize,
         out: &'a mut [f32],
-    ) -> Part<'a, W> {
-        Part {
+    ) -> MatrixProduct<'a, W> {
+        MatrixProduct {
             weights: &packed.weights,
             rows,
             activations: &self.activations,
@@ -129,7 +129,7 @@ impl Prepared<'_> {
 
 /// Replaces rows that hold an infinity or a NaN by zeros.
 fn without_bad_rows<'a>(
-    multiplier: &impl Multiplier,
+    multiplier: &impl MatrixMultiplier,
     activations: &'a [f32],
     k: usize,
 ) -> (Cow<'a, [f32]>, Vec<Mend>) {

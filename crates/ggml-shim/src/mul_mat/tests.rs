@@ -56,7 +56,7 @@ impl Plain {
     }
 }
 
-impl Multiplier for Plain {
+impl MatrixMultiplier for Plain {
     type Weights = Vec<f32>;
     type Error = Killed;
 
@@ -79,12 +79,12 @@ impl Multiplier for Plain {
         self.load(weights)
     }
 
-    fn multiply(&self, parts: Vec<Part<'_, Vec<f32>>>) -> Result<(), Killed> {
+    fn multiply(&self, parts: Vec<MatrixProduct<'_, Vec<f32>>>) -> Result<(), Killed> {
         self.batches.fetch_add(1, Ordering::Relaxed);
         for part in parts {
             let floats = match part.activations {
-                Activations::Floats(floats) => floats.to_vec(),
-                Activations::Halves(halves) => halves.iter().map(|x| x.to_f32()).collect(),
+                ActivationRows::Floats(floats) => floats.to_vec(),
+                ActivationRows::Halves(halves) => halves.iter().map(|x| x.to_f32()).collect(),
             };
             self.one(part.weights, part.rows, &floats, part.out)?;
         }
@@ -92,9 +92,9 @@ impl Multiplier for Plain {
     }
 }
 
-fn stored(id: u32, ne: [usize; 4], nb: [usize; 4], bytes: &[u8]) -> Stored {
-    Stored {
-        operand: Operand {
+fn stored(id: u32, ne: [usize; 4], nb: [usize; 4], bytes: &[u8]) -> StoredWeights {
+    StoredWeights {
+        operand: TensorDescriptor {
             format: format(id),
             ne: ne.map(|size| i64::try_from(size).unwrap()),
             nb,
@@ -186,14 +186,14 @@ fn run_f16(multiplier: &Plain, shape: Shape, order: [usize; 3], gap: usize) -> V
             experts: None,
         },
         decoder: decoder(type_id::F16),
-        weights: Rows {
+        weights: TensorBytes {
             bytes: weights.as_bytes(),
             row_bytes: 2 * k,
             nb: weights_nb,
         },
         stored: stored(type_id::F16, [k, n, b2, b3], weights_nb, weights.as_bytes()),
         ids: None,
-        activations: Rows {
+        activations: TensorBytes {
             bytes: activations.as_bytes(),
             row_bytes: 4 * k,
             nb: activations_nb,
@@ -256,14 +256,14 @@ fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> Mu
             experts: None,
         },
         decoder: decoder(Q8_0),
-        weights: Rows {
+        weights: TensorBytes {
             bytes: weights,
             row_bytes: 34,
             nb: [34, 34, 102, 102],
         },
         stored: stored(Q8_0, [32, 3, 1, 1], [34, 34, 102, 102], weights),
         ids: None,
-        activations: Rows {
+        activations: TensorBytes {
             bytes: activations.as_bytes(),
             row_bytes: 128,
             nb: [4, 128, 256, 256],

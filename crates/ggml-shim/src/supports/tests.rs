@@ -5,11 +5,11 @@ use super::*;
 use crate::types::tests::{BF16, Q8_0, format};
 
 /// A tensor without gaps.
-pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> Operand {
+pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> TensorDescriptor {
     let format = format(type_id);
     let size = |dimension: usize| usize::try_from(ne[dimension]).unwrap_or(0);
     let row = format.block_bytes * size(0) / format.block_elements;
-    Operand {
+    TensorDescriptor {
         format,
         ne,
         nb: [
@@ -40,7 +40,7 @@ pub(crate) struct Fixed {
 }
 
 impl Policy for Fixed {
-    fn precision(&self, weights: Format, _: [usize; 2]) -> ComputeType {
+    fn precision(&self, weights: NumberFormat, _: [usize; 2]) -> ComputeType {
         match weights.class {
             Class::Float => ComputeType::Fp16,
             _ => ComputeType::Int8,
@@ -114,43 +114,58 @@ fn strided_rows_are_read_where_they_lie() {
 #[test]
 fn each_reason_to_decline() {
     type Change = fn(&mut MulMatQuery);
-    let table: &[(Change, Reason)] = &[
-        (|p| p.origin = Origin::Computed, Reason::Computed),
-        (|p| p.place = WeightLocation::Elsewhere, Reason::Elsewhere),
+    let table: &[(Change, DeclineReason)] = &[
+        (|p| p.origin = Origin::Computed, DeclineReason::Computed),
+        (
+            |p| p.place = WeightLocation::Elsewhere,
+            DeclineReason::Elsewhere,
+        ),
         (
             |p| p.weights.format = format(type_id::I32),
-            Reason::WeightType,
+            DeclineReason::WeightType,
         ),
-        (|p| p.weights.format = format(u32::MAX), Reason::WeightType),
+        (
+            |p| p.weights.format = format(u32::MAX),
+            DeclineReason::WeightType,
+        ),
         (
             |p| p.activations.format = format(type_id::F16),
-            Reason::ActivationType,
+            DeclineReason::ActivationType,
         ),
-        (|p| p.output.format = format(type_id::F16), Reason::Layout),
+        (
+            |p| p.output.format = format(type_id::F16),
+            DeclineReason::NotContiguous,
+        ),
         // The strides are those of another format.
-        (|p| p.weights.format = format(type_id::F32), Reason::Layout),
+        (
+            |p| p.weights.format = format(type_id::F32),
+            DeclineReason::NotContiguous,
+        ),
         // Transposed: the fastest dimension is not contiguous.
-        (|p| p.weights.nb.swap(0, 1), Reason::Layout),
-        (|p| p.activations.nb.swap(0, 1), Reason::Layout),
-        (|p| p.activations.nb[1] += 2, Reason::Layout),
-        (|p| p.weights.nb[1] += 1, Reason::Layout),
-        (|p| p.output.nb[1] += 4, Reason::Layout),
-        (|p| p.weights.ne[0] = 64, Reason::Shape),
-        (|p| p.weights.ne[2] = 2, Reason::Shape),
-        (|p| p.activations.ne[1] = 65, Reason::Shape),
-        (|p| p.output.ne[3] = 2, Reason::Shape),
-        (|p| p.weights.ne[1] = 0, Reason::Shape),
-        (|p| p.weights.ne[1] = -1, Reason::Shape),
+        (|p| p.weights.nb.swap(0, 1), DeclineReason::NotContiguous),
+        (
+            |p| p.activations.nb.swap(0, 1),
+            DeclineReason::NotContiguous,
+        ),
+        (|p| p.activations.nb[1] += 2, DeclineReason::NotContiguous),
+        (|p| p.weights.nb[1] += 1, DeclineReason::NotContiguous),
+        (|p| p.output.nb[1] += 4, DeclineReason::NotContiguous),
+        (|p| p.weights.ne[0] = 64, DeclineReason::Shape),
+        (|p| p.weights.ne[2] = 2, DeclineReason::Shape),
+        (|p| p.activations.ne[1] = 65, DeclineReason::Shape),
+        (|p| p.output.ne[3] = 2, DeclineReason::Shape),
+        (|p| p.weights.ne[1] = 0, DeclineReason::Shape),
+        (|p| p.weights.ne[1] = -1, DeclineReason::Shape),
         (
             |p| {
                 p.weights.ne[1] = i64::MAX;
                 p.output.ne[0] = i64::MAX;
             },
-            Reason::Shape,
+            DeclineReason::Shape,
         ),
         (
             |p| *p = product(type_id::F16, 31, 96, 128),
-            Reason::SmallBatch,
+            DeclineReason::SmallBatch,
         ),
     ];
     for (index, (change, reason)) in table.iter().enumerate() {
@@ -165,18 +180,18 @@ fn each_reason_to_decline() {
 fn int8_wants_some_outputs_and_whole_blocks() {
     assert_eq!(
         decide(&product(Q8_0, 1, 1, 256), &policy(1)),
-        Err(Reason::FewOutputs)
+        Err(DeclineReason::FewOutputs)
     );
     assert!(decide(&product(Q8_0, 1, 16, 256), &policy(1)).is_ok());
     assert!(decide(&product(type_id::F16, 1, 1, 256), &policy(1)).is_ok());
     assert_eq!(
         decide(&product(Q8_0, 64, 64, 48), &policy(1)),
-        Err(Reason::Layout)
+        Err(DeclineReason::NotContiguous)
     );
     assert!(decide(&product(Q8_0, 64, 64, 1 << 17), &policy(1)).is_ok());
     assert_eq!(
         decide(&product(Q8_0, 64, 64, (1 << 17) + 32), &policy(1)),
-        Err(Reason::TooDeep)
+        Err(DeclineReason::TooDeep)
     );
 }
 
@@ -207,31 +222,31 @@ fn experts_are_counted_by_tokens() {
         assert_eq!(offload.shape.matrices, [8, 1]);
     }
     let few = by_expert(Q8_0, 31, 1, 96, 128);
-    assert_eq!(decide(&few, &policy(MIN_M)), Err(Reason::SmallBatch));
+    assert_eq!(decide(&few, &policy(MIN_M)), Err(DeclineReason::SmallBatch));
 }
 
 #[test]
 fn experts_that_do_not_fit_together_are_declined() {
     type Change = fn(&mut MulMatQuery);
-    let table: &[(Change, Reason)] = &[
+    let table: &[(Change, DeclineReason)] = &[
         (
             |p| p.ids = Some(packed(type_id::I32, [2, 63, 1, 1])),
-            Reason::Shape,
+            DeclineReason::Shape,
         ),
         (
             |p| p.ids = Some(packed(type_id::I32, [3, 64, 1, 1])),
-            Reason::Shape,
+            DeclineReason::Shape,
         ),
         (
             |p| p.ids = Some(packed(type_id::F32, [2, 64, 1, 1])),
-            Reason::Layout,
+            DeclineReason::NotContiguous,
         ),
         (
             |p| p.activations = packed(type_id::F32, [128, 3, 64, 1]),
-            Reason::Shape,
+            DeclineReason::Shape,
         ),
-        (|p| p.weights.ne[3] = 2, Reason::Shape),
-        (|p| p.output.ne[1] = 1, Reason::Shape),
+        (|p| p.weights.ne[3] = 2, DeclineReason::Shape),
+        (|p| p.output.ne[1] = 1, DeclineReason::Shape),
     ];
     for (index, (change, reason)) in table.iter().enumerate() {
         let mut asked = by_expert(Q8_0, 64, 2, 96, 128);

@@ -10,7 +10,7 @@ use crate::abi::MAX_NAME;
 use crate::abi::type_id;
 use crate::host::tests::{FakeBuffer, REARRANGED, fake_host};
 use crate::precision::ComputeType;
-use crate::reason::Reason;
+use crate::reason::DeclineReason;
 use crate::supports;
 use crate::types::tests::{Q8_0, fake_types, format};
 
@@ -38,8 +38,8 @@ fn buffer(buffer_type: *mut BufferType, usage: c_int, size: usize) -> FakeBuffer
     }
 }
 
-fn context(host: &Host) -> Context<'_> {
-    Context {
+fn context(host: &Host) -> TensorContext<'_> {
+    TensorContext {
         host,
         types: fake_types(),
         ours: our_type(),
@@ -79,12 +79,12 @@ fn classify_product(weights: &mut Tensor) -> MulMatQuery {
     output.src[1] = &raw mut activations;
     // SAFETY: all tensors live until the end of this function.
     match unsafe { classify(&context(&fake_host()), &raw const output) } {
-        Node::MulMat(product) => product,
+        GraphNode::MulMat(product) => product,
         other => panic!("{other:?}"),
     }
 }
 
-fn decide(weights: &mut Tensor) -> Result<ComputeType, Reason> {
+fn decide(weights: &mut Tensor) -> Result<ComputeType, DeclineReason> {
     supports::decide(&classify_product(weights), &supports::tests::policy(32))
         .map(|offload| offload.precision)
 }
@@ -135,20 +135,20 @@ fn a_kv_cache_is_no_weights() {
     let mut keys = tensor(type_id::F16, SHAPE);
     keys.op = VIEW;
     keys.view_src = &raw mut cache;
-    assert_eq!(decide(&mut keys), Err(Reason::Elsewhere));
+    assert_eq!(decide(&mut keys), Err(DeclineReason::Elsewhere));
 }
 
 #[test]
 fn computed_operands_are_attention() {
     let mut weights = tensor(type_id::F16, SHAPE);
     weights.op = ADD;
-    assert_eq!(decide(&mut weights), Err(Reason::Computed));
+    assert_eq!(decide(&mut weights), Err(DeclineReason::Computed));
     let mut root = tensor(type_id::F16, SHAPE);
     root.op = ADD;
     let mut view = tensor(type_id::F16, SHAPE);
     view.op = VIEW;
     view.view_src = &raw mut root;
-    assert_eq!(decide(&mut view), Err(Reason::Computed));
+    assert_eq!(decide(&mut view), Err(DeclineReason::Computed));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn stored_tensors_and_views_need_no_work_and_the_rest_is_not_ours() {
         node.op = op;
         // SAFETY: the tensor lives during the call.
         let found = unsafe { classify(&context(&host), &raw const node) };
-        assert_eq!(matches!(found, Node::NoWork), no_work, "op {op}");
+        assert_eq!(matches!(found, GraphNode::NoWork), no_work, "op {op}");
     }
     let mut no_operands = tensor(type_id::F32, SHAPE);
     no_operands.op = MUL_MAT;
@@ -167,7 +167,7 @@ fn stored_tensors_and_views_need_no_work_and_the_rest_is_not_ours() {
     let found = unsafe {
         [&raw const no_operands, ptr::null()].map(|node| classify(&context(&host), node))
     };
-    assert!(found.iter().all(|node| matches!(node, Node::Other)));
+    assert!(found.iter().all(|node| matches!(node, GraphNode::Other)));
 }
 
 /// A product of 2 rows with its data in one array: weights, activations,

@@ -165,9 +165,9 @@ fn the_number_of_the_process_can_be_in_the_name() {
 fn a_thread_knows_its_product_and_forgets_it() {
     assert_eq!(product_here(), 0);
     {
-        let _outer = Computing::product(3);
+        let _outer = TracedProduct::product(3);
         {
-            let _inner = Computing::product(4);
+            let _inner = TracedProduct::product(4);
             assert_eq!(product_here(), 4);
         }
         assert_eq!(product_here(), 3);

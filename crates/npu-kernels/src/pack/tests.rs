@@ -118,7 +118,7 @@ proptest! {
                 largest / 119.0
             })
             .collect();
-        let mut encode = Quantised {
+        let mut encode = QuantisedBytes {
             limit: 119.0,
             scales: &mut scales,
         };
@@ -164,7 +164,7 @@ fn rows_that_cannot_be_scaled() {
     let view = MatrixView::new(&data, 5, 1).unwrap();
     let mut scales = [1.0; 4];
     let mut tile = [7; 5 * 16];
-    let mut encode = Quantised {
+    let mut encode = QuantisedBytes {
         limit: 127.0,
         scales: &mut scales,
     };

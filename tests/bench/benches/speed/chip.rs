@@ -42,7 +42,7 @@ impl Bus for Memory {
 }
 
 /// Programs in memory, ready to be kicked.
-pub(crate) struct Task {
+pub(crate) struct ChipPrograms {
     core: Core,
     memory: Memory,
     /// Address and words of each program.
@@ -53,7 +53,7 @@ pub(crate) struct Task {
     pub(crate) input: usize,
 }
 
-impl Task {
+impl ChipPrograms {
     fn new(bytes: usize, input: usize, programs: &[Vec<Word>]) -> Self {
         let mut memory: Vec<u8> = (0..bytes).map(filler).collect();
         let mut placed = Vec::new();
@@ -193,12 +193,12 @@ pub(crate) fn tiles(
 }
 
 /// A whole product.
-pub(crate) fn product(ty: Types, (m, k, n): (usize, usize, usize)) -> Task {
+pub(crate) fn product(ty: Types, (m, k, n): (usize, usize, usize)) -> ChipPrograms {
     let bytes = |elements: usize| ty.bytes(elements);
     let (a, b) = (bytes(m * k), bytes(k * n));
     let at = (0, a as u32, (a + b) as u32);
     let programs = tiles(ty, (m, k, n), 0..n, at);
-    Task::new(a + b + m * n * ty.out_bytes(), a, &programs)
+    ChipPrograms::new(a + b + m * n * ty.out_bytes(), a, &programs)
 }
 
 fn kick(core: &mut Core, bus: &mut Memory, at: u32, words: u32) {

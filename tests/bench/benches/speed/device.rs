@@ -11,7 +11,7 @@ use crate::chip::tiles;
 use families::matmul::Types;
 
 /// A product, cut by columns into a job for each core.
-pub(crate) struct Product {
+pub(crate) struct SplitProduct {
     jobs: Vec<Share>,
     _model: Arc<Model>,
 }
@@ -24,7 +24,7 @@ struct Share {
     tasks: Vec<RawTask>,
 }
 
-impl Product {
+impl SplitProduct {
     pub(crate) fn new(ty: Types, (m, k, n): (usize, usize, usize), cores: usize) -> Self {
         let model = Model::new(ModelOptions::default());
         let group = ty.group as usize;

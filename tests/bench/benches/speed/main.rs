@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 
-use chip::Task;
+use chip::ChipPrograms;
 use families::matmul::{FP16_FP32, INT8_INT32};
 
 /// Rows, inner dimension and columns of the large product.
@@ -99,8 +99,8 @@ fn main() {
             } else {
                 let mut device = None;
                 best.bench(c, group, "model, device", || {
-                    let device =
-                        device.get_or_insert_with(|| device::Product::new(ty, PRODUCT, threads));
+                    let device = device
+                        .get_or_insert_with(|| device::SplitProduct::new(ty, PRODUCT, threads));
                     device.run();
                 });
             }
@@ -109,7 +109,7 @@ fn main() {
 
     let group = "int8 conv 3x3, 56x56x64 to 64";
     yardstick::convolution(c, &best, group);
-    let mut task = Task::convolution();
+    let mut task = ChipPrograms::convolution();
     best.bench(c, group, "model, 1 core", || task.run());
 
     // The same memory again and again, and each time other memory.
@@ -117,13 +117,13 @@ fn main() {
         ("int8 depthwise 3x3, 112x112x64, cached", 1),
         ("int8 depthwise 3x3, 112x112x64, from memory", BEYOND_CACHES),
     ] {
-        let mut task = Task::depthwise(copies);
+        let mut task = ChipPrograms::depthwise(copies);
         yardstick::memcpy(c, &best, group, task.input, copies as usize);
         best.bench(c, group, "model, 1 core", || task.run_next());
     }
 
     let group = "fp16 max pooling 3x3 by 2, 112x112x64";
-    let mut task = Task::pooling();
+    let mut task = ChipPrograms::pooling();
     yardstick::memcpy(c, &best, group, task.input, 1);
     best.bench(c, group, "model, 1 core", || task.run());
 

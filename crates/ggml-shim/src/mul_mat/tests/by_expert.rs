@@ -42,7 +42,7 @@ fn run_by_expert(
             experts: Some(experts),
         },
         decoder: decoder(type_id::F16),
-        weights: Rows {
+        weights: TensorBytes {
             bytes: weights.as_bytes(),
             row_bytes: 2 * k,
             nb: weights_nb,
@@ -53,12 +53,12 @@ fn run_by_expert(
             weights_nb,
             weights.as_bytes(),
         ),
-        activations: Rows {
+        activations: TensorBytes {
             bytes: activations.as_bytes(),
             row_bytes: 4 * k,
             nb: activations_nb,
         },
-        ids: Some(Rows {
+        ids: Some(TensorBytes {
             bytes: ids.as_bytes(),
             row_bytes: 4 * used,
             nb: ids_nb,

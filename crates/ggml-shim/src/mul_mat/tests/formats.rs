@@ -23,14 +23,14 @@ fn row_sum(id: u32, precision: ComputeType, row: &[u8], k: usize) -> Result<f32,
             experts: None,
         },
         decoder: decoder(id),
-        weights: Rows {
+        weights: TensorBytes {
             bytes: row,
             row_bytes: row.len(),
             nb: [1, row.len(), row.len(), row.len()],
         },
         stored: stored(id, [k, 1, 1, 1], [1, row.len(), row.len(), row.len()], row),
         ids: None,
-        activations: Rows {
+        activations: TensorBytes {
             bytes: activations.as_bytes(),
             row_bytes: 4 * k,
             nb: [4, 4 * k, 4 * k, 4 * k],

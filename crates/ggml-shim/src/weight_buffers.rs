@@ -21,17 +21,17 @@ use crate::engine;
 use crate::host::Host;
 use crate::layout::BufferCallbacks;
 use crate::load;
-use crate::log::Level;
+use crate::log::LogLevel;
 use crate::pack::Packed;
 use crate::pieces::Pieces;
-use crate::resident::{Key, Residents};
+use crate::resident::{MatrixKey, Residents};
 use crate::runtime::{Runtime, contain, guard};
-use crate::shared::Shared;
-use crate::supports::{self, Operand};
+use crate::shared::GgmlPtr;
+use crate::supports::{self, TensorDescriptor};
 
 /// How weights lie in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum WeightOrder {
     /// As in the model file. They are packed when a product first needs them,
     /// because with a mapped file nobody says when they have arrived.
     Plain,
@@ -41,20 +41,20 @@ pub(crate) enum Kind {
 
 /// A buffer of weights.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    kind: Kind,
+pub(crate) struct WeightBuffer {
+    order: WeightOrder,
     originals: BufferCallbacks,
     /// Weights packed from it.
     pub(crate) residents: Residents<Packed<Weights>>,
     /// Which of its tensors may be on the NPU.
-    decisions: Mutex<HashMap<(Key, usize), Arc<Decision>>>,
+    decisions: Mutex<HashMap<(MatrixKey, usize), Arc<Decision>>>,
     /// Parts of tensors that are not there in whole yet.
     pieces: Mutex<Pieces>,
     /// Buffers of other types for some of its tensors, freed with it.
-    others: Mutex<Vec<Shared<Buffer>>>,
+    others: Mutex<Vec<GgmlPtr<Buffer>>>,
 }
 
-impl Entry {
+impl WeightBuffer {
     /// Whether `tensor`, which is `weights` in this buffer, may be on the NPU:
     /// asked of the budget at the first time, and the same answer from then
     /// on. `None` if it can never be.
@@ -62,7 +62,7 @@ impl Entry {
         &self,
         runtime: &Runtime,
         tensor: &Tensor,
-        weights: &Operand,
+        weights: &TensorDescriptor,
     ) -> Option<Arc<Decision>> {
         let first = weights.key(tensor.data.addr(), [0, 0])?;
         let (precision, [k, n, b2, b3]) = supports::storable(weights, &runtime.policy).ok()?;
@@ -88,13 +88,13 @@ impl Entry {
 
 /// All such buffers, by address.
 #[derive(Debug, Default)]
-pub(crate) struct Placement {
-    entries: RwLock<HashMap<usize, Arc<Entry>>>,
+pub(crate) struct WeightBuffers {
+    entries: RwLock<HashMap<usize, Arc<WeightBuffer>>>,
 }
 
-impl Placement {
+impl WeightBuffers {
     /// What is known about `buffer`.
-    pub(crate) fn get(&self, buffer: *const Buffer) -> Option<Arc<Entry>> {
+    pub(crate) fn get(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.get(&buffer.addr()).cloned()
     }
@@ -104,7 +104,12 @@ impl Placement {
     /// # Safety
     /// `buffer` is a live buffer of the host, with callbacks, and nobody frees
     /// it or writes to it meanwhile.
-    pub(crate) unsafe fn adopt(&self, host: &Host, buffer: *mut Buffer, kind: Kind) -> Arc<Entry> {
+    pub(crate) unsafe fn adopt(
+        &self,
+        host: &Host,
+        buffer: *mut Buffer,
+        order: WeightOrder,
+    ) -> Arc<WeightBuffer> {
         if let Some(known) = self.get(buffer) {
             return known;
         }
@@ -119,8 +124,8 @@ impl Placement {
                 cpy_tensor: None,
                 clear: Some(clear),
             };
-            Arc::new(Entry {
-                kind,
+            Arc::new(WeightBuffer {
+                order,
                 // SAFETY: live, and its callbacks are not called, by the
                 // caller's promise; the lock keeps other threads from here.
                 originals: unsafe { host.layout().hook(buffer, hooks) },
@@ -133,7 +138,7 @@ impl Placement {
         Arc::clone(entries.entry(buffer.addr()).or_insert_with(adopt))
     }
 
-    fn remove(&self, buffer: *const Buffer) -> Option<Arc<Entry>> {
+    fn remove(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         entries.remove(&buffer.addr())
     }
@@ -141,18 +146,18 @@ impl Placement {
 
 /// The entry of a buffer whose hook was called. It has one from before the
 /// hook was set to after it was called for the last time.
-fn entry(runtime: &Runtime, buffer: *const Buffer) -> Option<Arc<Entry>> {
-    let entry = runtime.placement.get(buffer);
+fn entry(runtime: &Runtime, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
+    let entry = runtime.weight_buffers.get(buffer);
     if entry.is_none() {
         let line = "a buffer was changed that is not known any more; please report it";
-        runtime.log(Level::Error, line);
+        runtime.log(LogLevel::Error, line);
     }
     entry
 }
 
 unsafe extern "C" fn free(buffer: *mut Buffer) {
     guard("free_buffer", (), |runtime| {
-        let Some(entry) = runtime.placement.remove(buffer) else {
+        let Some(entry) = runtime.weight_buffers.remove(buffer) else {
             return;
         };
         let others = mem::take(&mut *entry.others.lock().unwrap_or_else(PoisonError::into_inner));
@@ -179,7 +184,7 @@ unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_
         };
         // SAFETY: ggml passes a live tensor.
         let elsewhere = unsafe { tensor.as_ref() }
-            .filter(|tensor| entry.kind == Kind::Rearranged && tensor.view_src.is_null())
+            .filter(|tensor| entry.order == WeightOrder::Rearranged && tensor.view_src.is_null())
             .and_then(|tensor| runtime.cpu.other_type(tensor));
         if let Some(buffer_type) = elsewhere {
             // SAFETY: a live tensor that ggml has just put into this buffer,
@@ -192,8 +197,8 @@ unsafe extern "C" fn init_tensor(buffer: *mut Buffer, tensor: *mut Tensor) -> c_
             // it.
             unsafe {
                 runtime
-                    .placement
-                    .adopt(&runtime.host, other.get(), Kind::Rearranged)
+                    .weight_buffers
+                    .adopt(&runtime.host, other.get(), WeightOrder::Rearranged)
             };
             let mut others = entry.others.lock().unwrap_or_else(PoisonError::into_inner);
             others.push(other);
@@ -266,7 +271,8 @@ unsafe extern "C" fn set_tensor(
             // SAFETY: a tensor of the host.
             unsafe { tensor.byte_len(runtime.types) }
         });
-        let (Kind::Rearranged, Some(tensor), Some(len)) = (entry.kind, target, whole) else {
+        let (WeightOrder::Rearranged, Some(tensor), Some(len)) = (entry.order, target, whole)
+        else {
             return write(data, offset, size);
         };
         // SAFETY: ggml passes `size` readable bytes, which nobody changes
@@ -287,13 +293,13 @@ unsafe extern "C" fn set_tensor(
                 pack(runtime, &entry, tensor, &bytes);
                 write(bytes.as_ptr().cast(), 0, len);
             }
-            Err(error) => runtime.log(Level::Error, &format!("{}: {error}", tensor.name())),
+            Err(error) => runtime.log(LogLevel::Error, &format!("{}: {error}", tensor.name())),
         }
     });
 }
 
 /// Packs a tensor; whatever goes wrong, the CPU still gets its data.
-fn pack(runtime: &Runtime, entry: &Entry, tensor: &Tensor, bytes: &[u8]) {
+fn pack(runtime: &Runtime, entry: &WeightBuffer, tensor: &Tensor, bytes: &[u8]) {
     contain(|| {
         // SAFETY: a tensor of the host.
         let weights = unsafe { tensor.operand(runtime.types) };
@@ -301,16 +307,16 @@ fn pack(runtime: &Runtime, entry: &Entry, tensor: &Tensor, bytes: &[u8]) {
         let Some(decision) = decision.filter(|decision| decision.is_yes()) else {
             return;
         };
-        if let Err(why) = load::pack(runtime, &entry.residents, tensor, &weights, bytes) {
+        if let Err(why) = load::pack_tensor(runtime, &entry.residents, tensor, &weights, bytes) {
             decision.failed();
             let line = format!("{} stays on the CPU: {why}", tensor.name());
-            runtime.log(Level::Warn, &line);
+            runtime.log(LogLevel::Warn, &line);
         }
     });
 }
 
 /// Forgets what was packed from bytes of `tensor`.
-fn forget(entry: &Entry, tensor: Option<&Tensor>, offset: usize, size: usize) {
+fn forget(entry: &WeightBuffer, tensor: Option<&Tensor>, offset: usize, size: usize) {
     if let Some(tensor) = tensor {
         let start = tensor.data.addr().saturating_add(offset);
         entry.residents.forget(start..start.saturating_add(size));
