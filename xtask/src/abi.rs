@@ -19,7 +19,7 @@ const SUITE: &str = "sid";
 /// The package with the kernel's uAPI headers.
 const PACKAGE: &str = "linux-libc-dev";
 
-/// Compares the two print-outs.
+/// Compares what the C program prints with what the Rust program does.
 pub(crate) fn run() -> Result<()> {
     let directory = paths::target().join("abi");
     let headers = match fetch(&directory) {

@@ -25,7 +25,7 @@ impl Arch {
         }
     }
 
-    /// Debian's name.
+    /// Debian's name of the architecture.
     pub(crate) fn debian(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -49,7 +49,7 @@ impl Arch {
         }
     }
 
-    /// Rust's name.
+    /// Rust's target for programs of the architecture.
     pub(crate) fn rust_target(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64-unknown-linux-gnu",
@@ -57,7 +57,7 @@ impl Arch {
         }
     }
 
-    /// Rust's name of the CPU alone.
+    /// The CPU, as `std::env::consts::ARCH` has it.
     fn cpu(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64",
@@ -65,7 +65,7 @@ impl Arch {
         }
     }
 
-    /// Whether this machine runs it without help.
+    /// Whether this machine runs its programs without an emulator.
     pub(crate) fn is_native(self) -> bool {
         self.cpu() == std::env::consts::ARCH
     }

@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result};
 
-/// The page.
+/// The page whose section has the table of the boxes.
 pub(crate) const PAGE: &str = "docs/architecture.md";
-/// The picture in it.
+/// The picture of the boxes, which that page shows.
 pub(crate) const PICTURE: &str = "docs/architecture.svg";
 /// Name of the section of the page that has the table.
 pub(crate) const SECTION: &str = "boxes";
@@ -18,7 +18,7 @@ struct Part {
     /// Its package and its file there.
     package: &'static str,
     file: &'static str,
-    /// What the part does.
+    /// What the part does, for the table.
     what: &'static str,
     /// Column and row in the picture.
     at: [u32; 2],
@@ -96,7 +96,7 @@ impl Part {
     }
 }
 
-/// The picture.
+/// Draws the boxes and their arrows.
 pub(crate) fn svg() -> Result<String> {
     let [width, height] = [0, 1].map(|axis| {
         let last = PARTS.iter().map(|part| part.at[axis]).max().unwrap_or(0);
@@ -148,7 +148,7 @@ pub(crate) fn svg() -> Result<String> {
     Ok(svg)
 }
 
-/// The table.
+/// The table of the boxes: what each does, and the file to start reading at.
 pub(crate) fn markdown() -> Result<String> {
     let mut table = String::from("| box | start reading at | what |\n|---|---|---|\n");
     for Part {

@@ -13,7 +13,7 @@ use crate::paths;
 /// The name under which the ggml backend is installed.
 const INSTALLED_BACKEND: &str = "libggml-rocket.so";
 
-/// What a virtual machine runs is built so.
+/// The Cargo profile of programs that run in a virtual machine.
 const VM_PROFILE: &str = "vm";
 
 /// Rust's name of the guest of a virtual machine.

@@ -17,10 +17,10 @@ use crate::report::external;
 /// Where Debian's own package of archive keys puts them.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// How long fetched packages are good.
+/// Age from which packages are fetched again.
 const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// For asking the dynamic loader.
+/// Time that the dynamic loader has to list libraries.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
 
 /// Packages with all that they depend on, unpacked in a directory of their own.
@@ -75,7 +75,7 @@ impl Sysroot {
         self.arch
     }
 
-    /// Where its libraries are.
+    /// The directory with the packages' shared libraries.
     pub(crate) fn libraries(&self) -> PathBuf {
         self.root.join(self.place_of_libraries())
     }

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use crate::paths;
 
-/// The page that has the facts.
+/// The page with the table of facts.
 const PAGE: &str = "docs/evidence.md";
 /// Where they are cited: pages, sources and what belongs to them.
 const ROOTS: [&str; 7] = [

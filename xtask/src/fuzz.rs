@@ -60,7 +60,7 @@ pub(crate) struct FuzzArgs {
     bless: bool,
 }
 
-/// Builds and runs.
+/// Builds the fuzzers, and runs those that `args` choose, all at once.
 pub(crate) fn run(args: &FuzzArgs) -> Result<()> {
     for name in &args.only {
         ensure!(

@@ -25,10 +25,10 @@ use crate::{build, paths};
 /// Name of the section of docs/matmul.md that the table stands in.
 pub(crate) const SECTION: &str = "instructions";
 
-/// The page that it is in.
+/// The page that has the table.
 pub(crate) const PAGE: &str = "docs/matmul.md";
 
-/// What all this is about.
+/// The architecture whose instructions are counted: the board's.
 const ARCH: Arch = Arch::Arm64;
 
 /// How long a program may run: hundreds of thousands of lines come in a second.
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &InstructionsArgs) -> Result<()> {
         .with_context(|| format!("writing {}", path.display()))
 }
 
-/// What the table was made with.
+/// A sentence that names the emulator and the compiler of the counts.
 fn conditions() -> Result<String> {
     let first_line = |program: &str| {
         let mut command = Command::new(program);

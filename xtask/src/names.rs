@@ -14,7 +14,7 @@ use crate::paths;
 /// Each name that several types have, and how many.
 const LIST: &str = include_str!("names.txt");
 
-/// Where types are defined.
+/// Directories whose sources define the types that are compared.
 const ROOTS: [&str; 4] = ["crates", "tests", "tools", "xtask/src"];
 
 /// Words that tell a reader nothing about a type.

@@ -68,7 +68,7 @@ const AIM: f64 = 1.4;
 /// Clocks of the last table, MHz. At 1000 a core moves no more than at 600.
 const AIMED_CLOCKS: [u64; 2] = [200, 600];
 
-/// Operands of a table.
+/// The operand types that one table is about.
 struct Operands {
     name: &'static str,
     dtype: Dtype,

@@ -15,7 +15,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// How long what a command wrote may take to arrive after the command's limit.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What a command left behind.
+/// How a command ended that was not killed, and what it wrote.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     /// How the command ended.
@@ -27,7 +27,7 @@ pub(crate) struct CommandOutput {
 }
 
 impl CommandOutput {
-    /// Its stdout as text.
+    /// What it wrote to stdout, as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }

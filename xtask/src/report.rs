@@ -26,7 +26,7 @@ pub(crate) fn external(error: &Error) -> Error {
     Error::new(External(format!("{error:#}")))
 }
 
-/// What a check can say.
+/// How a check ended that did not fail.
 #[derive(Debug)]
 pub(crate) enum CheckVerdict {
     /// It held; what was seen.
@@ -35,7 +35,7 @@ pub(crate) enum CheckVerdict {
     Skip(String),
 }
 
-/// The verdicts so far.
+/// Prints the verdict of each check, and counts them.
 #[derive(Debug, Default)]
 pub(crate) struct VerdictTally {
     passed: usize,
@@ -90,7 +90,7 @@ impl VerdictTally {
         }
     }
 
-    /// How many failed.
+    /// Number of checks that failed.
     pub(crate) fn failed(&self) -> usize {
         self.failed
     }

@@ -42,8 +42,8 @@ impl Cost {
 /// The machine that products are planned for.
 #[derive(Debug, Clone)]
 pub(crate) struct PlanTarget {
-    /// File descriptors that are open.
-    pub(crate) devices: usize,
+    /// File descriptors of the NPU that are open: one for each core.
+    pub(crate) fds: usize,
     /// As the engine has them.
     pub(crate) options: PlanOptions,
 }
@@ -82,7 +82,7 @@ impl PlanTarget {
             ComputeType::Fp16 => 1,
             _ => quantised.operands.passes(),
         };
-        let weights = WeightPlan::new(operands, n, k, self.devices, &options).ok()?;
+        let weights = WeightPlan::new(operands, n, k, self.fds, &options).ok()?;
         let plan = Plan::new(&weights, m.checked_mul(passes)?, &options).ok()?;
         let prediction = plan.predict(&options.conditions.machine);
         let stages = quantised
@@ -120,7 +120,7 @@ pub(crate) mod tests {
     /// Three descriptors, and the default conditions.
     pub(crate) fn machine() -> PlanTarget {
         PlanTarget {
-            devices: 3,
+            fds: 3,
             options: PlanOptions::default(),
         }
     }

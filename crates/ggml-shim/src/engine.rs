@@ -95,7 +95,7 @@ pub(crate) fn open(
     Ok(OpenedEngine {
         engine,
         machine: PlanTarget {
-            devices: cores,
+            fds: cores,
             options,
         },
         description: describe::description(&info, root),
@@ -290,7 +290,7 @@ mod tests {
             let mut together = vec![vec![f32::NAN; ROWS * N]; EXPERTS];
             let submits = multiply(0..EXPERTS, &mut together);
             assert_eq!(together, alone, "{precision:?}");
-            // One for each device.
+            // One for each file descriptor.
             assert!(
                 submits <= u64::from(opened.cores),
                 "{precision:?}: {submits} submits"

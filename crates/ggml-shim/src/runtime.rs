@@ -178,7 +178,7 @@ impl Runtime {
             opened.machine,
             !opened.is_model,
             Box::new(Measured {
-                bench: ProductTimer::find(place),
+                timer: ProductTimer::find(place),
                 cpu: Arc::clone(&cpu),
                 types,
                 logger,
@@ -286,7 +286,7 @@ impl Runtime {
 /// The host's CPU, measured.
 struct Measured {
     /// `None` if its ggml cannot be asked to compute.
-    bench: Option<ProductTimer>,
+    timer: Option<ProductTimer>,
     cpu: Arc<CpuBackend>,
     types: FormatTable,
     logger: Logger,
@@ -297,7 +297,7 @@ impl policy::HostCpu for Measured {
         let place = self.cpu.place(rearranged)?;
         // SAFETY: objects of the host, and a format of a tensor of the host; the
         // CPU has such weights in such a buffer already, or in plain memory.
-        unsafe { self.bench?.mac_fs(weights, place) }
+        unsafe { self.timer?.mac_fs(weights, place) }
     }
 
     fn name(&self, weights: NumberFormat) -> String {

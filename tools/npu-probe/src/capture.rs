@@ -9,8 +9,8 @@ use rknpu_regcmd::Word;
 /// One task, just as the device got it.
 #[derive(Clone, Debug)]
 pub(crate) struct CapturedTask {
-    /// Index of the file descriptor.
-    pub(crate) device: usize,
+    /// Index of the file descriptor that it was submitted to.
+    pub(crate) fd: usize,
     /// Padded sizes of the tile: rows, depth, columns.
     pub(crate) tile: [u32; 3],
     /// First row, channel and column of the product that the tile computes.
@@ -26,7 +26,7 @@ pub(crate) struct CapturedProduct {
     pub(crate) tasks: Vec<CapturedTask>,
 }
 
-/// Collects what an engine submits.
+/// Collects the tasks of the jobs that an engine submits.
 #[derive(Debug, Default)]
 pub(crate) struct JobCollector(Mutex<CapturedProduct>);
 
@@ -35,10 +35,8 @@ impl JobCollector {
     pub(crate) fn take(&self) -> CapturedProduct {
         let mut captured = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut captured = std::mem::take(&mut *captured);
-        // Devices submit at the same time: an order that does not depend on it.
-        captured
-            .tasks
-            .sort_by_key(|task| (task.device, task.origin));
+        // File descriptors submit at the same time: an order that does not depend on it.
+        captured.tasks.sort_by_key(|task| (task.fd, task.origin));
         captured
     }
 }
@@ -53,7 +51,7 @@ impl Observer for JobCollector {
             .map(|(task, program)| {
                 let a = &submission.job.band.activations[task.activation];
                 CapturedTask {
-                    device: submission.job.device,
+                    fd: submission.job.device,
                     tile: [task.m_padded, task.k_padded, task.n_padded],
                     origin: [a.rows.start, a.k_tile.k.start, task.n.start],
                     words: program.words().to_vec(),

@@ -16,7 +16,7 @@ use crate::expected::CpuResult;
 use crate::product::ProductResult;
 use crate::report::{DeviceReport, ProblemReport};
 
-/// What one file holds.
+/// A file of the dump, and what it holds in words.
 #[derive(Debug, Serialize)]
 struct File {
     name: String,
@@ -192,7 +192,7 @@ fn write_task(writer: &mut Writer<'_>, index: usize, task: &CapturedTask) -> any
     let title = format!(
         "task {index} on file descriptor {}: M={m} K={k} N={n} (padded) from row {row}, \
          channel {channel}, column {column}",
-        task.device
+        task.fd
     );
     let mut words = format!("# {title}\n");
     for word in &task.words {

@@ -19,9 +19,9 @@ const SHOWN: usize = 8;
 /// The CPU's result.
 #[derive(Clone, Debug)]
 pub(crate) enum CpuResult {
-    /// Exact.
+    /// Sums that must be met exactly.
     Integers(Vec<i32>),
-    /// With a tolerance each.
+    /// Sums with the tolerance of each.
     Floats(Vec<Expected>),
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct WrongElement {
     pub(crate) tolerance: Option<f64>,
 }
 
-/// How a result compares.
+/// How many elements of a result are not what the CPU has, and the first of them.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ResultComparison {
     /// Elements compared.

@@ -34,7 +34,7 @@ pub(crate) enum ProgramFileError {
     Assembler(#[from] AsmError),
 }
 
-/// How a file says its words.
+/// The form in which a file has the words of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// Assembler text.

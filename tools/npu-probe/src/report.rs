@@ -48,7 +48,7 @@ impl DeviceReport {
         }
     }
 
-    /// A few lines.
+    /// The report as a few lines of text.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("device     {}\n", self.name);
         for why in &self.why {
@@ -64,7 +64,7 @@ impl DeviceReport {
     }
 }
 
-/// The problem in a report.
+/// The product that a self-test multiplies.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ProblemReport {
     pub(crate) dtype: String,
@@ -90,7 +90,7 @@ impl ProblemReport {
         }
     }
 
-    /// One line.
+    /// The report as a line of text.
     pub(crate) fn text(&self) -> String {
         let Self {
             dtype,
@@ -122,7 +122,7 @@ impl ProgramReport {
         }
     }
 
-    /// One line.
+    /// The report as a line of text.
     pub(crate) fn text(self) -> String {
         let Self { jobs, tasks, words } = self;
         let one = "program    ";
@@ -149,7 +149,7 @@ pub(crate) struct SelfTestReport {
     pub(crate) device: DeviceReport,
     pub(crate) problem: ProblemReport,
     pub(crate) program: ProgramReport,
-    /// Whose time `wall_us` is.
+    /// Whose time `wall_us` is: the NPU's, or the software model's.
     pub(crate) time_of: &'static str,
     pub(crate) runs: Vec<RunReport>,
     /// What the model noticed: traps, faults, kills. A kernel keeps such

@@ -39,19 +39,19 @@ pub(crate) struct CiArgs {
     record: bool,
 }
 
-/// How one step ended.
+/// How one step ended, for the summary and for the record.
 pub(crate) struct StepOutcome {
     /// The step's name.
     pub(crate) name: &'static str,
     /// Why it failed, if it did.
     pub(crate) failure: Option<String>,
-    /// Wall time.
+    /// Wall time of all its commands.
     pub(crate) took: Duration,
     /// SKIP lines, expected ones included.
     pub(crate) skips: Vec<String>,
-    /// What the outside world did not give us.
+    /// SKIP-EXTERNAL lines: what the outside world did not give, such as a package.
     pub(crate) external: Vec<String>,
-    /// Figures for the record.
+    /// RESULT lines: figures for the table in docs/testing.md.
     pub(crate) results: Vec<String>,
 }
 

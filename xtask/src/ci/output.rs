@@ -16,7 +16,7 @@ const SKIP_EXTERNAL: &str = "SKIP-EXTERNAL ";
 /// Marks a figure that belongs into the record of a step.
 const RESULT: &str = "RESULT ";
 
-/// What is kept of a command's output.
+/// How a command of a step ended, and the lines of its output that are kept.
 pub(crate) struct StepOutput {
     /// How the command ended.
     pub(crate) status: ExitStatus,
@@ -61,7 +61,7 @@ fn marked(lines: &[String], mark: &str) -> Vec<String> {
     lines.iter().filter_map(rest).collect()
 }
 
-/// What did not run.
+/// Tests and checks that did not run, each with its reason.
 fn skips(lines: &[String]) -> Vec<String> {
     let ignored = lines.iter().filter_map(|line| ignored(line));
     marked(lines, SKIP).into_iter().chain(ignored).collect()

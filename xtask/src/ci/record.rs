@@ -63,7 +63,7 @@ const NEVER: &str = "**never run**";
 #[derive(Debug, PartialEq)]
 struct Row {
     name: String,
-    /// When the step ran last.
+    /// Day of the last run, in UTC: YYYY-MM-DD.
     date: String,
     minutes: f64,
     skips: usize,

@@ -16,10 +16,10 @@ const CARGO_DENY_VERSION: &str = "0.20.2";
 /// The board's architecture.
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
-/// What a virtual machine runs.
+/// The target of programs for a virtual machine's guest, which are static.
 const MUSL: &str = "aarch64-unknown-linux-musl";
 
-/// What sanitizers run on.
+/// The target of the steps that build with sanitizers.
 const X86_64: &str = "x86_64-unknown-linux-gnu";
 
 /// How long the fuzz targets run, seconds, and how long in the long run.

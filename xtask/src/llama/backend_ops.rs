@@ -13,7 +13,7 @@ use super::stock::{Backend, Stock};
 use crate::process;
 use crate::report::{CheckVerdict, VerdictTally};
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "test-backend-ops";
 /// Name of the check of all products but the largest, which [`ROWS`] and
 /// [`ALL_BY_EXPERT`] leave out.

@@ -17,7 +17,7 @@ use super::{THREADS, attempts};
 use crate::process::{self, CommandOutput};
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "batched-bench";
 const LIMIT: Duration = Duration::from_secs(120);
 const SEED: u32 = 1;
@@ -37,7 +37,6 @@ const CONTEXT: &str = "2048";
 const PRODUCTS_OF_A_STEP: u64 = 29;
 const PRODUCTS_OF_LAST_TOKENS: u64 = 4;
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let model = workshop.tiny_f16(SEED)?;
     let model = model.to_string_lossy();

@@ -23,7 +23,7 @@ use super::stock::{Backend, Stock};
 use crate::process::CommandOutput;
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "bench";
 /// The formats of most files, and the four ways in which weights lie: as in the
 /// file, and rearranged by the CPU by blocks of 32 and of 256.
@@ -43,14 +43,14 @@ const ONE_THREAD: &str = "1";
 /// How many times as much user time a token may take.
 const BAR: f64 = 1.1;
 
-/// What runs of one side say.
+/// Figures of the runs on one side: with the backend, or without.
 #[derive(Debug, Default)]
 struct Side {
     /// User time of a token, seconds.
     token_s: Vec<f64>,
     /// Wall time of all but the tokens, seconds.
     load_wall_s: Vec<f64>,
-    /// User and system time of that.
+    /// User and system time of all but the tokens, seconds.
     load_cpu_s: Vec<f64>,
 }
 
@@ -65,7 +65,6 @@ impl Side {
     }
 }
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<CheckVerdict> {
     let full = workshop.cook(ModelRecipe::BENCHMARK)?;
     let mut tokens = "| file | without, ms | with, ms | ratio |\n|---|---|---|---|\n".to_owned();
@@ -134,7 +133,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<
     )))
 }
 
-/// One file.
+/// The measurements of one model file.
 struct Bench<'a> {
     stock: &'a Stock,
     workshop: &'a Workshop,

@@ -12,7 +12,7 @@ use super::stock::{Backend, Stock};
 use super::{attempts, texts};
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "small-budget";
 const TOKENS: usize = 16;
 /// The weights of the model take some 6 MiB in FP16.
@@ -21,7 +21,6 @@ const BUDGET_KIB: u64 = 4096;
 /// How the line of the log begins.
 const TOLD: &str = "weights on the NPU: ";
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let (seed, prompt) = texts::PROMPTS[0];
     let reference = ReferenceText::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;

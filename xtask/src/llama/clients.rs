@@ -25,7 +25,7 @@ pub(super) const CLIENTS: &str = "server-two-clients";
 pub(super) const PROCESSES: &str = "two-processes";
 /// Tokens to write.
 const TOKENS: usize = 16;
-/// How often each client asks.
+/// Requests of each client, one after the other.
 const ROUNDS: usize = 2;
 
 /// Two clients at once, of a server that answers two at once.

@@ -12,7 +12,7 @@ use super::stock::{Backend, Stock};
 use crate::process;
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "contexts";
 const LIMIT: Duration = Duration::from_secs(120);
 /// What the program prints of its contexts, all of which computed well.
@@ -26,7 +26,6 @@ const GROWTH: u64 = 8192;
 /// need not do in the first rounds. One file lost in each round would be 56.
 const MORE_FILES: u64 = 16;
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock) -> Result<CheckVerdict> {
     let program = hosts::compile(stock.arch(), "ggml_contexts")?;
     let mut command = stock.program(&program, &[], Backend::With);

@@ -9,11 +9,10 @@ use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "list-devices";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock) -> Result<CheckVerdict> {
     let list = |backend| {
         let arguments = ["--list-devices"];

@@ -15,7 +15,7 @@ use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "q8_0-divergence";
 const EXTENT: TextExtent = TextExtent {
     context: 64,
@@ -41,7 +41,6 @@ const MOST_OF_OTHER: f64 = 4.0;
 /// nothing.
 const NOTHING: f64 = 1e-6;
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let mut notes = Vec::new();
     for (recipe, format) in CASES {

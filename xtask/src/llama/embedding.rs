@@ -18,7 +18,7 @@ use super::stock::{Backend, Stock};
 use crate::process;
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "minilm-embeddings";
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -95,7 +95,7 @@ const POLICIES: [Policy; 7] = [
     },
 ];
 
-/// What a policy reaches.
+/// How near the vectors with one policy come to those of the CPU.
 pub(super) struct Reached {
     /// Format of the weights.
     pub(super) file: &'static str,
@@ -103,11 +103,11 @@ pub(super) struct Reached {
     pub(super) precision: &'static str,
     /// What it computes in, as the statistics name it.
     pub(super) computed: &'static str,
-    /// Products in that.
+    /// Products that were computed in it.
     products: u64,
     /// The least cosine of a sentence's two vectors.
     pub(super) least_cosine: f64,
-    /// What that must be.
+    /// The least cosine that the policy must reach.
     pub(super) bar: f64,
     /// Whether each sentence kept its nearest neighbour.
     pub(super) same_ranking: bool,
@@ -120,7 +120,6 @@ impl Reached {
     }
 }
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let mut notes = Vec::new();
     for reached in measure(stock, workshop)? {
@@ -151,7 +150,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> 
     )))
 }
 
-/// What each policy reaches.
+/// Computes the vectors with each policy, and compares them with the CPU's.
 pub(super) fn measure(stock: &Stock, workshop: &Workshop) -> Result<Vec<Reached>> {
     let full = workshop.minilm()?;
     let q8_0 = workshop.quantised(stock, &full, "Q8_0")?;

@@ -19,17 +19,17 @@ use super::stock::{Backend, Stock};
 use crate::process;
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "killed-job";
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// On which device jobs are killed.
+/// The device on which jobs take so long that the driver kills them.
 const SLOW: (&str, &str) = ("GGML_ROCKET_DEVICE", "model:clock=1,cores=1");
 /// A prompt of 1842 tokens: 256 x 256 weights take a quarter of a second at
 /// that clock, and 256 x 768 three quarters.
 const SENTENCE: &str = "Once upon a time there was a chip. ";
 const SENTENCES: usize = 80;
-/// All of it in one batch.
+/// Tokens of a batch: the whole prompt fits in one.
 const BATCH: &str = "2048";
 /// The first product that takes too long.
 const KILLED: &str = "computing ffn_gate-0 ";
@@ -37,7 +37,6 @@ const KILLED: &str = "computing ffn_gate-0 ";
 const SHORT: &str = "Hello";
 const STEPS: usize = 4;
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let model = workshop.tiny_f16(1)?;
     let model = model.to_string_lossy();

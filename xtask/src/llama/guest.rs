@@ -17,7 +17,7 @@ use crate::process::CommandOutput;
 use crate::report::CheckVerdict;
 use crate::vm::{Guest, GuestRunner, KernelArgs};
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "real-driver";
 
 /// Tokens to write.
@@ -32,7 +32,6 @@ const MIN_ROWS: (&str, &str) = ("GGML_ROCKET_MIN_M", "8");
 const MODEL: &str = "/model.gguf";
 const BACKEND: &str = "/usr/lib/libggml-rocket.so";
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     if stock.arch() != Arch::Arm64 {
         return Ok(CheckVerdict::Skip("needs `--arch arm64`".to_owned()));

@@ -12,7 +12,7 @@ use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "layers";
 /// Layers of the model: a number with thirds.
 const LAYERS: u32 = 3;
@@ -33,13 +33,12 @@ const SELECTIONS: [(&str, &str, u64); 4] = [
 
 /// Mean KL divergence (nats a token) from the CPU, of the same F16 file.
 const MOST: f64 = 1e-5;
-/// Of the text on which it is measured.
+/// The part of the text on which the divergence is measured.
 const EXTENT: TextExtent = TextExtent {
     context: 64,
     chunks: 2,
 };
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let model = workshop.tiny_layers_f16(LAYERS)?;
     let reference = ReferenceText::new(stock, &model, PROMPT, TOKENS)?;

@@ -29,12 +29,12 @@ use crate::process::{self, CommandOutput};
 const LIMIT: Duration = Duration::from_secs(600);
 const MAGIC: &[u8] = b"_logits_";
 
-/// How much of a text is read.
+/// The part of a text that a run reads, from its beginning.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TextExtent {
     /// Tokens of a chunk, all in one batch.
     pub(super) context: u32,
-    /// Chunks.
+    /// Number of chunks.
     pub(super) chunks: u32,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Logits {
     values: Vec<f32>,
 }
 
-/// How far one run is from another.
+/// How far the probabilities of one run are from those of another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Divergence {
     /// Kullback-Leibler divergence, nats a token.

@@ -23,7 +23,7 @@ use crate::process;
 use crate::report::{CheckVerdict, external};
 use crate::{arch, paths};
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "valgrind";
 /// A run took 100 s on a busy machine.
 const LIMIT: Duration = Duration::from_secs(1200);
@@ -39,7 +39,6 @@ const LAYERS: u32 = 3;
 /// into, or still pointed to.
 const HARMLESS: [&str; 2] = ["Leak_PossiblyLost", "Leak_StillReachable"];
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     if !stock.arch().is_native() {
         return Ok(CheckVerdict::Skip(

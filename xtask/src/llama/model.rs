@@ -32,7 +32,7 @@ pub(super) struct ModelRecipe {
 }
 
 impl ModelRecipe {
-    /// Dense.
+    /// A dense model without outliers.
     pub(super) const PLAIN: Self = Self {
         name: "plain",
         options: &["--layers=2", "--feed-forward=512", "--logits=3"],
@@ -91,7 +91,7 @@ pub(super) const FORMATS: [&str; 8] = [
     "F16", "BF16", "Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "IQ4_NL", "MXFP4",
 ];
 
-/// Where models are made and kept.
+/// Makes the models of the checks, and keeps them.
 #[derive(Debug)]
 pub(super) struct Workshop {
     directory: PathBuf,

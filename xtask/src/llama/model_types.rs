@@ -10,7 +10,7 @@ use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "model-types";
 /// One batch: what is predicted is compared for the second half of it.
 const EXTENT: TextExtent = TextExtent {
@@ -41,7 +41,6 @@ fn bound(recipe: ModelRecipe, format: &str) -> f64 {
     }
 }
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let mut notes = Vec::new();
     for recipe in ModelRecipe::ALL {

@@ -19,9 +19,9 @@ use crate::process::{self, CommandOutput};
 use crate::report::{CheckVerdict, external};
 use crate::{arch, paths};
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "node";
-/// The release.
+/// The release of node-llama-cpp.
 const RELEASE: &str = "3.22.1";
 /// The first node that it runs under.
 const LEAST_NODE: u32 = 20;
@@ -30,14 +30,13 @@ const TOKENS: &str = "16";
 const INSTALL_LIMIT: Duration = Duration::from_secs(600);
 const RUN_LIMIT: Duration = Duration::from_secs(300);
 
-/// What the script prints.
+/// What the script prints, as JSON: the tokens that it wrote, by id.
 #[derive(Debug, PartialEq, Deserialize)]
 struct Written {
     prompt: usize,
     tokens: Vec<u32>,
 }
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     if !stock.arch().is_native() {
         return Ok(CheckVerdict::Skip("node is this machine's".into()));

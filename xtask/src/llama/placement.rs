@@ -14,7 +14,7 @@ use super::{THREADS, attempts};
 use crate::process::{self, CommandOutput};
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "weight-placement";
 const LIMIT: Duration = Duration::from_secs(120);
 /// One type that the CPU rearranges on every machine, one that it does not on
@@ -34,7 +34,6 @@ const PROMPT: &str = "The quick brown fox jumps over the lazy dog, and then it t
 /// behind it; with experts, one more to choose them.
 const TENSORS_OF_A_LAYER: u64 = 7;
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let mut notes = Vec::new();
     for (experts, format) in MODELS {

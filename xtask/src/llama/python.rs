@@ -25,14 +25,14 @@ use crate::process::{self, CommandOutput};
 use crate::report::{CheckVerdict, external};
 use crate::{arch, paths};
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "python";
 /// The source release, and what pip must find it to be.
 const RELEASE: &str = "0.3.36";
 const SHA256: &str = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e";
-/// What its ggml says of its version.
+/// Version of the ggml in that release, as it says itself.
 const GGML: &str = "0.25.3";
-/// What builds it, and what it imports.
+/// Packages that build the release, and that it imports.
 const TOOLS: [&str; 6] = [
     "cmake==4.1.0",
     "ninja==1.13.0",
@@ -62,7 +62,7 @@ const FETCH_LIMIT: Duration = Duration::from_secs(600);
 const BUILD_LIMIT: Duration = Duration::from_secs(7200);
 const RUN_LIMIT: Duration = Duration::from_secs(300);
 
-/// What the script prints.
+/// What the script prints, as JSON: the tokens that it wrote, by id.
 #[derive(Debug, PartialEq, Deserialize)]
 struct Written {
     ggml: String,
@@ -71,7 +71,6 @@ struct Written {
     leads: Vec<f64>,
 }
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     if !stock.arch().is_native() {
         return Ok(CheckVerdict::Skip("it is built for this machine".into()));

@@ -15,7 +15,7 @@ use super::stock::{Backend, Stock};
 use super::{conditions, embedding};
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "quality";
 const EXTENT: TextExtent = TextExtent {
     context: 128,
@@ -69,39 +69,38 @@ const POLICIES: [Policy; 5] = [
 /// Groups of K that are compared, and the default among them.
 const K_GROUPS: [&str; 5] = ["32", "64", "128", "256", "480"];
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<CheckVerdict> {
-    let mut bench = Bench {
+    let mut tables = QualityTables {
         stock,
         workshop,
         missed: Vec::new(),
     };
     let mut page = Page::default();
-    page.section("llama-cosines", bench.cosines()?);
-    page.section("llama-policies", bench.policies()?);
-    page.section("llama-k-groups", bench.k_groups()?);
-    page.section("llama-auto", bench.auto()?);
+    page.section("llama-cosines", tables.cosines()?);
+    page.section("llama-policies", tables.policies()?);
+    page.section("llama-k-groups", tables.k_groups()?);
+    page.section("llama-auto", tables.auto()?);
     let conditions = conditions::of(stock);
     page.section("llama-quality-conditions", conditions.clone());
     if record {
         page.write()?;
     }
-    match bench.missed.is_empty() {
+    match tables.missed.is_empty() {
         true => Ok(CheckVerdict::Pass(format!(
             "all bars are reached; {conditions}"
         ))),
-        false => bail!("bars are missed: {}", bench.missed.join("; ")),
+        false => bail!("bars are missed: {}", tables.missed.join("; ")),
     }
 }
 
 /// What measures, and what it found wanting.
-struct Bench<'a> {
+struct QualityTables<'a> {
     stock: &'a Stock,
     workshop: &'a Workshop,
     missed: Vec<String>,
 }
 
-impl Bench<'_> {
+impl QualityTables<'_> {
     /// The table of sentence embeddings.
     fn cosines(&mut self) -> Result<String> {
         let mut table = "| file | `GGML_ROCKET_PRECISION` | computed in | least cosine | bar | \

@@ -80,7 +80,7 @@ impl<'a> ReferenceText<'a> {
         &self.tokens
     }
 
-    /// The text.
+    /// The text that the CPU wrote.
     pub(super) fn text(&self) -> Vec<u8> {
         server::text(&self.steps)
     }

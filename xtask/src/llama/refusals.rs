@@ -14,7 +14,7 @@ use super::{THREADS, stats::StatsTable};
 use crate::process::{self, CommandOutput};
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "refusals";
 const LIMIT: Duration = Duration::from_secs(120);
 /// The program loses the end of its output now and then, with status 0; on a
@@ -26,7 +26,6 @@ const ATTEMPTS: usize = 12;
 const PROBE: &[u8] = b"ggml_backend_buft_alloc_buffer_n\0";
 const BLIND_PROBE: &[u8] = b"ggml_backend_buft_alloc_buffer_?\0";
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let model = workshop.tiny_f16(1)?;
     let model = model.to_string_lossy();

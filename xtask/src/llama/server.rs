@@ -15,9 +15,9 @@ use crate::process::{self, ReaderThread};
 
 /// How long the server may take to load a tiny model.
 const START_LIMIT: Duration = Duration::from_secs(300);
-/// How long it may take to end.
+/// Time in which a server must end that was told to.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
-/// How long one answer may take.
+/// Time in which a server must answer a request.
 const ANSWER_LIMIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(50);
 /// Candidates asked for at each step.
@@ -26,7 +26,7 @@ const CANDIDATES: usize = 8;
 /// How often it is started on another port, if it ends at once.
 const STARTS: usize = 3;
 
-/// It ended before it answered.
+/// The server ended before it answered.
 #[derive(Debug, thiserror::Error)]
 #[error("llama-server ended with {status} while starting: {log}")]
 struct EndedEarly {

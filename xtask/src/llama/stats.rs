@@ -10,7 +10,8 @@ const TITLE: &str = "ROCKET0 statistics:";
 /// First words of the rows with products by precision.
 const PRODUCTS: &str = "products computed in";
 
-/// The table.
+/// The statistics that the backend prints when a program ends: a name and a count a
+/// line.
 #[derive(Debug)]
 pub(super) struct StatsTable<'a>(&'a str);
 

@@ -32,7 +32,7 @@ const PACKAGES: [&str; 5] = [
     "libggml0",
 ];
 
-/// The stock binaries.
+/// Debian's llama.cpp, unpacked, and the backend that it is to load.
 #[derive(Debug)]
 pub(super) struct Stock {
     suite: String,
@@ -99,12 +99,12 @@ impl Stock {
         &self.library
     }
 
-    /// Version of its ggml.
+    /// Version of the binaries' ggml.
     pub(super) fn ggml_version(&self) -> &str {
         &self.ggml_version
     }
 
-    /// Its packages.
+    /// The unpacked packages that the binaries are from.
     pub(super) fn sysroot(&self) -> &Sysroot {
         &self.sysroot
     }

@@ -14,7 +14,7 @@ use super::{THREADS, attempts};
 use crate::process::{self, CommandOutput};
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "llama-bench";
 const LIMIT: Duration = Duration::from_secs(120);
 const SEED: u32 = 1;
@@ -28,7 +28,6 @@ const TOKENS: [&str; 4] = ["-p", "0", "-n", "4"];
 /// feed-forward network and the output, which only see the last token.
 const PRODUCTS_OF_A_PROMPT: u64 = 25;
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let full = workshop.tiny_f16(SEED)?;
     let mut notes = Vec::new();

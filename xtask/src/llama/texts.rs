@@ -13,7 +13,7 @@ use super::stock::Stock;
 use super::trace;
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "f16-same-text";
 /// Tokens to write.
 const TOKENS: usize = 64;
@@ -41,7 +41,6 @@ pub(super) const PROMPTS: [(u32, &str); 3] = [
     ),
 ];
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let mut notes = Vec::new();
     for (seed, prompt) in PROMPTS {

@@ -12,7 +12,7 @@ use crate::paths;
 /// Names the file to the backend.
 pub(super) const VARIABLE: &str = "GGML_ROCKET_TRACE";
 
-/// Where the traces of checks go.
+/// The file that a check has the backend write its trace to.
 pub(super) fn path() -> PathBuf {
     paths::target().join("llama/trace.json")
 }

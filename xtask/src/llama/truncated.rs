@@ -19,7 +19,7 @@ use super::{attempts, texts};
 use crate::process::CommandOutput;
 use crate::report::CheckVerdict;
 
-/// Name of the check.
+/// The check's name in `--only` and in its verdict.
 pub(super) const NAME: &str = "truncated-library";
 const TOKENS: usize = 8;
 /// What ggml says of a library that cannot be loaded, before its path.
@@ -33,7 +33,6 @@ const LEFT: usize = 16;
 /// Number of the signal of a bus error, on x86-64 and arm64.
 const SIGBUS: i32 = 7;
 
-/// Runs the check.
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let (seed, prompt) = texts::PROMPTS[0];
     let reference = ReferenceText::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;

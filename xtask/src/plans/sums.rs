@@ -11,10 +11,10 @@ use rknpu_regcmd::timing::{Machine, seconds};
 
 use super::{FDS, PRODUCTS, Product};
 
-/// Rows of A.
+/// Rows of A in each product of the table.
 const ROWS: usize = 512;
 
-/// MHz.
+/// Clock of the NPU that times are modelled for, MHz.
 const CLOCK: u64 = 600;
 
 const MIB: f64 = (1 << 20) as f64;

@@ -24,7 +24,7 @@ const K: usize = 4096;
 /// Outlier columns of such a product.
 const OUTLIERS: usize = 32;
 
-/// Cost of a product.
+/// What one product costs the NPU and the CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ProductCost {
     /// Modelled time of the device, ps.
@@ -35,7 +35,7 @@ pub(super) struct ProductCost {
     pub(super) weight_bytes: f64,
     /// Instructions of the CPU for each element of A.
     pub(super) instructions: f64,
-    /// Devices that have a copy of the same activations.
+    /// File descriptors whose jobs read a copy of the same activations.
     copies: usize,
 }
 
@@ -50,7 +50,7 @@ impl ProductCost {
     }
 }
 
-/// Of the product in FP16.
+/// Cost of the product in FP16, as the table's other rows are compared with.
 pub(super) fn fp16(counted: &Counted) -> Result<ProductCost> {
     let cost = planned(Dtype::Fp16, K, M, &PlanOptions::default())?;
     let instructions = counted.fp16(cost.copies)?;
@@ -60,7 +60,7 @@ pub(super) fn fp16(counted: &Counted) -> Result<ProductCost> {
     })
 }
 
-/// Of a quantised product.
+/// Cost of the product, quantised as `kind` says.
 pub(super) fn of(kind: &Variant, counted: &Counted) -> Result<ProductCost> {
     // Options that bear on plans do not depend on data.
     let options = kind.options(&Matrices {

@@ -13,7 +13,7 @@ use crate::{instructions, paths};
 pub(super) struct Counted(Vec<(String, f64)>);
 
 impl Counted {
-    /// Those on the page.
+    /// Reads the counts that are on the page now.
     pub(super) fn recorded() -> Result<Self> {
         let path = paths::root().join(instructions::PAGE);
         let page = paths::text(&path)?;
@@ -38,11 +38,11 @@ impl Counted {
         })
     }
 
-    /// Instructions for an element of A, f32, that becomes FP16 on `copies`
-    /// devices.
+    /// Instructions for an element of A, f32, that becomes FP16 in `copies` tiles,
+    /// one for each file descriptor that needs it.
     pub(super) fn fp16(&self, copies: usize) -> Result<f64> {
         let pack = self.of("pack f16 activations")?;
-        // Rounded once, into rows, which each device's tiles are made of.
+        // Rounded once, into rows, which the tiles of each file descriptor are made of.
         let round = self.of("f32 to f16 and pack")? - pack;
         Ok(round + copies as f64 * pack)
     }

@@ -16,13 +16,13 @@ pub(super) const K: usize = 1024;
 /// the same in each row.
 const LARGE_COLUMNS: [usize; 6] = [5, 150, 333, 512, 700, 1001];
 
-/// How many times as large they are.
+/// Factor by which such a column is larger than the others.
 const LARGE: f32 = 60.0;
 
 /// One in so many weights is large, anywhere.
 const LARGE_WEIGHTS: usize = 400;
 
-/// How many times as large.
+/// Factor by which such a weight is larger than the others.
 const LARGE_WEIGHT: f32 = 8.0;
 
 /// A and B of a product.
@@ -57,7 +57,7 @@ impl Matrices {
         Self { a, b }
     }
 
-    /// C, in f64.
+    /// The product C, computed in f64.
     pub(super) fn product(&self) -> Vec<f64> {
         let dot = |a: &[f32], b: &[f32]| {
             let pairs = a.iter().zip(b);

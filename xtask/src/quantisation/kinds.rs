@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rows of the table.
+//! The ways to quantise that docs/quantisation.md compares, a row each.
 
 use npu_matmul::quantise::rotate::Rotation;
 use npu_matmul::quantise::search::Search;
@@ -12,7 +12,7 @@ const THRESHOLD: f32 = 6.0;
 
 /// A way to quantise.
 pub(super) struct Variant {
-    /// What the table calls it.
+    /// Name of the row.
     pub(super) name: &'static str,
     pub(super) operands: Operands,
     pub(super) scheme: Scheme,
@@ -21,7 +21,8 @@ pub(super) struct Variant {
     pub(super) beside: Columns,
 }
 
-/// Which columns are kept in FP16.
+/// Columns of A that are kept in FP16, beside the quantised product, since they are
+/// outliers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Columns {
     None,
@@ -76,7 +77,7 @@ impl Variant {
         }
     }
 
-    /// What the NPU computes.
+    /// The products that the NPU computes, as a cell of the table.
     pub(super) fn products(&self) -> String {
         let dtype = self.operands.dtype().to_string().to_uppercase();
         let beside = match self.beside {

@@ -9,7 +9,7 @@ use super::{DELEGATE, RUNTIME};
 use crate::debian::Sysroot;
 use crate::vm::{Guest, GuestRunner, Initramfs, KernelArgs};
 
-/// For a run, in seconds.
+/// Time that a guest has for one run, seconds.
 const LIMIT: u64 = 600;
 
 /// Places in the guest.
@@ -24,7 +24,7 @@ const INTERRUPTS: &str = "/proc/interrupts";
 /// How the driver calls those of a core: by its device.
 const NPU: &str = ".npu";
 
-/// What is the same of all guests.
+/// Runs the delegate in guests: what is the same in each of them.
 #[derive(Debug)]
 pub(super) struct GuestDelegate {
     runner: GuestRunner,
@@ -32,7 +32,7 @@ pub(super) struct GuestDelegate {
     command: [String; 6],
 }
 
-/// What came out of a guest.
+/// What the delegate computed in a guest, and the interrupts that it took.
 #[derive(Debug)]
 pub(super) struct Inferred {
     pub(super) output: Vec<u8>,

@@ -76,13 +76,13 @@ pub(crate) fn run(args: &TeflonArgs) -> Result<()> {
         ensure!(!networks.is_empty(), "there is no network `{only}`");
     }
     let missing = ARCH.missing_program(&[]);
-    let bench = match &missing {
+    let runner = match &missing {
         Some(_) => None,
-        None => Some(Bench::prepare(args)),
+        None => Some(NetworkRunner::prepare(args)),
     };
     for network in &networks {
-        match (&bench, &missing) {
-            (Some(Ok(bench)), _) => report.add(network.name, bench.check(network, args.seed)),
+        match (&runner, &missing) {
+            (Some(Ok(runner)), _) => report.add(network.name, runner.check(network, args.seed)),
             (Some(Err(error)), _) => report.error(network.name, error),
             (None, missing) => {
                 let missing = missing.as_deref().unwrap_or_default();
@@ -98,19 +98,19 @@ pub(crate) fn run(args: &TeflonArgs) -> Result<()> {
     Ok(())
 }
 
-/// What `npu-probe run` reports.
+/// The part of `npu-probe run`'s report that is checked.
 #[derive(Debug, serde::Deserialize)]
 struct Told {
     jobs: u64,
     jobs_completed: u64,
     tasks: u64,
-    /// How often each was met.
+    /// Tasks that met a trap, by its identifier.
     traps: BTreeMap<String, u64>,
 }
 
-/// All that a run takes.
+/// The programs that every run of a network needs, and where it puts files.
 #[derive(Debug)]
-struct Bench {
+struct NetworkRunner {
     directory: PathBuf,
     sysroot: Sysroot,
     client: PathBuf,
@@ -119,7 +119,7 @@ struct Bench {
     driver: Option<GuestDelegate>,
 }
 
-impl Bench {
+impl NetworkRunner {
     fn prepare(args: &TeflonArgs) -> Result<Self> {
         let directory = paths::target().join("teflon");
         fs::create_dir_all(&directory).context("making the directory")?;

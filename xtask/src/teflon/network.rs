@@ -32,7 +32,7 @@ pub(super) enum LayerOperator {
 /// Weights and biases.
 #[derive(Debug, Clone)]
 pub(super) struct ConvFilters {
-    /// Height and width.
+    /// Height and width of a filter, elements.
     pub(super) size: i32,
     pub(super) stride: i32,
     pub(super) quantisation: Quantisation,

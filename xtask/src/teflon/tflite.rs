@@ -142,7 +142,7 @@ impl Writer<'_> {
     }
 }
 
-/// The file.
+/// The network as the bytes of a .tflite file.
 pub(super) fn write(network: &Network) -> Vec<u8> {
     let mut w = Writer {
         out: FlatBufferBuilder::new(),

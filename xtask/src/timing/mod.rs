@@ -39,9 +39,9 @@ impl Row {
     }
 }
 
-/// Rows of one subject.
+/// What several rows are about, in a table of its own.
 #[derive(Debug)]
-struct Group {
+struct Subject {
     title: &'static str,
     conditions: &'static str,
     rows: Vec<Row>,
@@ -51,12 +51,16 @@ struct Group {
 pub(crate) fn markdown() -> Result<String> {
     let mut page =
         String::from("Modelled figures; F: a parameter was fitted to it, H: held out.\n");
-    for group in rows::all()? {
-        write!(page, "\n### {}\n\n{}\n\n", group.title, group.conditions)?;
+    for subject in rows::all()? {
+        write!(
+            page,
+            "\n### {}\n\n{}\n\n",
+            subject.title, subject.conditions
+        )?;
         page.push_str(
             "| figure | unit | published | modelled | error | |\n|---|---|---|---|---|---|\n",
         );
-        for row in &group.rows {
+        for row in &subject.rows {
             let role = match row.role {
                 Role::Fitted => "F",
                 Role::HeldOut => "H",
@@ -101,7 +105,7 @@ mod tests {
         let rows: usize = rows::all()
             .unwrap()
             .iter()
-            .map(|group| group.rows.len())
+            .map(|subject| subject.rows.len())
             .sum();
         let lines = page
             .lines()

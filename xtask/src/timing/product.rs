@@ -42,14 +42,14 @@ pub(super) struct CutProduct {
     pub(super) right_sized: bool,
 }
 
-/// What a run takes.
+/// Modelled times of one product, seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProductTimes {
     /// From the call to the result, seconds.
     pub(super) wall: f64,
-    /// Sum over files of the time between a submit and the end of its wait.
+    /// Sum over files of the time between a submit and the end of its wait, seconds.
     pub(super) wait: f64,
-    /// Sum over files of cache maintenance.
+    /// Sum over files of the time of cache maintenance, seconds.
     pub(super) sync: f64,
 }
 

@@ -12,11 +12,11 @@ use rknpu_regcmd::MatmulType::Fp16ToFp16;
 use rknpu_regcmd::timing::{DriverCosts, Job, Machine, TaskWork, schedule, seconds};
 
 use super::tiles::TimedTile;
-use super::{Group, Role, Row};
+use super::{Role, Row, Subject};
 
 /// The tile that most figures are about.
 const TILE: TimedTile = TimedTile::new(Fp16ToFp16, 256, 384, 256);
-/// Its tasks in a job.
+/// Tasks of that tile that one job has.
 const TASKS: usize = 64;
 /// The product that most figures are about: M, K, N.
 const SIZE: (u32, u32, u32) = (512, 3840, 4096);
@@ -46,7 +46,7 @@ const FAST: Machine = Machine::RK3588;
 /// A machine as it boots.
 const SLOW: Machine = FAST.at_clock(Machine::BOOT_CLOCK_HZ);
 
-pub(super) fn all() -> Result<Vec<Group>> {
+pub(super) fn all() -> Result<Vec<Subject>> {
     Ok(vec![
         tiles()?,
         submits()?,
@@ -137,11 +137,11 @@ fn tile(machine: &Machine, jobs: Jobs) -> Result<f64> {
     Ok(wait(machine, jobs)? / (jobs.each * TASKS) as f64)
 }
 
-fn tiles() -> Result<Group> {
+fn tiles() -> Result<Subject> {
     let sixteen = TimedTile::new(Fp16ToFp16, 256, 512, 256).work()?;
     let single = TimedTile::new(Fp16ToFp16, 64, 256, 512);
     let on_a76 = FAST.with_driver(IRQ_ON_A76);
-    Ok(Group {
+    Ok(Subject {
         title: "Tiles on one core",
         conditions: "fp16 in and out, 600 MHz. The first two come from the wait for 320 tiles \
                      in five jobs of 64 tasks (62 and 48 ms).",
@@ -196,10 +196,10 @@ fn tiles() -> Result<Group> {
     })
 }
 
-fn submits() -> Result<Group> {
+fn submits() -> Result<Subject> {
     let tiny = TimedTile::new(Fp16ToFp16, 8, 64, 16);
     let time = |driver| Ok::<_, anyhow::Error>(US * submit(&FAST.with_driver(driver), tiny)?);
-    Ok(Group {
+    Ok(Subject {
         title: "Submit and wait of a tiny job",
         conditions: "8x64x16 fp16, medians, 600 MHz.",
         rows: vec![
@@ -223,7 +223,7 @@ fn submits() -> Result<Group> {
     })
 }
 
-fn clock() -> Result<Group> {
+fn clock() -> Result<Subject> {
     let faster = FAST.at_clock(900_000_000);
     let work = TILE.work()?;
     let per_core = 2.0 * work.macs as f64 / seconds(work.duration_ps(&SLOW)) / 1e9;
@@ -231,7 +231,7 @@ fn clock() -> Result<Group> {
     // 2*512*3840*4096 operations at 56.5 and at 75.3 GFLOP/s.
     let operations = products::one_file(SIZE, (256, 384, 256)).operations();
     let published = operations / 56.5e9 - operations / 75.3e9;
-    Ok(Group {
+    Ok(Subject {
         title: "Clock",
         conditions: "The same 320 tiles, a kick each, one file.",
         rows: vec![
@@ -258,7 +258,7 @@ fn clock() -> Result<Group> {
     })
 }
 
-fn cores() -> Result<Group> {
+fn cores() -> Result<Subject> {
     const JOBS: usize = 10;
     let work = [TILE.work()?; TASKS];
     let rate = |files: usize| {
@@ -282,7 +282,7 @@ fn cores() -> Result<Group> {
         let end = schedule(&jobs, machine)?.end_ps + machine.driver.wake_ps;
         Ok::<_, anyhow::Error>(MS * seconds(end))
     };
-    Ok(Group {
+    Ok(Subject {
         title: "Cores and files",
         conditions: "Jobs of 64 tasks 256x384x256 fp16, every task the same tile, a kick each. \
                      Jobs per second: no clock is given; taken as 200 MHz, since at 600 MHz the \
@@ -323,8 +323,8 @@ mod tests {
     /// Modelled and published figure of the rows that anything else rests on.
     #[test]
     fn the_figures_that_matter_are_within_a_quarter() {
-        let groups = all().unwrap();
-        let rows: Vec<&Row> = groups.iter().flat_map(|group| &group.rows).collect();
+        let subjects = all().unwrap();
+        let rows: Vec<&Row> = subjects.iter().flat_map(|subject| &subject.rows).collect();
         for what in [
             "256x384x256, one kick for 64 tasks",
             "256x384x256, a kick each",

@@ -15,7 +15,7 @@ const SHARED_OPERAND_FP16: u32 = 0x0001_7d40;
 /// ERDMA_CFG of the same programs: one 16-bit element for each pixel.
 const ELEMENTS_16_BIT: u32 = 0x4000_0008;
 
-/// A tile.
+/// A tile of a product as one task, for the timing model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimedTile {
     pub(super) ty: MatmulType,

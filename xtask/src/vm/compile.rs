@@ -11,16 +11,16 @@ use anyhow::{Context, Result, bail};
 use crate::arch::{Arch, first_missing};
 use crate::process;
 
-/// What the guest's kernel has.
+/// Configuration of the guest's kernel: the few drivers that a guest needs.
 const FRAGMENT: &str = include_str!("kernel.config");
 
-/// What it has besides to find mistakes.
+/// Configuration that lets the kernel look for mistakes of its own.
 const KASAN: &str = include_str!("kasan.config");
 
 /// What 7.3 has as part of SYSCTL, and earlier ones want to be asked for.
 const BEFORE_7_3: &str = "CONFIG_PROC_SYSCTL=y\n";
 
-/// What building takes.
+/// Programs that building a kernel needs.
 const NEEDED: [&str; 7] = ["make", "gcc", "flex", "bison", "bc", "tar", "xz"];
 const PACKAGES: &str = "make gcc gcc-aarch64-linux-gnu flex bison bc tar xz-utils";
 
@@ -100,7 +100,7 @@ pub(crate) fn run(command: Command, what: &str) -> Result<()> {
         .map(drop)
 }
 
-/// What the kernel is to have.
+/// The configuration of a kernel, a line for each option.
 pub(crate) fn configuration(kasan: bool) -> String {
     let kasan = if kasan { KASAN } else { "" };
     [FRAGMENT, BEFORE_7_3, kasan].concat()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the guest's kernel says.
+//! The console of the guest's kernel, and which of its lines are complaints.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ const EXPECTED: &str = include_str!("../../../tests/hw/expected/console.txt");
 /// Lines that are shown after a failure.
 const TAIL: usize = 25;
 
-/// All of it.
+/// All that the guest's kernel wrote to its console.
 #[derive(Debug)]
 pub(crate) struct Console(pub(crate) String);
 

@@ -24,10 +24,10 @@ const NODES: [(&str, u32, u32); 2] = [("dev/console", 5, 1), ("dev/null", 1, 3)]
 const COMMAND: &str = "vm/command";
 const ENVIRONMENT: &str = "vm/environment";
 const WANTED: &str = "vm/wanted";
-/// Where it mounts things.
+/// Directories at which `vm-init` mounts file systems.
 const PLACES: [&str; 4] = ["dev", "proc", "sys", "tmp"];
 
-/// What goes in.
+/// The guest's files by path, and what `vm-init` is to do with them.
 #[derive(Clone, Debug)]
 pub(crate) struct Initramfs(BTreeMap<String, Vec<u8>>);
 
@@ -90,12 +90,12 @@ impl Initramfs {
         self.list(ENVIRONMENT, variables);
     }
 
-    /// What is to be run.
+    /// Says which program is to be run, with its arguments.
     pub(crate) fn command(&mut self, words: &[impl AsRef<str>]) {
         self.list(COMMAND, words);
     }
 
-    /// Which files are wanted of the guest.
+    /// Says which files the guest is to hand out when the program has ended.
     pub(crate) fn want(&mut self, paths: &[impl AsRef<str>]) {
         self.list(WANTED, paths);
     }
@@ -105,7 +105,7 @@ impl Initramfs {
         self.0.insert(name.to_owned(), words.join("\0").into());
     }
 
-    /// As the kernel reads it.
+    /// The archive (cpio, "newc") that the kernel unpacks.
     pub(crate) fn archive(&self) -> Result<Vec<u8>> {
         let mut directories: Vec<PathBuf> = PLACES.iter().map(PathBuf::from).collect();
         for name in self.0.keys() {

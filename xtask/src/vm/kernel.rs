@@ -13,7 +13,7 @@ use super::compile::{self, Compiler};
 use crate::debian::{PrivateApt, unpack};
 use crate::report::external;
 
-/// Where Debian has new kernels.
+/// Debian's suites that offer new kernels.
 const SUITES: [&str; 2] = ["sid", "trixie-backports"];
 
 /// How the source packages are called, before the version.
@@ -22,7 +22,7 @@ const PACKAGE: &str = "linux-source-";
 /// The first kernel with the driver.
 const FIRST: [u32; 2] = [6, 18];
 
-/// Which kernel.
+/// Which kernel to build, and how.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recipe {
     /// The version, or how it begins; the newest without.
@@ -39,11 +39,12 @@ pub(crate) struct Recipe {
 #[derive(Debug)]
 pub(crate) struct LinuxKernel {
     version: String,
-    /// What QEMU boots.
+    /// The file that QEMU boots.
     pub(crate) image: PathBuf,
 }
 
-/// All of them: a directory outside of the work tree, which outlives it.
+/// The kernels that were built: a directory outside of the work tree, which outlives
+/// it.
 #[derive(Debug)]
 pub(crate) struct KernelStore {
     directory: PathBuf,
@@ -51,7 +52,7 @@ pub(crate) struct KernelStore {
 }
 
 impl KernelStore {
-    /// Those of this user.
+    /// Opens the store of this user, in the cache directory.
     pub(crate) fn open() -> Result<Self> {
         let cache = std::env::var_os("XDG_CACHE_HOME")
             .map(PathBuf::from)
@@ -67,7 +68,7 @@ impl KernelStore {
         })
     }
 
-    /// Where they are kept.
+    /// The directory that the kernels are kept in.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::qemu::ProgramEnd;
 use super::{Guest, GuestRunner};
 
-/// What runs in the guests.
+/// The program that kills clients, which runs in the guests.
 const PROGRAM: &str = "rocket-kills";
 
 /// For a guest, in seconds; a kill takes a second, with KASAN three.

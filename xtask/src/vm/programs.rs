@@ -40,9 +40,9 @@ const SHARED: [&str; 4] = ["npu.c", "rocket.c", "-lm", "-pthread"];
 /// Types whose self-test runs.
 const TYPES: [&str; 3] = ["int8", "fp16", "int4"];
 
-/// For one program, in seconds.
+/// Time that a guest has for one program, seconds.
 const LIMIT: u64 = 600;
-/// For compiling one.
+/// Time that the compiler has for one client.
 const COMPILING: Duration = Duration::from_secs(600);
 
 /// Runs them all; an error if one failed.

@@ -46,7 +46,7 @@ pub(crate) enum Qemu {
     At(PathBuf),
 }
 
-/// What to run.
+/// A guest that QEMU is to run.
 pub(crate) struct VirtualMachine<'a> {
     pub(crate) kernel: &'a Path,
     pub(crate) files: Initramfs,
@@ -72,7 +72,7 @@ pub(crate) enum ProgramEnd {
     Failed(String),
 }
 
-/// What is left of a guest.
+/// How a guest's program ended, and what was fetched from the guest.
 #[derive(Debug)]
 pub(crate) struct GuestRun {
     pub(crate) end: ProgramEnd,
@@ -89,7 +89,7 @@ impl Qemu {
         Sysroot::prepare(directory, &[PACKAGE], SUITE, arch, false).map(Self::Fetched)
     }
 
-    /// What starts it.
+    /// The command that starts QEMU, without the guest's options.
     fn command(&self) -> Result<Command> {
         let sysroot = match self {
             Self::Fetched(sysroot) => sysroot,

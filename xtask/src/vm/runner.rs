@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A kernel, a QEMU that runs it, and what is left of a guest.
+//! Runs programs in guests: a kernel, a QEMU that runs it, and what the guest leaves.
 
 use std::borrow::Cow;
 use std::fs::File;

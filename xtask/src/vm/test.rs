@@ -14,7 +14,7 @@ use super::initramfs::Initramfs;
 use super::qemu::ProgramEnd;
 use super::{Guest, GuestRunner, LIMIT, ProgramFailed};
 
-/// The suite.
+/// The program of the driver suite (tests/hw).
 const SUITE: &str = "rocket-conformance";
 
 /// How the names of the rows begin that trigger bugs.

@@ -92,40 +92,40 @@ fn compute_batch<M: MatrixMultiplier>(
     chosen: &[(usize, Vec<OutputRow>)],
 ) -> Result<(), MulMatError<M::Error>> {
     let Shape { n, k, .. } = product.offload.shape;
-    let groups = chosen
+    let all = chosen
         .iter()
         .map(|(expert, places)| {
-            Ok(Group {
+            Ok(ExpertRows {
                 places,
                 packed: weights(multiplier, residents, product, *expert, 0)?,
                 rows: gather(product, experts, places)?,
             })
         })
         .collect::<Result<Vec<_>, MulMatError<M::Error>>>()?;
-    let prepared: Vec<_> = groups
+    let prepared: Vec<_> = all
         .iter()
-        .map(|group| part::prepare(multiplier, product.offload, &group.rows))
+        .map(|expert| part::prepare(multiplier, product.offload, &expert.rows))
         .collect();
-    let mut outputs: Vec<Vec<f32>> = groups
+    let mut outputs: Vec<Vec<f32>> = all
         .iter()
-        .map(|group| vec![0.0; group.places.len() * n])
+        .map(|expert| vec![0.0; expert.places.len() * n])
         .collect();
-    let parts = groups.iter().zip(&prepared).zip(&mut outputs);
-    let parts =
-        parts.map(|((group, prepared), out)| prepared.part(&group.packed, group.places.len(), out));
+    let parts = all.iter().zip(&prepared).zip(&mut outputs);
+    let parts = parts
+        .map(|((expert, prepared), out)| prepared.part(&expert.packed, expert.places.len(), out));
     multiplier
         .multiply(parts.collect())
         .map_err(MulMatError::Engine)?;
-    for ((group, prepared), outputs) in groups.iter().zip(&prepared).zip(&mut outputs) {
-        prepared.mend(&group.packed, n, outputs);
+    for ((expert, prepared), outputs) in all.iter().zip(&prepared).zip(&mut outputs) {
+        prepared.mend(&expert.packed, n, outputs);
         verify(
             &mut product.checking,
-            &group.packed,
+            &expert.packed,
             k,
-            &group.rows,
+            &expert.rows,
             outputs,
         );
-        for ((slot, token), outputs) in group.places.iter().zip(outputs.chunks_exact(n)) {
+        for ((slot, token), outputs) in expert.places.iter().zip(outputs.chunks_exact(n)) {
             let first = (token * experts.used + slot) * n;
             product
                 .out
@@ -138,7 +138,7 @@ fn compute_batch<M: MatrixMultiplier>(
 }
 
 /// The rows that chose one expert.
-struct Group<'a, W> {
+struct ExpertRows<'a, W> {
     places: &'a [OutputRow],
     packed: Arc<Packed<W>>,
     /// Its activations, one row a place.

@@ -27,8 +27,8 @@ struct Share {
 impl SplitProduct {
     pub(crate) fn new(ty: Types, (m, k, n): (usize, usize, usize), cores: usize) -> Self {
         let model = Model::new(ModelOptions::default());
-        let group = ty.group as usize;
-        let share = n.div_ceil(cores).next_multiple_of(group);
+        let granule = ty.group as usize;
+        let share = n.div_ceil(cores).next_multiple_of(granule);
         let jobs = (0..n)
             .step_by(share)
             .map(|first| Share::new(model.open(), ty, (m, k, n), first..n.min(first + share)))

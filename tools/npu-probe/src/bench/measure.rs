@@ -26,7 +26,7 @@ const SEED: u64 = 1;
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Measurement {
     pub(crate) dtype: OperandDtypes,
-    /// What is made of its sums.
+    /// The type that its sums are written as.
     pub(crate) results: Results,
     pub(crate) m: usize,
     pub(crate) k: usize,
@@ -54,9 +54,9 @@ pub(crate) struct Measurement {
     /// User and system time of this process for a product: on the model also
     /// its own.
     pub(crate) cpu_ms: f64,
-    /// Of the wall time, if jobs ran.
+    /// 10^9 operations a second of wall time, if jobs ran.
     pub(crate) gops: Option<f64>,
-    /// By the timing model at the assumed clock.
+    /// Time of the NPU by the timing model, at the assumed clock.
     pub(crate) modelled_npu_ms: f64,
     pub(crate) modelled_gops: f64,
     /// The least time: multiplications or memory alone.
@@ -69,7 +69,7 @@ pub(crate) struct Measurement {
     pub(crate) operations_per_byte: f64,
 }
 
-/// Several times of the same.
+/// Times of several products of one kind, milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) best: f64,
@@ -109,7 +109,7 @@ impl Reached {
     }
 }
 
-/// GOP/s.
+/// 10^9 operations a second.
 fn rate(operations: f64, ms: f64) -> f64 {
     operations / ms.max(f64::MIN_POSITIVE) / 1e6
 }

@@ -10,17 +10,17 @@ use serde::Serialize;
 use super::measure::Measurement;
 use crate::report::{DeviceReport, time_of};
 
-/// What figures depend on.
+/// What the measured figures depend on, besides the product.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct MeasuringConditions {
     pub(crate) device: DeviceReport,
-    /// Whose wall time is shown.
+    /// Whose wall time the figures are: the NPU's, or the software model's.
     pub(crate) time_of: &'static str,
     /// The NPU's clock that modelled times and bounds assume: the driver does
     /// not tell the real one.
     pub(crate) assumed_clock_mhz: u64,
     pub(crate) fds: usize,
-    /// Those of the CPU's share, if they were set.
+    /// Threads of the CPU's share of the work, if they were set.
     pub(crate) threads: Option<String>,
     /// Why the measured plans that were given are not used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ pub(crate) struct MeasuringConditions {
     /// The host's processor, as it calls itself, and how many of them.
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
-    /// Of the last minute before the measurements.
+    /// The host's load average over the minute before the measurements.
     pub(crate) load_average: Option<f64>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct BenchReport {
 const MIB: f64 = 1024.0 * 1024.0;
 
 impl MeasuringConditions {
-    /// A few lines.
+    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let mut text = self.device.text();
         let load = self
@@ -113,7 +113,7 @@ pub(crate) const fn to(results: Results) -> &'static str {
 }
 
 impl Measurement {
-    /// A few lines.
+    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let Self { dtype, m, k, n, .. } = self;
         let mut text = format!(

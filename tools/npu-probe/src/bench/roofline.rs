@@ -63,7 +63,7 @@ impl Roof {
     }
 }
 
-/// Gigabytes a second.
+/// What memory gives the cores, gigabytes a second.
 fn memory(machine: &Machine) -> f64 {
     machine.dram.shared_bytes_per_second as f64 / GIGA
 }

@@ -20,7 +20,7 @@ use crate::program;
 struct Report {
     /// Number of words.
     words: usize,
-    /// What each task asks for.
+    /// A line for each task: what it computes.
     tasks: Vec<String>,
     /// One line a word.
     disassembly: Vec<String>,

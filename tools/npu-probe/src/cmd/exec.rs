@@ -119,12 +119,12 @@ fn on_device(
     Ok((opened.device.info().name, outcome))
 }
 
-/// What is printed.
+/// The report of a run, which is printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     on: String,
     words: usize,
-    /// Where the program was.
+    /// IOVA of the program's first word, in hexadecimal.
     program: String,
     completed: bool,
     end: &'a str,

@@ -18,14 +18,14 @@ use crate::program;
 
 /// One finding, as often as it came.
 #[derive(Debug, Serialize)]
-struct Group {
-    /// How many programs have it.
+struct RepeatedFinding {
+    /// Number of programs that have it.
     programs: usize,
     /// The first job that has it.
     job: usize,
-    /// Its program.
+    /// Index of the first program of that job that has it.
     program: usize,
-    /// It, in that program.
+    /// The finding as that program has it.
     first: FindingReport,
     #[serde(skip)]
     text: String,
@@ -39,14 +39,14 @@ struct Report {
     /// Programs whose words are not in the capture.
     without_words: usize,
     errors: usize,
-    findings: Vec<Group>,
+    findings: Vec<RepeatedFinding>,
 }
 
 /// Findings, by how bad they are and their rule.
 #[derive(Default)]
-struct Groups(BTreeMap<(std::cmp::Reverse<Severity>, &'static str), Group>);
+struct RepeatedFindings(BTreeMap<(std::cmp::Reverse<Severity>, &'static str), RepeatedFinding>);
 
-impl Groups {
+impl RepeatedFindings {
     fn add(&mut self, job: usize, program: usize, findings: &[Finding]) {
         let mut seen = Vec::new();
         for finding in findings {
@@ -55,37 +55,37 @@ impl Groups {
                 continue;
             }
             seen.push(key);
-            let group = self.0.entry(key).or_insert_with(|| Group {
+            let repeated = self.0.entry(key).or_insert_with(|| RepeatedFinding {
                 programs: 0,
                 job,
                 program,
                 first: finding.into(),
                 text: finding.to_string(),
             });
-            group.programs += 1;
+            repeated.programs += 1;
         }
     }
 }
 
 pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure> {
     let mut report = Report::default();
-    let mut groups = Groups::default();
+    let mut findings = RepeatedFindings::default();
     if capture_file::is_capture(&file.file) {
         let capture = capture_file::open(&file.file, file.unfinished)?;
-        of_capture(&capture, &mut report, &mut groups);
+        of_capture(&capture, &mut report, &mut findings);
     } else {
         let words = program::read(&file.file)
             .with_context(|| format!("{} is no capture and no program", file.file.display()))
             .map_err(Failure::Usage)?;
         report.programs = 1;
-        groups.add(0, 0, &lint(&words, &LintContext::default()));
+        findings.add(0, 0, &lint(&words, &LintContext::default()));
     }
-    report.errors = groups
+    report.errors = findings
         .0
         .keys()
         .filter(|(severity, _)| severity.0 == Severity::Error)
         .count();
-    report.findings = groups.0.into_values().collect();
+    report.findings = findings.0.into_values().collect();
     let verdict = if report.errors == 0 {
         Verdict::Pass
     } else {
@@ -99,7 +99,7 @@ pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure
     Ok(verdict)
 }
 
-fn of_capture(capture: &Capture, report: &mut Report, groups: &mut Groups) {
+fn of_capture(capture: &Capture, report: &mut Report, findings: &mut RepeatedFindings) {
     report.jobs = capture.jobs().len();
     let mut contents = Contents::new(capture);
     for (index, job) in capture.jobs().iter().enumerate() {
@@ -109,7 +109,7 @@ fn of_capture(capture: &Capture, report: &mut Report, groups: &mut Groups) {
             if program.words.is_none() {
                 report.without_words += 1;
             } else {
-                groups.add(index, program.index, &program.lint());
+                findings.add(index, program.index, &program.lint());
             }
         }
     }
@@ -123,10 +123,10 @@ fn text(report: &Report) -> String {
             report.without_words
         );
     }
-    for group in &report.findings {
+    for finding in &report.findings {
         text += &format!(
             "in {} programs, first in job {}, program {}:\n  {}\n",
-            group.programs, group.job, group.program, group.text
+            finding.programs, finding.job, finding.program, finding.text
         );
     }
     if report.findings.is_empty() {

@@ -93,7 +93,7 @@ impl Measuring {
         }
     }
 
-    /// What times are modelled for.
+    /// The machine that times are modelled for: an RK3588 at the clock of `--clock`.
     pub(super) fn machine(&self) -> Machine {
         Machine::RK3588.at_clock(self.clock.get().saturating_mul(HERTZ_PER_MHZ))
     }
@@ -117,7 +117,7 @@ impl Measuring {
         }
     }
 
-    /// With which options plans are made for it.
+    /// Options to plan `case` with.
     pub(super) fn plan_options(&self, case: &MeasuredProduct) -> PlanOptions {
         let (machine, rows) = (self.machine(), case.kind.npu_rows(case.shape.m));
         PlanOptions {

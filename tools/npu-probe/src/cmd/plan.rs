@@ -74,7 +74,7 @@ pub(crate) struct PlanFlags {
     accumulate: AccumulateFlags,
 }
 
-/// All that is told.
+/// The report of `plan`, which is printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
     m: usize,
@@ -97,7 +97,7 @@ struct Report {
     /// Why the measured plans that were given are not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     plans_not_used: Option<String>,
-    /// What the weights of the chosen plan take.
+    /// Memory that the weights of the chosen plan take.
     memory: MemoryReport,
     chosen: PlanReport,
     /// The best plan that does not cut K, and the best one that does.
@@ -105,11 +105,11 @@ struct Report {
     cut_k: Option<PlanReport>,
 }
 
-/// What a table says of a plan.
+/// How a plan of a table of measured plans was measured.
 #[derive(Debug, Serialize)]
 struct Measured {
     on: TunedFor,
-    /// Modelled, if that is on the software model.
+    /// The time that it took, nanoseconds; on the software model modelled time.
     measured_ns: u64,
 }
 

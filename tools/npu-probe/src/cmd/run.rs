@@ -174,7 +174,7 @@ fn recorder(run: &RunFlags) -> Result<Option<Recorder>, Failure> {
         .map(Some)
 }
 
-/// Where the library is.
+/// Path of the preload library: `--preload`, or a place beside this program.
 fn library(run: &RunFlags) -> Result<PathBuf, Failure> {
     if let Some(path) = &run.preload {
         return fs::canonicalize(path)

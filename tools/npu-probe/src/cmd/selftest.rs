@@ -62,7 +62,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
     say(&problem.text())?;
     let expected = CpuResult::compute(&test, &operands, weights.plan().k_tile_count());
 
-    let bench = Bench {
+    let self_test = SelfTestRuns {
         test: &test,
         lengths: &lengths,
         device: &device,
@@ -74,12 +74,12 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         capture: &capture,
         model: opened.model.as_deref(),
     };
-    let outcome = bench.run();
+    let outcome = self_test.run();
     // Also of a run that failed: that is what recordings are for.
     let recording = finish(recorder.as_ref());
     let (program, runs) = outcome?;
     let recording = recording?;
-    let traced = bench.trace()?;
+    let traced = self_test.trace()?;
     let verdict = if runs.iter().all(RunReport::passes) {
         Verdict::Pass
     } else {
@@ -91,7 +91,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
             Verdict::Mismatch => "FAIL",
         },
         time_of: time_of(device.is_model),
-        model_events: bench.model_events(),
+        model_events: self_test.model_events(),
         device: device.clone(),
         problem: problem.clone(),
         program,
@@ -153,7 +153,7 @@ fn finish(recorder: Option<&Recorder>) -> Result<Option<String>, Failure> {
 }
 
 /// All that the runs of one self-test share.
-struct Bench<'a> {
+struct SelfTestRuns<'a> {
     test: &'a SelfTest,
     lengths: &'a Lengths,
     device: &'a DeviceReport,
@@ -166,7 +166,7 @@ struct Bench<'a> {
     model: Option<&'a Model>,
 }
 
-impl Bench<'_> {
+impl SelfTestRuns<'_> {
     /// Multiplies and compares as often as asked for. The first run is dumped,
     /// and in its place the first that fails.
     fn run(&self) -> Result<(ProgramReport, Vec<RunReport>), Failure> {

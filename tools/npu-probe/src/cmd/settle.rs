@@ -14,7 +14,7 @@ use crate::output;
 use crate::report::DeviceReport;
 use crate::settle::judge::Side;
 use crate::settle::report::{ExperimentOutcome, FactReport, SettleReport};
-use crate::settle::{ENTRIES, Experiment, SettleQuestion, SettlingMethod, bench, cores};
+use crate::settle::{Experiment, FACTS, FactToSettle, SettlingMethod, cores, runner};
 
 pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failure> {
     let chosen = choose(&settle.switches)?;
@@ -31,21 +31,21 @@ pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failur
     let mut facts = Vec::new();
     let mut known = Contested::default();
     let mut broken = false;
-    for (entry, switch) in chosen {
+    for (fact, switch) in chosen {
         let outcome = if broken {
             let reason = LEFT_BROKEN.to_owned();
             Ok(ExperimentOutcome::NotRun { reason })
         } else {
-            outcome(&opened.device, entry, switch, settle.risky, &mut known)
+            outcome(&opened.device, fact, switch, settle.risky, &mut known)
         };
         let outcome = outcome
-            .with_context(|| format!("the experiment for {} failed", entry.name))
+            .with_context(|| format!("the experiment for {} failed", fact.name))
             .map_err(Failure::Device)?;
-        if outcome.has_killed() || (entry.risk.is_some() && settle.risky && !broken) {
+        if outcome.has_killed() || (fact.risk.is_some() && settle.risky && !broken) {
             broken = !is_healthy(&opened.device).map_err(Failure::Device)?;
         }
         let sides = switch.map_or(&[][..], |switch| switch.sides);
-        let fact = FactReport::new(entry, sides, outcome);
+        let fact = FactReport::new(fact, sides, outcome);
         say(&fact.text())?;
         facts.push(fact);
     }
@@ -69,19 +69,19 @@ const LEFT_BROKEN: &str = "after an earlier experiment a plain product does not 
 /// Whether all cores that a file uses work: what is run on one that does not
 /// would say nothing.
 fn is_healthy(device: &Device) -> anyhow::Result<bool> {
-    let seen = bench::run(device, &cores::health()?)?;
+    let seen = runner::run(device, &cores::health()?)?;
     Ok(seen.iter().all(|job| job.completed))
 }
 
 /// An experiment, and the switch that it settles; without one, the model has
 /// one way only.
-type Chosen = (&'static SettleQuestion, Option<&'static Switch>);
+type Chosen = (&'static FactToSettle, Option<&'static Switch>);
 
 /// The facts that are named, all if none is, in the order of the table.
 fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
     for name in names {
-        if !ENTRIES.iter().any(|entry| entry.name == name) {
-            let all: Vec<_> = ENTRIES.iter().map(|entry| entry.name).collect();
+        if !FACTS.iter().any(|fact| fact.name == name) {
+            let all: Vec<_> = FACTS.iter().map(|fact| fact.name).collect();
             return Err(Failure::Usage(anyhow!(
                 "there is no experiment `{}`, but {}",
                 name.escape_debug(),
@@ -89,14 +89,13 @@ fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
             )));
         }
     }
-    let wanted =
-        |entry: &&SettleQuestion| names.is_empty() || names.iter().any(|n| n == entry.name);
-    Ok(ENTRIES
+    let wanted = |fact: &&FactToSettle| names.is_empty() || names.iter().any(|n| n == fact.name);
+    Ok(FACTS
         .iter()
         .filter(wanted)
-        .map(|entry| {
-            let switch = |switch: &&Switch| switch.name == entry.name;
-            (entry, Contested::SWITCHES.iter().find(switch))
+        .map(|fact| {
+            let switch = |switch: &&Switch| switch.name == fact.name;
+            (fact, Contested::SWITCHES.iter().find(switch))
         })
         .collect())
 }
@@ -105,22 +104,22 @@ fn choose(names: &[String]) -> Result<Vec<Chosen>, Failure> {
 /// this one: experiments may depend on others than their own.
 fn outcome(
     device: &Device,
-    entry: &SettleQuestion,
+    fact: &FactToSettle,
     switch: Option<&Switch>,
     risky: bool,
     known: &mut Contested,
 ) -> anyhow::Result<ExperimentOutcome> {
-    let experiment = match entry.plan {
+    let experiment = match fact.method {
         SettlingMethod::Impossible(reason) => return Ok(ExperimentOutcome::Impossible { reason }),
         SettlingMethod::Run(experiment) => experiment()?,
     };
-    if let (Some(risk), false) = (entry.risk, risky) {
+    if let (Some(risk), false) = (fact.risk, risky) {
         let reason = format!("needs --risky, since {risk}");
         return Ok(ExperimentOutcome::NotRun { reason });
     }
-    let seen = bench::run(device, &experiment)?;
+    let seen = runner::run(device, &experiment)?;
     let Some(switch) = switch else {
-        let model = bench::run(&model(*known).open_device(), &experiment)?;
+        let model = runner::run(&model(*known).open_device(), &experiment)?;
         return Ok(ExperimentOutcome::observed(&experiment, &seen, &model));
     };
     let sides = sides(&experiment, switch, *known)?;
@@ -137,7 +136,7 @@ fn sides(experiment: &Experiment, switch: &Switch, known: Contested) -> anyhow::
     let side = |name: &'static str| {
         let mut contested = known;
         contested.set(&format!("{}={name}", switch.name))?;
-        let seen = bench::run(&model(contested).open_device(), experiment)?;
+        let seen = runner::run(&model(contested).open_device(), experiment)?;
         Ok(Side { name, seen })
     };
     switch.sides.iter().copied().map(side).collect()
@@ -162,35 +161,32 @@ mod tests {
     fn every_contested_fact_has_an_experiment_or_a_reason() {
         for switch in Contested::SWITCHES {
             assert!(
-                ENTRIES.iter().any(|entry| entry.name == switch.name),
-                "the model's switch `{}` has no entry in ENTRIES of npu-probe's settle/mod.rs: \
+                FACTS.iter().any(|fact| fact.name == switch.name),
+                "the model's switch `{}` has no fact in FACTS of npu-probe's settle/mod.rs: \
                  write an experiment that tells {:?} apart, or say why there can be none",
                 switch.name,
                 switch.sides
             );
         }
-        let mut names: Vec<_> = ENTRIES.iter().map(|entry| entry.name).collect();
+        let mut names: Vec<_> = FACTS.iter().map(|fact| fact.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ENTRIES.len(), "two entries have one name");
+        assert_eq!(names.len(), FACTS.len(), "two facts have one name");
     }
 
     #[test]
     fn what_has_no_switch_is_seen_as_the_model_does_it() {
         let all = choose(&[]).unwrap();
         let mut observed = 0;
-        for (entry, _) in all.into_iter().filter(|(_, switch)| switch.is_none()) {
+        for (fact, _) in all.into_iter().filter(|(_, switch)| switch.is_none()) {
             let device = model(Contested::default()).open_device();
-            let found = outcome(&device, entry, None, true, &mut Contested::default());
+            let found = outcome(&device, fact, None, true, &mut Contested::default());
             let Ok(ExperimentOutcome::Observed { as_model, jobs }) = &found else {
-                panic!(
-                    "{}, which is no switch of the model: {found:#?}",
-                    entry.name
-                );
+                panic!("{}, which is no switch of the model: {found:#?}", fact.name);
             };
-            assert!(as_model, "{}: {found:#?}", entry.name);
+            assert!(as_model, "{}: {found:#?}", fact.name);
             let ended = jobs.iter().all(|job| job.completed);
-            assert!(ended || entry.risk.is_some(), "{}", entry.name);
+            assert!(ended || fact.risk.is_some(), "{}", fact.name);
             observed += 1;
         }
         assert!(observed > 0);
@@ -199,9 +195,9 @@ mod tests {
     #[test]
     fn a_model_is_found_on_the_side_that_it_is_set_to() {
         let mut wrong = Vec::new();
-        for (entry, switch) in choose(&[]).unwrap() {
+        for (fact, switch) in choose(&[]).unwrap() {
             let Some(switch) = switch else { continue };
-            if let SettlingMethod::Impossible(reason) = entry.plan {
+            if let SettlingMethod::Impossible(reason) = fact.method {
                 assert!(!reason.is_empty());
                 continue;
             }
@@ -210,7 +206,7 @@ mod tests {
                 contested.set(&format!("{}={side}", switch.name)).unwrap();
                 let device = model(contested).open_device();
                 let mut known = Contested::default();
-                let found = outcome(&device, entry, Some(switch), true, &mut known);
+                let found = outcome(&device, fact, Some(switch), true, &mut known);
                 let is_it = matches!(
                     &found,
                     Ok(ExperimentOutcome::Settled { side: found, exact: true, is_default, .. })
@@ -234,7 +230,7 @@ mod tests {
 
     #[test]
     fn risky_experiments_come_last() {
-        let risky: Vec<_> = ENTRIES.iter().map(|entry| entry.risk.is_some()).collect();
+        let risky: Vec<_> = FACTS.iter().map(|fact| fact.risk.is_some()).collect();
         assert!(risky.is_sorted());
         assert!(risky.contains(&true));
     }

@@ -215,16 +215,16 @@ impl Soak {
     }
 }
 
-/// What was done.
+/// Counts of what the processes of a soak did.
 #[derive(Debug, Default, Serialize)]
 struct Tally {
     /// Processes that were started.
     clients: u64,
-    /// Of them.
+    /// Processes of those that were killed on purpose.
     killed: u64,
-    /// By type.
+    /// Products that were computed, by the type of their operands.
     products: BTreeMap<String, u64>,
-    /// Elements of results.
+    /// Elements of results that were compared.
     words: u64,
     wrong: u64,
     /// Products of which the driver killed a job.
@@ -260,7 +260,7 @@ impl Tally {
     }
 }
 
-/// What is told.
+/// The report of a soak, which is printed as text or as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
     device: DeviceReport,

@@ -126,7 +126,7 @@ fn moved((region, bo): (&Region, &Bo)) -> Moved {
     }
 }
 
-/// Where buffers went, as a list.
+/// The buffers that the kernel put elsewhere than the program has them, in words.
 fn told(memory: &ProgramMemory, moved: &[Moved]) -> String {
     let places = memory.regions.iter().zip(moved);
     let elsewhere = places.filter(|(_, buffer)| buffer.from != buffer.to);

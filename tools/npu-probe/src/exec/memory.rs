@@ -63,7 +63,7 @@ pub(crate) enum MemoryError {
 /// Pages from `start` on.
 #[derive(Debug)]
 pub(crate) struct Region {
-    /// What it is for, in messages.
+    /// Name of the region in messages.
     pub(crate) what: String,
     /// First IOVA.
     pub(crate) start: u32,
@@ -100,7 +100,7 @@ impl Region {
 #[derive(Debug)]
 pub(crate) struct ProgramMemory {
     pub(crate) regions: Vec<Region>,
-    /// Where the program begins.
+    /// IOVA of the program's first word.
     pub(crate) program: u32,
 }
 

@@ -15,7 +15,7 @@ use npu_model::trace::DmaAccess;
 
 use relocate::RelocatedWord;
 
-/// What came of a run.
+/// What a program did that was run alone, as far as that can be seen.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramRun {
     /// Whether the program ended as it should.

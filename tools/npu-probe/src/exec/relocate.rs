@@ -17,7 +17,7 @@ pub(crate) struct Moved {
     pub(crate) from: u32,
     /// First address that it has.
     pub(crate) to: u32,
-    /// Bytes.
+    /// Length, bytes.
     pub(crate) len: u64,
 }
 

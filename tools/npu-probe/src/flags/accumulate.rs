@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who adds up the K tiles.
+//! The option that says who adds up the sums of K tiles: the NPU or the CPU.
 
 use clap::{Args, ValueEnum};
 use npu_matmul::plan::Accumulate;

@@ -51,7 +51,7 @@ impl OperandDtypes {
     /// What is measured where nothing is asked.
     pub(crate) const PLAIN: [Self; 3] = [Self::Int8, Self::Fp16, Self::Int4];
 
-    /// What the NPU computes in.
+    /// The type that the NPU multiplies in.
     pub(crate) const fn dtype(self) -> Dtype {
         match self {
             Self::Int8 | Self::W8a8 => Dtype::Int8,

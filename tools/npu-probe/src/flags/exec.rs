@@ -75,7 +75,7 @@ impl From<ExecLevel> for Level {
     }
 }
 
-/// `--bo`.
+/// A value of `--bo`: a buffer with the content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BufferFile {
     pub(crate) iova: u32,
@@ -84,7 +84,7 @@ pub(crate) struct BufferFile {
     pub(crate) write_back: bool,
 }
 
-/// `--out`.
+/// A value of `--out`: a range of memory that a file gets afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputRegion {
     pub(crate) iova: u32,

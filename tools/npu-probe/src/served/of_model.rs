@@ -28,9 +28,9 @@ pub(super) struct ModelUse {
     jobs_completed: u64,
     jobs_dropped: u64,
     jobs_killed: u64,
-    /// Queued when their process ended.
+    /// Jobs that were queued when their process ended.
     jobs_lost: u64,
-    /// Queued or running when the report was made.
+    /// Jobs that were queued or running when the report was made.
     jobs_unfinished: u64,
     tasks: u64,
     words: u64,
@@ -70,7 +70,7 @@ struct ModelEvent {
     times: u64,
 }
 
-/// What one core did.
+/// Jobs that one core ran, and the time they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 struct Core {
     jobs: u64,

@@ -24,13 +24,13 @@ pub(super) struct UseOfNode {
     words: u64,
 }
 
-/// How jobs ended.
+/// Jobs, counted by how they ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Ended {
     jobs_completed: u64,
     jobs_dropped: u64,
     jobs_killed: u64,
-    /// SUBMIT failed, or the end was not seen.
+    /// Jobs whose SUBMIT failed, or whose end was not seen.
     jobs_others: u64,
 }
 

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::bench::{GUARD, Seen};
+use super::runner::{GUARD, Seen};
 use super::{Experiment, OutcomeOrder};
 
 /// Bytes of an atom: the unit in which part of an output is wrong.
@@ -20,21 +20,21 @@ pub(crate) struct Side {
     pub(crate) seen: Vec<Seen>,
 }
 
-/// Which side it is.
+/// The side of a contested fact that a device shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// This one, to the byte.
+    /// The device does what the model does on this side, to the byte.
     Exactly(&'static str),
-    /// This one: what is wrong on it is wrong, with values of its own.
+    /// The device is wrong where the model is on this side, with other wrong values.
     ButForWrongBytes(&'static str),
-    /// None of them. The one that it differs least from.
+    /// The device does what the model does on no side.
     Neither {
-        /// It; `None` if there are no sides.
+        /// The side that it differs least from; `None` if there are no sides.
         nearest: Option<&'static str>,
     },
 }
 
-/// Finds the side.
+/// Finds the side of the contested fact on which `device` is.
 pub(crate) fn judge(experiment: &Experiment, device: &[Seen], sides: &[Side]) -> Judgement {
     let device = read(experiment, device);
     let shown: Vec<(&Side, Vec<Seen>)> = sides
@@ -61,7 +61,8 @@ pub(crate) fn judge(experiment: &Experiment, device: &[Seen], sides: &[Side]) ->
     Judgement::Neither { nearest }
 }
 
-/// What is seen of what jobs did.
+/// The outcomes `seen`, without their order where the experiment says that it means
+/// nothing.
 pub(crate) fn read(experiment: &Experiment, seen: &[Seen]) -> Vec<Seen> {
     let mut seen = seen.to_vec();
     if experiment.reading == OutcomeOrder::AnyOrder {
@@ -114,7 +115,7 @@ pub(crate) struct Stretch {
     pub(crate) offset: i64,
     /// The device's bytes, in hexadecimal.
     pub(crate) device: String,
-    /// The model's.
+    /// The model's bytes, in hexadecimal.
     pub(crate) model: String,
 }
 

@@ -6,7 +6,6 @@
 //! device or on a model that plays one side; `judge` compares what they showed.
 //! All programs are small changes of programs that are known to run on silicon.
 
-pub(crate) mod bench;
 pub(crate) mod cores;
 mod depthwise;
 mod flying;
@@ -16,6 +15,7 @@ mod observed;
 mod pooling;
 mod products;
 pub(crate) mod report;
+pub(crate) mod runner;
 mod template;
 
 use rknpu_regcmd::BufferId;
@@ -36,9 +36,9 @@ pub(crate) struct Experiment {
     pub(crate) inputs: Vec<Vec<u8>>,
     /// Bytes of the output.
     pub(crate) output: usize,
-    /// What runs, one after another.
+    /// The jobs, which run one after another.
     pub(crate) jobs: Vec<ExperimentJob>,
-    /// How outcomes are read.
+    /// Whether the order of the jobs' outcomes means something.
     pub(crate) reading: OutcomeOrder,
     /// Sides on which part of the output is wrong in a way that nobody knows:
     /// there, other wrong values than the model's are taken for them too.
@@ -53,13 +53,13 @@ pub(crate) struct ExperimentJob {
     pub(crate) observed: bool,
 }
 
-/// What is seen of the jobs.
+/// Whether the order of jobs means something when their outcomes are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutcomeOrder {
-    /// What each job did.
+    /// It does: each job's outcome is compared with that of the same job on the model.
     EachJob,
-    /// What jobs did, whichever: they are all alike, and run on cores that
-    /// nobody can choose.
+    /// It does not: the jobs are all alike, and run on cores that nobody can choose.
+    /// Which outcomes there are is compared.
     AnyOrder,
 }
 
@@ -100,7 +100,7 @@ impl ExperimentJob {
     }
 }
 
-/// How a fact is settled.
+/// How an experiment settles a fact, if one can.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SettlingMethod {
     /// An experiment settles it.
@@ -111,25 +111,25 @@ pub(crate) enum SettlingMethod {
 
 /// A fact and how it is settled, or how it is at least looked at.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SettleQuestion {
+pub(crate) struct FactToSettle {
     /// The model's switch, or a name where the model has one way only.
     pub(crate) name: &'static str,
     /// The question that the experiment answers.
     pub(crate) question: &'static str,
     /// How it is answered, if it can be.
-    pub(crate) plan: SettlingMethod,
+    pub(crate) method: SettlingMethod,
     /// Why it is run on request only.
     pub(crate) risk: Option<&'static str>,
-    /// What to know about an answer.
+    /// What a reader of the answer must know, printed with it.
     pub(crate) note: Option<&'static str>,
 }
 
-impl SettleQuestion {
-    const fn new(name: &'static str, question: &'static str, plan: SettlingMethod) -> Self {
+impl FactToSettle {
+    const fn new(name: &'static str, question: &'static str, method: SettlingMethod) -> Self {
         Self {
             name,
             question,
-            plan,
+            method,
             risk: None,
             note: None,
         }
@@ -152,8 +152,8 @@ const NO_CHAINS: &str = "needs chained kicks; the mainline driver starts each ta
 /// All facts, in the order in which they are settled: first what needs a fresh
 /// core, facts before those whose experiments depend on them, then what is only
 /// looked at, last what may leave a core behind that does not work.
-pub(crate) const ENTRIES: &[SettleQuestion] = &[
-    SettleQuestion::new(
+pub(crate) const FACTS: &[FactToSettle] = &[
+    FactToSettle::new(
         "fresh-stages",
         "Do BS and BN pass data through before any program wrote their registers?",
         SettlingMethod::Run(flying::fresh_stages),
@@ -162,163 +162,163 @@ pub(crate) const ENTRIES: &[SettleQuestion] = &[
         "an answer only if no program ran since the NPU last lost power: \
          leave it idle for a second first",
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "wide-rounding",
         "How does a shift round 32-bit results, with CVT_TYPE 1?",
         SettlingMethod::Run(products::wide_rounding),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "output-ties",
         "Where does the output converter send exact halves, with CVT_ROUND 1?",
         SettlingMethod::Run(products::output_ties),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "output-scale",
         "Is an output scale of 0x8000 negative?",
         SettlingMethod::Run(products::output_scale),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "tf32-operand",
         "Are the low 13 bits of a tf32 operand cut off or rounded?",
         SettlingMethod::Run(products::tf32_operand),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "int16-without-sum",
         "Does an int16 product with QD_EN 0 write all its columns?",
         SettlingMethod::Run(products::int16_without_sum),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "short-height",
         "Is a cube of two or three lines fetched right in groups of four?",
         SettlingMethod::Run(products::short_height),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "line-rounding",
         "Do lines in CBUF begin at multiples of 64 bytes?",
         SettlingMethod::Run(products::line_rounding),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "few-grains",
         "Is an fp16 product right with FEATURE_GRAINS below its height?",
         SettlingMethod::Run(products::few_grains),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "depthwise-pad",
         "What are channels 32 to 63 of a depthwise int8 group padded with?",
         SettlingMethod::Run(depthwise::depthwise_pad),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "delta-program",
         "Does a program of addresses run with the sizes of its register group?",
         SettlingMethod::Run(cores::delta_program),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "small-exponent",
         "Does MINUS_EXP wrap an exponent that is smaller?",
         SettlingMethod::Run(flying::small_exponent),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "nan-compare",
         "What is the maximum of a number and a NaN?",
         SettlingMethod::Run(flying::nan_compare),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "lut-index",
         "How does a float choose its place in a look-up table?",
         SettlingMethod::Run(lookup::lut_index),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "pooling-interrupt",
         "Does a pooling task raise the DPU's interrupt, for which the driver waits?",
         SettlingMethod::Run(pooling::pooling_interrupt),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "average-rounding",
         "How often is an average rounded?",
         SettlingMethod::Run(pooling::average_rounding),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "byte-pooling",
         "Does pooling of bytes work with IN_PRECISION 1?",
         SettlingMethod::Run(pooling::byte_pooling),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "lut-ends",
         "How do look-up tables of either sign round, and go on beyond their ends?",
         SettlingMethod::Run(lookup::lut_ends),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "int8-ties",
         "How are ties rounded on the way to int8, with CVT_ROUND 0 and 1?",
         SettlingMethod::Run(observed::int8_ties),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "int8-to-fp16",
         "Is an int8 product of 64 columns right in fp16, in groups of four atoms?",
         SettlingMethod::Run(observed::int8_to_fp16),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "int16-columns",
         "Is an int16 product of 256 columns right, in groups of four atoms?",
         SettlingMethod::Run(observed::int16_columns),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "signed-zeros",
         "Which zero is the greater, and what of infinities and subnormals?",
         SettlingMethod::Run(observed::signed_zeros),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "fp16-overflow",
         "What are sums beyond fp16, and below its normal numbers?",
         SettlingMethod::Run(observed::fp16_overflow),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "average-order",
         "In which order, and how precisely, does pooling add?",
         SettlingMethod::Run(observed::average_order),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "in-place",
         "What becomes of an fp16 product that adds its own output?",
         SettlingMethod::Run(observed::in_place),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "chain-pointer",
         "Do CNA and CORE in later tasks of a chain need an S_POINTER write of their own?",
         SettlingMethod::Impossible(NO_CHAINS),
     ),
-    SettleQuestion::new(
+    FactToSettle::new(
         "flying-dual",
         "Does a flying operation on two operands work with COMB_USE 5?",
         SettlingMethod::Run(flying::flying_dual),
     )
     .risky("on one side its task hangs"),
-    SettleQuestion::new(
+    FactToSettle::new(
         "weight-room",
         "Which weights must fit their banks together?",
         SettlingMethod::Run(products::weight_room),
     )
     .risky("on two of three sides its tasks hang"),
-    SettleQuestion::new(
+    FactToSettle::new(
         "wedge",
         "Does a core that hung work again after its reset?",
         SettlingMethod::Run(cores::wedge),
     )
     .risky("it hangs a core on purpose; on one side that core needs a power cycle")
     .noting("the driver may cut the power of an idle core, which cures it before it is looked at"),
-    SettleQuestion::new(
+    FactToSettle::new(
         "partial-group",
         "Does a task end whose int8 results end within a group of channels?",
         SettlingMethod::Run(products::partial_group),
     )
     .risky("on one side, the likely one, its task hangs"),
-    SettleQuestion::new(
+    FactToSettle::new(
         "one-weight-bank",
         "Do weights that do not fit one bank stream through it?",
         SettlingMethod::Run(observed::one_weight_bank),
     )
     .risky("its task may hang"),
-    SettleQuestion::new(
+    FactToSettle::new(
         "no-lines",
         "What becomes of a task whose input has no lines?",
         SettlingMethod::Run(observed::no_lines),

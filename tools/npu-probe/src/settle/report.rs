@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::bench::Seen;
 use super::judge::{self, Judgement, Side, Stretch};
-use super::{Experiment, SettleQuestion};
+use super::runner::Seen;
+use super::{Experiment, FactToSettle};
 use crate::report::DeviceReport;
 
 /// The report of all facts.
@@ -35,7 +35,7 @@ pub(crate) struct FactReport {
     pub(crate) note: Option<&'static str>,
 }
 
-/// What came of an experiment.
+/// What an experiment showed, or why it was not run.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum ExperimentOutcome {
@@ -76,7 +76,7 @@ pub(crate) struct JobComparison {
     pub(crate) model_completed: bool,
     /// Bytes of the output that differ.
     pub(crate) differing_bytes: usize,
-    /// The first of them.
+    /// The first stretches of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) differences: Vec<Stretch>,
 }
@@ -152,7 +152,7 @@ impl JobComparison {
         }
     }
 
-    /// What is first to differ.
+    /// The first difference from the model, in words; `None` if there is none.
     fn text(&self) -> Option<String> {
         if self.completed != self.model_completed {
             let end = |completed| {
@@ -175,16 +175,16 @@ impl JobComparison {
 
 impl FactReport {
     pub(crate) fn new(
-        entry: &SettleQuestion,
+        fact: &FactToSettle,
         sides: &'static [&'static str],
         outcome: ExperimentOutcome,
     ) -> Self {
         Self {
-            name: entry.name,
-            question: entry.question,
+            name: fact.name,
+            question: fact.question,
             sides,
             outcome,
-            note: entry.note,
+            note: fact.note,
         }
     }
 

@@ -21,13 +21,13 @@ const PS_PER_NS: u64 = 1000;
 /// Nanoseconds of a millisecond.
 const NS_PER_MS: f64 = 1e6;
 
-/// What is measured, and how.
+/// A product whose plans are measured, and how that is done.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     pub(crate) case: MeasuredProduct,
     pub(crate) fds: usize,
     pub(crate) threads: Option<Threads>,
-    /// For plans; nothing is forced.
+    /// Options that plans are made with, none of them forced.
     pub(crate) options: PlanOptions,
     /// Plans that are tried, at most.
     pub(crate) count: usize,

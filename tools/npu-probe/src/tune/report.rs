@@ -19,7 +19,7 @@ pub(crate) struct Timed {
     pub(crate) measured_ns: u64,
 }
 
-/// A product.
+/// A product with the plans that were measured for it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Tuned {
     pub(crate) dtype: String,
@@ -31,17 +31,17 @@ pub(crate) struct Tuned {
     pub(crate) n: usize,
     /// The predicted one first.
     pub(crate) plans: Vec<Timed>,
-    /// Which of them is the fastest.
+    /// Index of the fastest of them.
     pub(crate) best: usize,
 }
 
-/// All that is told.
+/// The report of `tune`, which is printed as text or as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TuneReport {
     pub(crate) conditions: MeasuringConditions,
-    /// What the plans are for.
+    /// The device and the clock that the plans are for.
     pub(crate) tuned_for: TunedFor,
-    /// Of what measured times are.
+    /// What the measured times are times of, in words.
     pub(crate) measured: &'static str,
     pub(crate) products: Vec<Tuned>,
     /// The table, if it was written.
@@ -49,7 +49,7 @@ pub(crate) struct TuneReport {
 }
 
 impl TuneReport {
-    /// Of what measured times are.
+    /// What the measured times are times of, in words.
     pub(crate) const fn measured(is_model: bool) -> &'static str {
         if is_model {
             "modelled, not measured: the jobs that the software model ran, and the CPU's sums. \
@@ -61,12 +61,12 @@ impl TuneReport {
 }
 
 impl Tuned {
-    /// A few lines.
+    /// The report as a table of its plans.
     pub(crate) fn text(&self, is_model: bool) -> String {
         let Self { dtype, m, k, n, .. } = self;
         let column = if is_model { "of jobs" } else { "measured" };
         let mut text = format!(
-            "\n{dtype}{} {m}x{k}x{n}{}\n     K tile  rows  columns  devices share  {:>12}  {:>12}\n",
+            "\n{dtype}{} {m}x{k}x{n}{}\n     K tile  rows  columns  fds share      {:>12}  {:>12}\n",
             to(self.results),
             self.int4_depth.map_or_else(String::new, |depth| format!(
                 ", weights that allow tiles of {depth}"

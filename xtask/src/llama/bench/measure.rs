@@ -15,16 +15,16 @@ use crate::process::{self, CommandOutput};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// What a run took.
+/// Time and memory that one run of a program took.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Taken {
     /// Wall time, seconds.
     pub(super) wall_s: f64,
-    /// CPU time in user mode.
+    /// CPU time in user mode, seconds.
     pub(super) user_s: f64,
-    /// CPU time in the kernel.
+    /// CPU time in the kernel, seconds.
     pub(super) system_s: f64,
-    /// The largest resident set.
+    /// The largest resident set, KiB.
     pub(super) peak_kib: f64,
 }
 

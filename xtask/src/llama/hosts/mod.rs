@@ -100,7 +100,7 @@ const OTHERS: [PrecisionSetting; 4] = [
 struct Prebuilt {
     /// npm's version of the package.
     package: &'static str,
-    /// What its `ggml_version` says.
+    /// Version of the ggml in it, as its `ggml_version` says.
     ggml: &'static str,
     expected: Expected,
     /// What differs where the binaries are built for any 64-bit ARM, whose
@@ -153,7 +153,7 @@ const PREBUILT: [Prebuilt; 4] = [
     },
 ];
 
-/// Runs them all.
+/// Loads the backend into each host; a verdict for each.
 pub(super) fn check(stock: &Stock, report: &mut VerdictTally) {
     let program = match compile(stock.arch(), "ggml_host") {
         Ok(program) => program,

@@ -8,9 +8,9 @@ use rknpu_regcmd::timing::seconds;
 use super::super::host::HostCosts;
 use super::super::product::{CutProduct, SummedOn};
 use super::super::tiles::TimedTile;
-use super::{FAST, Group, Jobs, MS, SIZE, TILE, row, wait};
+use super::{FAST, Jobs, MS, SIZE, Subject, TILE, row, wait};
 
-pub(super) fn host() -> Result<Group> {
+pub(super) fn host() -> Result<Subject> {
     let host = HostCosts::LIBROCKETNPU;
     let ms = |ps| MS * seconds(ps);
     let (m, k, n) = (u64::from(SIZE.0), u64::from(SIZE.1), u64::from(SIZE.2));
@@ -20,7 +20,7 @@ pub(super) fn host() -> Result<Group> {
         right_sized: true,
         ..whole
     };
-    Ok(Group {
+    Ok(Subject {
         title: "Client",
         conditions: "512x3840x4096 fp16, one A76; cache maintenance summed over five files.",
         rows: vec![
@@ -84,7 +84,7 @@ pub(super) fn one_file(size: (u32, u32, u32), tile: (u32, u32, u32)) -> CutProdu
     }
 }
 
-pub(super) fn products() -> Result<Group> {
+pub(super) fn products() -> Result<Subject> {
     let down = (512, 15360, 3840);
     let gops = |product: CutProduct| product.gops(&FAST);
     let deep = |product: CutProduct, k| CutProduct {
@@ -95,7 +95,7 @@ pub(super) fn products() -> Result<Group> {
         right_sized: true,
         ..fp16(SIZE)
     };
-    Ok(Group {
+    Ok(Subject {
         title: "Products, weights resident, five files",
         conditions: "600 MHz, three cores. fp16: sums and reuse of features on the NPU, a job for \
                      each tile of K, output buffers of 64 tiles. int8, int4: every tile is read \
@@ -129,7 +129,7 @@ pub(super) fn products() -> Result<Group> {
     })
 }
 
-pub(super) fn levers() -> Result<Group> {
+pub(super) fn levers() -> Result<Subject> {
     let plain = TimedTile { adds: true, ..TILE };
     let reusing = TimedTile {
         reuses: true,
@@ -143,7 +143,7 @@ pub(super) fn levers() -> Result<Group> {
         let wait = |tile| Ok::<_, anyhow::Error>(one_file(size, tile).run(&FAST)?.wait);
         Ok::<_, anyhow::Error>(wait((256, 384, 256))? / wait((256, 512, 128))?)
     };
-    Ok(Group {
+    Ok(Subject {
         title: "Levers",
         conditions: "Ratios of times, 600 MHz. The asymmetric tile (256x512x128 in place of \
                      256x384x256) was published as the gain of a whole call; modelled is the \

@@ -17,7 +17,7 @@ use crate::flags::OperandDtypes;
 pub(super) struct PlanReport {
     plan: String,
     k_tiles: usize,
-    /// Copies of the weights: several where devices share rows, not columns.
+    /// Copies of the weights: several where file descriptors share rows, not columns.
     copies: usize,
     /// Depth, rows and channels of the largest tile.
     tile: [usize; 3],
@@ -28,7 +28,7 @@ pub(super) struct PlanReport {
     bytes_features: u64,
     bytes_weights: u64,
     bytes_outputs: u64,
-    /// Read by the NPU to be added up.
+    /// Partial sums that the NPU reads, to add up K tiles on it.
     bytes_summed: u64,
     bytes_commands: u64,
     bytes_packed: u64,
@@ -40,7 +40,7 @@ pub(super) struct PlanReport {
     bound_by: String,
     over_bound: f64,
     modelled_gops: f64,
-    /// What the time of the busiest device is made of.
+    /// What the time of the busiest file descriptor is made of.
     modelled_macs_ms: f64,
     modelled_memory_ms: f64,
     modelled_edges_ms: f64,
@@ -48,7 +48,7 @@ pub(super) struct PlanReport {
 }
 
 impl PlanReport {
-    /// Of a product of `m` rows.
+    /// Predicts what a plan takes for a product of `m` rows.
     pub(super) fn new(
         candidate: &Candidate,
         kind: OperandDtypes,
@@ -102,7 +102,7 @@ impl PlanReport {
     }
 }
 
-/// How a tile divides CBUF.
+/// Banks of CBUF that a tile gives to features and to weights.
 fn banks(dtype: Dtype, [k, m, n]: [usize; 3]) -> Result<[u32; 2], MatmulError> {
     let size = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     let nowhere = rknpu_regcmd::BufferId(0).at(0);
@@ -120,14 +120,14 @@ fn banks(dtype: Dtype, [k, m, n]: [usize; 3]) -> Result<[u32; 2], MatmulError> {
 }
 
 impl PlanReport {
-    /// A few lines.
+    /// Adds the report, as a few lines, to `text`.
     pub(super) fn write(&self, name: &str, text: &mut String) {
         let [depth, rows, channels] = self.tile;
         let mib = |bytes: u64| bytes as f64 / MIB;
         let _ = writeln!(
             text,
             "\n{name:8} {} K tile(s): tiles of {rows} rows, K {depth}, up to {channels} channels; \
-             devices share {}",
+             file descriptors share {}",
             self.k_tiles,
             if self.copies > 1 { "rows" } else { "columns" }
         );

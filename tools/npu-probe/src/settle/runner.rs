@@ -37,7 +37,7 @@ const PROGRAM_ALIGNMENT: usize = 64;
 const WITNESS_IN: BufferId = BufferId(1000);
 const WITNESS_OUT: BufferId = BufferId(1001);
 
-/// What a job did.
+/// What is seen of one job of an experiment when it has ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Seen {
     /// Whether it ended by itself; otherwise the driver killed it.
@@ -49,21 +49,21 @@ pub(crate) struct Seen {
 /// Runs `experiment`; what its jobs did, those that are observed, in order.
 pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Vec<Seen>> {
     let file = device.reopen().context("cannot open the device again")?;
-    let mut bench = Bench::new(&file, experiment)?;
+    let mut buffers = ExperimentBuffers::new(&file, experiment)?;
     let mut seen = Vec::new();
     for job in &experiment.jobs {
-        let did = bench.run(job)?;
+        let did = buffers.run(job)?;
         if job.observed {
             seen.push(did);
         }
     }
-    bench.close();
+    buffers.close();
     Ok(seen)
 }
 
 /// The buffers of one experiment. Dropping it leaks them: only
-/// [`Bench::close`] knows that no job is running.
-struct Bench {
+/// [`ExperimentBuffers::close`] knows that no job is running.
+struct ExperimentBuffers {
     buffers: ManuallyDrop<Vec<(BufferId, Bo)>>,
     program: ManuallyDrop<Bo>,
     /// A product of zeroes, and the bytes of its sums.
@@ -71,7 +71,7 @@ struct Bench {
     sums: usize,
 }
 
-impl Bench {
+impl ExperimentBuffers {
     fn new(file: &Device, experiment: &Experiment) -> anyhow::Result<Self> {
         let witness = MatmulTask {
             ty: MatmulType::Int8ToInt32,
@@ -219,7 +219,7 @@ impl Bench {
             writes: &writes,
         };
         // SAFETY: `file` was opened for this experiment and has no buffers but
-        // those of this `Bench`: the NPU reaches no others through it, and
+        // those of this `ExperimentBuffers`: the NPU reaches no others through it, and
         // `prove` has computed that each access lies inside one of them. They
         // stay alive until the job has ended: `close` is called after waits for
         // the outputs of every job have succeeded, and nothing else frees them.
@@ -261,7 +261,7 @@ mod tests {
     use rknpu_regcmd::regs::dpu;
 
     use super::*;
-    use crate::settle::{ENTRIES, SettlingMethod, lookup, observed};
+    use crate::settle::{FACTS, SettlingMethod, lookup, observed};
 
     /// A model that takes no time to hang.
     fn device() -> Device {
@@ -275,8 +275,8 @@ mod tests {
 
     #[test]
     fn every_experiment_writes_its_output_and_nothing_beside_it() {
-        for entry in ENTRIES {
-            let SettlingMethod::Run(experiment) = entry.plan else {
+        for fact in FACTS {
+            let SettlingMethod::Run(experiment) = fact.method else {
                 continue;
             };
             let experiment = experiment().unwrap();
@@ -284,9 +284,9 @@ mod tests {
                 let (before, rest) = seen.output.split_at(GUARD);
                 let (data, behind) = rest.split_at(experiment.output);
                 let untouched = |bytes: &[u8]| bytes.iter().all(|byte| *byte == SENTINEL);
-                assert!(!untouched(data), "{} writes nothing", entry.name);
+                assert!(!untouched(data), "{} writes nothing", fact.name);
                 let beside = untouched(before) && untouched(behind);
-                assert!(beside && behind.len() >= GUARD, "{}", entry.name);
+                assert!(beside && behind.len() >= GUARD, "{}", fact.name);
             }
         }
     }
