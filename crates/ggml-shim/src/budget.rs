@@ -35,7 +35,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// Some tensors.
+/// How many tensors, and how large they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     /// Number of tensors.
@@ -44,12 +44,12 @@ pub(crate) struct Count {
     pub(crate) bytes: u64,
 }
 
-/// All that products were wanted of.
+/// All weights that products were wanted of, by where they went.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// On the NPU.
+    /// Those on the NPU.
     pub(crate) npu: Count,
-    /// Left to the CPU.
+    /// Those left to the CPU.
     pub(crate) cpu: Count,
 }
 
@@ -64,7 +64,7 @@ struct State {
     fresh: bool,
 }
 
-/// What there is, and what is taken.
+/// The NPU's memory that weights may take, and what they take of it.
 #[derive(Debug)]
 pub(crate) struct Budget(Mutex<State>);
 

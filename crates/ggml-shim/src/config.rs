@@ -48,7 +48,7 @@ const PLANS: &str = "GGML_ROCKET_PLANS";
 const DEVICE: &str = "GGML_ROCKET_DEVICE";
 const K_GROUP: &str = "GGML_ROCKET_K_GROUP";
 
-/// What the user set.
+/// What the user set in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Config {
     /// `GGML_ROCKET_MIN_M`: fewest activation rows (tokens of a batch) of a

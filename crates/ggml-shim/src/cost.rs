@@ -25,7 +25,7 @@ const F32_BYTES: u64 = 4;
 /// Modelled time of a product, picoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// Of the NPU, with all of its cores.
+    /// Time of the NPU, with all of its cores.
     pub(crate) npu_ps: u64,
     /// Of the CPU: converting, laying out and adding up.
     pub(crate) cpu_ps: u64,
@@ -44,7 +44,7 @@ impl Cost {
 pub(crate) struct PlanTarget {
     /// File descriptors of the NPU that are open: one for each core.
     pub(crate) fds: usize,
-    /// As the engine has them.
+    /// Options of plans, as the engine has them.
     pub(crate) options: PlanOptions,
 }
 

@@ -38,7 +38,7 @@ type DevReg = unsafe extern "C" fn(*mut Device) -> *mut Reg;
 type ProcAddress = unsafe extern "C" fn(*mut Reg, *const c_char) -> *mut c_void;
 type Extras = unsafe extern "C" fn(*mut Device) -> *const *mut BufferType;
 
-/// The functions of ggml about it.
+/// The functions of ggml about its CPU backend, and what that said so far.
 #[derive(Debug)]
 pub(crate) struct CpuBackend {
     cpu_buffer_type: CpuBufferType,
@@ -96,7 +96,7 @@ impl CpuBackend {
         })
     }
 
-    /// Plain memory.
+    /// The type of buffers in plain memory.
     pub(crate) fn buffer_type(&self) -> *mut BufferType {
         // SAFETY: takes nothing and returns a static object.
         unsafe { (self.cpu_buffer_type)() }

@@ -72,11 +72,11 @@ pub(crate) struct ProductTimer {
 /// Where a product is measured: objects of the host, which live for ever.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Where {
-    /// The CPU.
+    /// The host's CPU device.
     pub(crate) device: *mut Device,
-    /// In which the weights lie.
+    /// Type of the buffer that the weights lie in.
     pub(crate) weights: *mut BufferType,
-    /// Plain memory.
+    /// Type of buffers in plain memory.
     pub(crate) plain: *mut BufferType,
 }
 

@@ -33,11 +33,11 @@ const ROTATION_SEED: u64 = 1;
 /// The opened device and the engine on it.
 #[derive(Debug)]
 pub(crate) struct OpenedEngine {
-    /// Multiplies.
+    /// Multiplies matrices on the device.
     pub(crate) engine: Engine,
-    /// What it plans for.
+    /// The machine that products are planned for.
     pub(crate) machine: PlanTarget,
-    /// What `--list-devices` shows.
+    /// The device's description in `--list-devices`.
     pub(crate) description: String,
     /// Whether it is the software model.
     pub(crate) is_model: bool,

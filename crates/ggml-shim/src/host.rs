@@ -115,12 +115,12 @@ impl Host {
         self.layout
     }
 
-    /// Its numbers of operations.
+    /// The numbers that it gives to operations.
     pub(crate) fn ops(&self) -> OpIds {
         self.ops
     }
 
-    /// What `ggml_version` says.
+    /// Its version, as `ggml_version` says.
     pub(crate) fn version(&self) -> &GgmlVersion {
         &self.version
     }
@@ -133,7 +133,7 @@ impl Host {
         self.marks_computed_nodes
     }
 
-    /// The program's log.
+    /// Writes to the program's log.
     pub(crate) fn logger(&self) -> Logger {
         self.logger
     }

@@ -68,12 +68,12 @@ pub(crate) fn pack_tensor(
     Ok(())
 }
 
-/// How long a program may be silent about it.
+/// Time after which a user who waits is told how far the packing is.
 const SILENCE: Duration = Duration::from_secs(2);
 /// Bytes of a mebibyte.
 const MIB: usize = 1 << 20;
 
-/// Tells those who wait how far it is.
+/// Tells users who wait how far the packing of weights is.
 #[derive(Debug, Default)]
 pub(crate) struct Progress(Mutex<Option<Packing>>);
 

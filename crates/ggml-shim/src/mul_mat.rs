@@ -45,9 +45,9 @@ pub(crate) enum MulMatError<E: std::error::Error + Send + Sync + 'static> {
     /// A row that chose weights that do not exist.
     #[error("a row asks for expert {number} of {count}")]
     NoSuchExpert {
-        /// What it asks for.
+        /// The number of the expert that the row asks for.
         number: i32,
-        /// How many there are.
+        /// Number of experts that there are.
         count: usize,
     },
     /// A tensor whose data is not where its strides say.
@@ -98,14 +98,14 @@ impl<'a> TensorBytes<'a> {
 pub(crate) struct StoredWeights {
     /// Format, dimensions and strides.
     pub(crate) operand: TensorDescriptor,
-    /// Where its data begin.
+    /// Address of its first byte.
     pub(crate) address: usize,
 }
 
 /// A product and its data.
 #[derive(Debug)]
 pub(crate) struct MulMat<'a> {
-    /// How, and how large.
+    /// Precision and size of the product.
     pub(crate) offload: Offload,
     /// Decodes the weights.
     pub(crate) decoder: Decoder,

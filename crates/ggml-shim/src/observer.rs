@@ -15,7 +15,7 @@ use crate::trace::{self, Trace};
 /// matrices, but prompts may have any number of rows.
 const KEPT: usize = 1024;
 
-/// What tells products of different times apart.
+/// What the modelled time of a product depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Size {
     dtype: Dtype,
@@ -26,7 +26,7 @@ struct Size {
     replicas: usize,
 }
 
-/// Whoever looks on.
+/// Watches the engine: adds up the modelled times of its products, and has the trace.
 #[derive(Debug)]
 pub(crate) struct EngineObserver {
     machine: Machine,

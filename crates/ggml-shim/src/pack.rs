@@ -57,7 +57,7 @@ impl<'a> Matrix<'a> {
 /// One weight matrix where the engine has it.
 #[derive(Debug)]
 pub(crate) struct Packed<W> {
-    /// The engine's.
+    /// The weights as the engine keeps them.
     pub(crate) weights: W,
     /// What outputs are to be multiplied by, one power of two per row; `None`
     /// if all are one.

@@ -9,7 +9,7 @@
 //! `[a-f7]` for one of those in the brackets (`[!a-f7]`: for one that is not);
 //! everything else stands for itself. A pattern matches whole names.
 
-/// The patterns.
+/// The patterns of `GGML_ROCKET_TENSORS`, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Patterns(Vec<Pattern>);
 
@@ -122,7 +122,7 @@ impl Pattern {
 }
 
 impl Part {
-    /// What stands between brackets.
+    /// The characters that `inside`, the text between brackets, stands for.
     fn set(inside: &str) -> Self {
         let (except, inside) = match inside.strip_prefix('!') {
             Some(rest) => (true, rest),

@@ -22,21 +22,21 @@ const ASSUMED_MAC_FS: u64 = 16_000;
 /// Femtoseconds of a picosecond.
 const FS_PER_PS: u64 = 1000;
 
-/// What is asked of the host.
+/// What the policy asks of the host about its CPU.
 pub(crate) trait HostCpu: Send + Sync {
     /// What its CPU takes for a multiply-add with weights of a format, in
     /// femtoseconds; `rearranged` is whether they lie as that CPU likes them.
     /// `None` if it cannot be measured.
     fn mac_fs(&self, weights: NumberFormat, rearranged: bool) -> Option<u64>;
 
-    /// What it calls a format.
+    /// The host's name of a format.
     fn name(&self, weights: NumberFormat) -> String;
 
     /// Writes a line to its log.
     fn tell(&self, line: &str);
 }
 
-/// Answers [`supports`]'s questions.
+/// Answers [`supports`]'s questions as the user wants, on this machine.
 #[derive(Debug)]
 pub(crate) struct ProcessPolicy {
     /// Chooses what products are computed in.
@@ -44,7 +44,7 @@ pub(crate) struct ProcessPolicy {
     rows: Rows,
 }
 
-/// From how many rows on.
+/// The fewest rows of a product that is offloaded.
 #[derive(Debug)]
 enum Rows {
     /// The same for all.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! In which numbers a product is computed.
 
-/// How a product is computed.
+/// The number formats that a product is computed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ComputeType {
     /// Both operands FP16, sums in FP32.

@@ -64,7 +64,7 @@ pub(crate) enum Mend {
 }
 
 impl Mend {
-    /// What it multiplies by.
+    /// The factor for the outputs of the row.
     pub(crate) fn factor(self) -> f32 {
         match self {
             Self::Nothing => 1.0,

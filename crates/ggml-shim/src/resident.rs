@@ -18,7 +18,7 @@ pub(crate) struct MatrixKey {
     pub(crate) address: usize,
     /// Bytes from the first to behind the last.
     pub(crate) len: usize,
-    /// ggml's type.
+    /// ggml's number of the format.
     pub(crate) type_id: u32,
     /// Rows of the weights: output channels.
     pub(crate) n: usize,

@@ -32,26 +32,26 @@ use crate::verify::Verify;
 use crate::weight_buffers::WeightBuffers;
 use crate::{device, reg};
 
-/// The state.
+/// The state of this process's backend.
 #[derive(Debug)]
 pub(crate) struct Runtime {
     /// The ggml that loaded us.
     pub(crate) host: Host,
     /// The host's number formats.
     pub(crate) types: FormatTable,
-    /// Its CPU backend.
+    /// The host's CPU backend.
     pub(crate) cpu: Arc<CpuBackend>,
-    /// Its buffers of which we have packed weights.
+    /// The host's buffers of which weights were packed.
     pub(crate) weight_buffers: WeightBuffers,
-    /// How much more weights there may be.
+    /// The memory that weights may take, and what they take of it.
     pub(crate) budget: Arc<Budget>,
-    /// How far the packing is.
+    /// How far the packing of weights is, for users who wait.
     pub(crate) progress: Progress,
-    /// What the user set.
+    /// The user's settings, from the environment.
     pub(crate) config: Config,
-    /// What follows from it for each product.
+    /// What follows from the settings for each product.
     pub(crate) policy: ProcessPolicy,
-    /// What `--list-devices` shows.
+    /// The device's description in `--list-devices`.
     pub(crate) description: CString,
     /// Counts for the table at exit.
     pub(crate) stats: Stats,

@@ -13,7 +13,7 @@ use crate::describe::MEGAHERTZ;
 use crate::precision::ComputeType;
 use crate::reason::DeclineReason;
 
-/// What the engine counted.
+/// Counts of the engine: what went to the device and came back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeviceCounts {
     /// SUBMIT calls.
@@ -26,16 +26,16 @@ pub(crate) struct DeviceCounts {
     pub(crate) bytes_to_device: u64,
     /// Bytes read back.
     pub(crate) bytes_from_device: u64,
-    /// Where the time went.
+    /// Time of the CPU in each section of the work.
     pub(crate) times: Times,
 }
 
 /// What the NPU would have taken for all products, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Modelled {
-    /// Picoseconds.
+    /// Sum of the modelled times, picoseconds.
     pub(crate) ps: u64,
-    /// At this clock, Hz.
+    /// Clock of the NPU that they assume, Hz.
     pub(crate) clock_hz: u64,
 }
 

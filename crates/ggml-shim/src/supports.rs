@@ -36,7 +36,7 @@ pub(crate) const MAX_INT8_K: usize = 1 << 17;
 /// Type, dimensions and strides of one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TensorDescriptor {
-    /// How its numbers are written.
+    /// Format of its numbers.
     pub(crate) format: NumberFormat,
     /// Elements per dimension, fastest first.
     pub(crate) ne: [i64; MAX_DIMS],
@@ -74,7 +74,7 @@ pub(crate) enum WeightLocation {
 pub(crate) struct MulMatQuery {
     /// ggml's src0.
     pub(crate) weights: TensorDescriptor,
-    /// Where they come from.
+    /// Where the weights come from.
     pub(crate) origin: Origin,
     /// Where the weights lie.
     pub(crate) place: WeightLocation,
@@ -115,7 +115,7 @@ pub(crate) struct Offload {
 /// How rows choose their weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Experts {
-    /// How many each token chooses.
+    /// Experts that each token chooses.
     pub(crate) used: usize,
     /// How many rows of activations each token has: `used`, or a divisor of
     /// it.

@@ -32,7 +32,7 @@ pub(crate) enum GraphNode {
 /// What is needed to look at tensors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TensorContext<'a> {
-    /// Whose tensors they are.
+    /// The ggml whose tensors they are.
     pub(crate) host: &'a Host,
     /// The host's number formats.
     pub(crate) types: FormatTable,

@@ -30,7 +30,7 @@ use crate::log::{LogLevel, Logger};
 const BUFFER: usize = 64 << 10;
 /// Bytes after which a file is long enough: more than viewers load.
 const MOST: u64 = 1 << 30;
-/// What ends the array.
+/// Text that ends the file's JSON array.
 const END: &[u8] = b"\n]\n";
 
 /// Processes of the format, apart from those of
@@ -68,7 +68,7 @@ struct Sink {
     output: TraceFile,
     /// A child that the program forks must not write too.
     process: u32,
-    /// Where the next events go.
+    /// Offset in the file where the next events are written.
     at: u64,
     /// Events to write, each with the comma before it.
     events: Vec<u8>,

@@ -58,7 +58,7 @@ pub(crate) struct NumberFormat {
     pub(crate) block_elements: usize,
     /// Bytes of a block.
     pub(crate) block_bytes: usize,
-    /// How elements are encoded.
+    /// Kind of the encoding.
     pub(crate) class: Class,
 }
 
@@ -144,10 +144,7 @@ impl FormatTable {
         unsafe { self.entry(id) }.0
     }
 
-    /// What ggml calls this format.
-    ///
-    /// # Safety
-    /// As [`FormatTable::format`].
+    /// ggml's name of the format.
     pub(crate) unsafe fn name(&self, id: u32) -> String {
         let Ok(number) = c_int::try_from(id) else {
             return format!("type {id}");

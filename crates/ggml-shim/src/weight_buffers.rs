@@ -29,7 +29,7 @@ use crate::runtime::{Runtime, contain, guard};
 use crate::shared::GgmlPtr;
 use crate::supports::{self, TensorDescriptor};
 
-/// How weights lie in a buffer.
+/// The order in which weights lie in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WeightOrder {
     /// As in the model file. They are packed when a product first needs them,
@@ -39,7 +39,7 @@ pub(crate) enum WeightOrder {
     Rearranged,
 }
 
-/// A buffer of weights.
+/// A buffer of the host with weights, and what was packed from it.
 #[derive(Debug)]
 pub(crate) struct WeightBuffer {
     order: WeightOrder,
@@ -86,14 +86,14 @@ impl WeightBuffer {
     }
 }
 
-/// All such buffers, by address.
+/// All buffers of the host with weights for the NPU, by address.
 #[derive(Debug, Default)]
 pub(crate) struct WeightBuffers {
     entries: RwLock<HashMap<usize, Arc<WeightBuffer>>>,
 }
 
 impl WeightBuffers {
-    /// What is known about `buffer`.
+    /// What is known about `buffer`; `None` if it has no such weights.
     pub(crate) fn get(&self, buffer: *const Buffer) -> Option<Arc<WeightBuffer>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.get(&buffer.addr()).cloned()

@@ -44,7 +44,7 @@ static ZEROS: Stripe = [0; STRIPE];
 
 /// How the elements of a row become bytes.
 pub trait Encode: Sync {
-    /// What the matrix holds.
+    /// Element of the matrix, as the host has it.
     type Host: Copy + Immutable + IntoBytes + Send + Sync;
 
     /// Bits of a packed element.

@@ -26,7 +26,7 @@ const LIMIT: f32 = 127.0;
 /// Bytes of an activation's run.
 const ATOM: usize = 16;
 
-/// How much a kernel works on.
+/// Sizes of what a kernel works on.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Bytes of the larger side of each kernel: whole tiles, also of

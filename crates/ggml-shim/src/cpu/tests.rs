@@ -17,7 +17,7 @@ const SECOND: usize = 0x2200;
 const ALIGNMENT: usize = 64;
 const BASE: usize = 0x10_0010;
 
-/// What the host was asked to do.
+/// Calls that the fake host got, for comparison.
 #[derive(Default)]
 struct Seen {
     /// Buffer types and sizes; a buffer's address is its number from 1.

@@ -27,7 +27,7 @@ pub(crate) enum LoadError {
          backend speaks. Use a llama.cpp of October 2025 or later"
     )]
     TooOld {
-        /// What `ggml_version` says.
+        /// The version that `ggml_version` says.
         version: GgmlVersion,
     },
     /// A ggml of another layout.
@@ -37,19 +37,19 @@ pub(crate) enum LoadError {
          or a newer version of this backend"
     )]
     UnknownLayout {
-        /// What `ggml_version` says.
+        /// The version that `ggml_version` says.
         version: GgmlVersion,
     },
     /// A function is missing.
     #[error("ggml {version} lacks a function of its backend interface that this backend calls")]
     Incomplete {
-        /// What `ggml_version` says.
+        /// The version that `ggml_version` says.
         version: GgmlVersion,
     },
     /// The operation that all is about has no number.
     #[error("ggml {version} knows no operation named {name}; this backend needs it")]
     NoSuchOp {
-        /// What `ggml_version` says.
+        /// The version that `ggml_version` says.
         version: GgmlVersion,
         /// ggml's name of the operation.
         name: &'static str,

@@ -6,7 +6,7 @@ use std::fmt;
 /// Newest ggml with which `cargo xtask llama` was seen to pass.
 const NEWEST_TRIED: (u32, u32) = (0, 27);
 
-/// What `ggml_version` says.
+/// A version of ggml, as `ggml_version` says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GgmlVersion {
     text: String,

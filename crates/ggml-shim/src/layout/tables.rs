@@ -169,7 +169,7 @@ const _: () = {
     check_backend::<{ slots::TWO_D }>();
 };
 
-/// See [`super::Layout::new_buffer_type`].
+/// See [`super::TableLayout::new_buffer_type`].
 pub(super) fn new_buffer_type<const BATCH: usize>(device: NonNull<Device>) -> NonNull<BufferType> {
     NonNull::from(Box::leak(Box::new(BufferTypeObject::<BATCH> {
         iface: BufferTypeInterface {
@@ -195,7 +195,7 @@ struct OwnBackend<const TWO_D: usize> {
     stream: Stream,
 }
 
-/// See [`super::Layout::new_backend`].
+/// See [`super::TableLayout::new_backend`].
 pub(super) fn new_backend<const TWO_D: usize>(device: *mut Device) -> *mut Backend {
     let object = BackendObject {
         guid: &raw const backend::GUID,
@@ -223,7 +223,7 @@ pub(super) fn new_backend<const TWO_D: usize>(device: *mut Device) -> *mut Backe
     Box::into_raw(Box::new(OwnBackend::<TWO_D> { object, stream })).cast()
 }
 
-/// See [`super::Layout::stream`].
+/// See [`super::TableLayout::stream`].
 ///
 /// # Safety
 /// `backend` comes from [`new_backend`] with the same `TWO_D`, and is not freed
@@ -236,7 +236,7 @@ pub(super) unsafe fn stream<'a, const TWO_D: usize>(backend: *mut Backend) -> &'
     unsafe { &(*own).stream }
 }
 
-/// See [`super::Layout::free_backend`].
+/// See [`super::TableLayout::free_backend`].
 ///
 /// # Safety
 /// `backend` comes from [`new_backend`] with the same `TWO_D` and is not used
@@ -247,7 +247,7 @@ pub(super) unsafe fn free_backend<const TWO_D: usize>(backend: *mut Backend) {
     drop(unsafe { Box::from_raw(backend.cast::<OwnBackend<TWO_D>>()) });
 }
 
-/// See [`super::Layout::hook`].
+/// See [`super::TableLayout::hook`].
 ///
 /// # Safety
 /// `buffer` is a live buffer of a host whose buffers have `TWO_D` such slots,

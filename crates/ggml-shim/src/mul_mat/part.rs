@@ -17,7 +17,7 @@ use crate::supports::Offload;
 pub(crate) trait MatrixMultiplier: Sync {
     /// A packed weight matrix.
     type Weights;
-    /// What can go wrong.
+    /// Why a product or a packing failed.
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Measures what is done for a product outside of it; `None` if nobody
@@ -46,17 +46,17 @@ pub(crate) trait MatrixMultiplier: Sync {
 /// One product for a [`MatrixMultiplier`].
 #[derive(Debug)]
 pub(crate) struct MatrixProduct<'a, W> {
-    /// N x K.
+    /// The weights, N x K.
     pub(crate) weights: &'a W,
-    /// M.
+    /// M: rows of activations, and of outputs.
     pub(crate) rows: usize,
-    /// M x K.
+    /// The activations, M x K.
     pub(crate) activations: &'a ActivationRows<'a>,
-    /// M x N.
+    /// Gets the product, M x N.
     pub(crate) out: &'a mut [f32],
 }
 
-/// Rows as weights want them.
+/// Activations in the form that their weights are multiplied with.
 #[derive(Debug)]
 pub(crate) enum ActivationRows<'a> {
     /// For weights of [`MatrixMultiplier::load_f16`].
