@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a run ends: the exit codes that `--help` promises.
 
-use std::process::ExitCode;
-
-use crate::output;
-
 /// What came out of a run that was possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -48,7 +44,8 @@ impl From<npu_matmul::Error> for Failure {
 }
 
 impl Failure {
-    const fn code(&self) -> u8 {
+    /// The exit code of the failure.
+    pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
             Self::NoDevice(_) => 3,
@@ -58,32 +55,4 @@ impl Failure {
             Self::NoProgram(_) => 127,
         }
     }
-}
-
-/// Ends a run; says why on standard error if it failed.
-pub(crate) fn of(outcome: Result<Verdict, Failure>) -> ExitCode {
-    match outcome {
-        Ok(Verdict::Pass) => ExitCode::SUCCESS,
-        Ok(Verdict::Mismatch) => ExitCode::from(1),
-        Err(failure) => {
-            output::complain(&failure.to_string());
-            ExitCode::from(failure.code())
-        }
-    }
-}
-
-/// Ends a run of another program, as that ended.
-pub(crate) fn of_program(outcome: Result<u8, Failure>) -> ExitCode {
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => of(Err(failure)),
-    }
-}
-
-/// Ends a run that clap ended: help and version go to standard output with 0,
-/// errors to standard error with 2.
-pub(crate) fn of_clap(told: &clap::Error) -> ExitCode {
-    // Nobody to tell if this cannot be written; a closed pipe is no error.
-    let _ = told.print();
-    ExitCode::from(u8::try_from(told.exit_code()).unwrap_or(2))
 }

@@ -2,28 +2,33 @@
 //! The command line: parsed here, without touching the system.
 
 mod accumulate;
+mod bench;
+mod capture;
 mod dtype;
 mod exec;
+pub(crate) mod measuring;
+mod plan;
 mod planning;
 mod selftest;
+mod soak;
+mod tune;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::capture_flags::{CaptureFlags, DiffFlags};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use npu_model::Selector;
 
-use crate::cmd::bench::BenchFlags;
-use crate::cmd::plan::PlanFlags;
-use crate::cmd::soak::SoakFlags;
-use crate::cmd::tune::TuneFlags;
-pub(crate) use accumulate::AccumulateFlags;
-pub(crate) use dtype::{DtypeArg, OperandDtypes};
+pub(crate) use bench::BenchFlags;
+pub(crate) use capture::{CaptureFlags, DiffFlags};
+pub(crate) use dtype::OperandDtypes;
 pub(crate) use exec::{BufferFile, ExecFlags, OutputRegion};
-pub(crate) use planning::PlanningFlags;
+pub(crate) use measuring::MeasuringFlags;
+pub(crate) use plan::PlanFlags;
 pub(crate) use selftest::{SelfTest, SelfTestFlags};
+pub(crate) use soak::SoakFlags;
+pub(crate) use tune::TuneFlags;
 
 /// Check that the RK3588 NPU of this machine computes what it should.
 ///

@@ -12,7 +12,6 @@
 mod bench;
 mod capture;
 mod capture_file;
-mod capture_flags;
 mod cmd;
 mod data;
 mod dump;
@@ -29,6 +28,7 @@ mod program;
 mod report;
 mod served;
 mod settle;
+mod shape;
 mod soak;
 mod tune;
 
@@ -37,6 +37,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
+use crate::exit::{Failure, Verdict};
 use crate::flags::{Command, Flags};
 
 fn main() -> ExitCode {
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
         .init();
     let flags = match Flags::try_parse().and_then(Flags::check) {
         Ok(flags) => flags,
-        Err(told) => return exit::of_clap(&told),
+        Err(told) => return end_as_clap(&told),
     };
     let outcome = match &flags.command {
         None => cmd::selftest::run(&flags),
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
         Some(Command::Asm(asm)) => cmd::asm::run(asm),
         Some(Command::Decode(decode)) => cmd::decode::run(&flags, decode),
         Some(Command::Exec(exec)) => cmd::exec::run(&flags, exec),
-        Some(Command::Run(run)) => return exit::of_program(cmd::run::run(&flags, run)),
+        Some(Command::Run(run)) => return end_as_program(cmd::run::run(&flags, run)),
         Some(Command::Serve(serve)) => cmd::serve::run(&flags, serve),
         Some(Command::Diff(diff)) => cmd::diff::run(&flags, diff),
         Some(Command::Lint(lint)) => cmd::lint::run(&flags, lint),
@@ -66,5 +67,33 @@ fn main() -> ExitCode {
         Some(Command::Soak(soak)) => cmd::soak::run(&flags, soak),
         Some(Command::Tune(tune)) => cmd::tune::run(&flags, tune),
     };
-    exit::of(outcome)
+    end(outcome)
+}
+
+/// Ends a run; says why on standard error if it failed.
+fn end(outcome: Result<Verdict, Failure>) -> ExitCode {
+    match outcome {
+        Ok(Verdict::Pass) => ExitCode::SUCCESS,
+        Ok(Verdict::Mismatch) => ExitCode::from(1),
+        Err(failure) => {
+            output::complain(&failure.to_string());
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+/// Ends a run of another program, as that ended.
+fn end_as_program(outcome: Result<u8, Failure>) -> ExitCode {
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => end(Err(failure)),
+    }
+}
+
+/// Ends a run that clap ended: help and version go to standard output with 0,
+/// errors to standard error with 2.
+fn end_as_clap(told: &clap::Error) -> ExitCode {
+    // Nobody to tell if this cannot be written; a closed pipe is no error.
+    let _ = told.print();
+    ExitCode::from(u8::try_from(told.exit_code()).unwrap_or(2))
 }

@@ -7,8 +7,8 @@ use half::f16;
 use npu_matmul::reference::{self, Expected};
 use npu_matmul::{Engine, Error, Results, Weights};
 
-use crate::bench::ProductShape;
 use crate::data::ProductOperands;
+use crate::shape::ProductShape;
 
 /// The NPU's result.
 #[derive(Clone, Debug)]

@@ -9,11 +9,11 @@ use half::f16;
 use npu_matmul::{Engine, Error, JobFailure, Results, reference};
 use rocket_uapi::{Device, DevicePool};
 
-use crate::bench::ProductShape;
 use crate::data::{ProductOperands, SPLIT_MAX, SplitMix64};
 use crate::exit::Failure;
 use crate::flags::OperandDtypes;
 use crate::product::ProductResult;
+use crate::shape::ProductShape;
 
 /// What is multiplied, and what is made of the sums.
 const KINDS: [(OperandDtypes, Results); 5] = [

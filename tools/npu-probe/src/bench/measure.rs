@@ -11,12 +11,12 @@ use npu_matmul::{Counters, Dtype, Engine, Error, Results};
 use rknpu_regcmd::timing::{Machine, seconds};
 use serde::Serialize;
 
-use super::ProductShape;
 use crate::data::ProductOperands;
 use crate::exit::Failure;
 use crate::expected::CpuResult;
 use crate::flags::OperandDtypes;
 use crate::product::ProductResult;
+use crate::shape::ProductShape;
 
 /// Start of the random numbers: what is multiplied does not matter.
 const SEED: u64 = 1;

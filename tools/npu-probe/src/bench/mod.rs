@@ -4,8 +4,6 @@
 mod measure;
 mod report;
 mod roofline;
-mod shape;
 
 pub(crate) use measure::MeasuredProduct;
 pub(crate) use report::{BenchReport, MeasuringConditions, to};
-pub(crate) use shape::ProductShape;

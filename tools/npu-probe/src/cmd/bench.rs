@@ -1,38 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe bench`: how fast products are.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::Args;
-
-use super::measuring::{self, Measuring};
+use super::measuring;
 use crate::bench::{BenchReport, MeasuringConditions};
 use crate::exit::{Failure, Verdict};
-use crate::flags::{AccumulateFlags, Flags};
+use crate::flags::{BenchFlags, Flags};
 use crate::output;
 use crate::plans_file;
 use crate::report::DeviceReport;
-
-/// Options of `bench`.
-#[derive(Debug, Args)]
-pub(crate) struct BenchFlags {
-    #[command(flatten)]
-    measuring: Measuring,
-
-    /// Use the measured plans of this file, which `tune` wrote on such a device
-    /// at this clock; what is not in it is planned as without
-    #[arg(long, value_name = "FILE")]
-    plans: Option<PathBuf>,
-
-    #[command(flatten)]
-    accumulate: AccumulateFlags,
-
-    /// Draw what was reached under the roof of compute and memory into this
-    /// file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-}
 
 pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> {
     let measuring = &args.measuring;

@@ -6,8 +6,8 @@ use npu_capture::diff;
 use serde::Serialize;
 
 use crate::capture_file;
-use crate::capture_flags::DiffFlags;
 use crate::exit::{Failure, Verdict};
+use crate::flags::DiffFlags;
 use crate::flags::Flags;
 use crate::output;
 

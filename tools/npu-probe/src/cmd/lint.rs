@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::decode::FindingReport;
 use crate::capture_file;
-use crate::capture_flags::CaptureFlags;
 use crate::exit::{Failure, Verdict};
+use crate::flags::CaptureFlags;
 use crate::flags::Flags;
 use crate::output;
 use crate::program;

@@ -1,103 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `bench` and `tune` measure, and how.
-
-use std::num::{NonZeroU64, NonZeroUsize};
+//! What `bench` and `tune` measure, by their options, and on which engine.
 
 use anyhow::Context;
-use clap::Args;
 use npu_matmul::{Engine, PlanOptions, Threads};
-use rknpu_regcmd::timing::Machine;
 use rocket_uapi::{Device, DevicePool};
 
-use crate::bench::{MeasuredProduct, ProductShape};
+use crate::bench::MeasuredProduct;
 use crate::exit::Failure;
-use crate::flags::{OperandDtypes, PlanningFlags};
+use crate::flags::{MeasuringFlags, OperandDtypes};
+use crate::shape::ProductShape;
 
-/// A projection of an 8B transformer for a prompt of 512 tokens.
-const DEFAULT_SHAPE: ProductShape = ProductShape {
-    m: 512,
-    k: 4096,
-    n: 4096,
-};
-
-/// The clock that mainline kernels leave the NPU at, which is what the board boots
-/// with.
-pub(super) const DEFAULT_CLOCK_MHZ: NonZeroU64 = NonZeroU64::new(200).unwrap();
-
-pub(crate) const HERTZ_PER_MHZ: u64 = 1_000_000;
-
-/// Options of what is measured.
-#[derive(Debug, Args)]
-pub(crate) struct Measuring {
-    /// Rows of A, depth, columns of the result, such as 512x4096x4096, which is
-    /// the default
-    #[arg(value_name = "MxKxN")]
-    shapes: Vec<ProductShape>,
-
-    /// Precisions of the operands [default: int8,fp16,int4]
-    #[arg(long, value_delimiter = ',')]
-    dtype: Vec<OperandDtypes>,
-
-    /// Products to measure, after one that warms up
-    #[arg(long, value_name = "TIMES", default_value = "5")]
-    pub(super) repeat: NonZeroUsize,
-
-    /// File descriptors to spread the work over [default: one for each core]
-    #[arg(long, value_name = "NUMBER")]
-    fds: Option<NonZeroUsize>,
-
-    /// Threads for the CPU's share, the fastest CPUs first: a number or auto,
-    /// with ,pin or ,free behind it to keep each on one CPU or not; the
-    /// environment's NPU_THREADS says the same [default: one for each CPU, free]
-    #[arg(long)]
-    threads: Option<Threads>,
-
-    /// Clock of the NPU, MHz, for plans, bounds and modelled times
-    ///
-    /// The driver does not tell it. Mainline kernels leave it at 200; see
-    /// `npu` in /sys/kernel/debug/clk/clk_summary.
-    #[arg(long, value_name = "MHZ", default_value_t = DEFAULT_CLOCK_MHZ)]
-    pub(super) clock: NonZeroU64,
-
-    #[command(flatten)]
-    planning: PlanningFlags,
-}
-
-impl Measuring {
-    /// At least one.
-    pub(super) fn shapes(&self) -> &[ProductShape] {
-        match self.shapes[..] {
-            [] => &[DEFAULT_SHAPE],
-            _ => &self.shapes,
-        }
-    }
-
-    /// At least one.
-    pub(super) fn kinds(&self) -> &[OperandDtypes] {
-        match self.dtype[..] {
-            [] => &OperandDtypes::PLAIN,
-            _ => &self.dtype,
-        }
-    }
-
-    /// On a device with so many cores.
-    pub(super) fn fds(&self, cores: u32) -> usize {
-        let cores = usize::try_from(cores).unwrap_or(1).max(1);
-        self.fds.map_or(cores, NonZeroUsize::get)
-    }
-
-    pub(super) fn threads(&self) -> Result<Option<Threads>, Failure> {
-        match self.threads {
-            Some(threads) => Ok(Some(threads)),
-            None => Threads::from_env().map_err(|error| Failure::Usage(error.into())),
-        }
-    }
-
-    /// The machine that times are modelled for: an RK3588 at the clock of `--clock`.
-    pub(super) fn machine(&self) -> Machine {
-        Machine::RK3588.at_clock(self.clock.get().saturating_mul(HERTZ_PER_MHZ))
-    }
-
+impl MeasuringFlags {
     /// A product on the software model or an NPU.
     pub(super) fn case(
         &self,

@@ -5,11 +5,9 @@ mod memory;
 mod one;
 
 use std::fmt::Write;
-use std::num::{NonZeroU64, NonZeroUsize};
-use std::path::PathBuf;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use clap::Args;
 use npu_matmul::plan::{
     Candidate, DeviceKind, INT4_K_TILE_MAX, OtherConditions, TunedFor, TunedPlan, TunedPlans,
     candidates, cheapest,
@@ -18,61 +16,18 @@ use npu_matmul::{Dtype, Plan, PlanError, PlanOptions, Results};
 use rknpu_regcmd::timing::Machine;
 use serde::Serialize;
 
-use super::measuring::{DEFAULT_CLOCK_MHZ, HERTZ_PER_MHZ};
 use crate::bench::to;
 use crate::exit::{Failure, Verdict};
-use crate::flags::{AccumulateFlags, Flags, OperandDtypes, PlanningFlags};
+use crate::flags::measuring::HERTZ_PER_MHZ;
+use crate::flags::{Flags, PlanFlags};
 use crate::int4::of_int4;
 use crate::output;
 use crate::plans_file;
-use memory::MemoryReport;
+use memory::{MIB, MemoryReport};
 use one::PlanReport;
 
 /// File descriptors of a plan where none are given: one for each core.
 const DEFAULT_FDS: usize = 3;
-
-/// Options of `plan`.
-#[derive(Debug, Args)]
-pub(crate) struct PlanFlags {
-    /// Rows of A and of the result
-    m: NonZeroUsize,
-    /// Columns of A and of B: the length of each sum
-    k: NonZeroUsize,
-    /// Rows of B, columns of the result
-    n: NonZeroUsize,
-
-    /// Precision of the operands
-    #[arg(long, default_value = "int8")]
-    dtype: OperandDtypes,
-
-    /// Clock of the NPU, MHz: mainline kernels leave it at 200
-    #[arg(long, value_name = "MHZ", default_value_t = DEFAULT_CLOCK_MHZ)]
-    clock: NonZeroU64,
-
-    /// File descriptors to spread the columns over [default: one for each core]
-    #[arg(long, value_name = "NUMBER")]
-    fds: Option<NonZeroUsize>,
-
-    /// Depth of a K tile, a multiple of 32 [default: the fastest]
-    #[arg(long, value_name = "DEPTH")]
-    k_tile: Option<NonZeroUsize>,
-
-    /// Choose by the measured plans of this file, which `tune` wrote for this
-    /// clock, where they have this product
-    #[arg(long, value_name = "FILE")]
-    plans: Option<PathBuf>,
-
-    /// Memory that weights may take on all file descriptors together, MiB
-    /// [default: any]
-    #[arg(long, value_name = "MIB")]
-    memory: Option<u64>,
-
-    #[command(flatten)]
-    planning: PlanningFlags,
-
-    #[command(flatten)]
-    accumulate: AccumulateFlags,
-}
 
 /// The report of `plan`, which is printed as text or as JSON.
 #[derive(Debug, Serialize)]
@@ -194,8 +149,6 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
         cut_k: best(false)?,
     })
 }
-
-const MIB: f64 = 1024.0 * 1024.0;
 
 impl Report {
     fn text(&self) -> String {

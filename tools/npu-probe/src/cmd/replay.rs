@@ -6,8 +6,8 @@ use npu_capture::{Capture, Difference, JobReport, ReplayError, ReplayOptions, Re
 use serde::Serialize;
 
 use crate::capture_file;
-use crate::capture_flags::CaptureFlags;
 use crate::exit::{Failure, Verdict};
+use crate::flags::CaptureFlags;
 use crate::flags::Flags;
 use crate::output;
 use crate::report::DeviceReport;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fmt::Write;
 use std::io::{BufRead, BufReader};
-use std::num::NonZeroU64;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -14,51 +13,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use clap::Args;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use crate::data::SplitMix64;
 use crate::exit::{Failure, Verdict};
-use crate::flags::Flags;
+use crate::flags::{Flags, SoakFlags};
 use crate::output;
 use crate::report::DeviceReport;
 use crate::soak::{Checked, SoakProduct};
-
-/// Options of `soak`.
-#[derive(Debug, Args)]
-pub(crate) struct SoakFlags {
-    /// Start no process later than that; those that run end their work
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    seconds: u64,
-
-    /// Processes at a time
-    #[arg(long, value_name = "NUMBER", default_value = "4")]
-    processes: NonZeroU64,
-
-    /// Kill about half of the processes, each at a random moment
-    ///
-    /// Released kernels use freed memory where a process is killed that has a
-    /// job on the NPU, which can damage whatever is in memory, and on the disks:
-    /// docs/driver.md, use-after-close.
-    #[arg(long)]
-    kill: bool,
-
-    /// Count products of which the driver killed a job, instead of failing
-    ///
-    /// The driver gives a job 500 ms by the clock. A virtual machine on a busy host
-    /// may take longer to hear of its end.
-    #[arg(long)]
-    allow_timeouts: bool,
-
-    /// Start of the random numbers
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-
-    /// Be one of the processes, and multiply so many matrices [default: no end]
-    #[arg(long, hide = true)]
-    client: Option<Option<u64>>,
-}
 
 /// A process that is not killed multiplies at most so many matrices.
 const CASES: u64 = 8;

@@ -1,40 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `npu-probe tune`: which plans are the fastest, measured.
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-
 use anyhow::{Context, anyhow};
-use clap::Args;
 use npu_matmul::plan::{TunedFor, TunedPlans};
 
-use super::measuring::Measuring;
 use crate::bench::MeasuringConditions;
 use crate::exit::{Failure, Verdict};
-use crate::flags::{Flags, OperandDtypes};
+use crate::flags::{Flags, OperandDtypes, TuneFlags};
 use crate::output;
 use crate::plans_file;
 use crate::report::DeviceReport;
 use crate::tune::{TuneReport, Tuning};
-
-/// Options of `tune`.
-#[derive(Debug, Args)]
-pub(crate) struct TuneFlags {
-    #[command(flatten)]
-    measuring: Measuring,
-
-    /// Plans to try for each product, the best ones by modelled time
-    #[arg(long, value_name = "NUMBER", default_value = "6")]
-    candidates: NonZeroUsize,
-
-    /// Write the fastest ones into this file, for `bench --plans`, `plan --plans`
-    /// and GGML_ROCKET_PLANS
-    ///
-    /// Plans that it has for other products stay, if they are for the same
-    /// device, driver and clock.
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-}
 
 pub(crate) fn run(flags: &Flags, args: &TuneFlags) -> Result<Verdict, Failure> {
     let measuring = &args.measuring;

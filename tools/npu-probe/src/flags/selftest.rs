@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use npu_matmul::Dtype;
 
-use super::DtypeArg;
+use super::dtype::DtypeArg;
 
 /// Options of the self-test. All optional here, so that one that is given with
 /// a command can be refused.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The device that programs are shown, and what they did with it.
 
+mod calls;
 mod of_model;
 mod of_node;
 
@@ -13,6 +14,7 @@ use npu_model::{Model, ModelOptions, Selector};
 use npu_server::{Counts, ForwardService};
 use serde::Serialize;
 
+use self::calls::ProgramCalls;
 use self::of_model::ModelUse;
 use self::of_node::UseOfNode;
 use crate::exit::Failure;
@@ -50,58 +52,6 @@ pub(crate) fn options(flags: &Flags, model: &ModelFlags) -> Result<ModelOptions,
         .map_err(Failure::Usage)
 }
 
-/// The calls of programs, whatever the device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-struct Calls {
-    opens: u64,
-    /// Files whose process ended in the middle of a job.
-    clients_died: u64,
-    bos: u64,
-    bo_bytes: u64,
-    /// What went through the CPU's caches, which a board's CPU takes its time for.
-    preps: u64,
-    prep_bytes: u64,
-    finis: u64,
-    fini_bytes: u64,
-    submits: u64,
-    /// Jobs in these submits.
-    jobs: u64,
-}
-
-impl Calls {
-    fn of(counts: &Counts) -> Self {
-        Self {
-            opens: counts.opens,
-            clients_died: counts.died,
-            bos: counts.bos,
-            bo_bytes: counts.bo_bytes,
-            preps: counts.preps,
-            prep_bytes: counts.prep_bytes,
-            finis: counts.finis,
-            fini_bytes: counts.fini_bytes,
-            submits: counts.submits,
-            jobs: counts.jobs,
-        }
-    }
-
-    /// All but the jobs.
-    fn tell(&self, line: &mut impl FnMut(&str, String)) {
-        line("opened", format!("{} times", self.opens));
-        if self.clients_died > 0 {
-            let died = self.clients_died;
-            line("clients", format!("{died} died in the middle of a job"));
-        }
-        line("BOs", format!("{}, {} bytes", self.bos, self.bo_bytes));
-        let (preps, prep_bytes) = (self.preps, self.prep_bytes);
-        let (finis, fini_bytes) = (self.finis, self.fini_bytes);
-        line(
-            "caches",
-            format!("{preps} PREP_BO of {prep_bytes} bytes, {finis} FINI_BO of {fini_bytes} bytes"),
-        );
-        line("submits", format!("{}", self.submits));
-    }
-}
-
 /// What is reported, by the kind of device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -119,7 +69,7 @@ pub(crate) struct UseReport {
 impl UseReport {
     pub(crate) fn new(counts: &Counts, model: &Model) -> Self {
         let timeline = model.timeline();
-        let summary = ModelUse::new(Calls::of(counts), model, timeline.as_ref());
+        let summary = ModelUse::new(ProgramCalls::of(counts), model, timeline.as_ref());
         Self {
             summary: Summary::Model(Box::new(summary)),
             timeline,
@@ -130,7 +80,7 @@ impl UseReport {
     /// recorded.
     pub(crate) fn of_node(counts: &Counts, node: &ForwardService, ended: Option<Outcomes>) -> Self {
         Self {
-            summary: Summary::Node(UseOfNode::new(Calls::of(counts), node, ended)),
+            summary: Summary::Node(UseOfNode::new(ProgramCalls::of(counts), node, ended)),
             timeline: None,
         }
     }
@@ -153,8 +103,4 @@ impl UseReport {
             Summary::Node(summary) => summary.text(),
         })
     }
-}
-
-fn push_line(text: &mut String, name: &str, says: &str) {
-    let _ = writeln!(text, "npu-probe: {name:<10} {says}");
 }

@@ -11,7 +11,7 @@ use npu_model::timeline::DeviceTimeline;
 use rknpu_regcmd::timing::seconds;
 use serde::Serialize;
 
-use super::{Calls, push_line};
+use super::calls::{ProgramCalls, push_line};
 
 /// Bytes of a command word.
 const WORD_BYTES: u64 = 8;
@@ -24,7 +24,7 @@ const MICROSECONDS_PER_SECOND: f64 = 1e6;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct ModelUse {
     #[serde(flatten)]
-    calls: Calls,
+    calls: ProgramCalls,
     jobs_completed: u64,
     jobs_dropped: u64,
     jobs_killed: u64,
@@ -79,7 +79,11 @@ struct Core {
 }
 
 impl ModelUse {
-    pub(super) fn new(calls: Calls, model: &Model, timeline: Option<&DeviceTimeline>) -> Self {
+    pub(super) fn new(
+        calls: ProgramCalls,
+        model: &Model,
+        timeline: Option<&DeviceTimeline>,
+    ) -> Self {
         let JobCounts {
             completed,
             killed,
@@ -248,7 +252,7 @@ mod tests {
         }
         // Notices that the dma-bufs are closed.
         drop(model.open_file());
-        let text = ModelUse::new(Calls::default(), &model, None).text();
+        let text = ModelUse::new(ProgramCalls::default(), &model, None).text();
         assert_eq!(text.matches("use-after-close").count(), 1, "{text}");
         assert!(
             text.contains("use-after-close: 4 times; the first: closed a file"),
@@ -259,10 +263,10 @@ mod tests {
     #[test]
     fn jobs_that_never_ended_are_counted() {
         let report = ModelUse {
-            calls: Calls {
+            calls: ProgramCalls {
                 clients_died: 1,
                 jobs: 9,
-                ..Calls::default()
+                ..ProgramCalls::default()
             },
             jobs_killed: 2,
             jobs_lost: 4,

@@ -7,7 +7,7 @@ use npu_capture::Outcomes;
 use npu_server::ForwardService;
 use serde::Serialize;
 
-use super::{Calls, push_line};
+use super::calls::{ProgramCalls, push_line};
 
 /// What programs did with a real device, which tells nothing of its work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -15,7 +15,7 @@ pub(super) struct UseOfNode {
     node: String,
     driver: String,
     #[serde(flatten)]
-    calls: Calls,
+    calls: ProgramCalls,
     /// How they ended; known of jobs that were recorded.
     #[serde(flatten)]
     ended: Option<Ended>,
@@ -35,7 +35,7 @@ struct Ended {
 }
 
 impl UseOfNode {
-    pub(super) fn new(calls: Calls, node: &ForwardService, ended: Option<Outcomes>) -> Self {
+    pub(super) fn new(calls: ProgramCalls, node: &ForwardService, ended: Option<Outcomes>) -> Self {
         let (tasks, words) = node.tasks_and_words();
         let info = node.info();
         let (major, minor, patch) = info.version;

@@ -4,8 +4,9 @@
 use rknpu_regcmd::regs::dpu;
 use rknpu_regcmd::{EnableMask, Program, Register};
 
+use super::experiment::{Experiment, ExperimentJob, OUT, OutcomeOrder};
 use super::products;
-use super::{Experiment, ExperimentJob, OUT, OutcomeOrder, TaskTemplate};
+use super::template::TaskTemplate;
 
 /// S_POINTER as programs write it: both pointers toggle.
 const POINTER: u32 = 0xe;

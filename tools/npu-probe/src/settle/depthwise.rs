@@ -6,7 +6,8 @@
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
 use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision};
 
-use super::{Experiment, OUT, TaskTemplate, input};
+use super::experiment::{Experiment, OUT, input};
+use super::template::TaskTemplate;
 use crate::data::SplitMix64;
 
 const CHANNELS: u32 = 64;

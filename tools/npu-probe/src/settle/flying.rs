@@ -6,7 +6,8 @@ use half::f16;
 use rknpu_regcmd::regs::{dpu, dpu_rdma};
 use rknpu_regcmd::{Block, EnableMask, FieldRangeError, Precision, Program, Register, RegisterSet};
 
-use super::{Experiment, OUT, TaskTemplate, input};
+use super::experiment::{Experiment, OUT, input};
+use super::template::TaskTemplate;
 
 /// S_POINTER as programs write it: both pointers toggle.
 const POINTER: u32 = 0xe;

@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
+use super::experiment::{Experiment, OutcomeOrder};
 use super::runner::{GUARD, Seen};
-use super::{Experiment, OutcomeOrder};
 
 /// Bytes of an atom: the unit in which part of an output is wrong.
 const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;

@@ -5,7 +5,7 @@ use half::f16;
 use rknpu_regcmd::RegisterSet;
 use rknpu_regcmd::regs::dpu;
 
-use super::Experiment;
+use super::experiment::Experiment;
 use super::flying::{dpu_registers, fp16_bytes, program, reader};
 use super::template::{TaskTemplate, single};
 

@@ -2,12 +2,13 @@
 //! Experiments that settle what the sources about the chip contradict each
 //! other on: programs whose results tell the sides of one fact apart.
 //!
-//! An [`Experiment`] is data: buffers, and jobs on them. `bench` runs it, on a
+//! An [`Experiment`] is data: buffers, and jobs on them. `runner` runs it, on a
 //! device or on a model that plays one side; `judge` compares what they showed.
 //! All programs are small changes of programs that are known to run on silicon.
 
 pub(crate) mod cores;
 mod depthwise;
+mod experiment;
 mod flying;
 pub(crate) mod judge;
 mod lookup;
@@ -18,87 +19,7 @@ pub(crate) mod report;
 pub(crate) mod runner;
 mod template;
 
-use rknpu_regcmd::BufferId;
-use template::TaskTemplate;
-
-/// The output of every experiment.
-pub(crate) const OUT: BufferId = BufferId(0);
-
-/// Input `index` of an experiment.
-pub(crate) const fn input(index: u32) -> BufferId {
-    BufferId(index + 1)
-}
-
-/// Jobs on buffers, and how to read what they show.
-#[derive(Clone, Debug)]
-pub(crate) struct Experiment {
-    /// Contents of the inputs, [`input`] 0 on.
-    pub(crate) inputs: Vec<Vec<u8>>,
-    /// Bytes of the output.
-    pub(crate) output: usize,
-    /// The jobs, which run one after another.
-    pub(crate) jobs: Vec<ExperimentJob>,
-    /// Whether the order of the jobs' outcomes means something.
-    pub(crate) reading: OutcomeOrder,
-    /// Sides on which part of the output is wrong in a way that nobody knows:
-    /// there, other wrong values than the model's are taken for them too.
-    pub(crate) spoiled: &'static [&'static str],
-}
-
-/// Programs that run one after another on one core.
-#[derive(Clone, Debug)]
-pub(crate) struct ExperimentJob {
-    pub(crate) tasks: Vec<TaskTemplate>,
-    /// Whether what becomes of it belongs to what is seen.
-    pub(crate) observed: bool,
-}
-
-/// Whether the order of jobs means something when their outcomes are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OutcomeOrder {
-    /// It does: each job's outcome is compared with that of the same job on the model.
-    EachJob,
-    /// It does not: the jobs are all alike, and run on cores that nobody can choose.
-    /// Which outcomes there are is compared.
-    AnyOrder,
-}
-
-impl Experiment {
-    /// One job with one task.
-    fn of(inputs: Vec<Vec<u8>>, output: usize, task: TaskTemplate) -> Self {
-        Self::of_each(inputs, output, [task])
-    }
-
-    /// Jobs of one task each.
-    fn of_each(
-        inputs: Vec<Vec<u8>>,
-        output: usize,
-        tasks: impl IntoIterator<Item = TaskTemplate>,
-    ) -> Self {
-        let jobs = tasks.into_iter().map(|task| ExperimentJob::of(vec![task]));
-        Self {
-            inputs,
-            output,
-            jobs: jobs.collect(),
-            reading: OutcomeOrder::EachJob,
-            spoiled: &[],
-        }
-    }
-
-    fn spoiled_on(mut self, sides: &'static [&'static str]) -> Self {
-        self.spoiled = sides;
-        self
-    }
-}
-
-impl ExperimentJob {
-    const fn of(tasks: Vec<TaskTemplate>) -> Self {
-        Self {
-            tasks,
-            observed: true,
-        }
-    }
-}
+pub(crate) use experiment::Experiment;
 
 /// How an experiment settles a fact, if one can.
 #[derive(Clone, Copy, Debug)]

@@ -6,10 +6,11 @@ use half::f16;
 use rknpu_regcmd::regs::{cna, dpu, dpu_rdma};
 use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision};
 
+use super::experiment::{Experiment, ExperimentJob, OUT, input};
 use super::flying::{EwOperation, flying};
 use super::pooling::fp16_average;
 use super::products::{fp16_product, fp16s, int8_product, int16, int16s, small};
-use super::{Experiment, ExperimentJob, OUT, TaskTemplate, input};
+use super::template::TaskTemplate;
 use crate::data::SplitMix64;
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with either kind of

@@ -6,8 +6,9 @@ use half::f16;
 use rknpu_regcmd::regs::{ppu, ppu_rdma};
 use rknpu_regcmd::{ATOM_BYTES, Block, EnableMask, Precision, Program, Register, RegisterSet};
 
+use super::experiment::{Experiment, OUT, input};
 use super::flying::fp16_bytes;
-use super::{Experiment, OUT, TaskTemplate, input};
+use super::template::TaskTemplate;
 use crate::data::SplitMix64;
 
 /// S_POINTER as programs write it: both pointers toggle.

@@ -8,7 +8,8 @@ use half::f16;
 use rknpu_regcmd::regs::{cna, core, dpu};
 use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulTask, MatmulType, Precision};
 
-use super::{Experiment, OUT, TaskTemplate, input};
+use super::experiment::{Experiment, OUT, input};
+use super::template::TaskTemplate;
 use crate::data::SplitMix64;
 
 /// Bits of a random operand of floats, its sign included: multiples of 1/32

@@ -5,9 +5,10 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use super::FactToSettle;
+use super::experiment::Experiment;
 use super::judge::{self, Judgement, Side, Stretch};
 use super::runner::Seen;
-use super::{Experiment, FactToSettle};
 use crate::report::DeviceReport;
 
 /// The report of all facts.

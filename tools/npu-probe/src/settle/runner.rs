@@ -18,7 +18,8 @@ use rknpu_regcmd::{
 };
 use rocket_uapi::{Bo, ByteLen, Deadline, Device, RawJob, RawTask};
 
-use super::{Experiment, ExperimentJob, OUT, TaskTemplate};
+use super::experiment::{Experiment, ExperimentJob, OUT};
+use super::template::TaskTemplate;
 
 /// What an output holds before each job: bytes that nobody wrote stay so.
 pub(crate) const SENTINEL: u8 = 0xaa;
@@ -83,7 +84,8 @@ impl ExperimentBuffers {
             c: WITNESS_OUT.at(0),
         };
         let inputs = experiment.inputs.iter().enumerate();
-        let inputs = inputs.map(|(index, bytes)| (super::input(index as u32), bytes.as_slice()));
+        let inputs =
+            inputs.map(|(index, bytes)| (super::experiment::input(index as u32), bytes.as_slice()));
         let sums = witness.c_bytes() as usize;
         let zeroes = vec![0; witness.a_bytes().max(witness.b_bytes()) as usize];
         let mut buffers = vec![

@@ -8,12 +8,13 @@ use npu_model::Opened;
 
 use super::modelled;
 use super::report::{Timed, Tuned};
-use crate::bench::{MeasuredProduct, ProductShape};
+use crate::bench::MeasuredProduct;
 use crate::cmd::measuring;
 use crate::data::ProductOperands;
 use crate::exit::Failure;
 use crate::int4::of_int4;
 use crate::product::ProductResult;
+use crate::shape::ProductShape;
 
 /// Picoseconds of a nanosecond.
 const PS_PER_NS: u64 = 1000;

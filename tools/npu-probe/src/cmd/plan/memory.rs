@@ -7,7 +7,8 @@ use npu_matmul::PlanOptions;
 use npu_matmul::plan::{MemoryPlan, WeightPlan};
 use serde::Serialize;
 
-use super::MIB;
+/// Bytes of a mebibyte.
+pub(super) const MIB: f64 = 1024.0 * 1024.0;
 
 /// The weights of a product, on no device yet.
 #[derive(Debug, Serialize)]

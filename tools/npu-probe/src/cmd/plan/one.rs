@@ -9,7 +9,7 @@ use rknpu_regcmd::timing::seconds;
 use rknpu_regcmd::{ChipProfile, MatmulError};
 use serde::Serialize;
 
-use super::MIB;
+use super::memory::MIB;
 use crate::flags::OperandDtypes;
 
 /// One plan and its prediction.

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Options of `npu-probe bench`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::accumulate::AccumulateFlags;
+use super::measuring::MeasuringFlags;
+
+/// Options of `bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchFlags {
+    #[command(flatten)]
+    pub(crate) measuring: MeasuringFlags,
+
+    /// Use the measured plans of this file, which `tune` wrote on such a device
+    /// at this clock; what is not in it is planned as without
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plans: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) accumulate: AccumulateFlags,
+
+    /// Draw what was reached under the roof of compute and memory into this
+    /// file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Options of `npu-probe plan`.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::accumulate::AccumulateFlags;
+use super::dtype::OperandDtypes;
+use super::measuring::DEFAULT_CLOCK_MHZ;
+use super::planning::PlanningFlags;
+
+/// Options of `plan`.
+#[derive(Debug, Args)]
+pub(crate) struct PlanFlags {
+    /// Rows of A and of the result
+    pub(crate) m: NonZeroUsize,
+    /// Columns of A and of B: the length of each sum
+    pub(crate) k: NonZeroUsize,
+    /// Rows of B, columns of the result
+    pub(crate) n: NonZeroUsize,
+
+    /// Precision of the operands
+    #[arg(long, default_value = "int8")]
+    pub(crate) dtype: OperandDtypes,
+
+    /// Clock of the NPU, MHz: mainline kernels leave it at 200
+    #[arg(long, value_name = "MHZ", default_value_t = DEFAULT_CLOCK_MHZ)]
+    pub(crate) clock: NonZeroU64,
+
+    /// File descriptors to spread the columns over [default: one for each core]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) fds: Option<NonZeroUsize>,
+
+    /// Depth of a K tile, a multiple of 32 [default: the fastest]
+    #[arg(long, value_name = "DEPTH")]
+    pub(crate) k_tile: Option<NonZeroUsize>,
+
+    /// Choose by the measured plans of this file, which `tune` wrote for this
+    /// clock, where they have this product
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plans: Option<PathBuf>,
+
+    /// Memory that weights may take on all file descriptors together, MiB
+    /// [default: any]
+    #[arg(long, value_name = "MIB")]
+    pub(crate) memory: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) planning: PlanningFlags,
+
+    #[command(flatten)]
+    pub(crate) accumulate: AccumulateFlags,
+}

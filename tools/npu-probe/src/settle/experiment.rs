@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An experiment as data: buffers, jobs on them, and how to compare what they show.
+
+use rknpu_regcmd::BufferId;
+
+use super::template::TaskTemplate;
+
+/// The output of every experiment.
+pub(crate) const OUT: BufferId = BufferId(0);
+
+/// Input `index` of an experiment.
+pub(crate) const fn input(index: u32) -> BufferId {
+    BufferId(index + 1)
+}
+
+/// Jobs on buffers, and how to read what they show.
+#[derive(Clone, Debug)]
+pub(crate) struct Experiment {
+    /// Contents of the inputs, [`input`] 0 on.
+    pub(crate) inputs: Vec<Vec<u8>>,
+    /// Bytes of the output.
+    pub(crate) output: usize,
+    /// The jobs, which run one after another.
+    pub(crate) jobs: Vec<ExperimentJob>,
+    /// Whether the order of the jobs' outcomes means something.
+    pub(crate) reading: OutcomeOrder,
+    /// Sides on which part of the output is wrong in a way that nobody knows:
+    /// there, other wrong values than the model's are taken for them too.
+    pub(crate) spoiled: &'static [&'static str],
+}
+
+/// Programs that run one after another on one core.
+#[derive(Clone, Debug)]
+pub(crate) struct ExperimentJob {
+    pub(crate) tasks: Vec<TaskTemplate>,
+    /// Whether what becomes of it belongs to what is seen.
+    pub(crate) observed: bool,
+}
+
+/// Whether the order of jobs means something when their outcomes are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutcomeOrder {
+    /// It does: each job's outcome is compared with that of the same job on the model.
+    EachJob,
+    /// It does not: the jobs are all alike, and run on cores that nobody can choose.
+    /// Which outcomes there are is compared.
+    AnyOrder,
+}
+
+impl Experiment {
+    /// One job with one task.
+    pub(super) fn of(inputs: Vec<Vec<u8>>, output: usize, task: TaskTemplate) -> Self {
+        Self::of_each(inputs, output, [task])
+    }
+
+    /// Jobs of one task each.
+    pub(super) fn of_each(
+        inputs: Vec<Vec<u8>>,
+        output: usize,
+        tasks: impl IntoIterator<Item = TaskTemplate>,
+    ) -> Self {
+        let jobs = tasks.into_iter().map(|task| ExperimentJob::of(vec![task]));
+        Self {
+            inputs,
+            output,
+            jobs: jobs.collect(),
+            reading: OutcomeOrder::EachJob,
+            spoiled: &[],
+        }
+    }
+
+    pub(super) fn spoiled_on(mut self, sides: &'static [&'static str]) -> Self {
+        self.spoiled = sides;
+        self
+    }
+}
+
+impl ExperimentJob {
+    pub(super) const fn of(tasks: Vec<TaskTemplate>) -> Self {
+        Self {
+            tasks,
+            observed: true,
+        }
+    }
+}
