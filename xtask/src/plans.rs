@@ -2,6 +2,7 @@
 //! What plans of transformers' products are predicted to take: the tables of
 //! docs/matmul.md.
 
+mod products;
 mod sums;
 
 use std::fmt::Write;
@@ -13,11 +14,11 @@ use npu_matmul::plan::{
 use npu_matmul::{Dtype, Plan, PlanOptions};
 use rknpu_regcmd::timing::{Machine, Parts};
 
+pub(crate) use products::FDS;
+use products::{LayerProduct, PRODUCTS};
+
 /// Name of the section of docs/matmul.md that the tables stand in.
 pub(crate) const SECTION: &str = "plans";
-
-/// File descriptors: one for each core.
-const FDS: usize = 3;
 
 /// Rows of a batch: llama.cpp's default, and a long prompt.
 const ROWS: [usize; 2] = [512, 2048];
@@ -31,35 +32,6 @@ const CACHE_BYTES_MAX: f64 = 1.5;
 
 /// SUBMIT calls that a product may take, for each file descriptor in use.
 const SUBMITS_MAX: usize = 1;
-
-/// A product of a layer.
-struct Product {
-    model: &'static str,
-    what: &'static str,
-    k: usize,
-    n: usize,
-}
-
-/// The different products of a layer of each model, by the models' published
-/// configurations.
-const PRODUCTS: [Product; 12] = [
-    product("Gemma-3-1B", "query", 1152, 1024),
-    product("Gemma-3-1B", "key, value", 1152, 256),
-    product("Gemma-3-1B", "gate, up", 1152, 6912),
-    product("Gemma-3-1B", "down", 6912, 1152),
-    product("Llama-3.2-3B", "query, output", 3072, 3072),
-    product("Llama-3.2-3B", "key, value", 3072, 1024),
-    product("Llama-3.2-3B", "gate, up", 3072, 8192),
-    product("Llama-3.2-3B", "down", 8192, 3072),
-    product("Llama-3.1-8B", "query, output", 4096, 4096),
-    product("Llama-3.1-8B", "key, value", 4096, 1024),
-    product("Llama-3.1-8B", "gate, up", 4096, 14336),
-    product("Llama-3.1-8B", "down", 14336, 4096),
-];
-
-const fn product(model: &'static str, what: &'static str, k: usize, n: usize) -> Product {
-    Product { model, what, k, n }
-}
 
 /// Most that a plan should take, over the least possible, at the clocks of the
 /// last table.
@@ -115,7 +87,7 @@ pub(crate) fn markdown() -> Result<String> {
         page.push_str(&"---|".repeat(ROWS.len() * CLOCKS.len()));
         page.push('\n');
         for product in &PRODUCTS {
-            let Product { model, what, k, n } = product;
+            let LayerProduct { model, what, k, n } = product;
             write!(page, "| {model} | {what} | {k} | {n} |")?;
             for rows in ROWS {
                 for clock in CLOCKS {
@@ -156,7 +128,7 @@ pub(crate) fn markdown() -> Result<String> {
          |---|---|---|---|---|---|---|---|---|\n",
         AIMED_CLOCKS[0], AIMED_CLOCKS[1]
     )?;
-    for (operands, Product { model, what, .. }, rows, clock, prediction) in misses {
+    for (operands, LayerProduct { model, what, .. }, rows, clock, prediction) in misses {
         let bound = prediction.bound_ps().max(1) as f64;
         let Parts {
             edges_ps,
@@ -181,7 +153,7 @@ pub(crate) fn markdown() -> Result<String> {
 /// through the CPU's caches, as a multiple of what must cross.
 fn chosen(
     operands: &Operands,
-    product: &Product,
+    product: &LayerProduct,
     rows: usize,
     clock_mhz: u64,
 ) -> Result<(Candidate, f64)> {
@@ -193,7 +165,7 @@ fn chosen(
         },
         ..PlanOptions::default()
     };
-    let Product { n, k, .. } = *product;
+    let LayerProduct { n, k, .. } = *product;
     // How many copies there are stays when values are known, as in an engine.
     let copies = WeightPlan::new(operands.dtype, n, k, FDS, &any)?.replicas;
     let options = PlanOptions {

@@ -8,6 +8,7 @@
 //! newer ggml) is marked `SKIP-EXTERNAL` by the step that met it and is
 //! repeated in the summary, but fails nothing.
 
+mod outcome;
 mod output;
 mod record;
 mod skips;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use outcome::StepOutcome;
 use skips::ExpectedSkips;
 use steps::CiStep;
 
@@ -37,22 +39,6 @@ pub(crate) struct CiArgs {
     /// docs/testing.md
     #[arg(long)]
     record: bool,
-}
-
-/// How one step ended, for the summary and for the record.
-pub(crate) struct StepOutcome {
-    /// The step's name.
-    pub(crate) name: &'static str,
-    /// Why it failed, if it did.
-    pub(crate) failure: Option<String>,
-    /// Wall time of all its commands.
-    pub(crate) took: Duration,
-    /// SKIP lines, expected ones included.
-    pub(crate) skips: Vec<String>,
-    /// SKIP-EXTERNAL lines: what the outside world did not give, such as a package.
-    pub(crate) external: Vec<String>,
-    /// RESULT lines: figures for the table in docs/testing.md.
-    pub(crate) results: Vec<String>,
 }
 
 /// Runs the steps chosen by `args`.

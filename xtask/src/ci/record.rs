@@ -9,7 +9,8 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use super::{StepOutcome, steps};
+use super::outcome::StepOutcome;
+use super::steps;
 use crate::generated::replace_section;
 use crate::paths;
 

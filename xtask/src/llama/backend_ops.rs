@@ -20,8 +20,6 @@ pub(super) const NAME: &str = "test-backend-ops";
 pub(super) const ALL: &str = "all-backend-ops";
 const LIMIT: Duration = Duration::from_secs(420);
 const LIMIT_OF_ALL: Duration = Duration::from_secs(3000);
-/// The program loses the end of its output now and then, with status 0.
-const ATTEMPTS: usize = 5;
 /// At most four digits of rows: the one product left out has 2 105 344 rows and
 /// takes 400 MB, which the software model has no use for.
 const ROWS: &str = "n=[0-9]{1,4},";
@@ -115,7 +113,7 @@ fn run(
     let word = precision.word;
     let mut lost = None;
     let mut failed_before = BTreeSet::new();
-    for _ in 0..ATTEMPTS {
+    for _ in 0..support::ATTEMPTS {
         let mut command = stock.command("test-backend-ops", Backend::With)?;
         command
             .args(["test", "-o", operation, "-b", "ROCKET0", "-p", cases])
@@ -183,7 +181,8 @@ fn run(
         ));
     }
     bail!(
-        "test-backend-ops printed no result for ROCKET0 in {ATTEMPTS} runs: {}",
+        "test-backend-ops printed no result for ROCKET0 in {} runs: {}",
+        support::ATTEMPTS,
         lost.unwrap_or_default()
     )
 }

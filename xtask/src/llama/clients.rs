@@ -15,8 +15,8 @@ use super::model::Workshop;
 use super::reference::{Agreement, ReferenceText};
 use super::server::{self, LlamaServer};
 use super::stats::StatsTable;
-use super::stock::{Backend, Stock};
-use super::{THREADS, texts};
+use super::stock::{Backend, Stock, THREADS};
+use super::texts;
 use crate::report::CheckVerdict;
 
 /// Name of the check of one server.

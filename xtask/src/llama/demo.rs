@@ -8,8 +8,8 @@
 use anyhow::Result;
 
 use super::model::Workshop;
-use super::stock::Stock;
-use super::{LlamaArgs, texts};
+use super::stock::{LlamaArgs, Stock};
+use super::texts;
 use crate::build;
 
 /// Runs it; an error if the texts differ, or nothing was offloaded.

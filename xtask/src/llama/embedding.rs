@@ -10,11 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::THREADS;
 use super::attempts::until_whole;
 use super::model::Workshop;
 use super::stats::StatsTable;
-use super::stock::{Backend, Stock};
+use super::stock::{Backend, Stock, THREADS};
 use crate::process;
 use crate::report::CheckVerdict;
 

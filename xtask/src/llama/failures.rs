@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::THREADS;
 use super::attempts::until_whole;
 use super::model::Workshop;
 use super::server::LlamaServer;
 use super::stats::StatsTable;
-use super::stock::{Backend, Stock};
+use super::stock::{Backend, Stock, THREADS};
 use crate::process;
 use crate::report::CheckVerdict;
 

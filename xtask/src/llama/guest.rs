@@ -6,11 +6,10 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use super::THREADS;
 use super::model::Workshop;
 use super::reference::{ReferenceText, generated};
 use super::stats::StatsTable;
-use super::stock::Stock;
+use super::stock::{Stock, THREADS};
 use super::texts::PROMPTS;
 use crate::arch::Arch;
 use crate::process::CommandOutput;

@@ -19,10 +19,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::THREADS;
 use super::attempts::until_whole;
 use super::stats::StatsTable;
-use super::stock::{Backend, Stock};
+use super::stock::{Backend, Stock, THREADS};
 use crate::paths;
 use crate::process::{self, CommandOutput};
 

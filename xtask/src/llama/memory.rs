@@ -16,8 +16,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use super::model::Workshop;
 use super::stats::StatsTable;
-use super::stock::{Backend, Stock};
-use super::{THREADS, attempts, hosts, texts};
+use super::stock::{Backend, Stock, THREADS};
+use super::{attempts, hosts, texts};
 use crate::debian::Sysroot;
 use crate::process;
 use crate::report::{CheckVerdict, external};

@@ -48,33 +48,11 @@ mod truncated;
 use anyhow::{Result, anyhow, bail};
 
 use model::Workshop;
+pub(crate) use stock::LlamaArgs;
 use stock::Stock;
 
-use crate::arch::Arch;
 use crate::build;
 use crate::report::{CheckVerdict, VerdictTally};
-
-/// The CPU's share of a computation depends on how many threads divide it, so
-/// that both sides of each comparison use the same number.
-const THREADS: &str = "2";
-
-/// The stock binaries, and the device for our backend.
-#[derive(Debug, clap::Args)]
-pub(crate) struct LlamaArgs {
-    /// Debian's name of the architecture of the stock binaries [default: this
-    /// machine's]
-    #[arg(long, value_enum, default_value_t = Arch::native(), hide_default_value = true)]
-    arch: Arch,
-    /// Debian suite to take them from
-    #[arg(long, default_value = "sid")]
-    suite: String,
-    /// Device that the backend uses: auto, model or a path
-    #[arg(long, default_value = "auto")]
-    device: String,
-    /// Fetch the packages again, even if they are less than a day old
-    #[arg(long)]
-    refresh: bool,
-}
 
 /// Options of `cargo xtask llama`.
 #[derive(Debug, clap::Args)]

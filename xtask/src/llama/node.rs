@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 use super::model::{ModelRecipe, Workshop};
 use super::stats::StatsTable;
-use super::stock::{Backend, Stock};
-use super::{THREADS, hosts, texts};
+use super::stock::{Backend, Stock, THREADS};
+use super::{hosts, texts};
 use crate::process::{self, CommandOutput};
 use crate::report::{CheckVerdict, external};
 use crate::{arch, paths};

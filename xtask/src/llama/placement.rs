@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::attempts;
 use super::model::Workshop;
 use super::stats::StatsTable;
-use super::stock::{Backend, Stock};
-use super::{THREADS, attempts};
+use super::stock::{Backend, Stock, THREADS};
 use crate::process::{self, CommandOutput};
 use crate::report::CheckVerdict;
 

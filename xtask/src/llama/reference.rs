@@ -17,10 +17,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::attempts;
+use super::server;
 use super::server::{LlamaServer, TokenChoice};
 use super::stats::StatsTable;
-use super::stock::{Backend, Stock};
-use super::{THREADS, server};
+use super::stock::{Backend, Stock, THREADS};
 use crate::process::{self, CommandOutput};
 
 const LIMIT: Duration = Duration::from_secs(120);

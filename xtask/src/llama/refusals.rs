@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::model::Workshop;
-use super::stock::{Backend, Stock};
-use super::{THREADS, stats::StatsTable};
+use super::stats::StatsTable;
+use super::stock::{Backend, Stock, THREADS};
 use crate::process::{self, CommandOutput};
 use crate::report::CheckVerdict;
 

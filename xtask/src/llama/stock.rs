@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::LlamaArgs;
 use crate::arch::Arch;
 use crate::debian::Sysroot;
 use crate::paths;
@@ -31,6 +30,28 @@ const PACKAGES: [&str; 5] = [
     "llama.cpp-tests",
     "libggml0",
 ];
+
+/// The CPU's share of a computation depends on how many threads divide it, so
+/// that both sides of each comparison use the same number.
+pub(super) const THREADS: &str = "2";
+
+/// Options that say which stock binaries are run, and on which device of ours.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LlamaArgs {
+    /// Debian's name of the architecture of the stock binaries [default: this
+    /// machine's]
+    #[arg(long, value_enum, default_value_t = Arch::native(), hide_default_value = true)]
+    pub(super) arch: Arch,
+    /// Debian suite to take them from
+    #[arg(long, default_value = "sid")]
+    pub(super) suite: String,
+    /// Device that the backend uses: auto, model or a path
+    #[arg(long, default_value = "auto")]
+    pub(super) device: String,
+    /// Fetch the packages again, even if they are less than a day old
+    #[arg(long)]
+    pub(super) refresh: bool,
+}
 
 /// Debian's llama.cpp, unpacked, and the backend that it is to load.
 #[derive(Debug)]

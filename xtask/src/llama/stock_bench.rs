@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::attempts;
 use super::model::Workshop;
 use super::placement::{places, products};
 use super::stats::StatsTable;
-use super::stock::{Backend, Stock};
-use super::{THREADS, attempts};
+use super::stock::{Backend, Stock, THREADS};
 use crate::process::{self, CommandOutput};
 use crate::report::CheckVerdict;
 

@@ -5,11 +5,10 @@ use std::fmt;
 
 use anyhow::{Context, Result};
 
-use super::THREADS;
 use super::model::Workshop;
 use super::reference::{Agreement, ReferenceText, generated};
 use super::stats::StatsTable;
-use super::stock::Stock;
+use super::stock::{Stock, THREADS};
 use super::trace;
 use crate::report::CheckVerdict;
 

@@ -9,7 +9,7 @@ use npu_matmul::plan::{Accumulate, Candidate, Conditions, candidates, cheapest};
 use npu_matmul::{Dtype, PlanOptions};
 use rknpu_regcmd::timing::{Machine, seconds};
 
-use super::{FDS, PRODUCTS, Product};
+use super::products::{FDS, LayerProduct, PRODUCTS};
 
 /// Rows of A in each product of the table.
 const ROWS: usize = 512;
@@ -28,7 +28,7 @@ pub(super) fn markdown() -> Result<String> {
          | K | N | tiles, CPU adds | device | sums | read | tiles, NPU adds | device | sums | \
          read |\n|---|---|---|---|---|---|---|---|---|---|\n"
     );
-    for Product { k, n, .. } in &PRODUCTS {
+    for LayerProduct { k, n, .. } in &PRODUCTS {
         let [cpu, npu] = [Accumulate::Cpu, Accumulate::Npu].map(|who| chosen(*n, *k, who));
         let (cpu, npu) = (cpu?, npu?);
         if cpu.weights.k_tile_count() == 1 {

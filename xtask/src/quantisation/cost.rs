@@ -10,9 +10,7 @@ use npu_matmul::{Dtype, Plan, PlanOptions};
 use super::cpu::Counted;
 use super::data::Matrices;
 use super::kinds::{Columns, Variant};
-
-/// File descriptors: one for each core.
-pub(super) const FDS: usize = 3;
+use crate::plans::FDS;
 
 /// Rows: llama.cpp's default batch.
 const M: usize = 512;

@@ -23,6 +23,8 @@ use cpu::Counted;
 use data::Matrices;
 use kinds::{Columns, Variant};
 
+use crate::plans::FDS;
+
 /// Name of the section of docs/quantisation.md that the table stands in.
 pub(crate) const SECTION: &str = "schemes";
 
@@ -97,7 +99,7 @@ fn engine() -> Result<Engine> {
         level: Level::Strict,
         ..ModelOptions::default()
     });
-    let pool = DevicePool::open(&model.open_device(), cost::FDS)?;
+    let pool = DevicePool::open(&model.open_device(), FDS)?;
     Ok(Engine::new(pool)?)
 }
 

@@ -5,9 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{DELEGATE, RUNTIME};
 use crate::debian::Sysroot;
 use crate::vm::{Guest, GuestRunner, Initramfs, KernelArgs};
+
+/// The delegate in its package, and the library that loads it.
+pub(super) const DELEGATE: &str = "usr/lib/teflon/libteflon.so";
+pub(super) const RUNTIME: &str = "libtensorflow-lite.so.2.14.1";
 
 /// Time that a guest has for one run, seconds.
 const LIMIT: u64 = 600;

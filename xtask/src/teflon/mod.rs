@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
-use guest::GuestDelegate;
+use guest::{DELEGATE, GuestDelegate, RUNTIME};
 use network::Network;
 
 use crate::arch::Arch;
@@ -30,10 +30,8 @@ use crate::process;
 use crate::report::{CheckVerdict, VerdictTally};
 use crate::{build, paths};
 
-/// The delegate, and the runtime that it is loaded into.
+/// The packages with the delegate and with the runtime that it is loaded into.
 const PACKAGES: [&str; 2] = ["mesa-teflon-delegate", "libtensorflow-lite2.14.1"];
-const DELEGATE: &str = "usr/lib/teflon/libteflon.so";
-const RUNTIME: &str = "libtensorflow-lite.so.2.14.1";
 
 /// The only architecture of the delegate.
 const ARCH: Arch = Arch::Arm64;

@@ -2,7 +2,9 @@
 //! The timing model against what others measured: the table of
 //! docs/timing.md.
 
+mod figures;
 mod host;
+mod jobs;
 mod product;
 mod rows;
 mod tiles;
@@ -11,59 +13,24 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
+use figures::FigureRole;
+
 /// Name of the section of docs/timing.md that the table stands in.
 pub(crate) const SECTION: &str = "timing";
-
-/// What a published figure was used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    /// A parameter was chosen by it.
-    Fitted,
-    /// Nothing was; the model predicts it.
-    HeldOut,
-}
-
-/// A published figure and what the model says.
-#[derive(Clone, Debug)]
-struct Row {
-    what: String,
-    unit: &'static str,
-    published: f64,
-    modelled: f64,
-    role: Role,
-}
-
-impl Row {
-    fn error(&self) -> f64 {
-        self.modelled / self.published - 1.0
-    }
-}
-
-/// What several rows are about, in a table of its own.
-#[derive(Debug)]
-struct Subject {
-    title: &'static str,
-    conditions: &'static str,
-    rows: Vec<Row>,
-}
 
 /// The table, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
     let mut page =
         String::from("Modelled figures; F: a parameter was fitted to it, H: held out.\n");
-    for subject in rows::all()? {
-        write!(
-            page,
-            "\n### {}\n\n{}\n\n",
-            subject.title, subject.conditions
-        )?;
+    for table in rows::all()? {
+        write!(page, "\n### {}\n\n{}\n\n", table.title, table.conditions)?;
         page.push_str(
             "| figure | unit | published | modelled | error | |\n|---|---|---|---|---|---|\n",
         );
-        for row in &subject.rows {
+        for row in &table.rows {
             let role = match row.role {
-                Role::Fitted => "F",
-                Role::HeldOut => "H",
+                FigureRole::Fitted => "F",
+                FigureRole::HeldOut => "H",
             };
             writeln!(
                 page,
@@ -105,7 +72,7 @@ mod tests {
         let rows: usize = rows::all()
             .unwrap()
             .iter()
-            .map(|subject| subject.rows.len())
+            .map(|table| table.rows.len())
             .sum();
         let lines = page
             .lines()

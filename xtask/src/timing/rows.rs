@@ -9,20 +9,11 @@ mod products;
 
 use anyhow::Result;
 use rknpu_regcmd::MatmulType::Fp16ToFp16;
-use rknpu_regcmd::timing::{DriverCosts, Job, Machine, TaskWork, schedule, seconds};
+use rknpu_regcmd::timing::{DriverCosts, Job, Machine, schedule, seconds};
 
+use super::figures::{FigureTable, row};
+use super::jobs::{FAST, MS, SIZE, TASKS, TILE, TileJobs, US, latency, wait};
 use super::tiles::TimedTile;
-use super::{Role, Row, Subject};
-
-/// The tile that most figures are about.
-const TILE: TimedTile = TimedTile::new(Fp16ToFp16, 256, 384, 256);
-/// Tasks of that tile that one job has.
-const TASKS: usize = 64;
-/// The product that most figures are about: M, K, N.
-const SIZE: (u32, u32, u32) = (512, 3840, 4096);
-
-const US: f64 = 1e6;
-const MS: f64 = 1e3;
 
 /// Mainline with its interrupts on an A76, the client on another.
 const IRQ_ON_A76: DriverCosts = DriverCosts {
@@ -41,12 +32,10 @@ const KEPT_ATTACHED: DriverCosts = DriverCosts {
     ..DriverCosts::MAINLINE
 };
 
-/// A machine at the clock of most figures.
-const FAST: Machine = Machine::RK3588;
 /// A machine as it boots.
 const SLOW: Machine = FAST.at_clock(Machine::BOOT_CLOCK_HZ);
 
-pub(super) fn all() -> Result<Vec<Subject>> {
+pub(super) fn all() -> Result<Vec<FigureTable>> {
     Ok(vec![
         tiles()?,
         submits()?,
@@ -58,90 +47,21 @@ pub(super) fn all() -> Result<Vec<Subject>> {
     ])
 }
 
-fn row(what: impl Into<String>, unit: &'static str, published: f64, modelled: f64) -> Row {
-    Row {
-        what: what.into(),
-        unit,
-        published,
-        modelled,
-        role: Role::HeldOut,
-    }
-}
-
-impl Row {
-    fn fitted(mut self) -> Self {
-        self.role = Role::Fitted;
-        self
-    }
-}
-
-/// Jobs of a product, or of a benchmark.
-#[derive(Clone, Copy)]
-struct Jobs {
-    files: usize,
-    each: usize,
-    chained: bool,
-}
-
-impl Jobs {
-    const ONE: Self = Self {
-        files: 1,
-        each: 1,
-        chained: false,
-    };
-    /// 320 tiles.
-    const FIVE: Self = Self {
-        each: 5,
-        ..Self::ONE
-    };
-    const FIVE_CHAINED: Self = Self {
-        chained: true,
-        ..Self::FIVE
-    };
-}
-
-/// Seconds from the first submit until the client of the last job wakes, where
-/// each job of a file is submitted when the one before has ended.
-fn latency(machine: &Machine, jobs: Jobs, tasks: &[TaskWork]) -> Result<f64> {
-    let Jobs {
-        files,
-        each,
-        chained,
-    } = jobs;
-    let jobs: Vec<Job> = (0..files * each)
-        .map(|index| Job {
-            file: (index % files) as u32,
-            tasks: tasks.to_vec(),
-            after: index.checked_sub(files).into_iter().collect(),
-            chained,
-            ..Job::default()
-        })
-        .collect();
-    Ok(seconds(
-        schedule(&jobs, machine)?.end_ps + machine.driver.wake_ps,
-    ))
-}
-
 /// Seconds of one job of one task.
 fn submit(machine: &Machine, tile: TimedTile) -> Result<f64> {
-    latency(machine, Jobs::ONE, &[tile.work()?])
-}
-
-/// The wait for jobs of 64 tiles, seconds.
-fn wait(machine: &Machine, jobs: Jobs) -> Result<f64> {
-    latency(machine, jobs, &[TILE.work()?; TASKS])
+    latency(machine, TileJobs::ONE, &[tile.work()?])
 }
 
 /// One of the tiles of [`wait`], seconds.
-fn tile(machine: &Machine, jobs: Jobs) -> Result<f64> {
+fn tile(machine: &Machine, jobs: TileJobs) -> Result<f64> {
     Ok(wait(machine, jobs)? / (jobs.each * TASKS) as f64)
 }
 
-fn tiles() -> Result<Subject> {
+fn tiles() -> Result<FigureTable> {
     let sixteen = TimedTile::new(Fp16ToFp16, 256, 512, 256).work()?;
     let single = TimedTile::new(Fp16ToFp16, 64, 256, 512);
     let on_a76 = FAST.with_driver(IRQ_ON_A76);
-    Ok(Subject {
+    Ok(FigureTable {
         title: "Tiles on one core",
         conditions: "fp16 in and out, 600 MHz. The first two come from the wait for 320 tiles \
                      in five jobs of 64 tasks (62 and 48 ms).",
@@ -150,33 +70,33 @@ fn tiles() -> Result<Subject> {
                 "256x384x256, one kick for 64 tasks",
                 "us",
                 150.0,
-                US * tile(&FAST, Jobs::FIVE_CHAINED)?,
+                US * tile(&FAST, TileJobs::FIVE_CHAINED)?,
             )
             .fitted(),
             row(
                 "256x384x256, a kick each",
                 "us",
                 194.0,
-                US * tile(&FAST, Jobs::FIVE)?,
+                US * tile(&FAST, TileJobs::FIVE)?,
             )
             .fitted(),
             row(
                 "the same on a later kernel build, one kick",
                 "us",
                 144.0,
-                US * tile(&FAST, Jobs::FIVE_CHAINED)?,
+                US * tile(&FAST, TileJobs::FIVE_CHAINED)?,
             ),
             row(
                 "the same on a later kernel build, a kick each",
                 "us",
                 213.0,
-                US * tile(&FAST, Jobs::FIVE)?,
+                US * tile(&FAST, TileJobs::FIVE)?,
             ),
             row(
                 "job of 16 tasks 256x512x256",
                 "ms",
                 3.0,
-                MS * latency(&FAST, Jobs::ONE, &[sixteen; 16])?,
+                MS * latency(&FAST, TileJobs::ONE, &[sixteen; 16])?,
             )
             .fitted(),
             row(
@@ -196,10 +116,10 @@ fn tiles() -> Result<Subject> {
     })
 }
 
-fn submits() -> Result<Subject> {
+fn submits() -> Result<FigureTable> {
     let tiny = TimedTile::new(Fp16ToFp16, 8, 64, 16);
     let time = |driver| Ok::<_, anyhow::Error>(US * submit(&FAST.with_driver(driver), tiny)?);
-    Ok(Subject {
+    Ok(FigureTable {
         title: "Submit and wait of a tiny job",
         conditions: "8x64x16 fp16, medians, 600 MHz.",
         rows: vec![
@@ -223,15 +143,15 @@ fn submits() -> Result<Subject> {
     })
 }
 
-fn clock() -> Result<Subject> {
+fn clock() -> Result<FigureTable> {
     let faster = FAST.at_clock(900_000_000);
     let work = TILE.work()?;
     let per_core = 2.0 * work.macs as f64 / seconds(work.duration_ps(&SLOW)) / 1e9;
-    let saved = wait(&SLOW, Jobs::FIVE)? - wait(&FAST, Jobs::FIVE)?;
+    let saved = wait(&SLOW, TileJobs::FIVE)? - wait(&FAST, TileJobs::FIVE)?;
     // 2*512*3840*4096 operations at 56.5 and at 75.3 GFLOP/s.
     let operations = products::one_file(SIZE, (256, 384, 256)).operations();
     let published = operations / 56.5e9 - operations / 75.3e9;
-    Ok(Subject {
+    Ok(FigureTable {
         title: "Clock",
         conditions: "The same 320 tiles, a kick each, one file.",
         rows: vec![
@@ -251,21 +171,21 @@ fn clock() -> Result<Subject> {
                 "wait at 900 MHz",
                 "ms",
                 61.0,
-                MS * wait(&faster, Jobs::FIVE)?,
+                MS * wait(&faster, TileJobs::FIVE)?,
             )
             .fitted(),
         ],
     })
 }
 
-fn cores() -> Result<Subject> {
+fn cores() -> Result<FigureTable> {
     const JOBS: usize = 10;
     let work = [TILE.work()?; TASKS];
     let rate = |files: usize| {
-        let jobs = Jobs {
+        let jobs = TileJobs {
             files,
             each: JOBS,
-            ..Jobs::ONE
+            ..TileJobs::ONE
         };
         let time = latency(&SLOW, jobs, &work)?;
         Ok::<_, anyhow::Error>((files * JOBS) as f64 / time)
@@ -282,7 +202,7 @@ fn cores() -> Result<Subject> {
         let end = schedule(&jobs, machine)?.end_ps + machine.driver.wake_ps;
         Ok::<_, anyhow::Error>(MS * seconds(end))
     };
-    Ok(Subject {
+    Ok(FigureTable {
         title: "Cores and files",
         conditions: "Jobs of 64 tasks 256x384x256 fp16, every task the same tile, a kick each. \
                      Jobs per second: no clock is given; taken as 200 MHz, since at 600 MHz the \
@@ -318,13 +238,14 @@ fn cores() -> Result<Subject> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::figures::FigureRow;
     use super::*;
 
     /// Modelled and published figure of the rows that anything else rests on.
     #[test]
     fn the_figures_that_matter_are_within_a_quarter() {
-        let subjects = all().unwrap();
-        let rows: Vec<&Row> = subjects.iter().flat_map(|subject| &subject.rows).collect();
+        let tables = all().unwrap();
+        let rows: Vec<&FigureRow> = tables.iter().flat_map(|table| &table.rows).collect();
         for what in [
             "256x384x256, one kick for 64 tasks",
             "256x384x256, a kick each",
@@ -347,9 +268,9 @@ mod tests {
             machine.dram.core_bytes_per_clock = bytes;
             machine.dram.core_bytes_per_second = u64::from(bytes) * FAST.clock_hz;
             let errors = [
-                tile(&machine, Jobs::FIVE_CHAINED).unwrap() / 150e-6,
-                tile(&machine, Jobs::FIVE).unwrap() / 194e-6,
-                latency(&machine, Jobs::ONE, &[sixteen; 16]).unwrap() / 3e-3,
+                tile(&machine, TileJobs::FIVE_CHAINED).unwrap() / 150e-6,
+                tile(&machine, TileJobs::FIVE).unwrap() / 194e-6,
+                latency(&machine, TileJobs::ONE, &[sixteen; 16]).unwrap() / 3e-3,
                 submit(&machine, single).unwrap() / 109e-6,
             ];
             errors

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use cpio::newc::{Builder, trailer};
 
 use crate::debian::Sysroot;
@@ -137,6 +137,17 @@ impl Initramfs {
         }
         trailer(archive).context("ending the archive")
     }
+}
+
+/// Both sides of `FIRST:SECOND`, of which the one in the guest is a whole path.
+pub(super) fn pair(text: &str, guest_is_first: bool) -> Result<(&str, &str)> {
+    let (first, second) = text.split_once(':').unwrap_or_default();
+    let guest = if guest_is_first { first } else { second };
+    ensure!(
+        guest.starts_with('/') && !first.is_empty() && !second.is_empty(),
+        "`{text}` are not two paths with a colon between, that in the guest whole"
+    );
+    Ok((first, second))
 }
 
 #[cfg(test)]

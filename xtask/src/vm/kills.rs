@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::guest::Guest;
 use super::qemu::ProgramEnd;
-use super::{Guest, GuestRunner};
+use super::runner::GuestRunner;
 
 /// The program that kills clients, which runs in the guests.
 const PROGRAM: &str = "rocket-kills";

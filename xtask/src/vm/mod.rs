@@ -4,6 +4,7 @@
 
 mod compile;
 mod console;
+mod guest;
 mod initramfs;
 mod kernel;
 mod kills;
@@ -14,18 +15,18 @@ mod shell;
 mod test;
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
-use npu_vm::board;
 
 use crate::arch::first_missing;
+pub(crate) use guest::{Guest, KernelArgs};
 pub(crate) use initramfs::Initramfs;
-use kernel::{KernelStore, Recipe};
+use initramfs::pair;
+use kernel::KernelStore;
 use qemu::ProgramEnd;
-pub(crate) use runner::GuestRunner;
+use runner::LIMIT;
+pub(crate) use runner::{GuestRunner, ProgramFailed};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum VmCommand {
@@ -41,71 +42,6 @@ pub(crate) enum VmCommand {
     Kills(kills::KillsArgs),
     /// Run a shell in a guest
     Shell(shell::ShellArgs),
-}
-
-/// Which kernel
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct KernelArgs {
-    /// Linux version, of those that Debian offers: `7.3`, `7.3.4` [default: the
-    /// newest]
-    #[arg(long, value_name = "VERSION")]
-    kernel: Option<String>,
-    /// With KASAN, lockdep and other checks of the kernel itself
-    #[arg(long)]
-    kasan: bool,
-    /// Instead, the source tree at this place, with what has changed in it
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["kernel", "patch"])]
-    kernel_tree: Option<PathBuf>,
-    /// Apply a patch to the source; may be repeated
-    #[arg(long, value_name = "FILE")]
-    patch: Vec<PathBuf>,
-}
-
-impl KernelArgs {
-    fn recipe(&self) -> Recipe {
-        Recipe {
-            version: self.kernel.clone(),
-            kasan: self.kasan,
-            tree: self.kernel_tree.clone(),
-            patches: self.patch.clone(),
-        }
-    }
-}
-
-/// What a guest is like.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Guest {
-    #[command(flatten)]
-    kernel: KernelArgs,
-    /// Run this `qemu-system-aarch64`, from version 7.2 on, in place of Debian's 10.0
-    #[arg(long, value_name = "PATH")]
-    qemu: Option<PathBuf>,
-    /// Processors of the guest
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
-    smp: u32,
-    /// Cores of the NPU
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
-    cores: u32,
-    /// Kill the guest after so many seconds [default: 600; a shell: a day]
-    #[arg(long, value_name = "SECONDS")]
-    limit: Option<u64>,
-    /// Write what the guest's kernel says to a file
-    #[arg(long, value_name = "PATH")]
-    console: Option<PathBuf>,
-}
-
-impl Guest {
-    /// With all cores of an NPU and `smp` processors.
-    pub(crate) fn new(kernel: KernelArgs, smp: u32) -> Self {
-        Self {
-            kernel,
-            smp,
-            qemu: None,
-            cores: board::MAX_CORES,
-            limit: None,
-            console: None,
-        }
-    }
 }
 
 #[derive(Args, Debug)]
@@ -131,9 +67,6 @@ pub(crate) struct RunArgs {
     command: Vec<String>,
 }
 
-/// Seconds after which a guest whose program has not ended is killed.
-const LIMIT: u64 = 600;
-
 /// Programs without which nothing works.
 const NEEDED: [&str; 2] = ["apt-get", "dpkg-deb"];
 
@@ -155,17 +88,6 @@ pub(crate) fn run(command: &VmCommand) -> Result<()> {
         VmCommand::Kills(arguments) => kills::run(arguments),
         VmCommand::Shell(arguments) => shell::run(arguments),
     }
-}
-
-/// Both sides of `FIRST:SECOND`, of which the one in the guest is a whole path.
-fn pair(text: &str, guest_is_first: bool) -> Result<(&str, &str)> {
-    let (first, second) = text.split_once(':').unwrap_or_default();
-    let guest = if guest_is_first { first } else { second };
-    ensure!(
-        guest.starts_with('/') && !first.is_empty() && !second.is_empty(),
-        "`{text}` are not two paths with a colon between, that in the guest whole"
-    );
-    Ok((first, second))
 }
 
 /// Runs the program. Does not return if the guest's program ended.
@@ -213,14 +135,3 @@ fn run_program(arguments: &RunArgs) -> Result<()> {
 
 /// What a shell adds to the number of a signal.
 const SIGNALLED: i32 = 128;
-
-/// The guest's program ended with this exit status, and so does this one.
-#[derive(Debug, thiserror::Error)]
-#[error("exit status {0}")]
-pub(crate) struct ProgramFailed(i32);
-
-impl ProgramFailed {
-    pub(crate) fn code(&self) -> ExitCode {
-        ExitCode::from(u8::try_from(self.0).unwrap_or(u8::MAX))
-    }
-}

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Guest, GuestRunner, Initramfs, KernelArgs};
+use super::guest::{Guest, KernelArgs};
+use super::initramfs::Initramfs;
+use super::runner::GuestRunner;
 use crate::arch::{Arch, first_missing};
 use crate::process::CommandOutput;
 use crate::report::{CheckVerdict, VerdictTally};

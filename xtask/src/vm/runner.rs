@@ -6,19 +6,22 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::ExitStatus;
+use std::process::{ExitCode, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::Guest;
 use super::console::Console;
+use super::guest::Guest;
 use super::initramfs::Initramfs;
 use super::kernel::KernelStore;
 use super::qemu::{GuestRun, ProgramEnd, Qemu, VirtualMachine};
 use crate::process::CommandOutput;
 use crate::{build, paths};
+
+/// Seconds after which a guest whose program has not ended is killed.
+pub(super) const LIMIT: u64 = 600;
 
 /// Runs guests of one kind.
 #[derive(Debug)]
@@ -197,6 +200,17 @@ impl Write for KeptOutput {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The guest's program ended with this exit status, and so does this one.
+#[derive(Debug, thiserror::Error)]
+#[error("exit status {0}")]
+pub(crate) struct ProgramFailed(pub(super) i32);
+
+impl ProgramFailed {
+    pub(crate) fn code(&self) -> ExitCode {
+        ExitCode::from(u8::try_from(self.0).unwrap_or(u8::MAX))
     }
 }
 

@@ -3,9 +3,11 @@
 
 use anyhow::{Result, ensure};
 
+use super::guest::Guest;
+use super::initramfs::pair;
 use super::kernel::KernelStore;
 use super::qemu::ProgramEnd;
-use super::{Guest, GuestRunner, ProgramFailed, pair};
+use super::runner::{GuestRunner, ProgramFailed};
 use crate::arch::Arch;
 use crate::build;
 use crate::debian::Sysroot;

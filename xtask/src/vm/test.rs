@@ -10,9 +10,10 @@ use std::io::{self, Write};
 
 use anyhow::{Result, ensure};
 
+use super::guest::Guest;
 use super::initramfs::Initramfs;
 use super::qemu::ProgramEnd;
-use super::{Guest, GuestRunner, LIMIT, ProgramFailed};
+use super::runner::{GuestRunner, LIMIT, ProgramFailed};
 
 /// The program of the driver suite (tests/hw).
 const SUITE: &str = "rocket-conformance";

@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use super::ATTEMPTS;
 use crate::llama::stock::{Backend, Stock};
 use crate::report::external;
 use crate::{paths, process};
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// The program loses the end of its output now and then, with status 0.
+pub(super) const ATTEMPTS: usize = 5;
+
 /// The file, from the root of the repository.
 const KEPT: &str = "xtask/src/llama/backend_ops/support.txt";
 /// What its first line begins with; the version of ggml follows.

@@ -5,12 +5,13 @@ use anyhow::Result;
 use rknpu_regcmd::MatmulType::{Fp16ToFp16, Int4ToInt16, Int8ToInt32};
 use rknpu_regcmd::timing::seconds;
 
+use super::super::figures::{FigureTable, row};
 use super::super::host::HostCosts;
+use super::super::jobs::{FAST, MS, SIZE, TILE, TileJobs, wait};
 use super::super::product::{CutProduct, SummedOn};
 use super::super::tiles::TimedTile;
-use super::{FAST, Jobs, MS, SIZE, Subject, TILE, row, wait};
 
-pub(super) fn host() -> Result<Subject> {
+pub(super) fn host() -> Result<FigureTable> {
     let host = HostCosts::LIBROCKETNPU;
     let ms = |ps| MS * seconds(ps);
     let (m, k, n) = (u64::from(SIZE.0), u64::from(SIZE.1), u64::from(SIZE.2));
@@ -20,7 +21,7 @@ pub(super) fn host() -> Result<Subject> {
         right_sized: true,
         ..whole
     };
-    Ok(Subject {
+    Ok(FigureTable {
         title: "Client",
         conditions: "512x3840x4096 fp16, one A76; cache maintenance summed over five files.",
         rows: vec![
@@ -84,7 +85,7 @@ pub(super) fn one_file(size: (u32, u32, u32), tile: (u32, u32, u32)) -> CutProdu
     }
 }
 
-pub(super) fn products() -> Result<Subject> {
+pub(super) fn products() -> Result<FigureTable> {
     let down = (512, 15360, 3840);
     let gops = |product: CutProduct| product.gops(&FAST);
     let deep = |product: CutProduct, k| CutProduct {
@@ -95,7 +96,7 @@ pub(super) fn products() -> Result<Subject> {
         right_sized: true,
         ..fp16(SIZE)
     };
-    Ok(Subject {
+    Ok(FigureTable {
         title: "Products, weights resident, five files",
         conditions: "600 MHz, three cores. fp16: sums and reuse of features on the NPU, a job for \
                      each tile of K, output buffers of 64 tiles. int8, int4: every tile is read \
@@ -129,7 +130,7 @@ pub(super) fn products() -> Result<Subject> {
     })
 }
 
-pub(super) fn levers() -> Result<Subject> {
+pub(super) fn levers() -> Result<FigureTable> {
     let plain = TimedTile { adds: true, ..TILE };
     let reusing = TimedTile {
         reuses: true,
@@ -143,7 +144,7 @@ pub(super) fn levers() -> Result<Subject> {
         let wait = |tile| Ok::<_, anyhow::Error>(one_file(size, tile).run(&FAST)?.wait);
         Ok::<_, anyhow::Error>(wait((256, 384, 256))? / wait((256, 512, 128))?)
     };
-    Ok(Subject {
+    Ok(FigureTable {
         title: "Levers",
         conditions: "Ratios of times, 600 MHz. The asymmetric tile (256x512x128 in place of \
                      256x384x256) was published as the gain of a whole call; modelled is the \
@@ -153,7 +154,7 @@ pub(super) fn levers() -> Result<Subject> {
                 "wait, one kick for 64 tasks against 64 kicks",
                 "ratio",
                 48.0 / 62.0,
-                wait(&FAST, Jobs::FIVE_CHAINED)? / wait(&FAST, Jobs::FIVE)?,
+                wait(&FAST, TileJobs::FIVE_CHAINED)? / wait(&FAST, TileJobs::FIVE)?,
             ),
             row("wait, DATA_REUSE against none", "ratio", 0.79, shared),
             row(

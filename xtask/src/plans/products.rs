@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The products that the tables of plans are about.
+
+/// File descriptors: one for each core.
+pub(crate) const FDS: usize = 3;
+
+/// A product of a layer.
+pub(super) struct LayerProduct {
+    pub(super) model: &'static str,
+    pub(super) what: &'static str,
+    pub(super) k: usize,
+    pub(super) n: usize,
+}
+
+/// The different products of a layer of each model, by the models' published
+/// configurations.
+pub(super) const PRODUCTS: [LayerProduct; 12] = [
+    product("Gemma-3-1B", "query", 1152, 1024),
+    product("Gemma-3-1B", "key, value", 1152, 256),
+    product("Gemma-3-1B", "gate, up", 1152, 6912),
+    product("Gemma-3-1B", "down", 6912, 1152),
+    product("Llama-3.2-3B", "query, output", 3072, 3072),
+    product("Llama-3.2-3B", "key, value", 3072, 1024),
+    product("Llama-3.2-3B", "gate, up", 3072, 8192),
+    product("Llama-3.2-3B", "down", 8192, 3072),
+    product("Llama-3.1-8B", "query, output", 4096, 4096),
+    product("Llama-3.1-8B", "key, value", 4096, 1024),
+    product("Llama-3.1-8B", "gate, up", 4096, 14336),
+    product("Llama-3.1-8B", "down", 14336, 4096),
+];
+
+const fn product(model: &'static str, what: &'static str, k: usize, n: usize) -> LayerProduct {
+    LayerProduct { model, what, k, n }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Options that say what a guest is: its kernel, its QEMU, its size.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use npu_vm::board;
+
+use super::kernel::Recipe;
+
+/// Which kernel
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct KernelArgs {
+    /// Linux version, of those that Debian offers: `7.3`, `7.3.4` [default: the
+    /// newest]
+    #[arg(long, value_name = "VERSION")]
+    pub(super) kernel: Option<String>,
+    /// With KASAN, lockdep and other checks of the kernel itself
+    #[arg(long)]
+    pub(super) kasan: bool,
+    /// Instead, the source tree at this place, with what has changed in it
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["kernel", "patch"])]
+    pub(super) kernel_tree: Option<PathBuf>,
+    /// Apply a patch to the source; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(super) patch: Vec<PathBuf>,
+}
+
+impl KernelArgs {
+    pub(super) fn recipe(&self) -> Recipe {
+        Recipe {
+            version: self.kernel.clone(),
+            kasan: self.kasan,
+            tree: self.kernel_tree.clone(),
+            patches: self.patch.clone(),
+        }
+    }
+}
+
+/// What a guest is like.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Guest {
+    #[command(flatten)]
+    pub(super) kernel: KernelArgs,
+    /// Run this `qemu-system-aarch64`, from version 7.2 on, in place of Debian's 10.0
+    #[arg(long, value_name = "PATH")]
+    pub(super) qemu: Option<PathBuf>,
+    /// Processors of the guest
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub(super) smp: u32,
+    /// Cores of the NPU
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
+    pub(super) cores: u32,
+    /// Kill the guest after so many seconds [default: 600; a shell: a day]
+    #[arg(long, value_name = "SECONDS")]
+    pub(super) limit: Option<u64>,
+    /// Write what the guest's kernel says to a file
+    #[arg(long, value_name = "PATH")]
+    pub(super) console: Option<PathBuf>,
+}
+
+impl Guest {
+    /// With all cores of an NPU and `smp` processors.
+    pub(crate) fn new(kernel: KernelArgs, smp: u32) -> Self {
+        Self {
+            kernel,
+            smp,
+            qemu: None,
+            cores: board::MAX_CORES,
+            limit: None,
+            console: None,
+        }
+    }
+}
