@@ -45,8 +45,9 @@ mod texts;
 mod trace;
 mod truncated;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 
+use CheckKind::{Alone, Measuring, Several, WithModels};
 use model::Workshop;
 pub(crate) use stock::LlamaArgs;
 use stock::Stock;
@@ -59,7 +60,7 @@ use crate::report::{CheckVerdict, VerdictTally};
 pub(crate) struct CheckArgs {
     /// Run only these checks (all-backend-ops, valgrind, python, node, real-driver,
     /// quality and bench run only when they are named)
-    #[arg(value_name = "CHECK", value_parser = CHECKS)]
+    #[arg(value_name = "CHECK", value_parser = CHECKS.map(|check| check.name))]
     only: Vec<String>,
     /// Write what was measured into docs/llama.md (quality, bench), or what is
     /// supported into the file that it is compared with (test-backend-ops)
@@ -69,89 +70,88 @@ pub(crate) struct CheckArgs {
     args: LlamaArgs,
 }
 
+/// What a check is given, and what it gives.
+#[derive(Clone, Copy)]
+enum CheckKind {
+    /// Needs no model.
+    Alone(fn(&Stock) -> Result<CheckVerdict>),
+    /// Needs no model, and adds several verdicts. Writes down what is supported if
+    /// that is asked.
+    Several(fn(&Stock, bool, &mut VerdictTally)),
+    /// Computes with models.
+    WithModels(fn(&Stock, &Workshop) -> Result<CheckVerdict>),
+    /// Measures with models, and writes down what it measured if that is asked.
+    Measuring(fn(&Stock, &Workshop, bool) -> Result<CheckVerdict>),
+}
+
+/// A check by its name.
+#[derive(Clone, Copy)]
+struct NamedCheck {
+    name: &'static str,
+    kind: CheckKind,
+    /// Whether it takes long and runs only when it is named.
+    on_request: bool,
+}
+
+const fn usual(name: &'static str, kind: CheckKind) -> NamedCheck {
+    NamedCheck {
+        name,
+        kind,
+        on_request: false,
+    }
+}
+
+const fn on_request(name: &'static str, kind: CheckKind) -> NamedCheck {
+    NamedCheck {
+        name,
+        kind,
+        on_request: true,
+    }
+}
+
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 25] = [
-    devices::NAME,
-    hosts::NAME,
-    contexts::NAME,
-    refusals::NAME,
-    truncated::NAME,
-    failures::NAME,
-    texts::NAME,
-    layers::NAME,
-    budget::NAME,
-    clients::CLIENTS,
-    clients::PROCESSES,
-    divergence::NAME,
-    model_types::NAME,
-    embedding::NAME,
-    placement::NAME,
-    stock_bench::NAME,
-    batched::NAME,
-    backend_ops::NAME,
-    backend_ops::ALL,
-    memory::NAME,
-    python::NAME,
-    node::NAME,
-    guest::NAME,
-    quality::NAME,
-    bench::NAME,
+const CHECKS: [NamedCheck; 25] = [
+    usual(devices::NAME, Alone(devices::check)),
+    usual(
+        hosts::NAME,
+        Several(|stock, _, report| hosts::check(stock, report)),
+    ),
+    usual(contexts::NAME, Alone(contexts::check)),
+    usual(refusals::NAME, WithModels(refusals::check)),
+    usual(truncated::NAME, WithModels(truncated::check)),
+    usual(failures::NAME, WithModels(failures::check)),
+    usual(texts::NAME, WithModels(texts::check)),
+    usual(layers::NAME, WithModels(layers::check)),
+    usual(budget::NAME, WithModels(budget::check)),
+    usual(clients::CLIENTS, WithModels(clients::check_clients)),
+    usual(clients::PROCESSES, WithModels(clients::check_processes)),
+    usual(divergence::NAME, WithModels(divergence::check)),
+    usual(model_types::NAME, WithModels(model_types::check)),
+    usual(embedding::NAME, WithModels(embedding::check)),
+    usual(placement::NAME, WithModels(placement::check)),
+    usual(stock_bench::NAME, WithModels(stock_bench::check)),
+    usual(batched::NAME, WithModels(batched::check)),
+    usual(backend_ops::NAME, Several(backend_ops::check)),
+    on_request(backend_ops::ALL, Alone(backend_ops::check_all)),
+    on_request(memory::NAME, WithModels(memory::check)),
+    on_request(python::NAME, WithModels(python::check)),
+    on_request(node::NAME, WithModels(node::check)),
+    on_request(guest::NAME, WithModels(guest::check)),
+    on_request(quality::NAME, Measuring(quality::check)),
+    on_request(bench::NAME, Measuring(bench::check)),
 ];
-
-/// Those that take long and run only when they are named.
-const ON_REQUEST: [&str; 7] = [
-    backend_ops::ALL,
-    memory::NAME,
-    python::NAME,
-    node::NAME,
-    guest::NAME,
-    quality::NAME,
-    bench::NAME,
-];
-
-/// A check that computes with models.
-type WithModels = fn(&Stock, &Workshop) -> Result<CheckVerdict>;
-
-/// Those that compute with models.
-const WITH_MODELS: [(&str, WithModels); 18] = [
-    (refusals::NAME, refusals::check),
-    (truncated::NAME, truncated::check),
-    (failures::NAME, failures::check),
-    (texts::NAME, texts::check),
-    (layers::NAME, layers::check),
-    (budget::NAME, budget::check),
-    (clients::CLIENTS, clients::check_clients),
-    (clients::PROCESSES, clients::check_processes),
-    (divergence::NAME, divergence::check),
-    (model_types::NAME, model_types::check),
-    (embedding::NAME, embedding::check),
-    (placement::NAME, placement::check),
-    (stock_bench::NAME, stock_bench::check),
-    (batched::NAME, batched::check),
-    (memory::NAME, memory::check),
-    (python::NAME, python::check),
-    (node::NAME, node::check),
-    (guest::NAME, guest::check),
-];
-
-/// A check that measures with models, and writes down what it measured if asked.
-type Measuring = fn(&Stock, &Workshop, bool) -> Result<CheckVerdict>;
-
-/// Those that measure.
-const MEASURING: [(&str, Measuring); 2] =
-    [(quality::NAME, quality::check), (bench::NAME, bench::check)];
 
 /// Runs the checks; an error if one failed.
 pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     let mut report = VerdictTally::default();
-    let checks: Vec<&str> = CHECKS
+    let checks: Vec<NamedCheck> = CHECKS
         .into_iter()
-        .filter(|name| match args.only.is_empty() {
-            true => !ON_REQUEST.contains(name),
-            false => args.only.iter().any(|only| only == name),
+        .filter(|check| match args.only.is_empty() {
+            true => !check.on_request,
+            false => args.only.iter().any(|only| only == check.name),
         })
         .collect();
-    check(&args.args, &checks, args.record, &mut report);
+    run_checks(&args.args, &checks, args.record, &mut report);
     println!("\n{}", report.closing_line());
     if report.failed() > 0 {
         bail!("{} checks failed", report.failed());
@@ -159,11 +159,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     Ok(())
 }
 
-fn check(args: &LlamaArgs, checks: &[&str], record: bool, report: &mut VerdictTally) {
+fn run_checks(args: &LlamaArgs, checks: &[NamedCheck], record: bool, report: &mut VerdictTally) {
     if let Some(missing) = args.arch.missing_program(&["python3"]) {
-        for name in checks {
+        for check in checks {
             let why = format!("needs the program {missing}, which this machine does not have");
-            report.add(name, Ok(CheckVerdict::Skip(why)));
+            report.add(check.name, Ok(CheckVerdict::Skip(why)));
         }
         return;
     }
@@ -177,39 +177,31 @@ fn check(args: &LlamaArgs, checks: &[&str], record: bool, report: &mut VerdictTa
             stock.ggml_version(),
             stock.sysroot().root().display()
         );
-        let names = WITH_MODELS.iter().map(|(name, _)| name);
-        let with_models = names
-            .chain(MEASURING.iter().map(|(name, _)| name))
-            .any(|name| checks.contains(name));
-        let workshop = with_models.then(Workshop::prepare).transpose()?;
-        Ok((stock, workshop))
+        let with_models = |check: &NamedCheck| matches!(check.kind, WithModels(_) | Measuring(_));
+        let workshop = checks.iter().any(with_models).then(Workshop::prepare);
+        Ok((stock, workshop.transpose()?))
     })();
     let (stock, workshop) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             // Nothing can run: each check says why, so that none is lost.
-            for name in checks {
-                report.error(name, &error);
+            for check in checks {
+                report.error(check.name, &error);
             }
             return;
         }
     };
     report.set_host(stock.ggml_version());
-    for &name in checks {
-        let with_models = WITH_MODELS.iter().find(|(other, _)| *other == name);
-        let measuring = MEASURING.iter().find(|(other, _)| *other == name);
-        if let (Some((_, measure)), Some(workshop)) = (measuring, &workshop) {
-            report.add(name, measure(&stock, workshop, record));
-            continue;
-        }
-        match (name, with_models, &workshop) {
-            (devices::NAME, ..) => report.add(name, devices::check(&stock)),
-            (contexts::NAME, ..) => report.add(name, contexts::check(&stock)),
-            (hosts::NAME, ..) => hosts::check(&stock, report),
-            (backend_ops::NAME, ..) => backend_ops::check(&stock, record, report),
-            (backend_ops::ALL, ..) => report.add(name, backend_ops::check_all(&stock)),
-            (_, Some((_, check)), Some(workshop)) => report.add(name, check(&stock, workshop)),
-            (other, ..) => report.error(other, &anyhow!("is called, but not written")),
+    for NamedCheck { name, kind, .. } in checks {
+        match (kind, &workshop) {
+            (Alone(check), _) => report.add(name, check(&stock)),
+            (Several(check), _) => check(&stock, record, report),
+            (WithModels(check), Some(workshop)) => report.add(name, check(&stock, workshop)),
+            (Measuring(check), Some(workshop)) => {
+                report.add(name, check(&stock, workshop, record));
+            }
+            // There is a workshop if any check needs one.
+            (WithModels(_) | Measuring(_), None) => {}
         }
     }
 }

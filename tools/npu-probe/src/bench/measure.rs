@@ -31,7 +31,7 @@ pub(crate) struct Measurement {
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
-    /// How it was cut, in words.
+    /// How the product was cut into tiles, in words.
     pub(crate) plan: String,
     /// Whether it was taken from the table of `--plans`, not predicted.
     pub(crate) plan_from_table: bool,

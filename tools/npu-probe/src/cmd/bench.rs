@@ -36,10 +36,7 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
         conditions,
         measurements: Vec::new(),
     };
-    let say = |text: &str| match flags.json {
-        true => Ok(()),
-        false => output::print(text),
-    };
+    let say = |text: &str| output::print_unless(flags.json, text);
     say(&report.conditions.text())?;
     for &shape in measuring.shapes() {
         for &kind in measuring.kinds() {

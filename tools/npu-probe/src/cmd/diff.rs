@@ -17,7 +17,7 @@ const SHOWN: usize = 1000;
 /// What `--json` prints.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    /// How many there are.
+    /// Number of all differences, also of those that are not told.
     count: usize,
     /// Of the first, what the captures have on both sides of a bar.
     differences: Vec<String>,

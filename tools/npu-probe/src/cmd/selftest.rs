@@ -38,13 +38,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Verdict, Failure> {
         )));
     }
     let device = DeviceReport::new(opened.device.info(), opened.why);
-    let say = |text: &str| {
-        if flags.json {
-            Ok(())
-        } else {
-            output::print(text)
-        }
-    };
+    let say = |text: &str| output::print_unless(flags.json, text);
     say(&device.text())?;
 
     let operands = ProductOperands::random(test.dtype, lengths.a, lengths.b, test.seed);

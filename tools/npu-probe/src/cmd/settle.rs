@@ -20,13 +20,7 @@ pub(crate) fn run(flags: &Flags, settle: &SettleFlags) -> Result<Verdict, Failur
     let chosen = choose(&settle.switches)?;
     let opened = super::open(flags)?;
     let device = DeviceReport::new(opened.device.info(), opened.why);
-    let say = |text: &str| {
-        if flags.json {
-            Ok(())
-        } else {
-            output::print(text)
-        }
-    };
+    let say = |text: &str| output::print_unless(flags.json, text);
     say(&device.text())?;
     let mut facts = Vec::new();
     let mut known = Contested::default();

@@ -47,10 +47,7 @@ pub(crate) fn run(flags: &Flags, args: &TuneFlags) -> Result<Verdict, Failure> {
         products: Vec::new(),
         file: args.out.as_ref().map(|file| file.display().to_string()),
     };
-    let say = |text: &str| match flags.json {
-        true => Ok(()),
-        false => output::print(text),
-    };
+    let say = |text: &str| output::print_unless(flags.json, text);
     say(&report.conditions.text())?;
     say(&format!("times      {}\n", report.measured))?;
     for &shape in measuring.shapes() {

@@ -67,7 +67,7 @@ pub(crate) struct Region {
     pub(crate) what: String,
     /// First IOVA.
     pub(crate) start: u32,
-    /// Its content: whole pages.
+    /// Content of the region, whole pages.
     pub(crate) bytes: Vec<u8>,
     /// The file that gets the first so many bytes afterwards.
     pub(crate) write_back: Option<(PathBuf, usize)>,

@@ -7,7 +7,7 @@ use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma};
 use rknpu_regcmd::{ChipProfile, FieldRangeError, MatmulForm, MatmulTask, MatmulType, Precision};
 
 use super::experiment::{Experiment, OUT, input};
-use super::template::TaskTemplate;
+use super::template::{ALU_ADD, TaskTemplate};
 use crate::data::SplitMix64;
 
 const CHANNELS: u32 = 64;
@@ -38,8 +38,6 @@ const SCALE: i32 = 17675;
 const SHIFT: u32 = 22;
 /// BRDMA reads the operand of the ALU and nothing else.
 const USE_ALU_OPERAND: u32 = 1;
-/// ALU_ALGO: addition.
-const ADD: u32 = 2;
 
 /// The padding is in the result at every border.
 pub(super) fn depthwise_pad() -> anyhow::Result<Experiment> {
@@ -129,7 +127,7 @@ fn write(task: &mut TaskTemplate) -> Result<(), FieldRangeError> {
         )
         .put(
             dpu::BsCfg::new()
-                .with_bs_alu_algo(ADD)?
+                .with_bs_alu_algo(ALU_ADD)?
                 .with_bs_alu_src(1)?
                 .with_bs_mul_bypass(1)?
                 .with_bs_relu_bypass(1)?,

@@ -7,7 +7,7 @@ use rknpu_regcmd::regs::dpu;
 
 use super::experiment::Experiment;
 use super::flying::{dpu_registers, fp16_bytes, program, reader};
-use super::template::{TaskTemplate, single};
+use super::template::{ALU_ADD, TaskTemplate, single};
 
 /// Index steps of one unit of the argument.
 const STEPS_PER_UNIT: f32 = 2596.0;
@@ -20,8 +20,6 @@ const STEP_LOG2: u32 = 5;
 const END: i32 = (ENTRIES - 1) * STEP;
 /// Entries are fractions of 2^15.
 const FRACTION_BITS: u32 = 15;
-/// ALU_ALGO: addition.
-const ADD: u32 = 2;
 /// fp32 minus zero: added, it changes nothing.
 const MINUS_ZERO: u32 = 0x8000_0000;
 /// LUT_LO_LE_MUX as activation programs write it.
@@ -50,7 +48,7 @@ impl Table {
         dpu.set(
             dpu::BnCfg::new()
                 .with_bn_relu_bypass(1)?
-                .with_bn_alu_algo(ADD)?,
+                .with_bn_alu_algo(ALU_ADD)?,
         )
         .set(dpu::BnAluCfg::new().with_bn_alu_operand(MINUS_ZERO)?)
         .set(dpu::BnMulCfg::new().with_bn_mul_operand(f16::from_f32(self.scale).to_bits().into())?)

@@ -10,7 +10,7 @@ use super::experiment::{Experiment, ExperimentJob, OUT, input};
 use super::flying::{EwOperation, flying};
 use super::pooling::fp16_average;
 use super::products::{fp16_product, fp16s, int8_product, int16, int16s, small};
-use super::template::TaskTemplate;
+use super::template::{ALU_ADD, TaskTemplate};
 use crate::data::SplitMix64;
 
 /// Sums from -16 to 15, halved to int8: ties of both signs, with either kind of
@@ -175,8 +175,6 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
     /// Operands of two bytes, one for each pixel.
     const OPERAND_16_BITS: u32 = 2;
     const OPERAND_PER_PIXEL: u32 = 1;
-    /// ALU_ALGO: addition.
-    const ADD: u32 = 2;
     /// Both engines read the same data.
     const COMBINED: u32 = 5;
     const ATOM: u32 = 16;
@@ -196,7 +194,7 @@ pub(super) fn in_place() -> anyhow::Result<Experiment> {
             .with_ew_op_src(1)?
             .with_ew_lut_bypass(1)?
             .with_ew_relu_bypass(1)?
-            .with_ew_alu_algo(ADD)?
+            .with_ew_alu_algo(ALU_ADD)?
             .with_edata_size(OPERAND_16_BITS)?
             .with_ew_data_mode(OPERAND_PER_PIXEL)?,
     )

@@ -8,6 +8,9 @@ use rknpu_regcmd::{
     Word, regs,
 };
 
+/// The code of addition in ALU_ALGO of BS, BN and EW.
+pub(super) const ALU_ADD: u32 = 2;
+
 /// The program of one task.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskTemplate {

@@ -17,14 +17,14 @@ pub(crate) fn probe(arguments: &[&str]) -> (i32, String, String) {
     (code, text(output.stdout), text(output.stderr))
 }
 
-/// What it says when all is well.
+/// What `npu-probe` with these arguments prints; it must end with 0.
 pub(crate) fn text(arguments: &[&str]) -> String {
     let (code, out, err) = probe(arguments);
     assert_eq!(code, 0, "{arguments:?}: {err}");
     out
 }
 
-/// Likewise, as JSON.
+/// The same with `--json`.
 pub(crate) fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&text(&[&["--json"], arguments].concat())).unwrap()
 }
