@@ -8,10 +8,12 @@
 //! newer ggml) is marked `SKIP-EXTERNAL` by the step that met it and is
 //! repeated in the summary, but fails nothing.
 
+mod long;
 mod outcome;
 mod output;
 mod record;
 mod skips;
+mod step;
 mod steps;
 
 use std::time::{Duration, Instant};
@@ -20,7 +22,7 @@ use anyhow::{Context, Result, bail};
 
 use outcome::StepOutcome;
 use skips::ExpectedSkips;
-use steps::CiStep;
+use step::CiStep;
 
 /// Options of `cargo xtask ci`.
 #[derive(clap::Args, Debug)]
