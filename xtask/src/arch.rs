@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What depends on the architecture of the stock binaries.
+//! Architectures that programs are run on, and their names with Debian, Rust and
+//! qemu-user.
 
 use std::fmt;
 use std::path::Path;
@@ -50,7 +51,7 @@ impl Arch {
     }
 
     /// Rust's target for programs of the architecture.
-    pub(crate) fn rust_target(self) -> &'static str {
+    pub(crate) const fn rust_target(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64-unknown-linux-gnu",
             Self::Arm64 => "aarch64-unknown-linux-gnu",

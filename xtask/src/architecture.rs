@@ -15,7 +15,7 @@ pub(crate) const SECTION: &str = "boxes";
 /// A part of the project, and where to start reading it.
 struct Part {
     name: &'static str,
-    /// Its package and its file there.
+    /// Its package, and the file there to start reading at.
     package: &'static str,
     file: &'static str,
     /// What the part does, for the table.

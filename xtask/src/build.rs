@@ -16,8 +16,8 @@ const INSTALLED_BACKEND: &str = "libggml-rocket.so";
 /// The Cargo profile of programs that run in a virtual machine.
 const VM_PROFILE: &str = "vm";
 
-/// Rust's name of the guest of a virtual machine.
-const GUEST_TARGET: &str = "aarch64-unknown-linux-musl";
+/// Rust's target for programs of a virtual machine's guest, which are static.
+pub(crate) const GUEST_TARGET: &str = "aarch64-unknown-linux-musl";
 
 /// Builds the ggml backend for `arch`; returns its place.
 pub(crate) fn backend(arch: Arch) -> Result<PathBuf> {

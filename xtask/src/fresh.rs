@@ -57,7 +57,7 @@ struct Fresh {
     target: PathBuf,
     /// Below it: the root, the sources.
     folder: PathBuf,
-    /// Of whoever runs this, if that is not root: user and group.
+    /// User and group of whoever runs this, if that is not root.
     user: Option<String>,
     cargo_home: PathBuf,
     rustup_home: PathBuf,

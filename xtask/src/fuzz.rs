@@ -14,11 +14,12 @@ use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use crate::arch::Arch;
 use crate::{nightly, paths};
 
 /// What fuzzers are built for; naming it keeps build scripts and macros,
 /// which run in the compiler, free of instrumentation.
-const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+const TRIPLE: &str = Arch::Amd64.rust_target();
 
 /// Coverage for libFuzzer, and AddressSanitizer. Without `trace-compares`,
 /// which takes more than half of the time: the targets build registers from

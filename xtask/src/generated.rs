@@ -23,7 +23,7 @@ fn marks(name: &str) -> [String; 2] {
     ["begin", "end"].map(|mark| format!("<!-- {name}:{mark} -->"))
 }
 
-/// What is before, in and behind a section.
+/// The text of a page before, in and behind a section.
 fn parts<'a>(page: &'a str, name: &str) -> Result<[&'a str; 3]> {
     let [begin, end] = marks(name);
     let (head, rest) = page

@@ -229,7 +229,7 @@ fn instructions_at_most(line: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// As QEMU 7.2 wrote it.
+    /// Lines of a log as QEMU 7.2 wrote it.
     const ALONE: &str =
         "Trace 0: 0x7f46 [0000000001009331/00000000004000d4/00000001/00000201] main\n";
     const SEVERAL: &str =

@@ -14,7 +14,8 @@ use crate::types::NumberFormat;
 /// Picoseconds of a microsecond.
 const PS_PER_US: u64 = 1_000_000;
 
-/// Of batches of the usual size, by what weights of `n x k` are computed in.
+/// Costs of batches of the usual size, by precision and by size of the weights, `n x
+/// k`.
 type Costs = HashMap<(ComputeType, [usize; 2]), Option<Cost>>;
 
 /// Chooses precisions: the same for the same weights, whenever it is asked and
@@ -127,13 +128,13 @@ impl Chooser {
 /// Tensors of one format.
 #[derive(Debug)]
 struct News {
-    /// For how many each precision could be chosen.
+    /// Number of tensors for which each precision could be chosen.
     allowed: [u64; ComputeType::ALL.len()],
-    /// How many are computed in each precision.
+    /// Number of tensors that are computed in each precision.
     tensors: [u64; ComputeType::ALL.len()],
     /// Modelled time of all as they are computed; `None` if it is not known.
     chosen_ps: Option<u64>,
-    /// The same if all were computed in one precision.
+    /// The modelled time if all were computed in one precision.
     all_ps: [Option<u64>; ComputeType::ALL.len()],
 }
 

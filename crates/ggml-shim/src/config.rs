@@ -27,7 +27,7 @@ pub(crate) enum MinRows {
     Default,
     /// Computed for each size of weights.
     Computed,
-    /// This number of rows.
+    /// From this number of rows on.
     Fixed(usize),
 }
 

@@ -27,7 +27,7 @@ const F32_BYTES: u64 = 4;
 pub(crate) struct Cost {
     /// Time of the NPU, with all of its cores.
     pub(crate) npu_ps: u64,
-    /// Of the CPU: converting, laying out and adding up.
+    /// Time of the CPU: converting, laying out and adding up.
     pub(crate) cpu_ps: u64,
 }
 

@@ -193,41 +193,41 @@ impl<T> Owned<T> {
 }
 
 impl Owned<Arena> {
-    /// For two tensors and a graph, without their data.
-    fn arena(bench: &ProductTimer) -> Option<Self> {
+    /// Makes an arena for two tensors and a graph, without their data.
+    fn arena(timer: &ProductTimer) -> Option<Self> {
         // SAFETY: takes nothing, returns a constant.
-        let tensors = 4 * unsafe { (bench.tensor_overhead)() };
+        let tensors = 4 * unsafe { (timer.tensor_overhead)() };
         // SAFETY: as above.
-        let graph = unsafe { (bench.graph_overhead)() };
+        let graph = unsafe { (timer.graph_overhead)() };
         let params = ArenaParams {
             size: tensors.checked_add(graph)?,
             memory: ptr::null_mut(),
             without_data: true,
         };
         // SAFETY: ggml allocates the memory itself.
-        Self::new(unsafe { (bench.init)(params) }, bench.free)
+        Self::new(unsafe { (timer.init)(params) }, timer.free)
     }
 }
 
 impl Owned<Buffer> {
     /// Memory for all tensors of `arena`.
     fn buffer(
-        bench: &ProductTimer,
+        timer: &ProductTimer,
         arena: &Owned<Arena>,
         buffer_type: *mut BufferType,
     ) -> Option<Self> {
         // SAFETY: a live arena, and a buffer type of the host by the promise of
         // `mac_fs`.
-        let buffer = unsafe { (bench.alloc)(arena.get(), buffer_type) };
-        Self::new(buffer, bench.free_buffer)
+        let buffer = unsafe { (timer.alloc)(arena.get(), buffer_type) };
+        Self::new(buffer, timer.free_buffer)
     }
 }
 
 impl Owned<Backend> {
-    fn backend(bench: &ProductTimer, device: *mut Device) -> Option<Self> {
+    fn backend(timer: &ProductTimer, device: *mut Device) -> Option<Self> {
         // SAFETY: a device of the host; null asks for nothing special.
-        let backend = unsafe { (bench.init_backend)(device, ptr::null()) };
-        Self::new(backend, bench.free_backend)
+        let backend = unsafe { (timer.init_backend)(device, ptr::null()) };
+        Self::new(backend, timer.free_backend)
     }
 }
 

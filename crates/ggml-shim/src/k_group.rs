@@ -7,7 +7,8 @@
 pub(crate) struct KGroup(usize);
 
 impl KGroup {
-    /// What it is a multiple of: the depth that the NPU takes at a time in INT4.
+    /// Sizes of groups are multiples of this: the depth that the NPU takes at a time in
+    /// INT4.
     pub(crate) const STEP: usize = npu_matmul::Dtype::Int4.k_multiple();
     /// The deepest K tile in INT4.
     pub(crate) const MAX: usize = npu_matmul::plan::INT4_K_TILE_MAX;

@@ -62,7 +62,7 @@ pub(crate) struct Packed<W> {
     /// What outputs are to be multiplied by, one power of two per row; `None`
     /// if all are one.
     pub(crate) factors: Option<Vec<f32>>,
-    /// What it was made of, while products are verified.
+    /// The original that it was made of, while products are verified.
     pub(crate) original: Option<Original>,
 }
 

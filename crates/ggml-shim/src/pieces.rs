@@ -11,7 +11,7 @@ pub(crate) struct Pieces(HashMap<usize, Partial>);
 #[derive(Debug)]
 struct Partial {
     bytes: Vec<u8>,
-    /// What is not there yet, in order.
+    /// Ranges of bytes that are not there yet, in order.
     missing: Vec<Range<usize>>,
 }
 

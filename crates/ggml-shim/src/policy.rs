@@ -47,9 +47,9 @@ pub(crate) struct ProcessPolicy {
 /// The fewest rows of a product that is offloaded.
 #[derive(Debug)]
 enum Rows {
-    /// The same for all.
+    /// The same number for all products.
     Fixed(usize),
-    /// From modelled times of the NPU and measured ones of the CPU.
+    /// The number at which the NPU's modelled time is the CPU's measured one.
     Computed(Box<Computed>),
 }
 
@@ -88,7 +88,7 @@ impl ProcessPolicy {
         }
     }
 
-    /// The same in a word.
+    /// The number of rows in a word, as `GGML_ROCKET_MIN_M` has it.
     pub(crate) fn min_m(&self) -> String {
         match &self.rows {
             Rows::Fixed(rows) => rows.to_string(),
@@ -126,7 +126,8 @@ struct Question {
 struct Computed {
     machine: PlanTarget,
     cpu: Box<dyn HostCpu>,
-    /// By format, and whether it is rearranged: femtoseconds.
+    /// The CPU's time of a multiply-add, by format and by whether it is rearranged:
+    /// femtoseconds.
     macs: Mutex<HashMap<(u32, bool), u64>>,
     rows: RwLock<HashMap<Question, usize>>,
 }

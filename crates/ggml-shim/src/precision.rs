@@ -52,7 +52,7 @@ pub(crate) enum PrecisionChoice {
     /// little, see [`crate::quality`].
     #[default]
     Auto,
-    /// All weights in this.
+    /// All weights in this precision.
     Always(ComputeType),
 }
 

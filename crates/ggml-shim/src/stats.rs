@@ -42,7 +42,7 @@ pub(crate) struct Modelled {
 /// What is known about the NPU's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NpuTime {
-    /// By the timing model, if it was asked.
+    /// The time by the timing model, if it was asked.
     pub(crate) modelled: Option<Modelled>,
     /// Whether there is an NPU, whose time can be measured.
     pub(crate) is_measured: bool,

@@ -63,7 +63,7 @@ pub(crate) enum WeightLocation {
     Question,
     /// In a buffer of weights that can be read in place.
     Plain,
-    /// In a buffer of weights that cannot.
+    /// In a buffer of weights that cannot be read in place.
     Rearranged,
     /// In any other buffer: a KV cache, scratch.
     Elsewhere,
@@ -108,7 +108,7 @@ pub(crate) struct Offload {
     pub(crate) precision: ComputeType,
     /// Size of the product.
     pub(crate) shape: Shape,
-    /// Of a product whose rows choose their weights: how.
+    /// How rows choose their weights, if they do.
     pub(crate) experts: Option<Experts>,
 }
 
@@ -142,7 +142,7 @@ impl Offload {
 /// What the user set, and what follows from it: the same answers to the same
 /// questions as long as the process lives.
 pub(crate) trait Policy {
-    /// In what to compute with weights of `n x k`.
+    /// The precision to compute in with weights of `n x k`.
     fn precision(&self, weights: NumberFormat, size: [usize; 2]) -> ComputeType;
 
     /// Whether a product that can be computed has enough rows to be offloaded.

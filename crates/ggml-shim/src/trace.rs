@@ -74,7 +74,7 @@ struct Sink {
     events: Vec<u8>,
     /// Tracks with a name.
     named: HashSet<(u32, u64)>,
-    /// When the latest job of each device ended.
+    /// When the latest job of each file descriptor ended.
     ended: Vec<Instant>,
 }
 

@@ -52,7 +52,7 @@ impl Verify {
 pub(crate) struct Original {
     decoder: Decoder,
     row_bytes: usize,
-    /// As bytes; words, so that rows are as aligned as they were.
+    /// The bytes of the rows, in words, so that rows are as aligned as they were.
     words: Vec<u64>,
 }
 
@@ -88,7 +88,7 @@ impl Original {
     }
 }
 
-/// What one product has to do for it.
+/// What is verified of one product.
 #[derive(Debug, Default)]
 pub(crate) struct Checking {
     /// Whether weights that it packs keep what they were made of.

@@ -46,7 +46,7 @@ pub(crate) struct WeightBuffer {
     originals: BufferCallbacks,
     /// Weights packed from it.
     pub(crate) residents: Residents<Packed<Weights>>,
-    /// Which of its tensors may be on the NPU.
+    /// For each of its tensors, whether it may be on the NPU.
     decisions: Mutex<HashMap<(MatrixKey, usize), Arc<Decision>>>,
     /// Parts of tensors that are not there in whole yet.
     pieces: Mutex<Pieces>,

@@ -34,7 +34,7 @@ const SURFACES: usize = 4;
 /// benchmark: 16 to 64 do alike, without it a third is lost.)
 const AHEAD: usize = 2 * LINE;
 
-/// What happens to the destination.
+/// Whether a result replaces the destination or is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The first K tile: the destination's old content is lost.

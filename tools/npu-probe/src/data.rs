@@ -38,13 +38,13 @@ impl SplitMix64 {
 /// The operands of a product.
 #[derive(Clone, Debug)]
 pub(crate) enum ProductOperands {
-    /// INT8 or INT4.
+    /// INT8 or INT4 operands, a byte each.
     Integers { a: Vec<i8>, b: Vec<i8> },
-    /// FP16.
+    /// FP16 operands.
     Floats { a: Vec<f16>, b: Vec<f16> },
-    /// W4A8.
+    /// W4A8 operands: A of 8 bits, B of 4, a byte each.
     Split { a: Vec<i8>, b: Vec<i8> },
-    /// To be quantised to W8A8.
+    /// Floats that are to be quantised to W8A8.
     Quantised { a: Vec<f32>, b: Vec<f32> },
 }
 

@@ -63,7 +63,7 @@ impl CpuResult {
         all
     }
 
-    /// The same of some rows.
+    /// The result of some of the rows.
     pub(crate) fn of_rows(
         rows: Range<usize>,
         n: usize,

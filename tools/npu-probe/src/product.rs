@@ -15,7 +15,7 @@ use crate::shape::ProductShape;
 pub(crate) enum ProductResult {
     Integers(Vec<i32>),
     Floats(Vec<f32>),
-    /// Of the same operands, rounded to binary16.
+    /// Sums of FP16 operands, rounded to binary16.
     Halves(Vec<f16>),
 }
 

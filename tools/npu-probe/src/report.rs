@@ -21,7 +21,7 @@ pub(crate) struct DeviceReport {
     pub(crate) is_model: bool,
     /// The DRM driver's name.
     pub(crate) driver: String,
-    /// Its version: major, minor, patch level.
+    /// The driver's version: major, minor, patch level.
     pub(crate) driver_version: String,
     /// The driver's description.
     pub(crate) description: String,
@@ -73,7 +73,7 @@ pub(crate) struct ProblemReport {
     pub(crate) n: usize,
     pub(crate) seed: u64,
     pub(crate) fds: usize,
-    /// How the product was cut, in words.
+    /// How the product was cut into tiles, in words.
     pub(crate) plan: String,
 }
 

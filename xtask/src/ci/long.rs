@@ -2,10 +2,11 @@
 //! The steps that only the long run has, as data.
 
 use super::step::{CiStep, NIGHTLY, StepCommand, board_target, guest_target, nightly_toolchain};
+use crate::arch::Arch;
 use crate::paths;
 
 /// The target of the steps that build with sanitizers.
-const X86_64: &str = "x86_64-unknown-linux-gnu";
+const X86_64: &str = Arch::Amd64.rust_target();
 
 /// Random calls on the mainline driver: about three minutes.
 const FUZZ_CALLS: u32 = 16_000;

@@ -4,16 +4,15 @@
 use std::fmt;
 use std::process::Command;
 
+use crate::arch::Arch;
+use crate::build::GUEST_TARGET;
 use crate::{nightly, paths};
 
 /// The nightly toolchain of the steps that need one.
 pub(super) const NIGHTLY: &str = nightly::TOOLCHAIN;
 
 /// The board's architecture.
-pub(super) const AARCH64: &str = "aarch64-unknown-linux-gnu";
-
-/// The target of programs for a virtual machine's guest, which are static.
-const MUSL: &str = "aarch64-unknown-linux-musl";
+pub(super) const AARCH64: &str = Arch::Arm64.rust_target();
 
 /// One step: a name, what it proves, and commands that must all succeed.
 pub(super) struct CiStep {
@@ -86,5 +85,5 @@ pub(super) fn board_target() -> StepCommand {
 
 /// The same for programs of a guest.
 pub(super) fn guest_target() -> StepCommand {
-    StepCommand::new("rustup", &format!("target add {MUSL}"))
+    StepCommand::new("rustup", &format!("target add {GUEST_TARGET}"))
 }

@@ -34,7 +34,7 @@ const BY_EXPERT: &str = "type_a=(f16|q4_K),type_b=f32,.*,m=[0-9]{1,3},";
 /// What `auto` leaves to FP16 or computes in INT8 for some sizes only: both types
 /// that lie in memory as in the file and those that the CPU rearranges.
 const IN_INT8: &str = "type_a=(q8_0|q4_1|q4_K),type_b=f32,m=16,n=[0-9]{1,2},";
-/// The same by expert.
+/// The same for products whose rows choose their weights.
 const IN_INT8_BY_EXPERT: &str = "type_a=q8_0,type_b=f32,.*,m=[0-9]{1,3},n=[0-9]{1,2},";
 
 /// What the error of one case in INT8 may be of the program's bound, a normalised

@@ -21,7 +21,7 @@ use crate::report::CheckVerdict;
 pub(super) const NAME: &str = "batched-bench";
 const LIMIT: Duration = Duration::from_secs(120);
 const SEED: u32 = 1;
-/// How many sequences there are at once.
+/// Numbers of sequences that are written at once.
 const SEQUENCES: [u64; 4] = [1, 4, 8, 32];
 /// From how many rows on products are offloaded here: in the middle of them.
 const MIN_ROWS: u64 = 8;

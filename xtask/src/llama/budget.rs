@@ -18,7 +18,7 @@ const TOKENS: usize = 16;
 /// The weights of the model take some 6 MiB in FP16.
 const BUDGET: &str = "4M";
 const BUDGET_KIB: u64 = 4096;
-/// How the line of the log begins.
+/// The beginning of the log's line about the budget.
 const TOLD: &str = "weights on the NPU: ";
 
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {

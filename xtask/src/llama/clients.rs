@@ -55,7 +55,7 @@ pub(super) fn check_processes(stock: &Stock, workshop: &Workshop) -> Result<Chec
     )))
 }
 
-/// What the CPU writes after two prompts.
+/// The texts that the CPU writes after two prompts, with which answers are compared.
 fn references<'a>(stock: &'a Stock, model: &Path) -> Result<[ReferenceText<'a>; 2]> {
     let [(_, first), (_, second), ..] = texts::PROMPTS;
     Ok([

@@ -17,7 +17,7 @@ pub(super) fn of(stock: &Stock) -> String {
     )
 }
 
-/// As the kernel names it; ARM has numbers only.
+/// The processor's name, as the kernel has it; ARM has numbers only.
 fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {

@@ -44,7 +44,7 @@ pub(super) fn check(stock: &Stock) -> Result<CheckVerdict> {
     )))
 }
 
-/// What the process had at one time.
+/// Memory and open files that the process had at one time.
 struct Holdings {
     kib: u64,
     files: u64,

@@ -21,7 +21,7 @@ const EXTENT: TextExtent = TextExtent {
     context: 64,
     chunks: 1,
 };
-/// How many times the file's own loss is allowed.
+/// The loss that passes, as a multiple of the file's own.
 const MOST: f64 = 2.0;
 /// Models and types of weights: the finest quantised type, where INT8 would be
 /// at the bar without a margin; and the finest of those that `auto` computes in

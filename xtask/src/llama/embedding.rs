@@ -40,7 +40,7 @@ struct Policy {
     file: &'static str,
     /// GGML_ROCKET_PRECISION.
     precision: &'static str,
-    /// What it computes in, as the statistics name it.
+    /// The precision that it computes in, as the statistics name it.
     computed: &'static str,
     least_cosine: f64,
 }
@@ -100,7 +100,7 @@ pub(super) struct Reached {
     pub(super) file: &'static str,
     /// GGML_ROCKET_PRECISION.
     pub(super) precision: &'static str,
-    /// What it computes in, as the statistics name it.
+    /// The precision that it computes in, as the statistics name it.
     pub(super) computed: &'static str,
     /// Products that were computed in it.
     products: u64,

@@ -21,7 +21,7 @@ pub(super) const NAME: &str = "real-driver";
 
 /// Tokens to write.
 const TOKENS: usize = 16;
-/// For the run in the guest, in seconds.
+/// Time that the run in the guest may take, seconds.
 const LIMIT: u64 = 900;
 
 const PROGRAM: &str = "llama-completion";

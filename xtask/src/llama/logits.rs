@@ -122,7 +122,7 @@ impl Logits {
         Ok(Self { vocabulary, values })
     }
 
-    /// How far `other` is from these.
+    /// The divergence of `other` from these.
     pub(super) fn divergence(&self, other: &Self) -> Result<Divergence> {
         ensure!(
             self.vocabulary == other.vocabulary && self.values.len() == other.values.len(),

@@ -25,7 +25,7 @@ const SCRIPT_LIMIT: Duration = Duration::from_secs(300);
 /// A model that the script makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ModelRecipe {
-    /// In one word, for tables and file names.
+    /// Name of the model in one word, for tables and file names.
     pub(super) name: &'static str,
     /// Options of the script.
     options: &'static [&'static str],
@@ -82,7 +82,7 @@ impl ModelRecipe {
             "--kv-heads=4",
         ],
     };
-    /// All small ones.
+    /// All recipes of small models.
     pub(super) const ALL: [Self; 4] = [Self::PLAIN, Self::OUTLIERS, Self::TIED, Self::EXPERTS];
 }
 

@@ -93,7 +93,8 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<
     }
 }
 
-/// What measures, and what it found wanting.
+/// Makes the tables of docs/llama.md about quality, and collects the bars that are
+/// missed.
 struct QualityTables<'a> {
     stock: &'a Stock,
     workshop: &'a Workshop,

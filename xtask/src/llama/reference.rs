@@ -40,7 +40,7 @@ pub(super) struct ReferenceText<'a> {
     steps: Vec<TokenChoice>,
 }
 
-/// How a text agrees with the CPU's.
+/// How far a text is the CPU's, and which ties excuse the rest.
 #[derive(Debug)]
 pub(super) struct Agreement {
     /// How far apart the CPU's logits are at each tie that explains a

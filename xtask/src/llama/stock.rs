@@ -67,7 +67,7 @@ pub(super) struct Stock {
 /// Whether a run has our backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Backend {
-    /// As Debian ships it.
+    /// As Debian ships it, without our backend.
     Without,
     /// With `GGML_BACKEND_PATH`.
     With,

@@ -54,7 +54,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> 
     )))
 }
 
-/// What one model wrote after one prompt.
+/// What one model wrote after one prompt, without the backend and with it.
 #[derive(Debug)]
 pub(super) struct Texts {
     /// Without our backend.

@@ -62,7 +62,8 @@ impl Variant {
         Self { beside, ..self }
     }
 
-    /// For products of this data; what is calibrated is calibrated with it.
+    /// The engine's options for products of `data`; what is calibrated is calibrated
+    /// with it.
     pub(super) fn options(&self, data: &Matrices) -> QuantiseOptions {
         QuantiseOptions {
             operands: self.operands,

@@ -79,7 +79,7 @@ fn loss(kind: &Variant, data: &Matrices) -> Result<f64> {
     Ok(error(data, &c))
 }
 
-/// That of a product of operands that are rounded to FP16.
+/// The loss of a product of operands that are rounded to FP16.
 fn fp16_loss(data: &Matrices) -> Result<f64> {
     let halves = |x: &[f32]| -> Vec<f16> { x.iter().copied().map(f16::from_f32).collect() };
     let (engine, mut c) = (engine()?, vec![0.0; data::M * data::N]);

@@ -24,7 +24,7 @@ const OUTPUT: &str = "/tmp/output";
 /// Where the kernel counts interrupts.
 const INTERRUPTS: &str = "/proc/interrupts";
 
-/// How the driver calls those of a core: by its device.
+/// Ending of the names of the NPU's interrupts there: those of the cores' devices.
 const NPU: &str = ".npu";
 
 /// Runs the delegate in guests: what is the same in each of them.

@@ -37,7 +37,7 @@ pub(super) struct ConvFilters {
     pub(super) stride: i32,
     pub(super) quantisation: Quantisation,
     pub(super) weights: Vec<u8>,
-    /// In units of input scale times weight scale.
+    /// Biases in units of input scale times weight scale.
     pub(super) biases: Vec<i32>,
 }
 

@@ -27,7 +27,7 @@ const PACKAGES: &str = "make gcc gcc-aarch64-linux-gnu flex bison bc tar xz-util
 /// A kernel takes ten minutes on two processors of its own.
 const BUILD_LIMIT: Duration = Duration::from_secs(3 * 60 * 60);
 
-/// What is built, relative to where it is built.
+/// The file that a build makes, below the directory of the build.
 const IMAGE: &str = "arch/arm64/boot/Image";
 
 /// The compiler, and how it describes itself.

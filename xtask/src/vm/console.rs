@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-/// What a line has in it in which it says that something is wrong.
+/// Words that make a line of the console a complaint.
 const COMPLAINTS: &str = include_str!("../../../tests/hw/expected/complaints.txt");
 
 /// What a kernel may say while all is well.

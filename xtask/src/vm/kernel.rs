@@ -16,7 +16,7 @@ use crate::report::external;
 /// Debian's suites that offer new kernels.
 const SUITES: [&str; 2] = ["sid", "trixie-backports"];
 
-/// How the source packages are called, before the version.
+/// Name of the source packages, before the version.
 const PACKAGE: &str = "linux-source-";
 
 /// The first kernel with the driver.
@@ -27,7 +27,7 @@ const FIRST: [u32; 2] = [6, 18];
 pub(crate) struct Recipe {
     /// The version, or how it begins; the newest without.
     pub(crate) version: Option<String>,
-    /// Whether it looks for mistakes of its own.
+    /// Whether the kernel looks for mistakes of its own.
     pub(crate) kasan: bool,
     /// A source tree of the user's own, instead of Debian's.
     pub(crate) tree: Option<PathBuf>,
@@ -164,7 +164,7 @@ impl KernelStore {
         })
     }
 
-    /// Where a kernel is kept, by all that it is made of.
+    /// The directory of a kernel, named by a digest of all that it is made of.
     fn place(&self, version: &str, recipe: &Recipe) -> Result<PathBuf> {
         let mut all = vec![
             version.to_owned().into_bytes(),

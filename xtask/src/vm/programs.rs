@@ -36,7 +36,7 @@ const CLIENTS: [(&str, &str); 11] = [
     ("habits", "ok"),
 ];
 
-/// What they are made with, beside their own source.
+/// Sources and options that each client is compiled with, beside its own source.
 const SHARED: [&str; 4] = ["npu.c", "rocket.c", "-lm", "-pthread"];
 
 /// Types whose self-test runs.

@@ -40,9 +40,9 @@ const MIB: u64 = board::RAM_BYTES >> 20;
 /// A program that emulates the guest.
 #[derive(Debug)]
 pub(crate) enum Qemu {
-    /// As Debian has it, with its libraries.
+    /// Debian's QEMU, with its libraries.
     Fetched(Sysroot),
-    /// One of the user's own.
+    /// A QEMU of the user's own.
     At(PathBuf),
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct VirtualMachine<'a> {
     pub(crate) kernel: &'a Path,
     pub(crate) files: Initramfs,
     pub(crate) plugin: &'a Path,
-    /// For files of this run, which must not exist, and does not afterwards.
+    /// Directory for files of this run. It must not exist, and does not afterwards.
     pub(crate) directory: &'a Path,
     pub(crate) processors: u32,
     pub(crate) cores: u32,
@@ -68,7 +68,7 @@ pub(crate) struct VirtualMachine<'a> {
 pub(crate) enum ProgramEnd {
     Exit(i32),
     Signal(i32),
-    /// It did not come to that.
+    /// The program did not end, and why not.
     Failed(String),
 }
 

@@ -139,7 +139,8 @@ type Stream = Box<dyn Write + Send>;
 #[derive(Debug)]
 pub(crate) struct FinishedGuest {
     pub(super) run: GuestRun,
-    /// As [`GuestRunner::told`] says.
+    /// Complaints of the guest's kernel, and whether all are known:
+    /// [`GuestRunner::told`].
     pub(super) complaints: (Vec<String>, bool),
     stdout: Vec<u8>,
     pub(super) stderr: String,

@@ -17,7 +17,7 @@ const PACKAGE: &str = "busybox-static";
 const SUITE: &str = "trixie";
 const PROGRAM: &str = "usr/bin/busybox";
 
-/// Its place in the guest.
+/// Place of the shell in the guest.
 const SHELL: &str = "/bin/busybox";
 
 /// Makes the tools' names, and becomes the shell.

@@ -18,7 +18,7 @@ use super::runner::{GuestRunner, LIMIT, ProgramFailed};
 /// The program of the driver suite (tests/hw).
 const SUITE: &str = "rocket-conformance";
 
-/// How the names of the rows begin that trigger bugs.
+/// The beginning of the names of rows that trigger bugs.
 const BUGS: &str = "bug-";
 
 #[derive(clap::Args, Debug)]

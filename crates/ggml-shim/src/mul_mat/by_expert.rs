@@ -141,7 +141,7 @@ fn compute_batch<M: MatrixMultiplier>(
 struct ExpertRows<'a, W> {
     places: &'a [OutputRow],
     packed: Arc<Packed<W>>,
-    /// Its activations, one row a place.
+    /// The expert's activations, one row a place.
     rows: Vec<f32>,
 }
 

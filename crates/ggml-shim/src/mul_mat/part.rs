@@ -59,7 +59,7 @@ pub(crate) struct MatrixProduct<'a, W> {
 /// Activations in the form that their weights are multiplied with.
 #[derive(Debug)]
 pub(crate) enum ActivationRows<'a> {
-    /// For weights of [`MatrixMultiplier::load_f16`].
+    /// FP16, for weights of [`MatrixMultiplier::load_f16`].
     Halves(Vec<f16>),
     /// For weights of [`MatrixMultiplier::load_quantised`], which are quantised as
     /// these are.

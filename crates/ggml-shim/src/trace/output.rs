@@ -58,7 +58,7 @@ impl TraceFile {
         if self.is_file { self.cut(0) } else { Ok(()) }
     }
 
-    /// Its name, with the number of the process.
+    /// Name of the file, with the number of the process.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -20,7 +20,7 @@ pub(super) use portable::Lanes;
 mod portable {
     use super::{LANES, Vector};
 
-    /// As an array.
+    /// A vector as an array of floats.
     #[derive(Clone, Copy)]
     pub(in super::super) struct Lanes(Vector);
 

@@ -9,11 +9,11 @@ use crate::dequantise::{add_scaled, scaled};
 /// The scales of a result. What has none becomes NaN.
 #[derive(Clone, Copy, Debug)]
 pub struct Scales<'a> {
-    /// Of the destination's first row, and so on.
+    /// Scales of the destination's rows, from its first one on.
     pub rows: &'a [f32],
     /// How far the scales of two rows are apart.
     pub row_step: usize,
-    /// Of column 0 of the destination, and so on.
+    /// Scales of the destination's columns, from its first one on.
     pub columns: &'a [f32],
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Measurement {
     pub(crate) plan_from_table: bool,
     /// Products that were measured.
     pub(crate) products: usize,
-    /// Of a product: SUBMIT calls, register programs, bytes.
+    /// SUBMIT calls, register programs and bytes of one product, on average.
     pub(crate) submits: f64,
     pub(crate) tasks: f64,
     pub(crate) bytes_to_device: f64,
@@ -114,12 +114,12 @@ fn rate(operations: f64, ms: f64) -> f64 {
     operations / ms.max(f64::MIN_POSITIVE) / 1e6
 }
 
-/// What is measured, and how often.
+/// A product to be measured, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasuredProduct {
     pub(crate) kind: OperandDtypes,
     pub(crate) results: Results,
-    /// Of INT4 weights: how deep a K tile they are to allow, if that was asked.
+    /// Depth of K tiles that INT4 weights are to allow, if that was asked.
     pub(crate) int4_depth: Option<usize>,
     pub(crate) shape: ProductShape,
     pub(crate) repeat: usize,

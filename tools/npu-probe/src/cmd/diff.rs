@@ -19,7 +19,7 @@ const SHOWN: usize = 1000;
 struct Report {
     /// Number of all differences, also of those that are not told.
     count: usize,
-    /// Of the first, what the captures have on both sides of a bar.
+    /// The first of them: what either capture has, with a bar between.
     differences: Vec<String>,
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn run(flags: &Flags, exec: &ExecFlags) -> Result<Verdict, Failure> {
     )))
 }
 
-/// On the model's chip.
+/// Runs the program on the model's chip, without a driver.
 fn on_chip(
     flags: &Flags,
     exec: &ExecFlags,
@@ -88,7 +88,7 @@ fn on_chip(
     ))
 }
 
-/// On a device with its driver.
+/// Runs the program on a device, through its driver.
 fn on_device(
     flags: &Flags,
     selector: &Selector,

@@ -128,7 +128,7 @@ impl Soak {
         })
     }
 
-    /// One process after the other.
+    /// Runs one process after the other, until the time is over.
     fn keep(&self, mut random: SplitMix64, tally: &mut Tally) -> anyhow::Result<()> {
         loop {
             self.client(&mut random, tally)?;
@@ -234,7 +234,7 @@ struct Report {
 }
 
 impl Report {
-    /// One line.
+    /// The report as a line of text.
     fn text(&self) -> String {
         let tally = &self.tally;
         let mut text = format!("RESULT {} products", tally.products.values().sum::<u64>());

@@ -20,7 +20,7 @@ const REGION_MAX: u64 = (1 << 31) - PAGE;
 /// Most words that a kick fetches: pairs, counted with 16 bits.
 const WORDS_MAX: usize = 2 << 16;
 
-/// What is wrong with the memory that was asked for.
+/// Why there is no such memory as was asked for.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemoryError {
     #[error(

@@ -48,7 +48,7 @@ pub(crate) enum OperandDtypes {
 }
 
 impl OperandDtypes {
-    /// What is measured where nothing is asked.
+    /// The types that are measured where none is asked for.
     pub(crate) const PLAIN: [Self; 3] = [Self::Int8, Self::Fp16, Self::Int4];
 
     /// The type that the NPU multiplies in.

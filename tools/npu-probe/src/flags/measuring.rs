@@ -25,7 +25,7 @@ pub(crate) const DEFAULT_CLOCK_MHZ: NonZeroU64 = NonZeroU64::new(200).unwrap();
 
 pub(crate) const HERTZ_PER_MHZ: u64 = 1_000_000;
 
-/// Options of what is measured.
+/// Options that say what is measured, and on what.
 #[derive(Debug, Args)]
 pub(crate) struct MeasuringFlags {
     /// Rows of A, depth, columns of the result, such as 512x4096x4096, which is
@@ -63,7 +63,7 @@ pub(crate) struct MeasuringFlags {
 }
 
 impl MeasuringFlags {
-    /// At least one.
+    /// The products to measure: at least one.
     pub(crate) fn shapes(&self) -> &[ProductShape] {
         match self.shapes[..] {
             [] => &[DEFAULT_SHAPE],
@@ -71,7 +71,7 @@ impl MeasuringFlags {
         }
     }
 
-    /// At least one.
+    /// The operand types to measure: at least one.
     pub(crate) fn kinds(&self) -> &[OperandDtypes] {
         match self.dtype[..] {
             [] => &OperandDtypes::PLAIN,
@@ -79,7 +79,7 @@ impl MeasuringFlags {
         }
     }
 
-    /// On a device with so many cores.
+    /// File descriptors to use on a device with so many cores.
     pub(crate) fn fds(&self, cores: u32) -> usize {
         let cores = usize::try_from(cores).unwrap_or(1).max(1);
         self.fds.map_or(cores, NonZeroUsize::get)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What plans are made for, besides sizes, precision and clock.
+//! Options that say what plans are made for, besides sizes, precision and clock.
 
 use std::num::NonZeroUsize;
 
@@ -45,7 +45,7 @@ impl PlanningFlags {
         }
     }
 
-    /// What products of this precision are made into.
+    /// The type of results of products of this precision.
     pub(crate) fn results(&self, dtype: Dtype) -> Results {
         match dtype {
             Dtype::Fp16 if self.half_results => Results::Halves,

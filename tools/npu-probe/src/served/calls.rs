@@ -40,7 +40,7 @@ impl ProgramCalls {
         }
     }
 
-    /// All but the jobs.
+    /// Tells of all calls but the jobs, a line each.
     pub(super) fn tell(&self, line: &mut impl FnMut(&str, String)) {
         line("opened", format!("{} times", self.opens));
         if self.clients_died > 0 {

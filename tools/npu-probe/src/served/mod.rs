@@ -52,7 +52,7 @@ pub(crate) fn options(flags: &Flags, model: &ModelFlags) -> Result<ModelOptions,
         .map_err(Failure::Usage)
 }
 
-/// What is reported, by the kind of device.
+/// The summary of a run, by the kind of device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 enum Summary {
@@ -90,7 +90,7 @@ impl UseReport {
         self.timeline.as_ref().map(DeviceTimeline::to_chrome_trace)
     }
 
-    /// As text or as JSON.
+    /// The summary as text or as JSON.
     pub(crate) fn text(&self, json: bool) -> Result<String, Failure> {
         if json {
             let text = serde_json::to_string_pretty(&self.summary)

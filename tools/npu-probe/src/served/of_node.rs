@@ -19,7 +19,7 @@ pub(super) struct UseOfNode {
     /// How they ended; known of jobs that were recorded.
     #[serde(flatten)]
     ended: Option<Ended>,
-    /// Those of jobs that the driver dropped included.
+    /// Tasks that were submitted, those of jobs that the driver dropped included.
     tasks: u64,
     words: u64,
 }

@@ -50,7 +50,7 @@ pub(crate) enum ExperimentOutcome {
         exact: bool,
         jobs: Vec<JobComparison>,
     },
-    /// It does what no side does.
+    /// The device does what no side does.
     Neither {
         /// The side that it differs least from.
         nearest: Option<&'static str>,
@@ -58,7 +58,7 @@ pub(crate) enum ExperimentOutcome {
     },
     /// Seen, beside what the model does in its one way.
     Observed {
-        /// Whether it is the same.
+        /// Whether the device does as the model.
         as_model: bool,
         jobs: Vec<JobComparison>,
     },
@@ -71,9 +71,9 @@ pub(crate) enum ExperimentOutcome {
 /// One job, beside that of the model on the side that it differs least from.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct JobComparison {
-    /// Whether it ended by itself.
+    /// Whether the job ended by itself.
     pub(crate) completed: bool,
-    /// Whether it does on the model.
+    /// Whether it ends by itself on the model.
     pub(crate) model_completed: bool,
     /// Bytes of the output that differ.
     pub(crate) differing_bytes: usize,

@@ -15,7 +15,7 @@ pub(crate) struct Timed {
     pub(crate) choice: PlanSizes,
     /// Modelled: the NPU, and the CPU's sums.
     pub(crate) predicted_ns: u64,
-    /// On the software model modelled, too.
+    /// Measured time; on the software model it is modelled, too.
     pub(crate) measured_ns: u64,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Timed {
 pub(crate) struct Tuned {
     pub(crate) dtype: String,
     pub(crate) results: Results,
-    /// Of INT4: how deep the weights let a tile be, which is part of the entry.
+    /// Depth of a tile that INT4 weights allow, which tells entries of a table apart.
     pub(crate) int4_depth: Option<usize>,
     pub(crate) m: usize,
     pub(crate) k: usize,

@@ -20,7 +20,7 @@ pub(super) const ATTEMPTS: usize = 5;
 
 /// The file, from the root of the repository.
 const KEPT: &str = "xtask/src/llama/backend_ops/support.txt";
-/// What its first line begins with; the version of ggml follows.
+/// The beginning of the file's first line; the version of ggml follows.
 const TITLE: &str = "Cases of ggml ";
 /// The operations that are counted.
 const OPERATIONS: [&str; 2] = ["MUL_MAT", "MUL_MAT_ID"];

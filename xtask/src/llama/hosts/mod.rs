@@ -111,7 +111,7 @@ struct Prebuilt {
 /// Weights in plain memory, and in memory in an order of the CPU's.
 const REARRANGES: Expected = Expected::Serves { rearranges: true };
 const PLAIN: Expected = Expected::Serves { rearranges: false };
-/// What a ggml of before the first layout is told.
+/// The refusal that a ggml older than the first layout gets.
 const TOO_OLD: Expected = Expected::Refuses("is older than 0.9.1");
 
 /// What a host must do with the backend.

@@ -21,7 +21,7 @@ pub(super) struct MemoryReport {
     /// What weights may take in all, if that was given.
     bytes_max: Option<u64>,
     fits: bool,
-    /// How many weights of this size fit, together.
+    /// Number of weights of this size that fit together.
     fit: u64,
     /// Why they do not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
