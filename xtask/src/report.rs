@@ -11,19 +11,19 @@ const NEWEST_TESTED_GGML: (u32, u32) = (0, 27);
 
 /// An error whose cause lies outside of this repository and this machine.
 #[derive(Debug)]
-pub(crate) struct External(pub(crate) String);
+pub(crate) struct ExternalError(pub(crate) String);
 
-impl fmt::Display for External {
+impl fmt::Display for ExternalError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
 }
 
-impl std::error::Error for External {}
+impl std::error::Error for ExternalError {}
 
 /// Marks an error as external.
 pub(crate) fn external(error: &Error) -> Error {
-    Error::new(External(format!("{error:#}")))
+    Error::new(ExternalError(format!("{error:#}")))
 }
 
 /// How a check ended that did not fail.
@@ -71,7 +71,7 @@ impl VerdictTally {
                 self.skipped += 1;
                 format!("SKIP {name}: {why}")
             }
-            (Err(error), _) if error.chain().any(|cause| cause.is::<External>()) => {
+            (Err(error), _) if error.chain().any(|cause| cause.is::<ExternalError>()) => {
                 self.skipped += 1;
                 format!("SKIP-EXTERNAL {name}: {error:#}")
             }

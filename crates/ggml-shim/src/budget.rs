@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 
 /// Why weights that could be on the NPU are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Why {
+pub(crate) enum LeftOnCpu {
     /// `GGML_ROCKET_TENSORS` excludes them.
     Excluded,
     /// They would take more than `GGML_ROCKET_MEM`.
@@ -24,7 +24,7 @@ pub(crate) enum Why {
     Failed,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for LeftOnCpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Excluded => "excluded by GGML_ROCKET_TENSORS",
@@ -37,7 +37,7 @@ impl fmt::Display for Why {
 
 /// How many tensors, and how large they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Count {
+pub(crate) struct TensorCount {
     /// Number of tensors.
     pub(crate) tensors: u64,
     /// Bytes that they take or would take on the NPU.
@@ -46,11 +46,11 @@ pub(crate) struct Count {
 
 /// All weights that products were wanted of, by where they went.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Totals {
+pub(crate) struct WeightTotals {
     /// Those on the NPU.
-    pub(crate) npu: Count,
+    pub(crate) npu: TensorCount,
     /// Those left to the CPU.
-    pub(crate) cpu: Count,
+    pub(crate) cpu: TensorCount,
 }
 
 #[derive(Debug)]
@@ -58,8 +58,8 @@ struct State {
     memory: MemoryPlan,
     limit: u64,
     npu: u64,
-    cpu: BTreeMap<Why, Count>,
-    most: Totals,
+    cpu: BTreeMap<LeftOnCpu, TensorCount>,
+    most: WeightTotals,
     /// Whether anything came since the last report.
     fresh: bool,
 }
@@ -70,10 +70,10 @@ pub(crate) struct Budget(Mutex<State>);
 
 /// What was decided about one tensor. Dropping it gives the memory back.
 #[derive(Debug)]
-pub(crate) struct Decision {
+pub(crate) struct WeightDecision {
     budget: Arc<Budget>,
     plans: Vec<WeightPlan>,
-    outcome: Mutex<Result<(), Why>>,
+    outcome: Mutex<Result<(), LeftOnCpu>>,
 }
 
 impl Budget {
@@ -84,7 +84,7 @@ impl Budget {
             limit,
             npu: 0,
             cpu: BTreeMap::new(),
-            most: Totals::default(),
+            most: WeightTotals::default(),
             fresh: false,
         })))
     }
@@ -96,12 +96,16 @@ impl Budget {
 
     /// Decides about a tensor of which each matrix is packed as planned: all of
     /// them or none.
-    pub(crate) fn decide(self: &Arc<Self>, wanted: bool, plans: Vec<WeightPlan>) -> Arc<Decision> {
+    pub(crate) fn decide(
+        self: &Arc<Self>,
+        wanted: bool,
+        plans: Vec<WeightPlan>,
+    ) -> Arc<WeightDecision> {
         let mut state = self.lock();
         let outcome = if wanted {
             state.add(&plans)
         } else {
-            Err(Why::Excluded)
+            Err(LeftOnCpu::Excluded)
         };
         match outcome {
             Ok(()) => state.npu += 1,
@@ -113,7 +117,7 @@ impl Budget {
             state.most = now;
         }
         drop(state);
-        Arc::new(Decision {
+        Arc::new(WeightDecision {
             budget: Arc::clone(self),
             plans,
             outcome: Mutex::new(outcome),
@@ -129,7 +133,7 @@ impl Budget {
         // Writing into a String cannot fail.
         let mut line = format!(
             "weights on the NPU: {}",
-            Amount(Count {
+            Amount(TensorCount {
                 tensors: state.npu,
                 bytes: state.memory.total(),
             })
@@ -147,19 +151,19 @@ impl Budget {
 
     /// Tensors and bytes on the NPU, and those left to the CPU, when there were
     /// most.
-    pub(crate) fn most(&self) -> Totals {
+    pub(crate) fn most(&self) -> WeightTotals {
         self.lock().most
     }
 }
 
 impl State {
-    fn totals(&self) -> Totals {
-        let mut totals = Totals {
-            npu: Count {
+    fn totals(&self) -> WeightTotals {
+        let mut totals = WeightTotals {
+            npu: TensorCount {
                 tensors: self.npu,
                 bytes: self.memory.total(),
             },
-            cpu: Count::default(),
+            cpu: TensorCount::default(),
         };
         for count in self.cpu.values() {
             totals.cpu.tensors += count.tensors;
@@ -168,28 +172,28 @@ impl State {
         totals
     }
 
-    fn add(&mut self, plans: &[WeightPlan]) -> Result<(), Why> {
+    fn add(&mut self, plans: &[WeightPlan]) -> Result<(), LeftOnCpu> {
         for (index, plan) in plans.iter().enumerate() {
             if let Err(error) = self.memory.add(plan) {
                 for plan in &plans[..index] {
                     self.memory.remove(plan);
                 }
                 return Err(match error {
-                    DoesNotFit::Memory { .. } => Why::Memory,
-                    _ => Why::Addresses,
+                    DoesNotFit::Memory { .. } => LeftOnCpu::Memory,
+                    _ => LeftOnCpu::Addresses,
                 });
             }
         }
         Ok(())
     }
 
-    fn leave(&mut self, why: Why, plans: &[WeightPlan]) {
+    fn leave(&mut self, why: LeftOnCpu, plans: &[WeightPlan]) {
         let count = self.cpu.entry(why).or_default();
         count.tensors += 1;
         count.bytes += bytes(plans);
     }
 
-    fn forget(&mut self, outcome: Result<(), Why>, plans: &[WeightPlan]) {
+    fn forget(&mut self, outcome: Result<(), LeftOnCpu>, plans: &[WeightPlan]) {
         match outcome {
             Ok(()) => {
                 self.npu -= 1;
@@ -213,13 +217,13 @@ fn bytes(plans: &[WeightPlan]) -> u64 {
     plans.iter().map(WeightPlan::device_bytes).sum()
 }
 
-impl Decision {
+impl WeightDecision {
     /// Whether the tensor may be on the NPU.
     pub(crate) fn is_yes(&self) -> bool {
         self.outcome().is_ok()
     }
 
-    fn outcome(&self) -> MutexGuard<'_, Result<(), Why>> {
+    fn outcome(&self) -> MutexGuard<'_, Result<(), LeftOnCpu>> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -229,13 +233,13 @@ impl Decision {
         if outcome.is_ok() {
             let mut state = self.budget.lock();
             state.forget(*outcome, &self.plans);
-            state.leave(Why::Failed, &self.plans);
-            *outcome = Err(Why::Failed);
+            state.leave(LeftOnCpu::Failed, &self.plans);
+            *outcome = Err(LeftOnCpu::Failed);
         }
     }
 }
 
-impl Drop for Decision {
+impl Drop for WeightDecision {
     fn drop(&mut self) {
         let outcome = *self.outcome();
         self.budget.lock().forget(outcome, &self.plans);
@@ -243,11 +247,11 @@ impl Drop for Decision {
 }
 
 /// A count in words.
-struct Amount(Count);
+struct Amount(TensorCount);
 
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Count { tensors, bytes } = self.0;
+        let TensorCount { tensors, bytes } = self.0;
         let plural = if tensors == 1 { "" } else { "s" };
         let (whole, tenth) = (bytes / MIB, bytes % MIB * 10 / MIB);
         write!(f, "{tensors} tensor{plural} ({whole}.{tenth} MiB)")
@@ -300,7 +304,7 @@ mod tests {
         assert!(budget.decide(true, vec![plan()]).is_yes());
         drop((second, third));
         assert_eq!(budget.most().npu.tensors, 2);
-        assert_eq!(budget.lock().totals(), Totals::default());
+        assert_eq!(budget.lock().totals(), WeightTotals::default());
     }
 
     #[test]
@@ -331,6 +335,6 @@ mod tests {
         assert_eq!(tensors(&budget), (0, 1));
         assert!(budget.decide(true, vec![plan()]).is_yes());
         drop(decision);
-        assert_eq!(budget.lock().totals(), Totals::default());
+        assert_eq!(budget.lock().totals(), WeightTotals::default());
     }
 }

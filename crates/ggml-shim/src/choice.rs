@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use crate::cost::tests::machine;
     use crate::supports::MAX_INT8_K;
-    use crate::types::Class;
+    use crate::types::FormatClass;
 
     /// Blocks of 32 elements in so many bytes.
     fn blocks(block_bytes: usize) -> NumberFormat {
@@ -207,7 +207,7 @@ mod tests {
             id: u32::MAX,
             block_elements: 32,
             block_bytes,
-            class: Class::Quantised,
+            class: FormatClass::Quantised,
         }
     }
 

@@ -186,12 +186,12 @@ impl CpuBackend {
     /// Where the CPU computes with weights: rearranged ones, or plain ones.
     /// `None` while there is no CPU device, and for rearranged ones if it has
     /// several types of buffers for them.
-    pub(crate) fn place(&self, rearranged: bool) -> Option<cpu_time::Where> {
+    pub(crate) fn place(&self, rearranged: bool) -> Option<cpu_time::TimingPlace> {
         let (device, extras) = self.extras()?;
         if rearranged && extras.len() > 1 {
             return None;
         }
-        Some(cpu_time::Where {
+        Some(cpu_time::TimingPlace {
             device: device.get(),
             weights: match rearranged {
                 true => self.target(),

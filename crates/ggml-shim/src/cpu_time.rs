@@ -71,7 +71,7 @@ pub(crate) struct ProductTimer {
 
 /// Where a product is measured: objects of the host, which live for ever.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Where {
+pub(crate) struct TimingPlace {
     /// The host's CPU device.
     pub(crate) device: *mut Device,
     /// Type of the buffer that the weights lie in.
@@ -110,7 +110,7 @@ impl ProductTimer {
     /// # Safety
     /// The objects are the host's, `format` is one of its formats, the buffer
     /// type of the weights takes them, and the CPU multiplies them from there.
-    pub(crate) unsafe fn mac_fs(&self, format: NumberFormat, place: Where) -> Option<u64> {
+    pub(crate) unsafe fn mac_fs(&self, format: NumberFormat, place: TimingPlace) -> Option<u64> {
         let [n, k] = SIZE;
         // SAFETY: the caller's promise.
         let took = unsafe { self.measure(format, place) }?;
@@ -121,7 +121,7 @@ impl ProductTimer {
 
     /// # Safety
     /// As [`ProductTimer::mac_fs`].
-    unsafe fn measure(&self, format: NumberFormat, place: Where) -> Option<Duration> {
+    unsafe fn measure(&self, format: NumberFormat, place: TimingPlace) -> Option<Duration> {
         let stored = Owned::arena(self)?;
         let computed = Owned::arena(self)?;
         let [n, k] = SIZE.map(|size| i64::try_from(size).unwrap_or(0));

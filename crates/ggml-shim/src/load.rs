@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::abi::Tensor;
 use crate::log::LogLevel;
 use crate::mul_mat::TensorBytes;
-use crate::pack::{self, Packed};
-use crate::resident::Residents;
+use crate::pack::{self, PackedMatrix};
+use crate::resident::ResidentMatrices;
 use crate::runtime::Runtime;
 use crate::supports::{self, TensorDescriptor};
 
@@ -22,7 +22,7 @@ use crate::supports::{self, TensorDescriptor};
 /// Why it cannot be offloaded, in words; then nothing of it is resident.
 pub(crate) fn pack_tensor(
     runtime: &Runtime,
-    residents: &Residents<Packed<Weights>>,
+    residents: &ResidentMatrices<PackedMatrix<Weights>>,
     tensor: &Tensor,
     weights: &TensorDescriptor,
     bytes: &[u8],

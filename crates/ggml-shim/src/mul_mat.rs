@@ -23,12 +23,12 @@ use zerocopy::FromBytes;
 
 pub(crate) use self::part::{ActivationRows, MatrixMultiplier, MatrixProduct};
 use crate::abi::MAX_DIMS;
-use crate::pack::{self, Matrix, Packed};
+use crate::pack::{self, Matrix, PackedMatrix};
 use crate::quants::NotFinite;
-use crate::resident::Residents;
+use crate::resident::ResidentMatrices;
 use crate::supports::{Offload, Shape, TensorDescriptor};
 use crate::types::Decoder;
-use crate::verify::Checking;
+use crate::verify::ProductChecks;
 
 /// Why a product has no result.
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +120,7 @@ pub(crate) struct MulMat<'a> {
     /// dst: `outputs()` numbers.
     pub(crate) out: &'a mut [f32],
     /// Whether it is computed again.
-    pub(crate) checking: Checking,
+    pub(crate) checking: ProductChecks,
 }
 
 /// Computes `product`. Weights are kept in `residents`, if there are any.
@@ -129,7 +129,7 @@ pub(crate) struct MulMat<'a> {
 /// See [`MulMatError`]; the output is then worthless.
 pub(crate) fn compute<M: MatrixMultiplier>(
     multiplier: &M,
-    residents: Option<&Residents<Packed<M::Weights>>>,
+    residents: Option<&ResidentMatrices<PackedMatrix<M::Weights>>>,
     product: &mut MulMat<'_>,
 ) -> Result<(), MulMatError<M::Error>> {
     let Shape {
@@ -178,11 +178,11 @@ pub(crate) fn compute<M: MatrixMultiplier>(
 /// The packed weight matrix `b2`, `b3`.
 fn weights<M: MatrixMultiplier>(
     multiplier: &M,
-    residents: Option<&Residents<Packed<M::Weights>>>,
+    residents: Option<&ResidentMatrices<PackedMatrix<M::Weights>>>,
     product: &MulMat<'_>,
     b2: usize,
     b3: usize,
-) -> Result<Arc<Packed<M::Weights>>, MulMatError<M::Error>> {
+) -> Result<Arc<PackedMatrix<M::Weights>>, MulMatError<M::Error>> {
     let Shape { n, k, .. } = product.offload.shape;
     let load = || {
         if product.weights.bytes.is_empty() {
@@ -235,8 +235,8 @@ fn activations<'a, E: std::error::Error + Send + Sync + 'static>(
 
 /// Holds outputs against what the CPU makes of the weights' originals.
 fn verify<W>(
-    checking: &mut Checking,
-    packed: &Packed<W>,
+    checking: &mut ProductChecks,
+    packed: &PackedMatrix<W>,
     k: usize,
     activations: &[f32],
     out: &[f32],

@@ -17,9 +17,9 @@ use rayon::prelude::*;
 use crate::abi::type_id;
 use crate::mul_mat::{MatrixMultiplier, MulMatError, TensorBytes};
 use crate::precision::ComputeType;
-use crate::quants::{self, Mend, NotFinite};
+use crate::quants::{self, NotFinite, RowCorrection};
 use crate::types::Decoder;
-use crate::verify::Original;
+use crate::verify::OriginalWeights;
 
 /// One weight matrix where ggml has it.
 #[derive(Debug)]
@@ -56,14 +56,14 @@ impl<'a> Matrix<'a> {
 
 /// One weight matrix where the engine has it.
 #[derive(Debug)]
-pub(crate) struct Packed<W> {
+pub(crate) struct PackedMatrix<W> {
     /// The weights as the engine keeps them.
     pub(crate) weights: W,
     /// What outputs are to be multiplied by, one power of two per row; `None`
     /// if all are one.
     pub(crate) factors: Option<Vec<f32>>,
     /// The original that it was made of, while products are verified.
-    pub(crate) original: Option<Original>,
+    pub(crate) original: Option<OriginalWeights>,
 }
 
 /// Loads `matrix` in `precision`, and keeps the original where `keep` says so.
@@ -76,7 +76,7 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
     precision: ComputeType,
     matrix: &Matrix<'_>,
     keep: bool,
-) -> Result<Packed<M::Weights>, MulMatError<M::Error>> {
+) -> Result<PackedMatrix<M::Weights>, MulMatError<M::Error>> {
     let (n, k) = (matrix.rows.len(), matrix.k);
     let decoder = matrix.decoder;
     let row_bytes = decoder.format().row_bytes(k);
@@ -84,13 +84,13 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
     if !matrix.rows.iter().all(suits) {
         return Err(MulMatError::Data("weights"));
     }
-    let original = keep.then(|| Original::of(matrix)).flatten();
+    let original = keep.then(|| OriginalWeights::of(matrix)).flatten();
     match precision {
         ComputeType::Fp16 => {
             let (halves, factors) =
                 halves(multiplier, matrix).ok_or(MulMatError::Data("weights"))??;
             let weights = multiplier.load_f16(n, k, &halves);
-            Ok(Packed {
+            Ok(PackedMatrix {
                 weights: weights.map_err(MulMatError::Engine)?,
                 factors,
                 original,
@@ -108,7 +108,7 @@ pub(crate) fn load_matrix<M: MatrixMultiplier>(
             };
             let weights = multiplier.load_quantised(n, k, quantised, fill);
             match bad.into_inner() {
-                usize::MAX => Ok(Packed {
+                usize::MAX => Ok(PackedMatrix {
                     weights: weights.map_err(MulMatError::Engine)?,
                     factors: None,
                     original,
@@ -140,7 +140,7 @@ fn halves<'a>(
     }
     let k = matrix.k;
     let mut halves = vec![f16::ZERO; matrix.rows.len() * k];
-    let mends: Vec<Mend> = halves
+    let mends: Vec<RowCorrection> = halves
         .par_chunks_exact_mut(k)
         .zip(&matrix.rows)
         .map_init(
@@ -151,10 +151,13 @@ fn halves<'a>(
             },
         )
         .collect();
-    if let Some(row) = mends.iter().position(|mend| *mend == Mend::NotANumber) {
+    if let Some(row) = mends
+        .iter()
+        .position(|mend| *mend == RowCorrection::NotANumber)
+    {
         return Some(Err(NotFinite { row }));
     }
-    let scaled = mends.iter().any(|mend| *mend != Mend::Nothing);
+    let scaled = mends.iter().any(|mend| *mend != RowCorrection::Nothing);
     let factors = scaled.then(|| mends.iter().map(|mend| mend.factor()).collect());
     Some(Ok((Cow::Owned(halves), factors)))
 }

@@ -32,7 +32,7 @@ enum Part {
 
 /// A list that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unreadable {
+pub(crate) enum PatternError {
     /// Nothing between two commas, or behind a `!`.
     #[error("a pattern is empty")]
     Empty,
@@ -43,7 +43,7 @@ pub(crate) enum Unreadable {
 
 impl Patterns {
     /// Reads a list.
-    pub(crate) fn parse(list: &str) -> Result<Self, Unreadable> {
+    pub(crate) fn parse(list: &str) -> Result<Self, PatternError> {
         list.split(',')
             .map(|text| Pattern::parse(text.trim()))
             .collect::<Result<_, _>>()
@@ -62,13 +62,13 @@ impl Patterns {
 }
 
 impl Pattern {
-    fn parse(text: &str) -> Result<Self, Unreadable> {
+    fn parse(text: &str) -> Result<Self, PatternError> {
         let (includes, pattern) = match text.strip_prefix('!') {
             Some(rest) => (false, rest),
             None => (true, text),
         };
         if pattern.is_empty() {
-            return Err(Unreadable::Empty);
+            return Err(PatternError::Empty);
         }
         let mut parts = Vec::new();
         let mut rest = pattern.chars();
@@ -83,7 +83,7 @@ impl Pattern {
                     let (inside, behind) = rest
                         .as_str()
                         .split_once(']')
-                        .ok_or_else(|| Unreadable::Open(pattern.to_owned()))?;
+                        .ok_or_else(|| PatternError::Open(pattern.to_owned()))?;
                     rest = behind.chars();
                     Part::set(inside)
                 }
@@ -207,8 +207,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_an_error() {
-        assert_eq!(Patterns::parse("a,,b"), Err(Unreadable::Empty));
-        assert_eq!(Patterns::parse("!"), Err(Unreadable::Empty));
+        assert_eq!(Patterns::parse("a,,b"), Err(PatternError::Empty));
+        assert_eq!(Patterns::parse("!"), Err(PatternError::Empty));
         let open = Patterns::parse("blk.[0-9.*").unwrap_err();
         assert!(open.to_string().contains("blk.[0-9.*"));
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// Tensors of which some bytes are there, by address.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces(HashMap<usize, Partial>);
+pub(crate) struct TensorPieces(HashMap<usize, Partial>);
 
 #[derive(Debug)]
 struct Partial {
@@ -18,26 +18,26 @@ struct Partial {
 /// A piece that lies outside its tensor.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{size} bytes at {offset} are not within its {len} bytes; ignored")]
-pub(crate) struct Outside {
+pub(crate) struct PieceOutside {
     offset: usize,
     size: usize,
     len: usize,
 }
 
-impl Pieces {
+impl TensorPieces {
     /// Adds a piece of the tensor of `len` bytes at `address`; gives the
     /// tensor when it is complete, and forgets it.
     ///
     /// # Errors
-    /// [`Outside`]; then nothing has changed.
+    /// [`PieceOutside`]; then nothing has changed.
     pub(crate) fn add(
         &mut self,
         address: usize,
         len: usize,
         offset: usize,
         piece: &[u8],
-    ) -> Result<Option<Vec<u8>>, Outside> {
-        let outside = Outside {
+    ) -> Result<Option<Vec<u8>>, PieceOutside> {
+        let outside = PieceOutside {
             offset,
             size: piece.len(),
             len,
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_piece_outside_changes_nothing() {
-        let mut pieces = Pieces::default();
+        let mut pieces = TensorPieces::default();
         assert!(pieces.add(64, 4, 3, &[1, 2]).is_err());
         assert!(pieces.add(64, 4, usize::MAX, &[1, 2]).is_err());
         assert_eq!(pieces.add(64, 4, 0, &[1, 2]), Ok(None));
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn another_tensor_at_the_same_address_begins_anew() {
-        let mut pieces = Pieces::default();
+        let mut pieces = TensorPieces::default();
         assert_eq!(pieces.add(64, 4, 0, &[1, 2]), Ok(None));
         assert_eq!(pieces.add(64, 3, 2, &[7]), Ok(None));
         assert_eq!(pieces.add(64, 3, 0, &[5, 6]), Ok(Some(vec![5, 6, 7])));
@@ -113,7 +113,7 @@ mod tests {
             len in 1..40_usize,
             parts in proptest::collection::vec((0..40_usize, 0..20_usize, any::<u8>()), 1..30),
         ) {
-            let mut pieces = Pieces::default();
+            let mut pieces = TensorPieces::default();
             let mut written = vec![None; len];
             for (offset, size, value) in parts {
                 let piece = vec![value; size];

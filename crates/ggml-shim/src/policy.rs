@@ -344,14 +344,14 @@ mod tests {
         let (policy, _) = policy(MinRows::Computed, false, Some(16_000));
         let dense = product(Q8_0, 64, 1024, 2048);
         let offload = supports::computable(&dense, &policy).unwrap();
-        let pays = |m: usize, experts: Option<supports::Experts>| {
+        let pays = |m: usize, experts: Option<supports::ExpertChoice>| {
             let mut offload = offload;
             offload.shape.m = m;
             offload.shape.matrices = [8, 1];
             offload.experts = experts;
             policy.is_worth(&dense, &offload)
         };
-        let two_of_eight = Some(supports::Experts { used: 2, given: 1 });
+        let two_of_eight = Some(supports::ExpertChoice { used: 2, given: 1 });
         let fewest = (2..512).find(|m| pays(*m, None)).unwrap();
         assert!((2..128).contains(&fewest));
         assert!(!pays(4 * fewest - 1, two_of_eight));

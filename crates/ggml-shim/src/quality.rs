@@ -21,7 +21,7 @@
 //! their groups of K cost more time than they save.
 
 use crate::precision::ComputeType;
-use crate::types::{Class, NumberFormat};
+use crate::types::{FormatClass, NumberFormat};
 
 /// Nothing but what rounds as the CPU does.
 const EXACT: &[ComputeType] = &[ComputeType::Fp16];
@@ -49,7 +49,7 @@ pub(crate) fn allowed(weights: NumberFormat, k: usize) -> &'static [ComputeType]
     // Blocks of a rotation are the largest powers of two that divide K.
     let rotates = k > 0 && k.trailing_zeros() >= ROTATED_MIN.ilog2();
     match weights.class {
-        Class::Quantised if bits <= coarse && rotates => COARSE,
+        FormatClass::Quantised if bits <= coarse && rotates => COARSE,
         // A float of few bits, which ggml may have one day, is a number that
         // somebody rounded on purpose; what it lost is not known.
         _ => EXACT,
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     /// A format of so many bytes for so many elements.
-    fn format(class: Class, block_bytes: usize, block_elements: usize) -> NumberFormat {
+    fn format(class: FormatClass, block_bytes: usize, block_elements: usize) -> NumberFormat {
         NumberFormat {
             id: u32::MAX,
             block_elements,
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn rows_that_hardly_rotate_are_not_rounded_to_int8() {
-        let q4_0 = format(Class::Quantised, 18, 32);
+        let q4_0 = format(FormatClass::Quantised, 18, 32);
         for (k, coarse) in [
             (0, false),
             (32, false),
@@ -89,24 +89,30 @@ mod tests {
     #[test]
     fn each_format_may_lose_as_much_again_as_it_has_lost() {
         for (name, class, bytes, elements, coarse) in [
-            ("F32", Class::Float, 4, 1, false),
-            ("F16", Class::Float, 2, 1, false),
-            ("BF16", Class::Float, 2, 1, false),
-            ("Q8_0", Class::Quantised, 34, 32, false),
-            ("Q8_K", Class::Quantised, 292, 256, false),
-            ("Q6_K", Class::Quantised, 210, 256, true),
-            ("Q5_K", Class::Quantised, 176, 256, true),
-            ("Q5_0", Class::Quantised, 22, 32, true),
-            ("Q5_1", Class::Quantised, 24, 32, true),
-            ("Q4_K", Class::Quantised, 144, 256, true),
-            ("Q4_0", Class::Quantised, 18, 32, true),
-            ("Q4_1", Class::Quantised, 20, 32, true),
-            ("IQ4_NL", Class::Quantised, 18, 32, true),
-            ("MXFP4", Class::Quantised, 17, 32, true),
-            ("Q3_K", Class::Quantised, 110, 256, true),
-            ("Q2_K", Class::Quantised, 84, 256, true),
-            ("some float of 8 bits", Class::Float, 1, 1, false),
-            ("some blocks of 7.5 bits", Class::Quantised, 30, 32, false),
+            ("F32", FormatClass::Float, 4, 1, false),
+            ("F16", FormatClass::Float, 2, 1, false),
+            ("BF16", FormatClass::Float, 2, 1, false),
+            ("Q8_0", FormatClass::Quantised, 34, 32, false),
+            ("Q8_K", FormatClass::Quantised, 292, 256, false),
+            ("Q6_K", FormatClass::Quantised, 210, 256, true),
+            ("Q5_K", FormatClass::Quantised, 176, 256, true),
+            ("Q5_0", FormatClass::Quantised, 22, 32, true),
+            ("Q5_1", FormatClass::Quantised, 24, 32, true),
+            ("Q4_K", FormatClass::Quantised, 144, 256, true),
+            ("Q4_0", FormatClass::Quantised, 18, 32, true),
+            ("Q4_1", FormatClass::Quantised, 20, 32, true),
+            ("IQ4_NL", FormatClass::Quantised, 18, 32, true),
+            ("MXFP4", FormatClass::Quantised, 17, 32, true),
+            ("Q3_K", FormatClass::Quantised, 110, 256, true),
+            ("Q2_K", FormatClass::Quantised, 84, 256, true),
+            ("some float of 8 bits", FormatClass::Float, 1, 1, false),
+            (
+                "some blocks of 7.5 bits",
+                FormatClass::Quantised,
+                30,
+                32,
+                false,
+            ),
         ] {
             let allowed = allowed(format(class, bytes, elements), 4096);
             assert!(allowed.contains(&ComputeType::Fp16), "{name}");

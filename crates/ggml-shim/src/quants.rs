@@ -54,7 +54,7 @@ pub(crate) fn check_f16(weights: &[f16], k: usize) -> Result<(), NotFinite> {
 
 /// What to do to the outputs of one row that was rounded.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Mend {
+pub(crate) enum RowCorrection {
     /// Nothing.
     Nothing,
     /// Multiply them by this power of two.
@@ -63,7 +63,7 @@ pub(crate) enum Mend {
     NotANumber,
 }
 
-impl Mend {
+impl RowCorrection {
     /// The factor for the outputs of the row.
     pub(crate) fn factor(self) -> f32 {
         match self {
@@ -119,19 +119,19 @@ pub(crate) fn is_finite(row: &[f32]) -> bool {
 }
 
 /// Rounds one row to FP16 into `out`, of the same length.
-pub(crate) fn round_to_f16(row: &[f32], out: &mut [f16]) -> Mend {
+pub(crate) fn round_to_f16(row: &[f32], out: &mut [f16]) -> RowCorrection {
     let (factor, mend) = match magnitude(row) {
         None => {
             out.fill(f16::ZERO);
-            return Mend::NotANumber;
+            return RowCorrection::NotANumber;
         }
-        Some(0.0) => (1.0, Mend::Nothing),
+        Some(0.0) => (1.0, RowCorrection::Nothing),
         Some(largest) if (SMALLEST_PLAIN..=LARGEST_PLAIN).contains(&largest) => {
-            (1.0, Mend::Nothing)
+            (1.0, RowCorrection::Nothing)
         }
         Some(largest) => {
             let factor = power_of_two_to_unit(largest);
-            (factor, Mend::Scale(1.0 / factor))
+            (factor, RowCorrection::Scale(1.0 / factor))
         }
     };
     for (out, value) in out.iter_mut().zip(row) {
@@ -178,9 +178,12 @@ mod tests {
     fn ordinary_rows_are_rounded_as_they_are() {
         let row = [1.0, -0.1, 1e-5, 0.0];
         let mut out = [f16::ZERO; 4];
-        assert_eq!(round_to_f16(&row, &mut out), Mend::Nothing);
+        assert_eq!(round_to_f16(&row, &mut out), RowCorrection::Nothing);
         assert_eq!(out, row.map(f16::from_f32));
-        assert_eq!(round_to_f16(&[0.0, -0.0], &mut out[..2]), Mend::Nothing);
+        assert_eq!(
+            round_to_f16(&[0.0, -0.0], &mut out[..2]),
+            RowCorrection::Nothing
+        );
     }
 
     #[test]
@@ -194,7 +197,7 @@ mod tests {
         ] {
             let mut out = [f16::ZERO; 2];
             let mend = round_to_f16(&row, &mut out);
-            assert!(matches!(mend, Mend::Scale(_)), "{row:?}");
+            assert!(matches!(mend, RowCorrection::Scale(_)), "{row:?}");
             let mut back = out.map(f16::to_f32);
             mend.apply(None, &mut back);
             let largest = row[0].abs();
@@ -221,9 +224,9 @@ mod tests {
     fn opposite_factors_cancel_without_overflow() {
         let mut outputs = [3.0, -1.0];
         let (huge, tiny) = (f32::from_bits(0x7e80_0000), f32::MIN_POSITIVE);
-        Mend::Scale(huge).apply(Some(&[tiny, 1.0 / huge]), &mut outputs);
+        RowCorrection::Scale(huge).apply(Some(&[tiny, 1.0 / huge]), &mut outputs);
         assert_eq!(outputs, [3.0 * (huge * tiny), -1.0]);
-        Mend::NotANumber.apply(Some(&[1.0, 1.0]), &mut outputs);
+        RowCorrection::NotANumber.apply(Some(&[1.0, 1.0]), &mut outputs);
         assert!(outputs.iter().all(|output| output.is_nan()));
     }
 

@@ -39,11 +39,11 @@ type Slot<W> = Arc<Mutex<Option<Arc<W>>>>;
 
 /// The resident matrices of one buffer.
 #[derive(Debug)]
-pub(crate) struct Residents<W> {
+pub(crate) struct ResidentMatrices<W> {
     slots: Mutex<HashMap<MatrixKey, Slot<W>>>,
 }
 
-impl<W> Default for Residents<W> {
+impl<W> Default for ResidentMatrices<W> {
     fn default() -> Self {
         Self {
             slots: Mutex::new(HashMap::new()),
@@ -57,7 +57,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<W> Residents<W> {
+impl<W> ResidentMatrices<W> {
     /// The matrix of `key`, made by `load` if it is not there. Two threads
     /// that ask for the same one load it once; different ones do not wait for
     /// each other.
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    fn load(residents: &Residents<u32>, key: MatrixKey, value: u32) -> u32 {
+    fn load(residents: &ResidentMatrices<u32>, key: MatrixKey, value: u32) -> u32 {
         let loaded = residents.get_or_load(key, || Ok::<_, Infallible>(value));
         let Ok(weights) = loaded;
         *weights
@@ -118,14 +118,14 @@ mod tests {
 
     #[test]
     fn a_matrix_is_loaded_once() {
-        let residents = Residents::default();
+        let residents = ResidentMatrices::default();
         assert_eq!(load(&residents, key(4096), 1), 1);
         assert_eq!(load(&residents, key(4096), 2), 1);
     }
 
     #[test]
     fn the_same_address_with_another_shape_is_another_matrix() {
-        let residents = Residents::default();
+        let residents = ResidentMatrices::default();
         assert_eq!(load(&residents, key(4096), 1), 1);
         let other = MatrixKey { n: 2, ..key(4096) };
         assert_eq!(load(&residents, other, 2), 2);
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn written_bytes_are_forgotten_and_neighbours_kept() {
-        let residents = Residents::default();
+        let residents = ResidentMatrices::default();
         for (address, value) in [(4096, 1), (4160, 2), (4224, 3)] {
             load(&residents, key(address), value);
         }
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_is_inserted_replaces_what_was_there() {
-        let residents = Residents::default();
+        let residents = ResidentMatrices::default();
         assert!(!residents.contains(&key(0)));
         load(&residents, key(0), 1);
         residents.insert(key(0), 2);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_failed_load_is_tried_again() {
-        let residents = Residents::default();
+        let residents = ResidentMatrices::default();
         assert_eq!(
             residents
                 .get_or_load(key(0), || Err::<u32, _>("no memory"))
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn threads_that_ask_together_load_once() {
-        let residents = Residents::default();
+        let residents = ResidentMatrices::default();
         let loads = Mutex::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {

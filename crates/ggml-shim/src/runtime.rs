@@ -23,12 +23,12 @@ use crate::memory;
 use crate::observer::EngineObserver;
 use crate::policy::{self, ProcessPolicy};
 use crate::shared::GgmlPtr;
-use crate::stats::{DeviceCounts, Modelled, NpuTime, Stats};
+use crate::stats::{DeviceCounts, ModelledTime, NpuTime, Stats};
 use crate::symbols::SymbolScope;
 use crate::tensor::TensorContext;
 use crate::trace::{self, Trace, TraceFile};
 use crate::types::{FormatTable, NumberFormat};
-use crate::verify::Verify;
+use crate::verify::Verification;
 use crate::weight_buffers::WeightBuffers;
 use crate::{device, reg};
 
@@ -60,7 +60,7 @@ pub(crate) struct Runtime {
     /// Looks on while the engine works, if the user wants to know.
     pub(crate) observer: Option<Arc<EngineObserver>>,
     /// Which products are computed again.
-    pub(crate) verify: Verify,
+    pub(crate) verify: Verification,
     /// `struct ggml_backend_reg` of this library.
     pub(crate) reg: GgmlPtr<Reg>,
     /// `struct ggml_backend_device` of ROCKET0.
@@ -227,7 +227,7 @@ impl Runtime {
             stats: Stats::default(),
             model: opened.model,
             observer,
-            verify: Verify::new(config.verify),
+            verify: Verification::new(config.verify),
             engine: Mutex::new(Some(Arc::new(engine))),
             host,
             types,
@@ -325,7 +325,7 @@ extern "C" fn at_exit() {
                 .map_or_else(DeviceCounts::default, engine::counts);
             let description = runtime.description.to_string_lossy();
             let npu = NpuTime {
-                modelled: runtime.observer.as_ref().map(|observer| Modelled {
+                modelled: runtime.observer.as_ref().map(|observer| ModelledTime {
                     ps: observer.modelled_ps(),
                     clock_hz: observer.clock_hz(),
                 }),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use npu_matmul::Times;
 
-use crate::budget::Totals;
+use crate::budget::WeightTotals;
 use crate::describe::MEGAHERTZ;
 use crate::precision::ComputeType;
 use crate::reason::DeclineReason;
@@ -32,7 +32,7 @@ pub(crate) struct DeviceCounts {
 
 /// What the NPU would have taken for all products, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Modelled {
+pub(crate) struct ModelledTime {
     /// Sum of the modelled times, picoseconds.
     pub(crate) ps: u64,
     /// Clock of the NPU that they assume, Hz.
@@ -43,7 +43,7 @@ pub(crate) struct Modelled {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NpuTime {
     /// The time by the timing model, if it was asked.
-    pub(crate) modelled: Option<Modelled>,
+    pub(crate) modelled: Option<ModelledTime>,
     /// Whether there is an NPU, whose time can be measured.
     pub(crate) is_measured: bool,
 }
@@ -80,7 +80,7 @@ impl Stats {
         &self,
         device: &str,
         counts: DeviceCounts,
-        weights: Totals,
+        weights: WeightTotals,
         npu: NpuTime,
     ) -> String {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -190,7 +190,7 @@ fn times(times: Times, npu: NpuTime) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Count;
+    use crate::budget::TensorCount;
 
     #[test]
     fn the_table_shows_what_was_counted() {
@@ -210,15 +210,15 @@ mod tests {
                 },
                 ..DeviceCounts::default()
             },
-            Totals {
-                npu: Count {
+            WeightTotals {
+                npu: TensorCount {
                     tensors: 3,
                     bytes: 5 << 10,
                 },
-                cpu: Count::default(),
+                cpu: TensorCount::default(),
             },
             NpuTime {
-                modelled: Some(Modelled {
+                modelled: Some(ModelledTime {
                     ps: 2_250_000_000,
                     clock_hz: 600_000_000,
                 }),

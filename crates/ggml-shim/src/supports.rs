@@ -21,7 +21,7 @@ use crate::abi::{MAX_DIMS, type_id};
 use crate::precision::ComputeType;
 use crate::reason::DeclineReason;
 use crate::resident::MatrixKey;
-use crate::types::{Class, NumberFormat};
+use crate::types::{FormatClass, NumberFormat};
 
 /// Fewest outputs of a product in INT8. Its error is a few 2^-8 of each
 /// output, and averages out only over many: with a single output one unlucky
@@ -46,7 +46,7 @@ pub(crate) struct TensorDescriptor {
 
 /// Where the weights of a product come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum WeightOrigin {
     /// A tensor that no operation computes, or a view of one.
     Stored,
     /// The result of another operation.
@@ -75,7 +75,7 @@ pub(crate) struct MulMatQuery {
     /// ggml's src0.
     pub(crate) weights: TensorDescriptor,
     /// Where the weights come from.
-    pub(crate) origin: Origin,
+    pub(crate) origin: WeightOrigin,
     /// Where the weights lie.
     pub(crate) place: WeightLocation,
     /// ggml's src1.
@@ -109,12 +109,12 @@ pub(crate) struct Offload {
     /// Size of the product.
     pub(crate) shape: Shape,
     /// How rows choose their weights, if they do.
-    pub(crate) experts: Option<Experts>,
+    pub(crate) experts: Option<ExpertChoice>,
 }
 
 /// How rows choose their weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Experts {
+pub(crate) struct ExpertChoice {
     /// Experts that each token chooses.
     pub(crate) used: usize,
     /// How many rows of activations each token has: `used`, or a divisor of
@@ -157,7 +157,7 @@ pub(crate) fn decide(
     product: &MulMatQuery,
     policy: &impl Policy,
 ) -> Result<Offload, DeclineReason> {
-    if product.origin == Origin::Computed {
+    if product.origin == WeightOrigin::Computed {
         return Err(DeclineReason::Computed);
     }
     if product.place == WeightLocation::Elsewhere {
@@ -220,7 +220,7 @@ pub(crate) fn storable(
 
 /// The dimensions of weights that can be decoded row by row.
 fn readable(weights: &TensorDescriptor) -> Result<[usize; MAX_DIMS], DeclineReason> {
-    if weights.format.class == Class::Other {
+    if weights.format.class == FormatClass::Other {
         return Err(DeclineReason::WeightType);
     }
     let dimensions = weights.dimensions()?;
@@ -265,7 +265,7 @@ fn shape(product: &MulMatQuery) -> Result<Shape, DeclineReason> {
 fn shape_by_expert(
     product: &MulMatQuery,
     ids: &TensorDescriptor,
-) -> Result<(Shape, Experts), DeclineReason> {
+) -> Result<(Shape, ExpertChoice), DeclineReason> {
     let [k, n, count, b3] = product.weights.dimensions()?;
     let [k1, given, m, a3] = product.activations.dimensions()?;
     let [used, tokens, i2, i3] = ids.dimensions()?;
@@ -285,7 +285,7 @@ fn shape_by_expert(
         matrices: [count, 1],
         repeats: [1, 1],
     };
-    Ok((shape, Experts { used, given }))
+    Ok((shape, ExpertChoice { used, given }))
 }
 
 /// Each product of dimensions that the code forms must not overflow, in bytes

@@ -10,9 +10,9 @@ use zerocopy::FromBytes;
 use crate::abi::{Buffer, BufferType, Tensor, usage};
 use crate::host::Host;
 use crate::mul_mat::{MulMat, StoredWeights, TensorBytes};
-use crate::supports::{MulMatQuery, Offload, Origin, TensorDescriptor, WeightLocation};
+use crate::supports::{MulMatQuery, Offload, TensorDescriptor, WeightLocation, WeightOrigin};
 use crate::types::{FormatTable, NumberFormat};
-use crate::verify::Checking;
+use crate::verify::ProductChecks;
 
 /// What a node of a graph is to us.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ unsafe fn ids<'a>(context: &TensorContext<'_>, tensor: &'a Tensor) -> Option<&'a
 ///
 /// # Safety
 /// As [`classify`].
-unsafe fn origin(host: &Host, weights: &Tensor) -> Origin {
+unsafe fn origin(host: &Host, weights: &Tensor) -> WeightOrigin {
     let ops = host.ops();
     // SAFETY: null or live, by the caller's promise.
     let root = unsafe { weights.view_src.as_ref() };
@@ -121,9 +121,9 @@ unsafe fn origin(host: &Host, weights: &Tensor) -> Origin {
         }
     };
     if stored {
-        Origin::Stored
+        WeightOrigin::Stored
     } else {
-        Origin::Computed
+        WeightOrigin::Computed
     }
 }
 
@@ -270,7 +270,7 @@ pub(crate) unsafe fn with_data<T>(
         activations: activation_rows,
         ids,
         out,
-        checking: Checking::default(),
+        checking: ProductChecks::default(),
     }))
 }
 

@@ -40,7 +40,7 @@ type GetTraits = unsafe extern "C" fn(c_int) -> *const Traits;
 
 /// Kinds of number formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
+pub(crate) enum FormatClass {
     /// Floating point: F32, F16, BF16.
     Float,
     /// Blocks of small integers with scales, or whatever else can be decoded.
@@ -59,7 +59,7 @@ pub(crate) struct NumberFormat {
     /// Bytes of a block.
     pub(crate) block_bytes: usize,
     /// Kind of the encoding.
-    pub(crate) class: Class,
+    pub(crate) class: FormatClass,
 }
 
 impl NumberFormat {
@@ -161,14 +161,14 @@ impl FormatTable {
         name.to_string_lossy().into_owned()
     }
 
-    /// The decoder of this format; `None` for those of [`Class::Other`].
+    /// The decoder of this format; `None` for those of [`FormatClass::Other`].
     ///
     /// # Safety
     /// As [`FormatTable::format`].
     pub(crate) unsafe fn decoder(&self, id: u32) -> Option<Decoder> {
         // SAFETY: the caller's promise is the callee's.
         let (format, to_float) = unsafe { self.entry(id) };
-        (format.class != Class::Other).then_some(Decoder { format, to_float })
+        (format.class != FormatClass::Other).then_some(Decoder { format, to_float })
     }
 
     /// # Safety
@@ -178,7 +178,7 @@ impl FormatTable {
             id,
             block_elements: 1,
             block_bytes: 1,
-            class: Class::Other,
+            class: FormatClass::Other,
         };
         let Ok(number) = c_int::try_from(id) else {
             return (other(id), None);
@@ -199,10 +199,10 @@ impl FormatTable {
             return (other(id), None);
         }
         let class = match (id, traits.to_float) {
-            (type_id::F32, _) => Class::Float,
-            (_, None) => Class::Other,
-            (_, Some(_)) if traits.is_quantised => Class::Quantised,
-            (_, Some(_)) => Class::Float,
+            (type_id::F32, _) => FormatClass::Float,
+            (_, None) => FormatClass::Other,
+            (_, Some(_)) if traits.is_quantised => FormatClass::Quantised,
+            (_, Some(_)) => FormatClass::Float,
         };
         let to_float = traits.to_float.filter(|_| id != type_id::F32);
         let format = NumberFormat {
@@ -330,13 +330,13 @@ pub(crate) mod tests {
     #[test]
     fn formats_are_classified_by_what_the_host_can_do() {
         for (id, class) in [
-            (type_id::F32, Class::Float),
-            (type_id::F16, Class::Float),
-            (BF16, Class::Float),
-            (Q8_0, Class::Quantised),
-            (type_id::I32, Class::Other),
-            (4, Class::Other),
-            (u32::MAX, Class::Other),
+            (type_id::F32, FormatClass::Float),
+            (type_id::F16, FormatClass::Float),
+            (BF16, FormatClass::Float),
+            (Q8_0, FormatClass::Quantised),
+            (type_id::I32, FormatClass::Other),
+            (4, FormatClass::Other),
+            (u32::MAX, FormatClass::Other),
         ] {
             assert_eq!(format(id).class, class, "type {id}");
         }

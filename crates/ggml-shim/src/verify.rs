@@ -15,12 +15,12 @@ use crate::types::Decoder;
 
 /// Which products are computed again.
 #[derive(Debug, Default)]
-pub(crate) struct Verify {
+pub(crate) struct Verification {
     every: Option<NonZeroU64>,
     products: AtomicU64,
 }
 
-impl Verify {
+impl Verification {
     pub(crate) fn new(every: Option<NonZeroU64>) -> Self {
         Self {
             every,
@@ -34,29 +34,31 @@ impl Verify {
     }
 
     /// Counts a product; what it has to do. The first is one of them.
-    pub(crate) fn checking(&self) -> Checking {
+    pub(crate) fn checking(&self) -> ProductChecks {
         let Some(every) = self.every else {
-            return Checking::default();
+            return ProductChecks::default();
         };
         // A counter only: no other data is published through it.
         let number = self.products.fetch_add(1, Ordering::Relaxed);
-        Checking {
+        ProductChecks {
             keep: true,
-            errors: number.is_multiple_of(every.get()).then(Errors::default),
+            errors: number
+                .is_multiple_of(every.get())
+                .then(OutputErrors::default),
         }
     }
 }
 
 /// A weight matrix as it is in the model file.
 #[derive(Debug)]
-pub(crate) struct Original {
+pub(crate) struct OriginalWeights {
     decoder: Decoder,
     row_bytes: usize,
     /// The bytes of the rows, in words, so that rows are as aligned as they were.
     words: Vec<u64>,
 }
 
-impl Original {
+impl OriginalWeights {
     /// A copy of `matrix`; `None` if it has no rows, or not enough memory is
     /// left.
     pub(crate) fn of(matrix: &Matrix<'_>) -> Option<Self> {
@@ -90,26 +92,32 @@ impl Original {
 
 /// What is verified of one product.
 #[derive(Debug, Default)]
-pub(crate) struct Checking {
+pub(crate) struct ProductChecks {
     /// Whether weights that it packs keep what they were made of.
     pub(crate) keep: bool,
     /// What is found out about its outputs, if that is wanted.
-    pub(crate) errors: Option<Errors>,
+    pub(crate) errors: Option<OutputErrors>,
 }
 
 /// Sums of squares over outputs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Errors {
+pub(crate) struct OutputErrors {
     /// Sum of the squared differences.
     pub(crate) differences: f64,
     /// Sum of the squares of the CPU's outputs.
     pub(crate) outputs: f64,
 }
 
-impl Errors {
+impl OutputErrors {
     /// Adds the outputs `out` of `activations`, rows of `k`, times `weights`.
     /// What is not finite on the CPU has no error.
-    pub(crate) fn add(&mut self, weights: &Original, k: usize, activations: &[f32], out: &[f32]) {
+    pub(crate) fn add(
+        &mut self,
+        weights: &OriginalWeights,
+        k: usize,
+        activations: &[f32],
+        out: &[f32],
+    ) {
         let rows = activations.len() / k.max(1);
         let n = out.len() / rows.max(1);
         let of_column = |column: usize| {
@@ -151,9 +159,9 @@ mod tests {
     use crate::abi::type_id;
     use crate::types::tests::decoder;
 
-    fn original(weights: &[f32], k: usize) -> Original {
+    fn original(weights: &[f32], k: usize) -> OriginalWeights {
         let rows = weights.chunks_exact(k).map(IntoBytes::as_bytes);
-        Original::of(&Matrix {
+        OriginalWeights::of(&Matrix {
             decoder: decoder(type_id::F32),
             k,
             rows: rows.collect(),
@@ -165,7 +173,7 @@ mod tests {
     #[test]
     fn every_nth_product_from_the_first_on() {
         let due = |every, count| {
-            let verify = Verify::new(NonZeroU64::new(every));
+            let verify = Verification::new(NonZeroU64::new(every));
             assert_eq!(verify.is_on(), every > 0);
             let checked = |_| verify.checking().errors.is_some();
             (0..count).map(checked).collect::<Vec<_>>()
@@ -180,7 +188,7 @@ mod tests {
         let weights = original(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3);
         let activations = [1.0, 0.0, -1.0, 0.5, 0.5, 0.5];
         let exact = [-2.0, -2.0, 3.0, 7.5];
-        let mut errors = Errors::default();
+        let mut errors = OutputErrors::default();
         errors.add(&weights, 3, &activations, &exact);
         assert_eq!(errors.nmse(), 0.0);
         let mut off = exact;
@@ -188,7 +196,7 @@ mod tests {
         errors.add(&weights, 3, &activations, &off);
         let energy: f64 = exact.iter().map(|x| f64::from(x * x)).sum();
         assert_eq!(errors.nmse(), 0.25 / (2.0 * energy));
-        let mut nan = Errors::default();
+        let mut nan = OutputErrors::default();
         nan.add(&weights, 3, &activations, &[f32::NAN; 4]);
         assert!(nan.nmse().is_nan());
     }
@@ -196,9 +204,9 @@ mod tests {
     #[test]
     fn what_is_no_number_on_the_cpu_has_no_error() {
         let weights = original(&[1.0, 1.0], 2);
-        let mut errors = Errors::default();
+        let mut errors = OutputErrors::default();
         errors.add(&weights, 2, &[f32::INFINITY, 1.0], &[f32::NAN]);
-        assert_eq!(errors, Errors::default());
+        assert_eq!(errors, OutputErrors::default());
         assert_eq!(errors.nmse(), 0.0);
     }
 }

@@ -16,15 +16,15 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use npu_matmul::Weights;
 
 use crate::abi::{Buffer, Tensor, status};
-use crate::budget::Decision;
+use crate::budget::WeightDecision;
 use crate::engine;
 use crate::host::Host;
 use crate::layout::BufferCallbacks;
 use crate::load;
 use crate::log::LogLevel;
-use crate::pack::Packed;
-use crate::pieces::Pieces;
-use crate::resident::{MatrixKey, Residents};
+use crate::pack::PackedMatrix;
+use crate::pieces::TensorPieces;
+use crate::resident::{MatrixKey, ResidentMatrices};
 use crate::runtime::{Runtime, contain, guard};
 use crate::shared::GgmlPtr;
 use crate::supports::{self, TensorDescriptor};
@@ -45,11 +45,11 @@ pub(crate) struct WeightBuffer {
     order: WeightOrder,
     originals: BufferCallbacks,
     /// Weights packed from it.
-    pub(crate) residents: Residents<Packed<Weights>>,
+    pub(crate) residents: ResidentMatrices<PackedMatrix<Weights>>,
     /// For each of its tensors, whether it may be on the NPU.
-    decisions: Mutex<HashMap<(MatrixKey, usize), Arc<Decision>>>,
+    decisions: Mutex<HashMap<(MatrixKey, usize), Arc<WeightDecision>>>,
     /// Parts of tensors that are not there in whole yet.
-    pieces: Mutex<Pieces>,
+    pieces: Mutex<TensorPieces>,
     /// Buffers of other types for some of its tensors, freed with it.
     others: Mutex<Vec<GgmlPtr<Buffer>>>,
 }
@@ -63,7 +63,7 @@ impl WeightBuffer {
         runtime: &Runtime,
         tensor: &Tensor,
         weights: &TensorDescriptor,
-    ) -> Option<Arc<Decision>> {
+    ) -> Option<Arc<WeightDecision>> {
         let first = weights.key(tensor.data.addr(), [0, 0])?;
         let (precision, [k, n, b2, b3]) = supports::storable(weights, &runtime.policy).ok()?;
         let matrices = b2.checked_mul(b3)?;
@@ -129,7 +129,7 @@ impl WeightBuffers {
                 // SAFETY: live, and its callbacks are not called, by the
                 // caller's promise; the lock keeps other threads from here.
                 originals: unsafe { host.layout().hook(buffer, hooks) },
-                residents: Residents::default(),
+                residents: ResidentMatrices::default(),
                 decisions: Mutex::default(),
                 pieces: Mutex::default(),
                 others: Mutex::default(),

@@ -52,7 +52,7 @@ pub(crate) struct SoakProduct {
 
 /// A product of which each element was compared, or one that was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedProduct {
     pub(crate) kind: String,
     /// Elements that were compared: none of a product that was lost, because the
     /// driver killed a job of it.
@@ -86,7 +86,7 @@ impl SoakProduct {
     pub(crate) fn run(
         &self,
         device: &Device,
-        mut tell: impl FnMut(&Checked) -> Result<(), Failure>,
+        mut tell: impl FnMut(&CheckedProduct) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let ProductShape { m, k, n } = self.shape;
         let mut random = SplitMix64::new(self.seed);
@@ -108,7 +108,7 @@ impl SoakProduct {
             if !lost {
                 multiplied?;
             }
-            tell(&Checked {
+            tell(&CheckedProduct {
                 kind: self.kind.to_string(),
                 words: if lost { 0 } else { want.len() as u64 },
                 wrong: if lost { 0 } else { wrong(&product, want) },
@@ -192,14 +192,14 @@ impl fmt::Display for SoakProduct {
 }
 
 /// As a process of the soak tells it.
-impl fmt::Display for Checked {
+impl fmt::Display for CheckedProduct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, words, wrong } = self;
         write!(f, "{kind} {words} {wrong}")
     }
 }
 
-impl FromStr for Checked {
+impl FromStr for CheckedProduct {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_product_is_told_in_a_line() {
-        let checked = Checked {
+        let checked = CheckedProduct {
             kind: "fp16".to_owned(),
             words: 12,
             wrong: 3,

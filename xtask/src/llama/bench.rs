@@ -14,10 +14,10 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use self::measure::{Taken, median};
+use self::measure::{RunUsage, median};
 use super::conditions;
 use super::model::{ModelRecipe, Workshop};
-use super::page::Page;
+use super::page::MeasuredSections;
 use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use crate::process::CommandOutput;
@@ -55,9 +55,9 @@ struct Side {
 }
 
 impl Side {
-    fn add(&mut self, short: &Taken, long: &Taken) {
-        let slope = |of: fn(&Taken) -> f64| (of(long) - of(short)) / f64::from(LONG - SHORT);
-        let rest = |of: fn(&Taken) -> f64| of(short) - slope(of) * f64::from(SHORT + WARM_UP);
+    fn add(&mut self, short: &RunUsage, long: &RunUsage) {
+        let slope = |of: fn(&RunUsage) -> f64| (of(long) - of(short)) / f64::from(LONG - SHORT);
+        let rest = |of: fn(&RunUsage) -> f64| of(short) - slope(of) * f64::from(SHORT + WARM_UP);
         self.token_s.push(slope(|taken| taken.user_s));
         self.load_wall_s.push(rest(|taken| taken.wall_s));
         self.load_cpu_s
@@ -115,7 +115,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<
         conditions::load(),
         device
     );
-    let mut page = Page::default();
+    let mut page = MeasuredSections::default();
     page.section("llama-bench-conditions", conditions);
     page.section("llama-bench-tokens", tokens);
     page.section("llama-bench-loads", loads);
@@ -156,7 +156,7 @@ impl Bench<'_> {
     }
 
     /// What generating so many tokens takes; none of it may be the backend's.
-    fn tokens(&self, backend: Backend, tokens: u32) -> Result<Taken> {
+    fn tokens(&self, backend: Backend, tokens: u32) -> Result<RunUsage> {
         let (taken, stderr) = self.run(backend, ["0", &tokens.to_string()])?;
         if backend == Backend::With {
             let stats = StatsTable::find(&stderr)?;
@@ -179,7 +179,7 @@ impl Bench<'_> {
     }
 
     /// A run of llama-bench with so many tokens of a prompt and so many after it.
-    fn run(&self, backend: Backend, [prompt, tokens]: [&str; 2]) -> Result<(Taken, String)> {
+    fn run(&self, backend: Backend, [prompt, tokens]: [&str; 2]) -> Result<(RunUsage, String)> {
         let mut command = self.stock.command("llama-bench", backend)?;
         command
             .arg("-m")

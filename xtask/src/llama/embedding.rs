@@ -95,7 +95,7 @@ const POLICIES: [Policy; 7] = [
 ];
 
 /// How near the vectors with one policy come to those of the CPU.
-pub(super) struct Reached {
+pub(super) struct CosineResult {
     /// Format of the weights.
     pub(super) file: &'static str,
     /// GGML_ROCKET_PRECISION.
@@ -112,7 +112,7 @@ pub(super) struct Reached {
     pub(super) same_ranking: bool,
 }
 
-impl Reached {
+impl CosineResult {
     /// Whether the bar is reached; not with a NaN.
     pub(super) fn is_good(&self) -> bool {
         self.least_cosine >= self.bar
@@ -122,7 +122,7 @@ impl Reached {
 pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> {
     let mut notes = Vec::new();
     for reached in measure(stock, workshop)? {
-        let Reached {
+        let CosineResult {
             file,
             precision,
             computed,
@@ -150,7 +150,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> 
 }
 
 /// Computes the vectors with each policy, and compares them with the CPU's.
-pub(super) fn measure(stock: &Stock, workshop: &Workshop) -> Result<Vec<Reached>> {
+pub(super) fn measure(stock: &Stock, workshop: &Workshop) -> Result<Vec<CosineResult>> {
     let full = workshop.minilm()?;
     let q8_0 = workshop.quantised(stock, &full, "Q8_0")?;
     let one = |policy: &Policy| {
@@ -159,7 +159,7 @@ pub(super) fn measure(stock: &Stock, workshop: &Workshop) -> Result<Vec<Reached>
         let (cpu, _) = embed(stock, Backend::Without, &model, policy)?;
         let (ours, stderr) = embed(stock, Backend::With, &model, policy)?;
         let cosines = cpu.iter().zip(&ours).map(|(a, b)| cosine(a, b));
-        Ok(Reached {
+        Ok(CosineResult {
             file: policy.file,
             precision: policy.precision,
             computed: policy.computed,

@@ -10,9 +10,9 @@ use crate::paths;
 
 /// Sections that were measured, by name.
 #[derive(Debug, Default)]
-pub(super) struct Page(Vec<(&'static str, String)>);
+pub(super) struct MeasuredSections(Vec<(&'static str, String)>);
 
-impl Page {
+impl MeasuredSections {
     /// Prints a section and remembers it.
     pub(super) fn section(&mut self, name: &'static str, content: String) {
         println!("{}\n", content.trim_end());

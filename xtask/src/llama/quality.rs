@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 
 use super::logits::{self, Logits, TextExtent};
 use super::model::{FORMATS, ModelRecipe, Workshop};
-use super::page::Page;
+use super::page::MeasuredSections;
 use super::stats::StatsTable;
 use super::stock::{Backend, Stock};
 use super::{conditions, embedding};
@@ -75,7 +75,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop, record: bool) -> Result<
         workshop,
         missed: Vec::new(),
     };
-    let mut page = Page::default();
+    let mut page = MeasuredSections::default();
     page.section("llama-cosines", tables.cosines()?);
     page.section("llama-policies", tables.policies()?);
     page.section("llama-k-groups", tables.k_groups()?);

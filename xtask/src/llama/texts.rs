@@ -56,7 +56,7 @@ pub(super) fn check(stock: &Stock, workshop: &Workshop) -> Result<CheckVerdict> 
 
 /// What one model wrote after one prompt, without the backend and with it.
 #[derive(Debug)]
-pub(super) struct Texts {
+pub(super) struct TextPair {
     /// Without our backend.
     pub(super) without: Vec<u8>,
     /// Text with the backend.
@@ -70,7 +70,7 @@ pub(super) struct Texts {
     pub(super) statistics: String,
 }
 
-impl fmt::Display for Texts {
+impl fmt::Display for TextPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -89,7 +89,7 @@ pub(super) fn compare(
     workshop: &Workshop,
     seed: u32,
     prompt: &str,
-) -> Result<Texts> {
+) -> Result<TextPair> {
     let reference = ReferenceText::new(stock, &workshop.tiny_f16(seed)?, prompt, TOKENS)?;
     reference.confirm()?;
     let path = trace::path();
@@ -98,7 +98,7 @@ pub(super) fn compare(
     let stats = StatsTable::find(&with.stderr)?;
     stats.has_times()?;
     trace::check(&path, &stats)?;
-    Ok(Texts {
+    Ok(TextPair {
         without: reference.text(),
         with: generated(&with).to_owned(),
         agreement,

@@ -7,9 +7,9 @@ use npu_matmul::plan::WeightPlan;
 use npu_matmul::quantise::Scheme;
 use npu_matmul::{Dtype, Plan, PlanOptions};
 
-use super::cpu::Counted;
-use super::data::Matrices;
-use super::kinds::{Columns, Variant};
+use super::cpu::KernelInstructions;
+use super::data::OperandMatrices;
+use super::kinds::{Fp16Columns, QuantiseVariant};
 use crate::plans::FDS;
 
 /// Rows: llama.cpp's default batch.
@@ -49,7 +49,7 @@ impl ProductCost {
 }
 
 /// Cost of the product in FP16, as the table's other rows are compared with.
-pub(super) fn fp16(counted: &Counted) -> Result<ProductCost> {
+pub(super) fn fp16(counted: &KernelInstructions) -> Result<ProductCost> {
     let cost = planned(Dtype::Fp16, K, M, &PlanOptions::default())?;
     let instructions = counted.fp16(cost.copies)?;
     Ok(ProductCost {
@@ -59,9 +59,9 @@ pub(super) fn fp16(counted: &Counted) -> Result<ProductCost> {
 }
 
 /// Cost of the product, quantised as `kind` says.
-pub(super) fn of(kind: &Variant, counted: &Counted) -> Result<ProductCost> {
+pub(super) fn of(kind: &QuantiseVariant, counted: &KernelInstructions) -> Result<ProductCost> {
     // Options that bear on plans do not depend on data.
-    let options = kind.options(&Matrices {
+    let options = kind.options(&OperandMatrices {
         a: vec![],
         b: vec![],
     });
@@ -77,8 +77,8 @@ pub(super) fn of(kind: &Variant, counted: &Counted) -> Result<ProductCost> {
         ..ProductCost::default()
     };
     let beside = match kind.beside {
-        Columns::None => ProductCost::default(),
-        Columns::Calibrated | Columns::ByCall => {
+        Fp16Columns::None => ProductCost::default(),
+        Fp16Columns::Calibrated | Fp16Columns::ByCall => {
             let mut cost = planned(Dtype::Fp16, OUTLIERS, M, &PlanOptions::default())?;
             // Each element of it is added to the integers' result.
             let sum_ps = PlanOptions::default().conditions.sum_ps;
@@ -87,8 +87,8 @@ pub(super) fn of(kind: &Variant, counted: &Counted) -> Result<ProductCost> {
         }
     };
     let outliers = match kind.beside {
-        Columns::None => 0.0,
-        Columns::Calibrated | Columns::ByCall => OUTLIERS as f64 / K as f64,
+        Fp16Columns::None => 0.0,
+        Fp16Columns::Calibrated | Fp16Columns::ByCall => OUTLIERS as f64 / K as f64,
     };
     let instructions = counted.quantised(kind, integers.copies, outliers)?;
     let cost = integers.with(scales).with(beside);

@@ -5,14 +5,14 @@
 use anyhow::{Context, Result};
 use npu_matmul::quantise::Operands;
 
-use super::kinds::Variant;
+use super::kinds::QuantiseVariant;
 use crate::generated::section;
 use crate::{instructions, paths};
 
 /// Instructions for an element of each kernel.
-pub(super) struct Counted(Vec<(String, f64)>);
+pub(super) struct KernelInstructions(Vec<(String, f64)>);
 
-impl Counted {
+impl KernelInstructions {
     /// Reads the counts that are on the page now.
     pub(super) fn recorded() -> Result<Self> {
         let path = paths::root().join(instructions::PAGE);
@@ -49,7 +49,12 @@ impl Counted {
 
     /// The same of one that is quantised. `outliers` is the share of them that
     /// are FP16 besides.
-    pub(super) fn quantised(&self, kind: &Variant, copies: usize, outliers: f64) -> Result<f64> {
+    pub(super) fn quantised(
+        &self,
+        kind: &QuantiseVariant,
+        copies: usize,
+        outliers: f64,
+    ) -> Result<f64> {
         let quantise = self.of("absmax, quantise and pack")? - self.of("pack int8 activations")?;
         let rotate = match kind.rotated {
             true => self.of("Hadamard, blocks of 4096")?,
@@ -74,7 +79,7 @@ mod tests {
     fn counts_are_the_second_column() {
         let table = "Counted with.\n\n| kernel | instructions | bytes |\n|---|---|---|\n\
                      | a | 0.50 | 2.0 |\n| b, c | 3.25 | 4.0 |\n";
-        let counted = Counted::in_table(table);
+        let counted = KernelInstructions::in_table(table);
         assert_eq!(counted.of("a").unwrap(), 0.5);
         assert_eq!(counted.of("b, c").unwrap(), 3.25);
         assert!(counted.of("kernel").is_err());

@@ -26,14 +26,14 @@ const LARGE_WEIGHTS: usize = 400;
 const LARGE_WEIGHT: f32 = 8.0;
 
 /// A and B of a product.
-pub(super) struct Matrices {
+pub(super) struct OperandMatrices {
     /// M x K.
     pub(super) a: Vec<f32>,
     /// N x K.
     pub(super) b: Vec<f32>,
 }
 
-impl Matrices {
+impl OperandMatrices {
     /// Standard normal numbers.
     pub(super) fn gaussian() -> Self {
         Self {

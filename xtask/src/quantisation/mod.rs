@@ -19,9 +19,9 @@ use npu_model::{Level, Model, ModelOptions};
 use rocket_uapi::DevicePool;
 
 use cost::ProductCost;
-use cpu::Counted;
-use data::Matrices;
-use kinds::{Columns, Variant};
+use cpu::KernelInstructions;
+use data::OperandMatrices;
+use kinds::{Fp16Columns, QuantiseVariant};
 
 use crate::plans::FDS;
 
@@ -30,8 +30,8 @@ pub(crate) const SECTION: &str = "schemes";
 
 /// The table, as Markdown.
 pub(crate) fn markdown() -> Result<String> {
-    let (gaussian, outliers) = (Matrices::gaussian(), Matrices::outliers());
-    let counted = Counted::recorded()?;
+    let (gaussian, outliers) = (OperandMatrices::gaussian(), OperandMatrices::outliers());
+    let counted = KernelInstructions::recorded()?;
     let whole = cost::fp16(&counted)?;
     let mut page = String::from(
         "\n| quantisation | products | bytes a weight | modelled NPU time | CPU sums | \
@@ -63,15 +63,15 @@ pub(crate) fn markdown() -> Result<String> {
 }
 
 /// What stands behind the CPU's instructions where it does more than is counted.
-const fn uncounted(kind: &Variant) -> &'static str {
+const fn uncounted(kind: &QuantiseVariant) -> &'static str {
     match kind.beside {
-        Columns::None => "",
-        Columns::Calibrated | Columns::ByCall => " +",
+        Fp16Columns::None => "",
+        Fp16Columns::Calibrated | Fp16Columns::ByCall => " +",
     }
 }
 
 /// The normalised mean square error of a quantised product.
-fn loss(kind: &Variant, data: &Matrices) -> Result<f64> {
+fn loss(kind: &QuantiseVariant, data: &OperandMatrices) -> Result<f64> {
     let (engine, mut c) = (engine()?, vec![0.0; data::M * data::N]);
     let options = kind.options(data);
     let weights = engine.load_quantised(data::N, data::K, &options, &data.b)?;
@@ -80,7 +80,7 @@ fn loss(kind: &Variant, data: &Matrices) -> Result<f64> {
 }
 
 /// The loss of a product of operands that are rounded to FP16.
-fn fp16_loss(data: &Matrices) -> Result<f64> {
+fn fp16_loss(data: &OperandMatrices) -> Result<f64> {
     let halves = |x: &[f32]| -> Vec<f16> { x.iter().copied().map(f16::from_f32).collect() };
     let (engine, mut c) = (engine()?, vec![0.0; data::M * data::N]);
     let weights = engine.load_f16(data::N, data::K, &halves(&data.b))?;
@@ -88,7 +88,7 @@ fn fp16_loss(data: &Matrices) -> Result<f64> {
     Ok(error(data, &c))
 }
 
-fn error(data: &Matrices, c: &[f32]) -> f64 {
+fn error(data: &OperandMatrices, c: &[f32]) -> f64 {
     let c: Vec<f64> = c.iter().copied().map(f64::from).collect();
     nmse(&data.product(), &c)
 }
@@ -110,12 +110,12 @@ mod tests {
     /// What docs/quantisation.md says of these losses.
     #[test]
     fn losses_are_in_the_order_that_the_page_tells() {
-        let (gaussian, outliers) = (Matrices::gaussian(), Matrices::outliers());
-        let of = |data: &Matrices, name: &str| {
+        let (gaussian, outliers) = (OperandMatrices::gaussian(), OperandMatrices::outliers());
+        let of = |data: &OperandMatrices, name: &str| {
             let kind = kinds::all().into_iter().find(|kind| kind.name == name);
             loss(&kind.unwrap(), data).unwrap()
         };
-        let less = |data: &Matrices, times: f64, better: &str, worse: &str| {
+        let less = |data: &OperandMatrices, times: f64, better: &str, worse: &str| {
             let (least, most) = (of(data, better), of(data, worse));
             assert!(
                 least * times <= most,
@@ -145,7 +145,7 @@ mod tests {
     /// What docs/quantisation.md says of times and memory.
     #[test]
     fn costs_are_in_the_proportions_that_the_page_tells() {
-        let counted = Counted::recorded().unwrap();
+        let counted = KernelInstructions::recorded().unwrap();
         let of = |name: &str| {
             let kind = kinds::all().into_iter().find(|kind| kind.name == name);
             cost::of(&kind.unwrap(), &counted).unwrap()

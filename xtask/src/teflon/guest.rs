@@ -37,7 +37,7 @@ pub(super) struct GuestDelegate {
 
 /// What the delegate computed in a guest, and the interrupts that it took.
 #[derive(Debug)]
-pub(super) struct Inferred {
+pub(super) struct GuestInference {
     pub(super) output: Vec<u8>,
     /// Interrupts of the NPU's cores: one for each task.
     pub(super) interrupts: u64,
@@ -66,7 +66,7 @@ impl GuestDelegate {
     }
 
     /// Runs the delegate with a model and its input.
-    pub(super) fn infer(&self, model: &Path, input: &Path) -> Result<Inferred> {
+    pub(super) fn infer(&self, model: &Path, input: &Path) -> Result<GuestInference> {
         let mut files = self.files.clone();
         files.add(model, MODEL)?;
         files.add(input, INPUT)?;
@@ -77,7 +77,7 @@ impl GuestDelegate {
         let file = |place: usize| files.get(place).cloned().flatten();
         let output = file(0).context("the guest has no output")?;
         let interrupts = file(1).with_context(|| format!("the guest has no {INTERRUPTS}"))?;
-        Ok(Inferred {
+        Ok(GuestInference {
             output,
             interrupts: npu_interrupts(&String::from_utf8_lossy(&interrupts)),
         })

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use npu_vm::board;
 
-use super::kernel::Recipe;
+use super::kernel::KernelRecipe;
 
 /// Which kernel
 #[derive(Args, Clone, Debug, Default)]
@@ -27,8 +27,8 @@ pub(crate) struct KernelArgs {
 }
 
 impl KernelArgs {
-    pub(super) fn recipe(&self) -> Recipe {
-        Recipe {
+    pub(super) fn recipe(&self) -> KernelRecipe {
+        KernelRecipe {
             version: self.kernel.clone(),
             kasan: self.kasan,
             tree: self.kernel_tree.clone(),

@@ -24,7 +24,7 @@ const FIRST: [u32; 2] = [6, 18];
 
 /// Which kernel to build, and how.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recipe {
+pub(crate) struct KernelRecipe {
     /// The version, or how it begins; the newest without.
     pub(crate) version: Option<String>,
     /// Whether the kernel looks for mistakes of its own.
@@ -82,7 +82,7 @@ impl KernelStore {
 
     /// The kernel, built unless it is there. Of a tree of the user's own what
     /// has changed is built.
-    pub(crate) fn get(&self, recipe: &Recipe) -> Result<LinuxKernel> {
+    pub(crate) fn get(&self, recipe: &KernelRecipe) -> Result<LinuxKernel> {
         match (&recipe.tree, self.find(recipe)?) {
             (None, Some(kernel)) => Ok(kernel),
             _ => self.build(recipe),
@@ -90,7 +90,7 @@ impl KernelStore {
     }
 
     /// The newest one that is built, and would be built the same now.
-    fn find(&self, recipe: &Recipe) -> Result<Option<LinuxKernel>> {
+    fn find(&self, recipe: &KernelRecipe) -> Result<Option<LinuxKernel>> {
         let wanted = recipe.version.as_deref();
         let mut found: Option<LinuxKernel> = None;
         for entry in fs::read_dir(&self.directory).context("listing kernels")? {
@@ -112,7 +112,7 @@ impl KernelStore {
 
     /// The newest one that Debian offers, of the version that is wanted if it is
     /// among them; built if it is not yet. Or the user's own.
-    pub(crate) fn build(&self, recipe: &Recipe) -> Result<LinuxKernel> {
+    pub(crate) fn build(&self, recipe: &KernelRecipe) -> Result<LinuxKernel> {
         let _lock = self.lock("build.lock")?;
         if let Some(tree) = &recipe.tree {
             return self.build_tree(tree, recipe.kasan);
@@ -165,7 +165,7 @@ impl KernelStore {
     }
 
     /// The directory of a kernel, named by a digest of all that it is made of.
-    fn place(&self, version: &str, recipe: &Recipe) -> Result<PathBuf> {
+    fn place(&self, version: &str, recipe: &KernelRecipe) -> Result<PathBuf> {
         let mut all = vec![
             version.to_owned().into_bytes(),
             compile::configuration(recipe.kasan).into_bytes(),
@@ -202,7 +202,7 @@ impl KernelStore {
         apt: &PrivateApt,
         package: &str,
         version: &str,
-        recipe: &Recipe,
+        recipe: &KernelRecipe,
         place: &Path,
     ) -> Result<()> {
         self.compiler.check()?;
@@ -303,17 +303,17 @@ mod tests {
             directory: directory.clone(),
             compiler: Compiler::of_guest(),
         };
-        let plain = Recipe::default();
+        let plain = KernelRecipe::default();
         for version in ["7.2.9-1", "7.2.13-1"] {
             let place = kernels.place(version, &plain).unwrap();
             fs::create_dir_all(&place).unwrap();
             fs::write(place.join("version"), version).unwrap();
         }
-        let found = |kernels: &KernelStore, recipe: &Recipe| {
+        let found = |kernels: &KernelStore, recipe: &KernelRecipe| {
             let found = kernels.find(recipe).unwrap();
             found.map(|kernel| kernel.version)
         };
-        let of = |version: &str| Recipe {
+        let of = |version: &str| KernelRecipe {
             version: Some(version.to_owned()),
             ..plain.clone()
         };
@@ -322,11 +322,11 @@ mod tests {
         assert_eq!(found(&kernels, &of("7.3")), None);
         let patch = directory.join("patch");
         fs::write(&patch, "-a\n+b\n").unwrap();
-        let kasan = Recipe {
+        let kasan = KernelRecipe {
             kasan: true,
             ..plain.clone()
         };
-        let patched = Recipe {
+        let patched = KernelRecipe {
             patches: vec![patch],
             ..plain.clone()
         };

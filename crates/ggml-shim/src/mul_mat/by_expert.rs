@@ -19,14 +19,14 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use super::{MatrixMultiplier, MulMat, MulMatError, part, verify, weights};
-use crate::pack::Packed;
-use crate::resident::Residents;
-use crate::supports::{Experts, Shape};
+use crate::pack::PackedMatrix;
+use crate::resident::ResidentMatrices;
+use crate::supports::{ExpertChoice, Shape};
 
 /// What a batch may hold beside the weights that are kept: no budget knows of it.
 /// More than one expert's share is never needed at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Most {
+pub(super) struct BatchLimits {
     /// Weights that are packed for this product only.
     pub(super) weights: usize,
     /// Elements of gathered rows and of their outputs.
@@ -36,7 +36,7 @@ pub(super) struct Most {
 /// Half a gibibyte of FP16 weights, and 64 MiB of binary32 rows and outputs with
 /// half as much for the rows in FP16: far more jobs than one wave of the engine
 /// has.
-pub(super) const MOST: Most = Most {
+pub(super) const MOST: BatchLimits = BatchLimits {
     weights: 1 << 28,
     rows: 1 << 24,
 };
@@ -48,10 +48,10 @@ type OutputRow = (usize, usize);
 /// time.
 pub(super) fn compute<M: MatrixMultiplier>(
     multiplier: &M,
-    residents: Option<&Residents<Packed<M::Weights>>>,
+    residents: Option<&ResidentMatrices<PackedMatrix<M::Weights>>>,
     product: &mut MulMat<'_>,
-    experts: Experts,
-    most: Most,
+    experts: ExpertChoice,
+    most: BatchLimits,
 ) -> Result<(), MulMatError<M::Error>> {
     let Shape { n, k, matrices, .. } = product.offload.shape;
     let chosen = chosen(product, experts, matrices[0])?;
@@ -74,7 +74,7 @@ pub(super) fn compute<M: MatrixMultiplier>(
 
 /// How many of the next experts are computed together: one at least, if there is
 /// one. `rows` are the elements of each one's rows and outputs.
-fn together(weights: usize, rows: impl Iterator<Item = usize>, most: Most) -> usize {
+fn together(weights: usize, rows: impl Iterator<Item = usize>, most: BatchLimits) -> usize {
     let mut sums = (0_usize, 0_usize);
     let fits = rows.take_while(|rows| {
         sums = (sums.0.saturating_add(weights), sums.1.saturating_add(*rows));
@@ -86,9 +86,9 @@ fn together(weights: usize, rows: impl Iterator<Item = usize>, most: Most) -> us
 /// Computes the rows of some experts, all in one batch.
 fn compute_batch<M: MatrixMultiplier>(
     multiplier: &M,
-    residents: Option<&Residents<Packed<M::Weights>>>,
+    residents: Option<&ResidentMatrices<PackedMatrix<M::Weights>>>,
     product: &mut MulMat<'_>,
-    experts: Experts,
+    experts: ExpertChoice,
     chosen: &[(usize, Vec<OutputRow>)],
 ) -> Result<(), MulMatError<M::Error>> {
     let Shape { n, k, .. } = product.offload.shape;
@@ -140,7 +140,7 @@ fn compute_batch<M: MatrixMultiplier>(
 /// The rows that chose one expert.
 struct ExpertRows<'a, W> {
     places: &'a [OutputRow],
-    packed: Arc<Packed<W>>,
+    packed: Arc<PackedMatrix<W>>,
     /// The expert's activations, one row a place.
     rows: Vec<f32>,
 }
@@ -148,7 +148,7 @@ struct ExpertRows<'a, W> {
 /// The activations of `places`.
 fn gather<E: std::error::Error + Send + Sync + 'static>(
     product: &MulMat<'_>,
-    experts: Experts,
+    experts: ExpertChoice,
     places: &[OutputRow],
 ) -> Result<Vec<f32>, MulMatError<E>> {
     let mut gathered = Vec::with_capacity(places.len() * product.offload.shape.k);
@@ -166,7 +166,7 @@ fn gather<E: std::error::Error + Send + Sync + 'static>(
 /// Which rows chose each of `count` experts.
 fn chosen<E: std::error::Error + Send + Sync + 'static>(
     product: &MulMat<'_>,
-    experts: Experts,
+    experts: ExpertChoice,
     count: usize,
 ) -> Result<Vec<Vec<OutputRow>>, MulMatError<E>> {
     let misplaced = || MulMatError::Data("numbers of experts");

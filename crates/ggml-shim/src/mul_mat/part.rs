@@ -8,9 +8,9 @@ use half::f16;
 use npu_matmul::{Section, Stopwatch};
 use rayon::prelude::*;
 
-use crate::pack::Packed;
+use crate::pack::PackedMatrix;
 use crate::precision::ComputeType;
-use crate::quants::{self, Mend};
+use crate::quants::{self, RowCorrection};
 use crate::supports::Offload;
 
 /// What multiplies: the engine, or in tests something simpler.
@@ -68,9 +68,9 @@ pub(crate) enum ActivationRows<'a> {
 
 /// Activations that are ready, and what outputs are to be mended by.
 #[derive(Debug)]
-pub(super) struct Prepared<'a> {
+pub(super) struct PreparedRows<'a> {
     activations: ActivationRows<'a>,
-    mends: Vec<Mend>,
+    mends: Vec<RowCorrection>,
 }
 
 /// Rounds rows for FP16, or sees that they can be quantised.
@@ -78,11 +78,11 @@ pub(super) fn prepare<'a>(
     multiplier: &impl MatrixMultiplier,
     offload: Offload,
     activations: &'a [f32],
-) -> Prepared<'a> {
+) -> PreparedRows<'a> {
     let k = offload.shape.k;
     if offload.precision.is_quantised() {
         let (activations, mends) = without_bad_rows(multiplier, activations, k);
-        return Prepared {
+        return PreparedRows {
             activations: ActivationRows::Floats(activations),
             mends,
         };
@@ -96,17 +96,17 @@ pub(super) fn prepare<'a>(
             |_, (row, rounded)| quants::round_to_f16(row, rounded),
         )
         .collect();
-    Prepared {
+    PreparedRows {
         activations: ActivationRows::Halves(rounded),
         mends,
     }
 }
 
-impl Prepared<'_> {
+impl PreparedRows<'_> {
     /// Its `rows` rows times those weights.
     pub(super) fn part<'a, W>(
         &'a self,
-        packed: &'a Packed<W>,
+        packed: &'a PackedMatrix<W>,
         rows: usize,
         out: &'a mut [f32],
     ) -> MatrixProduct<'a, W> {
@@ -120,7 +120,7 @@ impl Prepared<'_> {
 
     /// Makes outputs, in rows of `n`, what they are of the rows before they were
     /// prepared.
-    pub(super) fn mend<W>(&self, packed: &Packed<W>, n: usize, out: &mut [f32]) {
+    pub(super) fn mend<W>(&self, packed: &PackedMatrix<W>, n: usize, out: &mut [f32]) {
         for (mend, outputs) in self.mends.iter().zip(out.chunks_exact_mut(n)) {
             mend.apply(packed.factors.as_deref(), outputs);
         }
@@ -132,23 +132,23 @@ fn without_bad_rows<'a>(
     multiplier: &impl MatrixMultiplier,
     activations: &'a [f32],
     k: usize,
-) -> (Cow<'a, [f32]>, Vec<Mend>) {
-    let mends: Vec<Mend> = activations
+) -> (Cow<'a, [f32]>, Vec<RowCorrection>) {
+    let mends: Vec<RowCorrection> = activations
         .par_chunks_exact(k)
         .map_init(
             || multiplier.stopwatch(Section::Pack),
             |_, row| match quants::is_finite(row) {
-                true => Mend::Nothing,
-                false => Mend::NotANumber,
+                true => RowCorrection::Nothing,
+                false => RowCorrection::NotANumber,
             },
         )
         .collect();
-    if mends.iter().all(|mend| *mend == Mend::Nothing) {
+    if mends.iter().all(|mend| *mend == RowCorrection::Nothing) {
         return (Cow::Borrowed(activations), mends);
     }
     let mut clean = activations.to_vec();
     for (row, mend) in clean.chunks_exact_mut(k).zip(&mends) {
-        if *mend != Mend::Nothing {
+        if *mend != RowCorrection::Nothing {
             row.fill(0.0);
         }
     }

@@ -14,7 +14,7 @@ use super::*;
 use crate::abi::type_id;
 use crate::precision::ComputeType;
 use crate::types::tests::{Q8_0, decoder, format};
-use crate::verify::Errors;
+use crate::verify::OutputErrors;
 
 /// Multiplies in f32 without any device; counts the matrices it packed, and the
 /// batches.
@@ -199,9 +199,9 @@ fn run_f16(multiplier: &Plain, shape: Shape, order: [usize; 3], gap: usize) -> V
             nb: activations_nb,
         },
         out: &mut out,
-        checking: Checking {
+        checking: ProductChecks {
             keep: true,
-            errors: Some(Errors::default()),
+            errors: Some(OutputErrors::default()),
         },
     };
     compute(multiplier, None, &mut product).unwrap();
@@ -269,14 +269,14 @@ fn q8_0<'a>(weights: &'a [u8], activations: &'a [f32], out: &'a mut [f32]) -> Mu
             nb: [4, 128, 256, 256],
         },
         out,
-        checking: Checking::default(),
+        checking: ProductChecks::default(),
     }
 }
 
 #[test]
 fn q8_0_weights_are_decoded_and_packed_once() {
     let multiplier = Plain::default();
-    let residents = Residents::default();
+    let residents = ResidentMatrices::default();
     let weights = q8_0_weights();
     let (activations, _) = lay_out([32, 2, 1, 1], [1, 2, 3], 0, 0.0, activation);
     let expected: Vec<f32> = reference(SQUARE, |index| weight(index) / 2.0, activation);
@@ -302,7 +302,7 @@ fn q8_0_weights_are_decoded_and_packed_once() {
 #[test]
 fn packed_weights_need_no_bytes_and_without_either_there_is_an_error() {
     let multiplier = Plain::default();
-    let residents = Residents::default();
+    let residents = ResidentMatrices::default();
     let weights = q8_0_weights();
     let activations = [1.0; 64];
     let mut outs = [[0.0; 6]; 2];

@@ -25,7 +25,7 @@ pub(crate) fn packed(type_id: u32, ne: [i64; 4]) -> TensorDescriptor {
 pub(crate) fn product(weights: u32, m: i64, n: i64, k: i64) -> MulMatQuery {
     MulMatQuery {
         weights: packed(weights, [k, n, 1, 1]),
-        origin: Origin::Stored,
+        origin: WeightOrigin::Stored,
         place: WeightLocation::Plain,
         activations: packed(type_id::F32, [k, m, 1, 1]),
         ids: None,
@@ -42,7 +42,7 @@ pub(crate) struct Fixed {
 impl Policy for Fixed {
     fn precision(&self, weights: NumberFormat, _: [usize; 2]) -> ComputeType {
         match weights.class {
-            Class::Float => ComputeType::Fp16,
+            FormatClass::Float => ComputeType::Fp16,
             _ => ComputeType::Int8,
         }
     }
@@ -115,7 +115,10 @@ fn strided_rows_are_read_where_they_lie() {
 fn each_reason_to_decline() {
     type Change = fn(&mut MulMatQuery);
     let table: &[(Change, DeclineReason)] = &[
-        (|p| p.origin = Origin::Computed, DeclineReason::Computed),
+        (
+            |p| p.origin = WeightOrigin::Computed,
+            DeclineReason::Computed,
+        ),
         (
             |p| p.place = WeightLocation::Elsewhere,
             DeclineReason::Elsewhere,
@@ -218,7 +221,7 @@ fn experts_are_counted_by_tokens() {
         let offload = decide(&asked, &policy(MIN_M)).unwrap();
         assert_eq!((offload.rows(), offload.outputs()), (32, 32 * 2 * 96));
         let given = usize::try_from(given).unwrap();
-        assert_eq!(offload.experts, Some(Experts { used: 2, given }));
+        assert_eq!(offload.experts, Some(ExpertChoice { used: 2, given }));
         assert_eq!(offload.shape.matrices, [8, 1]);
     }
     let few = by_expert(Q8_0, 31, 1, 96, 128);

@@ -50,7 +50,7 @@ pub(crate) struct Measurement {
     pub(crate) bytes_of_weights: u64,
     pub(crate) load_ms: f64,
     /// From call to return, packing and reading included.
-    pub(crate) wall_ms: Spread,
+    pub(crate) wall_ms: TimeSpread,
     /// User and system time of this process for a product: on the model also
     /// its own.
     pub(crate) cpu_ms: f64,
@@ -71,13 +71,13 @@ pub(crate) struct Measurement {
 
 /// Times of several products of one kind, milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Spread {
+pub(crate) struct TimeSpread {
     pub(crate) best: f64,
     pub(crate) median: f64,
     pub(crate) worst: f64,
 }
 
-impl Spread {
+impl TimeSpread {
     fn of(mut times: Vec<f64>) -> Self {
         times.sort_by(f64::total_cmp);
         let at = |index: usize| times.get(index).copied().unwrap_or_default();
@@ -201,7 +201,7 @@ impl MeasuredProduct {
         }
         let cpu = cpu_time()?.saturating_sub(cpu);
         let done = engine.counters();
-        let wall = Spread::of(times);
+        let wall = TimeSpread::of(times);
         let each = |count: fn(&Counters) -> u64| {
             count(&done).saturating_sub(count(&warm)) as f64 / self.repeat as f64
         };
@@ -299,9 +299,9 @@ mod tests {
 
     #[test]
     fn times_are_put_in_order() {
-        let spread = Spread::of(vec![3.0, 1.0, 2.0]);
+        let spread = TimeSpread::of(vec![3.0, 1.0, 2.0]);
         assert_eq!((spread.best, spread.median, spread.worst), (1.0, 2.0, 3.0));
-        assert_eq!(Spread::of(Vec::new()), Spread::default());
+        assert_eq!(TimeSpread::of(Vec::new()), TimeSpread::default());
     }
 
     #[test]

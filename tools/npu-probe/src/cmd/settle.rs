@@ -12,7 +12,7 @@ use crate::exit::{Failure, Verdict};
 use crate::flags::{Flags, SettleFlags};
 use crate::output;
 use crate::report::DeviceReport;
-use crate::settle::judge::Side;
+use crate::settle::judge::FactSide;
 use crate::settle::report::{ExperimentOutcome, FactReport, SettleReport};
 use crate::settle::{Experiment, FACTS, FactToSettle, SettlingMethod, cores, runner};
 
@@ -126,12 +126,16 @@ fn outcome(
 }
 
 /// What the model does on each side.
-fn sides(experiment: &Experiment, switch: &Switch, known: Contested) -> anyhow::Result<Vec<Side>> {
+fn sides(
+    experiment: &Experiment,
+    switch: &Switch,
+    known: Contested,
+) -> anyhow::Result<Vec<FactSide>> {
     let side = |name: &'static str| {
         let mut contested = known;
         contested.set(&format!("{}={name}", switch.name))?;
         let seen = runner::run(&model(contested).open_device(), experiment)?;
-        Ok(Side { name, seen })
+        Ok(FactSide { name, seen })
     };
     switch.sides.iter().copied().map(side).collect()
 }

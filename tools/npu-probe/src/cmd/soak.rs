@@ -21,7 +21,7 @@ use crate::exit::{Failure, Verdict};
 use crate::flags::{Flags, SoakFlags};
 use crate::output;
 use crate::report::DeviceReport;
-use crate::soak::{Checked, SoakProduct};
+use crate::soak::{CheckedProduct, SoakProduct};
 
 /// A process that is not killed multiplies at most so many matrices.
 const CASES: u64 = 8;
@@ -195,7 +195,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, checked: Checked) {
+    fn add(&mut self, checked: CheckedProduct) {
         match checked.words {
             0 => self.lost += 1,
             _ => *self.products.entry(checked.kind).or_default() += 1,
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!((all.words, all.wrong, all.lost), (89, 1, 1));
         assert_eq!((all.products["int8"], all.products["int4"]), (2, 1));
         for line in ["", "int8 64", "int8 64 x", "int8 64 0 0"] {
-            assert!(line.parse::<Checked>().is_err(), "{line}");
+            assert!(line.parse::<CheckedProduct>().is_err(), "{line}");
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::flags::{Flags, OperandDtypes, TuneFlags};
 use crate::output;
 use crate::plans_file;
 use crate::report::DeviceReport;
-use crate::tune::{TuneReport, Tuning};
+use crate::tune::{PlanTuning, TuneReport};
 
 pub(crate) fn run(flags: &Flags, args: &TuneFlags) -> Result<Verdict, Failure> {
     let measuring = &args.measuring;
@@ -57,7 +57,7 @@ pub(crate) fn run(flags: &Flags, args: &TuneFlags) -> Result<Verdict, Failure> {
                 // Modelled times are the same each time.
                 case.repeat = 1;
             }
-            let tuning = Tuning {
+            let tuning = PlanTuning {
                 case,
                 fds,
                 threads,

@@ -11,8 +11,8 @@ use rocket_uapi::{
 };
 
 use super::ProgramRun;
-use super::memory::{ProgramMemory, Region};
-use super::relocate::{Moved, RelocateError, relocate};
+use super::memory::{MemoryRegion, ProgramMemory};
+use super::relocate::{MovedBuffer, RelocateError, relocate};
 
 /// How long to wait for the end of the job: several times the driver's limit of
 /// 500 ms, for those of others before it.
@@ -49,7 +49,7 @@ pub(crate) fn run(
         .iter()
         .map(|region| allocate(device, region))
         .collect::<Result<Vec<_>, _>>()?;
-    let moved: Vec<Moved> = memory.regions.iter().zip(&bos).map(moved).collect();
+    let moved: Vec<MovedBuffer> = memory.regions.iter().zip(&bos).map(moved).collect();
     let changes = relocate(&mut words, &moved).map_err(|source| BoardError::Refused {
         moved: told(memory, &moved),
         source,
@@ -106,7 +106,7 @@ pub(crate) fn run(
     Ok(outcome)
 }
 
-fn allocate(device: &Device, region: &Region) -> Result<Bo, BoardError> {
+fn allocate(device: &Device, region: &MemoryRegion) -> Result<Bo, BoardError> {
     let what = || region.what.clone();
     let len = ByteLen::new(region.bytes.len()).map_err(|source| BoardError::Length {
         what: what(),
@@ -118,8 +118,8 @@ fn allocate(device: &Device, region: &Region) -> Result<Bo, BoardError> {
     )))
 }
 
-fn moved((region, bo): (&Region, &Bo)) -> Moved {
-    Moved {
+fn moved((region, bo): (&MemoryRegion, &Bo)) -> MovedBuffer {
+    MovedBuffer {
         from: region.start,
         to: bo.iova().0,
         len: region.bytes.len() as u64,
@@ -127,7 +127,7 @@ fn moved((region, bo): (&Region, &Bo)) -> Moved {
 }
 
 /// The buffers that the kernel put elsewhere than the program has them, in words.
-fn told(memory: &ProgramMemory, moved: &[Moved]) -> String {
+fn told(memory: &ProgramMemory, moved: &[MovedBuffer]) -> String {
     let places = memory.regions.iter().zip(moved);
     let elsewhere = places.filter(|(_, buffer)| buffer.from != buffer.to);
     let told: Vec<String> = elsewhere

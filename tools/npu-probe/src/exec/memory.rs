@@ -62,7 +62,7 @@ pub(crate) enum MemoryError {
 
 /// Pages from `start` on.
 #[derive(Debug)]
-pub(crate) struct Region {
+pub(crate) struct MemoryRegion {
     /// Name of the region in messages.
     pub(crate) what: String,
     /// First IOVA.
@@ -73,7 +73,7 @@ pub(crate) struct Region {
     pub(crate) write_back: Option<(PathBuf, usize)>,
 }
 
-impl Region {
+impl MemoryRegion {
     /// One past the last IOVA.
     pub(crate) fn end(&self) -> u64 {
         u64::from(self.start) + self.bytes.len() as u64
@@ -99,7 +99,7 @@ impl Region {
 /// All memory of a run, by address.
 #[derive(Debug)]
 pub(crate) struct ProgramMemory {
-    pub(crate) regions: Vec<Region>,
+    pub(crate) regions: Vec<MemoryRegion>,
     /// IOVA of the program's first word.
     pub(crate) program: u32,
 }
@@ -148,7 +148,8 @@ impl ProgramMemory {
         if end > IOVA_END {
             return Err(MemoryError::BeyondEnd { what, end });
         }
-        let touches = |region: &&Region| start < region.end() && u64::from(region.start) < end;
+        let touches =
+            |region: &&MemoryRegion| start < region.end() && u64::from(region.start) < end;
         if let Some(region) = self.regions.iter().find(touches) {
             if u64::from(region.start) <= start && end <= region.end() {
                 return Ok(());
@@ -208,7 +209,7 @@ impl ProgramMemory {
             return Err(MemoryError::BeyondEnd { what, end });
         }
         grow(&what, &mut bytes, len)?;
-        let region = Region {
+        let region = MemoryRegion {
             what,
             start,
             bytes,

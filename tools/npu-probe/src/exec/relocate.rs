@@ -12,7 +12,7 @@ use serde::Serialize;
 
 /// A buffer that is elsewhere now.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moved {
+pub(crate) struct MovedBuffer {
     /// First address that the program has for it.
     pub(crate) from: u32,
     /// First address that it has.
@@ -21,7 +21,7 @@ pub(crate) struct Moved {
     pub(crate) len: u64,
 }
 
-impl Moved {
+impl MovedBuffer {
     fn has(&self, extent: &Extent) -> bool {
         let start = u64::from(self.from);
         start <= extent.start && extent.end <= start + self.len
@@ -69,7 +69,7 @@ fn name(register: &RegisterInfo) -> String {
 /// new addresses. Nothing is changed where no buffer moved.
 pub(crate) fn relocate(
     words: &mut [Word],
-    buffers: &[Moved],
+    buffers: &[MovedBuffer],
 ) -> Result<Vec<RelocatedWord>, RelocateError> {
     if buffers.iter().all(|buffer| buffer.from == buffer.to) {
         return Ok(Vec::new());
@@ -152,8 +152,8 @@ mod tests {
         (linked.words().to_vec(), linked.extents().to_vec())
     }
 
-    fn moved(from: [u32; 3], to: [u32; 3]) -> [Moved; 3] {
-        [0, 1, 2].map(|index| Moved {
+    fn moved(from: [u32; 3], to: [u32; 3]) -> [MovedBuffer; 3] {
+        [0, 1, 2].map(|index| MovedBuffer {
             from: from[index],
             to: to[index],
             len: u64::from(8 * PAGE),

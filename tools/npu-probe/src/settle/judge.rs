@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::experiment::{Experiment, OutcomeOrder};
-use super::runner::{GUARD, Seen};
+use super::runner::{GUARD, SeenJob};
 
 /// Bytes of an atom: the unit in which part of an output is wrong.
 const ATOM: usize = rknpu_regcmd::ATOM_BYTES as usize;
@@ -15,9 +15,9 @@ const STRETCH_BYTES_MAX: usize = 64;
 
 /// What a model with one side does.
 #[derive(Clone, Debug)]
-pub(crate) struct Side {
+pub(crate) struct FactSide {
     pub(crate) name: &'static str,
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) seen: Vec<SeenJob>,
 }
 
 /// The side of a contested fact that a device shows.
@@ -35,16 +35,16 @@ pub(crate) enum Judgement {
 }
 
 /// Finds the side of the contested fact on which `device` is.
-pub(crate) fn judge(experiment: &Experiment, device: &[Seen], sides: &[Side]) -> Judgement {
+pub(crate) fn judge(experiment: &Experiment, device: &[SeenJob], sides: &[FactSide]) -> Judgement {
     let device = read(experiment, device);
-    let shown: Vec<(&Side, Vec<Seen>)> = sides
+    let shown: Vec<(&FactSide, Vec<SeenJob>)> = sides
         .iter()
         .map(|side| (side, read(experiment, &side.seen)))
         .collect();
     if let Some((side, _)) = shown.iter().find(|(_, seen)| *seen == device) {
         return Judgement::Exactly(side.name);
     }
-    let is_spoiled = |side: &Side| experiment.spoiled.contains(&side.name);
+    let is_spoiled = |side: &FactSide| experiment.spoiled.contains(&side.name);
     let right = shown.iter().find(|(side, _)| !is_spoiled(side));
     if let Some((_, right)) = right {
         let mut like = shown
@@ -63,7 +63,7 @@ pub(crate) fn judge(experiment: &Experiment, device: &[Seen], sides: &[Side]) ->
 
 /// The outcomes `seen`, without their order where the experiment says that it means
 /// nothing.
-pub(crate) fn read(experiment: &Experiment, seen: &[Seen]) -> Vec<Seen> {
+pub(crate) fn read(experiment: &Experiment, seen: &[SeenJob]) -> Vec<SeenJob> {
     let mut seen = seen.to_vec();
     if experiment.reading == OutcomeOrder::AnyOrder {
         seen.sort();
@@ -73,7 +73,7 @@ pub(crate) fn read(experiment: &Experiment, seen: &[Seen]) -> Vec<Seen> {
 }
 
 /// Whether `device` is wrong only in atoms in which `spoiled` is.
-fn wrong_like(device: &[Seen], spoiled: &[Seen], right: &[Seen]) -> bool {
+fn wrong_like(device: &[SeenJob], spoiled: &[SeenJob], right: &[SeenJob]) -> bool {
     device.len() == spoiled.len()
         && device.len() == right.len()
         && device != right
@@ -82,7 +82,7 @@ fn wrong_like(device: &[Seen], spoiled: &[Seen], right: &[Seen]) -> bool {
             .zip(spoiled)
             .zip(right)
             .all(|((device, spoiled), right)| {
-                let atoms = |seen: &'_ Seen| -> Vec<Vec<u8>> {
+                let atoms = |seen: &'_ SeenJob| -> Vec<Vec<u8>> {
                     seen.output.chunks(ATOM).map(<[u8]>::to_vec).collect()
                 };
                 device.completed == spoiled.completed
@@ -95,7 +95,7 @@ fn wrong_like(device: &[Seen], spoiled: &[Seen], right: &[Seen]) -> bool {
 }
 
 /// Jobs that end otherwise, then bytes that differ.
-fn distance(a: &[Seen], b: &[Seen]) -> (usize, usize) {
+fn distance(a: &[SeenJob], b: &[SeenJob]) -> (usize, usize) {
     let pairs = || a.iter().zip(b);
     let ends = pairs().filter(|(a, b)| a.completed != b.completed).count();
     let bytes = pairs().map(|(a, b)| differing(&a.output, &b.output).count());
@@ -109,7 +109,7 @@ fn differing<'a>(a: &'a [u8], b: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
 
 /// Bytes in a row of which each differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Stretch {
+pub(crate) struct DifferingBytes {
     /// The first byte, counted from the beginning of the output; below it is
     /// room that no program should touch.
     pub(crate) offset: i64,
@@ -120,7 +120,7 @@ pub(crate) struct Stretch {
 }
 
 /// The first stretches in which `device` differs from `model`.
-pub(crate) fn stretches(device: &[u8], model: &[u8]) -> Vec<Stretch> {
+pub(crate) fn stretches(device: &[u8], model: &[u8]) -> Vec<DifferingBytes> {
     let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
     for at in differing(device, model) {
         if let Some(range) = ranges.last_mut()
@@ -136,7 +136,7 @@ pub(crate) fn stretches(device: &[u8], model: &[u8]) -> Vec<Stretch> {
     }
     ranges
         .into_iter()
-        .map(|range| Stretch {
+        .map(|range| DifferingBytes {
             offset: range.start as i64 - GUARD as i64,
             device: hex(device.get(range.clone()).unwrap_or_default()),
             model: hex(model.get(range).unwrap_or_default()),
@@ -167,13 +167,13 @@ mod tests {
         }
     }
 
-    fn seen(completed: bool, bytes: [u8; 3]) -> Seen {
+    fn seen(completed: bool, bytes: [u8; 3]) -> SeenJob {
         let output = bytes.iter().flat_map(|byte| [*byte; ATOM]).collect();
-        Seen { completed, output }
+        SeenJob { completed, output }
     }
 
-    fn sides() -> [Side; 2] {
-        let side = |name, bytes| Side {
+    fn sides() -> [FactSide; 2] {
+        let side = |name, bytes| FactSide {
             name,
             seen: vec![seen(true, bytes)],
         };
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn equal_bytes_settle() {
         let each = experiment(OutcomeOrder::EachJob, &[]);
-        let on = |device: Seen| judge(&each, &[device], &sides());
+        let on = |device: SeenJob| judge(&each, &[device], &sides());
         assert_eq!(on(seen(true, [1, 2, 3])), Judgement::Exactly("right"));
         assert_eq!(on(seen(true, [1, 9, 9])), Judgement::Exactly("bad"));
         let nearest = Some("bad");
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn wrong_bytes_may_be_others_where_the_side_is_wrong() {
         let spoiled = experiment(OutcomeOrder::EachJob, &["bad"]);
-        let on = |device: Seen| judge(&spoiled, &[device], &sides());
+        let on = |device: SeenJob| judge(&spoiled, &[device], &sides());
         assert_eq!(
             on(seen(true, [1, 7, 6])),
             Judgement::ButForWrongBytes("bad")
@@ -221,16 +221,16 @@ mod tests {
         let good = seen(true, [1, 2, 3]);
         let hung = seen(false, [0, 0, 0]);
         let sides = [
-            Side {
+            FactSide {
                 name: "good",
                 seen: vec![good.clone(); 4],
             },
-            Side {
+            FactSide {
                 name: "hangs",
                 seen: vec![good.clone(), hung.clone(), good.clone(), hung.clone()],
             },
         ];
-        let on = |device: &[Seen]| judge(&any, device, &sides);
+        let on = |device: &[SeenJob]| judge(&any, device, &sides);
         assert_eq!(
             on(&[good.clone(), good.clone()]),
             Judgement::Exactly("good")

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::FactToSettle;
 use super::experiment::Experiment;
-use super::judge::{self, Judgement, Side, Stretch};
-use super::runner::Seen;
+use super::judge::{self, DifferingBytes, FactSide, Judgement};
+use super::runner::SeenJob;
 use crate::report::DeviceReport;
 
 /// The report of all facts.
@@ -79,7 +79,7 @@ pub(crate) struct JobComparison {
     pub(crate) differing_bytes: usize,
     /// The first stretches of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) differences: Vec<Stretch>,
+    pub(crate) differences: Vec<DifferingBytes>,
 }
 
 impl ExperimentOutcome {
@@ -97,8 +97,8 @@ impl ExperimentOutcome {
     pub(crate) fn of(
         experiment: &Experiment,
         default: &str,
-        device: &[Seen],
-        sides: &[Side],
+        device: &[SeenJob],
+        sides: &[FactSide],
     ) -> Self {
         let verdict = judge::judge(experiment, device, sides);
         let jobs = |name: Option<&str>| {
@@ -126,7 +126,7 @@ impl ExperimentOutcome {
 
 impl ExperimentOutcome {
     /// Compares what a device did with what the model does.
-    pub(crate) fn observed(experiment: &Experiment, device: &[Seen], model: &[Seen]) -> Self {
+    pub(crate) fn observed(experiment: &Experiment, device: &[SeenJob], model: &[SeenJob]) -> Self {
         let device = judge::read(experiment, device);
         let model = judge::read(experiment, model);
         Self::Observed {
@@ -136,7 +136,7 @@ impl ExperimentOutcome {
     }
 }
 
-fn job_reports(device: &[Seen], model: &[Seen]) -> Vec<JobComparison> {
+fn job_reports(device: &[SeenJob], model: &[SeenJob]) -> Vec<JobComparison> {
     let pairs = device.iter().zip(model);
     pairs
         .map(|(device, model)| JobComparison::new(device, model))
@@ -144,7 +144,7 @@ fn job_reports(device: &[Seen], model: &[Seen]) -> Vec<JobComparison> {
 }
 
 impl JobComparison {
-    fn new(device: &Seen, model: &Seen) -> Self {
+    fn new(device: &SeenJob, model: &SeenJob) -> Self {
         Self {
             completed: device.completed,
             model_completed: model.completed,

@@ -40,7 +40,7 @@ const WITNESS_OUT: BufferId = BufferId(1001);
 
 /// What is seen of one job of an experiment when it has ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Seen {
+pub(crate) struct SeenJob {
     /// Whether it ended by itself; otherwise the driver killed it.
     pub(crate) completed: bool,
     /// The output with the room around it.
@@ -48,7 +48,7 @@ pub(crate) struct Seen {
 }
 
 /// Runs `experiment`; what its jobs did, those that are observed, in order.
-pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Vec<Seen>> {
+pub(crate) fn run(device: &Device, experiment: &Experiment) -> anyhow::Result<Vec<SeenJob>> {
     let file = device.reopen().context("cannot open the device again")?;
     let mut buffers = ExperimentBuffers::new(&file, experiment)?;
     let mut seen = Vec::new();
@@ -130,7 +130,7 @@ impl ExperimentBuffers {
     /// Runs a job, with the witness as its last task: where that has run, all
     /// before it have ended. A fence could tell the same, but not if it is
     /// asked for too late.
-    fn run(&mut self, job: &ExperimentJob) -> anyhow::Result<Seen> {
+    fn run(&mut self, job: &ExperimentJob) -> anyhow::Result<SeenJob> {
         for (id, bo) in self.buffers.iter_mut() {
             if [OUT, WITNESS_OUT].contains(id) {
                 let mut bytes = bo.write(Deadline::FOREVER)?;
@@ -150,7 +150,7 @@ impl ExperimentBuffers {
         let output = self.await_output(OUT)?;
         let witness = self.await_output(WITNESS_OUT)?;
         let sums = witness.get(GUARD..GUARD + self.sums).unwrap_or_default();
-        Ok(Seen {
+        Ok(SeenJob {
             completed: sums.iter().all(|byte| *byte == 0),
             output,
         })

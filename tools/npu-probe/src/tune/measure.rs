@@ -7,7 +7,7 @@ use npu_matmul::{Dtype, Error, PlanOptions, Threads};
 use npu_model::Opened;
 
 use super::modelled;
-use super::report::{Timed, Tuned};
+use super::report::{TimedPlan, TunedProduct};
 use crate::bench::MeasuredProduct;
 use crate::cmd::measuring;
 use crate::data::ProductOperands;
@@ -24,7 +24,7 @@ const NS_PER_MS: f64 = 1e6;
 
 /// A product whose plans are measured, and how that is done.
 #[derive(Debug)]
-pub(crate) struct Tuning {
+pub(crate) struct PlanTuning {
     pub(crate) case: MeasuredProduct,
     pub(crate) fds: usize,
     pub(crate) threads: Option<Threads>,
@@ -34,14 +34,14 @@ pub(crate) struct Tuning {
     pub(crate) count: usize,
 }
 
-impl Tuning {
+impl PlanTuning {
     /// Measures the best plans by prediction, each on a device of its own from
     /// `open` (a model with a timeline at the assumed clock), and compares their
     /// results with the first one's.
     pub(crate) fn run(
         &self,
         open: impl Fn() -> Result<Opened, Failure>,
-    ) -> Result<(Tuned, TunedPlan), Failure> {
+    ) -> Result<(TunedProduct, TunedPlan), Failure> {
         let operands = self.case.operands()?;
         let options = self.options_for(&operands).map_err(Error::from)?;
         let shape = self.case.shape;
@@ -69,7 +69,7 @@ impl Tuning {
                     }
                 }
             }
-            timed.push(Timed {
+            timed.push(TimedPlan {
                 choice: alternative.choice,
                 predicted_ns: alternative.candidate.cost_ps() / PS_PER_NS,
                 measured_ns,
@@ -90,7 +90,7 @@ impl Tuning {
             predicted_ns: best.predicted_ns,
             measured_ns: best.measured_ns,
         };
-        let tuned = Tuned {
+        let tuned = TunedProduct {
             dtype: self.case.kind.to_string(),
             results: self.case.results,
             int4_depth: key.int4_depth,

@@ -5,5 +5,5 @@ mod measure;
 mod modelled;
 mod report;
 
-pub(crate) use measure::Tuning;
+pub(crate) use measure::PlanTuning;
 pub(crate) use report::TuneReport;

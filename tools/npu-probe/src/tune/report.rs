@@ -11,7 +11,7 @@ use crate::bench::{MeasuringConditions, to};
 
 /// A plan that was tried.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Timed {
+pub(crate) struct TimedPlan {
     pub(crate) choice: PlanSizes,
     /// Modelled: the NPU, and the CPU's sums.
     pub(crate) predicted_ns: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Timed {
 
 /// A product with the plans that were measured for it.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Tuned {
+pub(crate) struct TunedProduct {
     pub(crate) dtype: String,
     pub(crate) results: Results,
     /// Depth of a tile that INT4 weights allow, which tells entries of a table apart.
@@ -30,7 +30,7 @@ pub(crate) struct Tuned {
     pub(crate) k: usize,
     pub(crate) n: usize,
     /// The predicted one first.
-    pub(crate) plans: Vec<Timed>,
+    pub(crate) plans: Vec<TimedPlan>,
     /// Index of the fastest of them.
     pub(crate) best: usize,
 }
@@ -43,7 +43,7 @@ pub(crate) struct TuneReport {
     pub(crate) tuned_for: TunedFor,
     /// What the measured times are times of, in words.
     pub(crate) measured: &'static str,
-    pub(crate) products: Vec<Tuned>,
+    pub(crate) products: Vec<TunedProduct>,
     /// The table, if it was written.
     pub(crate) file: Option<String>,
 }
@@ -60,7 +60,7 @@ impl TuneReport {
     }
 }
 
-impl Tuned {
+impl TunedProduct {
     /// The report as a table of its plans.
     pub(crate) fn text(&self, is_model: bool) -> String {
         let Self { dtype, m, k, n, .. } = self;

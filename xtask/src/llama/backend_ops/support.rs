@@ -136,7 +136,7 @@ fn write(version: &str, counts: &Counts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::External;
+    use crate::report::ExternalError;
 
     #[test]
     fn cases_are_counted_by_type() {
@@ -163,7 +163,7 @@ mod tests {
             (format!("{kept}MUL_MAT q4_1 1 1\n"), false),
         ] {
             let error = compare(&kept, &now).unwrap_err().context("seen");
-            let cause = error.chain().any(|cause| cause.is::<External>());
+            let cause = error.chain().any(|cause| cause.is::<ExternalError>());
             assert_eq!(cause, is_external, "{error:#}");
         }
     }

@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(900);
 
 /// Time and memory that one run of a program took.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Taken {
+pub(super) struct RunUsage {
     /// Wall time, seconds.
     pub(super) wall_s: f64,
     /// CPU time in user mode, seconds.
@@ -36,7 +36,7 @@ pub(super) fn run(
     workshop: &Workshop,
     command: &Command,
     is_whole: impl Fn(&CommandOutput) -> bool,
-) -> Result<(Taken, String)> {
+) -> Result<(RunUsage, String)> {
     let file = workshop.path("taken.json");
     let once = || {
         let mut measured = workshop.script("measure.py");

@@ -2,22 +2,22 @@
 //! Products whose rows choose their weights.
 
 use super::*;
-use crate::mul_mat::by_expert::{self, MOST, Most};
-use crate::supports::Experts;
+use crate::mul_mat::by_expert::{self, BatchLimits, MOST};
+use crate::supports::ExpertChoice;
 
 /// One expert in a batch, for its weights.
-const ONE: Most = Most { weights: 0, ..MOST };
+const ONE: BatchLimits = BatchLimits { weights: 0, ..MOST };
 /// The same for its rows.
-const FEW_ROWS: Most = Most { rows: 0, ..MOST };
+const FEW_ROWS: BatchLimits = BatchLimits { rows: 0, ..MOST };
 
 /// Tokens that choose experts, element by element.
 fn run_by_expert(
     numbers: &[i32],
     [n, k, count]: [usize; 3],
-    experts: Experts,
-    most: Most,
+    experts: ExpertChoice,
+    most: BatchLimits,
 ) -> Result<(Vec<f32>, Vec<f32>), MulMatError<Killed>> {
-    let Experts { used, given } = experts;
+    let ExpertChoice { used, given } = experts;
     let m = numbers.len() / used;
     let (weights, weights_nb) = lay_out([k, n, count, 1], [1, 2, 3], 1, f16::NAN, |index| {
         f16::from_f32(weight(index))
@@ -64,7 +64,7 @@ fn run_by_expert(
             nb: ids_nb,
         }),
         out: &mut out,
-        checking: Checking::default(),
+        checking: ProductChecks::default(),
     };
     let multiplier = Plain::default();
     by_expert::compute(&multiplier, None, &mut product, experts, most)?;
@@ -106,7 +106,7 @@ proptest! {
         let numbers: Vec<i32> = numbers.iter().cycle().take(numbers.len() * used).copied()
             .map(|number| number % count)
             .collect();
-        let experts = Experts { used, given: if shared { 1 } else { used } };
+        let experts = ExpertChoice { used, given: if shared { 1 } else { used } };
         let (out, expected) = run_by_expert(&numbers, sizes, experts, most).unwrap();
         prop_assert_eq!(out, expected);
     }
@@ -114,7 +114,7 @@ proptest! {
 
 #[test]
 fn an_expert_that_does_not_exist_is_an_error() {
-    let experts = Experts { used: 1, given: 1 };
+    let experts = ExpertChoice { used: 1, given: 1 };
     for number in [-1, 4, i32::MAX] {
         let error = run_by_expert(&[0, number], [2, 4, 4], experts, MOST).unwrap_err();
         assert!(matches!(error, MulMatError::NoSuchExpert { .. }), "{error}");
