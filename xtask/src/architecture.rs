@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result};
 
+use crate::svg;
+
 /// The page whose section has the table of the boxes.
 pub(crate) const PAGE: &str = "docs/architecture.md";
 /// The picture of the boxes, which that page shows.
@@ -102,15 +104,7 @@ pub(crate) fn svg() -> Result<String> {
         let last = PARTS.iter().map(|part| part.at[axis]).max().unwrap_or(0);
         last * STEP[axis] + BOX[axis] + 2 * MARGIN
     });
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
-         width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\" \
-         text-anchor=\"middle\">\n\
-         <!-- SPDX-License-Identifier: MIT OR Apache-2.0. Written by `cargo xtask docs`. -->\n\
-         <defs><marker id=\"head\" markerWidth=\"8\" markerHeight=\"8\" refX=\"7\" refY=\"4\" \
-         orient=\"auto\"><path d=\"M0,0 L8,4 L0,8 z\"/></marker></defs>\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
-    );
+    let mut svg = svg::begin(width, height);
     for part in &PARTS {
         for name in part.to {
             let other = PARTS.iter().find(|other| other.name == *name);

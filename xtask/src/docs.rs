@@ -8,7 +8,9 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::generated::replace_section;
-use crate::{architecture, evidence, links, pages, paths, plans, precisions, quantisation, timing};
+use crate::{
+    architecture, evidence, links, pages, paths, pictures, plans, precisions, quantisation, timing,
+};
 
 /// Options of `cargo xtask docs`.
 #[derive(clap::Args, Debug)]
@@ -24,9 +26,10 @@ pub(crate) fn run(args: &DocsArgs) -> Result<()> {
     page(args, "docs/registers.md", &pages::registers::markdown())?;
     page(args, "docs/rules.md", &pages::rules::markdown())?;
 
-    let picture = paths::root().join(architecture::PICTURE);
-    let present = fs::read_to_string(&picture).unwrap_or_default();
-    write(args, &picture, &present, &architecture::svg()?)?;
+    page(args, architecture::PICTURE, &architecture::svg()?)?;
+    for (picture, svg) in pictures::all()? {
+        page(args, picture, &svg)?;
+    }
     section(
         args,
         architecture::PAGE,
