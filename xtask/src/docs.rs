@@ -42,7 +42,12 @@ pub(crate) fn run(args: &DocsArgs) -> Result<()> {
         timing::SECTION,
         &timing::markdown()?,
     )?;
-    section(args, "docs/matmul.md", plans::SECTION, &plans::markdown()?)?;
+    section(
+        args,
+        "docs/matmul-figures.md",
+        plans::SECTION,
+        &plans::markdown()?,
+    )?;
     section(
         args,
         "docs/regcmd.md",
@@ -59,7 +64,7 @@ pub(crate) fn run(args: &DocsArgs) -> Result<()> {
     links::check()
 }
 
-/// Writes or checks a page.
+/// Writes or checks a page, or a picture.
 fn page(args: &DocsArgs, page: &str, wanted: &str) -> Result<()> {
     let page = paths::root().join(page);
     let present = fs::read_to_string(&page).unwrap_or_default();

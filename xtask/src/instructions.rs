@@ -22,11 +22,11 @@ use crate::generated::replace_section;
 use crate::process::{self, ReaderThread};
 use crate::{build, paths};
 
-/// Name of the section of docs/matmul.md that the table stands in.
+/// Name of the section of docs/matmul-figures.md that the table stands in.
 pub(crate) const SECTION: &str = "instructions";
 
 /// The page that has the table.
-pub(crate) const PAGE: &str = "docs/matmul.md";
+pub(crate) const PAGE: &str = "docs/matmul-figures.md";
 
 /// The architecture whose instructions are counted: the board's.
 const ARCH: Arch = Arch::Arm64;
@@ -48,7 +48,7 @@ const COUNT_MASK: u32 = 0x1ff;
 pub(crate) struct InstructionsArgs {
     /// Only kernels whose name contains this
     kernel: Option<String>,
-    /// Write the table into docs/matmul.md
+    /// Write the table into docs/matmul-figures.md
     #[arg(long, conflicts_with = "kernel")]
     record: bool,
 }

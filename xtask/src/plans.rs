@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What plans of transformers' products are predicted to take: the tables of
-//! docs/matmul.md.
+//! docs/matmul-figures.md.
 
 mod products;
 mod sums;
@@ -17,7 +17,7 @@ use rknpu_regcmd::timing::{Machine, Parts};
 pub(crate) use products::FDS;
 use products::{LayerProduct, PRODUCTS};
 
-/// Name of the section of docs/matmul.md that the tables stand in.
+/// Name of the section of docs/matmul-figures.md that the tables stand in.
 pub(crate) const SECTION: &str = "plans";
 
 /// Rows of a batch: llama.cpp's default, and a long prompt.

@@ -29,12 +29,31 @@ pub const ROW_MULTIPLE: usize = ChipProfile::RK3588.line_group as usize;
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
     /// Signed 8-bit operands, exact 32-bit results.
+    ///
+    /// A tile has 16384 channels at most, so that its sums stay below 2^14 * 2^14
+    /// in magnitude and the NPU's 32 bits never saturate. The CPU adds K tiles up
+    /// modulo 2^32.
     Int8,
     /// Signed 4-bit operands (-8..=7). The NPU writes 16-bit results that
-    /// saturate; tiles are bounded so that none does, and the CPU adds the
-    /// tiles up to exact 32-bit results.
+    /// saturate (E-int4-saturates); tiles are bounded so that none does, and the
+    /// CPU adds the tiles up to exact 32-bit results.
+    ///
+    /// [`INT4_K_TILE_MAX`](crate::plan::INT4_K_TILE_MAX) channels never do:
+    /// 480 * 8 * 8 < 32767. Activations are at most 8 in magnitude, so a deeper
+    /// tile is exact, too, where the magnitudes of each kernel's weights in it
+    /// add up to 32767 / 8 or less; [`int4_depth`](crate::plan::int4_depth) finds
+    /// that depth.
+    ///
+    /// 8-bit activations are 16 h + l, both signed and of four bits. Their
+    /// product is 16 H + L of two that are exact.
     Int4,
     /// IEEE binary16 operands, binary32 results.
+    ///
+    /// A result is off by the sum of three errors. The NPU adds in binary32, in an
+    /// order that it does not tell: 2^-20 * sum|a*b|. The CPU adds T K tiles up in
+    /// binary32, and each addition is off by half an ulp of a sum that is no
+    /// larger than sum|a*b|: (T - 1) * 2^-24 * sum|a*b|. The last rounding costs
+    /// half an ulp. Results in binary16 are rounded once more.
     Fp16,
 }
 

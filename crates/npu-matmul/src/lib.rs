@@ -78,3 +78,8 @@ pub use staged::{
 pub use threads::{Pinning, THREADS_VARIABLE, Threads, ThreadsError};
 pub use times::{Section, Stopwatch, Times};
 pub use weights::Weights;
+
+/// The program of docs/matmul.md runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/matmul.md")]
+struct MatmulPage;

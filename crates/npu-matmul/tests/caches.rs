@@ -103,7 +103,7 @@ fn products_pass_what_their_plan_says() {
 }
 
 /// Half as much again is the most: `cargo xtask docs` holds the shapes of
-/// docs/matmul.md to the same.
+/// docs/matmul-figures.md to the same.
 #[test]
 fn products_of_some_size_pass_little_more_than_they_need() {
     let (engine, _) = slow_engine(PlanOptions::default());

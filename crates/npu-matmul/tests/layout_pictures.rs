@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pictures of docs/matmul.md show what the layouts and plans say.
+//! The pictures of docs/layouts.md show what the layouts and plans say.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests: a failed unwrap is a failed test"
@@ -26,13 +26,11 @@ struct Cell {
     bytes: Range<usize>,
 }
 
-/// The pictures of the page's section on layouts, by title.
+/// The pictures of the page, by title.
 fn pictures() -> BTreeMap<String, Picture> {
-    let page = include_str!("../../../docs/matmul.md");
-    let section = page.split_once("\n## Layouts\n").unwrap().1;
-    let section = section.split_once("\n## ").unwrap().0;
+    let page = include_str!("../../../docs/layouts.md");
     let mut pictures = BTreeMap::new();
-    let mut lines = section.lines().filter_map(|line| line.strip_prefix("    "));
+    let mut lines = page.lines().filter_map(|line| line.strip_prefix("    "));
     let mut title = lines.next();
     while let Some(name) = title {
         let mut picture = Picture {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the CPU does to activations: instructions that `cargo xtask instructions`
-//! has recorded in docs/matmul.md.
+//! has recorded in docs/matmul-figures.md.
 
 use anyhow::{Context, Result};
 use npu_matmul::quantise::Operands;

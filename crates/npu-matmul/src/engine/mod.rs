@@ -39,6 +39,22 @@ static NEXT_ENGINE: AtomicU64 = AtomicU64::new(0);
 /// C = A x B^T, where A is M x K, B is N x K (the weights: one row an output
 /// channel) and C is M x N, all row major. M, N and K are any numbers from 1.
 /// Several threads may use one engine at the same time.
+///
+/// # Memory of a call
+///
+/// Device buffers and programs are kept for the next call: products of shapes
+/// that were multiplied before make none and start no thread, but for outlier
+/// columns that are chosen for each call
+/// ([`Outliers::Above`](crate::quantise::Outliers::Above)), which become weights
+/// on the devices until it ends. The heap gives what describes the jobs of a call,
+/// and for some products more, until they have ended:
+///
+/// | product | bytes of heap |
+/// |---|---|
+/// | `multiply_quantised` | M x K of quantised activations, 4 for each scale; a caller who keeps [`QuantisedActivations`](crate::QuantisedActivations) pays once |
+/// | where rows are rotated or have outlier columns | 4 K in each thread |
+/// | with outlier columns | 2 M for each; with `Outliers::Above` 2 N for each, and 4 N, too |
+/// | FP16 results where K is cut | 4 M x N: sums are FP32 until the last of them |
 pub struct Engine {
     id: u64,
     devices: Vec<Buffers>,
