@@ -2,7 +2,7 @@
 //! Facts about the chip that the sources contradict each other on, or that
 //! nobody has isolated: each is a switch, so that a client can be tried
 //! against every side. The default is the side that most evidence from
-//! silicon is on; docs/evidence.md has the evidence (E-...), docs/model.md how
+//! silicon is on; docs/evidence.md has the evidence (E-...), docs/chip.md how
 //! a board settles each one.
 
 use std::fmt;
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_every_switch() {
-        let text = include_str!("../../../docs/model.md");
+        let text = include_str!("../../../docs/chip.md");
         for switch in Contested::SWITCHES {
             let row = format!("| `{}` | {} |", switch.name, switch.sides.join(", "));
             let evidence = text.lines().find_map(|line| line.strip_prefix(&row));

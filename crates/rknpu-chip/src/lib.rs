@@ -193,7 +193,7 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
     /// Stable identifier of the trap or rule, e.g. `"T01-mrdma-unfed"`; the
-    /// number is that of the list in `docs/model.md`.
+    /// number is that of the list in `docs/chip.md`.
     pub trap: &'static str,
     /// What happens because of it.
     pub effect: Effect,

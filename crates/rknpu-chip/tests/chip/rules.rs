@@ -571,10 +571,10 @@ fn registers_that_decide() {
     assert!(direct.rules().contains("conv-mode"));
 }
 
-/// docs/model.md lists the traps by number, with their rules.
+/// docs/chip.md lists the traps by number, with their rules.
 #[test]
 fn the_list_of_traps_has_every_rule() {
-    let page = include_str!("../../../../docs/model.md");
+    let page = include_str!("../../../../docs/chip.md");
     for rule in TABLE.iter().copied().flatten() {
         let id = rule.id.0;
         let (number, _) = id.split_once('-').unwrap();

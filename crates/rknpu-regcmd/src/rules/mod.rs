@@ -112,7 +112,7 @@ pub enum Effect {
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Its stable name. A number is that of the list in docs/model.md.
+    /// Its stable name. A number is that of the list in docs/chip.md.
     pub id: RuleId,
     /// The facts that it rests on, by their ids in docs/evidence.md. Where there
     /// are none and the row has an effect, `why` says so.
