@@ -85,3 +85,8 @@ pub use submit::{ClientJob, NotRead};
 pub use sync_file::SyncFile;
 pub use units::{ByteLen, Deadline, Handle, PAGE_BYTES};
 pub use user::{Arena, Efault, UserMemory};
+
+/// The program of docs/uapi.md runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/uapi.md")]
+struct UapiPage;
