@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files of strangers: bytes as they are, and sections under right checksums.
+//!
+//! Any file gives an error or a capture. A capture equals itself; its contents, programs
+//! and jobs can be read, linted and run on the model.
 
 use std::time::Duration;
 

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arbitrary words through everything that looks at words.
+//!
+//! The bytes are command words, or text. Decoding loses nothing, and the text assembles
+//! to the same words; other text assembles, or is an error with its place. `tasks`,
+//! `extents` and `lint` take any words.
 
 use arbitrary::Unstructured;
 use rknpu_regcmd::{

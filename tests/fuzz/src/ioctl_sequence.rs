@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Raw ioctls, mappings and closes on several files of one device, with
 //! arguments of which some are wild.
+//!
+//! The bytes are up to 40 calls on up to three files: raw requests, wild structures
+//! and pointers, SUBMIT of products and of any program, dma-bufs, mappings, closes.
+//! What must hold:
+//!
+//! - nothing panics or fails inside the model, no wait never ends, and there are only
+//!   errors that the driver has a reason for;
+//! - another file's memory and handles stay;
+//! - when all is closed no descriptor is left, handles, addresses and offsets are
+//!   given again, and a product is right.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs with symbolic addresses: what links stays within its buffers,
 //! whatever a core held before.
+//!
+//! The bytes are products of any size, placed anywhere, and changed programs of the
+//! known families. Legal products in large enough buffers link, get no warning and run
+//! without a diagnosis. Whatever links stays within its extents on a core with any
+//! register values left over.
 
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Bus, Contested, Direction, Fault, Level, Master};

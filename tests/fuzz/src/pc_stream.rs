@@ -1,5 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Register programs and register accesses on a core, at every level.
+//!
+//! The bytes are up to four operations on a core: programs of the known families with
+//! a few words changed, programs of random words, register writes by the CPU, resets.
+//! What must hold:
+//!
+//! - nothing panics; a kick moves a bounded number of bytes and ends within the
+//!   modelled limit, or hangs;
+//! - registers, diagnoses, accesses and memory are the same a second time;
+//! - `Silent` differs in the diagnoses only, and what `Strict` completes is what
+//!   `Faithful` gives without a complaint;
+//! - a refused access is a DMA error, and accesses lie within `extents`;
+//! - afterwards a linked product is right.
 
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Contested, Direction, Effect, Level};
