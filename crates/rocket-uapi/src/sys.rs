@@ -9,6 +9,12 @@
 //! offsets are asserted when this is compiled; `abi/print_abi.c` prints the
 //! same facts from the kernel's headers and CI compares.
 //!
+//! A new ioctl is one number here and one in the model. What stands between carries
+//! requests that it does not know: the preload library and the server pass the argument
+//! there and back, and refuse with a message what would lead further into the program's
+//! memory (rocket-preload, `named.rs`). A forwarded node is spared it, with a warning. The
+//! recorder ends with an error where the driver takes it.
+//!
 //! Offsets hold for 64-bit machines, which is all that the NPU is found in.
 
 mod request;
