@@ -3,7 +3,6 @@
 //! docs/matmul-figures.md.
 
 mod products;
-mod sums;
 
 use std::fmt::Write;
 
@@ -145,7 +144,6 @@ pub(crate) fn markdown() -> Result<String> {
         }
         page.push('\n');
     }
-    page.push_str(&sums::markdown()?);
     Ok(page)
 }
 

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use rknpu_regcmd::LinkError;
+use rknpu_regcmd::{LinkError, MatmulError};
 use rocket_uapi::{FinishedJob, Refusal, WaitError};
 
-use crate::emit::IllegalTask;
 use crate::plan::PlanError;
 use crate::staged::StagedError;
 use crate::threads::ThreadsError;
@@ -104,7 +103,7 @@ pub enum Error {
     Plan(#[from] PlanError),
     /// A planned tile has no register program: a bug of the plan.
     #[error("a planned tile is not legal, which is a bug in npu-matmul: {0}")]
-    Program(#[from] IllegalTask),
+    Program(#[from] MatmulError),
     /// A program leaves its buffers: a bug of the plan.
     #[error("a planned program leaves its buffers, which is a bug in npu-matmul: {0}")]
     Link(#[from] LinkError),

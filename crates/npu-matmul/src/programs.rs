@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rknpu_regcmd::{Iova, LinkedProgram, MatmulType};
 use rocket_uapi::ProgramBo;
 
-use crate::plan::{JobPlan, SumPlan, TaskPlan};
+use crate::plan::{JobPlan, TaskPlan};
 
 /// Jobs whose programs are kept for each set of weights: a prompt in several
 /// batches, and the last shorter one, on a handful of devices. A job of few
@@ -36,9 +36,7 @@ struct Key {
     block: usize,
     activations: Iova,
     output: Iova,
-    partials: Option<Iova>,
     tasks: Vec<TaskPlan>,
-    sums: Vec<SumPlan>,
 }
 
 /// Where a job's own buffers are.
@@ -46,8 +44,6 @@ struct Key {
 pub(crate) struct Addresses {
     pub(crate) activations: Iova,
     pub(crate) output: Iova,
-    /// None in a job without.
-    pub(crate) partials: Option<Iova>,
 }
 
 /// The programs of the latest jobs with one set of weights.
@@ -66,11 +62,9 @@ impl ProgramCache {
         let fits = |key: &Key| {
             key.activations == at.activations
                 && key.output == at.output
-                && key.partials == at.partials
                 && key.ty == job.ty
                 && key.block == job.block
                 && key.tasks == job.tasks
-                && key.sums == job.sums
         };
         let found = self.with(|kept| {
             let (_, programs) = kept.iter().find(|(key, _)| fits(key))?;
@@ -87,9 +81,7 @@ impl ProgramCache {
             block: job.block,
             activations: at.activations,
             output: at.output,
-            partials: at.partials,
             tasks: job.tasks.clone(),
-            sums: job.sums.clone(),
         };
         let evicted = self.with(|kept| {
             kept.push_back((key, Arc::clone(&programs)));

@@ -14,12 +14,12 @@ mod slow;
 use std::sync::Arc;
 
 use common::{DEVICES, Shape, random_i8};
-use npu_matmul::plan::{Accumulate, CacheBytes};
+use npu_matmul::plan::CacheBytes;
 use npu_matmul::{Counters, Engine, PlanOptions, reference};
 use npu_model::driver::Caches;
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
-use rocket_uapi::{DevicePool, PAGE_BYTES};
+use rocket_uapi::DevicePool;
 use slow::slow;
 
 /// An engine on a device with caches that do nothing by themselves, where each
@@ -110,32 +110,4 @@ fn products_of_some_size_pass_little_more_than_they_need() {
     let (_, planned, _) = counted(&engine, SHAPES[1]);
     assert!(planned.ratio() <= 1.5, "{planned:?}");
     assert!(planned.ratio() >= 1.0, "{planned:?}");
-}
-
-/// What the NPU adds up crosses no cache but as a sum.
-#[test]
-fn sums_are_read_once() {
-    let [cpu, npu] = [Accumulate::Cpu, Accumulate::Npu].map(|accumulate| {
-        let (engine, model) = slow_engine(PlanOptions {
-            accumulate,
-            k_tile: Some(256),
-            ..PlanOptions::default()
-        });
-        let counters = SHAPES.map(|shape| {
-            let (counters, planned, _) = counted(&engine, shape);
-            let passed = counters.prep_bytes + counters.fini_bytes;
-            assert_eq!(passed, planned.passed, "{shape:?}");
-            counters
-        });
-        let events = model.take_events();
-        let missed = |event: &&Event| matches!(event, Event::MissedCall { .. });
-        assert_eq!(events.iter().find(missed), None);
-        counters
-    });
-    let (cpu, npu) = (cpu[2], npu[2]);
-    assert_eq!(cpu.fini_bytes, npu.fini_bytes);
-    let k_tiles = SHAPES[2].k.div_ceil(256) as u64;
-    // One job a SUBMIT, which has a page besides.
-    let results = |counters: Counters| counters.prep_bytes - counters.submits * PAGE_BYTES as u64;
-    assert_eq!(results(cpu), k_tiles * results(npu));
 }

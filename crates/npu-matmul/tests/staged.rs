@@ -16,12 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use common::{Lint, Random, Shape, random_f16, random_i4, random_i8, strict_engine};
-use faults::{faulty_engine, faulty_engine_with};
+use faults::faulty_engine;
 use half::f16;
 use in_place::{fill_f16, fill_i4, fill_i8, gather, results};
-use npu_matmul::plan::Accumulate;
 use npu_matmul::{
-    Engine, Error, JobFailure, PlanOptions, Results, StageOptions, Staged, StagedError, reference,
+    Engine, Error, JobFailure, PlanOptions, Results, StageOptions, StagedError, reference,
 };
 use npu_model::driver::Caches;
 use npu_model::{Level, Model, ModelOptions};
@@ -99,12 +98,9 @@ proptest! {
         k_tile in prop::option::of(1..10_usize),
         tasks in 1..20_usize,
         replicate in any::<Option<bool>>(),
-        on_npu in any::<bool>(),
     ) {
-        let accumulate = if on_npu { Accumulate::Npu } else { Accumulate::Cpu };
         let mut options = PlanOptions {
             replicate,
-            accumulate,
             row_tile: row_tile.map(|fours| fours * 4),
             k_tile: k_tile.map(|groups| groups * 32),
             ..PlanOptions::default()
@@ -116,49 +112,6 @@ proptest! {
         check_floats(&engine, shape, seed.into());
         prop_assert_eq!(model.events(), []);
     }
-}
-
-/// K tiles that the NPU adds up are one result in place, exported or not.
-#[test]
-fn sums_of_the_npu_are_whole() {
-    let options = PlanOptions {
-        k_tile: Some(32),
-        accumulate: Accumulate::Npu,
-        ..PlanOptions::default()
-    };
-    let (engine, model) = strict_engine(options, 2);
-    let engine = engine.observed_by(Arc::new(Lint));
-    let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
-    let weights = engine.load_i8(N, K, &b).unwrap();
-    let mut staged = engine.stage(&weights, M).unwrap();
-    let regions = |staged: &Staged<'_>| {
-        let buffers = staged.result_buffers().iter();
-        let mut regions = buffers.flat_map(|buffer| buffer.regions.clone());
-        assert!(regions.all(|region| region.depth == (0..K)));
-    };
-    regions(&staged);
-    let expected = reference::multiply_i32(M, N, K, &a, &b);
-    for _ in 0..2 {
-        fill_i8(&mut staged, &a, K);
-        staged.multiply().unwrap();
-        assert!(results(&staged, i32::from_le_bytes) == expected);
-    }
-    let dma_bufs: Vec<_> = (0..staged.result_buffers().len())
-        .map(|index| staged.export_results(index).unwrap())
-        .collect();
-    let a = random_i8(3, M * K);
-    fill_i8(&mut staged, &a, K);
-    staged.multiply().unwrap();
-    let read = |index: usize| {
-        let mut bytes = vec![0; staged.result_buffers()[index].bytes];
-        dma_bufs[index]
-            .read_into(0, &mut bytes, Deadline::FOREVER)
-            .unwrap();
-        bytes
-    };
-    let c = gather(&staged, read, i32::from_le_bytes);
-    assert!(c == reference::multiply_i32(M, N, K, &a, &b));
-    assert_eq!(model.events(), []);
 }
 
 const M: usize = 40;
@@ -328,21 +281,8 @@ fn what_is_not_there_is_refused() {
 
 #[test]
 fn a_failed_product_leaves_its_operands() {
-    let on_npu = PlanOptions {
-        k_tile: Some(32),
-        accumulate: Accumulate::Npu,
-        ..PlanOptions::default()
-    };
-    for (exports, on_npu) in [
-        (false, None),
-        (true, None),
-        (false, Some(on_npu.clone())),
-        (true, Some(on_npu)),
-    ] {
-        let (engine, faults) = match on_npu {
-            None => faulty_engine(3),
-            Some(options) => faulty_engine_with(options, 3),
-        };
+    for exports in [false, true] {
+        let (engine, faults) = faulty_engine(3);
         let (a, b) = (random_i8(1, M * K), random_i8(2, N * K));
         let weights = engine.load_i8(N, K, &b).unwrap();
         let mut staged = engine.stage(&weights, M).unwrap();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line: parsed here, without touching the system.
 
-mod accumulate;
 mod bench;
 mod capture;
 mod dtype;

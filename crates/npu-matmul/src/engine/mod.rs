@@ -5,7 +5,6 @@ mod multiply;
 
 pub(crate) use multiply::boxed;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,8 +21,8 @@ use crate::matrix::MatrixView;
 use crate::observe::{Observer, Watched};
 use crate::pack::{Format, Fp16, Int4, Int8};
 use crate::plan::{
-    Accumulate, JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, TunedFor, TunedPlans,
-    WeightMemory, WeightPlan, int4_depth,
+    JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, TunedFor, TunedPlans, WeightMemory,
+    WeightPlan, int4_depth,
 };
 use crate::plan_cache::{Key, PlanCache};
 use crate::quantised::Quantised;
@@ -227,17 +226,7 @@ impl Engine {
         m: usize,
         results: Results,
     ) -> Result<Plan<'w>, PlanError> {
-        Plan::with_results(weights.plan(), m, results, &self.options_for(weights))
-    }
-
-    /// With which options products of these weights are planned.
-    pub(crate) fn options_for(&self, weights: &Weights) -> Cow<'_, PlanOptions> {
-        let mut options = Cow::Borrowed(&self.options);
-        // Parts of K with scales of their own are not to be added up.
-        if weights.scales().is_some_and(|s| s.len() > weights.n()) {
-            options.to_mut().accumulate = Accumulate::Cpu;
-        }
-        options
+        Plan::with_results(weights.plan(), m, results, &self.options)
     }
 
     /// How weights, `n x k`, would be cut.

@@ -100,20 +100,13 @@ impl OnDevice<'_> {
     ) -> Result<Job, Error> {
         let buffers = self.engine.buffers(self.device);
         let c = buffers.take(job.output_bytes).map_err(self.failed())?;
-        let partials = match job.partial_bytes {
-            0 => None,
-            bytes => Some(buffers.take(bytes).map_err(self.failed())?),
-        };
         let made = Cell::new(0);
         let at = Addresses {
             activations: a.iova(),
             output: c.iova(),
-            partials: partials.as_ref().map(Bo::iova),
         };
         let programs = weights.programs().get(job, at, || {
-            let of = |bo: &Bo| (bo.iova(), bo.len());
-            let partials = partials.as_ref().map(of);
-            let linked = link(weights, job, (a.iova(), a.len()), of(&c), partials)?;
+            let linked = link(weights, job, (a.iova(), a.len()), (c.iova(), c.len()))?;
             let bo = ProgramBo::new(buffers.device(), &linked).map_err(self.failed())?;
             made.set(bo.bo().len());
             Ok::<_, Error>(JobPrograms { linked, bo })
@@ -132,11 +125,8 @@ impl OnDevice<'_> {
             .program(&programs.bo)
             .reads(weights.buffer(job.block))
             .reads(a)
-            .writes(c);
-        let built = match partials {
-            None => built.build(),
-            Some(partials) => built.scratch(partials).build(),
-        };
+            .writes(c)
+            .build();
         built.map_err(|error| {
             self.keep(error.reads, error.writes);
             Error::Build {
@@ -234,14 +224,12 @@ impl OnDevice<'_> {
     }
 }
 
-/// The job's programs, with the addresses and lengths of A, C, and the buffer of
-/// partial results if it has one.
+/// The job's programs, with the addresses and lengths of A and C.
 pub(crate) fn link(
     weights: &Weights,
     job: &JobPlan,
     a: (Iova, usize),
     c: (Iova, usize),
-    partials: Option<(Iova, usize)>,
 ) -> Result<Vec<LinkedProgram>, Error> {
     let b = weights.buffer(job.block);
     let bind = |id, (iova, len)| Binding {
@@ -249,12 +237,11 @@ pub(crate) fn link(
         iova,
         len: u32::try_from(len).unwrap_or(u32::MAX),
     };
-    let mut bindings = vec![
+    let bindings = [
         bind(emit::ACTIVATIONS, a),
         bind(emit::WEIGHTS, (b.iova(), b.len())),
         bind(emit::OUTPUT, c),
     ];
-    bindings.extend(partials.map(|partials| bind(emit::PARTIALS, partials)));
     emit::programs(job)?
         .iter()
         .map(|program| program.link(&bindings).map_err(Error::from))

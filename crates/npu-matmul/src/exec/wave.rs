@@ -116,7 +116,7 @@ impl Wave {
                 token: self.token,
             };
             let done = on.wait(started.pending)?;
-            let tasks = plan.task_count();
+            let tasks = plan.tasks.len();
             on.done(Activity::Job { tasks }, started.at);
             for c in &done.writes {
                 let memory = c

@@ -139,8 +139,6 @@ where
         let collect = &self.collect;
         let band = &*job.band;
         let depth = band.k_tiles.len();
-        // Sums are where the results of the first K tile would be.
-        let read = job.results_per_tile();
         // Tiles have a multiple of four rows and begin at one, and the plan a
         // multiple of TIMES: all of these divide.
         let rows = band.rows.start / Self::TIMES..band.rows.end / Self::TIMES;
@@ -150,7 +148,7 @@ where
         let collect_rows = |row_tile: usize, chunk: usize, out: &mut [C::Out]| {
             let first_row = chunk * ROWS;
             let first = row_tile * depth;
-            for at in first..first + read {
+            for at in first..first + depth {
                 let a = &band.activations[at];
                 for task in job.tasks_of(at) {
                     let tile = OutputTile {
@@ -161,7 +159,7 @@ where
                         row: rows.start + row_tile * row_tile_rows + first_row,
                         columns: task.n.clone(),
                         k_tile: a.k_tile.index,
-                        completes: complete && at + 1 == first + read,
+                        completes: complete && at + 1 == first + depth,
                     };
                     collect.collect(&tile, out, n);
                 }

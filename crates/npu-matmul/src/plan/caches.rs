@@ -14,8 +14,7 @@ use super::{JobPlan, Plan};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheBytes {
     /// What must cross: each element of A once for each file descriptor that
-    /// reads it, and each result that the CPU reads: those of every K tile, or
-    /// their sums where the NPU adds them up.
+    /// reads it, and each result, those of every K tile.
     pub needed: u64,
     /// What PREP_BO and FINI_BO pass, if each job is seen running and ends in
     /// time.
@@ -47,11 +46,7 @@ impl CacheBytes {
             3
         };
         self.passed += pages(job.output_bytes) + looks * PAGE_BYTES as u64;
-        let k_tiles = job.band.k_tiles.len().max(1);
         for task in &job.tasks {
-            if task.activation % k_tiles >= job.results_per_tile() {
-                continue;
-            }
             let rows = job.band.activations[task.activation].rows.len();
             let elements = rows as u64 * task.n.len() as u64;
             self.needed += elements * u64::from(job.ty.out_bytes());

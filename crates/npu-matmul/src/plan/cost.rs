@@ -33,10 +33,3 @@ pub fn task_time_bound_ns(dtype: Dtype, m: usize, k: usize, n: usize) -> u64 {
         + layout::output_bytes(dtype.matmul_type(), m, n);
     TASK_OVERHEAD_NS + compute + bytes as u64 / DMA_BYTES_PER_NS
 }
-
-/// Nanoseconds that adding two runs of `bytes` bytes in so many tasks takes at
-/// most: two are read, one is written.
-pub(super) fn sum_time_bound_ns(tasks: u128, bytes: u128) -> u128 {
-    let moved = bytes.saturating_mul(3);
-    tasks * u128::from(TASK_OVERHEAD_NS) + moved / u128::from(DMA_BYTES_PER_NS)
-}

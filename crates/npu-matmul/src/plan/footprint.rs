@@ -132,7 +132,6 @@ pub(super) const fn pages(bytes: u64) -> u64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Accumulate;
     use super::*;
     use crate::emit;
 
@@ -154,14 +153,10 @@ mod tests {
             dtype in prop::sample::select(&Dtype::ALL[..]),
             (m, n, k) in (1..=512_usize, 1..6000_usize, 1..6000_usize),
             devices in 1..4_usize,
-            on_npu in any::<bool>(),
             // As far as weights of one unit on average allow.
             depth in 480..4095_usize,
         ) {
-            let options = PlanOptions {
-                accumulate: if on_npu { Accumulate::Npu } else { Accumulate::Cpu },
-                ..PlanOptions::default()
-            };
+            let options = PlanOptions::default();
             let planned = WeightPlan::new(dtype, n, k, devices, &options).unwrap();
             let memory = WeightMemory::new(&planned, &options);
             // As loaded, where their values tell more.

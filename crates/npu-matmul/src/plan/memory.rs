@@ -7,20 +7,17 @@ use std::fmt;
 use super::WeightPlan;
 use super::footprint::{PAGE, WeightMemory};
 use super::options::PlanOptions;
-use super::sums::Accumulate;
-use super::waves::{WAVE_JOBS, WAVES_IN_FLIGHT};
+use super::waves::{BUFFERS_OF_A_JOB, WAVE_JOBS, WAVES_IN_FLIGHT};
 use super::weights::DEVICE_BYTES_MAX;
 use crate::buffers::IDLE_BYTES_MAX;
 
 /// Most bytes that one file descriptor has in buffers besides weights and
 /// programs, while one product or batch after the other is computed: the
-/// activations and results of all steps in flight, partial results that the NPU
-/// adds up, and the buffers that are kept for later steps.
+/// activations and results of all steps in flight, and the buffers that are kept for
+/// later steps.
 fn buffer_bytes(options: &PlanOptions) -> u64 {
-    let each = match options.accumulate {
-        Accumulate::Cpu => 2,
-        Accumulate::Npu => 3,
-    };
+    // A job has activations and results.
+    let each = BUFFERS_OF_A_JOB as u64;
     // A job has the limit's bytes in each of its buffers; waves of several have no
     // more together.
     let largest = (options.limits.buffer_bytes as u64).saturating_mul(each);

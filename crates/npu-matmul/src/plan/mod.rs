@@ -16,8 +16,7 @@
 //!           +-----+-----+--+-----+-----+--+-----+-----+
 //!
 //!   in a job: row tiles x K tiles x N tiles, a task each; one task writes one
-//!   partial result, and the CPU adds those of different K tiles up, or (if told
-//!   to, [`Accumulate`]) further tasks of the job.
+//!   partial result, and the CPU adds those of different K tiles up.
 //! ```
 //!
 //! The plan of a product that fits into one job per device has one step.
@@ -35,7 +34,6 @@ mod orders;
 mod predict;
 mod stationary;
 mod step;
-mod sums;
 #[cfg(test)]
 mod tests;
 mod tuned;
@@ -56,7 +54,6 @@ pub use options::{JobLimits, PlanError, PlanOptions};
 pub use orders::{OperandOrder, OperandOrders};
 pub use predict::{BoundBy, Prediction, Traffic};
 pub use step::{ActivationTile, Band, JobPlan, Stationary, Step, TaskPlan};
-pub use sums::{Accumulate, NPU_SUM_DEPTH_MAX, SumPlace, SumPlan};
 pub use tuned::{
     DeviceKind, FILE_BYTES_MAX, OtherConditions, PlanSizes, TunedError, TunedFor, TunedKey,
     TunedPlan, TunedPlans,
@@ -68,7 +65,7 @@ pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 use rknpu_regcmd::MatmulType;
 use serde::{Serialize, Serializer};
 
-use crate::dtype::{Dtype, ROW_MULTIPLE, Results};
+use crate::dtype::{ROW_MULTIPLE, Results};
 use crate::layout;
 use weights::{N_TILE_MAX, check_depth, check_tile};
 
@@ -100,8 +97,6 @@ pub struct Plan<'w> {
     pub k_tiles_per_job: usize,
     /// Which operand its tasks leave in CBUF for the next.
     pub stationary: Stationary,
-    /// Who adds up the K tiles of a job.
-    pub accumulate: Accumulate,
     /// How the rows of A and C follow each other: native ones are packed and
     /// unpacked, others are for operands that stay in place.
     pub orders: OperandOrders,
@@ -172,7 +167,6 @@ impl<'w> Plan<'w> {
             groups_per_job: 1,
             k_tiles_per_job: 1,
             stationary: Stationary::Activations,
-            accumulate: accumulating(weights, options),
             orders: OperandOrders::default(),
         };
         plan.fill_jobs(&options.limits)?;
@@ -223,37 +217,17 @@ impl<'w> Plan<'w> {
         let tasks = repeated * n.div_ceil(self.n_tile) as u128;
         let a_bytes = repeated * layout::activation_bytes(dtype, m, k) as u128;
         let plane = row_tiles as u128 * layout::output_bytes(self.ty, m, n) as u128;
-        let mut all_tasks = tasks;
-        let mut time = tasks * u128::from(time);
-        let c_bytes = if self.sums_on_npu(k_tiles) {
-            let sums = sums::load(plane, k_tiles);
-            all_tasks += sums.tasks;
-            time += sums.time_ns;
-            plane * sums::planes(k_tiles) as u128
-        } else {
-            plane * k_tiles as u128
-        };
-        all_tasks <= limits.tasks as u128
-            && time <= limits.time.as_nanos()
+        let c_bytes = plane * k_tiles as u128;
+        tasks <= limits.tasks as u128
+            && tasks * u128::from(time) <= limits.time.as_nanos()
             && a_bytes.max(c_bytes) <= limits.buffer_bytes as u128
     }
 
-    /// Most tasks of a job, sums included.
+    /// Most tasks of a job.
     fn job_tasks_at_most(&self) -> usize {
         let width = self.groups_per_job * self.weights.dtype.kernel_group();
         let (rows, k_tiles) = (self.row_tiles_per_job, self.k_tiles_per_job);
-        let products = rows * k_tiles * width.div_ceil(self.n_tile);
-        if !self.sums_on_npu(k_tiles) {
-            return products;
-        }
-        let plane = rows * layout::output_bytes(self.ty, self.row_tile, width);
-        let sums = sums::load(plane as u128, k_tiles).tasks;
-        products.saturating_add(usize::try_from(sums).unwrap_or(usize::MAX))
-    }
-
-    /// Whether the NPU adds up the K tiles of a job that has so many.
-    fn sums_on_npu(&self, k_tiles: usize) -> bool {
-        self.accumulate == Accumulate::Npu && k_tiles > 1
+        rows * k_tiles * width.div_ceil(self.n_tile)
     }
 }
 
@@ -264,7 +238,7 @@ impl fmt::Display for Plan<'_> {
         write!(
             f,
             "{} M={} K={} N={}: tiles of {} x {} x {}, {} K tile(s), {} block(s) of weights in \
-             {} cop{}, {} step(s) of up to {} row tile(s), {} channels, {} K tile(s) a device{}",
+             {} cop{}, {} step(s) of up to {} row tile(s), {} channels, {} K tile(s) a device",
             w.dtype,
             self.m,
             w.k,
@@ -280,11 +254,6 @@ impl fmt::Display for Plan<'_> {
             self.row_tiles_per_job,
             self.groups_per_job * w.dtype.kernel_group(),
             self.k_tiles_per_job,
-            if self.sums_on_npu(self.k_tiles_per_job) {
-                ", added up on the NPU"
-            } else {
-                ""
-            },
         )
     }
 }
@@ -296,18 +265,6 @@ impl fmt::Display for Plan<'_> {
 )]
 fn type_name<S: Serializer>(ty: &MatmulType, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{ty:?}"))
-}
-
-/// Who adds up the K tiles of these weights' products.
-fn accumulating(weights: &WeightPlan, options: &PlanOptions) -> Accumulate {
-    let can = weights.dtype == Dtype::Int8
-        && weights.k_tile_count() > 1
-        && weights.k <= NPU_SUM_DEPTH_MAX;
-    if can {
-        options.accumulate
-    } else {
-        Accumulate::Cpu
-    }
 }
 
 /// The largest `x` in `1..=max` for which `holds`, where `holds` is true up to

@@ -7,7 +7,6 @@ use std::time::Duration;
 use rknpu_regcmd::MatmulError;
 
 use super::choose::Conditions;
-use super::sums::Accumulate;
 use super::tuned::{PlanSizes, TunedPlans};
 
 /// Bounds of one job. A product that exceeds them is cut into several jobs.
@@ -16,8 +15,7 @@ pub struct JobLimits {
     /// Device time by [`task_time_bound_ns`](super::task_time_bound_ns). The
     /// default is a fifth of the 500 ms after which the kernel kills a job.
     pub time: Duration,
-    /// Bytes of the activation buffer, likewise of the output buffer, and of that
-    /// of partial results where the NPU adds up K tiles.
+    /// Bytes of the activation buffer, likewise of the output buffer.
     /// PREP_BO and FINI_BO maintain the caches of a whole buffer, and buffers far
     /// larger than their live part cost more than the product (E-time-client), so buffers stay moderate and fit exactly.
     pub buffer_bytes: usize,
@@ -52,8 +50,6 @@ pub struct PlanOptions {
     /// instead of a share of the weights. Fixed when weights are loaded; the
     /// plan replicates only what is small.
     pub replicate: Option<bool>,
-    /// Who adds up the results of K tiles.
-    pub accumulate: Accumulate,
     /// Bounds of one job.
     pub limits: JobLimits,
     /// What choices are made for.

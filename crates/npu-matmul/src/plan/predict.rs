@@ -10,7 +10,7 @@ use std::fmt;
 use rknpu_regcmd::timing::{Job, Machine, Parts, TaskWork, schedule, seconds};
 use rknpu_regcmd::{DmaEngine, MatmulType, Program, Reuse, tasks};
 
-use super::{JobPlan, Plan, SumPlan, TaskPlan};
+use super::{JobPlan, Plan, TaskPlan};
 use crate::emit;
 
 /// Picoseconds of a second.
@@ -54,11 +54,8 @@ pub struct Traffic {
     pub features: u64,
     /// Bytes of B.
     pub weights: u64,
-    /// Bytes of C as it is written. Where the NPU adds up K tiles: those of each
-    /// tile, and of their sums.
+    /// Bytes of C as it is written.
     pub outputs: u64,
-    /// Bytes of C that are read to be added up.
-    pub summed: u64,
     /// Bytes of register programs.
     pub commands: u64,
 }
@@ -122,11 +119,9 @@ impl Plan<'_> {
             for job in &step.jobs {
                 prediction.packed_bytes += job.band.activation_bytes as u64;
                 prediction.read_bytes += job.output_bytes as u64;
-                let k_tiles = job.band.k_tiles.len().max(1);
                 for task in &job.tasks {
                     let a = &job.band.activations[task.activation];
-                    let read = task.activation % k_tiles < job.results_per_tile();
-                    if a.k_tile.index > 0 && read {
+                    if a.k_tile.index > 0 {
                         prediction.partial_sums += (a.rows.len() * task.n.len()) as u64;
                     }
                 }
@@ -187,14 +182,13 @@ impl Traffic {
         self.features += work.bytes.of(DmaEngine::Feature);
         self.weights += work.bytes.of(DmaEngine::Weight);
         self.outputs += work.bytes.of(DmaEngine::DpuWrite);
-        self.summed += work.bytes.of(DmaEngine::Mrdma) + work.bytes.of(DmaEngine::Erdma);
         self.commands += work.command_bytes;
     }
 
     /// Bytes of all kinds together.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.features + self.weights + self.outputs + self.summed + self.commands
+        self.features + self.weights + self.outputs + self.commands
     }
 }
 
@@ -202,7 +196,6 @@ impl Traffic {
 #[derive(Default)]
 struct Works {
     products: HashMap<([u32; 3], Reuse), TaskWork>,
-    sums: HashMap<[u32; 2], TaskWork>,
 }
 
 impl Works {
@@ -217,13 +210,7 @@ impl Works {
                 .entry((size, reuse))
                 .or_insert_with(|| task_work(job.ty, task, before).unwrap_or_default())
         });
-        let known = &mut self.sums;
-        let sums = job.sums.iter().map(|sum| {
-            *known
-                .entry([sum.width, sum.channels])
-                .or_insert_with(|| sum_work(sum).unwrap_or_default())
-        });
-        tasks.chain(sums).collect()
+        tasks.collect()
     }
 }
 
@@ -235,11 +222,6 @@ pub(super) fn task_work(
     before: Option<&TaskPlan>,
 ) -> Option<TaskWork> {
     work_of(&emit::program(ty, task, before).ok()?)
-}
-
-/// The same of an addition.
-fn sum_work(sum: &SumPlan) -> Option<TaskWork> {
-    work_of(&emit::sum(sum).ok()?)
 }
 
 fn work_of(program: &Program) -> Option<TaskWork> {

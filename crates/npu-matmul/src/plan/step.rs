@@ -7,7 +7,6 @@ use std::sync::Arc;
 use rknpu_regcmd::{Layouts, MatmulType, MatrixLayout};
 use serde::Serialize;
 
-use super::sums::{SumPlan, planes, sums};
 use super::{KTile, Plan, to_u32};
 use crate::dtype::ROW_MULTIPLE;
 use crate::layout;
@@ -66,12 +65,8 @@ pub struct JobPlan {
     pub stationary: Stationary,
     /// The tasks, in the order in which they run.
     pub tasks: Vec<TaskPlan>,
-    /// What the NPU adds up after them, in order; empty where the CPU does.
-    pub sums: Vec<SumPlan>,
     /// Bytes of the output buffer.
     pub output_bytes: usize,
-    /// Bytes of the buffer of partial results; 0 where there are no sums.
-    pub partial_bytes: usize,
 }
 
 /// Which operand stays in CBUF from task to task of a job: by that they are in
@@ -103,9 +98,7 @@ pub struct TaskPlan {
     pub a: u32,
     /// Byte offset of the tile of B in the weight block.
     pub b: u32,
-    /// Byte offset of the tile of C in the output buffer; in that of partial
-    /// results where the job has sums, of which those over its first K tile are
-    /// at the same offset in the output.
+    /// Byte offset of the tile of C in the output buffer.
     pub c: u32,
     /// How the rows of the tiles of A and C follow each other.
     pub layouts: Layouts,
@@ -216,11 +209,7 @@ impl<'w> Plan<'w> {
         let layouts = self.task_layouts(&pass.n);
         let mut tasks = Vec::new();
         let k_tiles = band.k_tiles.len();
-        let on_npu = self.sums_on_npu(k_tiles);
-        let plane = self.plane_bytes(pass, band);
         let mut output_bytes = 0;
-        // Of each K tile, where the NPU adds them up.
-        let mut ends: Vec<usize> = (0..k_tiles).map(|tile| tile * plane).collect();
         let grid = Grid {
             row_tiles: band.activations.len() / k_tiles.max(1),
             k_tiles,
@@ -233,13 +222,8 @@ impl<'w> Plan<'w> {
             let n_padded = n.len().next_multiple_of(dtype.kernel_group());
             let in_block = start - block.n.start;
             let b = self.weights.weight_offset(block, a.k_tile.index, in_block);
-            let end = if on_npu {
-                &mut ends[activation % k_tiles]
-            } else {
-                &mut output_bytes
-            };
             let c = match layouts.c {
-                MatrixLayout::Cube => *end,
+                MatrixLayout::Cube => output_bytes,
                 MatrixLayout::RowMajor { pitch } => {
                     let (row, channel) = (a.rows.start - band.rows.start, start - pass.n.start);
                     row * pitch as usize + layout::output_bytes(self.ty, 1, channel)
@@ -257,13 +241,8 @@ impl<'w> Plan<'w> {
                 c: to_u32(c),
                 layouts,
             });
-            *end += layout::output_bytes(self.ty, a.padded, n_padded);
+            output_bytes += layout::output_bytes(self.ty, a.padded, n_padded);
         }
-        let (sums, output_bytes, partial_bytes) = if on_npu {
-            (sums(plane, k_tiles), plane, plane * planes(k_tiles))
-        } else {
-            (Vec::new(), output_bytes, 0)
-        };
         JobPlan {
             device: block.device,
             block: pass.block,
@@ -272,43 +251,12 @@ impl<'w> Plan<'w> {
             n: pass.n.clone(),
             stationary: self.stationary,
             tasks,
-            sums,
             output_bytes,
-            partial_bytes,
         }
-    }
-
-    /// Bytes of the results of one K tile of a job.
-    fn plane_bytes(&self, pass: &Pass, band: &Band) -> usize {
-        let group = self.weights.dtype.kernel_group();
-        let widths = (pass.n.clone())
-            .step_by(self.n_tile)
-            .map(|start| self.n_tile.min(pass.n.end - start).next_multiple_of(group));
-        let channels: usize = widths.sum();
-        let row_tiles = band.activations.iter().step_by(band.k_tiles.len().max(1));
-        row_tiles
-            .map(|a| layout::output_bytes(self.ty, a.padded, channels))
-            .sum()
     }
 }
 
 impl JobPlan {
-    /// Register programs of the job.
-    #[must_use]
-    pub fn task_count(&self) -> usize {
-        self.tasks.len() + self.sums.len()
-    }
-
-    /// How many K tiles the CPU reads the results of.
-    #[must_use]
-    pub fn results_per_tile(&self) -> usize {
-        if self.sums.is_empty() {
-            self.band.k_tiles.len()
-        } else {
-            1
-        }
-    }
-
     /// The tasks of one activation tile, in the order of their channels.
     pub fn tasks_of(&self, activation: usize) -> impl Iterator<Item = &TaskPlan> {
         let activations = self.band.activations.len().max(1);

@@ -2,7 +2,6 @@
 //! Properties that hold for every plan.
 
 mod choices;
-mod sums;
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -20,7 +20,7 @@ pub(super) const WAVE_JOBS: usize = 64;
 
 /// Activation and output buffer: most that the largest job has of
 /// [`JobLimits::buffer_bytes`].
-const BUFFERS_OF_A_JOB: usize = 2;
+pub(super) const BUFFERS_OF_A_JOB: usize = 2;
 
 /// What steps need together.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl WaveSize {
                 self.bytes.resize(job.device + 1, 0);
             }
             let bytes = &mut self.bytes[job.device];
-            *bytes += job.output_bytes + job.partial_bytes;
+            *bytes += job.output_bytes;
             if self.inputs.insert(input) {
                 *bytes += band.activation_bytes;
             }

@@ -6,7 +6,7 @@ use super::INT8_MAX;
 use super::rotate::Rotation;
 use super::search::Search;
 use crate::dtype::Dtype;
-use crate::plan::{Accumulate, PlanOptions, group_k_tile};
+use crate::plan::{PlanOptions, group_k_tile};
 
 /// The largest magnitude of a quantised INT4 element; -8 is not used, as -128
 /// is not.
@@ -176,8 +176,6 @@ impl QuantiseOptions {
             && (group < k || !group.is_multiple_of(self.operands.dtype().k_multiple()))
         {
             plan.k_tile = Some(group_k_tile(self.operands.dtype(), group, options));
-            // The results of each K tile have scales of their own.
-            plan.accumulate = Accumulate::Cpu;
         }
         plan
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rocket_uapi::{Bo, Deadline, ProgramBo};
 
-use super::memory::{Activations, Results, Scratch};
+use super::memory::{Activations, Results};
 use super::{Part, Staged, StagedError, regions};
 use crate::error::Error;
 use crate::exec::{OnDevice, link};
@@ -32,7 +32,7 @@ impl Staged<'_> {
                         self.activations.push(buffer);
                         self.activations.len() - 1
                     });
-                bytes[job.device] += (job.output_bytes + job.partial_bytes) as u64;
+                bytes[job.device] += job.output_bytes as u64;
                 if bytes[job.device] > DEVICE_BYTES_MAX {
                     return Err(StagedError::TooLarge {
                         device: job.device,
@@ -62,16 +62,11 @@ impl Staged<'_> {
                 let c = zeroed(on, job.output_bytes)?;
                 let input = self.results[self.parts.len()].activations;
                 let a = self.activation_address(input)?;
-                let scratch = match job.partial_bytes {
-                    0 => Scratch::Unused,
-                    bytes => Scratch::Ready(buffers.take(bytes).map_err(on.failed())?),
-                };
-                let linked = link(self.weights, job, a, (c.iova(), c.len()), scratch.address())?;
+                let linked = link(self.weights, job, a, (c.iova(), c.len()))?;
                 let bo = ProgramBo::new(buffers.device(), &linked).map_err(on.failed())?;
                 self.result_memory.push(Results {
                     shared: None,
                     owned: Some(c),
-                    scratch,
                 });
                 self.parts.push(Part {
                     step: Arc::clone(&step),

@@ -3,7 +3,6 @@
 
 use std::mem;
 
-use rknpu_regcmd::Iova;
 use rocket_uapi::{Bo, DmaBuf, FrozenBo};
 
 /// A buffer of activations.
@@ -89,29 +88,12 @@ pub(super) struct Results {
     pub(super) shared: Option<DmaBuf>,
     /// The buffer, if it is only ours. None if a job keeps it.
     pub(super) owned: Option<Bo>,
-    /// Where the job adds up K tiles, if it does.
-    pub(super) scratch: Scratch,
-}
-
-/// Memory that only a job uses.
-#[derive(Debug)]
-pub(super) enum Scratch {
-    /// The job uses none.
-    Unused,
-    /// Ready for the job.
-    Ready(Bo),
-    /// The job has it.
-    Taken,
 }
 
 impl Results {
     /// What a job gives back. One that has not ended keeps all.
-    pub(super) fn take_back(&mut self, reads: Vec<Bo>, writes: Vec<Bo>) {
+    pub(super) fn take_back(&mut self, writes: Vec<Bo>) {
         self.owned = writes.into_iter().next();
-        // Staged jobs own no other buffer that they read.
-        if let (Scratch::Taken, Some(bo)) = (&self.scratch, reads.into_iter().next()) {
-            self.scratch = Scratch::Ready(bo);
-        }
     }
 
     /// The buffer, to be read.
@@ -120,16 +102,6 @@ impl Results {
             (Some(_), _) => Err(Unavailable::Exported),
             (None, Some(bo)) => Ok(bo),
             (None, None) => Err(Unavailable::Lost),
-        }
-    }
-}
-
-impl Scratch {
-    /// Where the NPU sees it, and its length; nothing while a job has it.
-    pub(super) fn address(&self) -> Option<(Iova, usize)> {
-        match self {
-            Self::Ready(bo) => Some((bo.iova(), bo.len())),
-            Self::Unused | Self::Taken => None,
         }
     }
 }

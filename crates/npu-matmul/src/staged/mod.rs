@@ -33,7 +33,7 @@ use crate::programs::JobPrograms;
 use crate::weights::Weights;
 
 pub use error::StagedError;
-use memory::{Activations, Results, Scratch, Unavailable};
+use memory::{Activations, Results, Unavailable};
 pub use regions::{ActivationBuffer, ActivationRegion, ResultBuffer, ResultRegion};
 pub use run::StagedRun;
 
@@ -66,9 +66,8 @@ pub struct StageOptions {
 ///
 /// Where the weights' plan cuts K, the results are the sums of each part of K
 /// ([`ResultRegion::depth`]), which the caller adds up: to have none, load them
-/// with K whole ([`PlanOptions::k_tile`](crate::PlanOptions::k_tile)), or have the
-/// NPU add them up ([`PlanOptions::accumulate`](crate::PlanOptions::accumulate)). INT4 ones
-/// are int16, exact. Quantised weights give the sums of their integers, without
+/// with K whole ([`PlanOptions::k_tile`](crate::PlanOptions::k_tile)). INT4 ones are
+/// int16, exact. Quantised weights give the sums of their integers, without
 /// scales, rotation and outliers. Of INT4 weights for 8-bit activations the
 /// operands are nibbles: A has two rows for each, one of h and one of l where
 /// a = 16 h + l, and so has C.
@@ -144,7 +143,7 @@ impl Engine {
             return Err(Error::ForeignWeights);
         }
         let StageOptions { results, orders } = options;
-        let plan_options = self.options_for(weights);
+        let plan_options = self.options();
         let plan = Plan::with_orders(weights.plan(), m, results, orders, &plan_options)?;
         let mut staged = Staged {
             engine: self,
@@ -296,11 +295,7 @@ impl Drop for Staged<'_> {
             }
         }
         for (memory, buffer) in self.result_memory.drain(..).zip(&self.results) {
-            let scratch = match memory.scratch {
-                Scratch::Ready(bo) => Some(bo),
-                Scratch::Unused | Scratch::Taken => None,
-            };
-            for bo in memory.owned.into_iter().chain(scratch) {
+            if let Some(bo) = memory.owned {
                 self.engine.buffers(buffer.device).put(bo);
             }
         }

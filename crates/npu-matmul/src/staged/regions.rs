@@ -7,7 +7,7 @@ use rknpu_regcmd::{Layouts, MatrixLayout};
 
 use crate::dtype::Dtype;
 use crate::layout::{ActivationLayout, Order, Position, ResultLayout};
-use crate::plan::{JobPlan, TaskPlan};
+use crate::plan::JobPlan;
 
 /// A buffer of activations: some rows and channels of A, on one device. Every
 /// device that reads them has a buffer of its own.
@@ -132,21 +132,14 @@ pub(super) fn results(job: &JobPlan, activations: usize) -> ResultBuffer {
         offset,
         order,
     };
-    let depth = hull(band.k_tiles.iter().map(|tile| &tile.k));
     let regions = match layouts(job).c {
         MatrixLayout::Cube => {
-            // Sums are where the results of the first K tile would be.
-            let (depths, read) = (band.k_tiles.len().max(1), job.results_per_tile());
-            let read = |task: &&TaskPlan| task.activation % depths < read;
-            let tiles = job.tasks.iter().filter(read).map(|task| {
+            let tiles = job.tasks.iter().map(|task| {
                 let tile = &band.activations[task.activation];
                 ResultRegion {
                     rows: tile.rows.clone(),
                     channels: task.n.clone(),
-                    depth: match job.sums.is_empty() {
-                        true => tile.k_tile.k.clone(),
-                        false => depth.clone(),
-                    },
+                    depth: tile.k_tile.k.clone(),
                     layout: layout(
                         task.c as usize,
                         Order::Native {
@@ -160,7 +153,7 @@ pub(super) fn results(job: &JobPlan, activations: usize) -> ResultBuffer {
         MatrixLayout::RowMajor { pitch } => vec![ResultRegion {
             rows: band.rows.clone(),
             channels: job.n.clone(),
-            depth: depth.clone(),
+            depth: hull(band.k_tiles.iter().map(|tile| &tile.k)),
             layout: layout(0, row_major(pitch)),
         }],
     };

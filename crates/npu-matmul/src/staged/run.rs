@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rocket_uapi::{Job, PendingJob};
 
-use super::memory::{Activations, Scratch};
+use super::memory::Activations;
 use super::{ACTIVATION, RESULT, Staged};
 use crate::counters::Counters;
 use crate::error::Error;
@@ -120,21 +120,14 @@ impl<'s, 'a> StagedRun<'s, 'a> {
             builder = builder.writes_shared(dma_buf);
         }
         let is_lost = memory.shared.is_none() && memory.owned.is_none();
-        if matches!(memory.scratch, Scratch::Taken) || is_lost {
+        if is_lost {
             return Err(lost);
         }
         if let Some(bo) = memory.owned.take() {
             builder = builder.writes(bo);
         }
-        memory.scratch = match mem::replace(&mut memory.scratch, Scratch::Unused) {
-            Scratch::Ready(bo) => {
-                builder = builder.scratch(bo);
-                Scratch::Taken
-            }
-            other => other,
-        };
         builder.build().map_err(|error| {
-            memory.take_back(error.reads, error.writes);
+            memory.take_back(error.writes);
             Error::Build {
                 device: on.device,
                 source: error.refusal,
@@ -146,8 +139,8 @@ impl<'s, 'a> StagedRun<'s, 'a> {
     /// the first on.
     fn take_back(&mut self, indices: &[usize], jobs: Vec<Job>) {
         for (job, &index) in jobs.into_iter().zip(indices) {
-            let (reads, writes) = job.into_bos();
-            self.staged.result_memory[index].take_back(reads, writes);
+            let (_, writes) = job.into_bos();
+            self.staged.result_memory[index].take_back(writes);
         }
     }
 
@@ -177,7 +170,7 @@ impl<'s, 'a> StagedRun<'s, 'a> {
         {
             let on = self.on(self.staged.results[results].device);
             let (done, ended) = on.end_of(pending);
-            self.staged.result_memory[results].take_back(done.reads, done.writes);
+            self.staged.result_memory[results].take_back(done.writes);
             if let Err(error) = ended {
                 result = result.and(Err(error));
                 continue;

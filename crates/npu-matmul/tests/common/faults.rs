@@ -169,7 +169,8 @@ unsafe impl Backend for Faulty {
 /// An engine on a device with faults. Its jobs have few tasks, so that a
 /// product takes several steps.
 pub(crate) fn faulty_engine(devices: usize) -> (Engine, Arc<Faults>) {
-    faulty_engine_with(small_jobs(), devices)
+    let (pool, faults) = faulty_pool(devices);
+    (Engine::with_options(pool, small_jobs()).unwrap(), faults)
 }
 
 /// Plans of many jobs with few tasks.
@@ -180,12 +181,6 @@ pub(crate) fn small_jobs() -> PlanOptions {
     };
     options.limits.tasks = 2;
     options
-}
-
-/// The same with any plans.
-pub(crate) fn faulty_engine_with(options: PlanOptions, devices: usize) -> (Engine, Arc<Faults>) {
-    let (pool, faults) = faulty_pool(devices);
-    (Engine::with_options(pool, options).unwrap(), faults)
 }
 
 /// Devices with faults.

@@ -42,7 +42,6 @@ pub(crate) fn run(flags: &Flags, args: &BenchFlags) -> Result<Verdict, Failure> 
         for &kind in measuring.kinds() {
             let case = measuring.case(kind, shape, is_model);
             let mut options = measuring.plan_options(&case);
-            options.accumulate = args.accumulate.get();
             options.tuned = plans.as_ref().map(Arc::clone);
             let engine = measuring::engine(&opened.device, fds, options, threads)?;
             let measurement = case.measure(&engine, plans.as_deref())?;

@@ -103,7 +103,6 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
     let options = PlanOptions {
         tuned,
         k_tile: args.k_tile.map(NonZeroUsize::get),
-        accumulate: args.accumulate.get(),
         conditions: args.planning.conditions(dtype, machine, rows),
         ..PlanOptions::default()
     };

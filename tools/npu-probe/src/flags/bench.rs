@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::accumulate::AccumulateFlags;
 use super::measuring::MeasuringFlags;
 
 /// Options of `bench`.
@@ -18,9 +17,6 @@ pub(crate) struct BenchFlags {
     /// at this clock; what is not in it is planned as without
     #[arg(long, value_name = "FILE")]
     pub(crate) plans: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub(crate) accumulate: AccumulateFlags,
 
     /// Draw what was reached under the roof of compute and memory into this
     /// file

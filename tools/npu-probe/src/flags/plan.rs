@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::accumulate::AccumulateFlags;
 use super::dtype::OperandDtypes;
 use super::measuring::DEFAULT_CLOCK_MHZ;
 use super::planning::PlanningFlags;
@@ -49,7 +48,4 @@ pub(crate) struct PlanFlags {
 
     #[command(flatten)]
     pub(crate) planning: PlanningFlags,
-
-    #[command(flatten)]
-    pub(crate) accumulate: AccumulateFlags,
 }

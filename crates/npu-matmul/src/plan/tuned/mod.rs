@@ -27,9 +27,8 @@ pub use conditions::{DeviceKind, OtherConditions, TunedFor};
 pub use file::{FILE_BYTES_MAX, TunedError};
 
 use super::options::{PlanError, PlanOptions};
-use super::sums::Accumulate;
 use super::weights::{Cut, WeightPlan, check_sizes, forced_k_tile, k_tile_max};
-use super::{Conditions, OperandOrders, Plan, accumulating};
+use super::{Conditions, OperandOrders, Plan};
 use crate::dtype::{Dtype, Results};
 
 /// Most file descriptors of an entry: as many as Linux lets a process open
@@ -232,11 +231,7 @@ impl TunedPlans {
     /// that is how it is planned.
     #[must_use]
     pub fn followed_by(&self, plan: &Plan<'_>, results: Results) -> Option<&TunedPlan> {
-        // Tables are measured with the sums of the CPU, and operands that are packed
-        // and unpacked.
-        if plan.accumulate != Accumulate::Cpu {
-            return None;
-        }
+        // Tables are measured with operands that are packed and unpacked.
         if plan.orders != OperandOrders::default() {
             return None;
         }
@@ -304,10 +299,6 @@ impl<'w> Plan<'w> {
         options: &PlanOptions,
     ) -> Option<Self> {
         options.tuned.as_ref()?;
-        // Tables are measured with the sums of the CPU.
-        if accumulating(weights, options) != Accumulate::Cpu {
-            return None;
-        }
         let choice = options.measured(&TunedKey::of(weights, m, results))?;
         let same_cut =
             weights.k_tile == choice.k_tile && weights.replicas == choice.replicas(weights.devices);

@@ -226,32 +226,6 @@ fn what_the_caller_fixes_comes_first() {
     assert!(steps.all(|step| step.jobs.iter().all(|job| job.tasks.len() <= 1)));
 }
 
-/// The same tiles with sums of the NPU are another plan.
-#[test]
-fn sums_of_the_npu_follow_no_table() {
-    let [m, k, n] = SIZES;
-    let npu = PlanOptions {
-        accumulate: Accumulate::Npu,
-        k_tile: Some(k / 2 / 32 * 32),
-        ..options(m)
-    };
-    let weights = WeightPlan::new(Dtype::Int8, n, k, 3, &npu).unwrap();
-    let mut plan = Plan::new(&weights, m, &npu).unwrap();
-    let key = TunedKey::of(&weights, m, Results::Sums);
-    let choice = PlanSizes::of(&plan);
-    let (predicted_ns, measured_ns) = (2, 1);
-    let table = table([TunedPlan {
-        key,
-        choice,
-        predicted_ns,
-        measured_ns,
-    }]);
-    assert_eq!(plan.accumulate, Accumulate::Npu);
-    assert_eq!(table.followed_by(&plan, Results::Sums), None);
-    plan.accumulate = Accumulate::Cpu;
-    assert_eq!(table.followed_by(&plan, Results::Sums), table.get(&key));
-}
-
 /// INT4 choices are for weights that allow the same depth.
 #[test]
 fn int4_depths_are_told_apart() {

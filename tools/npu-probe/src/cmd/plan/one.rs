@@ -28,8 +28,6 @@ pub(super) struct PlanReport {
     bytes_features: u64,
     bytes_weights: u64,
     bytes_outputs: u64,
-    /// Partial sums that the NPU reads, to add up K tiles on it.
-    bytes_summed: u64,
     bytes_commands: u64,
     bytes_packed: u64,
     bytes_read: u64,
@@ -83,7 +81,6 @@ impl PlanReport {
             bytes_features: traffic.features,
             bytes_weights: traffic.weights,
             bytes_outputs: traffic.outputs,
-            bytes_summed: traffic.summed,
             bytes_commands: traffic.commands,
             bytes_packed: packed_bytes,
             bytes_read: read_bytes,
@@ -161,12 +158,11 @@ impl PlanReport {
         );
         let _ = writeln!(
             text,
-            "  traffic  A {:.1}, B {:.1}, C {:.1}, C to be summed {:.1}, programs {:.2} MiB; \
+            "  traffic  A {:.1}, B {:.1}, C {:.1}, programs {:.2} MiB; \
              {} tasks in {} jobs",
             mib(self.bytes_features),
             mib(self.bytes_weights),
             mib(self.bytes_outputs),
-            mib(self.bytes_summed),
             mib(self.bytes_commands),
             self.tasks,
             self.jobs
