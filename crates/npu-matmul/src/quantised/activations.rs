@@ -19,8 +19,7 @@ use crate::weights::Weights;
 /// Quantised rows of A, for all weights that take them so: of the same depth,
 /// bits, groups of K, rotation and outlier columns.
 ///
-/// Made by [`Weights::quantise_activations`] or [`Weights::scaled_activations`],
-/// used by
+/// Made by [`Weights::quantise_activations`], used by
 /// [`Engine::multiply_activations`](crate::Engine::multiply_activations) and
 /// [`Batch::multiply_activations`](crate::Batch::multiply_activations): the
 /// query, key and value of a layer quantise their input once.

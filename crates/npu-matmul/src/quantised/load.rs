@@ -28,21 +28,6 @@ impl Engine {
         self.load_quantised(n, k, &QuantiseOptions::default(), b)
     }
 
-    /// As [`Engine::load_i8_quantised`], for weights that are not in memory as
-    /// floats: `fill(channel, row)` writes the K weights of an output channel.
-    /// It is called once for each channel, by several threads.
-    ///
-    /// # Errors
-    /// As [`Engine::load_i8_quantised`].
-    pub fn load_i8_quantised_rows(
-        &self,
-        n: usize,
-        k: usize,
-        fill: impl Fn(usize, &mut [f32]) + Sync,
-    ) -> Result<Weights, Error> {
-        self.load_quantised_rows(n, k, &QuantiseOptions::default(), fill)
-    }
-
     /// Quantises float weights, `n x k`, as the options say and loads them.
     ///
     /// # Errors

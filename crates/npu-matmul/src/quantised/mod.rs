@@ -9,7 +9,6 @@
 //! ```
 
 mod activations;
-mod given;
 mod load;
 mod multiply;
 mod outliers;
