@@ -52,7 +52,8 @@ impl Chooser {
                     .iter()
                     .copied()
                     .min_by_key(|precision| {
-                        self.cost(*precision, size).map_or(u64::MAX, Cost::total_ps)
+                        self.cost(*precision, size)
+                            .map_or(u64::MAX, |cost| cost.call_ps)
                     })
                     .unwrap_or(ComputeType::Fp16),
             },
@@ -90,7 +91,7 @@ impl Chooser {
         let chosen = self.precision(weights, size);
         let costs = ComputeType::ALL.map(|precision| {
             let cost = self.cost(precision, size)?;
-            cost.total_ps().checked_mul(matrices as u64)
+            cost.call_ps.checked_mul(matrices as u64)
         });
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         let news = news.entry(name.to_owned()).or_insert_with(|| News {
@@ -222,7 +223,7 @@ mod tests {
     fn the_least_time_wins_among_what_loses_little() {
         let chooser = auto();
         let size = [1024, 1024];
-        let time = |precision| chooser.cost(precision, size).unwrap().total_ps();
+        let time = |precision| chooser.cost(precision, size).unwrap().call_ps;
         // That this is so is the model's; that it decides is what is tested.
         assert!(time(ComputeType::Int8) < time(ComputeType::Int8Hadamard));
         assert!(time(ComputeType::Int8Hadamard) < time(ComputeType::Fp16));
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(chooser.precision(blocks(Q8_0), size), ComputeType::Fp16);
         // So few output channels that the rotation costs more than it saves.
         let narrow = [16, 4096];
-        let time = |precision| chooser.cost(precision, narrow).unwrap().total_ps();
+        let time = |precision| chooser.cost(precision, narrow).unwrap().call_ps;
         assert!(time(ComputeType::Fp16) < time(ComputeType::Int8Hadamard));
         assert_eq!(chooser.precision(blocks(Q4_0), narrow), ComputeType::Fp16);
     }

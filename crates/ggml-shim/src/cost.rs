@@ -3,40 +3,23 @@
 //! board, and the same question always has the same answer.
 
 use npu_matmul::Plan;
-use npu_matmul::plan::{PlanOptions, WeightPlan};
+use npu_matmul::plan::{KernelCost, PlanOptions, WeightPlan};
 
 use crate::describe::MEGAHERTZ;
 use crate::engine;
 use crate::precision::ComputeType;
 use crate::supports::MAX_INT8_K;
 
-/// Bytes that move when the CPU adds an element to a sum: two are read, one is
-/// written. [`npu_matmul::plan::Conditions::sum_ps`] is the time of these.
-const SUM_BYTES: u64 = 12;
-
-/// What a stage of the rotation costs an element, picoseconds: an A76 loads and
-/// stores four elements a clock from and to its first cache, so that two of
-/// them at 2.2 GHz take 57 ps. Not measured on a board.
-const ROTATION_STAGE_PS: u64 = 57;
-
-/// Bytes of an F32 number.
-const F32_BYTES: u64 = 4;
-
 /// Modelled time of a product, picoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// Time of the NPU, with all of its cores.
     pub(crate) npu_ps: u64,
-    /// Time of the CPU: converting, laying out and adding up.
+    /// Time of the CPU: rounding and rotating before the product, packing and unpacking
+    /// in it.
     pub(crate) cpu_ps: u64,
-}
-
-impl Cost {
-    /// One after the other, though they overlap in part: the plans of
-    /// `npu-matmul` are chosen by the same sum.
-    pub(crate) fn total_ps(self) -> u64 {
-        self.npu_ps.saturating_add(self.cpu_ps)
-    }
+    /// From the first rounded activation to the last result.
+    pub(crate) call_ps: u64,
 }
 
 /// The machine that products are planned for.
@@ -84,31 +67,20 @@ impl PlanTarget {
         };
         let weights = WeightPlan::new(operands, n, k, self.fds, &options).ok()?;
         let plan = Plan::new(&weights, m.checked_mul(passes)?, &options).ok()?;
-        let prediction = plan.predict(&options.conditions.machine);
         let stages = quantised
             .rotation
             .map_or(0, |rotation| u64::from(rotation.block().ilog2()));
-
-        let [m, n, k] = [m as u64, n as u64, k as u64];
-        let activations = m.checked_mul(k)?;
-        let outputs = m.checked_mul(n)?;
-        // Floats are read and rounded; then read again and laid out for each
-        // device that needs them. The first of the results that make an output
-        // is read and written; adding the others is counted apart.
-        let rounded = activations.checked_mul(operands.input_bits() as u64)? / 8;
-        let bytes = activations
-            .checked_mul(F32_BYTES)?
-            .checked_add(rounded)?
-            .checked_add(prediction.packed_bytes.checked_mul(2)?)?
-            .checked_add(outputs.checked_mul(2 * F32_BYTES)?)?;
-        let moved_ps = bytes.checked_mul(self.options.conditions.sum_ps)? / SUM_BYTES;
-        let sums_ps = prediction
-            .partial_sums
-            .checked_mul(options.conditions.sum_ps)?;
-        let rotated_ps = activations.checked_mul(stages * ROTATION_STAGE_PS)?;
+        let host = &options.conditions.host;
+        let activations = (m as u64).checked_mul(k as u64)?;
+        let rounded_ps = host.kernel_ps(activations, KernelCost::round(operands));
+        let rotated = activations.checked_mul(stages)?;
+        let rotated_ps = host.kernel_ps(rotated, KernelCost::ROTATION_STAGE);
+        let before_ps = rounded_ps.checked_add(rotated_ps)?;
+        let call = plan.call(&options);
         Some(Cost {
-            npu_ps: prediction.npu_ps,
-            cpu_ps: moved_ps.checked_add(sums_ps)?.checked_add(rotated_ps)?,
+            npu_ps: plan.predict(&options.conditions.machine).npu_ps,
+            cpu_ps: before_ps.checked_add(call.cpu_ps())?,
+            call_ps: before_ps.checked_add(call.call_ps)?,
         })
     }
 }
@@ -137,8 +109,10 @@ pub(crate) mod tests {
         );
         assert_eq!(plain.npu_ps, rotated.npu_ps);
         // log2(4096) stages for each of 64 x 4096 activations.
-        let stages = 12 * 64 * 4096 * ROTATION_STAGE_PS;
+        let host = machine().options.conditions.host;
+        let stages = host.kernel_ps(12 * 64 * 4096, KernelCost::ROTATION_STAGE);
         assert_eq!(rotated.cpu_ps, plain.cpu_ps + stages);
+        assert_eq!(rotated.call_ps, plain.call_ps + stages);
     }
 
     #[test]
@@ -148,7 +122,7 @@ pub(crate) mod tests {
             cost(ComputeType::Int4Hadamard, 512),
             cost(ComputeType::W4A8, 512),
         );
-        assert!(2 * two.npu_ps > 3 * one.npu_ps, "{two:?} for {one:?}");
+        assert!(4 * two.npu_ps > 5 * one.npu_ps, "{two:?} for {one:?}");
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl EngineObserver {
         self.machine.clock_hz
     }
 
-    fn predict(&self, plan: &Plan<'_>) -> u64 {
+    fn predict(&self, plan: &Plan) -> u64 {
         let size = Size {
             dtype: plan.weights.dtype,
             m: plan.m,
@@ -94,7 +94,7 @@ impl Observer for EngineObserver {
         trace::product_here()
     }
 
-    fn planned(&self, _token: u64, plan: &Plan<'_>) {
+    fn planned(&self, _token: u64, plan: &Plan) {
         let time = self.predict(plan);
         // A total without an order to others: relaxed is enough.
         self.modelled_ps.fetch_add(time, Ordering::Relaxed);

@@ -178,7 +178,7 @@ impl Computed {
         let cpu_row_ps = u64::try_from(cpu_row_fs / u128::from(FS_PER_PS)).unwrap_or(u64::MAX);
         let npu_ps = |rows| {
             let cost = self.machine.cost(precision, size, rows)?;
-            Some(cost.total_ps())
+            Some(cost.call_ps)
         };
         let rows = crossover::rows(npu_ps, cpu_row_ps);
         let mut known = self.rows.write().unwrap_or_else(PoisonError::into_inner);

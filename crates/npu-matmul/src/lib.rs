@@ -40,6 +40,7 @@ compile_error!("the RK3588 is little endian, and so are the buffers shared with 
 
 mod batch;
 mod buffers;
+mod cache;
 mod counters;
 pub mod dtype;
 pub mod emit;
@@ -50,8 +51,7 @@ pub mod layout;
 mod observe;
 pub mod pack;
 pub mod plan;
-mod plan_cache;
-mod programs;
+mod prepared;
 pub mod quantise;
 mod quantised;
 pub mod reference;

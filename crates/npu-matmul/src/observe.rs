@@ -91,7 +91,7 @@ pub trait Observer: Debug + Send + Sync {
     }
 
     /// A product is about to run by this plan.
-    fn planned(&self, token: u64, plan: &Plan<'_>) {
+    fn planned(&self, token: u64, plan: &Plan) {
         let _ = (token, plan);
     }
 
@@ -122,7 +122,7 @@ impl Watched {
         self.0.as_ref().map_or(0, |observer| observer.token())
     }
 
-    pub(crate) fn planned(&self, token: u64, plan: &Plan<'_>) {
+    pub(crate) fn planned(&self, token: u64, plan: &Plan) {
         if let Some(observer) = &self.0 {
             observer.planned(token, plan);
         }

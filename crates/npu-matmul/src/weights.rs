@@ -14,7 +14,7 @@ use crate::layout;
 use crate::matrix::MatrixView;
 use crate::pack::{Format, pack_weight};
 use crate::plan::{WeightBlock, WeightPlan};
-use crate::programs::ProgramCache;
+use crate::prepared::PreparedCache;
 use crate::quantised::Quantised;
 use crate::threads::Workers;
 use crate::times::{Section, SectionTimes};
@@ -37,8 +37,8 @@ pub struct Weights {
     buffers: Vec<FrozenBo>,
     /// What quantised weights have besides.
     quantised: Option<Quantised>,
-    /// Programs of the latest products.
-    programs: ProgramCache,
+    /// Plans and programs of the latest products.
+    prepared: PreparedCache,
     /// The engine whose devices hold the buffers.
     engine: u64,
     /// The engine's.
@@ -69,7 +69,7 @@ impl Weights {
             plan,
             buffers,
             quantised,
-            programs: ProgramCache::default(),
+            prepared: PreparedCache::default(),
             engine: engine.id(),
             clock: Arc::clone(engine.clock()),
             workers: Arc::clone(engine.workers()),
@@ -136,8 +136,8 @@ impl Weights {
         &self.buffers[block]
     }
 
-    pub(crate) fn programs(&self) -> &ProgramCache {
-        &self.programs
+    pub(crate) fn prepared(&self) -> &PreparedCache {
+        &self.prepared
     }
 
     pub(crate) const fn workers(&self) -> &Arc<Workers> {

@@ -32,7 +32,7 @@ impl Observer for Notes {
         TOKEN
     }
 
-    fn planned(&self, token: u64, plan: &Plan<'_>) {
+    fn planned(&self, token: u64, plan: &Plan) {
         self.plans.lock().unwrap().push((token, plan.m));
     }
 

@@ -67,10 +67,9 @@ fn several_jobs_of_a_device_are_one_submit() {
 
 #[test]
 fn what_has_no_room_is_several_submits() {
-    // Each step writes 4 x 32 sums a device, of which a wave may hold one, or
-    // four if that is all.
+    // Each step writes 4 x 32 sums a device, of which a wave has room for one.
     let bytes = 4 * 32 * size_of::<i32>();
-    for (rows, waves) in [(12, 1), (40, 10)] {
+    for (rows, waves) in [(12, 3), (40, 10)] {
         let (counters, _) = counted(&small(bytes, 1), [rows, 96, 32]);
         assert_eq!(counters.jobs, (rows / 4 * DEVICES) as u64);
         assert_eq!(counters.submits, (waves * DEVICES) as u64, "{rows} rows");

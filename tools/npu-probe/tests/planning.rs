@@ -112,42 +112,24 @@ fn halves_are_measured_and_checked() {
 }
 
 #[test]
-fn what_a_sum_costs_decides_over_cuts() {
+fn the_cpus_time_decides_over_cuts() {
     let at = |more: &str| json(&format!("plan 512 4096 4096 --clock 600{more}"));
-    let (cheap, dear, default) = (at(" --sum-ps 0"), at(" --sum-ps 1000000"), at(""));
-    assert_eq!(default["sum_ps"], 450);
-    assert_eq!(default, at(" --sum-ps 450"));
-    assert_eq!(cheap["chosen"]["modelled_sums_ms"], 0.0);
-    assert_eq!(dear["chosen"]["k_tiles"], 1);
-    assert!(cheap["chosen"]["k_tiles"].as_u64() > dear["chosen"]["k_tiles"].as_u64());
-    // Of one cut, in proportion.
-    let sums = |report: &Value| {
-        let cut = &report["cut_k"];
-        cut["modelled_sums_ms"].as_f64().unwrap() / cut["partial_sums"].as_f64().unwrap()
-    };
-    assert!((sums(&default) * 1e9 - 450.0).abs() < 1e-3);
-    assert!((sums(&dear) * 1e9 - 1e6).abs() < 1e-3);
-    let said = text(&["plan", "8", "64", "64", "--sum-ps", "7"]);
-    assert!(said.contains("7 ps an element"), "{said}");
-
-    // A cut of K that is tried although it is dear: 64 x 64 sums of 1 us.
-    let tuned = |ps: &str| {
-        let line = format!("tune 64x6000x64 --dtype int8 --clock 600 --sum-ps {ps}");
-        let report = json(&line);
-        let plans = report["products"][0]["plans"].as_array().unwrap().clone();
-        let cut = |plan: &&Value| plan["choice"]["k_tile"] == 3008;
-        let plan = plans.iter().find(cut).unwrap();
-        ["predicted_ns", "measured_ns"].map(|name| plan[name].as_u64().unwrap())
-    };
-    for (cheap, dear) in tuned("0").into_iter().zip(tuned("1000000")) {
-        assert_eq!(dear - cheap, 64 * 64 * 1000);
+    let [one, four, many] = [" --cpu-cores 1", "", " --cpu-cores 64"].map(at);
+    assert_eq!(four, at(" --cpu-cores 4"));
+    let ms = |report: &Value, name: &str| report["chosen"][name].as_f64().unwrap();
+    // What the CPU needs longer for is cut less, and takes the call longer.
+    let k_tiles = |report: &Value| report["chosen"]["k_tiles"].as_u64();
+    assert!(k_tiles(&one) <= k_tiles(&many));
+    let call = |report: &Value| ms(report, "modelled_call_ms");
+    assert!(call(&one) > call(&four) && call(&four) >= call(&many));
+    for report in [&one, &four, &many] {
+        let [npu, pack, unpack] =
+            ["modelled_npu_ms", "modelled_pack_ms", "modelled_unpack_ms"].map(|n| ms(report, n));
+        assert!(call(report) >= npu.max(pack + unpack) * 0.99);
+        assert!(call(report) < npu + pack + unpack);
     }
-    for wrong in ["-1", "x", "99999999999999999999"] {
-        assert_eq!(probe(&["plan", "1", "1", "1", "--sum-ps", wrong]).0, 2);
-    }
-    // Beyond what is counted.
-    let most = u64::MAX.to_string();
-    text(&["plan", "512", "4096", "4096", "--sum-ps", &most]);
+    let said = text(&["plan", "8", "64", "64", "--cpu-cores", "7"]);
+    assert!(said.contains("7 CPU cores pack and unpack"), "{said}");
 }
 
 #[test]

@@ -27,8 +27,8 @@ const OUTLIERS: usize = 32;
 pub(super) struct ProductCost {
     /// Modelled time of the device, ps.
     pub(super) npu_ps: u64,
-    /// Modelled time of the CPU for sums of K tiles, ps.
-    pub(super) sum_ps: u64,
+    /// Modelled time of the CPU to read the results, add up K tiles and scale, ps.
+    pub(super) results_ps: u64,
     /// Device memory and scales for each element of B, bytes.
     pub(super) weight_bytes: f64,
     /// Instructions of the CPU for each element of A.
@@ -41,7 +41,7 @@ impl ProductCost {
     fn with(self, other: Self) -> Self {
         Self {
             npu_ps: self.npu_ps + other.npu_ps,
-            sum_ps: self.sum_ps + other.sum_ps,
+            results_ps: self.results_ps + other.results_ps,
             weight_bytes: self.weight_bytes + other.weight_bytes,
             ..self
         }
@@ -79,11 +79,7 @@ pub(super) fn of(kind: &QuantiseVariant, counted: &KernelInstructions) -> Result
     let beside = match kind.beside {
         Fp16Columns::None => ProductCost::default(),
         Fp16Columns::Calibrated | Fp16Columns::ByCall => {
-            let mut cost = planned(Dtype::Fp16, OUTLIERS, M, &PlanOptions::default())?;
-            // Each element of it is added to the integers' result.
-            let sum_ps = PlanOptions::default().conditions.sum_ps;
-            cost.sum_ps += (M * N) as u64 * sum_ps;
-            cost
+            planned(Dtype::Fp16, OUTLIERS, M, &PlanOptions::default())?
         }
     };
     let outliers = match kind.beside {
@@ -100,11 +96,10 @@ pub(super) fn of(kind: &QuantiseVariant, counted: &KernelInstructions) -> Result
 
 fn planned(dtype: Dtype, k: usize, rows: usize, options: &PlanOptions) -> Result<ProductCost> {
     let weights = WeightPlan::new(dtype, N, k, FDS, options)?;
-    let conditions = options.conditions;
-    let prediction = Plan::new(&weights, rows, options)?.predict(&conditions.machine);
+    let plan = Plan::new(&weights, rows, options)?;
     Ok(ProductCost {
-        npu_ps: prediction.npu_ps,
-        sum_ps: prediction.partial_sums * conditions.sum_ps,
+        npu_ps: plan.predict(&options.conditions.machine).npu_ps,
+        results_ps: plan.call(options).unpack_ps,
         weight_bytes: weights.device_bytes() as f64 / (N * K) as f64,
         instructions: 0.0,
         copies: FDS / weights.replicas,

@@ -75,6 +75,55 @@ impl KernelInstructions {
 mod tests {
     use super::*;
 
+    /// Plans are made with the recorded counts.
+    #[test]
+    fn the_host_model_has_what_was_counted() {
+        use npu_matmul::Dtype;
+        use npu_matmul::plan::{KernelCost, UnpackTo};
+        use rknpu_regcmd::MatmulType;
+
+        let counted = KernelInstructions::recorded().unwrap();
+        let of = |kernel| 100.0 * counted.of(kernel).unwrap();
+        let pack = of("pack int8 activations");
+        for (cost, expected) in [
+            (KernelCost::pack(Dtype::Int8), pack),
+            (KernelCost::pack(Dtype::Fp16), of("pack f16 activations")),
+            // Two rows of nibbles for one of bytes.
+            (
+                KernelCost::pack(Dtype::Int4),
+                of("split into nibbles and pack") / 2.0,
+            ),
+            (
+                KernelCost::unpack(MatmulType::Int8ToInt32, UnpackTo::Result),
+                of("unpack int32, dequantise"),
+            ),
+            (
+                KernelCost::unpack(MatmulType::Int8ToInt32, UnpackTo::CachedSum),
+                of("unpack int32, add"),
+            ),
+            (
+                KernelCost::unpack(MatmulType::Int4ToInt16, UnpackTo::Sum),
+                of("unpack int16 to int32"),
+            ),
+            (
+                KernelCost::round(Dtype::Fp16),
+                of("f32 to f16 and pack") - of("pack f16 activations"),
+            ),
+            (
+                KernelCost::round(Dtype::Int8),
+                of("absmax, quantise and pack") - pack,
+            ),
+            // A block of 4096 has 12 stages.
+            (
+                KernelCost::ROTATION_STAGE,
+                of("Hadamard, blocks of 4096") / 12.0,
+            ),
+        ] {
+            let difference = f64::from(cost.centi_instructions) - expected;
+            assert!(difference.abs() <= 0.51, "{cost:?}, counted: {expected}");
+        }
+    }
+
     #[test]
     fn counts_are_the_second_column() {
         let table = "Counted with.\n\n| kernel | instructions | bytes |\n|---|---|---|\n\

@@ -34,7 +34,7 @@ pub(crate) fn markdown() -> Result<String> {
     let counted = KernelInstructions::recorded()?;
     let whole = cost::fp16(&counted)?;
     let mut page = String::from(
-        "\n| quantisation | products | bytes a weight | modelled NPU time | CPU sums | \
+        "\n| quantisation | products | bytes a weight | modelled NPU time | CPU, results | \
          CPU, activations | NMSE, Gaussian | NMSE, outliers |\n|---|---|---|---|---|---|---|---|\n",
     );
     let mut row = |name: &str, products: &str, cost: ProductCost, more: &str, losses: [f64; 2]| {
@@ -44,11 +44,11 @@ pub(crate) fn markdown() -> Result<String> {
             ..
         } = cost;
         let time = cost.npu_ps as f64 / whole.npu_ps as f64;
-        let sums = 100.0 * cost.sum_ps as f64 / whole.npu_ps as f64;
+        let results = 100.0 * cost.results_ps as f64 / whole.npu_ps as f64;
         let [gaussian, outliers] = losses;
         writeln!(
             page,
-            "| {name} | {products} | {weight_bytes:.2} | {time:.2} | {sums:.0} % | \
+            "| {name} | {products} | {weight_bytes:.2} | {time:.2} | {results:.0} % | \
              {instructions:.1}{more} | {gaussian:.1e} | {outliers:.1e} |"
         )
     };
@@ -153,19 +153,19 @@ mod tests {
         let ratio = |a: u64, b: u64| a as f64 / b as f64;
         let fp16 = cost::fp16(&counted).unwrap();
         let (w8a8, w4a8, w4a4) = (of("W8A8"), of("W4A8"), of("W4A4"));
-        // A group of 512 takes no more NPU time, groups of 128 more than FP16.
-        assert!(of("W8A8, groups of 512").npu_ps <= w8a8.npu_ps);
+        // Groups of 512 take less NPU time than FP16, groups of 128 more.
+        assert!(of("W8A8, groups of 512").npu_ps < fp16.npu_ps);
         assert!(of("W8A8, groups of 128").npu_ps > fp16.npu_ps);
         assert!(of("W4A8, groups of 128").npu_ps > fp16.npu_ps);
-        // Nothing costs more sums than small groups.
-        let small = of("W8A8, groups of 128").sum_ps;
+        // Nothing has the CPU read more than small groups.
+        let small = of("W8A8, groups of 128").results_ps;
         for kind in kinds::all() {
-            assert!(of(kind.name).sum_ps <= small, "{}", kind.name);
+            assert!(of(kind.name).results_ps <= small, "{}", kind.name);
         }
         // Four bits save memory, not time.
         assert!((1.9..2.1).contains(&ratio(w4a8.npu_ps, w4a4.npu_ps)));
         assert!((0.49..0.51).contains(&(w4a8.weight_bytes / w8a8.weight_bytes)));
-        assert!((1.0..1.3).contains(&ratio(w4a8.npu_ps, w8a8.npu_ps)));
+        assert!((1.4..1.7).contains(&ratio(w4a8.npu_ps, w8a8.npu_ps)));
         assert!((0.49..0.51).contains(&(w8a8.weight_bytes / fp16.weight_bytes)));
         // Columns in FP16 are another product, of little memory.
         let columns = of("W8A8, outlier columns");

@@ -6,6 +6,7 @@ mod multiply;
 pub(crate) use multiply::boxed;
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,6 +15,7 @@ use npu_kernels::nibble::{SPLIT_MAX, first_outside};
 use rocket_uapi::DevicePool;
 
 use crate::buffers::Buffers;
+use crate::cache::Cache;
 use crate::counters::{AtomicCounters, Counters};
 use crate::dtype::{Dtype, Results};
 use crate::error::Error;
@@ -24,7 +26,7 @@ use crate::plan::{
     JobLimits, MemoryPlan, Plan, PlanError, PlanOptions, TunedFor, TunedPlans, WeightMemory,
     WeightPlan, int4_depth,
 };
-use crate::plan_cache::{Key, PlanCache};
+use crate::prepared::Prepared;
 use crate::quantised::Quantised;
 use crate::threads::{Threads, Workers};
 use crate::times::{Section, SectionTimes, Stopwatch, Times};
@@ -32,6 +34,22 @@ use crate::weights::Weights;
 
 /// Distinguishes engines, so that weights are not used with another one.
 static NEXT_ENGINE: AtomicU64 = AtomicU64::new(0);
+
+/// Plans of weights that are kept: several times the different matrices of a model,
+/// whose layers have the same few sizes. A plan tries many cuts against the timing
+/// model: milliseconds, which hundreds of matrices add up to seconds.
+const PLANS_KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+
+/// All that plans of an engine's weights depend on: its options differ in no more.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct WeightPlanKey {
+    dtype: Dtype,
+    size: [usize; 2],
+    rows: usize,
+    k_tile: Option<usize>,
+    int4_depth: Option<usize>,
+    replicate: Option<bool>,
+}
 
 /// Multiplies matrices on a pool of NPU devices.
 ///
@@ -58,7 +76,7 @@ pub struct Engine {
     id: u64,
     devices: Vec<Buffers>,
     options: PlanOptions,
-    plans: PlanCache,
+    plans: Cache<WeightPlanKey, WeightPlan>,
     watched: Watched,
     counters: AtomicCounters,
     /// Bytes of PREP_BO and FINI_BO when the engine was made.
@@ -94,7 +112,7 @@ impl Engine {
             cache_traffic_before: cache_traffic(&devices),
             devices,
             options,
-            plans: PlanCache::default(),
+            plans: Cache::new(PLANS_KEPT),
             watched: Watched::default(),
             counters: AtomicCounters::default(),
             clock: Arc::default(),
@@ -211,7 +229,7 @@ impl Engine {
     ///
     /// # Errors
     /// Why it cannot be; see [`PlanError`].
-    pub fn plan<'w>(&self, weights: &'w Weights, m: usize) -> Result<Plan<'w>, PlanError> {
+    pub fn plan(&self, weights: &Weights, m: usize) -> Result<Plan, PlanError> {
         self.plan_with_results(weights, m, Results::Sums)
     }
 
@@ -220,13 +238,27 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::plan`].
-    pub fn plan_with_results<'w>(
+    pub fn plan_with_results(
         &self,
-        weights: &'w Weights,
+        weights: &Weights,
         m: usize,
         results: Results,
-    ) -> Result<Plan<'w>, PlanError> {
+    ) -> Result<Plan, PlanError> {
         Plan::with_results(weights.plan(), m, results, &self.options)
+    }
+
+    /// The same to the last offset; planned once for the latest numbers of rows.
+    pub(crate) fn prepared(
+        &self,
+        weights: &Weights,
+        m: usize,
+        results: Results,
+    ) -> Result<Arc<Prepared>, Error> {
+        if weights.engine() != self.id {
+            return Err(Error::ForeignWeights);
+        }
+        let plan = || self.plan_with_results(weights, m, results);
+        Ok(weights.prepared().product(m, results, plan)?)
     }
 
     /// How weights, `n x k`, would be cut.
@@ -267,15 +299,16 @@ impl Engine {
         k: usize,
         options: &PlanOptions,
     ) -> Result<WeightPlan, Error> {
-        let key = Key {
+        let key = WeightPlanKey {
             dtype,
-            n,
-            k,
-            options: options.clone(),
+            size: [n, k],
+            rows: options.conditions.rows,
+            k_tile: options.k_tile,
+            int4_depth: options.int4_depth,
+            replicate: options.replicate,
         };
-        let make =
-            |key: &Key| WeightPlan::new(key.dtype, key.n, key.k, self.devices.len(), &key.options);
-        Ok(self.plans.get(&key, make)?)
+        let make = || WeightPlan::new(dtype, n, k, self.devices.len(), options);
+        Ok(self.plans.get_or_make(key, make)?)
     }
 
     /// How INT4 weights are cut: as deep as these allow, and in as many copies

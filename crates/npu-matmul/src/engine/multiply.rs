@@ -3,6 +3,8 @@
 //! is made first, which checks it, and run then: alone here, with others in a
 //! [`Batch`](crate::Batch).
 
+use std::sync::Arc;
+
 use half::f16;
 
 use super::{Engine, check_int4, check_split, matrix};
@@ -10,7 +12,7 @@ use crate::dtype::{Dtype, Results};
 use crate::error::Error;
 use crate::exec::{Collect, Narrowed, Product, Run, Sums, Target, Work};
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
-use crate::plan::Plan;
+use crate::prepared::Prepared;
 use crate::unpack::{Partial, Split};
 use crate::weights::Weights;
 
@@ -142,13 +144,13 @@ impl Engine {
         if weights.dtype() != Dtype::Fp16 {
             return Err(Error::wrong_weights("fp16", weights));
         }
-        let plan = self.plan_with_results(weights, m, Results::Halves)?;
+        let prepared = self.prepared(weights, m, Results::Halves)?;
         matrix("C", out, m, weights.n())?;
-        if plan.ty == Dtype::Fp16.matmul_type_of(Results::Halves) {
-            boxed(self.planned::<Fp16, _, _>(weights, plan, a, out, sums::<f16>()))
+        if prepared.plan.ty == Dtype::Fp16.matmul_type_of(Results::Halves) {
+            boxed(self.planned::<Fp16, _, _>(weights, prepared, a, out, sums::<f16>()))
         } else {
             let out = Narrowed::new(out);
-            boxed(self.planned::<Fp16, _, _>(weights, plan, a, out, sums::<f32>()))
+            boxed(self.planned::<Fp16, _, _>(weights, prepared, a, out, sums::<f32>()))
         }
     }
 
@@ -162,9 +164,9 @@ impl Engine {
         collect: C,
     ) -> Result<Product<'a, F, C, &'a mut [C::Out]>, Error> {
         let rows = m.saturating_mul(C::Partial::TILE_ROWS);
-        let plan = self.plan(weights, rows)?;
+        let prepared = self.prepared(weights, rows, Results::Sums)?;
         matrix("C", out, m, weights.n())?;
-        self.planned::<F, C, _>(weights, plan, a, out, collect)
+        self.planned::<F, C, _>(weights, prepared, a, out, collect)
     }
 
     /// The same with a plan, whose rows are those of tiles, and a result of
@@ -172,19 +174,17 @@ impl Engine {
     fn planned<'a, F: Format, C: Collect + 'a, T: Target<Element = C::Out> + 'a>(
         &self,
         weights: &'a Weights,
-        plan: Plan<'a>,
+        prepared: Arc<Prepared>,
         a: &'a [F::Host],
         out: T,
         collect: C,
     ) -> Result<Product<'a, F, C, T>, Error> {
-        if weights.engine() != self.id {
-            return Err(Error::ForeignWeights);
-        }
-        let a = matrix("A", a, plan.m / C::Partial::TILE_ROWS, weights.k())?;
-        tracing::trace!(%plan, "product");
+        let rows = prepared.plan.m / C::Partial::TILE_ROWS;
+        let a = matrix("A", a, rows, weights.k())?;
+        tracing::trace!(plan = %prepared.plan, "product");
         Ok(Product {
             weights,
-            plan,
+            prepared,
             a,
             collect,
             out,

@@ -14,8 +14,8 @@ use crate::emit;
 use crate::engine::Engine;
 use crate::error::{Error, JobFailure};
 use crate::observe::{Activity, SubmittedJob};
-use crate::plan::{Band, JobPlan, Step};
-use crate::programs::{Addresses, JobPrograms};
+use crate::plan::{Band, JobPlan};
+use crate::prepared::{JobIndex, JobPrograms};
 use crate::weights::Weights;
 
 /// How long to wait for a job. A job is planned for a fifth of the 500 ms
@@ -27,12 +27,86 @@ const JOB_WAIT: Duration = Duration::from_secs(30);
 /// NPU, and that is no error.
 const MODEL_JOB_WAIT: Duration = Duration::from_secs(600);
 
-/// Activations in a buffer of one device, for all jobs of a submission that
-/// read the same.
+/// Activations in a buffer of one device, for all jobs of a run that read the same.
 pub(super) struct Input {
     matrix_id: MatrixId,
     band: Arc<Band>,
-    bo: FrozenBo,
+    /// Jobs that have not ended and read it, or will.
+    readers: usize,
+    /// From the first of these jobs on.
+    bo: Option<FrozenBo>,
+}
+
+/// Which activations of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InputIndex {
+    pub(super) device: usize,
+    pub(super) index: usize,
+}
+
+/// The activations of a run, by device.
+pub(super) struct Inputs(Vec<Vec<Input>>);
+
+impl Inputs {
+    pub(super) fn new(devices: usize) -> Self {
+        Self((0..devices).map(|_| Vec::new()).collect())
+    }
+
+    /// What `job` reads, and whether no job before it does.
+    pub(super) fn of(&mut self, work: &dyn Work<'_>, job: &JobPlan) -> (InputIndex, bool) {
+        let matrix_id = work.matrix_id();
+        let inputs = &mut self.0[job.device];
+        let same = |input: &Input| input.matrix_id == matrix_id && input.band == job.band;
+        let found = inputs.iter().position(same);
+        let index = found.unwrap_or(inputs.len());
+        if found.is_none() {
+            inputs.push(Input {
+                matrix_id,
+                band: Arc::clone(&job.band),
+                readers: 0,
+                bo: None,
+            });
+        }
+        inputs[index].readers += 1;
+        let device = job.device;
+        (InputIndex { device, index }, found.is_none())
+    }
+
+    /// All of them, device by device.
+    pub(super) fn by_device(&mut self) -> &mut [Vec<Input>] {
+        &mut self.0
+    }
+
+    /// Keeps the buffers that no job reads any more, now that jobs which read these
+    /// have ended.
+    pub(super) fn release(&mut self, engine: &Engine, ended: &[InputIndex]) {
+        for &InputIndex { device, index } in ended {
+            let input = &mut self.0[device][index];
+            input.readers = input.readers.saturating_sub(1);
+            if input.readers == 0 {
+                input.release(engine, device);
+            }
+        }
+    }
+
+    /// Keeps all buffers, now that all jobs have ended.
+    pub(super) fn release_all(&mut self, engine: &Engine) {
+        for (device, inputs) in self.0.iter_mut().enumerate() {
+            for input in inputs {
+                input.release(engine, device);
+            }
+        }
+    }
+}
+
+impl Input {
+    /// Keeps the buffer for later. A job that has not ended still has it, and it goes
+    /// with that.
+    fn release(&mut self, engine: &Engine, device: usize) {
+        if let Some(Ok(bo)) = self.bo.take().map(FrozenBo::thaw) {
+            engine.buffers(device).put(bo);
+        }
+    }
 }
 
 /// What happens on one device.
@@ -58,16 +132,14 @@ impl OnDevice<'_> {
 
     /// The activations that `job` reads: those of an earlier job, or packed
     /// now.
-    pub(super) fn input(
+    pub(super) fn packed(
         self,
         work: &dyn Work<'_>,
         job: &JobPlan,
-        inputs: &mut Vec<Input>,
+        input: &mut Input,
     ) -> Result<FrozenBo, Error> {
-        let matrix_id = work.matrix_id();
-        let same = |input: &&Input| input.matrix_id == matrix_id && input.band == job.band;
-        if let Some(found) = inputs.iter().find(same) {
-            return Ok(found.bo.clone());
+        if let Some(bo) = &input.bo {
+            return Ok(bo.clone());
         }
         let bytes = job.band.activation_bytes;
         let buffers = self.engine.buffers(self.device);
@@ -82,30 +154,24 @@ impl OnDevice<'_> {
             ..Counters::default()
         });
         let bo = bo.freeze();
-        inputs.push(Input {
-            matrix_id,
-            band: Arc::clone(&job.band),
-            bo: bo.clone(),
-        });
+        input.bo = Some(bo.clone());
         Ok(bo)
     }
 
-    /// A job of `step` that reads `a`.
+    /// A job of `work` that reads `a`.
     pub(super) fn build(
         self,
-        weights: &Weights,
-        step: &Step,
-        job: &JobPlan,
+        work: &dyn Work<'_>,
+        at: JobIndex,
         a: &FrozenBo,
     ) -> Result<Job, Error> {
+        let (weights, prepared) = (work.weights(), work.prepared());
+        let job = prepared.job(at);
         let buffers = self.engine.buffers(self.device);
         let c = buffers.take(job.output_bytes).map_err(self.failed())?;
         let made = Cell::new(0);
-        let at = Addresses {
-            activations: a.iova(),
-            output: c.iova(),
-        };
-        let programs = weights.programs().get(job, at, || {
+        let addresses = [a.iova(), c.iova()];
+        let programs = weights.prepared().programs(prepared, at, addresses, || {
             let linked = link(weights, job, (a.iova(), a.len()), (c.iova(), c.len()))?;
             let bo = ProgramBo::new(buffers.device(), &linked).map_err(self.failed())?;
             made.set(bo.bo().len());
@@ -117,7 +183,7 @@ impl OnDevice<'_> {
         });
         self.engine.watched().submitting(&SubmittedJob {
             dtype: weights.dtype(),
-            step,
+            step: &prepared.steps[at.step],
             job,
             programs: &programs.linked,
         });
@@ -179,13 +245,9 @@ impl OnDevice<'_> {
             true => MODEL_JOB_WAIT,
             false => JOB_WAIT,
         };
-        let clock = self.engine.clock();
         let from = Instant::now();
-        let waited = {
-            let _waiting = clock.waiting();
-            pending.wait(Deadline::after(limit))
-        };
-        clock.ended();
+        let waited = pending.wait(Deadline::after(limit));
+        self.engine.clock().ended();
         self.done(Activity::Wait, from);
         match waited {
             Ok(done) => (done, Ok(())),
@@ -196,6 +258,29 @@ impl OnDevice<'_> {
                 (buffers.unwrap_or_default(), Err(error))
             }
         }
+    }
+
+    /// Collects the results of a job that has ended.
+    pub(super) fn collect(
+        self,
+        work: &mut (dyn Work<'_> + '_),
+        job: &JobPlan,
+        results: &[Bo],
+    ) -> Result<(), Error> {
+        for c in results {
+            let memory = c.read(Deadline::FOREVER).map_err(self.failed())?;
+            let from = Instant::now();
+            work.unpack(self.engine.clock(), job, &memory);
+            let bytes = job.output_bytes;
+            self.done(Activity::Unpack { bytes }, from);
+        }
+        self.engine.count(&Counters {
+            jobs: 1,
+            tasks: job.tasks.len() as u64,
+            bytes_from_device: job.output_bytes as u64,
+            ..Counters::default()
+        });
+        Ok(())
     }
 
     /// Keeps the buffers of jobs that were not submitted.
@@ -210,16 +295,6 @@ impl OnDevice<'_> {
     pub(super) fn keep(self, reads: Vec<Bo>, writes: Vec<Bo>) {
         for bo in reads.into_iter().chain(writes) {
             self.engine.buffers(self.device).put(bo);
-        }
-    }
-
-    /// Keeps the buffers of activations that no job reads any more. A job that
-    /// has not ended still has its own, which goes with it.
-    pub(super) fn keep_inputs(self, inputs: Vec<Input>) {
-        for input in inputs {
-            if let Ok(bo) = input.bo.thaw() {
-                self.engine.buffers(self.device).put(bo);
-            }
         }
     }
 }

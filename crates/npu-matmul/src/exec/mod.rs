@@ -2,16 +2,17 @@
 //! Runs products: pack, submit to all devices, wait, unpack and add up.
 //!
 //! ```text
-//! for each wave (the next steps, of as many products as have room):
+//! for each wave (the next steps, of as many products as belong together):
 //!     on each device:  pack A -> link programs -> one SUBMIT   (start)
+//! for each wave, in the same order:
 //!     for each job:    wait -> unpack C, add up, scale         (finish)
 //! ```
 //!
-//! One wave is started before the one before it is finished, so that the CPU
-//! packs and unpacks while the NPU computes. `wave` has that; `job` what
-//! happens to one job, `work` how the matrices of a product become buffers and
-//! buffers its matrix, `collect` what becomes of the numbers in an output tile,
-//! `target` where they go.
+//! All waves that have room are started before the first is finished, so that the NPU
+//! computes while the CPU packs the next, and the CPU unpacks while the NPU computes.
+//! `wave` has that; `job` what happens to one job, `work` how the matrices of a
+//! product become buffers and buffers its matrix, `collect` what becomes of the
+//! numbers in an output tile, `target` where they go.
 
 mod collect;
 mod job;
@@ -20,28 +21,27 @@ mod wave;
 mod work;
 
 use std::collections::VecDeque;
-use std::iter::Peekable;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::plan::{Step, WAVES_IN_FLIGHT, WaveLimit, WaveSize};
+use crate::plan::{WaveBuilder, WaveSize};
 use crate::quantised::OutlierProduct;
 pub(crate) use collect::{Collect, Dequantised, Groups, Scaled, Sums};
+use job::Inputs;
 pub(crate) use job::{OnDevice, link};
 pub(crate) use target::{Narrowed, Target};
 use wave::{Part, Wave};
 pub(crate) use work::{Product, ToOutlierProduct, Work};
 
-type Steps<'a> = Peekable<Box<dyn Iterator<Item = Step> + Send + Sync + 'a>>;
-
 /// Products in progress. Dropping it waits for what was submitted.
 pub(crate) struct Run<'a> {
     engine: &'a Engine,
     works: Vec<Box<dyn Work<'a> + 'a>>,
-    /// What is left of each product.
-    steps: Vec<Steps<'a>>,
-    wave_limit: WaveLimit,
+    /// What is not submitted yet, and what it needs.
+    waiting: VecDeque<(Vec<Part>, WaveSize)>,
     running: VecDeque<Wave>,
+    /// Packed activations.
+    inputs: Inputs,
     /// For the observer.
     token: u64,
 }
@@ -49,29 +49,36 @@ pub(crate) struct Run<'a> {
 impl<'a> Run<'a> {
     pub(crate) fn new(engine: &'a Engine, works: Vec<Box<dyn Work<'a> + 'a>>) -> Self {
         let token = engine.watched().token();
-        for work in &works {
-            engine.watched().planned(token, work.plan());
-        }
-        let mut all = WaveSize::default();
-        let steps = works.iter().enumerate().map(|(index, work)| {
-            let steps = work.plan().steps();
-            let several = steps.len() > 1;
-            let steps: Box<dyn Iterator<Item = Step> + Send + Sync> = Box::new(steps);
-            let mut steps = steps.peekable();
-            if several {
-                work.plan().steps().for_each(|step| all.add(index, &step));
-            } else if let Some(step) = steps.peek() {
-                all.add(index, step);
+        let limits = engine.limits();
+        let mut inputs = Inputs::new(engine.device_count());
+        let mut waiting = VecDeque::new();
+        let (mut builder, mut parts) = (WaveBuilder::default(), Vec::new());
+        for (work, product) in works.iter().enumerate() {
+            engine.watched().planned(token, &product.prepared().plan);
+            for (step, of_step) in product.prepared().steps.iter().enumerate() {
+                let jobs = of_step.jobs.iter();
+                let of_jobs: Vec<_> = jobs.map(|job| inputs.of(&**product, job)).collect();
+                let packs: Vec<_> = of_jobs.iter().map(|(_, is_new)| *is_new).collect();
+                if let Some(size) = builder.push(of_step, &packs, &limits) {
+                    waiting.push_back((std::mem::take(&mut parts), size));
+                }
+                let jobs = of_jobs.into_iter().map(|(input, _)| input).collect();
+                parts.push(Part {
+                    work,
+                    step,
+                    inputs: jobs,
+                });
             }
-            steps
-        });
-        let steps = steps.collect();
+        }
+        if !parts.is_empty() {
+            waiting.push_back((parts, builder.finish()));
+        }
         Self {
             engine,
-            steps,
-            wave_limit: WaveLimit::new(&all, &engine.limits()),
             works,
+            waiting,
             running: VecDeque::new(),
+            inputs,
             token,
         }
     }
@@ -83,12 +90,18 @@ impl<'a> Run<'a> {
     }
 
     fn start_here(&mut self) -> Result<(), Error> {
-        while self.running.len() < WAVES_IN_FLIGHT {
-            let parts = self.next_parts();
-            if parts.is_empty() {
+        let limits = self.engine.limits();
+        while let Some((_, size)) = self.waiting.front() {
+            let of = |of: fn(&WaveSize) -> usize| self.running.iter().map(|w| of(&w.size)).sum();
+            let in_flight = [of(WaveSize::bytes), of(|size| size.jobs)];
+            if !self.running.is_empty() && !size.fits(in_flight, &limits) {
                 break;
             }
-            let wave = Wave::start(self.engine, self.token, &self.works, parts)?;
+            let Some((parts, size)) = self.waiting.pop_front() else {
+                break;
+            };
+            let (works, inputs) = (&self.works, &mut self.inputs);
+            let wave = Wave::start(self.engine, self.token, works, parts, size, inputs)?;
             self.running.push_back(wave);
         }
         Ok(())
@@ -106,7 +119,9 @@ impl<'a> Run<'a> {
             let Some(oldest) = self.running.pop_front() else {
                 break;
             };
+            let needed = oldest.inputs();
             oldest.finish(self.engine, &mut self.works)?;
+            self.inputs.release(self.engine, &needed);
         }
         for work in &self.works {
             self.engine.count(&work.counters());
@@ -119,22 +134,6 @@ impl<'a> Run<'a> {
         }
         OutlierProduct::finish(self.engine, outliers)
     }
-
-    /// The next steps, those of the first unfinished product first, as many as
-    /// fit into a wave.
-    fn next_parts(&mut self) -> Vec<Part> {
-        let (mut parts, mut size) = (Vec::new(), WaveSize::default());
-        for (work, steps) in self.steps.iter_mut().enumerate() {
-            while let Some(step) = steps.peek() {
-                size.add(work, step);
-                if !self.wave_limit.holds(&size) && !parts.is_empty() {
-                    return parts;
-                }
-                parts.extend(steps.next().map(|step| Part { work, step }));
-            }
-        }
-        parts
-    }
 }
 
 impl Drop for Run<'_> {
@@ -142,5 +141,6 @@ impl Drop for Run<'_> {
         for wave in self.running.drain(..) {
             wave.drain(self.engine);
         }
+        self.inputs.release_all(self.engine);
     }
 }

@@ -3,6 +3,7 @@
 //! CPUs.
 
 use std::any::TypeId;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -12,7 +13,8 @@ use crate::counters::Counters;
 use crate::layout;
 use crate::matrix::MatrixView;
 use crate::pack::{Format, pack_activation};
-use crate::plan::{Band, JobPlan, Plan};
+use crate::plan::{Band, JobPlan};
+use crate::prepared::Prepared;
 use crate::quantised::OutlierProduct;
 use crate::times::{Section, SectionTimes};
 use crate::unpack::{Partial, ROWS};
@@ -24,7 +26,7 @@ pub(crate) trait Work<'a>: Send + Sync {
     fn weights(&self) -> &'a Weights;
 
     /// How it is cut.
-    fn plan(&self) -> &Plan<'a>;
+    fn prepared(&self) -> &Arc<Prepared>;
 
     /// Where A comes from.
     fn matrix_id(&self) -> MatrixId;
@@ -58,7 +60,7 @@ pub(crate) struct Product<'a, F: Format, C, T> {
     pub(crate) weights: &'a Weights,
     /// Of [`Partial::TILE_ROWS`] rows for
     /// each row of A.
-    pub(crate) plan: Plan<'a>,
+    pub(crate) prepared: Arc<Prepared>,
     pub(crate) a: MatrixView<'a, F::Host>,
     pub(crate) collect: C,
     /// C: as many rows as A has.
@@ -86,8 +88,8 @@ where
         self.weights
     }
 
-    fn plan(&self) -> &Plan<'a> {
-        &self.plan
+    fn prepared(&self) -> &Arc<Prepared> {
+        &self.prepared
     }
 
     fn matrix_id(&self) -> MatrixId {
@@ -144,7 +146,7 @@ where
         let rows = band.rows.start / Self::TIMES..band.rows.end / Self::TIMES;
         let row_tile_rows = band.row_tile / Self::TIMES;
         let complete =
-            band.k_tiles.last().map(|k| k.index + 1) == Some(self.plan.weights.k_tile_count());
+            band.k_tiles.last().map(|k| k.index + 1) == Some(self.weights.plan().k_tile_count());
         let collect_rows = |row_tile: usize, chunk: usize, out: &mut [C::Out]| {
             let first_row = chunk * ROWS;
             let first = row_tile * depth;

@@ -81,9 +81,11 @@ impl Alternative {
             conditions.results,
             options,
         )?;
+        let choice = PlanSizes::of(&plan);
+        // With these sizes fixed the parts may be others.
         Ok(Self {
-            choice: PlanSizes::of(&plan),
-            candidate,
+            candidate: Candidate::new(candidate.weights, &choice.forced(options))?,
+            choice,
         })
     }
 

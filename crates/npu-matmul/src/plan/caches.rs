@@ -54,7 +54,7 @@ impl CacheBytes {
     }
 }
 
-impl Plan<'_> {
+impl Plan {
     /// What a product of this plan passes through the CPU's caches.
     #[must_use]
     pub fn cache_bytes(&self) -> CacheBytes {

@@ -14,7 +14,7 @@
 use rknpu_regcmd::timing::Machine;
 
 use super::weights::{Cut, ROW_TILE_MAX, check_sizes, even_k_tile, k_tile_max, max_rows};
-use super::{Plan, PlanError, PlanOptions, Prediction, WeightPlan};
+use super::{CallTime, HostMachine, Plan, PlanError, PlanOptions, Prediction, WeightPlan};
 use crate::dtype::{Dtype, Results};
 
 /// Conditions that plans are made for.
@@ -26,23 +26,18 @@ pub struct Conditions {
     pub rows: usize,
     /// What those products will mostly be made into.
     pub results: Results,
-    /// What it costs the CPU to add an element of a later K tile to the sum,
-    /// picoseconds.
-    pub sum_ps: u64,
+    /// What packs and unpacks.
+    pub host: HostMachine,
 }
 
 impl Default for Conditions {
     /// RK3588 at 600 MHz, llama.cpp's default batch of 512 rows.
-    ///
-    /// Adding an element moves 12 bytes. An A76 copies 13.4 GB/s, reads and
-    /// writes counted once (E-time-lpddr); two of them at half that rate
-    /// take 450 ps. Not measured on a board.
     fn default() -> Self {
         Self {
             machine: Machine::RK3588,
             rows: 512,
             results: Results::Sums,
-            sum_ps: 450,
+            host: HostMachine::RK3588,
         }
     }
 }
@@ -54,9 +49,8 @@ pub struct Candidate {
     pub weights: WeightPlan,
     /// What a product of [`Conditions::rows`] takes with it.
     pub prediction: Prediction,
-    /// What summing, and rounding that the NPU does not do, costs the CPU,
-    /// picoseconds.
-    pub sum_ps: u64,
+    /// What the whole call takes.
+    pub call: CallTime,
 }
 
 impl Candidate {
@@ -69,28 +63,20 @@ impl Candidate {
             rows,
             results,
             machine,
-            sum_ps,
+            ..
         } = options.conditions;
         let plan = Plan::with_results(&weights, rows.max(1), results, options)?;
-        let prediction = plan.predict(&machine);
-        // What the NPU does not round to binary16 the CPU does.
-        let rounded = if plan.ty == weights.dtype.matmul_type_of(results) {
-            0
-        } else {
-            (rows as u64).saturating_mul(weights.n as u64)
-        };
-        let on_cpu = prediction.partial_sums.saturating_add(rounded);
         Ok(Self {
-            sum_ps: on_cpu.saturating_mul(sum_ps),
-            prediction,
+            prediction: plan.predict(&machine),
+            call: plan.call(options),
             weights,
         })
     }
 
-    /// What is minimised: the device's time and the sums, one after the other.
+    /// What is minimised: the whole call.
     #[must_use]
     pub fn cost_ps(&self) -> u64 {
-        self.prediction.npu_ps.saturating_add(self.sum_ps)
+        self.call.call_ps
     }
 }
 

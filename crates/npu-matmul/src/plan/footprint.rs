@@ -9,7 +9,7 @@ use super::options::PlanOptions;
 use super::{Plan, WeightPlan};
 use crate::dtype::Dtype;
 use crate::layout;
-use crate::programs::KEPT;
+use crate::prepared::PROGRAMS_KEPT;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = PAGE_BYTES as u64;
@@ -58,7 +58,7 @@ impl WeightMemory {
     /// together, at most: those of the latest jobs.
     #[must_use]
     pub fn programs(&self) -> u64 {
-        self.job_programs.saturating_mul(KEPT as u64)
+        self.job_programs.saturating_mul(PROGRAMS_KEPT.get() as u64)
     }
 
     /// With the scales of `n` output channels in `groups` groups of K.
@@ -107,7 +107,7 @@ impl WeightMemory {
         let most = pages(most) + PAGE * (most >> 30);
         let programs = options.limits.tasks as u64 * PROGRAM_BYTES_MAX;
         for bytes in &mut self.call_devices {
-            *bytes += most + pages(programs).saturating_mul(KEPT as u64);
+            *bytes += most + pages(programs).saturating_mul(PROGRAMS_KEPT.get() as u64);
         }
         self
     }
@@ -115,7 +115,12 @@ impl WeightMemory {
 
 /// Bytes of the programs of a job, at most.
 fn job_programs(weights: &WeightPlan, options: &PlanOptions) -> u64 {
-    let tasks = Plan::new(weights, options.conditions.rows, options)
+    // Whatever the parts, no job is larger than where there is one.
+    let whole = PlanOptions {
+        parts: Some(1),
+        ..options.clone()
+    };
+    let tasks = Plan::new(weights, options.conditions.rows, &whole)
         .map_or(options.limits.tasks, |plan| plan.job_tasks_at_most());
     // Fewer rows may be cut otherwise, and INT4 weights are cut anew when their
     // values are known, into deeper tiles of fewer rows: tiles that fill CBUF as

@@ -24,13 +24,16 @@
 
 mod alternatives;
 mod caches;
+mod call;
 mod choose;
 mod cost;
 mod depth;
 mod footprint;
+mod host;
 mod memory;
 mod options;
 mod orders;
+mod parts;
 mod predict;
 mod stationary;
 mod step;
@@ -44,11 +47,13 @@ use std::fmt;
 
 pub use alternatives::{Alternative, alternatives};
 pub use caches::CacheBytes;
+pub use call::{BusyLongest, CallTime};
 pub use choose::{Candidate, Conditions, candidates, cheapest};
 pub use cost::task_time_bound_ns;
 pub(crate) use depth::group_k_tile;
 pub use depth::{INT4_TYPICAL_CHANNELS, int4_depth, int4_depth_within};
 pub use footprint::WeightMemory;
+pub use host::{HostMachine, KernelCost, UnpackTo};
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use orders::{OperandOrder, OperandOrders};
@@ -58,7 +63,7 @@ pub use tuned::{
     DeviceKind, FILE_BYTES_MAX, OtherConditions, PlanSizes, TunedError, TunedFor, TunedKey,
     TunedPlan, TunedPlans,
 };
-pub(crate) use waves::{WAVES_IN_FLIGHT, WaveLimit, WaveSize};
+pub(crate) use waves::{WaveBuilder, WaveSize};
 pub(crate) use weights::DEVICE_BYTES_MAX;
 pub use weights::{INT4_K_TILE_MAX, KTile, WeightBlock, WeightPlan};
 
@@ -77,9 +82,9 @@ const ROWS_MAX: usize = i32::MAX as usize;
 /// not read back, since only plans that were made here are legal: a
 /// [`TunedPlan`] is what keeps the choices of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Plan<'w> {
+pub struct Plan {
     /// How the weights were cut.
-    pub weights: &'w WeightPlan,
+    pub weights: WeightPlan,
     /// What its tasks compute.
     #[serde(serialize_with = "type_name")]
     pub ty: MatmulType,
@@ -102,16 +107,12 @@ pub struct Plan<'w> {
     pub orders: OperandOrders,
 }
 
-impl<'w> Plan<'w> {
+impl Plan {
     /// Plans the product of `m` rows with these weights.
     ///
     /// # Errors
     /// [`PlanError`], in particular the rule that a forced tile breaks.
-    pub fn new(
-        weights: &'w WeightPlan,
-        m: usize,
-        options: &PlanOptions,
-    ) -> Result<Self, PlanError> {
+    pub fn new(weights: &WeightPlan, m: usize, options: &PlanOptions) -> Result<Self, PlanError> {
         Self::with_results(weights, m, Results::Sums, options)
     }
 
@@ -121,7 +122,7 @@ impl<'w> Plan<'w> {
     /// # Errors
     /// As [`Plan::new`].
     pub fn with_results(
-        weights: &'w WeightPlan,
+        weights: &WeightPlan,
         m: usize,
         results: Results,
         options: &PlanOptions,
@@ -158,7 +159,7 @@ impl<'w> Plan<'w> {
             results
         };
         let mut plan = Self {
-            weights,
+            weights: weights.clone(),
             ty: dtype.matmul_type_of(results),
             m,
             row_tile: m.min(row_tile).next_multiple_of(ROW_MULTIPLE),
@@ -170,7 +171,7 @@ impl<'w> Plan<'w> {
             orders: OperandOrders::default(),
         };
         plan.fill_jobs(&options.limits)?;
-        Ok(plan.keeping_operands(options))
+        Ok(plan.keeping_operands(options).in_parts(options))
     }
 
     /// Makes jobs as large as the limits allow: first all of K, so that each
@@ -231,9 +232,9 @@ impl<'w> Plan<'w> {
     }
 }
 
-impl fmt::Display for Plan<'_> {
+impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let w = self.weights;
+        let w = &self.weights;
         let steps = self.steps();
         write!(
             f,

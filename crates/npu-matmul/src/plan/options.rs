@@ -50,6 +50,9 @@ pub struct PlanOptions {
     /// instead of a share of the weights. Fixed when weights are loaded; the
     /// plan replicates only what is small.
     pub replicate: Option<bool>,
+    /// Most parts that a product is cut into, so that the CPU packs and unpacks while
+    /// the NPU computes; `None` for as many as take the least modelled time.
+    pub parts: Option<usize>,
     /// Bounds of one job.
     pub limits: JobLimits,
     /// What choices are made for.

@@ -41,7 +41,7 @@ pub struct OperandOrders {
     pub results: OperandOrder,
 }
 
-impl<'w> Plan<'w> {
+impl Plan {
     /// Plans as [`Plan::with_results`], with operands in these orders. What was
     /// measured to be best is not looked up where one is row-major.
     ///
@@ -49,7 +49,7 @@ impl<'w> Plan<'w> {
     /// As [`Plan::new`], and [`PlanError::RowMajorDepth`],
     /// [`PlanError::RowMajorInt4`].
     pub fn with_orders(
-        weights: &'w WeightPlan,
+        weights: &WeightPlan,
         m: usize,
         results: Results,
         orders: OperandOrders,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use rknpu_regcmd::timing::{Job, Machine, Parts, TaskWork, schedule, seconds};
-use rknpu_regcmd::{DmaEngine, MatmulType, Program, Reuse, tasks};
+use rknpu_regcmd::{DmaEngine, MatmulType, Program, tasks};
 
 use super::{JobPlan, Plan, TaskPlan};
 use crate::emit;
@@ -103,7 +103,7 @@ impl Prediction {
     }
 }
 
-impl Plan<'_> {
+impl Plan {
     /// What this plan would take on `machine`.
     #[must_use]
     pub fn predict(&self, machine: &Machine) -> Prediction {
@@ -112,7 +112,7 @@ impl Plan<'_> {
             memory_ps: self.least_memory_ps(machine),
             ..Prediction::default()
         };
-        let mut works = Works::default();
+        let mut works = TaskWorks::default();
         let mut jobs = Vec::new();
         let mut devices: BTreeMap<usize, (Parts, u64)> = BTreeMap::new();
         for step in self.steps() {
@@ -155,7 +155,7 @@ impl Plan<'_> {
     }
 
     fn least_mac_ps(&self, machine: &Machine) -> u64 {
-        let w = self.weights;
+        let w = &self.weights;
         let macs = self.m as u128 * w.k as u128 * w.n as u128;
         let per_second = u128::from(w.dtype.macs_per_clock())
             * u128::from(machine.chip.cores)
@@ -164,7 +164,7 @@ impl Plan<'_> {
     }
 
     fn least_memory_ps(&self, machine: &Machine) -> u64 {
-        let w = self.weights;
+        let w = &self.weights;
         let (m, k, n) = (self.m as u128, w.k as u128, w.n as u128);
         let bits = (m + n) * k * w.dtype.input_bits() as u128
             + m * n * 8 * u128::from(self.ty.out_bytes());
@@ -192,25 +192,32 @@ impl Traffic {
     }
 }
 
-/// The work of a plan's tasks by their sizes: it has few different ones.
-#[derive(Default)]
-struct Works {
-    products: HashMap<([u32; 3], Reuse), TaskWork>,
-}
+/// All that the work of a plan's task depends on: its sizes, those of the task before
+/// it, and whether both read the same tile of A and of B.
+type WorkKey = ([u32; 3], Option<([u32; 3], [bool; 2])>);
 
-impl Works {
-    fn of(&mut self, job: &JobPlan) -> Vec<TaskWork> {
+/// The work of a plan's tasks: it has few different ones.
+#[derive(Default)]
+pub(super) struct TaskWorks(HashMap<WorkKey, TaskWork>);
+
+impl TaskWorks {
+    /// What the tasks of a job do, in order.
+    pub(super) fn of(&mut self, job: &JobPlan) -> Vec<TaskWork> {
+        let size = |task: &TaskPlan| [task.m_padded, task.k_padded, task.n_padded];
         let before = std::iter::once(None).chain(job.tasks.iter().map(Some));
         let tasks = job.tasks.iter().zip(before);
-        let products = &mut self.products;
-        let tasks = tasks.map(|(task, before)| {
-            let size = [task.m_padded, task.k_padded, task.n_padded];
-            let reuse = emit::reuse(job.ty, task, before);
-            *products
-                .entry((size, reuse))
+        let works = tasks.map(|(task, before)| {
+            let same = |before: &TaskPlan| [task.a == before.a, task.b == before.b];
+            let key = (
+                size(task),
+                before.map(|before| (size(before), same(before))),
+            );
+            *self
+                .0
+                .entry(key)
                 .or_insert_with(|| task_work(job.ty, task, before).unwrap_or_default())
         });
-        tasks.collect()
+        works.collect()
     }
 }
 

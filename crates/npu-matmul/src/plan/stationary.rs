@@ -62,7 +62,7 @@ impl Sweep {
     }
 }
 
-impl Plan<'_> {
+impl Plan {
     /// This plan, with what stays in CBUF chosen; with fewer rows a tile where
     /// that lets B stay and takes less modelled time.
     pub(super) fn keeping_operands(self, options: &PlanOptions) -> Self {
@@ -78,7 +78,7 @@ impl Plan<'_> {
     }
 
     /// With the order of tasks that fetches least.
-    fn ordered(mut self) -> Self {
+    pub(super) fn ordered(mut self) -> Self {
         let (n_tile, n_tiles) = self.n_tiles_per_job();
         let sweep = self.sweep(n_tile);
         let a_saved = self.row_tiles_per_job * (n_tiles - 1) * sweep.a_bytes;

@@ -110,11 +110,11 @@ struct Pass {
     n: Range<usize>,
 }
 
-impl<'w> Plan<'w> {
+impl Plan {
     /// The steps, in the order in which they must be added up: the first K
     /// tiles of a part of C before the later ones.
     #[must_use]
-    pub fn steps(&self) -> impl ExactSizeIterator<Item = Step> + Send + Sync + use<'w> {
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = Step> + Send + Sync + use<> {
         let plan = self.clone();
         let passes = self.passes();
         let waves = passes.iter().map(Vec::len).max().unwrap_or(0);

@@ -40,8 +40,8 @@ fn assert_covers(len: usize, ranges: impl Iterator<Item = std::ops::Range<usize>
 }
 
 /// Checks all that execution relies on.
-fn check(plan: &Plan<'_>, limits: &JobLimits) {
-    let w = plan.weights;
+fn check(plan: &Plan, limits: &JobLimits) {
+    let w = &plan.weights;
     let p = w.dtype;
     for replica in 0..w.replicas {
         let blocks = w.blocks.iter().filter(|b| b.replica == replica);

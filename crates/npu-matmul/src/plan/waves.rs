@@ -1,111 +1,145 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which steps are submitted together.
 //!
-//! The jobs of a wave go to a device in one SUBMIT, one after the other. Its
-//! buffers are all in use at once, and the first of its jobs starts when all of
-//! its activations are packed. So what needs little memory is one wave; of more,
-//! one wave is packed and unpacked while another is computed.
+//! The steps of a *wave* go to each device in one SUBMIT. A step that packs
+//! activations begins a wave, so that the NPU computes them while the CPU packs
+//! those of the next; steps that find theirs packed, or that have little to pack,
+//! join the wave before them.
 
 use std::collections::HashSet;
-use std::ops::Range;
 
-use super::{JobLimits, Plan, Step};
-
-/// Waves that are started and not finished: one computes while the CPU works
-/// on the other.
-pub(crate) const WAVES_IN_FLIGHT: usize = 2;
+use super::{JobLimits, JobPlan, Plan, Step};
 
 /// Most jobs of a wave.
 pub(super) const WAVE_JOBS: usize = 64;
+
+/// Waves of the largest size that are in flight: one computes while the CPU works
+/// on the other. Of smaller ones there are more.
+pub(crate) const WAVES_IN_FLIGHT: usize = 2;
 
 /// Activation and output buffer: most that the largest job has of
 /// [`JobLimits::buffer_bytes`].
 pub(super) const BUFFERS_OF_A_JOB: usize = 2;
 
-/// What steps need together.
-#[derive(Debug, Default)]
+/// Bytes that a wave packs on a device before it is submitted, bytes. They take the
+/// CPU some 10 us; less would not be worth a SUBMIT of its own.
+const PACKED_BYTES_MIN: usize = 64 << 10;
+
+/// What a wave needs.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct WaveSize {
-    jobs: usize,
-    /// Bytes in flight, by device.
+    pub(crate) jobs: usize,
+    /// Bytes of activations and results, by device.
     bytes: Vec<usize>,
-    /// Activations that are counted: of which product, on which device, rows, and
-    /// first K tile. Jobs that read the same share a buffer.
-    inputs: HashSet<(usize, usize, Range<usize>, usize)>,
+    /// Bytes of activations that it packs, on the device that packs most.
+    packed: usize,
 }
 
 impl WaveSize {
-    /// With one more step, of product `work`.
-    pub(crate) fn add(&mut self, work: usize, step: &Step) {
-        for job in &step.jobs {
-            let band = &*job.band;
-            let first = band.k_tiles.first().map_or(0, |k_tile| k_tile.index);
-            let input = (work, job.device, band.rows.clone(), first);
-            if self.bytes.len() <= job.device {
-                self.bytes.resize(job.device + 1, 0);
-            }
-            let bytes = &mut self.bytes[job.device];
-            *bytes += job.output_bytes;
-            if self.inputs.insert(input) {
-                *bytes += band.activation_bytes;
-            }
-        }
-        self.jobs += step.jobs.len();
+    /// Bytes on the device that needs most.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.iter().copied().max().unwrap_or(0)
     }
 
     /// SUBMIT calls: one for each device.
-    fn submits(&self) -> usize {
+    pub(crate) fn submits(&self) -> usize {
         self.bytes.iter().filter(|&&bytes| bytes > 0).count()
     }
 
-    fn largest(&self) -> usize {
-        self.bytes.iter().copied().max().unwrap_or(0)
+    /// With one more step, of which `packs` tells the jobs that pack.
+    fn with(&self, step: &Step, packs: &[bool]) -> Self {
+        let mut size = self.clone();
+        size.jobs += step.jobs.len();
+        let mut packed = 0;
+        for (job, packs) in step.jobs.iter().zip(packs) {
+            if size.bytes.len() <= job.device {
+                size.bytes.resize(job.device + 1, 0);
+            }
+            size.bytes[job.device] += job.output_bytes;
+            if *packs {
+                size.bytes[job.device] += job.band.activation_bytes;
+                packed = packed.max(job.band.activation_bytes);
+            }
+        }
+        size.packed += packed;
+        size
+    }
+
+    /// Whether a wave may be as large as this on top of `in_flight` bytes and jobs.
+    pub(crate) fn fits(&self, in_flight: [usize; 2], limits: &JobLimits) -> bool {
+        let [bytes, jobs] = in_flight;
+        let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
+        bytes.saturating_add(self.bytes()) <= most.saturating_mul(WAVES_IN_FLIGHT)
+            && jobs + self.jobs <= WAVE_JOBS * WAVES_IN_FLIGHT
     }
 }
 
-/// The most that a wave needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WaveLimit {
-    /// Bytes on each device.
-    bytes: usize,
-}
+/// Puts steps into waves, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct WaveBuilder(WaveSize);
 
-impl WaveLimit {
-    /// For products that need `all` together: one wave, if no device needs more
-    /// for it than for two waves of one large step each.
-    pub(crate) fn new(all: &WaveSize, limits: &JobLimits) -> Self {
-        let one = limits.buffer_bytes;
-        let together = one.saturating_mul(WAVES_IN_FLIGHT * BUFFERS_OF_A_JOB);
-        let bytes = if all.largest() <= together {
-            together
-        } else {
-            one
-        };
-        Self { bytes }
+impl WaveBuilder {
+    /// Puts `step` into the wave, or where it does not belong there into a new one:
+    /// then returns the size of the one before. `packs` tells of each of its jobs
+    /// whether it packs its activations; others find them packed.
+    pub(crate) fn push(
+        &mut self,
+        step: &Step,
+        packs: &[bool],
+        limits: &JobLimits,
+    ) -> Option<WaveSize> {
+        let together = self.0.with(step, packs);
+        let most = limits.buffer_bytes.saturating_mul(BUFFERS_OF_A_JOB);
+        let fits = together.jobs <= WAVE_JOBS && together.bytes() <= most;
+        let waits = self.0.packed >= PACKED_BYTES_MIN && packs.contains(&true);
+        if self.0.jobs == 0 || fits && !waits {
+            self.0 = together;
+            return None;
+        }
+        let alone = WaveSize::default().with(step, packs);
+        Some(std::mem::replace(&mut self.0, alone))
     }
 
-    /// Whether steps of this size may be a wave; a single one always may.
-    pub(crate) fn holds(self, size: &WaveSize) -> bool {
-        size.jobs <= WAVE_JOBS && size.largest() <= self.bytes
+    /// The size of the last wave.
+    pub(crate) fn finish(self) -> WaveSize {
+        self.0
     }
 }
 
-impl Plan<'_> {
+/// Tells which jobs of one product find their activations packed by an earlier one.
+#[derive(Debug, Default)]
+pub(super) struct Packed(HashSet<(usize, usize, usize)>);
+
+impl Packed {
+    /// Whether `job` is the first that needs its activations.
+    pub(super) fn is_first(&mut self, job: &JobPlan) -> bool {
+        let depth = job.band.k_tiles.first().map_or(0, |k_tile| k_tile.index);
+        self.0.insert((job.device, job.band.rows.start, depth))
+    }
+}
+
+impl Plan {
+    /// The number of steps of each wave of this product, run on its own within
+    /// these limits, and its size.
+    pub(super) fn waves(&self, steps: &[Step], limits: &JobLimits) -> Vec<(usize, WaveSize)> {
+        let (mut packed, mut builder) = (Packed::default(), WaveBuilder::default());
+        let (mut waves, mut count) = (Vec::new(), 0);
+        for step in steps {
+            let packs: Vec<_> = step.jobs.iter().map(|job| packed.is_first(job)).collect();
+            if let Some(size) = builder.push(step, &packs, limits) {
+                waves.push((std::mem::take(&mut count), size));
+            }
+            count += 1;
+        }
+        waves.push((count, builder.finish()));
+        waves
+    }
+
     /// SUBMIT calls of this product, run on its own within these limits.
     #[must_use]
     pub fn submits(&self, limits: &JobLimits) -> usize {
-        let mut all = WaveSize::default();
-        self.steps().for_each(|step| all.add(0, &step));
-        let limit = WaveLimit::new(&all, limits);
-        let (mut wave, mut submits) = (WaveSize::default(), 0);
-        for step in self.steps() {
-            let before = wave.submits();
-            wave.add(0, &step);
-            if !limit.holds(&wave) && before > 0 {
-                submits += before;
-                wave = WaveSize::default();
-                wave.add(0, &step);
-            }
-        }
-        submits + wave.submits()
+        let steps: Vec<_> = self.steps().collect();
+        let waves = self.waves(&steps, limits);
+        waves.iter().map(|(_, size)| size.submits()).sum()
     }
 }

@@ -170,7 +170,6 @@ impl QuantiseOptions {
         let mut plan = options.clone();
         let passes = self.operands.passes();
         plan.conditions.rows = plan.conditions.rows.saturating_mul(passes);
-        plan.conditions.sum_ps /= passes as u64;
         if let Scheme::PerKGroup(group) = self.scheme
             // A single group has the tiles of a scale for each channel.
             && (group < k || !group.is_multiple_of(self.operands.dtype().k_multiple()))

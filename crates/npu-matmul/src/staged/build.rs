@@ -11,7 +11,7 @@ use super::{Part, Staged, StagedError, regions};
 use crate::error::Error;
 use crate::exec::{OnDevice, link};
 use crate::plan::DEVICE_BYTES_MAX;
-use crate::programs::JobPrograms;
+use crate::prepared::JobPrograms;
 
 impl Staged<'_> {
     /// Works out the buffers, before any is allocated.

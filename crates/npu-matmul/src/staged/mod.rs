@@ -28,8 +28,8 @@ use crate::dtype::Results as ResultKind;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::exec::OnDevice;
-use crate::plan::{OperandOrders, Plan, Step};
-use crate::programs::JobPrograms;
+use crate::plan::{OperandOrders, Plan, PlanOptions, Step};
+use crate::prepared::JobPrograms;
 use crate::weights::Weights;
 
 pub use error::StagedError;
@@ -101,7 +101,7 @@ pub struct StageOptions {
 pub struct Staged<'a> {
     engine: &'a Engine,
     weights: &'a Weights,
-    plan: Plan<'a>,
+    plan: Plan,
     activations: Vec<ActivationBuffer>,
     activation_memory: Vec<Activations>,
     results: Vec<ResultBuffer>,
@@ -143,7 +143,11 @@ impl Engine {
             return Err(Error::ForeignWeights);
         }
         let StageOptions { results, orders } = options;
-        let plan_options = self.options();
+        // There is nothing to pack or unpack beside the NPU's work.
+        let plan_options = PlanOptions {
+            parts: Some(1),
+            ..self.options().clone()
+        };
         let plan = Plan::with_orders(weights.plan(), m, results, orders, &plan_options)?;
         let mut staged = Staged {
             engine: self,
@@ -164,7 +168,7 @@ impl Engine {
 impl<'a> Staged<'a> {
     /// How it is computed.
     #[must_use]
-    pub fn plan(&self) -> &Plan<'a> {
+    pub fn plan(&self) -> &Plan {
         &self.plan
     }
 

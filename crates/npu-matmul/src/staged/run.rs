@@ -169,7 +169,10 @@ impl<'s, 'a> StagedRun<'s, 'a> {
         } in running
         {
             let on = self.on(self.staged.results[results].device);
-            let (done, ended) = on.end_of(pending);
+            let (done, ended) = {
+                let _waiting = self.staged.engine.clock().waiting();
+                on.end_of(pending)
+            };
             self.staged.result_memory[results].take_back(done.writes);
             if let Err(error) = ended {
                 result = result.and(Err(error));

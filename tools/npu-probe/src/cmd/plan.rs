@@ -41,8 +41,8 @@ struct Report {
     clock_mhz: u64,
     fds: usize,
     results: Results,
-    /// What the CPU's sums are taken to cost, an element.
-    sum_ps: u64,
+    /// Cortex-A76 that pack and unpack.
+    cpu_cores: u32,
     /// Of int4: how deep a K tile the weights are taken to allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     int4_depth: Option<usize>,
@@ -138,7 +138,7 @@ fn report(args: &PlanFlags, plans: Option<Arc<TunedPlans>>) -> Result<Report, Pl
         clock_mhz: args.clock.get(),
         fds,
         results,
-        sum_ps: options.conditions.sum_ps,
+        cpu_cores: options.conditions.host.cores,
         int4_depth: (dtype == Dtype::Int4).then_some(chosen.weights.k_tile_max),
         measured,
         plans_not_used,
@@ -162,9 +162,9 @@ impl Report {
         } = self;
         let mut text = format!(
             "{dtype}{} {m} x {k} x {n} at {clock_mhz} MHz, {fds} file descriptor(s); \
-             all times are modelled, those of sums at {} ps an element\n",
+             {} CPU cores pack and unpack; all times are modelled\n",
             to(self.results),
-            self.sum_ps
+            self.cpu_cores
         );
         if self.npu_rows != *m {
             let _ = writeln!(

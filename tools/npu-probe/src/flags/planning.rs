@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options that say what plans are made for, besides sizes, precision and clock.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
-use npu_matmul::plan::{Conditions, int4_depth_within};
+use npu_matmul::plan::{Conditions, HostMachine, int4_depth_within};
 use npu_matmul::{Dtype, Results};
 use rknpu_regcmd::timing::Machine;
+
+/// Those of an RK3588.
+const DEFAULT_CPU_CORES: NonZeroU32 = NonZeroU32::new(HostMachine::RK3588.cores).unwrap();
 
 /// Options of whoever plans products.
 #[derive(Clone, Copy, Debug, Args)]
@@ -25,13 +28,11 @@ pub(crate) struct PlanningFlags {
     #[arg(long)]
     half_results: bool,
 
-    /// What it costs the CPU to add one element of a later K tile, or to round
-    /// one to binary16, picoseconds
+    /// Cortex-A76 that pack and unpack while the NPU computes
     ///
-    /// Plans weigh it against the NPU's time. The default is derived from how
-    /// fast an A76 copies memory, and was not measured on a board.
-    #[arg(long, value_name = "PICOSECONDS", default_value_t = Conditions::default().sum_ps)]
-    sum_ps: u64,
+    /// Plans weigh their time, which is modelled, against the NPU's.
+    #[arg(long, value_name = "NUMBER", default_value_t = DEFAULT_CPU_CORES)]
+    cpu_cores: NonZeroU32,
 }
 
 impl PlanningFlags {
@@ -41,7 +42,10 @@ impl PlanningFlags {
             machine,
             rows,
             results: self.results(dtype),
-            sum_ps: self.sum_ps,
+            host: HostMachine {
+                cores: self.cpu_cores.get(),
+                ..HostMachine::RK3588
+            },
         }
     }
 

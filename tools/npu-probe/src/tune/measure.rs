@@ -2,7 +2,9 @@
 //! One product with each of its best plans.
 
 use anyhow::anyhow;
-use npu_matmul::plan::{Alternative, PlanSizes, TunedKey, TunedPlan, alternatives, int4_depth};
+use npu_matmul::plan::{
+    Alternative, Candidate, PlanSizes, TunedKey, TunedPlan, alternatives, int4_depth,
+};
 use npu_matmul::{Dtype, Error, PlanOptions, Threads};
 use npu_model::Opened;
 
@@ -142,7 +144,11 @@ impl PlanTuning {
             Some(model) => {
                 // One more warms up.
                 let jobs_ps = modelled::last_product_ps(model, self.case.repeat + 1)?;
-                jobs_ps.saturating_add(alternative.candidate.sum_ps) / PS_PER_NS
+                let Candidate {
+                    call, prediction, ..
+                } = &alternative.candidate;
+                let not_hidden = call.call_ps.saturating_sub(prediction.npu_ps);
+                jobs_ps.saturating_add(not_hidden) / PS_PER_NS
             }
         };
         Ok((product, ns))

@@ -151,7 +151,7 @@ fn small_weights_are_on_every_device_where_many_rows_meet_them() {
 
 /// Bytes of A and of B that a plan's tasks fetch, and would fetch if nothing
 /// stayed in CBUF.
-fn fetched(plan: &Plan<'_>) -> [(u64, u64); 2] {
+fn fetched(plan: &Plan) -> [(u64, u64); 2] {
     let traffic = plan.predict(&rknpu_regcmd::timing::Machine::RK3588).traffic;
     let p = plan.weights.dtype;
     let (mut a, mut b) = (0, 0);
@@ -170,8 +170,12 @@ fn fetched(plan: &Plan<'_>) -> [(u64, u64); 2] {
 #[test]
 fn operands_that_stay_are_fetched_once() {
     // Three tiles of channels meet the same rows.
+    let whole = PlanOptions {
+        parts: Some(1),
+        ..PlanOptions::default()
+    };
     let w = weights(Dtype::Int8, 3 * 8192, 256, 1);
-    let plan = Plan::new(&w, 64, &PlanOptions::default()).unwrap();
+    let plan = Plan::new(&w, 64, &whole).unwrap();
     assert_eq!(plan.stationary, Stationary::Activations);
     let [a, b] = fetched(&plan);
     assert_eq!((a, b), ((64 * 256, 3 * 64 * 256), (b.1, b.1)));
@@ -179,7 +183,7 @@ fn operands_that_stay_are_fetched_once() {
     for k_tile in [None, Some(128)] {
         let options = PlanOptions {
             k_tile,
-            ..PlanOptions::default()
+            ..whole.clone()
         };
         let w = WeightPlan::new(Dtype::Int8, 64, 256, 1, &options).unwrap();
         let plan = Plan::new(&w, 4 * 1020, &options).unwrap();
@@ -197,6 +201,7 @@ fn rows_make_room_for_weights_where_that_is_faster() {
     let options = |driver, row_tile| PlanOptions {
         k_tile: Some(2048),
         row_tile,
+        parts: Some(1),
         conditions: Conditions {
             machine: Machine::RK3588.with_driver(driver),
             ..Conditions::default()

@@ -90,7 +90,7 @@ pub struct PlanSizes {
 impl PlanSizes {
     /// What `plan` chose.
     #[must_use]
-    pub const fn of(plan: &Plan<'_>) -> Self {
+    pub const fn of(plan: &Plan) -> Self {
         Self {
             k_tile: plan.weights.k_tile,
             replicate: plan.weights.replicas > 1,
@@ -230,12 +230,12 @@ impl TunedPlans {
     /// The choice for the product of `plan`, of which `results` were asked, if
     /// that is how it is planned.
     #[must_use]
-    pub fn followed_by(&self, plan: &Plan<'_>, results: Results) -> Option<&TunedPlan> {
+    pub fn followed_by(&self, plan: &Plan, results: Results) -> Option<&TunedPlan> {
         // Tables are measured with operands that are packed and unpacked.
         if plan.orders != OperandOrders::default() {
             return None;
         }
-        let found = self.get(&TunedKey::of(plan.weights, plan.m, results))?;
+        let found = self.get(&TunedKey::of(&plan.weights, plan.m, results))?;
         (found.choice == PlanSizes::of(plan)).then_some(found)
     }
 }
@@ -289,11 +289,11 @@ impl WeightPlan {
     }
 }
 
-impl<'w> Plan<'w> {
+impl Plan {
     /// As it was measured to be best; `None` where it was not, or with weights
     /// that were cut otherwise, or not within the options' limits.
     pub(super) fn measured(
-        weights: &'w WeightPlan,
+        weights: &WeightPlan,
         m: usize,
         results: Results,
         options: &PlanOptions,

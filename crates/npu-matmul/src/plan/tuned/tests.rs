@@ -101,7 +101,7 @@ proptest! {
         prop_assert_eq!(chosen, measured.choice);
     }
 
-    /// Writing down what is predicted changes nothing at all.
+    /// Writing down what is predicted changes no size.
     #[test]
     fn the_predicted_choice_makes_the_predicted_plan(product in product()) {
         let (dtype, [m, k, n], devices, _) = product;
@@ -110,10 +110,9 @@ proptest! {
         let of = |options: &PlanOptions| WeightPlan::new(dtype, n, k, devices, options).unwrap();
         let weights = of(&predicted);
         prop_assert_eq!(&of(&tuned), &weights);
-        prop_assert_eq!(
-            Plan::new(&weights, m, &tuned).unwrap(),
-            Plan::new(&weights, m, &predicted).unwrap()
-        );
+        let [tuned, predicted] =
+            [tuned, predicted].map(|options| Plan::new(&weights, m, &options).unwrap());
+        prop_assert_eq!(PlanSizes::of(&tuned), PlanSizes::of(&predicted));
     }
 
     #[test]

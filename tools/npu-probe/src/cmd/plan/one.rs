@@ -32,8 +32,16 @@ pub(super) struct PlanReport {
     bytes_packed: u64,
     bytes_read: u64,
     partial_sums: u64,
+    /// The whole call: packing, the NPU and unpacking, overlapped.
+    modelled_call_ms: f64,
     modelled_npu_ms: f64,
-    modelled_sums_ms: f64,
+    modelled_pack_ms: f64,
+    modelled_unpack_ms: f64,
+    /// The share of the shorter of the two, CPU or NPU, that the other hides.
+    overlapped: f64,
+    /// Which of the two the call mostly waits for.
+    waits_for: String,
+    call_over_bound: f64,
     bound_ms: f64,
     bound_by: String,
     over_bound: f64,
@@ -68,6 +76,7 @@ impl PlanReport {
             driver_ps,
             ..
         } = candidate.prediction;
+        let call = candidate.call;
         let operations = 2.0 * m as f64 * weights.k as f64 * weights.n as f64;
         let tile = [weights.k_tile, plan.row_tile, plan.n_tile];
         Ok(Self {
@@ -85,8 +94,14 @@ impl PlanReport {
             bytes_packed: packed_bytes,
             bytes_read: read_bytes,
             partial_sums,
+            modelled_call_ms: seconds(call.call_ps) * 1e3,
             modelled_npu_ms: seconds(npu_ps) * 1e3,
-            modelled_sums_ms: seconds(candidate.sum_ps) * 1e3,
+            modelled_pack_ms: seconds(call.pack_ps) * 1e3,
+            modelled_unpack_ms: seconds(call.unpack_ps) * 1e3,
+            overlapped: call.overlapped(),
+            waits_for: call.waits_for().to_string(),
+            call_over_bound: seconds(call.call_ps)
+                / seconds(candidate.prediction.bound_ps().max(1)),
             bound_ms: seconds(candidate.prediction.bound_ps()) * 1e3,
             bound_by: candidate.prediction.bound_by().to_string(),
             over_bound: candidate.prediction.over_bound(),
@@ -136,6 +151,15 @@ impl PlanReport {
         }
         let _ = writeln!(
             text,
+            "  call     {:.3} ms, {:.2} times that bound: waits for the {}; {:.0} % of the \
+             shorter of CPU and NPU hidden",
+            self.modelled_call_ms,
+            self.call_over_bound,
+            self.waits_for,
+            100.0 * self.overlapped
+        );
+        let _ = writeln!(
+            text,
             "  device   {:.3} ms, {:.0} GOP/s: {:.2} times the {:.3} ms that {} alone take",
             self.modelled_npu_ms, self.modelled_gops, self.over_bound, self.bound_ms, self.bound_by
         );
@@ -150,11 +174,13 @@ impl PlanReport {
         );
         let _ = writeln!(
             text,
-            "  CPU      {} partial sums, {:.3} ms; packs {:.1} MiB, reads {:.1} MiB",
-            self.partial_sums,
-            self.modelled_sums_ms,
+            "  CPU      packs {:.1} MiB in {:.3} ms; reads {:.1} MiB in {:.3} ms, {} of the elements \
+             to be added",
             mib(self.bytes_packed),
-            mib(self.bytes_read)
+            self.modelled_pack_ms,
+            mib(self.bytes_read),
+            self.modelled_unpack_ms,
+            self.partial_sums
         );
         let _ = writeln!(
             text,

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was made last and may be wanted again.
+
+use std::fmt;
+use std::hash::Hash;
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lru::LruCache;
+
+/// Values by key, of which those unused for longest are dropped.
+pub(crate) struct Cache<K, V>(Mutex<LruCache<K, V>>);
+
+impl<K: Hash + Eq, V: Clone> Cache<K, V> {
+    /// Keeps so many.
+    pub(crate) fn new(kept: NonZeroUsize) -> Self {
+        Self(Mutex::new(LruCache::new(kept)))
+    }
+
+    /// The value of `key`; made by `make` if it is not there. One that cannot be made
+    /// is not kept.
+    pub(crate) fn get_or_make<E>(
+        &self,
+        key: K,
+        make: impl FnOnce() -> Result<V, E>,
+    ) -> Result<V, E> {
+        if let Some(found) = self.lock().get(&key) {
+            return Ok(found.clone());
+        }
+        // Made outside the lock, which others want meanwhile. Two threads may make the
+        // same: then the later one is kept.
+        let made = make()?;
+        let evicted = self.lock().push(key, made.clone());
+        // Freed outside the lock.
+        drop(evicted);
+        Ok(made)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LruCache<K, V>> {
+        // No critical section leaves the cache half changed, panic or not.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Hash + Eq, V: Clone> fmt::Debug for Cache<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache")
+            .field("kept", &self.lock().len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_were_used_last_are_kept() {
+        let cache = Cache::new(NonZeroUsize::new(3).unwrap());
+        let made = |key: u32| {
+            let mut made = false;
+            let value = cache.get_or_make(key, || {
+                made = true;
+                Ok::<_, ()>(key + 1)
+            });
+            assert_eq!(value, Ok(key + 1));
+            made
+        };
+        assert!([1, 2, 3].into_iter().all(made));
+        assert!(!made(1));
+        assert!(made(4));
+        assert!(!made(1) && made(2));
+        // What cannot be made is asked for again.
+        for _ in 0..2 {
+            assert_eq!(cache.get_or_make(9, || Err("no")), Err("no"));
+        }
+    }
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long the whole call would take: packing, computing and unpacking, overlapped
+//! as [`exec`](crate) overlaps them.
+//!
+//! The CPU packs one wave after the other and submits each, then unpacks the jobs of
+//! one step after the other as they end. The NPU's side is the timing model's, the CPU's is
+//! [`HostMachine`](super::HostMachine)'s. That both share the memory is not modelled,
+//! nor that a product of more than [`JobLimits`](super::JobLimits) allow in flight
+//! waits for room.
+
+use std::fmt;
+
+use rknpu_regcmd::timing::{Job, schedule};
+
+use super::host::{KernelCost, UnpackTo};
+use super::predict::TaskWorks;
+use super::waves::Packed;
+use super::{Plan, PlanOptions, Step};
+
+/// What a call would take. Times are modelled, in picoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallTime {
+    /// From the call to its return.
+    pub call_ps: u64,
+    /// In which at least one core computes.
+    pub npu_ps: u64,
+    /// In which the CPU packs.
+    pub pack_ps: u64,
+    /// In which the CPU unpacks.
+    pub unpack_ps: u64,
+    /// In which CPU and NPU are busy at the same time.
+    pub overlap_ps: u64,
+}
+
+impl CallTime {
+    /// In which the CPU packs or unpacks.
+    #[must_use]
+    pub const fn cpu_ps(&self) -> u64 {
+        self.pack_ps.saturating_add(self.unpack_ps)
+    }
+
+    /// Which of the two a call mostly waits for.
+    #[must_use]
+    pub const fn waits_for(&self) -> BusyLongest {
+        if self.cpu_ps() > self.npu_ps {
+            BusyLongest::Cpu
+        } else {
+            BusyLongest::Npu
+        }
+    }
+
+    /// The share of the shorter of the two, CPU or NPU, that the other hides: 0 to 1.
+    #[must_use]
+    pub fn overlapped(&self) -> f64 {
+        self.overlap_ps as f64 / self.cpu_ps().min(self.npu_ps).max(1) as f64
+    }
+}
+
+/// CPU or NPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BusyLongest {
+    /// Packing and unpacking take longer than computing.
+    Cpu,
+    /// Computing takes longer.
+    Npu,
+}
+
+impl fmt::Display for BusyLongest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "CPU",
+            Self::Npu => "NPU",
+        })
+    }
+}
+
+/// Something that takes time, from its begin to its end.
+type Span = [u64; 2];
+
+impl Plan {
+    /// What a call would take under the options' conditions.
+    #[must_use]
+    pub fn call(&self, options: &PlanOptions) -> CallTime {
+        self.call_with(options, &mut TaskWorks::default())
+    }
+
+    pub(super) fn call_with(&self, options: &PlanOptions, works: &mut TaskWorks) -> CallTime {
+        let driver = &options.conditions.machine.driver;
+        let steps: Vec<Step> = self.steps().collect();
+        let mut packed = Packed::default();
+        let (mut now, mut pack_ps) = (0_u64, 0_u64);
+        let mut cpu: Vec<Span> = Vec::new();
+        let mut jobs: Vec<Job> = Vec::new();
+        // When the client of each file has submitted its last job.
+        let mut submitted = vec![0_u64; self.weights.devices.max(1)];
+        let mut next = 0;
+        for (count, size) in self.waves(&steps, &options.limits) {
+            let wave = &steps[next..next + count];
+            next += count;
+            let (mut elements, mut bytes) = (0_u64, 0_u64);
+            for job in wave.iter().flat_map(|step| &step.jobs) {
+                if packed.is_first(job) {
+                    let tiles = job.band.activations.iter();
+                    elements += tiles
+                        .map(|tile| (tile.rows.len() * tile.k_tile.padded) as u64)
+                        .sum::<u64>();
+                    bytes += job.band.activation_bytes as u64;
+                }
+            }
+            let host = &options.conditions.host;
+            let kernel = KernelCost::pack(self.weights.dtype);
+            // Devices clean their copies at the same time.
+            let at_once = (size.submits() as u64).clamp(1, u64::from(host.cores.max(1)));
+            let ps = host.kernel_ps(elements, kernel) + host.sync_ps(bytes) / at_once;
+            cpu.push([now, now.saturating_add(ps)]);
+            pack_ps = pack_ps.saturating_add(ps);
+            now = now.saturating_add(ps).saturating_add(driver.submit_ps);
+            for job in wave.iter().flat_map(|step| &step.jobs) {
+                let last = &mut submitted[job.device];
+                let host_ps = (now - driver.submit_ps).saturating_sub(*last);
+                *last = last
+                    .saturating_add(host_ps)
+                    .saturating_add(driver.submit_ps);
+                jobs.push(Job {
+                    file: u32::try_from(job.device).unwrap_or(u32::MAX),
+                    tasks: works.of(job),
+                    host_ps,
+                    ..Job::default()
+                });
+            }
+        }
+        // No job names another or a core, so that nothing can be refused.
+        let timeline = schedule(&jobs, &options.conditions.machine).unwrap_or_default();
+        let mut unpack_ps = 0_u64;
+        let mut times = timeline.jobs.iter();
+        for step in &steps {
+            let ends = step.jobs.iter().zip(&mut times);
+            let end = ends.map(|(_, time)| time.end_ps).max().unwrap_or(0);
+            let ps = self.unpack_ps(step, options);
+            let from = now.max(end.saturating_add(driver.wake_ps));
+            now = from.saturating_add(ps);
+            cpu.push([from, now]);
+            unpack_ps = unpack_ps.saturating_add(ps);
+        }
+        let spans = timeline
+            .jobs
+            .iter()
+            .map(|time| [time.start_ps, time.end_ps]);
+        let npu = merged(spans.collect());
+        CallTime {
+            call_ps: now,
+            npu_ps: npu.iter().map(|[from, to]| to - from).sum(),
+            pack_ps,
+            unpack_ps,
+            overlap_ps: common(&cpu, &npu),
+        }
+    }
+
+    /// Picoseconds to read the results of a step.
+    fn unpack_ps(&self, step: &Step, options: &PlanOptions) -> u64 {
+        let host = &options.conditions.host;
+        let bytes: usize = step.jobs.iter().map(|job| job.output_bytes).sum();
+        // The caches of the jobs' results are maintained at the same time.
+        let at_once = (step.jobs.len() as u64).clamp(1, u64::from(host.cores.max(1)));
+        let mut ps = host.sync_ps(bytes as u64) / at_once;
+        for job in &step.jobs {
+            let first = job.band.k_tiles.first().map_or(0, |k_tile| k_tile.index);
+            for task in &job.tasks {
+                let a = &job.band.activations[task.activation];
+                let to = match a.k_tile.index {
+                    0 => UnpackTo::Result,
+                    index if index > first => UnpackTo::CachedSum,
+                    _ => UnpackTo::Sum,
+                };
+                let elements = (a.rows.len() * task.n.len()) as u64;
+                ps = ps.saturating_add(host.kernel_ps(elements, KernelCost::unpack(job.ty, to)));
+            }
+        }
+        ps
+    }
+}
+
+/// The same spans in order, those that touch as one.
+fn merged(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_unstable();
+    let mut merged: Vec<Span> = Vec::new();
+    for [from, to] in spans {
+        match merged.last_mut() {
+            Some(last) if from <= last[1] => last[1] = last[1].max(to),
+            _ => merged.push([from, to]),
+        }
+    }
+    merged
+}
+
+/// Time that both have in common; each has no two spans at the same time.
+fn common(one: &[Span], other: &[Span]) -> u64 {
+    let pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
+    pairs
+        .map(|(a, b)| a[1].min(b[1]).saturating_sub(a[0].max(b[0])))
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Conditions, WeightPlan};
+    use super::*;
+    use crate::dtype::Dtype;
+
+    fn options(rows: usize, parts: Option<usize>) -> PlanOptions {
+        PlanOptions {
+            parts,
+            conditions: Conditions {
+                rows,
+                ..Conditions::default()
+            },
+            ..PlanOptions::default()
+        }
+    }
+
+    #[test]
+    fn parts_hide_the_cpu_behind_the_npu() {
+        for dtype in Dtype::ALL {
+            let [whole, cut] = [Some(1), None].map(|parts| {
+                let options = options(512, parts);
+                let weights = WeightPlan::new(dtype, 4096, 4096, 3, &options).unwrap();
+                let plan = Plan::new(&weights, 512, &options).unwrap();
+                (plan.steps().len(), plan.call(&options))
+            });
+            assert!(cut.0 > whole.0, "{dtype}");
+            assert!(
+                cut.1.call_ps < whole.1.call_ps,
+                "{dtype}: {cut:?} {whole:?}"
+            );
+            assert!(cut.1.overlapped() > 0.75, "{dtype}: {cut:?}");
+            for (_, call) in [whole, cut] {
+                assert!(call.call_ps >= call.npu_ps.max(call.cpu_ps()));
+                assert!(call.call_ps <= 2 * (call.npu_ps + call.cpu_ps()));
+                assert!(call.overlap_ps <= call.npu_ps.min(call.cpu_ps()));
+            }
+        }
+    }
+
+    #[test]
+    fn spans_are_merged_and_compared() {
+        let spans = merged(vec![[5, 7], [0, 2], [1, 3], [7, 9]]);
+        assert_eq!(spans, [[0, 3], [5, 9]]);
+        assert_eq!(common(&spans, &[[2, 6], [8, 20]]), 1 + 1 + 1);
+        assert_eq!(common(&[], &spans), 0);
+    }
+}
