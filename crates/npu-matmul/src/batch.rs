@@ -7,7 +7,7 @@ use half::f16;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::exec::{Run, Work};
+use crate::exec::{ProductRun, Work};
 use crate::quantised::QuantisedActivations;
 use crate::weights::Weights;
 
@@ -149,7 +149,7 @@ impl<'a> Batch<'a> {
     /// A device that fails; see [`Error`]. Nothing runs any more then, and the
     /// results are worthless.
     pub fn submit(self) -> Result<Submitted<'a>, Error> {
-        let mut run = Run::new(self.engine, self.works);
+        let mut run = ProductRun::new(self.engine, self.works);
         run.start()?;
         Ok(Submitted(run))
     }
@@ -159,7 +159,7 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// As [`Batch::submit`].
     pub fn run(self) -> Result<(), Error> {
-        Run::new(self.engine, self.works).finish()
+        ProductRun::new(self.engine, self.works).finish()
     }
 }
 
@@ -175,7 +175,7 @@ impl fmt::Debug for Batch<'_> {
 ///
 /// Dropping it waits for what was submitted; the results are then worthless.
 #[must_use = "the results are there when it was waited for"]
-pub struct Submitted<'a>(Run<'a>);
+pub struct Submitted<'a>(ProductRun<'a>);
 
 impl Submitted<'_> {
     /// Computes the rest, and returns when all results are there.

@@ -9,9 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lru::LruCache;
 
 /// Values by key, of which those unused for longest are dropped.
-pub(crate) struct Cache<K, V>(Mutex<LruCache<K, V>>);
+pub(crate) struct LruMap<K, V>(Mutex<LruCache<K, V>>);
 
-impl<K: Hash + Eq, V: Clone> Cache<K, V> {
+impl<K: Hash + Eq, V: Clone> LruMap<K, V> {
     /// Keeps so many.
     pub(crate) fn new(kept: NonZeroUsize) -> Self {
         Self(Mutex::new(LruCache::new(kept)))
@@ -42,9 +42,9 @@ impl<K: Hash + Eq, V: Clone> Cache<K, V> {
     }
 }
 
-impl<K: Hash + Eq, V: Clone> fmt::Debug for Cache<K, V> {
+impl<K: Hash + Eq, V: Clone> fmt::Debug for LruMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache")
+        f.debug_struct("LruMap")
             .field("kept", &self.lock().len())
             .finish_non_exhaustive()
     }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn those_that_were_used_last_are_kept() {
-        let cache = Cache::new(NonZeroUsize::new(3).unwrap());
+        let cache = LruMap::new(NonZeroUsize::new(3).unwrap());
         let made = |key: u32| {
             let mut made = false;
             let value = cache.get_or_make(key, || {

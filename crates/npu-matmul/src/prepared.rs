@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rknpu_regcmd::{Iova, LinkedProgram};
 use rocket_uapi::ProgramBo;
 
-use crate::cache::Cache;
+use crate::cache::LruMap;
 use crate::dtype::Results;
 use crate::plan::{JobPlan, Plan, Step};
 
@@ -85,8 +85,8 @@ struct ProgramsKey {
 /// What is kept of the latest products with one set of weights.
 #[derive(Debug)]
 pub(crate) struct PreparedCache {
-    plans: Cache<(usize, Results), Arc<Prepared>>,
-    programs: Cache<ProgramsKey, Arc<JobPrograms>>,
+    plans: LruMap<(usize, Results), Arc<Prepared>>,
+    programs: LruMap<ProgramsKey, Arc<JobPrograms>>,
 }
 
 impl PreparedCache {
@@ -125,8 +125,8 @@ impl PreparedCache {
 impl Default for PreparedCache {
     fn default() -> Self {
         Self {
-            plans: Cache::new(PLANS_KEPT),
-            programs: Cache::new(PROGRAMS_KEPT),
+            plans: LruMap::new(PLANS_KEPT),
+            programs: LruMap::new(PROGRAMS_KEPT),
         }
     }
 }

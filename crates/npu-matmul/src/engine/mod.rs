@@ -15,7 +15,7 @@ use npu_kernels::nibble::{SPLIT_MAX, first_outside};
 use rocket_uapi::DevicePool;
 
 use crate::buffers::Buffers;
-use crate::cache::Cache;
+use crate::cache::LruMap;
 use crate::counters::{AtomicCounters, Counters};
 use crate::dtype::{Dtype, Results};
 use crate::error::Error;
@@ -76,7 +76,7 @@ pub struct Engine {
     id: u64,
     devices: Vec<Buffers>,
     options: PlanOptions,
-    plans: Cache<WeightPlanKey, WeightPlan>,
+    plans: LruMap<WeightPlanKey, WeightPlan>,
     watched: Watched,
     counters: AtomicCounters,
     /// Bytes of PREP_BO and FINI_BO when the engine was made.
@@ -112,7 +112,7 @@ impl Engine {
             cache_traffic_before: cache_traffic(&devices),
             devices,
             options,
-            plans: Cache::new(PLANS_KEPT),
+            plans: LruMap::new(PLANS_KEPT),
             watched: Watched::default(),
             counters: AtomicCounters::default(),
             clock: Arc::default(),

@@ -10,7 +10,7 @@ use half::f16;
 use super::{Engine, check_int4, check_split, matrix};
 use crate::dtype::{Dtype, Results};
 use crate::error::Error;
-use crate::exec::{Collect, Narrowed, Product, Run, Sums, Target, Work};
+use crate::exec::{Collect, Narrowed, PlannedProduct, ProductRun, ResultTarget, Sums, Work};
 use crate::pack::{Format, Fp16, Int4, Int8, SplitInt8};
 use crate::prepared::Prepared;
 use crate::unpack::{Partial, Split};
@@ -162,7 +162,7 @@ impl Engine {
         a: &'a [F::Host],
         out: &'a mut [C::Out],
         collect: C,
-    ) -> Result<Product<'a, F, C, &'a mut [C::Out]>, Error> {
+    ) -> Result<PlannedProduct<'a, F, C, &'a mut [C::Out]>, Error> {
         let rows = m.saturating_mul(C::Partial::TILE_ROWS);
         let prepared = self.prepared(weights, rows, Results::Sums)?;
         matrix("C", out, m, weights.n())?;
@@ -171,18 +171,18 @@ impl Engine {
 
     /// The same with a plan, whose rows are those of tiles, and a result of
     /// the right length.
-    fn planned<'a, F: Format, C: Collect + 'a, T: Target<Element = C::Out> + 'a>(
+    fn planned<'a, F: Format, C: Collect + 'a, T: ResultTarget<Element = C::Out> + 'a>(
         &self,
         weights: &'a Weights,
         prepared: Arc<Prepared>,
         a: &'a [F::Host],
         out: T,
         collect: C,
-    ) -> Result<Product<'a, F, C, T>, Error> {
+    ) -> Result<PlannedProduct<'a, F, C, T>, Error> {
         let rows = prepared.plan.m / C::Partial::TILE_ROWS;
         let a = matrix("A", a, rows, weights.k())?;
         tracing::trace!(plan = %prepared.plan, "product");
-        Ok(Product {
+        Ok(PlannedProduct {
             weights,
             prepared,
             a,
@@ -193,7 +193,7 @@ impl Engine {
     }
 
     pub(crate) fn run<'a>(&'a self, product: Box<dyn Work<'a> + 'a>) -> Result<(), Error> {
-        Run::new(self, vec![product]).finish()
+        ProductRun::new(self, vec![product]).finish()
     }
 }
 

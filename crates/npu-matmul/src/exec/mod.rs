@@ -29,12 +29,12 @@ use crate::quantised::OutlierProduct;
 pub(crate) use collect::{Collect, Dequantised, Groups, Scaled, Sums};
 use job::Inputs;
 pub(crate) use job::{OnDevice, link};
-pub(crate) use target::{Narrowed, Target};
+pub(crate) use target::{Narrowed, ResultTarget};
 use wave::{Part, Wave};
-pub(crate) use work::{Product, ToOutlierProduct, Work};
+pub(crate) use work::{PlannedProduct, ToOutlierProduct, Work};
 
 /// Products in progress. Dropping it waits for what was submitted.
-pub(crate) struct Run<'a> {
+pub(crate) struct ProductRun<'a> {
     engine: &'a Engine,
     works: Vec<Box<dyn Work<'a> + 'a>>,
     /// What is not submitted yet, and what it needs.
@@ -46,7 +46,7 @@ pub(crate) struct Run<'a> {
     token: u64,
 }
 
-impl<'a> Run<'a> {
+impl<'a> ProductRun<'a> {
     pub(crate) fn new(engine: &'a Engine, works: Vec<Box<dyn Work<'a> + 'a>>) -> Self {
         let token = engine.watched().token();
         let limits = engine.limits();
@@ -136,7 +136,7 @@ impl<'a> Run<'a> {
     }
 }
 
-impl Drop for Run<'_> {
+impl Drop for ProductRun<'_> {
     fn drop(&mut self) {
         for wave in self.running.drain(..) {
             wave.drain(self.engine);

@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 use crate::times::{Section, SectionTimes};
 
 /// The memory that a product's results are made in.
-pub(crate) trait Target: Send + Sync {
+pub(crate) trait ResultTarget: Send + Sync {
     /// An element.
     type Element: Send + Sync;
 
@@ -30,7 +30,7 @@ pub(crate) trait Target: Send + Sync {
 }
 
 /// The caller's own.
-impl<T: Send + Sync> Target for &mut [T] {
+impl<T: Send + Sync> ResultTarget for &mut [T] {
     type Element = T;
 
     fn elements(&mut self) -> &mut [T] {
@@ -56,7 +56,7 @@ impl<'a> Narrowed<'a> {
     }
 }
 
-impl Target for Narrowed<'_> {
+impl ResultTarget for Narrowed<'_> {
     type Element = f32;
 
     fn elements(&mut self) -> &mut [f32] {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::collect::{Collect, OutputTile};
-use super::target::Target;
+use super::target::ResultTarget;
 use crate::counters::Counters;
 use crate::layout;
 use crate::matrix::MatrixView;
@@ -56,7 +56,7 @@ pub(crate) struct MatrixId {
 
 /// A [`Work`]. `F` is the format of A; `collect` makes the result of what the
 /// NPU writes.
-pub(crate) struct Product<'a, F: Format, C, T> {
+pub(crate) struct PlannedProduct<'a, F: Format, C, T> {
     pub(crate) weights: &'a Weights,
     /// Of [`Partial::TILE_ROWS`] rows for
     /// each row of A.
@@ -73,16 +73,16 @@ pub(crate) struct Product<'a, F: Format, C, T> {
 pub(crate) type ToOutlierProduct<'a, T> =
     Box<dyn FnOnce(T) -> OutlierProduct<'a> + Send + Sync + 'a>;
 
-impl<F: Format, C: Collect, T> Product<'_, F, C, T> {
+impl<F: Format, C: Collect, T> PlannedProduct<'_, F, C, T> {
     /// Rows of the plan, and so of tiles, for each row of the result.
     const TIMES: usize = C::Partial::TILE_ROWS;
 }
 
-impl<'a, F, C, T> Work<'a> for Product<'a, F, C, T>
+impl<'a, F, C, T> Work<'a> for PlannedProduct<'a, F, C, T>
 where
     F: Format,
     C: Collect,
-    T: Target<Element = C::Out>,
+    T: ResultTarget<Element = C::Out>,
 {
     fn weights(&self) -> &'a Weights {
         self.weights

@@ -4,7 +4,7 @@
 //!
 //! The CPU packs one wave after the other and submits each, then unpacks the jobs of
 //! one step after the other as they end. The NPU's side is the timing model's, the CPU's is
-//! [`HostMachine`](super::HostMachine)'s. That both share the memory is not modelled,
+//! [`HostCores`](super::HostCores)'s. That both share the memory is not modelled,
 //! nor that a product of more than [`JobLimits`](super::JobLimits) allow in flight
 //! waits for room.
 

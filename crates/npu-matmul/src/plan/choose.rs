@@ -14,7 +14,7 @@
 use rknpu_regcmd::timing::Machine;
 
 use super::weights::{Cut, ROW_TILE_MAX, check_sizes, even_k_tile, k_tile_max, max_rows};
-use super::{CallTime, HostMachine, Plan, PlanError, PlanOptions, Prediction, WeightPlan};
+use super::{CallTime, HostCores, Plan, PlanError, PlanOptions, Prediction, WeightPlan};
 use crate::dtype::{Dtype, Results};
 
 /// Conditions that plans are made for.
@@ -27,7 +27,7 @@ pub struct Conditions {
     /// What those products will mostly be made into.
     pub results: Results,
     /// What packs and unpacks.
-    pub host: HostMachine,
+    pub host: HostCores,
 }
 
 impl Default for Conditions {
@@ -37,7 +37,7 @@ impl Default for Conditions {
             machine: Machine::RK3588,
             rows: 512,
             results: Results::Sums,
-            host: HostMachine::RK3588,
+            host: HostCores::RK3588,
         }
     }
 }

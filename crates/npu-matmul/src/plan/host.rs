@@ -18,7 +18,7 @@ const PS_PER_SECOND: u128 = 1_000_000_000_000;
 
 /// The processor that packs and unpacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostMachine {
+pub struct HostCores {
     /// Cores that work on a product.
     pub cores: u32,
     /// Their clock, Hz.
@@ -31,7 +31,7 @@ pub struct HostMachine {
     pub sync_bytes_per_second: u64,
 }
 
-impl HostMachine {
+impl HostCores {
     /// The four Cortex-A76 of an RK3588.
     ///
     /// * 2.2 GHz, the lowest of the maxima that boards set.
@@ -70,7 +70,7 @@ impl HostMachine {
     }
 }
 
-impl Default for HostMachine {
+impl Default for HostCores {
     fn default() -> Self {
         Self::RK3588
     }
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_longer_of_executing_and_moving_counts() {
-        let host = HostMachine {
+        let host = HostCores {
             cores: 2,
             clock_hz: 1_000_000_000,
             instructions_per_clock: 1,
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(host.kernel_ps(1, KernelCost::new(300, 64)), 1500);
         assert_eq!(host.kernel_ps(1, KernelCost::new(100, 64)), 1000);
         assert_eq!(host.sync_ps(3), 3000);
-        let nothing = HostMachine {
+        let nothing = HostCores {
             cores: 0,
             clock_hz: 0,
             instructions_per_clock: 0,

@@ -53,7 +53,7 @@ pub use cost::task_time_bound_ns;
 pub(crate) use depth::group_k_tile;
 pub use depth::{INT4_TYPICAL_CHANNELS, int4_depth, int4_depth_within};
 pub use footprint::WeightMemory;
-pub use host::{HostMachine, KernelCost, UnpackTo};
+pub use host::{HostCores, KernelCost, UnpackTo};
 pub use memory::{DoesNotFit, MemoryPlan};
 pub use options::{JobLimits, PlanError, PlanOptions};
 pub use orders::{OperandOrder, OperandOrders};

@@ -33,7 +33,7 @@ pub struct QuantisedActivations {
     pub(super) operands: Operands,
     pub(super) group: usize,
     pub(super) rotation: Option<Arc<Rotation>>,
-    pub(super) rule: Rule,
+    pub(super) rule: OutlierRule,
     /// What is not quantised of them.
     pub(super) columns: OutlierColumns,
 }
@@ -51,14 +51,14 @@ pub(super) struct OutlierColumns {
 
 /// How outlier columns were chosen.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Rule {
+pub(super) enum OutlierRule {
     /// By who loaded the weights; there may be none.
     Fixed,
     /// As [`outlier_columns`] finds them by a factor, here its bits.
     Above(u32),
 }
 
-impl Rule {
+impl OutlierRule {
     pub(super) const fn of(quantised: &Quantised) -> Self {
         match &quantised.outliers {
             OutlierStorage::Nothing | OutlierStorage::Columns(_) => Self::Fixed,
@@ -89,13 +89,14 @@ impl Weights {
         activations: &QuantisedActivations,
     ) -> Result<&Quantised, Error> {
         let quantised = self.quantised_or_refused()?;
-        let rule = Rule::of(quantised);
+        let rule = OutlierRule::of(quantised);
         let alike = activations.k == self.k()
             && activations.operands == quantised.operands
             && activations.group == quantised.group
             && activations.rotation == quantised.rotation
             && activations.rule == rule
-            && (rule != Rule::Fixed || activations.columns.which == quantised.fixed_columns());
+            && (rule != OutlierRule::Fixed
+                || activations.columns.which == quantised.fixed_columns());
         alike.then_some(quantised).ok_or(Error::WrongActivations)
     }
 }
@@ -181,7 +182,7 @@ impl QuantisedActivations {
             operands: quantised.operands,
             group: quantised.group,
             rotation: quantised.rotation.clone(),
-            rule: Rule::of(quantised),
+            rule: OutlierRule::of(quantised),
             columns,
         }
     }

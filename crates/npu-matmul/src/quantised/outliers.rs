@@ -10,7 +10,7 @@ use super::activations::OutlierColumns;
 use crate::dtype::Dtype;
 use crate::engine::{Engine, boxed};
 use crate::error::Error;
-use crate::exec::{Run, Scaled};
+use crate::exec::{ProductRun, Scaled};
 use crate::pack::Fp16;
 use crate::weights::Weights;
 
@@ -142,6 +142,6 @@ impl OutlierProduct<'_> {
                 let (weights, out) = (&outliers.weights, &mut *product.out);
                 boxed(engine.product::<Fp16, _>(weights, product.m, halves, out, collect))
             });
-        Run::new(engine, works.collect::<Result<_, _>>()?).finish()
+        ProductRun::new(engine, works.collect::<Result<_, _>>()?).finish()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rocket_uapi::{Bo, Deadline, ProgramBo};
 
-use super::memory::{Activations, Results};
+use super::memory::{ActivationMemory, ResultMemory};
 use super::{Part, Staged, StagedError, regions};
 use crate::error::Error;
 use crate::exec::{OnDevice, link};
@@ -53,7 +53,7 @@ impl Staged<'_> {
         for buffer in &self.activations {
             let on = self.on(buffer.device);
             let bo = zeroed(on, buffer.bytes)?;
-            self.activation_memory.push(Activations::Open(bo));
+            self.activation_memory.push(ActivationMemory::Open(bo));
         }
         for step in self.plan.steps().map(Arc::new) {
             for (index, job) in step.jobs.iter().enumerate() {
@@ -64,7 +64,7 @@ impl Staged<'_> {
                 let a = self.activation_address(input)?;
                 let linked = link(self.weights, job, a, (c.iova(), c.len()))?;
                 let bo = ProgramBo::new(buffers.device(), &linked).map_err(on.failed())?;
-                self.result_memory.push(Results {
+                self.result_memory.push(ResultMemory {
                     shared: None,
                     owned: Some(c),
                 });

@@ -7,7 +7,7 @@ use rocket_uapi::{Bo, DmaBuf, FrozenBo};
 
 /// A buffer of activations.
 #[derive(Debug)]
-pub(super) enum Activations {
+pub(super) enum ActivationMemory {
     /// Nobody reads it.
     Open(Bo),
     /// As jobs read it.
@@ -26,7 +26,7 @@ pub(super) enum Unavailable {
     Lost,
 }
 
-impl Activations {
+impl ActivationMemory {
     /// The buffer, to be written.
     pub(super) fn open(&mut self) -> Result<&mut Bo, Unavailable> {
         *self = match mem::replace(self, Self::Moving) {
@@ -83,14 +83,14 @@ impl Activations {
 
 /// A buffer of results.
 #[derive(Debug)]
-pub(super) struct Results {
+pub(super) struct ResultMemory {
     /// The buffer, if others have it too.
     pub(super) shared: Option<DmaBuf>,
     /// The buffer, if it is only ours. None if a job keeps it.
     pub(super) owned: Option<Bo>,
 }
 
-impl Results {
+impl ResultMemory {
     /// What a job gives back. One that has not ended keeps all.
     pub(super) fn take_back(&mut self, writes: Vec<Bo>) {
         self.owned = writes.into_iter().next();

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use rknpu_regcmd::Iova;
 use rocket_uapi::{CpuRead, CpuWrite, Deadline, SharedBuffer};
 
-use crate::dtype::Results as ResultKind;
+use crate::dtype::Results;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::exec::OnDevice;
@@ -33,7 +33,7 @@ use crate::prepared::JobPrograms;
 use crate::weights::Weights;
 
 pub use error::StagedError;
-use memory::{Activations, Results, Unavailable};
+use memory::{ActivationMemory, ResultMemory, Unavailable};
 pub use regions::{ActivationBuffer, ActivationRegion, ResultBuffer, ResultRegion};
 pub use run::StagedRun;
 
@@ -46,7 +46,7 @@ const RESULT: &str = "result";
 pub struct StageOptions {
     /// What the NPU makes of the sums, as far as it can: with K cut, FP16 sums
     /// stay in binary32. [`ResultRegion::layout`] tells.
-    pub results: ResultKind,
+    pub results: Results,
     /// How the rows of A and C follow each other. Row-major ones need K whole,
     /// INT8 or FP16, and for A often tiles of fewer rows; [`Plan::predict`] tells
     /// the modelled time of either.
@@ -103,9 +103,9 @@ pub struct Staged<'a> {
     weights: &'a Weights,
     plan: Plan,
     activations: Vec<ActivationBuffer>,
-    activation_memory: Vec<Activations>,
+    activation_memory: Vec<ActivationMemory>,
     results: Vec<ResultBuffer>,
-    result_memory: Vec<Results>,
+    result_memory: Vec<ResultMemory>,
     /// The job of each result buffer.
     parts: Vec<Part>,
 }
@@ -270,10 +270,10 @@ impl<'a> Staged<'a> {
     /// Where the NPU sees a buffer of activations, and its length.
     fn activation_address(&self, index: usize) -> Result<(Iova, usize), Error> {
         match &self.activation_memory[index] {
-            Activations::Open(bo) => Ok((bo.iova(), bo.len())),
-            Activations::Frozen(bo) => Ok((bo.iova(), bo.len())),
-            Activations::Shared(bo) => Ok((bo.iova(), bo.len())),
-            Activations::Moving => Err(self.lost(ACTIVATION, index)),
+            ActivationMemory::Open(bo) => Ok((bo.iova(), bo.len())),
+            ActivationMemory::Frozen(bo) => Ok((bo.iova(), bo.len())),
+            ActivationMemory::Shared(bo) => Ok((bo.iova(), bo.len())),
+            ActivationMemory::Moving => Err(self.lost(ACTIVATION, index)),
         }
     }
 

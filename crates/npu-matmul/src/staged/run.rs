@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rocket_uapi::{Job, PendingJob};
 
-use super::memory::Activations;
+use super::memory::ActivationMemory;
 use super::{ACTIVATION, RESULT, Staged};
 use crate::counters::Counters;
 use crate::error::Error;
@@ -108,10 +108,10 @@ impl<'s, 'a> StagedRun<'s, 'a> {
             .reads(self.staged.weights.buffer(plan.block));
         let input = self.staged.results[index].activations;
         builder = match &self.staged.activation_memory[input] {
-            Activations::Frozen(bo) => builder.reads(bo),
-            Activations::Shared(dma_buf) => builder.reads_shared(dma_buf),
+            ActivationMemory::Frozen(bo) => builder.reads(bo),
+            ActivationMemory::Shared(dma_buf) => builder.reads_shared(dma_buf),
             // All were frozen.
-            Activations::Open(_) | Activations::Moving => {
+            ActivationMemory::Open(_) | ActivationMemory::Moving => {
                 return Err(self.staged.lost(ACTIVATION, input));
             }
         };

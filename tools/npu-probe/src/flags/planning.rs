@@ -4,12 +4,12 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
-use npu_matmul::plan::{Conditions, HostMachine, int4_depth_within};
+use npu_matmul::plan::{Conditions, HostCores, int4_depth_within};
 use npu_matmul::{Dtype, Results};
 use rknpu_regcmd::timing::Machine;
 
 /// Those of an RK3588.
-const DEFAULT_CPU_CORES: NonZeroU32 = NonZeroU32::new(HostMachine::RK3588.cores).unwrap();
+const DEFAULT_CPU_CORES: NonZeroU32 = NonZeroU32::new(HostCores::RK3588.cores).unwrap();
 
 /// Options of whoever plans products.
 #[derive(Clone, Copy, Debug, Args)]
@@ -42,9 +42,9 @@ impl PlanningFlags {
             machine,
             rows,
             results: self.results(dtype),
-            host: HostMachine {
+            host: HostCores {
                 cores: self.cpu_cores.get(),
-                ..HostMachine::RK3588
+                ..HostCores::RK3588
             },
         }
     }
