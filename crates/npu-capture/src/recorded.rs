@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rocket_uapi::{
     About, Arena, Caller, ClientJob, Deadline, Errno, Error, FenceStatus, FileOperations,
-    MappedMemory, NotRead, PAGE_BYTES, SharedFileOperations, SyncFile, ioctl, plain_ioctl, sys,
+    MappedMemory, NotRead, PAGE_BYTES, SharedFileOperations, SyncFile, ioctl, prep_bo, sys,
     write_fence,
 };
 use rustix::mm::{MapFlags, ProtFlags};
@@ -182,7 +182,7 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         // The others are read too, which takes what the NPU wrote out of the way
         // of the CPU's caches. They have the same fence.
         for &handle in &written[1..] {
-            let _ = self.prep(handle, Deadline::NOW);
+            let _ = prep_bo(&*self.inner, handle, Deadline::NOW);
         }
         let mut ends = self.ends();
         for handle in written {
@@ -193,24 +193,24 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
     }
 
     fn wait(&self, handle: u32, since: Instant) -> Result<End, Errno> {
-        let was_accepted = match self.inner.was_accepted(handle) {
+        let file = &*self.inner;
+        let was_accepted = match file.was_accepted(handle) {
             Some(known) => known?,
             None => matches!(
-                self.prep(handle, Deadline::NOW),
+                prep_bo(file, handle, Deadline::NOW),
                 Err(Errno::BUSY | Errno::TIMEDOUT)
             ),
         };
-        let fence = match self.prep(handle, Deadline::after(SOON)) {
-            Ok(_) => None,
+        let fence = match prep_bo(file, handle, Deadline::after(SOON)) {
+            Ok(()) => None,
             Err(Errno::BUSY | Errno::TIMEDOUT) => {
-                let fence =
-                    (!self.inner.about().is_model).then(|| write_fence(&*self.inner, handle));
-                self.prep(handle, Deadline::after(WAIT))?;
+                let fence = (!file.about().is_model).then(|| write_fence(file, handle));
+                prep_bo(file, handle, Deadline::after(WAIT))?;
                 fence.and_then(Result::ok)
             }
             Err(errno) => return Err(errno),
         };
-        let was_killed = match self.inner.was_killed(handle, since) {
+        let was_killed = match file.was_killed(handle, since) {
             // The errno that the driver puts into the fence.
             Some(killed) => Some(killed.then_some(Errno::CANCELED)),
             None => match fence.as_ref().map(SyncFile::status) {
@@ -223,15 +223,6 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
             was_accepted,
             was_killed,
         })
-    }
-
-    fn prep(&self, handle: u32, until: Deadline) -> Result<i32, Errno> {
-        let mut prep = sys::PrepBo {
-            handle,
-            reserved: 0,
-            timeout_ns: until.as_nanos(),
-        };
-        plain_ioctl(&*self.inner, sys::PREP_BO, &mut prep)
     }
 }
 

@@ -15,7 +15,7 @@ use npu_capture::{Capture, Outcome, Recorder, RecorderOptions, Recording, Role};
 use npu_model::driver::Arena;
 use npu_model::{Model, ModelOptions};
 use npu_server::{ModelService, OpenFile, RecordingService, Service};
-use rocket_uapi::{Errno, sys};
+use rocket_uapi::{Errno, gem_close, sys};
 use zerocopy::IntoBytes;
 
 fn model() -> Arc<Model> {
@@ -139,16 +139,7 @@ fn client(file: &dyn OpenFile) -> Vec<Result<i32, Errno>> {
         ),
         submit(file, iova, both, u32::MAX, wild(false, false, true)),
     ];
-    let mut close = sys::GemClose {
-        handle: a.handle,
-        pad: 0,
-    };
-    results.push(ioctl(
-        file,
-        sys::GEM_CLOSE,
-        close.as_mut_bytes(),
-        &Arena::new(),
-    ));
+    results.push(gem_close(file, a.handle).map(|()| 0));
     results
 }
 
@@ -211,11 +202,7 @@ fn handles_go_from_thread_to_thread() {
     let old = create(&*file, 4096);
     let new = thread::scope(|scope| {
         scope.spawn(|| {
-            let mut close = sys::GemClose {
-                handle: old.handle,
-                pad: 0,
-            };
-            ioctl(&*file, sys::GEM_CLOSE, close.as_mut_bytes(), &Arena::new()).unwrap();
+            gem_close(&*file, old.handle).unwrap();
         });
         is_gone.recv().unwrap();
         create(&*file, 4096)

@@ -11,7 +11,7 @@ use crate::file::FileOperations;
 use crate::shared_files::SharedFiles;
 use crate::sharing::{Access, Sharing};
 use crate::sync_file::SyncFile;
-use crate::units::Handle;
+use crate::units::{Deadline, Handle};
 use crate::user::{Arena, UserMemory};
 use crate::{Errno, sys};
 
@@ -48,8 +48,9 @@ plain! {
     SyncMergeData: SYNC_MERGE;
 }
 
-/// An ioctl with its structure, started again whenever a signal handler
-/// interrupts it. PREP_BO's deadline is absolute, so it does not move.
+/// An ioctl with the bytes of its structure, as many as the caller knows of it,
+/// started again whenever a signal handler interrupts it. PREP_BO's deadline is
+/// absolute, so it does not move.
 ///
 /// # Errors
 /// What the driver says.
@@ -57,19 +58,39 @@ plain! {
 /// # Safety
 /// The addresses in `arg`, and in what they lead to, are null or `arena`'s; what
 /// SUBMIT makes the NPU do is subject to [`crate::Backend::submit`].
+pub unsafe fn ioctl_bytes<F>(
+    file: &F,
+    request: u32,
+    arg: &mut [u8],
+    arena: &Arena,
+) -> Result<i32, Errno>
+where
+    F: FileOperations + ?Sized,
+{
+    loop {
+        // SAFETY: `arena` lives, and lets its memory be read and written.
+        match unsafe { file.ioctl(request, arg, arena) } {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// As [`ioctl_bytes`], with the structure itself.
+///
+/// # Errors
+/// What the driver says.
+///
+/// # Safety
+/// As for [`ioctl_bytes`].
 pub unsafe fn ioctl<F, T>(file: &F, request: u32, arg: &mut T, arena: &Arena) -> Result<i32, Errno>
 where
     F: FileOperations + ?Sized,
     T: FromBytes + IntoBytes + Immutable,
 {
     debug_assert_eq!(sys::arg_len(request), size_of::<T>());
-    loop {
-        // SAFETY: `arena` lives, and lets its memory be read and written.
-        match unsafe { file.ioctl(request, arg.as_mut_bytes(), arena) } {
-            Err(Errno::INTR) => {}
-            other => return other,
-        }
-    }
+    // SAFETY: what the caller promises.
+    unsafe { ioctl_bytes(file, request, arg.as_mut_bytes(), arena) }
 }
 
 /// As [`ioctl`], without addresses.
@@ -122,6 +143,31 @@ pub fn version<F: FileOperations + ?Sized>(file: &F) -> Result<Version, Errno> {
         arena.read(place, text).map_err(|_| Errno::FAULT)?;
     }
     Ok(Version { structure, texts })
+}
+
+/// PREP_BO: waits until no job writes a BO, and gives it to the CPU.
+///
+/// # Errors
+/// `EBUSY` or `ETIMEDOUT` at the deadline, `ENOENT` for an unknown handle.
+pub fn prep_bo<F>(file: &F, handle: u32, until: Deadline) -> Result<(), Errno>
+where
+    F: FileOperations + ?Sized,
+{
+    let mut bo = sys::PrepBo {
+        handle,
+        reserved: 0,
+        timeout_ns: until.as_nanos(),
+    };
+    plain_ioctl(file, sys::PREP_BO, &mut bo).map(drop)
+}
+
+/// GEM_CLOSE: gives a handle back.
+///
+/// # Errors
+/// `EINVAL` for an unknown handle.
+pub fn gem_close<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<(), Errno> {
+    let mut bo = sys::GemClose { handle, pad: 0 };
+    plain_ioctl(file, sys::GEM_CLOSE, &mut bo).map(drop)
 }
 
 /// PRIME export: a dma-buf of a BO.

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use rknpu_regcmd::Iova;
 
 use crate::backend::{Backend, DeviceInfo, RawBo, RawJob};
-use crate::calls::{EXPORT_FLAGS, PlainArgument, export, ioctl, plain_ioctl, version};
+use crate::calls::{
+    EXPORT_FLAGS, PlainArgument, export, gem_close, ioctl, plain_ioctl, prep_bo, version,
+};
 use crate::error::{Call, Error};
 use crate::file::FileOperations;
 use crate::mapped::MappedMemory;
@@ -123,26 +125,16 @@ unsafe impl Backend for IoctlBackend {
     }
 
     fn close_bo(&self, handle: Handle) -> Result<(), Error> {
-        let mut bo = sys::GemClose {
-            handle: handle.get(),
-            pad: 0,
-        };
-        self.plain(sys::GEM_CLOSE, &mut bo)
+        gem_close(&*self.file, handle.get())
             .map_err(|errno| Error::of(Call::GemClose, Some(handle), errno))
     }
 
     fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error> {
-        let mut bo = sys::PrepBo {
-            handle: handle.get(),
-            reserved: 0,
-            timeout_ns: until.as_nanos(),
-        };
-        self.plain(sys::PREP_BO, &mut bo)
-            .map_err(|errno| match errno {
-                // EBUSY where the deadline had passed before the call.
-                Errno::BUSY | Errno::TIMEDOUT => Error::TimedOut { handle },
-                _ => Error::of(Call::PrepBo, Some(handle), errno),
-            })
+        prep_bo(&*self.file, handle.get(), until).map_err(|errno| match errno {
+            // EBUSY where the deadline had passed before the call.
+            Errno::BUSY | Errno::TIMEDOUT => Error::TimedOut { handle },
+            _ => Error::of(Call::PrepBo, Some(handle), errno),
+        })
     }
 
     fn fini_bo(&self, handle: Handle) -> Result<(), Error> {

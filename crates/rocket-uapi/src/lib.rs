@@ -62,7 +62,10 @@ pub use backend::{Backend, DeviceInfo, FenceStatus, RawBo, RawJob, RawTask};
 pub use bo::{Bo, FrozenBo};
 pub use cache_traffic::CacheTraffic;
 pub use caller::{Caller, Descriptor, Wake};
-pub use calls::{PlainArgument, Version, export, ioctl, plain_ioctl, version, write_fence};
+pub use calls::{
+    PlainArgument, Version, export, gem_close, ioctl, ioctl_bytes, plain_ioctl, prep_bo, version,
+    write_fence,
+};
 pub use device::{Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode};
 pub use error::{Call, Error, LengthError, ProgramError};

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use rocket_uapi::{
     About, Arena, Caller, ClientJob, Deadline, Descriptor, Error, FileOperations, MappedMemory,
-    Node, NotRead, PAGE_BYTES, SETTLE, SharedFileOperations, Version, Wake, export, ioctl,
-    plain_ioctl, sys, version,
+    Node, NotRead, PAGE_BYTES, SETTLE, SharedFileOperations, Version, Wake, export, gem_close,
+    ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys, version,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -147,12 +147,7 @@ impl OpenFile for ForwardFile {
         let submitted = self.submitted.load(Ordering::Relaxed);
         let written = || handles.keys().copied().filter(|_| submitted);
         let is_busy = |handle, until: Deadline| {
-            let mut prep = sys::PrepBo {
-                handle,
-                reserved: 0,
-                timeout_ns: until.as_nanos(),
-            };
-            let waited = plain_ioctl(&self.node, sys::PREP_BO, &mut prep);
+            let waited = prep_bo(&self.node, handle, until);
             matches!(waited, Err(Errno::BUSY | Errno::TIMEDOUT))
         };
         if is_ending() && written().any(|handle| is_busy(handle, Deadline::NOW)) {
@@ -164,11 +159,7 @@ impl OpenFile for ForwardFile {
             let _ = is_busy(handle, until);
         }
         for &handle in handles.keys() {
-            let _ = plain_ioctl(
-                &self.node,
-                sys::GEM_CLOSE,
-                &mut sys::GemClose { handle, pad: 0 },
-            );
+            let _ = gem_close(&self.node, handle);
         }
         if submitted {
             thread::sleep(SETTLE);
@@ -194,14 +185,9 @@ impl ForwardFile {
     fn values(&self, request: u32, arg: &mut [u8]) -> Result<i32, Errno> {
         // Whoever keeps book has to let one of these pass at a time.
         let mut handles = sys::changes_handles(request).then(|| self.handles());
-        let value = loop {
-            // SAFETY: there are no addresses in it.
-            match unsafe { self.node.ioctl(request, arg, &Arena::new()) } {
-                // A signal of this process is not one of the client's.
-                Err(Errno::INTR) => (),
-                other => break other?,
-            }
-        };
+        // A signal of this process is not one of the client's.
+        // SAFETY: there are no addresses in it.
+        let value = unsafe { ioctl_bytes(&self.node, request, arg, &Arena::new()) }?;
         if let Some(handles) = &mut handles {
             note(handles, request, arg);
         }
