@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
     About, Arena, Caller, ClientJob, Deadline, Errno, Error, FenceStatus, FileOperations,
     MappedMemory, NotRead, PAGE_BYTES, SharedFileOperations, SyncFile, ioctl, prep_bo, sys,
@@ -244,23 +245,6 @@ fn len(bo: &sys::CreateBo) -> usize {
     (bo.size as usize).next_multiple_of(PAGE_BYTES)
 }
 
-/// An ioctl that gives a handle, or takes one back, was done well, and this is
-/// its argument now.
-fn note(bos: &mut BTreeMap<u32, Known>, request: u32, arg: &[u8]) {
-    let is = |known| sys::is_call(request, known);
-    if is(sys::CREATE_BO) {
-        let bo: sys::CreateBo = sys::structure(arg);
-        let can_be_seen = u32::try_from(bo.dma_address).is_ok();
-        bos.insert(bo.handle, can_be_seen.then_some(bo));
-    } else if is(sys::GEM_CLOSE) {
-        bos.remove(&sys::structure::<sys::GemClose>(arg).handle);
-    } else if is(sys::PRIME_FD_TO_HANDLE) {
-        // Not over one of its own that comes back.
-        bos.entry(sys::structure::<sys::PrimeHandle>(arg).handle)
-            .or_default();
-    }
-}
-
 // SAFETY: handles, addresses, memory and waits are those of the inner file,
 // which keeps the promises. That a job has ended before SUBMIT returns breaks
 // none.
@@ -289,7 +273,7 @@ where
                 Err(NotRead::TooMany) => (),
             }
         }
-        if !sys::changes_handles(request) {
+        if !HandleChange::can_come_of(request) {
             // SAFETY: what the caller promises.
             let value = unsafe { self.inner.ioctl(request, arg, caller) }?;
             if !is_known {
@@ -302,10 +286,20 @@ where
         let mut bos = self.bos();
         // SAFETY: what the caller promises.
         let value = unsafe { self.inner.ioctl(request, arg, caller) }?;
-        note(&mut bos, request, arg);
-        if is(&sys::GEM_CLOSE) {
-            self.ends()
-                .remove(&sys::structure::<sys::GemClose>(arg).handle);
+        match HandleChange::of(request, arg) {
+            Some(HandleChange::Created(bo)) => {
+                let can_be_seen = u32::try_from(bo.dma_address).is_ok();
+                bos.insert(bo.handle, can_be_seen.then_some(bo));
+            }
+            Some(HandleChange::Closed(handle)) => {
+                bos.remove(&handle);
+                self.ends().remove(&handle);
+            }
+            // Not over one of its own that comes back.
+            Some(HandleChange::Imported(handle)) => {
+                bos.entry(handle).or_default();
+            }
+            None => (),
         }
         Ok(value)
     }

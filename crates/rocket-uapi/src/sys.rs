@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 use rustix::ioctl::{Opcode, opcode};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-pub use request::{ARG_LEN_MAX, arg_len, changes_handles, is_call, letter, structure, writes_arg};
+pub use request::{ARG_LEN_MAX, HandleChange, arg_len, is_call, letter, structure, writes_arg};
 
 /// What is known of a structure, for comparison with the kernel's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

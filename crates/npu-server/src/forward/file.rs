@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
     About, Arena, Caller, ClientJob, Deadline, Descriptor, Error, FileOperations, MappedMemory,
     Node, NotRead, PAGE_BYTES, SETTLE, SharedFileOperations, Version, Wake, export, gem_close,
@@ -184,12 +185,22 @@ impl ForwardFile {
     /// An ioctl whose argument holds values only, of any length.
     fn values(&self, request: u32, arg: &mut [u8]) -> Result<i32, Errno> {
         // Whoever keeps book has to let one of these pass at a time.
-        let mut handles = sys::changes_handles(request).then(|| self.handles());
+        let book = HandleChange::can_come_of(request).then(|| self.handles());
         // A signal of this process is not one of the client's.
         // SAFETY: there are no addresses in it.
         let value = unsafe { ioctl_bytes(&self.node, request, arg, &Arena::new()) }?;
-        if let Some(handles) = &mut handles {
-            note(handles, request, arg);
+        if let Some(mut handles) = book {
+            match HandleChange::of(request, arg) {
+                Some(HandleChange::Created(bo)) => {
+                    let bytes = u64::from(bo.size).next_multiple_of(PAGE_BYTES as u64);
+                    handles.insert(bo.handle, bytes);
+                }
+                Some(HandleChange::Closed(handle)) => {
+                    handles.remove(&handle);
+                }
+                // An import has a descriptor in its argument: `fd_to_handle`.
+                Some(HandleChange::Imported(_)) | None => (),
+            }
         }
         Ok(value)
     }
@@ -293,18 +304,6 @@ impl ForwardFile {
         arg.handle = own.handle;
         handles.insert(arg.handle, file_bytes(&file));
         Ok(())
-    }
-}
-
-/// An ioctl that gives a handle, or takes one back, was done well.
-fn note(handles: &mut BTreeMap<u32, u64>, request: u32, arg: &[u8]) {
-    let is = |known| sys::is_call(request, known);
-    if is(sys::CREATE_BO) {
-        let bo: sys::CreateBo = sys::structure(arg);
-        let bytes = u64::from(bo.size).next_multiple_of(PAGE_BYTES as u64);
-        handles.insert(bo.handle, bytes);
-    } else if is(sys::GEM_CLOSE) {
-        handles.remove(&sys::structure::<sys::GemClose>(arg).handle);
     }
 }
 
