@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! ioctls with their structures, for whoever has an open file.
 
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -187,6 +187,23 @@ where
     // SAFETY: PRIME_HANDLE_TO_FD succeeded, so `fd` is a new descriptor of this
     // process, which nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(prime.fd) })
+}
+
+/// PRIME import: the handle of a dma-buf.
+///
+/// # Errors
+/// `EINVAL` for another device's or none.
+pub fn import<F>(file: &F, dma_buf: BorrowedFd<'_>) -> Result<u32, Errno>
+where
+    F: FileOperations + ?Sized,
+{
+    let mut prime = sys::PrimeHandle {
+        handle: 0,
+        flags: 0,
+        fd: dma_buf.as_raw_fd(),
+    };
+    plain_ioctl(file, sys::PRIME_FD_TO_HANDLE, &mut prime)?;
+    Ok(prime.handle)
 }
 
 /// For a dma-buf to be read and written: the first export of an object decides

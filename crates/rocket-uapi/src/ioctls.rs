@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The typed calls as ioctls.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use rknpu_regcmd::Iova;
 
 use crate::backend::{Backend, DeviceInfo, RawBo, RawJob};
 use crate::calls::{
-    EXPORT_FLAGS, PlainArgument, export, gem_close, ioctl, plain_ioctl, prep_bo, version,
+    EXPORT_FLAGS, PlainArgument, export, gem_close, import, ioctl, plain_ioctl, prep_bo, version,
 };
 use crate::error::{Call, Error};
 use crate::file::FileOperations;
@@ -183,14 +183,8 @@ unsafe impl Backend for IoctlBackend {
 
     fn import_bo(&self, dma_buf: BorrowedFd<'_>) -> Result<Handle, Error> {
         let refused = |errno| Error::of(Call::PrimeImport, None, errno);
-        let mut prime = sys::PrimeHandle {
-            handle: 0,
-            flags: 0,
-            fd: dma_buf.as_raw_fd(),
-        };
-        self.plain(sys::PRIME_FD_TO_HANDLE, &mut prime)
-            .map_err(refused)?;
-        Handle::new(prime.handle).ok_or_else(|| refused(Errno::BADMSG))
+        let handle = import(&*self.file, dma_buf).map_err(refused)?;
+        Handle::new(handle).ok_or_else(|| refused(Errno::BADMSG))
     }
 
     fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn MappedMemory>, Error> {

@@ -63,8 +63,8 @@ pub use bo::{Bo, FrozenBo};
 pub use cache_traffic::CacheTraffic;
 pub use caller::{Caller, Descriptor, Wake};
 pub use calls::{
-    PlainArgument, Version, export, gem_close, ioctl, ioctl_bytes, plain_ioctl, prep_bo, version,
-    write_fence,
+    PlainArgument, Version, export, gem_close, import, ioctl, ioctl_bytes, plain_ioctl, prep_bo,
+    version, write_fence,
 };
 pub use device::{Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode};

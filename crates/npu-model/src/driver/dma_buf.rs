@@ -154,7 +154,7 @@ impl DmaBuf {
     ///
     /// # Errors
     /// `EINVAL` for other flags or none; no descriptor left.
-    pub(super) fn export_sync_file(&self, flags: u32) -> Result<OwnedFd, Errno> {
+    fn export_sync_file(&self, flags: u32) -> Result<OwnedFd, Errno> {
         let usage = Usage::in_the_way_of(writes(flags)?);
         SyncFile::create(self.object.reservation().export(usage))
     }

@@ -30,7 +30,7 @@ use super::lock;
 
 /// What became of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FenceState {
+pub(super) enum FenceState {
     /// Not finished yet.
     Active,
     /// Finished without an error.

@@ -9,12 +9,10 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::client_map;
-use super::fence::FenceState;
 use super::gem::{HandleTable, Object};
 use super::iommu::AddressSpace;
 use super::mmap::Mapping;
 use super::release::{Life, OpenFile};
-use super::resv::{Exported, Usage};
 use super::{Device, DriverOptions, lock};
 
 /// One open file. Closing is dropping.
@@ -30,27 +28,6 @@ impl fmt::Debug for DrmFile {
     /// Not the device behind it, which prints CBUF and all.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DrmFile").finish_non_exhaustive()
-    }
-}
-
-/// The unfinished jobs that wrote a buffer object at one moment: what a
-/// sync_file exported from its dma-buf stands for.
-#[derive(Clone, Debug)]
-pub struct WriteFence(Exported);
-
-impl WriteFence {
-    /// Active while any of the jobs is unfinished, then failed if any was
-    /// killed. Signalled from the start if there was no such job.
-    #[must_use]
-    pub fn state(&self) -> FenceState {
-        let states = self.0.fences.iter().map(|fence| fence.state());
-        states.fold(FenceState::Signaled, |all, one| match (all, one) {
-            (FenceState::Active, _) | (_, FenceState::Active) => FenceState::Active,
-            (FenceState::Failed(errno), _) | (_, FenceState::Failed(errno)) => {
-                FenceState::Failed(errno)
-            }
-            (FenceState::Signaled, FenceState::Signaled) => FenceState::Signaled,
-        })
     }
 }
 
@@ -225,16 +202,5 @@ impl DrmFile {
     pub(crate) fn was_killed(&self, handle: u32) -> Option<bool> {
         let object = self.lookup(handle)?;
         Some(object.reservation().was_killed())
-    }
-
-    /// What a sync_file would hold that is exported now from the dma-buf of
-    /// `handle`, for reading: the unfinished jobs that write it.
-    ///
-    /// # Errors
-    /// `ENOENT` for an unknown handle.
-    pub fn write_fence(&self, handle: u32) -> Result<WriteFence, Errno> {
-        let object = self.lookup(handle).ok_or(Errno::NOENT)?;
-        let usage = Usage::in_the_way_of(false);
-        Ok(WriteFence(object.reservation().export(usage)))
     }
 }

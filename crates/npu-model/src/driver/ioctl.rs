@@ -228,7 +228,7 @@ impl DrmFile {
         if arg.flags & !PRIME_FLAGS != 0 {
             return Err(Errno::INVAL);
         }
-        let file = self.prime_export_for(arg.handle, arg.flags & PRIME_WRITABLE != 0)?;
+        let file = self.prime_export(arg.handle, arg.flags & PRIME_WRITABLE != 0)?;
         user.install(file, arg.flags & PRIME_CLOEXEC != 0, &mut |number| {
             arg.fd = number;
             Ok(())

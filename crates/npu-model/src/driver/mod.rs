@@ -58,8 +58,7 @@ use std::time::Duration;
 
 pub use bugs::{Bug, DriverBugs};
 pub use cache::Caches;
-pub use fence::FenceState;
-pub use file::{DrmFile, WriteFence};
+pub use file::DrmFile;
 pub use hardware::{Kicked, NpuCore, kick};
 pub use job::JobCounts;
 pub use memory::Backing;

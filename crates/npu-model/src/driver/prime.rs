@@ -15,19 +15,13 @@ use super::gem::Object;
 use super::shared_file::{self, Kind, SharedFile};
 
 impl DrmFile {
-    /// PRIME_HANDLE_TO_FD without the number: a dma-buf of `handle`, to be read
-    /// and written (`DRM_RDWR`).
+    /// PRIME_HANDLE_TO_FD without the number: a dma-buf of `handle`, for writing
+    /// only if that is asked for here or was at the first export.
     ///
     /// # Errors
     /// `ENOENT` for an unknown handle, `EOPNOTSUPP` for heap pages,
     /// `EMFILE`.
-    pub fn prime_export(&self, handle: u32) -> Result<OwnedFd, Errno> {
-        self.prime_export_for(handle, true)
-    }
-
-    /// As [`DrmFile::prime_export`], for writing only if that is asked for here
-    /// or was at the first export.
-    pub(super) fn prime_export_for(&self, handle: u32, writable: bool) -> Result<OwnedFd, Errno> {
+    pub(super) fn prime_export(&self, handle: u32, writable: bool) -> Result<OwnedFd, Errno> {
         let object = self.lookup(handle).ok_or(Errno::NOENT)?;
         DmaBuf::export(&object, writable)
     }
@@ -39,7 +33,7 @@ impl DrmFile {
     /// # Errors
     /// `EBADF` for a number that is not open, `EINVAL` for a file that is no
     /// dma-buf of this device.
-    pub fn prime_import(&self, fd: RawFd) -> Result<u32, Errno> {
+    pub(super) fn prime_import(&self, fd: RawFd) -> Result<u32, Errno> {
         shared_file::collect();
         let object = self.exported(fd)?;
         let mut handles = self.handles();

@@ -23,14 +23,13 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use rocket_uapi::{Arena, Caller, UserMemory};
+use rocket_uapi::{Caller, UserMemory};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::abi;
 use super::dma_buf::DmaBuf;
 use super::lock;
 use super::mmap::Mapping;
@@ -165,36 +164,6 @@ impl SharedFile {
             Kind::DmaBuf(dma_buf) => dma_buf.ioctl(request, arg, user),
             Kind::SyncFile(sync_file) => sync_file.ioctl(request, arg, user),
             Kind::SwSync(sw_sync) => sw_sync.ioctl(request, arg, user),
-        }
-    }
-
-    /// EXPORT_SYNC_FILE without the number.
-    ///
-    /// # Errors
-    /// As the ioctl; `ENOTTY` for any other file.
-    pub fn export_sync_file(&self, flags: u32) -> Result<OwnedFd, Errno> {
-        match &self.0 {
-            Kind::DmaBuf(dma_buf) => dma_buf.export_sync_file(flags),
-            Kind::SyncFile(_) | Kind::SwSync(_) => Err(Errno::NOTTY),
-        }
-    }
-
-    /// MERGE without the number: with the sync_file `other`. What is too long
-    /// of the name is left out.
-    ///
-    /// # Errors
-    /// As the ioctl; `ENOTTY` for any other file.
-    pub fn merge(&self, name: &[u8], other: RawFd) -> Result<OwnedFd, Errno> {
-        match &self.0 {
-            Kind::SyncFile(sync_file) => sync_file.merge(
-                &abi::SyncMerge {
-                    name: super::sync_file::text(name),
-                    fd2: other,
-                    ..abi::SyncMerge::default()
-                },
-                &Arena::new(),
-            ),
-            Kind::DmaBuf(_) | Kind::SwSync(_) => Err(Errno::NOTTY),
         }
     }
 

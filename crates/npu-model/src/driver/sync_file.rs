@@ -129,11 +129,7 @@ impl SyncFile {
     ///
     /// # Errors
     /// `EINVAL` for flags, `ENOENT` where the other is no sync_file.
-    pub(super) fn merge(
-        &self,
-        argument: &abi::SyncMerge,
-        user: &dyn Caller,
-    ) -> Result<OwnedFd, Errno> {
+    fn merge(&self, argument: &abi::SyncMerge, user: &dyn Caller) -> Result<OwnedFd, Errno> {
         if argument.flags != 0 || argument.pad != 0 {
             return Err(Errno::INVAL);
         }
@@ -254,7 +250,7 @@ fn fence_info(fence: &Fence) -> abi::SyncFenceInfo {
 }
 
 /// A C string of at most 31 bytes.
-pub(super) fn text(bytes: &[u8]) -> [u8; NAME_BYTES] {
+fn text(bytes: &[u8]) -> [u8; NAME_BYTES] {
     let mut text = [0; NAME_BYTES];
     let len = bytes.len().min(NAME_BYTES - 1);
     text[..len].copy_from_slice(&bytes[..len]);
