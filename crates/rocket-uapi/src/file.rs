@@ -146,9 +146,16 @@ pub unsafe trait SharedFileOperations: fmt::Debug + Send + Sync {
     /// What the kernel says.
     fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno>;
 
-    /// mmap of the first `len` bytes, to be read and written, shared.
+    /// mmap of `len` bytes at `offset`.
     ///
     /// # Errors
     /// What the kernel says.
-    fn mmap(&self, file: BorrowedFd<'_>, len: usize) -> Result<Box<dyn MappedMemory>, Errno>;
+    fn mmap(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Box<dyn MappedMemory>, Errno>;
 }

@@ -183,9 +183,15 @@ unsafe impl SharedFileOperations for KernelFiles {
         rustix::fs::seek(file, to)
     }
 
-    fn mmap(&self, file: BorrowedFd<'_>, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        Ok(Box::new(Pages::map(file, 0, len, prot, MapFlags::SHARED)?))
+    fn mmap(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
+        Ok(Box::new(Pages::map(file, offset, len, prot, flags)?))
     }
 }
 

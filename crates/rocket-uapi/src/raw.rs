@@ -74,7 +74,22 @@ impl RawDevice {
         self.0.shared_files().seek(file, to)
     }
 
-    /// mmap of `len` bytes at `offset` of the file.
+    /// mmap of `len` bytes at `offset` of such a file.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn file_mmap(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.0.shared_files().mmap(file, offset, len, prot, flags)
+    }
+
+    /// mmap of `len` bytes at `offset` of the device.
     ///
     /// # Errors
     /// What the driver says.

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::SeekFrom;
+use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::calls::PlainArgument;
@@ -187,5 +188,8 @@ pub(crate) fn map(
         .map_err(|errno| Error::of(Call::Seek, None, errno))?;
     let refused = |errno| Error::of(Call::Mmap, None, errno);
     let len = usize::try_from(len).map_err(|_| refused(Errno::NOMEM))?;
-    files.mmap(dma_buf, len).map_err(refused)
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    files
+        .mmap(dma_buf, 0, len, prot, MapFlags::SHARED)
+        .map_err(refused)
 }
