@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
-    About, Arena, Caller, ClientJob, Deadline, Errno, Error, FenceStatus, FileOperations,
-    MappedMemory, NotRead, PAGE_BYTES, SharedFileOperations, SyncFile, ioctl, prep_bo, sys,
-    write_fence,
+    Arena, Caller, ClientJob, Deadline, Errno, Error, FenceStatus, FileLayer, FileOperations,
+    NotRead, PAGE_BYTES, SyncFile, ioctl, prep_bo, sys, write_fence,
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -87,12 +86,7 @@ impl<F> RecordedFile<F> {
         }
     }
 
-    /// The file that is recorded.
-    pub fn inner(&self) -> &F {
-        &self.inner
-    }
-
-    /// It without the recorder.
+    /// The file that is recorded, without the recorder.
     pub fn into_inner(self) -> F {
         self.inner
     }
@@ -248,12 +242,14 @@ fn len(bo: &sys::CreateBo) -> usize {
 // SAFETY: handles, addresses, memory and waits are those of the inner file,
 // which keeps the promises. That a job has ended before SUBMIT returns breaks
 // none.
-unsafe impl<F> FileOperations for RecordedFile<F>
+unsafe impl<F> FileLayer for RecordedFile<F>
 where
     F: Deref<Target: FileOperations> + fmt::Debug + Send + Sync,
 {
-    fn about(&self) -> About {
-        self.inner.about()
+    type Below = F::Target;
+
+    fn below(&self) -> &F::Target {
+        &self.inner
     }
 
     unsafe fn ioctl(
@@ -304,34 +300,8 @@ where
         Ok(value)
     }
 
-    fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
-        self.inner.mmap(offset, len, prot, flags)
-    }
-
-    fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
-        self.inner.map_bo(bo, len)
-    }
-
-    fn poll(&self) -> Result<i16, Errno> {
-        self.inner.poll()
-    }
-
-    fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
-        self.inner.read(into)
-    }
-
     fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
         Ok(Arc::new(self.recording.of(self.inner.reopen()?)))
-    }
-
-    fn shared_files(&self) -> Arc<dyn SharedFileOperations> {
-        self.inner.shared_files()
     }
 
     fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {

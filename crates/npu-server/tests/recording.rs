@@ -10,11 +10,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::hooked::Hooked;
+use common::hooked::hooked;
 use npu_capture::{Capture, Outcome, Recorder, RecorderOptions, Recording, Role};
 use npu_model::driver::Arena;
 use npu_model::{Model, ModelOptions};
-use npu_server::{ModelService, OpenFile, RecordingService, Service};
+use npu_server::{LayeredService, ModelService, OpenFile, Service};
 use rocket_uapi::{Errno, gem_close, sys};
 use zerocopy::IntoBytes;
 
@@ -155,7 +155,7 @@ fn a_recorded_device_answers_as_any() {
     let info = device.open_device().info();
     let inner = Arc::new(ModelService::new(device));
     let recording = Recording::new(recorder.clone(), &info);
-    let recorded = RecordingService::new(inner, recording);
+    let recorded = LayeredService::recording(inner, recording);
     let file = recorded.open().unwrap();
     assert_eq!(client(&*file), expected);
     file.close(&|| false, &|| ());
@@ -186,7 +186,7 @@ fn handles_go_from_thread_to_thread() {
     let info = model.open_device().info();
     let (gone, is_gone) = mpsc::sync_channel(1);
     // Takes its time to say that an object is gone, but tells `gone` at once.
-    let slow = Hooked::new(model, move |inner, request, arg, caller| {
+    let slow = hooked(model, move |inner, request, arg, caller| {
         // SAFETY: what the caller promises.
         let value = unsafe { inner.ioctl(request, arg, caller) };
         if request == sys::GEM_CLOSE {
@@ -197,7 +197,7 @@ fn handles_go_from_thread_to_thread() {
         value
     });
     let recording = Recording::new(recorder, &info);
-    let service = RecordingService::new(Arc::new(slow), recording.clone());
+    let service = LayeredService::recording(Arc::new(slow), recording.clone());
     let file = service.open().unwrap();
     let old = create(&*file, 4096);
     let new = thread::scope(|scope| {

@@ -38,6 +38,8 @@ mod handles;
 mod ioctls;
 mod job;
 #[allow(unsafe_code)]
+mod layer;
+#[allow(unsafe_code)]
 mod mapped;
 #[allow(unsafe_code)]
 mod node;
@@ -75,6 +77,7 @@ pub use job::{
     BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WITNESS_PROGRAMS,
     WaitError,
 };
+pub use layer::FileLayer;
 pub use mapped::MappedMemory;
 pub use node::{Node, SETTLE};
 pub use own_process::{OwnProcess, read_own_memory};

@@ -9,17 +9,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
-    About, Arena, Caller, ClientJob, Deadline, Descriptor, Error, FileOperations, MappedMemory,
-    Node, NotRead, PAGE_BYTES, SETTLE, SharedFileOperations, Version, Wake, export, gem_close,
-    ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys, version,
+    Arena, Caller, ClientJob, Deadline, Descriptor, FileLayer, Node, NotRead, PAGE_BYTES, SETTLE,
+    Version, Wake, export, gem_close, ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys, version,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::MapFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Work;
@@ -53,9 +52,11 @@ pub(super) struct ForwardFile {
 
 // SAFETY: what a client makes of its file is the node's, which keeps the
 // promises.
-unsafe impl FileOperations for ForwardFile {
-    fn about(&self) -> About {
-        self.node.about()
+unsafe impl FileLayer for ForwardFile {
+    type Below = Node;
+
+    fn below(&self) -> &Node {
+        &self.node
     }
 
     unsafe fn ioctl(
@@ -91,36 +92,6 @@ unsafe impl FileOperations for ForwardFile {
                 Errno::OPNOTSUPP
             })
         }
-    }
-
-    fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
-        self.node.mmap(offset, len, prot, flags)
-    }
-
-    fn poll(&self) -> Result<i16, Errno> {
-        self.node.poll()
-    }
-
-    fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
-        self.node.read(into)
-    }
-
-    fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
-        self.node.reopen()
-    }
-
-    fn shared_files(&self) -> Arc<dyn SharedFileOperations> {
-        self.node.shared_files()
-    }
-
-    fn was_killed(&self, handle: u32, since: Instant) -> Option<bool> {
-        self.node.was_killed(handle, since)
     }
 }
 
