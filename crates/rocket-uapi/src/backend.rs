@@ -13,7 +13,7 @@ use crate::Errno;
 use crate::error::{Call, Error};
 use crate::mapped::MappedMemory;
 use crate::raw::RawDevice;
-use crate::sharing::Sharing;
+use crate::shared_files::SharedFiles;
 use crate::units::{ByteLen, Deadline, Handle};
 
 /// A new BO.
@@ -179,7 +179,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// What dma-bufs and sync_files answer, where there are any.
-    fn sharing(&self) -> Option<Arc<dyn Sharing>> {
+    fn shared_files(&self) -> Option<SharedFiles> {
         None
     }
 

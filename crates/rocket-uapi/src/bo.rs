@@ -175,7 +175,7 @@ impl Bo {
     /// # Errors
     /// The device has no sync_files; no file descriptor left.
     pub fn fence(&self, access: Access) -> Result<SyncFile, Error> {
-        let files = self.device().sharing()?;
+        let files = self.device().shared_files()?;
         let dma_buf = self.device().backend().export_bo(self.handle())?;
         let fd = files.export_sync_file(dma_buf.as_fd(), access)?;
         Ok(SyncFile::new(fd, files))
@@ -190,7 +190,7 @@ impl Bo {
     /// # Errors
     /// The device has no sync_files, or none of this kind.
     pub fn add_reader(&self, fence: &SyncFile) -> Result<(), Error> {
-        let files = self.device().sharing()?;
+        let files = self.device().shared_files()?;
         let dma_buf = self.device().backend().export_bo(self.handle())?;
         files.import_sync_file(dma_buf.as_fd(), Access::Read, fence.as_fd())
     }

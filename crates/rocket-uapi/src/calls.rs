@@ -2,14 +2,13 @@
 //! ioctls with their structures, for whoever has an open file.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{Call, Error};
 use crate::file::FileOperations;
 use crate::shared_files::SharedFiles;
-use crate::sharing::{Access, Sharing};
+use crate::sharing::Access;
 use crate::sync_file::SyncFile;
 use crate::units::{Deadline, Handle};
 use crate::user::{Arena, UserMemory};
@@ -218,7 +217,7 @@ pub(crate) const EXPORT_FLAGS: u32 = sys::DRM_CLOEXEC | sys::DRM_RDWR;
 pub fn write_fence<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<SyncFile, Error> {
     let refused = |errno| Error::of(Call::PrimeExport, Handle::new(handle), errno);
     let dma_buf = export(file, handle, EXPORT_FLAGS).map_err(refused)?;
-    let files = SharedFiles(file.shared_files());
+    let files = SharedFiles::new(file.shared_files());
     let fence = files.export_sync_file(dma_buf.as_fd(), Access::Read)?;
-    Ok(SyncFile::new(fence, Arc::new(files)))
+    Ok(SyncFile::new(fence, files))
 }

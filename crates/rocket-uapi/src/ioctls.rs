@@ -16,7 +16,6 @@ use crate::file::FileOperations;
 use crate::mapped::MappedMemory;
 use crate::raw::RawDevice;
 use crate::shared_files::{SharedFiles, map};
-use crate::sharing::Sharing;
 use crate::submit::{place_job, place_jobs};
 use crate::units::{ByteLen, Deadline, Handle};
 use crate::user::Arena;
@@ -191,8 +190,8 @@ unsafe impl Backend for IoctlBackend {
         map(&*self.file.shared_files(), dma_buf)
     }
 
-    fn sharing(&self) -> Option<Arc<dyn Sharing>> {
-        Some(Arc::new(SharedFiles(self.file.shared_files())))
+    fn shared_files(&self) -> Option<SharedFiles> {
+        Some(SharedFiles::new(self.file.shared_files()))
     }
 
     fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {

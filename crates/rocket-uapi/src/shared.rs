@@ -53,7 +53,7 @@ pub trait SharedBuffer: AsFd {
     /// # Errors
     /// The device has no sync_files; no file descriptor left.
     fn fence(&self, access: Access) -> Result<SyncFile, Error> {
-        let files = self.device().sharing()?;
+        let files = self.device().shared_files()?;
         let fd = files.export_sync_file(self.as_fd(), access)?;
         Ok(SyncFile::new(fd, files))
     }
@@ -65,7 +65,7 @@ pub trait SharedBuffer: AsFd {
     /// # Errors
     /// The device has no sync_files, or none of this kind.
     fn add_fence(&self, access: Access, fence: &SyncFile) -> Result<(), Error> {
-        let files = self.device().sharing()?;
+        let files = self.device().shared_files()?;
         files.import_sync_file(self.as_fd(), access, fence.as_fd())
     }
 

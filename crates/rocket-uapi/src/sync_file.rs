@@ -11,7 +11,7 @@ use crate::backend::FenceStatus;
 use crate::error::{Call, Error};
 use crate::node::KernelFiles;
 use crate::shared_files::SharedFiles;
-use crate::sharing::{Sharing, SyncFileInfo};
+use crate::sharing::SyncFileInfo;
 use crate::units::Deadline;
 
 /// A sync_file: the ends of some jobs, of this or any other device.
@@ -22,11 +22,11 @@ use crate::units::Deadline;
 #[derive(Debug)]
 pub struct SyncFile {
     fd: OwnedFd,
-    files: Arc<dyn Sharing>,
+    files: SharedFiles,
 }
 
 impl SyncFile {
-    pub(crate) fn new(fd: OwnedFd, files: Arc<dyn Sharing>) -> Self {
+    pub(crate) fn new(fd: OwnedFd, files: SharedFiles) -> Self {
         Self { fd, files }
     }
 
@@ -56,7 +56,7 @@ impl SyncFile {
     /// When `other` is of another kind, or there is no file descriptor left.
     pub fn merge(&self, name: &str, other: &Self) -> Result<Self, Error> {
         let merged = self.files.merge(name, self.as_fd(), other.as_fd())?;
-        Ok(Self::new(merged, Arc::clone(&self.files)))
+        Ok(Self::new(merged, self.files.clone()))
     }
 
     /// Waits until all its jobs have ended, and says how.
@@ -88,7 +88,7 @@ impl SyncFile {
     /// No file descriptor left.
     pub fn try_clone(&self) -> Result<Self, Error> {
         let fd = duplicate(self.as_fd())?;
-        Ok(Self::new(fd, Arc::clone(&self.files)))
+        Ok(Self::new(fd, self.files.clone()))
     }
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
 /// [`crate::Device::adopt_sync_file`].
 impl From<OwnedFd> for SyncFile {
     fn from(fd: OwnedFd) -> Self {
-        Self::new(fd, Arc::new(SharedFiles(Arc::new(KernelFiles))))
+        Self::new(fd, SharedFiles::new(Arc::new(KernelFiles)))
     }
 }
 

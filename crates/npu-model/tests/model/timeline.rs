@@ -181,7 +181,7 @@ fn what_is_over_here_may_not_be_over_in_modelled_time() {
             "wait" => backend.prep_bo(imported, Deadline::FOREVER).unwrap(),
             _ => {
                 let own = backend.export_bo(reader.file.out()).unwrap();
-                let files = backend.sharing().unwrap();
+                let files = backend.shared_files().unwrap();
                 let fence = files.export_sync_file(dma_buf.as_fd(), Access::Read);
                 let fence = fence.unwrap();
                 let added = files.import_sync_file(own.as_fd(), Access::Read, fence.as_fd());

@@ -56,7 +56,7 @@ fn host_cost(criterion: &mut Criterion) {
     #[allow(unsafe_code)]
     unsafe { backend.submit(&[job]) }.unwrap();
     backend.prep_bo(page.handle, Deadline::FOREVER).unwrap();
-    let files = backend.sharing().unwrap();
+    let files = backend.shared_files().unwrap();
     let mut group = criterion.benchmark_group("proof of a job");
     group.bench_function("fence: export, sync_file, two states, close", |b| {
         b.iter(|| {
