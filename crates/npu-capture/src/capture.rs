@@ -15,7 +15,7 @@ use crate::error::CaptureError;
 use crate::format::{CHUNK_PAGES, PAGE};
 use crate::parse;
 use crate::programs::{Programs, ReadIova};
-use crate::source::Source;
+use crate::source::CaptureBytes;
 
 /// A capture that was read and found whole.
 ///
@@ -29,10 +29,10 @@ pub struct Capture {
     pub(crate) zero_data: bool,
     pub(crate) finished: bool,
     pub(crate) unix_ns: u64,
-    pub(crate) objects: Vec<Object>,
-    pub(crate) jobs: Vec<Job>,
+    pub(crate) objects: Vec<CapturedObject>,
+    pub(crate) jobs: Vec<CapturedJob>,
     pub(crate) chunks: Vec<Chunk>,
-    pub(crate) source: Source,
+    pub(crate) source: CaptureBytes,
     pub(crate) unpacked: Mutex<Vec<(usize, Arc<[u8]>)>>,
 }
 
@@ -56,7 +56,7 @@ pub struct RecordedDevice {
 /// A buffer object. One whose handle was closed and given again, with another
 /// address or length, is another object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Object {
+pub struct CapturedObject {
     /// The open file that it belongs to, counted from 0.
     pub file: u32,
     /// Its GEM handle in that file.
@@ -68,7 +68,7 @@ pub struct Object {
     pub bytes: u64,
 }
 
-impl Object {
+impl CapturedObject {
     /// The addresses that are its own.
     #[must_use]
     pub fn range(&self) -> Option<Range<u64>> {
@@ -100,7 +100,7 @@ impl fmt::Display for Role {
 
 /// An entry of a job's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Use {
+pub struct ObjectUse {
     /// The handle that was given.
     pub handle: u32,
     /// The object that it named; `None` if it named none.
@@ -111,7 +111,7 @@ pub struct Use {
 
 /// What became of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum JobOutcome {
     /// It ended well.
     Completed,
     /// The driver killed it, with this error in its fence.
@@ -124,7 +124,7 @@ pub enum Outcome {
     Unknown,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for JobOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Completed => f.write_str("completed"),
@@ -138,27 +138,27 @@ impl fmt::Display for Outcome {
 
 /// A job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct CapturedJob {
     /// The open file that it came from.
     pub file: u32,
     /// Its programs, by address.
     pub tasks: Vec<RawTask>,
     /// The objects that it named, in the order of its lists, and those that it
     /// reaches.
-    pub uses: Vec<Use>,
+    pub uses: Vec<ObjectUse>,
     /// When it was handed over, nanoseconds after recording began.
     pub started_ns: u64,
     /// When it was seen to end.
     pub ended_ns: Option<u64>,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: JobOutcome,
     /// Chunks that were recorded since the job before it ended.
     pub(crate) before: Range<usize>,
     /// Chunks of what it changed.
     pub(crate) after: Range<usize>,
 }
 
-impl Job {
+impl CapturedJob {
     /// The objects that it named or reaches, each once.
     #[must_use]
     pub fn objects(&self) -> Vec<usize> {
@@ -171,7 +171,7 @@ impl Job {
 
 /// Pages `first` to `first + count` of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct PageRun {
     pub(crate) first: u32,
     pub(crate) count: u32,
     /// The index of its first page in the chunk's data; `None` for zeroes.
@@ -182,7 +182,7 @@ pub(crate) struct Run {
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
     pub(crate) object: usize,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<PageRun>,
     /// Where the compressed data is in the file.
     pub(crate) offset: u64,
     pub(crate) packed_bytes: usize,
@@ -195,7 +195,7 @@ impl Capture {
     /// # Errors
     /// What is wrong with the file, see [`CaptureError`].
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
-        parse::finished(Source::file(File::open(path)?)?)
+        parse::finished(CaptureBytes::file(File::open(path)?)?)
     }
 
     /// Reads what is whole of a capture without an end, because its recorder
@@ -205,7 +205,7 @@ impl Capture {
     /// # Errors
     /// When not even the device is in it, or what is there makes no sense.
     pub fn open_unfinished(path: &Path) -> Result<Self, CaptureError> {
-        parse::unfinished(Source::file(File::open(path)?)?)
+        parse::unfinished(CaptureBytes::file(File::open(path)?)?)
     }
 
     /// As [`Capture::open`], of bytes in memory.
@@ -213,7 +213,7 @@ impl Capture {
     /// # Errors
     /// As [`Capture::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
-        parse::finished(Source::Bytes(bytes))
+        parse::finished(CaptureBytes::Bytes(bytes))
     }
 
     /// As [`Capture::open_unfinished`], of bytes in memory.
@@ -221,7 +221,7 @@ impl Capture {
     /// # Errors
     /// As [`Capture::open_unfinished`].
     pub fn from_unfinished_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
-        parse::unfinished(Source::Bytes(bytes))
+        parse::unfinished(CaptureBytes::Bytes(bytes))
     }
 
     /// Whether `start`, the first bytes of a file, is that of a capture.
@@ -262,20 +262,20 @@ impl Capture {
 
     /// The buffer objects, in the order in which jobs first used them.
     #[must_use]
-    pub fn objects(&self) -> &[Object] {
+    pub fn objects(&self) -> &[CapturedObject] {
         &self.objects
     }
 
     /// The jobs, in order.
     #[must_use]
-    pub fn jobs(&self) -> &[Job] {
+    pub fn jobs(&self) -> &[CapturedJob] {
         &self.jobs
     }
 
     /// The object of `job` that holds the bytes from `iova` to `end`, and the
     /// place of the first in it.
     #[must_use]
-    pub fn holder(&self, job: &Job, iova: u64, end: u64) -> Option<(usize, u64)> {
+    pub fn holder(&self, job: &CapturedJob, iova: u64, end: u64) -> Option<(usize, u64)> {
         job.uses.iter().find_map(|used| {
             let object = used.object?;
             let range = self.objects.get(object)?.range()?;
@@ -287,7 +287,7 @@ impl Capture {
     /// The programs of `job`, as `contents` has them.
     pub fn programs<'a>(
         &'a self,
-        job: &'a Job,
+        job: &'a CapturedJob,
         contents: &'a Contents<'_>,
     ) -> Programs<'a, impl ReadIova + 'a> {
         // Once for all programs, of which there may be many: by address.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::capture::{Capture, Run};
+use crate::capture::{Capture, PageRun};
 use crate::error::CaptureError;
 use crate::format::PAGE;
 
@@ -52,7 +52,7 @@ impl Span {
 }
 
 impl PageMap {
-    fn apply(&mut self, chunk: usize, run: &Run) {
+    fn apply(&mut self, chunk: usize, run: &PageRun) {
         let (start, end) = (run.first, run.first + run.count);
         // What begins before the run and reaches into it.
         if let Some((&first, &span)) = self.0.range(..start).next_back()
@@ -174,7 +174,7 @@ mod tests {
             let mut pages = [None; 60];
             for (chunk, &(first, count, data)) in runs.iter().enumerate() {
                 let data = data.then_some(3);
-                map.apply(chunk, &Run { first, count, data });
+                map.apply(chunk, &PageRun { first, count, data });
                 for page in first..first + count {
                     pages[page as usize] = data.map(|place| (chunk, place + page - first));
                 }

@@ -14,9 +14,9 @@ use rocket_uapi::{
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::capture::Outcome;
+use crate::capture::JobOutcome;
 use crate::drops::why_dropped;
-use crate::pages::Pages;
+use crate::pages::ObjectPages;
 use crate::recorder::{JobToken, JobView};
 use crate::recording::Recording;
 
@@ -120,9 +120,9 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         };
         let pages: Vec<_> = known
             .iter()
-            .map(|(&handle, bo)| Pages::new(handle, bo.as_ref(), &map))
+            .map(|(&handle, bo)| ObjectPages::new(handle, bo.as_ref(), &map))
             .collect();
-        let views: Vec<_> = pages.iter().map(Pages::view).collect();
+        let views: Vec<_> = pages.iter().map(ObjectPages::view).collect();
         let view = JobView {
             tasks: &job.tasks,
             reads: &job.reads,
@@ -145,20 +145,20 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         let value = match submitted {
             Ok(value) => value,
             Err(errno) => {
-                self.recording.end(token, Outcome::Refused(errno), &[]);
+                self.recording.end(token, JobOutcome::Refused(errno), &[]);
                 return Err(errno);
             }
         };
         let listed = if dropped { &job.writes } else { &waited };
         let end = self.end(listed, since);
         let outcome = match end {
-            _ if dropped => Outcome::Dropped,
+            _ if dropped => JobOutcome::Dropped,
             Some(End { was_killed, .. }) => match was_killed {
-                Some(None) => Outcome::Completed,
-                Some(Some(errno)) => Outcome::Killed(errno),
-                None => Outcome::Unknown,
+                Some(None) => JobOutcome::Completed,
+                Some(Some(errno)) => JobOutcome::Killed(errno),
+                None => JobOutcome::Unknown,
             },
-            None => Outcome::Unknown,
+            None => JobOutcome::Unknown,
         };
         // One that may still run is not looked at.
         let changed = if end.is_some() { &views[..] } else { &[] };

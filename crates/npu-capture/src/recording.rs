@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rocket_uapi::{Device, DeviceInfo, Error, FileOperations};
 
-use crate::capture::Outcome;
+use crate::capture::JobOutcome;
 use crate::error::RecordError;
 use crate::recorded::RecordedFile;
 use crate::recorder::{BoView, JobToken, JobView, Recorder};
@@ -26,12 +26,12 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    fn note(&mut self, outcome: Outcome) {
+    fn note(&mut self, outcome: JobOutcome) {
         let counter = match outcome {
-            Outcome::Completed => &mut self.completed,
-            Outcome::Killed(_) => &mut self.killed,
-            Outcome::Dropped => &mut self.dropped,
-            Outcome::Refused(_) | Outcome::Unknown => &mut self.others,
+            JobOutcome::Completed => &mut self.completed,
+            JobOutcome::Killed(_) => &mut self.killed,
+            JobOutcome::Dropped => &mut self.dropped,
+            JobOutcome::Refused(_) | JobOutcome::Unknown => &mut self.others,
         };
         *counter += 1;
     }
@@ -84,7 +84,7 @@ impl Recording {
     }
 
     /// It has ended so, and changed what is in these.
-    pub(crate) fn end(&self, token: JobToken, outcome: Outcome, changed: &[BoView<'_>]) {
+    pub(crate) fn end(&self, token: JobToken, outcome: JobOutcome, changed: &[BoView<'_>]) {
         let ended = self.ended.lock();
         ended.unwrap_or_else(PoisonError::into_inner).note(outcome);
         token.finish(outcome, changed);

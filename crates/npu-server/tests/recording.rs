@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::hooked::hooked;
-use npu_capture::{Capture, Outcome, Recorder, RecorderOptions, Recording, Role};
+use npu_capture::{Capture, JobOutcome, Recorder, RecorderOptions, Recording, Role};
 use npu_model::driver::Arena;
 use npu_model::{Model, ModelOptions};
 use npu_server::{LayeredService, ModelService, OpenFile, Service};
@@ -162,11 +162,11 @@ fn a_recorded_device_answers_as_any() {
     recorder.finish().unwrap();
 
     let capture = Capture::open(&path).unwrap();
-    let killed = Outcome::Killed(Errno::CANCELED);
+    let killed = JobOutcome::Killed(Errno::CANCELED);
     let outcomes: Vec<_> = capture.jobs().iter().map(|job| job.outcome).collect();
     assert_eq!(
         outcomes,
-        [[killed; 6], [Outcome::Dropped; 6]].concat()[..10]
+        [[killed; 6], [JobOutcome::Dropped; 6]].concat()[..10]
     );
     let uses = &capture.jobs()[4].uses;
     assert_eq!((uses.len(), uses[0].role), (1, Role::Reached));

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::handles::GemHandle;
 use crate::mapped::MappedMemory;
 use crate::shared::DmaBuf;
-use crate::sharing::Access;
+use crate::sharing::BufferAccess;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle};
 
@@ -174,7 +174,7 @@ impl Bo {
     ///
     /// # Errors
     /// The device has no sync_files; no file descriptor left.
-    pub fn fence(&self, access: Access) -> Result<SyncFile, Error> {
+    pub fn fence(&self, access: BufferAccess) -> Result<SyncFile, Error> {
         let files = self.device().shared_files()?;
         let dma_buf = self.device().backend().export_bo(self.handle())?;
         let fd = files.export_sync_file(dma_buf.as_fd(), access)?;
@@ -192,7 +192,7 @@ impl Bo {
     pub fn add_reader(&self, fence: &SyncFile) -> Result<(), Error> {
         let files = self.device().shared_files()?;
         let dma_buf = self.device().backend().export_bo(self.handle())?;
-        files.import_sync_file(dma_buf.as_fd(), Access::Read, fence.as_fd())
+        files.import_sync_file(dma_buf.as_fd(), BufferAccess::Read, fence.as_fd())
     }
 
     /// PREP_BO, unless the CPU sees all that jobs have written.

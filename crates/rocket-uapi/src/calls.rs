@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::error::{Call, Error};
 use crate::file::FileOperations;
 use crate::shared_files::SharedFiles;
-use crate::sharing::Access;
+use crate::sharing::BufferAccess;
 use crate::sync_file::SyncFile;
 use crate::units::{Deadline, Handle};
 use crate::user::{Arena, UserMemory};
@@ -110,7 +110,7 @@ where
 
 /// What VERSION says.
 #[derive(Clone, Debug)]
-pub struct Version {
+pub struct VersionReply {
     /// The numbers, and the lengths of the texts; the addresses mean nothing.
     pub structure: sys::Version,
     /// Name, date and description, as far as there was room.
@@ -121,7 +121,7 @@ pub struct Version {
 ///
 /// # Errors
 /// What the driver says.
-pub fn version<F: FileOperations + ?Sized>(file: &F) -> Result<Version, Errno> {
+pub fn version<F: FileOperations + ?Sized>(file: &F) -> Result<VersionReply, Errno> {
     let arena = Arena::new();
     let places = [(); 3].map(|()| arena.push(&[0; TEXT_BYTES]));
     let room = TEXT_BYTES as u64;
@@ -141,7 +141,7 @@ pub fn version<F: FileOperations + ?Sized>(file: &F) -> Result<Version, Errno> {
     for (text, place) in texts.iter_mut().zip(places) {
         arena.read(place, text).map_err(|_| Errno::FAULT)?;
     }
-    Ok(Version { structure, texts })
+    Ok(VersionReply { structure, texts })
 }
 
 /// PREP_BO: waits until no job writes a BO, and gives it to the CPU.
@@ -218,6 +218,6 @@ pub fn write_fence<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<
     let refused = |errno| Error::of(Call::PrimeExport, Handle::new(handle), errno);
     let dma_buf = export(file, handle, EXPORT_FLAGS).map_err(refused)?;
     let files = SharedFiles::new(file.shared_files());
-    let fence = files.export_sync_file(dma_buf.as_fd(), Access::Read)?;
+    let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read)?;
     Ok(SyncFile::new(fence, files))
 }

@@ -65,8 +65,8 @@ pub use bo::{Bo, FrozenBo};
 pub use cache_traffic::CacheTraffic;
 pub use caller::{Caller, Descriptor, Wake};
 pub use calls::{
-    PlainArgument, Version, export, gem_close, import, ioctl, ioctl_bytes, plain_ioctl, prep_bo,
-    version, write_fence,
+    PlainArgument, VersionReply, export, gem_close, import, ioctl, ioctl_bytes, plain_ioctl,
+    prep_bo, version, write_fence,
 };
 pub use device::{Device, DevicePool};
 pub use discover::{ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode};
@@ -87,7 +87,7 @@ pub use rknpu_regcmd::Iova;
 pub use rustix::io::Errno;
 pub use shared::{DmaBuf, ImportedBo, SharedBo, SharedBuffer};
 pub use shared_files::SharedFiles;
-pub use sharing::{Access, FenceInfo, SyncFileInfo};
+pub use sharing::{BufferAccess, FenceInfo, SyncFileInfo};
 pub use submit::{ClientJob, NotRead};
 pub use sync_file::SyncFile;
 pub use units::{ByteLen, Deadline, Handle, PAGE_BYTES};

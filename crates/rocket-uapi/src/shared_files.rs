@@ -12,7 +12,7 @@ use crate::calls::PlainArgument;
 use crate::error::{Call, Error};
 use crate::file::SharedFileOperations;
 use crate::mapped::MappedMemory;
-use crate::sharing::{Access, FenceInfo, SyncFileInfo};
+use crate::sharing::{BufferAccess, FenceInfo, SyncFileInfo};
 use crate::user::{Arena, UserMemory};
 use crate::{Errno, sys};
 
@@ -29,10 +29,10 @@ const USUAL_FENCES: usize = 4;
 /// so the second time there is room.
 const QUESTIONS: usize = 2;
 
-fn flags(access: Access) -> u32 {
+fn flags(access: BufferAccess) -> u32 {
     match access {
-        Access::Read => sys::DMA_BUF_SYNC_READ,
-        Access::Write => sys::DMA_BUF_SYNC_WRITE,
+        BufferAccess::Read => sys::DMA_BUF_SYNC_READ,
+        BufferAccess::Write => sys::DMA_BUF_SYNC_WRITE,
     }
 }
 
@@ -110,7 +110,7 @@ impl SharedFiles {
     pub fn export_sync_file(
         &self,
         dma_buf: BorrowedFd<'_>,
-        access: Access,
+        access: BufferAccess,
     ) -> Result<OwnedFd, Error> {
         let mut fence = sys::ExportSyncFile {
             flags: flags(access),
@@ -132,7 +132,7 @@ impl SharedFiles {
     pub fn import_sync_file(
         &self,
         dma_buf: BorrowedFd<'_>,
-        access: Access,
+        access: BufferAccess,
         sync_file: BorrowedFd<'_>,
     ) -> Result<(), Error> {
         let mut fence = sys::ImportSyncFile {

@@ -9,7 +9,7 @@ use crate::sys;
 
 /// How somebody uses a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum BufferAccess {
     /// It only reads. It has to wait for writers.
     Read,
     /// It writes, and perhaps reads. It has to wait for everybody.

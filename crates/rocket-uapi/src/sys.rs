@@ -21,7 +21,7 @@ pub use request::{ARG_LEN_MAX, HandleChange, arg_len, is_call, letter, structure
 
 /// What is known of a structure, for comparison with the kernel's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct StructLayout {
     /// Name in the kernel's header, without `struct`.
     pub name: &'static str,
     /// Bytes.
@@ -48,7 +48,7 @@ macro_rules! uapi_struct {
 
         impl $name {
             /// Sizes and offsets.
-            pub const LAYOUT: Layout = Layout {
+            pub const LAYOUT: StructLayout = StructLayout {
                 name: $c_name,
                 size: size_of::<Self>(),
                 align: align_of::<Self>(),
@@ -349,7 +349,7 @@ pub const SW_SYNC_INC: u32 = 0x4004_5701;
 // node it makes the kernel follow a null pointer while it holds a lock.
 
 /// All structures of the kernel's headers, for the comparison with those.
-pub const LAYOUTS: [Layout; 16] = [
+pub const LAYOUTS: [StructLayout; 16] = [
     CreateBo::LAYOUT,
     Submit::LAYOUT,
     Job::LAYOUT,

@@ -9,7 +9,7 @@ use std::fs::OpenOptions;
 use std::os::fd::{AsFd, OwnedFd};
 
 use npu_model::driver::SharedFile;
-use rocket_uapi::{Access, ByteLen, Device, DmaBuf, PAGE_BYTES, SharedBuffer};
+use rocket_uapi::{BufferAccess, ByteLen, Device, DmaBuf, PAGE_BYTES, SharedBuffer};
 
 use crate::check::{Must, Reason};
 use crate::raw::File;
@@ -57,7 +57,7 @@ impl Hold {
         let fence = file.timeline_fence(timeline.as_fd(), 1);
         let fence = device.adopt_sync_file(fence.must("SW_SYNC_IOC_CREATE_FENCE")?)?;
         let gate = exported_page(device)?;
-        gate.add_fence(Access::Write, &fence)?;
+        gate.add_fence(BufferAccess::Write, &fence)?;
         Ok(Some(Self {
             file,
             timeline,

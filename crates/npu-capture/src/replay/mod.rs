@@ -14,7 +14,7 @@ use std::time::Duration;
 use rknpu_regcmd::{Element, Iova};
 use rocket_uapi::{Device, LengthError};
 
-use crate::capture::{Capture, Outcome};
+use crate::capture::{Capture, JobOutcome};
 use crate::error::CaptureError;
 
 /// What can be chosen about a replay.
@@ -90,36 +90,36 @@ pub enum ReplayError {
 
 /// What came of running a capture again.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct ReplayReport {
     /// Job by job.
-    pub jobs: Vec<JobReport>,
+    pub jobs: Vec<ReplayedJob>,
 }
 
-impl Report {
+impl ReplayReport {
     /// Whether all went as it was recorded.
     #[must_use]
     pub fn matches(&self) -> bool {
-        self.jobs.iter().all(JobReport::matches)
+        self.jobs.iter().all(ReplayedJob::matches)
     }
 }
 
 /// What came of one job.
 #[derive(Clone, Debug, PartialEq)]
-pub struct JobReport {
+pub struct ReplayedJob {
     /// How it ended when it was recorded.
-    pub recorded: Outcome,
+    pub recorded: JobOutcome,
     /// How it ended now.
-    pub replayed: Outcome,
+    pub replayed: JobOutcome,
     /// What its objects hold now; `None` where the capture has no contents
     /// that could be compared.
-    pub comparison: Option<Comparison>,
+    pub comparison: Option<ContentsComparison>,
 }
 
-impl JobReport {
+impl ReplayedJob {
     /// Whether it went as it was recorded, as far as is known.
     #[must_use]
     pub fn matches(&self) -> bool {
-        let same = self.recorded == Outcome::Unknown || self.recorded == self.replayed;
+        let same = self.recorded == JobOutcome::Unknown || self.recorded == self.replayed;
         let equal = self.comparison.as_ref();
         same && equal.is_none_or(|comparison| comparison.different == 0)
     }
@@ -127,18 +127,18 @@ impl JobReport {
 
 /// The contents of a job's objects, then and now.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Comparison {
+pub struct ContentsComparison {
     /// Bytes that were compared.
     pub bytes: u64,
     /// Bytes that differ.
     pub different: u64,
     /// The first of them, by object and offset.
-    pub first: Option<Difference>,
+    pub first: Option<ByteDifference>,
 }
 
 /// A byte that differs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Difference {
+pub struct ByteDifference {
     /// The number of its object.
     pub object: usize,
     /// Its place in the object.
@@ -150,12 +150,12 @@ pub struct Difference {
     /// What is there now.
     pub replayed: u8,
     /// The output element that it belongs to, where a program tells.
-    pub place: Option<Place>,
+    pub place: Option<ElementDifference>,
 }
 
 /// An element that a program writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
+pub struct ElementDifference {
     /// Index of the program in the job.
     pub program: usize,
     /// The element.
@@ -199,6 +199,6 @@ pub fn replay(
     capture: &Capture,
     device: &Device,
     options: &ReplayOptions,
-) -> Result<Report, ReplayError> {
+) -> Result<ReplayReport, ReplayError> {
     run::Replay::new(capture, device, *options).all()
 }

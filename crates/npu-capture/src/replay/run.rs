@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use rocket_uapi::{Access, Bo, Deadline, Device, Error, FenceStatus, Handle, RawJob};
+use rocket_uapi::{Bo, BufferAccess, Deadline, Device, Error, FenceStatus, Handle, RawJob};
 
 use super::compare::{self, PIECE};
-use super::place::Board;
-use super::{Comparison, JobReport, ReplayError, ReplayOptions, Report};
-use crate::capture::{Capture, Job, Outcome, Role};
+use super::place::PlacedFile;
+use super::{ContentsComparison, ReplayError, ReplayOptions, ReplayReport, ReplayedJob};
+use crate::capture::{Capture, CapturedJob, JobOutcome, Role};
 use crate::contents::{Contents, Moment};
 use crate::drops::why_dropped;
 
@@ -18,7 +18,7 @@ pub(super) struct Replay<'a> {
     device: &'a Device,
     options: ReplayOptions,
     /// By recorded file.
-    boards: BTreeMap<u32, Board>,
+    boards: BTreeMap<u32, PlacedFile>,
     /// Before the job that runs, and after it.
     before: Contents<'a>,
     after: Contents<'a>,
@@ -36,14 +36,14 @@ impl<'a> Replay<'a> {
         }
     }
 
-    pub(super) fn all(mut self) -> Result<Report, ReplayError> {
+    pub(super) fn all(mut self) -> Result<ReplayReport, ReplayError> {
         let jobs = (0..self.capture.jobs().len()).map(|index| self.job(index));
-        Ok(Report {
+        Ok(ReplayReport {
             jobs: jobs.collect::<Result<_, _>>()?,
         })
     }
 
-    fn job(&mut self, index: usize) -> Result<JobReport, ReplayError> {
+    fn job(&mut self, index: usize) -> Result<ReplayedJob, ReplayError> {
         let job = &self.capture.jobs()[index];
         let addressed = |&object: &usize| self.capture.objects()[object].iova.is_some();
         let objects: Vec<usize> = job.objects().into_iter().filter(addressed).collect();
@@ -52,13 +52,13 @@ impl<'a> Replay<'a> {
         if !ready {
             // Of one file at a time: its memory first goes back.
             self.boards.remove(&job.file);
-            let board = Board::new(self.capture, self.device, index, &self.options)?;
+            let board = PlacedFile::new(self.capture, self.device, index, &self.options)?;
             self.boards.insert(job.file, board);
         }
         let Some(board) = self.boards.get_mut(&job.file) else {
-            return Ok(JobReport {
+            return Ok(ReplayedJob {
                 recorded: job.outcome,
-                replayed: Outcome::Unknown,
+                replayed: JobOutcome::Unknown,
                 comparison: None,
             });
         };
@@ -72,26 +72,26 @@ impl<'a> Replay<'a> {
         let replayed = run(job, board, &objects, &self.options)?;
         // Of a job that may have ended somehow there is nothing to compare to;
         // one that may still run must not be looked at.
-        let known = job.outcome != Outcome::Unknown && replayed != Outcome::Unknown;
+        let known = job.outcome != JobOutcome::Unknown && replayed != JobOutcome::Unknown;
         let comparison = if known && !self.capture.zero_data() {
             Some(self.compare(index, &objects)?)
         } else {
             None
         };
-        if replayed == Outcome::Unknown {
+        if replayed == JobOutcome::Unknown {
             // Nobody knows what it will still do to its objects.
             self.boards.remove(&job.file);
         }
-        Ok(JobReport {
+        Ok(ReplayedJob {
             recorded: job.outcome,
             replayed,
             comparison,
         })
     }
 
-    fn compare(&self, index: usize, objects: &[usize]) -> Result<Comparison, ReplayError> {
+    fn compare(&self, index: usize, objects: &[usize]) -> Result<ContentsComparison, ReplayError> {
         let job = &self.capture.jobs()[index];
-        let mut comparison = Comparison::default();
+        let mut comparison = ContentsComparison::default();
         let Some(board) = self.boards.get(&job.file) else {
             return Ok(comparison);
         };
@@ -133,11 +133,11 @@ fn load(
 
 /// Runs `job` to its end.
 fn run(
-    job: &Job,
-    board: &Board,
+    job: &CapturedJob,
+    board: &PlacedFile,
     objects: &[usize],
     options: &ReplayOptions,
-) -> Result<Outcome, ReplayError> {
+) -> Result<JobOutcome, ReplayError> {
     let listed = |role| {
         let list = job.uses.iter().filter(move |used| used.role == role);
         list.map(|used| used.handle).collect::<Vec<u32>>()
@@ -147,7 +147,7 @@ fn run(
         list.any(|used| used.handle == handle && used.object.is_some())
     };
     if why_dropped(&job.tasks, &listed(Role::In), &listed(Role::Out), exists).is_some() {
-        return Ok(Outcome::Dropped);
+        return Ok(JobOutcome::Dropped);
     }
     let handle = |object| board.bo(object).map(Bo::handle);
     let handles = |role| {
@@ -170,7 +170,7 @@ fn run(
         .filter_map(|&object| board.bo(object))
         .find(|bo| writes.first() == Some(&bo.handle()))
     else {
-        return Ok(Outcome::Unknown);
+        return Ok(JobOutcome::Unknown);
     };
     let raw = RawJob {
         tasks: &job.tasks,
@@ -183,18 +183,18 @@ fn run(
     // whole, and the driver keeps the objects of a job until it has ended.
     if let Err(error) = unsafe { board.device().submit_raw(&[raw]) } {
         return match error {
-            Error::Refused { errno, .. } => Ok(Outcome::Refused(errno)),
+            Error::Refused { errno, .. } => Ok(JobOutcome::Refused(errno)),
             error => Err(error.into()),
         };
     }
     match last.read(Deadline::after(options.wait)) {
         Ok(_) => {}
-        Err(Error::TimedOut { .. }) => return Ok(Outcome::Unknown),
+        Err(Error::TimedOut { .. }) => return Ok(JobOutcome::Unknown),
         Err(error) => return Err(error.into()),
     }
-    Ok(match last.fence(Access::Read)?.status()? {
-        FenceStatus::Signaled => Outcome::Completed,
-        FenceStatus::Failed(errno) => Outcome::Killed(errno),
-        FenceStatus::Active => Outcome::Unknown,
+    Ok(match last.fence(BufferAccess::Read)?.status()? {
+        FenceStatus::Signaled => JobOutcome::Completed,
+        FenceStatus::Failed(errno) => JobOutcome::Killed(errno),
+        FenceStatus::Active => JobOutcome::Unknown,
     })
 }

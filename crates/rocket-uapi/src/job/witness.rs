@@ -24,7 +24,7 @@ use crate::bo::Bo;
 use crate::device::Device;
 use crate::error::{Error, ProgramError};
 use crate::program_bo::store_words;
-use crate::sharing::Access;
+use crate::sharing::BufferAccess;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle, PAGE_BYTES};
 
@@ -185,7 +185,7 @@ impl Witness {
     /// The end of the job.
     pub(super) fn fence(&self) -> Result<SyncFile, Error> {
         self.exported.store(true, Ordering::Release);
-        self.bo.fence(Access::Read)
+        self.bo.fence(BufferAccess::Read)
     }
 
     /// Has the job wait for `fence`: a job waits for all fences on what it

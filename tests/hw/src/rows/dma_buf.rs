@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 
 use rocket_uapi::{
-    Access, ByteLen, Deadline, Errno, Error, FenceStatus, PAGE_BYTES, SharedBuffer, sys,
+    BufferAccess, ByteLen, Deadline, Errno, Error, FenceStatus, PAGE_BYTES, SharedBuffer, sys,
 };
 use rustix::fs::{OFlags, fcntl_getfl};
 
@@ -132,13 +132,13 @@ pub(super) fn imported_write(context: &Context) -> Outcome {
     let handle = shared.handle().get();
     let busy = Busy::start(&context.reopen()?)?;
     let fence = busy.fence()?;
-    shared.add_fence(Access::Read, &fence)?;
+    shared.add_fence(BufferAccess::Read, &fence)?;
     let prep = nothing(file.prep(handle, 0));
     expect("PREP_BO with a reader's fence", prep, Ok(()))?;
     let reader = quick(&context.device, |job| job.reads_shared(&shared))?;
     reader.wait(Deadline::after(PATIENCE))?;
     expect("the job", fence.status()?, FenceStatus::Active)?;
-    shared.add_fence(Access::Write, &fence)?;
+    shared.add_fence(BufferAccess::Write, &fence)?;
     let prep = nothing(file.prep(handle, 0));
     expect("PREP_BO with a writer's fence", prep, Err(Errno::BUSY))?;
     let reader = quick(&context.device, |job| job.reads_shared(&shared))?;

@@ -4,8 +4,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rocket_uapi::{
-    Access, Deadline, Errno, Error, FenceStatus, JobBuilder, PAGE_BYTES, SharedBo, SharedBuffer,
-    SyncFile, sys,
+    BufferAccess, Deadline, Errno, Error, FenceStatus, JobBuilder, PAGE_BYTES, SharedBo,
+    SharedBuffer, SyncFile, sys,
 };
 use rustix::fs::SeekFrom;
 
@@ -231,7 +231,7 @@ fn one_after_another(context: &Context, first: Use, second: Use, kind: Order) ->
     let early = Ready::new(&context.device)?.start(|job| first.of(job, &shared))?;
     let going = early.fence()?;
     if kind == Order::ByFence {
-        shared.add_fence(Access::Read, &going)?;
+        shared.add_fence(BufferAccess::Read, &going)?;
     }
     let late = quick(&other, |job| second.of(job, &imported))?;
     let waiting = late.fence()?;

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use rocket_uapi::{Access, ByteLen, Deadline, Errno, FenceStatus, PAGE_BYTES, SyncFile, sys};
+use rocket_uapi::{BufferAccess, ByteLen, Deadline, Errno, FenceStatus, PAGE_BYTES, SyncFile, sys};
 use rustix::fs::SeekFrom;
 
 use crate::Context;
@@ -15,7 +15,7 @@ use crate::raw::File;
 /// The fence of an object that nobody uses.
 fn idle(context: &Context) -> Result<SyncFile, Reason> {
     let page = ByteLen::new(PAGE_BYTES).must("a length")?;
-    Ok(context.device.alloc(page)?.fence(Access::Write)?)
+    Ok(context.device.alloc(page)?.fence(BufferAccess::Write)?)
 }
 
 pub(super) fn requests(context: &Context) -> Outcome {
