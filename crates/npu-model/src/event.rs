@@ -14,7 +14,7 @@ use rknpu_chip::{Diagnosis, Fault};
 
 /// Which task of which job on which core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TaskPlace {
     /// Number of the job, from 1 on, in the order in which the driver
     /// accepted them on this device.
     pub job: u64,
@@ -24,7 +24,7 @@ pub struct Place {
     pub task: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TaskPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -110,7 +110,7 @@ pub enum Event {
     /// PREP_BO returns 0 all the same.
     JobKilled {
         /// The task that did it.
-        place: Place,
+        place: TaskPlace,
         /// Why.
         cause: KillCause,
         /// What the chip knows about it.
@@ -119,14 +119,14 @@ pub enum Event {
     /// A task did something that silicon punishes, but raised its interrupt.
     Diagnosed {
         /// The task.
-        place: Place,
+        place: TaskPlace,
         /// What the chip knows about it.
         diagnosis: Vec<Diagnosis>,
     },
     /// A DMA access went where nothing is mapped.
     Fault {
         /// The task.
-        place: Place,
+        place: TaskPlace,
         /// The access.
         fault: Fault,
     },
@@ -134,7 +134,7 @@ pub enum Event {
     /// prints a warning with a stack trace.
     DmaErrorInterrupt {
         /// The task.
-        place: Place,
+        place: TaskPlace,
         /// PC.INTERRUPT_RAW_STATUS.
         raw_status: u32,
     },

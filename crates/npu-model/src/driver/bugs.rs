@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use super::abi;
 use super::gem::HandleTable;
 use super::iommu::AddressSpace;
-use crate::event::{Event, EventLog, Place};
+use crate::event::{Event, EventLog, TaskPlace};
 
 /// A bug of the kernel, by what triggers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -253,7 +253,7 @@ impl Health {
     }
 
     /// An interrupt with a DMA error bit, which has an event of its own already.
-    pub(super) fn dma_error(&self, place: Place) {
+    pub(super) fn dma_error(&self, place: TaskPlace) {
         if self.has(Bug::DmaWarning) {
             let how = format!("{place}: an interrupt with a DMA error");
             self.run_into(Bug::DmaWarning, how);

@@ -9,10 +9,10 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::client_map;
-use super::gem::{HandleTable, Object};
+use super::gem::{GemObject, HandleTable};
 use super::iommu::AddressSpace;
 use super::mmap::Mapping;
-use super::release::{Life, OpenFile};
+use super::release::{FileState, Life};
 use super::{Device, DriverOptions, lock};
 
 /// One open file. Closing is dropping.
@@ -21,7 +21,7 @@ use super::{Device, DriverOptions, lock};
 /// until its queue is empty, that is until its jobs were handed to a core;
 /// the one in flight goes on and its writes land.
 pub struct DrmFile {
-    open: Arc<OpenFile>,
+    open: Arc<FileState>,
 }
 
 impl fmt::Debug for DrmFile {
@@ -42,7 +42,7 @@ impl DrmFile {
     pub(super) fn new(device: Arc<Device>, privileged: bool) -> Self {
         let entity = device.scheduler.add_entity();
         let aperture = device.options.profile.iommu.aperture();
-        let open = Arc::new(OpenFile {
+        let open = Arc::new(FileState {
             device,
             space: Arc::new(AddressSpace::new(aperture, Life::default())),
             handles: Mutex::default(),
@@ -56,7 +56,7 @@ impl DrmFile {
         Self { open }
     }
 
-    pub(super) fn open(&self) -> &Arc<OpenFile> {
+    pub(super) fn open(&self) -> &Arc<FileState> {
         &self.open
     }
 
@@ -78,7 +78,7 @@ impl DrmFile {
         Ok(())
     }
 
-    pub(super) fn lookup(&self, handle: u32) -> Option<Arc<Object>> {
+    pub(super) fn lookup(&self, handle: u32) -> Option<Arc<GemObject>> {
         let handles = self.handles();
         if handles.is_dangling(handle) {
             self.device().health.dangling_handle_used(handle);
@@ -86,7 +86,7 @@ impl DrmFile {
         handles.get(handle).cloned()
     }
 
-    pub(super) fn has_handle(&self, object: &Arc<Object>) -> bool {
+    pub(super) fn has_handle(&self, object: &Arc<GemObject>) -> bool {
         self.handles().find(object).is_some()
     }
 

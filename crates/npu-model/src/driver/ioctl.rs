@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Device;
-use super::abi::{self, Request};
+use super::abi::{self, RequestNumber};
 use super::fence::{self, Until, WaitEnd};
 use super::file::DrmFile;
-use super::gem::Object;
+use super::gem::GemObject;
 use super::job::{self, DropReason};
 use super::resv::Usage;
 use super::shared_file;
@@ -45,7 +45,7 @@ impl DrmFile {
     /// # Errors
     /// The errno that the real driver returns; see `docs/model.md`.
     pub fn ioctl(&self, request: u32, arg: &mut [u8], user: &dyn Caller) -> Result<i32, Errno> {
-        let request = Request(request);
+        let request = RequestNumber(request);
         self.check_device()?;
         if request.letter() != abi::DRM_IOCTL_BASE {
             return Err(Errno::NOTTY);
@@ -112,7 +112,7 @@ impl DrmFile {
         shared_file::collect();
         let device = self.device();
         device.client_maps.collect();
-        let object = match Object::create(arg.size, device, &self.open().space) {
+        let object = match GemObject::create(arg.size, device, &self.open().space) {
             Ok(object) => object,
             Err(errno) => return Err(self.create_failed(arg, errno)),
         };
@@ -268,7 +268,7 @@ fn get_cap(arg: &mut abi::GetCap) -> Result<(), Errno> {
 
 /// One ioctl with its argument.
 struct Call<'a> {
-    request: Request,
+    request: RequestNumber,
     arg: &'a mut [u8],
 }
 
@@ -279,7 +279,7 @@ impl Call<'_> {
     /// directions copying makes sense at all.
     fn update<T: FromBytes + IntoBytes + Immutable>(
         &mut self,
-        known: Request,
+        known: RequestNumber,
         action: impl FnOnce(&mut T) -> Result<(), Errno>,
     ) -> Result<i32, Errno> {
         let directions = self.request.direction() & known.direction();

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::dma_buf::DmaBuf;
+use super::dma_buf::ModelDmaBuf;
 use super::file::DrmFile;
-use super::gem::Object;
-use super::shared_file::{self, Kind, SharedFile};
+use super::gem::GemObject;
+use super::shared_file::{self, SharedFile, SharedFileKind};
 
 impl DrmFile {
     /// PRIME_HANDLE_TO_FD without the number: a dma-buf of `handle`, for writing
@@ -23,7 +23,7 @@ impl DrmFile {
     /// `EMFILE`.
     pub(super) fn prime_export(&self, handle: u32, writable: bool) -> Result<OwnedFd, Errno> {
         let object = self.lookup(handle).ok_or(Errno::NOENT)?;
-        DmaBuf::export(&object, writable)
+        ModelDmaBuf::export(&object, writable)
     }
 
     /// PRIME_FD_TO_HANDLE: the handle of the buffer object behind a
@@ -47,9 +47,9 @@ impl DrmFile {
     }
 
     /// The object that this device exported as `fd`.
-    fn exported(&self, fd: RawFd) -> Result<Arc<Object>, Errno> {
+    fn exported(&self, fd: RawFd) -> Result<Arc<GemObject>, Errno> {
         match SharedFile::of(fd)? {
-            Some(SharedFile(Kind::DmaBuf(dma_buf)))
+            Some(SharedFile(SharedFileKind::DmaBuf(dma_buf)))
                 if dma_buf.object().is_of(&self.device().offsets) =>
             {
                 Ok(Arc::clone(dma_buf.object()))

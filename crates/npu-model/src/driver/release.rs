@@ -51,7 +51,7 @@ impl Life {
 /// What descriptor and mappings of one open file share. Dropping the last of
 /// them releases the file.
 #[derive(Debug)]
-pub(super) struct OpenFile {
+pub(super) struct FileState {
     pub(super) device: Arc<Device>,
     pub(super) space: Arc<AddressSpace>,
     pub(super) handles: Mutex<HandleTable>,
@@ -69,7 +69,7 @@ pub(super) struct OpenFile {
     pub(super) need_not_settle: AtomicBool,
 }
 
-impl OpenFile {
+impl FileState {
     /// Whether its descriptor is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
@@ -124,7 +124,7 @@ impl OpenFile {
     }
 }
 
-impl Drop for OpenFile {
+impl Drop for FileState {
     fn drop(&mut self) {
         if !self.released {
             self.release(&|| false);
