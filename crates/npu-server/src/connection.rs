@@ -16,7 +16,7 @@ use rustix::mm::MapFlags;
 
 use crate::channel::{Channel, has_hung_up};
 use crate::counts::CacheSync;
-use crate::listener::Shared;
+use crate::listener::ServerShared;
 use crate::process;
 use crate::service::{MapOf, OpenFile, ioctl_for};
 use crate::shadow::Shadow;
@@ -30,7 +30,7 @@ const LOOK_FOR_MAPPINGS: Duration = Duration::from_millis(200);
 /// A connection.
 struct Connection {
     socket: OwnedFd,
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     /// Once it is an open file.
     file: OnceLock<Box<dyn OpenFile>>,
     /// The process that called last, by its own word.
@@ -53,7 +53,7 @@ struct Calls {
 }
 
 /// Serves a connection to its end.
-pub(crate) fn serve(socket: OwnedFd, shared: Arc<Shared>) {
+pub(crate) fn serve(socket: OwnedFd, shared: Arc<ServerShared>) {
     let connection = Arc::new(Connection {
         socket,
         shared,

@@ -16,8 +16,8 @@ use rustix::process::{Resource, Rlimit};
 use zerocopy::IntoBytes;
 
 use crate::connection;
-use crate::counts::{Counters, Counts};
-use crate::pool::Pool;
+use crate::counts::{CallCounters, Counts};
+use crate::pool::ThreadPool;
 use crate::service::Service;
 use crate::shadow::{Shadow, ShadowError};
 
@@ -49,12 +49,12 @@ pub enum ServerError {
 }
 
 /// What the threads of a server share.
-pub(crate) struct Shared {
+pub(crate) struct ServerShared {
     pub(crate) service: Arc<dyn Service>,
     /// For a device that this system lacks.
     pub(crate) shadow: Option<Shadow>,
-    pub(crate) counters: Counters,
-    pub(crate) pool: Pool,
+    pub(crate) counters: CallCounters,
+    pub(crate) pool: ThreadPool,
     clients: Mutex<Clients>,
     changed: Condvar,
 }
@@ -70,7 +70,7 @@ struct Clients {
 /// A server that runs; it stops when this is dropped.
 pub struct Server {
     address: Address,
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     stopping: Arc<AtomicBool>,
     wake: OwnedFd,
     thread: Option<JoinHandle<()>>,
@@ -116,11 +116,11 @@ impl Server {
             other => other?,
         }
         let shadow = service.is_emulated().then(Shadow::create).transpose()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerShared {
             service,
             shadow,
-            counters: Counters::default(),
-            pool: Pool::default(),
+            counters: CallCounters::default(),
+            pool: ThreadPool::default(),
             clients: Mutex::new(Clients {
                 now: 0,
                 idle_since: Instant::now(),
@@ -206,7 +206,7 @@ impl Drop for Server {
     }
 }
 
-impl Shared {
+impl ServerShared {
     fn lock(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,7 +11,7 @@ use npu_wire::{Address, Ask, ENVIRONMENT, Request};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use crate::call::{Outcome, call};
+use crate::call::{CallOutcome, call};
 use crate::named::Named;
 use crate::start;
 use crate::wire::Room;
@@ -113,7 +113,7 @@ pub(crate) fn open_sw_sync() -> Result<OwnedFd, Errno> {
     outcome.file.ok_or(Errno::PROTO)
 }
 
-fn ask(connection: &impl AsFd, ask: Ask, out: Room<'_>) -> Result<Outcome, Errno> {
+fn ask(connection: &impl AsFd, ask: Ask, out: Room<'_>) -> Result<CallOutcome, Errno> {
     call(
         connection.as_fd(),
         &request(ask),

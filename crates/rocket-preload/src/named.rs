@@ -11,7 +11,7 @@ use std::cell::Cell;
 use rocket_uapi::{read_own_memory, sys};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::wire::{Memory, Room};
+use crate::wire::{ClientMemory, Room};
 
 /// Longest text of a dma-buf's SET_NAME, with its terminator (`DMA_BUF_NAME_LEN`).
 const NAME_BYTES: usize = 32;
@@ -52,7 +52,7 @@ impl Span {
         Self { addr, count, size }
     }
 
-    fn holds(self, memory: Memory) -> bool {
+    fn holds(self, memory: ClientMemory) -> bool {
         // Neither overflows: a count of bytes, or 32 bits of each.
         let end = u128::from(self.addr) + u128::from(self.count) * self.size as u128;
         let asked = u128::from(memory.addr) + memory.len as u128;
@@ -95,10 +95,10 @@ impl Named {
     }
 
     /// The argument that goes along with the request.
-    pub(crate) fn sent(&self) -> Memory {
+    pub(crate) fn sent(&self) -> ClientMemory {
         match self.kind {
             Kind::Device => self.all(),
-            Kind::None | Kind::File => Memory::NONE,
+            Kind::None | Kind::File => ClientMemory::NONE,
         }
     }
 
@@ -114,7 +114,7 @@ impl Named {
     }
 
     /// Whether the call reads this memory.
-    pub(crate) fn reads(&self, memory: Memory) -> bool {
+    pub(crate) fn reads(&self, memory: ClientMemory) -> bool {
         let whole = self.all();
         match self.kind {
             Kind::Device if self.is(sys::SUBMIT) => self.submit_reads(memory),
@@ -127,7 +127,7 @@ impl Named {
     }
 
     /// This memory to be written, if the call writes it.
-    pub(crate) fn room(&self, memory: Memory) -> Option<Room<'_>> {
+    pub(crate) fn room(&self, memory: ClientMemory) -> Option<Room<'_>> {
         let spans = match self.kind {
             Kind::Device if self.is(sys::VERSION) => {
                 let version: sys::Version = self.argument();
@@ -169,8 +169,8 @@ impl Named {
     }
 
     /// The argument, as long as the request says.
-    fn all(&self) -> Memory {
-        Memory {
+    fn all(&self) -> ClientMemory {
+        ClientMemory {
             addr: self.arg,
             len: sys::arg_len(self.number),
         }
@@ -203,7 +203,7 @@ impl Named {
 
     /// Whether SUBMIT reads this memory: its array of jobs, or one of the
     /// arrays of one of them. Servers ask for those in the order of the jobs.
-    fn submit_reads(&self, memory: Memory) -> bool {
+    fn submit_reads(&self, memory: ClientMemory) -> bool {
         let submit: sys::Submit = self.argument();
         let (count, stride) = (submit.job_count, submit.job_struct_size as usize);
         if Span::new(submit.jobs, count.into(), stride).holds(memory) {
