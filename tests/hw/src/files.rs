@@ -8,7 +8,7 @@ use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::check::{Must, Reason};
+use crate::check::{Must, NotPassed};
 use crate::raw::{File, Map, WithoutAddresses};
 
 impl WithoutAddresses for sys::ExportSyncFile {}
@@ -65,7 +65,7 @@ impl File {
     }
 
     /// The fence of the jobs that write a dma-buf.
-    pub(crate) fn writers(&self, dma_buf: BorrowedFd<'_>) -> Result<SyncFile, Reason> {
+    pub(crate) fn writers(&self, dma_buf: BorrowedFd<'_>) -> Result<SyncFile, NotPassed> {
         let fence = self.export_fence(dma_buf, sys::DMA_BUF_SYNC_READ);
         let fence = fence.must("EXPORT_SYNC_FILE")?;
         Ok(self.device().adopt_sync_file(fence)?)

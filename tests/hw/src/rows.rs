@@ -20,8 +20,8 @@ mod submit;
 mod sync;
 mod sync_file;
 
-use crate::Context;
-use crate::check::Outcome;
+use crate::RowContext;
+use crate::check::RowOutcome;
 
 /// One fact about the driver.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +35,10 @@ pub struct Row {
     /// Whether it is about several processes, which a model within one has not.
     pub needs_kernel: bool,
     /// Checks it.
-    pub(crate) run: fn(&Context) -> Outcome,
+    pub(crate) run: fn(&RowContext) -> RowOutcome,
 }
 
-const fn row(name: &'static str, what: &'static str, run: fn(&Context) -> Outcome) -> Row {
+const fn row(name: &'static str, what: &'static str, run: fn(&RowContext) -> RowOutcome) -> Row {
     Row {
         name,
         what,
