@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is in a capture.
+//! A capture in memory: its device, buffer objects, jobs and contents.
 
 use std::fmt;
 use std::fs::File;
@@ -43,7 +43,7 @@ const UNPACKED_KEPT: usize = 8;
 /// The device that a capture was made on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedDevice {
-    /// What it said of itself.
+    /// The device's own answers: name, driver, version, number of cores.
     pub info: DeviceInfo,
     /// The name of its chip.
     pub chip: String,
@@ -105,11 +105,11 @@ pub struct ObjectUse {
     pub handle: u32,
     /// The object that it named; `None` if it named none.
     pub object: Option<usize>,
-    /// How.
+    /// In which of the job's lists it is.
     pub role: Role,
 }
 
-/// What became of a job.
+/// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobOutcome {
     /// It ended well.
@@ -136,21 +136,22 @@ impl fmt::Display for JobOutcome {
     }
 }
 
-/// A job.
+/// A job as it was handed to the driver, and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapturedJob {
     /// The open file that it came from.
     pub file: u32,
-    /// Its programs, by address.
+    /// Its register programs: NPU address and length of each.
     pub tasks: Vec<RawTask>,
     /// The objects that it named, in the order of its lists, and those that it
     /// reaches.
     pub uses: Vec<ObjectUse>,
     /// When it was handed over, nanoseconds after recording began.
     pub started_ns: u64,
-    /// When it was seen to end.
+    /// When it was seen to end, nanoseconds after recording began; `None` if it was
+    /// not.
     pub ended_ns: Option<u64>,
-    /// What became of it.
+    /// How it ended.
     pub outcome: JobOutcome,
     /// Chunks that were recorded since the job before it ended.
     pub(crate) before: Range<usize>,
@@ -178,7 +179,7 @@ pub(crate) struct PageRun {
     pub(crate) data: Option<u32>,
 }
 
-/// One PAGE section.
+/// The pages of one object that one PAGE section of the file holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
     pub(crate) object: usize,

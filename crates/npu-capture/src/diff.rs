@@ -19,48 +19,48 @@ const PIECE: u64 = 256 * PAGE;
 pub enum CaptureDifference {
     /// Something about the devices, or the recordings as a whole.
     Whole {
-        /// What.
+        /// The field that differs.
         what: String,
-        /// In the first.
+        /// What the first capture has.
         first: String,
-        /// In the second.
+        /// What the second capture has.
         second: String,
     },
     /// Something about a job.
     Job {
-        /// Its index.
+        /// Index of the job in both captures.
         job: usize,
-        /// What.
+        /// The field of the job that differs.
         what: &'static str,
-        /// In the first.
+        /// What the first capture has.
         first: String,
-        /// In the second.
+        /// What the second capture has.
         second: String,
     },
     /// A command word.
     Word {
-        /// Index of the job.
+        /// Index of the job in both captures.
         job: usize,
         /// Index of the program in the job.
         program: usize,
         /// Index of the word in the program.
         index: usize,
-        /// In the first.
+        /// What the first capture has.
         first: Option<Word>,
-        /// In the second.
+        /// What the second capture has.
         second: Option<Word>,
     },
     /// Contents of a buffer object.
     Contents {
-        /// When.
+        /// Before or after which job.
         moment: Moment,
         /// The number of the object in the first.
         object: usize,
         /// The number of the object in the second.
         other: usize,
-        /// How many bytes differ.
+        /// Number of bytes that differ.
         bytes: u64,
-        /// Place of the first of them.
+        /// Offset of the first of them in the object.
         offset: u64,
         /// That byte in the first.
         first: u8,

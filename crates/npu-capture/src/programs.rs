@@ -36,7 +36,7 @@ impl<F: FnMut(u64, &mut [u8]) -> bool> ReadIova for F {
 pub struct CapturedProgram {
     /// Its index in the job.
     pub index: usize,
-    /// Where it is.
+    /// Where it lies in the job's memory, and how long it is.
     pub task: RawTask,
     /// Its words; `None` where they are not in any buffer object, or are more
     /// than the NPU can fetch.
@@ -45,7 +45,7 @@ pub struct CapturedProgram {
 }
 
 impl CapturedProgram {
-    /// Its words, or none.
+    /// Its words; an empty list where they could not be read.
     #[must_use]
     pub fn words(&self) -> &[Word] {
         self.words.as_deref().unwrap_or_default()
@@ -68,7 +68,7 @@ impl CapturedProgram {
         })
     }
 
-    /// What is wrong with it.
+    /// The rules of the lint that it breaks.
     #[must_use]
     pub fn lint(&self) -> Vec<Finding> {
         // What ran on the core before the job is not known.

@@ -57,7 +57,7 @@ pub struct RecordedFile<F> {
 /// A buffer object of a file: `None` for one that came from elsewhere.
 type Known = Option<sys::CreateBo>;
 
-/// What was seen of a job's end.
+/// How a job ended, as far as it was seen.
 #[derive(Clone, Copy, Debug)]
 struct End {
     was_accepted: bool,

@@ -48,14 +48,14 @@ pub struct BoView<'a> {
     pub iova: Option<Iova>,
     /// Its length in bytes, whole pages.
     pub len: u64,
-    /// Its bytes.
+    /// Reads its contents, as the CPU sees them now.
     pub bytes: &'a dyn BoBytes,
 }
 
 /// A job as it is handed over.
 #[derive(Clone, Copy)]
 pub struct JobView<'a> {
-    /// Its programs.
+    /// Its register programs: where each lies, and how long it is.
     pub tasks: &'a [RawTask],
     /// The handles that it only reads, as they were given.
     pub reads: &'a [u32],
@@ -73,14 +73,14 @@ pub struct JobView<'a> {
 #[derive(Clone, Debug)]
 pub struct Recorder(Arc<Inner>);
 
-/// What was recorded.
+/// How much a finished recording holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordingSummary {
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: u32,
-    /// Buffer objects.
+    /// Number of buffer objects.
     pub objects: u32,
-    /// Length of the file.
+    /// Length of the file, bytes.
     pub bytes: u64,
 }
 

@@ -15,13 +15,13 @@ use crate::recorder::{BoView, JobToken, JobView, Recorder};
 /// How many recorded jobs ended how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    /// They did their work.
+    /// Jobs that ended well.
     pub completed: u64,
-    /// The driver reset their core.
+    /// Jobs that the driver killed: it reset their core.
     pub killed: u64,
-    /// SUBMIT said 0, and the driver did not take them.
+    /// Jobs that the driver did not take, although SUBMIT said 0.
     pub dropped: u64,
-    /// SUBMIT failed, or nobody knows how they ended.
+    /// Jobs whose SUBMIT failed, or of which nobody knows how they ended.
     pub others: u64,
 }
 

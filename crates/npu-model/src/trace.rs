@@ -11,7 +11,7 @@ use rknpu_chip::{Direction, Master};
 /// The DMA accesses of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskTrace {
-    /// Which task.
+    /// The job and the core of the task, and its index in the job.
     pub place: TaskPlace,
     /// Whether it raised its interrupt.
     pub completed: bool,
@@ -24,11 +24,11 @@ pub struct TaskTrace {
 /// accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DmaAccess {
-    /// Who.
+    /// The DMA engine that made the accesses.
     pub master: Master,
-    /// Read or written.
+    /// Whether the engine read the range or wrote it.
     pub direction: Direction,
-    /// IOVAs, bytes.
+    /// NPU addresses, bytes: first to one past the last.
     pub range: Range<u64>,
 }
 

@@ -27,7 +27,7 @@ const CALLS: usize = 512;
 /// How often is looked whether a closed file is still mapped.
 const LOOK_FOR_MAPPINGS: Duration = Duration::from_millis(200);
 
-/// A connection.
+/// A connection of a client, from accept to its end.
 struct Connection {
     socket: OwnedFd,
     shared: Arc<ServerShared>,
@@ -44,7 +44,7 @@ struct Connection {
     fewer_calls: Condvar,
 }
 
-/// Calls under way.
+/// Numbers of calls under way.
 #[derive(Default)]
 struct Calls {
     all: usize,

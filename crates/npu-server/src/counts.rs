@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What clients did, counted.
+//! Counters of what clients did: opens, calls, jobs, bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

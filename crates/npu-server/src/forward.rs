@@ -37,7 +37,7 @@ pub struct ForwardService {
     work: Arc<Work>,
 }
 
-/// What was submitted.
+/// How much was submitted to the node, by all clients.
 #[derive(Debug, Default)]
 struct Work {
     tasks: AtomicU64,

@@ -61,7 +61,7 @@ pub(crate) struct ServerShared {
 
 #[derive(Debug)]
 struct Clients {
-    /// Connections now.
+    /// Connections that are open now.
     now: usize,
     /// Since when there is none; at first, since the start.
     idle_since: Instant,

@@ -41,7 +41,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's life.
+    /// Runs tasks until there has been none for a while: the life of a thread.
     fn work(&self) {
         let mut state = self.lock();
         loop {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a server serves.
+//! The device that a server shows to its clients, and its open files.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -85,8 +85,8 @@ pub(crate) fn ioctl_for(
 /// What to map in the place of the device.
 #[derive(Debug)]
 pub struct MapOf {
-    /// The file.
+    /// The file to map.
     pub file: OwnedFd,
-    /// Where in it, bytes.
+    /// Offset of the mapping in it, bytes.
     pub offset: u64,
 }

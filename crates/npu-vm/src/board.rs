@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-/// Where RAM starts.
+/// Address at which the guest's RAM starts.
 pub const RAM: u64 = 0x4000_0000;
 
 /// Bytes of RAM that QEMU is given: up to 4 GiB, so that the NPU is inside.

@@ -55,7 +55,7 @@ pub(crate) struct CorePort<S: Silicon> {
     clock: Arc<GuestClock>,
 }
 
-/// What both sides use.
+/// What the guest's side and the thread of a core share.
 #[derive(Debug)]
 struct Shared<S> {
     index: u32,

@@ -34,7 +34,7 @@ const DIRECTORIES: [&[u8]; 9] = [
 /// The device tree in /proc: a link on a board.
 const DEVICE_TREE: &[u8] = b"/proc/device-tree";
 
-/// What a path is.
+/// What a path stands for, to a program under the preload library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
     /// The device node.

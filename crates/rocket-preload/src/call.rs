@@ -12,14 +12,14 @@ use crate::named::Named;
 use crate::start::complain;
 use crate::wire::{self, ClientMemory, Room};
 
-/// How a call ended.
+/// The server's answer at the end of a call.
 pub(crate) struct CallOutcome {
     /// What the system call would return.
     pub(crate) result: Result<i32, Errno>,
     /// With a file to map: where in it. Of an ioctl of another file: whether
     /// it was one of the device's.
     pub(crate) value: u64,
-    /// A file to map.
+    /// A file to map, of an mmap.
     pub(crate) file: Option<OwnedFd>,
     /// Bytes that came with it.
     pub(crate) data_len: usize,

@@ -34,7 +34,7 @@ const OF_ANY_FILE: [u32; 5] = [
     0x5460,
 ];
 
-/// What an ioctl is about.
+/// The file that an ioctl is on, as far as it matters here.
 pub(crate) enum Subject {
     /// The device.
     Device,

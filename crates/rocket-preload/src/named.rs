@@ -16,7 +16,7 @@ use crate::wire::{ClientMemory, Room};
 /// Longest text of a dma-buf's SET_NAME, with its terminator (`DMA_BUF_NAME_LEN`).
 const NAME_BYTES: usize = 32;
 
-/// Whose ioctl a call is.
+/// Which kind of file answers a call, if it is an ioctl.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// No ioctl: it names nothing.
@@ -28,7 +28,7 @@ enum Kind {
     File,
 }
 
-/// What a call names.
+/// The memory and descriptors that a call names: all that the server may ask for.
 pub(crate) struct Named {
     kind: Kind,
     number: u32,
@@ -61,7 +61,7 @@ impl Span {
 }
 
 impl Named {
-    /// Of a call that is no ioctl.
+    /// A call that is no ioctl names nothing.
     pub(crate) fn nothing() -> Self {
         Self::new(Kind::None, 0, 0)
     }
@@ -76,7 +76,7 @@ impl Named {
         }
     }
 
-    /// Of an ioctl of the device.
+    /// What an ioctl of the device names.
     ///
     /// # Safety
     /// As ioctl(2): what the request writes, by its number at `arg` and by its
@@ -86,7 +86,7 @@ impl Named {
         Self::new(Kind::Device, number, arg)
     }
 
-    /// Of an ioctl of a dma-buf or a sync_file.
+    /// What an ioctl of a dma-buf or a sync_file names.
     ///
     /// # Safety
     /// As for [`Self::by_device`].

@@ -31,7 +31,7 @@ unsafe fn make_node(out: *mut Stat) {
     out.st_blocks = 0;
 }
 
-/// Whose stat is asked for.
+/// The file whose stat is asked for.
 enum Asked {
     /// The node's; of this stand-in, if there is one.
     Node(Option<ShadowPath>),

@@ -16,7 +16,7 @@ use crate::memory;
 /// shadow directory are far shorter.
 pub(crate) const PATH_BYTES: usize = 512;
 
-/// What a path means.
+/// Where a call with a path goes.
 #[expect(
     clippy::large_enum_variant,
     reason = "lives for one call, and nothing is to be allocated"
@@ -28,7 +28,7 @@ pub(crate) enum PathTarget {
     Shadow(ShadowPath),
     /// The kernel's file of fences that a program signals itself.
     SwSync,
-    /// What the next library says.
+    /// Nothing of the device: the next library answers.
     Other,
 }
 

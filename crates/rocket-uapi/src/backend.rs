@@ -19,7 +19,7 @@ use crate::units::{ByteLen, Deadline, Handle};
 /// A new BO.
 #[derive(Debug)]
 pub struct RawBo {
-    /// Its GEM handle.
+    /// Its GEM handle in the file that made it.
     pub handle: Handle,
     /// Where the NPU sees it, through the file that made it.
     pub iova: Iova,
@@ -33,7 +33,7 @@ pub struct RawBo {
 pub struct RawTask {
     /// Where its command words are; 16-byte aligned.
     pub regcmd: Iova,
-    /// How many 64-bit words.
+    /// Its length, 64-bit words.
     pub words: u32,
 }
 

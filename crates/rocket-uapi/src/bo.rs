@@ -274,7 +274,7 @@ impl FrozenBo {
     /// a job still has it.
     ///
     /// # Errors
-    /// What it was called with.
+    /// The frozen buffer object itself, if it has other owners.
     pub fn thaw(self) -> Result<Bo, Self> {
         Arc::try_unwrap(self.0).map_err(Self)
     }

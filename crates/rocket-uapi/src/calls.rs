@@ -52,7 +52,7 @@ plain! {
 /// absolute, so it does not move.
 ///
 /// # Errors
-/// What the driver says.
+/// The errno of the driver.
 ///
 /// # Safety
 /// The addresses in `arg`, and in what they lead to, are null or `arena`'s; what
@@ -78,7 +78,7 @@ where
 /// As [`ioctl_bytes`], with the structure itself.
 ///
 /// # Errors
-/// What the driver says.
+/// The errno of the driver.
 ///
 /// # Safety
 /// As for [`ioctl_bytes`].
@@ -108,7 +108,7 @@ where
     unsafe { ioctl(file, request, arg, &Arena::new()) }
 }
 
-/// What VERSION says.
+/// The driver's answer to VERSION.
 #[derive(Clone, Debug)]
 pub struct VersionReply {
     /// The numbers, and the lengths of the texts; the addresses mean nothing.
@@ -117,10 +117,10 @@ pub struct VersionReply {
     pub texts: [Vec<u8>; 3],
 }
 
-/// VERSION.
+/// VERSION: the driver's name, date and description, with its version numbers.
 ///
 /// # Errors
-/// What the driver says.
+/// The errno of the driver.
 pub fn version<F: FileOperations + ?Sized>(file: &F) -> Result<VersionReply, Errno> {
     let arena = Arena::new();
     let places = [(); 3].map(|()| arena.push(&[0; TEXT_BYTES]));
@@ -172,7 +172,7 @@ pub fn gem_close<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<()
 /// PRIME export: a dma-buf of a BO.
 ///
 /// # Errors
-/// What the driver says.
+/// The errno of the driver.
 pub fn export<F>(file: &F, handle: u32, flags: u32) -> Result<OwnedFd, Errno>
 where
     F: FileOperations + ?Sized,

@@ -28,22 +28,22 @@ pub enum LengthError {
 /// A program that the driver or the NPU could not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ProgramError {
-    /// There is none.
+    /// A list without any program.
     #[error("no program was given")]
     None,
     /// A program without words: the driver drops a job with one, and does not
     /// tell.
     #[error("program {index} has no words")]
     NoWords {
-        /// Which one.
+        /// Index of the program in the list that was given.
         index: usize,
     },
     /// A program longer than the NPU can fetch.
     #[error("program {index} has {words} words; the NPU can fetch {MAX_WORDS}")]
     TooManyWords {
-        /// Which one.
+        /// Index of the program in the list that was given.
         index: usize,
-        /// How many words it has.
+        /// Its 64-bit words.
         words: usize,
     },
     /// Programs where the NPU cannot fetch them: it would hang.
@@ -52,7 +52,7 @@ pub enum ProgramError {
          the driver gave that address, which is a bug below"
     )]
     Unaligned {
-        /// Where they would lie.
+        /// NPU address of the first program.
         address: Iova,
     },
     /// The witness of a job has no program.
@@ -168,19 +168,19 @@ pub enum Error {
     /// No file descriptor left.
     #[error("{} failed: the process has no file descriptor left; raise `ulimit -n`", call.name())]
     OutOfFileDescriptors {
-        /// The call.
+        /// The call that failed.
         call: Call,
     },
     /// The device is gone.
     #[error("{} failed: the device is gone", call.name())]
     DeviceGone {
-        /// The call.
+        /// The call that failed.
         call: Call,
     },
     /// A wait ended at its deadline.
     #[error("the wait for buffer object {handle} ended at its deadline; a job still writes it")]
     TimedOut {
-        /// The BO.
+        /// The buffer object that a job still writes.
         handle: Handle,
     },
     /// A wait for a fence ended at its deadline.
@@ -192,15 +192,15 @@ pub enum Error {
          into another file"
     )]
     OwnBuffer {
-        /// The BO.
+        /// Its handle in that file.
         handle: Handle,
     },
     /// A copy that leaves a buffer.
     #[error("{count} bytes from {offset} on, of a buffer of {len} bytes")]
     OutOfBounds {
-        /// First byte.
+        /// First byte of the copy, counted from the start of the buffer.
         offset: usize,
-        /// How many.
+        /// Bytes to copy.
         count: usize,
         /// Length of the buffer.
         len: usize,
@@ -211,7 +211,7 @@ pub enum Error {
          close other buffer objects of this file"
     )]
     AddressTooHigh {
-        /// The address.
+        /// The NPU address that CREATE_BO gave.
         address: u64,
     },
     /// There is no node at that path.
@@ -226,15 +226,15 @@ pub enum Error {
     /// The node is served by another driver.
     #[error("it is served by the driver `{driver}`, not by `rocket`; choose another node")]
     OtherDriver {
-        /// Its name.
+        /// Its name, as VERSION tells it.
         driver: String,
     },
     /// The mapping of a BO is shorter than what was asked for.
     #[error("buffer object {handle} was mapped with {mapped} bytes instead of {len}: a bug below")]
     MappingTooShort {
-        /// The BO.
+        /// The handle of the new buffer object.
         handle: Handle,
-        /// Bytes mapped.
+        /// Bytes that were mapped.
         mapped: usize,
         /// The length asked for.
         len: ByteLen,
@@ -248,17 +248,17 @@ pub enum Error {
     /// Any other refusal.
     #[error("{}{} failed: {errno}", call.name(), on(*handle))]
     Refused {
-        /// The call.
+        /// The call that failed.
         call: Call,
         /// The BO, where the call names one.
         handle: Option<Handle>,
-        /// What the kernel said.
+        /// The errno of the call.
         errno: Errno,
     },
     /// The backend has no such function.
     #[error("{} is not possible on this device", call.name())]
     Unsupported {
-        /// The call.
+        /// The call that failed.
         call: Call,
     },
 }

@@ -27,7 +27,7 @@ pub struct IoctlBackend {
     file: Arc<dyn FileOperations>,
     raw: RawDevice,
     info: DeviceInfo,
-    /// What it says to VERSION.
+    /// Whether it answered VERSION, and with which errno if not.
     version: Result<(), Errno>,
 }
 

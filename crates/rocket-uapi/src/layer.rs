@@ -29,7 +29,7 @@ pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
     /// [`FileOperations::ioctl`].
     ///
     /// # Errors
-    /// What the driver says, EINTR included.
+    /// The errno of the driver, EINTR included.
     ///
     /// # Safety
     /// As for [`FileOperations::ioctl`].

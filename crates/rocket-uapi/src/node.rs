@@ -40,7 +40,7 @@ pub const SETTLE: Duration = Duration::from_millis(50);
 /// jobs that are planned for a fifth of it leave as much.
 const SURVIVES: Duration = Duration::from_millis(400);
 
-/// An open node.
+/// An open device node of the kernel.
 #[derive(Debug)]
 pub struct Node {
     fd: OwnedFd,
@@ -195,7 +195,7 @@ unsafe impl SharedFileOperations for KernelFiles {
     }
 }
 
-/// A mapping.
+/// A mapping of a file of the kernel, unmapped when it is dropped.
 #[derive(Debug)]
 struct Pages {
     start: *mut c_void,

@@ -55,7 +55,7 @@ pub struct FenceInfo {
     pub driver: String,
     /// The queue that it is of, as long as it is active.
     pub timeline: String,
-    /// Where its job is.
+    /// Whether its job is still under way, and how it ended.
     pub status: FenceStatus,
     /// When it ended, on CLOCK_MONOTONIC; none while it is active.
     pub ended: Option<Duration>,

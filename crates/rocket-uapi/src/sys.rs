@@ -24,7 +24,7 @@ pub use request::{ARG_LEN_MAX, HandleChange, arg_len, is_call, letter, structure
 pub struct StructLayout {
     /// Name in the kernel's header, without `struct`.
     pub name: &'static str,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
     /// Alignment in bytes.
     pub align: usize,
@@ -149,11 +149,11 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of the DRM core's VERSION.
     Version = "drm_version", size 64, align 8 {
-        /// Out.
+        /// Out: major version of the driver.
         0 version_major: i32,
-        /// Out.
+        /// Out: minor version.
         4 version_minor: i32,
-        /// Out.
+        /// Out: patch level.
         8 version_patchlevel: i32,
         /// Padding of the C structure, without a name there.
         12 padding: u32,
@@ -161,13 +161,13 @@ uapi_struct! {
         16 name_len: u64,
         /// Address of room for the name, which gets no terminator.
         24 name: u64,
-        /// As `name_len`.
+        /// As `name_len`, of the date.
         32 date_len: u64,
-        /// As `name`.
+        /// As `name`, for the date.
         40 date: u64,
-        /// As `name_len`.
+        /// As `name_len`, of the description.
         48 desc_len: u64,
-        /// As `name`.
+        /// As `name`, for the description.
         56 desc: u64,
     }
 }
@@ -175,9 +175,9 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of the DRM core's GET_CAP.
     GetCap = "drm_get_cap", size 16, align 8 {
-        /// Which one.
+        /// Number of the capability (`DRM_CAP_*`).
         0 capability: u64,
-        /// Out.
+        /// Out: its value.
         8 value: u64,
     }
 }

@@ -71,7 +71,7 @@ impl ByteLen {
         }
     }
 
-    /// In bytes.
+    /// The length in bytes.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0 as usize

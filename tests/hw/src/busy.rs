@@ -156,7 +156,7 @@ impl Busy {
         Ok(value)
     }
 
-    /// Its end.
+    /// The fence of the job.
     pub(crate) fn fence(&self) -> Result<SyncFile, NotPassed> {
         Ok(self.pending.fence()?)
     }

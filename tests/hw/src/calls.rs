@@ -32,7 +32,7 @@ impl Calls {
         Ok(calls)
     }
 
-    /// How many there were.
+    /// Number of calls that were counted.
     pub(crate) fn count(&self) -> Result<u64, NotPassed> {
         let profile = fs::read_to_string(Path::new(TRACING).join("kprobe_profile"));
         let profile = profile.must("the counts of the probes")?;

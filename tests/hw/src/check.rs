@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a row ends.
+//! How a row ends, and checks that end it.
 
 use std::fmt;
 

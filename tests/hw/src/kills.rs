@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// What the kernel frees late is freed then: a killed job after 500 ms.
 const LATE: Duration = Duration::from_millis(700);
 
-/// What a client does.
+/// Options of a client that is killed: its device, and when it dies.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClientOptions {
     /// The device node
@@ -47,7 +47,7 @@ impl ClientOptions {
     /// Multiplies the same matrices until killed; says so after the first time.
     ///
     /// # Errors
-    /// If it cannot.
+    /// When the device or its first job fails.
     pub fn run(&self) -> Result<Infallible, NotPassed> {
         let device = Device::open(&self.device)?;
         let (product, mut output) = RepeatableProduct::new(&device)?;

@@ -53,7 +53,7 @@ pub use scenario::Scenario;
 use known::known;
 use report::RowReport;
 
-/// What a row has to work with.
+/// The device of a row, and the files that it opens besides.
 #[derive(Debug)]
 pub struct RowContext {
     device: Device,
@@ -70,7 +70,7 @@ impl RowContext {
     }
 }
 
-/// Which rows to run.
+/// The rows to run.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     /// Parts of names; empty: all rows.

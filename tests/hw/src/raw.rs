@@ -44,7 +44,7 @@ pub(crate) struct File {
     device: Device,
 }
 
-/// What VERSION says.
+/// The driver's answer to VERSION.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct VersionTexts {
     pub(crate) version: (i32, i32, i32),

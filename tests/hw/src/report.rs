@@ -7,10 +7,10 @@ use crate::check::{NotPassed, RowOutcome};
 use crate::known::KnownBug;
 use crate::rows::Row;
 
-/// For whom.
+/// The form of a report, by its readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReportFormat {
-    /// People.
+    /// Lines for people.
     #[default]
     Text,
     /// KTAP, version 1 (Linux, Documentation/dev-tools/ktap.rst), with the
@@ -18,14 +18,14 @@ pub enum ReportFormat {
     Ktap,
 }
 
-/// How many rows ended how.
+/// Numbers of rows, by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowCounts {
-    /// The driver does what is expected.
+    /// Rows on which the driver does what is expected.
     pub passed: usize,
-    /// It does not.
+    /// Rows on which it does not.
     pub failed: usize,
-    /// Not run.
+    /// Rows that could not run here.
     pub skipped: usize,
     /// A known bug of this kernel.
     pub known: usize,
@@ -33,7 +33,7 @@ pub struct RowCounts {
     pub unexpected: usize,
 }
 
-/// What is written where.
+/// A report that is being written, row by row.
 pub(crate) struct RowReport<'a> {
     out: &'a mut dyn Write,
     format: ReportFormat,

@@ -21,7 +21,7 @@ const STRIDE: usize = 64;
 /// What is between two jobs, where nobody looks.
 const FILLER: u8 = 0xee;
 
-/// Which of a job's arrays.
+/// Index of one of a job's arrays.
 pub(crate) const TASKS: usize = 0;
 pub(crate) const READS: usize = 1;
 pub(crate) const WRITES: usize = 2;

@@ -43,16 +43,16 @@ impl Default for ReplayOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// It cannot be read.
+    /// The capture cannot be read.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// The device failed.
+    /// A call of the device failed, which no job is to blame for.
     #[error("the device failed: {0}")]
     Device(#[from] rocket_uapi::Error),
     /// An object that no device can have.
     #[error("object {object}: {error}")]
     Length {
-        /// Its number.
+        /// The object's number in the capture.
         object: usize,
         /// What is wrong with its length.
         error: LengthError,
@@ -60,9 +60,9 @@ pub enum ReplayError {
     /// Two objects of one job at one address.
     #[error("the objects {first} and {second} of one job lie at the same addresses")]
     Overlap {
-        /// A number.
+        /// Number of one of them in the capture.
         first: usize,
-        /// A number.
+        /// Number of the other.
         second: usize,
     },
     /// The device gives no such address.
@@ -71,7 +71,7 @@ pub enum ReplayError {
          addresses in another order"
     )]
     Placement {
-        /// Its number.
+        /// The object's number in the capture.
         object: usize,
         /// The recorded address.
         wanted: Iova,
@@ -81,9 +81,9 @@ pub enum ReplayError {
     /// More memory than allowed.
     #[error("the capture needs {bytes} bytes of buffer objects, more than the limit of {max}")]
     TooLarge {
-        /// Bytes.
+        /// Bytes of all objects of one job.
         bytes: u64,
-        /// Most bytes.
+        /// The limit, [`ReplayOptions::bytes_max`].
         max: u64,
     },
 }
@@ -91,7 +91,7 @@ pub enum ReplayError {
 /// What came of running a capture again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplayReport {
-    /// Job by job.
+    /// The jobs, in the order of the capture.
     pub jobs: Vec<ReplayedJob>,
 }
 
@@ -103,7 +103,7 @@ impl ReplayReport {
     }
 }
 
-/// What came of one job.
+/// How one job went when it ran again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplayedJob {
     /// How it ended when it was recorded.
@@ -141,13 +141,13 @@ pub struct ContentsComparison {
 pub struct ByteDifference {
     /// The number of its object.
     pub object: usize,
-    /// Its place in the object.
+    /// Its offset in the object, bytes.
     pub offset: u64,
-    /// Its address.
+    /// Its NPU address.
     pub iova: u64,
-    /// What the recording has.
+    /// The byte in the recording.
     pub recorded: u8,
-    /// What is there now.
+    /// The byte after the replay.
     pub replayed: u8,
     /// The output element that it belongs to, where a program tells.
     pub place: Option<ElementDifference>,
@@ -158,20 +158,20 @@ pub struct ByteDifference {
 pub struct ElementDifference {
     /// Index of the program in the job.
     pub program: usize,
-    /// The element.
+    /// Where in the output tensor it lies, and its precision.
     pub element: Element,
-    /// Its recorded value.
+    /// Its value in the recording.
     pub recorded: Value,
-    /// Its value now.
+    /// Its value after the replay.
     pub replayed: Value,
 }
 
 /// The value of an element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// Of an integer.
+    /// An element of an integer precision.
     Integer(i32),
-    /// Of a float.
+    /// An element of a float precision, widened to 32 bits.
     Float(f32),
 }
 

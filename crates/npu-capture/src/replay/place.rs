@@ -81,7 +81,7 @@ fn alloc(device: &Device, object: usize, bytes: u64) -> Result<Bo, ReplayError> 
     Ok(device.alloc(len)?)
 }
 
-/// Objects by address.
+/// The objects to open together, by their first address.
 fn choose(
     capture: &Capture,
     from: usize,

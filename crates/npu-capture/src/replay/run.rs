@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Job after job.
+//! Runs the jobs of a capture one after another, and compares each.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::capture::{Capture, CapturedJob, JobOutcome, Role};
 use crate::contents::{Contents, Moment};
 use crate::drops::why_dropped;
 
-/// A replay on its way.
+/// A replay under way.
 pub(super) struct Replay<'a> {
     capture: &'a Capture,
     device: &'a Device,

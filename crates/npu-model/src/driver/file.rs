@@ -155,7 +155,7 @@ impl DrmFile {
             .map(|object| object.pages().len() as u64)
     }
 
-    /// How many handles are in use.
+    /// Number of handles that are in use.
     #[must_use]
     pub fn handles_in_use(&self) -> usize {
         self.handles().len()

@@ -96,7 +96,7 @@ fn whole_pages(size: u32) -> u64 {
 /// refers to it. Only then its IOVA, its mmap offset and its pages are free.
 #[derive(Debug)]
 pub(super) struct GemObject {
-    /// As CREATE_BO was told.
+    /// Bytes, as CREATE_BO was asked for them.
     size: u32,
     pages: Arc<Pages>,
     mmap_offset: u64,
@@ -342,7 +342,7 @@ impl HandleTable {
             .collect()
     }
 
-    /// How many handles are in use.
+    /// Number of handles that are in use.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -154,7 +154,7 @@ impl Bus for AddressSpaceBus<'_> {
 pub struct Kicked {
     /// PC.INTERRUPT_RAW_STATUS.
     pub raw_status: u32,
-    /// What came of the tasks.
+    /// The chip's account of the tasks: time, work, and what is wrong with them.
     pub outcome: Outcome,
 }
 

@@ -19,7 +19,7 @@ use super::release::Life;
 /// Address spaces of the process so far.
 static SPACES: AtomicU64 = AtomicU64::new(0);
 
-/// What an address translates to.
+/// The NPU addresses of one open file, and the pages behind each.
 #[derive(Debug)]
 pub(super) struct AddressSpace {
     /// Rises from one to the next.

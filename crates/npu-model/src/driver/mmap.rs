@@ -55,7 +55,7 @@ impl Mapping {
     /// were asked for.
     ///
     /// # Errors
-    /// What mmap says.
+    /// The errno that mmap gives.
     pub(super) fn own(
         object: &Arc<GemObject>,
         whole: usize,

@@ -76,9 +76,9 @@ use crate::trace::TaskTrace;
 /// What can be chosen about a [`Driver`].
 #[derive(Clone, Debug)]
 pub struct DriverOptions {
-    /// The kernel.
+    /// Version and behaviour of the modelled kernel.
     pub profile: DriverProfile,
-    /// Which of its bugs take effect.
+    /// The bugs of that kernel that take effect.
     pub bugs: DriverBugs,
     /// Whether [`Driver::open`] is called by root (`CAP_SYS_ADMIN`), which
     /// may use GEM names.

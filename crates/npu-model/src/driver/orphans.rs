@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::fence::Fence;
 use super::job::AcceptedJob;
 
-/// What one process left queued.
+/// Jobs that a process left queued when it ended.
 #[derive(Debug)]
 pub(super) struct Orphans {
     /// They end behind this one.

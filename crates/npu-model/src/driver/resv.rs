@@ -43,7 +43,7 @@ pub(super) struct Reservation {
 /// What somebody gets who asks for the fences on an object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exported {
-    /// Unsignalled ones.
+    /// The fences that have not ended.
     pub(super) fences: Vec<Arc<Fence>>,
     /// All of them, for modelled time.
     pub(super) named: Vec<FenceName>,

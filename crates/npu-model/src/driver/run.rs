@@ -21,7 +21,7 @@ use rknpu_chip::{Diagnosis, Outcome};
 /// Traces kept when nobody takes them.
 const TRACES_KEPT: usize = 65_536;
 
-/// What a job has done so far.
+/// The sums over the tasks of a job that have run.
 #[derive(Default)]
 struct Done {
     device_time: Duration,

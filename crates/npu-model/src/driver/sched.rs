@@ -94,7 +94,7 @@ struct Entity {
 }
 
 impl Entity {
-    /// Its jobs that have not ended.
+    /// Number of its jobs that have not ended.
     fn unfinished(&self) -> usize {
         let last = self.last_scheduled.as_ref();
         self.queue.len() + usize::from(last.is_some_and(|fence| fence.is_active()))
@@ -151,7 +151,7 @@ impl State {
 }
 
 impl Scheduler {
-    /// How many cores there are.
+    /// Number of cores.
     pub(super) fn cores(&self) -> usize {
         self.shared.cores.len()
     }
@@ -254,7 +254,7 @@ impl Scheduler {
         died_with
     }
 
-    /// How the accepted jobs ended.
+    /// Numbers of accepted jobs, by how they ended.
     pub(super) fn jobs(&self) -> JobCounts {
         let state = lock(&self.shared.state);
         let JobCounts {

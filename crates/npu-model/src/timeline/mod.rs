@@ -85,7 +85,7 @@ impl DeviceTimeline {
         }
     }
 
-    /// What the times depend on.
+    /// The clocks, rates and costs that the times depend on.
     #[must_use]
     pub fn machine(&self) -> &Machine {
         &self.machine

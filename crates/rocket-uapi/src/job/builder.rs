@@ -30,7 +30,7 @@ pub struct Job {
     pub(super) frozen: Vec<FrozenBo>,
     pub(super) reads: Vec<Bo>,
     pub(super) writes: Vec<Bo>,
-    /// What it writes for itself.
+    /// Buffers that its programs use between them, of which nobody reads a result.
     pub(super) scratch: Vec<Bo>,
     pub(super) shared_reads: Vec<SharedBo>,
     pub(super) shared_writes: Vec<SharedBo>,

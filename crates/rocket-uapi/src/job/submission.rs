@@ -38,7 +38,7 @@ pub(super) struct Submission {
     pub(super) is_witnessed: bool,
     /// Whether the driver is known to have taken it.
     is_accepted: bool,
-    /// Before SUBMIT.
+    /// A time just before SUBMIT, from which the driver's limit is counted.
     since: Instant,
 }
 

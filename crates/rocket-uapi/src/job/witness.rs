@@ -66,7 +66,7 @@ pub(crate) struct Witness {
     exported: AtomicBool,
 }
 
-/// Where things are in a page.
+/// The witness program of one page, and what it writes there.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     task: RawTask,
@@ -196,11 +196,11 @@ impl Witness {
     }
 }
 
-/// The program of all pages.
+/// The witness as it is linked once; each page gets a copy of its words.
 struct Program {
     /// Its words in a page at address 0.
     words: Vec<Word>,
-    /// Which of them are addresses.
+    /// Indices of the words that hold an address, to which the page's own is added.
     addresses: Vec<usize>,
     /// Offset of the atom that it writes last.
     atom: usize,

@@ -19,7 +19,7 @@ const ABSURD: u32 = u32::MAX;
 /// first ones; the last four start it.
 const TRAILER: usize = 4;
 
-/// What jobs may be made of.
+/// The objects that random jobs are made of.
 pub(super) struct Jobs<'a> {
     pub(super) rng: &'a mut Rng,
     pub(super) program: &'a ProductProgram,

@@ -22,7 +22,7 @@ use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::raw::{File, Map};
 use world::World;
 
-/// What to do.
+/// Length and seed of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Of the first round; the next has the next number.

@@ -34,7 +34,7 @@ pub(super) struct Slot {
     pub(super) bos: Vec<sys::CreateBo>,
 }
 
-/// What one thread has.
+/// The files, objects, dma-bufs and fences of one thread.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) rng: Rng,

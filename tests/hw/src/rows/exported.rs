@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What mmap of a dma-buf shows.
+//! mmap of a dma-buf: which pages it shows, and what it refuses.
 
 use std::os::fd::AsFd;
 

@@ -47,7 +47,7 @@ pub(super) fn strides(context: &RowContext) -> RowOutcome {
     bench.close()
 }
 
-/// What makes a job a bad one.
+/// Puts one mistake into a job that is right.
 type Spoil = fn(&mut JobArgs);
 
 /// Has each spoil make bad jobs, and puts them into one SUBMIT with a good one at
