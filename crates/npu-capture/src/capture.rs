@@ -2,19 +2,14 @@
 //! A capture in memory: its device, buffer objects, jobs and contents.
 
 use std::fmt;
-use std::fs::File;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rknpu_regcmd::Iova;
 use rocket_uapi::{DeviceInfo, Errno, RawTask};
 
-use crate::contents::Contents;
 use crate::error::CaptureError;
 use crate::format::{CHUNK_PAGES, PAGE};
-use crate::parse;
-use crate::programs::{Programs, ReadIova};
 use crate::source::CaptureBytes;
 
 /// A capture that was read and found whole.
@@ -191,40 +186,6 @@ pub(crate) struct Chunk {
 }
 
 impl Capture {
-    /// Reads a capture and checks all of it.
-    ///
-    /// # Errors
-    /// What is wrong with the file, see [`CaptureError`].
-    pub fn open(path: &Path) -> Result<Self, CaptureError> {
-        parse::finished(CaptureBytes::file(File::open(path)?)?)
-    }
-
-    /// Reads what is whole of a capture without an end, because its recorder
-    /// died or the file was cut off. A finished one is read as by
-    /// [`Capture::open`].
-    ///
-    /// # Errors
-    /// When not even the device is in it, or what is there makes no sense.
-    pub fn open_unfinished(path: &Path) -> Result<Self, CaptureError> {
-        parse::unfinished(CaptureBytes::file(File::open(path)?)?)
-    }
-
-    /// As [`Capture::open`], of bytes in memory.
-    ///
-    /// # Errors
-    /// As [`Capture::open`].
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
-        parse::finished(CaptureBytes::Bytes(bytes))
-    }
-
-    /// As [`Capture::open_unfinished`], of bytes in memory.
-    ///
-    /// # Errors
-    /// As [`Capture::open_unfinished`].
-    pub fn from_unfinished_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
-        parse::unfinished(CaptureBytes::Bytes(bytes))
-    }
-
     /// Whether `start`, the first bytes of a file, is that of a capture.
     #[must_use]
     pub fn begins(start: &[u8]) -> bool {
@@ -283,30 +244,6 @@ impl Capture {
             let inside = range.start <= iova && iova <= end && end <= range.end;
             inside.then(|| (object, iova - range.start))
         })
-    }
-
-    /// The programs of `job`, as `contents` has them.
-    pub fn programs<'a>(
-        &'a self,
-        job: &'a CapturedJob,
-        contents: &'a Contents<'_>,
-    ) -> Programs<'a, impl ReadIova + 'a> {
-        // Once for all programs, of which there may be many: by address.
-        let ranges = job.objects().into_iter().filter_map(|object| {
-            let range = self.objects.get(object)?.range()?;
-            Some((range.start, range.end, object))
-        });
-        let mut ranges: Vec<_> = ranges.collect();
-        ranges.sort_unstable();
-        let read = move |iova: u64, into: &mut [u8]| {
-            let end = iova.saturating_add(into.len() as u64);
-            let after = ranges.partition_point(|&(start, ..)| start <= iova);
-            let holder = after.checked_sub(1).map(|at| ranges[at]);
-            holder.is_some_and(|(start, past, object)| {
-                end <= past && contents.read(object, iova - start, into).is_ok()
-            })
-        };
-        Programs::new(&job.tasks, read)
     }
 
     /// The data pages of a chunk.

@@ -4,6 +4,8 @@
 
 mod section;
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Mutex;
 
 use rknpu_regcmd::Iova;
@@ -24,8 +26,44 @@ use crate::format::{
 use crate::outcome;
 use crate::source::CaptureBytes;
 
+impl Capture {
+    /// Reads a capture and checks all of it.
+    ///
+    /// # Errors
+    /// What is wrong with the file, see [`CaptureError`].
+    pub fn open(path: &Path) -> Result<Self, CaptureError> {
+        finished(CaptureBytes::file(File::open(path)?)?)
+    }
+
+    /// Reads what is whole of a capture without an end, because its recorder
+    /// died or the file was cut off. A finished one is read as by
+    /// [`Capture::open`].
+    ///
+    /// # Errors
+    /// When not even the device is in it, or what is there makes no sense.
+    pub fn open_unfinished(path: &Path) -> Result<Self, CaptureError> {
+        unfinished(CaptureBytes::file(File::open(path)?)?)
+    }
+
+    /// As [`Capture::open`], of bytes in memory.
+    ///
+    /// # Errors
+    /// As [`Capture::open`].
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
+        finished(CaptureBytes::Bytes(bytes))
+    }
+
+    /// As [`Capture::open_unfinished`], of bytes in memory.
+    ///
+    /// # Errors
+    /// As [`Capture::open_unfinished`].
+    pub fn from_unfinished_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
+        unfinished(CaptureBytes::Bytes(bytes))
+    }
+}
+
 /// Reads a capture that has an end.
-pub(crate) fn finished(source: CaptureBytes) -> Result<Capture, CaptureError> {
+fn finished(source: CaptureBytes) -> Result<Capture, CaptureError> {
     let header = file_header(&source)?;
     let trailer = trailer(&source)?;
     let end = source.len() - size_of::<Trailer>() as u64;
@@ -48,7 +86,7 @@ pub(crate) fn finished(source: CaptureBytes) -> Result<Capture, CaptureError> {
 }
 
 /// Reads the whole sections of a capture, whether it has an end or not.
-pub(crate) fn unfinished(source: CaptureBytes) -> Result<Capture, CaptureError> {
+fn unfinished(source: CaptureBytes) -> Result<Capture, CaptureError> {
     // A file with an end is not excused from being whole.
     if trailer(&source).is_ok() {
         return finished(source);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
-    Arena, Caller, ClientJob, Deadline, Errno, Error, FenceStatus, FileLayer, FileOperations,
-    NotRead, PAGE_BYTES, SyncFile, ioctl, prep_bo, sys, write_fence,
+    Arena, Caller, ClientJob, Deadline, Device, Errno, Error, FenceStatus, FileLayer,
+    FileOperations, NotRead, PAGE_BYTES, SyncFile, ioctl, prep_bo, sys, write_fence,
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -75,17 +75,28 @@ impl<F: fmt::Debug> fmt::Debug for RecordedFile<F> {
     }
 }
 
-impl<F> RecordedFile<F> {
-    pub(crate) fn new(inner: F, recording: Recording, file: u32) -> Self {
-        Self {
+impl Recording {
+    /// Opens a device of this process once more, with its jobs recorded.
+    ///
+    /// # Errors
+    /// As opening it the first time.
+    pub fn open(&self, device: &Device) -> Result<Device, Error> {
+        device.reopen_through(|file| Arc::new(self.of(file)))
+    }
+
+    /// An open file of the device, whose jobs are recorded.
+    pub fn of<F: Deref<Target: FileOperations>>(&self, inner: F) -> RecordedFile<F> {
+        RecordedFile {
             inner,
-            recording,
-            file,
+            recording: self.clone(),
+            file: self.next_file(),
             bos: Mutex::default(),
             ends: Mutex::default(),
         }
     }
+}
 
+impl<F> RecordedFile<F> {
     /// The file that is recorded, without the recorder.
     pub fn into_inner(self) -> F {
         self.inner

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The recording of a device: its open files, and how its jobs ended.
 
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rocket_uapi::{Device, DeviceInfo, Error, FileOperations};
+use rocket_uapi::DeviceInfo;
 
 use crate::capture::JobOutcome;
 use crate::error::RecordError;
-use crate::recorded::RecordedFile;
 use crate::recorder::{BoView, JobToken, JobView, Recorder};
 
 /// How many recorded jobs ended how.
@@ -64,18 +62,9 @@ impl Recording {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a device of this process once more, with its jobs recorded.
-    ///
-    /// # Errors
-    /// As opening it the first time.
-    pub fn open(&self, device: &Device) -> Result<Device, Error> {
-        device.reopen_through(|file| Arc::new(self.of(file)))
-    }
-
-    /// An open file of the device, whose jobs are recorded.
-    pub fn of<F: Deref<Target: FileOperations>>(&self, inner: F) -> RecordedFile<F> {
-        let file = self.files.fetch_add(1, Ordering::Relaxed);
-        RecordedFile::new(inner, self.clone(), file)
+    /// A number for another open file.
+    pub(crate) fn next_file(&self) -> u32 {
+        self.files.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A job of file `file` begins.
