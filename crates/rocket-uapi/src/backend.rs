@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use rknpu_regcmd::Iova;
 
-use crate::Errno;
 use crate::error::{Call, Error};
 use crate::mapped::MappedMemory;
 use crate::raw::RawDevice;
@@ -47,17 +46,6 @@ pub struct RawJob<'a> {
     /// BOs that the job writes (and may read), each once, none also in
     /// `reads`.
     pub writes: &'a [Handle],
-}
-
-/// The state of a fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FenceStatus {
-    /// The job has not ended.
-    Active,
-    /// The job ended well.
-    Signaled,
-    /// The job was killed.
-    Failed(Errno),
 }
 
 /// What a device says of itself.

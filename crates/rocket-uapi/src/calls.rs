@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! ioctls with their structures, for whoever has an open file.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::error::{Call, Error};
 use crate::file::FileOperations;
-use crate::shared_files::SharedFiles;
-use crate::sharing::BufferAccess;
-use crate::sync_file::SyncFile;
-use crate::units::{Deadline, Handle};
+use crate::units::Deadline;
 use crate::user::{Arena, UserMemory};
 use crate::{Errno, sys};
 
@@ -208,16 +204,3 @@ where
 /// For a dma-buf to be read and written: the first export of an object decides
 /// for all later ones.
 pub(crate) const EXPORT_FLAGS: u32 = sys::DRM_CLOEXEC | sys::DRM_RDWR;
-
-/// A sync_file of the jobs that write a BO: how they end, which PREP_BO does not
-/// tell. The kernel leaves out those that have ended.
-///
-/// # Errors
-/// An unknown handle; no file descriptor left; no dma-bufs on this device.
-pub fn write_fence<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<SyncFile, Error> {
-    let refused = |errno| Error::of(Call::PrimeExport, Handle::new(handle), errno);
-    let dma_buf = export(file, handle, EXPORT_FLAGS).map_err(refused)?;
-    let files = SharedFiles::new(file.shared_files());
-    let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read)?;
-    Ok(SyncFile::new(fence, files))
-}

@@ -1,28 +1,49 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong below the job, each with what to do about it.
 
+use std::fmt;
+
 use rknpu_regcmd::{ATOM_BYTES, Iova};
 use thiserror::Error;
 
 use crate::Errno;
-use crate::discover::{DRIVER_REMEDY, Permission};
-use crate::units::{ByteLen, Handle};
+use crate::units::{ByteLen, Handle, LengthError};
 
-/// A length that no BO can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum LengthError {
-    /// 0 bytes.
-    #[error("a buffer object of 0 bytes; it needs at least 1")]
-    Zero,
-    /// 2 GiB or more.
-    #[error(
-        "a buffer object of {bytes} bytes; below 2 GiB they must stay, because larger ones \
-         break the driver for the rest of the file's life: use several"
-    )]
-    TooLong {
-        /// The length asked for.
-        bytes: usize,
-    },
+/// Permission of the group to read and write.
+const GROUP_READ_WRITE: u32 = 0o060;
+
+/// What helps where there is no node.
+pub(crate) const DRIVER_REMEDY: &str = "the rocket driver is in Linux 6.18 and newer \
+     (CONFIG_DRM_ACCEL_ROCKET); see that the kernel has it, that `modprobe rocket` succeeds, and \
+     that the board's device tree enables the NPU (`dmesg | grep -i rocket`)";
+
+/// Who may open a node that this process may not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permission {
+    /// Permission bits, e.g. `0o660`.
+    pub mode: u32,
+    /// Name of the group that owns the node, or its number.
+    pub group: String,
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mode, group } = self;
+        if mode & GROUP_READ_WRITE == GROUP_READ_WRITE && group != "root" {
+            write!(
+                f,
+                "it is for the group `{group}` (mode {mode:04o}); join it with \
+                 `sudo usermod -aG {group} $USER` and log in again"
+            )
+        } else {
+            write!(
+                f,
+                "it is for its owner only (mode {mode:04o}, group `{group}`); give it to a group \
+                 with a udev rule such as SUBSYSTEM==\"accel\", GROUP=\"render\", MODE=\"0660\", \
+                 or run as root"
+            )
+        }
+    }
 }
 
 /// A program that the driver or the NPU could not take.

@@ -60,17 +60,17 @@ mod user;
 pub mod words;
 
 pub use access::{CpuRead, CpuWrite};
-pub use backend::{Backend, DeviceInfo, FenceStatus, RawBo, RawJob, RawTask};
+pub use backend::{Backend, DeviceInfo, RawBo, RawJob, RawTask};
 pub use bo::{Bo, FrozenBo};
 pub use cache_traffic::CacheTraffic;
 pub use caller::{Caller, Descriptor, Wake};
 pub use calls::{
     PlainArgument, VersionReply, export, gem_close, import, ioctl, ioctl_bytes, plain_ioctl,
-    prep_bo, version, write_fence,
+    prep_bo, version,
 };
 pub use device::{Device, DevicePool};
-pub use discover::{ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode};
-pub use error::{Call, Error, LengthError, ProgramError};
+pub use discover::{ACCEL_DIRECTORY, DiscoverError, RefusedNode};
+pub use error::{Call, Error, Permission, ProgramError};
 pub use file::{About, FileOperations, SharedFileOperations};
 pub use ioctls::IoctlBackend;
 pub use job::{
@@ -87,8 +87,8 @@ pub use rknpu_regcmd::Iova;
 pub use rustix::io::Errno;
 pub use shared::{DmaBuf, ImportedBo, SharedBo, SharedBuffer};
 pub use shared_files::SharedFiles;
-pub use sharing::{BufferAccess, FenceInfo, SyncFileInfo};
+pub use sharing::{BufferAccess, FenceInfo, FenceStatus, SyncFileInfo};
 pub use submit::{ClientJob, NotRead};
-pub use sync_file::SyncFile;
-pub use units::{ByteLen, Deadline, Handle, PAGE_BYTES};
+pub use sync_file::{SyncFile, write_fence};
+pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES};
 pub use user::{Arena, Efault, UserMemory};

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use crate::Errno;
-use crate::backend::FenceStatus;
 use crate::sys;
 
 /// How somebody uses a buffer.
@@ -14,6 +13,17 @@ pub enum BufferAccess {
     Read,
     /// It writes, and perhaps reads. It has to wait for everybody.
     Write,
+}
+
+/// The state of a fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceStatus {
+    /// The job has not ended.
+    Active,
+    /// The job ended well.
+    Signaled,
+    /// The job was killed.
+    Failed(Errno),
 }
 
 /// What is known of a sync_file.

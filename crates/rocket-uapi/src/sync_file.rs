@@ -7,12 +7,13 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Errno;
-use crate::backend::FenceStatus;
+use crate::calls::{EXPORT_FLAGS, export};
 use crate::error::{Call, Error};
+use crate::file::FileOperations;
 use crate::node::KernelFiles;
 use crate::shared_files::SharedFiles;
-use crate::sharing::SyncFileInfo;
-use crate::units::Deadline;
+use crate::sharing::{BufferAccess, FenceStatus, SyncFileInfo};
+use crate::units::{Deadline, Handle};
 
 /// A sync_file: the ends of some jobs, of this or any other device.
 ///
@@ -116,4 +117,17 @@ impl AsFd for SyncFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// A sync_file of the jobs that write a BO: how they end, which PREP_BO does not
+/// tell. The kernel leaves out those that have ended.
+///
+/// # Errors
+/// An unknown handle; no file descriptor left; no dma-bufs on this device.
+pub fn write_fence<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<SyncFile, Error> {
+    let refused = |errno| Error::of(Call::PrimeExport, Handle::new(handle), errno);
+    let dma_buf = export(file, handle, EXPORT_FLAGS).map_err(refused)?;
+    let files = SharedFiles::new(file.shared_files());
+    let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read)?;
+    Ok(SyncFile::new(fence, files))
 }

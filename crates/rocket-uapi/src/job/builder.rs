@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use rknpu_regcmd::{DmaAccess, Extent};
 
-use super::error::{BuildError, Refusal};
+use super::error::{BuildError, MAX_PROGRAMS, Refusal};
 use super::repeat::is_repeatable;
 use super::witness::WITNESS_PROGRAMS;
 use crate::backend::RawTask;
@@ -16,10 +16,6 @@ use crate::program_bo::{Placed, ProgramBo};
 use crate::shared::SharedBo;
 use crate::sync_file::SyncFile;
 use crate::units::Handle;
-
-/// Most programs of a job. The driver's own limit is the memory for copies of
-/// them, and a count with the top bits set makes it print a kernel warning.
-pub(super) const MAX_PROGRAMS: usize = 1 << 16;
 
 /// A job that can be submitted: programs, and the buffers they stay within.
 #[must_use = "a job does nothing until it is submitted"]

@@ -6,9 +6,12 @@ use thiserror::Error;
 
 use crate::bo::Bo;
 use crate::error::{Error, ProgramError};
-use crate::job::builder::MAX_PROGRAMS;
 use crate::job::{FinishedJob, Job, PendingJob};
 use crate::units::Handle;
+
+/// Most programs of a job. The driver's own limit is the memory for copies of
+/// them, and a count with the top bits set makes it print a kernel warning.
+pub(super) const MAX_PROGRAMS: usize = 1 << 16;
 
 /// Why a job was not built: the driver would have dropped it without a word,
 /// or the NPU would have left its buffers.
