@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit};
 use zerocopy::IntoBytes;
 
-use crate::connection;
+use crate::connection::{self, Served};
 use crate::counts::{CallCounters, Counts};
 use crate::pool::ThreadPool;
 use crate::service::Service;
@@ -49,12 +49,8 @@ pub enum ServerError {
 }
 
 /// What the threads of a server share.
-pub(crate) struct ServerShared {
-    pub(crate) service: Arc<dyn Service>,
-    /// For a device that this system lacks.
-    pub(crate) shadow: Option<Shadow>,
-    pub(crate) counters: CallCounters,
-    pub(crate) pool: ThreadPool,
+struct ServerShared {
+    served: Arc<Served>,
     clients: Mutex<Clients>,
     changed: Condvar,
 }
@@ -117,10 +113,12 @@ impl Server {
         }
         let shadow = service.is_emulated().then(Shadow::create).transpose()?;
         let shared = Arc::new(ServerShared {
-            service,
-            shadow,
-            counters: CallCounters::default(),
-            pool: ThreadPool::default(),
+            served: Arc::new(Served {
+                service,
+                shadow,
+                counters: CallCounters::default(),
+                pool: ThreadPool::default(),
+            }),
             clients: Mutex::new(Clients {
                 now: 0,
                 idle_since: Instant::now(),
@@ -156,7 +154,7 @@ impl Server {
     /// What its clients did so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.shared.counters.snapshot()
+        self.shared.served.counters.snapshot()
     }
 
     /// Waits until there has been no client for so long, or `ended` says so,
@@ -231,7 +229,7 @@ impl ServerShared {
                 }
             }
             self.take_connections(listener, &mut spare);
-            self.service.collect();
+            self.served.service.collect();
         }
     }
 
@@ -269,7 +267,7 @@ impl ServerShared {
         let started = thread::Builder::new()
             .name("npu-client".to_owned())
             .spawn(move || {
-                connection::serve(socket, Arc::clone(&shared));
+                connection::serve(socket, Arc::clone(&shared.served));
                 shared.client_gone();
             });
         if let Err(error) = started {

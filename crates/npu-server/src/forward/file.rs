@@ -6,7 +6,7 @@
 //! core's bring the kernel down on an accel node (GET_UNIQUE).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -21,7 +21,6 @@ use rustix::io::Errno;
 use rustix::mm::MapFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Work;
 use crate::service::{MapOf, OpenFile};
 
 /// How long the kernel waits at a time for a buffer object: so late does a
@@ -40,10 +39,26 @@ const DRIVER_REQUESTS: std::ops::Range<u32> = 0x40..0xa0;
 /// descriptors, and that do not wait.
 const VALUES: [u32; 4] = [sys::CREATE_BO, sys::FINI_BO, sys::GEM_CLOSE, sys::GET_CAP];
 
+/// How much was submitted to the node, by all clients.
+#[derive(Debug, Default)]
+pub(super) struct SubmittedWork {
+    tasks: AtomicU64,
+    words: AtomicU64,
+}
+
+impl SubmittedWork {
+    /// Programs, and command words of all of them.
+    pub(super) fn tasks_and_words(&self) -> (u64, u64) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (get(&self.tasks), get(&self.words))
+    }
+}
+
+/// An open file of the node, for one client.
 #[derive(Debug)]
 pub(super) struct ForwardFile {
     node: Node,
-    work: Arc<Work>,
+    work: Arc<SubmittedWork>,
     /// Open handles, and the bytes behind each.
     handles: Mutex<BTreeMap<u32, u64>>,
     /// Whether there ever was a job.
@@ -140,7 +155,7 @@ impl OpenFile for ForwardFile {
 }
 
 impl ForwardFile {
-    pub(super) fn new(node: Node, work: Arc<Work>) -> Self {
+    pub(super) fn new(node: Node, work: Arc<SubmittedWork>) -> Self {
         Self {
             node,
             work,
