@@ -8,9 +8,9 @@ use rustix::io::{Errno, FdFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
 
+use crate::complain::complain;
 use crate::named::Named;
-use crate::start::complain;
-use crate::wire::{self, ClientMemory, Room};
+use crate::wire::{self, ClientMemory, Room, errno};
 
 /// The server's answer at the end of a call.
 pub(crate) struct CallOutcome {
@@ -97,15 +97,6 @@ fn request_call(
     match wire::send(connection, head, arg, descriptors) {
         Err(Errno::FAULT) => wire::send(connection, head, ClientMemory::NONE, descriptors),
         other => other,
-    }
-}
-
-/// A failure of the wire as an errno.
-pub(crate) fn errno(error: WireError) -> Errno {
-    match error {
-        WireError::Os(errno) => errno,
-        WireError::Closed => Errno::NODEV,
-        WireError::Malformed(_) => Errno::PROTO,
     }
 }
 

@@ -12,10 +12,8 @@ use std::mem::transmute;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use libc::c_void;
-use npu_wire::{receive_parts, send_parts};
+use npu_wire::{WireError, receive_parts, send_parts};
 use rustix::io::Errno;
-
-use crate::call::errno;
 
 /// Memory of the program, to be read: at any address, as the kernel does it.
 #[derive(Clone, Copy)]
@@ -88,6 +86,15 @@ pub(crate) fn send(
     // the address but the kernel, which checks it, and only reads.
     let memory = unsafe { transmute::<libc::iovec, IoSlice<'_>>(memory.part()?) };
     send_parts(socket, &[IoSlice::new(head), memory], descriptors).map_err(errno)
+}
+
+/// A failure of the wire as an errno.
+pub(crate) fn errno(error: WireError) -> Errno {
+    match error {
+        WireError::Os(errno) => errno,
+        WireError::Closed => Errno::NODEV,
+        WireError::Malformed(_) => Errno::PROTO,
+    }
 }
 
 /// One message received.
