@@ -57,7 +57,7 @@ impl StoredPages {
 /// Which bytes of an object may be stored.
 #[derive(Clone, Debug)]
 pub(crate) enum Keep {
-    /// All.
+    /// Every byte of the object.
     All,
     /// Only these: start to end, disjoint.
     Only(BTreeMap<u64, u64>),

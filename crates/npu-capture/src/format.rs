@@ -47,7 +47,7 @@ pub const RUN_DATA: u32 = 1;
 pub struct SectionKind(pub [u8; 4]);
 
 impl SectionKind {
-    /// The device.
+    /// The device that was recorded.
     pub const DEVICE: Self = Self(*b"DEVI");
     /// Texts about the recording.
     pub const NOTES: Self = Self(*b"NOTE");

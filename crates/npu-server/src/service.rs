@@ -12,7 +12,7 @@ use crate::channel::Channel;
 
 /// A device that can be opened many times.
 pub trait Service: fmt::Debug + Send + Sync {
-    /// Opens it.
+    /// Opens the device for a client.
     ///
     /// # Errors
     /// What open(2) then says.

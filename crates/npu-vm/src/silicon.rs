@@ -29,10 +29,10 @@ pub trait Silicon: fmt::Debug + Send + 'static {
     /// the core was reset since they started.
     fn complete(&mut self, finished: Self::Finished);
 
-    /// The interrupt line.
+    /// Whether the core's interrupt line is raised.
     fn irq_level(&self) -> bool;
 
-    /// The reset pulse.
+    /// What the reset line does to the core, when it is asserted.
     fn reset(&mut self);
 }
 

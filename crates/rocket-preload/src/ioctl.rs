@@ -36,11 +36,11 @@ const OF_ANY_FILE: [u32; 5] = [
 
 /// The file that an ioctl is on, as far as it matters here.
 pub(crate) enum Subject {
-    /// The device.
+    /// An open file of the device.
     Device,
     /// A file that may be a dma-buf, a sync_file or a timeline of the device.
     MaybeShared,
-    /// Nothing of ours.
+    /// Any other file: the next library answers.
     Other,
 }
 

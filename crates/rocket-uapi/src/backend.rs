@@ -39,7 +39,7 @@ pub struct RawTask {
 /// Programs that run one after another on one core, with one fence.
 #[derive(Clone, Copy, Debug)]
 pub struct RawJob<'a> {
-    /// The programs.
+    /// The programs, in the order in which they run.
     pub tasks: &'a [RawTask],
     /// BOs that the job only reads, each once.
     pub reads: &'a [Handle],
@@ -90,7 +90,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync {
     /// GEM_CLOSE. The memory should be unmapped by now.
     ///
     /// # Errors
-    /// An unknown handle.
+    /// When the file has no such handle.
     fn close_bo(&self, handle: Handle) -> Result<(), Error>;
 
     /// PREP_BO: waits until no job writes the BO, and gives it to the CPU.
@@ -102,7 +102,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync {
     /// FINI_BO: gives the BO to the NPU.
     ///
     /// # Errors
-    /// An unknown handle.
+    /// When the file has no such handle.
     fn fini_bo(&self, handle: Handle) -> Result<(), Error>;
 
     /// SUBMIT. Success does not mean that a job runs.

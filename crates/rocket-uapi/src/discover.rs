@@ -26,7 +26,7 @@ const DRIVER_NAME: &str = "rocket";
 /// A node that was looked at and not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedNode {
-    /// The node.
+    /// Path of the node.
     pub path: PathBuf,
     /// Why, and what to do about it.
     pub reason: String,

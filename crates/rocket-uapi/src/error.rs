@@ -266,7 +266,7 @@ pub enum Error {
     /// A job was given to a file that its buffers do not belong to.
     #[error("the job was built for another open file, where addresses differ")]
     OtherDevice,
-    /// Any other refusal.
+    /// A refusal of the driver that has no name here.
     #[error("{}{} failed: {errno}", call.name(), on(*handle))]
     Refused {
         /// The call that failed.

@@ -252,9 +252,9 @@ uapi_struct! {
 uapi_struct! {
     /// What SYNC_IOC_FILE_INFO says of one fence.
     SyncFenceInfo = "sync_fence_info", size 80, align 8 {
-        /// The timeline.
+        /// Name of the timeline that the fence is of.
         0 obj_name: [u8; 32],
-        /// The driver.
+        /// Name of the driver that made the fence.
         32 driver_name: [u8; 32],
         /// 0 active, 1 signalled, negative errno.
         64 status: i32,
@@ -268,7 +268,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of a sync_file's SYNC_IOC_FILE_INFO.
     SyncFileInfo = "sync_file_info", size 56, align 8 {
-        /// Out.
+        /// Out: the name of the sync_file.
         0 name: [u8; 32],
         /// Out: 0 active, 1 signalled, negative errno.
         32 status: i32,

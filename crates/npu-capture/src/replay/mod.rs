@@ -73,9 +73,9 @@ pub enum ReplayError {
     Placement {
         /// The object's number in the capture.
         object: usize,
-        /// The recorded address.
+        /// Its NPU address in the recording.
         wanted: Iova,
-        /// The address here.
+        /// The NPU address that the device gave it here.
         got: Iova,
     },
     /// More memory than allowed.

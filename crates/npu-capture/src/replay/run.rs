@@ -18,7 +18,7 @@ pub(super) struct Replay<'a> {
     device: &'a Device,
     options: ReplayOptions,
     /// By recorded file.
-    boards: BTreeMap<u32, PlacedFile>,
+    files: BTreeMap<u32, PlacedFile>,
     /// Before the job that runs, and after it.
     before: Contents<'a>,
     after: Contents<'a>,
@@ -30,7 +30,7 @@ impl<'a> Replay<'a> {
             capture,
             device,
             options,
-            boards: BTreeMap::new(),
+            files: BTreeMap::new(),
             before: Contents::new(capture),
             after: Contents::new(capture),
         }
@@ -47,15 +47,15 @@ impl<'a> Replay<'a> {
         let job = &self.capture.jobs()[index];
         let addressed = |&object: &usize| self.capture.objects()[object].iova.is_some();
         let objects: Vec<usize> = job.objects().into_iter().filter(addressed).collect();
-        let ready = self.boards.get(&job.file);
-        let ready = ready.is_some_and(|board| objects.iter().all(|&object| board.has(object)));
+        let ready = self.files.get(&job.file);
+        let ready = ready.is_some_and(|placed| objects.iter().all(|&object| placed.has(object)));
         if !ready {
             // Of one file at a time: its memory first goes back.
-            self.boards.remove(&job.file);
-            let board = PlacedFile::new(self.capture, self.device, index, &self.options)?;
-            self.boards.insert(job.file, board);
+            self.files.remove(&job.file);
+            let placed = PlacedFile::new(self.capture, self.device, index, &self.options)?;
+            self.files.insert(job.file, placed);
         }
-        let Some(board) = self.boards.get_mut(&job.file) else {
+        let Some(placed) = self.files.get_mut(&job.file) else {
             return Ok(ReplayedJob {
                 recorded: job.outcome,
                 replayed: JobOutcome::Unknown,
@@ -65,11 +65,11 @@ impl<'a> Replay<'a> {
         self.before.go(Moment::Before(index));
         self.after.go(Moment::After(index));
         for &object in &objects {
-            if let Some(bo) = board.bo_mut(object) {
+            if let Some(bo) = placed.bo_mut(object) {
                 load(&self.before, object, bo, &self.options)?;
             }
         }
-        let replayed = run(job, board, &objects, &self.options)?;
+        let replayed = run(job, placed, &objects, &self.options)?;
         // Of a job that may have ended somehow there is nothing to compare to;
         // one that may still run must not be looked at.
         let known = job.outcome != JobOutcome::Unknown && replayed != JobOutcome::Unknown;
@@ -80,7 +80,7 @@ impl<'a> Replay<'a> {
         };
         if replayed == JobOutcome::Unknown {
             // Nobody knows what it will still do to its objects.
-            self.boards.remove(&job.file);
+            self.files.remove(&job.file);
         }
         Ok(ReplayedJob {
             recorded: job.outcome,
@@ -92,11 +92,13 @@ impl<'a> Replay<'a> {
     fn compare(&self, index: usize, objects: &[usize]) -> Result<ContentsComparison, ReplayError> {
         let job = &self.capture.jobs()[index];
         let mut comparison = ContentsComparison::default();
-        let Some(board) = self.boards.get(&job.file) else {
+        let Some(placed) = self.files.get(&job.file) else {
             return Ok(comparison);
         };
         for &object in objects {
-            let Some(bo) = board.bo(object) else { continue };
+            let Some(bo) = placed.bo(object) else {
+                continue;
+            };
             let now = bo.read(Deadline::after(self.options.wait))?;
             let start = bo.iova().0.into();
             let none_yet = comparison.first.is_none();
@@ -134,7 +136,7 @@ fn load(
 /// Runs `job` to its end.
 fn run(
     job: &CapturedJob,
-    board: &PlacedFile,
+    placed: &PlacedFile,
     objects: &[usize],
     options: &ReplayOptions,
 ) -> Result<JobOutcome, ReplayError> {
@@ -149,7 +151,7 @@ fn run(
     if why_dropped(&job.tasks, &listed(Role::In), &listed(Role::Out), exists).is_some() {
         return Ok(JobOutcome::Dropped);
     }
-    let handle = |object| board.bo(object).map(Bo::handle);
+    let handle = |object| placed.bo(object).map(Bo::handle);
     let handles = |role| {
         let list = job.uses.iter().filter(move |used| used.role == role);
         // Imported objects, which order jobs only, are not there.
@@ -167,7 +169,7 @@ fn run(
     }
     let Some(last) = objects
         .iter()
-        .filter_map(|&object| board.bo(object))
+        .filter_map(|&object| placed.bo(object))
         .find(|bo| writes.first() == Some(&bo.handle()))
     else {
         return Ok(JobOutcome::Unknown);
@@ -177,11 +179,11 @@ fn run(
         reads: &reads,
         writes: &writes,
     };
-    // SAFETY: the NPU reaches only objects of the board's file, which are all
-    // the board's own: it lives past the wait below, and no guard of any of
-    // them exists here. If the end of the job is not seen, the board is dropped
+    // SAFETY: the NPU reaches only objects of this file, which are all its
+    // own: it lives past the wait below, and no guard of any of
+    // them exists here. If the end of the job is not seen, the file is dropped
     // whole, and the driver keeps the objects of a job until it has ended.
-    if let Err(error) = unsafe { board.device().submit_raw(&[raw]) } {
+    if let Err(error) = unsafe { placed.device().submit_raw(&[raw]) } {
         return match error {
             Error::Refused { errno, .. } => Ok(JobOutcome::Refused(errno)),
             error => Err(error.into()),

@@ -65,7 +65,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    /// All of them.
+    /// Every bug that the model can have.
     pub const ALL: [Self; 6] = [
         Self::UseAfterClose,
         Self::HugeBo,
@@ -115,7 +115,7 @@ impl DriverBugs {
     /// None: running into one is an event and nothing else.
     pub const NONE: Self = Self(BTreeSet::new());
 
-    /// All of them.
+    /// The set of all bugs.
     #[must_use]
     pub fn all() -> Self {
         Bug::ALL.into_iter().collect()

@@ -35,7 +35,7 @@ const PRIME_WRITABLE: u32 = 0o2;
 const PRIME_FLAGS: u32 = PRIME_CLOEXEC | PRIME_WRITABLE;
 
 impl DrmFile {
-    /// An ioctl.
+    /// An ioctl on the device node.
     ///
     /// `arg` is the memory that the argument pointer points to, which may be
     /// shorter or longer than the size in the request number; an empty slice

@@ -17,9 +17,9 @@ use rocket_uapi::Wake;
 /// usage finds the fences of all up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Usage {
-    /// It writes.
+    /// An access that writes, and perhaps reads.
     Write,
-    /// It only reads.
+    /// An access that only reads.
     Read,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct SwSync {
 #[derive(Debug, Default)]
 struct State {
     value: u32,
-    /// Not signalled yet.
+    /// Fences of the timeline that it has not come to yet.
     fences: Vec<Arc<Fence>>,
     /// Whether the file is closed.
     closed: bool,

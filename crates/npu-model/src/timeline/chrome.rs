@@ -38,7 +38,7 @@ pub(super) fn write(timeline: &DeviceTimeline) -> String {
     .to_string()
 }
 
-/// The jobs alone.
+/// Events of the jobs, without those of tasks and stages.
 pub(super) fn job_events(timeline: &DeviceTimeline) -> Vec<ChromeEvent> {
     let mut events = names(timeline);
     jobs(timeline, &mut events);

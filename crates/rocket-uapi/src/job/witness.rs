@@ -144,7 +144,7 @@ impl Witness {
         self.bo.handle()
     }
 
-    /// The witness.
+    /// The witness as a task of the job.
     pub(super) fn task(&self) -> RawTask {
         self.place.task
     }
