@@ -18,7 +18,6 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::abi;
-use super::gem::HandleTable;
 use super::iommu::AddressSpace;
 use crate::event::{Event, EventLog, TaskPlace};
 
@@ -201,16 +200,17 @@ impl Health {
     }
 
     /// CREATE_BO failed with `errno`, in a kernel that does not clean up after
-    /// that. Returns the errno that its client gets.
+    /// that: `leave_handle` leaves a handle without an object. Returns the errno
+    /// that its client gets.
     pub(super) fn create_failed(
         &self,
         arg: &mut abi::CreateBo,
         errno: Errno,
-        handles: &mut HandleTable,
+        leave_handle: impl FnOnce() -> Result<u32, Errno>,
     ) -> Errno {
         if self.has(Bug::DanglingHandle) {
             // The kernel copies the argument out after errors too.
-            arg.handle = handles.insert_dangling().unwrap_or_default();
+            arg.handle = leave_handle().unwrap_or_default();
         }
         if errno == Errno::NOSPC {
             // Without an address the object goes to 0, where one is already,

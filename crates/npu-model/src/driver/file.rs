@@ -11,8 +11,9 @@ use rustix::io::Errno;
 use super::client_map;
 use super::gem::{GemObject, HandleTable};
 use super::iommu::AddressSpace;
+use super::life::Life;
 use super::mmap::Mapping;
-use super::release::{FileState, Life};
+use super::release::FileState;
 use super::{Device, DriverOptions, lock};
 
 /// One open file. Closing is dropping.

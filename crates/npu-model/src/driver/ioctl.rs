@@ -132,7 +132,8 @@ impl DrmFile {
         if options.profile.create_unwinds || arg.size == 0 {
             return errno;
         }
-        health.create_failed(arg, errno, &mut self.handles())
+        let leave_handle = || self.handles().insert_dangling();
+        health.create_failed(arg, errno, leave_handle)
     }
 
     fn submit(&self, arg: &mut abi::Submit, user: &dyn Caller) -> Result<(), Errno> {

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use rustix::io::Errno;
 
 use super::iova::RangeAllocator;
+use super::life::Life;
 use super::lock;
 use super::memory::{PAGE_BYTES, Pages};
-use super::release::Life;
 
 /// Address spaces of the process so far.
 static SPACES: AtomicU64 = AtomicU64::new(0);

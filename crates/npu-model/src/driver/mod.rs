@@ -11,7 +11,7 @@
 //! | `ioctl` | drm_ioctl and the handlers |
 //! | `file` | an open file: handles, address space, queue |
 //! | `gem` | buffer objects, handles, reservations |
-//! | `release`, `orphans` | the end of a file: drm_release, rocket_postclose |
+//! | `release`, `life`, `orphans` | the end of a file: drm_release, rocket_postclose |
 //! | `iova`, `iommu` | drm_mm, the IOMMU domain |
 //! | `mmap`, `client_map` | mappings, those of other processes |
 //! | `prime`, `names` | export and import, GEM names |
@@ -38,6 +38,7 @@ mod ioctl;
 mod iommu;
 mod iova;
 mod job;
+mod life;
 #[allow(unsafe_code)]
 mod memory;
 mod mmap;
