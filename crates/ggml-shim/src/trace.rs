@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use npu_matmul::{Activity, Done};
-use npu_model::chrome::Event;
+use npu_model::chrome::ChromeEvent;
 use serde_json::{Value, json};
 
 pub(crate) use self::output::TraceFile;
@@ -106,8 +106,8 @@ impl Trace {
         };
         let backend = "ROCKET0 in this process (measured)";
         sink.events
-            .extend_from_slice(&line(&Event::process_name(BACKEND, backend))[1..]);
-        sink.push(&line(&Event::process_name(DEVICES, &jobs)))?;
+            .extend_from_slice(&line(&ChromeEvent::process_name(BACKEND, backend))[1..]);
+        sink.push(&line(&ChromeEvent::process_name(DEVICES, &jobs)))?;
         sink.write()?;
         Ok(Self {
             start: Instant::now(),
@@ -133,12 +133,12 @@ impl Trace {
     ) {
         let track = (BACKEND, this_thread());
         let span = (self.ps(from), self.ps(to));
-        let event = Event::slice(name, track, span, args).in_category(category);
+        let event = ChromeEvent::slice(name, track, span, args).in_category(category);
         self.with(|sink| {
             if sink.named.insert(track) {
                 let name = std::thread::current().name().map(str::to_owned);
                 let name = name.unwrap_or_else(|| format!("thread {}", track.1));
-                sink.push(&line(&Event::thread_name(track, &name)))?;
+                sink.push(&line(&ChromeEvent::thread_name(track, &name)))?;
             }
             sink.push(&line(&event))
         });
@@ -168,7 +168,7 @@ impl Trace {
         self.with(|sink| {
             if sink.named.insert(track) {
                 let name = format!("descriptor {device}");
-                sink.push(&line(&Event::thread_name(track, &name)))?;
+                sink.push(&line(&ChromeEvent::thread_name(track, &name)))?;
             }
             if sink.ended.len() <= device {
                 sink.ended.resize(device + 1, self.start);
@@ -178,7 +178,7 @@ impl Trace {
             sink.ended[device] = to;
             let span = (self.ps(from), self.ps(to));
             sink.push(&line(
-                &Event::slice("job", track, span, args).in_category("job"),
+                &ChromeEvent::slice("job", track, span, args).in_category("job"),
             ))
         });
     }
@@ -196,7 +196,7 @@ impl Trace {
 
     /// Ends the trace with what `events` has, which is asked for it only if there
     /// is a trace to end; what comes later is left out.
-    pub(crate) fn finish(&self, events: impl FnOnce() -> Vec<Event>) {
+    pub(crate) fn finish(&self, events: impl FnOnce() -> Vec<ChromeEvent>) {
         if !self.is_open() {
             return;
         }
@@ -279,7 +279,7 @@ impl Sink {
 }
 
 /// An event as it follows another.
-fn line(event: &Event) -> Vec<u8> {
+fn line(event: &ChromeEvent) -> Vec<u8> {
     let mut line = b",\n".to_vec();
     // Neither a Vec nor an Event has anything that could fail.
     if serde_json::to_writer(&mut line, event).is_err() {

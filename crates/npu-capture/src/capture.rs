@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is in a capture.
+//! A capture in memory: its device, buffer objects, jobs and contents.
 
 use std::fmt;
-use std::fs::File;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rknpu_regcmd::Iova;
 use rocket_uapi::{DeviceInfo, Errno, RawTask};
 
-use crate::contents::Contents;
 use crate::error::CaptureError;
 use crate::format::{CHUNK_PAGES, PAGE};
-use crate::parse;
-use crate::programs::{Programs, ReadIova};
-use crate::source::Source;
+use crate::source::CaptureBytes;
 
 /// A capture that was read and found whole.
 ///
@@ -29,10 +24,10 @@ pub struct Capture {
     pub(crate) zero_data: bool,
     pub(crate) finished: bool,
     pub(crate) unix_ns: u64,
-    pub(crate) objects: Vec<Object>,
-    pub(crate) jobs: Vec<Job>,
+    pub(crate) objects: Vec<CapturedObject>,
+    pub(crate) jobs: Vec<CapturedJob>,
     pub(crate) chunks: Vec<Chunk>,
-    pub(crate) source: Source,
+    pub(crate) source: CaptureBytes,
     pub(crate) unpacked: Mutex<Vec<(usize, Arc<[u8]>)>>,
 }
 
@@ -43,7 +38,7 @@ const UNPACKED_KEPT: usize = 8;
 /// The device that a capture was made on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedDevice {
-    /// What it said of itself.
+    /// The device's own answers: name, driver, version, number of cores.
     pub info: DeviceInfo,
     /// The name of its chip.
     pub chip: String,
@@ -56,7 +51,7 @@ pub struct RecordedDevice {
 /// A buffer object. One whose handle was closed and given again, with another
 /// address or length, is another object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Object {
+pub struct CapturedObject {
     /// The open file that it belongs to, counted from 0.
     pub file: u32,
     /// Its GEM handle in that file.
@@ -68,7 +63,7 @@ pub struct Object {
     pub bytes: u64,
 }
 
-impl Object {
+impl CapturedObject {
     /// The addresses that are its own.
     #[must_use]
     pub fn range(&self) -> Option<Range<u64>> {
@@ -100,18 +95,18 @@ impl fmt::Display for Role {
 
 /// An entry of a job's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Use {
+pub struct ObjectUse {
     /// The handle that was given.
     pub handle: u32,
     /// The object that it named; `None` if it named none.
     pub object: Option<usize>,
-    /// How.
+    /// In which of the job's lists it is.
     pub role: Role,
 }
 
-/// What became of a job.
+/// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum JobOutcome {
     /// It ended well.
     Completed,
     /// The driver killed it, with this error in its fence.
@@ -124,7 +119,7 @@ pub enum Outcome {
     Unknown,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for JobOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Completed => f.write_str("completed"),
@@ -136,29 +131,30 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A job.
+/// A job as it was handed to the driver, and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct CapturedJob {
     /// The open file that it came from.
     pub file: u32,
-    /// Its programs, by address.
+    /// Its register programs: NPU address and length of each.
     pub tasks: Vec<RawTask>,
     /// The objects that it named, in the order of its lists, and those that it
     /// reaches.
-    pub uses: Vec<Use>,
+    pub uses: Vec<ObjectUse>,
     /// When it was handed over, nanoseconds after recording began.
     pub started_ns: u64,
-    /// When it was seen to end.
+    /// When it was seen to end, nanoseconds after recording began; `None` if it was
+    /// not.
     pub ended_ns: Option<u64>,
-    /// What became of it.
-    pub outcome: Outcome,
+    /// How it ended.
+    pub outcome: JobOutcome,
     /// Chunks that were recorded since the job before it ended.
     pub(crate) before: Range<usize>,
     /// Chunks of what it changed.
     pub(crate) after: Range<usize>,
 }
 
-impl Job {
+impl CapturedJob {
     /// The objects that it named or reaches, each once.
     #[must_use]
     pub fn objects(&self) -> Vec<usize> {
@@ -171,18 +167,18 @@ impl Job {
 
 /// Pages `first` to `first + count` of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct PageRun {
     pub(crate) first: u32,
     pub(crate) count: u32,
     /// The index of its first page in the chunk's data; `None` for zeroes.
     pub(crate) data: Option<u32>,
 }
 
-/// One PAGE section.
+/// The pages of one object that one PAGE section of the file holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
     pub(crate) object: usize,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<PageRun>,
     /// Where the compressed data is in the file.
     pub(crate) offset: u64,
     pub(crate) packed_bytes: usize,
@@ -190,40 +186,6 @@ pub(crate) struct Chunk {
 }
 
 impl Capture {
-    /// Reads a capture and checks all of it.
-    ///
-    /// # Errors
-    /// What is wrong with the file, see [`CaptureError`].
-    pub fn open(path: &Path) -> Result<Self, CaptureError> {
-        parse::finished(Source::file(File::open(path)?)?)
-    }
-
-    /// Reads what is whole of a capture without an end, because its recorder
-    /// died or the file was cut off. A finished one is read as by
-    /// [`Capture::open`].
-    ///
-    /// # Errors
-    /// When not even the device is in it, or what is there makes no sense.
-    pub fn open_unfinished(path: &Path) -> Result<Self, CaptureError> {
-        parse::unfinished(Source::file(File::open(path)?)?)
-    }
-
-    /// As [`Capture::open`], of bytes in memory.
-    ///
-    /// # Errors
-    /// As [`Capture::open`].
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
-        parse::finished(Source::Bytes(bytes))
-    }
-
-    /// As [`Capture::open_unfinished`], of bytes in memory.
-    ///
-    /// # Errors
-    /// As [`Capture::open_unfinished`].
-    pub fn from_unfinished_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
-        parse::unfinished(Source::Bytes(bytes))
-    }
-
     /// Whether `start`, the first bytes of a file, is that of a capture.
     #[must_use]
     pub fn begins(start: &[u8]) -> bool {
@@ -262,50 +224,26 @@ impl Capture {
 
     /// The buffer objects, in the order in which jobs first used them.
     #[must_use]
-    pub fn objects(&self) -> &[Object] {
+    pub fn objects(&self) -> &[CapturedObject] {
         &self.objects
     }
 
     /// The jobs, in order.
     #[must_use]
-    pub fn jobs(&self) -> &[Job] {
+    pub fn jobs(&self) -> &[CapturedJob] {
         &self.jobs
     }
 
     /// The object of `job` that holds the bytes from `iova` to `end`, and the
     /// place of the first in it.
     #[must_use]
-    pub fn holder(&self, job: &Job, iova: u64, end: u64) -> Option<(usize, u64)> {
+    pub fn holder(&self, job: &CapturedJob, iova: u64, end: u64) -> Option<(usize, u64)> {
         job.uses.iter().find_map(|used| {
             let object = used.object?;
             let range = self.objects.get(object)?.range()?;
             let inside = range.start <= iova && iova <= end && end <= range.end;
             inside.then(|| (object, iova - range.start))
         })
-    }
-
-    /// The programs of `job`, as `contents` has them.
-    pub fn programs<'a>(
-        &'a self,
-        job: &'a Job,
-        contents: &'a Contents<'_>,
-    ) -> Programs<'a, impl ReadIova + 'a> {
-        // Once for all programs, of which there may be many: by address.
-        let ranges = job.objects().into_iter().filter_map(|object| {
-            let range = self.objects.get(object)?.range()?;
-            Some((range.start, range.end, object))
-        });
-        let mut ranges: Vec<_> = ranges.collect();
-        ranges.sort_unstable();
-        let read = move |iova: u64, into: &mut [u8]| {
-            let end = iova.saturating_add(into.len() as u64);
-            let after = ranges.partition_point(|&(start, ..)| start <= iova);
-            let holder = after.checked_sub(1).map(|at| ranges[at]);
-            holder.is_some_and(|(start, past, object)| {
-                end <= past && contents.read(object, iova - start, into).is_ok()
-            })
-        };
-        Programs::new(&job.tasks, read)
     }
 
     /// The data pages of a chunk.

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::capture::{Capture, Run};
+use crate::capture::{Capture, CapturedJob, PageRun};
 use crate::error::CaptureError;
 use crate::format::PAGE;
+use crate::programs::{Programs, ReadIova};
 
 /// A moment of a capture: before or after a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl Span {
 }
 
 impl PageMap {
-    fn apply(&mut self, chunk: usize, run: &Run) {
+    fn apply(&mut self, chunk: usize, run: &PageRun) {
         let (start, end) = (run.first, run.first + run.count);
         // What begins before the run and reaches into it.
         if let Some((&first, &span)) = self.0.range(..start).next_back()
@@ -80,6 +81,32 @@ impl PageMap {
         }
         let next = self.0.range(page..).next().map_or(u32::MAX, |(&at, _)| at);
         (None, next - page)
+    }
+}
+
+impl Capture {
+    /// The programs of `job`, as `contents` has them.
+    pub fn programs<'a>(
+        &'a self,
+        job: &'a CapturedJob,
+        contents: &'a Contents<'_>,
+    ) -> Programs<'a, impl ReadIova + 'a> {
+        // Once for all programs, of which there may be many: by address.
+        let ranges = job.objects().into_iter().filter_map(|object| {
+            let range = self.objects.get(object)?.range()?;
+            Some((range.start, range.end, object))
+        });
+        let mut ranges: Vec<_> = ranges.collect();
+        ranges.sort_unstable();
+        let read = move |iova: u64, into: &mut [u8]| {
+            let end = iova.saturating_add(into.len() as u64);
+            let after = ranges.partition_point(|&(start, ..)| start <= iova);
+            let holder = after.checked_sub(1).map(|at| ranges[at]);
+            holder.is_some_and(|(start, past, object)| {
+                end <= past && contents.read(object, iova - start, into).is_ok()
+            })
+        };
+        Programs::new(&job.tasks, read)
     }
 }
 
@@ -174,7 +201,7 @@ mod tests {
             let mut pages = [None; 60];
             for (chunk, &(first, count, data)) in runs.iter().enumerate() {
                 let data = data.then_some(3);
-                map.apply(chunk, &Run { first, count, data });
+                map.apply(chunk, &PageRun { first, count, data });
                 for page in first..first + count {
                     pages[page as usize] = data.map(|place| (chunk, place + page - first));
                 }

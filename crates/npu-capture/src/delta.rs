@@ -38,14 +38,14 @@ impl BoBytes for Vec<u8> {
 /// What of an object is in the file, by a hash of each page: two states of a
 /// page have the same one with a probability of 2^-128.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredPages {
     pages: Vec<u128>,
 }
 
 /// Hash of a page of zeroes, by definition.
 const ZERO: u128 = 0;
 
-impl Stored {
+impl StoredPages {
     /// An object of `bytes` bytes of which nothing is stored: zeroes.
     pub(crate) fn new(bytes: u64) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Stored {
 /// Which bytes of an object may be stored.
 #[derive(Clone, Debug)]
 pub(crate) enum Keep {
-    /// All.
+    /// Every byte of the object.
     All,
     /// Only these: start to end, disjoint.
     Only(BTreeMap<u64, u64>),
@@ -117,7 +117,7 @@ pub(crate) fn changes(
     object: u32,
     bytes: &dyn BoBytes,
     keep: &Keep,
-    stored: &mut Stored,
+    stored: &mut StoredPages,
     emit: &mut dyn FnMut(&[u8]) -> Result<(), RecordError>,
 ) -> Result<(), RecordError> {
     let len = stored.pages.len() as u64 * PAGE;

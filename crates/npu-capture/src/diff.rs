@@ -6,7 +6,7 @@ use std::fmt;
 
 use rknpu_regcmd::{Item, Word};
 
-use crate::capture::{Capture, Job};
+use crate::capture::{Capture, CapturedJob};
 use crate::contents::{Contents, Moment};
 use crate::error::CaptureError;
 use crate::format::PAGE;
@@ -16,51 +16,51 @@ const PIECE: u64 = 256 * PAGE;
 
 /// One thing that differs: what the first capture has and what the second.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum CaptureDifference {
     /// Something about the devices, or the recordings as a whole.
     Whole {
-        /// What.
+        /// The field that differs.
         what: String,
-        /// In the first.
+        /// What the first capture has.
         first: String,
-        /// In the second.
+        /// What the second capture has.
         second: String,
     },
     /// Something about a job.
     Job {
-        /// Its index.
+        /// Index of the job in both captures.
         job: usize,
-        /// What.
+        /// The field of the job that differs.
         what: &'static str,
-        /// In the first.
+        /// What the first capture has.
         first: String,
-        /// In the second.
+        /// What the second capture has.
         second: String,
     },
     /// A command word.
     Word {
-        /// Index of the job.
+        /// Index of the job in both captures.
         job: usize,
         /// Index of the program in the job.
         program: usize,
         /// Index of the word in the program.
         index: usize,
-        /// In the first.
+        /// What the first capture has.
         first: Option<Word>,
-        /// In the second.
+        /// What the second capture has.
         second: Option<Word>,
     },
     /// Contents of a buffer object.
     Contents {
-        /// When.
+        /// Before or after which job.
         moment: Moment,
         /// The number of the object in the first.
         object: usize,
         /// The number of the object in the second.
         other: usize,
-        /// How many bytes differ.
+        /// Number of bytes that differ.
         bytes: u64,
-        /// Place of the first of them.
+        /// Offset of the first of them in the object.
         offset: u64,
         /// That byte in the first.
         first: u8,
@@ -69,7 +69,7 @@ pub enum Change {
     },
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for CaptureDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole {
@@ -134,7 +134,7 @@ impl fmt::Display for Change {
 pub fn diff(
     first: &Capture,
     second: &Capture,
-    each: &mut dyn FnMut(Change),
+    each: &mut dyn FnMut(CaptureDifference),
 ) -> Result<(), CaptureError> {
     whole(first, second, each);
     let mut diff = Diff {
@@ -149,7 +149,7 @@ pub fn diff(
     Ok(())
 }
 
-fn whole(first: &Capture, second: &Capture, each: &mut dyn FnMut(Change)) {
+fn whole(first: &Capture, second: &Capture, each: &mut dyn FnMut(CaptureDifference)) {
     let facts = |capture: &Capture| {
         let device = capture.device();
         let info = &device.info;
@@ -185,7 +185,7 @@ fn whole(first: &Capture, second: &Capture, each: &mut dyn FnMut(Change)) {
     for name in names {
         let (first, second) = (find(&ours, name), find(&theirs, name));
         if told.insert(name) && first != second {
-            each(Change::Whole {
+            each(CaptureDifference::Whole {
                 what: name.clone(),
                 first,
                 second,
@@ -199,11 +199,11 @@ struct Diff<'a, 'e> {
     contents: [Contents<'a>; 2],
     /// Pairs of objects whose contents were compared.
     pairs: BTreeSet<(usize, usize)>,
-    each: &'e mut dyn FnMut(Change),
+    each: &'e mut dyn FnMut(CaptureDifference),
 }
 
 impl<'a> Diff<'a, '_> {
-    fn job(&mut self, index: usize, jobs: [&'a Job; 2]) -> Result<(), CaptureError> {
+    fn job(&mut self, index: usize, jobs: [&'a CapturedJob; 2]) -> Result<(), CaptureError> {
         self.fields(index, jobs);
         self.go(Moment::Before(index));
         self.words(index, jobs);
@@ -230,7 +230,7 @@ impl<'a> Diff<'a, '_> {
     }
 
     /// Whether pages of either object were recorded just before `moment`.
-    fn changed(&self, moment: Moment, jobs: [&Job; 2], objects: [usize; 2]) -> bool {
+    fn changed(&self, moment: Moment, jobs: [&CapturedJob; 2], objects: [usize; 2]) -> bool {
         (0..2).any(|side| {
             let chunks = match moment {
                 Moment::Before(_) => jobs[side].before.clone(),
@@ -241,8 +241,8 @@ impl<'a> Diff<'a, '_> {
         })
     }
 
-    fn fields(&mut self, job: usize, jobs: [&Job; 2]) {
-        let lists = |job: &Job| {
+    fn fields(&mut self, job: usize, jobs: [&CapturedJob; 2]) {
+        let lists = |job: &CapturedJob| {
             let uses = job.uses.iter();
             let texts: Vec<_> = uses
                 .map(|used| format!("{} {}", used.role, used.handle))
@@ -258,7 +258,7 @@ impl<'a> Diff<'a, '_> {
             });
             texts.collect::<Vec<_>>().join(", ")
         };
-        let tasks = |job: &Job| {
+        let tasks = |job: &CapturedJob| {
             let texts = job
                 .tasks
                 .iter()
@@ -278,7 +278,7 @@ impl<'a> Diff<'a, '_> {
         };
         for ((what, first), (_, second)) in facts(0).into_iter().zip(facts(1)) {
             if first != second {
-                (self.each)(Change::Job {
+                (self.each)(CaptureDifference::Job {
                     job,
                     what,
                     first,
@@ -288,7 +288,7 @@ impl<'a> Diff<'a, '_> {
         }
     }
 
-    fn words(&mut self, job: usize, jobs: [&Job; 2]) {
+    fn words(&mut self, job: usize, jobs: [&CapturedJob; 2]) {
         let [first, second] =
             [0, 1].map(|at| self.sides[at].programs(jobs[at], &self.contents[at]));
         for (first, second) in first.zip(second) {
@@ -296,7 +296,7 @@ impl<'a> Diff<'a, '_> {
             for index in 0..ours.len().max(theirs.len()) {
                 let (ours, theirs) = (ours.get(index).copied(), theirs.get(index).copied());
                 if ours != theirs {
-                    (self.each)(Change::Word {
+                    (self.each)(CaptureDifference::Word {
                         job,
                         program: first.index,
                         index,
@@ -331,7 +331,7 @@ impl<'a> Diff<'a, '_> {
             }
         }
         if let Some((offset, first, second)) = found {
-            (self.each)(Change::Contents {
+            (self.each)(CaptureDifference::Contents {
                 moment,
                 object,
                 other,

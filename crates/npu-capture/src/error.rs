@@ -12,22 +12,22 @@ pub enum CaptureError {
     /// The file could not be read.
     #[error("cannot read the file: {0}")]
     Io(#[from] io::Error),
-    /// It is something else.
+    /// It does not begin as a capture does.
     #[error("this is no capture file: it does not begin as one")]
     NotACapture,
     /// It was made by a later version of this program.
     #[error("the capture has version {found}, this program reads {VERSION}: use a newer one")]
     Version {
-        /// The file's version.
+        /// The version that the file says it has.
         found: u16,
     },
     /// It uses features that this program does not know.
     #[error("the capture needs features that are not known here: flags {flags:#x}")]
     Flags {
-        /// The unknown flags.
+        /// The bits of the header's flags that are not known here.
         flags: u32,
     },
-    /// The end is missing.
+    /// The trailer is missing, with which a finished file ends.
     #[error(
         "the capture has no end: its recorder died, or the file was cut off; \
          what is whole can be read as an unfinished capture"
@@ -38,7 +38,7 @@ pub enum CaptureError {
     Checksum {
         /// Where, in bytes from the start of the file.
         offset: u64,
-        /// Of what.
+        /// The part of the file that the checksum is of.
         what: &'static str,
     },
     /// A section is longer than any can be.
@@ -47,27 +47,27 @@ pub enum CaptureError {
          are possible"
     )]
     TooLong {
-        /// Its kind.
+        /// The section's kind.
         kind: SectionKind,
-        /// Its place.
+        /// Where it begins, bytes from the start of the file.
         offset: u64,
-        /// Its claim.
+        /// The length that its header claims, bytes.
         bytes: u64,
     },
     /// Fields contradict each other or the format.
     #[error("the section {kind} at byte {offset} makes no sense: {what}")]
     Malformed {
-        /// Its kind.
+        /// The section's kind.
         kind: SectionKind,
-        /// Its place.
+        /// Where it begins, bytes from the start of the file.
         offset: u64,
-        /// What is wrong.
+        /// The contradiction, in words.
         what: &'static str,
     },
     /// The table of sections is not that of this file.
     #[error("the capture's table of sections does not describe the file: {what}")]
     Table {
-        /// What is wrong.
+        /// The contradiction, in words.
         what: &'static str,
     },
     /// There is no device in it.
@@ -76,7 +76,7 @@ pub enum CaptureError {
     /// Compressed pages could not be unpacked.
     #[error("the pages at byte {offset} cannot be unpacked: {message}")]
     Compression {
-        /// Their place.
+        /// Where their section begins, bytes from the start of the file.
         offset: u64,
         /// What zstd says, or what is wrong with the length.
         message: String,
@@ -90,19 +90,19 @@ pub enum RecordError {
     /// The file could not be written.
     #[error("cannot write the capture: {message}")]
     Io {
-        /// What the system says.
+        /// The system's message.
         message: String,
     },
     /// More than the format can count.
     #[error("the capture is full: {what}; make several")]
     Full {
-        /// Of what there is too much.
+        /// The thing of which there is too much, in words.
         what: &'static str,
     },
     /// A buffer object that cannot be.
     #[error("the buffer object {handle} has a length or an address that none can have")]
     Object {
-        /// Its handle.
+        /// Its GEM handle in its file.
         handle: u32,
     },
     /// The driver did something that the recorder knows nothing of.

@@ -42,12 +42,12 @@ pub const RUN_ZERO: u32 = 0;
 /// Run of pages in the section's data.
 pub const RUN_DATA: u32 = 1;
 
-/// What a section holds.
+/// The kind of a section: four letters that say what it holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SectionKind(pub [u8; 4]);
 
 impl SectionKind {
-    /// The device.
+    /// The device that was recorded.
     pub const DEVICE: Self = Self(*b"DEVI");
     /// Texts about the recording.
     pub const NOTES: Self = Self(*b"NOTE");
@@ -91,7 +91,7 @@ pub(crate) struct FileHeader {
     pub(crate) flags: U32,
     pub(crate) unix_ns: U64,
     pub(crate) reserved: U32,
-    /// Of the bytes before it.
+    /// CRC-32 of the bytes before this field.
     pub(crate) crc: U32,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct SectionHeader {
     pub(crate) flags: U32,
     pub(crate) bytes: U64,
     pub(crate) payload_crc: U32,
-    /// Of the bytes before it.
+    /// CRC-32 of the bytes before this field.
     pub(crate) crc: U32,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct TableEntry {
 pub(crate) struct Trailer {
     pub(crate) table: U64,
     pub(crate) sections: U32,
-    /// Of the bytes before it.
+    /// CRC-32 of the bytes before this field.
     pub(crate) crc: U32,
     pub(crate) magic: [u8; 8],
 }
@@ -207,7 +207,7 @@ pub(crate) struct DoneRecord {
 /// Pages as PAGE sections have them: one zstd frame, or nothing.
 ///
 /// # Errors
-/// When zstd cannot.
+/// When zstd fails.
 pub fn pack(pages: &[u8]) -> std::io::Result<Vec<u8>> {
     if pages.is_empty() {
         return Ok(Vec::new());

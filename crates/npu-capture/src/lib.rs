@@ -34,17 +34,20 @@ mod replay;
 mod source;
 mod writer;
 
-pub use capture::{Capture, Job, Object, Outcome, RecordedDevice, Role, Use};
+pub use capture::{
+    Capture, CapturedJob, CapturedObject, JobOutcome, ObjectUse, RecordedDevice, Role,
+};
 pub use contents::{Contents, Moment};
 pub use delta::BoBytes;
-pub use diff::{Change, diff};
+pub use diff::{CaptureDifference, diff};
 pub use drops::why_dropped;
 pub use error::{CaptureError, RecordError};
-pub use programs::{Program, Programs, ReadIova};
+pub use programs::{CapturedProgram, Programs, ReadIova};
 pub use recorded::RecordedFile;
-pub use recorder::{BoView, JobToken, JobView, Recorder, RecorderOptions, Summary};
+pub use recorder::{BoView, JobToken, JobView, Recorder, RecorderOptions, RecordingSummary};
 pub use recording::{Outcomes, Recording};
 pub use replay::{
-    Comparison, Difference, JobReport, Place, ReplayError, ReplayOptions, Report, Value, replay,
+    ByteDifference, ContentsComparison, ElementDifference, ReplayError, ReplayOptions,
+    ReplayReport, ReplayedJob, Value, replay,
 };
-pub use writer::Writer;
+pub use writer::CaptureWriter;

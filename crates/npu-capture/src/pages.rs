@@ -13,7 +13,7 @@ use crate::recorder::BoView;
 type Map<'a> = &'a dyn Fn(&sys::CreateBo) -> Option<Box<dyn MappedMemory>>;
 
 /// The pages of an object.
-pub(crate) struct Pages<'a> {
+pub(crate) struct ObjectPages<'a> {
     handle: u32,
     /// None of one that came from elsewhere.
     bo: Option<&'a sys::CreateBo>,
@@ -22,7 +22,7 @@ pub(crate) struct Pages<'a> {
     memory: OnceLock<Option<Box<dyn MappedMemory>>>,
 }
 
-impl<'a> Pages<'a> {
+impl<'a> ObjectPages<'a> {
     pub(crate) fn new(handle: u32, bo: Option<&'a sys::CreateBo>, map: Map<'a>) -> Self {
         Self {
             handle,
@@ -44,7 +44,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-impl BoBytes for Pages<'_> {
+impl BoBytes for ObjectPages<'_> {
     fn read(&self, offset: u64, into: &mut [u8]) {
         let memory = self
             .memory

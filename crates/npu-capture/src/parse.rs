@@ -4,14 +4,17 @@
 
 mod section;
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Mutex;
 
 use rknpu_regcmd::Iova;
 use rocket_uapi::{DeviceInfo, RawTask};
 
-use self::section::{Section, check_table, file_header, trailer};
+use self::section::{FoundSection, check_table, file_header, trailer};
 use crate::capture::{
-    CHUNK_BYTES, Capture, Chunk, Job, Object, Outcome, RecordedDevice, Role, Run, Use,
+    CHUNK_BYTES, Capture, CapturedJob, CapturedObject, Chunk, JobOutcome, ObjectUse, PageRun,
+    RecordedDevice, Role,
 };
 use crate::error::CaptureError;
 use crate::fields::Fields;
@@ -21,10 +24,46 @@ use crate::format::{
     SECTIONS_MAX, SectionKind, TASKS_MAX, TaskRecord, Trailer, USES_MAX, UseRecord,
 };
 use crate::outcome;
-use crate::source::Source;
+use crate::source::CaptureBytes;
+
+impl Capture {
+    /// Reads a capture and checks all of it.
+    ///
+    /// # Errors
+    /// What is wrong with the file, see [`CaptureError`].
+    pub fn open(path: &Path) -> Result<Self, CaptureError> {
+        finished(CaptureBytes::file(File::open(path)?)?)
+    }
+
+    /// Reads what is whole of a capture without an end, because its recorder
+    /// died or the file was cut off. A finished one is read as by
+    /// [`Capture::open`].
+    ///
+    /// # Errors
+    /// When not even the device is in it, or what is there makes no sense.
+    pub fn open_unfinished(path: &Path) -> Result<Self, CaptureError> {
+        unfinished(CaptureBytes::file(File::open(path)?)?)
+    }
+
+    /// As [`Capture::open`], of bytes in memory.
+    ///
+    /// # Errors
+    /// As [`Capture::open`].
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
+        finished(CaptureBytes::Bytes(bytes))
+    }
+
+    /// As [`Capture::open_unfinished`], of bytes in memory.
+    ///
+    /// # Errors
+    /// As [`Capture::open_unfinished`].
+    pub fn from_unfinished_bytes(bytes: Vec<u8>) -> Result<Self, CaptureError> {
+        unfinished(CaptureBytes::Bytes(bytes))
+    }
+}
 
 /// Reads a capture that has an end.
-pub(crate) fn finished(source: Source) -> Result<Capture, CaptureError> {
+fn finished(source: CaptureBytes) -> Result<Capture, CaptureError> {
     let header = file_header(&source)?;
     let trailer = trailer(&source)?;
     let end = source.len() - size_of::<Trailer>() as u64;
@@ -33,7 +72,7 @@ pub(crate) fn finished(source: Source) -> Result<Capture, CaptureError> {
     let mut entries = Vec::new();
     let mut at = size_of::<FileHeader>() as u64;
     while at < table {
-        let section = Section::read(&source, at, table)?;
+        let section = FoundSection::read(&source, at, table)?;
         if entries.len() as u32 >= SECTIONS_MAX {
             let what = "there are too many sections";
             return Err(CaptureError::Table { what });
@@ -47,7 +86,7 @@ pub(crate) fn finished(source: Source) -> Result<Capture, CaptureError> {
 }
 
 /// Reads the whole sections of a capture, whether it has an end or not.
-pub(crate) fn unfinished(source: Source) -> Result<Capture, CaptureError> {
+fn unfinished(source: CaptureBytes) -> Result<Capture, CaptureError> {
     // A file with an end is not excused from being whole.
     if trailer(&source).is_ok() {
         return finished(source);
@@ -57,7 +96,7 @@ pub(crate) fn unfinished(source: Source) -> Result<Capture, CaptureError> {
     let mut at = size_of::<FileHeader>() as u64;
     while at < source.len() {
         // The first that is not whole is where the recorder stopped.
-        match Section::read(&source, at, source.len()) {
+        match FoundSection::read(&source, at, source.len()) {
             Ok(section) if section.kind == SectionKind::TABLE => break,
             Ok(section) => match parser.section(&section) {
                 Ok(()) => at = section.end(),
@@ -73,11 +112,11 @@ pub(crate) fn unfinished(source: Source) -> Result<Capture, CaptureError> {
 
 /// Collects what sections say.
 struct Parser<'a> {
-    source: &'a Source,
+    source: &'a CaptureBytes,
     device: Option<RecordedDevice>,
     notes: Vec<(String, String)>,
-    objects: Vec<Object>,
-    jobs: Vec<Job>,
+    objects: Vec<CapturedObject>,
+    jobs: Vec<CapturedJob>,
     chunks: Vec<Chunk>,
     /// The first chunk of the next job.
     first: usize,
@@ -89,8 +128,8 @@ struct Parser<'a> {
 struct Parsed {
     device: RecordedDevice,
     notes: Vec<(String, String)>,
-    objects: Vec<Object>,
-    jobs: Vec<Job>,
+    objects: Vec<CapturedObject>,
+    jobs: Vec<CapturedJob>,
     chunks: Vec<Chunk>,
     zero_data: bool,
     finished: bool,
@@ -98,7 +137,7 @@ struct Parsed {
 }
 
 impl Parsed {
-    fn capture(self, source: Source) -> Result<Capture, CaptureError> {
+    fn capture(self, source: CaptureBytes) -> Result<Capture, CaptureError> {
         Ok(Capture {
             device: self.device,
             notes: self.notes,
@@ -115,7 +154,7 @@ impl Parsed {
 }
 
 impl<'a> Parser<'a> {
-    fn new(source: &'a Source) -> Self {
+    fn new(source: &'a CaptureBytes) -> Self {
         Self {
             source,
             device: None,
@@ -128,7 +167,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn section(&mut self, section: &Section) -> Result<(), CaptureError> {
+    fn section(&mut self, section: &FoundSection) -> Result<(), CaptureError> {
         let parse = match section.kind {
             SectionKind::DEVICE => Self::device,
             SectionKind::NOTES => Self::notes,
@@ -143,7 +182,7 @@ impl<'a> Parser<'a> {
         parse(self, fields, section)
     }
 
-    fn device(&mut self, mut fields: Fields<'_>, _: &Section) -> Result<(), CaptureError> {
+    fn device(&mut self, mut fields: Fields<'_>, _: &FoundSection) -> Result<(), CaptureError> {
         let record: DeviceRecord = fields.record()?;
         let [name, driver, description, chip, recorder] = [
             fields.text()?,
@@ -176,14 +215,14 @@ impl<'a> Parser<'a> {
         fields.finish()
     }
 
-    fn notes(&mut self, mut fields: Fields<'_>, _: &Section) -> Result<(), CaptureError> {
+    fn notes(&mut self, mut fields: Fields<'_>, _: &FoundSection) -> Result<(), CaptureError> {
         for _ in 0..fields.number()? {
             self.notes.push((fields.text()?, fields.text()?));
         }
         fields.finish()
     }
 
-    fn object(&mut self, mut fields: Fields<'_>, _: &Section) -> Result<(), CaptureError> {
+    fn object(&mut self, mut fields: Fields<'_>, _: &FoundSection) -> Result<(), CaptureError> {
         let record: ObjectRecord = fields.record()?;
         let (iova, bytes) = (record.iova.get(), record.bytes.get());
         let addressed = record.flags.get() & OBJECT_HAS_ADDRESS != 0;
@@ -196,7 +235,7 @@ impl<'a> Parser<'a> {
         if bytes > IOVA_END - u64::from(iova) || (bytes == 0) == addressed {
             return Err(fields.malformed("no object can have that length at that address"));
         }
-        self.objects.push(Object {
+        self.objects.push(CapturedObject {
             file: record.file.get(),
             handle: record.handle.get(),
             iova: addressed.then_some(Iova(iova)),
@@ -205,7 +244,11 @@ impl<'a> Parser<'a> {
         fields.finish()
     }
 
-    fn pages(&mut self, mut fields: Fields<'_>, section: &Section) -> Result<(), CaptureError> {
+    fn pages(
+        &mut self,
+        mut fields: Fields<'_>,
+        section: &FoundSection,
+    ) -> Result<(), CaptureError> {
         let record: PagesRecord = fields.record()?;
         let object = record.object.get() as usize;
         let pages = match self.objects.get(object) {
@@ -233,7 +276,7 @@ impl<'a> Parser<'a> {
             if data_pages * PAGE > CHUNK_BYTES {
                 return Err(fields.malformed("it holds more pages than a section can"));
             }
-            runs.push(Run {
+            runs.push(PageRun {
                 first: run.first.get(),
                 count: run.count.get(),
                 data,
@@ -254,7 +297,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn job(&mut self, mut fields: Fields<'_>, _: &Section) -> Result<(), CaptureError> {
+    fn job(&mut self, mut fields: Fields<'_>, _: &FoundSection) -> Result<(), CaptureError> {
         let record: JobRecord = fields.record()?;
         if self.running || record.job.get() as usize != self.jobs.len() {
             return Err(fields.malformed("jobs do not come one by one"));
@@ -284,7 +327,7 @@ impl<'a> Parser<'a> {
                 2 => Role::Reached,
                 _ => return Err(fields.malformed("a list is of no known kind")),
             };
-            uses.push(Use {
+            uses.push(ObjectUse {
                 handle: used.handle.get(),
                 object,
                 role,
@@ -293,20 +336,20 @@ impl<'a> Parser<'a> {
         let before = self.first..self.chunks.len();
         self.first = self.chunks.len();
         self.running = true;
-        self.jobs.push(Job {
+        self.jobs.push(CapturedJob {
             file,
             tasks,
             uses,
             started_ns: record.started_ns.get(),
             ended_ns: None,
-            outcome: Outcome::Unknown,
+            outcome: JobOutcome::Unknown,
             before,
             after: self.first..self.first,
         });
         fields.finish()
     }
 
-    fn done(&mut self, mut fields: Fields<'_>, _: &Section) -> Result<(), CaptureError> {
+    fn done(&mut self, mut fields: Fields<'_>, _: &FoundSection) -> Result<(), CaptureError> {
         let record: DoneRecord = fields.record()?;
         let at = self.jobs.len();
         let Some(job) = self.jobs.last_mut().filter(|_| self.running) else {

@@ -33,10 +33,10 @@ impl<F: FnMut(u64, &mut [u8]) -> bool> ReadIova for F {
 
 /// One program of a job.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct CapturedProgram {
     /// Its index in the job.
     pub index: usize,
-    /// Where it is.
+    /// Where it lies in the job's memory, and how long it is.
     pub task: RawTask,
     /// Its words; `None` where they are not in any buffer object, or are more
     /// than the NPU can fetch.
@@ -44,8 +44,8 @@ pub struct Program {
     before: RegisterFile,
 }
 
-impl Program {
-    /// Its words, or none.
+impl CapturedProgram {
+    /// Its words; an empty list where they could not be read.
     #[must_use]
     pub fn words(&self) -> &[Word] {
         self.words.as_deref().unwrap_or_default()
@@ -58,7 +58,7 @@ impl Program {
         Tasks::after(self.words(), self.before.clone())
     }
 
-    /// What each of [`Program::tasks`] touches.
+    /// What each of [`CapturedProgram::tasks`] touches.
     pub fn extents(
         &self,
     ) -> impl Iterator<Item = (TaskRegisters, Result<Vec<Extent>, ExtentError>)> + '_ {
@@ -68,7 +68,7 @@ impl Program {
         })
     }
 
-    /// What is wrong with it.
+    /// The rules of the lint that it breaks.
     #[must_use]
     pub fn lint(&self) -> Vec<Finding> {
         // What ran on the core before the job is not known.
@@ -105,9 +105,9 @@ impl<'a, R: ReadIova> Programs<'a, R> {
 }
 
 impl<R: ReadIova> Iterator for Programs<'_, R> {
-    type Item = Program;
+    type Item = CapturedProgram;
 
-    fn next(&mut self) -> Option<Program> {
+    fn next(&mut self) -> Option<CapturedProgram> {
         let (index, &task) = self.tasks.next()?;
         let words = (task.words <= WORDS_MAX)
             .then(|| vec![0; task.words as usize * WORD_BYTES as usize])
@@ -116,7 +116,7 @@ impl<R: ReadIova> Iterator for Programs<'_, R> {
                 let there = self.memory.read(task.regcmd.0.into(), &mut bytes);
                 there.then(|| words_of(&bytes))
             });
-        let program = Program {
+        let program = CapturedProgram {
             index,
             task,
             words,

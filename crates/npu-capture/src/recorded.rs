@@ -7,16 +7,16 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
-    About, Arena, Caller, ClientJob, Deadline, Errno, Error, FenceStatus, FileOperations,
-    MappedMemory, NotRead, PAGE_BYTES, SharedFileOperations, SyncFile, ioctl, plain_ioctl, sys,
-    write_fence,
+    Arena, Caller, ClientJob, Deadline, Device, Errno, Error, FenceStatus, FileLayer,
+    FileOperations, NotRead, PAGE_BYTES, SyncFile, ioctl, prep_bo, sys, write_fence,
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::capture::Outcome;
+use crate::capture::JobOutcome;
 use crate::drops::why_dropped;
-use crate::pages::Pages;
+use crate::pages::ObjectPages;
 use crate::recorder::{JobToken, JobView};
 use crate::recording::Recording;
 
@@ -57,7 +57,7 @@ pub struct RecordedFile<F> {
 /// A buffer object of a file: `None` for one that came from elsewhere.
 type Known = Option<sys::CreateBo>;
 
-/// What was seen of a job's end.
+/// How a job ended, as far as it was seen.
 #[derive(Clone, Copy, Debug)]
 struct End {
     was_accepted: bool,
@@ -75,23 +75,29 @@ impl<F: fmt::Debug> fmt::Debug for RecordedFile<F> {
     }
 }
 
-impl<F> RecordedFile<F> {
-    pub(crate) fn new(inner: F, recording: Recording, file: u32) -> Self {
-        Self {
+impl Recording {
+    /// Opens a device of this process once more, with its jobs recorded.
+    ///
+    /// # Errors
+    /// As opening it the first time.
+    pub fn open(&self, device: &Device) -> Result<Device, Error> {
+        device.reopen_through(|file| Arc::new(self.of(file)))
+    }
+
+    /// An open file of the device, whose jobs are recorded.
+    pub fn of<F: Deref<Target: FileOperations>>(&self, inner: F) -> RecordedFile<F> {
+        RecordedFile {
             inner,
-            recording,
-            file,
+            recording: self.clone(),
+            file: self.next_file(),
             bos: Mutex::default(),
             ends: Mutex::default(),
         }
     }
+}
 
-    /// The file that is recorded.
-    pub fn inner(&self) -> &F {
-        &self.inner
-    }
-
-    /// It without the recorder.
+impl<F> RecordedFile<F> {
+    /// The file that is recorded, without the recorder.
     pub fn into_inner(self) -> F {
         self.inner
     }
@@ -125,9 +131,9 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         };
         let pages: Vec<_> = known
             .iter()
-            .map(|(&handle, bo)| Pages::new(handle, bo.as_ref(), &map))
+            .map(|(&handle, bo)| ObjectPages::new(handle, bo.as_ref(), &map))
             .collect();
-        let views: Vec<_> = pages.iter().map(Pages::view).collect();
+        let views: Vec<_> = pages.iter().map(ObjectPages::view).collect();
         let view = JobView {
             tasks: &job.tasks,
             reads: &job.reads,
@@ -150,20 +156,20 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         let value = match submitted {
             Ok(value) => value,
             Err(errno) => {
-                self.recording.end(token, Outcome::Refused(errno), &[]);
+                self.recording.end(token, JobOutcome::Refused(errno), &[]);
                 return Err(errno);
             }
         };
         let listed = if dropped { &job.writes } else { &waited };
         let end = self.end(listed, since);
         let outcome = match end {
-            _ if dropped => Outcome::Dropped,
+            _ if dropped => JobOutcome::Dropped,
             Some(End { was_killed, .. }) => match was_killed {
-                Some(None) => Outcome::Completed,
-                Some(Some(errno)) => Outcome::Killed(errno),
-                None => Outcome::Unknown,
+                Some(None) => JobOutcome::Completed,
+                Some(Some(errno)) => JobOutcome::Killed(errno),
+                None => JobOutcome::Unknown,
             },
-            None => Outcome::Unknown,
+            None => JobOutcome::Unknown,
         };
         // One that may still run is not looked at.
         let changed = if end.is_some() { &views[..] } else { &[] };
@@ -182,7 +188,7 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
         // The others are read too, which takes what the NPU wrote out of the way
         // of the CPU's caches. They have the same fence.
         for &handle in &written[1..] {
-            let _ = self.prep(handle, Deadline::NOW);
+            let _ = prep_bo(&*self.inner, handle, Deadline::NOW);
         }
         let mut ends = self.ends();
         for handle in written {
@@ -193,24 +199,24 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
     }
 
     fn wait(&self, handle: u32, since: Instant) -> Result<End, Errno> {
-        let was_accepted = match self.inner.was_accepted(handle) {
+        let file = &*self.inner;
+        let was_accepted = match file.was_accepted(handle) {
             Some(known) => known?,
             None => matches!(
-                self.prep(handle, Deadline::NOW),
+                prep_bo(file, handle, Deadline::NOW),
                 Err(Errno::BUSY | Errno::TIMEDOUT)
             ),
         };
-        let fence = match self.prep(handle, Deadline::after(SOON)) {
-            Ok(_) => None,
+        let fence = match prep_bo(file, handle, Deadline::after(SOON)) {
+            Ok(()) => None,
             Err(Errno::BUSY | Errno::TIMEDOUT) => {
-                let fence =
-                    (!self.inner.about().is_model).then(|| write_fence(&*self.inner, handle));
-                self.prep(handle, Deadline::after(WAIT))?;
+                let fence = (!file.about().is_model).then(|| write_fence(file, handle));
+                prep_bo(file, handle, Deadline::after(WAIT))?;
                 fence.and_then(Result::ok)
             }
             Err(errno) => return Err(errno),
         };
-        let was_killed = match self.inner.was_killed(handle, since) {
+        let was_killed = match file.was_killed(handle, since) {
             // The errno that the driver puts into the fence.
             Some(killed) => Some(killed.then_some(Errno::CANCELED)),
             None => match fence.as_ref().map(SyncFile::status) {
@@ -223,15 +229,6 @@ impl<F: Deref<Target: FileOperations>> RecordedFile<F> {
             was_accepted,
             was_killed,
         })
-    }
-
-    fn prep(&self, handle: u32, until: Deadline) -> Result<i32, Errno> {
-        let mut prep = sys::PrepBo {
-            handle,
-            reserved: 0,
-            timeout_ns: until.as_nanos(),
-        };
-        plain_ioctl(&*self.inner, sys::PREP_BO, &mut prep)
     }
 }
 
@@ -253,32 +250,17 @@ fn len(bo: &sys::CreateBo) -> usize {
     (bo.size as usize).next_multiple_of(PAGE_BYTES)
 }
 
-/// An ioctl that gives a handle, or takes one back, was done well, and this is
-/// its argument now.
-fn note(bos: &mut BTreeMap<u32, Known>, request: u32, arg: &[u8]) {
-    let is = |known| sys::is_call(request, known);
-    if is(sys::CREATE_BO) {
-        let bo: sys::CreateBo = sys::structure(arg);
-        let can_be_seen = u32::try_from(bo.dma_address).is_ok();
-        bos.insert(bo.handle, can_be_seen.then_some(bo));
-    } else if is(sys::GEM_CLOSE) {
-        bos.remove(&sys::structure::<sys::GemClose>(arg).handle);
-    } else if is(sys::PRIME_FD_TO_HANDLE) {
-        // Not over one of its own that comes back.
-        bos.entry(sys::structure::<sys::PrimeHandle>(arg).handle)
-            .or_default();
-    }
-}
-
 // SAFETY: handles, addresses, memory and waits are those of the inner file,
 // which keeps the promises. That a job has ended before SUBMIT returns breaks
 // none.
-unsafe impl<F> FileOperations for RecordedFile<F>
+unsafe impl<F> FileLayer for RecordedFile<F>
 where
     F: Deref<Target: FileOperations> + fmt::Debug + Send + Sync,
 {
-    fn about(&self) -> About {
-        self.inner.about()
+    type Below = F::Target;
+
+    fn below(&self) -> &F::Target {
+        &self.inner
     }
 
     unsafe fn ioctl(
@@ -298,7 +280,7 @@ where
                 Err(NotRead::TooMany) => (),
             }
         }
-        if !sys::changes_handles(request) {
+        if !HandleChange::can_come_of(request) {
             // SAFETY: what the caller promises.
             let value = unsafe { self.inner.ioctl(request, arg, caller) }?;
             if !is_known {
@@ -311,42 +293,26 @@ where
         let mut bos = self.bos();
         // SAFETY: what the caller promises.
         let value = unsafe { self.inner.ioctl(request, arg, caller) }?;
-        note(&mut bos, request, arg);
-        if is(&sys::GEM_CLOSE) {
-            self.ends()
-                .remove(&sys::structure::<sys::GemClose>(arg).handle);
+        match HandleChange::of(request, arg) {
+            Some(HandleChange::Created(bo)) => {
+                let can_be_seen = u32::try_from(bo.dma_address).is_ok();
+                bos.insert(bo.handle, can_be_seen.then_some(bo));
+            }
+            Some(HandleChange::Closed(handle)) => {
+                bos.remove(&handle);
+                self.ends().remove(&handle);
+            }
+            // Not over one of its own that comes back.
+            Some(HandleChange::Imported(handle)) => {
+                bos.entry(handle).or_default();
+            }
+            None => (),
         }
         Ok(value)
     }
 
-    fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
-        self.inner.mmap(offset, len, prot, flags)
-    }
-
-    fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
-        self.inner.map_bo(bo, len)
-    }
-
-    fn poll(&self) -> Result<i16, Errno> {
-        self.inner.poll()
-    }
-
-    fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
-        self.inner.read(into)
-    }
-
     fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
         Ok(Arc::new(self.recording.of(self.inner.reopen()?)))
-    }
-
-    fn shared_files(&self) -> Arc<dyn SharedFileOperations> {
-        self.inner.shared_files()
     }
 
     fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {

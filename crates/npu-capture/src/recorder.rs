@@ -19,12 +19,12 @@ use zerocopy::little_endian::U32;
 
 use self::device::device_payload;
 use self::state::State;
-use crate::capture::Outcome;
+use crate::capture::JobOutcome;
 use crate::delta::BoBytes;
 use crate::error::RecordError;
 use crate::fields::push_text;
 use crate::format::{FLAG_ZERO_DATA, SectionKind};
-use crate::writer::Writer;
+use crate::writer::CaptureWriter;
 
 /// What can be chosen about a recording.
 #[derive(Clone, Debug, Default)]
@@ -48,14 +48,14 @@ pub struct BoView<'a> {
     pub iova: Option<Iova>,
     /// Its length in bytes, whole pages.
     pub len: u64,
-    /// Its bytes.
+    /// Reads its contents, as the CPU sees them now.
     pub bytes: &'a dyn BoBytes,
 }
 
 /// A job as it is handed over.
 #[derive(Clone, Copy)]
 pub struct JobView<'a> {
-    /// Its programs.
+    /// Its register programs: where each lies, and how long it is.
     pub tasks: &'a [RawTask],
     /// The handles that it only reads, as they were given.
     pub reads: &'a [u32],
@@ -73,14 +73,14 @@ pub struct JobView<'a> {
 #[derive(Clone, Debug)]
 pub struct Recorder(Arc<Inner>);
 
-/// What was recorded.
+/// How much a finished recording holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Jobs.
+pub struct RecordingSummary {
+    /// Number of jobs.
     pub jobs: u32,
-    /// Buffer objects.
+    /// Number of buffer objects.
     pub objects: u32,
-    /// Length of the file.
+    /// Length of the file, bytes.
     pub bytes: u64,
 }
 
@@ -103,7 +103,7 @@ impl Recorder {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let unix_ns = since_1970.map_or(0, |time| nanoseconds(time.as_nanos()));
         let out = BufWriter::new(File::create(path)?);
-        let mut writer = Writer::new(out, flags, unix_ns)?;
+        let mut writer = CaptureWriter::new(out, flags, unix_ns)?;
         if !options.notes.is_empty() {
             let mut payload = U32::new(options.notes.len() as u32).as_bytes().to_vec();
             for (name, value) in &options.notes {
@@ -167,12 +167,12 @@ impl Recorder {
     ///
     /// # Errors
     /// The first thing that went wrong since recording began.
-    pub fn finish(&self) -> Result<Summary, RecordError> {
+    pub fn finish(&self) -> Result<RecordingSummary, RecordError> {
         let mut state = self.0.lock();
         if let Some(error) = &state.error {
             return Err(error.clone());
         }
-        let mut summary = Summary {
+        let mut summary = RecordingSummary {
             jobs: state.jobs,
             objects: state.objects.len() as u32,
             bytes: 0,
@@ -229,11 +229,11 @@ impl JobToken {
 
     /// Records the end of the job, and what changed in those of its objects
     /// that are in `bos`.
-    pub fn finish(mut self, outcome: Outcome, bos: &[BoView<'_>]) {
+    pub fn finish(mut self, outcome: JobOutcome, bos: &[BoView<'_>]) {
         self.end(outcome, bos);
     }
 
-    fn end(&mut self, outcome: Outcome, bos: &[BoView<'_>]) {
+    fn end(&mut self, outcome: JobOutcome, bos: &[BoView<'_>]) {
         self.ended = true;
         let ended_ns = self.recorder.0.now();
         let mut state = self.recorder.0.lock();
@@ -248,7 +248,7 @@ impl JobToken {
 impl Drop for JobToken {
     fn drop(&mut self) {
         if !self.ended {
-            self.end(Outcome::Unknown, &[]);
+            self.end(JobOutcome::Unknown, &[]);
         }
     }
 }

@@ -1,37 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The recording of a device: its open files, and how its jobs ended.
 
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rocket_uapi::{Device, DeviceInfo, Error, FileOperations};
+use rocket_uapi::DeviceInfo;
 
-use crate::capture::Outcome;
+use crate::capture::JobOutcome;
 use crate::error::RecordError;
-use crate::recorded::RecordedFile;
 use crate::recorder::{BoView, JobToken, JobView, Recorder};
 
 /// How many recorded jobs ended how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    /// They did their work.
+    /// Jobs that ended well.
     pub completed: u64,
-    /// The driver reset their core.
+    /// Jobs that the driver killed: it reset their core.
     pub killed: u64,
-    /// SUBMIT said 0, and the driver did not take them.
+    /// Jobs that the driver did not take, although SUBMIT said 0.
     pub dropped: u64,
-    /// SUBMIT failed, or nobody knows how they ended.
+    /// Jobs whose SUBMIT failed, or of which nobody knows how they ended.
     pub others: u64,
 }
 
 impl Outcomes {
-    fn note(&mut self, outcome: Outcome) {
+    fn note(&mut self, outcome: JobOutcome) {
         let counter = match outcome {
-            Outcome::Completed => &mut self.completed,
-            Outcome::Killed(_) => &mut self.killed,
-            Outcome::Dropped => &mut self.dropped,
-            Outcome::Refused(_) | Outcome::Unknown => &mut self.others,
+            JobOutcome::Completed => &mut self.completed,
+            JobOutcome::Killed(_) => &mut self.killed,
+            JobOutcome::Dropped => &mut self.dropped,
+            JobOutcome::Refused(_) | JobOutcome::Unknown => &mut self.others,
         };
         *counter += 1;
     }
@@ -64,18 +62,9 @@ impl Recording {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a device of this process once more, with its jobs recorded.
-    ///
-    /// # Errors
-    /// As opening it the first time.
-    pub fn open(&self, device: &Device) -> Result<Device, Error> {
-        device.reopen_through(|file| Arc::new(self.of(file)))
-    }
-
-    /// An open file of the device, whose jobs are recorded.
-    pub fn of<F: Deref<Target: FileOperations>>(&self, inner: F) -> RecordedFile<F> {
-        let file = self.files.fetch_add(1, Ordering::Relaxed);
-        RecordedFile::new(inner, self.clone(), file)
+    /// A number for another open file.
+    pub(crate) fn next_file(&self) -> u32 {
+        self.files.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A job of file `file` begins.
@@ -84,7 +73,7 @@ impl Recording {
     }
 
     /// It has ended so, and changed what is in these.
-    pub(crate) fn end(&self, token: JobToken, outcome: Outcome, changed: &[BoView<'_>]) {
+    pub(crate) fn end(&self, token: JobToken, outcome: JobOutcome, changed: &[BoView<'_>]) {
         let ended = self.ended.lock();
         ended.unwrap_or_else(PoisonError::into_inner).note(outcome);
         token.finish(outcome, changed);

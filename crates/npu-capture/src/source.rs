@@ -7,12 +7,12 @@ use std::os::unix::fs::FileExt;
 
 /// Random access to the bytes of a capture.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum CaptureBytes {
     File(File, u64),
     Bytes(Vec<u8>),
 }
 
-impl Source {
+impl CaptureBytes {
     pub(crate) fn file(file: File) -> io::Result<Self> {
         let len = file.metadata()?.len();
         Ok(Self::File(file, len))

@@ -17,13 +17,13 @@ use crate::format::{
 /// A file that is never finished has no table, but all sections that were
 /// written are whole: see [`Capture::open_unfinished`](crate::Capture::open_unfinished).
 #[derive(Debug)]
-pub struct Writer<W: Write> {
+pub struct CaptureWriter<W: Write> {
     out: W,
     at: u64,
     table: Vec<TableEntry>,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> CaptureWriter<W> {
     /// Begins a file: `flags` as [`crate::format::FLAG_ZERO_DATA`], `unix_ns`
     /// the time of day.
     ///

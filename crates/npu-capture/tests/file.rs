@@ -9,8 +9,8 @@ use std::path::Path;
 
 use npu_capture::format::{PAGE, SectionKind};
 use npu_capture::{
-    BoView, Capture, CaptureError, Contents, JobView, Moment, Outcome, Recorder, RecorderOptions,
-    Role, Writer,
+    BoView, Capture, CaptureError, CaptureWriter, Contents, JobOutcome, JobView, Moment, Recorder,
+    RecorderOptions, Role,
 };
 use proptest::prelude::*;
 use rocket_uapi::{DeviceInfo, Errno, Iova, RawTask};
@@ -38,19 +38,19 @@ struct PlannedJob {
     writes: Vec<usize>,
     before: Vec<(usize, Poke)>,
     after: Vec<(usize, Poke)>,
-    outcome: Outcome,
+    outcome: JobOutcome,
 }
 
 /// Objects of each file: pages.
 const OBJECTS: [u64; 3] = [1, 3, 2];
 
-fn outcomes() -> impl Strategy<Value = Outcome> {
+fn outcomes() -> impl Strategy<Value = JobOutcome> {
     prop_oneof![
-        Just(Outcome::Completed),
-        Just(Outcome::Dropped),
-        Just(Outcome::Unknown),
-        Just(Outcome::Killed(Errno::CANCELED)),
-        Just(Outcome::Refused(Errno::INVAL)),
+        Just(JobOutcome::Completed),
+        Just(JobOutcome::Dropped),
+        Just(JobOutcome::Unknown),
+        Just(JobOutcome::Killed(Errno::CANCELED)),
+        Just(JobOutcome::Refused(Errno::INVAL)),
     ]
 }
 
@@ -252,9 +252,9 @@ fn sample(folder: &Path) -> (Vec<u8>, Vec<PlannedJob>, Vec<[Memory; 2]>) {
         outcome,
     };
     let jobs = vec![
-        job(0, 1, Outcome::Completed),
-        job(1, 2, Outcome::Killed(Errno::CANCELED)),
-        job(0, 3, Outcome::Completed),
+        job(0, 1, JobOutcome::Completed),
+        job(1, 2, JobOutcome::Killed(Errno::CANCELED)),
+        job(0, 3, JobOutcome::Completed),
     ];
     let moments = record(&path, &jobs, false);
     (fs::read(&path).unwrap(), jobs, moments)
@@ -322,7 +322,7 @@ fn a_changed_bit_is_seen() {
 
 /// A file of these sections, which says what it wants with right checksums.
 fn forged(sections: &[(SectionKind, Vec<u8>)]) -> Result<Capture, CaptureError> {
-    let mut writer = Writer::new(Vec::new(), 0, 0).unwrap();
+    let mut writer = CaptureWriter::new(Vec::new(), 0, 0).unwrap();
     for (kind, payload) in sections {
         writer.section(*kind, payload).unwrap();
     }

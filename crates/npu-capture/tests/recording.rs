@@ -6,7 +6,9 @@
 mod common;
 
 use common::{SIZES, multiply, recorded_model, recorded_products};
-use npu_capture::{Capture, Contents, Moment, Outcome, Program, Programs, RecorderOptions, Role};
+use npu_capture::{
+    Capture, CapturedProgram, Contents, JobOutcome, Moment, Programs, RecorderOptions, Role,
+};
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::RawTask;
 
@@ -26,7 +28,7 @@ fn programs<'a>(
     capture: &'a Capture,
     contents: &'a Contents<'_>,
     tasks: &'a [RawTask],
-) -> impl Iterator<Item = Program> + 'a {
+) -> impl Iterator<Item = CapturedProgram> + 'a {
     let read = move |iova: u64, into: &mut [u8]| {
         let holder = capture
             .objects()
@@ -46,7 +48,7 @@ fn a_recording_has_programs_and_results() {
     assert_eq!(capture.device().chip, "rk3588");
     let mut contents = Contents::new(&capture);
     for (index, job) in capture.jobs().iter().enumerate() {
-        assert_eq!(job.outcome, Outcome::Completed);
+        assert_eq!(job.outcome, JobOutcome::Completed);
         assert!(job.uses.iter().any(|used| used.role == Role::Out));
         assert!(job.uses.iter().all(|used| used.role != Role::Reached));
         contents.go(Moment::Before(index));

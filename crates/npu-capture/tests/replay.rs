@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use common::{SIZES, multiply, recorded_model, recorded_products};
 use npu_capture::{
-    BoView, Capture, Change, Contents, JobView, Moment, Outcome, Recorder, RecorderOptions,
-    Recording, ReplayError, ReplayOptions, Role, Value, diff, replay,
+    BoView, Capture, CaptureDifference, Contents, JobOutcome, JobView, Moment, Recorder,
+    RecorderOptions, Recording, ReplayError, ReplayOptions, Role, Value, diff, replay,
 };
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Precision, written_element};
@@ -36,7 +36,7 @@ fn options() -> ReplayOptions {
 fn changed(
     capture: &Capture,
     change: impl Fn(usize, usize, &mut [u8]),
-    outcome: impl Fn(Outcome) -> Outcome,
+    outcome: impl Fn(JobOutcome) -> JobOutcome,
 ) -> Capture {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("changed");
@@ -263,19 +263,19 @@ fn jobs_that_did_not_run_do_not_run_again() {
     recorder.finish().unwrap();
     let capture = Capture::open(&path).unwrap();
     let outcomes: Vec<_> = capture.jobs().iter().map(|job| job.outcome).collect();
-    let killed = Outcome::Killed(Errno::CANCELED);
+    let killed = JobOutcome::Killed(Errno::CANCELED);
     assert_eq!(
         outcomes,
-        [killed, killed, Outcome::Dropped, Outcome::Dropped]
+        [killed, killed, JobOutcome::Dropped, JobOutcome::Dropped]
     );
     assert_eq!(capture.jobs()[1].uses[0].role, Role::Reached);
     assert_eq!(capture.jobs()[3].uses[1].object, None);
     assert!(replay(&capture, &model(), &options()).unwrap().matches());
-    let lied = changed(&capture, |_, _, _| (), |_| Outcome::Completed);
+    let lied = changed(&capture, |_, _, _| (), |_| JobOutcome::Completed);
     let report = replay(&lied, &model(), &options()).unwrap();
     assert!(report.jobs.iter().all(|job| !job.matches()));
     // Where nobody saw the end, any is right.
-    let unknown = changed(&capture, |_, _, _| (), |_| Outcome::Unknown);
+    let unknown = changed(&capture, |_, _, _| (), |_| JobOutcome::Unknown);
     assert!(replay(&unknown, &model(), &options()).unwrap().matches());
 }
 
@@ -322,17 +322,17 @@ fn what_differs_is_told_by_name() {
                 bytes[at as usize + 10] ^= 1;
             }
         },
-        |_| Outcome::Killed(Errno::CANCELED),
+        |_| JobOutcome::Killed(Errno::CANCELED),
     );
     let found = changes(&capture, &other);
-    let texts: Vec<_> = found.iter().map(Change::to_string).collect();
+    let texts: Vec<_> = found.iter().map(CaptureDifference::to_string).collect();
     assert!(
         texts[0].starts_with("job 0: outcome: completed | killed"),
         "{texts:?}"
     );
     assert!(matches!(
         found[1],
-        Change::Contents { moment: Moment::After(0), bytes: 1, offset, .. } if offset == at + 10
+        CaptureDifference::Contents { moment: Moment::After(0), bytes: 1, offset, .. } if offset == at + 10
     ));
     let bare = RecorderOptions {
         zero_data: true,
@@ -347,7 +347,7 @@ fn what_differs_is_told_by_name() {
     assert!(
         !found
             .iter()
-            .any(|change| matches!(change, Change::Word { .. }))
+            .any(|change| matches!(change, CaptureDifference::Word { .. }))
     );
 }
 
@@ -364,7 +364,7 @@ fn words_that_differ_are_told_by_register() {
     let moved = Capture::open(&path).unwrap();
     let mut words = Vec::new();
     diff(&capture, &moved, &mut |change| {
-        if let Change::Word { .. } = change {
+        if let CaptureDifference::Word { .. } = change {
             words.push(change.to_string());
         }
     })

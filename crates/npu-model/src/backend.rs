@@ -126,9 +126,15 @@ unsafe impl SharedFileOperations for ModelFiles {
         file(fd, Errno::SPIPE)?.seek(to)
     }
 
-    fn mmap(&self, fd: BorrowedFd<'_>, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let mapping = file(fd, Errno::NODEV)?.mmap(0, len, prot, MapFlags::SHARED)?;
-        Ok(Box::new(mapping))
+    fn mmap(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
+        let file = file(fd, Errno::NODEV)?;
+        Ok(Box::new(file.mmap(offset, len, prot, flags)?))
     }
 }

@@ -17,7 +17,7 @@ pub type Track = (u32, u64);
 
 /// One event of the format.
 #[derive(Clone, Debug, Serialize)]
-pub struct Event {
+pub struct ChromeEvent {
     name: String,
     ph: &'static str,
     pid: u32,
@@ -35,7 +35,7 @@ pub struct Event {
     args: Value,
 }
 
-impl Event {
+impl ChromeEvent {
     fn new(ph: &'static str, name: impl Into<String>, (pid, tid): Track, at_ps: u64) -> Self {
         Self {
             name: name.into(),

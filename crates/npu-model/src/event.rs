@@ -14,7 +14,7 @@ use rknpu_chip::{Diagnosis, Fault};
 
 /// Which task of which job on which core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TaskPlace {
     /// Number of the job, from 1 on, in the order in which the driver
     /// accepted them on this device.
     pub job: u64,
@@ -24,7 +24,7 @@ pub struct Place {
     pub task: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TaskPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -95,7 +95,7 @@ impl fmt::Display for MissedCall {
     }
 }
 
-/// One thing that happened.
+/// Something that happened in the driver or on the chip, of which no ioctl tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -109,38 +109,38 @@ pub enum Event {
     /// A job ended in the driver's timeout path; its fence has an error,
     /// PREP_BO returns 0 all the same.
     JobKilled {
-        /// The task that did it.
-        place: Place,
-        /// Why.
+        /// The task on which the job stopped.
+        place: TaskPlace,
+        /// Why the driver killed the job.
         cause: KillCause,
-        /// What the chip knows about it.
+        /// What the chip found wrong with the task.
         diagnosis: Vec<Diagnosis>,
     },
     /// A task did something that silicon punishes, but raised its interrupt.
     Diagnosed {
-        /// The task.
-        place: Place,
-        /// What the chip knows about it.
+        /// The task that was diagnosed.
+        place: TaskPlace,
+        /// What the chip found wrong with the task.
         diagnosis: Vec<Diagnosis>,
     },
     /// A DMA access went where nothing is mapped.
     Fault {
-        /// The task.
-        place: Place,
-        /// The access.
+        /// The task whose access it was.
+        place: TaskPlace,
+        /// The access: its engine, direction and address.
         fault: Fault,
     },
     /// The interrupt status had a DMA error bit, for which the real driver
     /// prints a warning with a stack trace.
     DmaErrorInterrupt {
-        /// The task.
-        place: Place,
+        /// The task whose interrupt it was.
+        place: TaskPlace,
         /// PC.INTERRUPT_RAW_STATUS.
         raw_status: u32,
     },
     /// The client ran into a bug of the real kernel.
     KernelBug {
-        /// Which.
+        /// The bug; docs/model.md has the list.
         bug: Bug,
         /// What the client did.
         how: String,
@@ -154,12 +154,12 @@ pub enum Event {
     MissedCall {
         /// Address of the buffer object in the file that made it.
         iova: u64,
-        /// Which.
+        /// The call that was missing.
         call: MissedCall,
     },
     /// A core was without a job for so long that its registers are lost.
     RegistersLost {
-        /// The core.
+        /// Number of the core.
         core: u32,
     },
 }
@@ -216,10 +216,10 @@ pub struct EventTally {
     pub forgotten: u64,
 }
 
-/// How often a trap was met.
+/// How many tasks met a trap, and what the chip said first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrapTally {
-    /// Tasks that met it.
+    /// Number of tasks that met it.
     pub tasks: u64,
     /// What the chip said of the first.
     pub first: Diagnosis,
@@ -228,7 +228,7 @@ pub struct TrapTally {
 /// How often clients ran into a bug of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BugTally {
-    /// Times.
+    /// Number of times.
     pub times: u64,
     /// What the client did the first time.
     pub first: String,

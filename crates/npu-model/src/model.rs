@@ -193,7 +193,7 @@ impl Model {
         self.cores
     }
 
-    /// What modelled times depend on.
+    /// The clocks, rates and costs that modelled times depend on.
     #[must_use]
     pub fn machine(&self) -> &Machine {
         &self.machine

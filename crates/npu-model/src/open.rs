@@ -14,7 +14,7 @@ use crate::select::Selector;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Opened {
-    /// The device.
+    /// The open device, of a kernel or of the model.
     pub device: Device,
     /// The model behind it, if it is one. Its events tell what a kernel
     /// keeps to itself: why a job was dropped or killed.

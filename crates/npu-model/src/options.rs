@@ -14,19 +14,19 @@ pub enum OptionError {
     /// No option has that name.
     #[error("the model has no option `{name}`. It has: {known}")]
     Unknown {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
-        /// The options there are.
+        /// The names of all options, with commas between them.
         known: String,
     },
     /// An option does not take that value.
     #[error("the option `{name}` of the model does not take `{value}`, but {takes}")]
     Value {
-        /// The option.
+        /// Name of the option.
         name: &'static str,
-        /// What was given.
+        /// The value that was given.
         value: String,
-        /// What it takes.
+        /// The values that it takes, in words.
         takes: String,
     },
     /// A contested fact has no such side.

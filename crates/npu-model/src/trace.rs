@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::event::Place;
+use crate::event::TaskPlace;
 use rknpu_chip::{Direction, Master};
 
 /// The DMA accesses of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskTrace {
-    /// Which task.
-    pub place: Place,
+    /// The job and the core of the task, and its index in the job.
+    pub place: TaskPlace,
     /// Whether it raised its interrupt.
     pub completed: bool,
     /// Every byte touched, by master; ranges of one master and direction are
@@ -24,22 +24,22 @@ pub struct TaskTrace {
 /// accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DmaAccess {
-    /// Who.
+    /// The DMA engine that made the accesses.
     pub master: Master,
-    /// Read or written.
+    /// Whether the engine read the range or wrote it.
     pub direction: Direction,
-    /// IOVAs, bytes.
+    /// NPU addresses, bytes: first to one past the last.
     pub range: Range<u64>,
 }
 
 /// Collects the accesses of the task that runs, for a [`Bus`](rknpu_chip::Bus).
 #[derive(Debug, Default)]
-pub struct Recorder {
+pub struct AccessRecorder {
     /// Start to end, for each master (reads and writes apart).
     ranges: BTreeMap<(Master, bool), BTreeMap<u64, u64>>,
 }
 
-impl Recorder {
+impl AccessRecorder {
     /// Takes down an access to a range of IOVAs, bytes.
     pub fn note(&mut self, master: Master, direction: Direction, range: Range<u64>) {
         if range.is_empty() {
@@ -93,7 +93,7 @@ mod tests {
 
         #[test]
         fn ranges_are_the_bytes_touched(touched in prop::collection::vec((0u64..60, 0u64..12), 0..20)) {
-            let mut recorder = Recorder::default();
+            let mut recorder = AccessRecorder::default();
             let mut bytes = [false; 80];
             for &(start, len) in &touched {
                 recorder.note(Master::Feature, Direction::Read, start..start + len);

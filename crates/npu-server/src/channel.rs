@@ -33,7 +33,7 @@ pub(crate) struct Channel {
     buffer: RefCell<Vec<u8>>,
 }
 
-/// What a client answered.
+/// A client's answer to a question of the server.
 struct Answer {
     frame: Frame,
     /// Bytes that follow the frame, in the buffer.

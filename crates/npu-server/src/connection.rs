@@ -15,10 +15,10 @@ use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
 use crate::channel::{Channel, has_hung_up};
-use crate::counts::CacheSync;
-use crate::listener::Shared;
+use crate::counts::{CacheSync, CallCounters};
+use crate::pool::ThreadPool;
 use crate::process;
-use crate::service::{MapOf, OpenFile, ioctl_for};
+use crate::service::{MapOf, OpenFile, Service, ioctl_for};
 use crate::shadow::Shadow;
 
 /// Most calls of one connection at the same time; more wait for their turn.
@@ -27,10 +27,19 @@ const CALLS: usize = 512;
 /// How often is looked whether a closed file is still mapped.
 const LOOK_FOR_MAPPINGS: Duration = Duration::from_millis(200);
 
-/// A connection.
+/// What all connections of a server have to work with.
+pub(crate) struct Served {
+    pub(crate) service: Arc<dyn Service>,
+    /// The place where a device is shown that this system lacks.
+    pub(crate) shadow: Option<Shadow>,
+    pub(crate) counters: CallCounters,
+    pub(crate) pool: ThreadPool,
+}
+
+/// A connection of a client, from accept to its end.
 struct Connection {
     socket: OwnedFd,
-    shared: Arc<Shared>,
+    served: Arc<Served>,
     /// Once it is an open file.
     file: OnceLock<Box<dyn OpenFile>>,
     /// The process that called last, by its own word.
@@ -44,7 +53,7 @@ struct Connection {
     fewer_calls: Condvar,
 }
 
-/// Calls under way.
+/// Numbers of calls under way.
 #[derive(Default)]
 struct Calls {
     all: usize,
@@ -53,10 +62,10 @@ struct Calls {
 }
 
 /// Serves a connection to its end.
-pub(crate) fn serve(socket: OwnedFd, shared: Arc<Shared>) {
+pub(crate) fn serve(socket: OwnedFd, served: Arc<Served>) {
     let connection = Arc::new(Connection {
         socket,
-        shared,
+        served,
         file: OnceLock::new(),
         process: AtomicU32::new(0),
         gone_in_submit: AtomicBool::new(false),
@@ -141,7 +150,7 @@ impl Connection {
             file,
         };
         let connection = Arc::clone(self);
-        self.shared.pool.run(Box::new(move || {
+        self.served.pool.run(Box::new(move || {
             let under_way = UnderWay {
                 connection: &connection,
                 closing,
@@ -154,8 +163,8 @@ impl Connection {
         if self.file.get().is_some() {
             return Err(Errno::BUSY);
         }
-        let file = self.shared.service.open()?;
-        self.shared.counters.opened();
+        let file = self.served.service.open()?;
+        self.served.counters.opened();
         self.file.set(file).map(|()| 0).map_err(|_| Errno::BUSY)
     }
 
@@ -193,7 +202,7 @@ impl Connection {
                 let Request { number, arg, .. } = call.request;
                 let result = match &call.file {
                     Some(file) => {
-                        let service = &self.shared.service;
+                        let service = &self.served.service;
                         service.file_ioctl(file.as_fd(), number, arg, channel)
                     }
                     None => Err(Errno::BADF),
@@ -203,10 +212,10 @@ impl Connection {
             Ask::Close => self.close(call.channel),
             Ask::Shadow => {
                 // None, where the system itself shows the device.
-                let path = self.shared.shadow.as_ref().map(Shadow::path);
+                let path = self.served.shadow.as_ref().map(Shadow::path);
                 channel.done(Ok(0), path.map_or(&[], |path| path.as_os_str().as_bytes()));
             }
-            Ask::SwSync => match self.shared.service.open_sw_sync() {
+            Ask::SwSync => match self.served.service.open_sw_sync() {
                 Ok(file) => channel.give(file, 0),
                 Err(errno) => {
                     channel.done(Err(errno), &[]);
@@ -217,7 +226,7 @@ impl Connection {
 
     fn ioctl(&self, number: u32, arg: &mut [u8], channel: &Channel) -> Result<i32, Errno> {
         let file = self.file.get().ok_or(Errno::BADF)?;
-        let counters = &self.shared.counters;
+        let counters = &self.served.counters;
         counters.called();
         // Before the call: another thread may close the handle meanwhile.
         let sync = CacheSync::of(number, arg, |handle| file.bo_bytes(handle));
@@ -235,7 +244,7 @@ impl Connection {
         let len = usize::try_from(request.len).map_err(|_| Errno::INVAL)?;
         let flags = MapFlags::from_bits_retain(request.flags);
         let map = file.client_map(request.offset, len, flags)?;
-        self.shared.counters.mapped();
+        self.served.counters.mapped();
         Ok(map)
     }
 
@@ -263,7 +272,7 @@ impl Connection {
         // their thread is still to hear the result.
         drop(self.wait_for_calls(0));
         let Self {
-            shared,
+            served,
             file,
             process,
             gone_in_submit,
@@ -283,7 +292,7 @@ impl Connection {
             let counted = Cell::new(false);
             let died = || {
                 if !counted.replace(true) {
-                    shared.counters.client_died();
+                    served.counters.client_died();
                 }
             };
             file.close(&is_ending, &died);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What clients did, counted.
+//! Counters of what clients did: opens, calls, jobs, bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,7 +38,7 @@ pub struct Counts {
 
 /// Counters that many threads add to.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct CallCounters {
     opens: AtomicU64,
     died: AtomicU64,
     bos: AtomicU64,
@@ -81,7 +81,7 @@ impl CacheSync {
     }
 }
 
-impl Counters {
+impl CallCounters {
     /// Such a call has ended so.
     pub(crate) fn synced(&self, sync: CacheSync, result: Result<i32, Errno>) {
         match (sync, result) {

@@ -13,12 +13,11 @@ mod file;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rocket_uapi::{Caller, Device, DeviceInfo, Node};
 use rustix::io::Errno;
 
-use self::file::ForwardFile;
+use self::file::{ForwardFile, SubmittedWork};
 use crate::service::{OpenFile, Service};
 
 /// A node cannot be served.
@@ -34,14 +33,7 @@ pub struct NodeError {
 pub struct ForwardService {
     path: PathBuf,
     info: DeviceInfo,
-    work: Arc<Work>,
-}
-
-/// What was submitted.
-#[derive(Debug, Default)]
-struct Work {
-    tasks: AtomicU64,
-    words: AtomicU64,
+    work: Arc<SubmittedWork>,
 }
 
 impl ForwardService {
@@ -71,8 +63,7 @@ impl ForwardService {
     /// that the driver dropped included.
     #[must_use]
     pub fn tasks_and_words(&self) -> (u64, u64) {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (get(&self.work.tasks), get(&self.work.words))
+        self.work.tasks_and_words()
     }
 }
 

@@ -15,9 +15,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit};
 use zerocopy::IntoBytes;
 
-use crate::connection;
-use crate::counts::{Counters, Counts};
-use crate::pool::Pool;
+use crate::connection::{self, Served};
+use crate::counts::{CallCounters, Counts};
+use crate::pool::ThreadPool;
 use crate::service::Service;
 use crate::shadow::{Shadow, ShadowError};
 
@@ -49,19 +49,15 @@ pub enum ServerError {
 }
 
 /// What the threads of a server share.
-pub(crate) struct Shared {
-    pub(crate) service: Arc<dyn Service>,
-    /// For a device that this system lacks.
-    pub(crate) shadow: Option<Shadow>,
-    pub(crate) counters: Counters,
-    pub(crate) pool: Pool,
+struct ServerShared {
+    served: Arc<Served>,
     clients: Mutex<Clients>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct Clients {
-    /// Connections now.
+    /// Connections that are open now.
     now: usize,
     /// Since when there is none; at first, since the start.
     idle_since: Instant,
@@ -70,7 +66,7 @@ struct Clients {
 /// A server that runs; it stops when this is dropped.
 pub struct Server {
     address: Address,
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     stopping: Arc<AtomicBool>,
     wake: OwnedFd,
     thread: Option<JoinHandle<()>>,
@@ -116,11 +112,13 @@ impl Server {
             other => other?,
         }
         let shadow = service.is_emulated().then(Shadow::create).transpose()?;
-        let shared = Arc::new(Shared {
-            service,
-            shadow,
-            counters: Counters::default(),
-            pool: Pool::default(),
+        let shared = Arc::new(ServerShared {
+            served: Arc::new(Served {
+                service,
+                shadow,
+                counters: CallCounters::default(),
+                pool: ThreadPool::default(),
+            }),
             clients: Mutex::new(Clients {
                 now: 0,
                 idle_since: Instant::now(),
@@ -156,7 +154,7 @@ impl Server {
     /// What its clients did so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.shared.counters.snapshot()
+        self.shared.served.counters.snapshot()
     }
 
     /// Waits until there has been no client for so long, or `ended` says so,
@@ -206,7 +204,7 @@ impl Drop for Server {
     }
 }
 
-impl Shared {
+impl ServerShared {
     fn lock(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -231,7 +229,7 @@ impl Shared {
                 }
             }
             self.take_connections(listener, &mut spare);
-            self.service.collect();
+            self.served.service.collect();
         }
     }
 
@@ -269,7 +267,7 @@ impl Shared {
         let started = thread::Builder::new()
             .name("npu-client".to_owned())
             .spawn(move || {
-                connection::serve(socket, Arc::clone(&shared));
+                connection::serve(socket, Arc::clone(&shared.served));
                 shared.client_gone();
             });
         if let Err(error) = started {

@@ -13,13 +13,13 @@ type Task = Box<dyn FnOnce() + Send>;
 
 /// A pool that always has a thread for one more task, if the host has.
 #[derive(Clone, Default)]
-pub(crate) struct Pool {
+pub(crate) struct ThreadPool {
     shared: Arc<Shared>,
 }
 
-impl std::fmt::Debug for Pool {
+impl std::fmt::Debug for ThreadPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").finish_non_exhaustive()
+        f.debug_struct("ThreadPool").finish_non_exhaustive()
     }
 }
 
@@ -41,7 +41,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's life.
+    /// Runs tasks until there has been none for a while: the life of a thread.
     fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -64,7 +64,7 @@ impl Shared {
     }
 }
 
-impl Pool {
+impl ThreadPool {
     /// Runs `task` on a thread of its own; here, if there is none to be had.
     pub(crate) fn run(&self, task: Task) {
         let mut state = self.shared.lock();
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_task_that_waits_is_in_nobodys_way() {
-        let pool = Pool::default();
+        let pool = ThreadPool::default();
         let (done, results) = mpsc::channel();
         let mut gates = Vec::new();
         for number in 0..8 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a server serves.
+//! The device that a server shows to its clients, and its open files.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use crate::channel::Channel;
 
 /// A device that can be opened many times.
 pub trait Service: fmt::Debug + Send + Sync {
-    /// Opens it.
+    /// Opens the device for a client.
     ///
     /// # Errors
     /// What open(2) then says.
@@ -85,8 +85,8 @@ pub(crate) fn ioctl_for(
 /// What to map in the place of the device.
 #[derive(Debug)]
 pub struct MapOf {
-    /// The file.
+    /// The file to map.
     pub file: OwnedFd,
-    /// Where in it, bytes.
+    /// Offset of the mapping in it, bytes.
     pub offset: u64,
 }

@@ -133,7 +133,7 @@ const LINKS: &[(&str, &str)] = &[
 ];
 
 impl Shadow {
-    /// Makes one.
+    /// Makes a shadow directory in the folder for temporary files.
     ///
     /// # Errors
     /// [`ShadowError`]
@@ -205,7 +205,7 @@ impl Shadow {
         Ok(shadow)
     }
 
-    /// Where it is.
+    /// Path of the shadow directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{assert_serves, begin, hang, model, next, open, request, serve, server};
 use npu_capture::{Recorder, RecorderOptions, Recording};
 use npu_model::driver::JobCounts;
-use npu_server::{ModelService, RecordingService, Server, Service};
+use npu_server::{LayeredService, ModelService, Server, Service};
 use npu_wire::{Ask, Frame, FrameKind, Request, receive, send};
 use rocket_uapi::sys;
 use rustix::io::Errno;
@@ -132,7 +132,7 @@ fn who_dies_in_a_submit_has_made_no_mistake() {
             let options = RecorderOptions::default();
             let recorder = Recorder::create(&folder.path().join("it"), options).unwrap();
             let info = model.open_device().info();
-            Arc::new(RecordingService::new(
+            Arc::new(LayeredService::recording(
                 plain,
                 Recording::new(recorder, &info),
             ))

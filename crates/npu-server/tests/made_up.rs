@@ -8,10 +8,10 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::hooked::Hooked;
+use common::hooked::hooked;
 use common::{begin, call, done, ioctl, model, open};
 use npu_capture::{RecordError, Recorder, RecorderOptions, Recording};
-use npu_server::{RecordingService, Server, Service};
+use npu_server::{LayeredService, Server, Service};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
@@ -23,7 +23,7 @@ const UNKNOWN: u32 = 0xc008_6449;
 /// A driver of which the project knows all ioctls but one, which adds one.
 fn service() -> Arc<dyn Service> {
     let model = model(Duration::ZERO);
-    Arc::new(Hooked::new(model, |inner, request, arg, caller| {
+    Arc::new(hooked(model, |inner, request, arg, caller| {
         if request == MADE_UP {
             arg[0] += 1;
             return Ok(0);
@@ -55,7 +55,7 @@ fn the_recorder_carries_it_and_tells_that_it_may_have_missed_something() {
     let recorder = Recorder::create(&folder.path().join("it"), RecorderOptions::default()).unwrap();
     let info = model(Duration::ZERO).open_device().info();
     let recording = Recording::new(recorder.clone(), &info);
-    client(Arc::new(RecordingService::new(service(), recording)));
+    client(Arc::new(LayeredService::recording(service(), recording)));
     let request = match recorder.finish() {
         Err(RecordError::Request { request }) => request,
         other => unreachable!("{other:?}"),

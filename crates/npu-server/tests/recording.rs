@@ -10,12 +10,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::hooked::Hooked;
-use npu_capture::{Capture, Outcome, Recorder, RecorderOptions, Recording, Role};
+use common::hooked::hooked;
+use npu_capture::{Capture, JobOutcome, Recorder, RecorderOptions, Recording, Role};
 use npu_model::driver::Arena;
 use npu_model::{Model, ModelOptions};
-use npu_server::{ModelService, OpenFile, RecordingService, Service};
-use rocket_uapi::{Errno, sys};
+use npu_server::{LayeredService, ModelService, OpenFile, Service};
+use rocket_uapi::{Errno, gem_close, sys};
 use zerocopy::IntoBytes;
 
 fn model() -> Arc<Model> {
@@ -139,16 +139,7 @@ fn client(file: &dyn OpenFile) -> Vec<Result<i32, Errno>> {
         ),
         submit(file, iova, both, u32::MAX, wild(false, false, true)),
     ];
-    let mut close = sys::GemClose {
-        handle: a.handle,
-        pad: 0,
-    };
-    results.push(ioctl(
-        file,
-        sys::GEM_CLOSE,
-        close.as_mut_bytes(),
-        &Arena::new(),
-    ));
+    results.push(gem_close(file, a.handle).map(|()| 0));
     results
 }
 
@@ -164,18 +155,18 @@ fn a_recorded_device_answers_as_any() {
     let info = device.open_device().info();
     let inner = Arc::new(ModelService::new(device));
     let recording = Recording::new(recorder.clone(), &info);
-    let recorded = RecordingService::new(inner, recording);
+    let recorded = LayeredService::recording(inner, recording);
     let file = recorded.open().unwrap();
     assert_eq!(client(&*file), expected);
     file.close(&|| false, &|| ());
     recorder.finish().unwrap();
 
     let capture = Capture::open(&path).unwrap();
-    let killed = Outcome::Killed(Errno::CANCELED);
+    let killed = JobOutcome::Killed(Errno::CANCELED);
     let outcomes: Vec<_> = capture.jobs().iter().map(|job| job.outcome).collect();
     assert_eq!(
         outcomes,
-        [[killed; 6], [Outcome::Dropped; 6]].concat()[..10]
+        [[killed; 6], [JobOutcome::Dropped; 6]].concat()[..10]
     );
     let uses = &capture.jobs()[4].uses;
     assert_eq!((uses.len(), uses[0].role), (1, Role::Reached));
@@ -195,7 +186,7 @@ fn handles_go_from_thread_to_thread() {
     let info = model.open_device().info();
     let (gone, is_gone) = mpsc::sync_channel(1);
     // Takes its time to say that an object is gone, but tells `gone` at once.
-    let slow = Hooked::new(model, move |inner, request, arg, caller| {
+    let slow = hooked(model, move |inner, request, arg, caller| {
         // SAFETY: what the caller promises.
         let value = unsafe { inner.ioctl(request, arg, caller) };
         if request == sys::GEM_CLOSE {
@@ -206,16 +197,12 @@ fn handles_go_from_thread_to_thread() {
         value
     });
     let recording = Recording::new(recorder, &info);
-    let service = RecordingService::new(Arc::new(slow), recording.clone());
+    let service = LayeredService::recording(Arc::new(slow), recording.clone());
     let file = service.open().unwrap();
     let old = create(&*file, 4096);
     let new = thread::scope(|scope| {
         scope.spawn(|| {
-            let mut close = sys::GemClose {
-                handle: old.handle,
-                pad: 0,
-            };
-            ioctl(&*file, sys::GEM_CLOSE, close.as_mut_bytes(), &Arena::new()).unwrap();
+            gem_close(&*file, old.handle).unwrap();
         });
         is_gone.recv().unwrap();
         create(&*file, 4096)

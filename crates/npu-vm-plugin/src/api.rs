@@ -14,7 +14,7 @@ const COPIES: c_int = 3;
 /// `qemu_plugin_id_t`.
 pub(crate) type Id = u64;
 /// `qemu_plugin_meminfo_t`.
-pub(crate) type Access = u32;
+pub(crate) type MemInfo = u32;
 /// `QEMU_PLUGIN_CB_NO_REGS`.
 pub(crate) const NO_REGISTERS: c_int = 0;
 /// `QEMU_PLUGIN_MEM_W`.
@@ -31,7 +31,7 @@ pub struct QemuInfo {
 
 /// `struct qemu_plugin_tb`: a translated block of guest code.
 #[repr(C)]
-pub(crate) struct Block {
+pub(crate) struct TranslatedBlock {
     _opaque: [u8; 0],
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Instruction {
 
 /// `struct qemu_plugin_hwaddr`: where an access went.
 #[repr(C)]
-pub(crate) struct Place {
+pub(crate) struct HardwareAddress {
     _opaque: [u8; 0],
 }
 
@@ -52,10 +52,13 @@ pub(crate) struct Place {
 unsafe extern "C" {
     pub(crate) fn qemu_plugin_register_vcpu_tb_trans_cb(
         id: Id,
-        callback: extern "C" fn(Id, *mut Block),
+        callback: extern "C" fn(Id, *mut TranslatedBlock),
     );
-    pub(crate) fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
-    pub(crate) fn qemu_plugin_tb_get_insn(block: *const Block, index: usize) -> *mut Instruction;
+    pub(crate) fn qemu_plugin_tb_n_insns(block: *const TranslatedBlock) -> usize;
+    pub(crate) fn qemu_plugin_tb_get_insn(
+        block: *const TranslatedBlock,
+        index: usize,
+    ) -> *mut Instruction;
     pub(crate) fn qemu_plugin_insn_vaddr(instruction: *const Instruction) -> u64;
     /// Before version 3 it has the first argument only, and returns the code's address.
     fn qemu_plugin_insn_data(
@@ -65,13 +68,13 @@ unsafe extern "C" {
     ) -> usize;
     pub(crate) fn qemu_plugin_register_vcpu_mem_cb(
         instruction: *mut Instruction,
-        callback: extern "C" fn(c_uint, Access, u64, *mut c_void),
+        callback: extern "C" fn(c_uint, MemInfo, u64, *mut c_void),
         registers: c_int,
         direction: c_int,
         data: *mut c_void,
     );
-    pub(crate) fn qemu_plugin_get_hwaddr(access: Access, address: u64) -> *mut Place;
-    pub(crate) fn qemu_plugin_hwaddr_phys_addr(place: *const Place) -> u64;
+    pub(crate) fn qemu_plugin_get_hwaddr(access: MemInfo, address: u64) -> *mut HardwareAddress;
+    pub(crate) fn qemu_plugin_hwaddr_phys_addr(place: *const HardwareAddress) -> u64;
 }
 
 // SAFETY: the C library has it, in all programs.

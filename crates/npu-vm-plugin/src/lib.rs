@@ -19,12 +19,12 @@ use std::slice;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use npu_vm::{Machine, Wires, board};
+use npu_vm::{GuestNpu, Wires, board};
 use rknpu_chip::{ChipOptions, Core};
 
 /// The one machine of this process. Another model takes the place of `Core`, here
 /// and below: anything that is `npu_vm::Silicon`.
-static MACHINE: OnceLock<Machine<Core>> = OnceLock::new();
+static MACHINE: OnceLock<GuestNpu<Core>> = OnceLock::new();
 
 /// The version of the interface that this plugin wants. QEMU reads it before it
 /// calls anything here, and takes none before its oldest or after its own.
@@ -90,7 +90,7 @@ fn fail(reason: &str) -> c_int {
 }
 
 /// The machine that the plugin's arguments describe.
-fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<Machine<Core>, String> {
+fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<GuestNpu<Core>, String> {
     let [mut ram, mut qmp, mut qtest] = [None; 3];
     let mut cores = board::MAX_CORES;
     for argument in arguments {
@@ -118,7 +118,7 @@ fn start(arguments: impl Iterator<Item = impl AsRef<str>>) -> Result<Machine<Cor
         qtest: inherited(qtest)?.into(),
     };
     let core = |_| Core::new(&ChipOptions::default());
-    Machine::start((0..cores).map(core).collect(), wires).map_err(|error| error.to_string())
+    GuestNpu::start((0..cores).map(core).collect(), wires).map_err(|error| error.to_string())
 }
 
 /// A file descriptor that was inherited for this plugin alone.
@@ -143,7 +143,7 @@ fn stores_word(instruction: u32) -> bool {
 }
 
 /// QEMU has translated a block of the guest's code.
-extern "C" fn translated(_id: api::Id, block: *mut api::Block) {
+extern "C" fn translated(_id: api::Id, block: *mut api::TranslatedBlock) {
     // SAFETY: QEMU's block is valid within this call.
     let count = unsafe { api::qemu_plugin_tb_n_insns(block) };
     for index in 0..count {
@@ -172,7 +172,7 @@ extern "C" fn translated(_id: api::Id, block: *mut api::Block) {
 }
 
 /// A guest's processor has executed one of these instructions.
-extern "C" fn stored(_processor: c_uint, access: api::Access, address: u64, _data: *mut c_void) {
+extern "C" fn stored(_processor: c_uint, access: api::MemInfo, address: u64, _data: *mut c_void) {
     // SAFETY: `access` and `address` are those of this callback.
     let place = unsafe { api::qemu_plugin_get_hwaddr(access, address) };
     if place.is_null() {

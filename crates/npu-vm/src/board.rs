@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-/// Where RAM starts.
+/// Address at which the guest's RAM starts.
 pub const RAM: u64 = 0x4000_0000;
 
 /// Bytes of RAM that QEMU is given: up to 4 GiB, so that the NPU is inside.
@@ -42,7 +42,7 @@ pub const RESETS: u64 = 0xfdb8_0000;
 /// Reset lines of a core: `srst_a` and `srst_h`.
 pub const RESETS_OF_CORE: u32 = 2;
 
-/// All addresses of which [`crate::Machine::stored`] wants to know.
+/// All addresses of which [`crate::GuestNpu::stored`] wants to know.
 pub const REGISTERS: Range<u64> = core(0)..RESETS + PAGE_BYTES;
 
 /// Start of a core's window.

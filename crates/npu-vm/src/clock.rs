@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The guest's clock, as the device side knows it.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub(crate) struct GuestClock {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -29,13 +29,13 @@ struct State {
 
 /// A task that is being computed, during which the guest is frozen.
 #[derive(Debug)]
-pub(crate) struct Computing {
-    clock: Arc<Clock>,
+pub(crate) struct ComputingTask {
+    clock: Arc<GuestClock>,
     /// The guest's time as the task began.
     pub(crate) start: Duration,
 }
 
-impl Clock {
+impl GuestClock {
     /// A clock that starts now.
     pub(crate) fn new() -> Self {
         Self {
@@ -57,12 +57,12 @@ impl Clock {
     }
 
     /// A task starts.
-    pub(crate) fn compute(self: &Arc<Self>) -> Computing {
+    pub(crate) fn compute(self: &Arc<Self>) -> ComputingTask {
         let start = self.now();
         self.lock().computing += 1;
         self.changed.notify_all();
         let clock = Arc::clone(self);
-        Computing { clock, start }
+        ComputingTask { clock, start }
     }
 
     /// Waits while the guest is frozen.
@@ -103,7 +103,7 @@ impl Clock {
     }
 }
 
-impl Drop for Computing {
+impl Drop for ComputingTask {
     fn drop(&mut self) {
         self.clock.lock().computing -= 1;
         self.clock.changed.notify_all();
@@ -118,9 +118,9 @@ mod tests {
     use super::*;
 
     /// A clock, and what its thread does to the guest.
-    fn clock() -> (Arc<Clock>, mpsc::Receiver<bool>) {
+    fn clock() -> (Arc<GuestClock>, mpsc::Receiver<bool>) {
         let (sender, freezes) = mpsc::channel();
-        let clock = Arc::new(Clock::new());
+        let clock = Arc::new(GuestClock::new());
         let kept = Arc::clone(&clock);
         thread::spawn(move || kept.keep(|frozen| sender.send(frozen).map_err(io::Error::other)));
         (clock, freezes)

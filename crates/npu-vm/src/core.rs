@@ -17,9 +17,9 @@ use rknpu_regcmd::regs::pc;
 
 use crate::board;
 use crate::bus::TaskBus;
-use crate::clock::{Clock, Computing};
+use crate::clock::{ComputingTask, GuestClock};
 use crate::mmu::Mmu;
-use crate::ram::{Ram, Window};
+use crate::ram::{Ram, RegisterWindow};
 use crate::silicon::Silicon;
 
 /// What moves a core's interrupt line.
@@ -39,7 +39,7 @@ enum Event<K> {
     /// gets to it.
     Run {
         kick: K,
-        computing: Computing,
+        computing: ComputingTask,
         /// How often the core had been reset.
         resets: u32,
     },
@@ -49,19 +49,19 @@ enum Event<K> {
 
 /// The guest's side of a core.
 #[derive(Debug)]
-pub(crate) struct Port<S: Silicon> {
+pub(crate) struct CorePort<S: Silicon> {
     queue: Sender<Event<S::Kick>>,
     shared: Arc<Shared<S>>,
-    clock: Arc<Clock>,
+    clock: Arc<GuestClock>,
 }
 
-/// What both sides use.
+/// What the guest's side and the thread of a core share.
 #[derive(Debug)]
 struct Shared<S> {
     index: u32,
     ram: Ram,
     mmu: Mmu,
-    registers: Window,
+    registers: RegisterWindow,
     core: Mutex<Guarded<S>>,
     /// How often the core was reset. Changes under the lock.
     resets: AtomicU32,
@@ -75,17 +75,17 @@ struct Guarded<S> {
     line: bool,
 }
 
-impl<S: Silicon> Port<S> {
+impl<S: Silicon> CorePort<S> {
     /// Starts the thread of core number `index`.
     pub(crate) fn start(
         index: u32,
         ram: &Ram,
         silicon: S,
-        clock: Arc<Clock>,
+        clock: Arc<GuestClock>,
         pulse: impl FnOnce() -> Option<Pulse> + Send + 'static,
     ) -> Self {
         let start = board::core(index);
-        let registers = Window::new(ram.clone(), start);
+        let registers = RegisterWindow::new(ram.clone(), start);
         for offset in [pc::Version::OFFSET, pc::VersionNum::OFFSET] {
             registers.set(offset.into(), silicon.mmio_read(offset.into()));
         }
@@ -178,7 +178,7 @@ impl<S: Silicon> Shared<S> {
     }
 
     /// The life of the thread.
-    fn work(&self, events: &Receiver<Event<S::Kick>>, clock: &Clock, mut pulse: Pulse) {
+    fn work(&self, events: &Receiver<Event<S::Kick>>, clock: &GuestClock, mut pulse: Pulse) {
         for event in events {
             let (interrupts, computing) = match event {
                 Event::Run {
@@ -201,10 +201,10 @@ impl<S: Silicon> Shared<S> {
     fn run(
         &self,
         kick: S::Kick,
-        computing: Computing,
+        computing: ComputingTask,
         resets: u32,
-        clock: &Clock,
-    ) -> (bool, Option<Computing>) {
+        clock: &GuestClock,
+    ) -> (bool, Option<ComputingTask>) {
         let is_over = || self.resets.load(Ordering::Acquire) != resets;
         let mut bus = TaskBus::new(&self.ram, &self.mmu, is_over);
         let (finished, outcome) = S::run(kick, &mut bus);
@@ -230,7 +230,7 @@ impl<S: Silicon> Shared<S> {
     }
 
     /// Waits until the guest's clock shows `end`, or for a reset.
-    fn wait_until(&self, end: Duration, clock: &Clock, is_over: impl Fn() -> bool) {
+    fn wait_until(&self, end: Duration, clock: &GuestClock, is_over: impl Fn() -> bool) {
         loop {
             // Without the lock: the guest stops only when its processors have
             // finished their stores, which may want it.

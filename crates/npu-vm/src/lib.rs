@@ -8,11 +8,11 @@
 //! that part alone. So a register read by the driver is a plain read of
 //! memory, and costs nothing to emulate. A register *write* must have its
 //! effect before the guest's next instruction: a plugin of QEMU calls
-//! [`Machine::stored`] for it.
+//! [`GuestNpu::stored`] for it.
 //!
 //! * [`board`]: where everything is. The device tree ([`device_tree`]) and the
 //!   device side both read it there.
-//! * [`Machine`]: the NPU cores with their IOMMUs, resets and interrupts.
+//! * [`GuestNpu`]: the NPU cores with their IOMMUs, resets and interrupts.
 //! * [`Silicon`]: what a core has to do. [`rknpu_chip::Core`] does it; any other
 //!   model, or a recording, can take its place.
 #![forbid(unsafe_code)]
@@ -28,7 +28,7 @@ mod ram;
 mod silicon;
 mod tree;
 
-pub use machine::{Machine, StartError, Wires};
+pub use machine::{GuestNpu, StartError, Wires};
 pub use silicon::Silicon;
 pub use tree::{TreeError, device_tree};
 

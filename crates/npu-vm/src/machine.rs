@@ -10,8 +10,8 @@ use std::thread;
 use vm_memory::mmap::FromRangesError;
 
 use crate::board;
-use crate::clock::Clock;
-use crate::core::{Port, Pulse};
+use crate::clock::GuestClock;
+use crate::core::{CorePort, Pulse};
 use crate::monitor::{Interrupts, Monitor};
 use crate::ram::Ram;
 use crate::silicon::Silicon;
@@ -40,9 +40,9 @@ pub enum StartError {
 
 /// The NPU of a guest.
 #[derive(Debug)]
-pub struct Machine<S: Silicon> {
+pub struct GuestNpu<S: Silicon> {
     ram: Ram,
-    ports: Vec<Port<S>>,
+    ports: Vec<CorePort<S>>,
     /// Reset lines that are asserted.
     resets: Mutex<u32>,
 }
@@ -51,7 +51,7 @@ pub struct Machine<S: Silicon> {
 /// could not.
 type Lines = Arc<OnceLock<Option<Mutex<Interrupts>>>>;
 
-impl<S: Silicon> Machine<S> {
+impl<S: Silicon> GuestNpu<S> {
     /// Starts `cores`, in order, on the guest's memory. QEMU may still be
     /// starting.
     ///
@@ -63,13 +63,13 @@ impl<S: Silicon> Machine<S> {
         }
         let ram = Ram::map(wires.ram)?;
         let lines = Lines::default();
-        let clock = Arc::new(Clock::new());
+        let clock = Arc::new(GuestClock::new());
         let ports = (0..)
             .zip(cores)
             .map(|(index, silicon)| {
                 let lines = Arc::clone(&lines);
                 let pulse = move || pulse(&lines, board::interrupt(index));
-                Port::start(index, &ram, silicon, Arc::clone(&clock), pulse)
+                CorePort::start(index, &ram, silicon, Arc::clone(&clock), pulse)
             })
             .collect();
         let (qmp, qtest) = (wires.qmp, wires.qtest);
@@ -114,7 +114,7 @@ impl<S: Silicon> Machine<S> {
 
 /// Finds the interrupt controller once QEMU's main loop runs, then freezes and
 /// thaws the guest until QEMU ends.
-fn serve(qmp: UnixStream, qtest: UnixStream, lines: &Lines, clock: &Clock) -> io::Result<()> {
+fn serve(qmp: UnixStream, qtest: UnixStream, lines: &Lines, clock: &GuestClock) -> io::Result<()> {
     let found = Monitor::connect(qmp).and_then(|mut monitor| {
         let controller = monitor.controller()?;
         Ok((monitor, Interrupts::new(qtest, controller)))
@@ -233,7 +233,7 @@ mod tests {
 
     /// A machine of one scripted core, with the test as QEMU and guest.
     struct Guest {
-        machine: Machine<Scripted>,
+        machine: GuestNpu<Scripted>,
         ram: Ram,
         started: Receiver<()>,
         finish: Sender<()>,
@@ -275,7 +275,7 @@ mod tests {
                 qmp,
                 qtest,
             };
-            let machine = Machine::start(vec![core], wires).unwrap();
+            let machine = GuestNpu::start(vec![core], wires).unwrap();
             let guest = Self {
                 machine,
                 ram,
@@ -444,7 +444,7 @@ mod tests {
         };
         let start = |count| {
             let core = |_| Core::new(&ChipOptions::default());
-            Machine::start((0..count).map(core).collect(), wires())
+            GuestNpu::start((0..count).map(core).collect(), wires())
         };
         assert!(matches!(start(0), Err(StartError::Cores(0))));
         assert!(matches!(start(4), Err(StartError::Cores(4))));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rknpu_chip::Direction;
 
 use crate::board;
-use crate::ram::{Ram, Window};
+use crate::ram::{Ram, RegisterWindow};
 
 /// Registers of a bank.
 mod register {
@@ -61,7 +61,7 @@ const TABLE_SHIFT: u32 = 12;
 #[derive(Clone, Debug)]
 pub(crate) struct Mmu {
     ram: Ram,
-    banks: [Window; 2],
+    banks: [RegisterWindow; 2],
     /// How often translation was enabled: the driver does so at the start of
     /// each job, as it attaches the address space of the job's file.
     attachments: Arc<AtomicU64>,
@@ -70,7 +70,7 @@ pub(crate) struct Mmu {
 impl Mmu {
     /// That of the core whose window is at `start`, after power-up.
     pub(crate) fn new(ram: &Ram, start: u64) -> Self {
-        let bank = |at| Window::new(ram.clone(), start + at);
+        let bank = |at| RegisterWindow::new(ram.clone(), start + at);
         let banks = board::MMU_BANKS.map(bank);
         banks.iter().for_each(reset);
         Self {
@@ -159,7 +159,7 @@ impl Mmu {
     }
 }
 
-fn execute(bank: &Window, value: u32) {
+fn execute(bank: &RegisterWindow, value: u32) {
     let was = bank.get(register::STATUS);
     let status = match value {
         command::ENABLE_PAGING => was | status::PAGING_ENABLED,
@@ -177,7 +177,7 @@ fn execute(bank: &Window, value: u32) {
     bank.set(register::STATUS, status);
 }
 
-fn reset(bank: &Window) {
+fn reset(bank: &RegisterWindow) {
     for offset in (0..=register::INT_STATUS).step_by(4) {
         bank.set(offset, 0);
     }
@@ -185,7 +185,7 @@ fn reset(bank: &Window) {
     bank.set(register::STATUS, status);
 }
 
-fn update_interrupt(bank: &Window) {
+fn update_interrupt(bank: &RegisterWindow) {
     let raw = bank.get(register::INT_RAWSTAT);
     bank.set(register::INT_STATUS, raw & bank.get(register::INT_MASK));
 }
@@ -208,8 +208,8 @@ pub(crate) mod tests {
 
     /// Maps the page at `iova` to the one at `page`, and enables paging.
     pub(crate) fn map(ram: &Ram, mmu: &Mmu, iova: u32, page: u64, rights: u32) {
-        let directory = Window::new(ram.clone(), DIRECTORY);
-        let table = Window::new(ram.clone(), TABLE);
+        let directory = RegisterWindow::new(ram.clone(), DIRECTORY);
+        let table = RegisterWindow::new(ram.clone(), TABLE);
         directory.set(u64::from(iova >> 22) * 4, TABLE as u32 | VALID);
         table.set(u64::from(iova >> 12 & 0x3ff) * 4, page as u32 | rights);
         for bank in 0..2 {

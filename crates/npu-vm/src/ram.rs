@@ -45,12 +45,12 @@ impl Ram {
 
 /// Registers as the guest reads them: words of its memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Window {
+pub(crate) struct RegisterWindow {
     ram: Ram,
     start: u64,
 }
 
-impl Window {
+impl RegisterWindow {
     /// The registers from `start` on.
     pub(crate) fn new(ram: Ram, start: u64) -> Self {
         Self { ram, start }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a core has to do.
+//! What does the work of an NPU core behind the registers of a guest.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub trait Silicon: fmt::Debug + Send + 'static {
     /// What the core is to know of their end.
     type Finished;
 
-    /// What a CPU would read.
+    /// The value that a CPU would read there.
     fn mmio_read(&self, offset: u32) -> u32;
 
     /// A register write by the CPU, at `offset` bytes from the core's base.
@@ -29,10 +29,10 @@ pub trait Silicon: fmt::Debug + Send + 'static {
     /// the core was reset since they started.
     fn complete(&mut self, finished: Self::Finished);
 
-    /// The interrupt line.
+    /// Whether the core's interrupt line is raised.
     fn irq_level(&self) -> bool;
 
-    /// The reset pulse.
+    /// What the reset line does to the core, when it is asserted.
     fn reset(&mut self);
 }
 

@@ -9,7 +9,7 @@ use crate::message::WireError;
 /// Most bytes that follow a frame.
 pub const DATA_BYTES: usize = 64 << 10;
 
-/// What a frame says.
+/// The kind of a frame: who sends it, and what it asks or tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// Server: send `len` bytes of memory from `value` on.
@@ -76,7 +76,7 @@ impl Frame {
         }
     }
 
-    /// One with a status.
+    /// A frame with a status.
     #[must_use]
     pub fn with_status(kind: FrameKind, status: i32) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl Frame {
         }
     }
 
-    /// One with a value.
+    /// A frame with a value.
     #[must_use]
     pub fn with_value(kind: FrameKind, value: u64) -> Self {
         Self {

@@ -22,7 +22,7 @@ mod address;
 mod decimal;
 mod frame;
 mod message;
-pub mod place;
+pub mod path;
 mod request;
 
 pub use address::{Address, ENVIRONMENT, is_device, meeting_folder, peer_uid};

@@ -24,7 +24,7 @@ pub enum WireError {
     /// The other side speaks something else.
     #[error("a message that is none of this protocol: {0}")]
     Malformed(&'static str),
-    /// The kernel says so.
+    /// The kernel refused to pass the message.
     #[error("a message could not be passed: {0}")]
     Os(#[from] Errno),
 }
@@ -34,7 +34,7 @@ pub enum WireError {
 pub struct Received {
     /// Bytes of the message.
     pub len: usize,
-    /// Its descriptors.
+    /// The descriptors that came with it, in order.
     pub descriptors: [Option<OwnedFd>; DESCRIPTORS],
     /// Whether there was more than room for it.
     pub is_cut: bool,
@@ -102,7 +102,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received, WireErr
 /// As [`receive`], into parts that nobody but the kernel looks at.
 ///
 /// # Errors
-/// What the kernel says.
+/// The errno of the kernel.
 pub fn receive_parts(socket: impl AsFd, parts: &mut [IoSliceMut<'_>]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -14,7 +14,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"NPU\x1b");
 /// Most bytes of an ioctl's argument, as its request number can say it.
 pub const ARG_BYTES: usize = 0x3fff;
 
-/// What a call is.
+/// The kind of a call: what the client asks the server to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Makes the connection an open file.
@@ -54,7 +54,7 @@ impl Ask {
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct Request {
-    /// What all requests begin with.
+    /// `MAGIC`, by which the server knows a request.
     pub magic: u32,
     /// [`VERSION`]
     pub version: u16,

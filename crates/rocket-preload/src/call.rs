@@ -8,18 +8,18 @@ use rustix::io::{Errno, FdFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
 
+use crate::complain::complain;
 use crate::named::Named;
-use crate::start::complain;
-use crate::wire::{self, Memory, Room};
+use crate::wire::{self, ClientMemory, Room, errno};
 
-/// How a call ended.
-pub(crate) struct Outcome {
+/// The server's answer at the end of a call.
+pub(crate) struct CallOutcome {
     /// What the system call would return.
     pub(crate) result: Result<i32, Errno>,
     /// With a file to map: where in it. Of an ioctl of another file: whether
     /// it was one of the device's.
     pub(crate) value: u64,
-    /// A file to map.
+    /// A file to map, of an mmap.
     pub(crate) file: Option<OwnedFd>,
     /// Bytes that came with it.
     pub(crate) data_len: usize,
@@ -38,7 +38,7 @@ pub(crate) fn call(
     named: &Named,
     out: Room<'_>,
     file: Option<BorrowedFd<'_>>,
-) -> Result<Outcome, Errno> {
+) -> Result<CallOutcome, Errno> {
     let begun = begin(connection, request, named.sent(), file);
     // A server without descriptors may have gone before it is asked, too.
     match begun.and_then(|channel| converse(channel.as_fd(), named, out)) {
@@ -54,7 +54,7 @@ pub(crate) fn call(
 pub(crate) fn begin(
     connection: BorrowedFd<'_>,
     request: &Request,
-    arg: Memory,
+    arg: ClientMemory,
     file: Option<BorrowedFd<'_>>,
 ) -> Result<OwnedFd, Errno> {
     let (channel, theirs) = rustix::net::socketpair(
@@ -87,7 +87,7 @@ fn why_no_result(connection: BorrowedFd<'_>) -> Errno {
 fn request_call(
     connection: BorrowedFd<'_>,
     request: &Request,
-    arg: Memory,
+    arg: ClientMemory,
     channel: BorrowedFd<'_>,
     file: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
@@ -95,17 +95,8 @@ fn request_call(
     let descriptors = [channel, file.unwrap_or(channel)];
     let descriptors = &descriptors[..1 + usize::from(file.is_some())];
     match wire::send(connection, head, arg, descriptors) {
-        Err(Errno::FAULT) => wire::send(connection, head, Memory::NONE, descriptors),
+        Err(Errno::FAULT) => wire::send(connection, head, ClientMemory::NONE, descriptors),
         other => other,
-    }
-}
-
-/// A failure of the wire as an errno.
-pub(crate) fn errno(error: WireError) -> Errno {
-    match error {
-        WireError::Os(errno) => errno,
-        WireError::Closed => Errno::NODEV,
-        WireError::Malformed(_) => Errno::PROTO,
     }
 }
 
@@ -119,7 +110,7 @@ fn refusal() -> Errno {
 }
 
 /// Does what the server asks for until it gives the result.
-fn converse(channel: BorrowedFd<'_>, named: &Named, out: Room<'_>) -> Result<Outcome, Errno> {
+fn converse(channel: BorrowedFd<'_>, named: &Named, out: Room<'_>) -> Result<CallOutcome, Errno> {
     let mut interrupted = false;
     let mut file = None;
     // A descriptor for the program, which has not heard of it yet.
@@ -142,7 +133,7 @@ fn converse(channel: BorrowedFd<'_>, named: &Named, out: Room<'_>) -> Result<Out
             Err(errno) => return Err(errno),
         }
         let (frame, kind, _) = Frame::parse(&head).map_err(errno)?;
-        let memory = Memory {
+        let memory = ClientMemory {
             addr: frame.value,
             len: npu_wire::DATA_BYTES.min(frame.len as usize),
         };
@@ -211,7 +202,7 @@ fn done(
     head: &mut [u8; size_of::<Frame>()],
     out: Room<'_>,
     file: Option<OwnedFd>,
-) -> Result<Outcome, Errno> {
+) -> Result<CallOutcome, Errno> {
     let room = out.len();
     let received = wire::receive(channel, head, out)?;
     let (frame, _, _) = Frame::parse(head).map_err(errno)?;
@@ -219,7 +210,7 @@ fn done(
     // Part of the argument could not be written. The kernel says so even of
     // a call that failed.
     let cut = (data_len as u64) < frame.len && data_len < room;
-    Ok(Outcome {
+    Ok(CallOutcome {
         result: if cut {
             Err(Errno::FAULT)
         } else {
@@ -240,7 +231,7 @@ fn tell(channel: BorrowedFd<'_>, result: Result<i32, Errno>) -> Result<(), Errno
     answer(channel, Frame::with_status(FrameKind::Answer, status))
 }
 
-fn send_memory(channel: BorrowedFd<'_>, memory: Memory) -> Result<(), Errno> {
+fn send_memory(channel: BorrowedFd<'_>, memory: ClientMemory) -> Result<(), Errno> {
     let frame = Frame::new(FrameKind::Answer);
     match wire::send(channel, frame.as_bytes(), memory, &[]) {
         Err(Errno::FAULT) => tell(channel, Err(Errno::FAULT)),

@@ -14,7 +14,7 @@ use crate::device;
 use crate::guard::look;
 use crate::next::next;
 use crate::target::is_device;
-use crate::wire::{self, Memory};
+use crate::wire::{self, ClientMemory};
 
 /// See close(2).
 ///
@@ -41,7 +41,13 @@ fn announce(fd: c_int) -> Option<OwnedFd> {
     // SAFETY: a moment ago it was the device. If another thread closes it now
     // the kernel says so.
     let connection = unsafe { BorrowedFd::borrow_raw(fd) };
-    begin(connection, &device::request(Ask::Close), Memory::NONE, None).ok()
+    begin(
+        connection,
+        &device::request(Ask::Close),
+        ClientMemory::NONE,
+        None,
+    )
+    .ok()
 }
 
 /// Waits for the end of the call, whatever it is: the descriptor is closed. No

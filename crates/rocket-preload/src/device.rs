@@ -11,7 +11,8 @@ use npu_wire::{Address, Ask, ENVIRONMENT, Request};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use crate::call::{Outcome, call};
+use crate::call::{CallOutcome, call};
+use crate::complain::complain;
 use crate::named::Named;
 use crate::start;
 use crate::wire::Room;
@@ -85,13 +86,13 @@ pub(crate) fn open(flags: SocketFlags) -> Result<OwnedFd, Errno> {
     for _ in 0..STARTS {
         match try_open(&address, flags) {
             // There is none, or it was about to go.
-            Err(Errno::CONNREFUSED | Errno::NODEV) if !told => start::server()?,
+            Err(Errno::CONNREFUSED | Errno::NODEV) if !told => start::server(|| control().is_ok())?,
             Err(Errno::CONNREFUSED) => {
-                start::complain(b"no server has the name that ROCKET_SERVER says");
+                complain(b"no server has the name that ROCKET_SERVER says");
                 return Err(Errno::NODEV);
             }
             Err(Errno::PROTO) => {
-                start::complain(b"the server is of another version");
+                complain(b"the server is of another version");
                 return Err(Errno::NODEV);
             }
             other => return other,
@@ -113,7 +114,7 @@ pub(crate) fn open_sw_sync() -> Result<OwnedFd, Errno> {
     outcome.file.ok_or(Errno::PROTO)
 }
 
-fn ask(connection: &impl AsFd, ask: Ask, out: Room<'_>) -> Result<Outcome, Errno> {
+fn ask(connection: &impl AsFd, ask: Ask, out: Room<'_>) -> Result<CallOutcome, Errno> {
     call(
         connection.as_fd(),
         &request(ask),
@@ -147,7 +148,7 @@ pub(crate) fn shadow_root() -> Option<&'static [u8]> {
     }
     let connection = match control() {
         Err(Errno::CONNREFUSED) if !address().ok()?.1 => {
-            start::server().ok()?;
+            start::server(|| control().is_ok()).ok()?;
             control().ok()?
         }
         other => other.ok()?,

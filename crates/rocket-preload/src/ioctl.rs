@@ -8,7 +8,7 @@ use npu_wire::{Ask, Request};
 use rocket_uapi::sys;
 use rustix::io::Errno;
 
-use crate::call::{Outcome, call};
+use crate::call::{CallOutcome, call};
 use crate::device;
 use crate::guard::{finish, look};
 use crate::named::Named;
@@ -34,13 +34,13 @@ const OF_ANY_FILE: [u32; 5] = [
     0x5460,
 ];
 
-/// What an ioctl is about.
+/// The file that an ioctl is on, as far as it matters here.
 pub(crate) enum Subject {
-    /// The device.
+    /// An open file of the device.
     Device,
     /// A file that may be a dma-buf, a sync_file or a timeline of the device.
     MaybeShared,
-    /// Nothing of ours.
+    /// Any other file: the next library answers.
     Other,
 }
 
@@ -133,7 +133,7 @@ unsafe fn shared(fd: c_int, number: u32, arg: *mut c_void) -> Option<c_int> {
     match look(Err(Errno::IO), ask) {
         // The server was refused something, after it knew the file.
         Err(Errno::PROTO) => Some(finish(|| Err(Errno::PROTO))),
-        Ok(Outcome { value: 0, .. }) | Err(_) => None,
-        Ok(Outcome { result, .. }) => Some(finish(|| result)),
+        Ok(CallOutcome { value: 0, .. }) | Err(_) => None,
+        Ok(CallOutcome { result, .. }) => Some(finish(|| result)),
     }
 }

@@ -26,6 +26,7 @@
 
 mod call;
 mod close;
+mod complain;
 mod device;
 mod guard;
 mod ioctl;

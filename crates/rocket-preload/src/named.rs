@@ -11,12 +11,12 @@ use std::cell::Cell;
 use rocket_uapi::{read_own_memory, sys};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::wire::{Memory, Room};
+use crate::wire::{ClientMemory, Room};
 
 /// Longest text of a dma-buf's SET_NAME, with its terminator (`DMA_BUF_NAME_LEN`).
 const NAME_BYTES: usize = 32;
 
-/// Whose ioctl a call is.
+/// Which kind of file answers a call, if it is an ioctl.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// No ioctl: it names nothing.
@@ -28,7 +28,7 @@ enum Kind {
     File,
 }
 
-/// What a call names.
+/// The memory and descriptors that a call names: all that the server may ask for.
 pub(crate) struct Named {
     kind: Kind,
     number: u32,
@@ -52,7 +52,7 @@ impl Span {
         Self { addr, count, size }
     }
 
-    fn holds(self, memory: Memory) -> bool {
+    fn holds(self, memory: ClientMemory) -> bool {
         // Neither overflows: a count of bytes, or 32 bits of each.
         let end = u128::from(self.addr) + u128::from(self.count) * self.size as u128;
         let asked = u128::from(memory.addr) + memory.len as u128;
@@ -61,7 +61,7 @@ impl Span {
 }
 
 impl Named {
-    /// Of a call that is no ioctl.
+    /// A call that is no ioctl names nothing.
     pub(crate) fn nothing() -> Self {
         Self::new(Kind::None, 0, 0)
     }
@@ -76,7 +76,7 @@ impl Named {
         }
     }
 
-    /// Of an ioctl of the device.
+    /// What an ioctl of the device names.
     ///
     /// # Safety
     /// As ioctl(2): what the request writes, by its number at `arg` and by its
@@ -86,7 +86,7 @@ impl Named {
         Self::new(Kind::Device, number, arg)
     }
 
-    /// Of an ioctl of a dma-buf or a sync_file.
+    /// What an ioctl of a dma-buf or a sync_file names.
     ///
     /// # Safety
     /// As for [`Self::by_device`].
@@ -95,10 +95,10 @@ impl Named {
     }
 
     /// The argument that goes along with the request.
-    pub(crate) fn sent(&self) -> Memory {
+    pub(crate) fn sent(&self) -> ClientMemory {
         match self.kind {
             Kind::Device => self.all(),
-            Kind::None | Kind::File => Memory::NONE,
+            Kind::None | Kind::File => ClientMemory::NONE,
         }
     }
 
@@ -114,7 +114,7 @@ impl Named {
     }
 
     /// Whether the call reads this memory.
-    pub(crate) fn reads(&self, memory: Memory) -> bool {
+    pub(crate) fn reads(&self, memory: ClientMemory) -> bool {
         let whole = self.all();
         match self.kind {
             Kind::Device if self.is(sys::SUBMIT) => self.submit_reads(memory),
@@ -127,7 +127,7 @@ impl Named {
     }
 
     /// This memory to be written, if the call writes it.
-    pub(crate) fn room(&self, memory: Memory) -> Option<Room<'_>> {
+    pub(crate) fn room(&self, memory: ClientMemory) -> Option<Room<'_>> {
         let spans = match self.kind {
             Kind::Device if self.is(sys::VERSION) => {
                 let version: sys::Version = self.argument();
@@ -169,8 +169,8 @@ impl Named {
     }
 
     /// The argument, as long as the request says.
-    fn all(&self) -> Memory {
-        Memory {
+    fn all(&self) -> ClientMemory {
+        ClientMemory {
             addr: self.arg,
             len: sys::arg_len(self.number),
         }
@@ -203,7 +203,7 @@ impl Named {
 
     /// Whether SUBMIT reads this memory: its array of jobs, or one of the
     /// arrays of one of them. Servers ask for those in the order of the jobs.
-    fn submit_reads(&self, memory: Memory) -> bool {
+    fn submit_reads(&self, memory: ClientMemory) -> bool {
         let submit: sys::Submit = self.argument();
         let (count, stride) = (submit.job_count, submit.job_struct_size as usize);
         if Span::new(submit.jobs, count.into(), stride).holds(memory) {

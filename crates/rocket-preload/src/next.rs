@@ -52,7 +52,7 @@ macro_rules! next {
         let address = NEXT.address();
         if address.is_null() {
             $crate::guard::set_errno(libc::ENOSYS);
-            <$result as $crate::next::Failed>::FAILED
+            <$result as $crate::next::FailureValue>::FAILED
         } else {
             // The address of a function of this name and type, which the C
             // library's headers give. Variadic ones are called alike.
@@ -68,22 +68,22 @@ macro_rules! next {
 pub(crate) use next;
 
 /// What a function of C returns when it fails.
-pub(crate) trait Failed {
+pub(crate) trait FailureValue {
     const FAILED: Self;
 }
 
-impl Failed for libc::c_int {
+impl FailureValue for libc::c_int {
     const FAILED: Self = -1;
 }
 
-impl Failed for libc::c_long {
+impl FailureValue for libc::c_long {
     const FAILED: Self = -1;
 }
 
-impl Failed for libc::ssize_t {
+impl FailureValue for libc::ssize_t {
     const FAILED: Self = -1;
 }
 
-impl<T> Failed for *mut T {
+impl<T> FailureValue for *mut T {
     const FAILED: Self = ptr::null_mut();
 }

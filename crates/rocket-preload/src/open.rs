@@ -15,7 +15,7 @@ use rustix::net::SocketFlags;
 use crate::device;
 use crate::guard::finish;
 use crate::next::next;
-use crate::target::{Target, target};
+use crate::target::{PathTarget, target};
 
 /// Opens the node.
 pub(crate) fn open_node(flags: c_int) -> c_int {
@@ -58,10 +58,10 @@ macro_rules! open_by_path {
         pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int $(, $argument: $type)*) -> c_int {
             let meant = target(AT_FDCWD, path);
             let path = match &meant {
-                Target::Node => return open_node(flags),
-                Target::SwSync => return open_sw_sync(flags),
-                Target::Shadow(shadow) => shadow.as_ptr(),
-                Target::Other => path,
+                PathTarget::Node => return open_node(flags),
+                PathTarget::SwSync => return open_sw_sync(flags),
+                PathTarget::Shadow(shadow) => shadow.as_ptr(),
+                PathTarget::Other => path,
             };
             // SAFETY: the function of that name, with what the program gave it
             // or the C string of a path of ours.
@@ -92,11 +92,11 @@ macro_rules! open_in_directory {
         ) -> c_int {
             let meant = target(directory, path);
             let path = match &meant {
-                Target::Node => return open_node(flags),
-                Target::SwSync => return open_sw_sync(flags),
+                PathTarget::Node => return open_node(flags),
+                PathTarget::SwSync => return open_sw_sync(flags),
                 // Absolute: the directory does not matter.
-                Target::Shadow(shadow) => shadow.as_ptr(),
-                Target::Other => path,
+                PathTarget::Shadow(shadow) => shadow.as_ptr(),
+                PathTarget::Other => path,
             };
             // SAFETY: the function of that name, with what the program gave it
             // or the C string of a path of ours.
@@ -127,10 +127,10 @@ macro_rules! open_stream {
             let meant = target(AT_FDCWD, path);
             let path = match &meant {
                 // SAFETY: the mode is what the program gave.
-                Target::Node => return unsafe { node_stream(mode) },
-                Target::Shadow(shadow) => shadow.as_ptr(),
+                PathTarget::Node => return unsafe { node_stream(mode) },
+                PathTarget::Shadow(shadow) => shadow.as_ptr(),
                 // Of no use as a stream.
-                Target::SwSync | Target::Other => path,
+                PathTarget::SwSync | PathTarget::Other => path,
             };
             // SAFETY: the function of that name, with what the program gave it
             // or the C string of a path of ours.

@@ -4,22 +4,22 @@
 use std::ffi::CStr;
 
 use libc::{AT_FDCWD, DIR, c_char, c_int, c_void, dirent64, size_t, ssize_t};
-use npu_wire::place::{NODE, NODE_NAME};
+use npu_wire::path::{NODE, NODE_NAME};
 
 use crate::device;
 use crate::guard::look;
 use crate::memory;
 use crate::next::next;
 use crate::target::{
-    PATH_BYTES, ShadowPath, Target, directory as directory_of, is_device, node_shadow, target,
+    PATH_BYTES, PathTarget, ShadowPath, directory as directory_of, is_device, node_shadow, target,
 };
 
 /// The path in the shadow directory, if it has what is meant.
 fn shadow(directory: c_int, path: *const c_char) -> Option<ShadowPath> {
     match target(directory, path) {
-        Target::Node => look(None, node_shadow),
-        Target::Shadow(shadow) => Some(shadow),
-        Target::SwSync | Target::Other => None,
+        PathTarget::Node => look(None, node_shadow),
+        PathTarget::Shadow(shadow) => Some(shadow),
+        PathTarget::SwSync | PathTarget::Other => None,
     }
 }
 

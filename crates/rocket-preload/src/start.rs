@@ -14,7 +14,7 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
-use crate::device;
+use crate::complain::complain;
 
 /// Environment variable with the path of the server's program.
 const PROGRAM_VARIABLE: &CStr = c"ROCKET_SERVER_PROGRAM";
@@ -22,25 +22,15 @@ const PROGRAM_VARIABLE: &CStr = c"ROCKET_SERVER_PROGRAM";
 /// The server's program, by its usual name.
 const PROGRAM: &str = "npu-probe";
 
-/// Says why the device is not there, on standard error: the program will only
-/// say that it is not.
-pub(crate) fn complain(why: &[u8]) {
-    let parts = [b"librocket_preload.so: ".as_slice(), why, b"\n"];
-    let parts = parts.map(std::io::IoSlice::new);
-    // SAFETY: it is the program's, which has it as long as it likes; if it is
-    // closed the kernel says so.
-    let stderr = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
-    let _ = rustix::io::writev(stderr, &parts);
-}
-
-/// Starts a server for this user, or waits for one that somebody else starts.
+/// Starts a server for this user, or waits for one that somebody else starts:
+/// `is_there` tells whether it is.
 ///
 /// # Errors
 /// `ENODEV` if there is no program to start.
-pub(crate) fn server() -> Result<(), Errno> {
+pub(crate) fn server(is_there: impl Fn() -> bool) -> Result<(), Errno> {
     // Held until the server is there; it ends with this descriptor.
     let lock = lock()?;
-    if device::control().is_ok() {
+    if is_there() {
         return Ok(());
     }
     let started = start();
@@ -112,7 +102,7 @@ fn programs() -> Vec<CString> {
 
 /// The folder of this library.
 fn own_folder() -> Option<Vec<u8>> {
-    let own = server as fn() -> Result<(), Errno> as *const c_void;
+    let own = own_folder as fn() -> Option<Vec<u8>> as *const c_void;
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: an address, and room for what is known of it.
     if unsafe { libc::dladdr(own, found.as_mut_ptr()) } == 0 {

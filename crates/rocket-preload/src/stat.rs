@@ -5,12 +5,12 @@
 use std::ffi::CStr;
 
 use libc::{AT_EMPTY_PATH, AT_FDCWD, c_char, c_int, c_uint, stat as Stat, statx as Statx};
-use npu_wire::place::{DEVICE_MAJOR, DEVICE_MINOR};
+use npu_wire::path::{DEVICE_MAJOR, DEVICE_MINOR};
 
 use crate::device;
 use crate::guard::look;
 use crate::next::next;
-use crate::target::{ShadowPath, Target, is_device, node_shadow, target};
+use crate::target::{PathTarget, ShadowPath, is_device, node_shadow, target};
 
 /// Type and permissions of the node.
 const NODE_MODE: u32 = libc::S_IFCHR | 0o660;
@@ -31,7 +31,7 @@ unsafe fn make_node(out: *mut Stat) {
     out.st_blocks = 0;
 }
 
-/// Whose stat is asked for.
+/// The file whose stat is asked for.
 enum Asked {
     /// The node's; of this stand-in, if there is one.
     Node(Option<ShadowPath>),
@@ -43,10 +43,10 @@ impl Asked {
     fn by_path(directory: c_int, path: *const c_char) -> Self {
         match target(directory, path) {
             // The node itself tells best what it is.
-            Target::Node if look(false, device::is_shown_by_system) => Self::Other,
-            Target::Node => Self::Node(look(None, node_shadow)),
-            Target::Shadow(shadow) => Self::Shadow(shadow),
-            Target::SwSync | Target::Other => Self::Other,
+            PathTarget::Node if look(false, device::is_shown_by_system) => Self::Other,
+            PathTarget::Node => Self::Node(look(None, node_shadow)),
+            PathTarget::Shadow(shadow) => Self::Shadow(shadow),
+            PathTarget::SwSync | PathTarget::Other => Self::Other,
         }
     }
 

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 use libc::{c_char, c_int};
-use npu_wire::place::{NODE, NODE_NAME, Place, place, plain};
+use npu_wire::path::{NODE, NODE_NAME, PathKind, path_kind, plain};
 use npu_wire::{DIGITS, decimal};
 use rustix::fs::FileType;
 
@@ -16,19 +16,19 @@ use crate::memory;
 /// shadow directory are far shorter.
 pub(crate) const PATH_BYTES: usize = 512;
 
-/// What a path means.
+/// Where a call with a path goes.
 #[expect(
     clippy::large_enum_variant,
     reason = "lives for one call, and nothing is to be allocated"
 )]
-pub(crate) enum Target {
+pub(crate) enum PathTarget {
     /// The device node.
     Node,
     /// Something in the shadow directory.
     Shadow(ShadowPath),
     /// The kernel's file of fences that a program signals itself.
     SwSync,
-    /// What the next library says.
+    /// Nothing of the device: the next library answers.
     Other,
 }
 
@@ -62,14 +62,14 @@ impl ShadowPath {
 
 /// Looks what `path` means, if it is relative in the directory `dirfd`.
 /// Leaves `errno` alone.
-pub(crate) fn target(dirfd: c_int, path: *const c_char) -> Target {
-    crate::guard::look(Target::Other, || find(dirfd, path))
+pub(crate) fn target(dirfd: c_int, path: *const c_char) -> PathTarget {
+    crate::guard::look(PathTarget::Other, || find(dirfd, path))
 }
 
-fn find(dirfd: c_int, path: *const c_char) -> Target {
+fn find(dirfd: c_int, path: *const c_char) -> PathTarget {
     let mut text = [0; PATH_BYTES];
     let Some(path) = memory::read_text(path.expose_provenance(), &mut text) else {
-        return Target::Other;
+        return PathTarget::Other;
     };
     let mut absolute = [0; PATH_BYTES];
     let len = if path.first() == Some(&b'/') {
@@ -83,29 +83,29 @@ fn find(dirfd: c_int, path: *const c_char) -> Target {
         None
     };
     let Some(path) = len.and_then(|len| absolute.get(..len)) else {
-        return Target::Other;
+        return PathTarget::Other;
     };
-    match place(path) {
-        Place::Node => Target::Node,
-        Place::Shadow => ShadowPath::of(path).map_or(Target::Other, Target::Shadow),
+    match path_kind(path) {
+        PathKind::Node => PathTarget::Node,
+        PathKind::Shadow => ShadowPath::of(path).map_or(PathTarget::Other, PathTarget::Shadow),
         // A system that shows the device has its own, or none.
-        Place::SwSync if device::shadow_root().is_some_and(|root| !root.is_empty()) => {
-            Target::SwSync
+        PathKind::SwSync if device::shadow_root().is_some_and(|root| !root.is_empty()) => {
+            PathTarget::SwSync
         }
-        Place::SwSync | Place::Elsewhere => Target::Other,
+        PathKind::SwSync | PathKind::Elsewhere => PathTarget::Other,
     }
 }
 
 /// Whether a path is of a directory that is no link: that what follows it by
 /// `..` is its parent.
 fn is_directory(path: &[u8]) -> bool {
-    let found = match place(path) {
-        Place::Node => return false,
-        Place::Shadow => match ShadowPath::of(path) {
+    let found = match path_kind(path) {
+        PathKind::Node => return false,
+        PathKind::Shadow => match ShadowPath::of(path) {
             Some(shadow) => rustix::fs::lstat(shadow.as_c_str()),
             None => return false,
         },
-        Place::SwSync | Place::Elsewhere => rustix::fs::lstat(path),
+        PathKind::SwSync | PathKind::Elsewhere => rustix::fs::lstat(path),
     };
     found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory)
 }

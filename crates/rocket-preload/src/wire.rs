@@ -12,19 +12,17 @@ use std::mem::transmute;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use libc::c_void;
-use npu_wire::{receive_parts, send_parts};
+use npu_wire::{WireError, receive_parts, send_parts};
 use rustix::io::Errno;
-
-use crate::call::errno;
 
 /// Memory of the program, to be read: at any address, as the kernel does it.
 #[derive(Clone, Copy)]
-pub(crate) struct Memory {
+pub(crate) struct ClientMemory {
     pub(crate) addr: u64,
     pub(crate) len: usize,
 }
 
-impl Memory {
+impl ClientMemory {
     pub(crate) const NONE: Self = Self { addr: 0, len: 0 };
 
     fn part(self) -> Result<libc::iovec, Errno> {
@@ -39,18 +37,18 @@ impl Memory {
 /// Memory that may be written, by what [`Room::at`]'s caller says, or that is
 /// not mapped.
 pub(crate) struct Room<'a> {
-    memory: Memory,
+    memory: ClientMemory,
     lent: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Room<'a> {
     pub(crate) const NONE: Self = Self {
-        memory: Memory::NONE,
+        memory: ClientMemory::NONE,
         lent: PhantomData,
     };
 
     pub(crate) fn of(bytes: &'a mut [u8]) -> Self {
-        let memory = Memory {
+        let memory = ClientMemory {
             addr: bytes.as_mut_ptr().expose_provenance() as u64,
             len: bytes.len(),
         };
@@ -61,7 +59,7 @@ impl<'a> Room<'a> {
     /// # Safety
     /// For as long as this is used, what of the memory is mapped may be
     /// written.
-    pub(crate) unsafe fn at(memory: Memory) -> Self {
+    pub(crate) unsafe fn at(memory: ClientMemory) -> Self {
         Self {
             memory,
             ..Self::NONE
@@ -81,7 +79,7 @@ impl<'a> Room<'a> {
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     head: &[u8],
-    memory: Memory,
+    memory: ClientMemory,
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
     // SAFETY: the same structure, by what `IoSlice` guarantees. Nobody follows
@@ -90,8 +88,17 @@ pub(crate) fn send(
     send_parts(socket, &[IoSlice::new(head), memory], descriptors).map_err(errno)
 }
 
+/// A failure of the wire as an errno.
+pub(crate) fn errno(error: WireError) -> Errno {
+    match error {
+        WireError::Os(errno) => errno,
+        WireError::Closed => Errno::NODEV,
+        WireError::Malformed(_) => Errno::PROTO,
+    }
+}
+
 /// One message received.
-pub(crate) struct Received {
+pub(crate) struct ReceivedMessage {
     /// Its bytes, as far as there was room.
     pub(crate) len: usize,
     pub(crate) descriptor: Option<OwnedFd>,
@@ -138,7 +145,7 @@ pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     head: &mut [u8],
     room: Room<'_>,
-) -> Result<Received, Errno> {
+) -> Result<ReceivedMessage, Errno> {
     let received = loop {
         // SAFETY: the same structure, by what `IoSliceMut` guarantees. Nobody
         // follows the address but the kernel, which checks it; what is mapped
@@ -151,7 +158,7 @@ pub(crate) fn receive(
     };
     // What else a server sends is closed here.
     let [descriptor, _] = received.descriptors;
-    Ok(Received {
+    Ok(ReceivedMessage {
         len: received.len,
         descriptor,
     })

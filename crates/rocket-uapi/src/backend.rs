@@ -9,17 +9,16 @@ use std::time::{Duration, Instant};
 
 use rknpu_regcmd::Iova;
 
-use crate::Errno;
 use crate::error::{Call, Error};
 use crate::mapped::MappedMemory;
 use crate::raw::RawDevice;
-use crate::sharing::Sharing;
+use crate::shared_files::SharedFiles;
 use crate::units::{ByteLen, Deadline, Handle};
 
 /// A new BO.
 #[derive(Debug)]
 pub struct RawBo {
-    /// Its GEM handle.
+    /// Its GEM handle in the file that made it.
     pub handle: Handle,
     /// Where the NPU sees it, through the file that made it.
     pub iova: Iova,
@@ -33,31 +32,20 @@ pub struct RawBo {
 pub struct RawTask {
     /// Where its command words are; 16-byte aligned.
     pub regcmd: Iova,
-    /// How many 64-bit words.
+    /// Its length, 64-bit words.
     pub words: u32,
 }
 
 /// Programs that run one after another on one core, with one fence.
 #[derive(Clone, Copy, Debug)]
 pub struct RawJob<'a> {
-    /// The programs.
+    /// The programs, in the order in which they run.
     pub tasks: &'a [RawTask],
     /// BOs that the job only reads, each once.
     pub reads: &'a [Handle],
     /// BOs that the job writes (and may read), each once, none also in
     /// `reads`.
     pub writes: &'a [Handle],
-}
-
-/// The state of a fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FenceStatus {
-    /// The job has not ended.
-    Active,
-    /// The job ended well.
-    Signaled,
-    /// The job was killed.
-    Failed(Errno),
 }
 
 /// What a device says of itself.
@@ -102,7 +90,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync {
     /// GEM_CLOSE. The memory should be unmapped by now.
     ///
     /// # Errors
-    /// An unknown handle.
+    /// When the file has no such handle.
     fn close_bo(&self, handle: Handle) -> Result<(), Error>;
 
     /// PREP_BO: waits until no job writes the BO, and gives it to the CPU.
@@ -114,7 +102,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync {
     /// FINI_BO: gives the BO to the NPU.
     ///
     /// # Errors
-    /// An unknown handle.
+    /// When the file has no such handle.
     fn fini_bo(&self, handle: Handle) -> Result<(), Error>;
 
     /// SUBMIT. Success does not mean that a job runs.
@@ -179,7 +167,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// What dma-bufs and sync_files answer, where there are any.
-    fn sharing(&self) -> Option<Arc<dyn Sharing>> {
+    fn shared_files(&self) -> Option<SharedFiles> {
         None
     }
 

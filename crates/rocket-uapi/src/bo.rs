@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::handles::GemHandle;
 use crate::mapped::MappedMemory;
 use crate::shared::DmaBuf;
-use crate::sharing::Access;
+use crate::sharing::BufferAccess;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle};
 
@@ -174,8 +174,8 @@ impl Bo {
     ///
     /// # Errors
     /// The device has no sync_files; no file descriptor left.
-    pub fn fence(&self, access: Access) -> Result<SyncFile, Error> {
-        let files = self.device().sharing()?;
+    pub fn fence(&self, access: BufferAccess) -> Result<SyncFile, Error> {
+        let files = self.device().shared_files()?;
         let dma_buf = self.device().backend().export_bo(self.handle())?;
         let fd = files.export_sync_file(dma_buf.as_fd(), access)?;
         Ok(SyncFile::new(fd, files))
@@ -190,9 +190,9 @@ impl Bo {
     /// # Errors
     /// The device has no sync_files, or none of this kind.
     pub fn add_reader(&self, fence: &SyncFile) -> Result<(), Error> {
-        let files = self.device().sharing()?;
+        let files = self.device().shared_files()?;
         let dma_buf = self.device().backend().export_bo(self.handle())?;
-        files.import_sync_file(dma_buf.as_fd(), Access::Read, fence.as_fd())
+        files.import_sync_file(dma_buf.as_fd(), BufferAccess::Read, fence.as_fd())
     }
 
     /// PREP_BO, unless the CPU sees all that jobs have written.
@@ -274,7 +274,7 @@ impl FrozenBo {
     /// a job still has it.
     ///
     /// # Errors
-    /// What it was called with.
+    /// The frozen buffer object itself, if it has other owners.
     pub fn thaw(self) -> Result<Bo, Self> {
         Arc::try_unwrap(self.0).map_err(Self)
     }

@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct CacheTraffic {
     /// PREP_BO calls.
     pub preps: u64,
-    /// Bytes of their objects.
+    /// Bytes of the objects of those PREP_BO calls, each call counted.
     pub prep_bytes: u64,
     /// FINI_BO calls.
     pub finis: u64,
-    /// Bytes of their objects.
+    /// Bytes of the objects of those FINI_BO calls, each call counted.
     pub fini_bytes: u64,
 }
 
 impl CacheTraffic {
-    /// Bytes of both.
+    /// Bytes of both kinds of calls.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.prep_bytes.saturating_add(self.fini_bytes)

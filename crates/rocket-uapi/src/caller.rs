@@ -82,7 +82,7 @@ impl Descriptor {
     }
 }
 
-/// What ends a wait with `EINTR`.
+/// The event that ends a wait of the driver with `EINTR`.
 #[derive(Clone, Copy, Debug)]
 pub enum Wake<'a> {
     /// A signal handler of the thread that waits.

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! ioctls with their structures, for whoever has an open file.
 
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::error::{Call, Error};
 use crate::file::FileOperations;
-use crate::shared_files::SharedFiles;
-use crate::sharing::{Access, Sharing};
-use crate::sync_file::SyncFile;
-use crate::units::Handle;
+use crate::units::Deadline;
 use crate::user::{Arena, UserMemory};
 use crate::{Errno, sys};
 
@@ -48,28 +43,49 @@ plain! {
     SyncMergeData: SYNC_MERGE;
 }
 
-/// An ioctl with its structure, started again whenever a signal handler
-/// interrupts it. PREP_BO's deadline is absolute, so it does not move.
+/// An ioctl with the bytes of its structure, as many as the caller knows of it,
+/// started again whenever a signal handler interrupts it. PREP_BO's deadline is
+/// absolute, so it does not move.
 ///
 /// # Errors
-/// What the driver says.
+/// The errno of the driver.
 ///
 /// # Safety
 /// The addresses in `arg`, and in what they lead to, are null or `arena`'s; what
 /// SUBMIT makes the NPU do is subject to [`crate::Backend::submit`].
+pub unsafe fn ioctl_bytes<F>(
+    file: &F,
+    request: u32,
+    arg: &mut [u8],
+    arena: &Arena,
+) -> Result<i32, Errno>
+where
+    F: FileOperations + ?Sized,
+{
+    loop {
+        // SAFETY: `arena` lives, and lets its memory be read and written.
+        match unsafe { file.ioctl(request, arg, arena) } {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// As [`ioctl_bytes`], with the structure itself.
+///
+/// # Errors
+/// The errno of the driver.
+///
+/// # Safety
+/// As for [`ioctl_bytes`].
 pub unsafe fn ioctl<F, T>(file: &F, request: u32, arg: &mut T, arena: &Arena) -> Result<i32, Errno>
 where
     F: FileOperations + ?Sized,
     T: FromBytes + IntoBytes + Immutable,
 {
     debug_assert_eq!(sys::arg_len(request), size_of::<T>());
-    loop {
-        // SAFETY: `arena` lives, and lets its memory be read and written.
-        match unsafe { file.ioctl(request, arg.as_mut_bytes(), arena) } {
-            Err(Errno::INTR) => {}
-            other => return other,
-        }
-    }
+    // SAFETY: what the caller promises.
+    unsafe { ioctl_bytes(file, request, arg.as_mut_bytes(), arena) }
 }
 
 /// As [`ioctl`], without addresses.
@@ -88,20 +104,20 @@ where
     unsafe { ioctl(file, request, arg, &Arena::new()) }
 }
 
-/// What VERSION says.
+/// The driver's answer to VERSION.
 #[derive(Clone, Debug)]
-pub struct Version {
+pub struct VersionReply {
     /// The numbers, and the lengths of the texts; the addresses mean nothing.
     pub structure: sys::Version,
     /// Name, date and description, as far as there was room.
     pub texts: [Vec<u8>; 3],
 }
 
-/// VERSION.
+/// VERSION: the driver's name, date and description, with its version numbers.
 ///
 /// # Errors
-/// What the driver says.
-pub fn version<F: FileOperations + ?Sized>(file: &F) -> Result<Version, Errno> {
+/// The errno of the driver.
+pub fn version<F: FileOperations + ?Sized>(file: &F) -> Result<VersionReply, Errno> {
     let arena = Arena::new();
     let places = [(); 3].map(|()| arena.push(&[0; TEXT_BYTES]));
     let room = TEXT_BYTES as u64;
@@ -121,13 +137,38 @@ pub fn version<F: FileOperations + ?Sized>(file: &F) -> Result<Version, Errno> {
     for (text, place) in texts.iter_mut().zip(places) {
         arena.read(place, text).map_err(|_| Errno::FAULT)?;
     }
-    Ok(Version { structure, texts })
+    Ok(VersionReply { structure, texts })
+}
+
+/// PREP_BO: waits until no job writes a BO, and gives it to the CPU.
+///
+/// # Errors
+/// `EBUSY` or `ETIMEDOUT` at the deadline, `ENOENT` for an unknown handle.
+pub fn prep_bo<F>(file: &F, handle: u32, until: Deadline) -> Result<(), Errno>
+where
+    F: FileOperations + ?Sized,
+{
+    let mut bo = sys::PrepBo {
+        handle,
+        reserved: 0,
+        timeout_ns: until.as_nanos(),
+    };
+    plain_ioctl(file, sys::PREP_BO, &mut bo).map(drop)
+}
+
+/// GEM_CLOSE: gives a handle back.
+///
+/// # Errors
+/// `EINVAL` for an unknown handle.
+pub fn gem_close<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<(), Errno> {
+    let mut bo = sys::GemClose { handle, pad: 0 };
+    plain_ioctl(file, sys::GEM_CLOSE, &mut bo).map(drop)
 }
 
 /// PRIME export: a dma-buf of a BO.
 ///
 /// # Errors
-/// What the driver says.
+/// The errno of the driver.
 pub fn export<F>(file: &F, handle: u32, flags: u32) -> Result<OwnedFd, Errno>
 where
     F: FileOperations + ?Sized,
@@ -143,19 +184,23 @@ where
     Ok(unsafe { OwnedFd::from_raw_fd(prime.fd) })
 }
 
+/// PRIME import: the handle of a dma-buf.
+///
+/// # Errors
+/// `EINVAL` for another device's or none.
+pub fn import<F>(file: &F, dma_buf: BorrowedFd<'_>) -> Result<u32, Errno>
+where
+    F: FileOperations + ?Sized,
+{
+    let mut prime = sys::PrimeHandle {
+        handle: 0,
+        flags: 0,
+        fd: dma_buf.as_raw_fd(),
+    };
+    plain_ioctl(file, sys::PRIME_FD_TO_HANDLE, &mut prime)?;
+    Ok(prime.handle)
+}
+
 /// For a dma-buf to be read and written: the first export of an object decides
 /// for all later ones.
 pub(crate) const EXPORT_FLAGS: u32 = sys::DRM_CLOEXEC | sys::DRM_RDWR;
-
-/// A sync_file of the jobs that write a BO: how they end, which PREP_BO does not
-/// tell. The kernel leaves out those that have ended.
-///
-/// # Errors
-/// An unknown handle; no file descriptor left; no dma-bufs on this device.
-pub fn write_fence<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<SyncFile, Error> {
-    let refused = |errno| Error::of(Call::PrimeExport, Handle::new(handle), errno);
-    let dma_buf = export(file, handle, EXPORT_FLAGS).map_err(refused)?;
-    let files = SharedFiles(file.shared_files());
-    let fence = files.export_sync_file(dma_buf.as_fd(), Access::Read)?;
-    Ok(SyncFile::new(fence, Arc::new(files)))
-}

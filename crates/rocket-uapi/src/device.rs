@@ -20,7 +20,7 @@ use crate::ioctls::IoctlBackend;
 use crate::job::{IdleWitness, Job, PendingJob, SubmitError};
 use crate::raw::RawDevice;
 use crate::shared::ImportedBo;
-use crate::sharing::Sharing;
+use crate::shared_files::SharedFiles;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle};
 
@@ -174,12 +174,13 @@ impl Device {
     /// # Errors
     /// The device has no sync_files.
     pub fn adopt_sync_file(&self, fd: OwnedFd) -> Result<SyncFile, Error> {
-        Ok(SyncFile::new(fd, self.sharing()?))
+        Ok(SyncFile::new(fd, self.shared_files()?))
     }
 
-    pub(crate) fn sharing(&self) -> Result<Arc<dyn Sharing>, Error> {
+    pub(crate) fn shared_files(&self) -> Result<SharedFiles, Error> {
         let call = Call::ExportSyncFile;
-        self.backend().sharing().ok_or(Error::Unsupported { call })
+        let files = self.backend().shared_files();
+        files.ok_or(Error::Unsupported { call })
     }
 
     pub(crate) fn handles(&self) -> &HandleUse {

@@ -5,14 +5,12 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Errno;
 use crate::backend::Backend as _;
-use crate::error::{Call, Error};
+use crate::error::{Call, DRIVER_REMEDY, Error};
 use crate::ioctls::IoctlBackend;
 use crate::node::Node;
 
@@ -25,50 +23,10 @@ const NODE_PREFIX: &str = "accel";
 /// What the DRM driver calls itself (`rocket_drv.c`).
 const DRIVER_NAME: &str = "rocket";
 
-/// The part of a file's mode that is about permissions.
-const PERMISSION_BITS: u32 = 0o7777;
-
-/// Permission of the group to read and write.
-const GROUP_READ_WRITE: u32 = 0o060;
-
-/// What helps where there is no node.
-pub(crate) const DRIVER_REMEDY: &str = "the rocket driver is in Linux 6.18 and newer \
-     (CONFIG_DRM_ACCEL_ROCKET); see that the kernel has it, that `modprobe rocket` succeeds, and \
-     that the board's device tree enables the NPU (`dmesg | grep -i rocket`)";
-
-/// Who may open a node that this process may not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Permission {
-    /// Permission bits, e.g. `0o660`.
-    pub mode: u32,
-    /// Name of the group that owns the node, or its number.
-    pub group: String,
-}
-
-impl fmt::Display for Permission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mode, group } = self;
-        if mode & GROUP_READ_WRITE == GROUP_READ_WRITE && group != "root" {
-            write!(
-                f,
-                "it is for the group `{group}` (mode {mode:04o}); join it with \
-                 `sudo usermod -aG {group} $USER` and log in again"
-            )
-        } else {
-            write!(
-                f,
-                "it is for its owner only (mode {mode:04o}, group `{group}`); give it to a group \
-                 with a udev rule such as SUBSYSTEM==\"accel\", GROUP=\"render\", MODE=\"0660\", \
-                 or run as root"
-            )
-        }
-    }
-}
-
 /// A node that was looked at and not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedNode {
-    /// The node.
+    /// Path of the node.
     pub path: PathBuf,
     /// Why, and what to do about it.
     pub reason: String,
@@ -142,24 +100,6 @@ pub(crate) fn open(path: &Path) -> Result<IoctlBackend, Error> {
     Ok(device)
 }
 
-/// Opens the character device at `path`, whatever it is.
-///
-/// # Errors
-/// [`Error::NoSuchNode`], [`Error::NotADevice`], [`Error::NoPermission`], or
-/// what else open(2) says.
-pub(crate) fn open_node(path: &Path) -> Result<OwnedFd, Error> {
-    let metadata = fs::metadata(path).map_err(|error| not_opened(&error, None))?;
-    if !metadata.file_type().is_char_device() {
-        return Err(Error::NotADevice);
-    }
-    fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .map(OwnedFd::from)
-        .map_err(|error| not_opened(&error, Some(&metadata)))
-}
-
 /// Refuses the node of a driver of another name than the NPU's.
 ///
 /// # Errors
@@ -170,31 +110,6 @@ fn check_driver(name: &str) -> Result<(), Error> {
     }
     Err(Error::OtherDriver {
         driver: name.to_owned(),
-    })
-}
-
-fn not_opened(error: &io::Error, metadata: Option<&fs::Metadata>) -> Error {
-    match (error.kind(), metadata) {
-        (io::ErrorKind::NotFound, _) => Error::NoSuchNode,
-        (io::ErrorKind::PermissionDenied, Some(metadata)) => Error::NoPermission(Permission {
-            mode: metadata.mode() & PERMISSION_BITS,
-            group: group_name(metadata.gid()).unwrap_or_else(|| metadata.gid().to_string()),
-        }),
-        _ => {
-            let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
-            Error::of(Call::Open, None, errno)
-        }
-    }
-}
-
-/// The group's name in /etc/group: enough for system groups, and no call into
-/// the C library's name services.
-fn group_name(gid: u32) -> Option<String> {
-    let groups = fs::read_to_string("/etc/group").ok()?;
-    groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(gid)).then(|| name.to_owned())
     })
 }
 

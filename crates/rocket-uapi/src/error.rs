@@ -1,49 +1,70 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong below the job, each with what to do about it.
 
+use std::fmt;
+
 use rknpu_regcmd::{ATOM_BYTES, Iova};
 use thiserror::Error;
 
 use crate::Errno;
-use crate::discover::{DRIVER_REMEDY, Permission};
-use crate::units::{ByteLen, Handle};
+use crate::units::{ByteLen, Handle, LengthError};
 
-/// A length that no BO can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum LengthError {
-    /// 0 bytes.
-    #[error("a buffer object of 0 bytes; it needs at least 1")]
-    Zero,
-    /// 2 GiB or more.
-    #[error(
-        "a buffer object of {bytes} bytes; below 2 GiB they must stay, because larger ones \
-         break the driver for the rest of the file's life: use several"
-    )]
-    TooLong {
-        /// The length asked for.
-        bytes: usize,
-    },
+/// Permission of the group to read and write.
+const GROUP_READ_WRITE: u32 = 0o060;
+
+/// What helps where there is no node.
+pub(crate) const DRIVER_REMEDY: &str = "the rocket driver is in Linux 6.18 and newer \
+     (CONFIG_DRM_ACCEL_ROCKET); see that the kernel has it, that `modprobe rocket` succeeds, and \
+     that the board's device tree enables the NPU (`dmesg | grep -i rocket`)";
+
+/// Who may open a node that this process may not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permission {
+    /// Permission bits, e.g. `0o660`.
+    pub mode: u32,
+    /// Name of the group that owns the node, or its number.
+    pub group: String,
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mode, group } = self;
+        if mode & GROUP_READ_WRITE == GROUP_READ_WRITE && group != "root" {
+            write!(
+                f,
+                "it is for the group `{group}` (mode {mode:04o}); join it with \
+                 `sudo usermod -aG {group} $USER` and log in again"
+            )
+        } else {
+            write!(
+                f,
+                "it is for its owner only (mode {mode:04o}, group `{group}`); give it to a group \
+                 with a udev rule such as SUBSYSTEM==\"accel\", GROUP=\"render\", MODE=\"0660\", \
+                 or run as root"
+            )
+        }
+    }
 }
 
 /// A program that the driver or the NPU could not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ProgramError {
-    /// There is none.
+    /// A list without any program.
     #[error("no program was given")]
     None,
     /// A program without words: the driver drops a job with one, and does not
     /// tell.
     #[error("program {index} has no words")]
     NoWords {
-        /// Which one.
+        /// Index of the program in the list that was given.
         index: usize,
     },
     /// A program longer than the NPU can fetch.
     #[error("program {index} has {words} words; the NPU can fetch {MAX_WORDS}")]
     TooManyWords {
-        /// Which one.
+        /// Index of the program in the list that was given.
         index: usize,
-        /// How many words it has.
+        /// Its 64-bit words.
         words: usize,
     },
     /// Programs where the NPU cannot fetch them: it would hang.
@@ -52,7 +73,7 @@ pub enum ProgramError {
          the driver gave that address, which is a bug below"
     )]
     Unaligned {
-        /// Where they would lie.
+        /// NPU address of the first program.
         address: Iova,
     },
     /// The witness of a job has no program.
@@ -168,19 +189,19 @@ pub enum Error {
     /// No file descriptor left.
     #[error("{} failed: the process has no file descriptor left; raise `ulimit -n`", call.name())]
     OutOfFileDescriptors {
-        /// The call.
+        /// The call that failed.
         call: Call,
     },
     /// The device is gone.
     #[error("{} failed: the device is gone", call.name())]
     DeviceGone {
-        /// The call.
+        /// The call that failed.
         call: Call,
     },
     /// A wait ended at its deadline.
     #[error("the wait for buffer object {handle} ended at its deadline; a job still writes it")]
     TimedOut {
-        /// The BO.
+        /// The buffer object that a job still writes.
         handle: Handle,
     },
     /// A wait for a fence ended at its deadline.
@@ -192,15 +213,15 @@ pub enum Error {
          into another file"
     )]
     OwnBuffer {
-        /// The BO.
+        /// Its handle in that file.
         handle: Handle,
     },
     /// A copy that leaves a buffer.
     #[error("{count} bytes from {offset} on, of a buffer of {len} bytes")]
     OutOfBounds {
-        /// First byte.
+        /// First byte of the copy, counted from the start of the buffer.
         offset: usize,
-        /// How many.
+        /// Bytes to copy.
         count: usize,
         /// Length of the buffer.
         len: usize,
@@ -211,7 +232,7 @@ pub enum Error {
          close other buffer objects of this file"
     )]
     AddressTooHigh {
-        /// The address.
+        /// The NPU address that CREATE_BO gave.
         address: u64,
     },
     /// There is no node at that path.
@@ -226,15 +247,15 @@ pub enum Error {
     /// The node is served by another driver.
     #[error("it is served by the driver `{driver}`, not by `rocket`; choose another node")]
     OtherDriver {
-        /// Its name.
+        /// Its name, as VERSION tells it.
         driver: String,
     },
     /// The mapping of a BO is shorter than what was asked for.
     #[error("buffer object {handle} was mapped with {mapped} bytes instead of {len}: a bug below")]
     MappingTooShort {
-        /// The BO.
+        /// The handle of the new buffer object.
         handle: Handle,
-        /// Bytes mapped.
+        /// Bytes that were mapped.
         mapped: usize,
         /// The length asked for.
         len: ByteLen,
@@ -245,20 +266,20 @@ pub enum Error {
     /// A job was given to a file that its buffers do not belong to.
     #[error("the job was built for another open file, where addresses differ")]
     OtherDevice,
-    /// Any other refusal.
+    /// A refusal of the driver that has no name here.
     #[error("{}{} failed: {errno}", call.name(), on(*handle))]
     Refused {
-        /// The call.
+        /// The call that failed.
         call: Call,
         /// The BO, where the call names one.
         handle: Option<Handle>,
-        /// What the kernel said.
+        /// The errno of the call.
         errno: Errno,
     },
     /// The backend has no such function.
     #[error("{} is not possible on this device", call.name())]
     Unsupported {
-        /// The call.
+        /// The call that failed.
         call: Call,
     },
 }

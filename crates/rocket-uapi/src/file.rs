@@ -26,7 +26,7 @@ pub struct About {
     pub name: String,
     /// Whether it is software.
     pub is_model: bool,
-    /// NPU cores.
+    /// Number of NPU cores.
     pub cores: u32,
     /// How long after the last job's end the file may be closed; see
     /// [`crate::Backend::settle`].
@@ -43,7 +43,7 @@ pub struct About {
 /// written is still running. A descriptor
 /// that an ioctl gives this process is open, and nobody else's.
 pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
-    /// What no ioctl tells.
+    /// The facts about the device that no ioctl tells.
     fn about(&self) -> About;
 
     /// An ioctl. `arg` is the memory that the argument points to; an empty one
@@ -51,7 +51,7 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// in `arg` and behind it are of its memory, descriptors are its own.
     ///
     /// # Errors
-    /// What the driver says, EINTR included.
+    /// The errno of the driver, EINTR included.
     ///
     /// # Safety
     /// Where the caller is this process: addresses inside `arg`, and inside what
@@ -64,7 +64,7 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// mmap of `len` bytes at `offset`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The errno of the driver.
     fn mmap(
         &self,
         offset: u64,
@@ -86,13 +86,13 @@ pub unsafe trait FileOperations: fmt::Debug + Send + Sync {
     /// poll without waiting: the events that are ready.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The errno of the kernel.
     fn poll(&self) -> Result<i16, Errno>;
 
     /// A non-blocking read.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The errno of the driver.
     fn read(&self, into: &mut [u8]) -> Result<usize, Errno>;
 
     /// Opens the same device once more.
@@ -127,7 +127,7 @@ pub unsafe trait SharedFileOperations: fmt::Debug + Send + Sync {
     /// An ioctl. `arg` is the argument as given, mostly an address of `caller`'s.
     ///
     /// # Errors
-    /// What the kernel says, EINTR included.
+    /// The errno of the kernel, EINTR included.
     ///
     /// # Safety
     /// As for [`FileOperations::ioctl`]; `arg` is such an address itself, of
@@ -143,12 +143,19 @@ pub unsafe trait SharedFileOperations: fmt::Debug + Send + Sync {
     /// lseek.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The errno of the kernel.
     fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno>;
 
-    /// mmap of the first `len` bytes, to be read and written, shared.
+    /// mmap of `len` bytes at `offset`.
     ///
     /// # Errors
-    /// What the kernel says.
-    fn mmap(&self, file: BorrowedFd<'_>, len: usize) -> Result<Box<dyn MappedMemory>, Errno>;
+    /// The errno of the kernel.
+    fn mmap(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Box<dyn MappedMemory>, Errno>;
 }

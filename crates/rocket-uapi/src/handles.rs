@@ -43,7 +43,7 @@ fn close(device: &Device, handle: Handle) {
 pub(crate) struct GemHandle {
     handle: Handle,
     device: Device,
-    /// Whether it stays open.
+    /// Whether the file has other users of the handle, so that it stays open.
     is_kept: bool,
 }
 

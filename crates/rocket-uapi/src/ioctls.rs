@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The typed calls as ioctls.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rknpu_regcmd::Iova;
 
 use crate::backend::{Backend, DeviceInfo, RawBo, RawJob};
-use crate::calls::{EXPORT_FLAGS, PlainArgument, export, ioctl, plain_ioctl, version};
+use crate::calls::{
+    EXPORT_FLAGS, PlainArgument, export, gem_close, import, ioctl, plain_ioctl, prep_bo, version,
+};
 use crate::error::{Call, Error};
 use crate::file::FileOperations;
 use crate::mapped::MappedMemory;
 use crate::raw::RawDevice;
 use crate::shared_files::{SharedFiles, map};
-use crate::sharing::Sharing;
 use crate::submit::{place_job, place_jobs};
 use crate::units::{ByteLen, Deadline, Handle};
 use crate::user::Arena;
@@ -26,7 +27,7 @@ pub struct IoctlBackend {
     file: Arc<dyn FileOperations>,
     raw: RawDevice,
     info: DeviceInfo,
-    /// What it says to VERSION.
+    /// Whether it answered VERSION, and with which errno if not.
     version: Result<(), Errno>,
 }
 
@@ -123,26 +124,16 @@ unsafe impl Backend for IoctlBackend {
     }
 
     fn close_bo(&self, handle: Handle) -> Result<(), Error> {
-        let mut bo = sys::GemClose {
-            handle: handle.get(),
-            pad: 0,
-        };
-        self.plain(sys::GEM_CLOSE, &mut bo)
+        gem_close(&*self.file, handle.get())
             .map_err(|errno| Error::of(Call::GemClose, Some(handle), errno))
     }
 
     fn prep_bo(&self, handle: Handle, until: Deadline) -> Result<(), Error> {
-        let mut bo = sys::PrepBo {
-            handle: handle.get(),
-            reserved: 0,
-            timeout_ns: until.as_nanos(),
-        };
-        self.plain(sys::PREP_BO, &mut bo)
-            .map_err(|errno| match errno {
-                // EBUSY where the deadline had passed before the call.
-                Errno::BUSY | Errno::TIMEDOUT => Error::TimedOut { handle },
-                _ => Error::of(Call::PrepBo, Some(handle), errno),
-            })
+        prep_bo(&*self.file, handle.get(), until).map_err(|errno| match errno {
+            // EBUSY where the deadline had passed before the call.
+            Errno::BUSY | Errno::TIMEDOUT => Error::TimedOut { handle },
+            _ => Error::of(Call::PrepBo, Some(handle), errno),
+        })
     }
 
     fn fini_bo(&self, handle: Handle) -> Result<(), Error> {
@@ -191,22 +182,16 @@ unsafe impl Backend for IoctlBackend {
 
     fn import_bo(&self, dma_buf: BorrowedFd<'_>) -> Result<Handle, Error> {
         let refused = |errno| Error::of(Call::PrimeImport, None, errno);
-        let mut prime = sys::PrimeHandle {
-            handle: 0,
-            flags: 0,
-            fd: dma_buf.as_raw_fd(),
-        };
-        self.plain(sys::PRIME_FD_TO_HANDLE, &mut prime)
-            .map_err(refused)?;
-        Handle::new(prime.handle).ok_or_else(|| refused(Errno::BADMSG))
+        let handle = import(&*self.file, dma_buf).map_err(refused)?;
+        Handle::new(handle).ok_or_else(|| refused(Errno::BADMSG))
     }
 
     fn map_dma_buf(&self, dma_buf: BorrowedFd<'_>) -> Result<Box<dyn MappedMemory>, Error> {
         map(&*self.file.shared_files(), dma_buf)
     }
 
-    fn sharing(&self) -> Option<Arc<dyn Sharing>> {
-        Some(Arc::new(SharedFiles(self.file.shared_files())))
+    fn shared_files(&self) -> Option<SharedFiles> {
+        Some(SharedFiles::new(self.file.shared_files()))
     }
 
     fn reopen(&self) -> Result<Arc<dyn Backend>, Error> {

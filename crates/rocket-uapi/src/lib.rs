@@ -38,6 +38,8 @@ mod handles;
 mod ioctls;
 mod job;
 #[allow(unsafe_code)]
+mod layer;
+#[allow(unsafe_code)]
 mod mapped;
 #[allow(unsafe_code)]
 mod node;
@@ -58,20 +60,24 @@ mod user;
 pub mod words;
 
 pub use access::{CpuRead, CpuWrite};
-pub use backend::{Backend, DeviceInfo, FenceStatus, RawBo, RawJob, RawTask};
+pub use backend::{Backend, DeviceInfo, RawBo, RawJob, RawTask};
 pub use bo::{Bo, FrozenBo};
 pub use cache_traffic::CacheTraffic;
 pub use caller::{Caller, Descriptor, Wake};
-pub use calls::{PlainArgument, Version, export, ioctl, plain_ioctl, version, write_fence};
+pub use calls::{
+    PlainArgument, VersionReply, export, gem_close, import, ioctl, ioctl_bytes, plain_ioctl,
+    prep_bo, version,
+};
 pub use device::{Device, DevicePool};
-pub use discover::{ACCEL_DIRECTORY, DiscoverError, Permission, RefusedNode};
-pub use error::{Call, Error, LengthError, ProgramError};
+pub use discover::{ACCEL_DIRECTORY, DiscoverError, RefusedNode};
+pub use error::{Call, Error, Permission, ProgramError};
 pub use file::{About, FileOperations, SharedFileOperations};
 pub use ioctls::IoctlBackend;
 pub use job::{
     BuildError, FinishedJob, Job, JobBuilder, PendingJob, Refusal, SubmitError, WITNESS_PROGRAMS,
     WaitError,
 };
+pub use layer::FileLayer;
 pub use mapped::MappedMemory;
 pub use node::{Node, SETTLE};
 pub use own_process::{OwnProcess, read_own_memory};
@@ -80,10 +86,11 @@ pub use raw::RawDevice;
 pub use rknpu_regcmd::Iova;
 pub use rustix::io::Errno;
 pub use shared::{DmaBuf, ImportedBo, SharedBo, SharedBuffer};
-pub use sharing::{Access, FenceInfo, Sharing, SyncFileInfo};
+pub use shared_files::SharedFiles;
+pub use sharing::{BufferAccess, FenceInfo, FenceStatus, SyncFileInfo};
 pub use submit::{ClientJob, NotRead};
-pub use sync_file::SyncFile;
-pub use units::{ByteLen, Deadline, Handle, PAGE_BYTES};
+pub use sync_file::{SyncFile, write_fence};
+pub use units::{ByteLen, Deadline, Handle, LengthError, PAGE_BYTES};
 pub use user::{Arena, Efault, UserMemory};
 
 /// The program of docs/uapi.md runs.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mappings.
+//! Memory of buffer objects and dma-bufs, mapped for the CPU.
 
 use std::fmt;
 use std::slice;
@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 /// value is dropped, with the protection that was asked for; they are
 /// initialised, and stay where they are.
 pub unsafe trait MappedMemory: fmt::Debug + Send + Sync {
-    /// First byte.
+    /// Address of the first byte.
     fn as_ptr(&self) -> *mut u8;
 
     /// Length in bytes.

@@ -7,10 +7,11 @@
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{io, ptr};
+use std::{fs, io, ptr};
 
 use nix::libc;
 use rknpu_regcmd::ChipProfile;
@@ -19,8 +20,7 @@ use rustix::fs::{OFlags, SeekFrom};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::caller::Caller;
-use crate::discover;
-use crate::error::Error;
+use crate::error::{Call, Error, Permission};
 use crate::file::{About, FileOperations, SharedFileOperations};
 use crate::mapped::MappedMemory;
 use crate::{Errno, sys};
@@ -40,7 +40,7 @@ pub const SETTLE: Duration = Duration::from_millis(50);
 /// jobs that are planned for a fifth of it leave as much.
 const SURVIVES: Duration = Duration::from_millis(400);
 
-/// An open node.
+/// An open device node of the kernel.
 #[derive(Debug)]
 pub struct Node {
     fd: OwnedFd,
@@ -55,7 +55,7 @@ impl Node {
     /// what else open(2) says.
     pub fn open(path: &Path) -> Result<Self, Error> {
         Ok(Self {
-            fd: discover::open_node(path)?,
+            fd: open_node(path)?,
             path: path.to_owned(),
         })
     }
@@ -65,6 +65,52 @@ impl AsFd for Node {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// The part of a file's mode that is about permissions.
+const PERMISSION_BITS: u32 = 0o7777;
+
+/// Opens the character device at `path`, whatever it is.
+///
+/// # Errors
+/// [`Error::NoSuchNode`], [`Error::NotADevice`], [`Error::NoPermission`], or
+/// what else open(2) says.
+fn open_node(path: &Path) -> Result<OwnedFd, Error> {
+    let metadata = fs::metadata(path).map_err(|error| not_opened(&error, None))?;
+    if !metadata.file_type().is_char_device() {
+        return Err(Error::NotADevice);
+    }
+    fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map(OwnedFd::from)
+        .map_err(|error| not_opened(&error, Some(&metadata)))
+}
+
+fn not_opened(error: &io::Error, metadata: Option<&fs::Metadata>) -> Error {
+    match (error.kind(), metadata) {
+        (io::ErrorKind::NotFound, _) => Error::NoSuchNode,
+        (io::ErrorKind::PermissionDenied, Some(metadata)) => Error::NoPermission(Permission {
+            mode: metadata.mode() & PERMISSION_BITS,
+            group: group_name(metadata.gid()).unwrap_or_else(|| metadata.gid().to_string()),
+        }),
+        _ => {
+            let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+            Error::of(Call::Open, None, errno)
+        }
+    }
+}
+
+/// The group's name in /etc/group: enough for system groups, and no call into
+/// the C library's name services.
+fn group_name(gid: u32) -> Option<String> {
+    let groups = fs::read_to_string("/etc/group").ok()?;
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(gid)).then(|| name.to_owned())
+    })
 }
 
 fn last_errno() -> Errno {
@@ -183,13 +229,19 @@ unsafe impl SharedFileOperations for KernelFiles {
         rustix::fs::seek(file, to)
     }
 
-    fn mmap(&self, file: BorrowedFd<'_>, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        Ok(Box::new(Pages::map(file, 0, len, prot, MapFlags::SHARED)?))
+    fn mmap(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
+        Ok(Box::new(Pages::map(file, offset, len, prot, flags)?))
     }
 }
 
-/// A mapping.
+/// A mapping of a file of the kernel, unmapped when it is dropped.
 #[derive(Debug)]
 struct Pages {
     start: *mut c_void,

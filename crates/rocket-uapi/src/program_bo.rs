@@ -21,12 +21,12 @@ pub struct ProgramBo {
     programs: Vec<Placed>,
 }
 
-/// One program in its place.
+/// A program with the addresses that it has in the buffer object.
 #[derive(Clone, Debug)]
 pub(crate) struct Placed {
     /// Where its words are, and how many.
     pub(crate) task: RawTask,
-    /// What it reads and writes.
+    /// The bytes that its DMA engines read and write, by NPU addresses.
     pub(crate) extents: Vec<Extent>,
 }
 
@@ -74,7 +74,7 @@ impl ProgramBo {
         })
     }
 
-    /// How many programs there are.
+    /// The number of programs in the buffer object.
     #[must_use]
     pub fn len(&self) -> usize {
         self.programs.len()

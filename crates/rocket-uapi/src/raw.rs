@@ -30,7 +30,7 @@ impl RawDevice {
     /// ioctl with an argument of `arg.len()` bytes; `None` passes NULL.
     ///
     /// # Errors
-    /// What the driver says, EINTR included.
+    /// The errno of the driver, EINTR included.
     ///
     /// # Safety
     /// Addresses inside `arg`, and inside what they lead to, must be ones that
@@ -48,7 +48,7 @@ impl RawDevice {
     /// device.
     ///
     /// # Errors
-    /// What the kernel says, EINTR included.
+    /// The errno of the kernel, EINTR included.
     ///
     /// # Safety
     /// As for [`RawDevice::ioctl`].
@@ -69,15 +69,30 @@ impl RawDevice {
     /// lseek on such a file.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The errno of the kernel.
     pub fn file_seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {
         self.0.shared_files().seek(file, to)
     }
 
-    /// mmap of `len` bytes at `offset` of the file.
+    /// mmap of `len` bytes at `offset` of such a file.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The errno of the kernel.
+    pub fn file_mmap(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.0.shared_files().mmap(file, offset, len, prot, flags)
+    }
+
+    /// mmap of `len` bytes at `offset` of the device.
+    ///
+    /// # Errors
+    /// The errno of the driver.
     pub fn mmap(
         &self,
         offset: u64,
@@ -91,7 +106,7 @@ impl RawDevice {
     /// poll without waiting: the events that are ready.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The errno of the kernel.
     pub fn poll(&self) -> Result<i16, Errno> {
         self.0.poll()
     }
@@ -99,7 +114,7 @@ impl RawDevice {
     /// A non-blocking read.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The errno of the driver.
     pub fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
         self.0.read(into)
     }

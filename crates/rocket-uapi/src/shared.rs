@@ -18,7 +18,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::handles::ImportedHandle;
 use crate::mapped::MappedMemory;
-use crate::sharing::Access;
+use crate::sharing::BufferAccess;
 use crate::sync_file::{SyncFile, duplicate};
 use crate::units::{Deadline, Handle};
 use crate::words;
@@ -48,24 +48,24 @@ pub trait SharedBuffer: AsFd {
     }
 
     /// What an access would have to wait for now: the jobs that write it, and
-    /// for [`Access::Write`] also whatever was added as reading it.
+    /// for [`BufferAccess::Write`] also whatever was added as reading it.
     ///
     /// # Errors
     /// The device has no sync_files; no file descriptor left.
-    fn fence(&self, access: Access) -> Result<SyncFile, Error> {
-        let files = self.device().sharing()?;
+    fn fence(&self, access: BufferAccess) -> Result<SyncFile, Error> {
+        let files = self.device().shared_files()?;
         let fd = files.export_sync_file(self.as_fd(), access)?;
         Ok(SyncFile::new(fd, files))
     }
 
     /// Has later jobs wait for `fence` as for the end of an access:
-    /// [`Access::Read`] holds up jobs that write the buffer, [`Access::Write`]
+    /// [`BufferAccess::Read`] holds up jobs that write the buffer, [`BufferAccess::Write`]
     /// all jobs, and the CPU.
     ///
     /// # Errors
     /// The device has no sync_files, or none of this kind.
-    fn add_fence(&self, access: Access, fence: &SyncFile) -> Result<(), Error> {
-        let files = self.device().sharing()?;
+    fn add_fence(&self, access: BufferAccess, fence: &SyncFile) -> Result<(), Error> {
+        let files = self.device().shared_files()?;
         files.import_sync_file(self.as_fd(), access, fence.as_fd())
     }
 
@@ -80,7 +80,7 @@ pub trait SharedBuffer: AsFd {
 
     /// Copies bytes in, from `offset` on, once no job writes the buffer
     /// (PREP_BO). It does not wait for those who read it: for that, wait for
-    /// [`SharedBuffer::fence`] with [`Access::Write`] first.
+    /// [`SharedBuffer::fence`] with [`BufferAccess::Write`] first.
     ///
     /// # Errors
     /// As [`SharedBuffer::read_into`].

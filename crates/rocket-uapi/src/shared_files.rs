@@ -5,19 +5,21 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::SeekFrom;
+use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::calls::PlainArgument;
 use crate::error::{Call, Error};
 use crate::file::SharedFileOperations;
 use crate::mapped::MappedMemory;
-use crate::sharing::{Access, FenceInfo, Sharing, SyncFileInfo};
+use crate::sharing::{BufferAccess, FenceInfo, SyncFileInfo};
 use crate::user::{Arena, UserMemory};
 use crate::{Errno, sys};
 
-/// The typed calls of what these answer.
-#[derive(Debug)]
-pub(crate) struct SharedFiles(pub(crate) Arc<dyn SharedFileOperations>);
+/// The typed calls of dma-bufs and sync_files. They belong to no device, so this
+/// has no state of one.
+#[derive(Clone, Debug)]
+pub struct SharedFiles(Arc<dyn SharedFileOperations>);
 
 /// Fences that there is room for in the first question: most sync_files have
 /// no more.
@@ -27,14 +29,20 @@ const USUAL_FENCES: usize = 4;
 /// so the second time there is room.
 const QUESTIONS: usize = 2;
 
-fn flags(access: Access) -> u32 {
+fn flags(access: BufferAccess) -> u32 {
     match access {
-        Access::Read => sys::DMA_BUF_SYNC_READ,
-        Access::Write => sys::DMA_BUF_SYNC_WRITE,
+        BufferAccess::Read => sys::DMA_BUF_SYNC_READ,
+        BufferAccess::Write => sys::DMA_BUF_SYNC_WRITE,
     }
 }
 
 impl SharedFiles {
+    /// The calls of files that answer so.
+    #[must_use]
+    pub fn new(files: Arc<dyn SharedFileOperations>) -> Self {
+        Self(files)
+    }
+
     /// An ioctl, started again whenever a signal handler interrupts it.
     ///
     /// # Safety
@@ -94,10 +102,16 @@ impl SharedFiles {
         fences.truncate(info.num_fences as usize);
         Ok((info, fences))
     }
-}
 
-impl Sharing for SharedFiles {
-    fn export_sync_file(&self, dma_buf: BorrowedFd<'_>, access: Access) -> Result<OwnedFd, Error> {
+    /// EXPORT_SYNC_FILE: a sync_file of what an access has to wait for now.
+    ///
+    /// # Errors
+    /// No dma-buf; no file descriptor left.
+    pub fn export_sync_file(
+        &self,
+        dma_buf: BorrowedFd<'_>,
+        access: BufferAccess,
+    ) -> Result<OwnedFd, Error> {
         let mut fence = sys::ExportSyncFile {
             flags: flags(access),
             fd: -1,
@@ -110,10 +124,15 @@ impl Sharing for SharedFiles {
         Ok(unsafe { OwnedFd::from_raw_fd(fence.fd) })
     }
 
-    fn import_sync_file(
+    /// IMPORT_SYNC_FILE: later jobs wait for the fences as for those of an
+    /// access.
+    ///
+    /// # Errors
+    /// No dma-buf, or no sync_file; out of memory.
+    pub fn import_sync_file(
         &self,
         dma_buf: BorrowedFd<'_>,
-        access: Access,
+        access: BufferAccess,
         sync_file: BorrowedFd<'_>,
     ) -> Result<(), Error> {
         let mut fence = sys::ImportSyncFile {
@@ -124,7 +143,11 @@ impl Sharing for SharedFiles {
             .map_err(|errno| Error::of(Call::ImportSyncFile, None, errno))
     }
 
-    fn merge(
+    /// SYNC_IOC_MERGE: a sync_file of what is active in both.
+    ///
+    /// # Errors
+    /// No sync_file; no file descriptor left.
+    pub fn merge(
         &self,
         name: &str,
         first: BorrowedFd<'_>,
@@ -146,7 +169,11 @@ impl Sharing for SharedFiles {
         Ok(unsafe { OwnedFd::from_raw_fd(merge.fence) })
     }
 
-    fn info(&self, sync_file: BorrowedFd<'_>) -> Result<SyncFileInfo, Error> {
+    /// SYNC_IOC_FILE_INFO.
+    ///
+    /// # Errors
+    /// No sync_file.
+    pub fn info(&self, sync_file: BorrowedFd<'_>) -> Result<SyncFileInfo, Error> {
         let refused = |errno| Error::of(Call::SyncFileInfo, None, errno);
         let mut room = USUAL_FENCES;
         for _ in 0..QUESTIONS {
@@ -187,5 +214,8 @@ pub(crate) fn map(
         .map_err(|errno| Error::of(Call::Seek, None, errno))?;
     let refused = |errno| Error::of(Call::Mmap, None, errno);
     let len = usize::try_from(len).map_err(|_| refused(Errno::NOMEM))?;
-    files.mmap(dma_buf, len).map_err(refused)
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    files
+        .mmap(dma_buf, 0, len, prot, MapFlags::SHARED)
+        .map_err(refused)
 }

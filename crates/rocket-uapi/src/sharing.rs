@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The seam for what is shared between files, devices and processes: dma-bufs
-//! and sync_files.
+//! What is asked and told of fences between files, devices and processes.
 
-use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::Errno;
-use crate::backend::FenceStatus;
-use crate::error::Error;
 use crate::sys;
 
 /// How somebody uses a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum BufferAccess {
     /// It only reads. It has to wait for writers.
     Read,
     /// It writes, and perhaps reads. It has to wait for everybody.
     Write,
+}
+
+/// The state of a fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceStatus {
+    /// The job has not ended.
+    Active,
+    /// The job ended well.
+    Signaled,
+    /// The job was killed.
+    Failed(Errno),
 }
 
 /// What is known of a sync_file.
@@ -59,7 +65,7 @@ pub struct FenceInfo {
     pub driver: String,
     /// The queue that it is of, as long as it is active.
     pub timeline: String,
-    /// Where its job is.
+    /// Whether its job is still under way, and how it ended.
     pub status: FenceStatus,
     /// When it ended, on CLOCK_MONOTONIC; none while it is active.
     pub ended: Option<Duration>,
@@ -91,43 +97,4 @@ impl FenceInfo {
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0);
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
-}
-
-/// What the files of dma-bufs and sync_files answer. They belong to no device,
-/// so this has no state of one.
-pub trait Sharing: fmt::Debug + Send + Sync {
-    /// EXPORT_SYNC_FILE: a sync_file of what an access has to wait for now.
-    ///
-    /// # Errors
-    /// No dma-buf; no file descriptor left.
-    fn export_sync_file(&self, dma_buf: BorrowedFd<'_>, access: Access) -> Result<OwnedFd, Error>;
-
-    /// IMPORT_SYNC_FILE: later jobs wait for the fences as for those of an
-    /// access.
-    ///
-    /// # Errors
-    /// No dma-buf, or no sync_file; out of memory.
-    fn import_sync_file(
-        &self,
-        dma_buf: BorrowedFd<'_>,
-        access: Access,
-        sync_file: BorrowedFd<'_>,
-    ) -> Result<(), Error>;
-
-    /// SYNC_IOC_MERGE: a sync_file of what is active in both.
-    ///
-    /// # Errors
-    /// No sync_file; no file descriptor left.
-    fn merge(
-        &self,
-        name: &str,
-        first: BorrowedFd<'_>,
-        second: BorrowedFd<'_>,
-    ) -> Result<OwnedFd, Error>;
-
-    /// SYNC_IOC_FILE_INFO.
-    ///
-    /// # Errors
-    /// No sync_file.
-    fn info(&self, sync_file: BorrowedFd<'_>) -> Result<SyncFileInfo, Error>;
 }

@@ -65,7 +65,7 @@ pub(crate) fn place_jobs(jobs: &[sys::Job], arena: &Arena) -> Result<sys::Submit
 pub struct ClientJob {
     /// Its structure, with what the driver may know of it beyond our own.
     structure: Vec<u8>,
-    /// Its programs.
+    /// Its register programs: where each lies, and how long it is.
     pub tasks: Vec<RawTask>,
     /// The handles that it only reads.
     pub reads: Vec<u32>,
@@ -73,7 +73,7 @@ pub struct ClientJob {
     pub writes: Vec<u32>,
 }
 
-/// Why jobs are not read.
+/// Why the jobs of a SUBMIT cannot be read.
 #[derive(Clone, Copy, Debug)]
 pub enum NotRead {
     /// The driver looks at none: by the argument, which is this.
@@ -88,7 +88,7 @@ impl ClientJob {
     /// Reads the jobs of a SUBMIT with the argument `arg`.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the jobs cannot be read.
     pub fn read_all(arg: &[u8], caller: &dyn Caller) -> Result<Vec<Self>, NotRead> {
         let submit: sys::Submit = sys::structure(arg);
         let stride = submit.job_struct_size as usize;

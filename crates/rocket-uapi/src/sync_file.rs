@@ -7,12 +7,13 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Errno;
-use crate::backend::FenceStatus;
+use crate::calls::{EXPORT_FLAGS, export};
 use crate::error::{Call, Error};
+use crate::file::FileOperations;
 use crate::node::KernelFiles;
 use crate::shared_files::SharedFiles;
-use crate::sharing::{Sharing, SyncFileInfo};
-use crate::units::Deadline;
+use crate::sharing::{BufferAccess, FenceStatus, SyncFileInfo};
+use crate::units::{Deadline, Handle};
 
 /// A sync_file: the ends of some jobs, of this or any other device.
 ///
@@ -22,11 +23,11 @@ use crate::units::Deadline;
 #[derive(Debug)]
 pub struct SyncFile {
     fd: OwnedFd,
-    files: Arc<dyn Sharing>,
+    files: SharedFiles,
 }
 
 impl SyncFile {
-    pub(crate) fn new(fd: OwnedFd, files: Arc<dyn Sharing>) -> Self {
+    pub(crate) fn new(fd: OwnedFd, files: SharedFiles) -> Self {
         Self { fd, files }
     }
 
@@ -56,7 +57,7 @@ impl SyncFile {
     /// When `other` is of another kind, or there is no file descriptor left.
     pub fn merge(&self, name: &str, other: &Self) -> Result<Self, Error> {
         let merged = self.files.merge(name, self.as_fd(), other.as_fd())?;
-        Ok(Self::new(merged, Arc::clone(&self.files)))
+        Ok(Self::new(merged, self.files.clone()))
     }
 
     /// Waits until all its jobs have ended, and says how.
@@ -88,7 +89,7 @@ impl SyncFile {
     /// No file descriptor left.
     pub fn try_clone(&self) -> Result<Self, Error> {
         let fd = duplicate(self.as_fd())?;
-        Ok(Self::new(fd, Arc::clone(&self.files)))
+        Ok(Self::new(fd, self.files.clone()))
     }
 }
 
@@ -102,7 +103,7 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
 /// [`crate::Device::adopt_sync_file`].
 impl From<OwnedFd> for SyncFile {
     fn from(fd: OwnedFd) -> Self {
-        Self::new(fd, Arc::new(SharedFiles(Arc::new(KernelFiles))))
+        Self::new(fd, SharedFiles::new(Arc::new(KernelFiles)))
     }
 }
 
@@ -116,4 +117,17 @@ impl AsFd for SyncFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// A sync_file of the jobs that write a BO: how they end, which PREP_BO does not
+/// tell. The kernel leaves out those that have ended.
+///
+/// # Errors
+/// An unknown handle; no file descriptor left; no dma-bufs on this device.
+pub fn write_fence<F: FileOperations + ?Sized>(file: &F, handle: u32) -> Result<SyncFile, Error> {
+    let refused = |errno| Error::of(Call::PrimeExport, Handle::new(handle), errno);
+    let dma_buf = export(file, handle, EXPORT_FLAGS).map_err(refused)?;
+    let files = SharedFiles::new(file.shared_files());
+    let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read)?;
+    Ok(SyncFile::new(fence, files))
 }

@@ -23,14 +23,14 @@ use rustix::fs::OFlags;
 use rustix::ioctl::{Opcode, opcode};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-pub use request::{ARG_LEN_MAX, arg_len, changes_handles, is_call, letter, structure, writes_arg};
+pub use request::{ARG_LEN_MAX, HandleChange, arg_len, is_call, letter, structure, writes_arg};
 
 /// What is known of a structure, for comparison with the kernel's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct StructLayout {
     /// Name in the kernel's header, without `struct`.
     pub name: &'static str,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
     /// Alignment in bytes.
     pub align: usize,
@@ -54,7 +54,7 @@ macro_rules! uapi_struct {
 
         impl $name {
             /// Sizes and offsets.
-            pub const LAYOUT: Layout = Layout {
+            pub const LAYOUT: StructLayout = StructLayout {
                 name: $c_name,
                 size: size_of::<Self>(),
                 align: align_of::<Self>(),
@@ -155,11 +155,11 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of the DRM core's VERSION.
     Version = "drm_version", size 64, align 8 {
-        /// Out.
+        /// Out: major version of the driver.
         0 version_major: i32,
-        /// Out.
+        /// Out: minor version.
         4 version_minor: i32,
-        /// Out.
+        /// Out: patch level.
         8 version_patchlevel: i32,
         /// Padding of the C structure, without a name there.
         12 padding: u32,
@@ -167,13 +167,13 @@ uapi_struct! {
         16 name_len: u64,
         /// Address of room for the name, which gets no terminator.
         24 name: u64,
-        /// As `name_len`.
+        /// As `name_len`, of the date.
         32 date_len: u64,
-        /// As `name`.
+        /// As `name`, for the date.
         40 date: u64,
-        /// As `name_len`.
+        /// As `name_len`, of the description.
         48 desc_len: u64,
-        /// As `name`.
+        /// As `name`, for the description.
         56 desc: u64,
     }
 }
@@ -181,9 +181,9 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of the DRM core's GET_CAP.
     GetCap = "drm_get_cap", size 16, align 8 {
-        /// Which one.
+        /// Number of the capability (`DRM_CAP_*`).
         0 capability: u64,
-        /// Out.
+        /// Out: its value.
         8 value: u64,
     }
 }
@@ -258,9 +258,9 @@ uapi_struct! {
 uapi_struct! {
     /// What SYNC_IOC_FILE_INFO says of one fence.
     SyncFenceInfo = "sync_fence_info", size 80, align 8 {
-        /// The timeline.
+        /// Name of the timeline that the fence is of.
         0 obj_name: [u8; 32],
-        /// The driver.
+        /// Name of the driver that made the fence.
         32 driver_name: [u8; 32],
         /// 0 active, 1 signalled, negative errno.
         64 status: i32,
@@ -274,7 +274,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of a sync_file's SYNC_IOC_FILE_INFO.
     SyncFileInfo = "sync_file_info", size 56, align 8 {
-        /// Out.
+        /// Out: the name of the sync_file.
         0 name: [u8; 32],
         /// Out: 0 active, 1 signalled, negative errno.
         32 status: i32,
@@ -355,7 +355,7 @@ pub const SW_SYNC_INC: u32 = 0x4004_5701;
 // node it makes the kernel follow a null pointer while it holds a lock.
 
 /// All structures of the kernel's headers, for the comparison with those.
-pub const LAYOUTS: [Layout; 16] = [
+pub const LAYOUTS: [StructLayout; 16] = [
     CreateBo::LAYOUT,
     Submit::LAYOUT,
     Job::LAYOUT,

@@ -6,12 +6,28 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::error::LengthError;
+use thiserror::Error;
 
 /// Bytes of a page: the kernel rounds BO mappings up to pages. 4 KiB on every
 /// kernel that runs on the RK3588.
 pub const PAGE_BYTES: usize = 4096;
+
+/// A length that no BO can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum LengthError {
+    /// 0 bytes.
+    #[error("a buffer object of 0 bytes; it needs at least 1")]
+    Zero,
+    /// 2 GiB or more.
+    #[error(
+        "a buffer object of {bytes} bytes; below 2 GiB they must stay, because larger ones \
+         break the driver for the rest of the file's life: use several"
+    )]
+    TooLong {
+        /// The length asked for.
+        bytes: usize,
+    },
+}
 
 /// The handle of a GEM object. 0 is never one (Linux `drm_gem.c`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,7 +87,7 @@ impl ByteLen {
         }
     }
 
-    /// In bytes.
+    /// The length in bytes.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0 as usize

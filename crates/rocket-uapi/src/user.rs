@@ -38,7 +38,7 @@ pub struct Arena {
     parts: RefCell<Vec<Part>>,
 }
 
-/// What was placed at once.
+/// The bytes of one [`Arena::push`].
 #[derive(Debug)]
 struct Part {
     /// Aligned for any uAPI structure, and not to be moved. A kernel may write

@@ -17,8 +17,8 @@ use npu_model::driver::{Caches, DriverBugs, DriverProfile};
 use npu_model::event::Event;
 use npu_model::{Model, ModelOptions};
 use rocket_uapi::{
-    Access, Call, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, FrozenBo, Job, PAGE_BYTES,
-    PendingJob, ProgramBo, Refusal, SharedBuffer, SyncFile, WaitError,
+    BufferAccess, Call, Deadline, Device, DmaBuf, Errno, Error, FenceStatus, FrozenBo, Job,
+    PAGE_BYTES, PendingJob, ProgramBo, Refusal, SharedBuffer, SyncFile, WaitError,
 };
 
 /// A device whose NPU sees of the CPU's caches what PREP_BO and FINI_BO let it.
@@ -138,11 +138,11 @@ fn write_after_read_is_ordered_by_a_fence() {
     submit(writes(), &writer).wait(soon()).unwrap();
     assert_eq!(reading.fence().unwrap().status(), Ok(FenceStatus::Active));
     exported
-        .add_fence(Access::Read, &reading.fence().unwrap())
+        .add_fence(BufferAccess::Read, &reading.fence().unwrap())
         .unwrap();
     let writing = submit(writes(), &writer);
     assert_eq!(writing.fence().unwrap().status(), Ok(FenceStatus::Active));
-    let all = imported.fence(Access::Write).unwrap();
+    let all = imported.fence(BufferAccess::Write).unwrap();
     assert_eq!(all.info().unwrap().fences.len(), 2);
     gate.open();
     writing.wait(soon()).unwrap();
@@ -159,7 +159,7 @@ fn readers_and_the_cpu_wait_for_an_added_writer() {
     let (first, second, exported, imported) = pair();
     let gate = Gate::new();
     let fence = gate_fence(&gate, &first);
-    exported.add_fence(Access::Write, &fence).unwrap();
+    exported.add_fence(BufferAccess::Write, &fence).unwrap();
     let handle = imported.handle();
     let read = imported.read_into(0, &mut [0], Deadline::NOW);
     assert_eq!(read, Err(Error::TimedOut { handle }));
@@ -180,10 +180,10 @@ fn a_reader_of_an_own_buffer_holds_up_jobs_that_write_it() {
     writes[0].add_reader(&gate_fence(&gate, &device)).unwrap();
     writes[0].read(Deadline::NOW).unwrap();
     let of = |access| writes[0].fence(access).unwrap().status();
-    assert_eq!(of(Access::Read), Ok(FenceStatus::Signaled));
-    assert_eq!(of(Access::Write), Ok(FenceStatus::Active));
+    assert_eq!(of(BufferAccess::Read), Ok(FenceStatus::Signaled));
+    assert_eq!(of(BufferAccess::Write), Ok(FenceStatus::Active));
     gate.open();
-    let all = writes[0].fence(Access::Write).unwrap();
+    let all = writes[0].fence(BufferAccess::Write).unwrap();
     assert_eq!(all.wait(soon()), Ok(FenceStatus::Signaled));
 }
 
@@ -264,7 +264,7 @@ fn what_is_no_sync_file_is_refused() {
         let refused = Error::of(Call::ImportSyncFile, None, Errno::INVAL);
         assert_eq!(bo.add_reader(&stranger), Err(refused));
         let refused = Error::of(Call::SyncMerge, None, Errno::NOENT);
-        let fence = bo.fence(Access::Read).unwrap();
+        let fence = bo.fence(BufferAccess::Read).unwrap();
         assert_eq!(fence.merge("", &stranger).unwrap_err(), refused);
     }
 }
@@ -286,7 +286,9 @@ fn sharing_spares_the_kernel() {
     let exported = dma_buf(&first);
     let imported = second.import(exported.as_fd()).unwrap();
     let job = builder(&second).unwrap().writes_shared(&imported);
-    let job = job.after(exported.fence(Access::Write).unwrap()).build();
+    let job = job
+        .after(exported.fence(BufferAccess::Write).unwrap())
+        .build();
     let end = {
         let pending = submit(job.unwrap(), &second);
         pending.fence().unwrap()
@@ -353,11 +355,11 @@ fn scenario(device: &Device) -> Result<(), Box<dyn std::error::Error>> {
     let again = other.import(exported.as_fd())?;
     imported.write_from(1, b"abc", soon())?;
     exported.read_into(1, &mut [0; 3], soon())?;
-    let fence = imported.fence(Access::Write)?;
-    exported.add_fence(Access::Read, &fence)?;
+    let fence = imported.fence(BufferAccess::Write)?;
+    exported.add_fence(BufferAccess::Read, &fence)?;
     let own = alloc(&other, 1)?;
     own.add_reader(&fence)?;
-    let merged = fence.merge("both", &own.fence(Access::Read)?)?;
+    let merged = fence.merge("both", &own.fence(BufferAccess::Read)?)?;
     merged.wait(soon())?;
     let job = builder(&other)?
         .writes_shared(&again)

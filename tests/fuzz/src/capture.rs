@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use npu_capture::format::{PAGE, SectionKind};
-use npu_capture::{Capture, Contents, Moment, ReplayOptions, Writer, diff, replay};
+use npu_capture::{Capture, CaptureWriter, Contents, Moment, ReplayOptions, diff, replay};
 use npu_model::{Level, Model, ModelOptions};
 
 /// Most sections of an input.
@@ -53,7 +53,7 @@ pub fn capture(data: &[u8]) {
 
 /// A file without sections.
 fn empty() -> Vec<u8> {
-    let writer = Writer::new(Vec::new(), 0, 0).unwrap();
+    let writer = CaptureWriter::new(Vec::new(), 0, 0).unwrap();
     writer.finish().unwrap()
 }
 
@@ -111,7 +111,7 @@ fn number(u: &mut Unstructured<'_>) -> Result<u32> {
 }
 
 fn file(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
-    let mut writer = Writer::new(Vec::new(), u32::from(u.ratio(1_u8, 8)?), 0).unwrap();
+    let mut writer = CaptureWriter::new(Vec::new(), u32::from(u.ratio(1_u8, 8)?), 0).unwrap();
     // A device with empty names.
     writer
         .section(SectionKind::DEVICE, &[0; 6 * 4 + 5 * 2])

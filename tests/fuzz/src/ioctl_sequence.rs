@@ -13,7 +13,7 @@
 //!   given again, and a product is right.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,9 +24,10 @@ use npu_model::event::{Event, KillCause};
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, LinkedProgram, MatmulTask, MatmulType};
 use rocket_uapi::sys::{
-    CREATE_BO, FINI_BO, GEM_CLOSE, GET_CAP, PREP_BO, PRIME_FD_TO_HANDLE as FD_TO_HANDLE,
-    PRIME_HANDLE_TO_FD as HANDLE_TO_FD, SUBMIT, VERSION,
+    CREATE_BO, DRM_CLOEXEC, DRM_RDWR, FINI_BO, GEM_CLOSE, GET_CAP, PREP_BO,
+    PRIME_FD_TO_HANDLE as FD_TO_HANDLE, PRIME_HANDLE_TO_FD as HANDLE_TO_FD, SUBMIT, VERSION,
 };
+use rocket_uapi::{export, import, write_fence};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -332,10 +333,15 @@ impl Client {
         self.ioctl(SUBMIT, &mut arg, &arena)
     }
 
+    /// A dma-buf of an object, to be read and written.
+    fn export(&self, handle: u32) -> std::result::Result<OwnedFd, Errno> {
+        export(&self.file, handle, DRM_CLOEXEC | DRM_RDWR)
+    }
+
     /// Writes to an object as an importer of its dma-buf would: through the
     /// kernel, so that jobs may run meanwhile.
     fn fill(&self, handle: u32, at: u64, data: &[u8]) {
-        if let Ok(dma_buf) = self.file.prime_export(handle) {
+        if let Ok(dma_buf) = self.export(handle) {
             let file = File::from(dma_buf);
             // The file is sealed, and cannot be written beyond its end.
             let _ = file.write_all_at(data, at);
@@ -344,7 +350,7 @@ impl Client {
 
     fn read(&self, handle: u32, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        let file = File::from(self.file.prime_export(handle).unwrap());
+        let file = File::from(self.export(handle).unwrap());
         file.read_exact_at(&mut bytes, 0).unwrap();
         bytes
     }
@@ -400,14 +406,14 @@ impl World<'_> {
             }
             8 => fill(client, handle, u)?,
             9 => {
-                if let Ok(dma_buf) = client.file.prime_export(handle) {
-                    assert!(client.file.prime_import(dma_buf.as_raw_fd()).is_ok());
+                if let Ok(dma_buf) = client.export(handle) {
+                    assert!(import(&client.file, dma_buf.as_fd()).is_ok());
                     self.dma_bufs.push(dma_buf);
                 }
             }
             10 => {
                 if let Some(dma_buf) = self.dma_bufs.get(u.int_in_range(0..=OPEN_MAX - 1)?) {
-                    let imported = client.file.prime_import(dma_buf.as_raw_fd());
+                    let imported = import(&client.file, dma_buf.as_fd());
                     assert!(imported.is_ok(), "{imported:?}");
                 }
             }
@@ -431,8 +437,8 @@ impl World<'_> {
                     ),
                 }
                 assert!(client.file.poll().is_empty());
-                if let Ok(fence) = client.file.write_fence(handle) {
-                    let _ = fence.state();
+                if let Ok(fence) = write_fence(&client.file, handle) {
+                    fence.status().unwrap();
                 }
             }
             _ => match u.int_in_range(0..=2)? {

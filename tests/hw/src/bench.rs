@@ -7,10 +7,10 @@ use std::thread;
 use rocket_uapi::{Deadline, PAGE_BYTES, SETTLE, sys};
 
 use crate::busy::PATIENCE;
-use crate::check::{Must, Outcome, Reason};
-use crate::program::Program;
+use crate::check::{Must, NotPassed, RowOutcome};
+use crate::program::ProductProgram;
 use crate::raw::{File, Map};
-use crate::submit::{IDLE_WORDS, Job, Submission, Task};
+use crate::submit::{IDLE_WORDS, JobArgs, SubmitArgs, Task};
 
 /// Parts of the wait below.
 const NAPS: u32 = 5;
@@ -26,14 +26,14 @@ pub(crate) fn settle() {
 
 /// A file, and the handles that are closed with it.
 #[derive(Debug)]
-pub(crate) struct Bench {
+pub(crate) struct RowBench {
     pub(crate) file: File,
     zeros: sys::CreateBo,
     handles: Vec<u32>,
 }
 
-impl Bench {
-    pub(crate) fn new(file: File) -> Result<Self, Reason> {
+impl RowBench {
+    pub(crate) fn new(file: File) -> Result<Self, NotPassed> {
         let zeros = file.create(PAGE_BYTES as u32).must("CREATE_BO")?;
         Ok(Self {
             file,
@@ -43,22 +43,22 @@ impl Bench {
     }
 
     /// A page for a job.
-    pub(crate) fn page(&mut self) -> Result<sys::CreateBo, Reason> {
+    pub(crate) fn page(&mut self) -> Result<sys::CreateBo, NotPassed> {
         let page = self.file.create(PAGE_BYTES as u32).must("CREATE_BO")?;
         self.handles.push(page.handle);
         Ok(page)
     }
 
     /// A page for a job, and the CPU's view of it.
-    pub(crate) fn seen_page(&mut self) -> Result<(sys::CreateBo, Map), Reason> {
+    pub(crate) fn seen_page(&mut self) -> Result<(sys::CreateBo, Map), NotPassed> {
         let page = self.page()?;
         let map = self.file.map_shared(page.offset, PAGE_BYTES);
         Ok((page, map.must("mmap")?))
     }
 
     /// A program that writes its product to the address `to`.
-    pub(crate) fn program(&mut self, value: u8, to: u32) -> Result<Program, Reason> {
-        let program = Program::writing(&self.file, value, to)?;
+    pub(crate) fn program(&mut self, value: u8, to: u32) -> Result<ProductProgram, NotPassed> {
+        let program = ProductProgram::writing(&self.file, value, to)?;
         self.keep(program.bo.handle);
         Ok(program)
     }
@@ -87,22 +87,22 @@ impl Bench {
     }
 
     /// A job of it that is said to write an object.
-    pub(crate) fn job(&self, writes: u32) -> Job {
-        Job {
+    pub(crate) fn job(&self, writes: u32) -> JobArgs {
+        JobArgs {
             tasks: vec![self.task()],
             writes: vec![writes],
-            ..Job::default()
+            ..JobArgs::default()
         }
     }
 
     /// Submits a job.
-    pub(crate) fn submit(&self, job: Job) -> Outcome {
-        Submission::of(vec![job]).submit(&self.file).must("SUBMIT")
+    pub(crate) fn submit(&self, job: JobArgs) -> RowOutcome {
+        SubmitArgs::of(vec![job]).submit(&self.file).must("SUBMIT")
     }
 
     /// Waits for the end of the job that writes this, which may be that the driver
     /// kills it.
-    pub(crate) fn wait(&self, handle: u32) -> Outcome {
+    pub(crate) fn wait(&self, handle: u32) -> RowOutcome {
         let until = Deadline::after(PATIENCE).as_nanos();
         let waited = self.file.prep(handle, until).map(drop);
         waited.must("PREP_BO until the job's end")
@@ -110,7 +110,7 @@ impl Bench {
 
     /// Closes all handles and waits until the driver has let go of the jobs, in
     /// the way that keeps today's kernels alive.
-    pub(crate) fn close(self) -> Outcome {
+    pub(crate) fn close(self) -> RowOutcome {
         for handle in self.handles {
             self.file.close(handle).must("GEM_CLOSE")?;
         }

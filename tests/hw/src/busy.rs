@@ -15,7 +15,7 @@ use rocket_uapi::{
     Bo, ByteLen, Deadline, Device, FrozenBo, Job, JobBuilder, PendingJob, ProgramBo, SyncFile,
 };
 
-use crate::check::{Must, Reason, ensure};
+use crate::check::{Must, NotPassed, ensure};
 use crate::hold::Hold;
 
 /// How long a job runs that cannot be held: much longer than a row needs to
@@ -43,7 +43,7 @@ pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
 /// A job to be started.
 pub(crate) struct Ready {
-    product: Product,
+    product: RepeatableProduct,
     output: Bo,
     tasks: usize,
     hold: Option<Hold>,
@@ -65,13 +65,13 @@ pub(crate) struct Busy {
 pub(crate) fn quick(
     device: &Device,
     add: impl FnOnce(JobBuilder) -> JobBuilder,
-) -> Result<PendingJob, Reason> {
-    let (product, output) = Product::new(device)?;
+) -> Result<PendingJob, NotPassed> {
+    let (product, output) = RepeatableProduct::new(device)?;
     product.submit(output, 1, add)
 }
 
 /// A matrix product, to be computed as often as one likes.
-pub(crate) struct Product {
+pub(crate) struct RepeatableProduct {
     device: Device,
     programs: ProgramBo,
     input: FrozenBo,
@@ -81,8 +81,8 @@ pub(crate) struct Product {
 impl Ready {
     /// All that takes time is done here, so that several jobs can be started
     /// one right after the other.
-    pub(crate) fn new(device: &Device) -> Result<Self, Reason> {
-        let (product, output) = Product::new(device)?;
+    pub(crate) fn new(device: &Device) -> Result<Self, NotPassed> {
+        let (product, output) = RepeatableProduct::new(device)?;
         let hold = Hold::new(device)?;
         let (tasks, output) = match &hold {
             Some(_) => (1, output),
@@ -97,7 +97,10 @@ impl Ready {
     }
 
     /// Starts it, with something added to the job.
-    pub(crate) fn start(self, add: impl FnOnce(JobBuilder) -> JobBuilder) -> Result<Busy, Reason> {
+    pub(crate) fn start(
+        self,
+        add: impl FnOnce(JobBuilder) -> JobBuilder,
+    ) -> Result<Busy, NotPassed> {
         let Self {
             product,
             output,
@@ -120,7 +123,7 @@ impl Ready {
 }
 
 impl Busy {
-    pub(crate) fn start(device: &Device) -> Result<Self, Reason> {
+    pub(crate) fn start(device: &Device) -> Result<Self, NotPassed> {
         Ready::new(device)?.start(|builder| builder)
     }
 
@@ -130,12 +133,12 @@ impl Busy {
     }
 
     /// Lets it run to its end.
-    pub(crate) fn let_go(&self) -> Result<(), Reason> {
+    pub(crate) fn let_go(&self) -> Result<(), NotPassed> {
         self.hold.as_ref().map_or(Ok(()), Hold::release)
     }
 
     /// Lets it go while `call` waits for its end, which it must.
-    pub(crate) fn let_go_during<T>(&self, call: impl FnOnce() -> T) -> Result<T, Reason> {
+    pub(crate) fn let_go_during<T>(&self, call: impl FnOnce() -> T) -> Result<T, NotPassed> {
         let released = AtomicBool::new(!self.is_held());
         let (value, waited, let_go) = thread::scope(|scope| {
             let releaser = scope.spawn(|| {
@@ -148,27 +151,27 @@ impl Busy {
             let waited = released.load(Ordering::SeqCst);
             (value, waited, releaser.join())
         });
-        let_go.map_err(|_| Reason::Fail("a thread panicked".to_owned()))??;
+        let_go.map_err(|_| NotPassed::Fail("a thread panicked".to_owned()))??;
         ensure("the call waits for the job's end", waited)?;
         Ok(value)
     }
 
-    /// Its end.
-    pub(crate) fn fence(&self) -> Result<SyncFile, Reason> {
+    /// The fence of the job.
+    pub(crate) fn fence(&self) -> Result<SyncFile, NotPassed> {
         Ok(self.pending.fence()?)
     }
 
     /// Waits for its end.
-    pub(crate) fn finish(self) -> Result<(), Reason> {
+    pub(crate) fn finish(self) -> Result<(), NotPassed> {
         self.let_go()?;
         self.pending.wait(Deadline::after(PATIENCE))?;
         Ok(())
     }
 }
 
-impl Product {
+impl RepeatableProduct {
     /// The product, and what it writes.
-    pub(crate) fn new(device: &Device) -> Result<(Self, Bo), Reason> {
+    pub(crate) fn new(device: &Device) -> Result<(Self, Bo), NotPassed> {
         let [a, b, c] = [0, 1, 2].map(BufferId);
         let task = MatmulTask {
             ty: MatmulType::Int8ToInt32,
@@ -179,7 +182,7 @@ impl Product {
             b: b.at(0),
             c: c.at(0),
         };
-        let alloc = |bytes: u64| -> Result<Bo, Reason> {
+        let alloc = |bytes: u64| -> Result<Bo, NotPassed> {
             let len = ByteLen::new(bytes as usize).must("a buffer's length")?;
             Ok(device.alloc(len)?)
         };
@@ -212,7 +215,7 @@ impl Product {
         output: Bo,
         tasks: usize,
         add: impl FnOnce(JobBuilder) -> JobBuilder,
-    ) -> Result<PendingJob, Reason> {
+    ) -> Result<PendingJob, NotPassed> {
         let builder = Job::builder(&self.device)
             .reads(&self.input)
             .reads(&self.weights)
@@ -222,11 +225,11 @@ impl Product {
             .fold(builder, |builder, _| builder.task(&self.programs, 0))
             .build()?;
         let pending = self.device.submit(vec![job])?.pop();
-        pending.ok_or_else(|| Reason::Fail("SUBMIT of a job gave none".to_owned()))
+        pending.ok_or_else(|| NotPassed::Fail("SUBMIT of a job gave none".to_owned()))
     }
 
     /// How many tasks take so long at least.
-    fn tasks_for(&self, duration: Duration, mut output: Bo) -> Result<(usize, Bo), Reason> {
+    fn tasks_for(&self, duration: Duration, mut output: Bo) -> Result<(usize, Bo), NotPassed> {
         let mut count = SAMPLE_TASKS;
         let mut samples = 0;
         let mut fastest = Duration::MAX;
@@ -246,9 +249,9 @@ impl Product {
     }
 
     /// Runs it so often in a job, and waits.
-    pub(crate) fn run(&self, output: Bo, tasks: usize, until: Deadline) -> Result<Bo, Reason> {
+    pub(crate) fn run(&self, output: Bo, tasks: usize, until: Deadline) -> Result<Bo, NotPassed> {
         let pending = self.submit(output, tasks, |builder| builder)?;
         let output = pending.wait(until)?.writes.pop();
-        output.ok_or_else(|| Reason::Fail("a job kept its output".to_owned()))
+        output.ok_or_else(|| NotPassed::Fail("a job kept its output".to_owned()))
     }
 }

@@ -6,7 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::check::{Must, Outcome, Reason};
+use crate::check::{Must, NotPassed, RowOutcome};
 
 const TRACING: &str = "/sys/kernel/tracing";
 
@@ -21,26 +21,26 @@ pub(crate) struct Calls {
 
 impl Calls {
     /// From now on. A skip for those who may not.
-    pub(crate) fn of(function: &'static str) -> Result<Self, Reason> {
+    pub(crate) fn of(function: &'static str) -> Result<Self, NotPassed> {
         // One that an earlier run has left.
         let _ = remove(function);
         let place = format!("{TRACING}/kprobe_events");
         let added = write(&place, &format!("p:{GROUP}/{function} {function}"));
-        added.map_err(|error| Reason::Skip(format!("{place}: {error}")))?;
+        added.map_err(|error| NotPassed::Skip(format!("{place}: {error}")))?;
         let calls = Self { function };
         write(&enable(function), "1").must("a probe")?;
         Ok(calls)
     }
 
-    /// How many there were.
-    pub(crate) fn count(&self) -> Result<u64, Reason> {
+    /// Number of calls that were counted.
+    pub(crate) fn count(&self) -> Result<u64, NotPassed> {
         let profile = fs::read_to_string(Path::new(TRACING).join("kprobe_profile"));
         let profile = profile.must("the counts of the probes")?;
         let count = profile.lines().find_map(|line| {
             let mut words = line.split_whitespace();
             (words.next() == Some(self.function)).then(|| words.next()?.parse().ok())?
         });
-        count.ok_or_else(|| Reason::Fail(format!("no count of {}", self.function)))
+        count.ok_or_else(|| NotPassed::Fail(format!("no count of {}", self.function)))
     }
 }
 
@@ -71,14 +71,14 @@ fn write(path: &str, line: &str) -> io::Result<()> {
 pub(crate) fn balanced(
     takes: &'static str,
     gives: &'static str,
-    work: impl FnOnce() -> Outcome,
-) -> Outcome {
+    work: impl FnOnce() -> RowOutcome,
+) -> RowOutcome {
     let (took, gave) = (Calls::of(takes)?, Calls::of(gives)?);
     work()?;
     let (took, gave) = (took.count()?, gave.count()?);
     match took == gave {
         true => Ok(()),
-        false => Err(Reason::Fail(format!(
+        false => Err(NotPassed::Fail(format!(
             "{takes} {took} times, {gives} {gave}"
         ))),
     }

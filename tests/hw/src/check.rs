@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a row ends.
+//! How a row ends, and checks that end it.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use rocket_uapi::{BuildError, Errno, Error, SubmitError, WaitError};
 
 /// Why a row did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum NotPassed {
     /// The driver does something else than expected.
     Fail(String),
     /// The row cannot run here.
@@ -15,23 +15,25 @@ pub enum Reason {
 }
 
 /// How a row ended.
-pub type Outcome = Result<(), Reason>;
+pub type RowOutcome = Result<(), NotPassed>;
 
 /// Fails unless the driver did what is expected.
-pub(crate) fn expect<T: PartialEq + fmt::Debug>(what: &str, got: T, want: T) -> Outcome {
+pub(crate) fn expect<T: PartialEq + fmt::Debug>(what: &str, got: T, want: T) -> RowOutcome {
     if got == want {
         Ok(())
     } else {
-        Err(Reason::Fail(format!("{what}: {got:?}, expected {want:?}")))
+        Err(NotPassed::Fail(format!(
+            "{what}: {got:?}, expected {want:?}"
+        )))
     }
 }
 
 /// Fails unless `condition` holds.
-pub(crate) fn ensure(what: &str, condition: bool) -> Outcome {
+pub(crate) fn ensure(what: &str, condition: bool) -> RowOutcome {
     if condition {
         Ok(())
     } else {
-        Err(Reason::Fail(format!("not so: {what}")))
+        Err(NotPassed::Fail(format!("not so: {what}")))
     }
 }
 
@@ -43,18 +45,18 @@ pub(crate) fn nothing(result: Result<i32, Errno>) -> Result<(), Errno> {
 /// A step that must work for the row to mean anything.
 pub(crate) trait Must<T> {
     /// The value, or a failure that names the step.
-    fn must(self, step: &str) -> Result<T, Reason>;
+    fn must(self, step: &str) -> Result<T, NotPassed>;
 }
 
 impl<T, E: fmt::Display> Must<T> for Result<T, E> {
-    fn must(self, step: &str) -> Result<T, Reason> {
-        self.map_err(|error| Reason::Fail(format!("{step}: {error}")))
+    fn must(self, step: &str) -> Result<T, NotPassed> {
+        self.map_err(|error| NotPassed::Fail(format!("{step}: {error}")))
     }
 }
 
 macro_rules! fails_with {
     ($($error:ty)*) => { $(
-        impl From<$error> for Reason {
+        impl From<$error> for NotPassed {
             fn from(error: $error) -> Self {
                 Self::Fail(error.to_string())
             }

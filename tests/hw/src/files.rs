@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Raw ioctls on dma-bufs and sync_files.
 
-use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr;
 
-use npu_model::driver::SharedFile;
-use rocket_uapi::{Errno, MappedMemory, SyncFile, sys};
+use rocket_uapi::{Errno, SyncFile, sys};
 use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::check::{Must, Reason};
+use crate::check::{Must, NotPassed};
 use crate::raw::{File, Map, WithoutAddresses};
 
 impl WithoutAddresses for sys::ExportSyncFile {}
@@ -36,40 +33,6 @@ struct HeapAllocation {
     fd: u32,
     fd_flags: u32,
     heap_flags: u64,
-}
-
-/// A mapping of a dma-buf of the kernel's.
-#[derive(Debug)]
-struct Mapping {
-    start: *mut c_void,
-    len: usize,
-}
-
-// SAFETY: a mapping belongs to the process, not to a thread, and the pointer is only
-// handed out, never followed here.
-unsafe impl Send for Mapping {}
-// SAFETY: as for `Send`: no method follows the pointer.
-unsafe impl Sync for Mapping {}
-
-// SAFETY: `start` and `len` are those of an mmap, which `Drop` alone undoes; the
-// kernel's pages are initialised.
-unsafe impl MappedMemory for Mapping {
-    fn as_ptr(&self) -> *mut u8 {
-        self.start.cast()
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: `start` and `len` are those of a successful mmap, unmapped only here;
-        // whoever used the pointer knows that it ends with this value.
-        let unmapped = unsafe { rustix::mm::munmap(self.start, self.len) };
-        debug_assert_eq!(unmapped, Ok(()));
-    }
 }
 
 impl File {
@@ -102,7 +65,7 @@ impl File {
     }
 
     /// The fence of the jobs that write a dma-buf.
-    pub(crate) fn writers(&self, dma_buf: BorrowedFd<'_>) -> Result<SyncFile, Reason> {
+    pub(crate) fn writers(&self, dma_buf: BorrowedFd<'_>) -> Result<SyncFile, NotPassed> {
         let fence = self.export_fence(dma_buf, sys::DMA_BUF_SYNC_READ);
         let fence = fence.must("EXPORT_SYNC_FILE")?;
         Ok(self.device().adopt_sync_file(fence)?)
@@ -209,14 +172,8 @@ impl File {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Map, Errno> {
-        if let Some(model) = SharedFile::of(dma_buf.as_raw_fd())? {
-            return Ok(Map::new(Box::new(model.mmap(offset, len, prot, flags)?)));
-        }
-        // SAFETY: a new mapping at no given place takes nothing from anybody, and no
-        // reference is made to it.
-        let start =
-            unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, flags, dma_buf, offset) }?;
-        Ok(Map::new(Box::new(Mapping { start, len })))
+        let mapped = self.raw()?.file_mmap(dma_buf, offset, len, prot, flags)?;
+        Ok(Map::new(mapped))
     }
 
     pub(crate) fn seek(&self, file: BorrowedFd<'_>, to: SeekFrom) -> Result<u64, Errno> {

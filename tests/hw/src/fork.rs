@@ -4,7 +4,7 @@
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
-use crate::check::{Must, Reason};
+use crate::check::{Must, NotPassed};
 use crate::raw::File;
 
 /// What the child does before it ends.
@@ -18,7 +18,7 @@ pub(crate) enum Child {
 }
 
 /// Forks, and waits for the child; how it ended.
-pub(crate) fn run(file: &File, child: Child) -> Result<WaitStatus, Reason> {
+pub(crate) fn run(file: &File, child: Child) -> Result<WaitStatus, NotPassed> {
     // SAFETY: the child makes system calls and ends; it neither allocates nor takes
     // a lock. (The model takes locks: there the child does nothing.)
     match unsafe { fork() }.must("fork")? {

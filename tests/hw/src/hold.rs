@@ -9,9 +9,9 @@ use std::fs::OpenOptions;
 use std::os::fd::{AsFd, OwnedFd};
 
 use npu_model::driver::SharedFile;
-use rocket_uapi::{Access, ByteLen, Device, DmaBuf, PAGE_BYTES, SharedBuffer};
+use rocket_uapi::{BufferAccess, ByteLen, Device, DmaBuf, PAGE_BYTES, SharedBuffer};
 
-use crate::check::{Must, Reason};
+use crate::check::{Must, NotPassed};
 use crate::raw::File;
 
 /// The kernel's file.
@@ -28,13 +28,13 @@ pub(crate) struct Hold {
 }
 
 /// A page with a dma-buf.
-pub(crate) fn exported_page(device: &Device) -> Result<DmaBuf, Reason> {
+pub(crate) fn exported_page(device: &Device) -> Result<DmaBuf, NotPassed> {
     let page = device.alloc(ByteLen::new(PAGE_BYTES).must("a length")?)?;
     page.export().map_err(|(error, _)| error.into())
 }
 
 /// A timeline of the row's own, if this device's kernel gives any.
-fn timeline(device: &Device) -> Result<Option<OwnedFd>, Reason> {
+fn timeline(device: &Device) -> Result<Option<OwnedFd>, NotPassed> {
     if device.info().is_model {
         return Ok(Some(SharedFile::open_sw_sync().must("a timeline")?));
     }
@@ -49,7 +49,7 @@ pub(crate) fn is_possible(device: &Device) -> bool {
 
 impl Hold {
     /// `None` where the kernel has no such fences.
-    pub(crate) fn new(device: &Device) -> Result<Option<Self>, Reason> {
+    pub(crate) fn new(device: &Device) -> Result<Option<Self>, NotPassed> {
         let Some(timeline) = timeline(device)? else {
             return Ok(None);
         };
@@ -57,7 +57,7 @@ impl Hold {
         let fence = file.timeline_fence(timeline.as_fd(), 1);
         let fence = device.adopt_sync_file(fence.must("SW_SYNC_IOC_CREATE_FENCE")?)?;
         let gate = exported_page(device)?;
-        gate.add_fence(Access::Write, &fence)?;
+        gate.add_fence(BufferAccess::Write, &fence)?;
         Ok(Some(Self {
             file,
             timeline,
@@ -71,7 +71,7 @@ impl Hold {
     }
 
     /// Lets the jobs go.
-    pub(crate) fn release(&self) -> Result<(), Reason> {
+    pub(crate) fn release(&self) -> Result<(), NotPassed> {
         let advanced = self.file.advance_timeline(self.timeline.as_fd(), 1);
         advanced.must("SW_SYNC_IOC_INC")
     }

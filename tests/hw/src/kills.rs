@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rocket_uapi::{Deadline, Device};
 
-use crate::busy::Product;
-use crate::check::{Must, Reason};
+use crate::busy::RepeatableProduct;
+use crate::check::{Must, NotPassed};
 use crate::hold::exported_page;
 use crate::kmsg::{Kmsg, is_complaint};
 
@@ -28,9 +28,9 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// What the kernel frees late is freed then: a killed job after 500 ms.
 const LATE: Duration = Duration::from_millis(700);
 
-/// What a client does.
+/// Options of a client that is killed: its device, and when it dies.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Client {
+pub struct ClientOptions {
     /// The device node
     #[arg(long, default_value = "/dev/accel/accel0")]
     device: PathBuf,
@@ -43,14 +43,14 @@ pub struct Client {
     export: bool,
 }
 
-impl Client {
+impl ClientOptions {
     /// Multiplies the same matrices until killed; says so after the first time.
     ///
     /// # Errors
-    /// If it cannot.
-    pub fn run(&self) -> Result<Infallible, Reason> {
+    /// When the device or its first job fails.
+    pub fn run(&self) -> Result<Infallible, NotPassed> {
         let device = Device::open(&self.device)?;
-        let (product, mut output) = Product::new(&device)?;
+        let (product, mut output) = RepeatableProduct::new(&device)?;
         let _exported = self.export.then(|| exported_page(&device)).transpose()?;
         let mut first = true;
         loop {
@@ -67,7 +67,7 @@ impl Client {
     }
 
     /// One in a process of its own, after its first product.
-    fn spawn(&self) -> Result<Child, Reason> {
+    fn spawn(&self) -> Result<Child, NotPassed> {
         let program = std::env::current_exe().must("the path of this program")?;
         let mut command = Command::new(program);
         command.args(["--client", "--device"]).arg(&self.device);
@@ -82,7 +82,7 @@ impl Client {
         if line.is_empty() {
             client.wait().must("a client's end")?;
             let why = "a client ended before its first product";
-            return Err(Reason::Fail(why.to_owned()));
+            return Err(NotPassed::Fail(why.to_owned()));
         }
         Ok(client)
     }
@@ -93,7 +93,7 @@ impl Client {
     ///
     /// # Errors
     /// If a client ends by itself, or the kernel's log cannot be read.
-    pub fn kill(&self, count: u32, seed: u64) -> Result<(u32, Option<&'static str>), Reason> {
+    pub fn kill(&self, count: u32, seed: u64) -> Result<(u32, Option<&'static str>), NotPassed> {
         let mut log = Kmsg::from_now()?;
         let mut random = fastrand::Rng::with_seed(seed);
         for killed in 1..=count {

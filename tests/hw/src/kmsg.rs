@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::thread;
 use std::time::Duration;
 
-use crate::check::{Must, Outcome, Reason};
+use crate::check::{Must, NotPassed, RowOutcome};
 
 /// What a complaint has in it; see there.
 const COMPLAINTS: &str = include_str!("../expected/complaints.txt");
@@ -30,18 +30,18 @@ pub(crate) fn is_complaint(message: &str) -> bool {
 
 impl Kmsg {
     /// From now on. A skip for those who may not read it.
-    pub(crate) fn from_now() -> Result<Self, Reason> {
+    pub(crate) fn from_now() -> Result<Self, NotPassed> {
         let mut options = OpenOptions::new();
         options.read(true);
         options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
         let opened = options.open("/dev/kmsg");
-        let mut file = opened.map_err(|error| Reason::Skip(format!("/dev/kmsg: {error}")))?;
+        let mut file = opened.map_err(|error| NotPassed::Skip(format!("/dev/kmsg: {error}")))?;
         file.seek(SeekFrom::End(0)).must("the end of /dev/kmsg")?;
         Ok(Self(file))
     }
 
     /// What it has said since it was asked last, line by line.
-    pub(crate) fn messages(&mut self) -> Result<Vec<String>, Reason> {
+    pub(crate) fn messages(&mut self) -> Result<Vec<String>, NotPassed> {
         let mut messages = Vec::new();
         let mut record = [0; RECORD];
         loop {
@@ -62,11 +62,11 @@ impl Kmsg {
     }
 
     /// Fails if the kernel has complained, or does so within a moment.
-    pub(crate) fn silence(mut self) -> Outcome {
+    pub(crate) fn silence(mut self) -> RowOutcome {
         thread::sleep(LATE);
         let messages = self.messages()?;
         match messages.iter().find(|message| is_complaint(message)) {
-            Some(message) => Err(Reason::Fail(format!("the kernel says `{message}`"))),
+            Some(message) => Err(NotPassed::Fail(format!("the kernel says `{message}`"))),
             None => Ok(()),
         }
     }

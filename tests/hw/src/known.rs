@@ -8,7 +8,7 @@ const LIST: &str = include_str!("../expected/rows.txt");
 
 /// Why a row is expected to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct KnownBug {
     /// Whether it fails always.
     pub(crate) always: bool,
     /// The file in `tests/hw/bugs`, without its ending.
@@ -16,7 +16,7 @@ pub(crate) struct Known {
 }
 
 /// What is known of a row on a kernel.
-pub(crate) fn known(row: &str, kernel: &DriverProfile) -> Option<Known> {
+pub(crate) fn known(row: &str, kernel: &DriverProfile) -> Option<KnownBug> {
     lines().find_map(|[kernels, name, how, bug]| {
         let (first, last) = kernels.split_once("..")?;
         let at = position(kernel.name)?;
@@ -24,7 +24,7 @@ pub(crate) fn known(row: &str, kernel: &DriverProfile) -> Option<Known> {
         let fixed = position(&format!("linux-{last}")).is_some_and(|fixed| at >= fixed);
         let here = name == row && at >= since && !fixed;
         let always = how == "fails";
-        here.then_some(Known { always, bug })
+        here.then_some(KnownBug { always, bug })
     })
 }
 

@@ -45,32 +45,32 @@ use std::io::{self, Write};
 use npu_model::driver::DriverProfile;
 use rocket_uapi::{Device, DeviceInfo};
 
-pub use check::{Outcome, Reason};
-pub use report::{Format, Summary};
+pub use check::{NotPassed, RowOutcome};
+pub use report::{ReportFormat, RowCounts};
 pub use rows::{ROWS, Row};
 pub use scenario::Scenario;
 
 use known::known;
-use report::Report;
+use report::RowReport;
 
-/// What a row has to work with.
+/// The device of a row, and the files that it opens besides.
 #[derive(Debug)]
-pub struct Context {
+pub struct RowContext {
     device: Device,
     info: DeviceInfo,
     others: RefCell<Vec<Device>>,
 }
 
-impl Context {
+impl RowContext {
     /// Another file of the device, which stays open until the row's own is closed.
-    fn reopen(&self) -> Result<Device, Reason> {
+    fn reopen(&self) -> Result<Device, NotPassed> {
         let device = self.device.reopen()?;
         self.others.borrow_mut().push(device.clone());
         Ok(device)
     }
 }
 
-/// Which rows to run.
+/// The rows to run.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     /// Parts of names; empty: all rows.
@@ -112,9 +112,9 @@ impl Choice {
 pub fn run(
     device: &Device,
     choice: &Choice,
-    format: Format,
+    format: ReportFormat,
     out: &mut dyn Write,
-) -> io::Result<Summary> {
+) -> io::Result<RowCounts> {
     let info = device.info();
     let expected = match info.is_model {
         true => DriverProfile::default(),
@@ -141,10 +141,10 @@ pub fn run(
             names.join(", ")
         ));
     }
-    let mut report = Report::new(out, format, rows.len(), &remarks)?;
+    let mut report = RowReport::new(out, format, rows.len(), &remarks)?;
     for row in rows {
         let outcome = match choice.refuses(row, &info) {
-            Some(reason) => Err(Reason::Skip(reason)),
+            Some(reason) => Err(NotPassed::Skip(reason)),
             None => run_row(row, device, &info),
         };
         let known = match info.is_model {
@@ -158,8 +158,8 @@ pub fn run(
 
 /// Runs a row on a file of its own, so that addresses, handles and whatever
 /// the row breaks are its own.
-fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> Outcome {
-    let context = Context {
+fn run_row(row: &Row, device: &Device, info: &DeviceInfo) -> RowOutcome {
+    let context = RowContext {
         device: device.reopen()?,
         info: info.clone(),
         others: RefCell::default(),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use npu_model::Selector;
-use rocket_hw_tests::{Choice, Format, ROWS, Reason, Scenario, run};
+use rocket_hw_tests::{Choice, NotPassed, ROWS, ReportFormat, Scenario, run};
 
 /// Checks what the rocket driver answers to each call, row by row.
 ///
@@ -93,7 +93,7 @@ fn execute(arguments: Arguments, out: &mut dyn Write) -> io::Result<ExitCode> {
     if let Some(scenario) = arguments.scenario {
         let code = match scenario.run(&opened.device) {
             Ok(()) => 0,
-            Err(Reason::Fail(why) | Reason::Skip(why)) => {
+            Err(NotPassed::Fail(why) | NotPassed::Skip(why)) => {
                 eprintln!("{why}");
                 1
             }
@@ -102,12 +102,12 @@ fn execute(arguments: Arguments, out: &mut dyn Write) -> io::Result<ExitCode> {
         std::process::exit(code);
     }
     let format = if arguments.ktap {
-        Format::Ktap
+        ReportFormat::Ktap
     } else {
         for line in &opened.why {
             writeln!(out, "{line}")?;
         }
-        Format::Text
+        ReportFormat::Text
     };
     let summary = run(&opened.device, &choice, format, out)?;
     Ok(if summary.failed == 0 {

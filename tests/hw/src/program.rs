@@ -4,9 +4,9 @@
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word};
 use rocket_uapi::{PAGE_BYTES, sys};
 
-use crate::check::{Must, Outcome, Reason, ensure};
+use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::raw::{File, Map};
-use crate::submit::{Job, Task};
+use crate::submit::{JobArgs, Task};
 
 const PAGE: u32 = PAGE_BYTES as u32;
 
@@ -30,27 +30,27 @@ pub(crate) const RESULT: u32 = M * N * size_of::<i32>() as u32;
 
 /// The product of two matrices, one of a value, one of ones.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct ProductProgram {
     pub(crate) bo: sys::CreateBo,
     value: u8,
     map: Map,
     words: Vec<u64>,
 }
 
-impl Program {
+impl ProductProgram {
     /// One of zeros, which it writes into its own object.
-    pub(crate) fn new(file: &File) -> Result<Self, Reason> {
+    pub(crate) fn new(file: &File) -> Result<Self, NotPassed> {
         let bo = file.create(BYTES).must("CREATE_BO")?;
         Self::place(file, bo, 0, bo.dma_address as u32 + C)
     }
 
     /// One of `value`, which writes [`RESULT`] bytes at the address `to`.
-    pub(crate) fn writing(file: &File, value: u8, to: u32) -> Result<Self, Reason> {
+    pub(crate) fn writing(file: &File, value: u8, to: u32) -> Result<Self, NotPassed> {
         let bo = file.create(BYTES).must("CREATE_BO")?;
         Self::place(file, bo, value, to)
     }
 
-    fn place(file: &File, bo: sys::CreateBo, value: u8, to: u32) -> Result<Self, Reason> {
+    fn place(file: &File, bo: sys::CreateBo, value: u8, to: u32) -> Result<Self, NotPassed> {
         let map = file.map_shared(bo.offset, BYTES as usize);
         let [factors, product] = [0, 1].map(BufferId);
         let task = MatmulTask {
@@ -110,11 +110,11 @@ impl Program {
     }
 
     /// A job that runs it, and is said to write an object.
-    pub(crate) fn job(&self, writes: u32) -> Job {
-        Job {
+    pub(crate) fn job(&self, writes: u32) -> JobArgs {
+        JobArgs {
             tasks: vec![self.task()],
             writes: vec![writes],
-            ..Job::default()
+            ..JobArgs::default()
         }
     }
 
@@ -131,7 +131,7 @@ impl Program {
     }
 
     /// Fails unless its product is there: in `len` bytes from `at` on.
-    pub(crate) fn check(&self, map: &Map, at: u32, len: u32) -> Outcome {
+    pub(crate) fn check(&self, map: &Map, at: u32, len: u32) -> RowOutcome {
         let element = (u32::from(self.value) * K).to_le_bytes();
         let mut bytes = (at as usize..).zip(element.into_iter().cycle().take(len as usize));
         let what = format!("the product of {} is at {at}", self.value);

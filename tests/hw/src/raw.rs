@@ -7,7 +7,7 @@ use rocket_uapi::{Device, Errno, MappedMemory, RawDevice, sys};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::check::Reason;
+use crate::check::NotPassed;
 
 /// Structures in which the kernel follows no address.
 pub(crate) trait WithoutAddresses: FromBytes + IntoBytes + Immutable {}
@@ -44,9 +44,9 @@ pub(crate) struct File {
     device: Device,
 }
 
-/// What VERSION says.
+/// The driver's answer to VERSION.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct VersionTexts {
     pub(crate) version: (i32, i32, i32),
     /// Name, description, date.
     pub(crate) texts: [String; 3],
@@ -55,12 +55,12 @@ pub(crate) struct Version {
 impl File {
     /// # Errors
     /// A skip, where the backend has no such door.
-    pub(crate) fn new(device: &Device) -> Result<Self, Reason> {
+    pub(crate) fn new(device: &Device) -> Result<Self, NotPassed> {
         match device.raw() {
             Some(_) => Ok(Self {
                 device: device.clone(),
             }),
-            None => Err(Reason::Skip("the device takes no raw ioctls".to_owned())),
+            None => Err(NotPassed::Skip("the device takes no raw ioctls".to_owned())),
         }
     }
 
@@ -69,7 +69,7 @@ impl File {
     }
 
     /// A second file of the same device.
-    pub(crate) fn reopen(&self) -> Result<Self, Reason> {
+    pub(crate) fn reopen(&self) -> Result<Self, NotPassed> {
         Self::new(&self.device.reopen()?)
     }
 
@@ -194,7 +194,7 @@ impl File {
         unsafe { self.raw()?.ioctl(request, Some(&mut arg)) }
     }
 
-    pub(crate) fn version(&self) -> Result<Version, Errno> {
+    pub(crate) fn version(&self) -> Result<VersionTexts, Errno> {
         let mut texts = [[0_u8; TEXT_BYTES]; 3];
         let [name, desc, date] = texts
             .each_mut()
@@ -216,7 +216,7 @@ impl File {
             let len = usize::try_from(len).map_or(TEXT_BYTES, |len| len.min(TEXT_BYTES));
             String::from_utf8_lossy(&texts[index][..len]).into_owned()
         };
-        Ok(Version {
+        Ok(VersionTexts {
             version: (arg.version_major, arg.version_minor, arg.version_patchlevel),
             texts: [
                 text(0, arg.name_len),

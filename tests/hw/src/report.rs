@@ -3,14 +3,14 @@
 
 use std::io::{self, Write};
 
-use crate::check::{Outcome, Reason};
-use crate::known::Known;
+use crate::check::{NotPassed, RowOutcome};
+use crate::known::KnownBug;
 use crate::rows::Row;
 
-/// For whom.
+/// The form of a report, by its readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// People.
+pub enum ReportFormat {
+    /// Lines for people.
     #[default]
     Text,
     /// KTAP, version 1 (Linux, Documentation/dev-tools/ktap.rst), with the
@@ -18,14 +18,14 @@ pub enum Format {
     Ktap,
 }
 
-/// How many rows ended how.
+/// Numbers of rows, by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// The driver does what is expected.
+pub struct RowCounts {
+    /// Rows on which the driver does what is expected.
     pub passed: usize,
-    /// It does not.
+    /// Rows on which it does not.
     pub failed: usize,
-    /// Not run.
+    /// Rows that could not run here.
     pub skipped: usize,
     /// A known bug of this kernel.
     pub known: usize,
@@ -33,25 +33,25 @@ pub struct Summary {
     pub unexpected: usize,
 }
 
-/// What is written where.
-pub(crate) struct Report<'a> {
+/// A report that is being written, row by row.
+pub(crate) struct RowReport<'a> {
     out: &'a mut dyn Write,
-    format: Format,
-    summary: Summary,
+    format: ReportFormat,
+    summary: RowCounts,
     count: usize,
 }
 
-impl<'a> Report<'a> {
+impl<'a> RowReport<'a> {
     /// Begins it, for so many rows; `remarks` are for people.
     pub(crate) fn new(
         out: &'a mut dyn Write,
-        format: Format,
+        format: ReportFormat,
         rows: usize,
         remarks: &[String],
     ) -> io::Result<Self> {
         let mark = match format {
-            Format::Text => "",
-            Format::Ktap => {
+            ReportFormat::Text => "",
+            ReportFormat::Ktap => {
                 writeln!(out, "KTAP version 1\n1..{rows}")?;
                 "# "
             }
@@ -62,7 +62,7 @@ impl<'a> Report<'a> {
         Ok(Self {
             out,
             format,
-            summary: Summary::default(),
+            summary: RowCounts::default(),
             count: 0,
         })
     }
@@ -71,8 +71,8 @@ impl<'a> Report<'a> {
     pub(crate) fn row(
         &mut self,
         row: &Row,
-        outcome: Outcome,
-        known: Option<Known>,
+        outcome: RowOutcome,
+        known: Option<KnownBug>,
     ) -> io::Result<()> {
         self.count += 1;
         let sums = &mut self.summary;
@@ -80,9 +80,9 @@ impl<'a> Report<'a> {
         let (word, counter, reason) = match (outcome, known) {
             (Ok(()), Some(known)) if known.always => ("XPASS", &mut sums.unexpected, String::new()),
             (Ok(()), _) => ("PASS", &mut sums.passed, String::new()),
-            (Err(Reason::Skip(reason)), _) => ("SKIP", &mut sums.skipped, reason),
-            (Err(Reason::Fail(reason)), Some(_)) => ("XFAIL", &mut sums.known, reason),
-            (Err(Reason::Fail(reason)), None) => ("FAIL", &mut sums.failed, reason),
+            (Err(NotPassed::Skip(reason)), _) => ("SKIP", &mut sums.skipped, reason),
+            (Err(NotPassed::Fail(reason)), Some(_)) => ("XFAIL", &mut sums.known, reason),
+            (Err(NotPassed::Fail(reason)), None) => ("FAIL", &mut sums.failed, reason),
         };
         *counter += 1;
         let reason = reason.replace('\n', " ");
@@ -95,17 +95,17 @@ impl<'a> Report<'a> {
         };
         let (out, name, number) = (&mut self.out, row.name, self.count);
         match (self.format, word) {
-            (Format::Text, "PASS") => writeln!(out, "{word} {name}"),
-            (Format::Text, _) => writeln!(out, "{word} {name}: {because}"),
-            (Format::Ktap, "PASS") => writeln!(out, "ok {number} {name}"),
-            (Format::Ktap, "FAIL") => writeln!(out, "# {because}\nnot ok {number} {name}"),
-            (Format::Ktap, _) => writeln!(out, "ok {number} {name} # {word} {because}"),
+            (ReportFormat::Text, "PASS") => writeln!(out, "{word} {name}"),
+            (ReportFormat::Text, _) => writeln!(out, "{word} {name}: {because}"),
+            (ReportFormat::Ktap, "PASS") => writeln!(out, "ok {number} {name}"),
+            (ReportFormat::Ktap, "FAIL") => writeln!(out, "# {because}\nnot ok {number} {name}"),
+            (ReportFormat::Ktap, _) => writeln!(out, "ok {number} {name} # {word} {because}"),
         }
     }
 
     /// Ends it with the sums.
-    pub(crate) fn end(self) -> io::Result<Summary> {
-        let Summary {
+    pub(crate) fn end(self) -> io::Result<RowCounts> {
+        let RowCounts {
             passed,
             failed,
             skipped,
@@ -113,7 +113,7 @@ impl<'a> Report<'a> {
             unexpected,
         } = self.summary;
         match self.format {
-            Format::Text => {
+            ReportFormat::Text => {
                 write!(
                     self.out,
                     "{passed} passed, {failed} failed, {skipped} skipped"
@@ -128,7 +128,7 @@ impl<'a> Report<'a> {
                 }
                 writeln!(self.out)?;
             }
-            Format::Ktap => writeln!(
+            ReportFormat::Ktap => writeln!(
                 self.out,
                 "# Totals: pass:{passed} fail:{failed} xfail:{known} xpass:{unexpected} \
                  skip:{skipped} error:0"
@@ -143,15 +143,15 @@ mod tests {
     use super::*;
     use crate::ROWS;
 
-    fn text(format: Format) -> String {
+    fn text(format: ReportFormat) -> String {
         let mut out = Vec::new();
-        let mut report = Report::new(&mut out, format, 5, &["on a board".to_owned()]).unwrap();
-        let fail = || Err(Reason::Fail("1, expected\n2".to_owned()));
-        let known = |always| Some(Known { always, bug: "b" });
+        let mut report = RowReport::new(&mut out, format, 5, &["on a board".to_owned()]).unwrap();
+        let fail = || Err(NotPassed::Fail("1, expected\n2".to_owned()));
+        let known = |always| Some(KnownBug { always, bug: "b" });
         let row = &ROWS[0];
         report.row(row, Ok(()), None).unwrap();
         report.row(row, fail(), None).unwrap();
-        let skip = Err(Reason::Skip("no".to_owned()));
+        let skip = Err(NotPassed::Skip("no".to_owned()));
         report.row(row, skip, None).unwrap();
         report.row(row, fail(), known(true)).unwrap();
         report.row(row, Ok(()), known(true)).unwrap();
@@ -169,12 +169,12 @@ mod tests {
              ok 5 version # XPASS without b, which is expected here\nok 6 version\n\
              # Totals: pass:2 fail:1 xfail:1 xpass:1 skip:1 error:0\n"
         );
-        assert_eq!(text(Format::Ktap), wanted);
+        assert_eq!(text(ReportFormat::Ktap), wanted);
     }
 
     #[test]
     fn people_get_a_line_a_row() {
-        let text = text(Format::Text);
+        let text = text(ReportFormat::Text);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[4], "XFAIL version: b: 1, expected 2");
         let sums = "2 passed, 1 failed, 1 skipped, 1 known to fail, 1 passed unexpectedly";

@@ -31,25 +31,25 @@ mod submit;
 mod sync;
 mod sync_file;
 
-use crate::Context;
-use crate::check::Outcome;
+use crate::RowContext;
+use crate::check::RowOutcome;
 
 /// One fact about the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// What it is called on the command line.
     pub name: &'static str,
-    /// The fact.
+    /// The fact about the driver, as a sentence.
     pub what: &'static str,
     /// How it may damage the kernel that it runs on, if it may.
     pub danger: Option<&'static str>,
     /// Whether it is about several processes, which a model within one has not.
     pub needs_kernel: bool,
-    /// Checks it.
-    pub(crate) run: fn(&Context) -> Outcome,
+    /// Checks the fact on a device.
+    pub(crate) run: fn(&RowContext) -> RowOutcome,
 }
 
-const fn row(name: &'static str, what: &'static str, run: fn(&Context) -> Outcome) -> Row {
+const fn row(name: &'static str, what: &'static str, run: fn(&RowContext) -> RowOutcome) -> Row {
     Row {
         name,
         what,
@@ -73,10 +73,10 @@ const fn dangerous(danger: &'static str, row: Row) -> Row {
     }
 }
 
-/// What a DMA error comes to.
+/// The danger of rows with a DMA error.
 const WARNS: &str = "it makes the kernel warn, which ends one with panic_on_warn";
 
-/// What the bug of freed memory that is used comes to.
+/// The danger of rows that make the kernel use freed memory.
 const CORRUPTS: &str = "it corrupts the kernel's memory: reboot afterwards";
 
 /// All rows. Those whose names begin with `bug-` are last, for what comes after

@@ -10,12 +10,12 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, raise};
 use rocket_uapi::{Deadline, Device};
 
-use crate::Context;
-use crate::bench::Bench;
+use crate::RowContext;
+use crate::bench::RowBench;
 use crate::busy::{PATIENCE, quick};
-use crate::check::{Must, Outcome, Reason};
+use crate::check::{Must, NotPassed, RowOutcome};
 use crate::raw::File;
-use crate::submit::{IDLE_WORDS, Job, Submission, Task};
+use crate::submit::{IDLE_WORDS, JobArgs, SubmitArgs, Task};
 
 /// Jobs of a process that is killed with them.
 const QUEUE: usize = 4;
@@ -51,14 +51,14 @@ impl Scenario {
     ///
     /// # Errors
     /// If it does not come to that.
-    pub fn run(self, device: &Device) -> Outcome {
+    pub fn run(self, device: &Device) -> RowOutcome {
         match self {
             Self::ExitAfterWait => {
                 let job = quick(device, |job| job)?;
                 job.wait(Deadline::after(PATIENCE)).map(mem::forget)?;
             }
             Self::ExitBusy => {
-                let mut bench = Bench::new(File::new(device)?)?;
+                let mut bench = RowBench::new(File::new(device)?)?;
                 let page = bench.page()?.handle;
                 bench.submit(bench.job(page))?;
                 // A moment for the scheduler to hand it over.
@@ -77,16 +77,16 @@ impl Scenario {
             Self::DieQueued => {
                 let file = File::new(device)?;
                 let import = file.import(io::stdin().as_fd()).must("import")?;
-                let job = Job {
+                let job = JobArgs {
                     tasks: vec![Task {
                         regcmd: 0,
                         regcmd_count: IDLE_WORDS,
                     }],
                     writes: vec![import],
-                    ..Job::default()
+                    ..JobArgs::default()
                 };
                 let jobs = vec![job; QUEUE];
-                Submission::of(jobs).submit(&file).must("SUBMIT")?;
+                SubmitArgs::of(jobs).submit(&file).must("SUBMIT")?;
                 raise(Signal::SIGKILL).must("SIGKILL")?;
             }
         }
@@ -94,7 +94,7 @@ impl Scenario {
     }
 
     /// Does it in a process of its own; how that ended.
-    pub(crate) fn spawn(self, context: &Context, input: Stdio) -> Result<ExitStatus, Reason> {
+    pub(crate) fn spawn(self, context: &RowContext, input: Stdio) -> Result<ExitStatus, NotPassed> {
         let program = std::env::current_exe().must("the path of this program")?;
         let mut command = Command::new(program);
         command.args(["--device", &context.info.name]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-use crate::check::{Must, Reason};
+use crate::check::{Must, NotPassed};
 
 /// The signal: one that has no other use here.
 const SIGNAL: Signal = Signal::SIGUSR1;
@@ -27,8 +27,8 @@ extern "C" fn ignore(_: i32) {}
 pub(crate) fn under_signals<T: Send>(
     restart: bool,
     call: impl FnOnce() -> T + Send,
-    mut after: impl FnMut(usize) -> Result<(), Reason>,
-) -> Result<T, Reason> {
+    mut after: impl FnMut(usize) -> Result<(), NotPassed>,
+) -> Result<T, NotPassed> {
     let _guard = IN_USE.lock().must("another row with signals failed")?;
     let flags = if restart {
         SaFlags::SA_RESTART
@@ -57,7 +57,7 @@ pub(crate) fn under_signals<T: Send>(
         }
         caller
             .join()
-            .map_err(|_| Reason::Fail("the thread panicked".to_owned()))
+            .map_err(|_| NotPassed::Fail("the thread panicked".to_owned()))
     });
     // SAFETY: puts back what was there.
     unsafe { sigaction(SIGNAL, &before) }.must("sigaction")?;

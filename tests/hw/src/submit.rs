@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! SUBMIT of jobs as a test wants them, with anything wrong that can be.
 
+pub(crate) use rocket_uapi::sys::Task;
 use rocket_uapi::{Errno, sys};
 use zerocopy::IntoBytes;
 
@@ -20,16 +21,14 @@ const STRIDE: usize = 64;
 /// What is between two jobs, where nobody looks.
 const FILLER: u8 = 0xee;
 
-/// Which of a job's arrays.
+/// Index of one of a job's arrays.
 pub(crate) const TASKS: usize = 0;
 pub(crate) const READS: usize = 1;
 pub(crate) const WRITES: usize = 2;
 
-pub(crate) type Task = sys::Task;
-
 /// One job. What is `None` is as it should be.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Job {
+pub(crate) struct JobArgs {
     pub(crate) tasks: Vec<Task>,
     pub(crate) reads: Vec<u32>,
     pub(crate) writes: Vec<u32>,
@@ -42,8 +41,8 @@ pub(crate) struct Job {
 
 /// All of a SUBMIT.
 #[derive(Debug)]
-pub(crate) struct Submission {
-    pub(crate) jobs: Vec<Job>,
+pub(crate) struct SubmitArgs {
+    pub(crate) jobs: Vec<JobArgs>,
     pub(crate) job_struct_size: u32,
     pub(crate) job_count: Option<u32>,
     /// Of the jobs, if told: an invalid one.
@@ -78,7 +77,7 @@ fn address(bytes: &[u8]) -> u64 {
     bytes.as_ptr().expose_provenance() as u64
 }
 
-impl Job {
+impl JobArgs {
     fn task_struct_size(&self) -> u32 {
         self.task_struct_size.unwrap_or(size_of::<Task>() as u32)
     }
@@ -109,9 +108,9 @@ impl Job {
     }
 }
 
-impl Submission {
+impl SubmitArgs {
     /// One that is right.
-    pub(crate) fn of(jobs: Vec<Job>) -> Self {
+    pub(crate) fn of(jobs: Vec<JobArgs>) -> Self {
         Self {
             jobs,
             job_struct_size: size_of::<sys::Job>() as u32,
@@ -122,7 +121,7 @@ impl Submission {
     }
 
     pub(crate) fn submit(&self, file: &File) -> Result<(), Errno> {
-        let arrays: Vec<Arrays> = self.jobs.iter().map(Job::arrays).collect();
+        let arrays: Vec<Arrays> = self.jobs.iter().map(JobArgs::arrays).collect();
         let placed = self.jobs.iter().zip(&arrays);
         let placed: Vec<_> = placed.map(|(job, arrays)| job.place(arrays)).collect();
         let jobs = spread(&placed, self.job_struct_size, FILLER);

@@ -3,24 +3,24 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use npu_model::{Model, ModelOptions};
-use rocket_hw_tests::{Choice, Format, ROWS, Summary, run};
+use rocket_hw_tests::{Choice, ROWS, ReportFormat, RowCounts, run};
 use rocket_uapi::Device;
 
 #[test]
 fn the_model_does_what_the_driver_does() {
     let device = Device::from_backend(Model::new(ModelOptions::default()).open());
     let mut out = Vec::new();
-    let summary = run(&device, &Choice::default(), Format::Text, &mut out).unwrap();
+    let summary = run(&device, &Choice::default(), ReportFormat::Text, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     println!("{text}");
     // What its kernel must not have is not for a model.
     let skipped = ROWS.iter().filter(|row| row.name.starts_with("bug-"));
     let skipped = skipped.count();
     let elsewhere = ROWS.iter().filter(|row| row.needs_kernel).count();
-    let expected = Summary {
+    let expected = RowCounts {
         passed: ROWS.len() - skipped - elsewhere,
         skipped,
-        ..Summary::default()
+        ..RowCounts::default()
     };
     assert_eq!(summary, expected, "{text}");
 }
@@ -38,7 +38,7 @@ fn the_model_does_it_for_root_too() {
         ..Choice::default()
     };
     let mut out = Vec::new();
-    let summary = run(&device, &choice, Format::Text, &mut out).unwrap();
+    let summary = run(&device, &choice, ReportFormat::Text, &mut out).unwrap();
     assert_eq!(summary.passed, 1, "{}", String::from_utf8(out).unwrap());
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use npu_capture::format::MAGIC;
-use npu_capture::{Capture, Role, Use};
+use npu_capture::{Capture, ObjectUse, Role};
 
 use crate::exit::Failure;
 
@@ -71,7 +71,7 @@ pub(crate) fn head(capture: &Capture) -> String {
 }
 
 /// An entry of a job's lists.
-pub(crate) fn use_text(capture: &Capture, used: &Use) -> String {
+pub(crate) fn use_text(capture: &Capture, used: &ObjectUse) -> String {
     let what = match used
         .object
         .map(|object| (object, capture.objects()[object]))

@@ -55,7 +55,7 @@ fn a_trace_is_json_at_any_time() {
         assert_eq!(products[number - 1]["name"], "a \"name\"\n");
         assert_eq!(products[number - 1]["args"]["number"], number);
     }
-    trace.finish(|| vec![Event::process_name(1, "last")]);
+    trace.finish(|| vec![ChromeEvent::process_name(1, "last")]);
     assert!(!trace.is_open());
     trace.slice("product", "too late", (now, now), json!({}));
     trace.flush();

@@ -8,20 +8,20 @@ use crate::format::{
     END_MAGIC, FLAG_ZERO_DATA, FileHeader, MAGIC, PAYLOAD_MAX, Record, SectionHeader, SectionKind,
     TableEntry, Trailer, VERSION, own_crc,
 };
-use crate::source::Source;
+use crate::source::CaptureBytes;
 use crate::writer::trailer_crc;
 
 /// Bytes of an unknown section that are read at a time.
 const SKIP_BYTES: usize = 64 << 10;
 
-fn read<T: Record>(source: &Source, offset: u64) -> Result<T, CaptureError> {
+fn read<T: Record>(source: &CaptureBytes, offset: u64) -> Result<T, CaptureError> {
     let mut record = T::new_zeroed();
     source.read(offset, record.as_mut_bytes())?;
     Ok(record)
 }
 
 /// The header of the file.
-pub(super) fn file_header(source: &Source) -> Result<FileHeader, CaptureError> {
+pub(super) fn file_header(source: &CaptureBytes) -> Result<FileHeader, CaptureError> {
     if source.len() < size_of::<FileHeader>() as u64 {
         return Err(CaptureError::NotACapture);
     }
@@ -46,7 +46,7 @@ pub(super) fn file_header(source: &Source) -> Result<FileHeader, CaptureError> {
 }
 
 /// The end of the file.
-pub(super) fn trailer(source: &Source) -> Result<Trailer, CaptureError> {
+pub(super) fn trailer(source: &CaptureBytes) -> Result<Trailer, CaptureError> {
     let offset = source
         .len()
         .checked_sub(size_of::<Trailer>() as u64)
@@ -64,13 +64,13 @@ pub(super) fn trailer(source: &Source) -> Result<Trailer, CaptureError> {
 
 /// Compares the table with the sections that were found.
 pub(super) fn check_table(
-    source: &Source,
+    source: &CaptureBytes,
     at: u64,
     end: u64,
     trailer: &Trailer,
     entries: &[TableEntry],
 ) -> Result<(), CaptureError> {
-    let section = Section::header(source, at, end)?;
+    let section = FoundSection::header(source, at, end)?;
     let wrong = |what| Err(CaptureError::Table { what });
     if section.kind != SectionKind::TABLE || section.end() != end {
         return wrong("it is not where the file's end says");
@@ -87,16 +87,16 @@ pub(super) fn check_table(
 }
 
 /// A section whose header is right and whose payload lies in the file.
-pub(super) struct Section {
+pub(super) struct FoundSection {
     pub(super) kind: SectionKind,
     pub(super) offset: u64,
     bytes: u64,
     crc: u32,
 }
 
-impl Section {
+impl FoundSection {
     /// The section at `offset`, which ends at `end` or before.
-    fn header(source: &Source, offset: u64, end: u64) -> Result<Self, CaptureError> {
+    fn header(source: &CaptureBytes, offset: u64, end: u64) -> Result<Self, CaptureError> {
         let header_bytes = size_of::<SectionHeader>() as u64;
         let damaged = |what| CaptureError::Checksum { offset, what };
         if end.saturating_sub(offset) < header_bytes {
@@ -123,7 +123,7 @@ impl Section {
     }
 
     /// As `header`, of a section that is not longer than its kind can be.
-    pub(super) fn read(source: &Source, offset: u64, end: u64) -> Result<Self, CaptureError> {
+    pub(super) fn read(source: &CaptureBytes, offset: u64, end: u64) -> Result<Self, CaptureError> {
         let section = Self::header(source, offset, end)?;
         let Self { kind, bytes, .. } = section;
         if KNOWN.contains(&kind) && bytes > PAYLOAD_MAX {
@@ -164,7 +164,7 @@ impl Section {
     }
 
     /// All of it; the caller has checked its length.
-    pub(super) fn payload(&self, source: &Source) -> Result<Vec<u8>, CaptureError> {
+    pub(super) fn payload(&self, source: &CaptureBytes) -> Result<Vec<u8>, CaptureError> {
         let mut payload = vec![0; self.bytes as usize];
         source.read(self.start(), &mut payload)?;
         self.check(crc32fast::hash(&payload))?;
@@ -172,7 +172,7 @@ impl Section {
     }
 
     /// Reads it only to check it.
-    pub(super) fn skip(&self, source: &Source) -> Result<(), CaptureError> {
+    pub(super) fn skip(&self, source: &CaptureBytes) -> Result<(), CaptureError> {
         let mut crc = crc32fast::Hasher::new();
         let mut piece = [0; SKIP_BYTES];
         let (mut at, end) = (self.start(), self.end());

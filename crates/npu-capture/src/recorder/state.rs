@@ -11,8 +11,8 @@ use zerocopy::IntoBytes;
 
 use super::reach::reached;
 use super::{BoView, JobToken, JobView, RecorderOptions};
-use crate::capture::{Outcome, Role};
-use crate::delta::{Keep, Stored, changes};
+use crate::capture::{JobOutcome, Role};
+use crate::delta::{Keep, StoredPages, changes};
 use crate::error::RecordError;
 use crate::format::{
     DoneRecord, IOVA_END, JobRecord, NO_OBJECT, OBJECT_HAS_ADDRESS, ObjectRecord, PAGE,
@@ -20,29 +20,29 @@ use crate::format::{
 };
 use crate::outcome;
 use crate::programs::words_range;
-use crate::writer::Writer;
+use crate::writer::CaptureWriter;
 
 /// What is in the file so far, and how more comes there.
 #[derive(Debug)]
 pub(super) struct State {
     /// None after the end or an error.
-    pub(super) writer: Option<Writer<BufWriter<File>>>,
+    pub(super) writer: Option<CaptureWriter<BufWriter<File>>>,
     pub(super) error: Option<RecordError>,
     pub(super) has_device: bool,
     pub(super) running: bool,
     pub(super) jobs: u32,
     /// The object that a handle of a file stands for.
     pub(super) current: BTreeMap<(u32, u32), u32>,
-    pub(super) objects: Vec<Known>,
+    pub(super) objects: Vec<WrittenObject>,
 }
 
 /// An object that is in the file.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct WrittenObject {
     iova: Option<Iova>,
     len: u64,
     keep: Keep,
-    stored: Stored,
+    stored: StoredPages,
 }
 
 impl State {
@@ -127,7 +127,7 @@ impl State {
             reserved: 0.into(),
         };
         self.section(SectionKind::OBJECT, record.as_bytes())?;
-        self.objects.push(Known {
+        self.objects.push(WrittenObject {
             iova: bo.iova,
             len,
             keep: if zero {
@@ -135,7 +135,7 @@ impl State {
             } else {
                 Keep::All
             },
-            stored: Stored::new(len),
+            stored: StoredPages::new(len),
         });
         self.current.insert((file, bo.handle), object);
         Ok(object)
@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    fn known(&mut self, file: u32, handle: u32) -> Option<(u32, &mut Known)> {
+    fn known(&mut self, file: u32, handle: u32) -> Option<(u32, &mut WrittenObject)> {
         let object = *self.current.get(&(file, handle))?;
         Some((object, &mut self.objects[object as usize]))
     }
@@ -244,7 +244,7 @@ impl State {
     pub(super) fn end(
         &mut self,
         token: &JobToken,
-        outcome: Outcome,
+        outcome: JobOutcome,
         ended_ns: u64,
         bos: &[BoView<'_>],
     ) -> Result<(), RecordError> {

@@ -4,8 +4,8 @@
 use half::{bf16, f16};
 use rknpu_regcmd::{Element, Precision, written_element};
 
-use super::{Comparison, Difference, Place, Value};
-use crate::capture::{Capture, Job};
+use super::{ByteDifference, ContentsComparison, ElementDifference, Value};
+use crate::capture::{Capture, CapturedJob};
 use crate::contents::Contents;
 use crate::error::CaptureError;
 
@@ -14,7 +14,7 @@ pub(super) const PIECE: usize = 1 << 20;
 
 /// Compares `now`, the bytes of an object, with `contents`.
 pub(super) fn object(
-    comparison: &mut Comparison,
+    comparison: &mut ContentsComparison,
     contents: &Contents<'_>,
     object: usize,
     start: u64,
@@ -36,7 +36,7 @@ pub(super) fn object(
         {
             let offset = offset + at as u64;
             comparison.different += 1;
-            comparison.first = Some(Difference {
+            comparison.first = Some(ByteDifference {
                 object,
                 offset,
                 iova: start + offset,
@@ -54,9 +54,9 @@ pub(super) fn object(
 /// `now` are the bytes of its object, `after` what they were.
 pub(super) fn place(
     capture: &Capture,
-    job: &Job,
+    job: &CapturedJob,
     before: &Contents<'_>,
-    difference: &Difference,
+    difference: &ByteDifference,
 ) -> Option<(usize, Element)> {
     // The last program that writes there decides.
     let mut found = None;
@@ -73,10 +73,10 @@ pub(super) fn place(
 /// The place of a difference with the values then and now.
 pub(super) fn valued(
     (program, element): (usize, Element),
-    difference: &Difference,
+    difference: &ByteDifference,
     after: &Contents<'_>,
     now: &[u8],
-) -> Option<Place> {
+) -> Option<ElementDifference> {
     let start = difference.offset.checked_sub(element.byte.into())?;
     let len = element.ty.bytes(1) as usize;
     let mut then = [0; 4];
@@ -85,7 +85,7 @@ pub(super) fn valued(
         .ok()?;
     let start = usize::try_from(start).ok()?;
     let now = now.get(start..start + len)?;
-    Some(Place {
+    Some(ElementDifference {
         program,
         element,
         recorded: value(element.ty, &then[..len])?,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rknpu_regcmd::{Element, Iova};
 use rocket_uapi::{Device, LengthError};
 
-use crate::capture::{Capture, Outcome};
+use crate::capture::{Capture, JobOutcome};
 use crate::error::CaptureError;
 
 /// What can be chosen about a replay.
@@ -43,16 +43,16 @@ impl Default for ReplayOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// It cannot be read.
+    /// The capture cannot be read.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// The device failed.
+    /// A call of the device failed, which no job is to blame for.
     #[error("the device failed: {0}")]
     Device(#[from] rocket_uapi::Error),
     /// An object that no device can have.
     #[error("object {object}: {error}")]
     Length {
-        /// Its number.
+        /// The object's number in the capture.
         object: usize,
         /// What is wrong with its length.
         error: LengthError,
@@ -60,9 +60,9 @@ pub enum ReplayError {
     /// Two objects of one job at one address.
     #[error("the objects {first} and {second} of one job lie at the same addresses")]
     Overlap {
-        /// A number.
+        /// Number of one of them in the capture.
         first: usize,
-        /// A number.
+        /// Number of the other.
         second: usize,
     },
     /// The device gives no such address.
@@ -71,55 +71,55 @@ pub enum ReplayError {
          addresses in another order"
     )]
     Placement {
-        /// Its number.
+        /// The object's number in the capture.
         object: usize,
-        /// The recorded address.
+        /// Its NPU address in the recording.
         wanted: Iova,
-        /// The address here.
+        /// The NPU address that the device gave it here.
         got: Iova,
     },
     /// More memory than allowed.
     #[error("the capture needs {bytes} bytes of buffer objects, more than the limit of {max}")]
     TooLarge {
-        /// Bytes.
+        /// Bytes of all objects of one job.
         bytes: u64,
-        /// Most bytes.
+        /// The limit, [`ReplayOptions::bytes_max`].
         max: u64,
     },
 }
 
 /// What came of running a capture again.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
-    /// Job by job.
-    pub jobs: Vec<JobReport>,
+pub struct ReplayReport {
+    /// The jobs, in the order of the capture.
+    pub jobs: Vec<ReplayedJob>,
 }
 
-impl Report {
+impl ReplayReport {
     /// Whether all went as it was recorded.
     #[must_use]
     pub fn matches(&self) -> bool {
-        self.jobs.iter().all(JobReport::matches)
+        self.jobs.iter().all(ReplayedJob::matches)
     }
 }
 
-/// What came of one job.
+/// How one job went when it ran again.
 #[derive(Clone, Debug, PartialEq)]
-pub struct JobReport {
+pub struct ReplayedJob {
     /// How it ended when it was recorded.
-    pub recorded: Outcome,
+    pub recorded: JobOutcome,
     /// How it ended now.
-    pub replayed: Outcome,
+    pub replayed: JobOutcome,
     /// What its objects hold now; `None` where the capture has no contents
     /// that could be compared.
-    pub comparison: Option<Comparison>,
+    pub comparison: Option<ContentsComparison>,
 }
 
-impl JobReport {
+impl ReplayedJob {
     /// Whether it went as it was recorded, as far as is known.
     #[must_use]
     pub fn matches(&self) -> bool {
-        let same = self.recorded == Outcome::Unknown || self.recorded == self.replayed;
+        let same = self.recorded == JobOutcome::Unknown || self.recorded == self.replayed;
         let equal = self.comparison.as_ref();
         same && equal.is_none_or(|comparison| comparison.different == 0)
     }
@@ -127,51 +127,51 @@ impl JobReport {
 
 /// The contents of a job's objects, then and now.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Comparison {
+pub struct ContentsComparison {
     /// Bytes that were compared.
     pub bytes: u64,
     /// Bytes that differ.
     pub different: u64,
     /// The first of them, by object and offset.
-    pub first: Option<Difference>,
+    pub first: Option<ByteDifference>,
 }
 
 /// A byte that differs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Difference {
+pub struct ByteDifference {
     /// The number of its object.
     pub object: usize,
-    /// Its place in the object.
+    /// Its offset in the object, bytes.
     pub offset: u64,
-    /// Its address.
+    /// Its NPU address.
     pub iova: u64,
-    /// What the recording has.
+    /// The byte in the recording.
     pub recorded: u8,
-    /// What is there now.
+    /// The byte after the replay.
     pub replayed: u8,
     /// The output element that it belongs to, where a program tells.
-    pub place: Option<Place>,
+    pub place: Option<ElementDifference>,
 }
 
 /// An element that a program writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
+pub struct ElementDifference {
     /// Index of the program in the job.
     pub program: usize,
-    /// The element.
+    /// Where in the output tensor it lies, and its precision.
     pub element: Element,
-    /// Its recorded value.
+    /// Its value in the recording.
     pub recorded: Value,
-    /// Its value now.
+    /// Its value after the replay.
     pub replayed: Value,
 }
 
 /// The value of an element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// Of an integer.
+    /// An element of an integer precision.
     Integer(i32),
-    /// Of a float.
+    /// An element of a float precision, widened to 32 bits.
     Float(f32),
 }
 
@@ -199,6 +199,6 @@ pub fn replay(
     capture: &Capture,
     device: &Device,
     options: &ReplayOptions,
-) -> Result<Report, ReplayError> {
+) -> Result<ReplayReport, ReplayError> {
     run::Replay::new(capture, device, *options).all()
 }

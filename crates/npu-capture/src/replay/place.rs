@@ -17,12 +17,12 @@ use crate::capture::Capture;
 
 /// An open file with objects where they were recorded.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct PlacedFile {
     device: Device,
     bos: BTreeMap<usize, Bo>,
 }
 
-impl Board {
+impl PlacedFile {
     /// A new file of `device` with the objects that job `from` and as many of
     /// those after it of the same file use, as can lie side by side.
     pub(super) fn new(
@@ -81,7 +81,7 @@ fn alloc(device: &Device, object: usize, bytes: u64) -> Result<Bo, ReplayError> 
     Ok(device.alloc(len)?)
 }
 
-/// Objects by address.
+/// The objects to open together, by their first address.
 fn choose(
     capture: &Capture,
     from: usize,

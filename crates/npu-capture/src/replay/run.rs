@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Job after job.
+//! Runs the jobs of a capture one after another, and compares each.
 
 use std::collections::BTreeMap;
 
-use rocket_uapi::{Access, Bo, Deadline, Device, Error, FenceStatus, Handle, RawJob};
+use rocket_uapi::{Bo, BufferAccess, Deadline, Device, Error, FenceStatus, Handle, RawJob};
 
 use super::compare::{self, PIECE};
-use super::place::Board;
-use super::{Comparison, JobReport, ReplayError, ReplayOptions, Report};
-use crate::capture::{Capture, Job, Outcome, Role};
+use super::place::PlacedFile;
+use super::{ContentsComparison, ReplayError, ReplayOptions, ReplayReport, ReplayedJob};
+use crate::capture::{Capture, CapturedJob, JobOutcome, Role};
 use crate::contents::{Contents, Moment};
 use crate::drops::why_dropped;
 
-/// A replay on its way.
+/// A replay under way.
 pub(super) struct Replay<'a> {
     capture: &'a Capture,
     device: &'a Device,
     options: ReplayOptions,
     /// By recorded file.
-    boards: BTreeMap<u32, Board>,
+    files: BTreeMap<u32, PlacedFile>,
     /// Before the job that runs, and after it.
     before: Contents<'a>,
     after: Contents<'a>,
@@ -30,73 +30,75 @@ impl<'a> Replay<'a> {
             capture,
             device,
             options,
-            boards: BTreeMap::new(),
+            files: BTreeMap::new(),
             before: Contents::new(capture),
             after: Contents::new(capture),
         }
     }
 
-    pub(super) fn all(mut self) -> Result<Report, ReplayError> {
+    pub(super) fn all(mut self) -> Result<ReplayReport, ReplayError> {
         let jobs = (0..self.capture.jobs().len()).map(|index| self.job(index));
-        Ok(Report {
+        Ok(ReplayReport {
             jobs: jobs.collect::<Result<_, _>>()?,
         })
     }
 
-    fn job(&mut self, index: usize) -> Result<JobReport, ReplayError> {
+    fn job(&mut self, index: usize) -> Result<ReplayedJob, ReplayError> {
         let job = &self.capture.jobs()[index];
         let addressed = |&object: &usize| self.capture.objects()[object].iova.is_some();
         let objects: Vec<usize> = job.objects().into_iter().filter(addressed).collect();
-        let ready = self.boards.get(&job.file);
-        let ready = ready.is_some_and(|board| objects.iter().all(|&object| board.has(object)));
+        let ready = self.files.get(&job.file);
+        let ready = ready.is_some_and(|placed| objects.iter().all(|&object| placed.has(object)));
         if !ready {
             // Of one file at a time: its memory first goes back.
-            self.boards.remove(&job.file);
-            let board = Board::new(self.capture, self.device, index, &self.options)?;
-            self.boards.insert(job.file, board);
+            self.files.remove(&job.file);
+            let placed = PlacedFile::new(self.capture, self.device, index, &self.options)?;
+            self.files.insert(job.file, placed);
         }
-        let Some(board) = self.boards.get_mut(&job.file) else {
-            return Ok(JobReport {
+        let Some(placed) = self.files.get_mut(&job.file) else {
+            return Ok(ReplayedJob {
                 recorded: job.outcome,
-                replayed: Outcome::Unknown,
+                replayed: JobOutcome::Unknown,
                 comparison: None,
             });
         };
         self.before.go(Moment::Before(index));
         self.after.go(Moment::After(index));
         for &object in &objects {
-            if let Some(bo) = board.bo_mut(object) {
+            if let Some(bo) = placed.bo_mut(object) {
                 load(&self.before, object, bo, &self.options)?;
             }
         }
-        let replayed = run(job, board, &objects, &self.options)?;
+        let replayed = run(job, placed, &objects, &self.options)?;
         // Of a job that may have ended somehow there is nothing to compare to;
         // one that may still run must not be looked at.
-        let known = job.outcome != Outcome::Unknown && replayed != Outcome::Unknown;
+        let known = job.outcome != JobOutcome::Unknown && replayed != JobOutcome::Unknown;
         let comparison = if known && !self.capture.zero_data() {
             Some(self.compare(index, &objects)?)
         } else {
             None
         };
-        if replayed == Outcome::Unknown {
+        if replayed == JobOutcome::Unknown {
             // Nobody knows what it will still do to its objects.
-            self.boards.remove(&job.file);
+            self.files.remove(&job.file);
         }
-        Ok(JobReport {
+        Ok(ReplayedJob {
             recorded: job.outcome,
             replayed,
             comparison,
         })
     }
 
-    fn compare(&self, index: usize, objects: &[usize]) -> Result<Comparison, ReplayError> {
+    fn compare(&self, index: usize, objects: &[usize]) -> Result<ContentsComparison, ReplayError> {
         let job = &self.capture.jobs()[index];
-        let mut comparison = Comparison::default();
-        let Some(board) = self.boards.get(&job.file) else {
+        let mut comparison = ContentsComparison::default();
+        let Some(placed) = self.files.get(&job.file) else {
             return Ok(comparison);
         };
         for &object in objects {
-            let Some(bo) = board.bo(object) else { continue };
+            let Some(bo) = placed.bo(object) else {
+                continue;
+            };
             let now = bo.read(Deadline::after(self.options.wait))?;
             let start = bo.iova().0.into();
             let none_yet = comparison.first.is_none();
@@ -133,11 +135,11 @@ fn load(
 
 /// Runs `job` to its end.
 fn run(
-    job: &Job,
-    board: &Board,
+    job: &CapturedJob,
+    placed: &PlacedFile,
     objects: &[usize],
     options: &ReplayOptions,
-) -> Result<Outcome, ReplayError> {
+) -> Result<JobOutcome, ReplayError> {
     let listed = |role| {
         let list = job.uses.iter().filter(move |used| used.role == role);
         list.map(|used| used.handle).collect::<Vec<u32>>()
@@ -147,9 +149,9 @@ fn run(
         list.any(|used| used.handle == handle && used.object.is_some())
     };
     if why_dropped(&job.tasks, &listed(Role::In), &listed(Role::Out), exists).is_some() {
-        return Ok(Outcome::Dropped);
+        return Ok(JobOutcome::Dropped);
     }
-    let handle = |object| board.bo(object).map(Bo::handle);
+    let handle = |object| placed.bo(object).map(Bo::handle);
     let handles = |role| {
         let list = job.uses.iter().filter(move |used| used.role == role);
         // Imported objects, which order jobs only, are not there.
@@ -167,34 +169,34 @@ fn run(
     }
     let Some(last) = objects
         .iter()
-        .filter_map(|&object| board.bo(object))
+        .filter_map(|&object| placed.bo(object))
         .find(|bo| writes.first() == Some(&bo.handle()))
     else {
-        return Ok(Outcome::Unknown);
+        return Ok(JobOutcome::Unknown);
     };
     let raw = RawJob {
         tasks: &job.tasks,
         reads: &reads,
         writes: &writes,
     };
-    // SAFETY: the NPU reaches only objects of the board's file, which are all
-    // the board's own: it lives past the wait below, and no guard of any of
-    // them exists here. If the end of the job is not seen, the board is dropped
+    // SAFETY: the NPU reaches only objects of this file, which are all its
+    // own: it lives past the wait below, and no guard of any of
+    // them exists here. If the end of the job is not seen, the file is dropped
     // whole, and the driver keeps the objects of a job until it has ended.
-    if let Err(error) = unsafe { board.device().submit_raw(&[raw]) } {
+    if let Err(error) = unsafe { placed.device().submit_raw(&[raw]) } {
         return match error {
-            Error::Refused { errno, .. } => Ok(Outcome::Refused(errno)),
+            Error::Refused { errno, .. } => Ok(JobOutcome::Refused(errno)),
             error => Err(error.into()),
         };
     }
     match last.read(Deadline::after(options.wait)) {
         Ok(_) => {}
-        Err(Error::TimedOut { .. }) => return Ok(Outcome::Unknown),
+        Err(Error::TimedOut { .. }) => return Ok(JobOutcome::Unknown),
         Err(error) => return Err(error.into()),
     }
-    Ok(match last.fence(Access::Read)?.status()? {
-        FenceStatus::Signaled => Outcome::Completed,
-        FenceStatus::Failed(errno) => Outcome::Killed(errno),
-        FenceStatus::Active => Outcome::Unknown,
+    Ok(match last.fence(BufferAccess::Read)?.status()? {
+        FenceStatus::Signaled => JobOutcome::Completed,
+        FenceStatus::Failed(errno) => JobOutcome::Killed(errno),
+        FenceStatus::Active => JobOutcome::Unknown,
     })
 }

@@ -23,9 +23,9 @@ pub(crate) const DRM_COMMAND_END: u8 = 0xa0;
 
 /// A request number taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request(pub(crate) u32);
+pub(crate) struct RequestNumber(pub(crate) u32);
 
-impl Request {
+impl RequestNumber {
     pub(crate) const fn nr(self) -> u8 {
         (self.0 & 0xff) as u8
     }
@@ -44,29 +44,29 @@ impl Request {
 }
 
 /// `DRM_IOCTL_VERSION`.
-pub(crate) const VERSION: Request = Request(0xc040_6400);
+pub(crate) const VERSION: RequestNumber = RequestNumber(0xc040_6400);
 /// `DRM_IOCTL_GET_UNIQUE`, the bus-id ioctl.
-pub(crate) const GET_UNIQUE: Request = Request(0xc010_6401);
+pub(crate) const GET_UNIQUE: RequestNumber = RequestNumber(0xc010_6401);
 /// `DRM_IOCTL_GEM_CLOSE`.
-pub(crate) const GEM_CLOSE: Request = Request(0x4008_6409);
+pub(crate) const GEM_CLOSE: RequestNumber = RequestNumber(0x4008_6409);
 /// `DRM_IOCTL_GEM_FLINK`.
-pub(crate) const GEM_FLINK: Request = Request(0xc008_640a);
+pub(crate) const GEM_FLINK: RequestNumber = RequestNumber(0xc008_640a);
 /// `DRM_IOCTL_GEM_OPEN`.
-pub(crate) const GEM_OPEN: Request = Request(0xc010_640b);
+pub(crate) const GEM_OPEN: RequestNumber = RequestNumber(0xc010_640b);
 /// `DRM_IOCTL_GET_CAP`.
-pub(crate) const GET_CAP: Request = Request(0xc010_640c);
+pub(crate) const GET_CAP: RequestNumber = RequestNumber(0xc010_640c);
 /// `DRM_IOCTL_PRIME_HANDLE_TO_FD`.
-pub(crate) const PRIME_HANDLE_TO_FD: Request = Request(0xc00c_642d);
+pub(crate) const PRIME_HANDLE_TO_FD: RequestNumber = RequestNumber(0xc00c_642d);
 /// `DRM_IOCTL_PRIME_FD_TO_HANDLE`.
-pub(crate) const PRIME_FD_TO_HANDLE: Request = Request(0xc00c_642e);
+pub(crate) const PRIME_FD_TO_HANDLE: RequestNumber = RequestNumber(0xc00c_642e);
 /// `DRM_IOCTL_ROCKET_CREATE_BO`.
-pub(crate) const CREATE_BO: Request = Request(0xc018_6440);
+pub(crate) const CREATE_BO: RequestNumber = RequestNumber(0xc018_6440);
 /// `DRM_IOCTL_ROCKET_SUBMIT`.
-pub(crate) const SUBMIT: Request = Request(0x4018_6441);
+pub(crate) const SUBMIT: RequestNumber = RequestNumber(0x4018_6441);
 /// `DRM_IOCTL_ROCKET_PREP_BO`.
-pub(crate) const PREP_BO: Request = Request(0x4010_6442);
+pub(crate) const PREP_BO: RequestNumber = RequestNumber(0x4010_6442);
 /// `DRM_IOCTL_ROCKET_FINI_BO`.
-pub(crate) const FINI_BO: Request = Request(0x4008_6443);
+pub(crate) const FINI_BO: RequestNumber = RequestNumber(0x4008_6443);
 
 /// Numbers of the core requests for which this device lacks the feature
 /// (mode setting and sync objects): they end in `EOPNOTSUPP`.
@@ -387,7 +387,7 @@ mod tests {
             (PREP_BO, sys::PREP_BO),
             (FINI_BO, sys::FINI_BO),
         ] {
-            assert_eq!(ours, Request(theirs));
+            assert_eq!(ours, RequestNumber(theirs));
         }
         for (ours, theirs) in [
             (DMA_BUF_SYNC, sys::DMA_BUF_SYNC),
@@ -431,7 +431,7 @@ mod tests {
             (SW_SYNC_CREATE_FENCE, size_of::<SwSyncCreateFence>()),
             (SW_SYNC_INC, size_of::<u32>()),
         ] {
-            assert_eq!(Request(request).size(), size, "{request:x}");
+            assert_eq!(RequestNumber(request).size(), size, "{request:x}");
         }
     }
 }

@@ -18,9 +18,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::abi;
-use super::gem::HandleTable;
 use super::iommu::AddressSpace;
-use crate::event::{Event, EventLog, Place};
+use crate::event::{Event, EventLog, TaskPlace};
 
 /// A bug of the kernel, by what triggers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +64,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    /// All of them.
+    /// Every bug that the model can have.
     pub const ALL: [Self; 6] = [
         Self::UseAfterClose,
         Self::HugeBo,
@@ -115,7 +114,7 @@ impl DriverBugs {
     /// None: running into one is an event and nothing else.
     pub const NONE: Self = Self(BTreeSet::new());
 
-    /// All of them.
+    /// The set of all bugs.
     #[must_use]
     pub fn all() -> Self {
         Bug::ALL.into_iter().collect()
@@ -201,16 +200,17 @@ impl Health {
     }
 
     /// CREATE_BO failed with `errno`, in a kernel that does not clean up after
-    /// that. Returns the errno that its client gets.
+    /// that: `leave_handle` leaves a handle without an object. Returns the errno
+    /// that its client gets.
     pub(super) fn create_failed(
         &self,
         arg: &mut abi::CreateBo,
         errno: Errno,
-        handles: &mut HandleTable,
+        leave_handle: impl FnOnce() -> Result<u32, Errno>,
     ) -> Errno {
         if self.has(Bug::DanglingHandle) {
             // The kernel copies the argument out after errors too.
-            arg.handle = handles.insert_dangling().unwrap_or_default();
+            arg.handle = leave_handle().unwrap_or_default();
         }
         if errno == Errno::NOSPC {
             // Without an address the object goes to 0, where one is already,
@@ -253,7 +253,7 @@ impl Health {
     }
 
     /// An interrupt with a DMA error bit, which has an event of its own already.
-    pub(super) fn dma_error(&self, place: Place) {
+    pub(super) fn dma_error(&self, place: TaskPlace) {
         if self.has(Bug::DmaWarning) {
             let how = format!("{place}: an interrupt with a DMA error");
             self.run_into(Bug::DmaWarning, how);

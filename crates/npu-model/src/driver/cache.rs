@@ -34,7 +34,7 @@ const LINE_BYTES: usize = 64;
 /// What is behind the caches of one object, whose pages are the CPU's view.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// What the NPU sees.
+    /// The bytes that the NPU sees.
     device: Arc<Pages>,
     /// What the CPU saw at the last call: where it differs from what it sees
     /// now, the CPU has written.

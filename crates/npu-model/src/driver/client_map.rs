@@ -23,7 +23,7 @@ use rustix::mm::MapFlags;
 use super::file::DrmFile;
 use super::lock;
 use super::mmap::Mapping;
-use super::release::OpenFile;
+use super::release::FileState;
 use super::shared_file::own_fd;
 
 /// What other processes have mapped, or had a moment ago: once for each
@@ -96,7 +96,7 @@ fn hold(file: BorrowedFd<'_>, byte: i64) -> Result<(), Errno> {
 impl ClientMaps {
     /// Lets go of what no process has mapped any more by way of `file`. Returns
     /// whether anything is.
-    pub(super) fn collect_of(&self, file: &Arc<OpenFile>) -> bool {
+    pub(super) fn collect_of(&self, file: &Arc<FileState>) -> bool {
         let is_of = |map: &ClientMap| map.mapping.of().1.is_some_and(|by| Arc::ptr_eq(by, file));
         let mut maps = lock(&self.0);
         maps.retain(|map| !is_of(map) || map.is_mapped());

@@ -19,33 +19,33 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::abi;
 use super::fence::{Until, WaitEnd};
-use super::gem::Object;
+use super::gem::GemObject;
 use super::lock;
 use super::memory::PAGE_BYTES;
 use super::mmap::Mapping;
 use super::resv::{Exported, Usage};
-use super::shared_file::{self, FileId, Kind, SharedFile, copy_in, copy_out, own_fd};
-use super::sync_file::SyncFile;
+use super::shared_file::{self, FileId, SharedFile, SharedFileKind, copy_in, copy_out, own_fd};
+use super::sync_file::ModelSyncFile;
 
 /// Longest name, its terminator included (`DMA_BUF_NAME_LEN`).
 const NAME_BYTES: u64 = 32;
 
 /// An exported buffer object, as long as a descriptor of it is open.
 #[derive(Debug)]
-pub(super) struct DmaBuf {
-    object: Arc<Object>,
+pub(super) struct ModelDmaBuf {
+    object: Arc<GemObject>,
     writable: bool,
     name: Mutex<Vec<u8>>,
 }
 
-impl DmaBuf {
+impl ModelDmaBuf {
     /// Makes a file descriptor of `object`, for reading, and for writing if that
     /// is wanted of the first one.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for heap pages, else what opening a file gives
     /// (`EMFILE`, `ENFILE`).
-    pub(super) fn export(object: &Arc<Object>, writable: bool) -> Result<OwnedFd, Errno> {
+    pub(super) fn export(object: &Arc<GemObject>, writable: bool) -> Result<OwnedFd, Errno> {
         let pages = object.pages().fd().ok_or(Errno::OPNOTSUPP)?;
         // In the table's hold all along: `is_open` takes the file lock for a
         // moment.
@@ -61,7 +61,7 @@ impl DmaBuf {
             files
                 .entry(FileId::of(file.as_raw_fd())?)
                 .or_insert_with(|| {
-                    Kind::DmaBuf(Arc::new(Self {
+                    SharedFileKind::DmaBuf(Arc::new(Self {
                         object: Arc::clone(object),
                         writable,
                         name: Mutex::default(),
@@ -71,7 +71,7 @@ impl DmaBuf {
         })
     }
 
-    pub(super) fn object(&self) -> &Arc<Object> {
+    pub(super) fn object(&self) -> &Arc<GemObject> {
         &self.object
     }
 
@@ -154,9 +154,9 @@ impl DmaBuf {
     ///
     /// # Errors
     /// `EINVAL` for other flags or none; no descriptor left.
-    pub(super) fn export_sync_file(&self, flags: u32) -> Result<OwnedFd, Errno> {
+    fn export_sync_file(&self, flags: u32) -> Result<OwnedFd, Errno> {
         let usage = Usage::in_the_way_of(writes(flags)?);
-        SyncFile::create(self.object.reservation().export(usage))
+        ModelSyncFile::create(self.object.reservation().export(usage))
     }
 
     /// Adds the fences of a sync_file, as a reader's or a writer's.

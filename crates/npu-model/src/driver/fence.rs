@@ -28,9 +28,9 @@ use rustix::time::{
 
 use super::lock;
 
-/// What became of a job.
+/// The state of a fence: whether its job has ended, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FenceState {
+pub(super) enum FenceState {
     /// Not finished yet.
     Active,
     /// Finished without an error.
@@ -176,7 +176,7 @@ impl Fence {
         Self::stub(now_ns())
     }
 
-    /// What a timeline knows it by.
+    /// The context and the number by which the timeline of jobs knows it.
     pub(super) fn name(&self) -> crate::timeline::FenceName {
         (self.context, self.seqno)
     }

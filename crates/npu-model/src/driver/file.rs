@@ -9,12 +9,11 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::client_map;
-use super::fence::FenceState;
-use super::gem::{HandleTable, Object};
+use super::gem::{GemObject, HandleTable};
 use super::iommu::AddressSpace;
+use super::life::Life;
 use super::mmap::Mapping;
-use super::release::{Life, OpenFile};
-use super::resv::{Exported, Usage};
+use super::release::FileState;
 use super::{Device, DriverOptions, lock};
 
 /// One open file. Closing is dropping.
@@ -23,34 +22,13 @@ use super::{Device, DriverOptions, lock};
 /// until its queue is empty, that is until its jobs were handed to a core;
 /// the one in flight goes on and its writes land.
 pub struct DrmFile {
-    open: Arc<OpenFile>,
+    open: Arc<FileState>,
 }
 
 impl fmt::Debug for DrmFile {
     /// Not the device behind it, which prints CBUF and all.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DrmFile").finish_non_exhaustive()
-    }
-}
-
-/// The unfinished jobs that wrote a buffer object at one moment: what a
-/// sync_file exported from its dma-buf stands for.
-#[derive(Clone, Debug)]
-pub struct WriteFence(Exported);
-
-impl WriteFence {
-    /// Active while any of the jobs is unfinished, then failed if any was
-    /// killed. Signalled from the start if there was no such job.
-    #[must_use]
-    pub fn state(&self) -> FenceState {
-        let states = self.0.fences.iter().map(|fence| fence.state());
-        states.fold(FenceState::Signaled, |all, one| match (all, one) {
-            (FenceState::Active, _) | (_, FenceState::Active) => FenceState::Active,
-            (FenceState::Failed(errno), _) | (_, FenceState::Failed(errno)) => {
-                FenceState::Failed(errno)
-            }
-            (FenceState::Signaled, FenceState::Signaled) => FenceState::Signaled,
-        })
     }
 }
 
@@ -65,7 +43,7 @@ impl DrmFile {
     pub(super) fn new(device: Arc<Device>, privileged: bool) -> Self {
         let entity = device.scheduler.add_entity();
         let aperture = device.options.profile.iommu.aperture();
-        let open = Arc::new(OpenFile {
+        let open = Arc::new(FileState {
             device,
             space: Arc::new(AddressSpace::new(aperture, Life::default())),
             handles: Mutex::default(),
@@ -79,7 +57,7 @@ impl DrmFile {
         Self { open }
     }
 
-    pub(super) fn open(&self) -> &Arc<OpenFile> {
+    pub(super) fn open(&self) -> &Arc<FileState> {
         &self.open
     }
 
@@ -101,7 +79,7 @@ impl DrmFile {
         Ok(())
     }
 
-    pub(super) fn lookup(&self, handle: u32) -> Option<Arc<Object>> {
+    pub(super) fn lookup(&self, handle: u32) -> Option<Arc<GemObject>> {
         let handles = self.handles();
         if handles.is_dangling(handle) {
             self.device().health.dangling_handle_used(handle);
@@ -109,7 +87,7 @@ impl DrmFile {
         handles.get(handle).cloned()
     }
 
-    pub(super) fn has_handle(&self, object: &Arc<Object>) -> bool {
+    pub(super) fn has_handle(&self, object: &Arc<GemObject>) -> bool {
         self.handles().find(object).is_some()
     }
 
@@ -178,7 +156,7 @@ impl DrmFile {
             .map(|object| object.pages().len() as u64)
     }
 
-    /// How many handles are in use.
+    /// Number of handles that are in use.
     #[must_use]
     pub fn handles_in_use(&self) -> usize {
         self.handles().len()
@@ -225,16 +203,5 @@ impl DrmFile {
     pub(crate) fn was_killed(&self, handle: u32) -> Option<bool> {
         let object = self.lookup(handle)?;
         Some(object.reservation().was_killed())
-    }
-
-    /// What a sync_file would hold that is exported now from the dma-buf of
-    /// `handle`, for reading: the unfinished jobs that write it.
-    ///
-    /// # Errors
-    /// `ENOENT` for an unknown handle.
-    pub fn write_fence(&self, handle: u32) -> Result<WriteFence, Errno> {
-        let object = self.lookup(handle).ok_or(Errno::NOENT)?;
-        let usage = Usage::in_the_way_of(false);
-        Ok(WriteFence(object.reservation().export(usage)))
     }
 }

@@ -33,7 +33,7 @@ const MMAP_OFFSETS_END: u64 = MMAP_OFFSETS_START * 257;
 #[derive(Debug)]
 pub(super) struct MmapOffsets {
     allocator: Mutex<RangeAllocator>,
-    objects: Mutex<BTreeMap<u64, Weak<Object>>>,
+    objects: Mutex<BTreeMap<u64, Weak<GemObject>>>,
     /// Bytes of memory left for buffer objects.
     memory: Mutex<u64>,
 }
@@ -79,7 +79,7 @@ impl MmapOffsets {
     }
 
     /// The object whose range starts at `offset`, whichever file it is of.
-    pub(super) fn lookup(&self, offset: u64) -> Option<Arc<Object>> {
+    pub(super) fn lookup(&self, offset: u64) -> Option<Arc<GemObject>> {
         // The guard is gone at the end of this statement: dropping the
         // result, if it became the last reference, takes the lock again.
         lock(&self.objects).get(&offset)?.upgrade()
@@ -95,8 +95,8 @@ fn whole_pages(size: u32) -> u64 {
 /// Alive as long as a handle, a mapping, a dma-buf or an unfinished job
 /// refers to it. Only then its IOVA, its mmap offset and its pages are free.
 #[derive(Debug)]
-pub(super) struct Object {
-    /// As CREATE_BO was told.
+pub(super) struct GemObject {
+    /// Bytes, as CREATE_BO was asked for them.
     size: u32,
     pages: Arc<Pages>,
     mmap_offset: u64,
@@ -115,7 +115,7 @@ pub(super) struct Object {
     pub(super) handles: AtomicUsize,
 }
 
-impl Object {
+impl GemObject {
     /// Allocates pages, an IOVA in `space` and an mmap offset.
     ///
     /// # Errors
@@ -257,7 +257,7 @@ impl Object {
     }
 }
 
-impl Drop for Object {
+impl Drop for GemObject {
     fn drop(&mut self) {
         if self.space.life.is_over() {
             self.health.object_outlived_file();
@@ -273,7 +273,7 @@ impl Drop for Object {
 #[derive(Debug, Default)]
 pub(super) struct HandleTable {
     /// Index is the handle less 1.
-    slots: Vec<Option<Arc<Object>>>,
+    slots: Vec<Option<Arc<GemObject>>>,
     free: BTreeSet<usize>,
     /// Handles of objects that are gone; see
     /// [`Bug::DanglingHandle`](super::Bug::DanglingHandle).
@@ -282,7 +282,7 @@ pub(super) struct HandleTable {
 
 impl HandleTable {
     /// Gives `object` a handle.
-    pub(super) fn insert(&mut self, object: Arc<Object>) -> Result<u32, Errno> {
+    pub(super) fn insert(&mut self, object: Arc<GemObject>) -> Result<u32, Errno> {
         self.insert_slot(Some(object))
     }
 
@@ -303,7 +303,7 @@ impl HandleTable {
         !self.dangling.is_empty()
     }
 
-    fn insert_slot(&mut self, slot: Option<Arc<Object>>) -> Result<u32, Errno> {
+    fn insert_slot(&mut self, slot: Option<Arc<GemObject>>) -> Result<u32, Errno> {
         if let Some(index) = self.free.pop_first() {
             self.slots[index] = slot;
             return Self::handle(index);
@@ -314,7 +314,7 @@ impl HandleTable {
     }
 
     /// The handle that `object` already has here.
-    pub(super) fn find(&self, object: &Arc<Object>) -> Option<u32> {
+    pub(super) fn find(&self, object: &Arc<GemObject>) -> Option<u32> {
         let index = self
             .slots
             .iter()
@@ -322,11 +322,11 @@ impl HandleTable {
         Self::handle(index).ok()
     }
 
-    pub(super) fn get(&self, handle: u32) -> Option<&Arc<Object>> {
+    pub(super) fn get(&self, handle: u32) -> Option<&Arc<GemObject>> {
         self.slots.get(Self::index(handle)?)?.as_ref()
     }
 
-    pub(super) fn remove(&mut self, handle: u32) -> Option<Arc<Object>> {
+    pub(super) fn remove(&mut self, handle: u32) -> Option<Arc<GemObject>> {
         let index = Self::index(handle)?;
         let object = self.slots.get_mut(index)?.take()?;
         self.free.insert(index);
@@ -334,7 +334,7 @@ impl HandleTable {
     }
 
     /// Takes all objects out.
-    pub(super) fn drain(&mut self) -> Vec<Arc<Object>> {
+    pub(super) fn drain(&mut self) -> Vec<Arc<GemObject>> {
         self.free.clear();
         std::mem::take(&mut self.slots)
             .into_iter()
@@ -342,7 +342,7 @@ impl HandleTable {
             .collect()
     }
 
-    /// How many handles are in use.
+    /// Number of handles that are in use.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

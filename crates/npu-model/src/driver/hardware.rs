@@ -11,7 +11,7 @@ use std::time::Duration;
 use rknpu_regcmd::regs::{cna, core, pc};
 
 use super::iommu::{AddressSpace, Unmapped};
-use crate::trace::Recorder;
+use crate::trace::AccessRecorder;
 use rknpu_chip::{Bus, Core, Direction, Fault, Master, Outcome};
 
 /// PC.BASE_ADDRESS: register access by the CPU.
@@ -76,29 +76,29 @@ impl NpuCore for Core {
 
 /// The bus of one task: the address space of the job's file.
 #[derive(Debug)]
-pub(super) struct TaskBus<'a> {
+pub(super) struct AddressSpaceBus<'a> {
     space: &'a AddressSpace,
     /// The job, as the driver attaches the address space for each.
     job: u64,
     faults: Vec<Fault>,
-    recorder: Option<Recorder>,
+    recorder: Option<AccessRecorder>,
 }
 
 /// Faults kept per task; a runaway program makes millions.
 const FAULTS_KEPT: usize = 8;
 
-impl<'a> TaskBus<'a> {
+impl<'a> AddressSpaceBus<'a> {
     pub(super) fn new(space: &'a AddressSpace, job: u64, record: bool) -> Self {
         Self {
             space,
             job,
             faults: Vec::new(),
-            recorder: record.then(Recorder::default),
+            recorder: record.then(AccessRecorder::default),
         }
     }
 
     /// The faults that happened, and the accesses if they were recorded.
-    pub(super) fn into_parts(self) -> (Vec<Fault>, Option<Recorder>) {
+    pub(super) fn into_parts(self) -> (Vec<Fault>, Option<AccessRecorder>) {
         (self.faults, self.recorder)
     }
 
@@ -127,7 +127,7 @@ impl<'a> TaskBus<'a> {
     }
 }
 
-impl Bus for TaskBus<'_> {
+impl Bus for AddressSpaceBus<'_> {
     fn read(&mut self, master: Master, iova: u32, out: &mut [u8]) -> Result<(), Fault> {
         let result = self.space.read(iova, out);
         self.note((master, Direction::Read), iova, out.len(), result)
@@ -154,7 +154,7 @@ impl Bus for TaskBus<'_> {
 pub struct Kicked {
     /// PC.INTERRUPT_RAW_STATUS.
     pub raw_status: u32,
-    /// What came of the tasks.
+    /// The chip's account of the tasks: time, work, and what is wrong with them.
     pub outcome: Outcome,
 }
 

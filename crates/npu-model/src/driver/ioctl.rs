@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Device;
-use super::abi::{self, Request};
+use super::abi::{self, RequestNumber};
 use super::fence::{self, Until, WaitEnd};
 use super::file::DrmFile;
-use super::gem::Object;
+use super::gem::GemObject;
 use super::job::{self, DropReason};
 use super::resv::Usage;
 use super::shared_file;
@@ -35,7 +35,7 @@ const PRIME_WRITABLE: u32 = 0o2;
 const PRIME_FLAGS: u32 = PRIME_CLOEXEC | PRIME_WRITABLE;
 
 impl DrmFile {
-    /// An ioctl.
+    /// An ioctl on the device node.
     ///
     /// `arg` is the memory that the argument pointer points to, which may be
     /// shorter or longer than the size in the request number; an empty slice
@@ -45,7 +45,7 @@ impl DrmFile {
     /// # Errors
     /// The errno that the real driver returns; see `docs/model.md`.
     pub fn ioctl(&self, request: u32, arg: &mut [u8], user: &dyn Caller) -> Result<i32, Errno> {
-        let request = Request(request);
+        let request = RequestNumber(request);
         self.check_device()?;
         if request.letter() != abi::DRM_IOCTL_BASE {
             return Err(Errno::NOTTY);
@@ -112,7 +112,7 @@ impl DrmFile {
         shared_file::collect();
         let device = self.device();
         device.client_maps.collect();
-        let object = match Object::create(arg.size, device, &self.open().space) {
+        let object = match GemObject::create(arg.size, device, &self.open().space) {
             Ok(object) => object,
             Err(errno) => return Err(self.create_failed(arg, errno)),
         };
@@ -132,7 +132,8 @@ impl DrmFile {
         if options.profile.create_unwinds || arg.size == 0 {
             return errno;
         }
-        health.create_failed(arg, errno, &mut self.handles())
+        let leave_handle = || self.handles().insert_dangling();
+        health.create_failed(arg, errno, leave_handle)
     }
 
     fn submit(&self, arg: &mut abi::Submit, user: &dyn Caller) -> Result<(), Errno> {
@@ -228,7 +229,7 @@ impl DrmFile {
         if arg.flags & !PRIME_FLAGS != 0 {
             return Err(Errno::INVAL);
         }
-        let file = self.prime_export_for(arg.handle, arg.flags & PRIME_WRITABLE != 0)?;
+        let file = self.prime_export(arg.handle, arg.flags & PRIME_WRITABLE != 0)?;
         user.install(file, arg.flags & PRIME_CLOEXEC != 0, &mut |number| {
             arg.fd = number;
             Ok(())
@@ -268,7 +269,7 @@ fn get_cap(arg: &mut abi::GetCap) -> Result<(), Errno> {
 
 /// One ioctl with its argument.
 struct Call<'a> {
-    request: Request,
+    request: RequestNumber,
     arg: &'a mut [u8],
 }
 
@@ -279,7 +280,7 @@ impl Call<'_> {
     /// directions copying makes sense at all.
     fn update<T: FromBytes + IntoBytes + Immutable>(
         &mut self,
-        known: Request,
+        known: RequestNumber,
         action: impl FnOnce(&mut T) -> Result<(), Errno>,
     ) -> Result<i32, Errno> {
         let directions = self.request.direction() & known.direction();

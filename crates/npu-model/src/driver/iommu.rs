@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use rustix::io::Errno;
 
 use super::iova::RangeAllocator;
+use super::life::Life;
 use super::lock;
 use super::memory::{PAGE_BYTES, Pages};
-use super::release::Life;
 
 /// Address spaces of the process so far.
 static SPACES: AtomicU64 = AtomicU64::new(0);
 
-/// What an address translates to.
+/// The NPU addresses of one open file, and the pages behind each.
 #[derive(Debug)]
 pub(super) struct AddressSpace {
     /// Rises from one to the next.

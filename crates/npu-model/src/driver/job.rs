@@ -14,7 +14,7 @@ use zerocopy::FromBytes;
 
 use super::abi;
 use super::fence::Fence;
-use super::gem::Object;
+use super::gem::GemObject;
 use super::hardware;
 use super::iommu::AddressSpace;
 use super::memory::PAGE_BYTES;
@@ -22,7 +22,7 @@ use super::profile::{ChainedKicks, JOB_CHAINED};
 
 /// One register program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Task {
+pub(super) struct JobTask {
     /// IOVA of the first command word, as the client gave it.
     pub(super) regcmd: u32,
     /// Length, 64-bit words.
@@ -32,11 +32,11 @@ pub(super) struct Task {
 /// What a job asks for, before it is accepted.
 #[derive(Debug)]
 pub(super) struct JobRequest {
-    pub(super) tasks: Vec<Task>,
+    pub(super) tasks: Vec<JobTask>,
     /// Whether one kick starts all of its tasks.
     pub(super) chained: bool,
-    pub(super) reads: Vec<Arc<Object>>,
-    pub(super) writes: Vec<Arc<Object>>,
+    pub(super) reads: Vec<Arc<GemObject>>,
+    pub(super) writes: Vec<Arc<GemObject>>,
 }
 
 impl JobRequest {
@@ -77,7 +77,7 @@ pub struct JobCounts {
 
 /// A job that the driver accepted.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct AcceptedJob {
     /// Position in the order of acceptance on this device, from 1 on.
     pub(super) id: u64,
     pub(super) request: JobRequest,
@@ -215,7 +215,7 @@ fn read_array<T: FromBytes>(
 pub(super) fn read_job(
     flagged: &abi::FlaggedJob,
     user: &dyn UserMemory,
-    lookup: &dyn Fn(u32) -> Option<Arc<Object>>,
+    lookup: &dyn Fn(u32) -> Option<Arc<GemObject>>,
 ) -> Result<JobRequest, DropReason> {
     let job = &flagged.job;
     let tasks = read_tasks(job, user)?;
@@ -241,7 +241,7 @@ pub(super) fn read_job(
     Ok(request)
 }
 
-fn read_tasks(job: &abi::Job, user: &dyn UserMemory) -> Result<Vec<Task>, DropReason> {
+fn read_tasks(job: &abi::Job, user: &dyn UserMemory) -> Result<Vec<JobTask>, DropReason> {
     if job.task_count == 0 {
         return Err(DropReason::NoTasks);
     }
@@ -256,7 +256,7 @@ fn read_tasks(job: &abi::Job, user: &dyn UserMemory) -> Result<Vec<Task>, DropRe
     if let Some(index) = tasks.iter().position(|task| task.regcmd_count == 0) {
         return Err(DropReason::NoWords(index));
     }
-    let tasks = tasks.into_iter().map(|task| Task {
+    let tasks = tasks.into_iter().map(|task| JobTask {
         regcmd: task.regcmd,
         words: task.regcmd_count,
     });
@@ -267,8 +267,8 @@ fn read_handles(
     array: u64,
     count: u32,
     user: &dyn UserMemory,
-    lookup: &dyn Fn(u32) -> Option<Arc<Object>>,
-) -> Result<Vec<Arc<Object>>, DropReason> {
+    lookup: &dyn Fn(u32) -> Option<Arc<GemObject>>,
+) -> Result<Vec<Arc<GemObject>>, DropReason> {
     if allocation_fails(count, KERNEL_POINTER_BYTES) {
         return Err(DropReason::Count);
     }

@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::file::DrmFile;
-use super::gem::Object;
+use super::gem::GemObject;
 use super::memory::PAGE_BYTES;
-use super::release::OpenFile;
+use super::release::FileState;
 
 /// A mapping of a buffer object.
 ///
@@ -22,9 +22,9 @@ pub struct Mapping {
     // Dropped in this order: the object must be gone when the file goes.
     memory: Memory,
     len: usize,
-    object: Arc<Object>,
+    object: Arc<GemObject>,
     /// Of a mapping of the device node.
-    file: Option<Arc<OpenFile>>,
+    file: Option<Arc<FileState>>,
 }
 
 #[derive(Debug)]
@@ -37,12 +37,12 @@ enum Memory {
 
 impl Mapping {
     /// What it maps, and by which open file.
-    pub(super) fn of(&self) -> (&Arc<Object>, Option<&Arc<OpenFile>>) {
+    pub(super) fn of(&self) -> (&Arc<GemObject>, Option<&Arc<FileState>>) {
         (&self.object, self.file.as_ref())
     }
 
     /// The whole object, through the pages that the NPU side uses.
-    pub(super) fn shared(object: Arc<Object>, file: Arc<OpenFile>) -> Self {
+    pub(super) fn shared(object: Arc<GemObject>, file: Arc<FileState>) -> Self {
         Self {
             memory: Memory::Shared,
             len: object.pages().len(),
@@ -55,9 +55,9 @@ impl Mapping {
     /// were asked for.
     ///
     /// # Errors
-    /// What mmap says.
+    /// The errno that mmap gives.
     pub(super) fn own(
-        object: &Arc<Object>,
+        object: &Arc<GemObject>,
         whole: usize,
         len: usize,
         prot: ProtFlags,
@@ -129,7 +129,7 @@ impl DrmFile {
         offset: u64,
         len: usize,
         flags: MapFlags,
-    ) -> Result<(Arc<Object>, usize), Errno> {
+    ) -> Result<(Arc<GemObject>, usize), Errno> {
         self.check_device()?;
         let offsets = &self.device().offsets;
         let object = offsets.lookup(offset).ok_or(Errno::INVAL)?;

@@ -11,7 +11,7 @@
 //! | `ioctl` | drm_ioctl and the handlers |
 //! | `file` | an open file: handles, address space, queue |
 //! | `gem` | buffer objects, handles, reservations |
-//! | `release`, `orphans` | the end of a file: drm_release, rocket_postclose |
+//! | `release`, `life`, `orphans` | the end of a file: drm_release, rocket_postclose |
 //! | `iova`, `iommu` | drm_mm, the IOMMU domain |
 //! | `mmap`, `client_map` | mappings, those of other processes |
 //! | `prime`, `names` | export and import, GEM names |
@@ -38,6 +38,7 @@ mod ioctl;
 mod iommu;
 mod iova;
 mod job;
+mod life;
 #[allow(unsafe_code)]
 mod memory;
 mod mmap;
@@ -58,8 +59,7 @@ use std::time::Duration;
 
 pub use bugs::{Bug, DriverBugs};
 pub use cache::Caches;
-pub use fence::FenceState;
-pub use file::{DrmFile, WriteFence};
+pub use file::DrmFile;
 pub use hardware::{Kicked, NpuCore, kick};
 pub use job::JobCounts;
 pub use memory::Backing;
@@ -77,9 +77,9 @@ use crate::trace::TaskTrace;
 /// What can be chosen about a [`Driver`].
 #[derive(Clone, Debug)]
 pub struct DriverOptions {
-    /// The kernel.
+    /// Version and behaviour of the modelled kernel.
     pub profile: DriverProfile,
-    /// Which of its bugs take effect.
+    /// The bugs of that kernel that take effect.
     pub bugs: DriverBugs,
     /// Whether [`Driver::open`] is called by root (`CAP_SYS_ADMIN`), which
     /// may use GEM names.

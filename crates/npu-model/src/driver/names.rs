@@ -11,23 +11,23 @@ use rustix::io::Errno;
 
 use super::abi;
 use super::file::DrmFile;
-use super::gem::Object;
+use super::gem::GemObject;
 use super::lock;
 
 /// The names of one device: the lowest free integer from 1 on. A name lasts
 /// as long as any file has a handle of its object.
 #[derive(Debug, Default)]
-pub(super) struct Names(Mutex<BTreeMap<u32, Weak<Object>>>);
+pub(super) struct Names(Mutex<BTreeMap<u32, Weak<GemObject>>>);
 
 impl Names {
     /// A file gets a handle of `object`.
-    pub(super) fn handle_opened(&self, object: &Object) {
+    pub(super) fn handle_opened(&self, object: &GemObject) {
         let _names = lock(&self.0);
         object.handles.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A file has closed a handle of `object`.
-    pub(super) fn handle_closed(&self, object: &Arc<Object>) {
+    pub(super) fn handle_closed(&self, object: &Arc<GemObject>) {
         let mut names = lock(&self.0);
         if object.handles.fetch_sub(1, Ordering::Relaxed) == 1 {
             let ours = Arc::downgrade(object);
@@ -40,7 +40,7 @@ impl Names {
     /// # Errors
     /// `ENOENT` if its last handle was closed meanwhile, `ENOSPC` if all
     /// numbers are taken.
-    fn of(&self, object: &Arc<Object>) -> Result<u32, Errno> {
+    fn of(&self, object: &Arc<GemObject>) -> Result<u32, Errno> {
         let mut names = lock(&self.0);
         if object.handles.load(Ordering::Relaxed) == 0 {
             return Err(Errno::NOENT);
@@ -57,7 +57,7 @@ impl Names {
     }
 
     /// The object of that name, with a handle counted.
-    fn open(&self, name: u32) -> Option<Arc<Object>> {
+    fn open(&self, name: u32) -> Option<Arc<GemObject>> {
         let names = lock(&self.0);
         let object = names.get(&name)?.upgrade()?;
         object.handles.fetch_add(1, Ordering::Relaxed);

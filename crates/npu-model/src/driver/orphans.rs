@@ -7,14 +7,14 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::fence::Fence;
-use super::job::Job;
+use super::job::AcceptedJob;
 
-/// What one process left queued.
+/// Jobs that a process left queued when it ended.
 #[derive(Debug)]
 pub(super) struct Orphans {
     /// They end behind this one.
     pub(super) behind: Option<Arc<Fence>>,
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Vec<AcceptedJob>,
 }
 
 impl Orphans {
@@ -24,14 +24,14 @@ impl Orphans {
 }
 
 /// Takes the jobs out whose turn to end has come.
-pub(super) fn take_ending(all: &mut Vec<Orphans>) -> Vec<Job> {
+pub(super) fn take_ending(all: &mut Vec<Orphans>) -> Vec<AcceptedJob> {
     let ending = all.extract_if(.., |orphans| !orphans.must_wait());
     ending.flat_map(|orphans| orphans.jobs).collect()
 }
 
 /// Ends such jobs. To be called without a lock: what they refer to goes.
-pub(super) fn end(jobs: Vec<Job>) {
-    for Job { fence, request, .. } in jobs {
+pub(super) fn end(jobs: Vec<AcceptedJob>) {
+    for AcceptedJob { fence, request, .. } in jobs {
         request.note_end();
         fence.signal(Err(Errno::SRCH));
     }

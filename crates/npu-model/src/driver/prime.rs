@@ -9,27 +9,21 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::dma_buf::DmaBuf;
+use super::dma_buf::ModelDmaBuf;
 use super::file::DrmFile;
-use super::gem::Object;
-use super::shared_file::{self, Kind, SharedFile};
+use super::gem::GemObject;
+use super::shared_file::{self, SharedFile, SharedFileKind};
 
 impl DrmFile {
-    /// PRIME_HANDLE_TO_FD without the number: a dma-buf of `handle`, to be read
-    /// and written (`DRM_RDWR`).
+    /// PRIME_HANDLE_TO_FD without the number: a dma-buf of `handle`, for writing
+    /// only if that is asked for here or was at the first export.
     ///
     /// # Errors
     /// `ENOENT` for an unknown handle, `EOPNOTSUPP` for heap pages,
     /// `EMFILE`.
-    pub fn prime_export(&self, handle: u32) -> Result<OwnedFd, Errno> {
-        self.prime_export_for(handle, true)
-    }
-
-    /// As [`DrmFile::prime_export`], for writing only if that is asked for here
-    /// or was at the first export.
-    pub(super) fn prime_export_for(&self, handle: u32, writable: bool) -> Result<OwnedFd, Errno> {
+    pub(super) fn prime_export(&self, handle: u32, writable: bool) -> Result<OwnedFd, Errno> {
         let object = self.lookup(handle).ok_or(Errno::NOENT)?;
-        DmaBuf::export(&object, writable)
+        ModelDmaBuf::export(&object, writable)
     }
 
     /// PRIME_FD_TO_HANDLE: the handle of the buffer object behind a
@@ -39,7 +33,7 @@ impl DrmFile {
     /// # Errors
     /// `EBADF` for a number that is not open, `EINVAL` for a file that is no
     /// dma-buf of this device.
-    pub fn prime_import(&self, fd: RawFd) -> Result<u32, Errno> {
+    pub(super) fn prime_import(&self, fd: RawFd) -> Result<u32, Errno> {
         shared_file::collect();
         let object = self.exported(fd)?;
         let mut handles = self.handles();
@@ -53,9 +47,9 @@ impl DrmFile {
     }
 
     /// The object that this device exported as `fd`.
-    fn exported(&self, fd: RawFd) -> Result<Arc<Object>, Errno> {
+    fn exported(&self, fd: RawFd) -> Result<Arc<GemObject>, Errno> {
         match SharedFile::of(fd)? {
-            Some(SharedFile(Kind::DmaBuf(dma_buf)))
+            Some(SharedFile(SharedFileKind::DmaBuf(dma_buf)))
                 if dma_buf.object().is_of(&self.device().offsets) =>
             {
                 Ok(Arc::clone(dma_buf.object()))

@@ -48,7 +48,7 @@ pub enum ChainedKicks {
 /// How a job asks for [`ChainedKicks::Flagged`].
 pub(super) const JOB_CHAINED: u32 = 1;
 
-/// One kernel.
+/// What differs between kernels, of one of them.
 ///
 /// The constants are mainline kernels as released, on an RK3588. Of all other
 /// fields no difference between versions is known: they hold the same data,

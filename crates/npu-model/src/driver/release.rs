@@ -8,50 +8,16 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use super::gem::HandleTable;
 use super::iommu::AddressSpace;
 use super::sched::EntityId;
 use super::{Device, lock, shared_file};
 
-/// What the kernel's `rocket_file_priv` lives through.
-#[derive(Debug, Default)]
-pub(super) struct Life {
-    over: AtomicBool,
-    /// Whether its process ended rather than closing the file.
-    died: AtomicBool,
-    /// When the last job that used an object of this file ended.
-    last_end: Mutex<Option<Instant>>,
-}
-
-impl Life {
-    /// Whether the kernel has freed it.
-    pub(super) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
-    }
-
-    /// Whether its process ended rather than closing the file: what its jobs do
-    /// without their memory says nothing of their programs.
-    pub(super) fn has_died(&self) -> bool {
-        self.died.load(Ordering::Acquire)
-    }
-
-    /// A job that used an object of this file has ended.
-    pub(super) fn note_job_end(&self) {
-        *lock(&self.last_end) = Some(Instant::now());
-    }
-
-    /// Whether such a job ended less than `delay` ago.
-    fn job_ended_within(&self, delay: Duration) -> bool {
-        lock(&self.last_end).is_some_and(|end| end.elapsed() < delay)
-    }
-}
-
 /// What descriptor and mappings of one open file share. Dropping the last of
 /// them releases the file.
 #[derive(Debug)]
-pub(super) struct OpenFile {
+pub(super) struct FileState {
     pub(super) device: Arc<Device>,
     pub(super) space: Arc<AddressSpace>,
     pub(super) handles: Mutex<HandleTable>,
@@ -69,7 +35,7 @@ pub(super) struct OpenFile {
     pub(super) need_not_settle: AtomicBool,
 }
 
-impl OpenFile {
+impl FileState {
     /// Whether its descriptor is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
@@ -83,7 +49,7 @@ impl OpenFile {
         // Before the handles go.
         let is_ending = || {
             let ending = is_ending();
-            life.died.fetch_or(ending, Ordering::Release);
+            life.note_death(ending);
             ending
         };
         let exiting = is_ending();
@@ -119,12 +85,12 @@ impl OpenFile {
         if !patient && self.space.life.job_ended_within(delay) {
             health.closed_after_job(delay);
         }
-        self.space.life.over.store(true, Ordering::Release);
+        self.space.life.end();
         died_with
     }
 }
 
-impl Drop for OpenFile {
+impl Drop for FileState {
     fn drop(&mut self) {
         if !self.released {
             self.release(&|| false);

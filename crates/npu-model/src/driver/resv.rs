@@ -17,9 +17,9 @@ use rocket_uapi::Wake;
 /// usage finds the fences of all up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Usage {
-    /// It writes.
+    /// An access that writes, and perhaps reads.
     Write,
-    /// It only reads.
+    /// An access that only reads.
     Read,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Reservation {
 /// What somebody gets who asks for the fences on an object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exported {
-    /// Unsignalled ones.
+    /// The fences that have not ended.
     pub(super) fences: Vec<Arc<Fence>>,
     /// All of them, for modelled time.
     pub(super) named: Vec<FenceName>,

@@ -9,28 +9,28 @@ use rknpu_regcmd::timing::TaskWork;
 use rustix::io::Errno;
 
 use super::bugs::Health;
-use super::hardware::{Kicked, NpuCore, TaskBus, kick};
+use super::hardware::{AddressSpaceBus, Kicked, NpuCore, kick};
 use super::iommu::AddressSpace;
-use super::job::{Job, Task};
+use super::job::{AcceptedJob, JobTask};
 use super::lock;
-use super::sched::{Hardware, Shared};
-use crate::event::{Event, KillCause, Place};
+use super::sched::{Hardware, SchedulerShared};
+use crate::event::{Event, KillCause, TaskPlace};
 use crate::trace::TaskTrace;
 use rknpu_chip::{Diagnosis, Outcome};
 
 /// Traces kept when nobody takes them.
 const TRACES_KEPT: usize = 65_536;
 
-/// What a job has done so far.
+/// The sums over the tasks of a job that have run.
 #[derive(Default)]
 struct Done {
     device_time: Duration,
     tasks: Vec<TaskWork>,
 }
 
-impl Shared {
+impl SchedulerShared {
     /// Runs the tasks of a job in order.
-    pub(super) fn run(&self, core: usize, job: &Job) -> Result<(), Errno> {
+    pub(super) fn run(&self, core: usize, job: &AcceptedJob) -> Result<(), Errno> {
         let mut guard = lock(&self.cores[core]);
         let Hardware {
             core: hardware,
@@ -65,7 +65,7 @@ impl Shared {
         &self,
         core: usize,
         hardware: &mut dyn NpuCore,
-        job: &Job,
+        job: &AcceptedJob,
         done: &mut Done,
     ) -> Result<(), Errno> {
         let tasks = &job.request.tasks;
@@ -75,7 +75,7 @@ impl Shared {
             (&tasks[..], 1)
         };
         for (index, &task) in kicks.iter().enumerate() {
-            let place = Place {
+            let place = TaskPlace {
                 job: job.id,
                 core: core as u32,
                 task: index,
@@ -132,12 +132,12 @@ impl Shared {
     /// Runs one task, or a chain of as many as said.
     fn run_task(
         &self,
-        place: Place,
+        place: TaskPlace,
         hardware: &mut dyn NpuCore,
-        (task, tasks): (Task, u32),
+        (task, tasks): (JobTask, u32),
         space: &AddressSpace,
     ) -> Kicked {
-        let mut bus = TaskBus::new(space, place.job, self.options.trace);
+        let mut bus = AddressSpaceBus::new(space, place.job, self.options.trace);
         let kicked = kick(
             hardware,
             place.core,
@@ -177,7 +177,7 @@ impl Shared {
     /// The driver's timeout path: the core is reset, the job is gone.
     fn kill(
         &self,
-        place: Place,
+        place: TaskPlace,
         cause: KillCause,
         diagnosis: Vec<Diagnosis>,
         hardware: &mut dyn NpuCore,

@@ -27,11 +27,11 @@ use super::bugs::Health;
 use super::fence::{Fence, Watcher, new_contexts};
 use super::hardware::NpuCore;
 use super::iommu::AddressSpace;
-use super::job::{Job, JobCounts, JobRequest};
+use super::job::{AcceptedJob, JobCounts, JobRequest};
 use super::orphans::{self, Orphans};
 use super::resv::Usage;
 use super::{DriverOptions, lock};
-use crate::timeline::{DeviceTimeline, FenceName, JobRecord, Recorder};
+use crate::timeline::{DeviceTimeline, FenceName, TimelineJob, TimelineRecorder};
 use crate::trace::TaskTrace;
 
 /// One file's queue.
@@ -41,17 +41,17 @@ pub(super) struct EntityId(u64);
 /// The schedulers of one device.
 #[derive(Debug)]
 pub(super) struct Scheduler {
-    shared: Arc<Shared>,
+    shared: Arc<SchedulerShared>,
     threads: Mutex<Vec<Option<JoinHandle<()>>>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SchedulerShared {
     pub(super) options: DriverOptions,
     pub(super) health: Arc<Health>,
     pub(super) traces: Mutex<VecDeque<TaskTrace>>,
     /// What ran when by modelled time, if that is wanted.
-    pub(super) timeline: Option<Recorder>,
+    pub(super) timeline: Option<TimelineRecorder>,
     pub(super) cores: Vec<Mutex<Hardware>>,
     state: Mutex<State>,
     /// Something in `state` or a fence changed.
@@ -82,7 +82,7 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Entity {
-    queue: VecDeque<Job>,
+    queue: VecDeque<AcceptedJob>,
     core: usize,
     /// Whether the entity counts towards its core's score: from its first
     /// job on.
@@ -94,7 +94,7 @@ struct Entity {
 }
 
 impl Entity {
-    /// Its jobs that have not ended.
+    /// Number of its jobs that have not ended.
     fn unfinished(&self) -> usize {
         let last = self.last_scheduled.as_ref();
         self.queue.len() + usize::from(last.is_some_and(|fence| fence.is_active()))
@@ -134,7 +134,7 @@ impl State {
     }
 
     /// Takes the first ready job for `core`.
-    fn next_job(&mut self, core: usize) -> Option<Job> {
+    fn next_job(&mut self, core: usize) -> Option<AcceptedJob> {
         let entity = self
             .entities
             .values_mut()
@@ -151,7 +151,7 @@ impl State {
 }
 
 impl Scheduler {
-    /// How many cores there are.
+    /// Number of cores.
     pub(super) fn cores(&self) -> usize {
         self.shared.cores.len()
     }
@@ -169,11 +169,11 @@ impl Scheduler {
             })
         };
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SchedulerShared {
                 options: options.clone(),
                 health,
                 traces: Mutex::default(),
-                timeline: options.timeline.then(Recorder::default),
+                timeline: options.timeline.then(TimelineRecorder::default),
                 cores: cores.into_iter().map(hardware).collect(),
                 state: Mutex::new(State {
                     jobs_on: vec![0; count],
@@ -254,7 +254,7 @@ impl Scheduler {
         died_with
     }
 
-    /// How the accepted jobs ended.
+    /// Numbers of accepted jobs, by how they ended.
     pub(super) fn jobs(&self) -> JobCounts {
         let state = lock(&self.shared.state);
         let JobCounts {
@@ -319,7 +319,7 @@ impl Scheduler {
         // Under the lock: a core looks at the fence before or after all of it.
         let is_own = |fence: &Fence| contexts.contains(&fence.context());
         for foreign in dependencies.iter().filter(|fence| !is_own(fence)) {
-            let shared: Weak<Shared> = Arc::downgrade(&self.shared);
+            let shared: Weak<SchedulerShared> = Arc::downgrade(&self.shared);
             foreign.watch(shared);
         }
         for object in &request.writes {
@@ -328,15 +328,15 @@ impl Scheduler {
         state.jobs_accepted += 1;
         state.jobs_on[core] += 1;
         if let Some(timeline) = &self.shared.timeline {
-            let record = JobRecord {
+            let record = TimelineJob {
                 job: state.jobs_accepted,
                 file: id.0,
                 chained: request.chained,
-                ..JobRecord::default()
+                ..TimelineJob::default()
             };
             timeline.submitted(record, request.tasks.len(), fence.name(), &named);
         }
-        entity.queue.push_back(Job {
+        entity.queue.push_back(AcceptedJob {
             id: state.jobs_accepted,
             request,
             space: Arc::clone(space),
@@ -394,7 +394,7 @@ impl Drop for Scheduler {
     }
 }
 
-impl Watcher for Shared {
+impl Watcher for SchedulerShared {
     fn signalled(&self) {
         // Whoever found the fence active while holding this lock sleeps by
         // now, and is woken.
@@ -403,7 +403,7 @@ impl Watcher for Shared {
     }
 }
 
-impl Shared {
+impl SchedulerShared {
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.changed
             .wait(state)
@@ -451,9 +451,9 @@ impl Shared {
     }
 
     /// Runs a job and ends it.
-    fn finish(&self, core: usize, job: Job) {
+    fn finish(&self, core: usize, job: AcceptedJob) {
         let result = self.run(core, &job);
-        let Job { fence, request, .. } = job;
+        let AcceptedJob { fence, request, .. } = job;
         request.note_writes();
         request.note_end();
         // The kernel drops the references a little after it signals the

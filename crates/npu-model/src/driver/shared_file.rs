@@ -23,19 +23,18 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use rocket_uapi::{Arena, Caller, UserMemory};
+use rocket_uapi::{Caller, UserMemory};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::abi;
-use super::dma_buf::DmaBuf;
+use super::dma_buf::ModelDmaBuf;
 use super::lock;
 use super::mmap::Mapping;
 use super::sw_sync::SwSync;
-use super::sync_file::SyncFile;
+use super::sync_file::ModelSyncFile;
 
 /// Identity of a file of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,16 +68,16 @@ pub(super) fn own_fd(fd: RawFd) -> String {
 /// A dma-buf, a sync_file or a timeline of the model, which answers what a client
 /// asks of its descriptor.
 #[derive(Clone, Debug)]
-pub struct SharedFile(pub(super) Kind);
+pub struct SharedFile(pub(super) SharedFileKind);
 
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
-    DmaBuf(Arc<DmaBuf>),
-    SyncFile(Arc<SyncFile>),
+pub(super) enum SharedFileKind {
+    DmaBuf(Arc<ModelDmaBuf>),
+    SyncFile(Arc<ModelSyncFile>),
     SwSync(Arc<SwSync>),
 }
 
-impl Kind {
+impl SharedFileKind {
     /// Whether any process has a descriptor of it.
     fn is_open(&self) -> bool {
         match self {
@@ -90,12 +89,12 @@ impl Kind {
 }
 
 /// The files of which a client has, or had a moment ago, a descriptor.
-static FILES: LazyLock<Mutex<HashMap<FileId, Kind>>> = LazyLock::new(Mutex::default);
+static FILES: LazyLock<Mutex<HashMap<FileId, SharedFileKind>>> = LazyLock::new(Mutex::default);
 
 /// Puts a file into the table while `make` makes its descriptor. Nothing is
 /// collected meanwhile.
 pub(super) fn install<T>(
-    make: impl FnOnce(&mut HashMap<FileId, Kind>) -> Result<T, Errno>,
+    make: impl FnOnce(&mut HashMap<FileId, SharedFileKind>) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     make(&mut lock(&FILES))
 }
@@ -107,7 +106,7 @@ pub(super) fn install<T>(
 /// `EMFILE`, `ENFILE`, `ENOMEM`, and those of `make`.
 pub(super) fn with_socket<F>(
     make: impl FnOnce(OwnedFd) -> Result<Arc<F>, Errno>,
-    kind: impl FnOnce(Arc<F>) -> Kind,
+    kind: impl FnOnce(Arc<F>) -> SharedFileKind,
 ) -> Result<(Arc<F>, OwnedFd), Errno> {
     // Files of others that are closed by now make room.
     collect();
@@ -162,39 +161,9 @@ impl SharedFile {
     /// The errno that the kernel returns; see `docs/model.md`.
     pub fn ioctl(&self, request: u32, arg: u64, user: &dyn Caller) -> Result<i32, Errno> {
         match &self.0 {
-            Kind::DmaBuf(dma_buf) => dma_buf.ioctl(request, arg, user),
-            Kind::SyncFile(sync_file) => sync_file.ioctl(request, arg, user),
-            Kind::SwSync(sw_sync) => sw_sync.ioctl(request, arg, user),
-        }
-    }
-
-    /// EXPORT_SYNC_FILE without the number.
-    ///
-    /// # Errors
-    /// As the ioctl; `ENOTTY` for any other file.
-    pub fn export_sync_file(&self, flags: u32) -> Result<OwnedFd, Errno> {
-        match &self.0 {
-            Kind::DmaBuf(dma_buf) => dma_buf.export_sync_file(flags),
-            Kind::SyncFile(_) | Kind::SwSync(_) => Err(Errno::NOTTY),
-        }
-    }
-
-    /// MERGE without the number: with the sync_file `other`. What is too long
-    /// of the name is left out.
-    ///
-    /// # Errors
-    /// As the ioctl; `ENOTTY` for any other file.
-    pub fn merge(&self, name: &[u8], other: RawFd) -> Result<OwnedFd, Errno> {
-        match &self.0 {
-            Kind::SyncFile(sync_file) => sync_file.merge(
-                &abi::SyncMerge {
-                    name: super::sync_file::text(name),
-                    fd2: other,
-                    ..abi::SyncMerge::default()
-                },
-                &Arena::new(),
-            ),
-            Kind::DmaBuf(_) | Kind::SwSync(_) => Err(Errno::NOTTY),
+            SharedFileKind::DmaBuf(dma_buf) => dma_buf.ioctl(request, arg, user),
+            SharedFileKind::SyncFile(sync_file) => sync_file.ioctl(request, arg, user),
+            SharedFileKind::SwSync(sw_sync) => sw_sync.ioctl(request, arg, user),
         }
     }
 
@@ -205,8 +174,8 @@ impl SharedFile {
     /// file.
     pub fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
         match &self.0 {
-            Kind::DmaBuf(dma_buf) => dma_buf.seek(to),
-            Kind::SyncFile(_) | Kind::SwSync(_) => Err(Errno::SPIPE),
+            SharedFileKind::DmaBuf(dma_buf) => dma_buf.seek(to),
+            SharedFileKind::SyncFile(_) | SharedFileKind::SwSync(_) => Err(Errno::SPIPE),
         }
     }
 
@@ -218,10 +187,10 @@ impl SharedFile {
     #[must_use]
     pub fn poll(&self, wanted: PollFlags) -> PollFlags {
         match &self.0 {
-            Kind::DmaBuf(dma_buf) => dma_buf.poll(wanted),
-            Kind::SyncFile(sync_file) => sync_file.poll() & wanted,
+            SharedFileKind::DmaBuf(dma_buf) => dma_buf.poll(wanted),
+            SharedFileKind::SyncFile(sync_file) => sync_file.poll() & wanted,
             // As any file without a poll of its own.
-            Kind::SwSync(_) => (PollFlags::IN | PollFlags::OUT) & wanted,
+            SharedFileKind::SwSync(_) => (PollFlags::IN | PollFlags::OUT) & wanted,
         }
     }
 
@@ -238,8 +207,8 @@ impl SharedFile {
         flags: MapFlags,
     ) -> Result<Mapping, Errno> {
         match &self.0 {
-            Kind::DmaBuf(dma_buf) => dma_buf.mmap(offset, len, prot, flags),
-            Kind::SyncFile(_) | Kind::SwSync(_) => Err(Errno::NODEV),
+            SharedFileKind::DmaBuf(dma_buf) => dma_buf.mmap(offset, len, prot, flags),
+            SharedFileKind::SyncFile(_) | SharedFileKind::SwSync(_) => Err(Errno::NODEV),
         }
     }
 
@@ -253,9 +222,9 @@ impl SharedFile {
     }
 
     /// The sync_file behind a descriptor of `user`.
-    pub(super) fn sync_file(fd: RawFd, user: &dyn Caller) -> Option<Arc<SyncFile>> {
+    pub(super) fn sync_file(fd: RawFd, user: &dyn Caller) -> Option<Arc<ModelSyncFile>> {
         match Self::of(user.descriptor(fd).ok()?.number()) {
-            Ok(Some(Self(Kind::SyncFile(sync_file)))) => Some(sync_file),
+            Ok(Some(Self(SharedFileKind::SyncFile(sync_file)))) => Some(sync_file),
             _ => None,
         }
     }

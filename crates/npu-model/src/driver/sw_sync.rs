@@ -18,8 +18,8 @@ use super::abi;
 use super::fence::{Fence, new_contexts};
 use super::lock;
 use super::resv::Exported;
-use super::shared_file::{self, Kind, copy_in, copy_out, has_hung_up};
-use super::sync_file::SyncFile;
+use super::shared_file::{self, SharedFileKind, copy_in, copy_out, has_hung_up};
+use super::sync_file::ModelSyncFile;
 
 /// A timeline: a number that only grows, and the fences that wait for it.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct SwSync {
 #[derive(Debug, Default)]
 struct State {
     value: u32,
-    /// Not signalled yet.
+    /// Fences of the timeline that it has not come to yet.
     fences: Vec<Arc<Fence>>,
     /// Whether the file is closed.
     closed: bool,
@@ -64,7 +64,7 @@ impl SwSync {
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
             Ok(file)
         };
-        let (_, client) = shared_file::with_socket(make, Kind::SwSync)?;
+        let (_, client) = shared_file::with_socket(make, SharedFileKind::SwSync)?;
         Ok(client)
     }
 
@@ -94,7 +94,7 @@ impl SwSync {
         match request {
             abi::SW_SYNC_CREATE_FENCE => {
                 let mut argument: abi::SwSyncCreateFence = copy_in(user, arg)?;
-                let fence = SyncFile::create(Exported {
+                let fence = ModelSyncFile::create(Exported {
                     fences: vec![self.fence_at(argument.value)],
                     ..Exported::default()
                 })?;

@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 use super::abi;
 use super::fence::{Fence, FenceState, Watcher, new_contexts};
 use super::resv::Exported;
-use super::shared_file::{self, Kind, SharedFile, copy_in, copy_out, has_hung_up};
+use super::shared_file::{self, SharedFile, SharedFileKind, copy_in, copy_out, has_hung_up};
 
 /// Bytes of a name, its terminator included.
 const NAME_BYTES: usize = 32;
@@ -28,7 +28,7 @@ const STATUS_SIGNALED: i32 = 1;
 
 /// Fences in a file.
 #[derive(Debug)]
-pub(super) struct SyncFile {
+pub(super) struct ModelSyncFile {
     /// At least one fence.
     exported: Exported,
     /// The timeline of several fences as one (`dma_fence_array`).
@@ -39,7 +39,7 @@ pub(super) struct SyncFile {
     socket: OwnedFd,
 }
 
-impl SyncFile {
+impl ModelSyncFile {
     /// A file of these fences; of a signalled one if there are none.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl SyncFile {
                 socket,
             }))
         };
-        let (file, client) = shared_file::with_socket(make, Kind::SyncFile)?;
+        let (file, client) = shared_file::with_socket(make, SharedFileKind::SyncFile)?;
         let watcher: Weak<Self> = Arc::downgrade(&file);
         for fence in &file.exported.fences {
             fence.watch(watcher.clone());
@@ -129,11 +129,7 @@ impl SyncFile {
     ///
     /// # Errors
     /// `EINVAL` for flags, `ENOENT` where the other is no sync_file.
-    pub(super) fn merge(
-        &self,
-        argument: &abi::SyncMerge,
-        user: &dyn Caller,
-    ) -> Result<OwnedFd, Errno> {
+    fn merge(&self, argument: &abi::SyncMerge, user: &dyn Caller) -> Result<OwnedFd, Errno> {
         if argument.flags != 0 || argument.pad != 0 {
             return Err(Errno::INVAL);
         }
@@ -221,7 +217,7 @@ impl SyncFile {
     }
 }
 
-impl Watcher for SyncFile {
+impl Watcher for ModelSyncFile {
     fn signalled(&self) {
         if self.is_active() {
             return;
@@ -254,7 +250,7 @@ fn fence_info(fence: &Fence) -> abi::SyncFenceInfo {
 }
 
 /// A C string of at most 31 bytes.
-pub(super) fn text(bytes: &[u8]) -> [u8; NAME_BYTES] {
+fn text(bytes: &[u8]) -> [u8; NAME_BYTES] {
     let mut text = [0; NAME_BYTES];
     let len = bytes.len().min(NAME_BYTES - 1);
     text[..len].copy_from_slice(&bytes[..len]);
@@ -269,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_table_forgets_it_with_its_last_descriptor() {
-        let fd = SyncFile::create(Exported::default()).unwrap();
+        let fd = ModelSyncFile::create(Exported::default()).unwrap();
         let copy = fd.try_clone().unwrap();
         let number = fd.as_raw_fd();
         let file = SharedFile::sync_file(number, &rocket_uapi::Arena::new())

@@ -5,7 +5,7 @@ use rknpu_regcmd::timing::Stage;
 use serde_json::{Map, Value, json};
 
 use super::DeviceTimeline;
-use crate::chrome::Event;
+use crate::chrome::ChromeEvent;
 
 /// Process of the files; cores are those above.
 const FILES: u32 = 1;
@@ -38,41 +38,41 @@ pub(super) fn write(timeline: &DeviceTimeline) -> String {
     .to_string()
 }
 
-/// The jobs alone.
-pub(super) fn job_events(timeline: &DeviceTimeline) -> Vec<Event> {
+/// Events of the jobs, without those of tasks and stages.
+pub(super) fn job_events(timeline: &DeviceTimeline) -> Vec<ChromeEvent> {
     let mut events = names(timeline);
     jobs(timeline, &mut events);
     events
 }
 
 /// Names of processes and of the tracks of jobs.
-fn names(timeline: &DeviceTimeline) -> Vec<Event> {
-    let mut events = vec![Event::process_name(FILES, "files (modelled)")];
+fn names(timeline: &DeviceTimeline) -> Vec<ChromeEvent> {
+    let mut events = vec![ChromeEvent::process_name(FILES, "files (modelled)")];
     let mut files: Vec<u64> = timeline.jobs().map(|(job, _)| job.file).collect();
     files.sort_unstable();
     files.dedup();
     for file in files {
         let name = format!("file {file}: SUBMIT");
-        events.push(Event::thread_name((FILES, file), &name));
+        events.push(ChromeEvent::thread_name((FILES, file), &name));
     }
     for core in 0..timeline.machine().chip.cores {
         let pid = pid_of(core);
         let name = format!("core {core} (modelled)");
-        events.push(Event::process_name(pid, &name));
+        events.push(ChromeEvent::process_name(pid, &name));
         for (tid, name) in [(JOBS, "jobs"), (DRIVER, "driver")] {
-            events.push(Event::thread_name((pid, tid), name));
+            events.push(ChromeEvent::thread_name((pid, tid), name));
         }
     }
     events
 }
 
-fn stage_names(timeline: &DeviceTimeline, events: &mut Vec<Event>) {
+fn stage_names(timeline: &DeviceTimeline, events: &mut Vec<ChromeEvent>) {
     for core in 0..timeline.machine().chip.cores {
         let pid = pid_of(core);
-        events.push(Event::thread_name((pid, TASKS), "tasks"));
+        events.push(ChromeEvent::thread_name((pid, TASKS), "tasks"));
         for stage in Stage::ALL {
             let track = (pid, stage_track(stage));
-            events.push(Event::thread_name(track, &stage.to_string()));
+            events.push(ChromeEvent::thread_name(track, &stage.to_string()));
         }
     }
 }
@@ -81,7 +81,7 @@ fn pid_of(core: u32) -> u32 {
     FILES + 1 + core
 }
 
-fn jobs(timeline: &DeviceTimeline, events: &mut Vec<Event>) {
+fn jobs(timeline: &DeviceTimeline, events: &mut Vec<ChromeEvent>) {
     let costs = timeline.machine().driver;
     for (job, time) in timeline.jobs() {
         let name = format!("job {}", job.job);
@@ -95,10 +95,10 @@ fn jobs(timeline: &DeviceTimeline, events: &mut Vec<Event>) {
         let pid = pid_of(time.core);
         let called = time.submit_ps.saturating_add(costs.submit_ps);
         let submit = (time.submit_ps, called.min(time.start_ps));
-        events.push(Event::slice(name.clone(), file, submit, args.clone()));
+        events.push(ChromeEvent::slice(name.clone(), file, submit, args.clone()));
         let (from, to) = ((file, time.submit_ps), ((pid, JOBS), time.start_ps));
-        events.extend(Event::arrow("submit", job.job, from, to));
-        events.push(Event::slice(
+        events.extend(ChromeEvent::arrow("submit", job.job, from, to));
+        events.push(ChromeEvent::slice(
             name,
             (pid, JOBS),
             (time.start_ps, time.end_ps),
@@ -106,7 +106,7 @@ fn jobs(timeline: &DeviceTimeline, events: &mut Vec<Event>) {
         ));
         let attached = time.start_ps.saturating_add(costs.attach_ps);
         let attach = (time.start_ps, attached.min(time.end_ps));
-        events.push(Event::slice(
+        events.push(ChromeEvent::slice(
             "attach IOMMU",
             (pid, DRIVER),
             attach,
@@ -116,7 +116,7 @@ fn jobs(timeline: &DeviceTimeline, events: &mut Vec<Event>) {
             let from = time.end_ps.saturating_sub(job.hold_ps);
             let held = (from, time.end_ps);
             let args = json!({ "job": job.job });
-            events.push(Event::slice(
+            events.push(ChromeEvent::slice(
                 "killed: waits for the time limit",
                 (pid, TASKS),
                 held,
@@ -126,7 +126,7 @@ fn jobs(timeline: &DeviceTimeline, events: &mut Vec<Event>) {
     }
 }
 
-fn tasks(timeline: &DeviceTimeline, events: &mut Vec<Event>) {
+fn tasks(timeline: &DeviceTimeline, events: &mut Vec<ChromeEvent>) {
     for (job, work, time) in timeline.tasks() {
         let pid = pid_of(time.core);
         let mut common = Map::new();
@@ -144,12 +144,17 @@ fn tasks(timeline: &DeviceTimeline, events: &mut Vec<Event>) {
         };
         if time.start_ps > time.kick_ps {
             let kick = (time.kick_ps, time.start_ps);
-            events.push(Event::slice("kick", (pid, DRIVER), kick, with(&[])));
+            events.push(ChromeEvent::slice("kick", (pid, DRIVER), kick, with(&[])));
         }
         let name = format!("task {}", time.task);
         let totals = with(&[("bytes", work.total_bytes()), ("macs", work.macs)]);
         let whole = (time.start_ps, time.end_ps());
-        events.push(Event::slice(name.clone(), (pid, TASKS), whole, totals));
+        events.push(ChromeEvent::slice(
+            name.clone(),
+            (pid, TASKS),
+            whole,
+            totals,
+        ));
         for span in time.spans(work, timeline.machine()) {
             let args = match span.stage {
                 Stage::Mac => with(&[("macs", work.macs), ("busy_ns", span.busy_ps / 1000)]),
@@ -158,7 +163,7 @@ fn tasks(timeline: &DeviceTimeline, events: &mut Vec<Event>) {
             };
             let track = (pid, stage_track(span.stage));
             let within = (span.start_ps, span.end_ps);
-            events.push(Event::slice(name.clone(), track, within, args));
+            events.push(ChromeEvent::slice(name.clone(), track, within, args));
         }
     }
 }

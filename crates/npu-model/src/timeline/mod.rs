@@ -17,14 +17,14 @@ mod record;
 
 use rknpu_regcmd::timing::{Job, JobTime, Machine, TaskTime, TaskWork, Timeline, schedule};
 
-pub(crate) use record::{FenceName, Recorder};
+pub(crate) use record::{FenceName, TimelineRecorder};
 
-use crate::chrome::Event;
+use crate::chrome::ChromeEvent;
 
 /// A job that ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct JobRecord {
-    /// Number of the job, as in [`Place`](crate::event::Place).
+pub struct TimelineJob {
+    /// Number of the job, as in [`TaskPlace`](crate::event::TaskPlace).
     pub job: u64,
     /// Number of the file: its scheduling context, in the order of opening.
     pub file: u64,
@@ -49,16 +49,16 @@ pub struct JobRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceTimeline {
     machine: Machine,
-    jobs: Vec<JobRecord>,
+    jobs: Vec<TimelineJob>,
     timeline: Timeline,
     left_out: u64,
 }
 
 impl DeviceTimeline {
-    pub(crate) fn new(machine: Machine, jobs: Vec<JobRecord>, left_out: u64) -> Self {
+    pub(crate) fn new(machine: Machine, jobs: Vec<TimelineJob>, left_out: u64) -> Self {
         let indices = |numbers: &[u64]| -> Vec<usize> {
             let index = |number| {
-                jobs.binary_search_by_key(number, |job: &JobRecord| job.job)
+                jobs.binary_search_by_key(number, |job: &TimelineJob| job.job)
                     .ok()
             };
             numbers.iter().filter_map(index).collect()
@@ -85,19 +85,19 @@ impl DeviceTimeline {
         }
     }
 
-    /// What the times depend on.
+    /// The clocks, rates and costs that the times depend on.
     #[must_use]
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
     /// The jobs, as their SUBMITs came here, and when each ran.
-    pub fn jobs(&self) -> impl ExactSizeIterator<Item = (&JobRecord, &JobTime)> {
+    pub fn jobs(&self) -> impl ExactSizeIterator<Item = (&TimelineJob, &JobTime)> {
         self.jobs.iter().zip(&self.timeline.jobs)
     }
 
     /// The tasks in the order of their ends, each with its job and its work.
-    pub fn tasks(&self) -> impl Iterator<Item = (&JobRecord, &TaskWork, &TaskTime)> {
+    pub fn tasks(&self) -> impl Iterator<Item = (&TimelineJob, &TaskWork, &TaskTime)> {
         self.timeline.tasks.iter().filter_map(|time| {
             let job = self.jobs.get(time.job)?;
             Some((job, job.tasks.get(time.task)?, time))
@@ -128,7 +128,7 @@ impl DeviceTimeline {
     /// The jobs of [`Self::to_chrome_trace`] without their tasks, for a trace
     /// of something larger.
     #[must_use]
-    pub fn to_chrome_job_events(&self) -> Vec<Event> {
+    pub fn to_chrome_job_events(&self) -> Vec<ChromeEvent> {
         chrome::job_events(self)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rknpu_regcmd::timing::{Machine, TaskWork};
 
-use super::{DeviceTimeline, JobRecord};
+use super::{DeviceTimeline, TimelineJob};
 use crate::driver::lock;
 
 /// Tasks kept: their work takes some 100 bytes each.
@@ -21,16 +21,16 @@ pub(crate) type FenceName = (u64, u64);
 
 /// The record of one device.
 #[derive(Debug, Default)]
-pub(crate) struct Recorder {
+pub(crate) struct TimelineRecorder {
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     /// Jobs that were submitted, by number.
-    submitted: BTreeMap<u64, JobRecord>,
+    submitted: BTreeMap<u64, TimelineJob>,
     /// Jobs that ran, by number.
-    ran: BTreeMap<u64, JobRecord>,
+    ran: BTreeMap<u64, TimelineJob>,
     /// Numbers of the jobs of fences.
     jobs: BTreeMap<FenceName, u64>,
     /// For each file the timelines of fences that its client has waited for, and
@@ -40,12 +40,12 @@ struct Inner {
     left_out: u64,
 }
 
-impl Recorder {
+impl TimelineRecorder {
     /// A job of so many tasks was accepted; `name` is its fence's, `fences` are
     /// those that are in its way, signalled or not.
     pub(crate) fn submitted(
         &self,
-        mut record: JobRecord,
+        mut record: TimelineJob,
         tasks: usize,
         name: FenceName,
         fences: &[FenceName],

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use npu_model::driver::{FenceState, JobCounts};
+use npu_model::driver::JobCounts;
 use npu_model::event::{Event, KillCause};
+use rocket_uapi::{FenceStatus, write_fence};
 use rustix::io::Errno;
 
 use crate::client::*;
@@ -45,7 +46,7 @@ fn the_queue_of_a_process_that_lives_is_waited_for() {
         let bench = patient(exit_wait);
         let client = bench.client();
         let outs = queue(&bench, &client);
-        let fences = outs.map(|out| client.file.write_fence(out.handle).unwrap());
+        let fences = outs.map(|out| write_fence(&client.file, out.handle).unwrap());
         let asked = AtomicUsize::new(0);
         let is_ending = || asked.fetch_add(1, Ordering::Relaxed) >= lives_for;
         thread::scope(|scope| {
@@ -55,7 +56,7 @@ fn the_queue_of_a_process_that_lives_is_waited_for() {
             } else {
                 closing.join().unwrap();
                 // In its turn, behind the job in flight.
-                assert_eq!(fences[1].state(), FenceState::Active);
+                assert_eq!(fences[1].status().unwrap(), FenceStatus::Active);
             }
             bench.stage.open_gate(GATE);
         });
@@ -63,10 +64,10 @@ fn the_queue_of_a_process_that_lives_is_waited_for() {
         assert_eq!(bench.stage.order(), [&[1, 2, 3][..ran], &[9]].concat());
         for (index, fence) in fences.iter().enumerate() {
             let expected = match index < ran {
-                true => FenceState::Signaled,
-                false => FenceState::Failed(Errno::SRCH),
+                true => FenceStatus::Signaled,
+                false => FenceStatus::Failed(Errno::SRCH),
             };
-            assert_eq!(fence.state(), expected, "{index}");
+            assert_eq!(fence.status().unwrap(), expected, "{index}");
         }
     }
 }

@@ -13,7 +13,7 @@ use npu_model::{Level, Model, ModelOptions};
 use rknpu_chip::Master;
 use rknpu_regcmd::MatmulForm;
 use rknpu_regcmd::timing::{JobTime, Machine};
-use rocket_uapi::{Access, Deadline};
+use rocket_uapi::{BufferAccess, Deadline};
 use serde_json::Value;
 
 use crate::product::{File, task};
@@ -181,10 +181,10 @@ fn what_is_over_here_may_not_be_over_in_modelled_time() {
             "wait" => backend.prep_bo(imported, Deadline::FOREVER).unwrap(),
             _ => {
                 let own = backend.export_bo(reader.file.out()).unwrap();
-                let files = backend.sharing().unwrap();
-                let fence = files.export_sync_file(dma_buf.as_fd(), Access::Read);
+                let files = backend.shared_files().unwrap();
+                let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read);
                 let fence = fence.unwrap();
-                let added = files.import_sync_file(own.as_fd(), Access::Read, fence.as_fd());
+                let added = files.import_sync_file(own.as_fd(), BufferAccess::Read, fence.as_fd());
                 added.unwrap();
             }
         }

@@ -6,22 +6,21 @@
 //! core's bring the kernel down on an accel node (GET_UNIQUE).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rocket_uapi::sys::HandleChange;
 use rocket_uapi::{
-    About, Arena, Caller, ClientJob, Deadline, Descriptor, Error, FileOperations, MappedMemory,
-    Node, NotRead, PAGE_BYTES, SETTLE, SharedFileOperations, Version, Wake, export, ioctl,
-    plain_ioctl, sys, version,
+    Arena, Caller, ClientJob, Deadline, Descriptor, FileLayer, Node, NotRead, PAGE_BYTES, SETTLE,
+    VersionReply, Wake, export, gem_close, ioctl, ioctl_bytes, plain_ioctl, prep_bo, sys, version,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::MapFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Work;
 use crate::service::{MapOf, OpenFile};
 
 /// How long the kernel waits at a time for a buffer object: so late does a
@@ -40,10 +39,26 @@ const DRIVER_REQUESTS: std::ops::Range<u32> = 0x40..0xa0;
 /// descriptors, and that do not wait.
 const VALUES: [u32; 4] = [sys::CREATE_BO, sys::FINI_BO, sys::GEM_CLOSE, sys::GET_CAP];
 
+/// How much was submitted to the node, by all clients.
+#[derive(Debug, Default)]
+pub(super) struct SubmittedWork {
+    tasks: AtomicU64,
+    words: AtomicU64,
+}
+
+impl SubmittedWork {
+    /// Programs, and command words of all of them.
+    pub(super) fn tasks_and_words(&self) -> (u64, u64) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (get(&self.tasks), get(&self.words))
+    }
+}
+
+/// An open file of the node, for one client.
 #[derive(Debug)]
 pub(super) struct ForwardFile {
     node: Node,
-    work: Arc<Work>,
+    work: Arc<SubmittedWork>,
     /// Open handles, and the bytes behind each.
     handles: Mutex<BTreeMap<u32, u64>>,
     /// Whether there ever was a job.
@@ -52,9 +67,11 @@ pub(super) struct ForwardFile {
 
 // SAFETY: what a client makes of its file is the node's, which keeps the
 // promises.
-unsafe impl FileOperations for ForwardFile {
-    fn about(&self) -> About {
-        self.node.about()
+unsafe impl FileLayer for ForwardFile {
+    type Below = Node;
+
+    fn below(&self) -> &Node {
+        &self.node
     }
 
     unsafe fn ioctl(
@@ -91,36 +108,6 @@ unsafe impl FileOperations for ForwardFile {
             })
         }
     }
-
-    fn mmap(
-        &self,
-        offset: u64,
-        len: usize,
-        prot: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Box<dyn MappedMemory>, Errno> {
-        self.node.mmap(offset, len, prot, flags)
-    }
-
-    fn poll(&self) -> Result<i16, Errno> {
-        self.node.poll()
-    }
-
-    fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
-        self.node.read(into)
-    }
-
-    fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
-        self.node.reopen()
-    }
-
-    fn shared_files(&self) -> Arc<dyn SharedFileOperations> {
-        self.node.shared_files()
-    }
-
-    fn was_killed(&self, handle: u32, since: Instant) -> Option<bool> {
-        self.node.was_killed(handle, since)
-    }
 }
 
 impl OpenFile for ForwardFile {
@@ -147,12 +134,7 @@ impl OpenFile for ForwardFile {
         let submitted = self.submitted.load(Ordering::Relaxed);
         let written = || handles.keys().copied().filter(|_| submitted);
         let is_busy = |handle, until: Deadline| {
-            let mut prep = sys::PrepBo {
-                handle,
-                reserved: 0,
-                timeout_ns: until.as_nanos(),
-            };
-            let waited = plain_ioctl(&self.node, sys::PREP_BO, &mut prep);
+            let waited = prep_bo(&self.node, handle, until);
             matches!(waited, Err(Errno::BUSY | Errno::TIMEDOUT))
         };
         if is_ending() && written().any(|handle| is_busy(handle, Deadline::NOW)) {
@@ -164,11 +146,7 @@ impl OpenFile for ForwardFile {
             let _ = is_busy(handle, until);
         }
         for &handle in handles.keys() {
-            let _ = plain_ioctl(
-                &self.node,
-                sys::GEM_CLOSE,
-                &mut sys::GemClose { handle, pad: 0 },
-            );
+            let _ = gem_close(&self.node, handle);
         }
         if submitted {
             thread::sleep(SETTLE);
@@ -177,7 +155,7 @@ impl OpenFile for ForwardFile {
 }
 
 impl ForwardFile {
-    pub(super) fn new(node: Node, work: Arc<Work>) -> Self {
+    pub(super) fn new(node: Node, work: Arc<SubmittedWork>) -> Self {
         Self {
             node,
             work,
@@ -193,17 +171,22 @@ impl ForwardFile {
     /// An ioctl whose argument holds values only, of any length.
     fn values(&self, request: u32, arg: &mut [u8]) -> Result<i32, Errno> {
         // Whoever keeps book has to let one of these pass at a time.
-        let mut handles = sys::changes_handles(request).then(|| self.handles());
-        let value = loop {
-            // SAFETY: there are no addresses in it.
-            match unsafe { self.node.ioctl(request, arg, &Arena::new()) } {
-                // A signal of this process is not one of the client's.
-                Err(Errno::INTR) => (),
-                other => break other?,
+        let book = HandleChange::can_come_of(request).then(|| self.handles());
+        // A signal of this process is not one of the client's.
+        // SAFETY: there are no addresses in it.
+        let value = unsafe { ioctl_bytes(&self.node, request, arg, &Arena::new()) }?;
+        if let Some(mut handles) = book {
+            match HandleChange::of(request, arg) {
+                Some(HandleChange::Created(bo)) => {
+                    let bytes = u64::from(bo.size).next_multiple_of(PAGE_BYTES as u64);
+                    handles.insert(bo.handle, bytes);
+                }
+                Some(HandleChange::Closed(handle)) => {
+                    handles.remove(&handle);
+                }
+                // An import has a descriptor in its argument: `fd_to_handle`.
+                Some(HandleChange::Imported(_)) | None => (),
             }
-        };
-        if let Some(handles) = &mut handles {
-            note(handles, request, arg);
         }
         Ok(value)
     }
@@ -264,7 +247,7 @@ impl ForwardFile {
     }
 
     fn version(&self, arg: &mut sys::Version, caller: &dyn Caller) -> Result<(), Errno> {
-        let Version { structure, texts } = version(&self.node)?;
+        let VersionReply { structure, texts } = version(&self.node)?;
         let rooms = [
             (arg.name, arg.name_len),
             (arg.date, arg.date_len),
@@ -307,18 +290,6 @@ impl ForwardFile {
         arg.handle = own.handle;
         handles.insert(arg.handle, file_bytes(&file));
         Ok(())
-    }
-}
-
-/// An ioctl that gives a handle, or takes one back, was done well.
-fn note(handles: &mut BTreeMap<u32, u64>, request: u32, arg: &[u8]) {
-    let is = |known| sys::is_call(request, known);
-    if is(sys::CREATE_BO) {
-        let bo: sys::CreateBo = sys::structure(arg);
-        let bytes = u64::from(bo.size).next_multiple_of(PAGE_BYTES as u64);
-        handles.insert(bo.handle, bytes);
-    } else if is(sys::GEM_CLOSE) {
-        handles.remove(&sys::structure::<sys::GemClose>(arg).handle);
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use rknpu_regcmd::{DmaAccess, Extent};
 
-use super::error::{BuildError, Refusal};
+use super::error::{BuildError, MAX_PROGRAMS, Refusal};
 use super::repeat::is_repeatable;
 use super::witness::WITNESS_PROGRAMS;
 use crate::backend::RawTask;
@@ -17,10 +17,6 @@ use crate::shared::SharedBo;
 use crate::sync_file::SyncFile;
 use crate::units::Handle;
 
-/// Most programs of a job. The driver's own limit is the memory for copies of
-/// them, and a count with the top bits set makes it print a kernel warning.
-pub(super) const MAX_PROGRAMS: usize = 1 << 16;
-
 /// A job that can be submitted: programs, and the buffers they stay within.
 #[must_use = "a job does nothing until it is submitted"]
 #[derive(Debug)]
@@ -30,7 +26,7 @@ pub struct Job {
     pub(super) frozen: Vec<FrozenBo>,
     pub(super) reads: Vec<Bo>,
     pub(super) writes: Vec<Bo>,
-    /// What it writes for itself.
+    /// Buffers that its programs use between them, of which nobody reads a result.
     pub(super) scratch: Vec<Bo>,
     pub(super) shared_reads: Vec<SharedBo>,
     pub(super) shared_writes: Vec<SharedBo>,

@@ -6,9 +6,12 @@ use thiserror::Error;
 
 use crate::bo::Bo;
 use crate::error::{Error, ProgramError};
-use crate::job::builder::MAX_PROGRAMS;
 use crate::job::{FinishedJob, Job, PendingJob};
 use crate::units::Handle;
+
+/// Most programs of a job. The driver's own limit is the memory for copies of
+/// them, and a count with the top bits set makes it print a kernel warning.
+pub(super) const MAX_PROGRAMS: usize = 1 << 16;
 
 /// Why a job was not built: the driver would have dropped it without a word,
 /// or the NPU would have left its buffers.
@@ -21,15 +24,15 @@ pub enum Refusal {
     /// A program index that the program buffer does not have.
     #[error("program {index} of a buffer that holds {len}")]
     NoSuchProgram {
-        /// The index.
+        /// The index that was asked for.
         index: usize,
-        /// How many there are.
+        /// Programs that the buffer object holds.
         len: usize,
     },
     /// More programs than any use has.
     #[error("a job of {count} programs; split it into jobs of at most {MAX_PROGRAMS}")]
     TooManyPrograms {
-        /// How many.
+        /// Programs in all.
         count: usize,
     },
     /// A program without words, or with more than the NPU can fetch.
@@ -41,13 +44,13 @@ pub enum Refusal {
     /// A BO named twice.
     #[error("buffer object {handle} is named twice; the driver would drop the job without telling")]
     NamedTwice {
-        /// The BO.
+        /// The handle that came twice.
         handle: Handle,
     },
     /// A BO of another open file.
     #[error("buffer object {handle} belongs to another open file, where addresses differ")]
     ForeignBo {
-        /// The BO.
+        /// Its handle in the other file.
         handle: Handle,
     },
     /// A program reads what the job does not own.
@@ -62,7 +65,7 @@ pub enum Refusal {
 #[derive(Debug, Error)]
 #[error("{refusal}")]
 pub struct BuildError {
-    /// Why.
+    /// What is wrong with the job.
     pub refusal: Refusal,
     /// Buffers that would have been read, in the order given.
     pub reads: Vec<Bo>,
@@ -74,7 +77,7 @@ pub struct BuildError {
 #[derive(Debug, Error)]
 #[error("none of {} jobs was submitted: {source}", jobs.len())]
 pub struct SubmitError {
-    /// Why.
+    /// What the driver said to SUBMIT.
     #[source]
     pub source: Error,
     /// The jobs, as they were.
@@ -88,7 +91,7 @@ pub enum WaitError {
     /// Not finished at the deadline. Wait again.
     #[error("the job had not ended at the deadline; wait again, or drop it and give it up")]
     TimedOut {
-        /// The job.
+        /// The job, which goes on.
         job: Box<PendingJob>,
     },
     /// The driver killed it: it ran for longer than 500 ms, or hung. Proof: the
@@ -123,10 +126,10 @@ pub enum WaitError {
     /// run; wait again.
     #[error("the state of the job could not be learnt: {source}")]
     Device {
-        /// Why.
+        /// What the device said to the question.
         #[source]
         source: Error,
-        /// The job.
+        /// The job, which may still run.
         job: Box<PendingJob>,
     },
 }

@@ -35,7 +35,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// SUBMIT.
+/// Gives the jobs' buffers to the NPU, then the jobs to the driver, in one SUBMIT.
 pub(super) fn hand_over(device: &Device, submissions: &[Submission]) -> Result<(), Error> {
     let lists: Vec<_> = submissions.iter().map(Lists::new).collect();
     let raw: Vec<_> = lists

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::builder::Job;
 use super::error::{SubmitError, WaitError};
-use super::submission::{End, Submission};
+use super::submission::{JobEnd, Submission};
 use crate::bo::Bo;
 use crate::device::Device;
 use crate::error::{Call, Error};
@@ -74,18 +74,18 @@ impl PendingJob {
                 return Ok(FinishedJob::default());
             };
             let end = match submission.end(until) {
-                Ok(End::Doubtful) => {
+                Ok(JobEnd::Doubtful) => {
                     tracing::debug!("nobody knows whether a job ran; running it again to see");
-                    submission.start_again().map(|()| End::Doubtful)
+                    submission.start_again().map(|()| JobEnd::Doubtful)
                 }
                 end => end,
             };
             match end {
-                Ok(End::Doubtful) => {}
-                Ok(End::Ran) => return Ok(self.finish()),
-                Ok(End::Dropped) => return Err(WaitError::Dropped { job: self.finish() }),
-                Ok(End::Killed) => return Err(WaitError::Killed { job: self.finish() }),
-                Ok(End::DroppedOrKilled) => {
+                Ok(JobEnd::Doubtful) => {}
+                Ok(JobEnd::Ran) => return Ok(self.finish()),
+                Ok(JobEnd::Dropped) => return Err(WaitError::Dropped { job: self.finish() }),
+                Ok(JobEnd::Killed) => return Err(WaitError::Killed { job: self.finish() }),
+                Ok(JobEnd::DroppedOrKilled) => {
                     return Err(WaitError::DroppedOrKilled { job: self.finish() });
                 }
                 Err(Error::TimedOut { .. }) => {

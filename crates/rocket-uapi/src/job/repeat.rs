@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which jobs may run twice.
+//! Jobs that may run a second time, with the same result.
 //!
 //! A job may run again if each program reads, the second time, the bytes that
 //! it read the first time. That holds if no program reads what it or a later

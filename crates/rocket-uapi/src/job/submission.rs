@@ -38,13 +38,13 @@ pub(super) struct Submission {
     pub(super) is_witnessed: bool,
     /// Whether the driver is known to have taken it.
     is_accepted: bool,
-    /// Before SUBMIT.
+    /// A time just before SUBMIT, from which the driver's limit is counted.
     since: Instant,
 }
 
 /// What became of a job that has ended, or never was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum JobEnd {
     /// All of it ran.
     Ran,
     /// The driver never took it.
@@ -103,7 +103,7 @@ impl Submission {
 
     /// Waits for the end, and tells what it was. Gives what the job wrote to the
     /// CPU.
-    pub(super) fn end(&self, until: Deadline) -> Result<End, Error> {
+    pub(super) fn end(&self, until: Deadline) -> Result<JobEnd, Error> {
         let (job, witness) = (&self.job, &self.witness);
         if job.writes.is_empty() {
             witness.wait(until)?;
@@ -114,13 +114,13 @@ impl Submission {
         let backend = job.device.backend();
         let was_killed = backend.was_killed(witness.handle(), self.since);
         Ok(match (was_killed, self.is_accepted) {
-            (Some(true), _) => End::Killed,
-            (Some(false), true) if !self.is_witnessed => End::Ran,
-            _ if !self.is_witnessed => End::Doubtful,
-            _ if witness.is_written()? => End::Ran,
-            (_, true) => End::Killed,
-            (Some(false), false) => End::Dropped,
-            (None, false) => End::DroppedOrKilled,
+            (Some(true), _) => JobEnd::Killed,
+            (Some(false), true) if !self.is_witnessed => JobEnd::Ran,
+            _ if !self.is_witnessed => JobEnd::Doubtful,
+            _ if witness.is_written()? => JobEnd::Ran,
+            (_, true) => JobEnd::Killed,
+            (Some(false), false) => JobEnd::Dropped,
+            (None, false) => JobEnd::DroppedOrKilled,
         })
     }
 

@@ -24,7 +24,7 @@ use crate::bo::Bo;
 use crate::device::Device;
 use crate::error::{Error, ProgramError};
 use crate::program_bo::store_words;
-use crate::sharing::Access;
+use crate::sharing::BufferAccess;
 use crate::sync_file::SyncFile;
 use crate::units::{ByteLen, Deadline, Handle, PAGE_BYTES};
 
@@ -66,7 +66,7 @@ pub(crate) struct Witness {
     exported: AtomicBool,
 }
 
-/// Where things are in a page.
+/// The witness program of one page, and what it writes there.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     task: RawTask,
@@ -144,7 +144,7 @@ impl Witness {
         self.bo.handle()
     }
 
-    /// The witness.
+    /// The witness as a task of the job.
     pub(super) fn task(&self) -> RawTask {
         self.place.task
     }
@@ -185,7 +185,7 @@ impl Witness {
     /// The end of the job.
     pub(super) fn fence(&self) -> Result<SyncFile, Error> {
         self.exported.store(true, Ordering::Release);
-        self.bo.fence(Access::Read)
+        self.bo.fence(BufferAccess::Read)
     }
 
     /// Has the job wait for `fence`: a job waits for all fences on what it
@@ -196,11 +196,11 @@ impl Witness {
     }
 }
 
-/// The program of all pages.
+/// The witness as it is linked once; each page gets a copy of its words.
 struct Program {
     /// Its words in a page at address 0.
     words: Vec<Word>,
-    /// Which of them are addresses.
+    /// Indices of the words that hold an address, to which the page's own is added.
     addresses: Vec<usize>,
     /// Offset of the atom that it writes last.
     atom: usize,

@@ -3,7 +3,7 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{CREATE_BO, GEM_CLOSE, PRIME_FD_TO_HANDLE};
+use super::{CREATE_BO, CreateBo, GEM_CLOSE, GemClose, PRIME_FD_TO_HANDLE, PrimeHandle};
 
 /// Bytes of the argument, by the request number (asm-generic/ioctl.h).
 #[must_use]
@@ -35,14 +35,42 @@ pub const fn is_call(request: u32, known: u32) -> bool {
     (request ^ known) & LETTER_AND_NUMBER == 0
 }
 
-/// Whether a request gives a handle, or takes one back. Who keeps book of
-/// handles has to let one of these pass at a time: a number that one thread
-/// gives back is at once another one's.
-#[must_use]
-pub fn changes_handles(request: u32) -> bool {
-    [CREATE_BO, GEM_CLOSE, PRIME_FD_TO_HANDLE]
-        .iter()
-        .any(|&known| is_call(request, known))
+/// What an ioctl that was done well has changed in its file's table of handles.
+///
+/// Who keeps book of handles has to let one such ioctl pass at a time
+/// ([`HandleChange::can_come_of`]): a number that one thread gives back is at
+/// once another one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandleChange {
+    /// CREATE_BO gave the handle of a new object.
+    Created(CreateBo),
+    /// GEM_CLOSE took this handle back.
+    Closed(u32),
+    /// PRIME_FD_TO_HANDLE gave this handle, which the file may have had before.
+    Imported(u32),
+}
+
+impl HandleChange {
+    /// By the request and its argument as the driver left it.
+    #[must_use]
+    pub fn of(request: u32, arg: &[u8]) -> Option<Self> {
+        let is = |known| is_call(request, known);
+        if is(CREATE_BO) {
+            Some(Self::Created(structure(arg)))
+        } else if is(GEM_CLOSE) {
+            Some(Self::Closed(structure::<GemClose>(arg).handle))
+        } else if is(PRIME_FD_TO_HANDLE) {
+            Some(Self::Imported(structure::<PrimeHandle>(arg).handle))
+        } else {
+            None
+        }
+    }
+
+    /// Whether a request is one that gives a handle, or takes one back.
+    #[must_use]
+    pub fn can_come_of(request: u32) -> bool {
+        Self::of(request, &[]).is_some()
+    }
 }
 
 /// A structure of which a client has sent as much as it knows; the rest is
@@ -58,7 +86,7 @@ pub fn structure<T: FromBytes + IntoBytes>(arg: &[u8]) -> T {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CreateBo, FINI_BO, PREP_BO};
+    use super::super::{FINI_BO, PREP_BO};
     use super::*;
 
     #[test]
@@ -77,5 +105,22 @@ mod tests {
         assert_eq!((bo.size, bo.dma_address), (7, 0));
         let longer: u32 = structure(&[1, 0, 0, 0, 9]);
         assert_eq!(longer, 1);
+    }
+
+    #[test]
+    fn handles_come_and_go_by_three_requests() {
+        let made = CreateBo {
+            handle: 7,
+            ..CreateBo::default()
+        };
+        let created = HandleChange::of(CREATE_BO, made.as_bytes());
+        assert_eq!(created, Some(HandleChange::Created(made)));
+        let arg = [7_u32, 0].as_bytes().to_vec();
+        let closed = HandleChange::of(GEM_CLOSE, &arg);
+        assert_eq!(closed, Some(HandleChange::Closed(7)));
+        let imported = HandleChange::of(PRIME_FD_TO_HANDLE, &arg);
+        assert_eq!(imported, Some(HandleChange::Imported(7)));
+        assert!(HandleChange::can_come_of(GEM_CLOSE));
+        assert!(!HandleChange::can_come_of(PREP_BO));
     }
 }

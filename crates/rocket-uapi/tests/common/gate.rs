@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A fence of another device of the model, whose job ends when the test says.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use npu_model::driver::{Arena, Driver, DriverOptions, DrmFile, NpuCore, SharedFile};
+use npu_model::driver::{Arena, Driver, DriverOptions, DrmFile, NpuCore};
 use rknpu_chip::{Bus, Outcome};
-use rocket_uapi::sys::{CREATE_BO, DMA_BUF_SYNC_READ as WRITERS, SUBMIT};
+use rocket_uapi::sys::{CREATE_BO, SUBMIT};
+use rocket_uapi::write_fence;
 
 /// Offsets of the registers that matter here, and the interrupt bit of DPU_0.
 const OPERATION_ENABLE: u32 = 0x08;
@@ -107,11 +108,9 @@ impl Gate {
         let jobs = arena.push(&job.concat());
         let mut submit = [jobs.to_le_bytes(), (40_u64 << 32 | 1).to_le_bytes(), [0; 8]].concat();
         file.ioctl(SUBMIT, &mut submit, &arena).unwrap();
-        let dma_buf = file.prime_export(1).unwrap();
-        let shared = SharedFile::of(dma_buf.as_raw_fd()).unwrap().unwrap();
         Self {
             door,
-            fence: shared.export_sync_file(WRITERS).unwrap(),
+            fence: write_fence(&file, 1).unwrap().into(),
             _file: file,
         }
     }

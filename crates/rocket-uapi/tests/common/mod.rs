@@ -16,7 +16,7 @@ use rknpu_regcmd::{
 };
 use rocket_uapi::{
     Backend, Bo, ByteLen, Call, Deadline, Device, DeviceInfo, Errno, Error, Handle, Iova, Job,
-    JobBuilder, MappedMemory, PAGE_BYTES, ProgramBo, RawBo, RawJob, Sharing, WITNESS_PROGRAMS,
+    JobBuilder, MappedMemory, PAGE_BYTES, ProgramBo, RawBo, RawJob, SharedFiles, WITNESS_PROGRAMS,
 };
 
 use memory::{Mapping, Pages, SharedPages};
@@ -195,15 +195,15 @@ struct MockFile(Mock);
 
 impl Mock {
     /// Counts a call, and fails if it is the one.
-    fn enter(&self, call: Call, handle: Option<Handle>) -> Result<MutexGuard<'_, State>, Error> {
+    fn enter(&self) -> Result<MutexGuard<'_, State>, Errno> {
         let mut state = self.lock();
         let index = state.calls;
         state.calls += 1;
         if state.fail_at == Some(index) {
-            return Err(Error::of(call, handle, Errno::IO));
+            return Err(Errno::IO);
         }
         if state.vanish_at.is_some_and(|at| index >= at) {
-            return Err(Error::of(call, handle, Errno::NODEV));
+            return Err(Errno::NODEV);
         }
         Ok(state)
     }
@@ -211,7 +211,8 @@ impl Mock {
 
 impl MockFile {
     fn enter(&self, call: Call, handle: Option<Handle>) -> Result<MutexGuard<'_, State>, Error> {
-        self.0.enter(call, handle)
+        let entered = self.0.enter();
+        entered.map_err(|errno| Error::of(call, handle, errno))
     }
 }
 
@@ -374,8 +375,8 @@ unsafe impl Backend for MockFile {
         Ok(Box::new(SharedPages(pages)))
     }
 
-    fn sharing(&self) -> Option<Arc<dyn Sharing>> {
-        Some(Arc::new(self.0.clone()))
+    fn shared_files(&self) -> Option<SharedFiles> {
+        Some(SharedFiles::new(Arc::new(self.0.clone())))
     }
 
     fn was_killed(&self, handle: Handle, _: Instant) -> Option<bool> {

@@ -2,12 +2,14 @@
 //! dma-bufs and sync_files of the mock: ends of pipes, whose other ends tell
 //! when they were closed.
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rocket_uapi::{
-    Access, Call, Errno, Error, FenceInfo, FenceStatus, Handle, Sharing, SyncFileInfo,
-};
+use rocket_uapi::{Call, Caller, Errno, Error, Handle, MappedMemory, SharedFileOperations, sys};
+use rustix::fs::SeekFrom;
+use rustix::mm::{MapFlags, ProtFlags};
+use zerocopy::IntoBytes;
 
 use super::memory::Pages;
 use super::{Mock, State};
@@ -73,45 +75,61 @@ impl State {
     }
 }
 
-impl Mock {
-    /// One that is signalled.
-    pub(super) fn new_sync_file(&self, call: Call) -> Result<OwnedFd, Error> {
-        let mut state = self.enter(call, None)?;
-        let (sync_file, other_end) = rustix::pipe::pipe().unwrap();
-        rustix::io::write(&other_end, &[0]).unwrap();
-        state.sync_files.push(other_end);
-        Ok(sync_file)
-    }
-}
-
-impl Sharing for Mock {
-    fn export_sync_file(&self, _: BorrowedFd<'_>, _: Access) -> Result<OwnedFd, Error> {
-        self.new_sync_file(Call::ExportSyncFile)
-    }
-
-    fn import_sync_file(
+// SAFETY: it lends no memory; the descriptors that it gives are new.
+unsafe impl SharedFileOperations for Mock {
+    unsafe fn ioctl(
         &self,
         _: BorrowedFd<'_>,
-        _: Access,
+        request: u32,
+        arg: u64,
+        caller: &dyn Caller,
+    ) -> Result<i32, Errno> {
+        let mut state = self.enter()?;
+        let put = |offset: usize, bytes: &[u8]| {
+            let written = caller.write(arg + offset as u64, bytes);
+            written.map_err(|_| Errno::FAULT)
+        };
+        // A sync_file that is signalled.
+        let mut give = |offset: usize| {
+            let (sync_file, other_end) = rustix::pipe::pipe()?;
+            rustix::io::write(&other_end, &[0])?;
+            state.sync_files.push(other_end);
+            caller.install(sync_file, true, &mut |fd| put(offset, fd.as_bytes()))
+        };
+        match request {
+            sys::EXPORT_SYNC_FILE => give(offset_of!(sys::ExportSyncFile, fd))?,
+            sys::SYNC_MERGE => give(offset_of!(sys::SyncMergeData, fence))?,
+            sys::IMPORT_SYNC_FILE => (),
+            sys::SYNC_FILE_INFO => {
+                let mut info = sys::SyncFileInfo::default();
+                caller.read(arg, info.as_mut_bytes()).unwrap();
+                info.num_fences = 1;
+                put(0, info.as_bytes())?;
+                let fence = sys::SyncFenceInfo {
+                    status: 1,
+                    ..sys::SyncFenceInfo::default()
+                };
+                caller
+                    .write(info.sync_fence_info, fence.as_bytes())
+                    .unwrap();
+            }
+            _ => return Err(Errno::NOTTY),
+        }
+        Ok(0)
+    }
+
+    fn seek(&self, _: BorrowedFd<'_>, _: SeekFrom) -> Result<u64, Errno> {
+        unreachable!("the backend maps dma-bufs itself")
+    }
+
+    fn mmap(
+        &self,
         _: BorrowedFd<'_>,
-    ) -> Result<(), Error> {
-        self.enter(Call::ImportSyncFile, None).map(drop)
-    }
-
-    fn merge(&self, _: &str, _: BorrowedFd<'_>, _: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-        self.new_sync_file(Call::SyncMerge)
-    }
-
-    fn info(&self, _: BorrowedFd<'_>) -> Result<SyncFileInfo, Error> {
-        drop(self.enter(Call::SyncFileInfo, None)?);
-        Ok(SyncFileInfo {
-            name: String::new(),
-            fences: vec![FenceInfo {
-                driver: String::new(),
-                timeline: String::new(),
-                status: FenceStatus::Signaled,
-                ended: None,
-            }],
-        })
+        _: u64,
+        _: usize,
+        _: ProtFlags,
+        _: MapFlags,
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
+        unreachable!("the backend maps dma-bufs itself")
     }
 }

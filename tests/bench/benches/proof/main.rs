@@ -18,7 +18,8 @@ use criterion::Criterion;
 use npu_model::{Model, ModelOptions};
 use rknpu_regcmd::{Binding, BufferId, ChipProfile, MatmulTask, MatmulType};
 use rocket_uapi::{
-    Access, Bo, ByteLen, Deadline, Device, Job, JobBuilder, PAGE_BYTES, ProgramBo, RawJob, RawTask,
+    Bo, BufferAccess, ByteLen, Deadline, Device, Job, JobBuilder, PAGE_BYTES, ProgramBo, RawJob,
+    RawTask,
 };
 
 fn main() {
@@ -56,12 +57,12 @@ fn host_cost(criterion: &mut Criterion) {
     #[allow(unsafe_code)]
     unsafe { backend.submit(&[job]) }.unwrap();
     backend.prep_bo(page.handle, Deadline::FOREVER).unwrap();
-    let files = backend.sharing().unwrap();
+    let files = backend.shared_files().unwrap();
     let mut group = criterion.benchmark_group("proof of a job");
     group.bench_function("fence: export, sync_file, two states, close", |b| {
         b.iter(|| {
             let dma_buf = backend.export_bo(page.handle).unwrap();
-            let fence = files.export_sync_file(dma_buf.as_fd(), Access::Read);
+            let fence = files.export_sync_file(dma_buf.as_fd(), BufferAccess::Read);
             drop(dma_buf);
             let fence = fence.unwrap();
             let states = [(); 2].map(|()| files.info(fence.as_fd()).unwrap().status());

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use npu_model::Selector;
-use rocket_hw_tests::Reason;
+use rocket_hw_tests::NotPassed;
 use rocket_hw_tests::fuzz::{Options, run};
 
 /// Makes random calls on the rocket driver and checks that its errors are
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
             println!("RESULT {steps} calls, all held");
             ExitCode::SUCCESS
         }
-        Err(Reason::Fail(why) | Reason::Skip(why)) => {
+        Err(NotPassed::Fail(why) | NotPassed::Skip(why)) => {
             println!("FAIL {why}");
             ExitCode::FAILURE
         }

@@ -7,8 +7,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use rocket_hw_tests::Reason;
-use rocket_hw_tests::kills::Client;
+use rocket_hw_tests::NotPassed;
+use rocket_hw_tests::kills::ClientOptions;
 
 /// Kills clients of the rocket driver, and tells what the kernel says to it.
 ///
@@ -21,7 +21,7 @@ use rocket_hw_tests::kills::Client;
 #[command(version)]
 struct Arguments {
     #[command(flatten)]
-    what: Client,
+    what: ClientOptions,
     /// Run, although the kernel may come to harm
     #[arg(long)]
     destructive: bool,
@@ -44,14 +44,14 @@ fn main() -> ExitCode {
         arguments.what.kill(arguments.kills, arguments.seed)
     } else {
         let why = "the kernel may come to harm; --destructive runs it all the same";
-        Err(Reason::Fail(why.to_owned()))
+        Err(NotPassed::Fail(why.to_owned()))
     };
     match done {
         Ok((killed, complaint)) => {
             println!("killed {killed} complaint {}", complaint.unwrap_or("none"));
             ExitCode::SUCCESS
         }
-        Err(Reason::Fail(why) | Reason::Skip(why)) => {
+        Err(NotPassed::Fail(why) | NotPassed::Skip(why)) => {
             eprintln!("rocket-kills: {why}");
             ExitCode::FAILURE
         }

@@ -5,8 +5,8 @@ use rocket_uapi::PAGE_BYTES;
 
 use super::rng::Rng;
 
-use crate::program::Program;
-use crate::submit::{Job, Submission, Task};
+use crate::program::ProductProgram;
+use crate::submit::{JobArgs, SubmitArgs, Task};
 
 /// Invalid addresses: none, a page that nobody maps, one of the kernel's, one that is
 /// no address at all.
@@ -19,10 +19,10 @@ const ABSURD: u32 = u32::MAX;
 /// first ones; the last four start it.
 const TRAILER: usize = 4;
 
-/// What jobs may be made of.
+/// The objects that random jobs are made of.
 pub(super) struct Jobs<'a> {
     pub(super) rng: &'a mut Rng,
-    pub(super) program: &'a Program,
+    pub(super) program: &'a ProductProgram,
     pub(super) handles: &'a [u32],
     /// How many tasks may hang yet; each costs 500 ms.
     pub(super) hangs: &'a mut u32,
@@ -30,10 +30,10 @@ pub(super) struct Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    pub(super) fn submission(&mut self) -> Submission {
+    pub(super) fn submission(&mut self) -> SubmitArgs {
         let count = self.rng.mostly(1, &[0, 2, 3]);
         let jobs = (0..count).map(|_| self.job()).collect();
-        let mut submission = Submission::of(jobs);
+        let mut submission = SubmitArgs::of(jobs);
         let size = submission.job_struct_size;
         submission.job_struct_size = self.rng.mostly(size, &[0, 39, 41, 48, 64, u32::MAX]);
         submission.reserved = self.rng.mostly(0, &[1, u64::MAX]);
@@ -46,15 +46,15 @@ impl Jobs<'_> {
         submission
     }
 
-    fn job(&mut self) -> Job {
+    fn job(&mut self) -> JobArgs {
         let tasks = (0..self.rng.mostly(1, &[0, 2, 5]))
             .map(|_| self.task())
             .collect();
-        let mut job = Job {
+        let mut job = JobArgs {
             tasks,
             reads: self.handles(0..3),
             writes: self.handles(0..2),
-            ..Job::default()
+            ..JobArgs::default()
         };
         if self.rng.once_in(2) {
             job.writes.push(self.program.bo.handle);

@@ -18,11 +18,11 @@ use rocket_uapi::{Deadline, Device, PAGE_BYTES, sys};
 
 use crate::bench::settle;
 use crate::busy::{PATIENCE, quick};
-use crate::check::{Must, Outcome, Reason, ensure};
+use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::raw::{File, Map};
 use world::World;
 
-/// What to do.
+/// Length and seed of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Of the first round; the next has the next number.
@@ -41,15 +41,15 @@ const STEPS: u64 = 100;
 ///
 /// # Errors
 /// What does not hold, with the seed of its round.
-pub fn run(device: &Device, options: Options) -> Result<u64, Reason> {
+pub fn run(device: &Device, options: Options) -> Result<u64, NotPassed> {
     let mut steps = 0;
     let mut seed = options.seed;
     while steps < options.steps {
         round(device, seed, options.known_bugs).map_err(|reason| match reason {
-            Reason::Fail(why) => {
-                Reason::Fail(format!("{why} (--seed {seed} --steps {})", THREADS * STEPS))
+            NotPassed::Fail(why) => {
+                NotPassed::Fail(format!("{why} (--seed {seed} --steps {})", THREADS * STEPS))
             }
-            skip @ Reason::Skip(_) => skip,
+            skip @ NotPassed::Skip(_) => skip,
         })?;
         steps += THREADS * STEPS;
         seed = seed.wrapping_add(1);
@@ -57,24 +57,24 @@ pub fn run(device: &Device, options: Options) -> Result<u64, Reason> {
     Ok(steps)
 }
 
-fn round(device: &Device, seed: u64, known_bugs: bool) -> Outcome {
+fn round(device: &Device, seed: u64, known_bugs: bool) -> RowOutcome {
     let canary = Canary::new(device)?;
     // Each thread has files of its own, and one that it shares with the others.
     let shared = File::new(&device.reopen()?)?;
     let worlds = (0..THREADS).map(|thread| World::new(device, &shared, seed, thread, known_bugs));
     let mut worlds = worlds.collect::<Result<Vec<_>, _>>()?;
-    let outcomes: Vec<Outcome> = thread::scope(|scope| {
+    let outcomes: Vec<RowOutcome> = thread::scope(|scope| {
         let threads: Vec<_> = worlds
             .iter_mut()
             .map(|world| scope.spawn(|| world.steps(STEPS)))
             .collect();
-        let panicked = || Reason::Fail("a thread panicked".to_owned());
+        let panicked = || NotPassed::Fail("a thread panicked".to_owned());
         let joined = threads.into_iter().map(|thread| thread.join());
         joined
             .map(|end| end.unwrap_or_else(|_| Err(panicked())))
             .collect()
     });
-    let settled: Vec<Outcome> = match known_bugs {
+    let settled: Vec<RowOutcome> = match known_bugs {
         true => Vec::new(),
         false => worlds.iter_mut().map(World::settle).collect(),
     };
@@ -85,7 +85,10 @@ fn round(device: &Device, seed: u64, known_bugs: bool) -> Outcome {
         settle();
     }
     drop(worlds);
-    outcomes.into_iter().chain(settled).collect::<Outcome>()?;
+    outcomes
+        .into_iter()
+        .chain(settled)
+        .collect::<RowOutcome>()?;
     quick(device, |job| job)?.wait(Deadline::after(PATIENCE))?;
     Ok(())
 }
@@ -105,7 +108,7 @@ fn canary(at: usize) -> u8 {
 }
 
 impl Canary {
-    fn new(device: &Device) -> Result<Self, Reason> {
+    fn new(device: &Device) -> Result<Self, NotPassed> {
         let file = File::new(&device.reopen()?)?;
         let bo = file.create(CANARY as u32).must("CREATE_BO")?;
         let map = file.map_shared(bo.offset, CANARY).must("mmap")?;
@@ -113,7 +116,7 @@ impl Canary {
         Ok(Self { file, bo, map })
     }
 
-    fn check(self) -> Outcome {
+    fn check(self) -> RowOutcome {
         let same = (0..CANARY).all(|at| self.map.get(at) == canary(at));
         ensure("the memory of another file stays", same)?;
         // Pages that others had come here too.

@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rocket_uapi::{Errno, sys};
 
 use super::world::{World, keep, only};
-use crate::check::{Must, Outcome};
+use crate::check::{Must, RowOutcome};
 
 /// Flags of dma-bufs, right and wrong ones.
 const FLAGS: [u32; 5] = [1, 2, 3, 0, 8];
 
 impl World {
-    pub(super) fn export(&mut self) -> Outcome {
+    pub(super) fn export(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
         let both = sys::DRM_CLOEXEC | sys::DRM_RDWR;
         let flags = self.rng.mostly(both, &[0, sys::DRM_RDWR, 1, u32::MAX]);
@@ -31,7 +31,7 @@ impl World {
         of.get(at).map(|fd| (fd.as_fd(), wrong))
     }
 
-    pub(super) fn import(&mut self) -> Outcome {
+    pub(super) fn import(&mut self) -> RowOutcome {
         let at = self.slot();
         let file = self.slots[at].file.clone();
         if self.rng.once_in(12) {
@@ -55,7 +55,7 @@ impl World {
     }
 
     /// Fences: out of objects, into them, merged, asked.
-    pub(super) fn fences(&mut self) -> Outcome {
+    pub(super) fn fences(&mut self) -> RowOutcome {
         let at = self.slot();
         let file = self.slots[at].file.clone();
         let what = self.rng.within(0..5);

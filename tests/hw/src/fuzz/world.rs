@@ -11,11 +11,11 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::jobs::{Jobs, handle, size};
 use super::rng::Rng;
-use crate::check::{Must, Outcome, Reason, ensure};
+use crate::check::{Must, NotPassed, RowOutcome, ensure};
 use crate::fork::{self, Child};
-use crate::program::Program;
+use crate::program::ProductProgram;
 use crate::raw::{File, Map};
-use crate::submit::Submission;
+use crate::submit::SubmitArgs;
 
 /// Tasks of a thread in a round that may hang.
 const HANGS: u32 = 3;
@@ -30,11 +30,11 @@ const HANDLES: u32 = 512;
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) file: File,
-    program: Program,
+    program: ProductProgram,
     pub(super) bos: Vec<sys::CreateBo>,
 }
 
-/// What one thread has.
+/// The files, objects, dma-bufs and fences of one thread.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) rng: Rng,
@@ -54,11 +54,11 @@ pub(super) fn only<T>(
     what: &str,
     got: Result<T, Errno>,
     errors: &[Errno],
-) -> Result<Option<T>, Reason> {
+) -> Result<Option<T>, NotPassed> {
     match got {
         Ok(value) => Ok(Some(value)),
         Err(error) if errors.contains(&error) => Ok(None),
-        Err(error) => Err(Reason::Fail(format!("{what}: {error}"))),
+        Err(error) => Err(NotPassed::Fail(format!("{what}: {error}"))),
     }
 }
 
@@ -72,9 +72,9 @@ pub(super) fn keep<T>(rng: &mut Rng, all: &mut Vec<T>, one: T) {
 }
 
 impl Slot {
-    fn new(file: File) -> Result<Self, Reason> {
+    fn new(file: File) -> Result<Self, NotPassed> {
         Ok(Self {
-            program: Program::new(&file)?,
+            program: ProductProgram::new(&file)?,
             file,
             bos: Vec::new(),
         })
@@ -92,7 +92,7 @@ impl World {
         seed: u64,
         thread: u64,
         known_bugs: bool,
-    ) -> Result<Self, Reason> {
+    ) -> Result<Self, NotPassed> {
         let own = || File::new(&device.reopen()?);
         let slots = [shared.clone(), own()?, own()?].map(Slot::new);
         Ok(Self {
@@ -108,17 +108,17 @@ impl World {
         })
     }
 
-    pub(super) fn steps(&mut self, count: u64) -> Outcome {
+    pub(super) fn steps(&mut self, count: u64) -> RowOutcome {
         for step in 0..count {
             self.step().map_err(|reason| match reason {
-                Reason::Fail(why) => Reason::Fail(format!("call {step}: {why}")),
-                skip @ Reason::Skip(_) => skip,
+                NotPassed::Fail(why) => NotPassed::Fail(format!("call {step}: {why}")),
+                skip @ NotPassed::Skip(_) => skip,
             })?;
         }
         Ok(())
     }
 
-    fn step(&mut self) -> Outcome {
+    fn step(&mut self) -> RowOutcome {
         match self.rng.within(0..40) {
             0..6 => self.create(),
             6..9 => self.close(),
@@ -148,7 +148,7 @@ impl World {
         (slot.file.clone(), handle(&mut self.rng, &slot.handles()))
     }
 
-    fn create(&mut self) -> Outcome {
+    fn create(&mut self) -> RowOutcome {
         let at = self.slot();
         let size = size(&mut self.rng, self.known_bugs);
         let slot = &mut self.slots[at];
@@ -167,13 +167,13 @@ impl World {
         Ok(())
     }
 
-    fn close(&mut self) -> Outcome {
+    fn close(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
         only("GEM_CLOSE", file.close(handle), &[Errno::INVAL])?;
         Ok(())
     }
 
-    fn map(&mut self) -> Outcome {
+    fn map(&mut self) -> RowOutcome {
         let at = self.slot();
         let slot = &self.slots[at];
         let Some(bo) = self.rng.pick(&slot.bos) else {
@@ -194,7 +194,7 @@ impl World {
         Ok(())
     }
 
-    fn touch(&mut self) -> Outcome {
+    fn touch(&mut self) -> RowOutcome {
         let at = self.rng.next() as usize;
         if let Some(map) = self.maps.get(at % KEPT).filter(|map| map.len() > 0) {
             map.set(at % map.len(), map.get(at / KEPT % map.len()) ^ 1);
@@ -202,7 +202,7 @@ impl World {
         Ok(())
     }
 
-    fn prep(&mut self) -> Outcome {
+    fn prep(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
         let soon = Duration::from_micros(self.rng.within(0..5000));
         let soon = Deadline::after(soon).as_nanos();
@@ -220,7 +220,7 @@ impl World {
         Ok(())
     }
 
-    fn fini(&mut self) -> Outcome {
+    fn fini(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
         let reserved = self.rng.mostly(0, &[1, u32::MAX]);
         let got = file.fini(handle, reserved);
@@ -228,7 +228,7 @@ impl World {
         Ok(())
     }
 
-    fn submit(&mut self) -> Outcome {
+    fn submit(&mut self) -> RowOutcome {
         let at = self.slot();
         let slot = &self.slots[at];
         let submission = Jobs {
@@ -246,7 +246,7 @@ impl World {
     }
 
     /// Gives up a mapping, a dma-buf or a fence.
-    fn drop_one(&mut self) -> Outcome {
+    fn drop_one(&mut self) -> RowOutcome {
         match self.rng.within(0..3) {
             0 => drop(self.maps.pop()),
             1 => drop(self.dma_bufs.pop()),
@@ -255,7 +255,7 @@ impl World {
         Ok(())
     }
 
-    fn fork(&mut self) -> Outcome {
+    fn fork(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
         let is_model = self.device.info().is_model;
         let child = match self.rng.within(0..4) {
@@ -271,13 +271,13 @@ impl World {
 
     /// A file that closes with a job in flight, whose only object is another
     /// file's, which stays.
-    fn visitor(&mut self) -> Outcome {
+    fn visitor(&mut self) -> RowOutcome {
         let file = File::new(&self.device.reopen()?)?;
         if self.known_bugs && self.rng.once_in(2) {
             // Objects of its own are freed after it.
             let slot = Slot::new(file)?;
             let job = slot.program.job(slot.program.bo.handle);
-            return Submission::of(vec![job]).submit(&slot.file).must("SUBMIT");
+            return SubmitArgs::of(vec![job]).submit(&slot.file).must("SUBMIT");
         }
         let Some(dma_buf) = self.dma_bufs.last().filter(|_| self.hangs > 0) else {
             file.create(1).must("CREATE_BO")?;
@@ -288,11 +288,11 @@ impl World {
         self.visited.push(dma_buf.try_clone().must("dup")?);
         // At an address that it has not mapped.
         let job = self.slots[0].program.job(import);
-        Submission::of(vec![job]).submit(&file).must("SUBMIT")
+        SubmitArgs::of(vec![job]).submit(&file).must("SUBMIT")
     }
 
     /// What is no call of rocket's, or one of another size.
-    fn entry(&mut self) -> Outcome {
+    fn entry(&mut self) -> RowOutcome {
         let (file, handle) = self.named();
         match self.rng.within(0..6) {
             0 => only("syncobj", file.syncobj_create(), &[Errno::OPNOTSUPP]),
@@ -310,12 +310,12 @@ impl World {
     }
 
     /// Waits for all jobs and gives back all but the files.
-    pub(super) fn settle(&mut self) -> Outcome {
+    pub(super) fn settle(&mut self) -> RowOutcome {
         for slot in &self.slots {
             // What it has submitted comes before this.
-            let last = Program::new(&slot.file)?;
+            let last = ProductProgram::new(&slot.file)?;
             let handle = last.bo.handle;
-            Submission::of(vec![last.job(handle)])
+            SubmitArgs::of(vec![last.job(handle)])
                 .submit(&slot.file)
                 .must("SUBMIT of a product")?;
             let waited = slot.file.prep(handle, i64::MAX);

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use rocket_uapi::{Deadline, Errno};
 
-use crate::Context;
-use crate::bench::Bench;
+use crate::RowContext;
+use crate::bench::RowBench;
 use crate::busy::{PATIENCE, quick};
 use crate::calls::balanced;
-use crate::check::{Must, Outcome, Reason, ensure, expect};
+use crate::check::{Must, NotPassed, RowOutcome, ensure, expect};
 use crate::kmsg::Kmsg;
 use crate::raw::File;
 use crate::scenario::Scenario;
-use crate::submit::{Submission, TASKS};
+use crate::submit::{SubmitArgs, TASKS};
 
 /// How often to race with the scheduler, which wins most of the time.
 const RACES: usize = 20;
@@ -36,15 +36,15 @@ const CLOCKS: [&str; 4] = ["aclk", "hclk", "npu", "pclk"];
 const BEYOND: u32 = 4096;
 
 /// Neither does the model do what the bugs do, nor does it keep a log.
-fn on_a_kernel(context: &Context) -> Outcome {
+fn on_a_kernel(context: &RowContext) -> RowOutcome {
     match context.info.is_model {
-        true => Err(Reason::Skip("the model is no kernel".to_owned())),
+        true => Err(NotPassed::Skip("the model is no kernel".to_owned())),
         false => Ok(()),
     }
 }
 
 /// The scenario ends well, `times` times, and the kernel has no complaint.
-fn harmless(context: &Context, scenario: Scenario, times: usize) -> Outcome {
+fn harmless(context: &RowContext, scenario: Scenario, times: usize) -> RowOutcome {
     on_a_kernel(context)?;
     let log = Kmsg::from_now()?;
     for _ in 0..times {
@@ -54,26 +54,26 @@ fn harmless(context: &Context, scenario: Scenario, times: usize) -> Outcome {
     log.silence()
 }
 
-pub(super) fn close_exported(context: &Context) -> Outcome {
+pub(super) fn close_exported(context: &RowContext) -> RowOutcome {
     harmless(context, Scenario::ExitExported, 1)
 }
 
-pub(super) fn die_busy(context: &Context) -> Outcome {
+pub(super) fn die_busy(context: &RowContext) -> RowOutcome {
     harmless(context, Scenario::ExitBusy, 1)
 }
 
-pub(super) fn close_after_wait(context: &Context) -> Outcome {
+pub(super) fn close_after_wait(context: &RowContext) -> RowOutcome {
     harmless(context, Scenario::ExitAfterWait, RACES)
 }
 
-pub(super) fn get_unique(context: &Context) -> Outcome {
+pub(super) fn get_unique(context: &RowContext) -> RowOutcome {
     harmless(context, Scenario::GetUnique, 1)
 }
 
-pub(super) fn count(context: &Context) -> Outcome {
+pub(super) fn count(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
     let log = Kmsg::from_now()?;
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let page = bench.page()?.handle;
     let mut job = bench.job(page);
     job.counts[TASKS] = Some(u32::MAX);
@@ -82,16 +82,16 @@ pub(super) fn count(context: &Context) -> Outcome {
     log.silence()
 }
 
-pub(super) fn count_of_jobs(context: &Context) -> Outcome {
+pub(super) fn count_of_jobs(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
     let file = File::new(&context.device)?;
-    let mut submission = Submission::of(Vec::new());
+    let mut submission = SubmitArgs::of(Vec::new());
     submission.job_count = Some(u32::MAX);
     let submitted = submission.submit(&file);
     expect("SUBMIT of 2^32 - 1 jobs", submitted, Err(Errno::NOMEM))
 }
 
-pub(super) fn huge(context: &Context) -> Outcome {
+pub(super) fn huge(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
     let file = File::new(&context.device)?;
     if let Ok(huge) = file.create(1 << 31) {
@@ -103,22 +103,22 @@ pub(super) fn huge(context: &Context) -> Outcome {
 }
 
 /// The cores' directories in sysfs.
-fn cores() -> Result<Vec<PathBuf>, Reason> {
+fn cores() -> Result<Vec<PathBuf>, NotPassed> {
     let entries = fs::read_dir(CORES);
-    let entries = entries.map_err(|error| Reason::Skip(format!("{CORES}: {error}")))?;
+    let entries = entries.map_err(|error| NotPassed::Skip(format!("{CORES}: {error}")))?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let cores: Vec<_> = paths.filter(|path| path.join("of_node").exists()).collect();
     match cores.is_empty() {
-        true => Err(Reason::Skip(format!("{CORES} has no cores"))),
+        true => Err(NotPassed::Skip(format!("{CORES} has no cores"))),
         false => Ok(cores),
     }
 }
 
-pub(super) fn clocks(context: &Context) -> Outcome {
+pub(super) fn clocks(context: &RowContext) -> RowOutcome {
     const SUMMARY: &str = "/sys/kernel/debug/clk/clk_summary";
     on_a_kernel(context)?;
     let summary = fs::read_to_string(SUMMARY);
-    let summary = summary.map_err(|error| Reason::Skip(format!("{SUMMARY}: {error}")))?;
+    let summary = summary.map_err(|error| NotPassed::Skip(format!("{SUMMARY}: {error}")))?;
     for core in cores()? {
         let core = core.file_name().unwrap_or_default().to_string_lossy();
         // The last columns are who has the clock, and under which name.
@@ -133,10 +133,10 @@ pub(super) fn clocks(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn suspend(context: &Context) -> Outcome {
+pub(super) fn suspend(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
     let cores = cores()?;
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let page = bench.page()?.handle;
     bench.submit(bench.job(page))?;
     bench.wait(page)?;
@@ -152,11 +152,11 @@ pub(super) fn suspend(context: &Context) -> Outcome {
     }
     match powered() {
         None => Ok(()),
-        Some(core) => Err(Reason::Fail(format!("{} stays active", core.display()))),
+        Some(core) => Err(NotPassed::Fail(format!("{} stays active", core.display()))),
     }
 }
 
-pub(super) fn group(context: &Context) -> Outcome {
+pub(super) fn group(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
     balanced("iommu_group_get", "iommu_group_put", || {
         for _ in 0..4 {
@@ -168,7 +168,7 @@ pub(super) fn group(context: &Context) -> Outcome {
 }
 
 /// Pages of tables that the kernel has for IOMMUs.
-fn iommu_pages() -> Result<u64, Reason> {
+fn iommu_pages() -> Result<u64, NotPassed> {
     // Has each processor's share added up; only root may.
     let _ = fs::read("/proc/sys/vm/stat_refresh");
     let all = fs::read_to_string("/proc/vmstat").unwrap_or_default();
@@ -176,17 +176,17 @@ fn iommu_pages() -> Result<u64, Reason> {
         let number = line.strip_prefix("nr_iommu_pages ")?;
         number.trim().parse().ok()
     });
-    pages.ok_or_else(|| Reason::Skip("/proc/vmstat has no nr_iommu_pages".to_owned()))
+    pages.ok_or_else(|| NotPassed::Skip("/proc/vmstat has no nr_iommu_pages".to_owned()))
 }
 
-pub(super) fn domain(context: &Context) -> Outcome {
+pub(super) fn domain(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
     let file = File::new(&context.device)?;
     let before = iommu_pages()?;
     for _ in 0..2 {
         if file.reopen()?.create(u32::MAX).is_ok() {
             let why = "a buffer object of 4 GiB fits, and nothing else fails late";
-            return Err(Reason::Skip(why.to_owned()));
+            return Err(NotPassed::Skip(why.to_owned()));
         }
     }
     let more = iommu_pages()?.saturating_sub(before);
@@ -197,10 +197,10 @@ pub(super) fn domain(context: &Context) -> Outcome {
     )
 }
 
-pub(super) fn dma(context: &Context) -> Outcome {
+pub(super) fn dma(context: &RowContext) -> RowOutcome {
     on_a_kernel(context)?;
     let log = Kmsg::from_now()?;
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let page = bench.page()?.handle;
     let mut job = bench.job(page);
     job.tasks[0].regcmd_count = BEYOND;

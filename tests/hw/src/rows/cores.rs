@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use rocket_uapi::{Deadline, Device, Errno, SyncFile};
 
-use crate::Context;
-use crate::bench::Bench;
+use crate::RowContext;
+use crate::bench::RowBench;
 use crate::busy::{Busy, PATIENCE, Ready, quick};
-use crate::check::{Outcome, Reason, ensure, expect, nothing};
+use crate::check::{NotPassed, RowOutcome, ensure, expect, nothing};
 use crate::hold;
 use crate::program::RESULT;
 use crate::raw::File;
@@ -21,7 +21,7 @@ const CORES: usize = 3;
 const TRIES: usize = 5;
 
 /// The core that has the job of this fence, which is not over.
-fn core(fence: &SyncFile) -> Result<String, Reason> {
+fn core(fence: &SyncFile) -> Result<String, NotPassed> {
     let fences = fence.info()?.fences;
     expect("fences of a job", fences.len(), 1)?;
     expect("the fence's driver", fences[0].driver.as_str(), "drm_sched")?;
@@ -29,18 +29,18 @@ fn core(fence: &SyncFile) -> Result<String, Reason> {
 }
 
 /// Jobs that are just long may be over before one has asked for their core.
-fn can_hold(context: &Context) -> Outcome {
+fn can_hold(context: &RowContext) -> RowOutcome {
     match hold::is_possible(&context.device) {
         true => Ok(()),
-        false => Err(Reason::Skip("no job can be held".to_owned())),
+        false => Err(NotPassed::Skip("no job can be held".to_owned())),
     }
 }
 
-fn files(context: &Context, count: usize) -> Result<Vec<Device>, Reason> {
+fn files(context: &RowContext, count: usize) -> Result<Vec<Device>, NotPassed> {
     (0..count).map(|_| context.reopen()).collect()
 }
 
-pub(super) fn one_each(context: &Context) -> Outcome {
+pub(super) fn one_each(context: &RowContext) -> RowOutcome {
     can_hold(context)?;
     let files = files(context, CORES + 1)?;
     let ready = files.iter().map(Ready::new);
@@ -57,7 +57,7 @@ pub(super) fn one_each(context: &Context) -> Outcome {
     jobs.into_iter().try_for_each(Busy::finish)
 }
 
-pub(super) fn alternates(context: &Context) -> Outcome {
+pub(super) fn alternates(context: &RowContext) -> RowOutcome {
     can_hold(context)?;
     let device = context.reopen()?;
     let mut cores = Vec::new();
@@ -70,7 +70,7 @@ pub(super) fn alternates(context: &Context) -> Outcome {
     ensure(&format!("two cores in turn: {cores:?}"), turns)
 }
 
-pub(super) fn stays(context: &Context) -> Outcome {
+pub(super) fn stays(context: &RowContext) -> RowOutcome {
     can_hold(context)?;
     let device = context.reopen()?;
     let first = Busy::start(&device)?;
@@ -91,21 +91,21 @@ pub(super) fn stays(context: &Context) -> Outcome {
 }
 
 /// Files that have had no job, and so no core.
-fn benches<const COUNT: usize>(context: &Context) -> Result<[Bench; COUNT], Reason> {
+fn benches<const COUNT: usize>(context: &RowContext) -> Result<[RowBench; COUNT], NotPassed> {
     let files = files(context, COUNT)?;
-    let benches = files.iter().map(|device| Bench::new(File::new(device)?));
-    let benches: Vec<Bench> = benches.collect::<Result<_, _>>()?;
+    let benches = files.iter().map(|device| RowBench::new(File::new(device)?));
+    let benches: Vec<RowBench> = benches.collect::<Result<_, _>>()?;
     benches
         .try_into()
-        .map_err(|_| Reason::Fail("fewer files than asked for".to_owned()))
+        .map_err(|_| NotPassed::Fail("fewer files than asked for".to_owned()))
 }
 
 /// Has jobs hang on some files and another one's compute. Returns which of the jobs
 /// that hang were not over when that was.
 fn hang_and_compute<const HANGING: usize>(
-    hanging: &mut [Bench; HANGING],
-    computing: &mut Bench,
-) -> Result<[bool; HANGING], Reason> {
+    hanging: &mut [RowBench; HANGING],
+    computing: &mut RowBench,
+) -> Result<[bool; HANGING], NotPassed> {
     let (page, map) = computing.seen_page()?;
     let program = computing.program(11, page.dma_address as u32)?;
     let mut pages = [0; HANGING];
@@ -126,13 +126,13 @@ fn hang_and_compute<const HANGING: usize>(
     Ok(hang)
 }
 
-pub(super) fn at_once(context: &Context) -> Outcome {
+pub(super) fn at_once(context: &RowContext) -> RowOutcome {
     let mut seen = false;
     for _ in 0..TRIES {
         let mut hanging = benches::<{ CORES - 1 }>(context)?;
         let [mut computing] = benches(context)?;
         seen = hang_and_compute(&mut hanging, &mut computing)? == [true; CORES - 1];
-        hanging.into_iter().try_for_each(Bench::close)?;
+        hanging.into_iter().try_for_each(RowBench::close)?;
         computing.close()?;
         if seen {
             break;
@@ -141,11 +141,11 @@ pub(super) fn at_once(context: &Context) -> Outcome {
     ensure("a job ends while two others' hang", seen)
 }
 
-pub(super) fn fourth_waits(context: &Context) -> Outcome {
+pub(super) fn fourth_waits(context: &RowContext) -> RowOutcome {
     let mut hanging = benches::<CORES>(context)?;
     let [mut computing] = benches(context)?;
     let hang = hang_and_compute(&mut hanging, &mut computing)?;
-    hanging.into_iter().try_for_each(Bench::close)?;
+    hanging.into_iter().try_for_each(RowBench::close)?;
     computing.close()?;
     ensure("one of three that hang ended first", hang != [true; CORES])
 }

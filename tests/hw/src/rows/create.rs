@@ -5,8 +5,8 @@ use std::fs;
 
 use rocket_uapi::{Errno, PAGE_BYTES};
 
-use crate::Context;
-use crate::check::{self, Must, Outcome, Reason, ensure, expect};
+use crate::RowContext;
+use crate::check::{self, Must, NotPassed, RowOutcome, ensure, expect};
 use crate::raw::File;
 
 /// 1 GiB in bytes.
@@ -19,13 +19,13 @@ const SPARE_FOR_ONE_GIB: u64 = 3 << 19;
 /// A handle that no file here has.
 pub(super) const UNKNOWN_HANDLE: u32 = 4711;
 
-pub(super) fn nothing(context: &Context) -> Outcome {
+pub(super) fn nothing(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let created = file.create(0).map(drop);
     expect("CREATE_BO of 0 bytes", created, Err(Errno::NOSPC))
 }
 
-pub(super) fn small(context: &Context) -> Outcome {
+pub(super) fn small(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     for size in [1, 100, 4096, 4097] {
         let bo = file
@@ -44,9 +44,9 @@ pub(super) fn small(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn one_gib(context: &Context) -> Outcome {
+pub(super) fn one_gib(context: &RowContext) -> RowOutcome {
     if !context.info.is_model && spare_memory_kib() < SPARE_FOR_ONE_GIB {
-        return Err(Reason::Skip(
+        return Err(NotPassed::Skip(
             "the machine has less than 1.5 GiB of memory to spare".to_owned(),
         ));
     }
@@ -58,7 +58,7 @@ pub(super) fn one_gib(context: &Context) -> Outcome {
 
 /// After it, every CREATE_BO of this file fails, unless the kernel is without the
 /// bug `huge-bo`; then there may be so much memory.
-pub(super) fn too_large(context: &Context) -> Outcome {
+pub(super) fn too_large(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     for size in [2 * GIB, u32::MAX] {
         let what = format!("CREATE_BO of {size} bytes");
@@ -72,7 +72,7 @@ pub(super) fn too_large(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn close(context: &Context) -> Outcome {
+pub(super) fn close(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let bo = file.create(1).must("CREATE_BO")?;
     file.close(bo.handle).must("GEM_CLOSE")?;
@@ -87,7 +87,7 @@ pub(super) fn close(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn addresses(context: &Context) -> Outcome {
+pub(super) fn addresses(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let mut bos = Vec::new();
     let (mut next, mut handle) = (0, 1);

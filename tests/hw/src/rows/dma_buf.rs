@@ -4,13 +4,13 @@
 use std::os::fd::AsFd;
 
 use rocket_uapi::{
-    Access, ByteLen, Deadline, Errno, Error, FenceStatus, PAGE_BYTES, SharedBuffer, sys,
+    BufferAccess, ByteLen, Deadline, Errno, Error, FenceStatus, PAGE_BYTES, SharedBuffer, sys,
 };
 use rustix::fs::{OFlags, fcntl_getfl};
 
-use crate::Context;
+use crate::RowContext;
 use crate::busy::{Busy, PATIENCE, SHORT, quick};
-use crate::check::{Must, Outcome, ensure, expect, nothing};
+use crate::check::{Must, RowOutcome, ensure, expect, nothing};
 use crate::probe::readiness;
 use crate::raw::File;
 
@@ -19,7 +19,7 @@ const PAGE: u32 = PAGE_BYTES as u32;
 /// No deadline.
 const FOREVER: i64 = i64::MAX;
 
-pub(super) fn keeps(context: &Context) -> Outcome {
+pub(super) fn keeps(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let bo = file.create(PAGE).must("CREATE_BO")?;
     let map = file.map_shared(bo.offset, PAGE_BYTES).must("mmap")?;
@@ -46,7 +46,7 @@ pub(super) fn keeps(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn writable(context: &Context) -> Outcome {
+pub(super) fn writable(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     for first in [0, sys::DRM_RDWR] {
         let bo = file.create(PAGE).must("CREATE_BO")?;
@@ -64,7 +64,7 @@ pub(super) fn writable(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn requests(context: &Context) -> Outcome {
+pub(super) fn requests(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let bo = file.create(1).must("CREATE_BO")?;
     let dma_buf = file.export(bo.handle).must("export")?;
@@ -96,7 +96,7 @@ pub(super) fn requests(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn poll(context: &Context) -> Outcome {
+pub(super) fn poll(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let busy = Busy::start(&context.device)?;
     let fence = busy.fence()?;
@@ -124,7 +124,7 @@ pub(super) fn poll(context: &Context) -> Outcome {
     busy.finish()
 }
 
-pub(super) fn imported_write(context: &Context) -> Outcome {
+pub(super) fn imported_write(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let page = ByteLen::new(PAGE_BYTES).must("a length")?;
     let shared = context.device.alloc(page)?.export();
@@ -132,13 +132,13 @@ pub(super) fn imported_write(context: &Context) -> Outcome {
     let handle = shared.handle().get();
     let busy = Busy::start(&context.reopen()?)?;
     let fence = busy.fence()?;
-    shared.add_fence(Access::Read, &fence)?;
+    shared.add_fence(BufferAccess::Read, &fence)?;
     let prep = nothing(file.prep(handle, 0));
     expect("PREP_BO with a reader's fence", prep, Ok(()))?;
     let reader = quick(&context.device, |job| job.reads_shared(&shared))?;
     reader.wait(Deadline::after(PATIENCE))?;
     expect("the job", fence.status()?, FenceStatus::Active)?;
-    shared.add_fence(Access::Write, &fence)?;
+    shared.add_fence(BufferAccess::Write, &fence)?;
     let prep = nothing(file.prep(handle, 0));
     expect("PREP_BO with a writer's fence", prep, Err(Errno::BUSY))?;
     let reader = quick(&context.device, |job| job.reads_shared(&shared))?;

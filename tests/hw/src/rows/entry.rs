@@ -3,9 +3,9 @@
 
 use rocket_uapi::Errno;
 
-use crate::Context;
-use crate::check::{Must, Outcome, expect, nothing};
-use crate::raw::{File, Version};
+use crate::RowContext;
+use crate::check::{Must, RowOutcome, expect, nothing};
+use crate::raw::{File, VersionTexts};
 
 /// DRM_CAP_PRIME (drm.h).
 const CAP_PRIME: u64 = 0x5;
@@ -18,16 +18,16 @@ const CAP_SYNCOBJ: u64 = 0x13;
 /// DRM_CAP_SYNCOBJ_TIMELINE.
 const CAP_SYNCOBJ_TIMELINE: u64 = 0x14;
 
-pub(super) fn version(context: &Context) -> Outcome {
+pub(super) fn version(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
-    let want = Version {
+    let want = VersionTexts {
         version: (0, 0, 0),
         texts: ["rocket", "rocket DRM", "0"].map(str::to_owned),
     };
     expect("VERSION", file.version(), Ok(want))
 }
 
-pub(super) fn capabilities(context: &Context) -> Outcome {
+pub(super) fn capabilities(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     for (name, capability, value) in [
         ("PRIME", CAP_PRIME, PRIME_BOTH_WAYS),
@@ -41,20 +41,20 @@ pub(super) fn capabilities(context: &Context) -> Outcome {
     expect("SYNCOBJ_CREATE", created, Err(Errno::OPNOTSUPP))
 }
 
-pub(super) fn unknown(context: &Context) -> Outcome {
+pub(super) fn unknown(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let unknown = nothing(file.unknown_driver_ioctl());
     expect("driver ioctl 4", unknown, Err(Errno::INVAL))?;
     expect("letter z", nothing(file.not_drm()), Err(Errno::NOTTY))
 }
 
-pub(super) fn poll_and_read(context: &Context) -> Outcome {
+pub(super) fn poll_and_read(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     expect("poll", file.poll(), Ok(0))?;
     expect("read", file.read(), Err(Errno::AGAIN))
 }
 
-pub(super) fn argument_size(context: &Context) -> Outcome {
+pub(super) fn argument_size(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let bo = file.create(1).must("CREATE_BO")?;
     for size in [4, 8, 32] {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What mmap of a dma-buf shows.
+//! mmap of a dma-buf: which pages it shows, and what it refuses.
 
 use std::os::fd::AsFd;
 
 use rocket_uapi::{Errno, PAGE_BYTES};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::Context;
-use crate::check::{Must, Outcome, expect};
+use crate::RowContext;
+use crate::check::{Must, RowOutcome, expect};
 use crate::raw::File;
 
 /// Pages of the object here, and bytes that are asked for.
 const PAGES: usize = 3;
 const SIZE: usize = PAGES * PAGE_BYTES;
 
-pub(super) fn mmap(context: &Context) -> Outcome {
+pub(super) fn mmap(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     // Not whole pages: the pages are what counts.
     let bo = file.create(SIZE as u32 - 100).must("CREATE_BO")?;

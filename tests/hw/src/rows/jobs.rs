@@ -4,28 +4,28 @@
 use rocket_uapi::{Deadline, Errno, sys};
 
 use super::create::UNKNOWN_HANDLE;
-use crate::Context;
-use crate::bench::Bench;
+use crate::RowContext;
+use crate::bench::RowBench;
 use crate::busy::{PATIENCE, quick};
-use crate::check::{Outcome, ensure, expect, nothing};
+use crate::check::{RowOutcome, ensure, expect, nothing};
 use crate::raw::File;
-use crate::submit::{Job, READS, Submission, TASKS, Task, WRITES};
+use crate::submit::{JobArgs, READS, SubmitArgs, TASKS, Task, WRITES};
 
 /// The sizes of a job and of a task that the driver knows.
 const JOB: u32 = size_of::<sys::Job>() as u32;
 const TASK: u32 = size_of::<Task>() as u32;
 
-pub(super) fn fault(context: &Context) -> Outcome {
-    let bench = Bench::new(File::new(&context.device)?)?;
-    let mut submission = Submission::of(vec![Job::default()]);
+pub(super) fn fault(context: &RowContext) -> RowOutcome {
+    let bench = RowBench::new(File::new(&context.device)?)?;
+    let mut submission = SubmitArgs::of(vec![JobArgs::default()]);
     submission.address = Some(0);
     let submitted = submission.submit(&bench.file);
     expect("SUBMIT of a job at NULL", submitted, Err(Errno::FAULT))?;
     bench.close()
 }
 
-pub(super) fn strides(context: &Context) -> Outcome {
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+pub(super) fn strides(context: &RowContext) -> RowOutcome {
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let mut jobs = Vec::new();
     for _ in 0..2 {
         let page = bench.page()?.handle;
@@ -34,7 +34,7 @@ pub(super) fn strides(context: &Context) -> Outcome {
         job.task_struct_size = Some(TASK + 16);
         jobs.push(job);
     }
-    let mut submission = Submission::of(jobs);
+    let mut submission = SubmitArgs::of(jobs);
     submission.job_struct_size = JOB + 8;
     let submitted = submission.submit(&bench.file);
     expect("SUBMIT with larger structures", submitted, Ok(()))?;
@@ -47,13 +47,13 @@ pub(super) fn strides(context: &Context) -> Outcome {
     bench.close()
 }
 
-/// What makes a job a bad one.
-type Spoil = fn(&mut Job);
+/// Puts one mistake into a job that is right.
+type Spoil = fn(&mut JobArgs);
 
 /// Has each spoil make bad jobs, and puts them into one SUBMIT with a good one at
 /// the end.
-fn dropped(context: &Context, spoils: &[(&str, Spoil)]) -> Outcome {
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+fn dropped(context: &RowContext, spoils: &[(&str, Spoil)]) -> RowOutcome {
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let mut jobs = Vec::new();
     for (_, spoil) in spoils {
         let page = bench.page()?.handle;
@@ -65,7 +65,7 @@ fn dropped(context: &Context, spoils: &[(&str, Spoil)]) -> Outcome {
     let pages: Vec<u32> = bench.pages().to_vec();
     let good = bench.page()?.handle;
     jobs.push(bench.job(good));
-    let submitted = Submission::of(jobs).submit(&bench.file);
+    let submitted = SubmitArgs::of(jobs).submit(&bench.file);
     expect("SUBMIT with bad jobs", submitted, Ok(()))?;
     for ((what, _), page) in spoils.iter().zip(pages) {
         let prep = nothing(bench.file.prep(page, 0));
@@ -78,12 +78,12 @@ fn dropped(context: &Context, spoils: &[(&str, Spoil)]) -> Outcome {
 }
 
 /// The job that writes this will run, or does.
-fn accepted(bench: &Bench, page: u32) -> Outcome {
+fn accepted(bench: &RowBench, page: u32) -> RowOutcome {
     let prep = nothing(bench.file.prep(page, 0));
     expect("PREP_BO of what a good job writes", prep, Err(Errno::BUSY))
 }
 
-pub(super) fn bad(context: &Context) -> Outcome {
+pub(super) fn bad(context: &RowContext) -> RowOutcome {
     dropped(
         context,
         &[
@@ -105,7 +105,7 @@ pub(super) fn bad(context: &Context) -> Outcome {
     )
 }
 
-pub(super) fn twice(context: &Context) -> Outcome {
+pub(super) fn twice(context: &RowContext) -> RowOutcome {
     dropped(
         context,
         &[
@@ -121,8 +121,8 @@ pub(super) fn twice(context: &Context) -> Outcome {
     )
 }
 
-pub(super) fn closed(context: &Context) -> Outcome {
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+pub(super) fn closed(context: &RowContext) -> RowOutcome {
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let (closed, kept) = (bench.page()?, bench.page()?);
     let mut job = bench.job(closed.handle);
     job.writes.push(kept.handle);
@@ -144,8 +144,8 @@ pub(super) fn closed(context: &Context) -> Outcome {
     bench.close()
 }
 
-pub(super) fn after_kill(context: &Context) -> Outcome {
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+pub(super) fn after_kill(context: &RowContext) -> RowOutcome {
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let page = bench.page()?.handle;
     bench.submit(bench.job(page))?;
     quick(&context.device, |job| job)?.wait(Deadline::after(PATIENCE))?;

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use rocket_uapi::{Errno, PAGE_BYTES};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::Context;
-use crate::check::{Must, Outcome, ensure, expect};
+use crate::RowContext;
+use crate::check::{Must, RowOutcome, ensure, expect};
 use crate::raw::File;
 
 /// Pages of the buffer objects here.
@@ -15,7 +15,7 @@ const PAGES: usize = 3;
 
 const SIZE: usize = PAGES * PAGE_BYTES;
 
-pub(super) fn parts(context: &Context) -> Outcome {
+pub(super) fn parts(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let bo = file.create(SIZE as u32).must("CREATE_BO")?;
     let part = file
@@ -41,7 +41,7 @@ pub(super) fn parts(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn out_of_range(context: &Context) -> Outcome {
+pub(super) fn out_of_range(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     // Not whole pages: the pages are what counts.
     let bo = file.create(SIZE as u32 - 100).must("CREATE_BO")?;
@@ -63,7 +63,7 @@ pub(super) fn out_of_range(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn private(context: &Context) -> Outcome {
+pub(super) fn private(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let bo = file.create(SIZE as u32).must("CREATE_BO")?;
     let both = ProtFlags::READ | ProtFlags::WRITE;
@@ -76,7 +76,7 @@ pub(super) fn private(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn other_file(context: &Context) -> Outcome {
+pub(super) fn other_file(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let other = file.reopen()?;
     let bo = file.create(SIZE as u32).must("CREATE_BO")?;
@@ -98,7 +98,7 @@ pub(super) fn other_file(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn after_close(context: &Context) -> Outcome {
+pub(super) fn after_close(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let closed = file.create(SIZE as u32).must("CREATE_BO")?;
     let map = file.map_shared(closed.offset, SIZE).must("mmap")?;

@@ -4,11 +4,11 @@
 use rocket_uapi::{Errno, PAGE_BYTES};
 
 use super::create::UNKNOWN_HANDLE;
-use crate::Context;
-use crate::check::{Must, Outcome, ensure, expect, nothing};
+use crate::RowContext;
+use crate::check::{Must, RowOutcome, ensure, expect, nothing};
 use crate::raw::File;
 
-pub(super) fn names(context: &Context) -> Outcome {
+pub(super) fn names(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let other = file.reopen()?;
     let bo = file.create(5000).must("CREATE_BO")?;

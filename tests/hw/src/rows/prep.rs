@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rocket_uapi::{Deadline, Errno};
 
 use super::create::UNKNOWN_HANDLE;
-use crate::Context;
+use crate::RowContext;
 use crate::busy::{Busy, PATIENCE, SHORT};
-use crate::check::{Must, Outcome, ensure, expect, nothing};
+use crate::check::{Must, RowOutcome, ensure, expect, nothing};
 use crate::raw::File;
 use crate::signal::under_signals;
 
@@ -24,7 +24,7 @@ const JIFFY: Duration = Duration::from_millis(10);
 /// Signals that a wait gets before it may end.
 const SIGNALS: usize = 4;
 
-pub(super) fn reserved(context: &Context) -> Outcome {
+pub(super) fn reserved(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let bo = file.create(1).must("CREATE_BO")?;
     for handle in [bo.handle, UNKNOWN_HANDLE] {
@@ -36,7 +36,7 @@ pub(super) fn reserved(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn unknown_handle(context: &Context) -> Outcome {
+pub(super) fn unknown_handle(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     for handle in [0, UNKNOWN_HANDLE] {
         expect("PREP_BO", nothing(file.prep(handle, 0)), Err(Errno::NOENT))?;
@@ -45,7 +45,7 @@ pub(super) fn unknown_handle(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn fini_any_state(context: &Context) -> Outcome {
+pub(super) fn fini_any_state(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let bo = file.create(1).must("CREATE_BO")?;
     for what in ["FINI_BO without PREP_BO", "FINI_BO again"] {
@@ -64,7 +64,7 @@ pub(super) fn fini_any_state(context: &Context) -> Outcome {
     busy.finish()
 }
 
-pub(super) fn idle(context: &Context) -> Outcome {
+pub(super) fn idle(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let bo = file.create(1).must("CREATE_BO")?;
     for timeout in PAST.into_iter().chain([FOREVER]) {
@@ -75,7 +75,7 @@ pub(super) fn idle(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn busy_past(context: &Context) -> Outcome {
+pub(super) fn busy_past(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let busy = Busy::start(&context.device)?;
     for timeout in PAST {
@@ -86,7 +86,7 @@ pub(super) fn busy_past(context: &Context) -> Outcome {
     busy.finish()
 }
 
-pub(super) fn busy_future(context: &Context) -> Outcome {
+pub(super) fn busy_future(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let busy = Busy::start(&context.device)?;
     let mut moment = SHORT;
@@ -112,7 +112,7 @@ pub(super) fn busy_future(context: &Context) -> Outcome {
     busy.finish()
 }
 
-pub(super) fn busy_forever(context: &Context) -> Outcome {
+pub(super) fn busy_forever(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let busy = Busy::start(&context.device)?;
     still_busy(&file, &busy)?;
@@ -123,7 +123,7 @@ pub(super) fn busy_forever(context: &Context) -> Outcome {
     busy.finish()
 }
 
-pub(super) fn only_read(context: &Context) -> Outcome {
+pub(super) fn only_read(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let busy = Busy::start(&context.device)?;
     for timeout in [0, FOREVER] {
@@ -134,7 +134,7 @@ pub(super) fn only_read(context: &Context) -> Outcome {
     busy.finish()
 }
 
-pub(super) fn interrupted(context: &Context) -> Outcome {
+pub(super) fn interrupted(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     for (restart, want) in [(false, Err(Errno::INTR)), (true, Ok(()))] {
         let busy = Busy::start(&context.device)?;
@@ -154,7 +154,7 @@ pub(super) fn interrupted(context: &Context) -> Outcome {
 }
 
 /// The job runs on; else what was seen before means nothing.
-fn still_busy(file: &File, busy: &Busy) -> Outcome {
+fn still_busy(file: &File, busy: &Busy) -> RowOutcome {
     let prep = nothing(file.prep(busy.output, 0));
     expect("PREP_BO while the job runs", prep, Err(Errno::BUSY))
 }

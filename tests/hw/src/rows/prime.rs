@@ -6,14 +6,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use rocket_uapi::{Errno, PAGE_BYTES, sys};
 
 use super::create::UNKNOWN_HANDLE;
-use crate::Context;
-use crate::check::{Must, Outcome, ensure, expect, nothing};
+use crate::RowContext;
+use crate::check::{Must, RowOutcome, ensure, expect, nothing};
 use crate::raw::File;
 
 /// A flag that export does not have: O_NONBLOCK.
 const NO_FLAG: u32 = 0o4000;
 
-pub(super) fn refused(context: &Context) -> Outcome {
+pub(super) fn refused(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let bo = file.create(1).must("CREATE_BO")?;
     let both = sys::DRM_CLOEXEC | sys::DRM_RDWR;
@@ -45,7 +45,7 @@ pub(super) fn refused(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn handles(context: &Context) -> Outcome {
+pub(super) fn handles(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let other = file.reopen()?;
     file.create(1).must("CREATE_BO")?;

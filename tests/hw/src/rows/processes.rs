@@ -8,15 +8,15 @@ use std::process::Stdio;
 use nix::sys::wait::WaitStatus;
 use rocket_uapi::{Deadline, Errno, FenceStatus, PAGE_BYTES};
 
-use crate::Context;
-use crate::bench::Bench;
+use crate::RowContext;
+use crate::bench::RowBench;
 use crate::busy::PATIENCE;
-use crate::check::{Must, Outcome, Reason, ensure, expect, nothing};
+use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, nothing};
 use crate::fork::{self, Child};
 use crate::hold::Hold;
 use crate::raw::File;
 use crate::scenario::Scenario;
-use crate::submit::{IDLE_WORDS, Job, Submission, Task};
+use crate::submit::{IDLE_WORDS, JobArgs, SubmitArgs, Task};
 
 /// How a process ends that is killed: by SIGKILL.
 const SIGKILL: i32 = 9;
@@ -24,7 +24,7 @@ const SIGKILL: i32 = 9;
 /// Objects that are made until one has an offset that was given before.
 const HOLES: usize = 16;
 
-pub(super) fn forked(context: &Context) -> Outcome {
+pub(super) fn forked(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let [first, second] = [file.create(1), file.create(1)];
     let (first, second) = (first.must("CREATE_BO")?, second.must("CREATE_BO")?);
@@ -46,14 +46,14 @@ pub(super) fn forked(context: &Context) -> Outcome {
 }
 
 /// What holds jobs, else a skip: they would be over before their fences are asked for.
-fn held(context: &Context) -> Result<Hold, Reason> {
+fn held(context: &RowContext) -> Result<Hold, NotPassed> {
     let hold = Hold::new(&context.device)?;
-    hold.ok_or_else(|| Reason::Skip("no job can be held".to_owned()))
+    hold.ok_or_else(|| NotPassed::Skip("no job can be held".to_owned()))
 }
 
 /// A process that is killed with jobs in its queue. What they write is this one's,
 /// and they have nothing else, so that nothing is freed after its file.
-pub(super) fn killed(context: &Context) -> Outcome {
+pub(super) fn killed(context: &RowContext) -> RowOutcome {
     let hold = held(context)?;
     let gate = hold.gate.as_fd().try_clone_to_owned().must("dup")?;
     let ended = Scenario::DieQueued.spawn(context, Stdio::from(gate))?;
@@ -73,16 +73,16 @@ pub(super) fn killed(context: &Context) -> Outcome {
 }
 
 /// A file that is closed with jobs in its queue, of which, again, it has nothing else.
-pub(super) fn closed(context: &Context) -> Outcome {
+pub(super) fn closed(context: &RowContext) -> RowOutcome {
     let hold = held(context)?;
-    let mut owner = Bench::new(File::new(&context.device)?)?;
+    let mut owner = RowBench::new(File::new(&context.device)?)?;
     let visitor = owner.file.reopen()?;
     let gate = visitor.import(hold.gate.as_fd()).must("import")?;
     let (mut fences, mut dma_bufs) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let page = owner.page()?.handle;
         let dma_buf = owner.file.export(page).must("export")?;
-        let job = Job {
+        let job = JobArgs {
             // What is at this address of the visitor is nothing.
             tasks: vec![Task {
                 regcmd: 0,
@@ -90,9 +90,9 @@ pub(super) fn closed(context: &Context) -> Outcome {
             }],
             reads: vec![gate],
             writes: vec![visitor.import(dma_buf.as_fd()).must("import")?],
-            ..Job::default()
+            ..JobArgs::default()
         };
-        let submission = Submission::of(vec![job]);
+        let submission = SubmitArgs::of(vec![job]);
         submission.submit(&visitor).must("SUBMIT")?;
         fences.push(owner.file.writers(dma_buf.as_fd())?);
         dma_bufs.push(dma_buf);
@@ -108,8 +108,8 @@ pub(super) fn closed(context: &Context) -> Outcome {
     owner.close()
 }
 
-pub(super) fn closed_mapped(context: &Context) -> Outcome {
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+pub(super) fn closed_mapped(context: &RowContext) -> RowOutcome {
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let closed = bench.file.reopen()?;
     let bo = closed.create(1).must("CREATE_BO")?;
     let map = closed.map_shared(bo.offset, PAGE_BYTES).must("mmap")?;

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use rocket_uapi::{Deadline, Errno, FenceStatus};
 
-use crate::Context;
-use crate::bench::Bench;
+use crate::RowContext;
+use crate::bench::RowBench;
 use crate::busy::PATIENCE;
-use crate::check::{Must, Outcome, Reason, expect, nothing};
+use crate::check::{Must, NotPassed, RowOutcome, expect, nothing};
 use crate::hold::Hold;
 use crate::program::RESULT;
 use crate::raw::File;
-use crate::submit::{Job, Submission, Task};
+use crate::submit::{JobArgs, SubmitArgs, Task};
 
 /// Where none of these files has anything.
 const NOWHERE: u32 = 0xf000_0000;
@@ -32,9 +32,9 @@ const LOOKS: u32 = 20;
 /// Jobs, so that each of two cores runs one after it slept.
 const ROUNDS: u8 = 4;
 
-pub(super) fn elsewhere(context: &Context) -> Outcome {
-    let mut killed = Bench::new(File::new(&context.device)?)?;
-    let mut other = Bench::new(killed.file.reopen()?)?;
+pub(super) fn elsewhere(context: &RowContext) -> RowOutcome {
+    let mut killed = RowBench::new(File::new(&context.device)?)?;
+    let mut other = RowBench::new(killed.file.reopen()?)?;
     let page = killed.page()?.handle;
     let dma_buf = killed.file.export(page).must("export")?;
     let import = other.file.import(dma_buf.as_fd()).must("import")?;
@@ -57,20 +57,20 @@ pub(super) fn elsewhere(context: &Context) -> Outcome {
 }
 
 /// A job with this task, which reaches nowhere, and a good one behind it.
-fn fault(context: &Context, task: fn(&mut Bench) -> Result<Task, Reason>) -> Outcome {
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+fn fault(context: &RowContext, task: fn(&mut RowBench) -> Result<Task, NotPassed>) -> RowOutcome {
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let (output, map) = bench.seen_page()?;
     let program = bench.program(9, output.dma_address as u32)?;
     let lost = bench.page()?.handle;
     let hold = Hold::new(&context.device)?;
-    let bad = Job {
+    let bad = JobArgs {
         tasks: vec![task(&mut bench)?],
         reads: hold.as_ref().map(Hold::handle).into_iter().collect(),
         writes: vec![lost],
-        ..Job::default()
+        ..JobArgs::default()
     };
     let jobs = vec![bad, program.job(output.handle)];
-    Submission::of(jobs).submit(&bench.file).must("SUBMIT")?;
+    SubmitArgs::of(jobs).submit(&bench.file).must("SUBMIT")?;
     if let Some(hold) = &hold {
         let dma_buf = bench.file.export(lost).must("export")?;
         let fence = bench.file.writers(dma_buf.as_fd())?;
@@ -86,7 +86,7 @@ fn fault(context: &Context, task: fn(&mut Bench) -> Result<Task, Reason>) -> Out
     bench.close()
 }
 
-pub(super) fn read_fault(context: &Context) -> Outcome {
+pub(super) fn read_fault(context: &RowContext) -> RowOutcome {
     fault(context, |bench| {
         Ok(Task {
             regcmd: NOWHERE,
@@ -95,12 +95,12 @@ pub(super) fn read_fault(context: &Context) -> Outcome {
     })
 }
 
-pub(super) fn write_fault(context: &Context) -> Outcome {
+pub(super) fn write_fault(context: &RowContext) -> RowOutcome {
     fault(context, |bench| Ok(bench.program(1, NOWHERE)?.task()))
 }
 
-pub(super) fn after_sleep(context: &Context) -> Outcome {
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+pub(super) fn after_sleep(context: &RowContext) -> RowOutcome {
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     for round in 0..ROUNDS {
         let (output, map) = bench.seen_page()?;
         let program = bench.program(round + 1, output.dma_address as u32)?;

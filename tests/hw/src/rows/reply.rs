@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use rocket_uapi::{Errno, PAGE_BYTES};
 
-use crate::Context;
-use crate::check::{Must, Outcome, ensure, expect};
+use crate::RowContext;
+use crate::check::{Must, RowOutcome, ensure, expect};
 use crate::raw::File;
 
 /// DRM_CAP_DUMB_BUFFER (drm.h), of which only drivers with screens know.
@@ -14,7 +14,7 @@ const CAP_DUMB_BUFFER: u64 = 1;
 
 const PAGE: u32 = PAGE_BYTES as u32;
 
-pub(super) fn version_room(context: &Context) -> Outcome {
+pub(super) fn version_room(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     for (room, text) in [(4, "rock...."), (8, "rocket..")] {
         let mut name = *b"........";
@@ -29,13 +29,13 @@ pub(super) fn version_room(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn unknown_capability(context: &Context) -> Outcome {
+pub(super) fn unknown_capability(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let value = file.get_cap(CAP_DUMB_BUFFER);
     expect("DUMB_BUFFER", value, Err(Errno::OPNOTSUPP))
 }
 
-pub(super) fn argument_back(context: &Context) -> Outcome {
+pub(super) fn argument_back(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let created = file.create_short(PAGE, 0xaaaa);
     expect("CREATE_BO of 8 bytes", created, Ok([PAGE, 1, 0xaaaa]))?;
@@ -43,7 +43,7 @@ pub(super) fn argument_back(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn offsets(context: &Context) -> Outcome {
+pub(super) fn offsets(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let other = file.reopen()?;
     let mut pages = BTreeSet::new();
@@ -69,7 +69,7 @@ pub(super) fn offsets(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn mmap_closed(context: &Context) -> Outcome {
+pub(super) fn mmap_closed(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let bo = file.create(PAGE).must("CREATE_BO")?;
     let mapping = file.map_shared(bo.offset, PAGE_BYTES).must("mmap")?;

@@ -3,13 +3,13 @@
 
 use rocket_uapi::Errno;
 
-use crate::Context;
-use crate::bench::Bench;
-use crate::check::{Must, Outcome, Reason, expect, nothing};
+use crate::RowContext;
+use crate::bench::RowBench;
+use crate::check::{Must, NotPassed, RowOutcome, expect, nothing};
 use crate::hold::Hold;
-use crate::program::{Program, RESULT};
+use crate::program::{ProductProgram, RESULT};
 use crate::raw::{File, Map};
-use crate::submit::{Job, Submission};
+use crate::submit::{JobArgs, SubmitArgs};
 
 /// What programs have that run one after another.
 const VALUES: [u8; 3] = [1, 2, 3];
@@ -18,7 +18,7 @@ const VALUES: [u8; 3] = [1, 2, 3];
 const STEP: u32 = RESULT / 2;
 
 /// The programs, which write to the address `to` and on.
-fn programs(bench: &mut Bench, step: u32, to: u64) -> Result<Vec<Program>, Reason> {
+fn programs(bench: &mut RowBench, step: u32, to: u64) -> Result<Vec<ProductProgram>, NotPassed> {
     let places = (to as u32..).step_by(step as usize);
     let mut all = VALUES.iter().zip(places);
     all.try_fold(Vec::new(), |mut made, (&value, to)| {
@@ -28,7 +28,7 @@ fn programs(bench: &mut Bench, step: u32, to: u64) -> Result<Vec<Program>, Reaso
 }
 
 /// They ran in their order: whatever two of them wrote is the later one's.
-fn ran_in_order(programs: &[Program], map: &Map) -> Outcome {
+fn ran_in_order(programs: &[ProductProgram], map: &Map) -> RowOutcome {
     for (program, at) in programs.iter().zip((0..).step_by(STEP as usize)) {
         program.check(map, at, STEP)?;
     }
@@ -38,8 +38,8 @@ fn ran_in_order(programs: &[Program], map: &Map) -> Outcome {
         .map_or(Ok(()), |program| program.check(map, last, RESULT - STEP))
 }
 
-pub(super) fn without_lists(context: &Context) -> Outcome {
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+pub(super) fn without_lists(context: &RowContext) -> RowOutcome {
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let (page, map) = bench.seen_page()?;
     let programs = programs(&mut bench, RESULT, page.dma_address)?;
     for (nth, program) in programs.iter().enumerate() {
@@ -49,11 +49,11 @@ pub(super) fn without_lists(context: &Context) -> Outcome {
             1 => (vec![], vec![]),
             _ => (vec![], vec![page.handle]),
         };
-        bench.submit(Job {
+        bench.submit(JobArgs {
             tasks: vec![program.task()],
             reads,
             writes,
-            ..Job::default()
+            ..JobArgs::default()
         })?;
     }
     bench.wait(page.handle)?;
@@ -63,12 +63,12 @@ pub(super) fn without_lists(context: &Context) -> Outcome {
     bench.close()
 }
 
-pub(super) fn tasks_in_order(context: &Context) -> Outcome {
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+pub(super) fn tasks_in_order(context: &RowContext) -> RowOutcome {
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let (page, map) = bench.seen_page()?;
     let programs = programs(&mut bench, STEP, page.dma_address)?;
     let mut job = programs[0].job(page.handle);
-    job.tasks = programs.iter().map(Program::task).collect();
+    job.tasks = programs.iter().map(ProductProgram::task).collect();
     bench.submit(job)?;
     bench.wait(page.handle)?;
     ran_in_order(&programs, &map)?;
@@ -77,16 +77,16 @@ pub(super) fn tasks_in_order(context: &Context) -> Outcome {
 
 /// Three jobs of a file, of which nothing but the file orders them. Where jobs can
 /// be held the first is, so that the others could overtake it.
-fn in_order(context: &Context, submit: fn(&Bench, Vec<Job>) -> Outcome) -> Outcome {
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+fn in_order(context: &RowContext, submit: fn(&RowBench, Vec<JobArgs>) -> RowOutcome) -> RowOutcome {
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let (page, map) = bench.seen_page()?;
     let programs = programs(&mut bench, STEP, page.dma_address)?;
     let hold = Hold::new(&context.device)?;
-    let job = |program: &Program| Job {
+    let job = |program: &ProductProgram| JobArgs {
         tasks: vec![program.task()],
-        ..Job::default()
+        ..JobArgs::default()
     };
-    let mut jobs: Vec<Job> = programs.iter().map(job).collect();
+    let mut jobs: Vec<JobArgs> = programs.iter().map(job).collect();
     jobs[0].reads.extend(hold.as_ref().map(Hold::handle));
     jobs[2].writes.push(page.handle);
     submit(&bench, jobs)?;
@@ -104,20 +104,20 @@ fn in_order(context: &Context, submit: fn(&Bench, Vec<Job>) -> Outcome) -> Outco
     bench.close()
 }
 
-pub(super) fn jobs_in_order(context: &Context) -> Outcome {
+pub(super) fn jobs_in_order(context: &RowContext) -> RowOutcome {
     in_order(context, |bench, jobs| {
-        Submission::of(jobs).submit(&bench.file).must("SUBMIT")
+        SubmitArgs::of(jobs).submit(&bench.file).must("SUBMIT")
     })
 }
 
-pub(super) fn submits_in_order(context: &Context) -> Outcome {
+pub(super) fn submits_in_order(context: &RowContext) -> RowOutcome {
     in_order(context, |bench, jobs| {
         jobs.into_iter().try_for_each(|job| bench.submit(job))
     })
 }
 
-pub(super) fn closed_output(context: &Context) -> Outcome {
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+pub(super) fn closed_output(context: &RowContext) -> RowOutcome {
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let ((closed, map), later) = (bench.seen_page()?, bench.page()?);
     let program = bench.program(7, closed.dma_address as u32)?;
     let next = bench.program(8, later.dma_address as u32)?;

@@ -3,20 +3,20 @@
 
 use rocket_uapi::{Errno, sys};
 
-use crate::Context;
-use crate::check::{Outcome, expect};
+use crate::RowContext;
+use crate::check::{RowOutcome, expect};
 use crate::raw::File;
-use crate::submit::{Job, Submission};
+use crate::submit::{JobArgs, SubmitArgs};
 
 /// The size of a job that the driver knows.
 const JOB: u32 = size_of::<sys::Job>() as u32;
 
-pub(super) fn no_jobs(context: &Context) -> Outcome {
+pub(super) fn no_jobs(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     for reserved in [0, 1] {
-        let nothing = Submission {
+        let nothing = SubmitArgs {
             reserved,
-            ..Submission::of(Vec::new())
+            ..SubmitArgs::of(Vec::new())
         };
         let what = format!("SUBMIT of no jobs, reserved {reserved}");
         expect(&what, nothing.submit(&file), Ok(()))?;
@@ -24,14 +24,14 @@ pub(super) fn no_jobs(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn malformed(context: &Context) -> Outcome {
+pub(super) fn malformed(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     for (job_struct_size, reserved) in [(0, 0), (8, 0), (JOB - 1, 0), (JOB, 1)] {
         // Without a task it would not run.
-        let malformed = Submission {
+        let malformed = SubmitArgs {
             job_struct_size,
             reserved,
-            ..Submission::of(vec![Job::default()])
+            ..SubmitArgs::of(vec![JobArgs::default()])
         };
         let what = format!("SUBMIT with a job size of {job_struct_size}, reserved {reserved}");
         expect(&what, malformed.submit(&file), Err(Errno::INVAL))?;

@@ -4,15 +4,15 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rocket_uapi::{
-    Access, Deadline, Errno, Error, FenceStatus, JobBuilder, PAGE_BYTES, SharedBo, SharedBuffer,
-    SyncFile, sys,
+    BufferAccess, Deadline, Errno, Error, FenceStatus, JobBuilder, PAGE_BYTES, SharedBo,
+    SharedBuffer, SyncFile, sys,
 };
 use rustix::fs::SeekFrom;
 
-use crate::Context;
-use crate::bench::Bench;
+use crate::RowContext;
+use crate::bench::RowBench;
 use crate::busy::{Busy, PATIENCE, Ready, SHORT, quick};
-use crate::check::{Must, Outcome, Reason, ensure, expect, nothing};
+use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, nothing};
 use crate::hold::{Hold, exported_page};
 use crate::raw::File;
 
@@ -28,12 +28,12 @@ const SIGNALED: i32 = 1;
 /// -ECANCELED.
 const KILLED: i32 = -125;
 
-fn null() -> Result<OwnedFd, Reason> {
+fn null() -> Result<OwnedFd, NotPassed> {
     Ok(std::fs::File::open("/dev/null").must("/dev/null")?.into())
 }
 
 /// A fence of an object that nobody uses, and the object's dma-buf.
-fn idle(file: &File) -> Result<(OwnedFd, OwnedFd, u32), Reason> {
+fn idle(file: &File) -> Result<(OwnedFd, OwnedFd, u32), NotPassed> {
     let bo = file.create(PAGE_BYTES as u32 + 1).must("CREATE_BO")?;
     let dma_buf = file.export(bo.handle).must("export")?;
     let fence = file.export_fence(dma_buf.as_fd(), READ);
@@ -42,11 +42,11 @@ fn idle(file: &File) -> Result<(OwnedFd, OwnedFd, u32), Reason> {
 
 /// The fence of the job that runs: it must not be over, else what was seen
 /// before means nothing.
-fn still_active(fence: &SyncFile) -> Outcome {
+fn still_active(fence: &SyncFile) -> RowOutcome {
     expect("the fence of the job", fence.status()?, FenceStatus::Active)
 }
 
-pub(super) fn seek(context: &Context) -> Outcome {
+pub(super) fn seek(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let (dma_buf, _, handle) = idle(&file)?;
     let seek = |to| file.seek(dma_buf.as_fd(), to);
@@ -60,7 +60,7 @@ pub(super) fn seek(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn dma_buf_flags(context: &Context) -> Outcome {
+pub(super) fn dma_buf_flags(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let (dma_buf, fence, handle) = idle(&file)?;
     let refused = Err(Errno::INVAL);
@@ -93,7 +93,7 @@ pub(super) fn dma_buf_flags(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn sync_file_flags(context: &Context) -> Outcome {
+pub(super) fn sync_file_flags(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let (dma_buf, fence, handle) = idle(&file)?;
     let info = |flags| file.fence_info(fence.as_fd(), flags);
@@ -115,7 +115,7 @@ pub(super) fn sync_file_flags(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub(super) fn active(context: &Context) -> Outcome {
+pub(super) fn active(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let busy = Busy::start(&context.device)?;
     let of = |handle| {
@@ -141,7 +141,7 @@ pub(super) fn active(context: &Context) -> Outcome {
     busy.finish()
 }
 
-pub(super) fn merged(context: &Context) -> Outcome {
+pub(super) fn merged(context: &RowContext) -> RowOutcome {
     let other = context.reopen()?;
     let (first, second) = (Ready::new(&context.device)?, Ready::new(&other)?);
     let (first, second) = (first.start(|job| job)?, second.start(|job| job)?);
@@ -164,7 +164,7 @@ pub(super) fn merged(context: &Context) -> Outcome {
     second.finish()
 }
 
-pub(super) fn cpu_access(context: &Context) -> Outcome {
+pub(super) fn cpu_access(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let busy = Busy::start(&context.device)?;
     let fence = busy.fence()?;
@@ -180,8 +180,8 @@ pub(super) fn cpu_access(context: &Context) -> Outcome {
     busy.finish()
 }
 
-pub(super) fn killed(context: &Context) -> Outcome {
-    let mut bench = Bench::new(File::new(&context.device)?)?;
+pub(super) fn killed(context: &RowContext) -> RowOutcome {
+    let mut bench = RowBench::new(File::new(&context.device)?)?;
     let page = bench.page()?.handle;
     let mut job = bench.job(page);
     let hold = Hold::new(&context.device)?;
@@ -224,14 +224,14 @@ impl Use {
 
 /// A job that uses a shared object for a good while, and one of another file
 /// that then uses it, and waits or does not.
-fn one_after_another(context: &Context, first: Use, second: Use, kind: Order) -> Outcome {
+fn one_after_another(context: &RowContext, first: Use, second: Use, kind: Order) -> RowOutcome {
     let other = context.reopen()?;
     let shared = exported_page(&context.device)?;
     let imported = other.import(shared.as_fd())?;
     let early = Ready::new(&context.device)?.start(|job| first.of(job, &shared))?;
     let going = early.fence()?;
     if kind == Order::ByFence {
-        shared.add_fence(Access::Read, &going)?;
+        shared.add_fence(BufferAccess::Read, &going)?;
     }
     let late = quick(&other, |job| second.of(job, &imported))?;
     let waiting = late.fence()?;
@@ -257,18 +257,18 @@ enum Order {
     ByFence,
 }
 
-pub(super) fn read_after_write(context: &Context) -> Outcome {
+pub(super) fn read_after_write(context: &RowContext) -> RowOutcome {
     one_after_another(context, Use::Writes, Use::Reads, Order::ByDriver)
 }
 
-pub(super) fn write_after_write(context: &Context) -> Outcome {
+pub(super) fn write_after_write(context: &RowContext) -> RowOutcome {
     one_after_another(context, Use::Writes, Use::Writes, Order::ByDriver)
 }
 
-pub(super) fn unordered(context: &Context) -> Outcome {
+pub(super) fn unordered(context: &RowContext) -> RowOutcome {
     one_after_another(context, Use::Reads, Use::Writes, Order::None)
 }
 
-pub(super) fn ordered(context: &Context) -> Outcome {
+pub(super) fn ordered(context: &RowContext) -> RowOutcome {
     one_after_another(context, Use::Reads, Use::Writes, Order::ByFence)
 }

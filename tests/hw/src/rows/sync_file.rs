@@ -3,22 +3,22 @@
 
 use std::os::fd::AsFd;
 
-use rocket_uapi::{Access, ByteLen, Deadline, Errno, FenceStatus, PAGE_BYTES, SyncFile, sys};
+use rocket_uapi::{BufferAccess, ByteLen, Deadline, Errno, FenceStatus, PAGE_BYTES, SyncFile, sys};
 use rustix::fs::SeekFrom;
 
-use crate::Context;
+use crate::RowContext;
 use crate::busy::{Busy, PATIENCE, Ready, quick};
-use crate::check::{Must, Outcome, Reason, ensure, expect, nothing};
+use crate::check::{Must, NotPassed, RowOutcome, ensure, expect, nothing};
 use crate::probe::SET_DEADLINE;
 use crate::raw::File;
 
 /// The fence of an object that nobody uses.
-fn idle(context: &Context) -> Result<SyncFile, Reason> {
+fn idle(context: &RowContext) -> Result<SyncFile, NotPassed> {
     let page = ByteLen::new(PAGE_BYTES).must("a length")?;
-    Ok(context.device.alloc(page)?.fence(Access::Write)?)
+    Ok(context.device.alloc(page)?.fence(BufferAccess::Write)?)
 }
 
-pub(super) fn requests(context: &Context) -> Outcome {
+pub(super) fn requests(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let fence = idle(context)?;
     let fence = fence.as_fd();
@@ -48,7 +48,7 @@ pub(super) fn requests(context: &Context) -> Outcome {
     expect("lseek", seek, Err(Errno::SPIPE))
 }
 
-pub(super) fn names(context: &Context) -> Outcome {
+pub(super) fn names(context: &RowContext) -> RowOutcome {
     let busy = Busy::start(&context.device)?;
     let fence = busy.fence()?;
     let info = fence.info()?;
@@ -73,7 +73,7 @@ pub(super) fn names(context: &Context) -> Outcome {
     busy.finish()
 }
 
-pub(super) fn room(context: &Context) -> Outcome {
+pub(super) fn room(context: &RowContext) -> RowOutcome {
     let file = File::new(&context.device)?;
     let other = context.reopen()?;
     let (first, second) = (Ready::new(&context.device)?, Ready::new(&other)?);
@@ -96,7 +96,7 @@ pub(super) fn room(context: &Context) -> Outcome {
     second.finish()
 }
 
-pub(super) fn left_out(context: &Context) -> Outcome {
+pub(super) fn left_out(context: &RowContext) -> RowOutcome {
     let ended = quick(&context.device, |job| job)?;
     let over = ended.fence()?;
     ended.wait(Deadline::after(PATIENCE))?;
@@ -115,7 +115,7 @@ pub(super) fn left_out(context: &Context) -> Outcome {
     busy.finish()
 }
 
-pub(super) fn latest(context: &Context) -> Outcome {
+pub(super) fn latest(context: &RowContext) -> RowOutcome {
     let busy = Busy::start(&context.device)?;
     let (early, behind) = (busy.fence()?, quick(&context.device, |job| job)?);
     let late = behind.fence()?;

@@ -3,7 +3,7 @@
 //! touch.
 
 use anyhow::anyhow;
-use npu_capture::{Capture, Contents, Moment, Program};
+use npu_capture::{Capture, CapturedProgram, Contents, Moment};
 use rknpu_regcmd::{disassemble, statements};
 use serde::Serialize;
 
@@ -45,7 +45,7 @@ struct ProgramReport {
 }
 
 impl ProgramReport {
-    fn new(program: &Program, decode: &DecodeFlags) -> Self {
+    fn new(program: &CapturedProgram, decode: &DecodeFlags) -> Self {
         let mut extents = Vec::new();
         if program.words.is_none() {
             extents.push("its words are in no buffer object of the job".to_owned());

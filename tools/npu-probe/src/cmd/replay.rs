@@ -2,7 +2,9 @@
 //! `npu-probe replay`: the jobs of a capture once more.
 
 use anyhow::anyhow;
-use npu_capture::{Capture, Difference, JobReport, ReplayError, ReplayOptions, Report, replay};
+use npu_capture::{
+    ByteDifference, Capture, ReplayError, ReplayOptions, ReplayReport, ReplayedJob, replay,
+};
 use serde::Serialize;
 
 use crate::capture_file;
@@ -60,7 +62,7 @@ struct ElementJson {
 }
 
 impl DifferenceJson {
-    fn new(capture: &Capture, difference: &Difference) -> Self {
+    fn new(capture: &Capture, difference: &ByteDifference) -> Self {
         let element = difference.place.map(|place| ElementJson {
             program: place.program,
             y: place.element.y,
@@ -83,7 +85,7 @@ impl DifferenceJson {
 }
 
 impl JobJson {
-    fn new(capture: &Capture, job: &JobReport) -> Self {
+    fn new(capture: &Capture, job: &ReplayedJob) -> Self {
         let comparison = job.comparison.as_ref();
         let first = comparison.and_then(|comparison| comparison.first.as_ref());
         Self {
@@ -143,7 +145,7 @@ pub(crate) fn run(flags: &Flags, file: &CaptureFlags) -> Result<Verdict, Failure
     Ok(verdict)
 }
 
-fn verdict_text(capture: &Capture, report: &Report) -> String {
+fn verdict_text(capture: &Capture, report: &ReplayReport) -> String {
     let mut text = String::new();
     let differing = report
         .jobs
@@ -172,7 +174,7 @@ fn verdict_text(capture: &Capture, report: &Report) -> String {
     }
 }
 
-fn job_text(capture: &Capture, index: usize, job: &JobReport) -> String {
+fn job_text(capture: &Capture, index: usize, job: &ReplayedJob) -> String {
     let mut text = format!(
         "job {index:<6} recorded: {}; now: {}\n",
         job.recorded, job.replayed

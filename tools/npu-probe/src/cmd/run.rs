@@ -19,7 +19,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use npu_capture::{Recorder, RecorderOptions, Recording};
 use npu_model::{Model, Selector};
-use npu_server::{ForwardService, ModelService, RecordingService, Server, Service};
+use npu_server::{ForwardService, LayeredService, ModelService, Server, Service};
 use rocket_uapi::DeviceInfo;
 
 use crate::exit::Failure;
@@ -65,7 +65,10 @@ pub(crate) fn run(flags: &Flags, run: &RunFlags) -> Result<u8, Failure> {
         .clone()
         .map(|recorder| Recording::new(recorder, &shown.info()));
     let service = match &recording {
-        Some(recording) => Arc::new(RecordingService::new(shown.service(), recording.clone())),
+        Some(recording) => Arc::new(LayeredService::recording(
+            shown.service(),
+            recording.clone(),
+        )),
         None => shown.service(),
     };
     let server = Server::start(service)

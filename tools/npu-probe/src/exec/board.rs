@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rknpu_regcmd::Word;
 use rocket_uapi::{
-    Access, Bo, ByteLen, Deadline, Device, Error, FenceStatus, LengthError, RawJob, RawTask,
+    Bo, BufferAccess, ByteLen, Deadline, Device, Error, FenceStatus, LengthError, RawJob, RawTask,
 };
 
 use super::ProgramRun;
@@ -146,7 +146,7 @@ fn finish(bos: &[Bo], memory: &mut ProgramMemory) -> Result<Option<FenceStatus>,
     for (bo, region) in bos.iter().zip(&mut memory.regions) {
         if status.is_none() {
             let fence = bo
-                .fence(Access::Read)
+                .fence(BufferAccess::Read)
                 .map_err(device_error("cannot look at the job"))?;
             let ended = fence
                 .wait(until)

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use npu_model::driver::kick;
-use npu_model::trace::Recorder;
+use npu_model::trace::AccessRecorder;
 use rknpu_chip::{Bus, ChipOptions, Core, Diagnosis, Direction, Fault, Master};
 
 use super::ProgramRun;
@@ -35,7 +35,7 @@ pub(crate) fn run(
     let mut bus = Mapped {
         memory,
         faults: Vec::new(),
-        recorder: Recorder::default(),
+        recorder: AccessRecorder::default(),
     };
     let mut core = Core::new(options);
     let kicked = kick(&mut core, index, program, 1, &mut bus, budget);
@@ -62,7 +62,7 @@ pub(crate) fn run(
 struct Mapped<'a> {
     memory: &'a mut ProgramMemory,
     faults: Vec<Fault>,
-    recorder: Recorder,
+    recorder: AccessRecorder,
 }
 
 impl Mapped<'_> {

@@ -246,7 +246,7 @@ mod tests {
             one_byte[0] = 1;
             file.ioctl(sys::CREATE_BO, &mut one_byte, &Arena::new())
                 .unwrap();
-            let dma_buf = file.prime_export(1).unwrap();
+            let dma_buf = rocket_uapi::export(&file, 1, sys::DRM_RDWR).unwrap();
             drop(file);
             drop(dma_buf);
         }

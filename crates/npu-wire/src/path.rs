@@ -34,9 +34,9 @@ const DIRECTORIES: [&[u8]; 9] = [
 /// The device tree in /proc: a link on a board.
 const DEVICE_TREE: &[u8] = b"/proc/device-tree";
 
-/// What a path is.
+/// What a path stands for, to a program under the preload library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PathKind {
     /// The device node.
     Node,
     /// Something that tells of the device: of that path in the shadow
@@ -50,19 +50,19 @@ pub enum Place {
 
 /// What an absolute path is, if [`plain`] has made it.
 #[must_use]
-pub fn place(path: &[u8]) -> Place {
+pub fn path_kind(path: &[u8]) -> PathKind {
     if NODES.contains(&path) {
-        Place::Node
+        PathKind::Node
     } else if path == SW_SYNC {
-        Place::SwSync
+        PathKind::SwSync
     } else if DIRECTORIES
         .iter()
         .chain([&DEVICE_TREE])
         .any(|directory| is_within(path, directory))
     {
-        Place::Shadow
+        PathKind::Shadow
     } else {
-        Place::Elsewhere
+        PathKind::Elsewhere
     }
 }
 
@@ -110,10 +110,10 @@ pub fn plain(path: &[u8], out: &mut [u8], is_directory: impl Fn(&[u8]) -> bool) 
 mod tests {
     use super::*;
 
-    fn of(path: &str) -> Place {
+    fn of(path: &str) -> PathKind {
         let mut out = [0; 128];
         let len = plain(path.as_bytes(), &mut out, |path| path != b"/link").unwrap();
-        place(&out[..len])
+        path_kind(&out[..len])
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
             "/dev/accel/../accel/accel0",
             "/../tmp/x/../../dev/accel/accel0",
         ] {
-            assert_eq!(of(path), Place::Node, "{path}");
+            assert_eq!(of(path), PathKind::Node, "{path}");
         }
         for path in [
             "/dev/accel",
@@ -136,9 +136,9 @@ mod tests {
             "/proc/device-tree/compatible",
             "/sys/firmware/devicetree/base/compatible",
         ] {
-            assert_eq!(of(path), Place::Shadow, "{path}");
+            assert_eq!(of(path), PathKind::Shadow, "{path}");
         }
-        assert_eq!(of("/sys/kernel/debug//sync/sw_sync"), Place::SwSync);
+        assert_eq!(of("/sys/kernel/debug//sync/sw_sync"), PathKind::SwSync);
         for path in [
             "/sys/kernel/debug/sync/info",
             "/",
@@ -152,7 +152,7 @@ mod tests {
             // Nobody here knows where that is.
             "/link/../dev/accel/accel0",
         ] {
-            assert_eq!(of(path), Place::Elsewhere, "{path}");
+            assert_eq!(of(path), PathKind::Elsewhere, "{path}");
         }
     }
 

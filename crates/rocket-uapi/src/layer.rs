@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Open files that stand in front of others.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::file::{About, FileOperations, SharedFileOperations};
+use crate::mapped::MappedMemory;
+use crate::{Errno, sys};
+
+/// An open file in front of another, to which it leaves all but ioctls: a
+/// recorder, a forwarder, a test's own driver. What it implements of the rest it
+/// does itself.
+///
+/// # Safety
+/// As for [`FileOperations`], whose promises it keeps if the file below does.
+pub unsafe trait FileLayer: fmt::Debug + Send + Sync {
+    /// The file below.
+    type Below: FileOperations + ?Sized;
+
+    /// The file that this one stands in front of.
+    fn below(&self) -> &Self::Below;
+
+    /// [`FileOperations::ioctl`].
+    ///
+    /// # Errors
+    /// The errno of the driver, EINTR included.
+    ///
+    /// # Safety
+    /// As for [`FileOperations::ioctl`].
+    unsafe fn ioctl(&self, request: u32, arg: &mut [u8], caller: &dyn Caller)
+    -> Result<i32, Errno>;
+
+    /// [`FileOperations::reopen`].
+    ///
+    /// # Errors
+    /// As opening it the first time.
+    fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
+        self.below().reopen()
+    }
+
+    /// [`FileOperations::was_accepted`].
+    ///
+    /// # Errors
+    /// `ENOENT` for an unknown handle.
+    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
+        self.below().was_accepted(handle)
+    }
+
+    /// [`FileOperations::was_killed`].
+    fn was_killed(&self, handle: u32, since: Instant) -> Option<bool> {
+        self.below().was_killed(handle, since)
+    }
+}
+
+// SAFETY: what `FileLayer` promises; the rest is the file's below.
+unsafe impl<L: FileLayer> FileOperations for L {
+    fn about(&self) -> About {
+        self.below().about()
+    }
+
+    unsafe fn ioctl(
+        &self,
+        request: u32,
+        arg: &mut [u8],
+        caller: &dyn Caller,
+    ) -> Result<i32, Errno> {
+        // SAFETY: what the caller promises.
+        unsafe { FileLayer::ioctl(self, request, arg, caller) }
+    }
+
+    fn mmap(
+        &self,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.below().mmap(offset, len, prot, flags)
+    }
+
+    fn map_bo(&self, bo: &sys::CreateBo, len: usize) -> Result<Box<dyn MappedMemory>, Errno> {
+        self.below().map_bo(bo, len)
+    }
+
+    fn poll(&self) -> Result<i16, Errno> {
+        self.below().poll()
+    }
+
+    fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        self.below().read(into)
+    }
+
+    fn reopen(&self) -> Result<Arc<dyn FileOperations>, Error> {
+        FileLayer::reopen(self)
+    }
+
+    fn shared_files(&self) -> Arc<dyn SharedFileOperations> {
+        self.below().shared_files()
+    }
+
+    fn was_accepted(&self, handle: u32) -> Option<Result<bool, Errno>> {
+        FileLayer::was_accepted(self, handle)
+    }
+
+    fn was_killed(&self, handle: u32, since: Instant) -> Option<bool> {
+        FileLayer::was_killed(self, handle, since)
+    }
+}
