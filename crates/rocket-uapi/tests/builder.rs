@@ -161,38 +161,3 @@ fn inputs_may_lie_in_written_buffers_and_be_named_often() {
     let (reads, writes) = job.into_bos();
     assert_eq!((reads.len(), writes.len()), (0, 2));
 }
-
-#[test]
-fn scratch_is_no_result() {
-    let only = parts(&Mock::default());
-    let builder = Job::builder(&only.device)
-        .program(&only.programs)
-        .reads_owned(only.a)
-        .reads(&only.b.freeze())
-        .scratch(only.c);
-    assert_eq!(refusal(builder, 2, 0), Refusal::NothingWritten);
-
-    let Parts {
-        device,
-        a,
-        b,
-        c,
-        programs,
-    } = parts(&Mock::default());
-    let other = alloc(&device, C_BYTES).unwrap();
-    let written = program(&a, (b.iova(), b.len()), &other);
-    let programs_into_other = ProgramBo::new(&device, &[written]).unwrap();
-    let result = other.handle();
-    let job = Job::builder(&device)
-        .program(&programs_into_other)
-        .program(&programs)
-        .reads_owned(a)
-        .reads(&b.freeze())
-        .scratch(c)
-        .writes(other)
-        .build()
-        .unwrap();
-    let (reads, writes) = job.into_bos();
-    assert_eq!((reads.len(), writes.len()), (2, 1));
-    assert_eq!(writes[0].handle(), result);
-}

@@ -7,11 +7,9 @@ use std::time::Duration;
 use npu_model::driver::{Caches, DriverBugs, DriverProfile};
 use npu_model::event::Event;
 use npu_model::{Backing, Model, ModelOptions};
-use rknpu_regcmd::{
-    AddTask, Binding, BufferId, ChipProfile, LinkedProgram, MatmulTask, MatmulType,
-};
+use rknpu_regcmd::{Binding, BufferId, ChipProfile, LinkedProgram, MatmulTask, MatmulType};
 use rocket_uapi::{
-    Bo, ByteLen, Deadline, Device, DevicePool, Job, JobBuilder, PAGE_BYTES, ProgramBo, Refusal,
+    Bo, ByteLen, Deadline, Device, DevicePool, Job, JobBuilder, ProgramBo, Refusal,
     WITNESS_PROGRAMS, WaitError,
 };
 
@@ -92,61 +90,6 @@ fn a_product_of_ones_counts_channels() {
     let guard = done.writes[0].read(soon()).unwrap();
     let products = &guard.as_slice_of::<i32>()[..4 * 32];
     assert!(products.iter().all(|&sum| sum == 32), "{products:?}");
-}
-
-/// What one program leaves for another crosses no cache: the CPU is given the
-/// result alone.
-#[test]
-fn scratch_is_written_read_and_given_back() {
-    let device = device();
-    let bytes = task().c_bytes();
-    let (mut a, mut b) = (bo(&device, task().a_bytes()), bo(&device, task().b_bytes()));
-    a.write(soon()).unwrap().fill(1);
-    b.write(soon()).unwrap().fill(1);
-    let (scratch, c) = (bo(&device, bytes), bo(&device, bytes));
-    let twice = AddTask {
-        width: 4,
-        channels: 32,
-        a: A.at(0),
-        b: A.at(0),
-        c: C.at(0),
-    };
-    let bind = |id, bo: &Bo| Binding {
-        id,
-        iova: bo.iova(),
-        len: bo.len() as u32,
-    };
-    let sum = twice.program().unwrap();
-    let sum = sum.link(&[bind(A, &scratch), bind(C, &c)]).unwrap();
-    let programs = ProgramBo::new(&device, &[link(&a, &b, &scratch), sum]).unwrap();
-    let lengths = (a.len(), scratch.len());
-    let job = Job::builder(&device)
-        .program(&programs)
-        .reads_owned(a)
-        .reads(&b.freeze())
-        .scratch(scratch)
-        .writes(c)
-        .build()
-        .unwrap();
-    let before = device.cache_traffic();
-    let pending = device.submit(vec![job]).unwrap().remove(0);
-    let done = pending.wait(soon()).unwrap();
-    let after = device.cache_traffic();
-    // The job's page is made and looked at; the result.
-    let len = done.writes[0].len() as u64;
-    let page = PAGE_BYTES as u64;
-    assert_eq!(after.prep_bytes - before.prep_bytes, len + page);
-    assert_eq!(after.fini_bytes - before.fini_bytes, page);
-    let [a, scratch] = &done.reads[..] else {
-        panic!("input and scratch expected");
-    };
-    assert_eq!((a.len(), scratch.len()), lengths);
-    let guard = done.writes[0].read(soon()).unwrap();
-    let sums = &guard.as_slice_of::<i32>()[..4 * 32];
-    assert!(sums.iter().all(|&sum| sum == 64), "{sums:?}");
-    // Who asks for it sees what the NPU wrote.
-    let partial = scratch.read(soon()).unwrap();
-    assert_eq!(partial.as_slice_of::<i32>()[127], 32);
 }
 
 /// The driver kills a job that takes longer than it allows; PREP_BO says 0 all

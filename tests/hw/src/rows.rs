@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows, in the order of what they are about.
 //!
-//! A row is a function of `Context`, which fails by returning `Reason`, and a line here
+//! A row is a function of `RowContext`, which fails by returning `NotPassed`, and a line here
 //! with its name and its fact. It must hold on the model, on the real driver and on a slow
 //! board, and measures no time.
 //!
 //! - `Busy` gives a job that is not over for as long as the row wants.
-//! - A `Bench` has raw jobs that hang, and `Program`s, whose products tell by value and
+//! - A `RowBench` has raw jobs that hang, and `ProductProgram`s, whose products tell by value and
 //!   place which ran, and which ran last. A job's fence names its core.
 //! - What takes another process is `with_processes`, and left out on the model.
 //! - A row that fails on released kernels because they are wrong is named `bug-...`, with

@@ -26,8 +26,6 @@ pub struct Job {
     pub(super) frozen: Vec<FrozenBo>,
     pub(super) reads: Vec<Bo>,
     pub(super) writes: Vec<Bo>,
-    /// Buffers that its programs use between them, of which nobody reads a result.
-    pub(super) scratch: Vec<Bo>,
     pub(super) shared_reads: Vec<SharedBo>,
     pub(super) shared_writes: Vec<SharedBo>,
     /// What it waits for besides the fences of its buffers.
@@ -46,7 +44,6 @@ impl Job {
             frozen: Vec::new(),
             reads: Vec::new(),
             writes: Vec::new(),
-            scratch: Vec::new(),
             shared_reads: Vec::new(),
             shared_writes: Vec::new(),
             after: Vec::new(),
@@ -55,10 +52,9 @@ impl Job {
     }
 
     /// The buffers, back from a job that was not submitted: those that it would
-    /// have read or had as scratch, and those that it would have written.
+    /// have read, and those that it would have written.
     #[must_use]
-    pub fn into_bos(mut self) -> (Vec<Bo>, Vec<Bo>) {
-        self.reads.append(&mut self.scratch);
+    pub fn into_bos(self) -> (Vec<Bo>, Vec<Bo>) {
         (self.reads, self.writes)
     }
 
@@ -77,8 +73,7 @@ impl Job {
     /// Handles that the job writes, each once.
     pub(super) fn write_handles(&self) -> Vec<Handle> {
         let shared = self.shared_writes.iter().map(SharedBo::handle);
-        let own = self.writes.iter().chain(&self.scratch);
-        own.map(Bo::handle).chain(shared).collect()
+        self.writes.iter().map(Bo::handle).chain(shared).collect()
     }
 }
 
@@ -92,7 +87,6 @@ pub struct JobBuilder {
     frozen: Vec<FrozenBo>,
     reads: Vec<Bo>,
     writes: Vec<Bo>,
-    scratch: Vec<Bo>,
     shared_reads: Vec<SharedBo>,
     shared_writes: Vec<SharedBo>,
     after: Vec<SyncFile>,
@@ -145,16 +139,6 @@ impl JobBuilder {
         self
     }
 
-    /// Lets the programs write `bo` and read what they wrote there, and keeps it
-    /// until the job has ended: memory for what one program makes for another.
-    /// The CPU is not given it when the job ends, which spares PREP_BO's way
-    /// through the caches; a later guard does that.
-    #[must_use]
-    pub fn scratch(mut self, bo: Bo) -> Self {
-        self.scratch.push(bo);
-        self
-    }
-
     /// Lets the programs read `bo`, which others have too, and has the job wait
     /// for whoever writes it. An imported one only orders the job.
     #[must_use]
@@ -189,9 +173,8 @@ impl JobBuilder {
     /// # Errors
     /// When the driver would drop the job silently, or a program reaches
     /// outside the job's buffers.
-    pub fn build(mut self) -> Result<Job, BuildError> {
+    pub fn build(self) -> Result<Job, BuildError> {
         if let Some(refusal) = self.refusal.clone().or_else(|| self.check().err()) {
-            self.reads.append(&mut self.scratch);
             return Err(BuildError {
                 refusal,
                 reads: self.reads,
@@ -209,7 +192,6 @@ impl JobBuilder {
             frozen: self.frozen,
             reads: self.reads,
             writes: self.writes,
-            scratch: self.scratch,
             shared_reads: self.shared_reads,
             shared_writes: self.shared_writes,
             after: self.after,
@@ -245,7 +227,7 @@ impl JobBuilder {
 
     fn check_names(&self) -> Result<(), Refusal> {
         let frozen = self.frozen.iter().map(|bo| (bo.handle(), bo.device()));
-        let owned = self.reads.iter().chain(&self.writes).chain(&self.scratch);
+        let owned = self.reads.iter().chain(&self.writes);
         let owned = owned.map(|bo| (bo.handle(), bo.device()));
         let shared = self.shared_reads.iter().chain(&self.shared_writes);
         let owned = owned.chain(shared.map(|bo| (bo.handle(), bo.device())));
@@ -276,8 +258,7 @@ impl JobBuilder {
     }
 
     fn in_writes(&self, extent: &Extent) -> bool {
-        let own = self.writes.iter().chain(&self.scratch);
-        let mut writes = own.chain(addressable(&self.shared_writes));
+        let mut writes = self.writes.iter().chain(addressable(&self.shared_writes));
         writes.any(|bo| holds(bo, extent))
     }
 }

@@ -39,7 +39,7 @@ pub enum Refusal {
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// Nothing is written.
-    #[error("a job that writes no buffer object but scratch, and so has no result")]
+    #[error("a job that writes no buffer object, and so has no result")]
     NothingWritten,
     /// A BO named twice.
     #[error("buffer object {handle} is named twice; the driver would drop the job without telling")]

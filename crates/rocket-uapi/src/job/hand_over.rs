@@ -50,11 +50,9 @@ pub(super) fn hand_over(device: &Device, submissions: &[Submission]) -> Result<(
         job.writes
             .iter()
             .chain(&job.reads)
-            .chain(&job.scratch)
             .try_for_each(Bo::give_back)?;
         job.frozen.iter().try_for_each(FrozenBo::give_back)?;
-        let written = job.writes.iter().chain(&job.scratch);
-        written.for_each(Bo::note_writer);
+        job.writes.iter().for_each(Bo::note_writer);
         let mut after = job.after.iter();
         after.try_for_each(|fence| witness.hold_for(fence))?;
     }

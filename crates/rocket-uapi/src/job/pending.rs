@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_millis(1);
 /// them.
 #[derive(Debug, Default)]
 pub struct FinishedJob {
-    /// Buffers that it read, then those that it had as scratch.
+    /// Buffers that it read.
     pub reads: Vec<Bo>,
     /// Buffers that it wrote.
     pub writes: Vec<Bo>,

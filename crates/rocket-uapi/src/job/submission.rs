@@ -129,8 +129,7 @@ impl Submission {
         self.witness.wait(until)
     }
 
-    /// The buffers of a job that has ended: those it read or had as scratch, and
-    /// those it wrote.
+    /// The buffers of a job that has ended: those it read, and those it wrote.
     pub(super) fn finish(self) -> (Vec<Bo>, Vec<Bo>) {
         self.job.device.note_end();
         self.witness.give_back();
