@@ -2,6 +2,7 @@
 //! [`ModelOptions`] as text: `driver=linux-6.18,bugs=all,cores=1`.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::driver::{Bug, Caches, ChainedKicks, DriverBugs, DriverProfile, Iommu};
 use crate::model::ModelOptions;
@@ -72,6 +73,15 @@ const OPTIONS: &[Entry] = &[
             Some(())
         },
         takes: || names(&CHAINED_KICKS),
+    },
+    Entry {
+        name: "job-limit",
+        set: |options, value| {
+            let milliseconds = value.parse().ok().filter(|limit| *limit > 0)?;
+            options.driver.job_limit = Duration::from_millis(milliseconds);
+            Some(())
+        },
+        takes: || "a number of milliseconds, modelled ones".to_owned(),
     },
     Entry {
         name: "bugs",

@@ -30,7 +30,7 @@ fn bound(recipe: ModelRecipe, format: &str) -> f64 {
         // One scale for 32 activations, one of which is large, is coarse.
         ModelRecipe::OUTLIERS => [0.012, 0.06],
         // More of the weights are quantised.
-        ModelRecipe::TIED => [0.0016, 0.004],
+        ModelRecipe::TIED => [0.0016, 0.01],
         _ => [0.0006, 0.002],
     };
     match format {
