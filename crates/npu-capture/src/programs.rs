@@ -154,7 +154,7 @@ mod tests {
                 true
             };
             let found = Programs::new(&tasks, memory).flat_map(|program| program.lint());
-            found.map(|finding| finding.rule.0).collect::<Vec<_>>()
+            found.map(|finding| finding.rule).collect::<Vec<_>>()
         };
         assert!(rules(0x1008).contains(&"T06-program-address"));
         assert!(!rules(0x1010).contains(&"T06-program-address"));

@@ -59,6 +59,7 @@ pub(crate) use contested::{
 pub use contested::{Contested, Switch, UnknownSwitch};
 pub use kick::{Finished, Kick, Outcome};
 pub use npu_core::Core;
+pub use rknpu_regcmd::Direction;
 use rknpu_regcmd::DmaEngine;
 pub use rknpu_regcmd::rules::Effect;
 use rknpu_regcmd::timing::Machine;
@@ -109,15 +110,6 @@ impl Master {
             Self::PpuWrite => DmaEngine::PpuWrite,
         })
     }
-}
-
-/// Whether a [`Master`] read or wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// From memory to the core.
-    Read,
-    /// From the core to memory.
-    Write,
 }
 
 /// An access that the IOMMU refused: nothing is mapped at `address`.

@@ -62,7 +62,7 @@ impl Report {
         registers: &[(&'static str, u32)],
         values: &str,
     ) -> Result<(), Stop> {
-        let trap = rule.id.0;
+        let trap = rule.id;
         if !self.found.iter().any(|known| known.trap == trap) {
             self.found.push(Diagnosis {
                 trap,

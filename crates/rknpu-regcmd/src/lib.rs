@@ -71,12 +71,12 @@ pub use asm::{AsmError, assemble};
 pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 pub use decode::{Item, decode};
 pub use disasm::{disassemble, statements};
-pub use extent::{
-    Access as DmaAccess, DmaEngine, Element, Extent, ExtentError, extents, written_element,
+pub use extent::{Direction, DmaEngine, Element, Extent, ExtentError, extents, written_element};
+pub use field::{
+    AddressRegister, FieldInfo, FieldRangeError, Register, RegisterAccess, RegisterInfo,
 };
-pub use field::{Access, AddressRegister, FieldInfo, FieldRangeError, Register, RegisterInfo};
 pub use link::{Binding, LinkError, LinkedProgram};
-pub use lint::{Before, Finding, LintContext, RuleId, Severity, lint};
+pub use lint::{Before, Finding, LintContext, Severity, lint};
 pub use matmul::{
     CbufSplit, LaidOutTask, Layouts, MatmulError, MatmulForm, MatmulTask, MatmulType, MatrixLayout,
     ROW_PITCH_MAX, Reuse, row_major_rows,

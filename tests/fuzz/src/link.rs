@@ -5,9 +5,8 @@
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Bus, Contested, Direction, Fault, Level, Master};
 use rknpu_regcmd::{
-    Binding, Block, BufferId, ChipProfile, DmaAccess, EnableMask, Extent, Iova, Item,
-    LinkedProgram, LintContext, MatmulForm, MatmulTask, MatmulType, Program, Severity, decode,
-    lint,
+    Binding, Block, BufferId, ChipProfile, EnableMask, Extent, Iova, Item, LinkedProgram,
+    LintContext, MatmulForm, MatmulTask, MatmulType, Program, Severity, decode, lint,
 };
 
 use crate::board::Board;
@@ -158,7 +157,9 @@ fn run(
         let (start, end) = (u64::from(last), u64::from(last) + 16);
         assert!(
             linked.extents().iter().any(|extent| {
-                extent.access == DmaAccess::Write && extent.start <= start && end <= extent.end
+                extent.engine.direction() == Direction::Write
+                    && extent.start <= start
+                    && end <= extent.end
             }),
             "the last atom is at {last:#x}, of {:x?}",
             linked.extents()
@@ -208,13 +209,9 @@ struct Within<'a> {
 impl Within<'_> {
     fn check(&mut self, master: Master, direction: Direction, iova: u32, len: usize) {
         let (start, end) = (u64::from(iova), u64::from(iova) + len as u64);
-        let access = match direction {
-            Direction::Read => DmaAccess::Read,
-            Direction::Write => DmaAccess::Write,
-        };
         let known = self.extents.iter().any(|extent| {
             Some(extent.engine) == master.engine()
-                && extent.access == access
+                && extent.engine.direction() == direction
                 && extent.start <= start
                 && end <= extent.end
         });

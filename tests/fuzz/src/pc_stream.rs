@@ -4,7 +4,7 @@
 use arbitrary::{Result, Unstructured};
 use rknpu_chip::{Contested, Direction, Effect, Level};
 use rknpu_regcmd::{
-    Binding, BufferId, ChipProfile, DmaAccess, Iova, MatmulTask, MatmulType, Word, extents, tasks,
+    Binding, BufferId, ChipProfile, Iova, MatmulTask, MatmulType, Word, extents, tasks,
 };
 
 use crate::board::{Accesses, Board, Memory, Outcome, TASK_LIMIT};
@@ -226,27 +226,21 @@ fn within_extents(words: &[Word], accesses: &Accesses) {
         let Some(engine) = master.engine() else {
             continue;
         };
-        let access = if write {
-            DmaAccess::Write
+        let direction = if write {
+            Direction::Write
         } else {
-            DmaAccess::Read
+            Direction::Read
         };
         let known = ranges.iter().any(|range| {
             range.engine == engine
-                && range.access == access
+                && engine.direction() == direction
                 && range.start <= touched.start
                 && touched.end <= range.end
         });
         assert!(
             known,
-            "{master:?} {:?} {:#x}..{:#x} is not in {ranges:#x?}",
-            if write {
-                Direction::Write
-            } else {
-                Direction::Read
-            },
-            touched.start,
-            touched.end
+            "{master:?} {direction:?} {:#x}..{:#x} is not in {ranges:#x?}",
+            touched.start, touched.end
         );
     }
 }

@@ -33,7 +33,7 @@ use rayon::prelude::*;
 use rknpu_chip::{Contested, Level};
 use rknpu_regcmd::timing::{Machine, TaskWork};
 use rknpu_regcmd::{
-    Before, DmaAccess, DmaEngine, LintContext, TaskRegisters, Word, extents, lint, lookup, tasks,
+    Before, Direction, DmaEngine, LintContext, TaskRegisters, Word, extents, lint, lookup, tasks,
     written_element,
 };
 use twox_hash::xxhash3_128::Hasher;
@@ -110,7 +110,7 @@ fn read(digests: &mut Digests, words: &[Word]) {
             Ok(extents) => {
                 for extent in extents {
                     digests.add("extents", extent.to_string());
-                    if extent.access == DmaAccess::Read {
+                    if extent.engine.direction() == Direction::Read {
                         continue;
                     }
                     let step = (extent.end - extent.start) / PLACES + 1;

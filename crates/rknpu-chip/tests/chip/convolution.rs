@@ -377,7 +377,7 @@ proptest! {
         assert_padded(&board, &conv, &tensors, UNEVEN, || met.set(true));
         prop_assert_eq!(outcome.traps().contains(&"T50-pad-pattern"), met.get());
         let findings = lint(&words, &LintContext::default());
-        let found = findings.iter().any(|finding| finding.rule.0 == "T50-pad-pattern");
+        let found = findings.iter().any(|finding| finding.rule == "T50-pad-pattern");
         prop_assert_eq!(found, met.get());
     }
 }

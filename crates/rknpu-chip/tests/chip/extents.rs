@@ -7,9 +7,9 @@
 use families::pooling::Pool;
 use families::{A, C, CONV, CONV_RDMA, FLYING, POOLING, Words, matmul, write};
 use proptest::prelude::*;
-use rknpu_chip::{ChipOptions, Core, Direction};
+use rknpu_chip::{ChipOptions, Core};
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu, ppu_rdma};
-use rknpu_regcmd::{DmaAccess, Word, extents, tasks};
+use rknpu_regcmd::{Word, extents, tasks};
 
 use super::board::{Access, PROGRAM, Zeros, run_on};
 
@@ -33,12 +33,8 @@ pub(crate) fn assert_within(words: &[Word], accesses: &[Access]) -> Result<(), T
         let Some(engine) = master.engine() else {
             continue;
         };
-        let access = match direction {
-            Direction::Read => DmaAccess::Read,
-            Direction::Write => DmaAccess::Write,
-        };
         let covers = |range: &rknpu_regcmd::Extent| {
-            (range.engine, range.access) == (engine, access)
+            (range.engine, engine.direction()) == (engine, direction)
                 && range.start <= start
                 && end <= range.end
         };

@@ -89,7 +89,7 @@ impl Case {
 
     fn rules(&self) -> BTreeSet<&'static str> {
         let findings = lint(&self.words, &self.context);
-        findings.iter().map(|finding| finding.rule.0).collect()
+        findings.iter().map(|finding| finding.rule).collect()
     }
 
     /// Kicks the tasks off one by one, as one job, on a core that holds what was
@@ -117,10 +117,10 @@ impl Case {
         let effect = rule.effect?;
         let (outcome, wrote) = self.run(Level::Faithful)?;
         let mut found = outcome.diagnosis.iter();
-        let told = found.any(|found| found.trap == rule.id.0 && found.effect == effect);
+        let told = found.any(|found| found.trap == rule.id && found.effect == effect);
         let ends = outcome.completed() == (effect != Effect::Hang);
         // The first groups are there when the last one hangs.
-        let late = ["H08-partial-group", "H08-transposed-group"].contains(&rule.id.0);
+        let late = ["H08-partial-group", "H08-transposed-group"].contains(&rule.id);
         let silent = !wrote || late || effect != Effect::Hang;
         let refused = effect == Effect::Note || !self.run(Level::Strict)?.0.completed();
         let right = told && ends && silent && refused;
@@ -530,14 +530,14 @@ fn every_rule_is_told_and_has_its_effect() {
     let mut wrong = Vec::new();
     let mut ids = BTreeSet::new();
     for rule in TABLE.iter().copied().flatten() {
-        assert!(ids.insert(rule.id.0), "{} is there twice", rule.id);
-        let of_rule = || cases.iter().filter(|case| case.rule == rule.id.0);
+        assert!(ids.insert(rule.id), "{} is there twice", rule.id);
+        let of_rule = || cases.iter().filter(|case| case.rule == rule.id);
         for case in of_rule() {
             if !case.rules().contains(case.rule) {
                 wrong.push(format!("{}: the lint finds {:?}", case.rule, case.rules()));
             }
         }
-        if !ELSEWHERE.contains(&rule.id.0) {
+        if !ELSEWHERE.contains(&rule.id) {
             wrong.extend(of_rule().filter_map(|case| case.misses(rule)));
             if of_rule().all(|case| case.lint_only) {
                 wrong.push(format!("{}: no case", rule.id));
@@ -576,7 +576,7 @@ fn registers_that_decide() {
 fn the_list_of_traps_has_every_rule() {
     let page = include_str!("../../../../docs/model.md");
     for rule in TABLE.iter().copied().flatten() {
-        let id = rule.id.0;
+        let id = rule.id;
         let (number, _) = id.split_once('-').unwrap();
         let listed = [format!("`{id}`"), format!("`{number}-*`")];
         let numbered = id.starts_with(['T', 'H']);
@@ -596,7 +596,7 @@ fn a_task_that_relies_on_the_one_before_is_found() {
     let findings = lint(&words, &LintContext::default());
     let found = findings
         .iter()
-        .find(|finding| finding.rule.0 == "T07-stale-registers")
+        .find(|finding| finding.rule == "T07-stale-registers")
         .expect("EW_CFG is left at 0x383");
     assert_eq!(found.task, 1);
     assert_eq!(
@@ -613,7 +613,7 @@ fn a_flying_task_runs_without_pointers() {
     let findings = lint(&case.words, &case.context);
     let told = findings
         .iter()
-        .filter(|found| found.rule.0 == "T05-no-pointer-flying");
+        .filter(|found| found.rule == "T05-no-pointer-flying");
     let severities: Vec<_> = told.map(|found| found.severity).collect();
     assert_eq!(severities, [Severity::Warning; 2]);
     assert!(case.run(Level::Strict).unwrap().0.completed());
@@ -625,7 +625,7 @@ fn a_flying_task_runs_without_pointers() {
 fn tasks_of_a_chain_are_told_from_others() {
     let found = |case: &Case| -> Vec<(usize, &str)> {
         let findings = lint(&case.words, &case.context);
-        let found = findings.iter().map(|found| (found.task, found.rule.0));
+        let found = findings.iter().map(|found| (found.task, found.rule));
         found
             .filter(|(_, rule)| *rule == "T08-core-pointer-in-chain")
             .collect()

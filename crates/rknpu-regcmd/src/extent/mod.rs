@@ -67,8 +67,8 @@ impl DmaEngine {
         Self::PpuWrite,
     ];
 
-    const fn definition(self) -> (&'static str, &'static RegisterInfo, Access) {
-        use Access::{Read, Write};
+    const fn definition(self) -> (&'static str, &'static RegisterInfo, Direction) {
+        use Direction::{Read, Write};
         match self {
             Self::Feature => ("feature fetch", cna_regs::FeatureDataAddr::INFO, Read),
             Self::Weight => ("weight fetch", cna_regs::DcompAddr0::INFO, Read),
@@ -88,9 +88,9 @@ impl DmaEngine {
         self.definition().1
     }
 
-    /// What the engine does.
+    /// Whether it reads or writes.
     #[must_use]
-    pub const fn access(self) -> Access {
+    pub const fn direction(self) -> Direction {
         self.definition().2
     }
 }
@@ -101,9 +101,9 @@ impl fmt::Display for DmaEngine {
     }
 }
 
-/// Direction of DMA.
+/// Direction of an access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
+pub enum Direction {
     /// From memory to the NPU.
     Read,
     /// From the NPU to memory.
@@ -119,8 +119,6 @@ pub struct Extent {
     pub start: u64,
     /// One past the last byte; at most 2^32.
     pub end: u64,
-    /// Read or written.
-    pub access: Access,
 }
 
 impl Extent {
@@ -373,7 +371,6 @@ fn bytes(engine: DmaEngine, Range { start, end }: Range<i64>) -> Result<Extent, 
             engine,
             start: first,
             end: past,
-            access: engine.access(),
         }),
         _ => Err(ExtentError::OutOfRange { engine, start, end }),
     }

@@ -49,21 +49,11 @@ impl fmt::Display for Severity {
     }
 }
 
-/// The stable name of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RuleId(pub &'static str);
-
-impl fmt::Display for RuleId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.0)
-    }
-}
-
 /// One thing that is wrong with a program.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// The rule that is broken.
-    pub rule: RuleId,
+    /// The stable name of the rule that is broken.
+    pub rule: &'static str,
     /// How bad that is.
     pub severity: Severity,
     /// Index of the task.

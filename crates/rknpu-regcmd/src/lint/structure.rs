@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::{Finding, View};
 use crate::chip::ATOM_BYTES;
 use crate::decode::{Item, decode};
-use crate::field::{Access, Register, RegisterInfo};
+use crate::field::{Register, RegisterAccess, RegisterInfo};
 use crate::link::POINTER_VALUE;
 use crate::regs::dpu;
 use crate::regs::{self, pc};
@@ -86,7 +86,7 @@ impl View<'_> {
                     let message = format!("bits {lost:#010x} of {value:#010x} are in no field");
                     report(&FIELD_OVERFLOW, &[register], message);
                 }
-                if register.access != Access::Program {
+                if register.access != RegisterAccess::Program {
                     let message = format!("{value:#010x} is written");
                     report(&rules::DRIVER_REGISTER, &[register], message);
                 }

@@ -33,7 +33,7 @@ macro_rules! rules {
     (@row $id:literal $evidence:tt $shows:tt $severity:ident $($effect:ident)?
         $(, contested $switch:literal)?: $why:expr, $remedy:expr $(, $kind:ident $check:expr)?) => {
         $crate::rules::Rule {
-            id: $crate::lint::RuleId($id),
+            id: $id,
             evidence: &$evidence,
             effect: rules!(@effect $($effect)?),
             severity: $crate::lint::Severity::$severity,
@@ -81,7 +81,7 @@ mod writer;
 use alloc::string::String;
 
 use crate::field::RegisterInfo;
-use crate::lint::{RuleId, Severity};
+use crate::lint::Severity;
 use crate::regfile::RegisterFile;
 use crate::task::{Conv, Output, Pool, Reads, Task};
 
@@ -113,7 +113,7 @@ pub enum Effect {
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// Its stable name. A number is that of the list in docs/model.md.
-    pub id: RuleId,
+    pub id: &'static str,
     /// The facts that it rests on, by their ids in docs/evidence.md. Where there
     /// are none and the row has an effect, `why` says so.
     pub evidence: &'static [&'static str],

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
 use rknpu_regcmd::{
-    Binding, Block, BufferId, EnableMask, ExtentError, Iova, Item, LinkError, MatmulTask,
-    MatmulType, Program, Register, RegisterInfo, Word, decode,
+    Binding, Block, BufferId, Direction, EnableMask, ExtentError, Iova, Item, LinkError,
+    MatmulTask, MatmulType, Program, Register, RegisterInfo, Word, decode,
 };
 
 use crate::product::{self, CHIP, values};
@@ -285,7 +285,7 @@ proptest! {
             }
             if let Some(last) = linked.last_written_atom() {
                 let last = u64::from(last.0);
-                let writes = linked.extents().iter().filter(|e| e.access == rknpu_regcmd::DmaAccess::Write);
+                let writes = linked.extents().iter().filter(|e| e.engine.direction() == Direction::Write);
                 prop_assert!(writes.clone().any(|e| e.start <= last && last + 16 <= e.end));
             }
         }

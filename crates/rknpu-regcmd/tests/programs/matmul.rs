@@ -150,7 +150,6 @@ proptest! {
             engine: engines[i],
             start: bindings[i].iova.0.into(),
             end: u64::from(bindings[i].iova.0) + u64::from(bindings[i].len),
-            access: engines[i].access(),
         });
         prop_assert_eq!(linked.extents(), &expected);
         let last = C + bindings[2].len - 16;
