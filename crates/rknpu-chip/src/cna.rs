@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! CNA, feature side: the cube in memory, by atoms. Where they lie is
-//! [`Features`](rknpu_regcmd::task::Features)'s business.
+//! [`FeatureFetch`](rknpu_regcmd::task::FeatureFetch)'s business.
 
 use std::ops::Range;
 

@@ -12,7 +12,7 @@ mod operands;
 
 use std::ops::Range;
 
-use features::Features;
+use features::FeatureLines;
 use rknpu_regcmd::rules::GROUP_ATOMS_MAX;
 use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
@@ -24,16 +24,16 @@ use super::dma::Dma;
 use super::dpu::Dpu;
 use super::dpu::lut::Lut;
 use super::dpu::stage::ChannelOperand;
-use super::dpu::tile::Tile;
+use super::dpu::tile::DpuTile;
 use super::mac::{Mac, MacInput};
 use super::precision::{ATOM, Precision};
-use super::rows::Rows;
+use super::rows::OperandRows;
 use super::time;
 use super::transpose;
-use super::trap::{Report, Stop};
+use super::trap::{DiagnosisReport, Stop};
 use super::vectors::Vectors;
 use super::weight_stream::WeightStream;
-use super::writer::{Placement, Writer};
+use super::writer::{GroupPlacement, OutputWriter};
 use super::{Contested, DepthwisePad, Tf32Operand};
 
 /// Elements of gathered windows that stay in a host's second-level cache.
@@ -48,8 +48,8 @@ pub(crate) struct CoreParts<'a> {
     pub(crate) dma: Dma<'a>,
     pub(crate) cbuf: &'a mut Cbuf,
     pub(crate) lut: &'a Lut,
-    pub(crate) report: &'a mut Report,
-    pub(crate) clock: &'a mut time::Clock,
+    pub(crate) report: &'a mut DiagnosisReport,
+    pub(crate) clock: &'a mut time::DeviceClock,
     pub(crate) contested: &'a Contested,
 }
 
@@ -58,11 +58,11 @@ pub(crate) fn run(
     machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
     enable: EnableMask,
-    task: &task::Conv,
+    task: &task::ConvTask,
 ) -> Result<(), Stop> {
     let mut conv = ConvConfig::new(task, regs);
     conv.window.low_pad &= machine.contested.depthwise_pad == DepthwisePad::LowByte;
-    let writer = Writer::new(task.output, regs);
+    let writer = OutputWriter::new(task.output, regs);
     let group = task.output.group;
     let reads = task.reads.as_ref();
     let all = task::Task::Conv(*task);
@@ -78,7 +78,7 @@ pub(crate) fn run(
     let source = operands::weights(machine, regs, &conv)?;
     let spilled = operands::spill(machine, regs, &conv, &cube)?;
     let nearest = machine.contested.tf32_operand == Tf32Operand::Nearest;
-    let features = Features {
+    let features = FeatureLines {
         conv: &conv,
         dma: machine.dma,
         cbuf: machine.cbuf,
@@ -122,8 +122,8 @@ pub(crate) fn run(
 /// Operands of a tile, kept from tile to tile for their memory.
 #[derive(Default)]
 struct Scratch<T> {
-    windows: Rows<T>,
-    kernels: Rows<T>,
+    windows: OperandRows<T>,
+    kernels: OperandRows<T>,
     /// Part of the weight stream.
     stream: Vec<u8>,
 }
@@ -134,8 +134,8 @@ struct Convolution<'a> {
     /// Channels of one group of the writer.
     group: usize,
     dpu: &'a Dpu,
-    writer: &'a Writer,
-    features: &'a Features<'a>,
+    writer: &'a OutputWriter,
+    features: &'a FeatureLines<'a>,
     weights: &'a WeightStream<'a>,
     dma: Dma<'a>,
     lut: &'a Lut,
@@ -285,8 +285,8 @@ impl Convolution<'_> {
     }
 
     /// From the sums of a tile to memory.
-    fn finish(&self, group: usize, tile: Tile) -> Result<(), Stop> {
-        let Tile {
+    fn finish(&self, group: usize, tile: DpuTile) -> Result<(), Stop> {
+        let DpuTile {
             pixel,
             pixels,
             channel,
@@ -307,7 +307,7 @@ impl Convolution<'_> {
             let at = (pixel, channel);
             return transpose::store(self.writer, &self.dma, at, channels, &bytes);
         }
-        let place = Placement {
+        let place = GroupPlacement {
             group,
             pixel,
             pixels,

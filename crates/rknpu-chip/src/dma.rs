@@ -10,7 +10,7 @@ use super::{Bus, Direction, Fault, Master};
 const ADDRESS_END: i64 = 1 << 32;
 
 /// What stands between the masters of a core and its bus, which they share.
-pub(crate) trait Port {
+pub(crate) trait MemoryPort {
     /// Makes an access.
     ///
     /// # Errors
@@ -22,14 +22,14 @@ pub(crate) trait Port {
 /// The memory port of one core, for the length of a task.
 #[derive(Clone, Copy)]
 pub(crate) struct Dma<'a> {
-    port: &'a dyn Port,
+    port: &'a dyn MemoryPort,
     /// Added to every address (PC.TASK_DMA_BASE_ADDR).
     offset: u32,
     literal: bool,
 }
 
 impl<'a> Dma<'a> {
-    pub(crate) fn new(port: &'a dyn Port, offset: u32) -> Self {
+    pub(crate) fn new(port: &'a dyn MemoryPort, offset: u32) -> Self {
         Self {
             port,
             offset,
@@ -137,7 +137,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    impl<B: Bus> Port for RefCell<B> {
+    impl<B: Bus> MemoryPort for RefCell<B> {
         fn access(
             &self,
             access: &mut dyn FnMut(&mut dyn Bus) -> Result<(), Fault>,

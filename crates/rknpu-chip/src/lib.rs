@@ -57,7 +57,7 @@ pub(crate) use contested::{
     SmallExponent, Tf32Operand, Wedge, WeightRoom, WideRounding,
 };
 pub use contested::{Contested, Switch, UnknownSwitch};
-pub use kick::{Finished, Kick, Outcome};
+pub use kick::{FinishedKick, Kick, KickOutcome};
 pub use npu_core::Core;
 pub use rknpu_regcmd::Direction;
 use rknpu_regcmd::DmaEngine;

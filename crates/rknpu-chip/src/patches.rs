@@ -12,13 +12,13 @@ use rknpu_regcmd::task;
 
 use super::cna::FeatureCube;
 use super::precision::{ATOM, Precision};
-use super::rows::{Operand, Rows};
+use super::rows::{MacOperand, OperandRows};
 use super::trap::Stop;
 
 /// The window that moves over the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    pub(crate) moves: task::Window,
+pub(crate) struct ConvWindow {
+    pub(crate) moves: task::WindowSteps,
     /// DATAIN_WIDTH and DATAIN_HEIGHT: inside is the input, outside the pad.
     pub(crate) input: (usize, usize),
     /// WEIGHT_WIDTH and WEIGHT_HEIGHT.
@@ -59,7 +59,7 @@ impl Under {
     }
 }
 
-impl Window {
+impl ConvWindow {
     /// Taps of the kernel.
     pub(crate) fn taps(&self) -> usize {
         self.kernel.0 * self.kernel.1
@@ -122,7 +122,7 @@ impl Window {
     /// PAD_CON1 is a 16-bit pattern: even int8 channels take its low byte,
     /// odd ones its high byte (E-pad-pattern). Types of 4 bytes take the whole
     /// register (inferred).
-    pub(crate) fn padding<T: Operand>(&self) -> Vec<T> {
+    pub(crate) fn padding<T: MacOperand>(&self) -> Vec<T> {
         let low = self.moves.pad_value as u16;
         let word = match self.precision {
             Precision::Int32 | Precision::Fp32 | Precision::Tf32 => self.moves.pad_value,
@@ -151,13 +151,13 @@ impl Window {
 
     /// Makes `rows` the windows of the pixels `first..first + count`, one each
     /// in the order (tap, channel), of the given channels.
-    pub(crate) fn rows<T: Operand>(
+    pub(crate) fn rows<T: MacOperand>(
         &self,
         cube: &FeatureCube,
         padding: &[T],
         (first, count): (usize, usize),
         channels: Range<usize>,
-        rows: &mut Rows<T>,
+        rows: &mut OperandRows<T>,
     ) -> Result<(), Stop> {
         let width = channels.len();
         let padding = &padding[channels.clone()];
@@ -189,9 +189,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn window(precision: Precision, channels: usize) -> Window {
-        Window {
-            moves: task::Window {
+    fn window(precision: Precision, channels: usize) -> ConvWindow {
+        ConvWindow {
+            moves: task::WindowSteps {
                 out_width: 4,
                 stride: (1, 1),
                 dilation: (1, 1),
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn the_first_and_last_windows_reach_into_the_padding() {
         let window = window(Precision::Int8, 16);
-        let moving = |change: fn(&mut task::Window)| {
+        let moving = |change: fn(&mut task::WindowSteps)| {
             let mut window = window;
             change(&mut window.moves);
             window
@@ -247,8 +247,8 @@ mod tests {
             (kernel, stride, dilation) in (0usize..5, 0usize..4, 1usize..4),
             (out_width, first, count) in (1usize..5, 0usize..20, 1usize..20),
         ) {
-            let window = Window {
-                moves: task::Window {
+            let window = ConvWindow {
+                moves: task::WindowSteps {
                     out_width,
                     pad: (0, pad),
                     spread: (1, spread),
@@ -277,7 +277,7 @@ mod tests {
         let direct = window(Precision::Int8, 64).padding::<i16>();
         assert!(direct.iter().step_by(2).all(|&v| v == 126));
         assert!(direct.iter().skip(1).step_by(2).all(|&v| v == 0));
-        let depthwise = Window {
+        let depthwise = ConvWindow {
             low_pad: true,
             ..window(Precision::Int8, 64)
         };

@@ -21,12 +21,12 @@ pub(crate) enum Stop {
 
 /// Everything that was wrong with the task that runs.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct DiagnosisReport {
     level: Level,
     found: Vec<Diagnosis>,
 }
 
-impl Report {
+impl DiagnosisReport {
     pub(crate) fn new(level: Level) -> Self {
         Self {
             level,

@@ -71,7 +71,9 @@ pub use asm::{AsmError, assemble};
 pub use chip::{ATOM_BYTES, CBUF_ENTRY_BYTES, ChipProfile};
 pub use decode::{Item, decode};
 pub use disasm::{disassemble, statements};
-pub use extent::{Direction, DmaEngine, Element, Extent, ExtentError, extents, written_element};
+pub use extent::{
+    Direction, DmaEngine, Extent, ExtentError, WrittenElement, extents, written_element,
+};
 pub use field::{
     AddressRegister, FieldInfo, FieldRangeError, Register, RegisterAccess, RegisterInfo,
 };

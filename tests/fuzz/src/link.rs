@@ -9,7 +9,7 @@ use rknpu_regcmd::{
     LintContext, MatmulForm, MatmulTask, MatmulType, Program, Severity, decode, lint,
 };
 
-use crate::board::Board;
+use crate::board::FuzzBoard;
 use crate::words;
 use families::bytes;
 use families::{A, B, C, D};
@@ -168,7 +168,7 @@ fn run(
     let contested = words::contested(u)?;
     // What is legal on the usual side of each fact need not be on the other.
     let good = good && contested == Contested::default();
-    let mut board = Board::new(Level::Faithful, contested);
+    let mut board = FuzzBoard::new(Level::Faithful, contested);
     let mut bus = Within {
         program: bytes(words),
         extents: linked.extents(),

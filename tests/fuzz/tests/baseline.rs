@@ -38,7 +38,7 @@ use rknpu_regcmd::{
 };
 use twox_hash::xxhash3_128::Hasher;
 
-use board::{Board, Memory};
+use board::{FuzzBoard, ObjectMemory};
 use families::{A, B, C, D, Sample};
 
 /// Programs in all.
@@ -150,7 +150,7 @@ fn read(digests: &mut Digests, words: &[Word]) {
 }
 
 /// What comes of running them on `board`.
-fn run(digests: &mut Digests, board: &mut Board, memory: &mut Memory, words: &[Word]) {
+fn run(digests: &mut Digests, board: &mut FuzzBoard, memory: &mut ObjectMemory, words: &[Word]) {
     let program = families::bytes(words);
     memory.place(PROGRAM, &program);
     let outcome = board.kick(memory, 0, PROGRAM, words.len(), 1);
@@ -212,8 +212,8 @@ fn programs(sample: &Sample, count: usize) -> String {
     let mut digests = Digests::default();
     let places = [0, A, B, C, D, PROGRAM];
     for first in (0..count).step_by(IN_A_ROW) {
-        let mut board = Board::new(Level::Faithful, Contested::default());
-        let mut memory = Memory::new(&places, OBJECT_BYTES, first as u8);
+        let mut board = FuzzBoard::new(Level::Faithful, Contested::default());
+        let mut memory = ObjectMemory::new(&places, OBJECT_BYTES, first as u8);
         for seed in first..count.min(first + IN_A_ROW) {
             let mut words = sample.words.clone();
             if seed > first {

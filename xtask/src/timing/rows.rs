@@ -9,7 +9,7 @@ mod products;
 
 use anyhow::Result;
 use rknpu_regcmd::MatmulType::Fp16ToFp16;
-use rknpu_regcmd::timing::{DriverCosts, Job, Machine, TaskWork, schedule, seconds};
+use rknpu_regcmd::timing::{DriverCosts, Machine, ScheduledJob, TaskWork, schedule, seconds};
 
 use super::tiles::Tile;
 use super::{Group, Role, Row};
@@ -108,13 +108,13 @@ fn latency(machine: &Machine, jobs: Jobs, tasks: &[TaskWork]) -> Result<f64> {
         each,
         chained,
     } = jobs;
-    let jobs: Vec<Job> = (0..files * each)
-        .map(|index| Job {
+    let jobs: Vec<ScheduledJob> = (0..files * each)
+        .map(|index| ScheduledJob {
             file: (index % files) as u32,
             tasks: tasks.to_vec(),
             after: index.checked_sub(files).into_iter().collect(),
             chained,
-            ..Job::default()
+            ..ScheduledJob::default()
         })
         .collect();
     Ok(seconds(
@@ -273,9 +273,9 @@ fn cores() -> Result<Group> {
     let kept = FAST.with_driver(KEPT_ATTACHED);
     let queued = |machine: &Machine, count: usize| {
         let jobs = vec![
-            Job {
+            ScheduledJob {
                 tasks: work.to_vec(),
-                ..Job::default()
+                ..ScheduledJob::default()
             };
             count
         ];

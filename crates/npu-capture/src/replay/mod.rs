@@ -11,7 +11,7 @@ mod run;
 
 use std::time::Duration;
 
-use rknpu_regcmd::{Element, Iova};
+use rknpu_regcmd::{Iova, WrittenElement};
 use rocket_uapi::{Device, LengthError};
 
 use crate::capture::{Capture, Outcome};
@@ -159,7 +159,7 @@ pub struct Place {
     /// Index of the program in the job.
     pub program: usize,
     /// The element.
-    pub element: Element,
+    pub element: WrittenElement,
     /// Its recorded value.
     pub recorded: Value,
     /// Its value now.

@@ -5,7 +5,7 @@ use rknpu_regcmd::rules::{self, FLYING_DUAL, PARTIAL_GROUP, Rule, TRANSPOSED_HAN
 use rknpu_regcmd::task::Task;
 use rknpu_regcmd::{ChipProfile, RegisterFile};
 
-use crate::trap::{Report, Stop};
+use crate::trap::{DiagnosisReport, Stop};
 use crate::{Contested, Effect, FlyingDual, WeightRoom};
 
 /// What was found.
@@ -22,7 +22,7 @@ impl Broken {
 /// Tells what the task breaks, up to what ends it. A row that depends on a
 /// contested fact holds on the fact's first side.
 pub(crate) fn registers(
-    report: &mut Report,
+    report: &mut DiagnosisReport,
     task: &Task,
     regs: &RegisterFile,
     contested: &Contested,

@@ -6,7 +6,7 @@ use rknpu_regcmd::RegisterFile;
 use rknpu_regcmd::rules::{INT16_WITHOUT_SUM, PARTIAL_GROUP, TRANSPOSED_HANG};
 
 use super::Broken;
-use crate::trap::{Report, Stop};
+use crate::trap::{DiagnosisReport, Stop};
 
 /// What becomes of the sums of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,11 @@ impl SumFaults {
     }
 
     /// The end of a task that does not end.
-    pub(crate) fn finish(self, report: &mut Report, regs: &RegisterFile) -> Result<(), Stop> {
+    pub(crate) fn finish(
+        self,
+        report: &mut DiagnosisReport,
+        regs: &RegisterFile,
+    ) -> Result<(), Stop> {
         if self.stuck {
             report.broken(&PARTIAL_GROUP, regs, "the last group is not whole")?;
         }

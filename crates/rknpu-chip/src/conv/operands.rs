@@ -14,7 +14,7 @@ use super::super::dcomp;
 use super::super::dma;
 use super::super::precision::Precision;
 use super::super::trap::Stop;
-use super::super::weight_stream::{self, Source};
+use super::super::weight_stream::{self, WeightSource};
 use super::super::{FewGrains, LineRounding, Master, ShortHeight};
 use super::CoreParts;
 use super::features::{self, Spilled};
@@ -69,14 +69,14 @@ pub(super) fn weights(
     machine: &mut CoreParts<'_>,
     regs: &RegisterFile,
     conv: &ConvConfig,
-) -> Result<Source, Stop> {
+) -> Result<WeightSource, Stop> {
     let len = conv.stream_len()?;
     if conv.cbuf.weight_reuse {
         let found = machine
             .cbuf
             .has_weights(&conv.cbuf, len, conv.weight_base());
         check::reuse(machine.report, regs, "weight", found)?;
-        return Ok(Source::Cbuf);
+        return Ok(WeightSource::Cbuf);
     }
     check::compression(machine.report, regs, conv)?;
     let long = conv.compressed.is_none() && len > weight_stream::HELD_BYTES;
@@ -102,9 +102,9 @@ pub(super) fn weights(
         .cbuf
         .keep_weights(&conv.cbuf, &weights, len, conv.weight_base());
     Ok(if long {
-        Source::Memory(conv.weight_base())
+        WeightSource::Memory(conv.weight_base())
     } else {
-        Source::Held(weights)
+        WeightSource::Held(weights)
     })
 }
 

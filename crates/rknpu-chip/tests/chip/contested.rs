@@ -13,8 +13,8 @@ use super::lookup::{self, Activation, logistic};
 use super::product::{Product, product_with};
 use families::Words;
 use families::flying::Flying;
-use families::matmul::{FP16_FP32, INT8_INT32, INT16_INT32, TF32_FP32, Types};
-use families::pooling::Pool;
+use families::matmul::{FP16_FP32, INT8_INT32, INT16_INT32, ProductTypes, TF32_FP32};
+use families::pooling::PoolProgram;
 
 /// What a program showed: whether it completed, and bytes.
 type Seen = Vec<u8>;
@@ -41,7 +41,7 @@ fn ran(mut product: Product) -> Seen {
 
 fn matmul(
     contested: Contested,
-    ty: Types,
+    ty: ProductTypes,
     shape: (usize, usize, usize),
     change: impl FnOnce(&mut Product),
 ) -> Seen {
@@ -63,10 +63,10 @@ fn flying(contested: Contested, a: f32, b: f32, change: impl FnOnce(&mut Flying)
 }
 
 /// A mean of 2 x 2 over values that round differently.
-fn pooling(contested: Contested, change: impl FnOnce(&mut Pool), bytes: bool) -> Seen {
+fn pooling(contested: Contested, change: impl FnOnce(&mut PoolProgram), bytes: bool) -> Seen {
     let mut board = Board::with_options(1 << 16, &options(contested));
     let input: Vec<u8> = (0..4 * 4 * 16).map(|i| (i * 37 % 101) as u8).collect();
-    let mut pool = Pool {
+    let mut pool = PoolProgram {
         input: (4, 4),
         output: (2, 2),
         channels: if bytes { 16 } else { 8 },

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Convolutions against their definition.
 
-use families::conv::{Conv, Rdma};
-use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, Types};
+use families::conv::{ConvProgram, Rdma};
+use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, ProductTypes};
 use proptest::prelude::*;
 use rknpu_regcmd::regs::cna;
 use rknpu_regcmd::{LintContext, lint};
@@ -98,10 +98,10 @@ impl Tensors {
     pub(crate) fn place(
         board: &mut Board,
         shape: &Shape,
-        ty: Types,
+        ty: ProductTypes,
         depthwise: bool,
         seed: u64,
-    ) -> (Self, Conv, usize) {
+    ) -> (Self, ConvProgram, usize) {
         let (iw, ih, ic) = shape.input;
         let (ow, oh) = shape.output();
         let taps = shape.taps();
@@ -224,7 +224,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 }
 
 /// A direct convolution, every result of it.
-fn assert_sums(shape: &Shape, ty: Types, pad: i8, seed: u64) {
+fn assert_sums(shape: &Shape, ty: ProductTypes, pad: i8, seed: u64) {
     let mut board = Board::strict(2 << 20);
     let (tensors, mut conv, len) = Tensors::place(&mut board, shape, ty, false, seed);
     conv.pad_value = u32::from(pad as u8) * 0x0101_0101;
@@ -281,7 +281,7 @@ proptest! {
             .map(|_| numbers.int(-100_000, 100_000) as i32)
             .collect();
         let bytes: Vec<u8> = bias.iter().flat_map(|b| b.to_le_bytes()).collect();
-        let conv = Conv {
+        let conv = ConvProgram {
             po: 0,
             qd: 1,
             od_bypass: 0,
@@ -308,7 +308,13 @@ proptest! {
 
 /// Whether an int8 convolution is right whose channels are padded with the two
 /// bytes of `pattern` in turn; `met` hears of padding.
-fn assert_padded(board: &Board, conv: &Conv, tensors: &Tensors, pattern: u32, met: impl Fn()) {
+fn assert_padded(
+    board: &Board,
+    conv: &ConvProgram,
+    tensors: &Tensors,
+    pattern: u32,
+    met: impl Fn(),
+) {
     let out = board.bytes(
         conv.c,
         tensors.shape.pixels() * tensors.shape.channels_out * 4,

@@ -4,7 +4,7 @@
 //! convolution, flying tasks and pooling that are small but odd, on memory that
 //! never faults, so that no access goes unseen.
 
-use families::pooling::Pool;
+use families::pooling::PoolProgram;
 use families::{A, C, CONV, CONV_RDMA, FLYING, POOLING, Words, matmul, write};
 use proptest::prelude::*;
 use rknpu_chip::{ChipOptions, Core};
@@ -169,7 +169,7 @@ fn pooling() -> impl Strategy<Value = Vec<Word>> {
     (sizes, output, kernel, strides, rest).prop_map(
         |(input, output, kernel, strides, (pad, size, precision))| {
             let (method, kw, kh, sx, sy) = kernel;
-            let mut words = Pool::new(0, (8, 8), (2, 2), (A, C)).words();
+            let mut words = PoolProgram::new(0, (8, 8), (2, 2), (A, C)).words();
             words
                 .patch::<ppu::DataCubeInWidth>(input.0)
                 .patch::<ppu::DataCubeInHeight>(input.1)

@@ -4,8 +4,8 @@
 //! last groups are small.
 
 use families::CONV_RDMA;
-use families::conv::{Conv, Rdma};
-use families::mesa::{LAYER, Layer};
+use families::conv::{ConvProgram, Rdma};
+use families::mesa::{LAYER, MesaLayer};
 use proptest::prelude::*;
 
 use super::board::Board;
@@ -17,7 +17,7 @@ const CENTRE: i64 = 0x80;
 /// A layer with its tensors, as uint8.
 #[derive(Clone, Debug)]
 struct Network {
-    layer: Layer,
+    layer: MesaLayer,
     /// Zero points of input, weights and output.
     zero: (i64, i64, i64),
     scale: u32,
@@ -121,7 +121,7 @@ impl Network {
         let (ow, oh) = (ow as usize, oh as usize);
         let len = ow * oh * layer.padded().1 as usize;
         let mut board = Board::strict(1 << 20);
-        let conv = Conv {
+        let conv = ConvProgram {
             pad_value: ((self.zero.0 - CENTRE) as u8 as u32) * 0x0101_0101,
             data_banks: 6,
             ow_op: (CENTRE - self.zero.1) as u32 & 0xffff,
@@ -146,7 +146,7 @@ impl Network {
     }
 }
 
-fn network(layer: Layer) -> impl Strategy<Value = Network> {
+fn network(layer: MesaLayer) -> impl Strategy<Value = Network> {
     let zero = (0i64..256, 0i64..256, 0i64..256);
     (zero, 0x4000u32..0x8000, 20u32..28, any::<u64>()).prop_map(
         move |(zero, scale, shift, seed)| {
@@ -168,11 +168,11 @@ fn network(layer: Layer) -> impl Strategy<Value = Network> {
     )
 }
 
-fn layers() -> impl Strategy<Value = Layer> {
+fn layers() -> impl Strategy<Value = MesaLayer> {
     let size = (3u32..9, 3u32..9);
     let window = (1u32..4, 1u32..3, 0u32..2);
     (size, 2u32..70, 1u32..70, window).prop_map(
-        |((width, height), channels, out, (kernel, stride, pad))| Layer {
+        |((width, height), channels, out, (kernel, stride, pad))| MesaLayer {
             width,
             height: (height, height),
             channels,
@@ -196,7 +196,7 @@ proptest! {
     #[test]
     fn an_image_of_one_channel(
         mut network in (layers(), 16u32..20, 4u32..9).prop_flat_map(|(layer, width, height)| {
-            network(Layer { width, height: (height, height), channels: 1, ..layer })
+            network(MesaLayer { width, height: (height, height), channels: 1, ..layer })
         }),
     ) {
         // Other channels of the padded sixteen hold no pixels.

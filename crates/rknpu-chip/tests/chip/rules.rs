@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use families::conv::Conv;
+use families::conv::ConvProgram;
 use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, INT16_INT32, accumulating, product};
 use families::{A, C, D, Words, flying, write};
 use rknpu_chip::{Core, Direction, Effect, Level};
@@ -36,7 +36,7 @@ impl Case {
     }
 
     /// A convolution without DPU_RDMA.
-    fn conv(rule: &'static str, conv: &Conv) -> Self {
+    fn conv(rule: &'static str, conv: &ConvProgram) -> Self {
         Self::new(rule, conv.program(false))
     }
 
@@ -134,11 +134,11 @@ fn sample(name: &str) -> Vec<Word> {
     found.unwrap_or_else(|| panic!("no sample {name}")).words
 }
 
-fn int8() -> Conv {
+fn int8() -> ConvProgram {
     product(INT8_INT32, 64, 64, 64)
 }
 
-fn fp16() -> Conv {
+fn fp16() -> ConvProgram {
     product(FP16_FP32, 64, 64, 64)
 }
 
@@ -161,8 +161,8 @@ fn chain(rule: &'static str, second: Case) -> Case {
     case
 }
 
-fn reusing((data, weight): (u32, u32)) -> Conv {
-    Conv {
+fn reusing((data, weight): (u32, u32)) -> ConvProgram {
+    ConvProgram {
         data_reuse: data == 1,
         weight_reuse: weight == 1,
         ..int8()
@@ -170,7 +170,7 @@ fn reusing((data, weight): (u32, u32)) -> Conv {
 }
 
 /// A product that reuses what `before` left.
-fn reuse_after(reuse: (u32, u32), before: Conv) -> Case {
+fn reuse_after(reuse: (u32, u32), before: ConvProgram) -> Case {
     let mut words = before.program(false);
     words.extend(reusing(reuse).program(false));
     Case::new("T29-stale-cbuf", words)
@@ -310,27 +310,27 @@ fn convolution() -> Vec<Case> {
     // the rounding 1 bank of 32256 bytes would do.
     let resonance = product(INT8_INT32, 144, 224, 64);
     assert_eq!(resonance.data_banks, 2);
-    let tight = Conv {
+    let tight = ConvProgram {
         data_banks: 1,
         ..resonance
     };
-    let banks = |data_banks| Conv {
+    let banks = |data_banks| ConvProgram {
         data_banks,
         ..int8()
     };
     // Clamped strides of one row, and the integer formula for six.
-    let rows = |m: u32, surf_stride: i32| Conv {
+    let rows = |m: u32, surf_stride: i32| ConvProgram {
         surf_stride,
         ..product(FP16_FP32, m, 128, 32)
     };
     // The window of a captured program pads odd channels with 0.
     let captured = "captured int8 depthwise";
-    let corrected = Conv {
+    let corrected = ConvProgram {
         od_bypass: 0,
         ow_op: 3,
         ..int8()
     };
-    let clamped = Conv {
+    let clamped = ConvProgram {
         surf_stride: 0,
         ..product(FP16_FP32, 4, 128, 32)
     };
@@ -416,7 +416,7 @@ fn convolution() -> Vec<Case> {
         form_a("T32-channels-not-padded").set(0x1024, 59 << 16 | 60),
         Case::sample("T50-pad-pattern", captured),
         Case::conv("T51-no-feature-sum", &corrected),
-        Case::conv("T37-int16-without-sum", &Conv { qd: 0, ..int16() }),
+        Case::conv("T37-int16-without-sum", &ConvProgram { qd: 0, ..int16() }),
         // The writer.
         form_a("T33-size-e-small").set(0x4050, 0x36e),
         form_a("T33-size-e-small")

@@ -24,11 +24,11 @@ use crate::chip::ATOM_BYTES;
 use crate::field::{AddressRegister, Register, RegisterInfo};
 use crate::regfile::RegisterFile;
 use crate::regs::{cna as cna_regs, dpu as dpu_regs, dpu_rdma, pc, ppu as ppu_regs, ppu_rdma};
-use crate::task::{Cube, Registers};
+use crate::task::{Cube, ReadRegisters};
 use crate::word::{EnableMask, Iova};
 
-pub use element::Element;
 use element::Written;
+pub use element::WrittenElement;
 
 /// A memory master of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -242,7 +242,11 @@ pub(crate) fn last_written_atom(regs: &RegisterFile, enable: EnableMask) -> Opti
 /// `regs`: `None` where it writes none there, or where the geometry leaves
 /// doubt.
 #[must_use]
-pub fn written_element(regs: &RegisterFile, enable: EnableMask, iova: u64) -> Option<Element> {
+pub fn written_element(
+    regs: &RegisterFile,
+    enable: EnableMask,
+    iova: u64,
+) -> Option<WrittenElement> {
     written(regs, enable)?.element(i64::try_from(iova).ok()?)
 }
 
@@ -309,7 +313,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Registers for Reader<'_> {
+impl ReadRegisters for Reader<'_> {
     fn get<R: Register>(&self) -> R {
         if !self.regs.was_written(R::INFO.offset) && self.unwritten.get().is_none() {
             self.unwritten.set(Some(R::INFO));

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::{DmaEngine, Extent, ExtentError, Reader, Written, known, must_agree, touched};
 use crate::precision::Precision;
 use crate::regs::{ppu, ppu_rdma};
-use crate::task::{PoolCube, Registers};
+use crate::task::{PoolCube, ReadRegisters};
 use crate::word::EnableMask;
 
 /// The one type of which it is known what is touched.

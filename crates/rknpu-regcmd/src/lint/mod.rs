@@ -23,7 +23,7 @@ use crate::extent::{self, ExtentError};
 use crate::field::{Register, RegisterInfo};
 use crate::regfile::RegisterFile;
 use crate::rules::words as rules;
-use crate::task::{Conv, Task, TaskRegisters, Tasks};
+use crate::task::{ConvTask, Task, TaskRegisters, Tasks};
 use crate::word::{EnableMask, Iova, Word};
 
 pub use crate::rules::Rule;
@@ -120,14 +120,14 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
     let zeroed = !matches!(context.before, Before::Unknown);
     // The task that filled CBUF last, if it is known.
     let mut left = match &context.before {
-        Before::Known(regs) if context.continues_job => Some(Conv::decode(regs, false)),
+        Before::Known(regs) if context.continues_job => Some(ConvTask::decode(regs, false)),
         _ => None,
     };
     let mut chained = EnableMask::empty();
     let mut count = 0;
     let mut end = 0;
     for (index, task) in Tasks::after(words, before).enumerate() {
-        let conv = Conv::decode(&task.regs, true);
+        let conv = ConvTask::decode(&task.regs, true);
         let mut view = View {
             index,
             words: words.get(task.words.clone()).unwrap_or_default(),
@@ -162,11 +162,11 @@ struct View<'a> {
     task: &'a TaskRegisters,
     first_in_job: bool,
     /// What filled CBUF before it in the same job.
-    left: Option<Conv>,
+    left: Option<ConvTask>,
     /// Blocks that earlier tasks of the same chain started.
     chained: EnableMask,
     /// What the task asks for, if it is a convolution, with DPU_RDMA.
-    conv: Conv,
+    conv: ConvTask,
     findings: &'a mut Vec<Finding>,
 }
 

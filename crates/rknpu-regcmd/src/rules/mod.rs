@@ -83,7 +83,7 @@ use alloc::string::String;
 use crate::field::RegisterInfo;
 use crate::lint::Severity;
 use crate::regfile::RegisterFile;
-use crate::task::{Conv, Output, Pool, Reads, Task};
+use crate::task::{ConvTask, DpuOutput, PoolTask, Reads, Task};
 
 pub use cbuf::{LINE_ROUNDING, WEIGHT_ROOM, weights_without_room};
 pub use conv::INT16_WITHOUT_SUM;
@@ -140,10 +140,10 @@ type Found = Option<String>;
 enum Check {
     /// Where more than registers is known.
     Elsewhere,
-    Conv(fn(&Conv, &RegisterFile) -> Found),
+    Conv(fn(&ConvTask, &RegisterFile) -> Found),
     /// A convolution or a flying task.
     Dpu(fn(&Dpu<'_>) -> Found),
-    Pool(fn(&Pool, &RegisterFile) -> Found),
+    Pool(fn(&PoolTask, &RegisterFile) -> Found),
 }
 
 /// The part of a task that the DPU does.
@@ -151,9 +151,9 @@ struct Dpu<'a> {
     regs: &'a RegisterFile,
     /// DPU_RDMA, if it runs.
     reads: Option<&'a Reads>,
-    output: &'a Output,
+    output: &'a DpuOutput,
     /// The convolution; `None` if the DPU is fed from memory.
-    conv: Option<&'a Conv>,
+    conv: Option<&'a ConvTask>,
 }
 
 type Shows = &'static [&'static RegisterInfo];

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A convolution: CNA to CORE to DPU to memory.
 
-use super::features::Features;
-use super::output::Output;
+use super::features::FeatureFetch;
+use super::output::DpuOutput;
 use super::reads::Reads;
-use super::window::Window;
-use super::{Registers, sizes};
+use super::window::WindowSteps;
+use super::{ReadRegisters, sizes};
 use crate::chip::{CBUF_ENTRY_BYTES, ChipProfile};
 use crate::precision::Precision;
 use crate::regs::{cna, core};
 
 /// The weights as the MAC array gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Weights {
+pub struct ConvWeights {
     /// DCOMP_ADDR0.
     pub base: u32,
     /// WEIGHT_BYTES.
@@ -27,9 +27,9 @@ pub struct Weights {
     pub precision: Precision,
 }
 
-impl Weights {
+impl ConvWeights {
     /// Reads the registers; every value means something.
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let size = regs.get::<cna::WeightSize2>();
         Self {
             base: regs.get::<cna::DcompAddr0>().decompress_addr0(),
@@ -68,7 +68,7 @@ pub struct Buffering {
 }
 
 impl Buffering {
-    fn decode(regs: &impl Registers) -> Self {
+    fn decode(regs: &impl ReadRegisters) -> Self {
         let con0 = regs.get::<cna::CbufCon0>();
         Self {
             data_banks: con0.data_bank() as usize,
@@ -109,13 +109,13 @@ impl Buffering {
 
 /// A convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conv {
+pub struct ConvTask {
     /// What is convolved.
-    pub features: Features,
+    pub features: FeatureFetch,
     /// How the kernels move over it.
-    pub window: Window,
+    pub window: WindowSteps,
     /// With what.
-    pub weights: Weights,
+    pub weights: ConvWeights,
     /// Through which buffer.
     pub cbuf: Buffering,
     /// PROC_PRECISION of CORE.
@@ -131,18 +131,18 @@ pub struct Conv {
     /// What the DPU takes beside the sums, if DPU_RDMA runs.
     pub reads: Option<Reads>,
     /// What is written.
-    pub output: Output,
+    pub output: DpuOutput,
 }
 
-impl Conv {
+impl ConvTask {
     /// Reads the registers; every value means something.
-    pub(crate) fn decode(regs: &impl Registers, with_reads: bool) -> Self {
+    pub(crate) fn decode(regs: &impl ReadRegisters, with_reads: bool) -> Self {
         let misc = regs.get::<core::MiscCfg>();
         let size = regs.get::<core::DataoutSize0>();
         Self {
-            features: Features::decode(regs),
-            window: Window::decode(regs),
-            weights: Weights::decode(regs),
+            features: FeatureFetch::decode(regs),
+            window: WindowSteps::decode(regs),
+            weights: ConvWeights::decode(regs),
             cbuf: Buffering::decode(regs),
             precision: Precision::from_code(misc.proc_precision()),
             depthwise: misc.dw_en() == 1,
@@ -154,7 +154,7 @@ impl Conv {
             sums_features: misc.qd_en() == 1,
             pixels: regs.get::<cna::DataSize3>().dataout_atomics() as usize,
             reads: with_reads.then(|| Reads::decode(regs)),
-            output: Output::decode(regs),
+            output: DpuOutput::decode(regs),
         }
     }
 

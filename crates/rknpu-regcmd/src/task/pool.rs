@@ -9,7 +9,7 @@
 //! Source: E-pooling; E-pool-notch.
 
 use super::cube::Cube;
-use super::{Registers, sizes};
+use super::{ReadRegisters, sizes};
 use crate::chip::ATOM_BYTES;
 use crate::field::Register;
 use crate::precision::{Precision, size_bits};
@@ -35,7 +35,7 @@ pub struct PoolCube {
 
 impl PoolCube {
     /// What PPU_RDMA reads.
-    pub(crate) fn read(regs: &impl Registers) -> Self {
+    pub(crate) fn read(regs: &impl ReadRegisters) -> Self {
         Self {
             base: regs.get::<ppu_rdma::SrcBaseAddr>().src_base_addr(),
             size: sizes([
@@ -55,7 +55,7 @@ impl PoolCube {
     }
 
     /// What the PPU writes.
-    pub(crate) fn written(regs: &impl Registers) -> Self {
+    pub(crate) fn written(regs: &impl ReadRegisters) -> Self {
         let size = sizes([
             regs.get::<ppu::DataCubeOutWidth>().cube_out_width(),
             regs.get::<ppu::DataCubeOutHeight>().cube_out_height(),
@@ -81,7 +81,7 @@ impl PoolCube {
 
 /// A pooling from memory to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pool {
+pub struct PoolTask {
     /// What PPU_RDMA reads.
     pub read: PoolCube,
     /// The size code of what it reads.
@@ -98,9 +98,9 @@ pub struct Pool {
     pub precision: Precision,
 }
 
-impl Pool {
+impl PoolTask {
     /// Reads the registers; every value means something.
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let kernel = regs.get::<ppu::PoolingKernelCfg>();
         Self {
             read: PoolCube::read(regs),

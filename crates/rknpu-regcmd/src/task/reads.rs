@@ -15,7 +15,7 @@
 //! the larger reading.
 
 use super::cube::Cube;
-use super::{Registers, sizes};
+use super::{ReadRegisters, sizes};
 use crate::chip::ATOM_BYTES;
 use crate::precision::{Precision, size_bits};
 use crate::regs::{dpu, dpu_rdma};
@@ -28,7 +28,7 @@ pub const PER_CHANNEL: u32 = 0;
 pub const PER_PIXEL: u32 = 1;
 
 /// Whether EW takes an operand from memory.
-pub(crate) fn takes_operand(regs: &impl Registers) -> bool {
+pub(crate) fn takes_operand(regs: &impl ReadRegisters) -> bool {
     let ew = regs.get::<dpu::EwCfg>();
     ew.ew_bypass() == 0 && ew.ew_op_bypass() == 0 && ew.ew_op_src() == 1
 }
@@ -134,7 +134,7 @@ pub struct Reads {
 
 impl Reads {
     /// Reads the registers; every value means something.
-    pub(crate) fn decode(regs: &impl Registers) -> Self {
+    pub(crate) fn decode(regs: &impl ReadRegisters) -> Self {
         let height = regs.get::<dpu_rdma::DataCubeHeight>();
         let mode = regs.get::<dpu_rdma::FeatureModeCfg>();
         let erdma = regs.get::<dpu_rdma::ErdmaCfg>();

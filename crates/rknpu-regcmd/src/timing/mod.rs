@@ -21,6 +21,6 @@ mod spans;
 mod work;
 
 pub use machine::{Dram, DriverCosts, Machine, seconds};
-pub use schedule::{Job, JobTime, ScheduleError, TaskTime, Timeline, schedule};
+pub use schedule::{JobTime, ScheduleError, ScheduledJob, TaskTime, Timeline, schedule};
 pub use spans::{Parts, Span, Stage};
 pub use work::{EngineBytes, TaskWork, WorkError};

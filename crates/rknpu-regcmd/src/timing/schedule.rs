@@ -24,7 +24,7 @@ use super::work::TaskWork;
 
 /// A job as the client submits it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Job {
+pub struct ScheduledJob {
     /// Which file descriptor.
     pub file: u32,
     /// What it does, in order.
@@ -120,15 +120,15 @@ pub struct Timeline {
 ///
 /// # Errors
 /// [`ScheduleError`] where a job waits for one that does not come before it.
-pub fn schedule(jobs: &[Job], machine: &Machine) -> Result<Timeline, ScheduleError> {
+pub fn schedule(jobs: &[ScheduledJob], machine: &Machine) -> Result<Timeline, ScheduleError> {
     check(jobs)?;
     let mut simulation = Simulation::new(jobs, machine);
     while simulation.step() {}
     Ok(simulation.timeline)
 }
 
-fn check(jobs: &[Job]) -> Result<(), ScheduleError> {
-    for (job, Job { after, fences, .. }) in jobs.iter().enumerate() {
+fn check(jobs: &[ScheduledJob]) -> Result<(), ScheduleError> {
+    for (job, ScheduledJob { after, fences, .. }) in jobs.iter().enumerate() {
         let mut waits = after.iter().chain(fences).copied();
         if let Some(waits_for) = waits.find(|&other| other >= job) {
             return Err(ScheduleError::Order { job, waits_for });
@@ -139,7 +139,7 @@ fn check(jobs: &[Job]) -> Result<(), ScheduleError> {
 
 /// The state between two events.
 struct Simulation<'a> {
-    jobs: &'a [Job],
+    jobs: &'a [ScheduledJob],
     machine: &'a Machine,
     now: u64,
     queues: Queues<'a>,
@@ -148,7 +148,7 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(jobs: &'a [Job], machine: &'a Machine) -> Self {
+    fn new(jobs: &'a [ScheduledJob], machine: &'a Machine) -> Self {
         let cores = machine.chip.cores.max(1) as usize;
         Self {
             jobs,

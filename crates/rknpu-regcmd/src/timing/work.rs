@@ -12,7 +12,7 @@ use super::counts::{atoms_of_group, features, groups, operands, weights};
 use crate::chip::ATOM_BYTES;
 use crate::extent::DmaEngine;
 use crate::regfile::RegisterFile;
-use crate::task::{Conv, Output, Pool, Reads, Task};
+use crate::task::{ConvTask, DpuOutput, PoolTask, Reads, Task};
 use crate::word::EnableMask;
 
 /// Why it cannot be told what a task does.
@@ -150,7 +150,7 @@ impl TaskWork {
     }
 
     /// The work of the writer.
-    fn writing(output: &Output) -> Self {
+    fn writing(output: &DpuOutput) -> Self {
         let atoms = groups(output) * atoms_of_group(output);
         let mut work = Self {
             dpu_clocks: atoms,
@@ -162,7 +162,7 @@ impl TaskWork {
     }
 
     /// CNA to CORE to DPU to memory.
-    fn convolution(regs: &RegisterFile, conv: &Conv) -> Self {
+    fn convolution(regs: &RegisterFile, conv: &ConvTask) -> Self {
         let output = &conv.output;
         let mut work = Self::writing(output);
         work.drain_bytes = atoms_of_group(output) * u64::from(ATOM_BYTES);
@@ -196,14 +196,14 @@ impl TaskWork {
     }
 
     /// MRDMA to DPU to memory.
-    fn flying(reads: &Reads, output: &Output) -> Self {
+    fn flying(reads: &Reads, output: &DpuOutput) -> Self {
         let mut work = Self::writing(output);
         work.bytes.add(&operands(reads, true));
         work
     }
 
     /// PPU_RDMA to PPU to memory.
-    fn pooling(pool: &Pool) -> Self {
+    fn pooling(pool: &PoolTask) -> Self {
         let (read, written) = (pool.source().atoms(), pool.target().atoms());
         let taps = (pool.kernel[0] * pool.kernel[1]) as u64;
         let mut work = Self {

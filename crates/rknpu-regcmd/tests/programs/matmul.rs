@@ -8,10 +8,10 @@ use rknpu_regcmd::{
 };
 
 use crate::product::{CHIP, IDS, bind, lengths, task, values, warnings};
-use families::matmul::{self, Types};
+use families::matmul::{self, ProductTypes};
 use families::{A, B, C};
 
-fn types(ty: MatmulType) -> Types {
+fn types(ty: MatmulType) -> ProductTypes {
     match ty {
         MatmulType::Int8ToInt32 => matmul::INT8_INT32,
         MatmulType::Fp16ToFp32 => matmul::FP16_FP32,
