@@ -159,7 +159,9 @@ fn long(conv: &ConvProgram) -> Words {
     words
 }
 
-fn float(
+/// Floats of `bytes` bytes, and precision codes, from and to one layout.
+#[must_use]
+pub fn float(
     bytes: u32,
     (p, pd): (u32, u32),
     (m, k, n): (u32, u32, u32),
