@@ -225,37 +225,6 @@ mod tests {
         }
     }
 
-    /// What the DPU runs: output address, and shift of the output converter.
-    fn executed(registers: &RegisterGroups) -> (u32, u32) {
-        let file = registers.executing();
-        let address = file.get::<dpu::DstBaseAddr>().dst_base_addr();
-        (address, file.get::<dpu::OutCvtShift>().out_cvt_shift())
-    }
-
-    fn write(registers: &mut RegisterGroups, address: u32, shift: u32) {
-        registers.write(dpu::DstBaseAddr::OFFSET, address);
-        registers.write(dpu::OutCvtShift::OFFSET, shift);
-    }
-
-    #[test]
-    fn segments_without_pointer_repeat_the_first_at_other_addresses() {
-        let mut registers = RegisterGroups::default();
-        registers.write(dpu::SPointer::OFFSET, PING_PONG);
-        write(&mut registers, 16, 1);
-        assert_eq!(executed(&registers), (16, 1));
-        for segment in 2..5 {
-            registers.finish(|block| block == Block::Dpu);
-            write(&mut registers, 16 * segment, segment);
-            assert!(!registers.pointer_set(Block::Dpu));
-            assert!(registers.repeats(Block::Dpu));
-            assert_eq!(executed(&registers), (16 * segment, 1));
-        }
-        registers.write(dpu::SPointer::OFFSET, PING_PONG);
-        write(&mut registers, 80, 5);
-        assert!(!registers.repeats(Block::Dpu));
-        assert_eq!(executed(&registers), (80, 5));
-    }
-
     #[test]
     fn groups_alternate_unless_the_pointers_are_told_not_to() {
         let mut registers = RegisterGroups::default();
@@ -271,12 +240,5 @@ mod tests {
             assert_eq!(registers.executed(Block::Dpu), group, "{pointer:#x}");
             registers.finish(|block| block == Block::Dpu);
         }
-    }
-
-    #[test]
-    fn there_is_nothing_in_the_hole() {
-        let mut registers = RegisterGroups::default();
-        assert!(!registers.write(0x2000, 1));
-        assert_eq!(registers.read(0x2000), 0);
     }
 }

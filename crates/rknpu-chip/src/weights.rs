@@ -254,27 +254,5 @@ mod tests {
                 at += 1;
             });
         }
-
-        #[test]
-        fn rows_hold_what_the_stream_holds(
-            kernels in 1usize..70,
-            channels in 1usize..70,
-            taps in 1usize..4,
-            seed: u8,
-        ) {
-            for code in [0, 6] {
-                let precision = Precision::from_code(code);
-                let shape = WeightShape { precision, kernels, channels, taps };
-                let bytes: Vec<u8> = (0..kernels * channels * taps)
-                    .map(|i| (i as u8).wrapping_mul(37).wrapping_add(seed))
-                    .collect();
-                let first = usize::from(seed) % kernels;
-                let mut rows = OperandRows::default();
-                shape.rows::<i16>(&bytes, first, kernels + 3, &mut rows).unwrap();
-                let mut want = OperandRows::default();
-                shape.rows_literally::<i16>(&bytes, first, kernels + 3, &mut want).unwrap();
-                prop_assert_eq!(rows, want);
-            }
-        }
     }
 }
