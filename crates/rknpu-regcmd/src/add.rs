@@ -18,14 +18,12 @@
 use thiserror::Error;
 
 use crate::chip::ATOM_BYTES;
-use crate::field::{FieldRangeError, Register};
-use crate::link::POINTER_VALUE;
+use crate::field::FieldRangeError;
 use crate::passive::{self, BURST_16, SCALE_ONE};
 use crate::precision::Precision;
 use crate::program::{BufferRef, Program, RegisterSet, set};
 use crate::regs::{dpu, dpu_rdma};
-use crate::task::{PER_PIXEL, TO_MEMORY};
-use crate::word::{Block, EnableMask};
+use crate::task::{FLYING, PER_PIXEL, TO_MEMORY};
 
 /// EW ALU operation: add.
 const ADD: u32 = 2;
@@ -153,13 +151,7 @@ impl AddTask {
         let mut set = RegisterSet::new();
         self.set_dpu(&mut set)?;
         self.set_reader(&mut set)?;
-        let mut program = Program::builder();
-        program
-            .push(dpu::SPointer::from_bits(POINTER_VALUE))
-            .push(dpu_rdma::SPointer::from_bits(POINTER_VALUE))
-            .push_block(Block::Dpu, &set)
-            .push_block(Block::DpuRdma, &set);
-        Ok(program.finish(EnableMask::DPU | EnableMask::DPU_RDMA))
+        Ok(set.program(FLYING))
     }
 
     /// EW adds, all else is bypassed.

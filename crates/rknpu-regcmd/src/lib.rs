@@ -84,7 +84,7 @@ pub use matmul::{
     ROW_PITCH_MAX, Reuse, row_major_rows,
 };
 pub use precision::Precision;
-pub use program::{BufferId, BufferRef, Program, ProgramBuilder, RegisterSet};
+pub use program::{BufferId, BufferRef, Program, RegisterSet};
 pub use regfile::RegisterFile;
 pub use regs::{all, lookup};
 pub use task::{TaskRegisters, Tasks, tasks};

@@ -15,14 +15,10 @@ use thiserror::Error;
 use crate::decode::{Item, decode};
 use crate::extent::{self, Extent, ExtentError};
 use crate::field::RegisterInfo;
-use crate::program::{BufferId, BufferRef, Program};
+use crate::program::{BufferId, BufferRef, POINTER_VALUE, Program};
 use crate::regs::pc;
 use crate::task::tasks;
 use crate::word::{Block, EnableMask, Iova, Word};
-
-/// The only value of S_POINTER in programs: both pointers toggle, writes go to
-/// the group that the enable word starts.
-pub(crate) const POINTER_VALUE: u32 = 0xe;
 
 /// Where a buffer of a program lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

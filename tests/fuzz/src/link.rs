@@ -113,18 +113,18 @@ fn page(u: &mut Unstructured<'_>) -> Result<u32> {
 /// A changed program of a known family, its addresses as they are.
 fn replayed(u: &mut Unstructured<'_>) -> Result<()> {
     let words = words::program(u)?;
-    let mut builder = Program::builder();
+    let mut written = Vec::new();
     let mut enable = EnableMask::empty();
     for item in decode(&words) {
         match item {
-            Item::Write { register, value } if register.block != Block::Pc => {
-                builder.push_raw(register, value);
+            Item::Write { register, .. } if register.block != Block::Pc => {
+                written.push(item.word());
             }
             Item::Enable(mask) => enable = mask,
             _ => {}
         }
     }
-    let program = builder.finish(enable);
+    let program = Program::of_words(written, Vec::new(), enable);
     let mut bindings = Vec::new();
     for (id, place) in [A, B, C, D, 0].into_iter().enumerate() {
         bindings.push(Binding {

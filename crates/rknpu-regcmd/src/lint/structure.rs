@@ -9,7 +9,7 @@ use super::{Finding, View};
 use crate::chip::ATOM_BYTES;
 use crate::decode::{Item, decode};
 use crate::field::{Register, RegisterAccess, RegisterInfo};
-use crate::link::POINTER_VALUE;
+use crate::program::POINTER_VALUE;
 use crate::regs::dpu;
 use crate::regs::{self, pc};
 use crate::rules::{ENABLE_MASK, FIELD_OVERFLOW, Rule, program, words as rules};

@@ -4,12 +4,11 @@
 
 use half::f16;
 use rknpu_regcmd::regs::{dpu, dpu_rdma};
-use rknpu_regcmd::{Block, EnableMask, FieldRangeError, Precision, Program, Register, RegisterSet};
+use rknpu_regcmd::task::FLYING;
+use rknpu_regcmd::{FieldRangeError, Precision, RegisterSet};
 
 use super::{Experiment, OUT, TaskTemplate, input};
 
-/// S_POINTER as programs write it: both pointers toggle.
-const POINTER: u32 = 0xe;
 /// Beats less one of the longest bursts.
 const BURST_16: u32 = 15;
 /// Values of an atom.
@@ -93,17 +92,6 @@ pub(super) fn reader(set: &mut RegisterSet, pixels: u32) -> Result<(), FieldRang
     Ok(())
 }
 
-/// The program of DPU and DPU_RDMA.
-pub(super) fn program(dpu: &RegisterSet, reader: &RegisterSet) -> TaskTemplate {
-    let mut program = Program::builder();
-    program
-        .push(dpu::SPointer::from_bits(POINTER))
-        .push(dpu_rdma::SPointer::from_bits(POINTER))
-        .push_block(Block::Dpu, dpu)
-        .push_block(Block::DpuRdma, reader);
-    TaskTemplate::of(&program.finish(EnableMask::DPU | EnableMask::DPU_RDMA))
-}
-
 /// What EW does with two operands.
 #[derive(Clone, Copy)]
 pub(super) enum Operation {
@@ -114,8 +102,8 @@ pub(super) enum Operation {
 
 /// One operation on the atoms of [`input`] 0 and 1.
 pub(super) fn flying(operation: Operation, a: [f32; 8], b: [f32; 8]) -> anyhow::Result<Experiment> {
-    let mut dpu = dpu_registers(1)?;
-    dpu.set(
+    let mut registers = dpu_registers(1)?;
+    registers.set(
         dpu::EwCfg::new()
             .with_ew_op_src(1)?
             .with_ew_lut_bypass(1)?
@@ -124,20 +112,20 @@ pub(super) fn flying(operation: Operation, a: [f32; 8], b: [f32; 8]) -> anyhow::
             .with_edata_size(OPERAND_16_BITS)?
             .with_ew_data_mode(OPERAND_PER_PIXEL)?,
     );
-    let mut rdma = RegisterSet::new();
-    reader(&mut rdma, 1)?;
-    rdma.set(
-        dpu_rdma::ErdmaCfg::new()
-            .with_erdma_data_size(OPERAND_16_BITS)?
-            .with_erdma_data_mode(OPERAND_PER_PIXEL)?,
-    )
-    .set_address::<dpu_rdma::EwBaseAddr>(input(1).at(0));
-    rdma.set(dpu_rdma::EwSurfStride::new().with_ew_surf_stride(1)?);
+    reader(&mut registers, 1)?;
+    registers
+        .set(
+            dpu_rdma::ErdmaCfg::new()
+                .with_erdma_data_size(OPERAND_16_BITS)?
+                .with_erdma_data_mode(OPERAND_PER_PIXEL)?,
+        )
+        .set_address::<dpu_rdma::EwBaseAddr>(input(1).at(0));
+    registers.set(dpu_rdma::EwSurfStride::new().with_ew_surf_stride(1)?);
     let inputs = vec![fp16_bytes(a), fp16_bytes(b)];
     Ok(Experiment::of(
         inputs,
         (LANES * 2) as usize,
-        program(&dpu, &rdma),
+        TaskTemplate::of(&registers.program(FLYING)),
     ))
 }
 
