@@ -168,7 +168,7 @@ impl DotElement for f64 {
         add_lanes(sums, a, b, |a, b| a * b);
     }
 
-    /// In order.
+    /// The lanes are added in order.
     #[inline(always)]
     fn total(sums: &[f64; LANES]) -> f64 {
         sums.iter().sum()

@@ -65,7 +65,7 @@ pub struct KickOutcome {
 #[derive(Debug)]
 #[must_use = "the core runs until it gets this back"]
 pub struct FinishedKick {
-    /// What came of it.
+    /// Times, work and diagnoses of the tasks.
     pub outcome: KickOutcome,
     pub(crate) registers: RegisterGroups,
     pub(crate) kept: Box<Kept>,

@@ -118,9 +118,9 @@ impl Master {
 pub struct Fault {
     /// First byte of the access that has no translation.
     pub address: u64,
-    /// Read or write.
+    /// Whether it was a read or a write.
     pub direction: Direction,
-    /// Who asked.
+    /// The master that asked.
     pub master: Master,
 }
 
@@ -187,7 +187,7 @@ pub struct Diagnosis {
     /// Stable identifier of the trap or rule, e.g. `"T01-mrdma-unfed"`; the
     /// number is that of the list in `docs/model.md`.
     pub trap: &'static str,
-    /// What happens because of it.
+    /// What becomes of the task.
     pub effect: Effect,
     /// The registers that show it, by name, with their values.
     pub registers: Vec<(&'static str, u32)>,

@@ -42,7 +42,7 @@ pub(crate) enum Under<T = usize> {
     /// Between the pixels of a deconvolution: no input, and no padding either. It
     /// counts as zero.
     Hole,
-    /// Of the input.
+    /// A pixel of the input.
     Input(T),
 }
 

@@ -25,7 +25,7 @@ const WORDS_PER_FETCH: usize = 2;
 /// Targets that do nothing: our and Mesa's, and that of vendor captures.
 const TARGETS_NOTHING: [u16; 2] = [0x0000, 0x0001];
 
-/// Where a program is.
+/// Address and length of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) base: pc::BaseAddress,

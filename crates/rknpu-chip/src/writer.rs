@@ -33,7 +33,7 @@ pub(crate) struct GroupPlacement {
 }
 
 impl OutputWriter {
-    /// What is written where.
+    /// The writer of what `output` says, with what else the registers say of it.
     pub(crate) fn new(output: DpuOutput, regs: &RegisterFile) -> Self {
         let flying = regs.get::<dpu::FeatureModeCfg>().flying_mode() == 1;
         Self {

@@ -56,9 +56,9 @@ pub enum AddError {
     /// A width that was not measured.
     #[error("a sum of {width} atoms a surface: 1 to {max} are known to work; add in pieces")]
     Width {
-        /// Atoms.
+        /// Atoms of a surface of the task.
         width: u32,
-        /// The most.
+        /// Most atoms that were measured.
         max: u32,
     },
     /// Channels that were not measured.
@@ -67,11 +67,11 @@ pub enum AddError {
          add in pieces"
     )]
     Channels {
-        /// Channels.
+        /// Channels of the task.
         channels: u32,
-        /// What they must be a multiple of.
+        /// What channels must be a multiple of.
         multiple: u32,
-        /// The most.
+        /// Most channels that were measured.
         max: u32,
     },
     /// An operand does not begin at an atom.
@@ -79,7 +79,7 @@ pub enum AddError {
     Unaligned {
         /// "A", "B" or "C".
         operand: &'static str,
-        /// The offset.
+        /// Bytes from the beginning of the buffer.
         offset: u32,
     },
     /// The sums would overwrite values that are still to be read.

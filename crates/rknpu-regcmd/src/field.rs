@@ -122,7 +122,7 @@ pub struct RegisterInfo {
     pub block: Block,
     /// Byte offset in the core's register window.
     pub offset: u16,
-    /// Its fields, from bit 0 up.
+    /// The fields, from bit 0 up.
     pub fields: &'static [FieldInfo],
     /// Meaning, and source where it is not the register database.
     pub doc: &'static str,

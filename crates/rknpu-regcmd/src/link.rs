@@ -25,9 +25,9 @@ use crate::word::{Block, EnableMask, Iova, Word};
 pub struct Binding {
     /// The buffer.
     pub id: BufferId,
-    /// Its first byte.
+    /// Address of the first byte.
     pub iova: Iova,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
@@ -53,9 +53,9 @@ pub enum LinkError {
         word: usize,
         /// The buffer.
         id: BufferId,
-        /// The offset.
+        /// Bytes from the beginning of the buffer.
         offset: u32,
-        /// The length.
+        /// Length of the buffer.
         len: u32,
     },
     /// A binding reaches beyond 32-bit addresses.
@@ -63,9 +63,9 @@ pub enum LinkError {
     BindingOutOfRange {
         /// The buffer.
         id: BufferId,
-        /// Where it lies.
+        /// Address of the first byte.
         iova: Iova,
-        /// Its length.
+        /// Length in bytes.
         len: u32,
     },
     /// A word that writes no known register, or an unknown bit.
@@ -73,7 +73,7 @@ pub enum LinkError {
     UnknownWord {
         /// Index of the word.
         word: usize,
-        /// Its bits.
+        /// Bits of the word.
         bits: u64,
     },
     /// The program writes a register of the kernel driver, or a link to a

@@ -9,7 +9,7 @@ use super::{A, B, C, D, Sample};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProductTypes {
     pub name: &'static str,
-    /// Of an operand's element.
+    /// Bits of an operand's element.
     pub bits: u32,
     /// Precision codes: MAC array, DPU, output.
     pub codes: (u32, u32, u32),

@@ -48,7 +48,7 @@ const PROGRAMS: usize = 20_000;
 const IN_A_ROW: usize = 5;
 /// Bytes of each buffer object.
 const OBJECT_BYTES: usize = 128 << 10;
-/// Where programs are placed.
+/// Address of every program.
 const PROGRAM: u32 = 0xf000_0000;
 /// Most fields of a program that change.
 const FIELDS_MAX: usize = 3;

@@ -8,7 +8,7 @@ use rknpu_regcmd::{ChipProfile, RegisterFile};
 use crate::trap::{DiagnosisReport, Stop};
 use crate::{Contested, Effect, FlyingDual, WeightRoom};
 
-/// What was found.
+/// The rules that a task breaks.
 #[derive(Debug, Default)]
 pub(crate) struct Broken(Vec<&'static Rule>);
 

@@ -24,7 +24,7 @@ pub(crate) struct Zeros {
     pub(crate) accesses: Vec<Access>,
 }
 
-/// Where the program is.
+/// Address of the program.
 pub(crate) const PROGRAM: u32 = 0xf000_0000;
 
 impl Zeros {

@@ -52,7 +52,7 @@ struct Fields {
     value: Option<u32>,
     /// The bits that fields gave.
     bits: u32,
-    /// Which bits are given.
+    /// The bits of the fields that were given.
     given: u32,
 }
 

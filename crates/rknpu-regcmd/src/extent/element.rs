@@ -14,7 +14,7 @@ pub struct WrittenElement {
     pub y: u32,
     /// Output channel.
     pub channel: u32,
-    /// Which byte of the element.
+    /// Number of the byte in the element.
     pub byte: u32,
     /// The element's type.
     pub ty: Precision,

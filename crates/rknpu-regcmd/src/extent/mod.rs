@@ -54,7 +54,7 @@ pub enum DmaEngine {
 }
 
 impl DmaEngine {
-    /// All of them, in order.
+    /// All engines, in the order of their declaration.
     pub const ALL: [Self; 9] = [
         Self::Feature,
         Self::Weight,
@@ -113,7 +113,7 @@ pub enum Direction {
 /// The bytes between the first and the last that an engine can touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Who.
+    /// The engine that touches them.
     pub engine: DmaEngine,
     /// First byte, an IOVA.
     pub start: u64,
@@ -150,7 +150,7 @@ pub enum ExtentError {
         register: &'static str,
         /// The field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: u32,
     },
     /// A size that is written as it is, not less one, is 0.
@@ -173,11 +173,11 @@ pub enum ExtentError {
     /// them decides is not known.
     #[error("{first} and {second} disagree about {what}; what is touched is then not known")]
     Disagreement {
-        /// One register.
+        /// The one register.
         first: &'static str,
         /// The other.
         second: &'static str,
-        /// About what.
+        /// What they disagree about.
         what: &'static str,
     },
     /// PC TASK_DMA_BASE_ADDR, which shifts every address, is not 0.
@@ -188,13 +188,13 @@ pub enum ExtentError {
     Unaligned {
         /// The register.
         register: &'static str,
-        /// Its value.
+        /// Value of the register.
         value: u32,
     },
     /// The range leaves the 4 GiB of IO virtual addresses.
     #[error("the {engine} would touch {start:#x} to {end:#x}, outside of 32-bit addresses")]
     OutOfRange {
-        /// Who.
+        /// The engine that would.
         engine: DmaEngine,
         /// First byte.
         start: i64,

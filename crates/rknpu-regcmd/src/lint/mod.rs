@@ -54,7 +54,7 @@ impl fmt::Display for Severity {
 pub struct Finding {
     /// The stable name of the rule that is broken.
     pub rule: &'static str,
-    /// How bad that is.
+    /// How bad it is to break the rule.
     pub severity: Severity,
     /// Index of the task.
     pub task: usize,
@@ -100,7 +100,7 @@ pub enum Before {
 /// What the words do not tell.
 #[derive(Clone, Debug, Default)]
 pub struct LintContext {
-    /// What the registers hold.
+    /// What the registers hold before the first word.
     pub before: Before,
     /// Whether earlier tasks of the same job ran on the core, so that CBUF
     /// holds their data.
@@ -109,7 +109,7 @@ pub struct LintContext {
     pub address: Option<Iova>,
 }
 
-/// What is wrong with `words`, by task and then by rule. Total.
+/// What is wrong with `words`, by task and then by rule. Any words give an answer.
 #[must_use]
 pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
     let mut findings = Vec::new();

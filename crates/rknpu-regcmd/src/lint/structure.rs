@@ -16,7 +16,7 @@ use crate::rules::{ENABLE_MASK, FIELD_OVERFLOW, Rule, program, words as rules};
 use crate::task::{FLYING, Task};
 use crate::word::{Block, EnableMask, Iova, Word};
 
-/// Where PC is told to fetch.
+/// The address at which PC is told to fetch must be that of an atom.
 pub(super) fn check_address(address: Option<Iova>, findings: &mut Vec<Finding>) {
     if let Some(address) = address.filter(|address| !address.0.is_multiple_of(ATOM_BYTES)) {
         let message = format!("the program lies at {address}");
@@ -182,7 +182,7 @@ impl View<'_> {
         }
     }
 
-    /// Where a chain goes on.
+    /// The address at which a chain goes on, likewise.
     fn check_link(&mut self) {
         if let Some(link) = self.link().filter(|link| !link.is_multiple_of(ATOM_BYTES)) {
             let message = format!("the link is {link:#010x}");

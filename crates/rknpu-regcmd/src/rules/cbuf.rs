@@ -178,10 +178,10 @@ fn lines_without_room(conv: &ConvTask, _: &crate::RegisterFile) -> Found {
 /// Lines that are there before computing starts.
 struct Grains {
     present: usize,
-    /// Of a window, and to the next one.
+    /// Lines of a window, and from it to the next one.
     lines: usize,
     stride: usize,
-    /// Of all features.
+    /// Lines of all features.
     height: usize,
 }
 

@@ -112,18 +112,18 @@ pub enum Effect {
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Its stable name. A number is that of the list in docs/model.md.
+    /// The stable name of the rule. A number is that of the list in docs/model.md.
     pub id: &'static str,
     /// The facts that it rests on, by their ids in docs/evidence.md. Where there
     /// are none and the row has an effect, `why` says so.
     pub evidence: &'static [&'static str],
     /// What silicon does; `None` for advice, and where nobody knows.
     pub effect: Option<Effect>,
-    /// How bad it is to break it.
+    /// How bad it is to break the rule.
     pub severity: Severity,
     /// The registers that show it.
     pub shows: &'static [&'static RegisterInfo],
-    /// What happens.
+    /// What happens where the rule is broken.
     pub why: &'static str,
     /// What to change.
     pub remedy: &'static str,

@@ -23,7 +23,7 @@ pub struct ConvWeights {
     pub kernels: usize,
     /// Width and height of a kernel.
     pub kernel: [usize; 2],
-    /// The type of the elements.
+    /// The type of a weight.
     pub precision: Precision,
 }
 
@@ -57,9 +57,9 @@ pub struct Buffering {
     pub weight_banks: usize,
     /// FC_DATA_BANK.
     pub fc_data_bank: u32,
-    /// The features of an earlier task are used.
+    /// DATA_REUSE: the features of an earlier task are used.
     pub data_reuse: bool,
-    /// Its weights are.
+    /// WEIGHT_REUSE: the weights of an earlier task are used.
     pub weight_reuse: bool,
     /// 64-byte entries of a line.
     pub entries: usize,
@@ -110,13 +110,13 @@ impl Buffering {
 /// A convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvTask {
-    /// What is convolved.
+    /// The features that CNA fetches.
     pub features: FeatureFetch,
-    /// How the kernels move over it.
+    /// How the kernels move over the features.
     pub window: WindowSteps,
-    /// With what.
+    /// The kernels.
     pub weights: ConvWeights,
-    /// Through which buffer.
+    /// How CBUF is used.
     pub cbuf: Buffering,
     /// PROC_PRECISION of CORE.
     pub precision: Precision,
@@ -130,7 +130,7 @@ pub struct ConvTask {
     pub sums_features: bool,
     /// What the DPU takes beside the sums, if DPU_RDMA runs.
     pub reads: Option<Reads>,
-    /// What is written.
+    /// What the DPU writes.
     pub output: DpuOutput,
 }
 

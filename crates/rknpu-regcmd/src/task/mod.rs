@@ -38,7 +38,7 @@ pub use uses::{RegisterUse, use_of};
 pub use window::WindowSteps;
 pub use words::{TaskRegisters, Tasks, tasks};
 
-/// Where registers are read.
+/// A source of register values: a file of them, or one that takes note.
 pub(crate) trait ReadRegisters {
     /// The register `R`.
     fn get<R: Register>(&self) -> R;
@@ -70,9 +70,9 @@ pub enum Task {
     Conv(ConvTask),
     /// DPU_RDMA and DPU.
     Flying {
-        /// What is read.
+        /// What DPU_RDMA reads.
         reads: Reads,
-        /// What is written.
+        /// What the DPU writes.
         output: DpuOutput,
     },
     /// PPU_RDMA and PPU.

@@ -27,9 +27,9 @@ pub struct PoolCube {
     pub base: u32,
     /// Width, height and channels.
     pub size: [usize; 3],
-    /// From line to line.
+    /// Distance from one line to the next.
     pub line: i64,
-    /// From surface to surface.
+    /// Distance from one surface to the next.
     pub surface: i64,
 }
 
@@ -71,7 +71,7 @@ impl PoolCube {
         }
     }
 
-    /// Its atoms, of elements of so many bits.
+    /// The atoms of the cube, of elements of `bits` bits.
     pub(crate) fn atoms(&self, bits: u32) -> Cube {
         let [width, height, channels] = self.size;
         let size = [width, height, super::surfaces(channels, bits)];

@@ -81,13 +81,13 @@ pub struct ChannelRead {
 
 /// Bits of DATA_USE: whose operands are read.
 impl ChannelRead {
-    /// The ALU's.
+    /// The operand of the ALU.
     pub const ALU: u32 = 1;
-    /// The weight zero point correction's.
+    /// The operand of the weight zero point correction.
     pub const CPEND: u32 = 2;
-    /// The multiplier's.
+    /// The operand of the multiplier.
     pub const MUL: u32 = 4;
-    /// Its shift.
+    /// The shift of the multiplier's products.
     pub const SHIFT: u32 = 8;
 }
 
@@ -99,7 +99,7 @@ impl ChannelRead {
         channels * size_of::<u32>() * self.uses.count_ones() as usize
     }
 
-    /// Its atoms.
+    /// The atoms that hold them.
     #[must_use]
     pub fn atoms(&self, channels: usize) -> Cube {
         let width = self.bytes(channels).div_ceil(ATOM_BYTES as usize);

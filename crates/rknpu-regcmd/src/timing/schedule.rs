@@ -25,9 +25,9 @@ use super::work::TaskWork;
 /// A job as the client submits it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScheduledJob {
-    /// Which file descriptor.
+    /// The file descriptor that submits it, by a number of the caller's choice.
     pub file: u32,
-    /// What it does, in order.
+    /// The work of its tasks, in order.
     pub tasks: Vec<TaskWork>,
     /// The jobs that the client waits for before it submits this one: indices
     /// below this job's own. It submits the jobs of a file in their order.
@@ -54,7 +54,7 @@ pub enum ScheduleError {
     Order {
         /// Index of the job.
         job: usize,
-        /// What it names.
+        /// Index of the job that it waits for.
         waits_for: usize,
     },
 }
@@ -62,13 +62,13 @@ pub enum ScheduleError {
 /// When a job ran. Times are modelled, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobTime {
-    /// Core.
+    /// Number of the core that ran it.
     pub core: u32,
-    /// The SUBMIT call.
+    /// Time of the SUBMIT call.
     pub submit_ps: u64,
-    /// Hand-over to the hardware.
+    /// Time at which the hardware gets it.
     pub start_ps: u64,
-    /// Completion.
+    /// Time of its completion.
     pub end_ps: u64,
 }
 
@@ -77,9 +77,9 @@ pub struct JobTime {
 pub struct TaskTime {
     /// Index of its job.
     pub job: usize,
-    /// Index in the job.
+    /// Index of the task in the job.
     pub task: usize,
-    /// Core.
+    /// Number of the core that ran it.
     pub core: u32,
     /// Start of what the driver does for it.
     pub kick_ps: u64,
@@ -90,7 +90,7 @@ pub struct TaskTime {
 }
 
 impl TaskTime {
-    /// Completion.
+    /// Time of its completion.
     #[must_use]
     pub fn end_ps(&self) -> u64 {
         self.ends_ps[3]
@@ -103,7 +103,7 @@ impl TaskTime {
     }
 }
 
-/// What [`schedule`] found.
+/// When jobs and tasks run, by [`schedule`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
     /// For each job, in the order given.

@@ -109,7 +109,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// All of it.
+    /// The whole time.
     #[must_use]
     pub fn total_ps(&self) -> u64 {
         self.edges_ps
@@ -178,7 +178,7 @@ impl core::fmt::Display for Stage {
 /// A time in which an engine works, if not all of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Who.
+    /// The engine or block.
     pub stage: Stage,
     /// Modelled start, picoseconds.
     pub start_ps: u64,
