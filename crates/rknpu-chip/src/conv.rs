@@ -13,11 +13,11 @@ mod operands;
 use std::ops::Range;
 
 use features::FeatureLines;
-use rknpu_regcmd::rules::GROUP_ATOMS_MAX;
+use rknpu_regcmd::rules::{GROUP_ATOMS_MAX, INT16_WITHOUT_SUM, PARTIAL_GROUP};
 use rknpu_regcmd::{EnableMask, RegisterFile, task};
 
 use super::cbuf::Cbuf;
-use super::check::{self, SumFaults, TileReport};
+use super::check::{self, Broken, TileReport};
 use super::cna::FeatureCube;
 use super::conv_config::ConvConfig;
 use super::dma::Dma;
@@ -73,7 +73,6 @@ pub(crate) fn run(
     if writer.transposed {
         dpu.out.precision = Precision::Int32;
     }
-    let faults = SumFaults::by(&broken);
     let mut cube = operands::features(machine, regs, &conv)?;
     let source = operands::weights(machine, regs, &conv)?;
     let spilled = operands::spill(machine, regs, &conv, &cube)?;
@@ -104,7 +103,7 @@ pub(crate) fn run(
         dma: machine.dma,
         lut: machine.lut,
         vectors: machine.dma.vectors(),
-        faults,
+        broken: &broken,
         tiles: TileReport::new(machine.report, regs),
     };
     let operands = (conv.window.precision, conv.weights.precision);
@@ -116,7 +115,7 @@ pub(crate) fn run(
         task.run::<i16>(cube)?
     };
     machine.cbuf.give_spare(cube.into_memory());
-    faults.finish(machine.report, regs)
+    broken.finish(machine.report, regs)
 }
 
 /// Operands of a tile, kept from tile to tile for their memory.
@@ -140,7 +139,7 @@ struct Convolution<'a> {
     dma: Dma<'a>,
     lut: &'a Lut,
     vectors: Vectors,
-    faults: SumFaults,
+    broken: &'a Broken,
     tiles: TileReport<'a>,
 }
 
@@ -321,8 +320,8 @@ impl Convolution<'_> {
 
     /// Whether a group is not written.
     fn is_missing(&self, group: usize) -> bool {
-        self.faults.first_group_only && group > 0
-            || self.faults.stuck && self.writer.channels < (group + 1) * self.group
+        self.broken.has(&INT16_WITHOUT_SUM) && group > 0
+            || self.broken.has(&PARTIAL_GROUP) && self.writer.channels < (group + 1) * self.group
     }
 
     /// Whether a depthwise group takes more atoms than the writer can count.

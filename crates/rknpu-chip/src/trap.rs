@@ -108,17 +108,6 @@ impl DiagnosisReport {
         self.tell_with(rule, effect, &shown(rule.shows, regs), values)
     }
 
-    /// [`Self::broken`], as other registers than the row's show.
-    pub(crate) fn broken_by(
-        &mut self,
-        rule: &'static Rule,
-        registers: &[&RegisterInfo],
-        regs: &RegisterFile,
-        values: &str,
-    ) -> Result<(), Stop> {
-        self.tell(rule, &shown(registers, regs), values)
-    }
-
     /// What was found, in order; nothing at [`Level::Silent`].
     pub(crate) fn into_diagnoses(self) -> Vec<Diagnosis> {
         if self.level == Level::Silent {
@@ -130,9 +119,7 @@ impl DiagnosisReport {
 }
 
 /// Registers by name, with their values.
-fn shown(registers: &[&RegisterInfo], regs: &RegisterFile) -> Vec<(&'static str, u32)> {
-    let shown = registers.iter();
-    shown
-        .map(|info| (info.name, regs.value(info.offset)))
-        .collect()
+pub(crate) fn shown(registers: &[&RegisterInfo], regs: &RegisterFile) -> Vec<(&'static str, u32)> {
+    let of = |info: &&RegisterInfo| (info.name, regs.value(info.offset));
+    registers.iter().map(of).collect()
 }

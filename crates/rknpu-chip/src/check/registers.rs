@@ -8,7 +8,7 @@ use rknpu_regcmd::task::{RegisterUse, use_of};
 use rknpu_regcmd::{Block, EnableMask, RegisterFile, RegisterInfo};
 
 use crate::conv_config::ConvConfig;
-use crate::trap::{DiagnosisReport, Stop};
+use crate::trap::{DiagnosisReport, Stop, shown};
 use crate::{Contested, FreshStages, registers};
 
 /// Registers that a diagnosis shows.
@@ -37,7 +37,7 @@ pub(crate) fn stale(
     }
     let values = format!("{} registers are used and not written", found.len());
     found.truncate(SHOWN);
-    report.broken_by(&STALE_REGISTERS, &found, regs, &values)
+    report.tell(&STALE_REGISTERS, &shown(&found, regs), &values)
 }
 
 /// Values with bits beyond the fields of their register.
@@ -53,7 +53,7 @@ pub(crate) fn overflowing(
         let lost = info.lost_bits(value);
         if lost != 0 {
             let values = format!("bits {lost:#010x} of {value:#010x} are in no field");
-            return report.broken_by(&FIELD_OVERFLOW, &[info], regs, &values);
+            return report.tell(&FIELD_OVERFLOW, &shown(&[info], regs), &values);
         }
     }
     Ok(())

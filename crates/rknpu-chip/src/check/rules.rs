@@ -12,10 +12,26 @@ use crate::{Contested, Effect, FlyingDual, WeightRoom};
 #[derive(Debug, Default)]
 pub(crate) struct Broken(Vec<&'static Rule>);
 
+/// Rules by which a task hangs behind its last write, and what it has written.
+const HANG_LAST: [(&Rule, &str); 2] = [
+    (&PARTIAL_GROUP, "the last group is not whole"),
+    (&TRANSPOSED_HANG, "all is written"),
+];
+
 impl Broken {
     /// Whether the task breaks `rule`.
     pub(crate) fn has(&self, rule: &Rule) -> bool {
         self.0.iter().any(|broken| broken.id == rule.id)
+    }
+
+    /// The end of a task that has written what it writes.
+    pub(crate) fn finish(
+        &self,
+        report: &mut DiagnosisReport,
+        regs: &RegisterFile,
+    ) -> Result<(), Stop> {
+        let mut hangs = HANG_LAST.into_iter().filter(|(rule, _)| self.has(rule));
+        hangs.try_for_each(|(rule, values)| report.broken(rule, regs, values))
     }
 }
 
@@ -37,8 +53,7 @@ pub(crate) fn registers(
             continue;
         }
         found.0.push(rule);
-        // End the task when the rest of it is written.
-        if ![PARTIAL_GROUP.id, TRANSPOSED_HANG.id].contains(&rule.id) {
+        if HANG_LAST.iter().all(|(last, _)| last.id != rule.id) {
             report.broken(rule, regs, &values)?;
         }
     }

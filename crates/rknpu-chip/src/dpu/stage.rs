@@ -266,30 +266,26 @@ fn each_channel<T: Copy>(values: &mut [T], channels: usize, value: impl Fn(T, us
 mod tests {
     use super::*;
 
-    fn stage(multiply_first: bool) -> DpuStage {
-        DpuStage {
-            alu: Some((AluOp::Add, ChannelOperand::Array(vec![1, 10]))),
-            multiplier: Some(StageMultiplier {
-                operand: ChannelOperand::Scalar(3),
-                shift: ChannelOperand::Scalar(1),
-                negative_shift: 1,
-                prelu: false,
-            }),
-            relu: Relu::On,
-            multiply_first,
+    fn multiplier(operand: u32, shift: u32, negative_shift: u32) -> StageMultiplier {
+        StageMultiplier {
+            operand: ChannelOperand::Scalar(operand),
+            shift: ChannelOperand::Scalar(shift),
+            negative_shift,
+            prelu: false,
         }
     }
 
     #[test]
     fn the_stages_differ_in_their_order() {
-        let bs = stage(false);
-        assert_eq!(bs.int(3, 0), 6);
-        assert_eq!(bs.int(3, 1), 20);
-        let bn = stage(true);
+        let [bs, bn] = [false, true].map(|multiply_first| DpuStage {
+            alu: Some((AluOp::Add, ChannelOperand::Array(vec![1, 10]))),
+            multiplier: Some(multiplier(3, 1, 1)),
+            relu: Relu::On,
+            multiply_first,
+        });
+        assert_eq!([bs.int(3, 0), bs.int(3, 1)], [6, 20]);
         // 4.5 goes to the even 4.
-        assert_eq!(bn.int(3, 0), 5);
-        assert_eq!(bn.int(3, 1), 14);
-        assert_eq!(bn.int(-100, 0), 0);
+        assert_eq!([bn.int(3, 0), bn.int(3, 1), bn.int(-100, 0)], [5, 14, 0]);
     }
 
     #[test]
@@ -325,12 +321,7 @@ mod tests {
 
     #[test]
     fn products_are_shifted_by_their_sign() {
-        let multiplier = StageMultiplier {
-            operand: ChannelOperand::Scalar(0x4000),
-            shift: ChannelOperand::Scalar(14),
-            negative_shift: 12,
-            prelu: false,
-        };
+        let multiplier = multiplier(0x4000, 14, 12);
         assert_eq!(multiplier.int(100, 0), 100);
         assert_eq!(multiplier.int(-100, 0), -400);
         // Wide under the shift, saturated behind it.
@@ -347,10 +338,8 @@ mod tests {
         assert_eq!(AluOp::Div.int(-5, 0), i32::MIN);
         assert_eq!(AluOp::Div.int(i32::MIN, -1), i32::MAX);
         let multiplier = StageMultiplier {
-            operand: ChannelOperand::Scalar(0x7fff),
-            shift: ChannelOperand::Scalar(0),
-            negative_shift: 0,
             prelu: true,
+            ..multiplier(0x7fff, 0, 0)
         };
         assert_eq!(multiplier.int(i32::MIN, 0), i32::MIN);
         assert_eq!(multiplier.int(5, 0), 5);
@@ -360,12 +349,7 @@ mod tests {
     fn floats_take_fp16_multipliers_and_fp32_addends() {
         let stage = DpuStage {
             alu: Some((AluOp::Add, ChannelOperand::Scalar(8192.0f32.to_bits()))),
-            multiplier: Some(StageMultiplier {
-                operand: ChannelOperand::Scalar(0x6400),
-                shift: ChannelOperand::Scalar(0),
-                negative_shift: 0,
-                prelu: false,
-            }),
+            multiplier: Some(multiplier(0x6400, 0, 0)),
             relu: Relu::Clipped(9000.0f32.to_bits()),
             multiply_first: true,
         };
