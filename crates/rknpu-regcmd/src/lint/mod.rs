@@ -26,28 +26,7 @@ use crate::rules::words as rules;
 use crate::task::{ConvTask, Task, TaskRegisters, Tasks};
 use crate::word::{EnableMask, Iova, Word};
 
-pub use crate::rules::Rule;
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
-    /// Worth knowing.
-    Note,
-    /// Works only under conditions that the words do not show.
-    Warning,
-    /// Must not run.
-    Error,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        })
-    }
-}
+pub use crate::rules::{Rule, Severity};
 
 /// One thing that is wrong with a program.
 #[derive(Clone, Debug)]

@@ -36,7 +36,7 @@ macro_rules! rules {
             id: $id,
             evidence: &$evidence,
             effect: rules!(@effect $($effect)?),
-            severity: $crate::lint::Severity::$severity,
+            severity: $crate::rules::Severity::$severity,
             shows: rules!(@shows $shows),
             why: $why,
             remedy: $remedy,
@@ -79,9 +79,9 @@ pub(crate) mod words;
 mod writer;
 
 use alloc::string::String;
+use core::fmt;
 
 use crate::field::RegisterInfo;
-use crate::lint::Severity;
 use crate::regfile::RegisterFile;
 use crate::task::{ConvTask, DpuOutput, PoolTask, Reads, Task};
 
@@ -107,6 +107,27 @@ pub enum Effect {
     /// Goes wrong in some shapes only, or where a program may well mean it:
     /// worth a look.
     Note,
+}
+
+/// How bad it is to break a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Worth knowing.
+    Note,
+    /// Works only under conditions that the words do not show.
+    Warning,
+    /// Must not run.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
 }
 
 /// A row of the table.

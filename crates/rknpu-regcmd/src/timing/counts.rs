@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bytes that a task asks the engines for.
 
-use super::work::EngineBytes;
 use crate::chip::ATOM_BYTES;
 use crate::extent::DmaEngine;
 use crate::regfile::RegisterFile;
@@ -11,6 +10,36 @@ use crate::task::{ChannelRead, ConvTask, DpuOutput, Read, Reads};
 /// Lanes of the weight decompressor.
 const LANES: u16 = 16;
 const ATOM: u64 = ATOM_BYTES as u64;
+
+/// Bytes that each engine moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EngineBytes([u64; DmaEngine::ALL.len()]);
+
+impl EngineBytes {
+    /// Bytes of one engine.
+    #[must_use]
+    pub fn of(&self, engine: DmaEngine) -> u64 {
+        self.0[engine as usize]
+    }
+
+    /// Bytes of all engines.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0
+            .iter()
+            .fold(0, |sum, &bytes| sum.saturating_add(bytes))
+    }
+
+    pub(super) fn put(&mut self, engine: DmaEngine, bytes: u64) {
+        self.0[engine as usize] = bytes;
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        for (mine, more) in self.0.iter_mut().zip(other.0) {
+            *mine = mine.saturating_add(more);
+        }
+    }
+}
 
 /// Groups of channels that are written.
 pub(super) fn groups(output: &DpuOutput) -> u64 {

@@ -5,8 +5,8 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::job::ScheduledJob;
 use super::machine::DriverCosts;
-use super::schedule::ScheduledJob;
 
 /// What is known of a job.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A job on a core: which phase it is in, and how much of it is left.
 
+use super::job::{ScheduledJob, TaskTime};
 use super::machine::{Machine, PS_PER_SECOND};
-use super::schedule::{ScheduledJob, TaskTime};
 use super::spans::Phase;
 
 /// Where in its life a job is.

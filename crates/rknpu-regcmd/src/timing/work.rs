@@ -8,7 +8,7 @@
 
 use thiserror::Error;
 
-use super::counts::{atoms_of_group, features, groups, operands, weights};
+use super::counts::{EngineBytes, atoms_of_group, features, groups, operands, weights};
 use crate::chip::ATOM_BYTES;
 use crate::extent::DmaEngine;
 use crate::regfile::RegisterFile;
@@ -28,36 +28,6 @@ pub enum WorkError {
          or DPU and DPU_RDMA with flying_mode 1, or PPU and PPU_RDMA"
     )]
     Incomplete(u32),
-}
-
-/// Bytes that each engine moves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct EngineBytes([u64; DmaEngine::ALL.len()]);
-
-impl EngineBytes {
-    /// Bytes of one engine.
-    #[must_use]
-    pub fn of(&self, engine: DmaEngine) -> u64 {
-        self.0[engine as usize]
-    }
-
-    /// Bytes of all engines.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0
-            .iter()
-            .fold(0, |sum, &bytes| sum.saturating_add(bytes))
-    }
-
-    pub(super) fn put(&mut self, engine: DmaEngine, bytes: u64) {
-        self.0[engine as usize] = bytes;
-    }
-
-    fn add(&mut self, other: &Self) {
-        for (mine, more) in self.0.iter_mut().zip(other.0) {
-            *mine = mine.saturating_add(more);
-        }
-    }
 }
 
 /// What one task moves and computes.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the driver's rules and shared memory make of jobs.
 
-use super::super::{Dram, DriverCosts};
+use super::super::{Dram, DriverCosts, TaskWork};
 use super::*;
 use proptest::prelude::*;
 use std::vec;
