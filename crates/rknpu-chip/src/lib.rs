@@ -40,7 +40,6 @@ mod precision;
 mod rdma;
 mod registers;
 mod rows;
-mod task;
 mod time;
 mod transpose;
 mod trap;

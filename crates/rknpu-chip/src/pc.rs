@@ -6,19 +6,19 @@
 //! so that a link in a trailer is not followed there.
 
 use rknpu_regcmd::regs::{cna, core, dpu, pc};
-use rknpu_regcmd::rules::program;
-use rknpu_regcmd::{Block, EnableMask, Register, Word};
+use rknpu_regcmd::rules::{ENABLE_MASK, program};
+use rknpu_regcmd::task::{FLYING, Task};
+use rknpu_regcmd::{Block, EnableMask, Register, RegisterFile, Word};
 
 use super::check;
-use super::conv::CoreParts;
+use super::conv::{self, CoreParts};
 use super::dma::{self, Dma};
 use super::dpu::lut::Lut;
 use super::precision::ATOM;
 use super::registers::{CORE_NUMBER_SHIFT, RegisterGroups};
-use super::task::FLYING;
 use super::time::DeviceClock;
 use super::trap::{DiagnosisReport, Stop};
-use super::{ChainPointer, Contested, Effect, Master, cbuf::Cbuf, task};
+use super::{ChainPointer, Contested, Effect, Master, cbuf::Cbuf, flying, ppu};
 
 /// Command words of one fetch of 128 bits.
 const WORDS_PER_FETCH: usize = 2;
@@ -202,7 +202,7 @@ impl KickRun<'_> {
             clock: self.clock,
             contested: self.contested,
         };
-        task::run(&mut machine, &regs, enable)?;
+        run_blocks(&mut machine, &regs, enable)?;
         finished.tasks += 1;
         finished.ran |= enable;
         let group = |block: Block| {
@@ -255,6 +255,26 @@ impl KickRun<'_> {
             ChainPointer::Repeats => Effect::Garbage,
         }
     }
+}
+
+/// Runs the blocks of `enable` with the registers they execute.
+fn run_blocks(
+    machine: &mut CoreParts<'_>,
+    regs: &RegisterFile,
+    enable: EnableMask,
+) -> Result<(), Stop> {
+    for task in Task::all(regs, enable) {
+        match task {
+            Ok(Task::Conv(task)) => conv::run(machine, regs, enable, &task)?,
+            Ok(Task::Flying { reads, output }) => flying::run(machine, regs, &reads, output)?,
+            Ok(Task::Pool(pool)) => ppu::run(machine, regs, &pool)?,
+            Err(why) => {
+                let values = format!("{why}: mask {:#x}", enable.bits());
+                machine.report.broken(&ENABLE_MASK, regs, &values)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A register write by PC or CPU, with what it sets off.

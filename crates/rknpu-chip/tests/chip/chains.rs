@@ -8,7 +8,7 @@ use rknpu_chip::{ChipOptions, Effect, Level};
 use rknpu_regcmd::Word;
 use rknpu_regcmd::regs::{cna, core, dpu, dpu_rdma, ppu};
 
-use super::board::{Board, Outcome, SENTINEL};
+use super::board::{Board, Outcome, PING_PONG, SENTINEL};
 use super::product::{self, assert_trap};
 use super::tensor::Numbers;
 use families::conv::ConvProgram;
@@ -18,8 +18,6 @@ use families::pooling::PoolProgram;
 use families::{CONV, FLYING, POOLING, Words, amounts};
 
 const SEGMENTS: usize = 3;
-/// S_POINTER as all programs write it, on core 0.
-const PING_PONG: u32 = 0xe;
 
 /// Places programs that link to each other. Where the first one is, and how
 /// many words it has.

@@ -18,7 +18,7 @@ use families::{CONV, CONV_RDMA, FLYING, Words};
 
 /// allbilly's element-wise program on 8 columns: no strides, no writer sizes,
 /// no BS, BN and converter; `pointers` or not.
-fn allbilly(
+pub(crate) fn allbilly(
     op: u32,
     mode: u32,
     out: Option<u32>,
@@ -51,13 +51,16 @@ fn allbilly(
     w.0
 }
 
-fn operands(board: &mut Board) -> (Vec<f32>, Vec<f32>, (u32, u32, u32)) {
+/// Bytes of each of [`operands`] and of the result.
+pub(crate) const BYTES: usize = 128;
+
+pub(crate) fn operands(board: &mut Board) -> (Vec<f32>, Vec<f32>, (u32, u32, u32)) {
     let a: Vec<f32> = (0..64).map(|i| i as f32 - 20.0).collect();
     let b: Vec<f32> = (0..64).map(|i| 0.5 + (i % 7) as f32).collect();
     let at = (
         board.place(&halves(&a)),
         board.place(&halves(&b)),
-        board.reserve(128),
+        board.reserve(BYTES),
     );
     (a, b, at)
 }

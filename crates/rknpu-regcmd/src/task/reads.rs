@@ -89,9 +89,12 @@ impl ChannelRead {
     pub const MUL: u32 = 4;
     /// The shift of the multiplier's products.
     pub const SHIFT: u32 = 8;
-}
 
-impl ChannelRead {
+    /// None where nothing takes operands.
+    fn new(uses: u32, base: impl FnOnce() -> u32) -> Option<Self> {
+        (uses != 0).then(|| Self { base: base(), uses })
+    }
+
     /// What is read for so many channels: four bytes for each and for each
     /// consumer.
     #[must_use]
@@ -162,20 +165,12 @@ impl Reads {
                 line_notch: height.ew_line_notch_addr() as usize,
                 surface_notch: regs.get::<dpu_rdma::EwSurfNotch>().ew_surf_notch() as usize,
             }),
-            bs: match regs.get::<dpu_rdma::BrdmaCfg>().brdma_data_use() {
-                0 => None,
-                uses => Some(ChannelRead {
-                    base: regs.get::<dpu_rdma::BsBaseAddr>().bs_base_addr(),
-                    uses,
-                }),
-            },
-            bn: match regs.get::<dpu_rdma::NrdmaCfg>().nrdma_data_use() {
-                0 => None,
-                uses => Some(ChannelRead {
-                    base: regs.get::<dpu_rdma::BnBaseAddr>().bn_base_addr(),
-                    uses,
-                }),
-            },
+            bs: ChannelRead::new(regs.get::<dpu_rdma::BrdmaCfg>().brdma_data_use(), || {
+                regs.get::<dpu_rdma::BsBaseAddr>().bs_base_addr()
+            }),
+            bn: ChannelRead::new(regs.get::<dpu_rdma::NrdmaCfg>().nrdma_data_use(), || {
+                regs.get::<dpu_rdma::BnBaseAddr>().bn_base_addr()
+            }),
         }
     }
 
