@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The programs of a job, found by their addresses.
 
-use rknpu_regcmd::{Before, extents, lint};
-use rknpu_regcmd::{
-    Extent, ExtentError, Finding, LintContext, RegisterFile, TaskRegisters, Tasks, Word,
-};
+use rknpu_regcmd::{Before, extents, lint, tasks_after};
+use rknpu_regcmd::{Extent, ExtentError, Finding, LintContext, RegisterFile, TaskRegisters, Word};
 use rocket_uapi::RawTask;
 
 /// Bytes of a command word.
@@ -54,8 +52,8 @@ impl Program {
     /// What it makes the core do, with the registers that the programs before
     /// it left.
     #[must_use]
-    pub fn tasks(&self) -> Tasks<'_> {
-        Tasks::after(self.words(), self.before.clone())
+    pub fn tasks(&self) -> impl Iterator<Item = TaskRegisters> {
+        tasks_after(self.words(), self.before.clone())
     }
 
     /// What each of [`Program::tasks`] touches.

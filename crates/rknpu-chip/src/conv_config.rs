@@ -4,10 +4,9 @@
 use std::ops::Deref;
 
 use rknpu_regcmd::regs::{cna, core};
-use rknpu_regcmd::task::{ConvTask, DEPTHWISE, FeatureFetch};
+use rknpu_regcmd::task::{ConvTask, Cube, DEPTHWISE, FeatureFetch};
 use rknpu_regcmd::{Register, RegisterFile};
 
-use super::cna::FeatureDma;
 use super::dcomp::Compressed;
 use super::mac_array::{IntRange, Ties, Truncate};
 use super::patches::ConvWindow;
@@ -20,7 +19,7 @@ use super::weights::WeightShape;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeatureSource {
     /// A cube of atoms.
-    Cube(FeatureDma),
+    Cube(Cube),
     /// Packed pixels (ARGB_IN).
     Pixels(PixelDma),
 }
@@ -41,14 +40,14 @@ impl FeatureSource {
                 surfaces: cube.surfaces.count.max(1),
                 line_stride: features.line_stride,
             }),
-            None => Self::Cube(FeatureDma { cube }),
+            None => Self::Cube(cube),
         }
     }
 
     /// Width, height and atoms of a pixel of the cube that CBUF gets.
     pub(crate) fn shape(&self) -> (usize, usize, usize) {
         match self {
-            Self::Cube(FeatureDma { cube }) => (cube.width, cube.lines.count, cube.surfaces.count),
+            Self::Cube(cube) => (cube.width, cube.lines.count, cube.surfaces.count),
             Self::Pixels(dma) => (dma.width, dma.height, dma.surfaces),
         }
     }
@@ -56,7 +55,7 @@ impl FeatureSource {
     /// Address of its first byte.
     pub(crate) fn base(&self) -> u32 {
         match self {
-            Self::Cube(dma) => dma.cube.base,
+            Self::Cube(cube) => cube.base,
             Self::Pixels(dma) => dma.base,
         }
     }

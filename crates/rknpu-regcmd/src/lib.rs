@@ -87,5 +87,5 @@ pub use precision::Precision;
 pub use program::{BufferId, BufferRef, Program, RegisterSet};
 pub use regfile::RegisterFile;
 pub use regs::{all, lookup};
-pub use task::{TaskRegisters, Tasks, tasks};
+pub use task::{TaskRegisters, tasks, tasks_after};
 pub use word::{Block, EnableMask, Iova, Word};

@@ -64,7 +64,7 @@ pub(super) fn fetch(
     }
     match &conv.source {
         FeatureSource::Cube(source) => {
-            let mut cube = source.fetch(dma, lines, memory)?;
+            let mut cube = cna::fetch(source, dma, lines, memory)?;
             if let Some(cvt) = &conv.cvt {
                 pixels::convert(&mut cube, conv.window.precision, cvt);
             }

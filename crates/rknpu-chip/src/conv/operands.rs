@@ -8,7 +8,7 @@ use rknpu_regcmd::rules::{LINE_ROUNDING, LINES_NOT_AWAITED, SHORT_GROUP};
 
 use super::super::cbuf::{BANK_BYTES, Cbuf};
 use super::super::check;
-use super::super::cna::FeatureCube;
+use super::super::cna::{self, FeatureCube};
 use super::super::conv_config::{ConvConfig, FeatureSource};
 use super::super::dcomp;
 use super::super::dma;
@@ -50,7 +50,7 @@ pub(super) fn features(
     }
     // A fault comes before the first result, however late its line is needed.
     match &conv.source {
-        FeatureSource::Cube(source) => source.check(&machine.dma)?,
+        FeatureSource::Cube(source) => cna::check(source, &machine.dma)?,
         FeatureSource::Pixels(source) => source.check(&machine.dma)?,
     }
     let Range { mut start, end } = kept;
@@ -129,7 +129,7 @@ pub(super) fn spill(
         return Ok(None);
     }
     if machine.contested.short_height == ShortHeight::Garbage
-        && (1..source.cube.lines.group).contains(&cube.height)
+        && (1..source.lines.group).contains(&cube.height)
     {
         let values = format!("{} lines", cube.height);
         machine.report.broken(&SHORT_GROUP, regs, &values)?;

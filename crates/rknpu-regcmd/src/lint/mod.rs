@@ -23,7 +23,7 @@ use crate::extent::{self, ExtentError};
 use crate::field::{Register, RegisterInfo};
 use crate::regfile::RegisterFile;
 use crate::rules::words as rules;
-use crate::task::{ConvTask, Task, TaskRegisters, Tasks};
+use crate::task::{ConvTask, Task, TaskRegisters, tasks_after};
 use crate::word::{EnableMask, Iova, Word};
 
 pub use crate::rules::{Rule, Severity};
@@ -105,7 +105,7 @@ pub fn lint(words: &[Word], context: &LintContext) -> Vec<Finding> {
     let mut chained = EnableMask::empty();
     let mut count = 0;
     let mut end = 0;
-    for (index, task) in Tasks::after(words, before).enumerate() {
+    for (index, task) in tasks_after(words, before).enumerate() {
         let conv = ConvTask::decode(&task.regs, true);
         let mut view = View {
             index,

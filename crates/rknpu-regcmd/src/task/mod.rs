@@ -36,7 +36,7 @@ pub use reads::{COMB_SHARED, PER_CHANNEL, PER_PIXEL};
 pub use reads::{ChannelRead, ElementRead, MainRead, Read, Reads};
 pub use uses::{RegisterUse, use_of};
 pub use window::WindowSteps;
-pub use words::{TaskRegisters, Tasks, tasks};
+pub use words::{TaskRegisters, tasks, tasks_after};
 
 /// A source of register values: a file of them, or one that takes note.
 pub(crate) trait ReadRegisters {
