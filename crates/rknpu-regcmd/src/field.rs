@@ -145,7 +145,7 @@ impl RegisterInfo {
     /// Whether this is a register of a task: one that programs write, that
     /// says what a block is to do. A complete program writes them all.
     #[must_use]
-    pub fn is_operand(&self) -> bool {
+    pub(crate) fn is_operand(&self) -> bool {
         self.block != Block::Pc && self.access == RegisterAccess::Program && !self.is_pointer()
     }
 
@@ -166,7 +166,7 @@ impl RegisterInfo {
 
     /// The bits that belong to some field. What the others do is not known.
     #[must_use]
-    pub fn declared_bits(&self) -> u32 {
+    pub(crate) fn declared_bits(&self) -> u32 {
         self.fields
             .iter()
             .fold(0, |bits, field| bits | field.mask())

@@ -168,7 +168,7 @@ impl ConvTask {
 
     /// Pixels that CORE hands to the DPU.
     #[must_use]
-    pub const fn core_pixels(&self) -> usize {
+    pub(crate) const fn core_pixels(&self) -> usize {
         self.computed[0] * self.computed[1]
     }
 }
