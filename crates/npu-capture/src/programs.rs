@@ -51,7 +51,6 @@ impl Program {
 
     /// What it makes the core do, with the registers that the programs before
     /// it left.
-    #[must_use]
     pub fn tasks(&self) -> impl Iterator<Item = TaskRegisters> {
         tasks_after(self.words(), self.before.clone())
     }
