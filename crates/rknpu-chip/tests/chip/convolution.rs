@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Convolutions against their definition.
 
-use families::conv::{ConvProgram, Rdma};
+use families::conv::ConvProgram;
 use families::matmul::{FP16_FP16, FP16_FP32, INT8_INT32, ProductTypes};
 use proptest::prelude::*;
 use rknpu_regcmd::regs::cna;
@@ -85,12 +85,12 @@ impl Shape {
 
 /// Random operands of a convolution, and where they are.
 pub(crate) struct Tensors {
-    shape: Shape,
-    depthwise: bool,
+    pub(crate) shape: Shape,
+    pub(crate) depthwise: bool,
     /// By channel, line and column.
-    input: Vec<f64>,
+    pub(crate) input: Vec<f64>,
     /// By kernel, channel and tap.
-    weights: Vec<f64>,
+    pub(crate) weights: Vec<f64>,
 }
 
 impl Tensors {
@@ -261,47 +261,6 @@ proptest! {
             let exact = half::f16::from_f64(tensors.sum(n, p, |_| 0.0, 0.0).0).to_f32();
             let got = half_at(&out, tensors.place_of(n, p, 2));
             prop_assert_eq!(got, exact, "channel {} pixel {}", n, p);
-        }
-    }
-
-    #[test]
-    fn requantised_int8_with_bias_and_weight_zero_point(
-        shape in shapes(),
-        weight_offset in -128i16..=128,
-        offset in -128i32..128,
-        scale in 0x4000u32..0x8000,
-        shift in 18u32..28,
-        pad: i8,
-        seed: u64,
-    ) {
-        let mut board = Board::strict(2 << 20);
-        let (tensors, conv, _) = Tensors::place(&mut board, &shape, INT8_INT32, false, seed);
-        let mut numbers = Numbers::new(seed);
-        let bias: Vec<i32> = (0..shape.channels_out)
-            .map(|_| numbers.int(-100_000, 100_000) as i32)
-            .collect();
-        let bytes: Vec<u8> = bias.iter().flat_map(|b| b.to_le_bytes()).collect();
-        let conv = ConvProgram {
-            po: 0,
-            qd: 1,
-            od_bypass: 0,
-            ow_op: u32::from(weight_offset as u16),
-            bs_cfg: 0x20150,
-            pad_value: u32::from(pad as u8) * 0x0101_0101,
-            out_offset: offset as u32,
-            out_scale: scale,
-            out_shift: shift,
-            rdma: Some(Rdma::bias(board.place(&bytes))),
-            ..conv.groups(1)
-        };
-        board.run(&conv.task()).assert_clean();
-        let out = board.bytes(conv.c, shape.pixels() * shape.channels_out);
-        for (n, p) in tensors.outputs() {
-            let (sum, _) = tensors.sum(n, p, |_| pad.into(), weight_offset.into());
-            let scaled = (sum + f64::from(bias[n])) * f64::from(scale) / f64::from(1u32 << shift);
-            let expected = (scaled.round_ties_even() + f64::from(offset)).clamp(-128.0, 127.0);
-            let got = out[tensors.place_of(n, p, 1)] as i8;
-            prop_assert_eq!(f64::from(got), expected, "channel {} pixel {}", n, p);
         }
     }
 }
