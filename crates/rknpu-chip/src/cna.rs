@@ -271,13 +271,15 @@ mod tests {
             line in 0i64..30,
             pitch in prop_oneof![Just(None), (-20i64..40).prop_map(Some)],
             dense: bool,
+            // Far from the ends of memory, and close to its end.
+            base in prop_oneof![Just(256u32), 930u32..1024],
         ) {
             let group = if grouped { 4 } else { 1 };
             let dense_step = (group * width) as i64;
             let line_step = if dense { dense_step } else { line };
             let surface_step = pitch.map_or(width as i64, |pitch| dense_step + pitch);
             let source = Cube {
-                base: 4096,
+                base: 16 * base,
                 width,
                 lines: Walk { count: height, group, step: width as i64, group_step: line_step },
                 surfaces: Walk::plain(surfaces, surface_step),
