@@ -335,6 +335,8 @@ mod tests {
         assert_eq!(AluOp::Minus.int(i32::MIN, 1), i32::MIN);
         assert_eq!(AluOp::Neg.int(i32::MIN, 0), i32::MIN);
         assert_eq!(AluOp::Abs.int(i32::MIN, 0), i32::MIN);
+        assert_eq!(AluOp::Abs.int(-5, 0), 5);
+        assert_eq!(Relu::Clipped(7).int(9), 7);
         assert_eq!(AluOp::Div.int(-5, 0), i32::MIN);
         assert_eq!(AluOp::Div.int(i32::MIN, -1), i32::MAX);
         let multiplier = StageMultiplier {
@@ -343,6 +345,7 @@ mod tests {
         };
         assert_eq!(multiplier.int(i32::MIN, 0), i32::MIN);
         assert_eq!(multiplier.int(5, 0), 5);
+        assert_eq!(multiplier.float(5.0, 0), 5.0);
     }
 
     #[test]
