@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CNA, sequencing side: which input pixels meet which taps of the kernel.
-//!
-//! Output pixel (oy, ox) and tap (ky, kx) meet the input pixel
-//! `(oy*SY - PAD_TOP + ky*DY, ox*SX - PAD_LEFT + kx*DX)`; outside the input
-//! it is the pad value. There are no registers for padding right and below:
-//! it follows from the number of output pixels (E-window).
+//! CNA, sequencing side: which input pixels meet which taps of the kernel, by the
+//! formula of [`task::WindowSteps`].
 
 use std::ops::Range;
 

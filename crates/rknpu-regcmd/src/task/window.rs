@@ -4,7 +4,7 @@
 //! Output pixel (oy, ox) and tap (ky, kx) meet the place
 //! `(oy*SY - PAD_TOP + ky*DY, ox*SX - PAD_LEFT + kx*DX)`. There are no registers
 //! for padding right and below: it follows from the number of output pixels.
-//! (librocketnpu and Mesa, both proven on silicon.)
+//! (E-window; outside of the input is the pad value.)
 
 use super::ReadRegisters;
 use crate::regs::cna;
